@@ -1,0 +1,59 @@
+# Everything made here goes to build/, and demo.png; nothing is installed in the system's R library but what setup adds.
+
+VERSION := $(shell sed -n 's/^Version: //p' DESCRIPTION)
+TARBALL := build/elvi_$(VERSION).tar.gz
+INSTALLED := build/lib/elvi/DESCRIPTION
+# Directories are listed along with their files, so that deleting a file triggers a rebuild.
+SOURCES := $(shell find DESCRIPTION NAMESPACE LICENSE .Rbuildignore R src inst man data 2>/dev/null)
+
+WITH_ELVI := R_LIBS="$(CURDIR)/build/lib$${R_LIBS:+:$$R_LIBS}"
+# The clock and CRAN-incoming checks need the network; suggested and enhanced packages beyond what setup adds are
+# optional;
+# in an ASCII locale R CMD check warns about the locale itself.
+CHECK_ENV := LC_ALL=C.UTF-8 _R_CHECK_SYSTEM_CLOCK_=0 _R_CHECK_CRAN_INCOMING_=false _R_CHECK_FORCE_SUGGESTS_=false \
+  _R_CHECK_PACKAGE_DEPENDS_IGNORE_MISSING_ENHANCES_=true
+
+.PHONY: help setup setup-demo setup-test setup-check setup-document install demo test check sanitize document bench clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 12
+
+setup: setup-check ## install what demo, test and check need and this machine lacks
+
+setup-demo setup-test setup-check setup-document: setup-%:
+	@Rscript tools/setup.R $*
+
+install: $(INSTALLED) ## build the package and install it in build/lib
+
+$(TARBALL): $(SOURCES)
+	@mkdir -p build
+	cd build && R CMD build --no-build-vignettes ..
+
+$(INSTALLED): $(TARBALL)
+	@mkdir -p build/lib
+	R CMD INSTALL --library=build/lib $(TARBALL)
+	@touch $@
+
+demo: setup-demo install ## run inst/examples/demo.R and draw demo.png
+	$(WITH_ELVI) Rscript inst/examples/demo.R demo.png
+
+test: setup-test install ## run the tests against the installed package
+	$(WITH_ELVI) Rscript tools/run-tests.R
+
+check: setup-check ## R CMD check --as-cran; anything but 'Status: OK' fails
+	rm -rf build/check && mkdir -p build/check
+	cd build/check && R CMD build ../..
+	cd build/check && $(CHECK_ENV) R CMD check --as-cran --no-manual elvi_$(VERSION).tar.gz
+	@grep -qx 'Status: OK' build/check/elvi.Rcheck/00check.log
+
+sanitize: setup-test $(TARBALL) ## run the tests under ASAN and UBSAN
+	tools/sanitize.sh $(TARBALL)
+
+document: setup-document ## write NAMESPACE and man/ from the roxygen comments
+	Rscript -e 'roxygen2::roxygenise(load_code = roxygen2::load_source)'
+
+bench: install ## run the benchmark
+	$(WITH_ELVI) Rscript bench/core.R
+
+clean: ## remove what the other targets made
+	rm -rf build demo.png

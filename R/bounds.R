@@ -1,0 +1,82 @@
+# ---- bounds ------------------------------------------------------------------------
+
+# All bounds below follow from the recursion of the theorems' proofs: with
+# D_k = E|theta_k - theta*|^2_{Lambda^-1}, gap_k = E F(theta_k) - F*,
+#   2 step_k gap_k <= (1 + a q_k) D_k - D_{k+1} + b q_k,   q_k = step_k^2 / batch_k.
+# It needs F convex and smooth with constant 1/step_k, and grad F(theta*) = 0:
+# <grad F, theta - theta*> >= gap + step |grad F|^2 / 2. On Theta_L it holds
+# although -log|Sigma| is smooth there only, because its eigenvalues' -log can be
+# continued below 1/sqrt(L) by a parabola, to a function that is L-smooth
+# everywhere; and because theta* minimises F without the constraint. (With a
+# minimiser on the boundary and grad F(theta*) != 0 the theorem as printed is
+# false: F(theta) = theta on [0, 1], step 10, K = 1, any batch.)
+#
+# The average has weights step_k u_k, u_k = prod_{i <= k} 1/(1 + w q_i), with w
+# the a of the weights. For w >= a that is the theorem for (w, b). The presets
+# round N and K after setting w, which may leave w < a; then
+#   sum_k u_k ((1 + a q_k) D_k - D_{k+1}) <= D_0 + (a - w) sum_k u_k q_k D_k
+# and D_k <= (D_0 + b/a) prod_{i < k} (1 + a q_i) - b/a.
+
+# Constant step and batch. `bound` is the theorem's, step/(2N) (a D + b) +
+# D/(2 step K); `sharper` keeps the geometric sum that the theorem rounds up.
+finite_horizon_bound <- function(a, b, D, step, N, K, w = a) {
+  q <- step^2 / N
+  log_w <- log1p(w * q)
+  done <- -expm1(-K * log_w)   # 1 - tau^K
+  excess <- 0
+  if (w < a) {
+    # the average of the bounds on D_k, weighted like the iterates
+    log_ratio <- log1p(a * q) - log_w
+    mean_growth <- expm1(K * log_ratio) / ((a - w) * q) * if (w > 0) w * q / done else 1 / K
+    excess <- (a - w) * ((D + b / a) * mean_growth - b / a)
+  }
+  list(bound = step / (2 * N) * (w * D + b + excess) + D / (2 * step * K),
+       sharper = step / (2 * N) * ((if (w > 0) w / done else 1 / (K * q)) * D + b + excess))
+}
+
+# Any steps and batches. `bound` is the theorem's, (D + b/a) over 2 sum_k step_k
+# exp(-a sum_{i <= k} q_i), for every horizon k = 1, ..., K.
+dynamic_bounds <- function(a, b, D, step, batch, w = a) {
+  q <- step^2 / batch
+  u <- exp(-cumsum(log1p(w * q)))
+  total <- cumsum(step * u)
+  excess <- 0
+  if (w < a) {
+    growth <- exp(c(0, cumsum(log1p(a * q))[-length(q)]))
+    excess <- (a - w) * cumsum(u * q * ((D + b / a) * growth - b / a))
+  }
+  sharper <- (D + b * cumsum(u * q) + excess) / (2 * total)
+  list(bound = if (w < a) sharper else (D + b / w) / (2 * cumsum(step * exp(-w * cumsum(q)))),
+       sharper = sharper)
+}
+
+# min_k E|G|^2_Lambda on a compact set: thm:non_convex1 with second moments at
+# most `moment` there.
+nonconvex_bound <- function(gap0, moment, lip, step, batch) {
+  4 * (gap0 + moment * sum(step / batch)) / sum(step * (1 - step * lip))
+}
+
+is_constant <- function(plan) {
+  if (is.null(plan$step_table)) return(plan$step_power == 0 && plan$batch_power == 0)
+  length(unique(plan$step_table)) == 1L && length(unique(plan$batch_table)) == 1L
+}
+
+plan_iterations <- function(plan, control) min(plan$iterations, control$iterations)
+
+# The value of the bound for a plan, whether or not its assumptions hold.
+evaluate_bound <- function(g, plan) {
+  K <- plan_iterations(plan, g$control)
+  none <- list(bound = NA_real_, sharper = NA_real_)
+  if (g$kind == "non-convex") {
+    at <- plan_at(plan, seq_len(K) - 1)
+    if (!is.finite(g$gap0) || !is.finite(g$moment) || any(at$step * g$lip >= 1)) return(none)
+    return(list(bound = nonconvex_bound(g$gap0, g$moment, g$lip, at$step, at$batch), sharper = NA_real_))
+  }
+  if (!all(is.finite(c(g$a, g$b, g$D, plan$bg_a)))) return(none)
+  if (is_constant(plan)) {
+    at <- plan_at(plan, 0)
+    return(finite_horizon_bound(g$a, g$b, g$D, at$step, at$batch, K, plan$bg_a))
+  }
+  at <- plan_at(plan, seq_len(K) - 1)
+  lapply(dynamic_bounds(g$a, g$b, g$D, at$step, at$batch, plan$bg_a), function(v) v[K])
+}

@@ -1,0 +1,167 @@
+# Argument checks. Every message names the argument, says what was expected and
+# shows what came; every condition has a class that users can catch.
+
+elvi_abort <- function(..., class = NULL, call = NULL, data = list()) {
+  message <- paste0(...)
+  stop(structure(
+    class = c(class, "elvi_error", "error", "condition"),
+    c(list(message = message, call = call), data)
+  ))
+}
+
+elvi_warn <- function(..., class = NULL) {
+  warning(structure(
+    class = c(class, "elvi_warning", "warning", "condition"),
+    list(message = paste0(...), call = NULL)
+  ))
+}
+
+elvi_inform <- function(..., class = NULL) {
+  message(structure(
+    class = c(class, "elvi_message", "message", "condition"),
+    list(message = paste0(..., "\n"), call = NULL)
+  ))
+}
+
+bad_argument <- function(name, expected, got = NULL) {
+  elvi_abort("`", name, "` must be ", expected,
+             if (!is.null(got)) paste0(", not ", got), ".",
+             class = "elvi_error_argument", data = list(argument = name))
+}
+
+# A short description of any R object for an error message.
+describe <- function(x) {
+  if (is.null(x)) return("NULL")
+  if (is.function(x)) return("a function")
+  if (is.data.frame(x)) return("a data frame")
+  if (is.factor(x)) return("a factor")
+  if (is.matrix(x)) return(sprintf("a %d x %d %s matrix", nrow(x), ncol(x), typeof(x)))
+  if (is.atomic(x) && length(x) == 1L) {
+    return(if (is.character(x)) encodeString(x, quote = "\"") else format(x))
+  }
+  if (is.atomic(x)) return(sprintf("%s vector of length %d", with_article(typeof(x)), length(x)))
+  paste("an object of class", encodeString(class(x)[1L], quote = "\""))
+}
+
+with_article <- function(noun) paste(if (grepl("^[aeiou]", noun)) "an" else "a", noun)
+
+is_number <- function(x) is.numeric(x) && !is.factor(x) && length(x) == 1L && !is.na(x)
+
+check_number <- function(x, name, lower = -Inf, upper = Inf, open = FALSE,
+                         infinite = FALSE) {
+  inside <- is_number(x) && (infinite || is.finite(x)) &&
+    (if (open) x > lower && x < upper else x >= lower && x <= upper)
+  if (!inside) {
+    range <- if (lower == -Inf && upper == Inf) {
+      ""
+    } else if (upper == Inf) {
+      sprintf(if (open) " greater than %g" else " of at least %g", lower)
+    } else {
+      sprintf(if (open) " strictly between %g and %g" else " between %g and %g", lower, upper)
+    }
+    bad_argument(name, paste0("a ", if (!infinite) "finite ", "number", range), describe(x))
+  }
+  as.double(x)
+}
+
+check_positive <- function(x, name, infinite = FALSE) {
+  if (!is_number(x) || x <= 0 || (!infinite && !is.finite(x))) {
+    bad_argument(name, paste0("a positive", if (!infinite) " finite", " number"), describe(x))
+  }
+  as.double(x)
+}
+
+check_count <- function(x, name, lower = 1, infinite = FALSE) {
+  whole <- is_number(x) && x >= lower && (if (is.finite(x)) x == floor(x) && x <= 2^52 else infinite)
+  if (!whole) bad_argument(name, sprintf("a whole number of at least %g", lower), describe(x))
+  as.double(x)
+}
+
+check_flag <- function(x, name) {
+  if (!is.logical(x) || length(x) != 1L || is.na(x)) {
+    bad_argument(name, "TRUE or FALSE", describe(x))
+  }
+  x
+}
+
+check_choice <- function(x, name, choices) {
+  if (identical(x, choices)) return(choices[1L])   # the untouched default
+  if (!is.character(x) || length(x) != 1L || is.na(x) || !x %in% choices) {
+    bad_argument(name, paste("one of", paste0("\"", choices, "\"", collapse = ", ")),
+                 describe(x))
+  }
+  x
+}
+
+check_class <- function(x, name, class, maker) {
+  if (!inherits(x, class)) bad_argument(name, paste("made by", maker), describe(x))
+  x
+}
+
+check_function <- function(x, name) {
+  if (!is.function(x)) bad_argument(name, "a function", describe(x))
+  x
+}
+
+check_vector <- function(x, name, length = NULL, infinite = FALSE) {
+  if (!is.numeric(x) || is.factor(x) || !(is.null(dim(x)) || NCOL(x) == 1L) ||
+        (!is.null(length) && length(x) != length)) {
+    bad_argument(name, if (is.null(length)) "a numeric vector" else
+      sprintf("a numeric vector of length %d", length), describe(x))
+  }
+  bad <- if (infinite) is.na(x) else !is.finite(x)
+  if (any(bad)) {
+    bad_argument(name, paste0("free of missing ", if (!infinite) "and non-finite ", "values"),
+                 sprintf("%s at position %d", format(x[bad][1L]), which(bad)[1L]))
+  }
+  as.double(x)
+}
+
+check_matrix <- function(x, name, nrow = NULL, ncol = NULL) {
+  if (is.data.frame(x)) {
+    bad_argument(name, "a numeric matrix (see model.matrix() to make one)", describe(x))
+  }
+  if (!is.matrix(x) || !(is.numeric(x) || is.logical(x))) {
+    bad_argument(name, "a numeric matrix", describe(x))
+  }
+  if ((!is.null(nrow) && nrow(x) != nrow) || (!is.null(ncol) && ncol(x) != ncol)) {
+    bad_argument(name, sprintf("a %s x %s matrix", nrow %||% "n", ncol %||% "d"), describe(x))
+  }
+  # colSums carries NA, NaN and Inf through, without a logical copy of x
+  bad <- which(!is.finite(colSums(x)))
+  bad <- bad[vapply(bad, function(j) any(!is.finite(x[, j])), NA)]
+  if (length(bad)) {
+    j <- bad[1L]
+    i <- which(!is.finite(x[, j]))[1L]
+    label <- colnames(x)[j]
+    bad_argument(name, "free of missing and non-finite values",
+                 sprintf("%s in row %d of column %d%s", format(x[i, j]), i, j,
+                         if (is.null(label)) "" else paste0(" (", label, ")")))
+  }
+  x
+}
+
+# `...` of a function that takes no further arguments: say which name was meant.
+check_dots <- function(dots, known, where) {
+  if (!length(dots)) return(invisible())
+  given <- names(dots) %||% rep("", length(dots))
+  first <- given[1L]
+  if (!nzchar(first)) {
+    elvi_abort(where, " got ", sum(!nzchar(given)), " unnamed argument(s) it does not know.",
+               class = "elvi_error_argument", data = list(argument = "..."))
+  }
+  distance <- utils::adist(first, known, ignore.case = TRUE)
+  near <- known[distance == min(distance) & distance <= max(2, nchar(first) %/% 3)]
+  elvi_abort(where, " has no argument `", first, "`.",
+             if (length(near)) paste0(" Did you mean `", near[1L], "`?"),
+             class = "elvi_error_argument", data = list(argument = first))
+}
+
+`%||%` <- function(x, y) if (is.null(x)) y else x
+
+need_package <- function(package, what) {
+  if (!requireNamespace(package, quietly = TRUE)) {
+    elvi_abort(what, " needs the package '", package, "'. Install it with install.packages(\"",
+               package, "\").", class = "elvi_error_package")
+  }
+}

@@ -1,0 +1,116 @@
+#' Settings of a fit
+#'
+#' @param coordinates `"whitened"` runs in coordinates where the Laplace
+#'   approximation at the mode is the standard base, which takes the conditioning
+#'   out of the problem; `"raw"` runs in the model's own, as the theory is
+#'   written. Elliptic families are affine equivariant, so both search the same
+#'   family for the same optimum, and every theorem holds in both, each with its
+#'   own smoothness `L`. Results come back in the model's coordinates.
+#' @param scale kind of scale matrix: `"symmetric"` (positive definite, as in
+#'   the theory), `"triangular"` (lower triangular with positive diagonal: the
+#'   same family of distributions, cheaper steps) or `"diagonal"` (mean field).
+#' @param estimator gradient estimator: `"reparam"`, or `"path"` (also called
+#'   sticking the landing), whose noise vanishes as the approximation nears the
+#'   target. The path estimator needs a base with a continuous density, so not
+#'   the uniform one. `NULL` takes `"path"` where it is valid.
+#' @param update how the entropy is handled: `"project"` takes its gradient and
+#'   projects onto the feasible set; `"prox"` takes a proximal step instead and
+#'   needs no projection (triangular and diagonal scales, `"reparam"` only).
+#' @param average which iterate is returned: `"theorem"` (the weighted average
+#'   of the convergence theorems), `"tail"` (mean of the last part) or `"last"`.
+#'   `NULL` takes `"theorem"` for the presets of [schedule_fixed()], else `"tail"`:
+#'   with varying steps or batches the theorem's weights fall so fast that they
+#'   return almost the start.
+#' @param tail fraction of the iterations in the tail average.
+#' @param precondition `c(mu = , Sigma = )`, factors in (0, 1] on the steps of
+#'   the two blocks. `NULL` takes the schedule's.
+#' @param smoothness smoothness constant `L` of the target, in its own
+#'   coordinates, to use instead of the model's. When neither you nor the model
+#'   has one, it is estimated by power iteration at draws from the Laplace
+#'   approximation, and called estimated.
+#' @param smoothness_safety factor on an estimated `L`.
+#' @param scale_min,scale_max bounds of the feasible set: on the eigenvalues of
+#'   a symmetric scale; on the diagonal (from below) and the largest singular
+#'   value (from above) of a triangular one; on the entries of a diagonal one.
+#'   The default lower bound is `1/sqrt(L)`, which every optimum satisfies.
+#' @param mu_centre,mu_radius keep `mu` in a ball of this centre and radius.
+#' @param iterations stop after this many iterations even if the schedule has
+#'   more; [elvi()] on the fit goes on from there.
+#' @param trace_draws number of fixed draws behind the objective in the trace; 0
+#'   leaves the objective out.
+#' @param block number of samples processed at a time. The draws do not depend
+#'   on it.
+#' @param progress show progress when a run takes more than two seconds?
+#' @param ... nothing: unknown names are errors.
+#' @return A list of class `elvi_control` for [elvi()].
+#' @examples
+#' elvi_control(scale = "triangular", update = "prox")
+#' @export
+elvi_control <- function(coordinates = c("whitened", "raw"),
+                         scale = c("symmetric", "triangular", "diagonal"),
+                         estimator = NULL,
+                         update = c("project", "prox"),
+                         average = NULL,
+                         tail = 0.5,
+                         precondition = NULL,
+                         smoothness = NULL, smoothness_safety = 2,
+                         scale_min = NULL, scale_max = Inf,
+                         mu_centre = NULL, mu_radius = Inf,
+                         iterations = Inf,
+                         trace_draws = 100,
+                         block = NULL,
+                         progress = interactive(),
+                         ...) {
+  check_dots(list(...), names(formals()), "elvi_control()")
+  control <- list(
+    coordinates = check_choice(coordinates, "coordinates", c("whitened", "raw")),
+    scale = check_choice(scale, "scale", c("symmetric", "triangular", "diagonal")),
+    estimator = if (!is.null(estimator)) check_choice(estimator, "estimator", c("reparam", "path")),
+    update = check_choice(update, "update", c("project", "prox")),
+    average = if (!is.null(average)) check_choice(average, "average", c("theorem", "tail", "last")),
+    tail = check_number(tail, "tail", 0, 1),
+    precondition = check_precondition(precondition),
+    smoothness = if (!is.null(smoothness)) check_positive(smoothness, "smoothness"),
+    smoothness_safety = check_number(smoothness_safety, "smoothness_safety", 1),
+    scale_min = if (!is.null(scale_min)) check_positive(scale_min, "scale_min"),
+    scale_max = check_positive(scale_max, "scale_max", infinite = TRUE),
+    mu_centre = if (!is.null(mu_centre)) check_vector(mu_centre, "mu_centre"),
+    mu_radius = check_positive(mu_radius, "mu_radius", infinite = TRUE),
+    iterations = check_count(iterations, "iterations", infinite = TRUE),
+    trace_draws = check_count(trace_draws, "trace_draws", lower = 0),
+    block = if (!is.null(block)) check_count(block, "block"),
+    progress = check_flag(progress, "progress")
+  )
+  if (control$trace_draws > 1e6) bad_argument("trace_draws", "at most 1e6", describe(trace_draws))
+  if (control$update == "prox") {
+    if (control$scale == "symmetric") {
+      bad_argument("update", "\"project\" with a symmetric scale (the proximal step is for triangular and diagonal ones)", "\"prox\"")
+    }
+    if (identical(control$estimator, "path")) {
+      bad_argument("estimator", "\"reparam\" with update = \"prox\" (the path estimator contains the entropy already)", "\"path\"")
+    }
+    if (is.finite(control$scale_max) || !is.null(control$scale_min)) {
+      bad_argument("update", "\"project\" when the scale is bounded by `scale_min` or `scale_max`", "\"prox\"")
+    }
+  }
+  structure(control, class = "elvi_control")
+}
+
+check_precondition <- function(x) {
+  if (is.null(x)) return(NULL)
+  x <- unlist(x)
+  if (!is.numeric(x) || length(x) != 2L || !setequal(names(x), c("mu", "Sigma"))) {
+    bad_argument("precondition", "c(mu = , Sigma = )", describe(x))
+  }
+  if (anyNA(x) || any(x <= 0 | x > 1)) {
+    bad_argument("precondition", "in (0, 1]", describe(unname(x[is.na(x) | x <= 0 | x > 1][1L])))
+  }
+  x[c("mu", "Sigma")]
+}
+
+#' @export
+print.elvi_control <- function(x, ...) {
+  shown <- Filter(Negate(is.null), unclass(x))
+  cat(paste0(format(names(shown)), "  ", vapply(shown, function(v) toString(format(v)), "")), sep = "\n")
+  invisible(x)
+}

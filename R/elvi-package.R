@@ -1,0 +1,43 @@
+#' elvi: elliptic location-scale variational inference
+#'
+#' Start with [elvi()]; models are made by [model_glm()], [model_quadratic()]
+#' and [model_density()], bases by [base_gaussian()] and its kin, schedules by
+#' [schedule_fixed()] and its kin.
+#'
+#' The algorithm is that of Labarrière, Molinari, Villa and Rosasco (2026),
+#' *SGD for variational inference: tackling unbounded variance via
+#' preconditioning and dynamic batching*, \doi{10.48550/arXiv.2605.07531}.
+#'
+#' @section Where elvi departs from the paper's print:
+#' * The negative ELBO is `F + E log p(z)`: the sign of the second term in the
+#'   paper's first equation is misprinted.
+#' * The normalising constant of a base uses the area of the unit sphere, not
+#'   the volume of the ball.
+#' * For logistic regression `L = alpha + sigma_max(X)^2 / 4`; the square is
+#'   missing in print. With the printed value the algorithm diverges on the
+#'   paper's own example; `elvi_control(smoothness = )` lets you see it.
+#' * In the theorem for variational inference, case 2, the coefficient of
+#'   `|Sigma0 - Sigma*|^2` is `4 (d - 1 + kappa)` times `L / sqrt(E)`, twice what
+#'   is printed; [guarantee()] computes bounds from the general theorem.
+#' * `E |Sigma z|^2` is `|Sigma|_F^2`: the proof of existence has a factor `d` too
+#'   many, without consequence.
+#' * `F` is convex whenever `f` is; the base need not be log-concave for that.
+#'
+#' @section Conditions:
+#' Every error has class `elvi_error`, and a more specific one:
+#' `elvi_error_argument` (its `$argument` names the argument),
+#' `elvi_error_smoothness`, `elvi_error_kurtosis`, `elvi_error_no_optimum`,
+#' `elvi_error_nonfinite`, `elvi_error_singular`, `elvi_error_lapack`,
+#' `elvi_error_no_expectation`, `elvi_error_package`. Warnings have class
+#' `elvi_warning` (`elvi_warning_diverged`, `elvi_warning_interrupted`,
+#' `elvi_warning_not_converged`, `elvi_warning_constant_response`,
+#' `elvi_warning_pareto_k`, `elvi_warning_slow_gradient`), messages class
+#' `elvi_message` (`elvi_message_collinear`, `elvi_message_indefinite`,
+#' `elvi_message_start_kept`).
+#'
+#' @useDynLib elvi, .registration = TRUE
+#' @importFrom stats coef confint family fitted formula model.frame model.matrix nobs residuals
+#' @importFrom stats simulate terms update vcov
+#' @name elvi-package
+#' @keywords internal
+NULL

@@ -1,0 +1,289 @@
+#' Fit an elliptic variational approximation
+#'
+#' Minimises `F(mu, Sigma) = E f(mu + Sigma z) - log|Sigma|` over the location
+#' `mu` and the scale `Sigma`, where `f` is the target and `z` the base, by
+#' minibatch projected stochastic gradient descent. `F` is the negative evidence
+#' lower bound (ELBO) up to the entropy of the base, a constant.
+#'
+#' On a model, `elvi()` starts a run. On a fit it continues one: a run that was
+#' interrupted or stopped by `elvi_control(iterations = )` goes on to the end of
+#' its schedule, exactly as if it had not stopped; a run with a schedule that
+#' has no horizon of its own ([schedule_decay()], [schedule_growing()]) can be
+#' given a larger `budget`.
+#'
+#' Samples come from a keyed generator whose key is drawn from R's, so
+#' [set.seed()] makes a fit reproducible. A run can be interrupted at any time:
+#' the fit so far is returned with a warning.
+#'
+#' A fit is never worse than its start: the two are compared, exactly where the
+#' model has an exact objective (see [elvi_optimum()]), and the better one is
+#' returned; elsewhere on common draws, and the start is returned if it is better
+#' by more than two standard errors. `kept` says which.
+#'
+#' @section When a run fails:
+#' A gradient that is not finite stops the run with an error of class
+#' `elvi_error_nonfinite`. A run whose objective is clearly worse at its end
+#' than at its start comes back with a warning of class
+#' `elvi_warning_diverged`: the step is usually too long because the smoothness
+#' is too small.
+#'
+#' @param object a model (see [model_glm()], [model_quadratic()],
+#'   [model_density()]) or a fit to continue.
+#' @param base the variational base, see [bases].
+#' @param method `"mpsgd"`, the stochastic algorithm; `"exact"`, the deterministic
+#'   solver of [elvi_optimum()], for models with an exact objective; `"auto"`,
+#'   exact where possible.
+#' @param tol stop when the estimated gap to the optimum plus two standard errors
+#'   is below this many nats; say so, loudly, when the budget ends first. The gap
+#'   is estimated from the gradient at the returned approximation over fresh
+#'   batches, after every doubling of the evaluations. `NULL` spends the whole
+#'   budget. For the exact method: the certificate to reach, 1e-9 by default.
+#' @param schedule step and batch sizes, see [schedules].
+#' @param budget gradient evaluations to spend: for a model, short for
+#'   `schedule_tuned(budget)`, 5000 by default or 100,000 with a `tol`; for a fit,
+#'   the new total.
+#' @param start optional list with `mu` and `Sigma` (for a diagonal scale also a
+#'   vector), in the model's coordinates. The default is the Laplace
+#'   approximation at the mode; with `coordinates = "raw"` it is `mu = 0`, `Sigma
+#'   = I / sqrt(L)`.
+#' @param control see [elvi_control()].
+#' @param iterations for a fit: stop after this many iterations in all.
+#' @param ... nothing: unknown names are errors.
+#' @return An object of class `elvi_fit`, a plain list with, among others,
+#'   * `mu`, `Sigma`: location and symmetric scale of the approximation;
+#'     `Sigma %*% Sigma` is its covariance. `scale` is the scale as it was
+#'     parametrised, a lower triangular matrix for `scale = "triangular"`.
+#'   * `kept`: `"average"` (or last iterate) or `"start"`.
+#'   * `last`: `mu` and `scale` of the last iterate.
+#'   * `smoothness`, `smoothness_source`: `L` in the coordinates of the run.
+#'   * `trace`: a data frame with iteration, gradient evaluations, batch, step,
+#'     an estimate of the objective at the iterate and its standard error (on
+#'     the same draws throughout), the norm of the estimated gradient mapping,
+#'     the number of clipped eigenvalues, and CPU seconds.
+#'   * `plan`: steps, batches, iterations and preconditioner in numbers.
+#'   * `seed`, `rng_kind`: the key of the draws and R's generator it came from.
+#'   * `status`: `"finished"`, `"paused"`, `"interrupted"` or `"diverged"`.
+#' @seealso [objective()], [elbo()], [`elvi_fit methods`][elvi_fit]
+#' @examples
+#' X <- scale(as.matrix(infert[, c("age", "parity", "induced", "spontaneous")]))
+#' model <- model_glm(cbind(1, X), infert$case, prior = normal(0, 2.5))
+#' set.seed(1)
+#' fit <- elvi(model, base = base_laplace(), schedule = schedule_fixed(20000, "case2"))
+#' fit
+#' coef(fit)
+#' @export
+elvi <- function(object, ...) {
+  if (missing(object) && "formula" %in% ...names()) {   # as users of glm() write it
+    call <- sys.call()
+    names(call)[names(call) == "formula"] <- "object"
+    return(eval(call, parent.frame()))
+  }
+  UseMethod("elvi")
+}
+
+#' @export
+elvi.default <- function(object, ...) {
+  bad_argument("object", "a formula, a model from a model_*() function, or a fit", describe(object))
+}
+
+#' @rdname elvi
+#' @export
+elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, budget = NULL,
+                            start = NULL, control = elvi_control(), tol = NULL,
+                            method = c("mpsgd", "exact", "auto"), ...) {
+  check_dots(list(...), names(formals()), "elvi()")
+  method <- check_choice(method, "method", c("mpsgd", "exact", "auto"))
+  if (!is.null(tol)) tol <- check_positive(tol, "tol")
+  check_class(base, "base", "elvi_base", "a base_*() function")
+  check_class(control, "control", "elvi_control", "elvi_control()")
+  if (!is.null(schedule) && !is.null(budget)) {
+    bad_argument("budget", "left out when `schedule` is given (the schedule has its own)", describe(budget))
+  }
+  if (method == "auto") method <- if (has_exact(object)) "exact" else "mpsgd"
+  if (method == "exact") {
+    unused <- c(schedule = !is.null(schedule), budget = !is.null(budget), start = !is.null(start))
+    if (any(unused)) {
+      bad_argument(names(which(unused))[1L], "left out with method = \"exact\", which needs none")
+    }
+    check_exact_control(control)
+    return(exact_fit(object, base, control, tol %||% 1e-9, match.call()))
+  }
+  schedule <- schedule %||% schedule_tuned(budget %||% if (is.null(tol)) 5000 else 1e5)
+  check_class(schedule, "schedule", "elvi_schedule", "a schedule_*() function")
+
+  bound <- bind_base(base, object$dim)
+  check_expectation(object, bound)
+  work <- work_model(object, control$coordinates, control$scale)
+  if (control$coordinates == "raw") check_existence(object)
+  smoothness <- run_smoothness(object, work, bound, control)
+  plan <- plan_schedule(schedule, object$dim, bound$kurtosis, smoothness$L, control)
+  control <- resolve_control(control, schedule, bound, plan)
+  feasible <- feasible_set(control, work, smoothness$L)
+  start <- check_start(start, work, control$scale, feasible, smoothness$L)
+  fit <- structure(
+    list(call = match.call(), method = "mpsgd", model = object, base = base, schedule = schedule,
+         tol = tol, control = control, work = if (work$kind == "affine") work, smoothness = smoothness$L,
+         smoothness_source = smoothness$source, feasible = feasible, plan = plan,
+         seed = draw_key(), rng_kind = RNGkind(), start = start, trace = NULL, cpu = 0,
+         state = list(mu = start$mu, scale = start$scale, average_mu = start$mu,
+                      average_scale = start$scale, k = 0, evals = 0, alpha = 1, weight = 0)),
+    class = "elvi_fit")
+  run(fit, bound, control$iterations)
+}
+
+# The exact solver knows no constraints, steps or iterations: only `scale` matters.
+check_exact_control <- function(control) {
+  default <- elvi_control()
+  mine <- c("estimator", "update", "average", "precondition", "smoothness", "scale_min", "scale_max",
+            "mu_centre", "mu_radius", "iterations")
+  changed <- Filter(function(name) !identical(control[[name]], default[[name]]), mine)
+  if (length(changed)) {
+    bad_argument(changed[1L], "left at its default with the exact solver, which does not use it; method = \"mpsgd\" does",
+                 describe(control[[changed[1L]]]))
+  }
+}
+
+# The optimum itself as a fit.
+exact_fit <- function(model, base, control, tol, call) {
+  optimum <- elvi_optimum(model, base, control$scale, tol = tol)
+  fit <- structure(
+    list(call = call, method = "exact", model = model, base = base, control = control,
+         theta = list(mu = unname(optimum$mu), scale = unname(optimum$scale)), optimum = optimum,
+         kept = "optimum", converged = optimum$converged,
+         status = if (optimum$converged) "finished" else "not converged"),
+    class = "elvi_fit")
+  name_parameters(fit)
+}
+
+#' @rdname elvi
+#' @export
+elvi.elvi_fit <- function(object, budget = NULL, iterations = Inf, ...) {
+  check_dots(list(...), names(formals()), "elvi() on a fit")
+  if (object$method == "exact") {
+    bad_argument("object", "a fit by method = \"mpsgd\": an exact one has nothing to continue", "an exact fit")
+  }
+  iterations <- check_count(iterations, "iterations", infinite = TRUE)
+  bound <- bind_base(object$base, object$model$dim)
+  if (!is.null(budget)) {
+    object$schedule <- extend_budget(object$schedule, budget, object$state$evals)
+    object$plan <- plan_schedule(object$schedule, object$model$dim, bound$kurtosis,
+                                 object$smoothness, object$control)
+  }
+  if (object$state$k >= object$plan$iterations) {
+    elvi_inform("The run is complete: nothing is left of its budget of ",
+                format_count(object$schedule$budget), " gradient evaluations.")
+    return(object)
+  }
+  object$call <- match.call()
+  run(object, bound, iterations)
+}
+
+# Refuse a target whose expectation under the base is infinite.
+check_expectation <- function(model, bound) {
+  exponential <- switch(model$kind, glm = has_exponential(model$likelihood),
+                        aux = aux_exponential(model), FALSE)
+  if (exponential && exponential_limit(bound) <= 0) no_expectation(model, bound)
+}
+
+# Refuse separable data under a flat prior; whitening finds out by itself.
+check_existence <- function(model) {
+  if (model$kind == "glm" && model$likelihood != "normal" && any(model$precision == 0)) {
+    find_mode(model)
+  }
+}
+
+# Settings that were left to elvi, now that base and schedule are known.
+resolve_control <- function(control, schedule, bound, plan) {
+  if (is.null(control$estimator)) {
+    control$estimator <- if (bound$path && control$update == "project") "path" else "reparam"
+  }
+  if (control$estimator == "path" && !bound$path) {
+    bad_argument("estimator", paste0("\"reparam\" with the ", bound$kind,
+                 " base, whose density jumps at its edge (the path gradient would be biased)"), "\"path\"")
+  }
+  if (is.null(control$average)) {
+    control$average <- if (schedule$kind == "fixed" && is.finite(plan$bg_a)) "theorem" else "tail"
+  }
+  control
+}
+
+# What P_Theta projects onto, in the coordinates of the run.
+feasible_set <- function(control, work, L) {
+  whitened <- work$kind == "affine"
+  asked <- !is.null(control$scale_min) || is.finite(control$scale_max) ||
+    is.finite(control$mu_radius) || !is.null(control$mu_centre)
+  if (asked && whitened) {
+    elvi_abort("`scale_min`, `scale_max`, `mu_centre` and `mu_radius` describe a set in the model's ",
+               "own coordinates: use them with elvi_control(coordinates = \"raw\").",
+               class = "elvi_error_argument", data = list(argument = "coordinates"))
+  }
+  lower <- if (control$update == "prox") 0 else control$scale_min %||% (1 / sqrt(L))
+  if (lower > control$scale_max) {
+    bad_argument("scale_max", sprintf("at least the lower bound %g of the scale", lower),
+                 describe(control$scale_max))
+  }
+  centre <- control$mu_centre %||% numeric(work$dim)
+  list(scale_min = lower, scale_max = control$scale_max,
+       mu_centre = check_vector(centre, "mu_centre", work$dim), mu_radius = control$mu_radius)
+}
+
+# The start in the coordinates of the run. The default is the Laplace
+# approximation in whitened coordinates, (0, I / sqrt(L)) in raw ones.
+check_start <- function(start, work, kind, feasible, L) {
+  dim <- work$dim
+  if (is.null(start)) start <- list()
+  if (!is.list(start) || length(setdiff(names(start), c("mu", "Sigma"))) ||
+        (length(start) && is.null(names(start)))) {
+    bad_argument("start", "a list with `mu` and `Sigma`", describe(start))
+  }
+  default <- if (work$kind == "affine") max(1, feasible$scale_min)
+             else min(max(1 / sqrt(L), feasible$scale_min), feasible$scale_max)
+  origin <- to_user(work, kind, feasible$mu_centre, check_start_scale(default, dim, kind))
+  mu <- if (is.null(start$mu)) origin$mu else check_vector(start$mu, "start$mu", dim)
+  scale <- if (is.null(start$Sigma)) origin$scale else check_start_scale(start$Sigma, dim, kind)
+  if (sqrt(sum((mu - feasible$mu_centre)^2)) > feasible$mu_radius * (1 + 1e-12)) {
+    bad_argument("start$mu", sprintf("within %g of `mu_centre`", feasible$mu_radius), "a point outside")
+  }
+  moved <- to_work(work, kind, mu, scale)
+  clipped <- project_scale(kind, moved$scale, feasible$scale_min, feasible$scale_max)
+  if (clipped$clipped > 0 && max(abs(clipped$scale - moved$scale)) > 1e-8 * max(abs(moved$scale))) {
+    bad_argument("start$Sigma", sprintf("at least %g%s in %s coordinates (see elvi_control())",
+                                        feasible$scale_min,
+                                        if (is.finite(feasible$scale_max)) paste(" and at most", format(feasible$scale_max)) else "",
+                                        if (work$kind == "affine") "whitened" else "the model's"),
+                 "a matrix outside")
+  }
+  moved
+}
+
+check_start_scale <- function(S, dim, kind, name = "start$Sigma") {
+  if (is_number(S) && (dim > 1 || !is.matrix(S))) S <- rep(as.double(S), dim)
+  if (kind == "diagonal") {
+    if (is.matrix(S)) {
+      if (any(S[row(S) != col(S)] != 0)) bad_argument(name, "diagonal", "a matrix that is not")
+      S <- diag(S)
+    }
+    S <- check_vector(S, name, dim)
+    if (any(S <= 0)) bad_argument(name, "positive", describe(S[S <= 0][1L]))
+    return(S)
+  }
+  if (!is.matrix(S)) S <- diag(check_vector(S, name, dim), dim)
+  S <- unname(check_matrix(S, name, dim, dim))
+  storage.mode(S) <- "double"
+  if (kind == "triangular") {
+    if (any(S[upper.tri(S)] != 0)) bad_argument(name, "lower triangular", "a matrix that is not")
+    if (any(diag(S) <= 0)) bad_argument(name, "of positive diagonal", describe(min(diag(S))))
+    return(S)
+  }
+  if (!isSymmetric(S)) bad_argument(name, "symmetric", "a matrix that is not")
+  if (inherits(try(chol(S), silent = TRUE), "try-error")) {
+    bad_argument(name, "positive definite", "a matrix that is not")
+  }
+  S
+}
+
+project_scale <- function(kind, scale, lower, upper) {
+  out <- .Call(elvi_r_project, kind, scale, lower, upper)
+  check_status(out$status)
+  out
+}

@@ -1,0 +1,66 @@
+# The objective without Monte Carlo, for models that have it: generalised linear
+# models by one-dimensional quadrature, quadratics in closed form.
+
+has_exact <- function(model) model$kind %in% c("glm", "quadratic")
+
+# A function of (kind, mu, scale) giving objective F, E f, its gradient g_mu in mu
+# and the matrix B for which the gradient of E f in the scale is B scale. With a
+# scale of 0 it gives f, its gradient and its Hessian. F is Inf where E f does not
+# exist. NULL when the model has no exact objective.
+exact_oracle <- function(model, bound) {
+  if (!has_exact(model)) return(NULL)
+  if (model$kind == "quadratic") return(quadratic_oracle(model))
+  rule <- model_rule(model, bound)
+  if (rule$limit <= 0) no_expectation(model, bound)
+  function(kind, mu, scale) {
+    out <- .Call(elvi_r_exact, model, rule, kind, mu, scale)
+    check_status(if (out$status == status_no_expectation) status_ok else out$status)
+    out$objective <- if (out$status == status_ok) out$value - log_det(kind, scale) else Inf
+    out
+  }
+}
+
+quadratic_oracle <- function(model) {
+  function(kind, mu, scale) {
+    off <- mu - model$m
+    g <- drop(model$A %*% off)
+    spread <- if (is.matrix(scale)) sum(scale * (model$A %*% scale)) else sum(diag(model$A) * scale^2)
+    value <- (sum(off * g) + spread) / 2
+    list(value = value, g_mu = g, B = model$A, objective = value - log_det(kind, scale))
+  }
+}
+
+log_det <- function(kind, scale) {
+  switch(kind,
+         symmetric = as.double(determinant(scale)$modulus),
+         triangular = sum(log(diag(scale))),
+         diagonal = sum(log(scale)))
+}
+
+no_expectation <- function(model, bound) {
+  elvi_abort("`base`: the expected ", model$family$family, " log ",
+             if (model$kind == "aux") "posterior" else "likelihood", " is infinite under a ",
+             bound$kind, " base, whose tails are too heavy for exp(). ",
+             "Use a gaussian or uniform base.",
+             class = c("elvi_error_no_expectation", "elvi_error_argument"),
+             data = list(argument = "base"))
+}
+
+# The rule of a model: that of its likelihood, and that of student priors.
+model_rule <- function(model, bound) {
+  rule <- cached_rule(bound, model$likelihood)
+  rule$prior_levels <- if (any(is.finite(model$prior_df))) cached_rule(bound, "tail")$levels else list()
+  rule
+}
+
+# Rules depend on the base, the dimension and the likelihood only, and take a
+# tenth of a second to make: keep them for the session.
+rule_cache <- new.env(parent = emptyenv())
+
+cached_rule <- function(bound, likelihood) {
+  if (bound$kind == "radial") return(quadrature_rule(bound, likelihood))
+  dim <- if (bound$kind %in% c("gaussian", "student")) 2 else bound$dim   # the same marginal in all
+  key <- paste(bound$kind, format(bound$par[1L], digits = 17), dim, likelihood)
+  if (is.null(rule_cache[[key]])) rule_cache[[key]] <- quadrature_rule(bound, likelihood)
+  rule_cache[[key]]
+}

@@ -1,0 +1,142 @@
+#' What to do with a fit
+#'
+#' `coef()` is the posterior mean, `vcov()` the posterior covariance
+#' `Sigma %*% Sigma` of the approximation, `simulate()` draws from it.
+#' `update()` and [elvi()] continue a run.
+#'
+#' @param object,x an `elvi_fit`.
+#' @param nsim number of draws.
+#' @param seed optional seed; when given, R's generator is left as it was.
+#' @param digits number of significant digits.
+#' @param ... passed on, or nothing.
+#' @return `simulate()`: a matrix with one draw per row. `summary()`: an object
+#'   with the table of posterior means and standard deviations and the account of
+#'   the run, objective and ELBO, the gap to the optimum of its family in nats for
+#'   models with an exact objective (see [elvi_optimum()]), and [pareto_k()]. The others as their generics say.
+#' @examples
+#' model <- model_quadratic(diag(c(1, 4)), m = c(a = 1, b = -1))
+#' set.seed(1)
+#' fit <- elvi(model, budget = 20000)
+#' summary(fit)
+#' vcov(fit)
+#' simulate(fit, nsim = 3, seed = 1)
+#' @name elvi_fit
+NULL
+
+#' @rdname elvi_fit
+#' @export
+print.elvi_fit <- function(x, digits = max(3L, getOption("digits") - 3L), ...) {
+  cat("elvi fit: ", x$base$kind, " base, ", x$control$scale, " scale\n", sep = "")
+  print(x$model)
+  cat(run_account(x), sep = "\n")
+  cat("\nPosterior mean and standard deviation (",
+      if (x$kept == "start") "the start, which the run did not improve" else
+      if (x$kept == "optimum") "at the optimum" else
+      switch(x$control$average, theorem = "weighted average of the iterates",
+             tail = "average of the last iterates", last = "last iterate"), "):\n", sep = "")
+  table <- rbind(mean = x$mu, sd = sqrt(diag(vcov.elvi_fit(x))))
+  shown <- min(ncol(table), 10L)
+  print(table[, seq_len(shown), drop = FALSE], digits = digits)
+  if (shown < ncol(table)) cat("... and", ncol(table) - shown, "more\n")
+  invisible(x)
+}
+
+# two or three lines that say what was run and how it ended
+run_account <- function(x) if (x$method == "exact") exact_account(x) else mpsgd_account(x)
+
+exact_account <- function(x) {
+  c(sprintf("Exact solver: %s after %s evaluations of the gradient",
+            if (x$converged) "converged" else "NOT CONVERGED", format_count(x$optimum$evaluations)),
+    sprintf("Objective F = %s, %s %s nats above the optimum (%s)", format(x$optimum$objective, digits = 8),
+            if (x$optimum$certificate_kind == "rigorous") "at most" else "estimated to be",
+            format(x$optimum$certificate, digits = 1), x$optimum$certificate_kind))
+}
+
+mpsgd_account <- function(x) {
+  last <- x$trace[nrow(x$trace), ]
+  c(sprintf("%s: %s of %s iterations, %s gradient evaluations, %.2f s CPU",
+            switch(x$status, finished = "Run finished", paused = "Run paused",
+                   interrupted = "Run INTERRUPTED", diverged = "Run DIVERGED"),
+            format_count(x$state$k), format_count(x$plan$iterations),
+            format_count(x$state$evals), x$cpu),
+    sprintf("Smoothness L = %s in %s coordinates (%s)", format(x$smoothness, digits = 5),
+            x$control$coordinates, x$smoothness_source),
+    if (isTRUE(is.finite(last$objective))) sprintf(
+      "Objective F at the last iterate: %s (Monte Carlo, standard error %s; started at %s)",
+      format(last$objective, digits = 6), format(last$se, digits = 2),
+      format(x$trace$objective[1L], digits = 6)),
+    if (!is.null(x$remaining)) sprintf(
+      "%s: estimated gap to %s %s nats (standard error %s), tol = %s",
+      if (isTRUE(x$converged)) "Converged" else if (is.na(x$converged)) "Not there yet" else "NOT CONVERGED",
+      if (isTRUE(x$model$convex)) "the optimum" else "a local optimum (the target may have better ones)",
+      format(x$remaining$estimate, digits = 2), format(x$remaining$se, digits = 2), format(x$tol)))
+}
+
+#' @rdname elvi_fit
+#' @export
+summary.elvi_fit <- function(object, ...) {
+  structure(list(fit = object,
+                 table = cbind(mean = object$mu, sd = sqrt(diag(vcov.elvi_fit(object)))),
+                 objective = objective(object), elbo = elbo(object), gap = exact_gap(object),
+                 pareto_k = pareto_k(object)),
+            class = "summary.elvi_fit")
+}
+
+#' @export
+print.summary.elvi_fit <- function(x, digits = max(3L, getOption("digits") - 3L), ...) {
+  fit <- x$fit
+  cat("elvi fit: ", fit$base$kind, " base, ", fit$control$scale, " scale",
+      if (fit$method == "mpsgd") paste0(", ", fit$control$estimator, " gradient"), "\n", sep = "")
+  print(fit$model)
+  if (fit$method == "mpsgd") print(fit$schedule)
+  cat(run_account(fit), "", sep = "\n")
+  print(x$table, digits = digits)
+  cat("\nOf the returned approximation:\n")
+  print(x$objective)
+  print(x$elbo)
+  if (!is.null(x$gap)) {
+    cat("Gap to the optimum of its family: ", format(max(x$gap$gap, 0), digits = 3),
+        " nats (F* = ", format(x$gap$optimum$objective, digits = 10), ", known to ",
+        format(x$gap$optimum$certificate, digits = 1), " nats, ", x$gap$optimum$certificate_kind, ")\n", sep = "")
+  }
+  print(x$pareto_k)
+  invisible(x)
+}
+
+#' @rdname elvi_fit
+#' @export
+coef.elvi_fit <- function(object, ...) object$mu
+
+#' @rdname elvi_fit
+#' @export
+vcov.elvi_fit <- function(object, ...) {
+  S <- object$Sigma
+  V <- S %*% S
+  dimnames(V) <- dimnames(S)
+  (V + t(V)) / 2
+}
+
+#' @rdname elvi_fit
+#' @export
+simulate.elvi_fit <- function(object, nsim = 1, seed = NULL, ...) {
+  check_dots(list(...), names(formals()), "simulate()")
+  nsim <- check_count(nsim, "nsim")
+  if (!is.null(seed)) {
+    seed <- check_number(seed, "seed")
+    if (!exists(".Random.seed", envir = globalenv())) stats::runif(1)
+    before <- get(".Random.seed", envir = globalenv())
+    on.exit(assign(".Random.seed", before, envir = globalenv()))
+    set.seed(seed)
+  }
+  z <- draw_base(bind_base(object$base, object$model$dim), draw_key(), nsim)
+  # the scale as parametrised: any root of the covariance gives the same law
+  s <- object$scale
+  x <- object$mu + (if (is.matrix(s)) s %*% z else s * z)
+  x <- t(x)
+  colnames(x) <- names(object$mu)
+  x
+}
+
+#' @rdname elvi_fit
+#' @export
+update.elvi_fit <- function(object, ...) elvi(object, ...)

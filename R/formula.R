@@ -1,0 +1,182 @@
+#' Fit a regression from a formula
+#'
+#' One line of R: a Bayesian generalised linear model from a formula and a data
+#' frame, fitted by the exact solver where the model has an exact objective and
+#' by the stochastic algorithm elsewhere, tuned by nobody.
+#'
+#' @section Priors:
+#' `prior` is for the slopes, `prior_intercept` for the intercept *when all
+#' predictors are at their means*, as in 'rstanarm': predictors are centred
+#' for the computation and results are reported for the original ones.
+#' Autoscaling, as 'rstanarm' documents it, divides the prior scale of a slope by
+#' the standard deviation of its predictor and, for `gaussian()` and [robust()],
+#' multiplies by that of the response; the prior of their intercept is also
+#' shifted by the mean of the response, and the rate of an exponential
+#' `prior_aux` is divided by its standard deviation. [prior_summary()] shows what
+#' was used. With a flat prior an optimum need not exist: separable data are
+#' refused.
+#'
+#' @section Families:
+#' `binomial()` (links logit, probit, cloglog), `poisson()` and `gaussian()` with
+#' a known `dispersion` have an exact objective. `gaussian()` with unknown
+#' residual standard deviation (the default), [robust()] and [neg_binomial_2()]
+#' have one more parameter, which is fitted on the log scale as `log_sigma` or
+#' `log_phi`, last.
+#'
+#' @param object a formula, or an object that [stats::as.formula()] understands.
+#' @param data data frame, list or environment with the variables.
+#' @param family response distribution and link.
+#' @param prior,prior_intercept,prior_aux priors, see [normal()]. `prior_aux` is
+#'   for the auxiliary parameter itself, not for its logarithm.
+#' @param autoscale rescale the priors to the data? By default those you leave at
+#'   their defaults are rescaled and those you give are taken as they are.
+#' @param dispersion residual variance of the gaussian family, when it is known.
+#' @param weights,subset,na.action,offset,contrasts as in [stats::glm()].
+#' @param base,method,schedule,budget,tol,start,control as in [elvi()].
+#' @param ... nothing: unknown names are errors.
+#' @return An object of class `elvi_fit`, see [elvi()], that also knows its
+#'   formula, terms and data, so that `predict(newdata = )` and `update()` work.
+#' @seealso [`methods`][elvi_fit]
+#' @examples
+#' fit <- elvi(case ~ education + age + parity + induced + spontaneous,
+#'             data = infert, family = binomial())
+#' fit
+#' @export
+elvi.formula <- function(object, data, family = stats::gaussian(),
+                         prior = normal(0, 2.5), prior_intercept = normal(0, 2.5),
+                         prior_aux = exponential(1), autoscale = NULL, dispersion = NULL,
+                         weights, subset, na.action, offset, contrasts = NULL,
+                         base = base_gaussian(), method = c("auto", "exact", "mpsgd"),
+                         schedule = NULL, budget = NULL, tol = NULL, start = NULL,
+                         control = elvi_control(), ...) {
+  check_dots(list(...), names(formals()), "elvi()")
+  call <- match.call()
+  autoscale <- if (is.null(autoscale)) {
+    c(slopes = missing(prior), intercept = missing(prior_intercept), aux = missing(prior_aux))
+  } else {
+    rep_len(check_flag(autoscale, "autoscale"), 3L)
+  }
+  method <- check_choice(method, "method", c("auto", "exact", "mpsgd"))
+  frame <- formula_frame(call, parent.frame())
+  design <- formula_design(frame, contrasts)
+  design$dispersion <- dispersion
+  family <- check_family(family)
+  if (!design$intercept && !missing(prior_intercept)) {
+    bad_argument("prior_intercept", "left out: the formula has no intercept", format(prior_intercept))
+  }
+  priors <- formula_priors(design, family, prior, prior_intercept, prior_aux, autoscale)
+  if (is.null(priors$aux) && !missing(prior_aux)) {
+    bad_argument("prior_aux", "left out: this model has no auxiliary parameter", describe(prior_aux))
+  }
+  model <- model_glm(design$centred, design$y, family = family, prior = priors$joint,
+                     weights = design$weights, offset = design$offset,
+                     dispersion = if (family$family == "gaussian") dispersion else dispersion %||% 1,
+                     prior_aux = priors$aux)
+  # left to itself, a stochastic run stops when it is close enough
+  if (is.null(budget) && is.null(schedule) && !has_exact(model)) tol <- tol %||% 0.01
+  fit <- elvi.elvi_model(model, base = base, method = method, schedule = schedule, budget = budget,
+                         tol = tol, start = start, control = control)
+  call[[1L]] <- quote(elvi)   # not the method, which is not exported
+  fit$call <- call
+  fit$formula <- stats::formula(design$terms)
+  fit <- c(unclass(fit), design[c("terms", "xlevels", "contrasts", "offset_given")],
+           list(family = family, frame = frame, priors = priors, na.action = attr(frame, "na.action"),
+                report = report_matrix(design, model$dim)))
+  name_parameters(structure(fit, class = c("elvi_glm", "elvi_fit")))
+}
+
+#' @export
+elvi.character <- function(object, ...) {
+  formula <- tryCatch(stats::as.formula(object, env = parent.frame()), error = function(e) NULL)
+  if (is.null(formula)) elvi.default(object)
+  call <- match.call()   # as the user wrote it, for update()
+  call[[1L]] <- quote(elvi)
+  call$object <- formula
+  eval(call, parent.frame())
+}
+
+# A continued fit is still that of its formula: update() and predict() need the call.
+#' @export
+elvi.elvi_glm <- function(object, ...) {
+  fit <- NextMethod()
+  fit$call <- object$call
+  fit
+}
+
+# The model frame, by the conventions of glm().
+formula_frame <- function(call, env) {
+  keep <- match(c("object", "data", "subset", "weights", "na.action", "offset"), names(call), 0L)
+  call <- call[c(1L, keep)]
+  names(call)[names(call) == "object"] <- "formula"
+  call$drop.unused.levels <- TRUE
+  call[[1L]] <- quote(stats::model.frame)
+  frame <- eval(call, env)
+  if (!nrow(frame)) {
+    bad_argument("data", "data with at least one complete row", "data without (after `subset` and `na.action`)")
+  }
+  if (is.null(stats::model.response(frame))) {
+    bad_argument("object", "a formula with a response on its left", "a one-sided formula")
+  }
+  frame
+}
+
+# X as the user means it, X centred for the computation, and what goes with them.
+formula_design <- function(frame, contrasts) {
+  terms <- attr(frame, "terms")
+  X <- stats::model.matrix(terms, frame, contrasts)
+  if (!ncol(X)) bad_argument("object", "a formula with at least one coefficient", "an empty one")
+  intercept <- attr(terms, "intercept") == 1
+  weights <- stats::model.weights(frame)
+  centre <- numeric(ncol(X))
+  if (intercept) centre[-1L] <- colMeans(X[, -1L, drop = FALSE])
+  list(terms = terms, X = X, y = stats::model.response(frame, "any"), intercept = intercept,
+       centre = centre, centred = X - rep(centre, each = nrow(X)),
+       weights = weights, offset = stats::model.offset(frame),
+       offset_given = !is.null(stats::model.offset(frame)),
+       xlevels = stats::.getXlevels(terms, frame), contrasts = attr(X, "contrasts"))
+}
+
+# Coefficients of the original predictors from those of the centred ones: the
+# intercept moves by -centre'beta.
+report_matrix <- function(design, dim) {
+  if (!design$intercept) return(NULL)
+  map <- diag(dim)
+  p <- length(design$centre)
+  map[1L, seq_len(p)[-1L]] <- -design$centre[-1L]
+  map
+}
+
+# The priors as given and as used, on the coefficients of the centred predictors.
+formula_priors <- function(design, family, prior, prior_intercept, prior_aux, autoscale) {
+  check_coefficient_prior(prior)
+  check_coefficient_prior(prior_intercept, "prior_intercept")
+  y <- if (family$family %in% c("gaussian", "robust") && is.numeric(design$y)) design$y
+  spread <- if (is.null(y) || !isTRUE(stats::sd(y) > 0)) 1 else stats::sd(y)
+  slopes <- setdiff(seq_len(ncol(design$X)), if (design$intercept) 1L)
+  used <- if (length(slopes)) prior_of_length(prior, length(slopes))
+  if (length(slopes) && autoscale[[1L]]) {
+    sds <- apply(design$X[, slopes, drop = FALSE], 2L, stats::sd)
+    used$scale <- used$scale * spread / ifelse(is.finite(sds) & sds > 0, sds, 1)
+  }
+  intercept <- if (design$intercept) prior_of_length(prior_intercept, 1L, "prior_intercept")
+  if (design$intercept && autoscale[[2L]]) {
+    intercept$scale <- intercept$scale * spread
+    if (!is.null(y)) intercept$location <- intercept$location + mean(y)
+  }
+  has_aux <- family$family %in% names(aux_names) && !(family$family == "gaussian" && !is.null(design$dispersion))
+  if (has_aux && autoscale[[3L]] && prior_aux$name == "exponential" && !is.null(y)) {
+    prior_aux$rate <- prior_aux$rate / spread
+  }
+  list(prior = prior, prior_intercept = if (design$intercept) prior_intercept,
+       joint = do.call(c, Filter(Negate(is.null), list(intercept, used))),
+       aux = if (has_aux) prior_aux)
+}
+
+prior_of_length <- function(prior, n, name = "prior") {
+  if (any(!lengths(prior[c("location", "scale", "df")]) %in% c(1L, n))) {
+    bad_argument(name, if (n == 1L) "of length 1" else sprintf("of length 1 or %d", n),
+                 paste("of length", max(lengths(prior[c("location", "scale", "df")]))))
+  }
+  prior[c("location", "scale", "df")] <- lapply(prior[c("location", "scale", "df")], rep_len, n)
+  prior
+}

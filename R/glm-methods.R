@@ -1,0 +1,198 @@
+#' Methods for fits and regressions
+#'
+#' What statisticians do with a model object. Intervals are *credible* intervals:
+#' quantiles of the marginals of the approximation, not confidence intervals.
+#' `tidy()`, `glance()` and `augment()` are those of 'generics' and 'broom',
+#' `loo()` is approximate leave-one-out cross-validation with draws of the
+#' approximation (package 'loo'), `pp_check()` a posterior predictive check
+#' (package 'bayesplot').
+#'
+#' The evidence lower bound is never returned as a `logLik()`: it is not one. See
+#' [elbo()].
+#'
+#' @param object,x,formula a fit; for the methods that need data, one from a
+#'   formula.
+#' @param parm,pars parameters, by name or number; all by default.
+#' @param level,prob,conf.level probability of the interval.
+#' @param conf.int add credible intervals?
+#' @param data,newdata data frame to add predictions to; that of the fit by
+#'   default.
+#' @param draws number of draws.
+#' @param type for `pp_check()`: which of bayesplot's `ppc_` plots.
+#' @param formula. changes to the formula, see [stats::update.formula()].
+#' @param evaluate evaluate the new call, or return it?
+#' @param ... passed on where it says so, otherwise nothing.
+#' @return As their generics say.
+#' @examples
+#' fit <- elvi(case ~ age + parity, data = infert, family = binomial())
+#' confint(fit)
+#' nobs(fit)
+#' update(fit, . ~ . + spontaneous)
+#' @name elvi_glm
+NULL
+
+#' @rdname elvi_glm
+#' @export
+confint.elvi_fit <- function(object, parm = NULL, level = 0.95, ...) {
+  check_dots(list(...), names(formals()), "confint()")
+  level <- check_number(level, "level", 0, 1, open = TRUE)
+  credible_intervals(object, check_parameters(object, parm, "parm"), level)
+}
+
+credible_intervals <- function(fit, which, level) {
+  p <- c((1 - level) / 2, (1 + level) / 2)
+  z <- marginal_quantile(bind_base(fit$base, fit$model$dim), p)
+  sd <- sqrt(diag(vcov.elvi_fit(fit)))[which]
+  out <- fit$mu[which] + outer(sd, z)
+  dimnames(out) <- list(names(fit$mu)[which], paste(format(100 * p, trim = TRUE, digits = 3), "%"))
+  out
+}
+
+#' @rdname elvi_glm
+#' @export
+posterior_interval <- function(object, ...) UseMethod("posterior_interval")
+
+#' @rdname elvi_glm
+#' @export
+#' @rawNamespace S3method(rstantools::posterior_interval, elvi_fit)
+posterior_interval.elvi_fit <- function(object, prob = 0.9, pars = NULL, ...) {
+  check_dots(list(...), names(formals()), "posterior_interval()")
+  prob <- check_number(prob, "prob", 0, 1, open = TRUE)
+  credible_intervals(object, check_parameters(object, pars, "pars"), prob)
+}
+
+#' @rdname elvi_glm
+#' @export
+nobs.elvi_glm <- function(object, ...) nrow(object$frame)
+
+#' @rdname elvi_glm
+#' @export
+formula.elvi_glm <- function(x, ...) x$formula
+
+#' @rdname elvi_glm
+#' @export
+terms.elvi_glm <- function(x, ...) x$terms
+
+#' @rdname elvi_glm
+#' @export
+model.frame.elvi_glm <- function(formula, ...) formula$frame
+
+#' @rdname elvi_glm
+#' @export
+model.matrix.elvi_glm <- function(object, ...) prediction_design(object, NULL)$X
+
+#' @rdname elvi_glm
+#' @export
+family.elvi_glm <- function(object, ...) object$family
+
+#' @rdname elvi_glm
+#' @export
+update.elvi_glm <- function(object, formula., ..., evaluate = TRUE) {
+  call <- object$call
+  if (!missing(formula.)) call$object <- stats::update.formula(object$formula, formula.)
+  changes <- match.call(expand.dots = FALSE)$...
+  for (name in names(changes)) call[[name]] <- changes[[name]]
+  if (check_flag(evaluate, "evaluate")) eval(call, parent.frame()) else call
+}
+
+#' Priors that a regression used
+#'
+#' @param object a fit by [elvi()] from a formula.
+#' @param ... nothing.
+#' @return A list of class `elvi_prior_summary` with the priors as given and, per
+#'   coefficient, as used after autoscaling.
+#' @examples
+#' prior_summary(elvi(case ~ age + parity, data = infert, family = binomial()))
+#' @export
+prior_summary <- function(object, ...) UseMethod("prior_summary")
+
+#' @rdname prior_summary
+#' @export
+#' @rawNamespace S3method(rstantools::prior_summary, elvi_glm)
+prior_summary.elvi_glm <- function(object, ...) {
+  structure(list(priors = object$priors, coefficients = names(object$mu),
+                 intercept = attr(object$terms, "intercept") == 1), class = "elvi_prior_summary")
+}
+
+#' @export
+print.elvi_prior_summary <- function(x, ...) {
+  joint <- x$priors$joint
+  p <- length(joint$location)
+  kind <- ifelse(is.infinite(joint$scale), "flat", ifelse(is.infinite(joint$df), "normal", "student_t"))
+  cat("Priors used", if (x$intercept) " (the intercept's is for predictors at their means)", ":\n", sep = "")
+  print(data.frame(prior = kind, df = ifelse(is.infinite(joint$df), NA, joint$df), location = joint$location,
+                   scale = joint$scale, row.names = x$coefficients[seq_len(p)]), digits = 4)
+  if (!is.null(x$priors$aux)) {
+    cat(sub("log_", "", x$coefficients[p + 1L]), ": ", format(x$priors$aux), "\n", sep = "")
+  }
+  invisible(x)
+}
+
+# ---- broom ------------------------------------------------------------------------
+
+#' @rdname elvi_glm
+#' @exportS3Method generics::tidy
+tidy.elvi_fit <- function(x, conf.int = FALSE, conf.level = 0.95, ...) {
+  check_dots(list(...), names(formals()), "tidy()")
+  out <- data.frame(term = names(x$mu), estimate = unname(x$mu),
+                    std.error = unname(sqrt(diag(vcov.elvi_fit(x)))))
+  if (check_flag(conf.int, "conf.int")) {
+    limits <- confint.elvi_fit(x, level = conf.level)
+    out$conf.low <- unname(limits[, 1L])
+    out$conf.high <- unname(limits[, 2L])
+  }
+  as_tibble_if_there(out)
+}
+
+#' @rdname elvi_glm
+#' @exportS3Method generics::glance
+glance.elvi_fit <- function(x, ...) {
+  check_dots(list(...), names(formals()), "glance()")
+  value <- elbo(x)
+  as_tibble_if_there(data.frame(
+    elbo = value$estimate, elbo.se = value$se, method = x$method, base = x$base$kind,
+    scale = x$control$scale, converged = x$converged %||% NA,
+    evaluations = if (x$method == "exact") x$optimum$evaluations else x$state$evals,
+    nobs = if (inherits(x, "elvi_glm")) nobs.elvi_glm(x) else NA_integer_))
+}
+
+#' @rdname elvi_glm
+#' @exportS3Method generics::augment
+augment.elvi_glm <- function(x, data = NULL, newdata = NULL, ...) {
+  check_dots(list(...), names(formals()), "augment()")
+  # the frame lacks the rows that na.exclude would put back
+  if (is.null(newdata) && is.null(data)) x$na.action <- NULL
+  at <- predict.elvi_glm(x, newdata = newdata, type = "response", se.fit = TRUE)
+  out <- as.data.frame(newdata %||% data %||% x$frame)
+  if (nrow(out) != length(at$fit)) {
+    bad_argument("data", sprintf("of %d rows, as the fit has", length(at$fit)), describe(out))
+  }
+  out$.fitted <- unname(at$fit)
+  out$.se.fit <- unname(at$se.fit)
+  if (is.null(newdata)) out$.resid <- unname(residuals.elvi_glm(x))
+  as_tibble_if_there(out)
+}
+
+as_tibble_if_there <- function(x) {
+  if (requireNamespace("tibble", quietly = TRUE)) tibble::as_tibble(x) else x
+}
+
+# ---- loo and bayesplot ---------------------------------------------------------------
+
+#' @rdname elvi_glm
+#' @exportS3Method loo::loo
+loo.elvi_glm <- function(x, draws = 2000, ...) {
+  need_package("loo", "loo()")
+  drawn <- draws_with_ratios(x, check_count(draws, "draws"))
+  coefficients <- t(if (is.null(x$report)) drawn$x else x$report %*% drawn$x)
+  loo::loo_approximate_posterior(log_lik_at(x, coefficients), log_p = drawn$log_p, log_g = drawn$log_q, ...)
+}
+
+#' @rdname elvi_glm
+#' @exportS3Method bayesplot::pp_check
+pp_check.elvi_glm <- function(object, type = "dens_overlay", draws = 50, ...) {
+  need_package("bayesplot", "pp_check()")
+  plot <- tryCatch(getExportedValue("bayesplot", paste0("ppc_", type)), error = function(e) NULL)
+  if (is.null(plot)) bad_argument("type", "the name of one of bayesplot's ppc_ plots", describe(type))
+  plot(object$model$y * response_trials(object), posterior_predict.elvi_glm(object, draws = draws), ...)
+}

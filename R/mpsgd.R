@@ -1,0 +1,459 @@
+#' Minibatch projected stochastic gradient descent
+#'
+#' Minimises any function `F` over a product of closed convex sets, from
+#' stochastic gradients.
+#'
+#' The iteration is
+#'
+#' `theta[k+1] = P(theta[k] - step[k] * lambda * g(theta[k], batch[k]))`
+#'
+#' with `g(theta, n)` the mean of `n` unbiased gradient estimates and `P` the
+#' projection onto the set. [elvi()] is this algorithm for variational
+#' inference, in C; `mpsgd()` is the same algorithm for a problem of your own,
+#' given as R functions.
+#'
+#' On a starting point, `mpsgd()` starts a run. On the result of one it
+#' continues it: a run that was interrupted or stopped by `iterations` goes on
+#' to the end of its schedule, and a run with [schedule_decay()] or
+#' [schedule_growing()] can be given a larger `budget`.
+#'
+#' The randomness is yours: `gradient` draws from R's generator, or from where
+#' it likes. A run that is stopped by `iterations` and continued before anything
+#' else draws is the same, to the last bit, as one that was not stopped. An
+#' interrupt drops the iteration it falls into, though not the numbers that
+#' iteration has drawn.
+#'
+#' @section What is guaranteed:
+#' The set must be a product with one factor for each block of `start`, as it
+#' is when each block has its own projection, and `F` must be smooth on it with
+#' constant `L` and have a minimiser `theta*` there with gradient 0 (the proofs
+#' use that the gradient vanishes at `theta*`; with a minimiser on the boundary
+#' where it does not, the bounds can fail). The noise may grow with the
+#' distance from it, in the metric of `lambda`, as
+#'
+#' `E |g|^2 <= a |theta - theta*|^2 + b`
+#'
+#' for a single gradient estimate (the condition BG of Labarrière, Molinari,
+#' Villa and Rosasco, 2026): `|g|^2` is the sum over the blocks of the squared
+#' norm times `lambda`, `|theta - theta*|^2` that of the squared norm divided by
+#' `lambda`.
+#'
+#' * **Convex `F`, steps at most `1/L`.** With constant step and batch and `K`
+#'   iterations, the expected gap of the average `"theorem"` is at most
+#'   `step/(2 batch) (a D + b) + D/(2 step K)`, `D = |theta[0] - theta*|^2`. With
+#'   steps and batches that vary it is at most `(D + b/a)` over
+#'   `2 sum_k step[k] exp(-a sum_{i <= k} step[i]^2/batch[i])`; it goes to 0
+#'   when the steps add up to infinity and the sum of `step^2/batch` is finite,
+#'   as for [schedule_decay()] and [schedule_growing()].
+#' * **`F` not convex, steps below `1/L`, iterates that stay bounded.** The
+#'   theory bounds the smallest expected squared gradient mapping. The bound goes
+#'   to 0 only when the batches grow: shorter steps alone are not enough. Use
+#'   [schedule_growing()], or [schedule_decay()] with `growth > 0`, and read the
+#'   last iterate and `trace$gradient_map`: an average of iterates means little
+#'   without convexity.
+#'
+#' The average `"theorem"` weighs `theta[k]` by `step[k] * alpha[k+1]`, where
+#' `alpha[k] = prod_{i < k} 1/(1 + a step[i]^2/batch[i])`: with constant step and
+#' batch by `tau^(k+1)`, `tau = 1/(1 + a step^2/batch)`. It is a point of the set
+#' if `start` is: a start outside is allowed, and counts in this average with its
+#' weight; every later iterate is feasible.
+#'
+#' @param start where to start: a numeric vector or matrix, or a named list of
+#'   them, the blocks of `theta`. Or the result of `mpsgd()`, to continue it.
+#' @param gradient function of `theta`, in the shape of `start`, and `n`,
+#'   returning the mean of `n` stochastic gradients at `theta`, in the same
+#'   shape.
+#' @param project projection onto the set, a function of one block that returns
+#'   the nearest point of the set, see [projections]. When `start` is a list: a
+#'   list of such functions, named as the blocks; a block without one is
+#'   unconstrained.
+#' @param schedule step and batch sizes: [schedule_custom()], or
+#'   [schedule_decay()] or [schedule_growing()] with a `step`.
+#' @param lambda preconditioner, a number in (0, 1] that multiplies the steps.
+#'   When `start` is a list: a vector of them, named as the blocks; 1 for a block
+#'   that is left out.
+#' @param average which point is returned: `"theorem"` (the weighted average of
+#'   the convergence theorems, which needs `a`), `"tail"` (mean of the last part
+#'   of the iterates) or `"last"`.
+#' @param a the constant of the noise condition, not negative; 0 if the noise is
+#'   bounded.
+#' @param tail fraction of the iterations in the tail average.
+#' @param objective optional function of `theta` returning `F`, or an estimate
+#'   of it, for the trace.
+#' @param iterations stop after this many iterations in all, even if the
+#'   schedule has more.
+#' @param budget new total of gradient evaluations. A tail average is then that
+#'   of a longer run if its tail starts after the iterations already done;
+#'   otherwise it also has the earlier iterates that were already in it.
+#' @param ... nothing: unknown names are errors.
+#' @return An object of class `elvi_mpsgd`, a plain list with, among others,
+#'   * `theta`: the average asked for, in the shape of `start`;
+#'   * `last`: the last iterate;
+#'   * `trace`: a data frame with iteration, gradient evaluations, batch, step,
+#'     `gradient_map` (the norm, in the metric of `lambda`, of
+#'     `(theta[k] - theta[k+1])/(step lambda)`: the gradient mapping with the
+#'     noise of its batch; without an active constraint the norm of the
+#'     gradient estimate) and the objective at the iterate (`NA` without
+#'     `objective`). It has the start, every iteration below 100, every 10th
+#'     below 1000 and so on, and the last;
+#'   * `plan`: steps, batches, iterations and preconditioner in numbers;
+#'   * `status`: `"finished"`, `"paused"` or `"interrupted"`.
+#'
+#' An error in one of your functions reaches you unchanged. A gradient that is
+#' not finite stops the run with an error of class `elvi_error_nonfinite`. An
+#' interrupt returns the run so far, with a warning of class
+#' `elvi_warning_interrupted`.
+#' @seealso [projections], [schedules]
+#' @examples
+#' # non-negative least squares, a few rows at a time
+#' X <- scale(as.matrix(mtcars[, c("wt", "hp", "qsec", "drat")]))
+#' y <- mtcars$mpg - mean(mtcars$mpg)
+#' gradient <- function(theta, n) {
+#'   rows <- sample(nrow(X), n, replace = TRUE)
+#'   crossprod(X[rows, , drop = FALSE], X[rows, , drop = FALSE] %*% theta - y[rows]) / n
+#' }
+#' set.seed(1)
+#' run <- mpsgd(c(wt = 0, hp = 0, qsec = 0, drat = 0), gradient,
+#'              project = project_box(0, Inf),
+#'              schedule = schedule_growing(20000, step = 0.2, batch = 2),
+#'              average = "tail",
+#'              objective = function(theta) mean((X %*% theta - y)^2) / 2)
+#' run
+#'
+#' # twice the budget, from where it stopped
+#' mpsgd(run, budget = 40000)$theta
+#'
+#' # two blocks: a mean in a ball and a matrix of second moments, from a stream
+#' gradient <- function(theta, n) {
+#'   x <- matrix(rnorm(2 * n), 2) * c(1, 3) + c(1, 2)
+#'   list(mean = theta$mean - rowMeans(x), moment = theta$moment - tcrossprod(x) / n)
+#' }
+#' mpsgd(list(mean = c(0, 0), moment = diag(2)), gradient,
+#'       project = list(mean = project_ball(0, 2), moment = project_psd()),
+#'       schedule = schedule_decay(5000, step = 1, batch = 10),
+#'       lambda = c(moment = 0.5), average = "tail")
+#' @export
+mpsgd <- function(start, ...) UseMethod("mpsgd")
+
+#' @rdname mpsgd
+#' @export
+mpsgd.default <- function(start, gradient, project = NULL, schedule, lambda = NULL,
+                          average = c("theorem", "tail", "last"), a = NULL, tail = 0.5,
+                          objective = NULL, iterations = Inf, ...) {
+  check_dots(list(...), names(formals()), "mpsgd()")
+  blocks <- check_blocks(start)
+  if (missing(gradient)) bad_argument("gradient", "a function of theta and n", "missing")
+  if (missing(schedule)) bad_argument("schedule", "made by a schedule_*() function", "missing")
+  fit <- structure(
+    list(theta = NULL, last = NULL, trace = NULL, plan = NULL, status = "paused",
+         schedule = schedule, gradient = check_gradient(gradient),
+         project = check_project(project, blocks),
+         objective = if (!is.null(objective)) check_function(objective, "objective"),
+         average = check_choice(average, "average", c("theorem", "tail", "last")),
+         tail = check_number(tail, "tail", 0, 1),
+         state = list(theta = blocks, average = blocks, k = 0, evals = 0, alpha = 1, weight = 0)),
+    class = "elvi_mpsgd")
+  if (!is.null(a)) a <- check_number(a, "a", 0)
+  if (fit$average == "theorem" && is.null(a)) {
+    bad_argument("a", paste("given for average = \"theorem\" (it is the noise constant in the weights;",
+                            "average = \"tail\" does without)"), "NULL")
+  }
+  fit$plan <- plan_mpsgd(schedule, check_lambda(lambda, blocks), a)
+  run_mpsgd(fit, check_count(iterations, "iterations", infinite = TRUE))
+}
+
+#' @rdname mpsgd
+#' @export
+mpsgd.elvi_mpsgd <- function(start, budget = NULL, iterations = Inf, ...) {
+  check_dots(list(...), names(formals()), "mpsgd() on a run")
+  fit <- start
+  iterations <- check_count(iterations, "iterations", infinite = TRUE)
+  if (!is.null(budget)) {
+    fit$schedule <- extend_budget(fit$schedule, budget, fit$state$evals)
+    fit$plan <- plan_mpsgd(fit$schedule, fit$plan$lambda, fit$plan$bg_a)
+  }
+  if (fit$state$k >= fit$plan$iterations) {
+    elvi_inform("The run is complete: nothing is left of its budget of ",
+                format(fit$schedule$budget), " gradient evaluations.")
+    return(fit)
+  }
+  run_mpsgd(fit, iterations)
+}
+
+# The plan of elvi(), with this problem's blocks and constant.
+plan_mpsgd <- function(schedule, lambda, a) {
+  check_class(schedule, "schedule", "elvi_schedule", "a schedule_*() function")
+  if (!schedule$kind %in% c("power", "custom")) {
+    bad_argument("schedule", paste("one with steps of its own, such as schedule_custom() (a preset",
+                                   "needs L and kappa of an elliptic problem)"),
+                 paste0("schedule_", schedule$kind, "()"))
+  }
+  if (schedule$kind == "power" && is.null(schedule$step)) {
+    bad_argument("schedule", "one with a `step` of its own (the default needs the smoothness of a model)",
+                 paste0("schedule_", schedule$name, "() without it"))
+  }
+  plan <- plan_schedule(schedule, dim = 1, kappa = 3, L = NA_real_)
+  plan$lambda <- lambda
+  plan$bg_a <- a %||% NA_real_
+  plan
+}
+
+# ---- the algorithm -----------------------------------------------------------
+
+# Runs fit until `iterations` are done in all, or its schedule ends. `state`
+# changes by whole iterations, so an interrupt finds a consistent one.
+run_mpsgd <- function(fit, iterations) {
+  state <- fit$state
+  interrupted <- FALSE
+  tryCatch({
+    if (is.null(fit$trace)) state <- record(fit, state)
+    while (state$k < min(iterations, fit$plan$iterations)) state <- mpsgd_step(fit, state)
+  }, interrupt = function(condition) interrupted <<- TRUE)
+
+  if (length(state$rows)) fit$trace <- join_traces(fit$trace, as.data.frame(do.call(rbind, state$rows)))
+  state$rows <- NULL
+  fit$state <- state
+  fit$theta <- in_shape(state$average)
+  fit$last <- in_shape(state$theta)
+  fit$status <- if (state$k < fit$plan$iterations) "paused" else "finished"
+  if (interrupted) {
+    fit$status <- "interrupted"
+    elvi_warn("Interrupted after ", state$k, " of ", fit$plan$iterations,
+              " iterations: this is the run so far. mpsgd(run) goes on from here.",
+              class = "elvi_warning_interrupted")
+  }
+  fit
+}
+
+mpsgd_step <- function(fit, state) {
+  at <- plan_at(fit$plan, state$k)
+  g <- gradient_at(fit, state, at$batch)
+  moved <- Map(function(x, g, lambda) x - at$step * lambda * g, state$theta, g, fit$plan$lambda)
+  following <- project_blocks(fit, state, moved)
+  distance2 <- mapply(function(x, y, lambda) sum((x - y)^2) / lambda,
+                      state$theta, following, fit$plan$lambda)
+
+  if (fit$average == "theorem") {   # weighs the iterates that gradients were taken at
+    state$alpha <- state$alpha / (1 + fit$plan$bg_a * at$step^2 / at$batch)
+    state <- fold_in(state, at$step * state$alpha)
+  }
+  state$theta <- following
+  state$k <- state$k + 1
+  state$evals <- state$evals + at$batch
+  if (fit$average != "theorem") {
+    if (fit$average == "last" || state$k <= tail_start(fit)) state$weight <- 0   # start anew
+    state <- fold_in(state, 1)
+  }
+  record(fit, state, at, map = sqrt(sum(distance2)) / at$step)
+}
+
+# the first iterate of the tail average: floor(tail * K) iterates end at K
+tail_start <- function(fit) {
+  K <- fit$plan$iterations
+  K - floor(fit$tail * K) + 1
+}
+
+# state$average, a running weighted mean, takes in state$theta
+fold_in <- function(state, weight) {
+  state$weight <- state$weight + weight
+  by <- weight / state$weight
+  # m + 1 * (x - m) is not x after rounding
+  state$average <- if (by == 1) state$theta else
+    Map(function(m, x) m + by * (x - m), state$average, state$theta)
+  state
+}
+
+gradient_at <- function(fit, state, n) {
+  g <- conform(fit$gradient(in_shape(state$theta), n), state$theta, "gradient")
+  if (!all_finite(g)) {
+    elvi_abort("The gradient is not finite in iteration ", state$k + 1, ". The iterate there starts with ",
+               toString(format(utils::head(unlist(state$theta), 5), digits = 3)),
+               ". The steps of `schedule` may be too long.",
+               class = "elvi_error_nonfinite",
+               data = list(iteration = state$k + 1, theta = in_shape(state$theta)))
+  }
+  g
+}
+
+project_blocks <- function(fit, state, moved) {
+  out <- moved
+  for (b in which(lengths(fit$project) > 0L)) {
+    value <- conform_block(fit$project[[b]](moved[[b]]), moved[[b]], "project", names(moved)[b])
+    out[[b]][] <- value
+  }
+  if (!all_finite(out)) {
+    if (all_finite(moved)) bad_argument("project", "a function that returns finite numbers", "NaN or Inf")
+    elvi_abort("The iterate is not finite after iteration ", state$k + 1,
+               ". The steps of `schedule` are too long.", class = "elvi_error_nonfinite",
+               data = list(iteration = state$k + 1, theta = in_shape(state$theta)))
+  }
+  out
+}
+
+record <- function(fit, state, at = list(batch = NA, step = NA), map = NA_real_) {
+  if (!on_trace_grid(state$k) && state$k != fit$plan$iterations) return(state)
+  value <- NA_real_
+  if (!is.null(fit$objective)) {
+    value <- fit$objective(in_shape(state$theta))
+    if (!is.numeric(value) || length(value) != 1L) {
+      bad_argument("objective", "a function of theta that returns one number", describe(value))
+    }
+  }
+  row <- c(iteration = state$k, evals = state$evals, batch = at$batch, step = at$step,
+           gradient_map = map, objective = as.double(value))
+  state$rows <- c(state$rows, list(row))
+  state
+}
+
+# ---- blocks ------------------------------------------------------------------
+
+# Inside, theta is always a list of blocks; one without names is a `start` that
+# was not a list. The user's functions see what the user gave.
+in_shape <- function(blocks) if (is.null(names(blocks))) blocks[[1L]] else blocks
+
+all_finite <- function(blocks) all(vapply(blocks, function(x) all(is.finite(x)), NA))
+
+check_blocks <- function(start) {
+  if (!is.list(start)) return(list(check_block(start, "start")))
+  labels <- names(start)
+  if (is.data.frame(start) || !length(start) || is.null(labels) || anyNA(labels) ||
+        !all(nzchar(labels)) || anyDuplicated(labels)) {
+    bad_argument("start", "a numeric vector or matrix, or a list of them with a name for each",
+                 if (is.data.frame(start)) describe(start) else "a list with missing or repeated names")
+  }
+  Map(check_block, start, paste0("start$", labels))
+}
+
+check_block <- function(x, name) {
+  if (!is.numeric(x) || is.object(x) || !length(x)) {
+    bad_argument(name, "a numeric vector or matrix that is not empty", describe(x))
+  }
+  if (!all(is.finite(x))) {
+    bad_argument(name, "free of missing and non-finite values", format(x[!is.finite(x)][1L]))
+  }
+  storage.mode(x) <- "double"
+  x
+}
+
+check_gradient <- function(gradient) {
+  check_function(gradient, "gradient")
+  known <- names(formals(args(gradient)))
+  if (length(known) < 2L && !"..." %in% known) {
+    bad_argument("gradient", "a function of two arguments, theta and the batch size n",
+                 paste("a function of", length(known)))
+  }
+  gradient
+}
+
+# a list with a function, or NULL, for each block
+check_project <- function(project, blocks) {
+  labels <- names(blocks)
+  if (is.null(labels)) {
+    if (!is.null(project)) check_function(project, "project")
+    return(list(project))
+  }
+  if (!is.null(project) && (!is.list(project) || is.null(names(project)))) {
+    bad_argument("project", "a list of functions with the names of the blocks of `start`", describe(project))
+  }
+  check_block_names(names(project), labels, "project")
+  for (b in names(project)) {
+    if (!is.null(project[[b]])) check_function(project[[b]], paste0("project$", b))
+  }
+  stats::setNames(lapply(labels, function(b) project[[b]]), labels)
+}
+
+check_lambda <- function(lambda, blocks) {
+  labels <- names(blocks)
+  out <- stats::setNames(rep(1, length(blocks)), labels)
+  if (is.null(lambda)) return(out)
+  if (is.list(lambda)) lambda <- unlist(lambda)
+  if (is.null(labels)) {
+    if (!is_number(lambda)) bad_argument("lambda", "a number in (0, 1]", describe(lambda))
+  } else {
+    if (!is.numeric(lambda) || is.null(names(lambda))) {
+      bad_argument("lambda", "a numeric vector with the names of the blocks of `start`", describe(lambda))
+    }
+    check_block_names(names(lambda), labels, "lambda")
+  }
+  outside <- is.na(lambda) | lambda <= 0 | lambda > 1
+  if (any(outside)) bad_argument("lambda", "in (0, 1]", describe(unname(lambda[outside][1L])))
+  if (is.null(labels)) return(as.double(lambda))
+  out[names(lambda)] <- lambda
+  out
+}
+
+check_block_names <- function(given, labels, name) {
+  unknown <- setdiff(given, labels)
+  if (length(unknown)) {
+    bad_argument(name, paste0("named as the blocks of `start` (", toString(labels), ")"),
+                 encodeString(unknown[1L], quote = "\""))
+  }
+  if (anyDuplicated(given)) {
+    bad_argument(name, "given once for each block", paste("twice for", given[duplicated(given)][1L]))
+  }
+}
+
+# What a user's function returned, as plain numbers block by block.
+conform <- function(value, like, name) {
+  labels <- names(like)
+  if (is.null(labels)) return(list(conform_block(value, like[[1L]], name, NULL)))
+  if (!is.list(value) || length(value) != length(like) || !setequal(names(value), labels)) {
+    got <- if (is.list(value)) paste0("a list with (", toString(names(value)), ")") else describe(value)
+    bad_argument(name, paste0("a function that returns a list with (", toString(labels), ")"), got)
+  }
+  Map(function(v, x, label) conform_block(v, x, name, label), value[labels], like, labels)
+}
+
+conform_block <- function(value, like, name, label) {
+  # A %*% x is a matrix of one column where x is a vector: that is the same shape
+  same <- if (is.null(dim(like))) {
+    length(value) == length(like) && (is.null(dim(value)) || NCOL(value) == 1L)
+  } else {
+    identical(dim(value), dim(like))
+  }
+  if (!is.numeric(value) || is.factor(value) || !same) {
+    shape <- if (is.matrix(like)) sprintf("a %d x %d numeric matrix", nrow(like), ncol(like)) else
+      sprintf("a numeric vector of length %d", length(like))
+    bad_argument(name, paste0("a function that returns ", shape,
+                              if (!is.null(label)) paste0(" for block `", label, "`")), describe(value))
+  }
+  as.double(value)
+}
+
+# ---- print -------------------------------------------------------------------
+
+#' @export
+print.elvi_mpsgd <- function(x, digits = max(3L, getOption("digits") - 3L), ...) {
+  cat("Minibatch projected SGD\n")
+  print(x$schedule)
+  cat(sprintf("Run %s: %s of %s iterations, %s gradient evaluations\n",
+              if (x$status == "interrupted") "INTERRUPTED" else x$status,
+              format(x$state$k, big.mark = ","), format(x$plan$iterations, big.mark = ","),
+              format(x$state$evals, big.mark = ",")))
+  if (x$state$k > 0) {
+    row <- x$trace[nrow(x$trace), ]
+    cat("At iteration ", format(row$iteration, big.mark = ","), ": gradient mapping ",
+        format(row$gradient_map, digits = digits),
+        if (!is.na(row$objective)) c(", objective ", format(row$objective, digits = digits),
+                                     " (started at ", format(x$trace$objective[1L], digits = digits), ")"),
+        "\n", sep = "")
+  }
+  cat("\n", switch(x$average, theorem = "Weighted average of the iterates",
+                   tail = "Average of the last iterates", last = "Last iterate"), ":\n", sep = "")
+  for (b in seq_along(x$state$average)) {
+    if (is.list(x$theta)) cat("$", names(x$theta)[b], "\n", sep = "")
+    print_corner(x$state$average[[b]], digits)
+  }
+  invisible(x)
+}
+
+# at most ten rows and columns
+print_corner <- function(block, digits, most = 10L) {
+  if (is.matrix(block)) {
+    shown <- block[seq_len(min(most, nrow(block))), seq_len(min(most, ncol(block))), drop = FALSE]
+  } else {
+    shown <- utils::head(block, most)
+  }
+  print(shown, digits = digits)
+  if (length(shown) < length(block)) cat("... and", length(block) - length(shown), "more\n")
+}

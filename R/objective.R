@@ -1,0 +1,115 @@
+#' Objective and evidence lower bound
+#'
+#' `objective()` evaluates `F(mu, Sigma) = E f(mu + Sigma z) - log|Sigma|`, the
+#' quantity a fit minimises. `elbo()` is the evidence lower bound
+#' `-(F + E log p(z))`, with `p` the density of the base: the two differ by sign
+#' and by the entropy of the base, and are labelled so.
+#'
+#' For generalised linear models and quadratics both are computed without
+#' Monte Carlo: the linear predictor of observation `i` is `eta_i + s_i z_1`, so
+#' `E f` is a sum of one-dimensional integrals, which are done by quadrature to
+#' about ten digits. For other models, or with `method = "monte_carlo"`, they are
+#' estimated and come with a standard error.
+#'
+#' Both leave out constants that the model leaves out of `f`, such as the
+#' normalising constants of the prior and the likelihood.
+#'
+#' @param object an `elvi_fit`, or a list with `mu` and `Sigma` (a symmetric
+#'   matrix, or a vector for a diagonal one), for example an [elvi_optimum()].
+#' @param model,base the model and the base, when `object` is a list.
+#' @param method `"exact"` or `"monte_carlo"`; the default is exact where the
+#'   model allows it.
+#' @param draws number of Monte Carlo draws. New ones are made on each call from
+#'   R's generator.
+#' @param ... passed on; unknown names are errors.
+#' @return A list of class `elvi_estimate` with `estimate`, `se` (its standard
+#'   error, 0 when exact), `method`, `draws` and `what`.
+#' @examples
+#' model <- model_glm(cbind(1, infert$age), infert$case)
+#' set.seed(1)
+#' fit <- elvi(model)
+#' objective(fit)
+#' objective(fit, method = "monte_carlo", draws = 1e4)
+#' elbo(fit)
+#' objective(list(mu = c(0, 0), Sigma = c(1, 0.1)), model, base_gaussian())
+#' @export
+objective <- function(object, ...) UseMethod("objective")
+
+#' @rdname objective
+#' @export
+elbo <- function(object, ...) UseMethod("elbo")
+
+#' @rdname objective
+#' @export
+objective.elvi_fit <- function(object, method = NULL, draws = 1000, ...) {
+  check_dots(list(...), names(formals()), "objective()")
+  at <- model_parameters(object)
+  estimate_objective(object$model, object$base, object$control$scale, at$mu, at$scale, method, draws)
+}
+
+#' @rdname objective
+#' @export
+objective.default <- function(object, model, base = base_gaussian(), method = NULL,
+                              draws = 1000, ...) {
+  check_dots(list(...), names(formals()), "objective()")
+  if (!is.list(object) || is.null(object$mu) || is.null(object$Sigma)) {
+    bad_argument("object", "a fit, or a list with `mu` and `Sigma`", describe(object))
+  }
+  if (missing(model)) bad_argument("model", "given when `object` is not a fit", "missing")
+  check_class(model, "model", "elvi_model", "a model_*() function")
+  check_class(base, "base", "elvi_base", "a base_*() function")
+  kind <- if (is.matrix(object$Sigma)) "symmetric" else "diagonal"
+  mu <- check_vector(object$mu, "mu", model$dim)
+  scale <- check_start_scale(object$Sigma, model$dim, kind, "Sigma")
+  estimate_objective(model, base, kind, mu, scale, method, draws)
+}
+
+estimate_objective <- function(model, base, kind, mu, scale, method, draws) {
+  draws <- check_count(draws, "draws", lower = 2)
+  bound <- bind_base(base, model$dim)
+  default <- if (has_exact(model)) "exact" else "monte_carlo"
+  method <- check_choice(method %||% default, "method", c("exact", "monte_carlo"))
+  if (method == "exact") {
+    if (!has_exact(model)) {
+      bad_argument("method", "\"monte_carlo\": this model has no exact objective", "\"exact\"")
+    }
+    value <- exact_oracle(model, bound)(kind, unname(mu), unname(scale))$objective
+    return(new_estimate("objective F", value, 0, NA, bound))
+  }
+  f <- .Call(elvi_r_values, model, bound, kind, unname(mu), unname(scale), draw_key(), draws)
+  new_estimate("objective F", mean(f) - log_det(kind, scale), stats::sd(f) / sqrt(draws), draws, bound)
+}
+
+#' @rdname objective
+#' @export
+elbo.default <- function(object, ...) {
+  value <- objective(object, ...)
+  value$what <- "ELBO"
+  value$estimate <- value$entropy - value$estimate
+  value
+}
+
+new_estimate <- function(what, estimate, se, draws, bound) {
+  structure(list(what = what, estimate = estimate, se = se,
+                 method = if (is.na(draws)) "exact" else "monte_carlo", draws = draws,
+                 entropy = bound$entropy), class = "elvi_estimate")
+}
+
+#' @export
+print.elvi_estimate <- function(x, ...) {
+  cat(x$what, ": ", format(x$estimate, digits = if (x$method == "exact") 10 else 7),
+      if (x$method == "exact") " (exact)" else
+        sprintf(" (Monte Carlo, standard error %s, %s draws)", format(x$se, digits = 2),
+                format_count(x$draws)), "\n", sep = "")
+  invisible(x)
+}
+
+# F at the fit, the certified optimum and what lies between; NULL when the model
+# has no exact objective.
+exact_gap <- function(fit) {
+  if (!has_exact(fit$model)) return(NULL)
+  optimum <- fit$optimum %||% solve_optimum(fit$model, fit$base, bind_base(fit$base, fit$model$dim),
+                           fit$control$scale, 1e-9, 200)
+  at <- objective(fit, method = "exact")$estimate
+  list(objective = at, optimum = optimum, gap = at - optimum$objective)
+}

@@ -1,0 +1,363 @@
+#' The exact optimum of a variational problem
+#'
+#' For models with an exact objective (generalised linear models and quadratics)
+#' finds the minimiser of `F(mu, Sigma) = E f(mu + Sigma z) - log|Sigma|` without
+#' Monte Carlo, together with a bound on what is left.
+#'
+#' At the optimum `E grad f = 0` and `Sigma^-2 = B`, where `B` is an average
+#' curvature of `f` under the approximation, so the solver iterates `Sigma^-2 <-
+#' B` with a Newton step for `mu`, from the Laplace approximation, under Anderson
+#' acceleration, and falls back to damped steps whenever `F` would rise. Where that
+#' makes no headway, as with nearly separable data under a wide prior, it goes on
+#' with a quasi-Newton descent in whitened coordinates.
+#'
+#' @section The certificate:
+#' If the Hessian of `f` is at least `Q` everywhere, `F` is strongly convex and
+#' `F - F* <= (g' Q^-1 g + tr(G' Q^-1 G)) / 2` with `g` and `G` the gradients in
+#' `mu` and in the (triangular) scale. `Q` is the prior precision, plus `X'X /
+#' dispersion` for the gaussian family. That bound is rigorous, and
+#' `certificate_kind` is `"rigorous"`. With a flat prior on some coefficient no
+#' such `Q` is known for the other families; the certificate is then the second
+#' order estimate of what is left, and labelled `"estimated"`. So it is with
+#' student priors, which are not log-concave: the optimum may then be a local one;
+#' and with linear predictors so uncertain (spreads above 50, as of separable data
+#' under very wide priors) that the quadrature's own error matters.
+#'
+#' @param model a model from [model_glm()] or [model_quadratic()].
+#' @param base the variational base, see [bases].
+#' @param scale `"symmetric"`, `"triangular"` (the same optimum, parametrised by
+#'   a lower triangular matrix) or `"diagonal"`.
+#' @param tol stop when the certificate is below this many nats.
+#' @param max_evaluations give up after this many evaluations of the gradient.
+#' @return An object of class `elvi_optimum`: a list with `mu`, `Sigma`
+#'   (symmetric), `scale` (as parametrised), `objective` (`F*`), `elbo`,
+#'   `certificate` and `certificate_kind`, `gradient_norm` (in whitened
+#'   coordinates), `evaluations` and `converged`.
+#' @examples
+#' X <- model.matrix(~ age + parity + induced + spontaneous, data = infert)
+#' model <- model_glm(X, infert$case, prior = normal(0, 2.5))
+#' elvi_optimum(model, base_laplace())
+#' @export
+elvi_optimum <- function(model, base = base_gaussian(),
+                         scale = c("symmetric", "triangular", "diagonal"),
+                         tol = 1e-9, max_evaluations = 200) {
+  check_class(model, "model", "elvi_model", "a model_*() function")
+  check_class(base, "base", "elvi_base", "a base_*() function")
+  scale <- check_choice(scale, "scale", c("symmetric", "triangular", "diagonal"))
+  tol <- check_positive(tol, "tol")
+  max_evaluations <- check_count(max_evaluations, "max_evaluations")
+  if (!has_exact(model)) {
+    bad_argument("model", paste0(
+      "one with an exact objective (model_glm() or model_quadratic()); ",
+      if (isTRUE(model$convex)) "elvi() approaches the optimum of yours, which is unique"
+      else "elvi() finds a stationary point of yours, which need not be a global optimum"),
+      if (model$kind == "aux") paste("one with an unknown", model$aux$natural) else "a user-defined density")
+  }
+  bound <- bind_base(base, model$dim)
+  solve_optimum(model, base, bound, scale, tol, max_evaluations)
+}
+
+solve_optimum <- function(model, base, bound, scale, tol, max_evaluations) {
+  work <- if (scale == "diagonal") "diagonal" else "triangular"
+  oracle <- exact_oracle(model, bound)
+  start <- find_mode(model)
+  precision <- precision_part(start$hessian, work)
+  point <- evaluate_at(oracle, model, work, start$x, precision)
+  evaluations <- start$evaluations + 1
+  # Under exp() the start may be far too wide: narrow it as long as that is better.
+  for (shrink in 1:60) {
+    if (is.finite(point$objective) && !identical(model$likelihood, "poisson")) break
+    narrow <- evaluate_at(oracle, model, work, start$x, precision * 2^shrink)
+    evaluations <- evaluations + 1
+    if (is.finite(point$objective) && narrow$objective >= point$objective) break
+    point <- narrow
+  }
+  frame <- whitening_frame(start$x, point$scale)
+  history <- NULL
+  wasted <- 0
+  while (point$certificate > tol && evaluations < max_evaluations && wasted < 10) {
+    x <- flatten(frame, point$mu, point$precision)
+    target <- flatten(frame, point$mu - newton_step(point$B, point$g_mu),
+                      precision_part(point$B, work))
+    history <- remember(history, x, target - x)
+    tried <- first_improvement(oracle, model, work, frame, point, x, target - x, history,
+                               max_evaluations - evaluations)
+    evaluations <- evaluations + tried$evaluations
+    wasted <- wasted + tried$evaluations - 1
+    if (is.null(tried$point)) break
+    point <- tried$point
+  }
+  if (point$certificate > tol && evaluations < max_evaluations) {
+    found <- descend(oracle, model, point, tol, max_evaluations - evaluations)
+    point <- found$point
+    evaluations <- evaluations + found$evaluations
+  }
+  new_optimum(model, base, bound, scale, point, evaluations, tol)
+}
+
+# Everything known at one point of parameter space.
+evaluate_at <- function(oracle, model, kind, mu, precision) {
+  scale <- root_of_inverse(precision)
+  if (is.null(scale)) return(list(objective = Inf))
+  c(evaluate_scale(oracle, model, kind, mu, scale), list(precision = precision))
+}
+
+evaluate_scale <- function(oracle, model, kind, mu, scale) {
+  at <- oracle(kind, mu, scale)
+  if (!is.finite(at$objective)) return(list(objective = Inf))
+  c(list(mu = mu, scale = scale, kind = kind), at[c("objective", "g_mu", "B")],
+    certify(model, kind, at, mu, scale))
+}
+
+precision_part <- function(B, kind) if (kind == "diagonal") diag(B) else B
+
+# lower triangular C (or a vector) with C C' = precision^-1; NULL if there is none
+root_of_inverse <- function(precision) {
+  if (!is.matrix(precision)) return(if (all(precision > 0)) 1 / sqrt(precision))
+  R <- tryCatch(chol(precision), error = function(e) NULL)
+  if (is.null(R)) return(NULL)
+  tryCatch(t(chol(chol2inv(R))), error = function(e) NULL)
+}
+
+# Coordinates in which the start is (0, I): differences there have a meaning.
+whitening_frame <- function(centre, scale) {
+  list(centre = centre, scale = scale,
+       inverse = if (is.matrix(scale)) forwardsolve(scale, diag(nrow(scale))))
+}
+
+flatten <- function(frame, mu, precision) {
+  if (!is.matrix(frame$scale)) {
+    return(c((mu - frame$centre) / frame$scale, precision * frame$scale^2))
+  }
+  c(frame$inverse %*% (mu - frame$centre), crossprod(frame$scale, precision %*% frame$scale))
+}
+
+unflatten <- function(frame, x) {
+  d <- length(frame$centre)
+  first <- x[seq_len(d)]
+  rest <- x[-seq_len(d)]
+  if (!is.matrix(frame$scale)) {
+    return(list(mu = frame$centre + frame$scale * first, precision = rest / frame$scale^2))
+  }
+  P <- crossprod(frame$inverse, matrix(rest, d) %*% frame$inverse)
+  list(mu = drop(frame$centre + frame$scale %*% first), precision = (P + t(P)) / 2)
+}
+
+remember <- function(history, x, residual, memory = 8L) {
+  x <- cbind(x, history$x)
+  r <- cbind(residual, history$residual)
+  keep <- seq_len(min(ncol(x), memory))
+  list(x = x[, keep, drop = FALSE], residual = r[, keep, drop = FALSE])
+}
+
+# Anderson acceleration: the combination of past steps with the least residual.
+accelerate <- function(history) {
+  x <- history$x[, 1L]
+  r <- history$residual[, 1L]
+  if (ncol(history$x) == 1L) return(x + r)
+  dx <- x - history$x[, -1L, drop = FALSE]
+  dr <- r - history$residual[, -1L, drop = FALSE]
+  gram <- crossprod(dr)
+  ridge <- diag(1e-12 * max(diag(gram)), ncol(gram))
+  mix <- tryCatch(solve(gram + ridge, crossprod(dr, r)), error = function(e) NULL)
+  if (is.null(mix)) x + r else drop(x + r - (dx + dr) %*% mix)
+}
+
+# The accelerated step, else the plain one, else halves of it.
+first_improvement <- function(oracle, model, kind, frame, point, x, residual, history, budget) {
+  attempt <- function(to) {
+    there <- unflatten(frame, to)
+    evaluate_at(oracle, model, kind, there$mu, there$precision)
+  }
+  new <- attempt(accelerate(history))
+  used <- 1
+  if (better(new, point)) return(list(point = new, evaluations = used))
+  size <- 1
+  while (used < budget && size > 1e-6) {
+    new <- attempt(x + size * residual)
+    used <- used + 1
+    if (better(new, point)) return(list(point = new, evaluations = used))
+    size <- size / 2
+  }
+  list(point = NULL, evaluations = used)
+}
+
+# Lower, by at least `by`; or level up to rounding, and nearer by the certificate.
+better <- function(new, old, by = 0) {
+  slack <- 1e-12 * (1 + abs(old$objective))
+  is.finite(new$objective) && (new$objective < old$objective - max(by, slack) ||
+    (new$objective <= old$objective + slack && new$certificate < old$certificate))
+}
+
+# L-BFGS in local coordinates, renewed every `stretch` steps. F is convex in them.
+descend <- function(oracle, model, point, tol, budget, stretch = 30L) {
+  used <- 0
+  repeat {
+    local <- local_coordinates(point)
+    x <- local$origin
+    g <- local$gradient(point)
+    steps <- changes <- NULL
+    for (k in seq_len(stretch)) {
+      p <- quasi_newton(g, steps, changes, local$curvature)
+      slope <- sum(p * g)
+      # the diagonal of the scale stays positive, and no step is wild
+      size <- min(1, 0.7 / max(-p[local$diagonal] / x[local$diagonal], 0.7),
+                  5 * sqrt(length(point$mu) / sum(p^2)))
+      repeat {
+        to <- x + size * p
+        new <- evaluate_scale(oracle, model, point$kind, local$mu(to), local$scale(to))
+        used <- used + 1
+        if (better(new, point, by = -1e-4 * size * slope)) break
+        if (used >= budget || (size < 1e-8 && k == 1L)) return(list(point = point, evaluations = used))
+        if (size < 1e-8) break
+        # the minimum of the parabola through what is known, within reason
+        rise <- new$objective - point$objective
+        size <- size * if (is.finite(rise)) min(max(-slope * size / (2 * (rise - slope * size)), 0.1), 0.5) else 0.25
+      }
+      if (size < 1e-8) break   # rounding: try again from here with new coordinates
+      turned <- local$gradient(new)
+      if (sum((to - x) * (turned - g)) > 0) {
+        steps <- cbind(steps, to - x)
+        changes <- cbind(changes, turned - g)
+      }
+      x <- to
+      g <- turned
+      point <- new
+      if (point$certificate <= tol || used >= budget) return(list(point = point, evaluations = used))
+    }
+  }
+}
+
+# (w, T) with mu = mu_0 + K w, K K' = B_0^-1, and scale = A T, A the scale at hand and
+# T triangular or diagonal. The curvature of F is near 1 in w and in T, and near 2 on
+# the diagonal of T.
+local_coordinates <- function(point) {
+  d <- length(point$mu)
+  first <- seq_len(d)
+  A <- point$scale
+  full <- is.matrix(A)
+  low <- if (full) lower.tri(A, diag = TRUE)
+  K <- root_of_inverse(point$B) %||% (if (full) A else diag(A, d))   # not definite: see student priors
+  identity <- if (full) diag(d)[low] else rep(1, d)
+  list(
+    origin = c(numeric(d), identity), curvature = c(rep(1, d), 1 + identity),
+    diagonal = d + which(identity == 1),
+    mu = function(x) drop(point$mu + K %*% x[first]),
+    scale = function(x) {
+      if (!full) return(A * x[-first])
+      T <- matrix(0, d, d)
+      T[low] <- x[-first]
+      A %*% T
+    },
+    gradient = function(at) {
+      if (!full) return(c(crossprod(K, at$g_mu), A * diag(at$B) * at$scale - A / at$scale))
+      G <- crossprod(A, at$B %*% at$scale)
+      diag(G) <- diag(G) - diag(A) / diag(at$scale)
+      c(crossprod(K, at$g_mu), G[low])
+    })
+}
+
+# minus the inverse Hessian times g, from past steps and the changes of the gradient
+quasi_newton <- function(g, steps, changes, curvature, memory = 20L) {
+  pairs <- utils::tail(seq_len(NCOL(steps) * !is.null(steps)), memory)
+  a <- numeric()
+  for (i in rev(pairs)) {
+    a[i] <- sum(steps[, i] * g) / sum(steps[, i] * changes[, i])
+    g <- g - a[i] * changes[, i]
+  }
+  g <- g / curvature
+  for (i in pairs) {
+    g <- g + steps[, i] * (a[i] - sum(changes[, i] * g) / sum(steps[, i] * changes[, i]))
+  }
+  -g
+}
+
+# A matrix Q (or its diagonal) that bounds the Hessian of f from below
+# everywhere; NULL when none is known.
+strong_convexity <- function(model, B = NULL) {
+  if (model$kind == "quadratic") return(model$A)
+  if (model$kind != "glm" || !model$convex) return(NULL)
+  if (model$likelihood == "normal") return(B)   # constant curvature
+  if (all(model$precision > 0)) model$precision
+}
+
+# Bound on F - F* at a point: gradients in mu and in the triangular or diagonal
+# scale, measured in Q. See the help page of elvi_optimum().
+certify <- function(model, kind, at, mu, scale) {
+  whitened <- whitened_gradient(at, kind, scale)
+  estimate <- sum(whitened$mu^2) / 2 + sum(whitened$scale^2) / 4
+  norm <- sqrt(sum(whitened$mu^2) + sum(whitened$scale^2))
+  Q <- strong_convexity(model, at$B)
+  if (is.null(Q)) {
+    return(list(certificate = estimate, certificate_kind = "estimated", gradient_norm = norm))
+  }
+  G <- if (kind == "diagonal") {
+    diag(at$B) * scale - 1 / scale
+  } else {
+    G <- backsolve(t(scale), whitened$scale)   # C^-T (C'BC - I)
+    G[upper.tri(G)] <- 0
+    G
+  }
+  dual <- function(v) if (is.matrix(Q)) sum(v * solve(Q, v)) else sum(v^2 / Q)
+  scale_part <- if (kind == "diagonal" && is.matrix(Q)) sum(G^2 / diag(Q)) else dual(G)
+  list(certificate = (dual(at$g_mu) + scale_part) / 2, certificate_kind = "rigorous",
+       gradient_norm = norm)
+}
+
+# gradients in coordinates where the scale is I
+whitened_gradient <- function(at, kind, scale) {
+  if (kind == "diagonal") {
+    return(list(mu = scale * at$g_mu, scale = scale^2 * diag(at$B) - 1))
+  }
+  W <- crossprod(scale, at$B %*% scale)
+  diag(W) <- diag(W) - 1
+  list(mu = crossprod(scale, at$g_mu), scale = W)
+}
+
+# The quadrature resolves spreads of the linear predictor up to about 50; beyond,
+# its own error is no longer below the certificate.
+widest_spread <- function(model, scale) {
+  if (model$kind != "glm" || model$likelihood %in% c("normal", "poisson")) return(0)
+  XS <- if (is.matrix(scale)) model$X %*% scale else model$X * rep(scale, each = nrow(model$X))
+  sqrt(max(rowSums(XS^2)))
+}
+
+new_optimum <- function(model, base, bound, scale, point, evaluations, tol) {
+  labels <- model$names
+  if (widest_spread(model, point$scale) > 50) point$certificate_kind <- "estimated"
+  out <- list(
+    mu = stats::setNames(as.double(point$mu), labels),
+    Sigma = symmetric_scale(point$scale, point$kind, labels),
+    objective = point$objective, elbo = bound$entropy - point$objective,
+    certificate = point$certificate, certificate_kind = point$certificate_kind,
+    gradient_norm = point$gradient_norm, evaluations = evaluations,
+    converged = point$certificate <= tol, base = base, kind = scale, dim = model$dim)
+  out$scale <- switch(scale, symmetric = out$Sigma, name_scale(point$scale, labels))
+  if (!out$converged) {
+    elvi_warn("The solver stopped after ", evaluations, " evaluations with a certificate of ",
+              format(point$certificate, digits = 3), " nats, above `tol`.",
+              class = "elvi_warning_not_converged")
+  }
+  structure(out, class = "elvi_optimum")
+}
+
+#' @export
+print.elvi_optimum <- function(x, digits = max(3L, getOption("digits") - 3L), ...) {
+  cat("Exact variational optimum: ", x$base$kind, " base, ", x$kind, " scale, dimension ",
+      x$dim, "\n", sep = "")
+  cat("Objective F*: ", format(x$objective, digits = 10), ", ELBO: ", format(x$elbo, digits = 10), "\n", sep = "")
+  cat(if (x$certificate_kind == "rigorous") "At most " else "Estimated to be ",
+      format(x$certificate, digits = 2), " nats above the optimum (",
+      x$certificate_kind, "), ", x$evaluations, " evaluations of the gradient",
+      if (!x$converged) ", NOT CONVERGED", "\n", sep = "")
+  shown <- seq_len(min(x$dim, 10))
+  print(rbind(mean = x$mu, sd = sqrt(diag(x$Sigma %*% x$Sigma)))[, shown, drop = FALSE], digits = digits)
+  if (x$dim > 10) cat("... and", x$dim - 10, "more\n")
+  invisible(x)
+}
+
+#' @export
+coef.elvi_optimum <- function(object, ...) object$mu
+
+#' @export
+vcov.elvi_optimum <- function(object, ...) vcov.elvi_fit(object)

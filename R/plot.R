@@ -1,0 +1,170 @@
+#' Plot a fit
+#'
+#' * `"trace"`: the objective along the run, with a band of two standard errors.
+#'   The same draws are used throughout, so the band is about the level of the
+#'   curve, not about its shape. For models with an exact objective the optimum is
+#'   drawn too.
+#' * `"intervals"`: means with 50 % and 95 % credible intervals.
+#' * `"density"`: marginal densities of the approximation.
+#' * `"pairs"`: for each pair of parameters the ellipses that hold 50 % and 95 %
+#'   of the approximation's mass.
+#'
+#' @param object,x an `elvi_fit`.
+#' @param type what to draw. The default is the trace of a stochastic run and
+#'   the intervals of an exact fit.
+#' @param against horizontal axis of the trace: gradient evaluations, iterations
+#'   or CPU seconds.
+#' @param optimum draw the exact optimum in the trace? `NA` draws it where the
+#'   model has one.
+#' @param pars parameters to show, by name or number; all by default, the first
+#'   four for pairs.
+#' @param ... passed on from `plot()` to `autoplot()`; otherwise nothing.
+#' @return A ggplot object; `plot()` draws it and returns it invisibly. Both need
+#'   the package 'ggplot2'.
+#' @examples
+#' model <- model_glm(cbind(intercept = 1, age = scale(infert$age)[, 1]), infert$case)
+#' set.seed(1)
+#' fit <- elvi(model)
+#' if (requireNamespace("ggplot2", quietly = TRUE)) {
+#'   plot(fit)
+#'   plot(fit, "density")
+#' }
+#' @name plot.elvi_fit
+#' @exportS3Method ggplot2::autoplot
+autoplot.elvi_fit <- function(object, type = NULL, against = c("evaluations", "iterations", "seconds"),
+                              optimum = NA, pars = NULL, ...) {
+  check_dots(list(...), names(formals()), "autoplot()")
+  need_package("ggplot2", "Plotting a fit")
+  type <- check_choice(type %||% if (object$method == "exact") "intervals" else "trace", "type",
+                       c("trace", "intervals", "density", "pairs"))
+  switch(type,
+         trace = plot_trace(object, against, optimum),
+         intervals = plot_intervals(object, check_parameters(object, pars, "pars")),
+         density = plot_density(object, check_parameters(object, pars, "pars")),
+         pairs = plot_pairs(object, check_parameters(
+           object, pars %||% seq_len(min(4, length(object$mu))), "pars"))) +
+    ggplot2::theme_minimal()
+}
+
+plot_blue <- "#0072B2"
+
+plot_subtitle <- function(fit) paste0(fit$base$kind, " base, ", fit$control$scale, " scale")
+
+plot_trace <- function(fit, against, optimum) {
+  against <- check_choice(against, "against", c("evaluations", "iterations", "seconds"))
+  if (!is.logical(optimum) || length(optimum) != 1L) {
+    bad_argument("optimum", "TRUE, FALSE or NA", describe(optimum))
+  }
+  if (isTRUE(optimum) && !has_exact(fit$model)) {
+    bad_argument("optimum", "FALSE or NA: this model has no exact objective", "TRUE")
+  }
+  trace <- fit$trace
+  if (is.null(trace) || all(is.na(trace$objective))) {
+    bad_argument("object", "a fit with an objective in its trace",
+                 if (is.null(trace)) "an exact one, which has none" else "one made with trace_draws = 0")
+  }
+  data <- data.frame(
+    at = trace[[c(evaluations = "evals", iterations = "iteration", seconds = "cpu")[[against]]]],
+    objective = trace$objective, low = trace$objective - 2 * trace$se,
+    high = trace$objective + 2 * trace$se)
+  plot <- ggplot2::ggplot(data, ggplot2::aes(x = .data$at, y = .data$objective)) +
+    ggplot2::geom_ribbon(ggplot2::aes(ymin = .data$low, ymax = .data$high), fill = plot_blue, alpha = 0.2) +
+    ggplot2::geom_line(colour = plot_blue) +
+    ggplot2::labs(x = c(evaluations = "gradient evaluations", iterations = "iterations",
+                        seconds = "CPU seconds")[[against]],
+                  y = "objective F at the iterate",
+                  subtitle = paste0(plot_subtitle(fit), ", ", fit$control$coordinates, " coordinates"))
+  if (has_exact(fit$model) && !isFALSE(optimum)) plot + optimum_line(fit, max(data$at)) else plot
+}
+
+optimum_line <- function(fit, right) {
+  best <- solve_optimum(fit$model, fit$base, bind_base(fit$base, fit$model$dim),
+                        fit$control$scale, 1e-6, 200)$objective
+  list(ggplot2::geom_hline(yintercept = best, linetype = "dashed", colour = "grey40"),
+       ggplot2::annotate("text", x = right, y = best, hjust = 1, vjust = -0.5, size = 3,
+                         colour = "grey30", label = paste("optimum", format(best, digits = 6))))
+}
+
+plot_intervals <- function(fit, which) {
+  inner <- credible_intervals(fit, which, 0.5)
+  outer <- credible_intervals(fit, which, 0.95)
+  labels <- names(fit$mu)[which]
+  data <- data.frame(parameter = factor(labels, rev(unique(labels))),
+                     panel = factor(labels, unique(labels)), mean = fit$mu[which],
+                     low = outer[, 1L], high = outer[, 2L], low50 = inner[, 1L], high50 = inner[, 2L])
+  plot <- ggplot2::ggplot(data, ggplot2::aes(x = .data$mean, y = .data$parameter)) +
+    ggplot2::geom_vline(xintercept = 0, colour = "grey70") +
+    ggplot2::geom_segment(ggplot2::aes(x = .data$low, xend = .data$high, yend = .data$parameter),
+                          colour = plot_blue) +
+    ggplot2::geom_segment(ggplot2::aes(x = .data$low50, xend = .data$high50, yend = .data$parameter),
+                          colour = plot_blue, linewidth = 1.5) +
+    ggplot2::geom_point(size = 2) +
+    ggplot2::labs(x = "posterior mean, 50 % and 95 % credible intervals", y = NULL,
+                  subtitle = plot_subtitle(fit))
+  width <- data$high - data$low
+  if (max(width) <= 20 * min(width)) return(plot)
+  # parameters of very different sizes: an axis each
+  plot + ggplot2::facet_wrap(ggplot2::vars(.data$panel), scales = "free") +
+    ggplot2::scale_x_continuous(n.breaks = 4) + ggplot2::scale_y_discrete(labels = NULL)
+}
+
+plot_density <- function(fit, which) {
+  bound <- bind_base(fit$base, fit$model$dim)
+  edge <- min(4, support_edge(bound))
+  z <- seq(-edge, edge, length.out = 201L)
+  height <- marginal_density(bound, pmax(abs(z), 1e-12))
+  sd <- sqrt(diag(vcov.elvi_fit(fit)))
+  labels <- names(fit$mu)
+  data <- do.call(rbind, lapply(which, function(j) data.frame(
+    parameter = labels[j], x = fit$mu[[j]] + sd[[j]] * z, density = height / sd[[j]])))
+  data$parameter <- factor(data$parameter, unique(labels[which]))
+  ggplot2::ggplot(data, ggplot2::aes(x = .data$x, y = .data$density)) +
+    ggplot2::geom_area(fill = plot_blue, alpha = 0.25) +
+    ggplot2::geom_line(colour = plot_blue) +
+    ggplot2::facet_wrap(ggplot2::vars(.data$parameter), scales = "free") +
+    ggplot2::labs(x = NULL, y = "density of the approximation", subtitle = plot_subtitle(fit))
+}
+
+plot_pairs <- function(fit, which) {
+  if (length(which) < 2L) bad_argument("pars", "at least two parameters", describe(names(fit$mu)[which]))
+  labels <- names(fit$mu)
+  V <- vcov.elvi_fit(fit)
+  radii <- pair_radii(bind_base(fit$base, fit$model$dim), c(0.5, 0.95))
+  angle <- seq(0, 2 * pi, length.out = 100L)
+  circle <- rbind(cos(angle), sin(angle))
+  pairs <- utils::combn(which, 2L, simplify = FALSE)
+  ellipse <- function(pair, i) {
+    xy <- fit$mu[pair] + t(chol(V[pair, pair])) %*% circle * radii[[i]]
+    data.frame(across = labels[pair[1L]], up = labels[pair[2L]], x = xy[1L, ], y = xy[2L, ],
+               mass = names(radii)[i])
+  }
+  data <- do.call(rbind, lapply(pairs, function(p) rbind(ellipse(p, 1L), ellipse(p, 2L))))
+  data$across <- factor(data$across, unique(labels[which]))
+  data$up <- factor(data$up, unique(labels[which]))
+  ggplot2::ggplot(data, ggplot2::aes(x = .data$x, y = .data$y, linetype = .data$mass)) +
+    ggplot2::geom_path(colour = plot_blue) +
+    ggplot2::facet_grid(ggplot2::vars(.data$up), ggplot2::vars(.data$across), scales = "free") +
+    ggplot2::scale_x_continuous(n.breaks = 4) +
+    ggplot2::labs(x = NULL, y = NULL, linetype = "mass inside", subtitle = plot_subtitle(fit))
+}
+
+# Radii of the discs that hold the given mass of two coordinates of z; without a
+# closed form by draws of a fixed key, good enough for a picture.
+pair_radii <- function(bound, mass) {
+  radii <- switch(bound$kind,
+    gaussian = sqrt(stats::qchisq(mass, 2)),
+    student = sqrt(2 * stats::qf(mass, 2, bound$par[1L]) * (bound$par[1L] - 2) / bound$par[1L]),
+    stats::quantile(sqrt(colSums(draw_base(bound, c(1, 2), 40000L)[1:2, ]^2)), mass, names = FALSE))
+  stats::setNames(radii, paste(100 * mass, "%"))
+}
+
+#' @rdname plot.elvi_fit
+#' @export
+plot.elvi_fit <- function(x, ...) {
+  need_package("ggplot2", "Plotting a fit")
+  p <- autoplot.elvi_fit(x, ...)
+  print(p)
+  invisible(p)
+}
+
+utils::globalVariables(".data")

@@ -1,0 +1,249 @@
+#' Predictions from a regression
+#'
+#' `predict()` gives posterior means, and standard deviations with `se.fit`, of
+#' the linear predictor or of the expected response. The linear predictor of a
+#' row is `eta + s z` with `z` the marginal of the base, so both are
+#' one-dimensional integrals and need no draws. `fitted()` is
+#' `predict(type = "response")` at the data, `residuals()` the difference to the
+#' response (for counts of successes: to the proportion).
+#'
+#' `posterior_linpred()`, `posterior_epred()` and `posterior_predict()` give draws
+#' of the linear predictor, of the expected response and of new responses: a
+#' matrix with one row per draw. `log_lik()` gives the log likelihood of each
+#' observation at each draw, with all its constants.
+#'
+#' @param object a fit by [elvi()] from a formula.
+#' @param newdata optional data frame. Without it, the data of the fit.
+#' @param type `"link"` for the linear predictor, `"response"` for the expected
+#'   response.
+#' @param se.fit also return posterior standard deviations?
+#' @param offset optional offset for the new data, when the fit was given one
+#'   outside its formula.
+#' @param draws number of draws.
+#' @param trials number of trials for each row of `newdata`, for binomial fits of
+#'   counts; 1 by default, those of the data without `newdata`.
+#' @param ... nothing: unknown names are errors.
+#' @return `predict()`: a named vector, or with `se.fit` a list with `fit` and
+#'   `se.fit`. The others as above.
+#' @examples
+#' fit <- elvi(case ~ age + parity + spontaneous, data = infert, family = binomial())
+#' predict(fit, newdata = infert[1:3, ], type = "response", se.fit = TRUE)
+#' set.seed(1)
+#' dim(posterior_predict(fit, draws = 100))
+#' @name predict.elvi_glm
+NULL
+
+#' @rdname predict.elvi_glm
+#' @export
+predict.elvi_glm <- function(object, newdata = NULL, type = c("link", "response"), se.fit = FALSE,
+                             offset = NULL, ...) {
+  check_dots(list(...), names(formals()), "predict()")
+  type <- check_choice(type, "type", c("link", "response"))
+  se.fit <- check_flag(se.fit, "se.fit")
+  design <- prediction_design(object, newdata, offset)
+  at <- linear_predictor(object, design)
+  out <- if (type == "link") at else response_moments(object, at)
+  rows <- rownames(design$X)
+  mean <- restore_rows(object, newdata, stats::setNames(out$mean, rows))
+  if (!se.fit) return(mean)
+  list(fit = mean, se.fit = restore_rows(object, newdata, stats::setNames(out$sd, rows)))
+}
+
+# design matrix and offset of new data, or of the data themselves
+prediction_design <- function(object, newdata, offset = NULL) {
+  if (is.null(newdata)) {
+    given <- stats::model.offset(object$frame)
+    X <- stats::model.matrix(object$terms, object$frame, object$contrasts)
+    return(list(X = X, offset = given %||% numeric(nrow(X))))
+  }
+  if (!is.data.frame(newdata) && !is.list(newdata)) bad_argument("newdata", "a data frame", describe(newdata))
+  if (is.data.frame(newdata) && !nrow(newdata)) {   # which splines and polynomials cannot take
+    return(list(X = prediction_design(object, NULL)$X[0L, , drop = FALSE], offset = numeric()))
+  }
+  terms <- stats::delete.response(object$terms)
+  frame <- stats::model.frame(terms, newdata, na.action = stats::na.pass, xlev = object$xlevels)
+  classes <- attr(terms, "dataClasses")
+  if (!is.null(classes)) stats::.checkMFClasses(classes, frame)
+  X <- stats::model.matrix(terms, frame, contrasts.arg = object$contrasts)
+  within <- stats::model.offset(frame)
+  outside <- object$call$offset
+  if (!is.null(offset)) {
+    outside <- check_vector(offset, "offset", nrow(X))
+  } else if (!is.null(outside)) {
+    outside <- tryCatch(eval(outside, newdata, environment(object$formula)), error = function(e) NULL)
+    if (is.null(outside) || length(outside) != nrow(X)) {
+      bad_argument("offset", "given for `newdata`: the fit had one outside its formula", "NULL")
+    }
+  }
+  list(X = X, offset = (within %||% 0) + (outside %||% 0) + numeric(nrow(X)))
+}
+
+# mean and standard deviation of the linear predictor in each row
+linear_predictor <- function(object, design) {
+  p <- seq_len(ncol(design$X))
+  list(mean = drop(design$X %*% object$mu[p]) + design$offset,
+       sd = sqrt(rowSums((design$X %*% object$Sigma[p, , drop = FALSE])^2)))
+}
+
+# mean and standard deviation of the expected response, by quadrature
+response_moments <- function(object, at, block = 2000L) {
+  if (object$family$link == "identity") return(at)
+  bound <- bind_base(object$base, object$model$dim)
+  check_response_mean(object, bound, at)
+  rule <- composite_rule(bound, width = 0.5, growth = 1.5, grade = 8L)
+  nodes <- c(rule$z, -rule$z)
+  weights <- c(rule$w, rule$w)
+  n <- length(at$mean)
+  mean <- sd <- rep(NA_real_, n)
+  for (rows in split(seq_len(n), (seq_len(n) - 1L) %/% block)) {
+    g <- object$family$linkinv(at$mean[rows] + outer(at$sd[rows], nodes))
+    dim(g) <- c(length(rows), length(nodes))
+    mean[rows] <- g %*% weights
+    sd[rows] <- sqrt(pmax(0, (g - mean[rows])^2 %*% weights))
+  }
+  list(mean = mean, sd = sd)
+}
+
+# exp() of a heavy-tailed predictor has no mean
+check_response_mean <- function(object, bound, at) {
+  if (object$family$link == "log" && exponential_limit(bound) <= 2 * max(at$sd, 0, na.rm = TRUE)) {
+    elvi_abort("`type` = \"response\": the expected response has no finite mean or variance under a ",
+               bound$kind, " base. Use type = \"link\", or a gaussian or uniform base.",
+               class = c("elvi_error_no_expectation", "elvi_error_argument"), data = list(argument = "type"))
+  }
+}
+
+# put NA where na.exclude dropped rows
+restore_rows <- function(object, newdata, x) {
+  if (is.null(newdata)) stats::napredict(object$na.action, x) else x
+}
+
+#' @rdname predict.elvi_glm
+#' @export
+fitted.elvi_glm <- function(object, ...) {
+  check_dots(list(...), names(formals()), "fitted()")
+  predict.elvi_glm(object, type = "response")
+}
+
+#' @rdname predict.elvi_glm
+#' @export
+residuals.elvi_glm <- function(object, ...) {
+  check_dots(list(...), names(formals()), "residuals()")
+  response <- stats::naresid(object$na.action, stats::setNames(object$model$y, rownames(object$frame)))
+  response - fitted.elvi_glm(object)
+}
+
+# ---- draws ----------------------------------------------------------------------
+
+#' @rdname predict.elvi_glm
+#' @export
+posterior_linpred <- function(object, ...) UseMethod("posterior_linpred")
+
+#' @rdname predict.elvi_glm
+#' @export
+posterior_epred <- function(object, ...) UseMethod("posterior_epred")
+
+#' @rdname predict.elvi_glm
+#' @export
+posterior_predict <- function(object, ...) UseMethod("posterior_predict")
+
+#' @rdname predict.elvi_glm
+#' @export
+log_lik <- function(object, ...) UseMethod("log_lik")
+
+#' @rdname predict.elvi_glm
+#' @export
+#' @rawNamespace S3method(rstantools::posterior_linpred, elvi_glm)
+posterior_linpred.elvi_glm <- function(object, newdata = NULL, draws = 1000, offset = NULL, ...) {
+  check_dots(list(...), names(formals()), "posterior_linpred()")
+  linpred_draws(object, prediction_design(object, newdata, offset), simulate.elvi_fit(object, check_count(draws, "draws")))
+}
+
+linpred_draws <- function(object, design, x) {
+  p <- seq_len(ncol(design$X))
+  eta <- tcrossprod(x[, p, drop = FALSE], design$X)
+  eta + rep(design$offset, each = nrow(eta))
+}
+
+#' @rdname predict.elvi_glm
+#' @export
+#' @rawNamespace S3method(rstantools::posterior_epred, elvi_glm)
+posterior_epred.elvi_glm <- function(object, newdata = NULL, draws = 1000, offset = NULL, ...) {
+  check_dots(list(...), names(formals()), "posterior_epred()")
+  eta <- posterior_linpred.elvi_glm(object, newdata, draws, offset)
+  eta[] <- object$family$linkinv(eta)
+  eta
+}
+
+#' @rdname predict.elvi_glm
+#' @export
+#' @rawNamespace S3method(rstantools::posterior_predict, elvi_glm)
+posterior_predict.elvi_glm <- function(object, newdata = NULL, draws = 1000, offset = NULL,
+                                       trials = NULL, ...) {
+  check_dots(list(...), names(formals()), "posterior_predict()")
+  design <- prediction_design(object, newdata, offset)
+  x <- simulate.elvi_fit(object, check_count(draws, "draws"))
+  mu <- linpred_draws(object, design, x)
+  mu[] <- object$family$linkinv(mu)
+  n <- ncol(mu)
+  if (object$family$family == "binomial") {
+    trials <- if (is.null(trials)) {
+      if (is.null(newdata)) response_trials(object) else rep(1, n)
+    } else {
+      check_vector(trials, "trials")
+    }
+    if (!length(trials) %in% c(1L, n)) bad_argument("trials", sprintf("of length 1 or %d", n), describe(trials))
+  } else if (!is.null(trials)) {
+    bad_argument("trials", "left out: it is for binomial fits", describe(trials))
+  }
+  out <- family_draws(object, mu, x, rep(rep_len(trials %||% 1, n), each = nrow(mu)))
+  dimnames(out) <- list(NULL, colnames(mu))
+  out
+}
+
+# number of trials behind each response of the data
+response_trials <- function(object) {
+  y <- stats::model.response(object$frame, "any")
+  if (object$family$family == "binomial" && is.matrix(y)) unname(rowSums(y)) else rep(1, NROW(y))
+}
+
+# new responses around the expected ones mu (draws x rows)
+family_draws <- function(object, mu, x, trials) {
+  m <- length(mu)
+  aux <- if (!is.null(object$model$aux)) exp(x[, ncol(x)])   # recycled down the draws
+  value <- switch(object$family$family,
+    binomial = stats::rbinom(m, trials, mu),
+    poisson = stats::rpois(m, mu),
+    gaussian = stats::rnorm(m, mu, aux %||% sqrt(object$model$dispersion)),
+    neg_binomial_2 = stats::rnbinom(m, size = aux, mu = mu),
+    robust = mu + aux * stats::rt(m, object$family$df))
+  matrix(value, nrow(mu))
+}
+
+#' @rdname predict.elvi_glm
+#' @export
+#' @rawNamespace S3method(rstantools::log_lik, elvi_glm)
+log_lik.elvi_glm <- function(object, draws = 1000, ...) {
+  check_dots(list(...), names(formals()), "log_lik()")
+  log_lik_at(object, simulate.elvi_fit(object, check_count(draws, "draws")))
+}
+
+log_lik_at <- function(object, x) {
+  design <- prediction_design(object, NULL)
+  mu <- linpred_draws(object, design, x)
+  mu[] <- object$family$linkinv(mu)
+  model <- object$model
+  n <- nrow(mu)
+  y <- rep(model$y, each = n)
+  trials <- rep(response_trials(object), each = n)
+  aux <- if (!is.null(model$aux)) exp(x[, ncol(x)])
+  value <- switch(object$family$family,
+    binomial = stats::dbinom(round(y * trials), trials, mu, log = TRUE),
+    poisson = stats::dpois(y, mu, log = TRUE),
+    gaussian = stats::dnorm(y, mu, aux %||% sqrt(model$dispersion), log = TRUE),
+    neg_binomial_2 = stats::dnbinom(y, size = aux, mu = mu, log = TRUE),
+    robust = stats::dt((y - mu) / aux, object$family$df, log = TRUE) - log(aux))
+  weights <- stats::model.weights(object$frame)
+  if (!is.null(weights)) value <- value * rep(weights, each = n)
+  matrix(value, n, dimnames = list(NULL, rownames(object$frame)))
+}

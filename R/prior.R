@@ -1,0 +1,171 @@
+#' Priors
+#'
+#' Independent priors for the coefficients of a model, and priors for its
+#' auxiliary parameter (the residual scale `sigma` or the size `phi`, see
+#' [model_glm()]).
+#'
+#' A prior given once holds for every coefficient; vectors give one number per
+#' coefficient, and `c()` puts different priors in a row: `c(normal(0, 10),
+#' student_t(3, 0, 2.5))` is for two coefficients.
+#'
+#' * `normal()`: log-concave, so a model that is log-concave in its coefficients
+#'   stays so, and a proper one has an optimum.
+#' * `student_t()` and its case `cauchy()`, of one degree of freedom: heavy
+#'   tails, which let a large coefficient stand. Not log-concave: a model with
+#'   one is treated as non-convex, and the optimum found need not be the only one.
+#' * `flat()`: improper. A posterior, and hence an optimum, need not exist then:
+#'   separable binary data are the usual case. [elvi()] refuses where it finds
+#'   that there is none.
+#' * `exponential()`: for an auxiliary parameter only.
+#' * `laplace()`: not available, and says so. The log density has a kink at its
+#'   location, so `f` has no gradient there and no smoothness constant, on which
+#'   steps, guarantees and exact objective all rest. `student_t(3, 0, scale)` has
+#'   heavy tails too, and a peak that is round.
+#'
+#' Priors of an auxiliary parameter are priors of `sigma` or `phi` itself,
+#' truncated to positive values: `normal(0, s)` is half-normal, `cauchy(0, s)`
+#' half-Cauchy, `flat()` flat in `sigma`. The model's parameter is the logarithm,
+#' whose density has the Jacobian in it.
+#'
+#' @param df degrees of freedom: one positive number, or one per coefficient.
+#'   `Inf` is normal.
+#' @param location centre of the prior: one number, or one per coefficient.
+#' @param scale standard deviation of a normal prior, scale of a student one: one
+#'   positive number, or one per coefficient. `Inf` makes the prior of that
+#'   coefficient flat.
+#' @param rate inverse of the mean, a positive number.
+#' @return An object of class `elvi_prior` for [model_glm()]. `laplace()` always
+#'   fails.
+#' @examples
+#' normal(0, 2.5)
+#' normal(0, c(10, 2.5, 2.5))
+#' c(normal(0, 10), student_t(3, 0, c(1, 2.5)))
+#' flat()
+#' exponential(2)
+#' @name priors
+NULL
+
+#' @rdname priors
+#' @export
+normal <- function(location = 0, scale = 2.5) {
+  new_prior("normal", location, scale, Inf)
+}
+
+#' @rdname priors
+#' @export
+student_t <- function(df = 3, location = 0, scale = 2.5) {
+  new_prior("student_t", location, scale, df)
+}
+
+#' @rdname priors
+#' @export
+cauchy <- function(location = 0, scale = 2.5) student_t(1, location, scale)
+
+#' @rdname priors
+#' @export
+flat <- function() new_prior("flat", 0, Inf, Inf)
+
+#' @rdname priors
+#' @export
+exponential <- function(rate = 1) {
+  structure(list(name = "exponential", rate = check_positive(rate, "rate")), class = "elvi_prior")
+}
+
+#' @rdname priors
+#' @export
+laplace <- function(location = 0, scale = 1) {
+  elvi_abort("`prior`: laplace() is not available: its density has a kink at the location, where f has ",
+             "no gradient and no smoothness constant. Use student_t(3, location, scale), which has ",
+             "heavy tails and a round peak, or normal(location, scale).",
+             class = "elvi_error_argument", data = list(argument = "prior"))
+}
+
+new_prior <- function(name, location, scale, df) {
+  location <- check_vector(location, "location")
+  scale <- check_vector(scale, "scale", infinite = TRUE)
+  df <- check_vector(df, "df", infinite = TRUE)
+  if (!length(location)) bad_argument("location", "at least one number", describe(location))
+  if (!length(scale) || any(scale <= 0)) {
+    bad_argument("scale", "positive", describe(if (length(scale)) scale[scale <= 0][1L] else scale))
+  }
+  lost <- is.finite(scale) & (1 / scale^2 == 0 | is.infinite(1 / scale^2))
+  if (any(lost)) {
+    bad_argument("scale", "within about 1e-154 and 1e154, so that 1 / scale^2 is a number (`Inf` is flat)",
+                 describe(scale[lost][1L]))
+  }
+  if (!length(df) || any(df <= 0)) {
+    bad_argument("df", "positive", describe(if (length(df)) df[df <= 0][1L] else df))
+  }
+  structure(list(name = name, location = location, scale = scale, df = df), class = "elvi_prior")
+}
+
+#' @export
+c.elvi_prior <- function(...) {
+  parts <- list(...)
+  for (part in parts) check_coefficient_prior(part)
+  spread <- lapply(parts, function(p) {
+    n <- max(lengths(p[c("location", "scale", "df")]))
+    lapply(p[c("location", "scale", "df")], stretch_prior, n)
+  })
+  joined <- function(field) unlist(lapply(spread, function(p) p[[field]]))
+  structure(list(name = "mixed", location = joined("location"), scale = joined("scale"),
+                 df = joined("df")), class = "elvi_prior")
+}
+
+check_coefficient_prior <- function(prior, name = "prior") {
+  check_class(prior, name, "elvi_prior", "normal(), student_t(), cauchy() or flat()")
+  if (prior$name == "exponential") {
+    bad_argument(name, "made by normal(), student_t(), cauchy() or flat()",
+                 "exponential(), which is for the auxiliary parameter (`prior_aux`)")
+  }
+  prior
+}
+
+stretch_prior <- function(v, dim, name = "value") {
+  if (!length(v) %in% c(1L, dim)) {
+    bad_argument("prior", sprintf("of length 1 or %d (one %s per coefficient)", dim, name),
+                 paste("of length", length(v)))
+  }
+  rep_len(v, dim)
+}
+
+# centre, precision and degrees of freedom per coefficient, Inf for a normal one
+prior_vectors <- function(prior, dim) {
+  precision <- 1 / stretch_prior(prior$scale, dim, "scale")^2
+  df <- stretch_prior(prior$df, dim, "df")
+  list(centre = stretch_prior(prior$location, dim, "location"), precision = precision,
+       prior_df = ifelse(precision > 0, df, Inf))
+}
+
+# The prior of an auxiliary parameter as src/model_aux.c reads it: exponential
+# with `rate` times normal or student with the others, any of which may be idle.
+aux_prior <- function(prior) {
+  check_class(prior, "prior_aux", "elvi_prior", "exponential(), normal(), student_t(), cauchy() or flat()")
+  if (prior$name == "exponential") {
+    return(list(rate = prior$rate, centre = 0, precision = 0, prior_df = Inf))
+  }
+  if (any(lengths(prior[c("location", "scale", "df")]) != 1L)) {
+    bad_argument("prior_aux", "a prior of one parameter", "one of several")
+  }
+  c(list(rate = 0), prior_vectors(prior, 1L))
+}
+
+#' @export
+print.elvi_prior <- function(x, ...) {
+  cat(format(x), "\n", sep = "")
+  invisible(x)
+}
+
+#' @export
+format.elvi_prior <- function(x, ...) {
+  show <- function(v) if (length(v) == 1L) format(v) else paste0("c(", toString(format(v)), ")")
+  if (x$name == "flat") return("flat prior")
+  if (x$name == "exponential") return(paste("exponential prior, rate", format(x$rate)))
+  if (x$name == "mixed" && length(x$location) > 4L) {
+    kinds <- table(ifelse(is.infinite(x$scale), "flat", ifelse(is.infinite(x$df), "normal", "student_t")))
+    return(paste0("priors, one per coefficient: ", paste(kinds, names(kinds), collapse = ", ")))
+  }
+  normal <- all(is.infinite(x$df))
+  paste0(if (normal) "normal" else x$name, " prior, ", if (!normal) paste0("df ", show(x$df), ", "),
+         "location ", show(x$location), ", scale ", show(x$scale))
+}

@@ -1,0 +1,43 @@
+# ---- rates --------------------------------------------------------------------------
+
+#' The guaranteed rate of a schedule
+#'
+#' The exponent `r` for which the theory guarantees a gap of order `E^r` after `E`
+#' gradient evaluations, if its assumptions hold (see [guarantee()]):
+#'
+#' | schedule | exponent |
+#' |---|---|
+#' | [schedule_fixed()] | `-1/2`, over budgets: each has its own step, batch and iterations |
+#' | [schedule_decay()] | `-(1/2 - epsilon) / (1 + growth)` |
+#' | [schedule_growing()] | `-1 / (2 + nu)` |
+#' | [schedule_tuned()], [schedule_custom()] | `NA` |
+#'
+#' @param schedule a schedule, see [schedules].
+#' @return A list of class `elvi_rate` with `exponent` and `text`.
+#' @examples
+#' schedule_rate(schedule_fixed(5000))
+#' schedule_rate(schedule_decay(5000, epsilon = 0.1))
+#' schedule_rate(schedule_tuned(5000))
+#' @export
+schedule_rate <- function(schedule) {
+  check_class(schedule, "schedule", "elvi_schedule", "a schedule_*() function")
+  exponent <- switch(schedule$kind,
+                     fixed = -1 / 2,
+                     # steps add up to K^(1 - step_power), batches to K^(1 + batch_power)
+                     power = -(1 - schedule$step_power) / (1 + schedule$batch_power),
+                     NA_real_)
+  text <- switch(schedule$kind,
+                 fixed = "finite horizon: a new budget has its own step, batch and number of iterations",
+                 power = "the steps add up to infinity and the sum of step^2/batch is finite",
+                 tuned = "no theorem covers this schedule",
+                 custom = "a schedule of finite length has no rate")
+  structure(list(exponent = exponent, text = text), class = "elvi_rate")
+}
+
+#' @export
+print.elvi_rate <- function(x, ...) {
+  cat(if (is.na(x$exponent)) "No guaranteed rate" else
+    sprintf("Guaranteed gap of order E^%s in the budget E", format(x$exponent, digits = 4)),
+    " (", x$text, ")\n", sep = "")
+  invisible(x)
+}

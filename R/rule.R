@@ -1,0 +1,243 @@
+# One-dimensional quadrature against the marginal of z_1, for every base.
+#
+# For a GLM the objective is a sum of integrals E l(eta_i + s_i z_1) (SPEC
+# section 3). A rule is a list of levels; each has nodes z > 0 and weights w
+# with E g(z_1) = sum w (g(z) + g(-z)), and a limit: the largest spread s it is
+# trusted for. Small spreads take a Gauss rule of a few nodes, large ones a fine
+# composite rule that resolves l's bend at -eta/s.
+
+# Marginal density of z_1 at z > 0.
+marginal_density <- function(bound, z) {
+  d <- bound$dim
+  if (d == 1) return(exp(bound$log_constant + bound$log_phi(z)))
+  switch(
+    bound$kind,
+    gaussian = stats::dnorm(z),
+    student = {
+      unit <- sqrt(bound$par[1L] / (bound$par[1L] - 2))
+      stats::dt(z * unit, bound$par[1L]) * unit
+    },
+    uniform = {
+      edge <- bound$par[1L]
+      log_c <- lgamma(d / 2 + 1) - lgamma((d + 1) / 2) - log(pi) / 2 - log(edge)
+      ifelse(z < edge, exp(log_c + (d - 1) / 2 * log1p(-pmin(z / edge, 1)^2)), 0)
+    },
+    marginal_by_integration(bound, z)
+  )
+}
+
+# p_1(z) = C area(S^{d-2}) int_0^inf r^{d-2} phi(sqrt(z^2 + r^2)) dr. In t = log r
+# the integrand is smooth and decays at both ends, so the trapezoid rule
+# converges faster than any power of its step; a density of bounded support gets
+# Gauss-Legendre on the chord instead.
+marginal_by_integration <- function(bound, z) {
+  d <- bound$dim
+  log_factor <- bound$log_constant + log_sphere_area(d - 1)
+  edge <- support_edge(bound)
+  if (is.finite(edge)) {
+    gl <- gauss_legendre(200L)
+    return(vapply(z, function(zi) {
+      if (zi >= edge) return(0)
+      chord <- sqrt(edge^2 - zi^2)
+      r <- chord * (gl$x + 1) / 2
+      chord / 2 * sum(gl$w * exp(log_factor + (d - 2) * log(r) + bound$log_phi(sqrt(zi^2 + r^2))))
+    }, 0))
+  }
+  h <- min(0.1, 0.25 / sqrt(d))
+  t <- seq(-40, 12, by = h)
+  r <- exp(t)
+  # where the integrand of the widest chord (z = 0) still matters
+  at_zero <- (d - 1) * t + bound$log_phi(r)
+  keep <- t > min(t[at_zero > max(at_zero) - 45]) - 1 & t < max(t[at_zero > max(at_zero) - 45]) + 3
+  r2 <- r[keep]^2
+  lead <- (d - 1) * t[keep] + log_factor
+  vapply(z, function(zi) h * sum(exp(lead + bound$log_phi(sqrt(zi^2 + r2)))), 0)
+}
+
+support_edge <- function(bound) {
+  if (bound$kind == "uniform") return(bound$par[1L])
+  if (bound$kind == "radial" && !bound$path) return(utils::tail(bound$table$r, 1L))
+  Inf
+}
+
+gauss_legendre <- function(n) {
+  k <- seq_len(n - 1L)
+  off <- k / sqrt(4 * k^2 - 1)
+  J <- matrix(0, n, n)
+  J[cbind(k, k + 1L)] <- J[cbind(k + 1L, k)] <- off
+  e <- eigen(J, symmetric = TRUE)
+  list(x = rev(e$values), w = rev(2 * e$vectors[1L, ]^2))
+}
+
+# Composite Gauss-Legendre on (0, reach): graded towards 0, where marginals in
+# low dimension have a kink in some derivative; at most `width` wide in the bulk;
+# growing by `growth` per panel in heavy tails, and doubling beyond 1e4, where they
+# are power laws.
+composite_rule <- function(bound, width, growth, grade) {
+  edge <- support_edge(bound)
+  reach <- if (is.finite(edge)) edge else marginal_reach(bound)
+  breaks <- c(0, width * 2^(-rev(seq_len(grade))), seq(width, max(2 * width, min(reach, 16)), by = width))
+  while ((last <- utils::tail(breaks, 1L)) < reach) {
+    breaks <- c(breaks, last * if (last < 1e4) growth else 2)
+  }
+  if (is.finite(edge)) {   # a power-law end at the edge: grade towards it too
+    breaks <- sort(unique(c(breaks, edge - width * 2^(-seq_len(grade + 10L)))))
+  }
+  breaks <- c(breaks[breaks >= 0 & breaks < reach], reach)
+  gl <- gauss_legendre(16L)
+  half <- diff(breaks) / 2
+  z <- as.double(outer(gl$x + 1, half) + rep(breaks[-length(breaks)], each = 16L))
+  w <- as.double(outer(gl$w, half)) * marginal_density(bound, z)
+  keep <- if (is.null(bound$tilt)) w * pmax(1, z^2) > 1e-30 * max(w) else w > 0
+  rule <- list(z = z[keep], w = w[keep] / (2 * sum(w[keep])))   # the last rounding away
+  if (reach < 0.99 * farthest) return(rule)
+  # What is left of E z^2 = 1 lies further out still: one node carries it. There
+  # the probit loss is quadratic, and the others no longer matter.
+  rest <- max(0, 1 - 2 * sum(rule$w * rule$z^2))
+  list(z = c(rule$z, reach), w = c(rule$w, rest / (2 * reach^2)))
+}
+
+farthest <- 1e12
+
+# where z^2 p_1(z), tilted for poisson, has fallen below 1e-18 of its bulk
+marginal_reach <- function(bound) {
+  z <- exp(seq(log(1), log(farthest), length.out = 700L))
+  tail <- z^3 * marginal_density(bound, z) * exp(pmin((bound$tilt %||% 0) * z, 600))
+  z[max(which(tail > 1e-18 * max(tail)))]
+}
+
+# n-node Gauss rule in z^2 of a discrete measure (2n nodes in z): Lanczos with
+# full reorthogonalisation, then the eigenvalues of the Jacobi matrix.
+gauss_rule <- function(fine, n) {
+  y <- fine$z^2
+  mass <- sum(fine$w)
+  Q <- matrix(0, length(y), n)
+  alpha <- beta <- numeric(n)
+  q <- sqrt(fine$w / mass)
+  for (k in seq_len(n)) {
+    Q[, k] <- q
+    u <- y * q
+    alpha[k] <- sum(q * u)
+    done <- seq_len(k)
+    for (pass in 1:2) u <- u - Q[, done, drop = FALSE] %*% crossprod(Q[, done, drop = FALSE], u)
+    beta[k] <- sqrt(sum(u^2))
+    if (k < n && beta[k] < 1e-14 * max(y)) return(NULL)
+    q <- as.double(u) / beta[k]
+  }
+  J <- diag(alpha, n)
+  k <- seq_len(n - 1L)
+  J[cbind(k, k + 1L)] <- J[cbind(k + 1L, k)] <- beta[k]
+  e <- eigen(J, symmetric = TRUE)
+  list(z = sqrt(pmax(e$values, 0)), w = mass * e$vectors[1L, ]^2)
+}
+
+# phi(t) / Phi(t); far out the logarithms cancel and the asymptotic series is better
+mills <- function(t) {
+  y <- 1 / t^2
+  ifelse(t < -50, -t * (1 + y * (1 - y * (2 - y * (10 - 74 * y)))),
+         exp(stats::dnorm(t, log = TRUE) - stats::pnorm(t, log.p = TRUE)))
+}
+
+# l and l' of the likelihoods, for calibration only (C has its own), and at which
+# predictors; `tail` is a student prior's. The exponential in cloglog is poisson's.
+losses <- list(
+  logit = list(l = function(t) pmax(t, 0) + log1p(exp(-abs(t))), slope = stats::plogis),
+  probit = list(l = function(t) -stats::pnorm(t, log.p = TRUE),
+                slope = function(t) -mills(t)),
+  poisson = list(l = exp, slope = exp),
+  cloglog = list(l = function(t) ifelse(t < -37, -t, ifelse(t < 0, -log(-expm1(-exp(t))), -log1p(-exp(-exp(t))))),
+                 slope = function(t) ifelse(t < -37, -1, ifelse(t < 6.5, -exp(t) / expm1(exp(t)), 0)),
+                 eta = c(-4, -2, -1, -0.5, 0, 0.5, 1, 2, 4)),
+  tail = list(l = function(t) log1p(t^2), slope = function(t) 2 * t / (1 + t^2))
+)
+
+# Has the loss an exponential in it, whose expectation need not exist?
+has_exponential <- function(likelihood) likelihood %in% c("poisson", "cloglog")
+
+# E l, E l' and E[l' z] / s under a rule, at each eta
+loss_integrals <- function(rule, likelihood, eta, s) {
+  loss <- losses[[likelihood]]
+  vapply(eta, function(e) {
+    up <- e + s * rule$z
+    down <- e - s * rule$z
+    slope_up <- loss$slope(up)
+    slope_down <- loss$slope(down)
+    c(sum(rule$w * (loss$l(up) + loss$l(down))), sum(rule$w * (slope_up + slope_down)),
+      sum(rule$w * rule$z * (slope_up - slope_down)) / s)
+  }, numeric(3))
+}
+
+# For each rule the largest spread for which it agrees with the fine one to 1e-12,
+# relative, over a range of eta. 0 when it never does.
+calibrate <- function(rules, fine, likelihood, spreads) {
+  limits <- numeric(length(rules))
+  alive <- seq_along(rules)
+  for (s in spreads) {
+    eta <- c((losses[[likelihood]]$eta %||% c(0, 0.5, 1, 2, 4)) * max(1, s), 10, 30)
+    truth <- loss_integrals(fine, likelihood, eta, s)
+    good <- vapply(alive, function(i) {
+      off <- abs(loss_integrals(rules[[i]], likelihood, eta, s) - truth) / pmax(abs(truth), 1e-2)
+      all(is.finite(off)) && max(off) <= 1e-12
+    }, NA)
+    alive <- alive[good]
+    limits[alive] <- s
+    if (!length(alive)) break
+  }
+  limits
+}
+
+# Whether E f exists for a loss with an exponential, and up to which spread.
+exponential_limit <- function(bound) {
+  switch(bound$kind,
+         gaussian = Inf, uniform = Inf, laplace = bound$par[1L], student = 0,
+         power = if (bound$par[1L] > 1) Inf else if (bound$par[1L] == 1) bound$par[2L] else 0,
+         radial = {
+           if (!bound$path) return(Inf)
+           # slope of log phi at the end of the table: the exponential rate there
+           last <- utils::tail(bound$table$r, 1L)
+           rate <- -utils::tail(bound$table$score, 1L)
+           before <- -bound$table$score[which.min(abs(bound$table$r - last / 2))]
+           if (rate > 1.2 * before) Inf else if (rate < 0.8 * before) 0 else rate
+         })
+}
+
+# The rule of a base in its dimension for a likelihood, as C reads it.
+quadrature_rule <- function(bound, likelihood) {
+  if (likelihood == "normal") {
+    return(list(levels = list(), prior_levels = list(), mgf = "none", mgf_rate = 0, limit = Inf))
+  }
+  exponential <- has_exponential(likelihood)
+  closed <- exponential && bound$kind %in% c("gaussian", "laplace")
+  mgf <- if (closed) bound$kind else "none"
+  limit <- if (exponential) exponential_limit(bound) else Inf
+  if (limit <= 0) return(list(limit = 0))
+  if (exponential && !closed) {
+    # exp(s z) moves the mass outwards: trust spreads up to a tilt, reach so far
+    bound$tilt <- min(4, 0.9 * limit)
+    limit <- if (is.finite(support_edge(bound))) Inf else bound$tilt
+  }
+  fine <- composite_rule(bound, width = 0.125, growth = 1.125, grade = 20L)
+  candidates <- c(lapply(c(4L, 8L, 16L, 32L), function(n) gauss_rule(fine, n)),
+                  list(composite_rule(bound, width = 2, growth = 1.25, grade = 2L),
+                       composite_rule(bound, width = 0.5, growth = 1.2, grade = 8L)))
+  candidates <- Filter(Negate(is.null), candidates)
+  spreads <- 0.01 * 2^(0:24 / 2)
+  limits <- calibrate(candidates, fine, likelihood, spreads[spreads < limit])
+  if (likelihood == "cloglog" && !closed) {
+    limits <- pmin(limits, calibrate(candidates, fine, "poisson", spreads[spreads < limit]))
+  }
+  levels <- Map(function(rule, limit) c(rule, limit = limit), candidates, limits)
+  # The fine rule's panels resolve spreads up to about 50, when the bend of l is
+  # as narrow as a panel; beyond that it is the best there is.
+  levels <- c(levels, list(c(fine, limit = Inf)))
+  best <- cummax(c(0, vapply(levels, function(r) r$limit, 0)))
+  levels <- levels[diff(best) > 0]   # drop levels that a cheaper one covers
+  variance <- 2 * sum(fine$w * fine$z^2)
+  if (abs(variance - 1) > 1e-5) {
+    elvi_abort("`base`: the quadrature for this ", bound$kind, " base in dimension ", bound$dim,
+               " is not accurate (it gives a variance of ", format(variance, digits = 6), " instead of 1). ",
+               "Use method = \"mpsgd\", or a base that is less extreme.",
+               class = c("elvi_error_quadrature", "elvi_error_argument"), data = list(argument = "base"))
+  }
+  list(levels = levels, prior_levels = list(), mgf = mgf, mgf_rate = bound$par[1L], limit = limit)
+}

@@ -1,0 +1,65 @@
+# The smoothness L that a run uses, and where it came from.
+
+# In the coordinates of `work`. `given` is the user's L of f itself.
+run_smoothness <- function(model, work, bound, control) {
+  stretch <- if (work$kind == "affine") largest_stretch(work$A) else 1
+  if (!is.null(control$smoothness)) {
+    return(list(L = control$smoothness * stretch^2, source = "given in elvi_control()"))
+  }
+  if (model$kind == "glm" && !is.na(model$smoothness)) {
+    L <- if (work$kind == "affine") .Call(elvi_r_curvature_max, work, curvature_bound(model$likelihood))
+         else model$smoothness
+    return(list(L = L, source = "computed"))
+  }
+  if (!is.na(model$smoothness)) {
+    L <- if (work$kind == "affine" && model$kind == "quadratic") {
+      transformed <- if (is.matrix(work$A)) crossprod(work$A, model$A %*% work$A)
+                     else work$A * model$A * rep(work$A, each = length(work$A))
+      max(eigen(transformed, symmetric = TRUE, only.values = TRUE)$values)
+    } else {
+      model$smoothness * stretch^2
+    }
+    return(list(L = L, source = model$smoothness_source))
+  }
+  estimated_smoothness(model, work, bound, control)
+}
+
+# largest second derivative of the loss in the linear predictor
+curvature_bound <- function(likelihood) {
+  switch(likelihood, logit = 0.25, probit = 1, normal = 1, NA_real_)
+}
+
+largest_stretch <- function(A) if (is.matrix(A)) norm(A, "2") else max(A)
+
+estimated_smoothness <- function(model, work, bound, control, points = 15L) {
+  laplace <- if (work$kind == "affine") work else work_model(model, "whitened", "symmetric")
+  z <- draw_base(bound, c(0, 0), points)   # a fixed key: R's generator is not touched
+  w <- cbind(0, z)
+  x <- if (work$kind == "affine") w else
+    laplace$m + (if (is.matrix(laplace$A)) laplace$A %*% w else laplace$A * w)
+  found <- largest_curvature(work, x)
+  list(L = found * control$smoothness_safety,
+       source = sprintf("estimated at %d points, safety factor %g", ncol(x), control$smoothness_safety))
+}
+
+# Power iteration on Hessian products by differences of the gradient, at all
+# columns of x at once.
+largest_curvature <- function(model, x, steps = 12L, h = 1e-4) {
+  d <- nrow(x)
+  gradient <- function(x) .Call(elvi_r_evaluate, model, x)$gradient
+  v <- matrix(1 + 0.5 * sin(seq_len(d * ncol(x))), d)
+  size <- 0
+  for (k in seq_len(steps)) {
+    v <- v / rep(pmax(sqrt(colSums(v^2)), 1e-300), each = d)
+    v <- (gradient(x + h * v) - gradient(x - h * v)) / (2 * h)
+    size <- sqrt(colSums(v^2))
+  }
+  found <- max(size)
+  if (!is.finite(found) || found <= 0) {
+    elvi_abort("`smoothness` is needed: it could not be estimated because the gradient is not finite ",
+               "or constant near the mode. Give elvi_control() a `smoothness`.",
+               class = c("elvi_error_smoothness", "elvi_error_argument"),
+               data = list(argument = "smoothness"))
+  }
+  found
+}

@@ -1,0 +1,416 @@
+/* The numeric core of elvi. Nothing here knows R: the r_*.c files translate.
+ *
+ * Shapes: every matrix is column-major. d is the dimension of the target, a
+ * "block" is a d x n matrix whose columns are points. A symmetric scale lives
+ * in the lower triangle of a d x d array (the strict upper triangle is never
+ * read or written), a triangular scale likewise, a diagonal scale is a vector
+ * of length d. Equation and section numbers refer to SPEC.md. */
+#ifndef ELVI_H
+#define ELVI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* R/run.R maps these to messages: keep the two in step. */
+typedef enum {
+    ELVI_OK = 0,
+    ELVI_STOPPED = 1,            /* the caller's poll asked to stop */
+    ELVI_NONFINITE_GRADIENT = 2,
+    ELVI_SINGULAR_SCALE = 3,     /* scale not positive definite */
+    ELVI_EIGEN_FAILED = 4,       /* LAPACK did not converge */
+    ELVI_NO_EXPECTATION = 5      /* E f is infinite, or beyond quadrature */
+} elvi_status;
+
+/* ---- parameters ----------------------------------------------------------- */
+
+typedef enum { ELVI_SYMMETRIC, ELVI_TRIANGULAR, ELVI_DIAGONAL } elvi_scale_kind;
+
+typedef struct {
+    double *mu;                  /* d */
+    double *scale;               /* d x d or d */
+} elvi_theta;
+
+/* ---- random numbers: rng.c ---------------------------------------------- */
+
+enum { ELVI_ZIG_LAYERS = 256 };
+
+/* Tables of the ziggurat method; built once per call, then only read. */
+typedef struct {
+    double edge[ELVI_ZIG_LAYERS + 1];   /* right edge of each layer */
+    double ratio[ELVI_ZIG_LAYERS];      /* edge[i + 1] / edge[i] */
+} elvi_ziggurat;
+
+/* A stream is a pure function of (key, iteration, index): see elvi_stream_at. */
+typedef struct {
+    uint64_t s[4];
+    const elvi_ziggurat *zig;
+} elvi_stream;
+
+void elvi_ziggurat_init(elvi_ziggurat *zig);
+elvi_stream elvi_stream_at(const elvi_ziggurat *zig, uint64_t key,
+                           uint64_t iteration, uint64_t index);
+double elvi_uniform(elvi_stream *st);                      /* in (0, 1) */
+void elvi_fill_normal(elvi_stream *st, double *z, int n);
+double elvi_gamma(elvi_stream *st, double shape);          /* rate 1 */
+
+/* ---- bases: base.c ------------------------------------------------------- */
+
+typedef enum {
+    ELVI_GAUSSIAN, ELVI_LAPLACE, ELVI_UNIFORM, ELVI_STUDENT, ELVI_POWER,
+    ELVI_RADIAL
+} elvi_base_kind;
+
+/* The law of R for a user's radial density, tabulated by R/base.R. */
+typedef struct {
+    int n;
+    const double *r;         /* n nodes, increasing */
+    const double *density;   /* n: density of R at the nodes, up to a factor */
+    const double *cdf;       /* n: cumulated trapezoids, from 0 to 1 */
+    const double *score;     /* n: (phi'/phi)(r) */
+} elvi_radial;
+
+typedef struct elvi_base_ops elvi_base_ops;
+typedef struct {
+    const elvi_base_ops *ops;
+    int dim;
+    double par[2];           /* laplace: rate; uniform: radius; student: df;
+                                power: shape, rate */
+    elvi_radial radial;      /* radial only */
+} elvi_base;
+
+struct elvi_base_ops {
+    /* factor that turns a normal vector of the given norm into a draw z */
+    double (*stretch)(const elvi_base *base, elvi_stream *st, double norm);
+    /* (phi'/phi)(r) */
+    double (*score)(const elvi_base *base, double r);
+};
+
+const elvi_base_ops *elvi_base_ops_of(elvi_base_kind kind);
+/* z (d x n): draws number first, ..., first + n - 1 of the given iteration */
+void elvi_base_fill(const elvi_base *base, const elvi_ziggurat *zig,
+                    uint64_t key, uint64_t iteration, uint64_t first, int n,
+                    double *z);
+
+/* ---- models: model_*.c --------------------------------------------------- */
+
+typedef struct elvi_model_ops elvi_model_ops;
+typedef struct {
+    const elvi_model_ops *ops;
+    const void *data;
+    int dim;
+    double cost;             /* rough number of operations per point */
+} elvi_model;
+
+struct elvi_model_ops {
+    /* f and its gradient at the columns of x (d x n). value (n) and grad
+     * (d x n) may each be NULL. scratch has the length the second op says. */
+    elvi_status (*eval)(const elvi_model *model, const double *x, int n,
+                        double *value, double *grad, double *scratch);
+    size_t (*scratch_length)(const elvi_model *model, int n);
+};
+
+typedef enum {
+    ELVI_LOGIT, ELVI_PROBIT, ELVI_CLOGLOG, ELVI_POISSON, ELVI_NORMAL
+} elvi_family;
+
+/* f(x) = sum_i weight_i l(X_i x + offset_i; y_i)
+ *        + sum_j penalty(x_j - centre_j; precision_j, prior_df_j) */
+typedef struct {
+    elvi_family family;
+    int rows, dim;
+    const double *X;         /* rows x d */
+    const double *y;         /* rows: proportion, count or response */
+    const double *weight;    /* rows: case weight x trials / dispersion */
+    const double *offset;    /* rows */
+    const double *centre;    /* d */
+    const double *precision; /* d, 0 where the prior is flat */
+    const double *prior_df;  /* d: degrees of freedom, Inf where it is normal */
+} elvi_glm;
+
+typedef enum { ELVI_AUX_GAUSSIAN, ELVI_AUX_ROBUST, ELVI_AUX_NEGBIN } elvi_aux_family;
+
+/* A regression with one more parameter, a = log sigma or log phi, the last of x:
+ * f(x, a) = sum_i weight_i l(X_i x + offset_i, a; y_i) + penalties of x
+ *           - log p(e^a) - a */
+typedef struct {
+    elvi_aux_family family;
+    double error_df;         /* of the robust family */
+    double rate, centre, precision, prior_df;   /* prior of e^a: see model_aux.c */
+    int counts;              /* negative binomial: distinct counts > 0 */
+    const double *count, *count_weight;         /* counts: each, total weight */
+    elvi_glm linear;         /* predictor and prior of the d - 1 coefficients */
+} elvi_aux;
+
+/* f(x) = (x - m)' A (x - m) / 2 */
+typedef struct {
+    const double *A;         /* d x d, symmetric */
+    const double *m;         /* d */
+} elvi_quadratic;
+
+/* f_w(w) = f(m + A w) - log|A|: a model in other coordinates, whose objective
+ * is the same number as in the old ones */
+typedef struct {
+    elvi_model inner;
+    int diagonal;            /* is A a vector? */
+    const double *A;         /* d x d, lower triangular; or d */
+    const double *m;         /* d */
+    double log_det;          /* log|A| */
+} elvi_affine;
+
+extern const elvi_model_ops elvi_glm_ops;
+extern const elvi_model_ops elvi_aux_ops;
+extern const elvi_model_ops elvi_quadratic_ops;
+extern const elvi_model_ops elvi_affine_ops;
+
+/* x <- A x and x <- A' x for a d x n block */
+void elvi_affine_apply(const elvi_affine *a, int n, double *x);
+void elvi_affine_apply_transposed(const elvi_affine *a, int n, double *x);
+
+/* -log of a student density of nu degrees of freedom (a normal one for nu = Inf)
+ * at distance off from its centre, up to a constant, and its derivative */
+double elvi_penalty(double precision, double nu, double off, double *slope);
+
+/* -log(1 - exp(-e^t)), the loss of a success under the cloglog link, and its
+ * derivative -e^t / (exp(e^t) - 1) */
+double elvi_cloglog_hit(double t, double *slope);
+
+/* Pieces of a GLM, for blocks of points whose first glm->dim rows are the
+ * coefficients; ld is the number of rows of a block. */
+int elvi_glm_chunk(const elvi_glm *glm);   /* rows of X to take at a time */
+/* value (n) and the first rows of grad <- the prior's; either may be NULL */
+void elvi_glm_prior(const elvi_glm *glm, const double *x, int ld, int n,
+                    double *value, double *grad);
+/* eta (rows x n) <- offset + X x, rows first, ..., first + rows - 1 */
+void elvi_glm_predict(const elvi_glm *glm, int first, int rows, const double *x,
+                      int ld, int n, double *eta);
+/* grad += X' slope */
+void elvi_glm_collect(const elvi_glm *glm, int first, int rows, const double *slope,
+                      int ld, int n, double *grad);
+
+/* out = (P + X' diag(bound * weight) X) v, P the largest curvature of the prior;
+ * scratch as for eval with n = 1 */
+void elvi_glm_curvature(const elvi_glm *glm, double bound, const double *v,
+                        double *out, double *scratch);
+
+/* ---- exact expectations: exact.c ------------------------------------------ */
+
+/* E g(z_1) = sum_q w_q (g(z_q) + g(-z_q)), trusted for spreads up to limit */
+typedef struct {
+    int n;
+    const double *z, *w;     /* n each */
+    double limit;
+} elvi_rule_level;
+
+typedef enum { ELVI_MGF_NONE, ELVI_MGF_GAUSSIAN, ELVI_MGF_LAPLACE } elvi_mgf;
+
+enum { ELVI_RULE_LEVELS = 8 };
+typedef struct {
+    elvi_rule_level level[ELVI_RULE_LEVELS];  /* the last has limit Inf */
+    elvi_rule_level prior[ELVI_RULE_LEVELS];  /* the same for student priors */
+    elvi_mgf mgf;            /* closed form of E exp(s z_1) */
+    double mgf_rate;
+    double limit;            /* E f does not exist for spreads from here on */
+} elvi_rule;
+
+typedef struct {
+    double value;            /* E f */
+    double *g_mu;            /* d */
+    double *B;               /* d x d, lower triangle: the gradient of E f with
+                                respect to the scale is B scale */
+} elvi_exact;
+
+size_t elvi_exact_scratch_length(const elvi_glm *glm);
+/* With a scale of zeros this is f, its gradient and its Hessian at mu. */
+elvi_status elvi_glm_exact(const elvi_glm *glm, const elvi_rule *rule,
+                           elvi_scale_kind kind, const elvi_theta *theta,
+                           double *scratch, elvi_exact *out);
+
+/* ---- schedules: schedule.c ----------------------------------------------- */
+
+/* step(k) = step0 (k+1)^-step_power and batch(k) = ceil(batch0
+ * (k+1)^batch_power), or the k-th entries of two tables. */
+typedef struct {
+    double step0, step_power, batch0, batch_power;
+    const double *step_table, *batch_table;  /* NULL, or table_length each */
+    uint64_t table_length;
+} elvi_schedule;
+
+double elvi_schedule_step(const elvi_schedule *s, uint64_t k);
+uint64_t elvi_schedule_batch(const elvi_schedule *s, uint64_t k);
+/* the largest number of iterations whose batches add up to at most budget */
+uint64_t elvi_schedule_horizon(const elvi_schedule *s, double budget);
+
+/* ---- the run ------------------------------------------------------------- */
+
+typedef enum { ELVI_REPARAM, ELVI_PATH } elvi_estimator;
+typedef enum { ELVI_PROJECT, ELVI_PROX } elvi_update;
+typedef enum { ELVI_AVG_THEOREM, ELVI_AVG_TAIL, ELVI_AVG_LAST } elvi_averaging;
+
+typedef struct {
+    elvi_model model;
+    elvi_base base;
+    elvi_scale_kind scale;
+} elvi_problem;
+
+typedef struct {
+    elvi_schedule schedule;
+    uint64_t iterations;         /* run until this many are done */
+    int fresh;                   /* does the trace still lack its first row? */
+    uint64_t key;
+    elvi_estimator estimator;
+    elvi_update update;
+    double lambda_mu, lambda_scale;
+    double scale_min, scale_max; /* bounds of the feasible set; may be Inf */
+    const double *mu_centre;     /* d */
+    double mu_radius;            /* may be Inf */
+    elvi_averaging averaging;
+    double bg_a;                 /* a of the noise bound, for theorem weights */
+    uint64_t tail_start;         /* first iterate of the tail average */
+    int trace_draws;             /* draws behind the objective; 0: no objective */
+    uint64_t horizon;            /* planned iterations: the last gets a row */
+} elvi_settings;
+
+/* Everything a run must remember to go on later. */
+typedef struct {
+    elvi_theta theta, average;
+    uint64_t k, evals;
+    double alpha, weight;        /* averaging: alpha_k and the sum of weights */
+} elvi_state;
+
+typedef struct {
+    int block;                   /* points per block */
+    elvi_ziggurat zig;
+    elvi_theta grad, next;
+    double *z, *x, *g;           /* d x block */
+    double *value;               /* block */
+    double *factor;              /* d x d: Cholesky factor of theta.scale */
+    int factored;                /* is factor that of the present theta? */
+    double log_det;              /* log|scale|, with factor */
+    double *mat1, *mat2, *mat3;  /* d x d */
+    double *eigval, *vec;        /* d */
+    double *lapack;  int lapack_length;
+    int *ilapack;    int ilapack_length;
+    double *scratch;             /* the model's */
+    double cost_since_poll;
+} elvi_work;
+
+typedef struct {
+    int capacity, rows;
+    double *iteration, *evals, *batch, *step, *objective, *se, *gradient_map,
+        *clipped, *cpu;          /* capacity each */
+    double cpu_offset;           /* CPU seconds of earlier runs */
+} elvi_trace;
+
+typedef struct {
+    /* non-zero: stop now. Called every few milliseconds of work. */
+    int (*poll)(void *ctx, const elvi_state *state);
+    void *ctx;
+} elvi_hooks;
+
+/* work.c: points w's pointers into the two blocks and returns how long the
+ * blocks must be; with NULL blocks it only counts. */
+void elvi_work_bind(elvi_work *w, const elvi_problem *p, int block,
+                    double *reals, int *ints, size_t *n_reals, size_t *n_ints);
+
+/* loop.c */
+elvi_status elvi_run(const elvi_problem *p, const elvi_settings *s,
+                     elvi_state *st, elvi_work *w, elvi_trace *trace,
+                     const elvi_hooks *hooks);
+
+/* gradient.c: w->grad from draws 0, ..., batch - 1 of iteration k at theta */
+elvi_status elvi_gradient(const elvi_problem *p, const elvi_settings *s,
+                          const elvi_state *st, uint64_t batch, elvi_work *w,
+                          const elvi_hooks *hooks);
+
+/* gradient.c: f at mu + scale z for draws first, ..., first + n - 1, n at
+ * most w->block */
+elvi_status elvi_values(const elvi_problem *p, const elvi_theta *theta,
+                        uint64_t key, uint64_t iteration, uint64_t first, int n,
+                        elvi_work *w, double *value);
+/* the iteration number that keys the fixed draws behind the trace */
+#define ELVI_TRACE_ITERATION UINT64_MAX
+
+/* scale.c */
+size_t elvi_scale_length(elvi_scale_kind kind, int d);
+/* w->factor and w->log_det from theta */
+elvi_status elvi_scale_factor(const elvi_problem *p, const elvi_theta *theta,
+                              elvi_work *w);
+/* x = mu + scale z */
+void elvi_scale_apply(const elvi_problem *p, const elvi_theta *theta,
+                      const double *z, int n, double *x);
+/* w <- scale^-T w, from the factor in work */
+elvi_status elvi_scale_solve(const elvi_problem *p, const elvi_theta *theta,
+                             const elvi_work *work, double *w, int n);
+/* out += alpha * g z', restricted (symmetric: symmetrised) to the scale */
+void elvi_scale_outer(const elvi_problem *p, double alpha, const double *g,
+                      const double *z, int n, double *out);
+/* out -= gradient of log|scale| */
+elvi_status elvi_scale_entropy(const elvi_problem *p, const elvi_theta *theta,
+                               elvi_work *w, double *out);
+/* out = x + alpha y over the stored entries */
+void elvi_scale_axpy(elvi_scale_kind kind, int d, const double *x, double alpha,
+                     const double *y, double *out);
+/* out += by * (x - out) over the stored entries */
+void elvi_scale_mix(elvi_scale_kind kind, int d, double by, const double *x,
+                    double *out);
+/* squared Frobenius norm of x - y */
+double elvi_scale_dist2(elvi_scale_kind kind, int d, const double *x,
+                        const double *y);
+
+/* project.c: the feasible set's exact Euclidean projection, in place */
+elvi_status elvi_project_scale(elvi_scale_kind kind, int d, double lo,
+                               double hi, double *scale, elvi_work *w,
+                               int *clipped);
+void elvi_project_ball(int d, const double *centre, double radius, double *mu);
+/* proximal step of -t log|scale| for triangular and diagonal scales */
+void elvi_prox_log_det(elvi_scale_kind kind, int d, double t, double *scale);
+
+/* average.c */
+void elvi_average_before(const elvi_settings *s, elvi_scale_kind kind, int d,
+                         double step, uint64_t batch, elvi_state *st);
+void elvi_average_after(const elvi_settings *s, elvi_scale_kind kind, int d,
+                        elvi_state *st);
+
+/* trace.c */
+int elvi_trace_wants(uint64_t k, uint64_t horizon);
+elvi_status elvi_trace_add(const elvi_problem *p, const elvi_settings *s,
+                           const elvi_state *st, double step, uint64_t batch,
+                           double gradient_map, int clipped, elvi_work *w,
+                           elvi_trace *trace);
+
+/* ---- linear algebra: linalg.c -------------------------------------------- */
+
+void elvi_gemm(char ta, char tb, int m, int n, int k, double alpha,
+               const double *A, int lda, const double *B, int ldb, double beta,
+               double *C, int ldc);
+void elvi_symm(int d, int n, const double *S, const double *B, double beta,
+               double *C);
+/* lower triangle of C <- C + alpha (A B' + B A') */
+void elvi_syr2k(int d, int n, double alpha, const double *A, const double *B,
+                double *C);
+/* lower triangle of C <- C + alpha A A', A d x n */
+void elvi_syrk(int d, int n, double alpha, const double *A, double *C);
+/* lower triangle of C <- C + A' A, A n x d */
+void elvi_crossprod(int n, int d, const double *A, double *C);
+/* B (n x d) <- X S for symmetric, B L for lower triangular S; X has leading
+ * dimension ldx, and B holds a copy of it on entry */
+void elvi_right_multiply(int symmetric, int n, int d, const double *S, double *B,
+                         const double *X, int ldx);
+void elvi_trmm_lower(char trans, int d, int n, const double *L, double *B);
+void elvi_trsm_lower(char trans, int d, int n, const double *L, double *B);
+int elvi_cholesky(int d, double *S);               /* 0 when positive definite */
+int elvi_cholesky_solve(int d, int n, const double *L, double *B);
+int elvi_cholesky_inverse(int d, double *L);
+/* eigenpairs of the lower-stored S (destroyed) in (from, to] */
+int elvi_eigen_range(int d, double *S, double from, double to, int *count,
+                     double *values, double *vectors, elvi_work *w);
+int elvi_eigen_lapack_lengths(int d, int *n_real, int *n_int);
+
+typedef void (*elvi_operator)(const void *ctx, const double *v, double *out);
+/* Upper estimate of the largest eigenvalue of a symmetric positive
+ * semidefinite operator: Ritz value plus its residual. basis has d x (steps+1)
+ * doubles, small 6 * steps + steps^2. */
+double elvi_lanczos_max(elvi_operator op, const void *ctx, int d, int steps,
+                        double tol, double *basis, double *small);
+
+#endif

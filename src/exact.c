@@ -1,0 +1,299 @@
+/* E f for generalised linear models without Monte Carlo (SPEC section 3).
+ *
+ * u_i'x = eta_i + s_i z_1 with eta_i = u_i'mu + offset_i and s_i = |scale' u_i|,
+ * so E f is a sum of one-dimensional integrals against the marginal of z_1:
+ *   E f      = prior + sum_i w_i E l(eta_i + s_i z_1)
+ *   d/dmu    = prior + sum_i w_i E[l'] u_i
+ *   d/dscale = B scale,  B = P + sum_i c_i u_i u_i',  c_i = w_i E[l' z_1] / s_i,
+ * P the precision of a normal prior, and like c_i with u_i = e_i for a student one.
+ * Rows are taken in chunks, so memory stays bounded. */
+#include "elvi.h"
+#include <Rmath.h>
+#include <float.h>
+#include <string.h>
+
+enum { CHUNK = 512 };
+
+/* below this spread, c_i is l''(eta) up to s^2, and better than a difference */
+static const double tiny_spread = 1e-5;
+
+size_t elvi_exact_scratch_length(const elvi_glm *glm)
+{
+    const size_t rows = glm->rows < CHUNK ? (size_t) glm->rows : CHUNK;
+    return rows * ((size_t) glm->dim + 3);
+}
+
+typedef struct {
+    double value, slope, curve;   /* E l, E l', E[l' z] / s */
+} expectations;
+
+/* ---- losses and their derivatives at a point ------------------------------ */
+
+typedef struct {
+    double l, slope;
+} loss_at;
+
+static inline loss_at logit_loss(double t)
+{
+    const double e = exp(-fabs(t)), p = 1.0 / (1.0 + e);
+    loss_at out;
+    out.l = (t > 0.0 ? t : 0.0) + log1p(e);
+    out.slope = t > 0.0 ? p : e * p;
+    return out;
+}
+
+static inline loss_at poisson_loss(double t)
+{
+    const double e = exp(t);
+    loss_at out = { e, e };
+    return out;
+}
+
+/* -log Phi(t) and its derivative; far out dnorm and pnorm cancel and the
+ * asymptotic series of their ratio, there exact to rounding, is better */
+static inline loss_at probit_loss(double t)
+{
+    loss_at out;
+    out.l = -pnorm(t, 0.0, 1.0, 1, 1);
+    if (t < -50.0) {
+        const double y = 1.0 / (t * t);
+        out.slope = t * (1.0 + y * (1.0 - y * (2.0 - y * (10.0 - 74.0 * y))));
+    } else
+        out.slope = -exp(dnorm(t, 0.0, 1.0, 1) + out.l);
+    return out;
+}
+
+static inline loss_at hit_loss(double t)
+{
+    loss_at out;
+    out.l = elvi_cloglog_hit(t, &out.slope);
+    return out;
+}
+
+/* log(1 + t^2), a student penalty in units of sqrt(nu) prior scales */
+static inline loss_at tail_loss(double t)
+{
+    const loss_at out = { log1p(t * t), 2.0 * t / (1.0 + t * t) };
+    return out;
+}
+
+/* the functions of one variable that are integrated; up to signs and linear
+ * terms every loss is made of them */
+typedef enum { LOGIT, PROBIT, EXP, HIT, TAIL } piece;
+
+static double second_derivative(piece f, double t)
+{
+    loss_at at;
+    double e;
+    switch (f) {
+    case LOGIT:
+        at = logit_loss(t);
+        return at.slope * (1.0 - at.slope);
+    case PROBIT:
+        at = probit_loss(t);
+        return -at.slope * (t - at.slope);
+    case EXP:
+        return exp(t);
+    case HIT:   /* r (e - 1 + r), r = e / (exp(e) - 1): a series where that cancels */
+        e = exp(t);
+        at = hit_loss(t);
+        if (at.slope == 0.0) return 0.0;
+        return -at.slope * (e < 0.01 ? e * (0.5 + e * (1.0 / 12.0 - e * e / 720.0))
+                                     : e - 1.0 - at.slope);
+    case TAIL:
+        e = 1.0 + t * t;
+        return 2.0 * (1.0 - t * t) / e / e;
+    }
+    return 1.0;
+}
+
+/* ---- expectations ----------------------------------------------------------- */
+
+#define INTEGRATE(loss)                                                \
+    for (int q = 0; q < level->n; q++) {                               \
+        const double shift = s * level->z[q], w = level->w[q];         \
+        const loss_at up = loss(eta + shift), down = loss(eta - shift);\
+        e.value += w * (up.l + down.l);                                \
+        e.slope += w * (up.slope + down.slope);                        \
+        e.curve += w * level->z[q] * (up.slope - down.slope);          \
+    }
+
+static expectations expect(piece f, const elvi_rule_level *level, double eta, double s)
+{
+    expectations e = { 0.0, 0.0, 0.0 };
+    while (level->limit < s) level++;   /* the last level has no limit */
+    switch (f) {
+    case LOGIT: INTEGRATE(logit_loss) break;
+    case PROBIT: INTEGRATE(probit_loss) break;
+    case EXP: INTEGRATE(poisson_loss) break;
+    case HIT: INTEGRATE(hit_loss) break;
+    case TAIL: INTEGRATE(tail_loss) break;
+    }
+    e.curve = s > tiny_spread ? e.curve / s : second_derivative(f, eta);
+    return e;
+}
+
+/* E exp(eta + s z_1), in closed form where the base has one */
+static expectations expect_exp(const elvi_rule *rule, double eta, double s)
+{
+    expectations e;
+    if (rule->mgf == ELVI_MGF_NONE) return expect(EXP, rule->level, eta, s);
+    if (rule->mgf == ELVI_MGF_GAUSSIAN) {
+        e.value = e.slope = e.curve = exp(eta + 0.5 * s * s);
+    } else {   /* laplace in dimension d: (1 - s^2/(d+1))^(-(d+1)/2) */
+        const double c2 = rule->mgf_rate * rule->mgf_rate, base = 1.0 - s * s / c2;
+        e.value = e.slope = exp(eta - 0.5 * c2 * log(base));
+        e.curve = exp(eta - 0.5 * (c2 + 2.0) * log(base));
+    }
+    return e;
+}
+
+static void add(expectations *e, double by, double sign, expectations part)
+{
+    e->value += by * part.value;
+    e->slope += by * sign * part.slope;   /* sign: of eta in the part */
+    e->curve += by * part.curve;
+}
+
+static expectations expect_row(elvi_family family, const elvi_rule *rule, double y,
+                               double eta, double s)
+{
+    const elvi_rule_level *level = rule->level;
+    expectations e = { 0.0, 0.0, 0.0 };
+    switch (family) {
+    case ELVI_NORMAL:
+        e.value = 0.5 * ((eta - y) * (eta - y) + s * s);
+        e.slope = eta - y;
+        e.curve = 1.0;
+        return e;
+    case ELVI_PROBIT:   /* -y log Phi(t) - (1 - y) log Phi(-t) */
+        if (y > 0.0) add(&e, y, 1.0, expect(PROBIT, level, eta, s));
+        if (y < 1.0) add(&e, 1.0 - y, -1.0, expect(PROBIT, level, -eta, s));
+        return e;
+    case ELVI_CLOGLOG:
+        if (y > 0.0) add(&e, y, 1.0, expect(HIT, level, eta, s));
+        if (y < 1.0) add(&e, 1.0 - y, 1.0, expect_exp(rule, eta, s));
+        return e;
+    case ELVI_LOGIT:
+        e = expect(LOGIT, level, eta, s);
+        break;
+    case ELVI_POISSON:
+        e = expect_exp(rule, eta, s);
+        break;
+    }
+    e.value -= y * eta;
+    e.slope -= y;
+    return e;
+}
+
+/* Has the loss of a row with response y an exponential in it, whose expectation
+ * may not exist? */
+static int exponential(elvi_family family, double y)
+{
+    return family == ELVI_POISSON || (family == ELVI_CLOGLOG && y < 1.0);
+}
+
+/* ---- the sum over rows ------------------------------------------------------- */
+
+/* s_i^2 = |scale' u_i|^2 for a chunk of rows */
+static void spreads(const elvi_glm *glm, elvi_scale_kind kind, const double *scale,
+                    const double *X, int rows, double *XS, double *s)
+{
+    const int d = glm->dim;
+    memset(s, 0, (size_t) rows * sizeof(double));
+    if (kind == ELVI_DIAGONAL) {
+        for (int j = 0; j < d; j++)
+            for (int i = 0; i < rows; i++) {
+                const double v = X[(size_t) j * glm->rows + i] * scale[j];
+                s[i] += v * v;
+            }
+    } else {
+        for (int j = 0; j < d; j++)
+            memcpy(XS + (size_t) j * rows, X + (size_t) j * glm->rows,
+                   (size_t) rows * sizeof(double));
+        elvi_right_multiply(kind == ELVI_SYMMETRIC, rows, d, scale, XS,
+                            X, glm->rows);
+        for (int j = 0; j < d; j++)
+            for (int i = 0; i < rows; i++) {
+                const double v = XS[(size_t) j * rows + i];
+                s[i] += v * v;
+            }
+    }
+    for (int i = 0; i < rows; i++) s[i] = sqrt(s[i]);
+}
+
+/* s_i^2 for the i-th coefficient itself: (scale scale')_ii */
+static double spread2(int d, elvi_scale_kind kind, const double *scale, int i)
+{
+    double sum = 0.0;
+    if (kind == ELVI_DIAGONAL) return scale[i] * scale[i];
+    for (int j = 0; j < d; j++) {
+        const int lower = i >= j;
+        if (!lower && kind == ELVI_TRIANGULAR) break;
+        const double v = lower ? scale[(size_t) j * d + i] : scale[(size_t) i * d + j];
+        sum += v * v;
+    }
+    return sum;
+}
+
+/* The prior of x_i = mu_i + s_i z_1 is one more observation, whose row of the
+ * design is a unit vector. A student one need not be convex: its c_i may be
+ * negative. */
+static void add_prior(const elvi_glm *glm, const elvi_rule *rule, elvi_scale_kind kind,
+                      const elvi_theta *theta, elvi_exact *out)
+{
+    const int d = glm->dim;
+    memset(out->B, 0, (size_t) d * d * sizeof(double));
+    for (int i = 0; i < d; i++) {
+        const double p = glm->precision[i], nu = glm->prior_df[i];
+        const double off = theta->mu[i] - glm->centre[i];
+        const double s2 = spread2(d, kind, theta->scale, i);
+        expectations e = { 0.5 * p * (off * off + s2), p * off, p };
+        if (isfinite(nu)) {
+            const double unit = sqrt(p / nu), by = 0.5 * (nu + 1.0);
+            e = expect(TAIL, rule->prior, unit * off, unit * sqrt(s2));
+            e.value *= by;
+            e.slope *= by * unit;
+            e.curve *= by * unit * unit;
+        }
+        out->value += e.value;
+        out->g_mu[i] = e.slope;
+        out->B[(size_t) i * d + i] = e.curve;
+    }
+}
+
+elvi_status elvi_glm_exact(const elvi_glm *glm, const elvi_rule *rule,
+                           elvi_scale_kind kind, const elvi_theta *theta,
+                           double *scratch, elvi_exact *out)
+{
+    const int d = glm->dim, chunk = glm->rows < CHUNK ? glm->rows : CHUNK;
+    double *eta = scratch, *s = eta + chunk, *curve = s + chunk, *XS = curve + chunk;
+    out->value = 0.0;
+    add_prior(glm, rule, kind, theta, out);
+    for (int first = 0; first < glm->rows; first += chunk) {
+        const int rows = glm->rows - first < chunk ? glm->rows - first : chunk;
+        const double *X = glm->X + first, *y = glm->y + first, *w = glm->weight + first;
+        memcpy(eta, glm->offset + first, (size_t) rows * sizeof(double));
+        elvi_gemm('N', 'N', rows, 1, d, 1.0, X, glm->rows, theta->mu, d, 1.0, eta, rows);
+        spreads(glm, kind, theta->scale, X, rows, XS, s);
+        for (int i = 0; i < rows; i++) {
+            curve[i] = 0.0;
+            if (w[i] > 0.0) {
+                if (exponential(glm->family, y[i]) && !(s[i] < rule->limit))
+                    return ELVI_NO_EXPECTATION;
+                const expectations e = expect_row(glm->family, rule, y[i], eta[i], s[i]);
+                out->value += w[i] * e.value;
+                curve[i] = sqrt(w[i] * fmax(e.curve, 0.0));
+                eta[i] = w[i] * e.slope;
+            } else
+                eta[i] = 0.0;
+        }
+        elvi_gemm('T', 'N', d, 1, rows, 1.0, X, glm->rows, eta, rows, 1.0, out->g_mu, d);
+        for (int j = 0; j < d; j++)
+            for (int i = 0; i < rows; i++)
+                XS[(size_t) j * rows + i] = curve[i] * X[(size_t) j * glm->rows + i];
+        elvi_crossprod(rows, d, XS, out->B);
+    }
+    if (!isfinite(out->value)) return ELVI_NO_EXPECTATION;
+    return ELVI_OK;
+}

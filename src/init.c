@@ -1,0 +1,27 @@
+#include "r_elvi.h"
+#include <R_ext/Rdynload.h>
+
+/* through void (*)(void), which compilers accept as "any function" */
+#define ENTRY(name, args) { #name, (DL_FUNC) (void (*)(void)) &name, args }
+
+static const R_CallMethodDef call_routines[] = {
+    ENTRY(elvi_r_draws, 5),
+    ENTRY(elvi_r_score, 2),
+    ENTRY(elvi_r_evaluate, 2),
+    ENTRY(elvi_r_curvature_max, 2),
+    ENTRY(elvi_r_schedule, 2),
+    ENTRY(elvi_r_horizon, 2),
+    ENTRY(elvi_r_project, 4),
+    ENTRY(elvi_r_gradient, 5),
+    ENTRY(elvi_r_values, 7),
+    ENTRY(elvi_r_exact, 5),
+    ENTRY(elvi_r_run, 4),
+    { NULL, NULL, 0 }
+};
+
+void R_init_elvi(DllInfo *dll)
+{
+    R_registerRoutines(dll, NULL, call_routines, NULL, NULL);
+    R_useDynamicSymbols(dll, FALSE);
+    R_forceSymbols(dll, TRUE);
+}

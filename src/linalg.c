@@ -1,0 +1,183 @@
+/* Thin wrappers over R's BLAS and LAPACK: hidden string lengths, workspace and
+ * level-2 shortcuts for a single point stop here. */
+#define USE_FC_LEN_T
+#include <Rconfig.h>
+#include <R_ext/BLAS.h>
+#include <R_ext/Lapack.h>
+#ifndef FCONE
+# define FCONE
+#endif
+#include "elvi.h"
+#include <math.h>
+#include <string.h>
+
+static const int one = 1;
+static const double d_one = 1.0, d_zero = 0.0;
+
+void elvi_gemm(char ta, char tb, int m, int n, int k, double alpha,
+               const double *A, int lda, const double *B, int ldb, double beta,
+               double *C, int ldc)
+{
+    if (n == 1 && tb == 'N') {   /* gemv is far cheaper than a thin gemm */
+        const int rows = ta == 'N' ? m : k, cols = ta == 'N' ? k : m;
+        F77_CALL(dgemv)(&ta, &rows, &cols, &alpha, A, &lda, B, &one, &beta, C,
+                        &one FCONE);
+        return;
+    }
+    F77_CALL(dgemm)(&ta, &tb, &m, &n, &k, &alpha, A, &lda, B, &ldb, &beta, C,
+                    &ldc FCONE FCONE);
+}
+
+void elvi_symm(int d, int n, const double *S, const double *B, double beta,
+               double *C)
+{
+    if (n == 1)
+        F77_CALL(dsymv)("L", &d, &d_one, S, &d, B, &one, &beta, C, &one FCONE);
+    else
+        F77_CALL(dsymm)("L", "L", &d, &n, &d_one, S, &d, B, &d, &beta, C,
+                        &d FCONE FCONE);
+}
+
+void elvi_syr2k(int d, int n, double alpha, const double *A, const double *B,
+                double *C)
+{
+    if (n == 1)
+        F77_CALL(dsyr2)("L", &d, &alpha, A, &one, B, &one, C, &d FCONE);
+    else
+        F77_CALL(dsyr2k)("L", "N", &d, &n, &alpha, A, &d, B, &d, &d_one, C,
+                         &d FCONE FCONE);
+}
+
+void elvi_syrk(int d, int n, double alpha, const double *A, double *C)
+{
+    F77_CALL(dsyrk)("L", "N", &d, &n, &alpha, A, &d, &d_one, C, &d FCONE FCONE);
+}
+
+void elvi_crossprod(int n, int d, const double *A, double *C)
+{
+    F77_CALL(dsyrk)("L", "T", &d, &n, &d_one, A, &n, &d_one, C, &d FCONE FCONE);
+}
+
+void elvi_right_multiply(int symmetric, int n, int d, const double *S, double *B,
+                         const double *X, int ldx)
+{
+    if (symmetric)
+        F77_CALL(dsymm)("R", "L", &n, &d, &d_one, S, &d, X, &ldx, &d_zero, B,
+                        &n FCONE FCONE);
+    else
+        F77_CALL(dtrmm)("R", "L", "N", "N", &n, &d, &d_one, S, &d, B,
+                        &n FCONE FCONE FCONE FCONE);
+}
+
+void elvi_trmm_lower(char trans, int d, int n, const double *L, double *B)
+{
+    if (n == 1)
+        F77_CALL(dtrmv)("L", &trans, "N", &d, L, &d, B, &one FCONE FCONE FCONE);
+    else
+        F77_CALL(dtrmm)("L", "L", &trans, "N", &d, &n, &d_one, L, &d, B,
+                        &d FCONE FCONE FCONE FCONE);
+}
+
+void elvi_trsm_lower(char trans, int d, int n, const double *L, double *B)
+{
+    F77_CALL(dtrsm)("L", "L", &trans, "N", &d, &n, &d_one, L, &d, B,
+                    &d FCONE FCONE FCONE FCONE);
+}
+
+int elvi_cholesky(int d, double *S)
+{
+    int info = 0;
+    F77_CALL(dpotrf)("L", &d, S, &d, &info FCONE);
+    return info;
+}
+
+int elvi_cholesky_solve(int d, int n, const double *L, double *B)
+{
+    int info = 0;
+    F77_CALL(dpotrs)("L", &d, &n, L, &d, B, &d, &info FCONE);
+    return info;
+}
+
+int elvi_cholesky_inverse(int d, double *L)
+{
+    int info = 0;
+    F77_CALL(dpotri)("L", &d, L, &d, &info FCONE);
+    return info;
+}
+
+int elvi_eigen_range(int d, double *S, double from, double to, int *count,
+                     double *values, double *vectors, elvi_work *w)
+{
+    const double abstol = 0.0;
+    const int il = 1, iu = d;
+    int info = 0;
+    F77_CALL(dsyevr)("V", "V", "L", &d, S, &d, &from, &to, &il, &iu, &abstol,
+                     count, values, vectors, &d, w->ilapack, w->lapack,
+                     &w->lapack_length, w->ilapack + 2 * (size_t) d,
+                     &w->ilapack_length, &info FCONE FCONE FCONE);
+    return info;
+}
+
+int elvi_eigen_lapack_lengths(int d, int *n_real, int *n_int)
+{
+    const double from = 0.0, to = 1.0, abstol = 0.0;
+    const int il = 1, iu = d, query = -1;
+    double real_best = 0.0;
+    int info = 0, count = 0, int_best = 0;
+    F77_CALL(dsyevr)("V", "V", "L", &d, (double *) &d_zero, &d, &from, &to, &il,
+                     &iu, &abstol, &count, &real_best, &real_best, &d,
+                     &int_best, &real_best, &query, &int_best, &query,
+                     &info FCONE FCONE FCONE);
+    *n_real = (int) real_best;
+    *n_int = int_best;
+    return info;
+}
+
+/* Largest eigenvalue of the k x k tridiagonal matrix and the last entry of its
+ * eigenvector. */
+static int tridiagonal_top(int k, const double *diag, const double *off,
+                           double *small, double *value, double *last)
+{
+    double *d = small, *e = d + k, *work = e + k, *vectors = work + 2 * k;
+    int info = 0;
+    memcpy(d, diag, (size_t) k * sizeof(double));
+    memcpy(e, off, (size_t) k * sizeof(double));
+    F77_CALL(dstev)("V", &k, d, e, vectors, &k, work, &info FCONE);
+    *value = d[k - 1];
+    *last = vectors[(size_t) k * k - 1];
+    return info;
+}
+
+double elvi_lanczos_max(elvi_operator op, const void *ctx, int d, int steps,
+                        double tol, double *basis, double *small)
+{
+    double *diag = small, *off = diag + steps, *rest = off + steps;
+    double value = 0.0, residual = 0.0;
+    if (steps > d) steps = d;
+    /* A start that is not orthogonal to any coordinate direction. */
+    for (int i = 0; i < d; i++) basis[i] = 1.0 + 0.5 * sin(1.0 + i);
+    double norm = F77_CALL(dnrm2)(&d, basis, &one);
+    for (int i = 0; i < d; i++) basis[i] /= norm;
+
+    for (int k = 1; k <= steps; k++) {
+        const double *v = basis + (size_t) (k - 1) * d;
+        double *u = basis + (size_t) k * d;
+        op(ctx, v, u);
+        diag[k - 1] = F77_CALL(ddot)(&d, u, &one, v, &one);
+        /* twice is enough: full reorthogonalisation keeps ghosts away */
+        for (int pass = 0; pass < 2; pass++)
+            for (int j = 0; j < k; j++) {
+                const double *q = basis + (size_t) j * d;
+                const double c = -F77_CALL(ddot)(&d, u, &one, q, &one);
+                F77_CALL(daxpy)(&d, &c, q, &one, u, &one);
+            }
+        norm = F77_CALL(dnrm2)(&d, u, &one);
+        double last;
+        if (tridiagonal_top(k, diag, off, rest, &value, &last)) return NAN;
+        residual = fabs(norm * last);
+        if (k == d || !(residual > tol * value) || norm <= 0.0) break;
+        off[k - 1] = norm;
+        for (int i = 0; i < d; i++) u[i] /= norm;
+    }
+    return value + residual;
+}

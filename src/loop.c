@@ -1,0 +1,89 @@
+/* Minibatch projected stochastic gradient descent (SPEC section 1):
+ *   theta <- P(theta - step_k Lambda g^{N_k}(theta)). */
+#include "elvi.h"
+#include <math.h>
+
+/* w->next = theta - step Lambda gradient, made feasible */
+static elvi_status descend(const elvi_problem *p, const elvi_settings *s,
+                           const elvi_theta *theta, double step, elvi_work *w,
+                           int *clipped)
+{
+    const int d = p->model.dim;
+    for (int i = 0; i < d; i++)
+        w->next.mu[i] = theta->mu[i] - step * s->lambda_mu * w->grad.mu[i];
+    elvi_scale_axpy(p->scale, d, theta->scale, -step * s->lambda_scale,
+                    w->grad.scale, w->next.scale);
+    elvi_project_ball(d, s->mu_centre, s->mu_radius, w->next.mu);
+    *clipped = 0;
+    if (s->update == ELVI_PROX) {
+        elvi_prox_log_det(p->scale, d, step * s->lambda_scale, w->next.scale);
+        return ELVI_OK;
+    }
+    return elvi_project_scale(p->scale, d, s->scale_min, s->scale_max,
+                              w->next.scale, w, clipped);
+}
+
+/* Lambda-norm of the gradient mapping (theta - next) / (step Lambda) */
+static double gradient_map(const elvi_problem *p, const elvi_settings *s,
+                           const elvi_theta *theta, double step,
+                           const elvi_work *w)
+{
+    const int d = p->model.dim;
+    double mu2 = 0.0;
+    for (int i = 0; i < d; i++) {
+        const double delta = theta->mu[i] - w->next.mu[i];
+        mu2 += delta * delta;
+    }
+    const double scale2 = elvi_scale_dist2(p->scale, d, theta->scale, w->next.scale);
+    return sqrt(mu2 / s->lambda_mu + scale2 / s->lambda_scale) / step;
+}
+
+/* the state after the step to w->next */
+static elvi_state stepped(const elvi_state *st, const elvi_work *w, uint64_t batch)
+{
+    elvi_state next = *st;
+    next.theta = w->next;
+    next.evals += batch;
+    next.k++;
+    return next;
+}
+
+static void accept(elvi_state *st, elvi_work *w, uint64_t batch)
+{
+    const elvi_theta old = st->theta;
+    *st = stepped(st, w, batch);
+    w->next = old;
+}
+
+elvi_status elvi_run(const elvi_problem *p, const elvi_settings *s,
+                     elvi_state *st, elvi_work *w, elvi_trace *trace,
+                     const elvi_hooks *hooks)
+{
+    const int d = p->model.dim;
+    elvi_status status = ELVI_OK;
+    if (st->k == 0 && s->fresh) status = elvi_trace_add(p, s, st, NAN, 0, NAN, 0, w, trace);
+
+    while (status == ELVI_OK && st->k < s->iterations) {
+        const double step = elvi_schedule_step(&s->schedule, st->k);
+        const uint64_t batch = elvi_schedule_batch(&s->schedule, st->k);
+        int clipped = 0;
+
+        status = elvi_gradient(p, s, st, batch, w, hooks);
+        if (status != ELVI_OK) break;
+        status = descend(p, s, &st->theta, step, w, &clipped);
+        if (status != ELVI_OK) break;
+        const double map = gradient_map(p, s, &st->theta, step, w);
+
+        /* The trace looks ahead: interrupted there, a run that goes on makes
+         * this step again, and its row with it. */
+        const elvi_state next = stepped(st, w, batch);
+        w->factored = 0;
+        status = elvi_trace_add(p, s, &next, step, batch, map, clipped, w, trace);
+        if (status != ELVI_OK) break;
+
+        elvi_average_before(s, p->scale, d, step, batch, st);
+        accept(st, w, batch);
+        elvi_average_after(s, p->scale, d, st);
+    }
+    return status;
+}

@@ -1,0 +1,52 @@
+/* The SEXP boundary: these files translate lists to structs and back, and do
+ * no arithmetic. */
+#ifndef R_ELVI_H
+#define R_ELVI_H
+
+#define R_NO_REMAP
+#include <R.h>
+#include <Rinternals.h>
+#include "elvi.h"
+
+/* r_util.c */
+SEXP r_get(SEXP list, const char *name);             /* error when missing */
+double r_number(SEXP list, const char *name);
+uint64_t r_count(SEXP list, const char *name);
+const double *r_reals(SEXP list, const char *name, R_xlen_t length);
+int r_choice(SEXP list, const char *name, const char *const *choices);
+uint64_t r_key(SEXP key);
+SEXP r_named_list(int n, const char *const *names);
+
+/* r_model.c: a model that lives as long as the R object behind it */
+typedef struct {
+    SEXP value, gradient;    /* closures of a d x n matrix */
+} r_density;
+typedef struct {
+    elvi_glm glm;
+    elvi_aux aux;
+    elvi_quadratic quadratic;
+    r_density density;
+    elvi_affine affine;      /* its inner model is one of the above */
+} r_model_store;
+elvi_model r_model(SEXP model, r_model_store *store);
+
+/* r_base.c */
+elvi_base r_base(SEXP base);
+
+/* r_run.c */
+elvi_scale_kind r_scale_kind(SEXP kind);
+
+/* .Call routines, registered in init.c */
+SEXP elvi_r_draws(SEXP base, SEXP key, SEXP iteration, SEXP first, SEXP n);
+SEXP elvi_r_score(SEXP base, SEXP r);
+SEXP elvi_r_evaluate(SEXP model, SEXP x);
+SEXP elvi_r_curvature_max(SEXP model, SEXP bound);
+SEXP elvi_r_schedule(SEXP schedule, SEXP k);
+SEXP elvi_r_horizon(SEXP schedule, SEXP budget);
+SEXP elvi_r_project(SEXP kind, SEXP scale, SEXP lo, SEXP hi);
+SEXP elvi_r_gradient(SEXP model, SEXP base, SEXP settings, SEXP state, SEXP batch);
+SEXP elvi_r_values(SEXP model, SEXP base, SEXP kind, SEXP mu, SEXP scale, SEXP key, SEXP n);
+SEXP elvi_r_exact(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale);
+SEXP elvi_r_run(SEXP model, SEXP base, SEXP settings, SEXP state);
+
+#endif

@@ -1,0 +1,313 @@
+#include "r_elvi.h"
+#include <string.h>
+#include <time.h>
+
+elvi_scale_kind r_scale_kind(SEXP kind)
+{
+    static const char *const kinds[] = { "symmetric", "triangular", "diagonal" };
+    for (int i = 0; i < 3; i++)
+        if (strcmp(CHAR(Rf_asChar(kind)), kinds[i]) == 0) return (elvi_scale_kind) i;
+    Rf_error("elvi internal error: unknown kind of scale");
+    return ELVI_SYMMETRIC;
+}
+
+static elvi_schedule read_schedule(SEXP list)
+{
+    elvi_schedule s;
+    SEXP steps = r_get(list, "step_table"), batches = r_get(list, "batch_table");
+    s.step0 = r_number(list, "step0");
+    s.step_power = r_number(list, "step_power");
+    s.batch0 = r_number(list, "batch0");
+    s.batch_power = r_number(list, "batch_power");
+    s.step_table = steps == R_NilValue ? NULL : REAL(steps);
+    s.batch_table = batches == R_NilValue ? NULL : REAL(batches);
+    s.table_length = (uint64_t) Rf_xlength(steps);
+    return s;
+}
+
+static elvi_settings read_settings(SEXP list, int dim)
+{
+    static const char *const estimators[] = { "reparam", "path", NULL };
+    static const char *const updates[] = { "project", "prox", NULL };
+    static const char *const averages[] = { "theorem", "tail", "last", NULL };
+    elvi_settings s;
+    s.schedule = read_schedule(r_get(list, "schedule"));
+    s.iterations = r_count(list, "iterations");
+    s.horizon = r_count(list, "horizon");
+    s.fresh = Rf_asLogical(r_get(list, "fresh")) == TRUE;
+    s.key = r_key(r_get(list, "seed"));
+    s.estimator = r_choice(list, "estimator", estimators);
+    s.update = r_choice(list, "update", updates);
+    s.lambda_mu = r_number(list, "lambda_mu");
+    s.lambda_scale = r_number(list, "lambda_scale");
+    s.scale_min = r_number(list, "scale_min");
+    s.scale_max = r_number(list, "scale_max");
+    s.mu_centre = r_reals(list, "mu_centre", dim);
+    s.mu_radius = r_number(list, "mu_radius");
+    s.averaging = r_choice(list, "average", averages);
+    s.bg_a = r_number(list, "bg_a");
+    s.tail_start = r_count(list, "tail_start");
+    s.trace_draws = (int) r_count(list, "trace_draws");
+    return s;
+}
+
+/* A work block big enough for p; the only allocation of a run. */
+static void make_work(const elvi_problem *p, int block, elvi_work *w)
+{
+    size_t n_reals, n_ints;
+    elvi_work_bind(w, p, block, NULL, NULL, &n_reals, &n_ints);
+    double *reals = (double *) R_alloc(n_reals, sizeof(double));
+    int *ints = (int *) R_alloc(n_ints + 1, sizeof(int));
+    elvi_work_bind(w, p, block, reals, ints, &n_reals, &n_ints);
+    elvi_ziggurat_init(&w->zig);
+}
+
+static elvi_theta make_theta(elvi_scale_kind kind, int d, SEXP mu, SEXP scale)
+{
+    const size_t n = elvi_scale_length(kind, d);
+    elvi_theta out;
+    if (Rf_xlength(mu) != d || (size_t) Rf_xlength(scale) != n)
+        Rf_error("elvi internal error: wrong length of mu or scale");
+    out.mu = (double *) R_alloc(d + n, sizeof(double));
+    out.scale = out.mu + d;
+    memcpy(out.mu, REAL(mu), (size_t) d * sizeof(double));
+    memcpy(out.scale, REAL(scale), n * sizeof(double));
+    return out;
+}
+
+static elvi_state read_state(SEXP list, elvi_scale_kind kind, int d)
+{
+    elvi_state st;
+    st.theta = make_theta(kind, d, r_get(list, "mu"), r_get(list, "scale"));
+    st.average = make_theta(kind, d, r_get(list, "average_mu"), r_get(list, "average_scale"));
+    st.k = r_count(list, "k");
+    st.evals = r_count(list, "evals");
+    st.alpha = r_number(list, "alpha");
+    st.weight = r_number(list, "weight");
+    return st;
+}
+
+static SEXP real_vector(const double *x, R_xlen_t n)
+{
+    SEXP out = Rf_allocVector(REALSXP, n);
+    if (n) memcpy(REAL(out), x, (size_t) n * sizeof(double));
+    return out;
+}
+
+/* the stored triangle as a full matrix, or the diagonal as a vector */
+static SEXP scale_out(elvi_scale_kind kind, int d, const double *scale)
+{
+    if (kind == ELVI_DIAGONAL) return real_vector(scale, d);
+    SEXP out = Rf_allocMatrix(REALSXP, d, d);
+    double *m = REAL(out);
+    for (int j = 0; j < d; j++)
+        for (int i = j; i < d; i++) {
+            m[(size_t) j * d + i] = scale[(size_t) j * d + i];
+            if (i > j)
+                m[(size_t) i * d + j] = kind == ELVI_SYMMETRIC ? scale[(size_t) j * d + i] : 0.0;
+        }
+    return out;
+}
+
+static SEXP state_out(const elvi_state *st, elvi_scale_kind kind, int d)
+{
+    static const char *const names[] = {
+        "mu", "scale", "average_mu", "average_scale", "k", "evals", "alpha", "weight"
+    };
+    SEXP out = PROTECT(r_named_list(8, names));
+    SET_VECTOR_ELT(out, 0, real_vector(st->theta.mu, d));
+    SET_VECTOR_ELT(out, 1, scale_out(kind, d, st->theta.scale));
+    SET_VECTOR_ELT(out, 2, real_vector(st->average.mu, d));
+    SET_VECTOR_ELT(out, 3, scale_out(kind, d, st->average.scale));
+    SET_VECTOR_ELT(out, 4, Rf_ScalarReal((double) st->k));
+    SET_VECTOR_ELT(out, 5, Rf_ScalarReal((double) st->evals));
+    SET_VECTOR_ELT(out, 6, Rf_ScalarReal(st->alpha));
+    SET_VECTOR_ELT(out, 7, Rf_ScalarReal(st->weight));
+    UNPROTECT(1);
+    return out;
+}
+
+static const char *const trace_names[] = {
+    "iteration", "evals", "batch", "step", "objective", "se", "gradient_map",
+    "clipped", "cpu"
+};
+enum { TRACE_COLUMNS = 9, TRACE_CAPACITY = 2000 };   /* 90 rows a decade */
+
+static elvi_trace make_trace(double cpu_before)
+{
+    elvi_trace t;
+    double *block = (double *) R_alloc((size_t) TRACE_COLUMNS * TRACE_CAPACITY, sizeof(double));
+    double **columns[TRACE_COLUMNS] = {
+        &t.iteration, &t.evals, &t.batch, &t.step, &t.objective, &t.se,
+        &t.gradient_map, &t.clipped, &t.cpu
+    };
+    for (int i = 0; i < TRACE_COLUMNS; i++) *columns[i] = block + (size_t) i * TRACE_CAPACITY;
+    t.capacity = TRACE_CAPACITY;
+    t.rows = 0;
+    t.cpu_offset = cpu_before - (double) clock() / CLOCKS_PER_SEC;
+    return t;
+}
+
+static SEXP trace_out(const elvi_trace *t)
+{
+    const double *columns[TRACE_COLUMNS] = {
+        t->iteration, t->evals, t->batch, t->step, t->objective, t->se,
+        t->gradient_map, t->clipped, t->cpu
+    };
+    SEXP out = PROTECT(r_named_list(TRACE_COLUMNS, trace_names));
+    for (int i = 0; i < TRACE_COLUMNS; i++)
+        SET_VECTOR_ELT(out, i, real_vector(columns[i], t->rows));
+    UNPROTECT(1);
+    return out;
+}
+
+/* ---- interrupts and progress ----------------------------------------------- */
+
+typedef struct {
+    uint64_t horizon;
+    int progress;            /* show a bar? */
+    time_t started;
+    int shown;               /* last percentage printed, -1 for none */
+} watcher;
+
+static void check_interrupt(void *unused)
+{
+    (void) unused;
+    R_CheckUserInterrupt();
+}
+
+static int watch(void *ctx, const elvi_state *st)
+{
+    watcher *w = ctx;
+    if (w->progress && difftime(time(NULL), w->started) >= 2.0) {
+        const int percent = (int) (100.0 * (double) st->k / (double) w->horizon);
+        if (percent != w->shown) {
+            REprintf("\relvi: %3d%% (%.0f of %.0f iterations)", percent, (double) st->k,
+                     (double) w->horizon);
+            w->shown = percent;
+        }
+    }
+    return R_ToplevelExec(check_interrupt, NULL) == FALSE;
+}
+
+static int never(void *ctx, const elvi_state *st)
+{
+    (void) ctx; (void) st;
+    return 0;
+}
+
+/* ---- .Call routines ---------------------------------------------------------- */
+
+SEXP elvi_r_run(SEXP model, SEXP base, SEXP settings, SEXP state)
+{
+    static const char *const names[] = { "status", "state", "trace", "cpu" };
+    r_model_store store;
+    elvi_work w;
+    const elvi_problem p = { r_model(model, &store), r_base(base),
+                             r_scale_kind(r_get(settings, "scale")) };
+    const elvi_settings s = read_settings(settings, p.model.dim);
+    elvi_state st = read_state(state, p.scale, p.model.dim);
+    elvi_trace trace = make_trace(r_number(settings, "cpu"));
+    watcher ctx = { s.horizon, Rf_asLogical(r_get(settings, "progress")) == TRUE,
+                    time(NULL), -1 };
+    const elvi_hooks hooks = { watch, &ctx };
+
+    make_work(&p, (int) r_count(settings, "block"), &w);
+    const elvi_status status = elvi_run(&p, &s, &st, &w, &trace, &hooks);
+    if (ctx.shown >= 0) REprintf("\n");
+
+    SEXP out = PROTECT(r_named_list(4, names));
+    SET_VECTOR_ELT(out, 0, Rf_ScalarInteger(status));
+    SET_VECTOR_ELT(out, 1, state_out(&st, p.scale, p.model.dim));
+    SET_VECTOR_ELT(out, 2, trace_out(&trace));
+    SET_VECTOR_ELT(out, 3, Rf_ScalarReal((double) clock() / CLOCKS_PER_SEC + trace.cpu_offset));
+    UNPROTECT(1);
+    return out;
+}
+
+SEXP elvi_r_gradient(SEXP model, SEXP base, SEXP settings, SEXP state, SEXP batch)
+{
+    static const char *const names[] = { "status", "mu", "scale" };
+    r_model_store store;
+    elvi_work w;
+    const elvi_problem p = { r_model(model, &store), r_base(base),
+                             r_scale_kind(r_get(settings, "scale")) };
+    const elvi_settings s = read_settings(settings, p.model.dim);
+    const elvi_state st = read_state(state, p.scale, p.model.dim);
+    const elvi_hooks hooks = { never, NULL };
+
+    make_work(&p, (int) r_count(settings, "block"), &w);
+    const elvi_status status = elvi_gradient(&p, &s, &st, (uint64_t) Rf_asReal(batch), &w, &hooks);
+    SEXP out = PROTECT(r_named_list(3, names));
+    SET_VECTOR_ELT(out, 0, Rf_ScalarInteger(status));
+    SET_VECTOR_ELT(out, 1, real_vector(w.grad.mu, p.model.dim));
+    SET_VECTOR_ELT(out, 2, scale_out(p.scale, p.model.dim, w.grad.scale));
+    UNPROTECT(1);
+    return out;
+}
+
+SEXP elvi_r_values(SEXP model, SEXP base, SEXP kind, SEXP mu, SEXP scale, SEXP key, SEXP n)
+{
+    enum { BLOCK = 256 };
+    r_model_store store;
+    elvi_work w;
+    const elvi_problem p = { r_model(model, &store), r_base(base), r_scale_kind(kind) };
+    const elvi_theta theta = make_theta(p.scale, p.model.dim, mu, scale);
+    const R_xlen_t total = (R_xlen_t) Rf_asReal(n);
+    SEXP out = PROTECT(Rf_allocVector(REALSXP, total));
+    make_work(&p, total < BLOCK ? (int) total : BLOCK, &w);
+    for (R_xlen_t first = 0; first < total; first += w.block) {
+        const int now = total - first < w.block ? (int) (total - first) : w.block;
+        R_CheckUserInterrupt();
+        if (elvi_values(&p, &theta, r_key(key), 0, (uint64_t) first, now, &w,
+                        REAL(out) + first) == ELVI_STOPPED)
+            Rf_error("interrupted");
+    }
+    UNPROTECT(1);
+    return out;
+}
+
+SEXP elvi_r_project(SEXP kind, SEXP scale, SEXP lo, SEXP hi)
+{
+    /* A work block needs a model only for its scratch: a quadratic has little. */
+    static const char *const names[] = { "status", "scale", "clipped" };
+    const elvi_scale_kind k = r_scale_kind(kind);
+    const int d = k == ELVI_DIAGONAL ? Rf_length(scale) : Rf_nrows(scale);
+    const elvi_problem p = { { &elvi_quadratic_ops, NULL, d, 0.0 },
+                             { elvi_base_ops_of(ELVI_GAUSSIAN), d, { 0.0, 0.0 }, { 0 } }, k };
+    elvi_work w;
+    int clipped = 0;
+    make_work(&p, 1, &w);
+    memcpy(w.next.scale, REAL(scale), elvi_scale_length(k, d) * sizeof(double));
+    const elvi_status status = elvi_project_scale(k, d, Rf_asReal(lo), Rf_asReal(hi),
+                                                  w.next.scale, &w, &clipped);
+    SEXP out = PROTECT(r_named_list(3, names));
+    SET_VECTOR_ELT(out, 0, Rf_ScalarInteger(status));
+    SET_VECTOR_ELT(out, 1, scale_out(k, d, w.next.scale));
+    SET_VECTOR_ELT(out, 2, Rf_ScalarInteger(clipped));
+    UNPROTECT(1);
+    return out;
+}
+
+SEXP elvi_r_schedule(SEXP schedule, SEXP k)
+{
+    static const char *const names[] = { "step", "batch" };
+    const elvi_schedule s = read_schedule(schedule);
+    const R_xlen_t n = Rf_xlength(k);
+    SEXP out = PROTECT(r_named_list(2, names));
+    SET_VECTOR_ELT(out, 0, Rf_allocVector(REALSXP, n));
+    SET_VECTOR_ELT(out, 1, Rf_allocVector(REALSXP, n));
+    for (R_xlen_t i = 0; i < n; i++) {
+        const uint64_t at = (uint64_t) REAL(k)[i];
+        REAL(VECTOR_ELT(out, 0))[i] = elvi_schedule_step(&s, at);
+        REAL(VECTOR_ELT(out, 1))[i] = (double) elvi_schedule_batch(&s, at);
+    }
+    UNPROTECT(1);
+    return out;
+}
+
+SEXP elvi_r_horizon(SEXP schedule, SEXP budget)
+{
+    const elvi_schedule s = read_schedule(schedule);
+    return Rf_ScalarReal((double) elvi_schedule_horizon(&s, Rf_asReal(budget)));
+}

@@ -1,0 +1,62 @@
+/* Reading named lists. R code has validated every value: an error here is a
+ * fault of the package, not of its user. */
+#include "r_elvi.h"
+#include <string.h>
+
+SEXP r_get(SEXP list, const char *name)
+{
+    SEXP names = Rf_getAttrib(list, R_NamesSymbol);
+    for (R_xlen_t i = 0; i < Rf_xlength(names); i++)
+        if (strcmp(CHAR(STRING_ELT(names, i)), name) == 0) return VECTOR_ELT(list, i);
+    Rf_error("elvi internal error: no field '%s'", name);
+    return R_NilValue;
+}
+
+double r_number(SEXP list, const char *name)
+{
+    return Rf_asReal(r_get(list, name));
+}
+
+uint64_t r_count(SEXP list, const char *name)
+{
+    const double v = r_number(list, name);
+    if (!(v >= 0.0 && v <= 9007199254740992.0))
+        Rf_error("elvi internal error: field '%s' is not a count", name);
+    return (uint64_t) v;
+}
+
+const double *r_reals(SEXP list, const char *name, R_xlen_t length)
+{
+    SEXP v = r_get(list, name);
+    if (TYPEOF(v) != REALSXP || Rf_xlength(v) != length)
+        Rf_error("elvi internal error: field '%s' has the wrong type or length", name);
+    return REAL(v);
+}
+
+int r_choice(SEXP list, const char *name, const char *const *choices)
+{
+    SEXP v = r_get(list, name);
+    if (TYPEOF(v) == STRSXP && Rf_xlength(v) == 1)
+        for (int i = 0; choices[i]; i++)
+            if (strcmp(CHAR(STRING_ELT(v, 0)), choices[i]) == 0) return i;
+    Rf_error("elvi internal error: unknown value of field '%s'", name);
+    return -1;
+}
+
+/* two doubles holding 32 bits each */
+uint64_t r_key(SEXP key)
+{
+    if (TYPEOF(key) != REALSXP || Rf_xlength(key) != 2)
+        Rf_error("elvi internal error: a key is two numbers");
+    return ((uint64_t) (uint32_t) REAL(key)[0] << 32) | (uint32_t) REAL(key)[1];
+}
+
+SEXP r_named_list(int n, const char *const *names)
+{
+    SEXP out = PROTECT(Rf_allocVector(VECSXP, n));
+    SEXP labels = PROTECT(Rf_allocVector(STRSXP, n));
+    for (int i = 0; i < n; i++) SET_STRING_ELT(labels, i, Rf_mkChar(names[i]));
+    Rf_setAttrib(out, R_NamesSymbol, labels);
+    UNPROTECT(2);
+    return out;
+}

@@ -1,0 +1,61 @@
+/* The record of a run. Which iterations get a row does not depend on how long
+ * the run is planned to be, so that a continued run has the rows of a long one. */
+#include "elvi.h"
+#include <math.h>
+#include <time.h>
+
+/* every iteration below 100, every 10th below 1000, ...; and the last */
+int elvi_trace_wants(uint64_t k, uint64_t horizon)
+{
+    uint64_t every = 1;
+    while (k / every >= 100) every *= 10;
+    return k % every == 0 || k == horizon;
+}
+
+/* mean and standard error of f over the fixed draws, minus log|scale| */
+static elvi_status objective(const elvi_problem *p, const elvi_settings *s,
+                             const elvi_state *st, elvi_work *w, double *mean,
+                             double *se)
+{
+    double m = 0.0, ss = 0.0;
+    int done = 0;
+    elvi_status status = elvi_scale_factor(p, &st->theta, w);
+    while (status == ELVI_OK && done < s->trace_draws) {
+        const int left = s->trace_draws - done;
+        const int n = left < w->block ? left : w->block;
+        status = elvi_values(p, &st->theta, s->key, ELVI_TRACE_ITERATION,
+                             (uint64_t) done, n, w, w->value);
+        for (int j = 0; j < n; j++) {
+            const double delta = w->value[j] - m;
+            m += delta / ++done;
+            ss += delta * (w->value[j] - m);
+        }
+    }
+    *mean = m - w->log_det;
+    *se = s->trace_draws > 1 ? sqrt(ss / (s->trace_draws - 1.0) / s->trace_draws) : NAN;
+    return status;
+}
+
+elvi_status elvi_trace_add(const elvi_problem *p, const elvi_settings *s,
+                           const elvi_state *st, double step, uint64_t batch,
+                           double gradient_map, int clipped, elvi_work *w,
+                           elvi_trace *trace)
+{
+    elvi_status status = ELVI_OK;
+    double mean = NAN, se = NAN;
+    if (!elvi_trace_wants(st->k, s->horizon) || trace->rows >= trace->capacity)
+        return ELVI_OK;
+    if (s->trace_draws > 0) status = objective(p, s, st, w, &mean, &se);
+    if (status != ELVI_OK) return status;
+    const int row = trace->rows++;
+    trace->iteration[row] = (double) st->k;
+    trace->evals[row] = (double) st->evals;
+    trace->batch[row] = batch ? (double) batch : NAN;
+    trace->step[row] = step;
+    trace->objective[row] = mean;
+    trace->se[row] = se;
+    trace->gradient_map[row] = gradient_map;
+    trace->clipped[row] = clipped;
+    trace->cpu[row] = (double) clock() / CLOCKS_PER_SEC + trace->cpu_offset;
+    return ELVI_OK;
+}

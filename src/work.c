@@ -1,0 +1,51 @@
+/* One block of doubles and one of ints hold every iterate and all scratch. */
+#include "elvi.h"
+
+typedef struct {
+    double *reals;
+    size_t used;
+} arena;
+
+static double *take(arena *a, size_t n)
+{
+    double *here = a->reals ? a->reals + a->used : NULL;
+    a->used += n;
+    return here;
+}
+
+void elvi_work_bind(elvi_work *w, const elvi_problem *p, int block,
+                    double *reals, int *ints, size_t *n_reals, size_t *n_ints)
+{
+    const int d = p->model.dim, dense = p->scale != ELVI_DIAGONAL;
+    const size_t dn = (size_t) d * block, dd = dense ? (size_t) d * d : 0;
+    const size_t scale = elvi_scale_length(p->scale, d);
+    arena a = { reals, 0 };
+
+    w->block = block;
+    w->factored = 0;
+    w->log_det = 0.0;
+    w->cost_since_poll = 0.0;
+    w->grad.mu = take(&a, d);
+    w->grad.scale = take(&a, scale);
+    w->next.mu = take(&a, d);
+    w->next.scale = take(&a, scale);
+    w->z = take(&a, dn);
+    w->x = take(&a, dn);
+    w->g = take(&a, dn);
+    w->value = take(&a, block);
+    w->factor = take(&a, dd);
+    w->mat1 = take(&a, dd);
+    w->mat2 = take(&a, dd);
+    w->mat3 = take(&a, dd);
+    w->eigval = take(&a, d);
+    w->vec = take(&a, d);
+    w->lapack_length = w->ilapack_length = 0;
+    if (dense) elvi_eigen_lapack_lengths(d, &w->lapack_length, &w->ilapack_length);
+    w->lapack = take(&a, (size_t) w->lapack_length);
+    w->scratch = take(&a, p->model.ops->scratch_length(&p->model, block));
+    *n_reals = a.used;
+
+    /* the eigensolver wants 2d integers for supports, then its workspace */
+    w->ilapack = ints;
+    *n_ints = dense ? 2 * (size_t) d + (size_t) w->ilapack_length : 0;
+}

@@ -1,0 +1,4 @@
+library(testthat)
+library(elvi)
+
+test_check("elvi")

@@ -1,0 +1,154 @@
+# The exported functions' own tests see most messages; here are the checks'
+# remaining branches.
+
+test_that("errors, warnings and messages carry the classes users catch", {
+  e <- tryCatch(elvi:::bad_argument("size", "small", "huge"), error = identity)
+  expect_identical(class(e), c("elvi_error_argument", "elvi_error", "error", "condition"))
+  expect_identical(conditionMessage(e), "`size` must be small, not huge.")
+  expect_identical(e$argument, "size")
+  expect_null(conditionCall(e))
+  expect_identical(conditionMessage(tryCatch(elvi:::bad_argument("size", "small"), error = identity)),
+                   "`size` must be small.")
+
+  e <- tryCatch(elvi:::elvi_abort("a", 1, class = "mine", data = list(where = 3)), mine = identity)
+  expect_identical(class(e), c("mine", "elvi_error", "error", "condition"))
+  expect_identical(conditionMessage(e), "a1")
+  expect_identical(e$where, 3)
+
+  w <- tryCatch(elvi:::elvi_warn("b", 2, class = "mine"), warning = identity)
+  expect_identical(class(w), c("mine", "elvi_warning", "warning", "condition"))
+  expect_identical(conditionMessage(w), "b2")
+
+  m <- tryCatch(elvi:::elvi_inform("c", 3, class = "mine"), message = identity)
+  expect_identical(class(m), c("mine", "elvi_message", "message", "condition"))
+  expect_identical(conditionMessage(m), "c3\n")
+  # an unclassed one has the package's class alone
+  expect_identical(class(tryCatch(elvi:::elvi_warn("b"), warning = identity)),
+                   c("elvi_warning", "warning", "condition"))
+})
+
+test_that("any object is described in a few words", {
+  describe <- elvi:::describe
+  expect_identical(describe(NULL), "NULL")
+  expect_identical(describe(sum), "a function")
+  expect_identical(describe(mtcars), "a data frame")
+  expect_identical(describe(factor(c("a", "b"))), "a factor")
+  expect_identical(describe(diag(2)), "a 2 x 2 double matrix")
+  expect_identical(describe(matrix("a", 0, 3)), "a 0 x 3 character matrix")
+  expect_identical(describe("say \"hi\""), "\"say \\\"hi\\\"\"")
+  expect_identical(describe(NA), "NA")
+  expect_identical(describe(1.5), "1.5")
+  expect_identical(describe(TRUE), "TRUE")
+  expect_identical(describe(1:3), "an integer vector of length 3")
+  expect_identical(describe(c(1, 2)), "a double vector of length 2")
+  expect_identical(describe(character()), "a character vector of length 0")
+  expect_identical(describe(list(1)), "an object of class \"list\"")
+  expect_identical(describe(y ~ x), "an object of class \"formula\"")
+  expect_identical(describe(quote(x)), "an object of class \"name\"")
+})
+
+test_that("checks return doubles of what they accept", {
+  expect_identical(elvi:::check_number(3L, "x"), 3)
+  expect_identical(elvi:::check_number(0, "x", 0, 1), 0)
+  expect_identical(elvi:::check_number(-Inf, "x", infinite = TRUE), -Inf)
+  expect_identical(elvi:::check_positive(2L, "x"), 2)
+  expect_identical(elvi:::check_positive(Inf, "x", infinite = TRUE), Inf)
+  expect_identical(elvi:::check_count(2^40, "x"), 2^40)
+  expect_identical(elvi:::check_count(0L, "x", lower = 0), 0)
+  expect_identical(elvi:::check_count(Inf, "x", infinite = TRUE), Inf)
+  expect_identical(elvi:::check_flag(NA == 1 | TRUE, "x"), TRUE)
+  expect_identical(elvi:::check_choice("b", "x", c("a", "b")), "b")
+  expect_identical(elvi:::check_choice(c("a", "b"), "x", c("a", "b")), "a")
+  expect_identical(elvi:::check_vector(c(a = 1L, b = 2L), "x"), c(1, 2))
+  expect_identical(elvi:::check_vector(matrix(1:2), "x", 2), c(1, 2))
+  expect_identical(elvi:::check_vector(c(1, Inf), "x", infinite = TRUE), c(1, Inf))
+  expect_identical(elvi:::check_matrix(diag(2), "x", 2, 2), diag(2))
+  expect_identical(elvi:::check_function(sum, "x"), sum)
+  expect_identical(elvi:::check_class(mtcars, "x", "data.frame", "data.frame()"), mtcars)
+})
+
+test_that("a sum that overflows is no reason to refuse a finite matrix", {
+  big <- matrix(.Machine$double.xmax, 3, 1)
+  expect_identical(elvi:::check_matrix(big, "x"), big)
+  expect_identical(elvi:::check_matrix(matrix(c(TRUE, FALSE), 1), "x"), matrix(c(TRUE, FALSE), 1))
+})
+
+test_that("what the checks refuse, they refuse by name and range", {
+  check <- function(what, ...) get(paste0("check_", what), asNamespace("elvi"))(..., name = "size")
+  messages <- c(
+    refusal(check("number", "a"), "size"),
+    refusal(check("number", Inf), "size"),
+    refusal(check("number", NaN, infinite = TRUE), "size"),
+    refusal(check("number", c(1, 2)), "size"),
+    refusal(check("number", factor(1)), "size"),
+    refusal(check("number", -1, lower = 0), "size"),
+    refusal(check("number", 0, lower = 0, open = TRUE), "size"),
+    refusal(check("number", 2, lower = 0, upper = 1), "size"),
+    refusal(check("number", 1, lower = 0, upper = 1, open = TRUE), "size"),
+    refusal(check("positive", 0), "size"),
+    refusal(check("positive", Inf), "size"),
+    refusal(check("positive", -Inf, infinite = TRUE), "size"),
+    refusal(check("count", 0), "size"),
+    refusal(check("count", 1.5, lower = 0), "size"),
+    refusal(check("count", Inf), "size"),
+    refusal(check("count", 2^60), "size"),
+    refusal(check("count", TRUE), "size"),
+    refusal(check("flag", NA), "size"),
+    refusal(check("flag", 1), "size"),
+    refusal(check("flag", c(TRUE, FALSE)), "size"),
+    refusal(check("choice", "c", choices = c("a", "b")), "size"),
+    refusal(check("choice", NA_character_, choices = c("a", "b")), "size"),
+    refusal(check("choice", c("b", "a"), choices = c("a", "b")), "size"),
+    refusal(check("choice", 1, choices = c("a", "b")), "size"),
+    refusal(check("class", 1, class = "lm", maker = "lm()"), "size"),
+    refusal(check("function", "sum"), "size"),
+    refusal(check("vector", list(1)), "size"),
+    refusal(check("vector", diag(2)), "size"),
+    refusal(check("vector", factor("a")), "size"),
+    refusal(check("vector", 1:3, length = 2), "size"),
+    refusal(check("vector", c(1, NaN), infinite = TRUE), "size"),
+    refusal(check("matrix", 1:3), "size"),
+    refusal(check("matrix", diag(2), nrow = 3), "size"),
+    refusal(check("matrix", diag(2), nrow = 2, ncol = 3), "size"),
+    refusal(check("matrix", matrix(c(1, 2, NA, 4), 2, dimnames = list(NULL, c("a", "b")))), "size")
+  )
+  expect_snapshot(writeLines(messages))
+})
+
+test_that("an unknown argument is named, with the one that was meant", {
+  known <- c("budget", "base", "start", "schedule", "...")
+  messages <- c(
+    refusal(elvi:::check_dots(list(bugdet = 1), known, "elvi()"), "bugdet"),
+    refusal(elvi:::check_dots(list(Bas = 1), known, "elvi()"), "Bas"),
+    refusal(elvi:::check_dots(list(scedule = 1, wrong = 2), known, "elvi()"), "scedule"),
+    refusal(elvi:::check_dots(list(temperature = 1), known, "elvi()"), "temperature")
+  )
+  unnamed <- tryCatch(elvi:::check_dots(list(1, 2, named = 3), known, "elvi()"), error = identity)
+  expect_s3_class(unnamed, "elvi_error_argument")
+  expect_identical(unnamed$argument, "...")
+  expect_identical(conditionMessage(tryCatch(elvi:::check_dots(list(7), known, "elvi()"), error = identity)),
+                   "elvi() got 1 unnamed argument(s) it does not know.")
+  expect_snapshot({
+    writeLines(messages)
+    writeLines(conditionMessage(unnamed))
+  })
+  expect_silent(elvi:::check_dots(list(), known, "elvi()"))
+  # the nearest name, not the first that is near
+  near <- tryCatch(elvi:::check_dots(list(stat = 1), c("base", "start"), "f()"), error = conditionMessage)
+  expect_match(near, "Did you mean `start`?", fixed = TRUE)
+})
+
+test_that("a package that is missing is asked for", {
+  expect_silent(elvi:::need_package("stats", "this"))
+  e <- tryCatch(elvi:::need_package("no.such.package", "Plotting"), error = identity)
+  expect_identical(class(e), c("elvi_error_package", "elvi_error", "error", "condition"))
+  expect_identical(conditionMessage(e),
+                   "Plotting needs the package 'no.such.package'. Install it with install.packages(\"no.such.package\").")
+})
+
+test_that("a default replaces NULL and nothing else", {
+  `%||%` <- elvi:::`%||%`
+  expect_identical(NULL %||% 3, 3)
+  expect_identical(NA %||% 3, NA)
+  expect_identical(numeric() %||% 3, numeric())
+})

@@ -1,0 +1,267 @@
+# A large sample, so that the posterior under a flat prior is normal and glm()'s
+# numbers are the truth.
+big_data <- function(n = 2e4) {
+  withr_seed(8, {
+    d <- data.frame(a = rnorm(n), b = runif(n), f = factor(sample(c("u", "v", "w"), n, TRUE)), o = rnorm(n) / 4)
+    eta <- 0.2 + 0.5 * d$a - 0.6 * d$b + 0.3 * (d$f == "v") + d$o
+    d$logit <- rbinom(n, 1, plogis(eta))
+    d$probit <- rbinom(n, 1, pnorm(eta))
+    d$cloglog <- rbinom(n, 1, 1 - exp(-exp(eta - 0.5)))
+    d$poisson <- rpois(n, exp(eta))
+    d$normal <- rnorm(n, eta, 1.5)
+    d
+  })
+}
+
+test_that("large samples and weak priors give glm()'s numbers to three digits", {
+  d <- big_data()
+  families <- list(logit = binomial(), probit = binomial("probit"), cloglog = binomial("cloglog"), poisson = poisson())
+  for (name in names(families)) {
+    formula <- reformulate(c("a", "b", "f", "offset(o)"), name)
+    fit <- elvi(formula, data = d, family = families[[name]], prior = normal(0, 100), prior_intercept = normal(0, 100))
+    twin <- glm(formula, families[[name]], d, epsilon = 1e-12)
+    expect_identical(names(coef(fit)), names(coef(twin)))
+    expect_lt(max(abs(coef(fit) / coef(twin) - 1)[abs(coef(twin)) > 0.05]), 1e-3, label = name)
+    expect_lt(max(abs(coef(fit) - coef(twin)) / sqrt(diag(vcov(twin)))), 0.02, label = name)
+    # the probit and cloglog Hessians are observed ones, glm()'s the expected
+    expect_equal(sqrt(diag(vcov(fit))), sqrt(diag(vcov(twin))), tolerance = 5e-3, label = name)
+    expect_true(fit$method == "exact" && fit$converged)
+  }
+})
+
+test_that("gaussian fits with known dispersion are exactly the posterior of lm()", {
+  d <- big_data(500)
+  w <- rep(1:2, 250)
+  fit <- elvi(normal ~ a * b + f, data = d, weights = w, offset = o, dispersion = 2.25, prior = flat(),
+              prior_intercept = flat())
+  twin <- lm(normal ~ a * b + f, data = d, weights = w, offset = o)
+  expect_equal(coef(fit), coef(twin), tolerance = 1e-8)
+  expect_equal(vcov(fit), vcov(twin) * 2.25 / summary(twin)$sigma^2, tolerance = 1e-8)
+})
+
+test_that("gaussian fits with unknown sigma are lm() in a large sample", {
+  d <- big_data(5000)
+  set.seed(1)
+  fit <- elvi(normal ~ a + b + f + offset(o), data = d, prior = normal(0, 100), prior_intercept = normal(0, 100),
+              prior_aux = flat(), tol = 1e-3)
+  twin <- lm(normal ~ a + b + f + offset(o), data = d)
+  se <- sqrt(diag(vcov(twin)))
+  expect_true(fit$converged)
+  expect_identical(names(coef(fit)), c(names(coef(twin)), "log_sigma"))
+  expect_lt(max(abs(coef(fit)[1:5] - coef(twin)) / se), 0.05)
+  expect_equal(sqrt(diag(vcov(fit)))[1:5], se, tolerance = 0.03)
+  expect_equal(exp(coef(fit)[["log_sigma"]]), summary(twin)$sigma, tolerance = 2e-3)
+  expect_equal(sqrt(vcov(fit)[6, 6]), 1 / sqrt(2 * 5000), tolerance = 0.03)
+})
+
+test_that("centring is a computation, not a change of the model", {
+  d <- big_data(300)
+  d$b <- d$b + 30   # far from zero
+  X <- model.matrix(~ a + b + f, d)
+  centre <- c(0, colMeans(X[, -1]))
+  for (base in list(base_gaussian(), base_laplace())) for (scale in c("symmetric", "triangular")) {
+    fit <- elvi(logit ~ a + b + f, data = d, family = binomial(), prior = flat(), prior_intercept = flat(),
+                base = base, control = elvi_control(scale = scale))
+    plain <- elvi_optimum(model_glm(X, d$logit, prior = flat()), base, scale)
+    expect_equal(coef(fit), plain$mu, tolerance = 1e-6)
+    expect_equal(unname(vcov(fit)), unname(plain$Sigma %*% plain$Sigma), tolerance = 1e-5)
+    expect_equal(objective(fit)$estimate, plain$objective, tolerance = 1e-9)
+    # any root of the covariance is the same law, and the parametrisation is kept
+    expect_equal(unname(tcrossprod(fit$scale)), unname(vcov(fit)), tolerance = 1e-8)
+    if (scale == "triangular") expect_true(all(fit$scale[upper.tri(fit$scale)] == 0))
+  }
+  # proper priors: a normal prior of the centred coefficients c = M x is one of x, with precision M' P M
+  fit <- elvi(logit ~ a + b + f, data = d, family = binomial(), prior = normal(c(0.3, -0.2, 0, 0), c(1, 2, 0.5, 3)),
+              prior_intercept = normal(-0.4, 0.7))
+  M <- diag(5)
+  M[1, ] <- c(1, centre[-1])
+  P <- t(M) %*% diag(1 / c(0.7, 1, 2, 0.5, 3)^2) %*% M
+  m <- solve(M, c(-0.4, 0.3, -0.2, 0, 0))
+  # the variational optimum solves E grad f = 0 and Sigma^-2 = E Hessian, in any coordinates
+  mu <- coef(fit)
+  V <- vcov(fit)
+  gh <- list(x = qnorm((seq_len(4000) - 0.5) / 4000), w = 1 / 4000)
+  eta <- drop(X %*% mu)
+  s <- sqrt(rowSums((X %*% V) * X))
+  at <- outer(s, gh$x) + eta
+  p <- rowMeans(plogis(at))
+  h <- rowMeans(dlogis(at))
+  g <- drop(crossprod(X, p - d$logit)) + drop(P %*% (mu - m))
+  expect_lt(sqrt(sum(g * (V %*% g))), 1e-3)
+  expect_equal(unname(V %*% (crossprod(X * h, X) + P)), diag(5), tolerance = 1e-3)
+})
+
+test_that("a diagonal scale is one of the centred coefficients", {
+  d <- big_data(300)
+  fit <- elvi(logit ~ a + b, data = d, family = binomial(), control = elvi_control(scale = "diagonal"))
+  M <- solve(fit$report)
+  inner <- M %*% vcov(fit) %*% t(M)
+  expect_lt(max(abs(inner[row(inner) != col(inner)])), 1e-12)
+  expect_equal(unname(coef(fit)), drop(fit$report %*% fit$theta$mu))
+  set.seed(1)
+  expect_equal(cov(simulate(fit, 2e5)), vcov(fit), tolerance = 0.02)
+})
+
+test_that("formulas without intercept or slopes, contrasts, dots and logical predictors", {
+  d <- big_data(400)
+  only <- elvi(logit ~ 1, data = d, family = binomial(), prior_intercept = flat())
+  expect_identical(names(coef(only)), "(Intercept)")
+  expect_equal(coef(only), coef(glm(logit ~ 1, binomial(), d)), tolerance = 0.02)
+  through <- elvi(poisson ~ a + f - 1, data = d, family = poisson(), prior = flat())
+  expect_equal(coef(through), coef(glm(poisson ~ a + f - 1, poisson(), d)), tolerance = 0.05)
+  expect_null(through$report)
+  sum_to_zero <- elvi(logit ~ f, data = d, family = binomial(), contrasts = list(f = "contr.sum"), prior = flat(),
+                      prior_intercept = flat())
+  twin <- glm(logit ~ f, binomial(), d, contrasts = list(f = "contr.sum"))
+  expect_identical(names(coef(sum_to_zero)), names(coef(twin)))
+  treatment <- elvi(logit ~ f, data = d, family = binomial(), prior = flat(), prior_intercept = flat())
+  expect_equal(predict(sum_to_zero, d[1:9, ]), predict(treatment, d[1:9, ]), tolerance = 1e-6)
+  small <- d[c("logit", "a", "f")]
+  dots <- elvi(logit ~ ., data = small, family = binomial())
+  expect_identical(names(coef(dots)), c("(Intercept)", "a", "fv", "fw"))
+  d$yes <- d$a > 0
+  expect_identical(names(coef(elvi(logit ~ yes, data = d, family = binomial()))), c("(Intercept)", "yesTRUE"))
+  # variables from the calling function, family by name
+  here <- function() {
+    yy <- d$logit
+    xx <- d$a
+    elvi(yy ~ xx, family = "binomial")
+  }
+  expect_equal(unname(coef(here())), unname(coef(elvi(logit ~ a, data = d, family = binomial()))))
+})
+
+test_that("binomial responses in all their shapes are the same fit", {
+  d <- withr_seed(4, data.frame(x = rnorm(60), n = sample(2:6, 60, TRUE)))
+  d$s <- withr_seed(5, rbinom(60, d$n, plogis(d$x)))
+  counts <- elvi(cbind(s, n - s) ~ x, data = d, family = binomial(), autoscale = FALSE)
+  long <- d[rep(1:60, d$n), ]
+  long$y <- unlist(lapply(1:60, function(i) rep(1:0, c(d$s[i], d$n[i] - d$s[i]))))
+  # the same centre: weight the long data as it is
+  single <- elvi(y ~ x, data = long, family = binomial(), prior = flat(), prior_intercept = flat())
+  grouped <- update(counts, prior = flat(), prior_intercept = flat())
+  expect_equal(coef(grouped), coef(single), tolerance = 1e-7)
+  expect_equal(vcov(grouped), vcov(single), tolerance = 1e-6)
+  long$label <- factor(ifelse(long$y == 1, "yes", "no"), levels = c("no", "yes"))
+  long$flag <- long$y == 1
+  for (name in c("label", "flag")) {
+    other <- elvi(reformulate("x", name), data = long, family = binomial(), prior = flat(), prior_intercept = flat())
+    expect_equal(coef(other), coef(single))
+  }
+})
+
+test_that("method auto takes the exact solver where there is one", {
+  d <- big_data(200)
+  expect_identical(elvi(poisson ~ a, data = d, family = poisson())$method, "exact")
+  expect_identical(elvi(normal ~ a, data = d, dispersion = 1)$method, "exact")
+  set.seed(1)
+  for (family in list(gaussian(), robust())) {
+    fit <- elvi(normal ~ a, data = d, family = family)
+    expect_identical(fit$method, "mpsgd")
+    expect_identical(fit$tol, 0.01)
+    expect_true(fit$converged)
+    expect_identical(fit$control$coordinates, "whitened")
+    expect_identical(fit$control$estimator, "path")
+  }
+  # on request, to the same place
+  exact <- elvi(poisson ~ a + f, data = d, family = poisson())
+  asked <- elvi(poisson ~ a + f, data = d, family = poisson(), method = "mpsgd", budget = 4e4)
+  expect_identical(asked$method, "mpsgd")
+  expect_lt(objective(asked)$estimate - objective(exact)$estimate, 0.01)
+  expect_lt(max(abs(coef(asked) - coef(exact)) / sqrt(diag(vcov(exact)))), 0.1)
+  expect_snapshot(cat(sep = "\n",
+    refusal(elvi(normal ~ a, data = d, method = "exact"), "model"),
+    refusal(elvi(poisson ~ a, data = d, family = poisson(), schedule = schedule_fixed(100), method = "exact"), "schedule"),
+    refusal(elvi(poisson ~ a, data = d, family = poisson(), budget = 100), "budget"),
+    refusal(elvi(poisson ~ a, data = d, family = poisson(), start = list(mu = c(0, 0)), method = "exact"), "start"),
+    refusal(elvi(poisson ~ a, data = d, family = poisson(), method = "newton"), "method")))
+})
+
+test_that("bad formulas and data are refused, or said to be odd", {
+  d <- big_data(60)
+  d$three <- factor(rep(c("p", "q", "r"), 20))
+  d$copy <- 2 * d$a - 1
+  d$same <- 1
+  d$gone <- NA_real_
+  d$separate <- as.numeric(d$a > 0)
+  d$word <- as.character(d$f)
+  expect_snapshot(cat(sep = "\n",
+    refusal(elvi(~ a, data = d), "object"),
+    refusal(elvi(logit ~ 0, data = d, family = binomial()), "object"),
+    refusal(elvi(logit ~ gone, data = d, family = binomial()), "data"),
+    refusal(elvi(logit ~ a, data = d[0, ], family = binomial()), "data"),
+    refusal(elvi(logit ~ a, data = d, family = binomial(), subset = a > 99), "data"),
+    refusal(elvi(three ~ a, data = d, family = binomial()), "y"),
+    refusal(elvi(word ~ a, data = d), "y"),
+    refusal(elvi(poisson ~ a, data = d, family = binomial()), "y"),
+    refusal(elvi(normal ~ a, data = d, family = poisson()), "y"),
+    refusal(elvi(poisson ~ a, data = d, family = Gamma()), "family"),
+    refusal(elvi(poisson ~ a, data = d, family = poisson("sqrt")), "family"),
+    refusal(elvi(poisson ~ a, data = d, family = poisson(), dispersion = 2), "dispersion"),
+    refusal(elvi(poisson ~ a, data = d, family = poisson(), prior_aux = exponential(1)), "prior_aux"),
+    refusal(elvi(poisson ~ a, data = d, family = poisson(), prior = normal(0, 1:3)), "prior"),
+    refusal(elvi(poisson ~ a, data = d, family = poisson(), prior_intercept = normal(0, 1:2)), "prior_intercept"),
+    refusal(elvi(poisson ~ a, data = d, family = poisson(), prior = "normal"), "prior"),
+    refusal(elvi(poisson ~ a, data = d, family = poisson(), weights = a), "weights"),
+    refusal(elvi(poisson ~ a, data = d, family = poisson(), autoscale = NA), "autoscale"),
+    refusal(elvi(poisson ~ a, data = d, famly = poisson()), "famly"),
+    refusal(elvi("no formula at all", data = d), "object"),
+    refusal(elvi(separate ~ a, data = d, family = binomial(), prior = flat(), prior_intercept = flat()), "prior"),
+    refusal(elvi(poisson ~ a + copy, data = d, family = poisson(), prior = flat()), "X")))
+  expect_error(elvi(logit ~ nowhere, data = d, family = binomial()), "nowhere")
+  # a proper prior decides between copies
+  expect_message(fit <- elvi(poisson ~ a + copy, data = d, family = poisson()), class = "elvi_message_collinear")
+  expect_equal(coef(fit)[["a"]] * sd(d$a), coef(fit)[["copy"]] * sd(d$copy), tolerance = 1e-6)
+  # separable data with a proper prior have an answer
+  fit <- elvi(separate ~ a, data = d, family = binomial())
+  expect_gt(coef(fit)[["a"]], 0)
+  # a constant response
+  expect_warning(fit <- elvi(same ~ a, data = d, family = binomial()), class = "elvi_warning_constant_response")
+  expect_lt(abs(coef(fit)[["a"]]) / sqrt(vcov(fit)["a", "a"]), 1)
+  expect_error(suppressWarnings(elvi(same ~ a, data = d)), class = "elvi_error_no_optimum")
+  # a constant predictor beside the intercept: its prior is its posterior
+  expect_message(fit <- elvi(poisson ~ same, data = d, family = poisson(), prior = normal(0.5, 2)),
+                 class = "elvi_message_collinear")
+  expect_equal(c(coef(fit)[["same"]], vcov(fit)["same", "same"]), c(0.5, 4), tolerance = 1e-6)
+  # missing responses are dropped
+  d$logit[3] <- NA
+  expect_identical(nobs(elvi(logit ~ a, data = d, family = binomial())), 59L)
+})
+
+# ---- reference posteriors --------------------------------------------------------
+
+oracle_csv <- function(name) read.csv(test_path("oracles", name))
+
+expect_posterior <- function(fit, reference, label) {
+  mean <- abs(unname(coef(fit)) - reference$mean) / reference$sd
+  sd <- abs(unname(sqrt(diag(vcov(fit)))) / reference$sd - 1)
+  expect_lt(max(mean), 0.15, label = paste(label, "mean"))
+  expect_lt(max(sd), 0.15, label = paste(label, "sd"))
+}
+
+test_that("formulas reproduce reference posteriors of linear models", {
+  set.seed(1)
+  data <- oracle_csv("mesquite-data.csv")
+  fit <- elvi(y ~ . - x.1, data = data, prior = flat(), prior_intercept = flat(), prior_aux = flat(), tol = 0.005)
+  expect_posterior(fit, oracle_csv("mesquite-posterior.csv"), "mesquite")
+  data <- oracle_csv("sblri-data.csv")
+  fit <- elvi(y ~ . - 1, data = data, prior = normal(0, 10), prior_aux = normal(0, 10), tol = 0.005)
+  expect_posterior(fit, oracle_csv("sblri-posterior.csv"), "sblri")
+  # uncentred years: the column of ones is a predictor, and keeps its own prior
+  data <- oracle_csv("kilpisjarvi-data.csv")
+  fit <- elvi(y ~ x.1 + x.2 - 1, data = data, prior = normal(c(9.31290322580645, 0), c(100, 1 / 30)),
+              prior_aux = flat(), tol = 0.005)
+  expect_posterior(fit, oracle_csv("kilpisjarvi-posterior.csv"), "kilpisjarvi")
+})
+
+test_that("formulas reproduce exact variational optima", {
+  optima <- oracle_csv("optima.csv")
+  numbers <- function(text) as.numeric(strsplit(text, " ")[[1]])
+  for (case in c("pima", "infert")) {
+    data <- oracle_csv(paste0(case, ".csv"))
+    data$trials <- NULL
+    reference <- optima[optima$case == case & optima$base == "gaussian" & optima$scale == "symmetric", ]
+    fit <- elvi(y ~ . - 1, data = data, family = binomial(), prior = normal(0, if (case == "pima") 1 else sqrt(10)))
+    expect_equal(unname(coef(fit)), numbers(reference$mu), tolerance = 1e-6)
+    expect_equal(as.vector(fit$Sigma), numbers(reference$Sigma), tolerance = 1e-5)
+  }
+})

@@ -1,0 +1,431 @@
+kinds <- c("symmetric", "triangular", "diagonal")
+
+# ---- one estimate of the gradient ------------------------------------------------
+
+test_that("an estimate is the mean over its draws, for every scale and estimator", {
+  for (model in list(engine_quadratic(4), engine_logistic(4))) for (kind in kinds)
+    for (base in list(base_gaussian(), base_laplace(), base_student(5), base_power(3)))
+      for (estimator in c("reparam", "path")) for (batch in c(1, 2, 300)) {
+        control <- raw_control(scale = kind, estimator = estimator, average = "last")
+        mu <- cos(1:4)
+        S <- engine_restrict(kind, engine_root(engine_quadratic(4)$A))
+        g <- engine_probe(model, base, control)(mu, if (kind == "diagonal") diag(S) else S, batch, k = 5)
+        z <- elvi:::draw_base(elvi:::bind_base(base, 4), c(7, 11), batch, iteration = 5)
+        expected <- engine_gradient(model, base, kind, estimator, mu, S, z)
+        where <- paste(model$kind, kind, base$kind, estimator, batch)
+        expect_equal(g$mu, expected$mu, tolerance = 1e-12, label = where)
+        expect_equal(engine_full(g$scale), expected$scale, tolerance = 1e-12, label = where)
+      }
+})
+
+test_that("the path gradient vanishes, sample by sample, at the optimum of a Gaussian target", {
+  A <- engine_quadratic(4)$A
+  for (kind in kinds) {
+    if (kind == "diagonal") A <- diag(diag(A))
+    model <- model_quadratic(A, m = 1:4)
+    S <- switch(kind, symmetric = engine_root(A), triangular = t(chol(solve(A))), diagonal = 1 / sqrt(diag(A)))
+    probe <- function(estimator, k) {
+      g <- engine_probe(model, base_gaussian(), raw_control(scale = kind, estimator = estimator, average = "last"))
+      g(1:4, S, batch = 1, k = k)
+    }
+    for (k in 1:50) {
+      g <- probe("path", k)
+      expect_lt(max(abs(g$mu)), 1e-12, label = kind)
+      expect_lt(max(abs(g$scale)), 1e-12, label = kind)
+    }
+    expect_gt(max(abs(probe("reparam", 1)$scale)), 0.01)   # the other one does not
+  }
+})
+
+# n one-sample estimates as the columns of two matrices
+many_estimates <- function(model, base, control, mu, scale, n) {
+  probe <- engine_probe(model, base, control)
+  d <- length(mu)
+  mus <- matrix(0, d, n)
+  scales <- matrix(0, length(scale), n)
+  for (k in seq_len(n)) {
+    g <- probe(mu, scale, 1, k)
+    mus[, k] <- g$mu
+    scales[, k] <- g$scale
+  }
+  list(mu = mus, scale = scales)
+}
+
+# is the mean of x within 4 standard errors of the truth?
+expect_mean <- function(x, truth, label = NULL, precision = Inf) {
+  x <- rbind(x)
+  se <- apply(x, 1, sd) / sqrt(ncol(x))
+  expect_lt(max(abs(rowMeans(x) - c(truth)) / se), 4, label = label)
+  expect_lt(max(se), precision, label = label)
+}
+
+test_that("the noise of one sample is what theory says", {
+  d <- 3
+  control <- raw_control(average = "last")
+  for (base in list(base_gaussian(), base_laplace(), base_uniform(), base_student(20), base_power(1.5))) {
+    kappa <- engine_kurtosis(base, d)
+    # A = I, Sigma = I: the gradient of the scale is z z' - I
+    g <- many_estimates(model_quadratic(diag(d)), base, control, numeric(d), diag(d), 4000)
+    expect_mean(colSums(g$scale^2), kappa / 3 * d * (d + 2) - d, base$kind, precision = 0.1 * kappa * d)
+    expect_mean(g$scale, 0, base$kind)
+    # Cov(g_mu) = A Sigma^2 A
+    model <- engine_quadratic(d)
+    S <- matrix(c(1, 0.3, 0, 0.3, 0.8, -0.2, 0, -0.2, 0.5), 3)
+    g <- many_estimates(model, base, control, model$m + 1, S, 2000)
+    centred <- g$mu - c(model$A %*% rep(1, d))
+    products <- apply(centred, 2, tcrossprod)
+    expect_mean(products, model$A %*% S %*% S %*% model$A, base$kind)
+  }
+})
+
+test_that("the noise obeys the bound of the theorems", {
+  # E|g|^2_Lambda <= a |theta - theta*|^2_{1/Lambda} + b, here with mu* = m
+  d <- 3
+  L <- 2
+  model <- model_quadratic(diag(L, d), m = c(1, -1, 0))
+  best <- diag(1 / sqrt(L), d)
+  for (base in list(base_gaussian(), base_laplace(), base_student(12))) {
+    kappa <- engine_kurtosis(base, d)
+    for (ls in c(1, 1 / (2 * (d - 1 + kappa)))) {
+      lambda <- c(mu = 1, Sigma = ls)
+      a <- elvi:::bg_a(d, kappa, L, lambda)
+      printed <- if (ls == 1) 4 * (d + kappa) * L^2 else 4 * L^2
+      b <- printed * sum(best^2) + if (ls == 1) 2 * d * L else L
+      for (far in c(0, 1, 10)) for (wide in c(1, 10)) {
+        mu <- model$m + far * c(1, 2, -2) / 3
+        g <- many_estimates(model, base, raw_control(average = "last"), mu, wide * best, 400)
+        noise <- mean(colSums(g$mu^2) + ls * colSums(g$scale^2))
+        distance <- far^2 + sum((wide * best - best)^2) / ls
+        expect_lte(noise, a * distance + b, label = paste(base$kind, ls, far, wide))
+      }
+    }
+  }
+})
+
+test_that("both estimators are unbiased: the derivative of the objective, by differences", {
+  model <- engine_logistic(3)
+  target <- engine_target(model)
+  n <- 3000
+  for (kind in kinds) for (base in list(base_gaussian(), base_laplace(), base_uniform(), base_student(9))) {
+    mu <- c(0.3, -0.2, 0.5)
+    S <- engine_restrict(kind, matrix(c(0.9, 0.2, -0.1, 0.2, 0.7, 0.3, -0.1, 0.3, 0.6), 3))
+    stored <- if (kind == "diagonal") diag(S) else S
+    where <- paste(kind, base$kind)
+    estimate <- function(estimator, k) {
+      control <- raw_control(scale = kind, estimator = estimator, average = "last")
+      g <- engine_probe(model, base, control)(mu, stored, n, k)
+      c(g$mu, engine_full(g$scale))
+    }
+    # On its own draws the reparametrised gradient is the derivative of the mean.
+    z <- elvi:::draw_base(elvi:::bind_base(base, 3), c(7, 11), n, iteration = 1)
+    F <- function(mu, S) mean(target$value(mu + S %*% z)) - determinant(S)$modulus[1]
+    h <- 1e-5
+    slope <- function(dmu, dS) (F(mu + h * dmu, S + h * dS) - F(mu - h * dmu, S - h * dS)) / (2 * h)
+    numerical <- vapply(1:3, function(i) slope((1:3) == i, 0 * S), 0)
+    for (entry in 1:9) {
+      E <- matrix(as.numeric(1:9 == entry), 3)
+      numerical <- c(numerical, if (sum(engine_restrict(kind, E)^2) > 0) slope(0 * mu, engine_restrict(kind, E)) else 0)
+    }
+    exact <- estimate("reparam", 1)
+    expect_lt(max(abs(exact - numerical)), 1e-6, label = where)
+    # The path gradient has the same mean, over other draws.
+    if (base$kind == "uniform") next
+    apart <- vapply(2:13, function(k) estimate("path", k) - estimate("reparam", k), numeric(12))
+    apart <- apart[rowSums(apart^2) > 0, , drop = FALSE]   # entries that are 0 by definition
+    expect_mean(apart, 0, where, precision = 0.05)
+  }
+})
+
+test_that("E[grad f z'] = E[Hessian] Sigma for the gaussian base", {
+  model <- engine_logistic(3)
+  S <- matrix(c(0.9, 0.2, -0.1, 0.2, 0.7, 0.3, -0.1, 0.3, 0.6), 3)
+  mu <- c(0.3, -0.2, 0.5)
+  n <- 20000
+  z <- elvi:::draw_base(elvi:::bind_base(base_gaussian(), 3), c(1, 2), n)
+  p <- plogis(model$X %*% (mu + S %*% z))
+  hessian <- crossprod(model$X, rowMeans(p * (1 - p)) * model$X) + diag(model$precision)
+  expected <- engine_restrict("symmetric", hessian %*% S) - solve(S)
+  probe <- engine_probe(model, base_gaussian())
+  g <- vapply(1:12, function(k) c(probe(mu, S, n, k)$scale), numeric(9))
+  expect_mean(g, expected, precision = 0.05)
+})
+
+# ---- the trace ------------------------------------------------------------------------
+
+trace_columns <- c("iteration", "evals", "batch", "step", "objective", "se", "gradient_map", "clipped", "cpu")
+
+test_that("the trace has a row for every iteration, then every tenth, then every hundredth, and the last", {
+  model <- model_quadratic(matrix(1))
+  batch <- 1 + seq_len(1234) %% 4
+  step <- 0.5 / sqrt(seq_len(1234))
+  set.seed(1)
+  fit <- elvi(model, schedule = schedule_custom(step, batch), control = raw_control(average = "last"))
+  rows <- c(0:99, seq(100, 990, 10), seq(1000, 1200, 100), 1234)
+  trace <- fit$trace
+  expect_named(trace, trace_columns)
+  expect_equal(trace$iteration, rows)
+  expect_equal(trace$evals, c(0, cumsum(batch))[rows + 1])
+  expect_equal(trace$batch, c(NA, batch)[rows + 1])
+  expect_equal(trace$step, c(NA, step)[rows + 1])
+  expect_equal(which(is.na(trace$gradient_map)), 1L)
+  expect_false(is.unsorted(trace$cpu))
+  expect_gte(trace$cpu[1], 0)
+  # a longer run has the same rows, and none for the end of the shorter
+  longer <- raw_fit(model, schedule = schedule_custom(step, batch, iterations = 57))$trace
+  expect_equal(longer$iteration, 0:57)
+  set.seed(1)
+  growing <- raw_fit(model, schedule = schedule_decay(1234))
+  expect_equal(growing$trace$iteration, rows)
+  expect_equal(elvi(growing, budget = 1300)$trace$iteration, c(rows[-length(rows)], 1300))
+})
+
+test_that("the objective of the trace is a mean over fixed draws minus log|Sigma|", {
+  for (kind in kinds) for (draws in c(300, 2)) {
+    model <- engine_logistic(3)
+    set.seed(2)
+    fit <- elvi(model, base_laplace(), schedule_custom(0.05, 4, iterations = 25),
+                control = raw_control(scale = kind, trace_draws = draws, block = 64))
+    replay <- engine_replay(fit)
+    z <- elvi:::draw_base(elvi:::bind_base(base_laplace(), 3), fit$seed, draws, iteration = -1)
+    for (k in c(0, 1, 12, 25)) {
+      S <- replay$scales[[k + 1]]
+      f <- engine_target(model)$value(replay$mus[[k + 1]] + S %*% z)
+      row <- fit$trace[fit$trace$iteration == k, ]
+      expect_equal(row$objective, mean(f) - log(det(S)), tolerance = 1e-10)
+      expect_equal(row$se, sd(f) / sqrt(draws), tolerance = 1e-8)
+    }
+  }
+})
+
+test_that("the draws of the trace are not those of any step", {
+  bound <- elvi:::bind_base(base_gaussian(), 2)
+  own <- elvi:::draw_base(bound, c(1, 2), 5, iteration = -1)
+  for (k in 0:20) expect_gt(min(abs(own - elvi:::draw_base(bound, c(1, 2), 5, iteration = k))), 0)
+})
+
+test_that("trace_draws = 0 leaves the objective out, and changes nothing else", {
+  run <- function(draws) {
+    set.seed(3)
+    raw_fit(engine_logistic(), trace_draws = draws)
+  }
+  without <- run(0)
+  with <- run(50)
+  expect_true(all(is.na(without$trace$objective)) && all(is.na(without$trace$se)))
+  expect_identical(without$state, with$state)
+  same <- setdiff(trace_columns, c("objective", "se", "cpu"))
+  expect_identical(without$trace[same], with$trace[same])
+  expect_no_warning(one <- run(1))   # one draw has no standard error, which is no divergence
+  expect_true(all(is.na(one$trace$se)) && all(is.finite(one$trace$objective)))
+})
+
+test_that("where nothing is projected the gradient map is the norm of the gradient", {
+  model <- engine_quadratic(3)
+  lambda <- c(mu = 0.5, Sigma = 0.3)
+  for (kind in kinds) {
+    set.seed(4)
+    fit <- elvi(model, base_laplace(), schedule_custom(0.05, 30, iterations = 20), start = list(Sigma = 1),
+                control = raw_control(scale = kind, scale_min = 1e-6, precondition = lambda))
+    replay <- engine_replay(fit)
+    expect_equal(replay$moved, c(mu = 0, scale = 0))
+    expect_equal(fit$trace$clipped, rep(0, 21))
+    bound <- elvi:::bind_base(base_laplace(), 3)
+    norm <- vapply(1:20, function(k) {
+      z <- elvi:::draw_base(bound, fit$seed, 30, iteration = k - 1)
+      g <- engine_gradient(model, base_laplace(), kind, "reparam", replay$mus[[k]], replay$scales[[k]], z)
+      sqrt(lambda[["mu"]] * sum(g$mu^2) + lambda[["Sigma"]] * sum(g$scale^2))
+    }, 0)
+    expect_equal(fit$trace$gradient_map[-1], norm, tolerance = 1e-8)
+  }
+})
+
+test_that("the trace counts what the projection clips", {
+  model <- engine_quadratic(5)
+  set.seed(5)
+  fit <- elvi(model, base_laplace(), schedule_custom(0.3, 2, iterations = 30),
+              control = raw_control(scale_max = 0.9, average = "last"))
+  replay <- engine_replay(fit)
+  bound <- elvi:::bind_base(base_laplace(), 5)
+  counts <- vapply(1:30, function(k) {
+    z <- elvi:::draw_base(bound, fit$seed, 2, iteration = k - 1)
+    g <- engine_gradient(model, base_laplace(), "symmetric", "reparam", replay$mus[[k]], replay$scales[[k]], z)
+    values <- eigen(replay$scales[[k]] - 0.3 * g$scale)$values
+    sum(values < fit$feasible$scale_min - 1e-10 | values > 0.9 + 1e-10)
+  }, 0)
+  expect_gt(sum(counts), 20)
+  expect_equal(fit$trace$clipped[-1], counts)
+})
+
+# ---- runs that go wrong -----------------------------------------------------------------
+
+test_that("a run that ends worse than it began has diverged, and says so", {
+  model <- engine_quadratic(3)
+  set.seed(6)
+  expect_warning(fit <- raw_fit(model, schedule = schedule_custom(1, 5, iterations = 12)),
+                 "diverged: the objective rose from", class = "elvi_warning_diverged")
+  expect_identical(fit$status, "diverged")
+  # a good run, or a start at the optimum, is no reason to warn
+  set.seed(6)
+  expect_no_warning(raw_fit(model, budget = 2000))
+  expect_no_warning(raw_fit(model, start = list(mu = model$m, Sigma = engine_root(model$A)),
+                            schedule = schedule_custom(0.01, 50, iterations = 50)))
+})
+
+test_that("far too long steps are an error, not a crash", {
+  X <- cbind(1, seq(-2, 2, length.out = 30))
+  model <- model_glm(X, rep(0:4, 6), family = poisson())
+  for (kind in kinds) {
+    set.seed(7)
+    e <- expect_error(raw_fit(model, budget = 5000, scale = kind, smoothness = 1e-3),
+                      "not finite in iteration", class = "elvi_error_nonfinite")
+    expect_gte(e$iteration, 1)
+    expect_match(conditionMessage(e), "larger `smoothness`")
+  }
+  # a target with bounded curvature only overflows in the end
+  e <- tryCatch(raw_fit(engine_quadratic(3), schedule = schedule_custom(1e3, 1, iterations = 500)), error = identity)
+  expect_true(inherits(e, "elvi_error_nonfinite") || inherits(e, "elvi_error_singular"))
+})
+
+test_that("the iteration that failed is named, also when the run had been paused", {
+  calls <- -Inf
+  model <- model_density(function(x) colSums(x^2), function(x) {
+    calls <<- calls + 1
+    if (calls == 15) x * NaN else 2 * x
+  }, dim = 2, smoothness = 2)
+  calls <- 0
+  fit <- raw_fit(model, schedule = schedule_custom(0.1, 3, iterations = 20), iterations = 9)
+  e <- expect_error(elvi(fit), class = "elvi_error_nonfinite")
+  expect_equal(e$iteration, 15)
+})
+
+# ---- interrupts ------------------------------------------------------------------------------
+
+skip_without_signals <- function() {
+  skip_on_cran()
+  skip_on_os("windows")
+}
+
+quietly <- "quietly <- function(code) withCallingHandlers(code, elvi_warning_interrupted = function(w) {
+  warned <<- class(w); invokeRestart('muffleWarning') })
+  warned <- NULL"
+
+test_that("SIGINT in native code returns the fit so far, which goes on exactly", {
+  skip_without_signals()
+  # a run of hours, interrupted after half a second
+  r <- in_new_r(c(quietly, '
+    X <- matrix(sin(seq_len(500 * 20)^1.3), 500)
+    model <- model_glm(X, rep(0:1, 250))
+    start <- function(...) {
+      set.seed(1)
+      elvi(model, base_laplace(), schedule_growing(1e9, batch = 5), control = elvi_control("raw", ...))
+    }
+    ready()
+    time <- system.time(fit <- quietly(start()))[["elapsed"]]
+    k <- fit$state$k
+    out <- list(fit = fit, warned = warned, time = time, resumed = elvi(fit, iterations = k + 7),
+                whole = start(iterations = k + 7))
+    # a time limit does the same
+    warned <- NULL
+    limited <- { setTimeLimit(elapsed = 0.3, transient = TRUE); quietly(start()) }
+    setTimeLimit()
+    out <- c(out, list(limited = limited, limit_warned = warned, again = start(iterations = limited$state$k)))'),
+    during = function(pid) {
+      Sys.sleep(0.5)
+      tools::pskill(pid, tools::SIGINT)
+    })$out
+  expect_identical(r$fit$status, "interrupted")
+  expect_true("elvi_warning_interrupted" %in% r$warned)
+  expect_lt(r$time, 10)
+  expect_gt(r$fit$state$k, 0)
+  expect_output(print(r$fit), "INTERRUPTED")
+  for (part in c("mu", "Sigma", "scale", "last", "state", "trace")) {
+    expect_identical(engine_bare(r$resumed)[[part]], engine_bare(r$whole)[[part]], label = part)
+  }
+  expect_identical(r$limited$status, "interrupted")
+  expect_true("elvi_warning_interrupted" %in% r$limit_warned)
+  expect_identical(r$limited$state, r$again$state)
+})
+
+test_that("SIGINT in a user's function returns the fit so far, which goes on exactly", {
+  skip_without_signals()
+  # once in the gradient, once in the value, which only the trace asks for
+  r <- in_new_r(c(quietly, '
+    calls <- list(value = -Inf, gradient = -Inf)
+    signal_at <- list(value = Inf, gradient = Inf)
+    count <- function(what) {
+      calls[[what]] <<- calls[[what]] + 1
+      if (calls[[what]] == signal_at[[what]]) {
+        tools::pskill(Sys.getpid(), tools::SIGINT)
+        Sys.sleep(10)
+      }
+    }
+    model <- model_density(function(x) { count("value"); colSums(x^4 + x^2) },
+                           function(x) { count("gradient"); 4 * x^3 + 2 * x }, dim = 3, smoothness = 20)
+    start <- function(value = Inf, gradient = Inf) {
+      calls <<- list(value = 0, gradient = 0)
+      signal_at <<- list(value = value, gradient = gradient)
+      warned <<- NULL
+      set.seed(2)
+      fit <- quietly(elvi(model, schedule = schedule_custom(0.02, 7, iterations = 150), control = elvi_control("raw")))
+      list(fit = fit, warned = warned, resumed = elvi(fit))
+    }
+    out <- list(none = start(), gradient = start(gradient = 31), value = start(value = 31),
+                first = start(value = 1), late = start(value = 102))'))
+  out <- r$out
+  expect_identical(out$none$fit$status, "finished")
+  stopped_at <- c(gradient = 30, value = 29, first = 0, late = 109)
+  for (name in names(stopped_at)) {
+    fit <- out[[name]]$fit
+    expect_identical(fit$status, "interrupted", label = name)
+    expect_true("elvi_warning_interrupted" %in% out[[name]]$warned)
+    expect_equal(fit$state$k, stopped_at[[name]], label = name)
+    for (part in c("mu", "Sigma", "scale", "last", "state", "trace", "status")) {
+      expect_identical(engine_bare(out[[name]]$resumed)[[part]], engine_bare(out$none$fit)[[part]],
+                       label = paste(name, part))
+    }
+  }
+})
+
+test_that("a time limit ends a run of a user's function", {
+  skip_without_signals()
+  out <- in_new_r('
+    model <- model_density(function(x) colSums(x^2), function(x) { Sys.sleep(0.01); 2 * x },
+                           dim = 2, smoothness = 2)
+    time <- system.time(end <- {
+      setTimeLimit(elapsed = 0.3, transient = TRUE)
+      tryCatch(elvi(model, schedule = schedule_custom(0.1, 1, iterations = 1e5), control = elvi_control("raw")),
+               error = identity, elvi_warning_interrupted = identity)
+    })[["elapsed"]]
+    out <- list(time = time, end = conditionMessage(end))')$out
+  expect_lt(out$time, 5)
+  expect_match(out$end, "time limit|Interrupted")
+})
+
+# ---- what is handed to C -----------------------------------------------------------------------
+
+test_that("blocks are no longer than needed, and longer for R functions", {
+  block_of <- function(model, schedule, ...) {
+    fit <- elvi(model, schedule = schedule, control = raw_control(..., iterations = 1, average = "last"))
+    elvi:::run_settings(fit, 1)$block
+  }
+  native <- model_quadratic(matrix(1))
+  own <- model_density(function(x) colSums(x^2) / 2, function(x) x, dim = 1, smoothness = 1)
+  long <- schedule_custom(0.1, c(1, 5000), iterations = 2)
+  short <- schedule_custom(0.1, 3, iterations = 2)
+  expect_equal(block_of(native, long), 256)
+  expect_equal(block_of(own, long), 1024)
+  expect_equal(block_of(native, short, trace_draws = 0), 3)
+  expect_equal(block_of(native, short, trace_draws = 20), 20)
+  expect_equal(block_of(native, long, block = 33), 33)
+  expect_equal(block_of(native, schedule_growing(1e5, batch = 1, nu = 1), trace_draws = 0), 256)
+})
+
+test_that("a user's function is called once per block", {
+  shapes <- NULL
+  model <- model_density(function(x) colSums(x^2) / 2, function(x) {
+    shapes <<- rbind(shapes, dim(x))
+    x
+  }, dim = 3, smoothness = 1)
+  shapes <- NULL
+  elvi(model, schedule = schedule_custom(0.1, 250, iterations = 2), control = raw_control(block = 100))
+  expect_equal(unname(shapes), cbind(3, rep(c(100, 100, 50), 2)))
+})

@@ -1,0 +1,148 @@
+# rstanarm ships compiled Stan models, so no compiler is needed. Its NUTS runs are
+# made once for all tests here.
+
+nuts_runs <- new.env()
+
+nuts <- function(which) {
+  skip_on_cran()
+  skip_if_not_installed("rstanarm")
+  if (is.null(nuts_runs[[which]])) {
+    nuts_runs[[which]] <- switch(
+      which,
+      gaussian = rstanarm::stan_glm(Fertility ~ Agriculture + Education + Catholic, data = swiss,
+                                    chains = 2, iter = 1500, warmup = 500, seed = 11, refresh = 0),
+      binomial = rstanarm::stan_glm(case ~ age + parity + induced + spontaneous, data = infert,
+                                    family = binomial(), chains = 2, iter = 1500, warmup = 500,
+                                    seed = 12, refresh = 0))
+  }
+  nuts_runs[[which]]
+}
+
+expect_agrees <- function(mean, sd, reference) {
+  expect_lt(max(abs(mean - colMeans(reference)) / apply(reference, 2, stats::sd)), 0.15)
+  expect_lt(max(abs(sd / apply(reference, 2, stats::sd) - 1)), 0.15)
+}
+
+expect_same_priors <- function(fit, run) {
+  used <- fit$priors$joint
+  stan <- rstanarm::prior_summary(run)
+  scale <- function(p) p$adjusted_scale %||% p$scale
+  expect_equal(used$location, c(stan$prior_intercept$location, stan$prior$location))
+  expect_equal(used$scale, c(scale(stan$prior_intercept), scale(stan$prior)))
+  if (!is.null(fit$priors$aux)) {
+    rate <- stan$prior_aux$rate
+    expect_equal(1 / fit$priors$aux$rate, stan$prior_aux$adjusted_scale %||% (1 / rate))
+  }
+}
+
+test_that("a Stan model's value and gradient belong together", {
+  model <- model_stan(nuts("gaussian"))
+  expect_equal(model$dim, 5)
+  expect_equal(model$names, c("gamma[1]", "z_beta[1]", "z_beta[2]", "z_beta[3]", "aux_unscaled"))
+  for (x in list(c(70, -0.2, 0.1, 0.3, -0.5), rep(0.1, 5))) {
+    numeric <- vapply(1:5, function(j) {
+      h <- 1e-5 * max(1, abs(x[j])) * (1:5 == j)
+      (model$value(matrix(x + h)) - model$value(matrix(x - h))) / (2 * sum(h))
+    }, 0)
+    expect_equal(model$gradient(matrix(x)), numeric, tolerance = 1e-6)
+  }
+  # a block of points is its points one by one
+  block <- cbind(c(70, -0.2, 0.1, 0.3, -0.5), rep(0.1, 5))
+  expect_identical(model$gradient(block), c(model$gradient(block[, 1, drop = FALSE]),
+                                            model$gradient(block[, 2, drop = FALSE])))
+})
+
+test_that("the density is that of the unconstrained parameters", {
+  run <- nuts("gaussian")
+  x <- c(70, -0.2, 0.1, 0.3, -0.5)
+  constrained <- rstan::log_prob(run$stanfit, x, adjust_transform = FALSE)[[1]]
+  # the Jacobian of exp() is in it
+  expect_equal(model_stan(run)$value(matrix(x)), -constrained - x[5])
+})
+
+test_that("through Stan, elvi agrees with NUTS on swiss and infert", {
+  set.seed(1)
+  run <- nuts("gaussian")
+  fit <- elvi(model_stan(run), tol = 0.05)
+  expect_true(fit$converged)
+  draws <- constrain_draws(fit, draws = 4000)[, c("alpha[1]", paste0("beta[", 1:3, "]"), "aux")]
+  reference <- as.matrix(run)
+  expect_equal(colnames(reference), c("(Intercept)", "Agriculture", "Education", "Catholic", "sigma"))
+  expect_agrees(colMeans(draws), apply(draws, 2, sd), reference)
+
+  run <- nuts("binomial")
+  fit <- elvi(model_stan(run), tol = 0.05)
+  expect_true(fit$converged)
+  draws <- constrain_draws(fit, draws = 4000)[, c("alpha[1]", paste0("beta[", 1:4, "]"))]
+  expect_agrees(colMeans(draws), apply(draws, 2, sd), as.matrix(run))
+})
+
+test_that("from a formula, with the same default priors, elvi agrees with NUTS", {
+  set.seed(2)
+  run <- nuts("gaussian")
+  fit <- elvi(Fertility ~ Agriculture + Education + Catholic, data = swiss)
+  expect_same_priors(fit, run)
+  reference <- as.matrix(run)
+  sds <- sqrt(diag(vcov(fit)))
+  expect_agrees(coef(fit)[1:4], sds[1:4], reference[, 1:4])
+  # log_sigma is gaussian, so sigma is log-normal
+  mean_sigma <- unname(exp(coef(fit)[5] + sds[5]^2 / 2))
+  expect_agrees(mean_sigma, mean_sigma * sqrt(expm1(sds[5]^2)), reference[, 5, drop = FALSE])
+
+  run <- nuts("binomial")
+  fit <- elvi(case ~ age + parity + induced + spontaneous, data = infert, family = binomial())
+  expect_same_priors(fit, run)
+  expect_agrees(coef(fit), sqrt(diag(vcov(fit))), as.matrix(run))
+})
+
+test_that("constrained draws are Stan's own transform of the draws of q", {
+  set.seed(3)
+  run <- nuts("gaussian")
+  fit <- elvi(model_stan(run), tol = 0.5)
+  set.seed(4)
+  free <- as.matrix(fit, draws = 5)
+  set.seed(4)
+  constrained <- constrain_draws(fit, draws = 5)
+  expect_equal(constrained[, "gamma[1]"], unname(free[, "gamma[1]"]))
+  expect_equal(constrained[, "aux_unscaled"], unname(exp(free[, "aux_unscaled"])))
+  expect_true(all(c("aux", "alpha[1]", "beta[3]") %in% colnames(constrained)))
+  expect_false(anyNA(constrained))
+})
+
+test_that("arrays of parameters get Stan's names in Stan's order", {
+  flat <- flat_parameters(list(sigma = 2, empty = numeric(), none = array(0, c(0, 1)),
+                               beta = array(1:2, 2), one = array(7, 1), Omega = matrix(1:4, 2)))
+  expect_equal(flat, c(sigma = 2, "beta[1]" = 1, "beta[2]" = 2, "one[1]" = 7, "Omega[1,1]" = 1,
+                       "Omega[2,1]" = 2, "Omega[1,2]" = 3, "Omega[2,2]" = 4))
+})
+
+test_that("a simplex has one free parameter less, and names to match", {
+  skip_on_cran()
+  skip_if_not_installed("rstanarm")
+  run <- suppressWarnings(rstanarm::stan_polr(
+    tobgp ~ agegp, data = esoph, prior = rstanarm::R2(0.2), chains = 1, iter = 20, seed = 1, refresh = 0))
+  model <- model_stan(run)
+  expect_equal(model$names, c(paste0("pi[", 1:3, "]"), paste0("u[1,", 1:5, "]"), "R2"))
+  free <- rep(0.1, 9)
+  pi <- rstan::constrain_pars(run$stanfit, free)$pi
+  expect_equal(sum(pi), 1)
+})
+
+test_that("what is no Stan fit is refused by name", {
+  expect_error(model_stan(lm(dist ~ speed, cars)), "`object` must be a stanfit", class = "elvi_error_argument")
+  fit <- elvi(model_quadratic(diag(2)), budget = 500)
+  expect_error(constrain_draws(fit), "model_stan", class = "elvi_error_argument")
+  expect_error(constrain_draws(1), class = "elvi_error_argument")
+})
+
+test_that("a Stan fit from another session can be read but not run", {
+  run <- nuts("gaussian")
+  set.seed(5)
+  fit <- elvi(model_stan(run), tol = 0.5)
+  file <- tempfile(fileext = ".rds")
+  saveRDS(fit, file)
+  again <- readRDS(file)
+  expect_identical(coef(again), coef(fit))
+  expect_identical(vcov(again), vcov(fit))
+  expect_error(model_stan(again$model$stanfit), "compiled model", class = "elvi_error_argument")
+})
