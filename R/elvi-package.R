@@ -30,7 +30,7 @@
 #' `elvi_error_nonfinite`, `elvi_error_singular`, `elvi_error_lapack`,
 #' `elvi_error_no_expectation`, `elvi_error_package`. Warnings have class
 #' `elvi_warning` (`elvi_warning_diverged`, `elvi_warning_interrupted`,
-#' `elvi_warning_not_converged`, `elvi_warning_constant_response`,
+#' `elvi_warning_not_converged`, `elvi_warning_flat_prior`, `elvi_warning_constant_response`,
 #' `elvi_warning_pareto_k`, `elvi_warning_slow_gradient`), messages class
 #' `elvi_message` (`elvi_message_collinear`, `elvi_message_indefinite`,
 #' `elvi_message_start_kept`).

@@ -13,8 +13,8 @@
 #' multiplies by that of the response; the prior of their intercept is also
 #' shifted by the mean of the response, and the rate of an exponential
 #' `prior_aux` is divided by its standard deviation. [prior_summary()] shows what
-#' was used. With a flat prior an optimum need not exist: separable data are
-#' refused.
+#' was used. With a flat prior an optimum need not exist: a warning says so, and
+#' separable data are refused.
 #'
 #' @section Families:
 #' `binomial()` (links logit, probit, cloglog), `poisson()` and `gaussian()` with
@@ -74,6 +74,11 @@ elvi.formula <- function(object, data, family = stats::gaussian(),
                      prior_aux = priors$aux)
   # left to itself, a stochastic run stops when it is close enough
   if (is.null(budget) && is.null(schedule) && !has_exact(model)) tol <- tol %||% 0.01
+  if (any(is.infinite(priors$joint$scale))) {
+    elvi_warn("The prior is flat for ", sum(is.infinite(priors$joint$scale)), " coefficient(s): a posterior, and an ",
+              "optimum, need not exist then. Where none is found the fit is refused.",
+              class = "elvi_warning_flat_prior")
+  }
   fit <- elvi.elvi_model(model, base = base, method = method, schedule = schedule, budget = budget,
                          tol = tol, start = start, control = control)
   call[[1L]] <- quote(elvi)   # not the method, which is not exported

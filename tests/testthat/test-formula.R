@@ -265,3 +265,10 @@ test_that("formulas reproduce exact variational optima", {
     expect_equal(as.vector(fit$Sigma), numbers(reference$Sigma), tolerance = 1e-5)
   }
 })
+
+test_that("a flat prior comes with a warning about existence", {
+  expect_warning(fit <- elvi(am ~ wt, mtcars, family = binomial(), prior = flat()), "flat for 1 coefficient",
+                 class = "elvi_warning_flat_prior")
+  expect_true(fit$converged)
+  expect_silent(elvi(am ~ wt, mtcars, family = binomial()))
+})
