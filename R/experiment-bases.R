@@ -1,0 +1,1 @@
+base_experiments <- function() list()

@@ -1,0 +1,1 @@
+nonconvex_experiments <- function() list()

@@ -1,0 +1,1 @@
+paper_experiments <- function() list()
