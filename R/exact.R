@@ -26,7 +26,7 @@ quadratic_oracle <- function(model) {
     g <- drop(model$A %*% off)
     spread <- if (is.matrix(scale)) sum(scale * (model$A %*% scale)) else sum(diag(model$A) * scale^2)
     value <- (sum(off * g) + spread) / 2
-    list(value = value, g_mu = g, B = model$A, objective = value - log_det(kind, scale))
+    list(value = value, g_mu = g, B = model$A, widest = 0, objective = value - log_det(kind, scale))
   }
 }
 

@@ -68,10 +68,9 @@ elvi.formula <- function(object, data, family = stats::gaussian(),
   if (is.null(priors$aux) && !missing(prior_aux)) {
     bad_argument("prior_aux", "left out: this model has no auxiliary parameter", describe(prior_aux))
   }
-  model <- model_glm(design$centred, design$y, family = family, prior = priors$joint,
-                     weights = design$weights, offset = design$offset,
-                     dispersion = if (family$family == "gaussian") dispersion else dispersion %||% 1,
-                     prior_aux = priors$aux)
+  model <- glm_target(check_design(design$X), if (design$intercept) design$centre, design$y, family,
+                      priors$joint, design$weights, design$offset,
+                      if (family$family == "gaussian") dispersion else dispersion %||% 1, priors$aux)
   # left to itself, a stochastic run stops when it is close enough
   if (is.null(budget) && is.null(schedule) && !has_exact(model)) tol <- tol %||% 0.01
   if (any(is.infinite(priors$joint$scale))) {
@@ -125,7 +124,7 @@ formula_frame <- function(call, env) {
   frame
 }
 
-# X as the user means it, X centred for the computation, and what goes with them.
+# X as the user means it, what to subtract for the computation, and what goes with them.
 formula_design <- function(frame, contrasts) {
   terms <- attr(frame, "terms")
   X <- stats::model.matrix(terms, frame, contrasts)
@@ -135,7 +134,7 @@ formula_design <- function(frame, contrasts) {
   centre <- numeric(ncol(X))
   if (intercept) centre[-1L] <- colMeans(X[, -1L, drop = FALSE])
   list(terms = terms, X = X, y = stats::model.response(frame, "any"), intercept = intercept,
-       centre = centre, centred = X - rep(centre, each = nrow(X)),
+       centre = centre,
        weights = weights, offset = stats::model.offset(frame),
        offset_given = !is.null(stats::model.offset(frame)),
        xlevels = stats::.getXlevels(terms, frame), contrasts = attr(X, "contrasts"))
@@ -160,7 +159,7 @@ formula_priors <- function(design, family, prior, prior_intercept, prior_aux, au
   slopes <- setdiff(seq_len(ncol(design$X)), if (design$intercept) 1L)
   used <- if (length(slopes)) prior_of_length(prior, length(slopes))
   if (length(slopes) && autoscale[[1L]]) {
-    sds <- apply(design$X[, slopes, drop = FALSE], 2L, stats::sd)
+    sds <- vapply(slopes, function(j) stats::sd(design$X[, j]), 0)
     used$scale <- used$scale * spread / ifelse(is.finite(sds) & sds > 0, sds, 1)
   }
   intercept <- if (design$intercept) prior_of_length(prior_intercept, 1L, "prior_intercept")

@@ -16,7 +16,7 @@ glm_mode <- function(model, max_steps = 100L) {
   for (k in seq_len(max_steps)) {
     step <- newton_step(now$B, now$g_mu)
     decrement <- sum(step * now$g_mu)
-    reach <- max(abs(model$X %*% step))
+    reach <- stretch_along(model, step)
     if (decrement < 1e-10 && reach < 1e-3) {
       return(list(x = x, hessian = now$B, evaluations = evaluations))
     }
@@ -65,7 +65,7 @@ downhill_step <- function(H, g) {
 refuse_if_recession <- function(model, direction) {
   if (!any(model$precision == 0)) return(invisible())
   direction[model$precision > 0] <- 0
-  move <- drop(model$X %*% direction)[model$weight > 0]
+  move <- predictor_at(model, direction)[model$weight > 0]
   y <- model$y[model$weight > 0]
   small <- 1e-6 * max(abs(move))
   if (small == 0) return(invisible())
@@ -142,7 +142,7 @@ aux_mode <- function(model, max_steps = 100L) {
   start <- if (model$likelihood == "neg_binomial_2") count_start(model) else scale_start(model)
   x <- start$x
   evaluations <- start$evaluations
-  reach <- apply(abs(model$X[model$weight > 0, , drop = FALSE]), 2L, max)
+  reach <- .Call(elvi_r_reach, model)
   for (k in seq_len(max_steps)) {
     at <- .Call(elvi_r_evaluate, model, matrix(x))
     g <- drop(at$gradient)
@@ -202,7 +202,7 @@ scale_start <- function(model) {
   for (pass in seq_len(if (model$likelihood == "robust") 10L else 3L)) {
     found <- glm_mode(inner_glm(model, "normal", w * u / now))
     evaluations <- evaluations + found$evaluations
-    r <- y - drop(model$X %*% found$x)
+    r <- y - predictor_at(model, found$x)
     now <- variance(r, u)
     if (now <= 1e-24 * total) no_aux_mode(model)
     if (model$likelihood == "robust") u <- (model$aux$df + 1) / (model$aux$df + r^2 / now)
@@ -213,7 +213,7 @@ scale_start <- function(model) {
 # (coefficients, log phi) from the poisson fit and the moments of its residuals
 count_start <- function(model) {
   found <- glm_mode(inner_glm(model, "poisson"))
-  mu <- exp(drop(model$X %*% found$x) + model$offset)
+  mu <- exp(predictor_at(model, found$x) + model$offset)
   w <- model$weight
   excess <- sum(w * ((model$y - mu)^2 - mu)) / sum(w * mu^2)
   list(x = c(found$x, -log(min(max(excess, 1e-3), 1e2))), evaluations = found$evaluations)

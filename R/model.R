@@ -20,7 +20,8 @@
 #' models are not convex and have no exact objective.
 #'
 #' @param X numeric design matrix, one row per observation. Add a column of ones
-#'   for an intercept.
+#'   for an intercept. A sparse matrix of package 'Matrix' stays sparse, and costs
+#'   by its entries.
 #' @param y response. For `binomial()`: 0/1, logical, a factor with two levels
 #'   (the second is the success), or a two-column matrix of successes and
 #'   failures. For `poisson()` and `neg_binomial_2()`: counts. For `gaussian()`
@@ -48,19 +49,25 @@
 #' @export
 model_glm <- function(X, y, family = stats::binomial(), prior = normal(), weights = NULL,
                       offset = NULL, dispersion = 1, prior_aux = NULL) {
-  X <- check_matrix(X, "X")
-  if (!nrow(X) || !ncol(X)) bad_argument("X", "of at least one row and one column", describe(X))
+  glm_target(check_design(X), NULL, y, family, prior, weights, offset, dispersion, prior_aux)
+}
+
+# The model of a checked design whose columns are to be shifted.
+glm_target <- function(X, shift, y, family, prior, weights, offset, dispersion, prior_aux) {
+  rows <- design_dim(X)[1L]
+  columns <- design_dim(X)[2L]
   family <- check_family(family)
   check_coefficient_prior(prior)
   dispersion <- check_dispersion(dispersion, family$family)
-  response <- check_response(y, family$family, nrow(X))
-  weights <- check_weights(weights, nrow(X))
-  offset <- if (is.null(offset)) numeric(nrow(X)) else check_vector(offset, "offset", nrow(X))
-  storage.mode(X) <- "double"
-  fields <- c(list(names = column_names(X), X = X, y = response$y,
-                   weight = weights * response$trials / (dispersion %||% 1), offset = offset,
+  response <- check_response(y, family$family, rows)
+  weight <- check_weights(weights, rows)
+  if (!is.null(response$trials)) weight <- weight * response$trials
+  if (!is.null(dispersion) && dispersion != 1) weight <- weight / dispersion
+  offset <- if (is.null(offset)) numeric(rows) else check_vector(offset, "offset", rows)
+  fields <- c(list(names = column_names(X), X = X, shift = shift, y = response$y,
+                   weight = weight, offset = offset,
                    family = family, prior = prior, dispersion = dispersion),
-              prior_vectors(prior, ncol(X)))
+              prior_vectors(prior, columns))
   if (is.null(dispersion)) return(aux_model(fields, prior_aux %||% exponential(1)))
   if (!is.null(prior_aux)) {
     bad_argument("prior_aux", "left out: this model has no auxiliary parameter", describe(prior_aux))
@@ -68,11 +75,12 @@ model_glm <- function(X, y, family = stats::binomial(), prior = normal(), weight
   likelihood <- switch(family$family, binomial = family$link, poisson = "poisson",
                        gaussian = "normal")
   convex <- all(is.infinite(fields$prior_df))
-  model <- do.call(new_model, c(list("glm", dim = ncol(X), likelihood = likelihood,
+  model <- do.call(new_model, c(list("glm", dim = columns, likelihood = likelihood,
                                      convex = convex), fields))
-  identified <- check_rank(model)
+  gram <- used_gram(model)
+  identified <- check_rank(model, gram)
   bound <- curvature_bound(likelihood)
-  model$smoothness <- if (is.na(bound)) NA_real_ else .Call(elvi_r_curvature_max, model, bound)
+  model$smoothness <- if (is.na(bound)) NA_real_ else glm_smoothness(model, bound, gram)
   model$smoothness_source <- if (is.na(bound)) {
     paste0("none exists: the ", family$family, " likelihood",
            if (family$family == "binomial") paste(" with", family$link, "link"),
@@ -111,13 +119,13 @@ aux_model <- function(fields, prior_aux) {
                 df = fields$family$df %||% Inf), aux_prior(prior_aux),
            count_table(fields, name == "log_phi"))
   fields$names <- c(fields$names, name)
-  model <- do.call(new_model, c(list("aux", dim = ncol(fields$X) + 1,
+  model <- do.call(new_model, c(list("aux", dim = length(fields$names),
                                      likelihood = fields$family$family, aux = aux,
                                      convex = FALSE, smoothness = NA_real_,
                                      smoothness_source = paste("none exists: the curvature in", name,
                                                                "is unbounded"),
                                      growth = NA_real_), fields))
-  check_rank(model)
+  check_rank(model, used_gram(model))
   check_aux_existence(model)
   model
 }
@@ -209,7 +217,7 @@ check_family <- function(family) {
   family
 }
 
-# y as proportion, count or response, and the number of trials behind each
+# y as proportion, count or response, and the number of trials behind each if not 1
 check_response <- function(y, family, n) {
   if (NROW(y) != n) {
     bad_argument("y", sprintf("of length %d, the number of rows of `X`", n),
@@ -221,9 +229,9 @@ check_response <- function(y, family, n) {
   }
   out <- switch(family,
                 binomial = binomial_response(y),
-                poisson = , neg_binomial_2 = list(y = count_response(y, "y"), trials = rep(1, n)),
-                gaussian = , robust = list(y = check_vector(y, "y"), trials = rep(1, n)))
-  if (n > 1L && length(unique(out$y)) == 1L) {
+                poisson = , neg_binomial_2 = list(y = count_response(y, "y")),
+                gaussian = , robust = list(y = check_vector(y, "y")))
+  if (n > 1L && all(out$y == out$y[1L])) {
     elvi_warn("`y` is constant: its ", n, " values are all ", format(out$y[1L]),
               " and say nothing about the slopes.", class = "elvi_warning_constant_response")
   }
@@ -269,7 +277,7 @@ binomial_response <- function(y) {
     bad_argument("y", "0/1, logical, a factor with two levels or a two-column matrix of counts",
                  describe(first_bad(y, function(v) !v %in% c(0, 1))))
   }
-  list(y = as.double(y), trials = rep(1, length(y)))
+  list(y = as.double(y))
 }
 
 check_weights <- function(weights, n) {
@@ -280,22 +288,14 @@ check_weights <- function(weights, n) {
   weights
 }
 
-column_names <- function(X) {
-  generic <- paste0("x", seq_len(ncol(X)))
-  given <- colnames(X) %||% generic
-  ifelse(is.na(given) | !nzchar(given), generic, given)
-}
-
 # Collinear columns are fine as long as those with a flat prior are independent
 # of each other; else there is no optimum to find. Returns whether the design and
 # normal priors together pin every direction down.
-check_rank <- function(model) {
-  columns <- ncol(model$X)
-  used <- model$weight > 0
-  size <- sqrt(colSums(model$X^2))
-  scaled <- model$X * rep(ifelse(size > 0, 1 / size, 0), each = nrow(model$X))
-  if (!all(used)) scaled <- scaled[used, , drop = FALSE]
-  gram <- crossprod(scaled)
+check_rank <- function(model, gram) {
+  columns <- ncol(gram)
+  size <- sqrt(diag(gram))
+  unit <- ifelse(size > 0, 1 / size, 0)
+  gram <- unit * gram * rep(unit, each = columns)
   rank_of <- function(j) if (any(j)) qr(gram[j, j, drop = FALSE], tol = 1e-12)$rank else 0L
   rank <- rank_of(rep(TRUE, columns))
   if (rank == columns) return(TRUE)
@@ -311,6 +311,14 @@ check_rank <- function(model) {
               class = "elvi_message_collinear")
   weak <- flat | is.finite(model$prior_df)
   rank_of(weak) == sum(weak)
+}
+
+# The largest eigenvalue of the curvature bound. The Gram matrix is at hand; where
+# it is large, or weights make another one, Lanczos steps are cheaper.
+glm_smoothness <- function(model, bound, gram) {
+  if (ncol(gram) > 500 || any(model$weight != 1)) return(.Call(elvi_r_curvature_max, model, bound))
+  prior <- (1 + 1 / model$prior_df) * model$precision   # of a student one, at its centre
+  max(eigen(bound * gram + diag(prior, ncol(gram)), symmetric = TRUE, only.values = TRUE)$values)
 }
 
 #' Quadratic targets
@@ -457,7 +465,7 @@ print.elvi_model <- function(x, ...) {
   regression <- x$kind %in% c("glm", "aux")
   cat(switch(x$kind,
              glm = , aux = sprintf("%s regression (%s link), %d observations, %d coefficients%s",
-                                   x$family$family, x$family$link, nrow(x$X), ncol(x$X),
+                                   x$family$family, x$family$link, design_dim(x$X)[1L], design_dim(x$X)[2L],
                                    if (x$kind == "aux") paste(" and", x$aux$name) else ""),
              quadratic = sprintf("quadratic target in dimension %g", x$dim),
              density = sprintf("user-defined target in dimension %g", x$dim)), "\n", sep = "")

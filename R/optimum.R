@@ -105,7 +105,7 @@ evaluate_at <- function(oracle, model, kind, mu, precision) {
 evaluate_scale <- function(oracle, model, kind, mu, scale) {
   at <- oracle(kind, mu, scale)
   if (!is.finite(at$objective)) return(list(objective = Inf))
-  c(list(mu = mu, scale = scale, kind = kind), at[c("objective", "g_mu", "B")],
+  c(list(mu = mu, scale = scale, kind = kind), at[c("objective", "g_mu", "B", "widest")],
     certify(model, kind, at, mu, scale))
 }
 
@@ -314,17 +314,12 @@ whitened_gradient <- function(at, kind, scale) {
   list(mu = crossprod(scale, at$g_mu), scale = W)
 }
 
-# The quadrature resolves spreads of the linear predictor up to about 50; beyond,
-# its own error is no longer below the certificate.
-widest_spread <- function(model, scale) {
-  if (model$kind != "glm" || model$likelihood %in% c("normal", "poisson")) return(0)
-  XS <- if (is.matrix(scale)) model$X %*% scale else model$X * rep(scale, each = nrow(model$X))
-  sqrt(max(rowSums(XS^2)))
-}
-
 new_optimum <- function(model, base, bound, scale, point, evaluations, tol) {
   labels <- model$names
-  if (widest_spread(model, point$scale) > 50) point$certificate_kind <- "estimated"
+  # The quadrature resolves spreads of the linear predictor up to about 50; beyond,
+  # its own error is no longer below the certificate.
+  wide <- model$kind == "glm" && !model$likelihood %in% c("normal", "poisson") && point$widest > 50
+  if (wide) point$certificate_kind <- "estimated"
   out <- list(
     mu = stats::setNames(as.double(point$mu), labels),
     Sigma = symmetric_scale(point$scale, point$kind, labels),

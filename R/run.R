@@ -81,8 +81,9 @@ run_settings <- function(fit, iterations) {
                class = "elvi_error_argument", data = list(argument = "average"))
   }
   largest <- max(plan_at(plan, c(0, plan$iterations - 1))$batch, plan$batch_table)
-  # an R function is called once per block, so its blocks are longer
-  block <- control$block %||% if (fit$model$kind == "density") 1024 else 256
+  # an R function is called once per block, so its blocks are longer; the others are
+  # short enough for several threads to have one each
+  block <- control$block %||% if (fit$model$kind == "density") 1024 else 128
   list(schedule = plan,
        iterations = min(iterations, plan$iterations), horizon = plan$iterations,
        fresh = is.null(fit$trace) || !nrow(fit$trace),

@@ -44,7 +44,7 @@ remaining_gap <- function(fit, bound, batches = 16L) {
   kind <- fit$control$scale
   size <- max(16, ceiling(fit$state$evals / (4 * batches)))
   settings <- run_settings(fit, Inf)
-  settings$block <- min(size, 256)
+  settings$block <- min(size, 128)
   g <- vapply(seq_len(batches), function(b) {
     state <- list(mu = fit$theta$mu, scale = fit$theta$scale, average_mu = fit$theta$mu,
                   average_scale = fit$theta$scale, k = 2^40 + fit$state$k * batches + b,

@@ -21,6 +21,26 @@ typedef enum {
     ELVI_NO_EXPECTATION = 5      /* E f is infinite, or beyond quadrature */
 } elvi_status;
 
+/* ---- hooks ------------------------------------------------------------------ */
+
+typedef struct elvi_state elvi_state;
+typedef struct {
+    /* non-zero: stop now. Called every few milliseconds of work. */
+    int (*poll)(void *ctx, const elvi_state *state);
+    void *ctx;
+} elvi_hooks;
+
+/* ---- threads: parallel.c ----------------------------------------------------- */
+
+/* Work is cut into parts whose number does not depend on the threads, each thread
+ * (a "lane", with memory of its own) does one part at a time, and what the parts
+ * give is added up in their order: so results do not depend on the threads. */
+enum { ELVI_MOST_LANES = 64 };
+/* body(ctx, lane) for lane = 0, ..., lanes - 1: at once if there are `operations`
+ * enough to pay for threads */
+int elvi_blas_threads(void);   /* as far as it can be asked */
+void elvi_parallel(int lanes, double operations, void (*body)(void *ctx, int lane), void *ctx);
+
 /* ---- parameters ----------------------------------------------------------- */
 
 typedef enum { ELVI_SYMMETRIC, ELVI_TRIANGULAR, ELVI_DIAGONAL } elvi_scale_kind;
@@ -98,6 +118,7 @@ typedef struct {
     const elvi_model_ops *ops;
     const void *data;
     int dim;
+    int threads;             /* at most so many may evaluate it at once */
     double cost;             /* rough number of operations per point */
 } elvi_model;
 
@@ -109,6 +130,17 @@ struct elvi_model_ops {
     size_t (*scratch_length)(const elvi_model *model, int n);
 };
 
+/* A design matrix with columns X_j - shift_j, dense or sparse by rows: a block of
+ * rows is what every pass over the data takes. Shifted columns stay sparse. */
+typedef struct {
+    int rows, dim;
+    const double *X;         /* rows x d; NULL when sparse */
+    const int *start;        /* rows + 1: entries start[i], ..., start[i + 1] - 1 */
+    const int *column;       /* of each entry, increasing within a row */
+    const double *entry;
+    const double *shift;     /* d; NULL when there is none */
+} elvi_design;
+
 typedef enum {
     ELVI_LOGIT, ELVI_PROBIT, ELVI_CLOGLOG, ELVI_POISSON, ELVI_NORMAL
 } elvi_family;
@@ -118,7 +150,7 @@ typedef enum {
 typedef struct {
     elvi_family family;
     int rows, dim;
-    const double *X;         /* rows x d */
+    elvi_design design;      /* rows x d */
     const double *y;         /* rows: proportion, count or response */
     const double *weight;    /* rows: case weight x trials / dispersion */
     const double *offset;    /* rows */
@@ -183,14 +215,48 @@ void elvi_glm_prior(const elvi_glm *glm, const double *x, int ld, int n,
 /* eta (rows x n) <- offset + X x, rows first, ..., first + rows - 1 */
 void elvi_glm_predict(const elvi_glm *glm, int first, int rows, const double *x,
                       int ld, int n, double *eta);
-/* grad += X' slope */
-void elvi_glm_collect(const elvi_glm *glm, int first, int rows, const double *slope,
-                      int ld, int n, double *grad);
 
 /* out = (P + X' diag(bound * weight) X) v, P the largest curvature of the prior;
  * scratch as for eval with n = 1 */
 void elvi_glm_curvature(const elvi_glm *glm, double bound, const double *v,
                         double *out, double *scratch);
+
+/* design.c, for rows first, ..., first + rows - 1; x, grad have ld rows */
+typedef enum { ELVI_BLOCK, ELVI_POINT } elvi_pass;                /* of how many x? */
+int elvi_design_chunk(const elvi_design *X, elvi_pass pass);      /* rows at a time */
+/* eta (rows x n) += X x */
+void elvi_design_predict(const elvi_design *X, int first, int rows, const double *x,
+                         int ld, int n, double *eta);
+/* grad += X' slope, slope (rows x n) */
+void elvi_design_collect(const elvi_design *X, int first, int rows, const double *slope,
+                         int ld, int n, double *grad);
+/* B += X' diag(weight) X, lower triangle, weight >= 0 */
+size_t elvi_crossprod_length(const elvi_design *X);   /* of its scratch */
+void elvi_design_crossprod(const elvi_design *X, int first, int rows, const double *weight,
+                           double *scratch, double *B);
+
+/* |scale' u_i| for rows u_i: what does not depend on the row, computed once */
+typedef struct {
+    elvi_scale_kind kind;
+    const double *scale;
+    double *form;            /* sparse and not diagonal: d x d, scale scale' */
+    double *shift;           /* d: scale' shift, or scale scale' shift if sparse */
+    double shift2;           /* sparse: |scale' shift|^2 */
+} elvi_spread;
+size_t elvi_spread_length(const elvi_design *X, elvi_scale_kind kind);
+elvi_spread elvi_spread_of(const elvi_design *X, elvi_scale_kind kind,
+                           const double *scale, double *room);
+/* s (rows); scratch as for elvi_design_crossprod */
+void elvi_design_spread(const elvi_design *X, const elvi_spread *spread, int first, int rows,
+                        double *scratch, double *s);
+
+/* the largest |X_i x|; eta has room for a chunk */
+double elvi_design_stretch(const elvi_design *X, const double *x, double *eta);
+/* the largest |X_ij| of each column over rows of positive weight, or a bound */
+void elvi_design_reach(const elvi_design *X, const double *weight, double *reach);
+/* a matrix stored by columns as one stored by rows: start (rows + 1), column, entry */
+void elvi_design_by_rows(int rows, int dim, const int *from_start, const int *row,
+                         const double *from, int *start, int *column, double *entry);
 
 /* ---- exact expectations: exact.c ------------------------------------------ */
 
@@ -217,13 +283,14 @@ typedef struct {
     double *g_mu;            /* d */
     double *B;               /* d x d, lower triangle: the gradient of E f with
                                 respect to the scale is B scale */
+    double widest;           /* the largest spread of a linear predictor */
 } elvi_exact;
 
-size_t elvi_exact_scratch_length(const elvi_glm *glm);
+size_t elvi_exact_scratch_length(const elvi_model *model, elvi_scale_kind kind);
 /* With a scale of zeros this is f, its gradient and its Hessian at mu. */
-elvi_status elvi_glm_exact(const elvi_glm *glm, const elvi_rule *rule,
+elvi_status elvi_glm_exact(const elvi_model *model, const elvi_rule *rule,
                            elvi_scale_kind kind, const elvi_theta *theta,
-                           double *scratch, elvi_exact *out);
+                           double *scratch, elvi_exact *out, const elvi_hooks *hooks);
 
 /* ---- schedules: schedule.c ----------------------------------------------- */
 
@@ -271,18 +338,27 @@ typedef struct {
 } elvi_settings;
 
 /* Everything a run must remember to go on later. */
-typedef struct {
+struct elvi_state {
     elvi_theta theta, average;
     uint64_t k, evals;
     double alpha, weight;        /* averaging: alpha_k and the sum of weights */
-} elvi_state;
+};
+
+/* What a thread needs to differentiate at a block of points. */
+typedef struct {
+    double *z, *x, *g;           /* d x block */
+    double *value;               /* block */
+    double *scratch;             /* the model's */
+    elvi_theta grad;             /* the block's part of the gradient */
+    elvi_status status;
+} elvi_lane;
 
 typedef struct {
     int block;                   /* points per block */
+    int lanes;
+    elvi_lane lane[ELVI_MOST_LANES];
     elvi_ziggurat zig;
     elvi_theta grad, next;
-    double *z, *x, *g;           /* d x block */
-    double *value;               /* block */
     double *factor;              /* d x d: Cholesky factor of theta.scale */
     int factored;                /* is factor that of the present theta? */
     double log_det;              /* log|scale|, with factor */
@@ -290,7 +366,6 @@ typedef struct {
     double *eigval, *vec;        /* d */
     double *lapack;  int lapack_length;
     int *ilapack;    int ilapack_length;
-    double *scratch;             /* the model's */
     double cost_since_poll;
 } elvi_work;
 
@@ -300,12 +375,6 @@ typedef struct {
         *clipped, *cpu;          /* capacity each */
     double cpu_offset;           /* CPU seconds of earlier runs */
 } elvi_trace;
-
-typedef struct {
-    /* non-zero: stop now. Called every few milliseconds of work. */
-    int (*poll)(void *ctx, const elvi_state *state);
-    void *ctx;
-} elvi_hooks;
 
 /* work.c: points w's pointers into the two blocks and returns how long the
  * blocks must be; with NULL blocks it only counts. */
@@ -323,7 +392,7 @@ elvi_status elvi_gradient(const elvi_problem *p, const elvi_settings *s,
                           const elvi_hooks *hooks);
 
 /* gradient.c: f at mu + scale z for draws first, ..., first + n - 1, n at
- * most w->block */
+ * most w->block; in the first lane */
 elvi_status elvi_values(const elvi_problem *p, const elvi_theta *theta,
                         uint64_t key, uint64_t iteration, uint64_t first, int n,
                         elvi_work *w, double *value);

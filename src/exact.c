@@ -12,16 +12,8 @@
 #include <float.h>
 #include <string.h>
 
-enum { CHUNK = 512 };
-
 /* below this spread, c_i is l''(eta) up to s^2, and better than a difference */
 static const double tiny_spread = 1e-5;
-
-size_t elvi_exact_scratch_length(const elvi_glm *glm)
-{
-    const size_t rows = glm->rows < CHUNK ? (size_t) glm->rows : CHUNK;
-    return rows * ((size_t) glm->dim + 3);
-}
 
 typedef struct {
     double value, slope, curve;   /* E l, E l', E[l' z] / s */
@@ -81,6 +73,18 @@ static inline loss_at tail_loss(double t)
  * terms every loss is made of them */
 typedef enum { LOGIT, PROBIT, EXP, HIT, TAIL } piece;
 
+static loss_at loss_of(piece f, double t)
+{
+    switch (f) {
+    case LOGIT: return logit_loss(t);
+    case PROBIT: return probit_loss(t);
+    case EXP: return poisson_loss(t);
+    case HIT: return hit_loss(t);
+    case TAIL: break;
+    }
+    return tail_loss(t);
+}
+
 static double second_derivative(piece f, double t)
 {
     loss_at at;
@@ -121,6 +125,13 @@ static double second_derivative(piece f, double t)
 static expectations expect(piece f, const elvi_rule_level *level, double eta, double s)
 {
     expectations e = { 0.0, 0.0, 0.0 };
+    if (s == 0.0) {   /* a point, not a distribution */
+        const loss_at at = loss_of(f, eta);
+        e.value = at.l;
+        e.slope = at.slope;
+        e.curve = second_derivative(f, eta);
+        return e;
+    }
     while (level->limit < s) level++;   /* the last level has no limit */
     switch (f) {
     case LOGIT: INTEGRATE(logit_loss) break;
@@ -195,33 +206,6 @@ static int exponential(elvi_family family, double y)
 
 /* ---- the sum over rows ------------------------------------------------------- */
 
-/* s_i^2 = |scale' u_i|^2 for a chunk of rows */
-static void spreads(const elvi_glm *glm, elvi_scale_kind kind, const double *scale,
-                    const double *X, int rows, double *XS, double *s)
-{
-    const int d = glm->dim;
-    memset(s, 0, (size_t) rows * sizeof(double));
-    if (kind == ELVI_DIAGONAL) {
-        for (int j = 0; j < d; j++)
-            for (int i = 0; i < rows; i++) {
-                const double v = X[(size_t) j * glm->rows + i] * scale[j];
-                s[i] += v * v;
-            }
-    } else {
-        for (int j = 0; j < d; j++)
-            memcpy(XS + (size_t) j * rows, X + (size_t) j * glm->rows,
-                   (size_t) rows * sizeof(double));
-        elvi_right_multiply(kind == ELVI_SYMMETRIC, rows, d, scale, XS,
-                            X, glm->rows);
-        for (int j = 0; j < d; j++)
-            for (int i = 0; i < rows; i++) {
-                const double v = XS[(size_t) j * rows + i];
-                s[i] += v * v;
-            }
-    }
-    for (int i = 0; i < rows; i++) s[i] = sqrt(s[i]);
-}
-
 /* s_i^2 for the i-th coefficient itself: (scale scale')_ii */
 static double spread2(int d, elvi_scale_kind kind, const double *scale, int i)
 {
@@ -262,37 +246,123 @@ static void add_prior(const elvi_glm *glm, const elvi_rule *rule, elvi_scale_kin
     }
 }
 
-elvi_status elvi_glm_exact(const elvi_glm *glm, const elvi_rule *rule,
-                           elvi_scale_kind kind, const elvi_theta *theta,
-                           double *scratch, elvi_exact *out)
+/* What a thread needs for a chunk of rows: predictors, spreads and expectations, a
+ * copy of the chunk or the like, and the chunk's part of the result. */
+typedef struct {
+    double *eta, *s, *curve, *copy, *g_mu, *B;
+    double sum, widest;
+    int exists;
+} exact_lane;
+
+static size_t lane_length(const elvi_glm *glm)
 {
-    const int d = glm->dim, chunk = glm->rows < CHUNK ? glm->rows : CHUNK;
-    double *eta = scratch, *s = eta + chunk, *curve = s + chunk, *XS = curve + chunk;
-    out->value = 0.0;
-    add_prior(glm, rule, kind, theta, out);
-    for (int first = 0; first < glm->rows; first += chunk) {
-        const int rows = glm->rows - first < chunk ? glm->rows - first : chunk;
-        const double *X = glm->X + first, *y = glm->y + first, *w = glm->weight + first;
-        memcpy(eta, glm->offset + first, (size_t) rows * sizeof(double));
-        elvi_gemm('N', 'N', rows, 1, d, 1.0, X, glm->rows, theta->mu, d, 1.0, eta, rows);
-        spreads(glm, kind, theta->scale, X, rows, XS, s);
-        for (int i = 0; i < rows; i++) {
-            curve[i] = 0.0;
-            if (w[i] > 0.0) {
-                if (exponential(glm->family, y[i]) && !(s[i] < rule->limit))
-                    return ELVI_NO_EXPECTATION;
-                const expectations e = expect_row(glm->family, rule, y[i], eta[i], s[i]);
-                out->value += w[i] * e.value;
-                curve[i] = sqrt(w[i] * fmax(e.curve, 0.0));
-                eta[i] = w[i] * e.slope;
-            } else
-                eta[i] = 0.0;
+    const size_t d = (size_t) glm->dim;
+    return 3 * (size_t) elvi_design_chunk(&glm->design, ELVI_POINT) +
+           elvi_crossprod_length(&glm->design) + d + d * d;
+}
+
+static exact_lane bind_lane(const elvi_glm *glm, double *room)
+{
+    const int chunk = elvi_design_chunk(&glm->design, ELVI_POINT);
+    exact_lane lane;
+    lane.eta = room;
+    lane.s = lane.eta + chunk;
+    lane.curve = lane.s + chunk;
+    lane.g_mu = lane.curve + chunk;
+    lane.B = lane.g_mu + glm->dim;
+    lane.copy = lane.B + (size_t) glm->dim * glm->dim;
+    return lane;
+}
+
+static int lanes_of(const elvi_model *model)
+{
+    const elvi_glm *glm = model->data;
+    const int chunk = elvi_design_chunk(&glm->design, ELVI_POINT), chunks = (glm->rows - 1) / chunk + 1;
+    const int lanes = model->threads < chunks ? model->threads : chunks;
+    return lanes < ELVI_MOST_LANES ? lanes : ELVI_MOST_LANES;
+}
+
+size_t elvi_exact_scratch_length(const elvi_model *model, elvi_scale_kind kind)
+{
+    const elvi_glm *glm = model->data;
+    return elvi_spread_length(&glm->design, kind) + (size_t) lanes_of(model) * lane_length(glm);
+}
+
+/* As many chunks as there are lanes, from row `first` on. */
+typedef struct {
+    const elvi_glm *glm;
+    const elvi_rule *rule;
+    const elvi_spread *spread;
+    const double *mu;
+    int first;
+    exact_lane *lane;
+} wave;
+
+static void expect_chunk(void *ctx, int t)
+{
+    const wave *v = ctx;
+    const elvi_glm *glm = v->glm;
+    const elvi_design *X = &glm->design;
+    exact_lane *lane = &v->lane[t];
+    const int chunk = elvi_design_chunk(X, ELVI_POINT), first = v->first + t * chunk;
+    const int d = glm->dim, rows = glm->rows - first < chunk ? glm->rows - first : chunk;
+    const double *y = glm->y + first, *w = glm->weight + first;
+    memset(lane->g_mu, 0, (size_t) d * sizeof(double));
+    memset(lane->B, 0, (size_t) d * d * sizeof(double));
+    lane->sum = lane->widest = 0.0;
+    lane->exists = 1;
+    elvi_glm_predict(glm, first, rows, v->mu, d, 1, lane->eta);
+    elvi_design_spread(X, v->spread, first, rows, lane->copy, lane->s);
+    for (int i = 0; i < rows; i++) {
+        const double s = lane->s[i];
+        expectations e = { 0.0, 0.0, 0.0 };
+        if (w[i] > 0.0) {
+            if (exponential(glm->family, y[i]) && !(s < v->rule->limit)) {
+                lane->exists = 0;
+                return;
+            }
+            e = expect_row(glm->family, v->rule, y[i], lane->eta[i], s);
+            if (s > lane->widest) lane->widest = s;
         }
-        elvi_gemm('T', 'N', d, 1, rows, 1.0, X, glm->rows, eta, rows, 1.0, out->g_mu, d);
-        for (int j = 0; j < d; j++)
-            for (int i = 0; i < rows; i++)
-                XS[(size_t) j * rows + i] = curve[i] * X[(size_t) j * glm->rows + i];
-        elvi_crossprod(rows, d, XS, out->B);
+        lane->sum += w[i] * e.value;
+        lane->eta[i] = w[i] * e.slope;
+        lane->curve[i] = w[i] * fmax(e.curve, 0.0);
+    }
+    elvi_design_collect(X, first, rows, lane->eta, d, 1, lane->g_mu);
+    elvi_design_crossprod(X, first, rows, lane->curve, lane->copy, lane->B);
+}
+
+static void add_chunk(int d, const exact_lane *lane, elvi_exact *out)
+{
+    out->value += lane->sum;
+    out->widest = fmax(out->widest, lane->widest);
+    for (int i = 0; i < d; i++) out->g_mu[i] += lane->g_mu[i];
+    for (size_t i = 0, n = (size_t) d * d; i < n; i++) out->B[i] += lane->B[i];
+}
+
+elvi_status elvi_glm_exact(const elvi_model *model, const elvi_rule *rule,
+                           elvi_scale_kind kind, const elvi_theta *theta,
+                           double *scratch, elvi_exact *out, const elvi_hooks *hooks)
+{
+    const elvi_glm *glm = model->data;
+    const elvi_design *X = &glm->design;
+    const int chunk = elvi_design_chunk(X, ELVI_POINT), most = lanes_of(model);
+    const elvi_spread spread = elvi_spread_of(X, kind, theta->scale, scratch);
+    exact_lane lane[ELVI_MOST_LANES];
+    wave v = { glm, rule, &spread, theta->mu, 0, lane };
+    scratch += elvi_spread_length(X, kind);
+    for (int t = 0; t < most; t++) lane[t] = bind_lane(glm, scratch + (size_t) t * lane_length(glm));
+    out->value = out->widest = 0.0;
+    add_prior(glm, rule, kind, theta, out);
+    while (v.first < glm->rows) {
+        const int left = (glm->rows - v.first - 1) / chunk + 1, lanes = left < most ? left : most;
+        if (hooks->poll(hooks->ctx, NULL)) return ELVI_STOPPED;
+        elvi_parallel(lanes, 100.0 * chunk * lanes, expect_chunk, &v);
+        for (int t = 0; t < lanes; t++) {
+            if (!lane[t].exists) return ELVI_NO_EXPECTATION;
+            add_chunk(glm->dim, &lane[t], out);
+        }
+        v.first = left > lanes ? v.first + lanes * chunk : glm->rows;
     }
     if (!isfinite(out->value)) return ELVI_NO_EXPECTATION;
     return ELVI_OK;

@@ -14,6 +14,12 @@ static const R_CallMethodDef call_routines[] = {
     ENTRY(elvi_r_project, 4),
     ENTRY(elvi_r_gradient, 5),
     ENTRY(elvi_r_values, 7),
+    ENTRY(elvi_r_gram, 1),
+    ENTRY(elvi_r_stretch, 2),
+    ENTRY(elvi_r_predictor, 2),
+    ENTRY(elvi_r_reach, 1),
+    ENTRY(elvi_r_by_rows, 4),
+    ENTRY(elvi_r_threads, 0),
     ENTRY(elvi_r_exact, 5),
     ENTRY(elvi_r_run, 4),
     { NULL, NULL, 0 }
@@ -21,6 +27,7 @@ static const R_CallMethodDef call_routines[] = {
 
 void R_init_elvi(DllInfo *dll)
 {
+    r_remember_process();
     R_registerRoutines(dll, NULL, call_routines, NULL, NULL);
     R_useDynamicSymbols(dll, FALSE);
     R_forceSymbols(dll, TRUE);

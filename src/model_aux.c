@@ -105,6 +105,27 @@ static auxiliary auxiliary_of(const elvi_model *model, const double *x, int j)
     return out;
 }
 
+/* The sum of the losses of a chunk of rows at one point and its derivative in a;
+ * eta becomes the derivatives in eta. */
+static double losses(const elvi_aux *aux, int first, int rows, const auxiliary *a,
+                     double *eta, double *along_a)
+{
+    const double *y = aux->linear.y + first, *w = aux->linear.weight + first;
+    double sum = 0.0;
+    *along_a = 0.0;
+    for (int i = 0; i < rows; i++) {
+        if (!(w[i] > 0.0)) {
+            eta[i] = 0.0;
+            continue;
+        }
+        const loss_at at = loss(aux, eta[i], a, y[i]);
+        sum += w[i] * at.l;
+        *along_a += w[i] * at.a;
+        eta[i] = w[i] * at.eta;
+    }
+    return sum;
+}
+
 static elvi_status aux_eval(const elvi_model *model, const double *x, int n,
                             double *value, double *grad, double *eta)
 {
@@ -121,26 +142,15 @@ static elvi_status aux_eval(const elvi_model *model, const double *x, int n,
     }
     for (int first = 0; first < linear->rows; first += chunk) {
         const int rows = linear->rows - first < chunk ? linear->rows - first : chunk;
-        const double *y = linear->y + first, *w = linear->weight + first;
         elvi_glm_predict(linear, first, rows, x, d, n, eta);
         for (int j = 0; j < n; j++) {
             const auxiliary a = auxiliary_of(model, x, j);
-            double *col = eta + (size_t) j * rows;
-            double sum = 0.0, slope = 0.0;
-            for (int i = 0; i < rows; i++) {
-                if (!(w[i] > 0.0)) {
-                    col[i] = 0.0;
-                    continue;
-                }
-                const loss_at at = loss(aux, col[i], &a, y[i]);
-                sum += w[i] * at.l;
-                slope += w[i] * at.a;
-                col[i] = w[i] * at.eta;
-            }
+            double along_a;
+            const double sum = losses(aux, first, rows, &a, eta + (size_t) j * rows, &along_a);
             if (value) value[j] += sum;
-            if (grad) grad[(size_t) j * d + d - 1] += slope;
+            if (grad) grad[(size_t) j * d + d - 1] += along_a;
         }
-        if (grad) elvi_glm_collect(linear, first, rows, eta, d, n, grad);
+        if (grad) elvi_design_collect(&linear->design, first, rows, eta, d, n, grad);
     }
     return ELVI_OK;
 }

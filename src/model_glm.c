@@ -5,11 +5,9 @@
 #include <Rmath.h>
 #include <string.h>
 
-enum { CHUNK = 2048 };
-
 int elvi_glm_chunk(const elvi_glm *glm)
 {
-    return glm->rows < CHUNK ? glm->rows : CHUNK;
+    return elvi_design_chunk(&glm->design, ELVI_BLOCK);
 }
 
 static size_t glm_scratch_length(const elvi_model *model, int n)
@@ -127,14 +125,7 @@ void elvi_glm_predict(const elvi_glm *glm, int first, int rows, const double *x,
 {
     for (int j = 0; j < n; j++)
         memcpy(eta + (size_t) j * rows, glm->offset + first, (size_t) rows * sizeof(double));
-    elvi_gemm('N', 'N', rows, n, glm->dim, 1.0, glm->X + first, glm->rows, x, ld, 1.0, eta, rows);
-}
-
-void elvi_glm_collect(const elvi_glm *glm, int first, int rows, const double *slope,
-                      int ld, int n, double *grad)
-{
-    elvi_gemm('T', 'N', glm->dim, n, rows, 1.0, glm->X + first, glm->rows, slope, rows,
-              1.0, grad, ld);
+    elvi_design_predict(&glm->design, first, rows, x, ld, n, eta);
 }
 
 static elvi_status glm_eval(const elvi_model *model, const double *x, int n,
@@ -151,7 +142,7 @@ static elvi_status glm_eval(const elvi_model *model, const double *x, int n,
             if (value) value[j] += loss(glm, first, rows, col);
             if (grad) slope(glm, first, rows, col);
         }
-        if (grad) elvi_glm_collect(glm, first, rows, eta, d, n, grad);
+        if (grad) elvi_design_collect(&glm->design, first, rows, eta, d, n, grad);
     }
     return ELVI_OK;
 }
@@ -165,10 +156,11 @@ void elvi_glm_curvature(const elvi_glm *glm, double bound, const double *v,
         out[i] = (1.0 + 1.0 / glm->prior_df[i]) * glm->precision[i] * v[i];
     for (int first = 0; first < glm->rows; first += chunk) {
         const int rows = glm->rows - first < chunk ? glm->rows - first : chunk;
-        const double *X = glm->X + first, *w = glm->weight + first;
-        elvi_gemm('N', 'N', rows, 1, d, 1.0, X, glm->rows, v, d, 0.0, eta, rows);
+        const double *w = glm->weight + first;
+        memset(eta, 0, (size_t) rows * sizeof(double));
+        elvi_design_predict(&glm->design, first, rows, v, d, 1, eta);
         for (int i = 0; i < rows; i++) eta[i] *= bound * w[i];
-        elvi_gemm('T', 'N', d, 1, rows, 1.0, X, glm->rows, eta, rows, 1.0, out, d);
+        elvi_design_collect(&glm->design, first, rows, eta, d, 1, out);
     }
 }
 

@@ -5,7 +5,7 @@ elvi_base r_base(SEXP base)
     static const char *const kinds[] = {
         "gaussian", "laplace", "uniform", "student", "power", "radial", NULL
     };
-    elvi_base out;
+    elvi_base out = { 0 };
     const elvi_base_kind kind = r_choice(base, "kind", kinds);
     const double *par = r_reals(base, "par", 2);
     out.ops = elvi_base_ops_of(kind);

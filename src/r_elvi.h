@@ -17,6 +17,12 @@ int r_choice(SEXP list, const char *name, const char *const *choices);
 uint64_t r_key(SEXP key);
 SEXP r_named_list(int n, const char *const *names);
 
+void r_mirror(int d, double *m);                     /* lower triangle to upper */
+
+/* r_threads.c */
+int r_threads(void);                                 /* how many to use now */
+void r_remember_process(void);                       /* once, when elvi is loaded */
+
 /* r_model.c: a model that lives as long as the R object behind it */
 typedef struct {
     SEXP value, gradient;    /* closures of a d x n matrix */
@@ -46,6 +52,12 @@ SEXP elvi_r_horizon(SEXP schedule, SEXP budget);
 SEXP elvi_r_project(SEXP kind, SEXP scale, SEXP lo, SEXP hi);
 SEXP elvi_r_gradient(SEXP model, SEXP base, SEXP settings, SEXP state, SEXP batch);
 SEXP elvi_r_values(SEXP model, SEXP base, SEXP kind, SEXP mu, SEXP scale, SEXP key, SEXP n);
+SEXP elvi_r_gram(SEXP model);
+SEXP elvi_r_stretch(SEXP model, SEXP x);
+SEXP elvi_r_predictor(SEXP model, SEXP x);
+SEXP elvi_r_reach(SEXP model);
+SEXP elvi_r_by_rows(SEXP rows, SEXP start, SEXP row, SEXP entry);
+SEXP elvi_r_threads(void);
 SEXP elvi_r_exact(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale);
 SEXP elvi_r_run(SEXP model, SEXP base, SEXP settings, SEXP state);
 

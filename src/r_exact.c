@@ -27,25 +27,34 @@ static elvi_rule read_rule(SEXP list)
     return rule;
 }
 
-/* E f, its gradient in mu, and B as a full symmetric matrix */
+/* All memory is R_alloc'd, so a jump out of here leaves nothing behind. */
+static int check_interrupt(void *ctx, const elvi_state *state)
+{
+    (void) ctx; (void) state;
+    R_CheckUserInterrupt();
+    return 0;
+}
+
+/* E f, its gradient in mu, B as a full symmetric matrix, and the widest spread */
 SEXP elvi_r_exact(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale)
 {
-    static const char *const names[] = { "status", "value", "g_mu", "B" };
+    static const char *const names[] = { "status", "value", "g_mu", "B", "widest" };
     r_model_store store;
     const elvi_model m = r_model(model, &store);
     const elvi_rule r = read_rule(rule);
     const elvi_theta theta = { REAL(mu), REAL(scale) };   /* only read */
-    SEXP out = PROTECT(r_named_list(4, names));
+    SEXP out = PROTECT(r_named_list(5, names));
     SET_VECTOR_ELT(out, 2, Rf_allocVector(REALSXP, m.dim));
     SET_VECTOR_ELT(out, 3, Rf_allocMatrix(REALSXP, m.dim, m.dim));
-    elvi_exact e = { 0.0, REAL(VECTOR_ELT(out, 2)), REAL(VECTOR_ELT(out, 3)) };
-    double *scratch = (double *) R_alloc(elvi_exact_scratch_length(&store.glm), sizeof(double));
-    const elvi_status status = elvi_glm_exact(&store.glm, &r, r_scale_kind(kind), &theta, scratch, &e);
-    for (int j = 0; j < m.dim; j++)
-        for (int i = j + 1; i < m.dim; i++)
-            e.B[(size_t) i * m.dim + j] = e.B[(size_t) j * m.dim + i];
+    elvi_exact e = { 0.0, REAL(VECTOR_ELT(out, 2)), REAL(VECTOR_ELT(out, 3)), 0.0 };
+    const elvi_hooks hooks = { check_interrupt, NULL };
+    const elvi_scale_kind k = r_scale_kind(kind);
+    double *scratch = (double *) R_alloc(elvi_exact_scratch_length(&m, k), sizeof(double));
+    const elvi_status status = elvi_glm_exact(&m, &r, k, &theta, scratch, &e, &hooks);
+    r_mirror(m.dim, e.B);
     SET_VECTOR_ELT(out, 0, Rf_ScalarInteger(status));
     SET_VECTOR_ELT(out, 1, Rf_ScalarReal(e.value));
+    SET_VECTOR_ELT(out, 4, Rf_ScalarReal(e.widest));
     UNPROTECT(1);
     return out;
 }

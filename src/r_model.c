@@ -63,6 +63,31 @@ static const elvi_model_ops density_ops = { density_eval, density_scratch_length
 
 /* ---- lists to structs ----------------------------------------------------- */
 
+static const int *integers(SEXP list, const char *name, R_xlen_t length)
+{
+    SEXP v = r_get(list, name);
+    if (TYPEOF(v) != INTSXP || Rf_xlength(v) != length)
+        Rf_error("elvi internal error: field '%s' has the wrong type or length", name);
+    return INTEGER(v);
+}
+
+/* X is a matrix, or a list made by sparse_rows() in R/design.R */
+static elvi_design read_design(SEXP model, R_xlen_t rows, int dim)
+{
+    SEXP X = r_get(model, "X");
+    elvi_design out = { (int) rows, dim, NULL, NULL, NULL, NULL, NULL };
+    if (r_get(model, "shift") != R_NilValue) out.shift = r_reals(model, "shift", dim);
+    if (TYPEOF(X) != VECSXP) {
+        out.X = r_reals(model, "X", rows * dim);
+        return out;
+    }
+    const R_xlen_t entries = Rf_xlength(r_get(X, "entry"));
+    out.start = integers(X, "start", rows + 1);
+    out.column = integers(X, "column", entries);
+    out.entry = r_reals(X, "entry", entries);
+    return out;
+}
+
 /* all of a GLM but its likelihood */
 static elvi_glm read_linear(SEXP model, int dim)
 {
@@ -71,7 +96,7 @@ static elvi_glm read_linear(SEXP model, int dim)
     glm.family = ELVI_NORMAL;
     glm.rows = (int) rows;
     glm.dim = dim;
-    glm.X = r_reals(model, "X", rows * dim);
+    glm.design = read_design(model, rows, dim);
     glm.y = r_reals(model, "y", rows);
     glm.weight = r_reals(model, "weight", rows);
     glm.offset = r_reals(model, "offset", rows);
@@ -120,17 +145,25 @@ static elvi_affine read_affine(SEXP model, r_model_store *store)
     return a;
 }
 
+/* operations in a pass over the design there and back, with the losses between */
+static double passes(const elvi_glm *glm)
+{
+    const double rows = glm->rows;
+    return 4.0 * (glm->design.X ? rows * glm->dim : (double) glm->design.start[glm->rows]) + 40.0 * rows;
+}
+
 elvi_model r_model(SEXP model, r_model_store *store)
 {
     static const char *const kinds[] = { "glm", "quadratic", "density", "aux", "affine", NULL };
     elvi_model out;
     out.dim = (int) r_count(model, "dim");
+    out.threads = r_threads();
     switch (r_choice(model, "kind", kinds)) {
     case 0:
         store->glm = read_glm(model, out.dim);
         out.ops = &elvi_glm_ops;
         out.data = &store->glm;
-        out.cost = 4.0 * store->glm.rows * out.dim;
+        out.cost = passes(&store->glm);
         break;
     case 1:
         store->quadratic.A = r_reals(model, "A", (R_xlen_t) out.dim * out.dim);
@@ -145,16 +178,18 @@ elvi_model r_model(SEXP model, r_model_store *store)
         out.ops = &density_ops;
         out.data = &store->density;
         out.cost = 1e6;   /* an R call is worth a poll every 20 blocks */
+        out.threads = 1;  /* R has one thread */
         break;
     case 3:
         store->aux = read_aux(model, out.dim);
         out.ops = &elvi_aux_ops;
         out.data = &store->aux;
-        out.cost = 4.0 * store->aux.linear.rows * (out.dim + 10.0);
+        out.cost = passes(&store->aux.linear);
         break;
     default:
         store->affine = read_affine(model, store);
         out.ops = &elvi_affine_ops;
+        out.threads = store->affine.inner.threads;
         out.data = &store->affine;
         out.cost = store->affine.inner.cost + 2.0 * out.dim * out.dim;
     }
@@ -163,10 +198,9 @@ elvi_model r_model(SEXP model, r_model_store *store)
 
 /* ---- .Call routines -------------------------------------------------------- */
 
-static int stopped(elvi_status status)
+static void stopped(elvi_status status)
 {
     if (status == ELVI_STOPPED) Rf_error("interrupted");
-    return 0;
 }
 
 SEXP elvi_r_evaluate(SEXP model, SEXP x)

@@ -273,7 +273,7 @@ SEXP elvi_r_project(SEXP kind, SEXP scale, SEXP lo, SEXP hi)
     static const char *const names[] = { "status", "scale", "clipped" };
     const elvi_scale_kind k = r_scale_kind(kind);
     const int d = k == ELVI_DIAGONAL ? Rf_length(scale) : Rf_nrows(scale);
-    const elvi_problem p = { { &elvi_quadratic_ops, NULL, d, 0.0 },
+    const elvi_problem p = { { &elvi_quadratic_ops, NULL, d, 1, 0.0 },
                              { elvi_base_ops_of(ELVI_GAUSSIAN), d, { 0.0, 0.0 }, { 0 } }, k };
     elvi_work w;
     int clipped = 0;

@@ -60,3 +60,9 @@ SEXP r_named_list(int n, const char *const *names)
     UNPROTECT(2);
     return out;
 }
+
+void r_mirror(int d, double *m)
+{
+    for (int j = 0; j < d; j++)
+        for (int i = j + 1; i < d; i++) m[(size_t) i * d + j] = m[(size_t) j * d + i];
+}

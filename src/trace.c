@@ -17,18 +17,18 @@ static elvi_status objective(const elvi_problem *p, const elvi_settings *s,
                              const elvi_state *st, elvi_work *w, double *mean,
                              double *se)
 {
-    double m = 0.0, ss = 0.0;
+    double m = 0.0, ss = 0.0, *value = w->lane[0].value;
     int done = 0;
     elvi_status status = elvi_scale_factor(p, &st->theta, w);
     while (status == ELVI_OK && done < s->trace_draws) {
         const int left = s->trace_draws - done;
         const int n = left < w->block ? left : w->block;
         status = elvi_values(p, &st->theta, s->key, ELVI_TRACE_ITERATION,
-                             (uint64_t) done, n, w, w->value);
+                             (uint64_t) done, n, w, value);
         for (int j = 0; j < n; j++) {
-            const double delta = w->value[j] - m;
+            const double delta = value[j] - m;
             m += delta / ++done;
-            ss += delta * (w->value[j] - m);
+            ss += delta * (value[j] - m);
         }
     }
     *mean = m - w->log_det;

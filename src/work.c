@@ -22,6 +22,7 @@ void elvi_work_bind(elvi_work *w, const elvi_problem *p, int block,
     arena a = { reals, 0 };
 
     w->block = block;
+    w->lanes = p->model.threads < ELVI_MOST_LANES ? p->model.threads : ELVI_MOST_LANES;
     w->factored = 0;
     w->log_det = 0.0;
     w->cost_since_poll = 0.0;
@@ -29,10 +30,6 @@ void elvi_work_bind(elvi_work *w, const elvi_problem *p, int block,
     w->grad.scale = take(&a, scale);
     w->next.mu = take(&a, d);
     w->next.scale = take(&a, scale);
-    w->z = take(&a, dn);
-    w->x = take(&a, dn);
-    w->g = take(&a, dn);
-    w->value = take(&a, block);
     w->factor = take(&a, dd);
     w->mat1 = take(&a, dd);
     w->mat2 = take(&a, dd);
@@ -42,7 +39,16 @@ void elvi_work_bind(elvi_work *w, const elvi_problem *p, int block,
     w->lapack_length = w->ilapack_length = 0;
     if (dense) elvi_eigen_lapack_lengths(d, &w->lapack_length, &w->ilapack_length);
     w->lapack = take(&a, (size_t) w->lapack_length);
-    w->scratch = take(&a, p->model.ops->scratch_length(&p->model, block));
+    for (int t = 0; t < w->lanes; t++) {
+        elvi_lane *lane = &w->lane[t];
+        lane->z = take(&a, dn);
+        lane->x = take(&a, dn);
+        lane->g = take(&a, dn);
+        lane->value = take(&a, block);
+        lane->scratch = take(&a, p->model.ops->scratch_length(&p->model, block));
+        lane->grad.mu = take(&a, d);
+        lane->grad.scale = take(&a, scale);
+    }
     *n_reals = a.used;
 
     /* the eigensolver wants 2d integers for supports, then its workspace */

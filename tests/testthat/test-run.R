@@ -411,12 +411,12 @@ test_that("blocks are no longer than needed, and longer for R functions", {
   own <- model_density(function(x) colSums(x^2) / 2, function(x) x, dim = 1, smoothness = 1)
   long <- schedule_custom(0.1, c(1, 5000), iterations = 2)
   short <- schedule_custom(0.1, 3, iterations = 2)
-  expect_equal(block_of(native, long), 256)
+  expect_equal(block_of(native, long), 128)
   expect_equal(block_of(own, long), 1024)
   expect_equal(block_of(native, short, trace_draws = 0), 3)
   expect_equal(block_of(native, short, trace_draws = 20), 20)
   expect_equal(block_of(native, long, block = 33), 33)
-  expect_equal(block_of(native, schedule_growing(1e5, batch = 1, nu = 1), trace_draws = 0), 256)
+  expect_equal(block_of(native, schedule_growing(1e5, batch = 1, nu = 1), trace_draws = 0), 128)
 })
 
 test_that("a user's function is called once per block", {

@@ -1,0 +1,53 @@
+# The design matrix of a regression: dense, or sparse and then kept by rows. Its
+# columns count as X_j - shift_j, so that centring neither copies a dense matrix
+# nor fills a sparse one. All arithmetic with it is in src/design.c.
+
+check_design <- function(X) {
+  if (inherits(X, "sparseMatrix")) return(sparse_rows(X))
+  X <- check_matrix(X, "X")
+  if (!nrow(X) || !ncol(X)) bad_argument("X", "of at least one row and one column", describe(X))
+  if (is.double(X)) X else structure(as.double(X), dim = dim(X), dimnames = dimnames(X))
+}
+
+# A matrix of package 'Matrix' by rows, as C reads it. Slots are attributes, so a
+# dgCMatrix can be read without 'Matrix'.
+sparse_rows <- function(X) {
+  if (!inherits(X, "dgCMatrix")) {
+    need_package("Matrix", "A sparse `X` that is not a dgCMatrix")
+    X <- Reduce(methods::as, c("dMatrix", "generalMatrix", "CsparseMatrix"), X)
+  }
+  size <- attr(X, "Dim")
+  if (any(size == 0L)) {
+    bad_argument("X", "of at least one row and one column", sprintf("a %d x %d matrix", size[1L], size[2L]))
+  }
+  entry <- attr(X, "x")
+  row <- attr(X, "i")
+  start <- attr(X, "p")
+  if (!is.finite(sum(entry)) && any(bad <- !is.finite(entry))) {
+    at <- which(bad)[1L]
+    bad_argument("X", "free of missing and non-finite values",
+                 sprintf("%s in row %d of column %d", format(entry[at]), row[at] + 1L,
+                         findInterval(at - 1L, start)))
+  }
+  c(.Call(elvi_r_by_rows, size[1L], start, row, entry),
+    list(dim = size, names = attr(X, "Dimnames")[[2L]]))
+}
+
+is_sparse <- function(X) is.list(X)
+
+design_dim <- function(X) if (is_sparse(X)) X$dim else dim(X)
+
+column_names <- function(X) {
+  generic <- paste0("x", seq_len(design_dim(X)[2L]))
+  given <- (if (is_sparse(X)) X$names else colnames(X)) %||% generic
+  ifelse(is.na(given) | !nzchar(given), generic, given)
+}
+
+# X x, without the offset
+predictor_at <- function(model, x) .Call(elvi_r_predictor, model, x)
+
+# the largest |X_i x|
+stretch_along <- function(model, x) .Call(elvi_r_stretch, model, x)
+
+# X'X over the rows that count
+used_gram <- function(model) .Call(elvi_r_gram, model)

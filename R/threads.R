@@ -1,0 +1,24 @@
+#' How many threads elvi uses
+#'
+#' Draws, losses and expectations are computed by at most two threads where R was
+#' built with 'OpenMP', or by as many as `options(elvi.threads = )` says; never by
+#' more than the environment variable `OMP_THREAD_LIMIT` allows, and by default not
+#' by more than `OMP_NUM_THREADS`. Results do not depend on the number. Processes
+#' forked from R, as by `parallel::mclapply()`, work with a single thread each.
+#'
+#' Each thread does its own matrix products, and a BLAS that has threads too (of
+#' those only 'OpenBLAS' can be asked) uses one meanwhile. If it has been given more
+#' threads than elvi, then elvi uses one and leaves the work to BLAS.
+#'
+#' @return `elvi_threads()` returns the number in force, 1 without 'OpenMP'.
+#' @examples
+#' elvi_threads()
+#' old <- options(elvi.threads = 1)
+#' elvi_threads()
+#' options(old)
+#' @export
+elvi_threads <- function() {
+  asked <- getOption("elvi.threads")
+  if (!is.null(asked)) check_count(asked, "elvi.threads")
+  .Call(elvi_r_threads)
+}

@@ -1,0 +1,133 @@
+sparse_data <- function(rows = 300, dim = 12, density = 0.2, seed = 1) {
+  set.seed(seed)
+  X <- matrix(rnorm(rows * dim) * (runif(rows * dim) < density), rows,
+              dimnames = list(NULL, paste0("c", seq_len(dim))))
+  X[5, ] <- 0
+  X[, dim] <- 0          # an empty column
+  eta <- drop(X %*% rnorm(dim)) + 0.3
+  list(X = X, y = rbinom(rows, 1, plogis(eta)), counts = rpois(rows, exp(0.3 * eta)),
+       response = eta + rnorm(rows), weights = rep(c(0, 1, 2.5), length.out = rows))
+}
+
+as_sparse <- function(X, class = "dgCMatrix") {
+  S <- Matrix::Matrix(X, sparse = TRUE)
+  if (class == "dgCMatrix") methods::as(methods::as(S, "generalMatrix"), "CsparseMatrix")
+  else methods::as(S, class)
+}
+
+# the same model with its columns shifted in C, and with the shift carried out
+shifted <- function(X, shift, y, family = binomial(), weights = NULL, ...) {
+  elvi:::glm_target(elvi:::check_design(X), shift, y, family, normal(0, 2), weights, NULL,
+                    1, NULL)
+}
+
+everything <- function(model) {
+  d <- model$dim
+  set.seed(9)
+  x <- matrix(rnorm(5 * d, sd = 0.3), d)
+  S <- diag(0.2, d) + 0.02
+  L <- t(chol(crossprod(S)))
+  bound <- elvi:::bind_base(base_laplace(), d)
+  exact <- if (model$kind == "glm") {
+    oracle <- elvi:::exact_oracle(model, bound)
+    list(oracle("symmetric", x[, 1], S), oracle("triangular", x[, 1], L),
+         oracle("diagonal", x[, 1], diag(S)), oracle("diagonal", x[, 2], numeric(d)))
+  }
+  p <- length(model$precision)
+  list(.Call(elvi:::elvi_r_evaluate, model, x), exact, elvi:::used_gram(model),
+       elvi:::predictor_at(model, x[seq_len(p), 1]), elvi:::stretch_along(model, x[seq_len(p), 1]),
+       model$smoothness, model$names)
+}
+
+test_that("a sparse design computes what the dense one does", {
+  skip_if_not_installed("Matrix")
+  data <- sparse_data()
+  responses <- list(binomial = data$y, poisson = data$counts, gaussian = data$response,
+                    neg_binomial_2 = data$counts, robust = data$response)
+  for (family in names(responses)) {
+    make <- function(X) suppressMessages(
+      model_glm(X, responses[[family]], family, normal(0, 2), weights = data$weights))
+    expect_equal(everything(make(as_sparse(data$X))), everything(make(data$X)), tolerance = 1e-12)
+  }
+})
+
+test_that("shifted columns are those of the shifted matrix, dense and sparse", {
+  skip_if_not_installed("Matrix")
+  data <- sparse_data()
+  shift <- seq(-1, 2, length.out = 12)
+  for (weights in list(NULL, data$weights)) {
+    plain <- suppressMessages(shifted(data$X - rep(shift, each = 300), NULL, data$y, weights = weights))
+    expect_equal(everything(shifted(data$X, shift, data$y, weights = weights)), everything(plain),
+                 tolerance = 1e-12)
+    expect_equal(everything(shifted(as_sparse(data$X), shift, data$y, weights = weights)),
+                 everything(plain), tolerance = 1e-12)
+  }
+  # the reach of a column is exact where it is dense, and a bound where it is sparse
+  reach <- apply(abs(data$X - rep(shift, each = 300)), 2, max)
+  expect_equal(.Call(elvi:::elvi_r_reach, shifted(data$X, shift, data$y)), unname(reach))
+  expect_true(all(.Call(elvi:::elvi_r_reach, shifted(as_sparse(data$X), shift, data$y)) >= reach - 1e-12))
+})
+
+test_that("designs of more rows than a chunk are summed over all of them", {
+  skip_if_not_installed("Matrix")
+  data <- sparse_data(rows = 40000, dim = 3, seed = 4)
+  data$X[, 3] <- 1
+  shift <- c(0.5, -1, 0)
+  plain <- everything(shifted(data$X - rep(shift, each = 40000), NULL, data$y))
+  expect_equal(everything(shifted(data$X, shift, data$y)), plain, tolerance = 1e-11)
+  expect_equal(everything(shifted(as_sparse(data$X), shift, data$y)), plain, tolerance = 1e-11)
+  expect_equal(plain[[3]], crossprod(data$X - rep(shift, each = 40000)), tolerance = 1e-12,
+               ignore_attr = TRUE)
+})
+
+test_that("elvi() on a sparse design gives the fit of the dense one", {
+  skip_if_not_installed("Matrix")
+  data <- sparse_data()
+  fits <- lapply(list(data$X, as_sparse(data$X)), function(X) {
+    set.seed(1)
+    model <- suppressMessages(model_glm(X, data$y))
+    list(elvi(model, method = "exact")$mu, elvi(model, budget = 2000)$mu,
+         capture.output(print(model)))
+  })
+  expect_equal(fits[[1]], fits[[2]], tolerance = 1e-9)
+})
+
+test_that("every kind of sparse matrix is taken, and none is made dense", {
+  skip_if_not_installed("Matrix")
+  data <- sparse_data()
+  reference <- elvi:::check_design(as_sparse(data$X))
+  expect_identical(elvi:::check_design(as_sparse(data$X, "TsparseMatrix")), reference)
+  expect_identical(elvi:::check_design(as_sparse(data$X, "RsparseMatrix")), reference)
+  pattern <- elvi:::check_design(methods::as(as_sparse(data$X), "nMatrix"))
+  expect_identical(pattern$entry, rep(1, length(reference$entry)))
+  symmetric <- crossprod(data$X[1:20, ])
+  expect_equal(elvi:::check_design(Matrix::forceSymmetric(as_sparse(symmetric))),
+               elvi:::check_design(as_sparse(symmetric)))
+  # the rows, entry by entry
+  full <- matrix(0, 300, 12)
+  full[cbind(rep(1:300, diff(reference$start)), reference$column + 1)] <- reference$entry
+  expect_identical(full, unname(data$X))
+  # 200,000 x 2000 with 4 entries a row: 3.2 GB if it were dense
+  wide <- Matrix::sparseMatrix(i = rep(1:2e5, 4), j = rep_len(1:2000, 8e5), x = 1, dims = c(2e5, 2000))
+  gc(reset = TRUE)
+  before <- sum(gc()[, 2])
+  made <- elvi:::check_design(wide)
+  x <- .Call(elvi:::elvi_r_by_rows, 2e5L, wide@p, wide@i, wide@x)
+  expect_lt(sum(gc()[, 6]) - before, 200)
+})
+
+test_that("bad sparse designs are refused by name", {
+  skip_if_not_installed("Matrix")
+  bad <- as_sparse(sparse_data()$X)
+  bad@x[7] <- NA
+  expect_snapshot(error = TRUE, model_glm(bad, rep(0:1, 150)))
+  expect_snapshot(error = TRUE, model_glm(as_sparse(sparse_data()$X)[0, ], numeric()))
+  expect_snapshot(error = TRUE, model_glm(as_sparse(sparse_data()$X), c(0, 1)))
+})
+
+test_that("bad dense designs are refused by name", {
+  expect_snapshot(error = TRUE, model_glm(matrix(0, 0, 2), numeric()))
+  expect_snapshot(error = TRUE, model_glm(matrix(1, 2, 0), 0:1))
+  expect_snapshot(error = TRUE, model_glm(data.frame(a = 1:2), 0:1))
+  expect_identical(elvi:::check_design(matrix(1:4, 2)), matrix(c(1, 2, 3, 4), 2))
+})

@@ -1,0 +1,62 @@
+threads_then <- function(n, code) {
+  old <- options(elvi.threads = n)
+  on.exit(options(old))
+  code
+}
+
+test_that("options(elvi.threads = ) sets the number, within OpenMP's limit", {
+  skip_if(threads_then(2, elvi_threads()) == 1, "no OpenMP, or a limit of one thread")
+  expect_identical(threads_then(1, elvi_threads()), 1L)
+  expect_identical(threads_then(2, elvi_threads()), 2L)
+  expect_lte(threads_then(NULL, elvi_threads()), 2L)
+  child <- function(env, n) {
+    code <- sprintf("options(elvi.threads = %s); cat(elvi::elvi_threads())", n)
+    libraries <- paste(.libPaths(), collapse = ":")
+    system2(file.path(R.home("bin"), "Rscript"), c("-e", shQuote(code)), stdout = TRUE,
+            env = c(paste0("R_LIBS=", shQuote(libraries)), env))
+  }
+  expect_identical(child("OMP_NUM_THREADS=1", "NULL"), "1")
+  expect_identical(child("OMP_NUM_THREADS=1", "2"), "2")   # asked for in R: R wins
+  expect_identical(child("OMP_THREAD_LIMIT=1", "2"), "1")
+})
+
+test_that("a bad number of threads is refused by name", {
+  expect_snapshot(error = TRUE, threads_then(0, elvi_threads()))
+  expect_snapshot(error = TRUE, threads_then("two", elvi_threads()))
+})
+
+test_that("results do not depend on the number of threads, to the last bit", {
+  set.seed(1)
+  X <- matrix(rnorm(3000 * 20), 3000)
+  y <- rbinom(3000, 1, 0.4)
+  counts <- rpois(3000, 2)
+  results <- function(n) threads_then(n, {
+    set.seed(2)
+    list(base_draws(base_laplace(), 5000, 20),
+         unclass(elvi(model_glm(X, y), base_student(7), budget = 3000))[c("mu", "Sigma")],
+         unclass(elvi(model_glm(X, counts, neg_binomial_2()), budget = 500))[c("mu", "Sigma")],
+         elvi_optimum(model_glm(X, y, binomial("probit")), base_laplace()))
+  })
+  expect_identical(results(1), results(2))
+  expect_identical(results(1), results(5))
+})
+
+test_that("forked children work with one thread, and as the parent does", {
+  skip_on_os("windows")
+  set.seed(3)
+  X <- matrix(rnorm(4000 * 10), 4000)
+  model <- model_glm(X, rbinom(4000, 1, 0.5))
+  fit <- function(seed) {
+    set.seed(seed)
+    elvi(model, budget = 2000)$mu
+  }
+  here <- threads_then(2, lapply(1:4, fit))   # the parent's OpenMP now has threads
+  # stopped after a minute, not waited for: a child that hangs is what this is about
+  code <- function(i) {
+    setTimeLimit(elapsed = 60)
+    list(elvi_threads(), fit(i))
+  }
+  there <- threads_then(2, parallel::mclapply(1:4, code, mc.cores = 2))
+  expect_identical(lapply(there, `[[`, 1L), rep(list(1L), 4))
+  expect_identical(lapply(there, `[[`, 2L), here)
+})
