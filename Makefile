@@ -52,8 +52,8 @@ sanitize: setup-test $(TARBALL) ## run the tests under ASAN and UBSAN
 document: setup-document ## write NAMESPACE and man/ from the roxygen comments
 	Rscript -e 'roxygen2::roxygenise(load_code = roxygen2::load_source)'
 
-bench: install ## run the benchmark
-	$(WITH_ELVI) Rscript bench/core.R
+bench: install ## run the benchmarks; results are added to bench/README.md
+	for question in floor small large growth numpy advi; do $(WITH_ELVI) Rscript bench/$$question.R || exit 1; done
 
 clean: ## remove what the other targets made
 	rm -rf build demo.png

@@ -51,10 +51,16 @@ for (name in names(problems)) {
     by_advi <- function() seconds(function() found$advi <<- advi(p, algorithm, 1))
     exact <- function() seconds(function() found$exact <<- elvi::elvi(model, method = "exact", control = control))
     stochastic <- function() seconds(function() found$mpsgd <<- elvi::elvi(model, budget = 5000, control = control))
-    r <- alternate(paste0(name, ": ADVI ", algorithm, " / elvi exact, time"), exact, by_advi, rounds)
-    record_ratio(r)
-    r <- alternate(paste0(name, ": ADVI ", algorithm, " / elvi mpsgd (5000 gradients), time"), stochastic, by_advi, rounds)
-    record_ratio(r)
+    by_advi()
+    if (is.null(found$advi)) {
+      record(paste0(name, ": ADVI ", algorithm, " / elvi, time"), "ADVI failed: no step size worked")
+      exact()
+      stochastic()
+    } else {
+      record_ratio(alternate(paste0(name, ": ADVI ", algorithm, " / elvi exact, time"), exact, by_advi, rounds))
+      record_ratio(alternate(paste0(name, ": ADVI ", algorithm, " / elvi mpsgd (5000 gradients), time"), stochastic, by_advi,
+                             rounds))
+    }
     gap <- c(ADVI = if (is.null(found$advi)) NA else gap_of(model, scale, found$advi, best),
              exact = found$exact$optimum$certificate,
              mpsgd = elvi::objective(found$mpsgd)$estimate - best$objective)

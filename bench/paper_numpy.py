@@ -9,7 +9,7 @@ methods with a budget of E gradient evaluations:
     case1        N = sqrt((d+kappa) E), K = sqrt(E/(d+kappa)), lambda_Sigma = 1,                gamma = 1/(2 L)
     case2        N = sqrt(E),           K = sqrt(E),          lambda_Sigma = 1/(2(d-1+kappa)), gamma = 1/(2 L)
 
-This is the baseline of bench/core.R. It is meant to be what the authors would plausibly have run, and fair: vectorised
+This is the baseline of bench/numpy.R. It is meant to be what the authors would plausibly have run, and fair: vectorised
 over the batch, no objective trace and no averaging inside the timed loop, same BLAS as R. The projection is the
 paper's: one np.linalg.svd of the symmetrised scale per iteration. `--decomposition eigh` swaps in np.linalg.eigh, the
 cheaper routine a careful author could have used, so that the bench can say how much of a ratio is only that choice.
