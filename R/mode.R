@@ -6,9 +6,16 @@ find_mode <- function(model) {
          glm = glm_mode(model), aux = aux_mode(model), density_mode(model))
 }
 
+# A point near the mode, where the exact solver may as well take over. Under a flat
+# prior there may be no mode, which only the whole search shows.
+near_mode <- function(model) {
+  if (model$kind != "glm" || any(model$precision == 0)) return(find_mode(model))
+  glm_mode(model, decrement_below = 0.1, reach_below = 0.1)
+}
+
 # Damped Newton. With a flat prior the minimum may be at infinity: there the
 # steps do not shrink, and their direction shows it.
-glm_mode <- function(model, max_steps = 100L) {
+glm_mode <- function(model, max_steps = 100L, decrement_below = 1e-10, reach_below = 1e-3) {
   at <- point_oracle(model)
   x <- ifelse(model$precision > 0, model$centre, 0)
   now <- at(x)
@@ -17,7 +24,7 @@ glm_mode <- function(model, max_steps = 100L) {
     step <- newton_step(now$B, now$g_mu)
     decrement <- sum(step * now$g_mu)
     reach <- stretch_along(model, step)
-    if (decrement < 1e-10 && reach < 1e-3) {
+    if (decrement < decrement_below && reach < reach_below) {
       return(list(x = x, hessian = now$B, evaluations = evaluations))
     }
     if (reach > 0.3 && k > 20L) refuse_if_recession(model, -step)

@@ -273,7 +273,7 @@ binomial_response <- function(y) {
     y <- y == levels(y)[2L]
   }
   if (is.logical(y)) y <- as.double(y)
-  if (!is.numeric(y) || !is.null(dim(y)) || !all(y %in% c(0, 1))) {
+  if (!is.numeric(y) || !is.null(dim(y)) || !all(y == 0 | y == 1)) {
     bad_argument("y", "0/1, logical, a factor with two levels or a two-column matrix of counts",
                  describe(first_bad(y, function(v) !v %in% c(0, 1))))
   }

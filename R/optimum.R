@@ -60,7 +60,7 @@ elvi_optimum <- function(model, base = base_gaussian(),
 solve_optimum <- function(model, base, bound, scale, tol, max_evaluations) {
   work <- if (scale == "diagonal") "diagonal" else "triangular"
   oracle <- exact_oracle(model, bound)
-  start <- find_mode(model)
+  start <- near_mode(model)
   precision <- precision_part(start$hessian, work)
   point <- evaluate_at(oracle, model, work, start$x, precision)
   evaluations <- start$evaluations + 1

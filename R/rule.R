@@ -217,7 +217,7 @@ quadrature_rule <- function(bound, likelihood) {
     limit <- if (is.finite(support_edge(bound))) Inf else bound$tilt
   }
   fine <- composite_rule(bound, width = 0.125, growth = 1.125, grade = 20L)
-  candidates <- c(lapply(c(4L, 8L, 16L, 32L), function(n) gauss_rule(fine, n)),
+  candidates <- c(lapply(c(2L, 4L, 8L, 16L, 32L), function(n) gauss_rule(fine, n)),
                   list(composite_rule(bound, width = 2, growth = 1.25, grade = 2L),
                        composite_rule(bound, width = 0.5, growth = 1.2, grade = 8L)))
   candidates <- Filter(Negate(is.null), candidates)

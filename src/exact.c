@@ -73,42 +73,39 @@ static inline loss_at tail_loss(double t)
  * terms every loss is made of them */
 typedef enum { LOGIT, PROBIT, EXP, HIT, TAIL } piece;
 
-static loss_at loss_of(piece f, double t)
+/* at a point: the function, its first and its second derivative */
+static expectations at_point(piece f, double t)
 {
-    switch (f) {
-    case LOGIT: return logit_loss(t);
-    case PROBIT: return probit_loss(t);
-    case EXP: return poisson_loss(t);
-    case HIT: return hit_loss(t);
-    case TAIL: break;
-    }
-    return tail_loss(t);
-}
-
-static double second_derivative(piece f, double t)
-{
-    loss_at at;
-    double e;
+    loss_at at = { 0.0, 0.0 };
+    double curve = 0.0, e;
     switch (f) {
     case LOGIT:
         at = logit_loss(t);
-        return at.slope * (1.0 - at.slope);
+        curve = at.slope * (1.0 - at.slope);
+        break;
     case PROBIT:
         at = probit_loss(t);
-        return -at.slope * (t - at.slope);
+        curve = -at.slope * (t - at.slope);
+        break;
     case EXP:
-        return exp(t);
+        at = poisson_loss(t);
+        curve = at.l;
+        break;
     case HIT:   /* r (e - 1 + r), r = e / (exp(e) - 1): a series where that cancels */
         e = exp(t);
         at = hit_loss(t);
-        if (at.slope == 0.0) return 0.0;
-        return -at.slope * (e < 0.01 ? e * (0.5 + e * (1.0 / 12.0 - e * e / 720.0))
-                                     : e - 1.0 - at.slope);
+        if (at.slope != 0.0)
+            curve = -at.slope * (e < 0.01 ? e * (0.5 + e * (1.0 / 12.0 - e * e / 720.0))
+                                          : e - 1.0 - at.slope);
+        break;
     case TAIL:
         e = 1.0 + t * t;
-        return 2.0 * (1.0 - t * t) / e / e;
+        at = tail_loss(t);
+        curve = 2.0 * (1.0 - t * t) / e / e;
+        break;
     }
-    return 1.0;
+    const expectations out = { at.l, at.slope, curve };
+    return out;
 }
 
 /* ---- expectations ----------------------------------------------------------- */
@@ -125,13 +122,7 @@ static double second_derivative(piece f, double t)
 static expectations expect(piece f, const elvi_rule_level *level, double eta, double s)
 {
     expectations e = { 0.0, 0.0, 0.0 };
-    if (s == 0.0) {   /* a point, not a distribution */
-        const loss_at at = loss_of(f, eta);
-        e.value = at.l;
-        e.slope = at.slope;
-        e.curve = second_derivative(f, eta);
-        return e;
-    }
+    if (s == 0.0) return at_point(f, eta);
     while (level->limit < s) level++;   /* the last level has no limit */
     switch (f) {
     case LOGIT: INTEGRATE(logit_loss) break;
@@ -140,7 +131,7 @@ static expectations expect(piece f, const elvi_rule_level *level, double eta, do
     case HIT: INTEGRATE(hit_loss) break;
     case TAIL: INTEGRATE(tail_loss) break;
     }
-    e.curve = s > tiny_spread ? e.curve / s : second_derivative(f, eta);
+    e.curve = s > tiny_spread ? e.curve / s : at_point(f, eta).curve;
     return e;
 }
 

@@ -440,7 +440,7 @@ test_that("one dimension", {
 
 test_that("running out of evaluations is a warning, and the result is marked", {
   model <- oracle_case("pima")
-  for (n in c(1, 8, 10)) {
+  for (n in c(1, 4, 6)) {
     expect_warning(rough <- elvi_optimum(model, base_laplace(), max_evaluations = n), class = "elvi_warning_not_converged")
     expect_false(rough$converged)
     expect_gt(rough$certificate, 1e-9)

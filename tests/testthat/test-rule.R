@@ -135,10 +135,15 @@ test_that("every level honours its limit, and cheaper levels come first", {
 })
 
 test_that("the limit of a level means something: beyond it the error grows", {
-  first <- named_rule("laplace", 3, "logit")$levels[[1]]
+  levels <- named_rule("laplace", 3, "logit")$levels
+  expect_identical(lengths(lapply(levels[1:2], `[[`, "z")), c(2L, 4L))
   nodes <- reference("laplace", 3)$nodes
-  expect_identical(length(first$z), 4L)
-  expect_gt(deviation(first, nodes, "logit", c(0, 1, 2), 4 * first$limit), 1e-9)
+  for (level in levels[1:2]) {
+    near <- deviation(level, nodes, "logit", c(0, 1, 2), level$limit)
+    beyond <- deviation(level, nodes, "logit", c(0, 1, 2), 4 * level$limit)
+    expect_lt(near, 1e-11)
+    expect_gt(beyond, 100 * near)
+  }
 })
 
 test_that("mass, variance and kurtosis are those of the base, in every level", {
