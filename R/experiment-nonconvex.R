@@ -71,7 +71,7 @@ new_nonconvex <- function(label, model, L, mu_radius, scale_max, start, spacing,
   list(label = label, model = model, control = control, step = 1 / (4 * L),
        feasible = feasible_set(control, model, L),
        start = function(share) list(mu = start(share), Sigma = diag(1 / sqrt(L), model$dim)),
-       grid = normal_grid(model$dim, spacing), ...)
+       spacing = spacing, grid = normal_grid(model$dim, spacing), ...)
 }
 
 # The trapezoid rule for a standard normal in d dimensions: for functions that are
@@ -207,9 +207,27 @@ nonconvex_numbers <- function(data, targets) {
     out[vapply(targets, `[[`, "", "label"), , drop = FALSE]
   }
   last <- data[data$evals == stats::ave(data$evals, data$target, data$schedule, FUN = max), ]
-  list(mapping2 = at_end("mapping2"), noisy2 = at_end("noisy2"), last = last,
+  list(mapping2 = at_end("mapping2"), noisy2 = at_end("noisy2"), late = late_mapping(means), last = last,
        L = vapply(targets, function(t) t$control$smoothness, 0),
-       lowest_curvature = vapply(targets, function(t) lowest_curvature(t), 0))
+       lowest_curvature = vapply(targets, lowest_curvature, 0),
+       quadrature_error = max(vapply(targets, quadrature_error, 0)))
+}
+
+# E|G|^2 averaged over the checkpoints in the last four fifths of the budget, where a
+# floor shows
+late_mapping <- function(means) {
+  late <- means[means$evals > max(means$evals) / 5, ]
+  tapply(late$mapping2, list(late$target, late$schedule), mean)
+}
+
+# The largest change of an entry of the gradient when the grid is twice as fine.
+quadrature_error <- function(target) {
+  at <- target$start(0)
+  finer <- target
+  finer$grid <- normal_grid(target$model$dim, target$spacing / 2)
+  coarse <- exact_gradient(target, at$mu, at$Sigma)
+  fine <- exact_gradient(finer, at$mu, at$Sigma)
+  max(abs(coarse$mu - fine$mu), abs(coarse$Sigma - fine$Sigma))
 }
 
 # The smallest eigenvalue of the Hessian of f on a box of two posterior standard
