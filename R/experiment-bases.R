@@ -17,13 +17,14 @@ run_bases <- function(iterations = 3000, draws = 20000, runs = 6, seed = 1) {
     mcmc <- metropolis(model, fits[["gaussian, symmetric"]], fits[["student, symmetric"]], iterations)
     evidence <- log_evidence(fits[["student, symmetric"]], 5 * draws)
     paths <- descent_paths(model, fits, runs)
-    data <- do.call(rbind, lapply(names(fits), function(name) {
+    cost <- step_cost()
+    data <- bind_rows(lapply(names(fits), function(name) {
       judge_family(fits[[name]], mcmc, evidence, draws, paths[paths$family == name, ])
     }))
   })
   list(data = data, fits = fits, mcmc = mcmc, paths = paths,
        numbers = c(list(evidence = evidence, same_law = same_law(fits),
-                        gap_reached = gap_to_reach, step_cost = step_cost()), summarise_chains(mcmc)))
+                        gap_reached = gap_to_reach, step_cost = cost), summarise_chains(mcmc)))
 }
 
 # Is a car of 1974 manual, given its weight and its power? 32 cars, and nearly
@@ -144,8 +145,8 @@ same_law <- function(fits) {
 # family, run and checkpoint. Run number i has the same seed in every family.
 descent_paths <- function(model, fits, runs, budget = 20000) {
   keys <- sample.int(1e6, runs)
-  do.call(rbind, lapply(names(fits), function(name) {
-    do.call(rbind, lapply(seq_len(runs), function(run) {
+  bind_rows(lapply(names(fits), function(name) {
+    bind_rows(lapply(seq_len(runs), function(run) {
       set.seed(keys[run])
       data.frame(family = name, run = run, descent_path(model, fits[[name]], budget))
     }))
@@ -209,7 +210,7 @@ draw_bases <- function(x, what = c("families", "density", "pairs", "paths"), ...
 # KL divergence and k-hat of every family
 draw_families <- function(x) {
   panels <- c(kl = "divergence from the posterior (nats)", khat = "Pareto k-hat")
-  data <- do.call(rbind, lapply(names(panels), function(column) {
+  data <- bind_rows(lapply(names(panels), function(column) {
     data.frame(x$data[c("base", "scale")], panel = panels[[column]], value = x$data[[column]])
   }))
   data$panel <- factor(data$panel, panels)
@@ -232,7 +233,7 @@ draw_families <- function(x) {
     ggplot2::scale_x_continuous(expand = ggplot2::expansion(mult = 0.1)) +
     ggplot2::scale_y_discrete(expand = ggplot2::expansion(add = c(0.6, 1.1))) +
     ggplot2::labs(x = NULL, y = NULL) +
-    ggplot2::theme_minimal()
+    experiment_theme()
 }
 
 scale_colours <- function() {
@@ -245,7 +246,7 @@ draw_densities <- function(x, parameter = "weight") {
   range <- stats::quantile(chain, c(0.0005, 0.9995), names = FALSE)
   at <- seq(range[1L], range[2L], length.out = 301L)
   bases <- names(families_compared())
-  curves <- do.call(rbind, lapply(bases, function(base) {
+  curves <- bind_rows(lapply(bases, function(base) {
     data.frame(base = base, x = at, density = q_density(x$fits[[paste0(base, ", symmetric")]], parameter, at))
   }))
   curves$base <- factor(curves$base, bases)
@@ -256,7 +257,7 @@ draw_densities <- function(x, parameter = "weight") {
     ggplot2::geom_line(colour = experiment_colours[1L], linewidth = 0.7) +
     ggplot2::facet_wrap(ggplot2::vars(.data$base), nrow = 1L) +
     ggplot2::labs(x = paste("coefficient of", parameter), y = "density") +
-    ggplot2::theme_minimal()
+    experiment_theme()
 }
 
 # Gaussian fits of full and diagonal scale on the draws of two coefficients.
@@ -265,12 +266,12 @@ draw_scales <- function(x, pair = c("weight", "power")) {
   shown <- as.data.frame(chain[round(seq(1, nrow(chain), length.out = 3000L)), pair])
   names(shown) <- c("x1", "x2")
   kinds <- c(symmetric = "symmetric or\ntriangular", diagonal = "diagonal")
-  ellipses <- do.call(rbind, lapply(names(kinds), function(kind) {
+  ellipses <- bind_rows(lapply(names(kinds), function(kind) {
     fit <- x$fits[[paste0("gaussian, ", kind)]]
     root <- t(chol(vcov.elvi_fit(fit)[pair, pair]))
     data.frame(ellipse_of(fit$mu[pair], root, sqrt(stats::qchisq(0.95, 2))), kind = kind)
   }))
-  corner <- do.call(rbind, lapply(names(kinds), function(kind) {
+  corner <- bind_rows(lapply(names(kinds), function(kind) {
     one <- ellipses[ellipses$kind == kind, ]
     cbind(one[which.min(one$x2), ], label = kinds[[kind]])
   }))
@@ -281,7 +282,7 @@ draw_scales <- function(x, pair = c("weight", "power")) {
                        lineheight = 0.9) +
     ggplot2::scale_colour_manual(values = scale_colours(), guide = "none") +
     ggplot2::labs(x = pair[1L], y = pair[2L]) +
-    ggplot2::theme_minimal()
+    experiment_theme()
 }
 
 # The gap of the iterates to the optimum of their own family, gaussian base.
@@ -298,9 +299,9 @@ draw_paths <- function(x) {
     ggplot2::geom_line(linewidth = 0.8) +
     ggplot2::geom_text(ggplot2::aes(y = .data$label_at, label = .data$scale), ends, hjust = -0.1, size = 3) +
     ggplot2::scale_colour_manual(values = colours, guide = "none") +
-    ggplot2::scale_x_log10(breaks = 10^(0:4), labels = label_power,
+    ggplot2::scale_x_log10(breaks = 10^(0:4), labels = power_of_ten,
                            expand = ggplot2::expansion(mult = c(0.03, 0.2))) +
-    ggplot2::scale_y_log10(breaks = 10^(-8:3), labels = label_power) +
+    ggplot2::scale_y_log10(breaks = 10^(-8:3), labels = power_of_ten) +
     ggplot2::labs(x = "gradient evaluations", y = "gap to the optimum of its family (nats)") +
-    ggplot2::theme_minimal()
+    experiment_theme()
 }

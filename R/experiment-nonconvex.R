@@ -13,19 +13,10 @@ run_nonconvex <- function(budget = 1e5, runs = 6, seed = 1) {
   targets <- nonconvex_targets()
   measured <- seeded(check_count(seed, "seed", lower = 0),
                      lapply(targets, measure_target, budget = budget, runs = runs))
-  data <- do.call(rbind, unname(measured))
+  data <- bind_rows(unname(measured))
   list(data = data, bounds = mapping_bounds(targets$mixture, budget),
        stationary = mixture_stationary(targets$mixture),
        numbers = nonconvex_numbers(data, targets))
-}
-
-# evaluates code under a seed and puts R's generator back
-seeded <- function(seed, code) {
-  if (!exists(".Random.seed", envir = globalenv())) stats::runif(1)
-  before <- get(".Random.seed", envir = globalenv())
-  on.exit(assign(".Random.seed", before, envir = globalenv()))
-  set.seed(seed)
-  force(code)
 }
 
 # ---- targets -------------------------------------------------------------------
@@ -143,7 +134,7 @@ measure_target <- function(target, budget, runs) {
                measure_run(target, schedules[[name]], target$start((run - 0.5) / runs)))
   }
   each <- expand.grid(run = seq_len(runs), name = names(schedules), stringsAsFactors = FALSE)
-  do.call(rbind, Map(one, each$name, each$run, USE.NAMES = FALSE))
+  bind_rows(Map(one, each$name, each$run, USE.NAMES = FALSE))
 }
 
 # A run, stopped at each checkpoint to look at its iterate: continued, it is the
@@ -163,19 +154,19 @@ measure_run <- function(target, schedule, start, looks = 20L) {
     data.frame(iteration = k, evals = evals[k], objective = mapping$objective,
                mapping2 = mapping$mapping2, noisy2 = fit$trace$gradient_map[nrow(fit$trace)]^2)
   })
-  do.call(rbind, rows)
+  bind_rows(rows)
 }
 
-# the last iterations within each number of evaluations
+# the last iteration within each number of evaluations, up to rounding of the latter
 checkpoints_at <- function(evals, wanted) {
-  unique(pmax(findInterval(wanted, evals), 1L))
+  unique(pmax(findInterval(wanted * (1 + 1e-9), evals), 1L))
 }
 
 # The bound of the non-convex theorem on min_k E|G|^2 for each schedule, at budgets
 # far beyond what was run.
 mapping_bounds <- function(target, budget, beyond = 100) {
   schedules <- nonconvex_schedules(target$step, budget * beyond)
-  do.call(rbind, lapply(names(schedules), function(name) {
+  bind_rows(lapply(names(schedules), function(name) {
     cover <- function(share, gap0 = NULL) {
       guarantee(target$model, base_gaussian(), schedules[[name]], start = target$start(share),
                 control = target$control, gap0 = gap0)
@@ -199,7 +190,7 @@ mean_mapping <- function(data) {
 
 nonconvex_numbers <- function(data, targets) {
   means <- mean_mapping(data)
-  ends <- do.call(rbind, lapply(split(means, list(means$target, means$schedule)), function(part) {
+  ends <- bind_rows(lapply(split(means, list(means$target, means$schedule)), function(part) {
     part[which.max(part$evals), ]
   }))
   at_end <- function(column) {
@@ -272,7 +263,7 @@ draw_by_schedule <- function(data, y, room) {
   names <- names(nonconvex_schedules(1, 1e6))
   data$schedule <- factor(data$schedule, names)
   panel <- if (is.null(data$target)) rep("", nrow(data)) else data$target
-  ends <- do.call(rbind, lapply(split(data, panel, drop = TRUE), function(part) {
+  ends <- bind_rows(lapply(split(data, panel, drop = TRUE), function(part) {
     last <- part[part$evals == stats::ave(part$evals, part$schedule, FUN = max), ]
     last$label_at <- 10^spread_out(log10(last[[y]]), diff(range(log10(part[[y]]))) / 14)
     last
@@ -283,37 +274,26 @@ draw_by_schedule <- function(data, y, room) {
                        size = 3) +
     ggplot2::scale_colour_manual(values = stats::setNames(experiment_colours[c(2, 6, 3, 1)], names),
                                  guide = "none") +
-    ggplot2::scale_x_log10(breaks = 10^(2:floor(log10(max(data$evals)))), labels = label_power,
+    ggplot2::scale_x_log10(breaks = 10^(2:floor(log10(max(data$evals)))), labels = power_of_ten,
                            expand = ggplot2::expansion(mult = c(0.03, room))) +
-    ggplot2::scale_y_log10(labels = label_power) +
+    ggplot2::scale_y_log10(labels = power_of_ten) +
     ggplot2::labs(x = "gradient evaluations") +
-    ggplot2::theme_minimal()
+    experiment_theme()
 }
-
-# Positions for labels: those of the points, moved apart to at least `gap`.
-spread_out <- function(y, gap) {
-  order <- order(y)
-  apart <- y[order]
-  for (i in seq_along(apart)[-1L]) apart[i] <- max(apart[i], apart[i - 1L] + gap)
-  apart <- apart - mean(apart - y[order])
-  apart[order(order)]
-}
-
-label_power <- function(x) parse(text = ifelse(is.na(x), "NA", sprintf("10^%g", log10(x))))
 
 # The mixture's density, the starts and the two approximations that are found.
 draw_found <- function(x) {
   target <- mixture_target()
   grid <- expand.grid(x1 = seq(-5.5, 5.5, length.out = 121), x2 = seq(-4, 4, length.out = 91))
   grid$density <- exp(-target$model$value(t(as.matrix(grid))))
-  ellipses <- do.call(rbind, lapply(seq_along(x$stationary), function(i) {
+  ellipses <- bind_rows(lapply(seq_along(x$stationary), function(i) {
     at <- x$stationary[[i]]
     data.frame(ellipse_of(at$mu, at$Sigma, sqrt(stats::qchisq(0.9, 2))), point = i)
   }))
-  labels <- do.call(rbind, lapply(x$stationary, function(at) {
+  labels <- bind_rows(lapply(x$stationary, function(at) {
     data.frame(x1 = at$mu[1L], x2 = at$mu[2L] + 2.6, label = sprintf("F = %.2f", at$objective))
   }))
-  starts <- data.frame(do.call(rbind, lapply(c(0, 1), function(share) target$start(share)$mu)))
+  starts <- data.frame(t(sapply(c(0, 1), function(share) target$start(share)$mu)))
   names(starts) <- c("x1", "x2")
   ggplot2::ggplot(grid, ggplot2::aes(x = .data$x1, y = .data$x2)) +
     ggplot2::geom_contour(ggplot2::aes(z = .data$density), colour = "grey70", bins = 8) +
@@ -323,7 +303,7 @@ draw_found <- function(x) {
     ggplot2::geom_point(data = starts, colour = experiment_colours[2L], size = 2) +
     ggplot2::geom_text(data = starts, label = "start", colour = experiment_colours[2L], size = 3, vjust = 2) +
     ggplot2::coord_fixed() +
-    ggplot2::theme_minimal()
+    experiment_theme()
 }
 
 # the curve mu + Sigma u r over the unit circle u
