@@ -7,7 +7,7 @@ base_experiments <- function() {
     run = run_bases, draw = draw_bases))
 }
 
-run_bases <- function(iterations = 3000, draws = 20000, runs = 6, seed = 1) {
+run_bases <- function(iterations = 3000, draws = 20000, runs = 4, seed = 1) {
   iterations <- check_count(iterations, "iterations", lower = 100)
   draws <- check_count(draws, "draws", lower = 1000)
   runs <- check_count(runs, "runs")
@@ -23,8 +23,8 @@ run_bases <- function(iterations = 3000, draws = 20000, runs = 6, seed = 1) {
     }))
   })
   list(data = data, fits = fits, mcmc = mcmc, paths = paths,
-       numbers = c(list(evidence = evidence, same_law = same_law(fits),
-                        gap_reached = gap_to_reach, step_cost = cost), summarise_chains(mcmc)))
+       numbers = c(list(evidence = evidence, same_law = same_law(fits), step_cost = cost,
+                        budget = max(paths$evals)), summarise_chains(mcmc)))
 }
 
 # Is a car of 1974 manual, given its weight and its power? 32 cars, and nearly
@@ -104,9 +104,6 @@ log_evidence <- function(fit, draws) {
 
 # ---- judging a family --------------------------------------------------------------
 
-# nats: posterior means within about sqrt(2 gap), a third, of a standard deviation
-gap_to_reach <- 0.05
-
 judge_family <- function(fit, mcmc, evidence, draws, path) {
   k <- pareto_k(fit, draws = draws)
   x <- chain_draws(mcmc)
@@ -119,7 +116,7 @@ judge_family <- function(fit, mcmc, evidence, draws, path) {
     sd_ratio = min(sqrt(diag(vcov.elvi_fit(fit))) / truth$sd),
     outside = share_outside(fit, x, 0.99),
     evaluations = fit$optimum$evaluations,
-    stochastic = evaluations_needed(path))
+    left = gap_left(path))
 }
 
 # Share of the draws x outside the ellipsoid that holds `mass` of the approximation.
@@ -153,7 +150,7 @@ descent_paths <- function(model, fits, runs, budget = 20000) {
   }))
 }
 
-descent_path <- function(model, fit, budget, looks = 20L) {
+descent_path <- function(model, fit, budget, looks = 16L) {
   control <- elvi_control(scale = fit$control$scale, average = "last", trace_draws = 0)
   schedule <- schedule_tuned(budget)
   plan <- plan_schedule(schedule, model$dim, bind_base(fit$base, model$dim)$kurtosis, NA_real_, control)
@@ -189,14 +186,9 @@ away_from_the_mode <- function(model, scale) {
   list(mu = mode$x + 2 * sd, Sigma = if (scale == "diagonal") sd else diag(sd))
 }
 
-# Gradient evaluations after which the gap, averaged over the runs, stays below
-# gap_to_reach; Inf if it does not.
-evaluations_needed <- function(path) {
-  mean_gap <- tapply(path$gap, path$evals, mean)
-  evals <- as.double(names(mean_gap))
-  late <- which(mean_gap > gap_to_reach)
-  if (!length(late)) evals[1L] else if (max(late) == length(evals)) Inf else evals[max(late) + 1L]
-}
+# The mean gap of the iterates over the last three quarters of the budget: what the
+# noise of the gradients leaves.
+gap_left <- function(path) mean(path$gap[path$evals >= max(path$evals) / 4])
 
 # ---- figures -------------------------------------------------------------------------
 

@@ -74,11 +74,9 @@ test_that("a family is judged by closed forms on a normal target", {
                tolerance = 0.03)
 })
 
-test_that("evaluations are counted to where the mean gap stays small", {
-  path <- data.frame(evals = rep(c(10, 20, 30, 40), 2), gap = c(1, 0.01, 0.2, 0.01, 1, 0.01, 0.02, 0.01))
-  expect_identical(elvi:::evaluations_needed(path), 40)
-  expect_identical(elvi:::evaluations_needed(path[path$evals < 40, ]), Inf)
-  expect_identical(elvi:::evaluations_needed(path[path$evals == 20, ]), 20)
+test_that("what is left is the mean gap late in the runs", {
+  path <- data.frame(evals = rep(c(10, 25, 40, 100), 2), gap = c(9, 1, 2, 3, 9, 3, 4, 5))
+  expect_identical(elvi:::gap_left(path), 3)
 })
 
 test_that("triangular and symmetric scales are one family, diagonal ones are less", {
