@@ -14,8 +14,9 @@ run_bases <- function(iterations = 3000, draws = 20000, runs = 4, seed = 1) {
   model <- gearbox_model()
   seeded(check_count(seed, "seed", lower = 0), {
     fits <- fit_families(model)
-    mcmc <- metropolis(model, fits[["gaussian, symmetric"]], fits[["student, symmetric"]], iterations)
-    evidence <- log_evidence(fits[["student, symmetric"]], 5 * draws)
+    wide <- fits[["student, symmetric"]]
+    mcmc <- metropolis(model, fits[["gaussian, symmetric"]], wide, iterations)
+    evidence <- log_evidence(wide, 5 * draws)
     paths <- descent_paths(model, fits, runs)
     cost <- step_cost()
     data <- bind_rows(lapply(names(fits), function(name) {
@@ -30,7 +31,7 @@ run_bases <- function(iterations = 3000, draws = 20000, runs = 4, seed = 1) {
 # Is a car of 1974 manual, given its weight and its power? 32 cars, and nearly
 # separable: the posterior is long on one side.
 gearbox_model <- function() {
-  cars <- datasets::mtcars
+  cars <- shipped_data("mtcars")
   X <- cbind(intercept = 1, weight = as.double(scale(cars$wt)), power = as.double(scale(cars$hp)))
   model_glm(X, cars$am, prior = normal(0, 5))
 }
@@ -44,9 +45,10 @@ scales_compared <- c("symmetric", "triangular", "diagonal")
 
 # the exact optimum of every family
 fit_families <- function(model) {
-  each <- expand.grid(base = names(families_compared()), scale = scales_compared, stringsAsFactors = FALSE)
+  bases <- families_compared()
+  each <- expand.grid(base = names(bases), scale = scales_compared, stringsAsFactors = FALSE)
   fits <- Map(function(base, scale) {
-    elvi(model, families_compared()[[base]], method = "exact", control = elvi_control(scale = scale))
+    elvi(model, bases[[base]], method = "exact", control = elvi_control(scale = scale))
   }, each$base, each$scale)
   stats::setNames(fits, paste(each$base, each$scale, sep = ", "))
 }
@@ -56,7 +58,8 @@ fit_families <- function(model) {
 # Random-walk Metropolis, many chains side by side: the proposal is a normal step of
 # 2.38 / sqrt(d) standard deviations of `proposal`, the chains start at draws of
 # `start`. Returns the draws, iterations x chains x parameters.
-metropolis <- function(model, proposal, start, iterations, chains = 64L, burn_in = iterations %/% 5) {
+metropolis <- function(model, proposal, start, iterations, chains = 64L,
+                       burn_in = iterations %/% 5) {
   d <- model$dim
   log_density <- function(x) -.Call(elvi_r_evaluate, model, x)$value
   root <- 2.38 / sqrt(d) * proposal$Sigma
@@ -87,12 +90,15 @@ summarise_chains <- function(kept) {
   within <- colMeans(apply(kept, c(2L, 3L), stats::var))
   between <- apply(means, 2L, stats::var)
   sd <- apply(kept, 3L, stats::sd)
-  list(mean = colMeans(means), sd = sd, mcse = sqrt(between / chains), ess = sd^2 / (between / chains),
+  error2 <- between / chains
+  list(mean = colMeans(means), sd = sd, mcse = sqrt(error2), ess = sd^2 / error2,
        rhat = sqrt((n - 1) / n + between / within), acceptance = attr(kept, "acceptance"),
        chains = chains, iterations = n)
 }
 
-chain_draws <- function(kept) matrix(kept, ncol = dim(kept)[3L], dimnames = list(NULL, dimnames(kept)[[3L]]))
+chain_draws <- function(kept) {
+  matrix(kept, ncol = dim(kept)[3L], dimnames = list(NULL, dimnames(kept)[[3L]]))
+}
 
 # log of the integral of exp(-f), by importance sampling
 log_evidence <- function(fit, draws) {
@@ -121,9 +127,9 @@ judge_family <- function(fit, mcmc, evidence, draws, path) {
 
 # Share of the draws x outside the ellipsoid that holds `mass` of the approximation.
 share_outside <- function(fit, x, mass) {
-  radius <- stats::quantile(sqrt(colSums(draw_base(bind_base(fit$base, fit$model$dim), c(1, 2), 40000L)^2)),
-                            mass, names = FALSE)
-  mean(stats::mahalanobis(x, fit$mu, vcov.elvi_fit(fit)) > radius^2)
+  z <- draw_base(bind_base(fit$base, fit$model$dim), c(1, 2), 40000L)   # a fixed key
+  radius2 <- stats::quantile(colSums(z^2), mass, names = FALSE)
+  mean(stats::mahalanobis(x, fit$mu, vcov.elvi_fit(fit)) > radius2)
 }
 
 # With C the optimal triangular scale, C z and the symmetric root of C C' times z have
@@ -153,12 +159,13 @@ descent_paths <- function(model, fits, runs, budget = 20000) {
 descent_path <- function(model, fit, budget, looks = 16L) {
   control <- elvi_control(scale = fit$control$scale, average = "last", trace_draws = 0)
   schedule <- schedule_tuned(budget)
-  plan <- plan_schedule(schedule, model$dim, bind_base(fit$base, model$dim)$kurtosis, NA_real_, control)
+  bound <- bind_base(fit$base, model$dim)
+  plan <- plan_schedule(schedule, model$dim, bound$kurtosis, NA_real_, control)
   evals <- cumsum(plan_at(plan, seq_len(plan$iterations) - 1)$batch)
-  oracle <- exact_oracle(model, bind_base(fit$base, model$dim))
+  oracle <- exact_oracle(model, bound)
   start <- away_from_the_mode(model, fit$control$scale)
   best <- fit$optimum$objective
-  checkpoints <- checkpoints_at(evals, exp(seq(0, log(evals[length(evals)]), length.out = looks)))
+  checkpoints <- log_checkpoints(evals, 1, looks)
   control$iterations <- checkpoints[1L]
   run <- elvi(model, fit$base, schedule, start = start, control = control)
   gap <- vapply(checkpoints, function(k) {
@@ -207,21 +214,23 @@ draw_families <- function(x) {
   }))
   data$panel <- factor(data$panel, panels)
   data$base <- factor(data$base, rev(names(families_compared())))
-  labels <- data[data$base == "gaussian" & data$panel == panels[["kl"]] & data$scale != "triangular", ]
+  top <- data$base == "gaussian" & data$panel == panels[["kl"]]
+  labels <- data[top & data$scale != "triangular", ]
   labels$label <- ifelse(labels$scale == "symmetric", "symmetric and\ntriangular", "diagonal")
   threshold <- data.frame(panel = factor(panels[["khat"]], panels), at = 0.7)
   ggplot2::ggplot(data, ggplot2::aes(x = .data$value, y = .data$base, colour = .data$scale,
                                      shape = .data$scale, size = .data$scale)) +
-    ggplot2::geom_vline(ggplot2::aes(xintercept = .data$at), threshold, colour = "grey60", linetype = "dashed") +
-    ggplot2::geom_text(ggplot2::aes(x = .data$at, label = "0.7 "), threshold, y = 0.6, hjust = 1, size = 3,
-                       colour = "grey40", inherit.aes = FALSE) +
+    ggplot2::geom_vline(ggplot2::aes(xintercept = .data$at), threshold, colour = "grey60",
+                        linetype = "dashed") +
+    ggplot2::geom_text(ggplot2::aes(x = .data$at, label = "0.7 "), threshold, y = 0.6, hjust = 1,
+                       size = 3, colour = "grey40", inherit.aes = FALSE) +
     ggplot2::geom_point(stroke = 0.9) +
-    ggplot2::geom_text(ggplot2::aes(label = .data$label), labels, size = 3, vjust = 0, nudge_y = 0.25,
-                       hjust = 0.2, lineheight = 0.9) +
+    ggplot2::geom_text(ggplot2::aes(label = .data$label), labels, size = 3, vjust = 0,
+                       nudge_y = 0.25, hjust = 0.2, lineheight = 0.9) +
     ggplot2::facet_wrap(ggplot2::vars(.data$panel), scales = "free_x") +
     ggplot2::scale_colour_manual(values = scale_colours(), guide = "none") +
-    ggplot2::scale_shape_manual(values = c(symmetric = 16, triangular = 1, diagonal = 17), guide = "none") +
-    ggplot2::scale_size_manual(values = c(symmetric = 2, triangular = 4, diagonal = 2.5), guide = "none") +
+    ggplot2::scale_shape_manual(values = c(symmetric = 16, triangular = 1, diagonal = 17)) +
+    ggplot2::scale_size_manual(values = c(symmetric = 2, triangular = 4, diagonal = 2.5)) +
     ggplot2::scale_x_continuous(expand = ggplot2::expansion(mult = 0.1)) +
     ggplot2::scale_y_discrete(expand = ggplot2::expansion(add = c(0.6, 1.1))) +
     ggplot2::labs(x = NULL, y = NULL) +
@@ -229,7 +238,8 @@ draw_families <- function(x) {
 }
 
 scale_colours <- function() {
-  c(symmetric = experiment_colours[1L], triangular = experiment_colours[1L], diagonal = experiment_colours[2L])
+  c(symmetric = experiment_colours[1L], triangular = experiment_colours[1L],
+    diagonal = experiment_colours[2L])
 }
 
 # The marginal of one coefficient under each base (symmetric scale), on the chains'.
@@ -239,17 +249,24 @@ draw_densities <- function(x, parameter = "weight") {
   at <- seq(range[1L], range[2L], length.out = 301L)
   bases <- names(families_compared())
   curves <- bind_rows(lapply(bases, function(base) {
-    data.frame(base = base, x = at, density = q_density(x$fits[[paste0(base, ", symmetric")]], parameter, at))
+    fit <- x$fits[[paste0(base, ", symmetric")]]
+    data.frame(base = base, x = at, density = q_density(fit, parameter, at))
   }))
   curves$base <- factor(curves$base, bases)
-  counts <- graphics::hist(chain[chain >= range[1L] & chain <= range[2L]], breaks = 60, plot = FALSE)
-  bars <- data.frame(x = counts$mids, density = counts$density)
+  bars <- histogram(chain, range, 50L)
   ggplot2::ggplot(curves, ggplot2::aes(x = .data$x, y = .data$density)) +
-    ggplot2::geom_col(data = bars, fill = "grey80", width = diff(counts$breaks[1:2])) +
+    ggplot2::geom_col(data = bars, fill = "grey80", width = diff(range) / 50) +
     ggplot2::geom_line(colour = experiment_colours[1L], linewidth = 0.7) +
     ggplot2::facet_wrap(ggplot2::vars(.data$base), nrow = 1L) +
     ggplot2::labs(x = paste("coefficient of", parameter), y = "density") +
     experiment_theme()
+}
+
+# densities of x in equal bins over the range
+histogram <- function(x, range, bins) {
+  edges <- seq(range[1L], range[2L], length.out = bins + 1L)
+  count <- tabulate(findInterval(x, edges), bins + 1L)[seq_len(bins)]
+  data.frame(x = edges[-1L] - diff(edges) / 2, density = count / (length(x) * diff(edges)))
 }
 
 # Gaussian fits of full and diagonal scale on the draws of two coefficients.
@@ -270,8 +287,8 @@ draw_scales <- function(x, pair = c("weight", "power")) {
   ggplot2::ggplot(shown, ggplot2::aes(x = .data$x1, y = .data$x2)) +
     ggplot2::geom_point(colour = "grey75", size = 0.3) +
     ggplot2::geom_path(ggplot2::aes(colour = .data$kind), ellipses, linewidth = 0.8) +
-    ggplot2::geom_text(ggplot2::aes(colour = .data$kind, label = .data$label), corner, vjust = 1.2, size = 3,
-                       lineheight = 0.9) +
+    ggplot2::geom_text(ggplot2::aes(colour = .data$kind, label = .data$label), corner, vjust = 1.2,
+                       size = 3, lineheight = 0.9) +
     ggplot2::scale_colour_manual(values = scale_colours(), guide = "none") +
     ggplot2::labs(x = pair[1L], y = pair[2L]) +
     experiment_theme()
@@ -287,9 +304,11 @@ draw_paths <- function(x) {
   ends$label_at <- 10^spread_out(log10(ends$gap), diff(range(log10(means$gap))) / 14)
   colours <- c(scale_colours()[c("symmetric", "diagonal")], triangular = experiment_colours[3L])
   ggplot2::ggplot(means, ggplot2::aes(x = .data$evals, y = .data$gap, colour = .data$scale)) +
-    ggplot2::geom_line(ggplot2::aes(group = interaction(.data$scale, .data$run)), paths, alpha = 0.25) +
+    ggplot2::geom_line(ggplot2::aes(group = interaction(.data$scale, .data$run)), paths,
+                       alpha = 0.25) +
     ggplot2::geom_line(linewidth = 0.8) +
-    ggplot2::geom_text(ggplot2::aes(y = .data$label_at, label = .data$scale), ends, hjust = -0.1, size = 3) +
+    ggplot2::geom_text(ggplot2::aes(y = .data$label_at, label = .data$scale), ends, hjust = -0.1,
+                       size = 3) +
     ggplot2::scale_colour_manual(values = colours, guide = "none") +
     ggplot2::scale_x_log10(breaks = 10^(0:4), labels = power_of_ten,
                            expand = ggplot2::expansion(mult = c(0.03, 0.2))) +

@@ -42,15 +42,23 @@ log_cosh <- function(t) abs(t) + log1p(exp(-2 * abs(t))) - log(2)
 # Robust regression of stack loss on air flow: intercept, slope and log sigma. In
 # units of the residuals the curvature is about the same in all three.
 student_target <- function() {
-  air <- as.double(scale(datasets::stackloss$Air.Flow))
-  loss <- datasets::stackloss$stack.loss - mean(datasets::stackloss$stack.loss)
-  loss <- loss / stats::mad(stats::lm.fit(cbind(1, air), loss)$residuals)
-  plain <- stats::lm.fit(cbind(1, air), loss)$coefficients
-  model <- model_glm(cbind(intercept = 1, air), loss, robust(df = 4), prior = normal(0, 10))
+  data <- shipped_data("stackloss")
+  air <- as.double(scale(data$Air.Flow))
+  loss <- data$stack.loss - mean(data$stack.loss)
+  plain <- stats::lm.fit(cbind(1, air), loss)
+  unit <- stats::mad(plain$residuals)
+  model <- model_glm(cbind(intercept = 1, air), loss / unit, robust(df = 4), prior = normal(0, 10))
   bound <- bind_base(base_gaussian(), model$dim)
   L <- run_smoothness(model, model, bound, elvi_control(coordinates = "raw"))$L
   new_nonconvex("student-t regression", model, L, mu_radius = 8, scale_max = 1,
-                start = function(share) c(plain, 0), spacing = 0.7)
+                start = function(share) c(plain$coefficients / unit, 0), spacing = 0.7)
+}
+
+# a data set of R's own package datasets
+shipped_data <- function(name) {
+  room <- new.env()
+  utils::data(list = name, package = "datasets", envir = room)
+  room[[name]]
 }
 
 # `start`: mu as a function of the share of the runs that come before
@@ -98,8 +106,8 @@ exact_mapping <- function(target, mu, Sigma, step = target$step) {
   target$step <- step
   g <- exact_gradient(target, mu, Sigma)
   to <- project_step(target, mu, Sigma, g)
-  list(objective = g$objective, mapping2 = (sum((mu - to$mu)^2) + sum((Sigma - to$Sigma)^2)) / step^2,
-       to = to)
+  moved2 <- sum((mu - to$mu)^2) + sum((Sigma - to$Sigma)^2)
+  list(objective = g$objective, mapping2 = moved2 / step^2, to = to)
 }
 
 # the local minimum that exact projected gradient descent finds from here
@@ -114,7 +122,9 @@ stationary_point <- function(target, mu, Sigma, tol = 1e-10, most = 5000L) {
 }
 
 mixture_stationary <- function(target) {
-  apply(target$centres, 2L, function(m) stationary_point(target, m, diag(length(m))), simplify = FALSE)
+  lapply(seq_len(ncol(target$centres)), function(j) {
+    stationary_point(target, target$centres[, j], diag(nrow(target$centres)))
+  })
 }
 
 # ---- runs ----------------------------------------------------------------------
@@ -143,22 +153,25 @@ measure_run <- function(target, schedule, start, looks = 20L) {
   plan <- plan_schedule(schedule, target$model$dim, 3, target$control$smoothness, target$control)
   at <- plan_at(plan, seq_len(plan$iterations) - 1)
   evals <- cumsum(at$batch)
-  checkpoints <- checkpoints_at(evals, exp(seq(log(50), log(evals[length(evals)]), length.out = looks)))
+  checkpoints <- log_checkpoints(evals, 50, looks)
   control <- target$control
   control$iterations <- checkpoints[1L]
   fit <- elvi(target$model, base_gaussian(), schedule, start = start, control = control)
   rows <- lapply(checkpoints, function(k) {
     if (k > fit$state$k) fit <<- elvi(fit, iterations = k)
     # the step that the run would take next defines the mapping there
-    mapping <- exact_mapping(target, fit$state$mu, fit$state$scale, at$step[min(k + 1, length(at$step))])
+    following <- at$step[min(k + 1, length(at$step))]
+    mapping <- exact_mapping(target, fit$state$mu, fit$state$scale, following)
     data.frame(iteration = k, evals = evals[k], objective = mapping$objective,
                mapping2 = mapping$mapping2, noisy2 = fit$trace$gradient_map[nrow(fit$trace)]^2)
   })
   bind_rows(rows)
 }
 
-# the last iteration within each number of evaluations, up to rounding of the latter
-checkpoints_at <- function(evals, wanted) {
+# Iterations to look at: the last ones within numbers of evaluations (up to rounding)
+# that grow by the same factor, to the end of the run.
+log_checkpoints <- function(evals, from, looks) {
+  wanted <- exp(seq(log(from), log(evals[length(evals)]), length.out = looks))
   unique(pmax(findInterval(wanted * (1 + 1e-9), evals), 1L))
 }
 
@@ -175,8 +188,9 @@ mapping_bounds <- function(target, budget, beyond = 100) {
     plan <- plan_schedule(schedules[[name]], target$model$dim, 3, g$L, target$control)
     at <- plan_at(plan, seq_len(plan$iterations) - 1)
     evals <- cumsum(at$batch)
-    k <- checkpoints_at(evals, exp(seq(log(50), log(evals[length(evals)]), length.out = 40L)))
-    bound <- 4 * (g$gap0 + g$moment * cumsum(at$step / at$batch)) / cumsum(at$step * (1 - at$step * g$lip))
+    k <- log_checkpoints(evals, 50, 40L)
+    bound <- 4 * (g$gap0 + g$moment * cumsum(at$step / at$batch)) /
+      cumsum(at$step * (1 - at$step * g$lip))
     data.frame(schedule = name, evals = evals[k], bound = bound[k], covered = !is.na(g$bound))
   }))
 }
@@ -198,8 +212,8 @@ nonconvex_numbers <- function(data, targets) {
     out[vapply(targets, `[[`, "", "label"), , drop = FALSE]
   }
   last <- data[data$evals == stats::ave(data$evals, data$target, data$schedule, FUN = max), ]
-  list(mapping2 = at_end("mapping2"), noisy2 = at_end("noisy2"), late = late_mapping(means), last = last,
-       L = vapply(targets, function(t) t$control$smoothness, 0),
+  list(mapping2 = at_end("mapping2"), noisy2 = at_end("noisy2"), late = late_mapping(means),
+       last = last, L = vapply(targets, function(t) t$control$smoothness, 0),
        lowest_curvature = vapply(targets, lowest_curvature, 0),
        quadrature_error = max(vapply(targets, quadrature_error, 0)))
 }
@@ -232,7 +246,8 @@ lowest_curvature <- function(target, points = 9L) {
     mode$x[j] + width[j] * seq(-1, 1, length.out = points)
   })))
   min(apply(box, 1L, function(x) {
-    min(eigen(difference_hessian(gradient, x, rep(1, model$dim)), symmetric = TRUE, only.values = TRUE)$values)
+    H <- difference_hessian(gradient, x, rep(1, model$dim))
+    min(eigen(H, symmetric = TRUE, only.values = TRUE)$values)
   }))
 }
 
@@ -253,8 +268,8 @@ draw_mapping <- function(x) {
 draw_mapping_bound <- function(x) {
   draw_by_schedule(x$bounds, "bound", room = 0.35) +
     ggplot2::geom_vline(xintercept = max(x$data$evals), colour = "grey60", linetype = "dotted") +
-    ggplot2::annotate("text", x = max(x$data$evals), y = max(x$bounds$bound), label = " budget of the runs",
-                      hjust = 0, size = 3, colour = "grey40") +
+    ggplot2::annotate("text", x = max(x$data$evals), y = max(x$bounds$bound), hjust = 0, size = 3,
+                      label = " budget of the runs", colour = "grey40") +
     ggplot2::labs(y = "bound on the smallest\nexpected squared mapping")
 }
 
@@ -270,8 +285,8 @@ draw_by_schedule <- function(data, y, room) {
   }))
   ggplot2::ggplot(data, ggplot2::aes(x = .data$evals, y = .data[[y]], colour = .data$schedule)) +
     ggplot2::geom_line(linewidth = 0.7) +
-    ggplot2::geom_text(ggplot2::aes(y = .data$label_at, label = .data$schedule), ends, hjust = -0.05,
-                       size = 3) +
+    ggplot2::geom_text(ggplot2::aes(y = .data$label_at, label = .data$schedule), ends,
+                       hjust = -0.05, size = 3) +
     ggplot2::scale_colour_manual(values = stats::setNames(experiment_colours[c(2, 6, 3, 1)], names),
                                  guide = "none") +
     ggplot2::scale_x_log10(breaks = 10^(2:floor(log10(max(data$evals)))), labels = power_of_ten,
@@ -299,9 +314,11 @@ draw_found <- function(x) {
     ggplot2::geom_contour(ggplot2::aes(z = .data$density), colour = "grey70", bins = 8) +
     ggplot2::geom_path(ggplot2::aes(group = .data$point), ellipses, colour = experiment_colours[1L],
                        linewidth = 0.8) +
-    ggplot2::geom_text(ggplot2::aes(label = .data$label), labels, colour = experiment_colours[1L], size = 3) +
+    ggplot2::geom_text(ggplot2::aes(label = .data$label), labels, size = 3,
+                       colour = experiment_colours[1L]) +
     ggplot2::geom_point(data = starts, colour = experiment_colours[2L], size = 2) +
-    ggplot2::geom_text(data = starts, label = "start", colour = experiment_colours[2L], size = 3, vjust = 2) +
+    ggplot2::geom_text(data = starts, label = "start", colour = experiment_colours[2L], size = 3,
+                       vjust = 2) +
     ggplot2::coord_fixed() +
     experiment_theme()
 }
