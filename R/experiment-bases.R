@@ -310,9 +310,9 @@ draw_paths <- function(x) {
     ggplot2::geom_text(ggplot2::aes(y = .data$label_at, label = .data$scale), ends, hjust = -0.1,
                        size = 3) +
     ggplot2::scale_colour_manual(values = colours, guide = "none") +
-    ggplot2::scale_x_log10(breaks = 10^(0:4), labels = power_of_ten,
+    ggplot2::scale_x_log10(breaks = whole_powers(means$evals), labels = power_of_ten,
                            expand = ggplot2::expansion(mult = c(0.03, 0.2))) +
-    ggplot2::scale_y_log10(breaks = 10^(-8:3), labels = power_of_ten) +
+    ggplot2::scale_y_log10(breaks = whole_powers(paths$gap), labels = power_of_ten) +
     ggplot2::labs(x = "gradient evaluations", y = "gap to the optimum of its family (nats)") +
     experiment_theme()
 }

@@ -289,12 +289,15 @@ draw_by_schedule <- function(data, y, room) {
                        hjust = -0.05, size = 3) +
     ggplot2::scale_colour_manual(values = stats::setNames(experiment_colours[c(2, 6, 3, 1)], names),
                                  guide = "none") +
-    ggplot2::scale_x_log10(breaks = 10^(2:floor(log10(max(data$evals)))), labels = power_of_ten,
+    ggplot2::scale_x_log10(breaks = whole_powers(data$evals), labels = power_of_ten,
                            expand = ggplot2::expansion(mult = c(0.03, room))) +
-    ggplot2::scale_y_log10(labels = power_of_ten) +
+    ggplot2::scale_y_log10(breaks = whole_powers(data[[y]]), labels = power_of_ten) +
     ggplot2::labs(x = "gradient evaluations") +
     experiment_theme()
 }
+
+# the powers of ten within the range of x
+whole_powers <- function(x) 10^seq(ceiling(log10(min(x))), floor(log10(max(x))))
 
 # The mixture's density, the starts and the two approximations that are found.
 draw_found <- function(x) {
