@@ -63,7 +63,6 @@ run_rates <- function(seeds = 5, budgets = 10^seq(2, 5, by = 0.5), dim = 5) {
                                    L = model$smoothness))
 }
 
-
 check_budgets <- function(budgets) {
   budgets <- round(check_vector(budgets, "budgets"))
   if (length(budgets) < 2L || is.unsorted(budgets, strictly = TRUE) || budgets[1L] < 1) {
@@ -107,7 +106,7 @@ run_rates_dynamic <- function(seeds = 3, budgets = 10^seq(2, 6, by = 0.5), dim =
   last <- rate_slopes(data, "last", function(method) schedules[[method]])
   list(data = data,
        numbers = list(slopes = cbind(slopes, last_iterate = last$all), schedules = schedules,
-                      step = vapply(schedules, `[[`, 0, "step"), L = model$smoothness))
+                      L = model$smoothness))
 }
 
 # Each strategy with the first step that makes its bound smallest at the largest budget
@@ -139,7 +138,7 @@ run_rates_noise <- function(seeds = 5, dims = c(2, 5, 10, 20, 40), df = c(4.2, 4
                             budget = 1e4) {
   seeds <- check_count(seeds, "seeds")
   budget <- check_count(budget, "budget")
-  dims <- check_vector(dims, "dims")
+  dims <- vapply(dims, check_count, 0, name = "dims")
   of_dim <- lapply(dims, function(d) noise_point("dimension", d, d, base_gaussian(), seeds, budget))
   bases <- c(list(base_uniform(), base_gaussian(), base_laplace()),
              lapply(check_vector(df, "df"), base_student))
@@ -155,13 +154,30 @@ noise_point <- function(varied, at, dim, base, seeds, budget) {
   optimum <- elvi_optimum(model, base)$objective
   bind_rows(lapply(c("case1", "case2"), function(method) {
     schedule <- schedule_fixed(budget, method)
-    bound <- theory_guarantee(model, schedule, base)$bound
+    g <- theory_guarantee(model, schedule, base)
     gap <- vapply(seq_len(seeds), function(seed) {
       run_gap(model, base, schedule, theory_control(), seed, optimum)
     }, 0)
     data.frame(varied = varied, at = at, base = base$kind, method = method, seed = seq_len(seeds),
-               gap = gap, bound = bound)
+               gap = gap, noiseless = noiseless_gap(model, g, g$K / (g$K + 1)), bound = g$bound)
   }))
+}
+
+# The gap of the average of the same run with exact gradients, on a diagonal quadratic,
+# where Sigma stays diagonal: weights tau, tau^2, ... for the iterates from the start on.
+noiseless_gap <- function(model, g, tau) {
+  a <- diag(model$A)
+  mu <- numeric(length(a))
+  s <- rep(1 / sqrt(g$L), length(a))
+  average <- list(mu = 0 * mu, s = 0 * s)
+  weight <- tau^seq_len(g$K) / sum(tau^seq_len(g$K))
+  for (k in seq_len(g$K)) {
+    average <- list(mu = average$mu + weight[k] * mu, s = average$s + weight[k] * s)
+    mu <- mu - g$gamma * g$lambda[["mu"]] * a * (mu - model$m)
+    s <- pmax(s - g$gamma * g$lambda[["Sigma"]] * (a * s - 1 / s), 1 / sqrt(g$L))
+  }
+  # F of a quadratic, minus its optimum d/2 + log|A|/2
+  sum(a * (average$mu - model$m)^2 + a * average$s^2 - 2 * log(average$s) - 1 - log(a)) / 2
 }
 
 noise_slopes <- function(data) {
@@ -177,34 +193,31 @@ noise_slopes <- function(data) {
 
 run_rates_batch <- function(seeds = 5, budget = 1e4, dim = 5) {
   seeds <- check_count(seeds, "seeds")
-  budget <- check_count(budget, "budget")
+  budget <- check_count(budget, "budget", lower = 4)
   model <- rate_logistic(check_count(dim, "dim"))
+  tried <- lapply(c("case1", "case2"), try_batches, model, seeds, budget)
+  list(data = bind_rows(lapply(tried, `[[`, "data")),
+       numbers = list(best = bind_rows(lapply(tried, `[[`, "best")), budget = budget))
+}
+
+# A budget split in many ways, with the steps and the preconditioner of a preset
+try_batches <- function(method, model, seeds, budget) {
   optimum <- elvi_optimum(model)$objective
-  data <- list()
-  best <- list()
-  for (method in c("case1", "case2")) {
-    preset <- theory_guarantee(model, schedule_fixed(budget, method))
-    control <- theory_control(precondition = preset$lambda)
-    split <- best_split(preset)
-    best <- c(best, list(data.frame(method = method, bound = split$N, preset = preset$N)))
-    for (N in sort(unique(c(split$N, round(2^seq(0, log2(budget / 4), by = 0.5)))))) {
-      schedule <- schedule_custom(split$gamma, N, budget %/% N)
-      bound <- theory_guarantee(model, schedule, control = control)$bound
-      gap <- vapply(seq_len(seeds), function(seed) {
-        run_gap(model, base_gaussian(), schedule, control, seed, optimum)
-      }, 0)
-      data <- c(data, list(data.frame(method = method, batch = N, seed = seq_len(seeds),
-                                      gap = gap, bound = bound)))
-    }
-  }
-  data <- bind_rows(data)
-  means <- over_seeds(data, "gap", c("method", "batch"))
-  best <- bind_rows(best)
-  best$measured <- vapply(best$method, function(method) {
-    one <- means[means$method == method, ]
-    one$batch[which.min(one$mean)]
-  }, 0)
-  list(data = data, numbers = list(best = best, budget = budget))
+  preset <- theory_guarantee(model, schedule_fixed(budget, method))
+  control <- theory_control(precondition = preset$lambda)
+  split <- best_split(preset)
+  batches <- sort(unique(c(split$N, round(2^seq(0, log2(budget / 4), by = 0.5)))))
+  data <- bind_rows(lapply(batches, function(N) {
+    schedule <- schedule_custom(split$gamma, N, budget %/% N)
+    gap <- vapply(seq_len(seeds), function(seed) {
+      run_gap(model, base_gaussian(), schedule, control, seed, optimum)
+    }, 0)
+    data.frame(method = method, batch = N, seed = seq_len(seeds), gap = gap,
+               bound = theory_guarantee(model, schedule, control = control)$bound)
+  }))
+  means <- over_seeds(data, "gap", "batch")
+  list(data = data, best = data.frame(method = method, bound = split$N, preset = preset$N,
+                                      measured = means$batch[which.min(means$mean)]))
 }
 
 # ---- pictures ----------------------------------------------------------------------------------

@@ -157,9 +157,7 @@ spread_out <- function(y, apart) {
 
 experiment_theme <- function() {
   ggplot2::theme_minimal(base_size = 11) +
-    ggplot2::theme(legend.position = "none", panel.grid.minor = ggplot2::element_blank(),
-                   plot.title.position = "plot", plot.caption.position = "plot",
-                   plot.caption = ggplot2::element_text(hjust = 0, colour = "grey30"))
+    ggplot2::theme(legend.position = "none", panel.grid.minor = ggplot2::element_blank())
 }
 
 # two significant digits, each number for itself: 630, 7.2, 0.56, 17,000

@@ -114,6 +114,22 @@ test_that("dimension and kurtosis: targets, bases and bounds", {
                log(mean_gap[["4"]] / mean_gap[["2"]]) / log(2))
 })
 
+test_that("the noiseless gap is that of a run with very large batches", {
+  model <- elvi:::rate_quadratic(3)
+  step <- 1 / 20
+  for (lambda in list(c(mu = 1, Sigma = 1), c(mu = 1, Sigma = 0.1))) {
+    schedule <- schedule_custom(step, 1e5, 6)
+    control <- raw_control(precondition = lambda)
+    g <- guarantee(model, gaussian, schedule, control = control)
+    tau <- 1 / (1 + g$a * step^2 / 1e5)
+    set.seed(1)
+    fit <- elvi(model, gaussian, schedule, control = control)
+    gap <- elvi:::gap_at(fit, "average", 3 / 2 + log(det(model$A)) / 2)
+    expect_equal(elvi:::noiseless_gap(model, g, tau), gap, tolerance = 0.01)
+    expect_gt(abs(elvi:::noiseless_gap(model, g, 0.5) - gap), 0.05 * gap)   # the weights matter
+  }
+})
+
 test_that("batch sizes: the lowest bound is best_split()'s, the lowest gap is found", {
   x <- example_experiment("rates_batch", seeds = 2, budget = 400, dim = 2)
   means <- aggregate(cbind(gap, bound) ~ batch + method, x$data, mean)
