@@ -112,11 +112,11 @@ draw_paper_elbo <- function(x) {
   across <- function(axis) factor(axes[[axis]], axes)
   labels <- end_labels(data, function(ends, one) {
     top <- max(one$high, na.rm = TRUE)
-    left <- !is.na(ends$highest)
+    away <- is.na(ends$mean) | ends$mean >= top
     text <- method_labels[paste(ends$method)]
-    text[left] <- paste0(text[left], ", up to ", format_each(ends$highest[left]))
+    text[away] <- paste0(text[away], ", up to ", format_each(ends$highest[away]))
     data.frame(at = Inf, text = paste0(" ", text), across = across("evaluations"),
-               mean = spread_out(ifelse(left, top, ends$mean), (top - best) * 0.1))
+               mean = spread_out(ifelse(away, top, ends$mean), (top - best) * 0.1))
   })
   data <- bind_rows(lapply(names(axes), function(axis) {
     data.frame(data, across = across(axis), at = data[[axis]])
@@ -197,7 +197,7 @@ end_labels <- function(data, describe) {
 leave_at_the_top <- function(data, best) {
   bind_rows(lapply(split(data, data[c("setting", "method")], drop = TRUE), function(run) {
     top <- best + 2 * (run$mean[1L] - best)
-    run$highest <- if (max(run$high) > top) max(run$high) else NA
+    run$highest <- max(run$high)
     inside <- run$mean <= top
     beside <- inside | c(FALSE, inside[-length(inside)]) | c(inside[-1L], FALSE)
     run[c("mean", "low", "high")] <- lapply(run[c("mean", "low", "high")], function(v) {
