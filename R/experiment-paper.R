@@ -1,9 +1,12 @@
 # The three figures of the paper: bayesian logistic regression on noise, d = 200.
 
 paper_experiments <- function() {
-  list(figure1 = paper_figure("Figure 1 of the paper: laplace base, M = 300", base_laplace, 300, 0.1),
-       figure2 = paper_figure("Figure 2 of the paper: gaussian base, M = 1000", base_gaussian, 1000, 0.1),
-       figure3 = paper_figure("Figure 3 of the paper: uniform base, M = 2000", base_uniform, 2000, 0.5))
+  list(figure1 = paper_figure(
+         "Figure 1 of the paper: laplace base, M = 300", base_laplace(), 300, 0.1),
+       figure2 = paper_figure(
+         "Figure 2 of the paper: gaussian base, M = 1000", base_gaussian(), 1000, 0.1),
+       figure3 = paper_figure(
+         "Figure 3 of the paper: uniform base, M = 2000", base_uniform(), 2000, 0.5))
 }
 
 paper_figure <- function(title, base, rows, alpha) {
@@ -15,25 +18,31 @@ paper_figure <- function(title, base, rows, alpha) {
          settings <- check_choices(settings, "settings", names(paper_settings))
          methods <- check_choices(methods, "methods", names(method_labels))
          budget <- check_count(budget, "budget")
-         problem <- paper_problem(base(), rows, alpha, check_count(dim, "dim"))
          points <- check_count(points, "points", lower = 2)
          runs <- paper_runs(settings, methods, seeds)
+         problem <- paper_problem(base, rows, alpha, check_count(dim, "dim"))
          data <- bind_rows(lapply(seq_len(nrow(runs)), function(i) {
-           data.frame(runs[i, ], row.names = NULL,
-                      paper_run(problem, runs$setting[i], runs$method[i], runs$seed[i], budget, points))
+           run <- runs[i, ]
+           data.frame(run, paper_run(problem, run$setting, run$method, run$seed, budget, points),
+                      row.names = NULL)
          }))
          list(data = data, numbers = paper_numbers(problem, data))
        },
        draw = draw_paper_figure)
 }
 
-paper_settings <- c(printed = "L as printed", right = "the right L", whitened = "whitened coordinates")
+paper_settings <- c(printed = "L as printed", right = "the right L",
+                    whitened = "whitened coordinates")
 
 # elvi's default schedule is for whitened coordinates
 paper_runs <- function(settings, methods, seeds) {
   runs <- expand.grid(seed = seq_len(seeds), method = methods, setting = settings,
                       stringsAsFactors = FALSE)
-  runs[runs$method != "tuned" | runs$setting == "whitened", c("setting", "method", "seed")]
+  runs <- runs[runs$method != "tuned" | runs$setting == "whitened", c("setting", "method", "seed")]
+  if (!nrow(runs)) {
+    bad_argument("settings", "\"whitened\" for the method \"tuned\"", describe(settings))
+  }
+  runs
 }
 
 paper_problem <- function(base, rows, alpha, dim) {
@@ -65,7 +74,7 @@ paper_tuned <- function(problem, seed, budget) {
   bind_rows(lapply(budgets, function(E) {
     fit <- seeded(seed, suppressMessages(elvi(problem$model, problem$base, budget = E,
                                               control = elvi_control(trace_draws = 0))))
-    data.frame(evaluations = fit$state$evals, seconds = fit$cpu, 
+    data.frame(evaluations = fit$state$evals, seconds = fit$cpu,
                paper_gaps(problem, gap_at(fit, "last", problem$optimum$objective),
                           objective(fit)$estimate - problem$optimum$objective))
   }))
@@ -96,18 +105,18 @@ draw_paper_figure <- function(x, what = c("elbo", "gap"), ...) {
 
 draw_paper_elbo <- function(x) {
   best <- -x$numbers$elbo
-  data <- paper_curves(x$data[x$data$setting != "whitened", ], "negative_elbo")
+  data <- paper_curves(x$data, "negative_elbo", c("printed", "right"))
   data <- leave_at_the_top(data, best)
   # the lines end together in the panel on the right, where their labels are
   axes <- c(seconds = "CPU seconds", evaluations = "gradient evaluations")
   across <- function(axis) factor(axes[[axis]], axes)
   labels <- end_labels(data, function(ends, one) {
     top <- max(one$high, na.rm = TRUE)
-    left <- !is.na(ends$highest)
+    away <- is.na(ends$mean) | ends$mean >= top
     text <- method_labels[paste(ends$method)]
-    text[left] <- paste0(text[left], ", up to ", format_each(ends$highest[left]))
+    text[away] <- paste0(text[away], ", up to ", format_each(ends$highest[away]))
     data.frame(at = Inf, text = paste0(" ", text), across = across("evaluations"),
-               mean = spread_out(ifelse(left, top, ends$mean), (top - best) * 0.1))
+               mean = spread_out(ifelse(away, top, ends$mean), (top - best) * 0.1))
   })
   data <- bind_rows(lapply(names(axes), function(axis) {
     data.frame(data, across = across(axis), at = data[[axis]])
@@ -129,10 +138,11 @@ draw_paper_elbo <- function(x) {
 draw_paper_gap <- function(x) {
   # elvi's default is judged by what it returns, an average that is no iterate
   x$data$shown <- ifelse(x$data$method == "tuned", x$data$average, x$data$gap)
-  data <- paper_curves(x$data[x$data$setting != "printed", ], "shown")
+  data <- paper_curves(x$data, "shown", c("right", "whitened"))
   data$at <- data$evaluations
   labels <- end_labels(data, function(ends, one) {
-    data.frame(at = max(one$at) * 1.05, text = paste0(method_labels[paste(ends$method)], ": ", format_each(ends$mean)),
+    data.frame(at = max(one$at) * 1.05,
+               text = paste0(method_labels[paste(ends$method)], ": ", format_each(ends$mean)),
                mean = 10^spread_out(log10(ends$mean), 0.2))
   })
   ggplot2::ggplot(data, ggplot2::aes(.data$at, .data$mean)) +
@@ -150,7 +160,8 @@ draw_paper_gap <- function(x) {
 paper_layers <- function(labels) {
   coloured <- function(...) ggplot2::aes(colour = .data$method, ...)
   dashes <- c(case1 = "22", case2 = "22", psgd = "solid", psgd_scaled = "solid", tuned = "solid")
-  list(ggplot2::geom_ribbon(ggplot2::aes(fill = .data$method, ymin = .data$low, ymax = .data$high), alpha = 0.25),
+  list(ggplot2::geom_ribbon(ggplot2::aes(fill = .data$method, ymin = .data$low, ymax = .data$high),
+                            alpha = 0.25),
        ggplot2::geom_line(coloured(linetype = .data$method, linewidth = .data$method)),
        ggplot2::geom_text(coloured(label = .data$text), data = labels, hjust = 0, size = 3),
        ggplot2::scale_colour_manual(values = method_colours(), aesthetics = c("colour", "fill")),
@@ -158,12 +169,18 @@ paper_layers <- function(labels) {
        ggplot2::scale_linewidth_manual(values = ifelse(dashes == "solid", 0.6, 1)))
 }
 
-# mean, lowest and highest over the seeds, and their mean CPU time
-paper_curves <- function(data, value) {
+# In these settings the mean, lowest and highest over the seeds, and their mean CPU time
+paper_curves <- function(data, value, settings) {
+  data <- data[data$setting %in% settings, ]
+  if (!nrow(data)) {
+    bad_argument("what", "about a setting that was run",
+                 paste("about", paste0("\"", settings, "\"", collapse = " and ")))
+  }
   by <- c("setting", "method", "evaluations")
   out <- data.frame(over_seeds(data, value, by), seconds = over_seeds(data, "seconds", by)$mean)
   out$panel <- factor(paper_settings[out$setting], paper_settings)
-  out$method <- factor(out$method, c("tuned", "psgd", "psgd_scaled", "case1", "case2"))   # last on top
+  drawn <- c("tuned", "psgd", "psgd_scaled", "case1", "case2")   # the last on top
+  out$method <- factor(out$method, drawn)
   out
 }
 
@@ -180,7 +197,7 @@ end_labels <- function(data, describe) {
 leave_at_the_top <- function(data, best) {
   bind_rows(lapply(split(data, data[c("setting", "method")], drop = TRUE), function(run) {
     top <- best + 2 * (run$mean[1L] - best)
-    run$highest <- if (max(run$high) > top) max(run$high) else NA
+    run$highest <- max(run$high)
     inside <- run$mean <= top
     beside <- inside | c(FALSE, inside[-length(inside)]) | c(inside[-1L], FALSE)
     run[c("mean", "low", "high")] <- lapply(run[c("mean", "low", "high")], function(v) {

@@ -1,7 +1,8 @@
 # Measured gaps beside what the theorems promise.
 
 rate_experiments <- function() {
-  list(rates = list(title = "Gap against budget, finite horizon", run = run_rates, draw = draw_rates),
+  list(rates = list(title = "Gap against budget, finite horizon",
+                    run = run_rates, draw = draw_rates),
        rates_dynamic = list(title = "Gap against budget, steps that decay and batches that grow",
                             run = run_rates_dynamic, draw = draw_rates_dynamic),
        rates_noise = list(title = "Gap against dimension and kurtosis",
@@ -28,9 +29,14 @@ rate_quadratic <- function(dim) {
   model_quadratic(diag(10^seq(0, 1, length.out = dim), dim), rep(1 / sqrt(dim), dim))
 }
 
+theory_guarantee <- function(model, schedule, base = base_gaussian(), control = theory_control()) {
+  guarantee(model, base, schedule, control = control)
+}
+
 # the gap of the theorem's average after a whole run
 run_gap <- function(model, base, schedule, control, seed, optimum) {
-  gap_at(seeded(seed, suppressMessages(elvi(model, base, schedule, control = control))), "average", optimum)
+  fit <- seeded(seed, suppressMessages(elvi(model, base, schedule, control = control)))
+  gap_at(fit, "average", optimum)
 }
 
 presets <- c("case1", "case2", "psgd", "psgd_scaled")
@@ -43,7 +49,7 @@ run_rates <- function(seeds = 5, budgets = 10^seq(2, 5, by = 0.5), dim = 5) {
   model <- rate_logistic(check_count(dim, "dim"))
   optimum <- elvi_optimum(model)$objective
   guarantees <- lapply(stats::setNames(nm = presets), function(preset) {
-    guarantee(model, base_gaussian(), schedule_fixed(budgets[1L], preset), control = theory_control())
+    theory_guarantee(model, schedule_fixed(budgets[1L], preset))
   })
   runs <- expand.grid(seed = seq_len(seeds), budget = budgets, method = presets,
                       stringsAsFactors = FALSE)
@@ -52,11 +58,10 @@ run_rates <- function(seeds = 5, budgets = 10^seq(2, 5, by = 0.5), dim = 5) {
   }, runs$method, runs$budget, runs$seed)
   bound <- unlist(lapply(guarantees, function(g) rep(predict(g, budgets), each = seeds)))
   data <- data.frame(runs[c("method", "budget", "seed")], gap = unname(gap), bound = unname(bound))
-  list(data = data,
-       numbers = list(gap_start = guarantees[[1L]]$gap_start, L = model$smoothness,
-                      slopes = rate_slopes(data, "gap", function(method) schedule_fixed(1, method))))
+  slopes <- rate_slopes(data, "gap", function(method) schedule_fixed(1, method))
+  list(data = data, numbers = list(slopes = slopes, gap_start = guarantees[[1L]]$gap_start,
+                                   L = model$smoothness))
 }
-
 
 check_budgets <- function(budgets) {
   budgets <- round(check_vector(budgets, "budgets"))
@@ -73,7 +78,8 @@ rate_slopes <- function(data, value, schedule) {
     one <- means[means$method == method, ]
     late <- one[one$budget >= max(one$budget) / 10.5, ]
     data.frame(method = method, theory = schedule_rate(schedule(method))$exponent,
-               all = log_slope(one$budget, one$mean), last_decade = log_slope(late$budget, late$mean))
+               all = log_slope(one$budget, one$mean),
+               last_decade = log_slope(late$budget, late$mean))
   }))
 }
 
@@ -86,8 +92,7 @@ run_rates_dynamic <- function(seeds = 3, budgets = 10^seq(2, 6, by = 0.5), dim =
   optimum <- elvi_optimum(model)$objective
   schedules <- dynamic_schedules(model, max(budgets))
   data <- bind_rows(lapply(names(schedules), function(method) {
-    g <- guarantee(model, base_gaussian(), schedules[[method]], control = theory_control())
-    bound <- predict(g, budgets)
+    bound <- predict(theory_guarantee(model, schedules[[method]]), budgets)
     bind_rows(lapply(seq_len(seeds), function(seed) {
       along <- seeded(seed, measure_along(
         model, base_gaussian(), schedules[[method]], theory_control(),
@@ -101,27 +106,24 @@ run_rates_dynamic <- function(seeds = 3, budgets = 10^seq(2, 6, by = 0.5), dim =
   last <- rate_slopes(data, "last", function(method) schedules[[method]])
   list(data = data,
        numbers = list(slopes = cbind(slopes, last_iterate = last$all), schedules = schedules,
-                      step = vapply(schedules, `[[`, 0, "step"), L = model$smoothness))
+                      L = model$smoothness))
 }
 
-# Of each strategy the first step that makes the bound smallest for large budgets: it is
-# proportional to exp(a s^2 q) / s for a first step s, where s^2 q is the sum of
-# step^2 / batch.
+# Each strategy with the first step that makes its bound smallest at the largest budget
 dynamic_schedules <- function(model, budget) {
-  a <- bg_constants(model)$a
-  best_step <- function(make) {
-    unit <- make(step = 1)
-    q <- sum_of_powers(2 * unit$step_power + unit$batch_power) / unit$batch
-    make(step = min(1 / sqrt(2 * a * q), 1 / (2 * model$smoothness)))
-  }
-  list(decay = best_step(function(step) schedule_decay(budget, step, epsilon = 0.1)),
-       both = best_step(function(step) schedule_decay(budget, step, epsilon = 0, growth = 0.5)),
-       growing = best_step(function(step) schedule_growing(budget, step, nu = 0.1)))
-}
-
-# sum of k^-p over k = 1, 2, ...: Euler and Maclaurin's formula after n terms
-sum_of_powers <- function(p, n = 1000) {
-  sum(seq_len(n)^-p) + n^(1 - p) / (p - 1) - n^-p / 2 + p * n^(-p - 1) / 12
+  longest <- 1 / (2 * model$smoothness)
+  lapply(list(decay = schedule_decay(budget, longest, epsilon = 0.1),
+              both = schedule_decay(budget, longest, epsilon = 0, growth = 0.5),
+              growing = schedule_growing(budget, longest, nu = 0.1)),
+         function(schedule) {
+           g <- theory_guarantee(model, schedule)
+           bound <- function(log_step) {
+             g$schedule$step <- exp(log_step)
+             predict(g, budget)
+           }
+           schedule$step <- exp(stats::optimize(bound, log(longest) + c(-7, 0), tol = 0.01)$minimum)
+           schedule
+         })
 }
 
 # how many iterations of a plan fit into each budget
@@ -132,10 +134,11 @@ iterations_within <- function(plan, budgets) {
 
 # ---- dimension and kurtosis ---------------------------------------------------------------
 
-run_rates_noise <- function(seeds = 5, dims = c(2, 5, 10, 20, 40), df = c(4.2, 4.5, 5, 7, 12), budget = 1e4) {
+run_rates_noise <- function(seeds = 5, dims = c(2, 5, 10, 20, 40), df = c(4.2, 4.5, 5, 7, 12),
+                            budget = 1e4) {
   seeds <- check_count(seeds, "seeds")
   budget <- check_count(budget, "budget")
-  dims <- check_vector(dims, "dims")
+  dims <- vapply(dims, check_count, 0, name = "dims")
   of_dim <- lapply(dims, function(d) noise_point("dimension", d, d, base_gaussian(), seeds, budget))
   bases <- c(list(base_uniform(), base_gaussian(), base_laplace()),
              lapply(check_vector(df, "df"), base_student))
@@ -151,13 +154,30 @@ noise_point <- function(varied, at, dim, base, seeds, budget) {
   optimum <- elvi_optimum(model, base)$objective
   bind_rows(lapply(c("case1", "case2"), function(method) {
     schedule <- schedule_fixed(budget, method)
-    bound <- guarantee(model, base, schedule, control = theory_control())$bound
+    g <- theory_guarantee(model, schedule, base)
     gap <- vapply(seq_len(seeds), function(seed) {
       run_gap(model, base, schedule, theory_control(), seed, optimum)
     }, 0)
     data.frame(varied = varied, at = at, base = base$kind, method = method, seed = seq_len(seeds),
-               gap = gap, bound = bound)
+               gap = gap, noiseless = noiseless_gap(model, g, g$K / (g$K + 1)), bound = g$bound)
   }))
+}
+
+# The gap of the average of the same run with exact gradients, on a diagonal quadratic,
+# where Sigma stays diagonal: weights tau, tau^2, ... for the iterates from the start on.
+noiseless_gap <- function(model, g, tau) {
+  a <- diag(model$A)
+  mu <- numeric(length(a))
+  s <- rep(1 / sqrt(g$L), length(a))
+  average <- list(mu = 0 * mu, s = 0 * s)
+  weight <- tau^seq_len(g$K) / sum(tau^seq_len(g$K))
+  for (k in seq_len(g$K)) {
+    average <- list(mu = average$mu + weight[k] * mu, s = average$s + weight[k] * s)
+    mu <- mu - g$gamma * g$lambda[["mu"]] * a * (mu - model$m)
+    s <- pmax(s - g$gamma * g$lambda[["Sigma"]] * (a * s - 1 / s), 1 / sqrt(g$L))
+  }
+  # F of a quadratic, minus its optimum d/2 + log|A|/2
+  sum(a * (average$mu - model$m)^2 + a * average$s^2 - 2 * log(average$s) - 1 - log(a)) / 2
 }
 
 noise_slopes <- function(data) {
@@ -171,35 +191,33 @@ noise_slopes <- function(data) {
 
 # ---- batch size ------------------------------------------------------------------------------
 
-run_rates_batch <- function(seeds = 10, budget = 1e4, dim = 5) {
+run_rates_batch <- function(seeds = 5, budget = 1e4, dim = 5) {
   seeds <- check_count(seeds, "seeds")
-  budget <- check_count(budget, "budget")
+  budget <- check_count(budget, "budget", lower = 4)
   model <- rate_logistic(check_count(dim, "dim"))
+  tried <- lapply(c("case1", "case2"), try_batches, model, seeds, budget)
+  list(data = bind_rows(lapply(tried, `[[`, "data")),
+       numbers = list(best = bind_rows(lapply(tried, `[[`, "best")), budget = budget))
+}
+
+# A budget split in many ways, with the steps and the preconditioner of a preset
+try_batches <- function(method, model, seeds, budget) {
   optimum <- elvi_optimum(model)$objective
-  data <- list()
-  best <- list()
-  for (method in c("case1", "case2")) {
-    preset <- guarantee(model, base_gaussian(), schedule_fixed(budget, method), control = theory_control())
-    control <- theory_control(precondition = preset$lambda)
-    split <- best_split(preset)
-    best <- c(best, list(data.frame(method = method, bound = split$N, preset = preset$N)))
-    for (N in sort(unique(c(split$N, round(2^seq(0, log2(budget / 4), by = 0.5)))))) {
-      schedule <- schedule_custom(split$gamma, N, budget %/% N)
-      bound <- guarantee(model, base_gaussian(), schedule, control = control)$bound
-      gap <- vapply(seq_len(seeds), function(seed) {
-        run_gap(model, base_gaussian(), schedule, control, seed, optimum)
-      }, 0)
-      data <- c(data, list(data.frame(method = method, batch = N, seed = seq_len(seeds), gap = gap, bound = bound)))
-    }
-  }
-  data <- bind_rows(data)
-  means <- over_seeds(data, "gap", c("method", "batch"))
-  best <- bind_rows(best)
-  best$measured <- vapply(best$method, function(method) {
-    one <- means[means$method == method, ]
-    one$batch[which.min(one$mean)]
-  }, 0)
-  list(data = data, numbers = list(best = best, budget = budget))
+  preset <- theory_guarantee(model, schedule_fixed(budget, method))
+  control <- theory_control(precondition = preset$lambda)
+  split <- best_split(preset)
+  batches <- sort(unique(c(split$N, round(2^seq(0, log2(budget / 4), by = 0.5)))))
+  data <- bind_rows(lapply(batches, function(N) {
+    schedule <- schedule_custom(split$gamma, N, budget %/% N)
+    gap <- vapply(seq_len(seeds), function(seed) {
+      run_gap(model, base_gaussian(), schedule, control, seed, optimum)
+    }, 0)
+    data.frame(method = method, batch = N, seed = seq_len(seeds), gap = gap,
+               bound = theory_guarantee(model, schedule, control = control)$bound)
+  }))
+  means <- over_seeds(data, "gap", "batch")
+  list(data = data, best = data.frame(method = method, bound = split$N, preset = preset$N,
+                                      measured = means$batch[which.min(means$mean)]))
 }
 
 # ---- pictures ----------------------------------------------------------------------------------
@@ -207,14 +225,15 @@ run_rates_batch <- function(seeds = 10, budget = 1e4, dim = 5) {
 # Log-log panels: measured lines with bands over the seeds, bounds dashed.
 # `curves` has x, panel, line, bound (a bound?) and the columns of over_seeds(), `labels`
 # x, mean, panel, line, text and hjust.
-draw_against_bound <- function(curves, labels, colours, x, x_scale = ggplot2::scale_x_log10(labels = power_of_ten),
-                               ...) {
+draw_against_bound <- function(curves, labels, colours, x, ...,
+                               x_scale = ggplot2::scale_x_log10(labels = power_of_ten)) {
   ggplot2::ggplot(curves, ggplot2::aes(.data$x, .data$mean, colour = .data$line)) +
     ggplot2::geom_ribbon(ggplot2::aes(ymin = .data$low, ymax = .data$high, fill = .data$line,
                                       group = interaction(.data$line, .data$bound)),
                          alpha = 0.2, colour = NA) +
     ggplot2::geom_line(ggplot2::aes(linetype = .data$bound), linewidth = 0.7) +
-    ggplot2::geom_text(ggplot2::aes(label = .data$text, hjust = .data$hjust), data = labels, size = 3) +
+    ggplot2::geom_text(ggplot2::aes(label = .data$text, hjust = .data$hjust), data = labels,
+                       size = 3) +
     ggplot2::facet_wrap(ggplot2::vars(.data$panel), ...) +
     x_scale +
     ggplot2::scale_y_log10(labels = plain_number) +
@@ -230,8 +249,8 @@ power_of_ten <- function(x) parse(text = ifelse(is.na(x), NA, sprintf("10^%g", l
 curves_of <- function(data, values, x, panels, by = "method") {
   bind_rows(lapply(names(values), function(line) {
     out <- over_seeds(data, values[[line]], c(by, x))
-    data.frame(panel = factor(panels[out[[by]]], unname(panels)), line = line, bound = line == "bound",
-               x = out[[x]], out[c("mean", "low", "high")])
+    data.frame(panel = factor(panels[out[[by]]], unname(panels)), line = line,
+               bound = line == "bound", x = out[[x]], out[c("mean", "low", "high")])
   }))
 }
 
@@ -251,8 +270,9 @@ line_colours <- function() {
 format_slope <- function(x) sprintf("%.2f", x)
 
 draw_rates <- function(x, ...) {
-  check_dots(list(...), character(), "autoplot()")
-  curves <- curves_of(x$data, c(bound = "bound", measured = "gap"), "budget", method_labels[presets])
+  check_dots(list(...), "x", "autoplot()")
+  values <- c(bound = "bound", measured = "gap")
+  curves <- curves_of(x$data, values, "budget", method_labels[presets])
   slopes <- x$numbers$slopes
   text <- function(what, column) {
     stats::setNames(paste(what, format_slope(slopes[[column]])), method_labels[slopes$method])
@@ -265,7 +285,7 @@ draw_rates <- function(x, ...) {
 }
 
 draw_rates_dynamic <- function(x, ...) {
-  check_dots(list(...), character(), "autoplot()")
+  check_dots(list(...), "x", "autoplot()")
   panels <- dynamic_labels
   curves <- curves_of(x$data, c(bound = "bound", measured = "gap", last = "last"), "budget", panels)
   slopes <- x$numbers$slopes
@@ -284,7 +304,7 @@ dynamic_labels <- c(decay = "steps k^-0.6, batches 1", both = "steps k^-0.5, bat
                     growing = "steps constant, batches k^1.1")
 
 draw_rates_noise <- function(x, ...) {
-  check_dots(list(...), character(), "autoplot()")
+  check_dots(list(...), "x", "autoplot()")
   panels <- c(dimension = "dimension d, gaussian base", kurtosis = "kurtosis of the base, d = 10")
   values <- c(case1 = "MPSGD", case2 = "MPSGD, scaled")
   curves <- bind_rows(lapply(names(values), function(method) {
@@ -299,14 +319,15 @@ draw_rates_noise <- function(x, ...) {
                mean = 10^spread_out(log10(one$mean), 0.18),
                text = ifelse(one$bound, "bound", values[one$line]))
   }))
-  wide <- ggplot2::scale_x_log10(breaks = c(2, 3, 5, 10, 20, 40), expand = ggplot2::expansion(c(0.03, 0.5)))
-  draw_against_bound(curves, labels, method_colours(), NULL, wide, scales = "free_x",
-                     strip.position = "bottom") +
+  wide <- ggplot2::scale_x_log10(breaks = c(2, 3, 5, 10, 20, 40),
+                                 expand = ggplot2::expansion(c(0.03, 0.5)))
+  draw_against_bound(curves, labels, method_colours(), NULL, scales = "free_x",
+                     strip.position = "bottom", x_scale = wide) +
     ggplot2::theme(strip.placement = "outside")
 }
 
 draw_rates_batch <- function(x, ...) {
-  check_dots(list(...), character(), "autoplot()")
+  check_dots(list(...), "x", "autoplot()")
   panels <- method_labels[c("case1", "case2")]
   curves <- curves_of(x$data, c(bound = "bound", measured = "gap"), "batch", panels)
   lowest <- bind_rows(lapply(levels(curves$panel), function(panel) {

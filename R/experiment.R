@@ -9,9 +9,14 @@
 #' @param ... arguments of the experiment.
 #' @return An object of class `elvi_experiment`: a list with `$name`, `$title`,
 #'   `$data` (a data frame, one row a measurement), `$numbers` (a named list)
-#'   and `$seconds`. [plot()] and `ggplot2::autoplot()` draw its figure.
+#'   and `$seconds`. [plot()] and `ggplot2::autoplot()` draw its figure; those of
+#'   the paper take `what = "elbo"` or `what = "gap"`.
 #' @examples
 #' example_experiment()
+#' small <- example_experiment("rates", seeds = 2, budgets = c(100, 1000))
+#' small
+#' small$numbers$slopes
+#' if (requireNamespace("ggplot2", quietly = TRUE)) plot(small)
 #' @export
 example_experiment <- function(name, ...) {
   known <- experiments()
@@ -45,8 +50,8 @@ listing <- function(known) {
 #' @export
 print.elvi_experiment <- function(x, ...) {
   cat("Experiment \"", x$name, "\": ", x$title, "\n", sep = "")
-  cat(nrow(x$data), " measurements in $data, ", format(round(x$seconds, 1)), " s; plot() draws them.\n",
-      sep = "")
+  cat(nrow(x$data), " measurements in $data, ", format(round(x$seconds, 1)),
+      " s; plot() draws them.\n", sep = "")
   invisible(x)
 }
 
@@ -76,7 +81,9 @@ seeded <- function(seed, code) {
 }
 
 check_choices <- function(x, name, choices) {
-  if (!length(x)) bad_argument(name, paste("some of", paste0("\"", choices, "\"", collapse = ", ")), describe(x))
+  if (!length(x)) {
+    bad_argument(name, paste("some of", paste0("\"", choices, "\"", collapse = ", ")), describe(x))
+  }
   vapply(x, check_choice, "", name = name, choices = choices, USE.NAMES = FALSE)
 }
 
@@ -150,23 +157,24 @@ spread_out <- function(y, apart) {
 
 experiment_theme <- function() {
   ggplot2::theme_minimal(base_size = 11) +
-    ggplot2::theme(legend.position = "none", panel.grid.minor = ggplot2::element_blank(),
-                   plot.title.position = "plot", plot.caption.position = "plot",
-                   plot.caption = ggplot2::element_text(hjust = 0, colour = "grey30"))
+    ggplot2::theme(legend.position = "none", panel.grid.minor = ggplot2::element_blank())
 }
 
 # two significant digits, each number for itself: 630, 7.2, 0.56, 17,000
 format_each <- function(x) vapply(signif(x, 2), plain_number, "")
 
 plain_number <- function(x) {
-  ifelse(is.na(x), "", format(x, big.mark = ",", scientific = FALSE, trim = TRUE, drop0trailing = TRUE))
+  text <- format(x, big.mark = ",", scientific = FALSE, trim = TRUE, drop0trailing = TRUE)
+  ifelse(is.na(x), "", text)
 }
 
 # Okabe and Ito's colours, which the colour-blind can tell apart; yellow is left
 # out because it is too pale for lines.
 experiment_colours <- c("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 
-method_labels <- c(case1 = "MPSGD", case2 = "MPSGD, scaled", psgd = "PSGD", psgd_scaled = "PSGD, scaled",
-                   tuned = "elvi's default")
+method_labels <- c(case1 = "MPSGD", case2 = "MPSGD, scaled", psgd = "PSGD",
+                   psgd_scaled = "PSGD, scaled", tuned = "elvi's default")
 
-method_colours <- function() stats::setNames(experiment_colours[c(3, 2, 1, 6, 4)], names(method_labels))
+method_colours <- function() {
+  stats::setNames(experiment_colours[c(3, 2, 1, 6, 4)], names(method_labels))
+}
