@@ -191,7 +191,8 @@ mapping_bounds <- function(target, budget, beyond = 100) {
     k <- log_checkpoints(evals, 50, 40L)
     bound <- 4 * (g$gap0 + g$moment * cumsum(at$step / at$batch)) /
       cumsum(at$step * (1 - at$step * g$lip))
-    data.frame(schedule = name, evals = evals[k], bound = bound[k], covered = !is.na(g$bound))
+    data.frame(schedule = name, evals = evals[k], bound = bound[k], covered = !is.na(g$bound),
+               moment = g$moment)
   }))
 }
 
