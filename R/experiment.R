@@ -9,17 +9,25 @@
 #' @param ... arguments of the experiment.
 #' @return An object of class `elvi_experiment`: a list with `$name`, `$title`,
 #'   `$data` (a data frame, one row a measurement), `$numbers` (a named list)
-#'   and `$seconds`. [plot()] and `ggplot2::autoplot()` draw its figure.
+#'   and `$seconds`. [plot()] and `ggplot2::autoplot()` draw its figure; those of
+#'   the paper take `what = "elbo"` or `what = "gap"`.
 #' @examples
 #' example_experiment()
+#' small <- example_experiment("rates", seeds = 2, budgets = c(100, 1000))
+#' small
+#' small$numbers$slopes
+#' if (requireNamespace("ggplot2", quietly = TRUE)) plot(small)
 #' @export
 example_experiment <- function(name, ...) {
   known <- experiments()
   if (missing(name)) return(listing(known))
   entry <- known[[check_choice(name, "name", names(known))]]
-  check_dots(list(...), names(formals(entry$run)), paste0("example_experiment(\"", name, "\")"))
+  arguments <- list(...)
+  given <- names(arguments) %||% rep("", length(arguments))
+  takes <- names(formals(entry$run))
+  check_dots(arguments[!given %in% takes], takes, paste0("example_experiment(\"", name, "\")"))
   began <- proc.time()[["elapsed"]]
-  out <- entry$run(...)
+  out <- do.call(entry$run, arguments)
   structure(c(list(name = name, title = entry$title), out,
               seconds = proc.time()[["elapsed"]] - began), class = "elvi_experiment")
 }
@@ -42,8 +50,8 @@ listing <- function(known) {
 #' @export
 print.elvi_experiment <- function(x, ...) {
   cat("Experiment \"", x$name, "\": ", x$title, "\n", sep = "")
-  cat(nrow(x$data), " measurements in $data, ", format(round(x$seconds, 1)), " s; plot() draws them.\n",
-      sep = "")
+  cat(nrow(x$data), " measurements in $data, ", format(round(x$seconds, 1)),
+      " s; plot() draws them.\n", sep = "")
   invisible(x)
 }
 
@@ -61,6 +69,112 @@ plot.elvi_experiment <- function(x, ...) {
   invisible(drawn)
 }
 
+# ---- for the experiments' own files ----------------------------------------------------
+
+# Evaluates code after set.seed(seed) and leaves R's generator as it was.
+seeded <- function(seed, code) {
+  if (!exists(".Random.seed", envir = globalenv())) stats::runif(1)
+  before <- get(".Random.seed", envir = globalenv())
+  on.exit(assign(".Random.seed", before, envir = globalenv()))
+  set.seed(seed)
+  code
+}
+
+check_choices <- function(x, name, choices) {
+  if (!length(x)) {
+    bad_argument(name, paste("some of", paste0("\"", choices, "\"", collapse = ", ")), describe(x))
+  }
+  vapply(x, check_choice, "", name = name, choices = choices, USE.NAMES = FALSE)
+}
+
+# What the theory covers: raw coordinates, the plain gradient, the theorem's average.
+# Without draws for a trace its CPU seconds are those of the algorithm alone.
+theory_control <- function(..., coordinates = "raw") {
+  elvi_control(coordinates = coordinates, estimator = "reparam", average = "theorem",
+               trace_draws = 0, ...)
+}
+
+# F - F*, exactly, at the last iterate of a run or at its average, whether or not
+# the start was better
+gap_at <- function(fit, iterate, optimum) {
+  fit$theta <- switch(iterate, last = fit$state[c("mu", "scale")],
+                      average = list(mu = fit$state$average_mu, scale = fit$state$average_scale))
+  objective(fit)$estimate - optimum
+}
+
+# Measures a run at its start and at the iterations that `pick` chooses from its
+# plan: one row each.
+measure_along <- function(model, base, schedule, control, pick, measure) {
+  control$iterations <- 1
+  fit <- suppressMessages(elvi(model, base, schedule, control = control))
+  row <- function(fit) {
+    data.frame(evaluations = fit$state$evals, seconds = fit$cpu, measure(fit))
+  }
+  rows <- list(row(at_start(fit)))
+  for (k in pick(fit$plan)) {
+    if (k > fit$state$k) fit <- suppressMessages(elvi(fit, iterations = k))
+    rows <- c(rows, list(row(fit)))
+  }
+  bind_rows(rows)
+}
+
+# a run as it was before its first step
+at_start <- function(fit) {
+  fit$state <- list(mu = fit$start$mu, scale = fit$start$scale, average_mu = fit$start$mu,
+                    average_scale = fit$start$scale, evals = 0)
+  fit$cpu <- 0
+  fit
+}
+
+bind_rows <- function(rows) {
+  out <- do.call(rbind, rows)
+  rownames(out) <- NULL
+  out
+}
+
+# mean, lowest and highest of `value` over the seeds, for each combination of `by`
+over_seeds <- function(data, value, by) {
+  groups <- split(data, interaction(data[by], drop = TRUE, lex.order = TRUE))
+  bind_rows(lapply(groups, function(g) {
+    v <- g[[value]]
+    data.frame(g[1L, by, drop = FALSE], mean = mean(v), low = min(v), high = max(v))
+  }))
+}
+
+# Slope of log y on log x
+log_slope <- function(x, y) stats::coef(stats::lm(log(y) ~ log(x)))[[2L]]
+
+# Labels at the right ends of lines: moved apart, in order, until no two are closer
+# than `apart`.
+spread_out <- function(y, apart) {
+  order <- order(y)
+  target <- y[order]
+  # least squares subject to y[i+1] - y[i] >= apart is isotonic in y[i] - i apart
+  shift <- apart * seq_along(target)
+  y[order] <- stats::isoreg(target - shift)$yf + shift
+  y
+}
+
+experiment_theme <- function() {
+  ggplot2::theme_minimal(base_size = 11) +
+    ggplot2::theme(legend.position = "none", panel.grid.minor = ggplot2::element_blank())
+}
+
+# two significant digits, each number for itself: 630, 7.2, 0.56, 17,000
+format_each <- function(x) vapply(signif(x, 2), plain_number, "")
+
+plain_number <- function(x) {
+  text <- format(x, big.mark = ",", scientific = FALSE, trim = TRUE, drop0trailing = TRUE)
+  ifelse(is.na(x), "", text)
+}
+
 # Okabe and Ito's colours, which the colour-blind can tell apart; yellow is left
 # out because it is too pale for lines.
 experiment_colours <- c("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+
+method_labels <- c(case1 = "MPSGD", case2 = "MPSGD, scaled", psgd = "PSGD",
+                   psgd_scaled = "PSGD, scaled", tuned = "elvi's default")
+
+method_colours <- function() {
+  stats::setNames(experiment_colours[c(3, 2, 1, 6, 4)], names(method_labels))
+}
