@@ -304,6 +304,8 @@ typedef struct {
 typedef struct {
     /* non-zero: stop now. Called every few milliseconds of work. */
     int (*poll)(void *ctx, const elvi_state *state);
+    /* non-zero: return, with ELVI_OK. Called between two iterations of a run. */
+    int (*pause)(void *ctx);
     void *ctx;
 } elvi_hooks;
 
@@ -321,6 +323,10 @@ elvi_status elvi_run(const elvi_problem *p, const elvi_settings *s,
 elvi_status elvi_gradient(const elvi_problem *p, const elvi_settings *s,
                           const elvi_state *st, uint64_t batch, elvi_work *w,
                           const elvi_hooks *hooks);
+
+/* gradient.c: polls if, with n more samples, enough work has been done for it */
+int elvi_asked_to_stop(const elvi_problem *p, const elvi_state *st, int n,
+                       elvi_work *w, const elvi_hooks *hooks);
 
 /* gradient.c: f at mu + scale z for draws first, ..., first + n - 1, n at
  * most w->block */
@@ -376,7 +382,7 @@ int elvi_trace_wants(uint64_t k, uint64_t horizon);
 elvi_status elvi_trace_add(const elvi_problem *p, const elvi_settings *s,
                            const elvi_state *st, double step, uint64_t batch,
                            double gradient_map, int clipped, elvi_work *w,
-                           elvi_trace *trace);
+                           elvi_trace *trace, const elvi_hooks *hooks);
 
 /* ---- linear algebra: linalg.c -------------------------------------------- */
 

@@ -45,8 +45,8 @@ static int all_finite(const elvi_problem *p, const elvi_theta *g)
     return sum == 0.0;
 }
 
-static int asked_to_stop(const elvi_problem *p, const elvi_state *st, int n,
-                         elvi_work *w, const elvi_hooks *hooks)
+int elvi_asked_to_stop(const elvi_problem *p, const elvi_state *st, int n,
+                       elvi_work *w, const elvi_hooks *hooks)
 {
     const double d = p->model.dim, enough = 2e7;
     w->cost_since_poll += n * (p->model.cost + 4.0 * d * d) + d * d * d / 3.0;
@@ -72,7 +72,7 @@ elvi_status elvi_gradient(const elvi_problem *p, const elvi_settings *s,
     for (uint64_t first = 0; first < batch && status == ELVI_OK;) {
         const uint64_t left = batch - first;
         const int n = left < (uint64_t) w->block ? (int) left : w->block;
-        if (asked_to_stop(p, st, n, w, hooks)) return ELVI_STOPPED;
+        if (elvi_asked_to_stop(p, st, n, w, hooks)) return ELVI_STOPPED;
         elvi_base_fill(&p->base, &w->zig, s->key, st->k, first, n, w->z);
         elvi_scale_apply(p, &st->theta, w->z, n, w->x);
         status = p->model.ops->eval(&p->model, w->x, n, NULL, w->g, w->scratch);

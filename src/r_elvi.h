@@ -20,6 +20,7 @@ SEXP r_named_list(int n, const char *const *names);
 /* r_model.c: a model that lives as long as the R object behind it */
 typedef struct {
     SEXP value, gradient;    /* closures of a d x n matrix */
+    int catch_interrupts;    /* as ELVI_STOPPED, or let them leave C? */
 } r_density;
 typedef struct {
     elvi_glm glm;
