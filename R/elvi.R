@@ -122,13 +122,12 @@ elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, bud
   control <- resolve_control(control, schedule, bound, plan)
   feasible <- feasible_set(control, work, smoothness$L)
   start <- check_start(start, work, control$scale, feasible, smoothness$L)
-  fit <- structure(
-    list(call = match.call(), method = "mpsgd", model = object, base = base, schedule = schedule,
-         tol = tol, control = control, work = if (work$kind == "affine") work, smoothness = smoothness$L,
-         smoothness_source = smoothness$source, feasible = feasible, plan = plan,
-         seed = draw_key(), rng_kind = RNGkind(), start = start, trace = NULL, cpu = 0,
-         state = initial_state(start)),
-    class = "elvi_fit")
+  given <- list(
+    call = match.call(), method = "mpsgd", model = object, base = base, schedule = schedule,
+    tol = tol, control = control, work = if (work$kind == "affine") work, smoothness = smoothness$L,
+    smoothness_source = smoothness$source, feasible = feasible, plan = plan, seed = draw_key(),
+    rng_kind = RNGkind(), start = start, trace = NULL, cpu = 0, state = initial_state(start))
+  fit <- structure(c(given, not_yet), class = "elvi_fit")
   journal <- open_journal(fit, bound)
   if (has_ended(journal$fit)) conclude(journal$fit) else run(journal, bound, control$iterations)
 }
@@ -170,7 +169,7 @@ elvi.elvi_fit <- function(object, budget = NULL, iterations = Inf, ...) {
     object$schedule <- extend_budget(object$schedule, budget, object$state$evals)
     object$plan <- plan_schedule(object$schedule, object$model$dim, bound$kurtosis,
                                  object$smoothness, object$control)
-    object$stretch <- NULL
+    object["stretch"] <- list(NULL)
   }
   if (object$state$k >= object$plan$iterations && object$status != "interrupted") {
     elvi_inform("The run is complete: nothing is left of its budget of ",

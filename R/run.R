@@ -46,9 +46,14 @@ with_shorter_steps <- function(fit, bound, attempt) {
 
 most_shortened <- 64
 
+# The parts of a fit that a run makes. They have their places from the beginning, so that
+# a run in pieces makes the same list as one in a single piece.
+not_yet <- list(status = NULL, kept = NULL, theta = NULL, lost = NULL, stretch = NULL, remaining = NULL,
+                converged = NULL)
+
 # A run that has done nothing yet.
 back_to_start <- function(fit) {
-  fit[c("status", "kept", "theta", "lost", "remaining", "converged", "stretch")] <- NULL
+  fit[names(not_yet)] <- not_yet
   fit["trace"] <- list(NULL)
   fit$cpu <- 0
   fit$state <- initial_state(fit$start)
@@ -101,8 +106,9 @@ run_slice <- function(fit, bound, iterations, journal) {
 # compare with the start by what the trace has.
 mark_interrupted <- function(fit) {
   fit$status <- "interrupted"
-  ends <- fit$trace[c(1L, NROW(fit$trace)), ]
-  worse <- isTRUE(diff(ends$objective) > 2 * sqrt(sum(ends$se^2)))
+  rows <- c(1L, NROW(fit$trace))
+  noise <- sqrt(sum(fit$trace$se[rows]^2))
+  worse <- NROW(fit$trace) > 1L && isTRUE(diff(fit$trace$objective[rows]) > 2 * noise)
   keep(fit, if (worse) "start" else "average", NA_real_)
 }
 
@@ -273,6 +279,7 @@ symmetric_scale <- function(scale, kind, labels) {
 # Objective at the end against objective at the start, on the same draws: a run
 # that ends worse by far more than its noise has diverged.
 has_diverged <- function(fit) {
+  if (!NROW(fit$trace)) return(FALSE)   # interrupted before its first row
   first <- fit$trace$objective[1L]
   last <- fit$trace$objective[nrow(fit$trace)]
   if (is.na(first) || !is.finite(first)) return(FALSE)

@@ -16,7 +16,7 @@ run_to_tolerance <- function(fit, bound, iterations, journal) {
       fit$converged <- NA
       return(fit)
     }
-    fit$stretch <- NULL
+    fit["stretch"] <- list(NULL)
     fit$converged <- fit$remaining$estimate + 2 * fit$remaining$se < fit$tol
     # a tuned run that gets nowhere is soon tried with shorter steps
     hopeless <- fit$schedule$kind == "tuned" && (fit$schedule$shorten %||% 1) < most_shortened &&

@@ -385,6 +385,151 @@ test_that("SIGINT in a user's function returns the fit so far, which goes on exa
   }
 })
 
+# Child code: rounds of a fit that gets SIGINT after some seconds, each of which must
+# come back as a partial fit that goes on to what a run without signals gives.
+interrupted_rounds <- '
+  signal_after <- function(seconds) {
+    system(sprintf("(sleep %.4f; kill -INT %d) > /dev/null 2>&1 &", seconds, Sys.getpid()))
+  }
+  bare <- function(fit) {
+    fit$call <- fit$cpu <- fit$trace$cpu <- NULL
+    fit$control$iterations <- NULL
+    unclass(fit)
+  }
+  outcome <- list(good = 0, before = 0, after = 0, bad = character())
+  one_round <- function(go, resume, whole, delay) {
+    warned <<- NULL
+    signal_after(delay)
+    fit <- tryCatch(quietly(go()), interrupt = function(i) NULL)
+    if (is.null(fit)) {   # before there was anything to return
+      outcome$before <<- outcome$before + 1
+    } else if (fit$status != "interrupted") {   # the signal is still to come
+      tryCatch(Sys.sleep(5), interrupt = identity)
+      outcome$after <<- outcome$after + 1
+    } else if (!"elvi_warning_interrupted" %in% warned) {
+      outcome$bad <<- c(outcome$bad, "no warning")
+    } else if (!identical(bare(resume(fit)), bare(whole(fit)))) {
+      outcome$bad <<- c(outcome$bad, paste("not identical after", fit$state$k))
+    } else {
+      outcome$good <<- outcome$good + 1
+    }
+  }
+  rounds <- function(n, ...) {
+    done <- outcome$good + length(outcome$bad)
+    while (outcome$good + length(outcome$bad) < done + n && outcome$before + outcome$after < 300) {
+      one_round(..., delay = runif(1, 0.004, 0.06))
+    }
+  }
+  rss <- function() {
+    status <- tryCatch(readLines("/proc/self/status"), error = function(e) "VmRSS: 0", warning = function(w) "VmRSS: 0")
+    as.numeric(gsub("[^0-9]", "", grep("^VmRSS", status, value = TRUE)))
+  }'
+
+test_that("SIGINT at 200 random moments: always the fit so far, which goes on exactly, and no leak", {
+  skip_without_signals()
+  out <- in_new_r(c(quietly, interrupted_rounds, '
+    X <- matrix(sin(seq_len(200 * 10)^1.3), 200)
+    models <- list(
+      native = model_glm(X, rep(0:1, 100)),
+      functions = model_density(function(x) colSums(x^4 + x^2), function(x) 4 * x^3 + 2 * x, dim = 3, smoothness = 20))
+    endless <- function(model, iterations = Inf) {
+      set.seed(1)
+      elvi(model, base_laplace(), schedule_decay(1e9, step = 0.01, batch = 20),
+           control = elvi_control("raw", trace_draws = 10, iterations = iterations))
+    }
+    by_tolerance <- function() {
+      set.seed(2)
+      elvi(models$native, tol = 2e-5, budget = 2e4)
+    }
+    finished <- suppressWarnings(by_tolerance())
+    set.seed(3)
+    series <- function(n) {
+      for (model in models) rounds(2 * n, function() endless(model), function(fit) elvi(fit, iterations = fit$state$k + 2),
+                                   function(fit) endless(model, fit$state$k + 2))
+      rounds(n, function() suppressWarnings(by_tolerance(), classes = "elvi_warning_not_converged"),
+             function(fit) suppressWarnings(elvi(fit)), function(fit) finished)
+    }
+    series(10)   # everything that is allocated once is there now
+    cells <- gc()[, 1]
+    before <- rss()
+    cpu <- system.time(series(30))
+    out <- c(outcome, list(cells = gc()[, 1] - cells, rss = rss() - before, cpu = sum(cpu[c(1, 2, 4, 5)])))'))$out
+  expect_identical(out$bad, character())
+  expect_equal(out$good, 200)
+  expect_lt(max(out$cells), 2e4)   # cells of 56 and of 8 bytes
+  if (!grepl("asan", Sys.getenv("LD_PRELOAD"))) expect_lt(out$rss, 20 * 1024)
+})
+
+test_that("an interrupt does not wait for the draws of the trace", {
+  skip_without_signals()
+  out <- in_new_r(c(quietly, '
+    X <- matrix(sin(seq_len(2000 * 40)^1.3), 2000)
+    model <- model_glm(X, rep(0:1, 1000))
+    ready()
+    time <- system.time(fit <- quietly(elvi(model, schedule = schedule_decay(100), control = elvi_control(
+      "raw", trace_draws = 1e6))))[["elapsed"]]
+    out <- list(fit = fit, time = time, warned = warned)'),
+    during = function(pid) {
+      Sys.sleep(0.5)
+      tools::pskill(pid, tools::SIGINT)
+    })$out
+  expect_true("elvi_warning_interrupted" %in% out$warned)
+  expect_lt(out$time, 5)
+  expect_equal(out$fit$state$k, 0)
+  expect_output(print(out$fit), "INTERRUPTED")
+})
+
+test_that("an interrupted fit comes back without another look at the target", {
+  values <- gradients <- -Inf
+  interrupt_at <- c(value = Inf, gradient = Inf)
+  interrupt_now <- function() {
+    signalCondition(structure(class = c("interrupt", "condition"), list(message = "", call = NULL)))
+  }
+  model <- model_density(function(x) {
+    values <<- values + 1
+    if (values == interrupt_at[["value"]]) interrupt_now()
+    colSums(x^2)
+  }, function(x) {
+    gradients <<- gradients + 1
+    if (gradients == interrupt_at[["gradient"]]) interrupt_now()
+    2 * x
+  }, dim = 2, smoothness = 2)
+  go <- function(value = Inf, gradient = Inf) {
+    values <<- gradients <<- 0
+    interrupt_at <<- c(value = value, gradient = gradient)
+    set.seed(8)
+    elvi(model, schedule = schedule_custom(0.1, 3, iterations = 30), control = raw_control())
+  }
+  whole <- go()
+  total <- values
+  expect_warning(fit <- go(gradient = 21), class = "elvi_warning_interrupted")
+  expect_equal(c(values, gradients), c(21, 21))   # the first row, and one for each iteration
+  expect_equal(fit$state$k, 20)
+  expect_identical(engine_bare(elvi(fit)), engine_bare(whole))
+  # in the comparison with the start, when all iterations are done
+  expect_warning(fit <- go(value = total - 1), class = "elvi_warning_interrupted")
+  expect_equal(fit$state$k, 30)
+  expect_identical(engine_bare(elvi(fit)), engine_bare(whole))
+})
+
+test_that("a start that the trace shows to be better is what an interrupted run returns", {
+  calls <- -Inf
+  model <- model_density(function(x) colSums(x^2) / 2, function(x) {
+    calls <<- calls + 1
+    if (calls == 12) signalCondition(structure(class = c("interrupt", "condition"), list(message = "", call = NULL)))
+    x
+  }, dim = 2, smoothness = 1)
+  set.seed(9)
+  calls <- 0
+  # steps that overshoot, from the optimum
+  fit <- suppressWarnings(elvi(model, schedule = schedule_custom(1.9, 1, iterations = 50),
+                               control = raw_control(average = "last")))
+  expect_identical(fit$status, "interrupted")
+  expect_gt(fit$trace$objective[12], fit$trace$objective[1] + 1)
+  expect_identical(fit$kept, "start")
+  expect_equal(unname(fit$mu), c(0, 0))
+})
+
 test_that("a time limit ends a run of a user's function", {
   skip_without_signals()
   out <- in_new_r('
