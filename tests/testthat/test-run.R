@@ -545,6 +545,139 @@ test_that("a time limit ends a run of a user's function", {
   expect_match(out$end, "time limit|Interrupted")
 })
 
+# ---- functions that leave, and functions that meddle ------------------------------------------
+
+# x^2 in two dimensions; hook(what, call, x) is called first, once the model is made
+hooked_model <- function() {
+  env <- new.env()
+  env$hook <- NULL
+  env$calls <- c(value = 0, gradient = 0)
+  ask <- function(what, x) {
+    if (is.null(env$hook)) return()
+    env$calls[[what]] <- env$calls[[what]] + 1
+    env$hook(what, env$calls[[what]], x)
+  }
+  env$model <- model_density(function(x) { ask("value", x); colSums(x^2) },
+                             function(x) { ask("gradient", x); 2 * x }, dim = 2, smoothness = 2)
+  env$fit <- function(hook = function(...) NULL, ...) {
+    env$hook <- hook
+    env$calls[] <- 0
+    set.seed(10)
+    elvi(env$model, schedule = schedule_custom(0.1, 3, iterations = 30), control = elvi_control("raw", ...))
+  }
+  env
+}
+
+# leaves the run in the fifth call of either function, by whatever means
+at_fifth <- function(of, how) function(what, call, x) if (what == of && call == 5) how()
+
+ways_out <- list(
+  error = function(fit, of) tryCatch(fit(at_fifth(of, function() stop("my own"))), error = conditionMessage),
+  warning = function(fit, of) tryCatch(fit(at_fifth(of, function() warning("my own"))), warning = conditionMessage),
+  message = function(fit, of) tryCatch(fit(at_fifth(of, function() message("my own"))),
+                                       message = function(m) sub("\n", "", conditionMessage(m))),
+  restart = function(fit, of) withRestarts(fit(at_fifth(of, function() invokeRestart("out", "my own"))), out = identity),
+  escape = function(fit, of) callCC(function(k) fit(at_fifth(of, function() k("my own")))),
+  finally = function(fit, of) {   # a function whose caller cleans up
+    seen <- NULL
+    try(tryCatch(fit(at_fifth(of, function() stop("too late"))), finally = seen <- "my own"), silent = TRUE)
+    seen
+  },
+  recursion = function(fit, of) {
+    deeper <- function(n) 1 + deeper(n + 1)
+    e <- tryCatch(fit(at_fifth(of, function() deeper(1))), error = identity)
+    if (grepl("infinite recursion|stack", conditionMessage(e))) "my own" else conditionMessage(e)
+  })
+
+test_that("whatever way a user's function leaves a run, it leaves as it would anywhere else", {
+  target <- hooked_model()
+  whole <- target$fit()
+  for (way in names(ways_out)) for (of in c("value", "gradient")) {
+    expect_identical(ways_out[[way]](target$fit, of), "my own", label = paste(way, of))
+    # and the next run is none the worse
+    expect_identical(engine_bare(target$fit()), engine_bare(whole), label = paste("after", way, of))
+  }
+  old <- options(warn = 2)
+  on.exit(options(old))
+  expect_error(target$fit(at_fifth("gradient", function() warning("my own"))), "converted from warning.*my own")
+})
+
+test_that("leaving 200 times in the middle of a run takes no memory along", {
+  skip_without_signals()
+  code <- c(deparse(call("<-", quote(hooked_model), hooked_model)), deparse(call("<-", quote(at_fifth), at_fifth)),
+            deparse(call("<-", quote(ways_out), as.call(c(quote(list), ways_out)))))
+  out <- in_new_r(c(code, interrupted_rounds, '
+    # a work block of 1 MB a run: 200 lost ones are seen
+    target <- hooked_model()
+    big <- function(hook, ...) target$fit(hook, block = 2e4, trace_draws = 2e4)
+    series <- function(n) for (i in seq_len(n)) {
+      for (way in c("error", "restart", "escape", "recursion")) ways_out[[way]](big, c("value", "gradient")[1 + i %% 2])
+    }
+    series(5)
+    cells <- gc()[, 1]
+    before <- rss()
+    series(50)
+    out <- list(cells = gc()[, 1] - cells, rss = rss() - before)'))$out
+  expect_lt(max(out$cells), 2e4)
+  if (!grepl("asan", Sys.getenv("LD_PRELOAD"))) expect_lt(out$rss, 40 * 1024)
+})
+
+test_that("what a user's function does on the side does not touch the run", {
+  target <- hooked_model()
+  whole <- target$fit()
+  inner <- engine_logistic()
+  meddling <- list(
+    writes_on_its_input = function(what, call, x) x[] <- NaN,
+    seeds = function(what, call, x) set.seed(call),
+    changes_the_generator = function(what, call, x) {
+      old <- RNGkind("Wichmann-Hill")
+      runif(1)
+      RNGkind(old[1])
+    },
+    collects = function(what, call, x) if (call %% 8 == 0) gc(),
+    fits_another = function(what, call, x) if (call %% 15 == 0) elvi(inner, budget = 50),
+    fits_itself = function(what, call, x) {
+      if (call == 7) elvi(target$model, schedule = schedule_custom(0.1, 2, iterations = 3), control = raw_control())
+    },
+    fails_inside = function(what, call, x) if (call == 3) try(elvi(inner, budget = "all"), silent = TRUE))
+  for (name in names(meddling)) {
+    expect_identical(engine_bare(suppressMessages(target$fit(meddling[[name]]))), engine_bare(whole), label = name)
+  }
+})
+
+# ---- forks -----------------------------------------------------------------------------------
+
+test_that("fits in forked processes are the fits of this one, after BLAS has had threads here", {
+  skip_without_signals()
+  # in another R, with threads, and with a deadline: a child that waits for threads it
+  # does not have waits for ever
+  out <- in_new_r('
+    X <- matrix(sin(seq_len(600 * 80)^1.3), 600)
+    model <- model_glm(X, rep(0:1, 300))
+    bare <- function(fit) {
+      fit$call <- fit$cpu <- fit$trace$cpu <- NULL
+      fit
+    }
+    one <- function(seed) {
+      set.seed(seed)
+      bare(elvi(model, base_laplace(), budget = 400))
+    }
+    serial <- lapply(1:4, one)
+    threads <- crossprod(matrix(1, 2000, 500))   # large enough for BLAS to share it out
+    ready()
+    forked <- parallel::mclapply(1:4, one, mc.cores = 2)
+    nested <- parallel::mclapply(1:2, function(i) parallel::mclapply(2 * i - 1:0, one, mc.cores = 2), mc.cores = 2)
+    exact <- function(i) elvi_optimum(model)$Sigma
+    # and here, after the forks
+    out <- list(serial = serial, forked = forked, nested = do.call(c, nested), after = lapply(1:4, one),
+                exact = list(exact(1), parallel::mclapply(1, exact)[[1]]))',
+    env = c("OPENBLAS_NUM_THREADS=2", "OMP_NUM_THREADS=2"), during = function(pid) NULL, timeout = 90)$out
+  expect_identical(out$forked, out$serial)
+  expect_identical(out$nested, out$serial)
+  expect_identical(out$after, out$serial)
+  expect_identical(out$exact[[2]], out$exact[[1]])
+})
+
 # ---- what is handed to C -----------------------------------------------------------------------
 
 test_that("blocks are no longer than needed, and longer for R functions", {
