@@ -6,17 +6,26 @@
 
 # ---- the journal ---------------------------------------------------------------------
 
-# The journal of a run that is about to start; its $fit is where to start from. On a
-# model (`takes_up`) that is the state in the checkpoint file, if there is one.
+# `progress` takes from a fit what has to be saved of it.
+new_journal <- function(fit, file = NULL, every = Inf, progress = identity) {
+  list2env(list(fit = fit, file = if (!is.null(file)) checkpoint_path(file), every = every,
+                progress = progress, failed = FALSE), parent = emptyenv())
+}
+
+# The journal of a run of elvi() that is about to start; its $fit is where to start from.
+# On a model (`takes_up`) that is the state in the checkpoint file, if there is one.
 open_journal <- function(fit, bound, takes_up = TRUE) {
-  journal <- list2env(list(fit = fit, file = NULL, every = Inf, failed = FALSE), parent = emptyenv())
-  if (is.null(fit$control$checkpoint)) return(journal)
-  journal$file <- checkpoint_path(fit$control$checkpoint)
-  journal$every <- fit$control$checkpoint_every
+  journal <- new_journal(fit, fit$control$checkpoint, fit$control$checkpoint_every, progress_of)
+  if (is.null(journal$file)) return(journal)
   journal$print <- fingerprint(fit, bound)
+  begin_journal(journal, if (takes_up) take_up else same_run)
+}
+
+# The first entry: what the file has, if there is one, as `resume` makes a fit of it; and
+# whether the file can be written is known now.
+begin_journal <- function(journal, resume) {
   if (file.exists(journal$file)) {
-    stored <- read_checkpoint(journal$file)
-    journal$fit <- if (takes_up) take_up(stored, journal, fit) else same_run(stored, journal, fit)
+    journal$fit <- resume(read_checkpoint(journal$file), journal, journal$fit)
   }
   unlink(abandoned_files(journal$file))
   tryCatch(write_entry(journal), elvi_error_write = function(e) {
@@ -47,8 +56,8 @@ seconds <- function() proc.time()[["elapsed"]]
 write_or_warn <- function(journal) {
   tryCatch(write_entry(journal), elvi_error_write = function(e) {
     if (!journal$failed) {
-      elvi_warn("The checkpoint could not be written: ", conditionMessage(e), ". The run goes on. (",
-                journal$file, ")", class = "elvi_warning_checkpoint")
+      elvi_warn("The checkpoint could not be written: ", conditionMessage(e),
+                ". The run goes on. (", journal$file, ")", class = "elvi_warning_checkpoint")
     }
     journal$failed <- TRUE
     journal$written <- seconds()
@@ -56,7 +65,8 @@ write_or_warn <- function(journal) {
 }
 
 write_entry <- function(journal) {
-  write_checkpoint(list(print = journal$print, progress = progress_of(journal$fit)), journal$file)
+  entry <- list(print = journal$print, progress = journal$progress(journal$fit))
+  write_checkpoint(entry, journal$file)
   journal$written <- seconds()
 }
 
@@ -71,19 +81,26 @@ progress_of <- function(fit) {
 }
 
 take_up <- function(stored, journal, fit) {
-  difference <- print_difference(stored$print, journal$print, fit)
-  if (!is.null(difference)) {
-    bad_checkpoint(journal$file, "one of this run", paste0("one with another `", difference$what, "`", difference$how),
-                   differs = difference$what)
-  }
+  refuse_difference(journal$file, print_difference(stored$print, journal$print, fit))
   now <- fit$control[volatile_settings]
   fit[names(stored$progress)] <- stored$progress
   if (!is.null(fit$work)) fit$work$inner <- fit$model
   fit$control[volatile_settings] <- now
-  elvi_inform("Going on from the checkpoint after ", format_count(fit$state$k), " of ",
-              format_count(fit$plan$iterations), " iterations (", journal$file, ").",
-              class = "elvi_message_checkpoint")
+  say_going_on(journal$file, fit)
   fit
+}
+
+say_going_on <- function(file, fit) {
+  elvi_inform("Going on from the checkpoint after ", format_count(fit$state$k), " of ",
+              format_count(fit$plan$iterations), " iterations (", file, ").",
+              class = "elvi_message_checkpoint")
+}
+
+refuse_difference <- function(file, difference) {
+  if (is.null(difference)) return(invisible())
+  bad_checkpoint(file, "one of this run",
+                 paste0("one with another `", difference$what, "`", difference$how),
+                 differs = difference$what)
 }
 
 # A fit in hand is where its run goes on from; but not over the file of another run.
@@ -98,8 +115,8 @@ same_run <- function(stored, journal, fit) {
 volatile_settings <- c("iterations", "progress", "checkpoint", "checkpoint_every")
 
 bad_checkpoint <- function(file, expected, got = NULL, differs = NULL) {
-  elvi_abort("`checkpoint` must be ", expected, if (!is.null(got)) paste0(", not ", got), ": ", file,
-             ".", if (utils::file_test("-f", file)) " To start anew, delete it or name another.",
+  elvi_abort("`checkpoint` must be ", expected, if (!is.null(got)) paste0(", not ", got), ": ",
+             file, ".", if (utils::file_test("-f", file)) " To start anew, delete it or name another.",
              class = c("elvi_error_checkpoint", "elvi_error_argument"),
              data = list(argument = "checkpoint", file = file, differs = differs))
 }
@@ -112,12 +129,17 @@ fingerprint <- function(fit, bound) {
   model <- fit$model
   start <- to_user(fit$work %||% model, fit$control$scale, fit$start$mu, fit$start$scale)
   points <- landmarks(start)
-  list(elvi = as.character(utils::packageVersion("elvi")),
-       exact = digest(list(model = unclass(model)[setdiff(names(model), "smoothness")], base = unclass(bound),
-                           schedule = unclass(fit$schedule)[setdiff(names(fit$schedule), "shorten")],
-                           tol = fit$tol,
-                           control = unclass(fit$control)[setdiff(names(fit$control), volatile_settings)])),
-       start = start, smoothness = fit$smoothness, points = points, target = .Call(elvi_r_evaluate, model, points))
+  without <- function(x, names) unclass(x)[setdiff(names(x), names)]
+  list(exact = exact_print("elvi", model = without(model, "smoothness"), base = unclass(bound),
+                           schedule = without(fit$schedule, "shorten"), tol = fit$tol,
+                           control = without(fit$control, volatile_settings)),
+       start = start, smoothness = fit$smoothness,
+       points = points, target = .Call(elvi_r_evaluate, model, points))
+}
+
+exact_print <- function(algorithm, ...) {
+  version <- as.character(utils::packageVersion("elvi"))
+  digest(list(`version of elvi` = version, algorithm = algorithm, ...))
 }
 
 # Three points about where the run starts, to know a target by that is a function.
@@ -129,29 +151,31 @@ landmarks <- function(start) {
 
 # NULL, or what differs first between two fingerprints, and how.
 print_difference <- function(stored, now, fit) {
-  if (!identical(stored$elvi, now$elvi)) return(difference("version of elvi", stored$elvi, now$elvi))
   exact <- first_difference(stored$exact, now$exact)
   if (!is.null(exact)) return(exact)
-  close <- function(a, b, tolerance) isTRUE(all.equal(a, b, tolerance = tolerance, check.attributes = FALSE))
-  if (!close(stored$smoothness, now$smoothness, 1e-6)) {
+  if (!about_same(stored$smoothness, now$smoothness, 1e-6)) {
     return(difference("smoothness", stored$smoothness, now$smoothness))
   }
-  if (!close(stored$start, now$start, 1e-6)) return(difference("start"))
-  target <- .Call(elvi_r_evaluate, fit$model, stored$points)
-  if (!close(stored$target$value, target$value, 1e-10) || !close(stored$target$gradient, target$gradient, 1e-10)) {
+  if (!about_same(stored$start, now$start, 1e-6)) return(difference("start"))
+  if (!about_same(stored$target, .Call(elvi_r_evaluate, fit$model, stored$points))) {
     return(list(what = "model", how = " (its functions have other values)"))
   }
   NULL
 }
 
+about_same <- function(a, b, tolerance = 1e-10) {
+  isTRUE(all.equal(a, b, tolerance = tolerance, check.attributes = FALSE))
+}
+
 difference <- function(what, stored = NULL, now = NULL) {
   short <- function(x) is.atomic(x) && length(x) == 1L && is.null(names(x))
-  how <- if (short(stored) && short(now)) paste0(" (", describe(stored), ", now ", describe(now), ")")
-  list(what = what, how = how %||% "")
+  both <- short(stored) && short(now)
+  list(what = what, how = if (both) paste0(" (", describe(stored), ", now ", describe(now), ")"))
 }
 
 first_difference <- function(a, b, path = NULL) {
-  if (!is.list(a) || !is.list(b)) return(if (!identical(a, b)) difference(paste(path, collapse = "$"), a, b))
+  if (identical(a, b)) return(NULL)
+  if (is.null(names(a)) || is.null(names(b))) return(difference(paste(path, collapse = "$"), a, b))
   for (name in union(names(a), names(b))) {
     found <- first_difference(a[[name]], b[[name]], c(path, name))
     if (!is.null(found)) return(found)
@@ -164,10 +188,13 @@ first_difference <- function(a, b, path = NULL) {
 digest <- function(x) {
   if (is.null(x)) return(NULL)
   if (is.list(x)) return(lapply(x, digest))
-  if (isS4(x)) return(digest(sapply(methods::slotNames(x), methods::slot, object = x, simplify = FALSE)))
+  if (isS4(x)) {
+    slots <- methods::slotNames(x)
+    return(lapply(stats::setNames(slots, slots), function(s) digest(methods::slot(x, s))))
+  }
   if (is.character(x)) return(if (length(x) <= 1000L) as.vector(x) else digest(nchar(x, "bytes")))
-  if (is.numeric(x) || is.logical(x)) return(if (length(x) <= 1L) as.vector(x) else digest_numbers(x))
-  typeof(x)
+  if (!is.numeric(x) && !is.logical(x)) return(typeof(x))
+  if (length(x) <= 1L) as.vector(x) else digest_numbers(x)
 }
 
 # A sum with weights that depend on the place, piece by piece: a copy of x may not fit.
@@ -195,7 +222,8 @@ write_checkpoint <- function(x, file) {
   bytes <- serialize(x, NULL)
   append_bytes(bytes, temporary, "wb")
   append_bytes(charToRaw(seal(tools::md5sum(temporary))), temporary, "ab")
-  if (!suppressWarnings(file.rename(temporary, file))) write_failed("a temporary file cannot be renamed to it")
+  renamed <- suppressWarnings(file.rename(temporary, file))
+  if (!renamed) write_failed("a temporary file cannot be renamed to it")
 }
 
 seal <- function(md5) paste0("\nelvi checkpoint 1 ", md5, "\n")
@@ -207,9 +235,11 @@ append_bytes <- function(bytes, file, mode) {
     on.exit(close(connection))
     writeBin(bytes, connection)
   }
-  tryCatch(suppressWarnings(write_all()), error = function(e) write_failed("no file can be made there"))
+  tryCatch(suppressWarnings(write_all()),
+           error = function(e) write_failed("no file can be made there"))
   # a full disk is noticed when the buffer is emptied, which fails without a word
-  if (!identical(file.size(file), before + length(bytes))) write_failed("it is cut short, as on a full disk")
+  complete <- identical(file.size(file), before + length(bytes))
+  if (!complete) write_failed("it is cut short, as on a full disk")
 }
 
 write_failed <- function(why) elvi_abort(why, class = "elvi_error_write")
@@ -232,9 +262,12 @@ read_checkpoint <- function(file) {
 # Absolute: a user's function may change the directory.
 checkpoint_path <- function(file) {
   directory <- dirname(file)
-  if (!dir.exists(directory)) bad_checkpoint(file, "in a directory that exists", "in one that does not")
+  if (!dir.exists(directory)) {
+    bad_checkpoint(file, "in a directory that exists", "in one that does not")
+  }
   if (dir.exists(file)) bad_checkpoint(file, "a file", "a directory")
-  if (file.exists(file)) normalizePath(file) else file.path(normalizePath(directory), basename(file))
+  if (file.exists(file)) return(normalizePath(file))
+  file.path(normalizePath(directory), basename(file))
 }
 
 # What processes that were killed while they wrote have left.

@@ -48,8 +48,8 @@ most_shortened <- 64
 
 # The parts of a fit that a run makes. They have their places from the beginning, so that
 # a run in pieces makes the same list as one in a single piece.
-not_yet <- list(status = NULL, kept = NULL, theta = NULL, lost = NULL, stretch = NULL, remaining = NULL,
-                converged = NULL)
+not_yet <- list(status = NULL, kept = NULL, theta = NULL, lost = NULL, stretch = NULL,
+                remaining = NULL, converged = NULL)
 
 # A run that has done nothing yet.
 back_to_start <- function(fit) {

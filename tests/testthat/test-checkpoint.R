@@ -305,7 +305,7 @@ test_that("a checkpoint of another version is refused", {
   go <- function() elvi(engine_quadratic(2), budget = 100, control = elvi_control(checkpoint = file))
   go()
   stored <- elvi:::read_checkpoint(file)
-  stored$print$elvi <- "0.0.9"
+  stored$print$exact$`version of elvi` <- "0.0.9"
   elvi:::write_checkpoint(stored, file)
   expect_match(refused_checkpoint(go(), "version of elvi"), "\"0.0.9\", now ")
 })
@@ -415,6 +415,82 @@ test_that("a digest sees every entry, its place and what is not finite", {
   odd <- lapply(list(NA, NaN, Inf, -Inf, 0), function(v) digest(c(1, v, 2)))
   expect_identical(anyDuplicated(odd), 0L)
   expect_false(identical(digest(c(Inf, 3)), digest(c(Inf, 4))))
+  # lists without names too
+  difference <- function(a, b) elvi:::first_difference(digest(a), digest(b))$what
+  expect_null(difference(list(a = list(1, x)), list(a = list(1, x))))
+  expect_identical(difference(list(a = list(1, x)), list(a = list(1, rev(x)))), "a")
+  expect_identical(difference(list(a = list(b = 1, c = 2)), list(a = list(b = 1))), "a$c")
   # functions and environments have no say: their addresses change
   expect_identical(digest(list(f = function(x) x, e = globalenv())), digest(list(f = function(y) y, e = new.env())))
+})
+
+# ---- mpsgd() ----------------------------------------------------------------------------------------
+
+mpsgd_problem <- function(shift = 0, upper = Inf) {
+  X <- matrix(sin(seq_len(200)^1.3), 50)
+  y <- drop(X %*% c(1, -1, 0.5, 2)) + shift
+  count <- new.env()
+  count$calls <- 0
+  go <- function(file = NULL, seed = 13, start = c(0, 0, 0, 0), step = 0.2, every = 1e-9, iterations = Inf, ...) {
+    set.seed(seed)
+    mpsgd(start, function(theta, n) {
+      count$calls <- count$calls + 1
+      if (!is.null(count$spy)) count$spy()
+      rows <- sample(50, n, replace = TRUE)
+      crossprod(X[rows, , drop = FALSE], X[rows, , drop = FALSE] %*% theta - y[rows]) / n
+    }, project = project_box(0, upper), schedule = schedule_growing(800, step = step, batch = 2), average = "tail",
+    objective = function(theta) mean((X %*% theta - y)^2), checkpoint = file, checkpoint_every = every,
+    iterations = iterations, ...)
+  }
+  list(go = go, count = count)
+}
+
+expect_same_mpsgd <- function(a, b) {
+  parts <- c("theta", "last", "trace", "plan", "status", "state")
+  expect_identical(a[parts], b[parts])
+  expect_identical(names(a), names(b))
+}
+
+test_that("mpsgd() goes on from whatever moment, with R's generator as it was", {
+  problem <- mpsgd_problem()
+  whole <- problem$go()
+  after <- runif(1)
+  seen <- snapshots(problem$go, problem$count)
+  expect_same_mpsgd(whole, seen$fit)
+  expect_gt(length(seen$copies), 10)
+  for (copy in seen$copies) {
+    expect_message(resumed <- mpsgd_problem()$go(copy, seed = 99), class = "elvi_message_checkpoint")
+    expect_same_mpsgd(whole, resumed)
+    expect_identical(runif(1), after)
+  }
+  unlink(seen$copies)
+  # paused, and in the middle of an iteration, which has drawn numbers by then
+  file <- new_file()
+  problem$go(file, iterations = 7)
+  problem$count$calls <- 0
+  problem$count$spy <- function() {
+    if (problem$count$calls == 9) {
+      runif(3)
+      signalCondition(structure(class = c("interrupt", "condition"), list(message = "", call = NULL)))
+    }
+  }
+  expect_warning(hush(problem$go(file)), class = "elvi_warning_interrupted")
+  problem$count$spy <- NULL
+  expect_gt(saved_iterations(file), 7)
+  expect_lt(saved_iterations(file), whole$state$k)
+  expect_same_mpsgd(whole, hush(problem$go(file, seed = 99)))
+})
+
+test_that("mpsgd() refuses the checkpoint of another problem", {
+  file <- new_file()
+  mpsgd_problem()$go(file)
+  refused_checkpoint(mpsgd_problem(shift = 1e-6)$go(file), "gradient")
+  refused_checkpoint(mpsgd_problem(upper = 1)$go(file), "gradient")
+  refused_checkpoint(mpsgd_problem()$go(file, step = 0.1), "schedule$step")
+  refused_checkpoint(mpsgd_problem()$go(file, start = c(0, 0, 0, 1)), "start")
+  refused_checkpoint(mpsgd_problem()$go(file, tail = 0.3), "tail")
+  refused_checkpoint(mpsgd_problem()$go(file, lambda = 0.5), "lambda")
+  refused_checkpoint(elvi(engine_quadratic(2), budget = 100, control = elvi_control(checkpoint = file)), "algorithm")
+  refused_checkpoint(mpsgd_problem()$go("/nowhere/run"))
+  expect_error(mpsgd_problem()$go(7), "`checkpoint`", class = "elvi_error_argument")
 })
