@@ -13,14 +13,15 @@ WITH_ELVI := R_LIBS="$(CURDIR)/build/lib$${R_LIBS:+:$$R_LIBS}"
 CHECK_ENV := LC_ALL=C.UTF-8 _R_CHECK_SYSTEM_CLOCK_=0 _R_CHECK_CRAN_INCOMING_=false _R_CHECK_FORCE_SUGGESTS_=false \
   _R_CHECK_PACKAGE_DEPENDS_IGNORE_MISSING_ENHANCES_=true
 
-.PHONY: help setup setup-demo setup-test setup-check setup-document install demo test check sanitize document bench clean
+.PHONY: help setup setup-demo setup-test setup-check setup-sanitize setup-document install demo test check sanitize \
+  sanitize-quick document bench clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
 setup: setup-check ## install what demo, test and check need and this machine lacks
 
-setup-demo setup-test setup-check setup-document: setup-%:
+setup-demo setup-test setup-check setup-sanitize setup-document: setup-%:
 	@Rscript tools/setup.R $*
 
 install: $(INSTALLED) ## build the package and install it in build/lib
@@ -46,8 +47,11 @@ check: setup-check ## R CMD check --as-cran; anything but 'Status: OK' fails
 	cd build/check && $(CHECK_ENV) R CMD check --as-cran --no-manual elvi_$(VERSION).tar.gz
 	@grep -qx 'Status: OK' build/check/elvi.Rcheck/00check.log
 
-sanitize: setup-test $(TARBALL) ## run the tests under ASAN and UBSAN
-	tools/sanitize.sh $(TARBALL)
+sanitize: setup-sanitize install ## run the tests under ASAN and UBSAN, every C routine under gctorture and valgrind
+	tools/sanitize.sh all $(TARBALL)
+
+sanitize-quick: install ## run every C routine under ASAN, UBSAN and gctorture
+	tools/sanitize.sh quick $(TARBALL)
 
 document: setup-document ## write NAMESPACE and man/ from the roxygen comments
 	Rscript -e 'roxygen2::roxygenise(load_code = roxygen2::load_source)'

@@ -77,6 +77,13 @@ check_count <- function(x, name, lower = 1, infinite = FALSE) {
   as.double(x)
 }
 
+check_file_name <- function(x, name) {
+  if (!is.character(x) || length(x) != 1L || is.na(x) || !nzchar(x)) {
+    bad_argument(name, "the name of a file", describe(x))
+  }
+  x
+}
+
 check_flag <- function(x, name) {
   if (!is.logical(x) || length(x) != 1L || is.na(x)) {
     bad_argument(name, "TRUE or FALSE", describe(x))

@@ -41,10 +41,42 @@
 #' @param block number of samples processed at a time. The draws do not depend
 #'   on it.
 #' @param progress show progress when a run takes more than two seconds?
+#' @param checkpoint name of a file that keeps the state of a stochastic run while it
+#'   runs, or `NULL` for none; see the section on checkpoints.
+#' @param checkpoint_every seconds between two states that are written. The last one
+#'   is always written.
 #' @param ... nothing: unknown names are errors.
+#' @section Checkpoints:
+#' With a `checkpoint` a run survives its session: a crash, a power cut or a job
+#' that is killed at its time limit. The same call of [elvi()], with the file still
+#' there, goes on from the state in it, with the draws of the run that wrote it
+#' whatever the seed is now, and its result is identical to that of a run that was
+#' never stopped. When the run is complete the file stays, and the same call returns
+#' the fit at once; delete the file to run anew.
+#'
+#' The file holds the state, not the model or its data. It is replaced as a whole, by
+#' renaming a complete one, so that it can be read whenever the session ends. A file
+#' of another model, base, schedule, start, `tol`, setting or version of elvi, a
+#' damaged file, and a place that cannot be written to are refused before the run
+#' starts, with an error of class `elvi_error_checkpoint` whose `differs` says what is
+#' not the same. (`iterations` and `progress` may change.) The data of a regression are
+#' compared by sums over all of them; a target that is given as functions by its values
+#' and gradients at three points. If a state cannot be written later on, the run goes on
+#' with a warning of class `elvi_warning_checkpoint`.
+#'
+#' `elvi()` on a fit goes on from the fit, and keeps writing to the checkpoint.
 #' @return A list of class `elvi_control` for [elvi()].
 #' @examples
 #' elvi_control(scale = "triangular", update = "prox")
+#'
+#' # a run that can be killed at any time: run the same lines again
+#' file <- tempfile(fileext = ".elvi")
+#' X <- cbind(1, scale(infert$age), infert$spontaneous)
+#' set.seed(1)
+#' fit <- elvi(model_glm(X, infert$case), control = elvi_control(checkpoint = file))
+#' again <- elvi(model_glm(X, infert$case), control = elvi_control(checkpoint = file))
+#' identical(again$Sigma, fit$Sigma)
+#' unlink(file)
 #' @export
 elvi_control <- function(coordinates = c("whitened", "raw"),
                          scale = c("symmetric", "triangular", "diagonal"),
@@ -60,6 +92,7 @@ elvi_control <- function(coordinates = c("whitened", "raw"),
                          trace_draws = 100,
                          block = NULL,
                          progress = interactive(),
+                         checkpoint = NULL, checkpoint_every = 60,
                          ...) {
   check_dots(list(...), names(formals()), "elvi_control()")
   control <- list(
@@ -79,7 +112,9 @@ elvi_control <- function(coordinates = c("whitened", "raw"),
     iterations = check_count(iterations, "iterations", infinite = TRUE),
     trace_draws = check_count(trace_draws, "trace_draws", lower = 0),
     block = if (!is.null(block)) check_count(block, "block"),
-    progress = check_flag(progress, "progress")
+    progress = check_flag(progress, "progress"),
+    checkpoint = if (!is.null(checkpoint)) check_file_name(checkpoint, "checkpoint"),
+    checkpoint_every = check_positive(checkpoint_every, "checkpoint_every", infinite = TRUE)
   )
   if (control$trace_draws > 1e6) bad_argument("trace_draws", "at most 1e6", describe(trace_draws))
   if (control$update == "prox") {

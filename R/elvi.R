@@ -13,12 +13,14 @@
 #'
 #' Samples come from a keyed generator whose key is drawn from R's, so
 #' [set.seed()] makes a fit reproducible. A run can be interrupted at any time:
-#' the fit so far is returned with a warning.
+#' the fit so far is returned with a warning. With a `checkpoint` in
+#' [elvi_control()] it survives the end of its session too.
 #'
 #' A fit is never worse than its start: the two are compared, exactly where the
 #' model has an exact objective (see [elvi_optimum()]), and the better one is
 #' returned; elsewhere on common draws, and the start is returned if it is better
-#' by more than two standard errors. `kept` says which.
+#' by more than two standard errors. `kept` says which. An interrupted fit is
+#' compared by its trace alone, at no cost.
 #'
 #' @section When a run fails:
 #' A gradient that is not finite stops the run with an error of class
@@ -120,22 +122,21 @@ elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, bud
   control <- resolve_control(control, schedule, bound, plan)
   feasible <- feasible_set(control, work, smoothness$L)
   start <- check_start(start, work, control$scale, feasible, smoothness$L)
-  fit <- structure(
-    list(call = match.call(), method = "mpsgd", model = object, base = base, schedule = schedule,
-         tol = tol, control = control, work = if (work$kind == "affine") work, smoothness = smoothness$L,
-         smoothness_source = smoothness$source, feasible = feasible, plan = plan,
-         seed = draw_key(), rng_kind = RNGkind(), start = start, trace = NULL, cpu = 0,
-         state = list(mu = start$mu, scale = start$scale, average_mu = start$mu,
-                      average_scale = start$scale, k = 0, evals = 0, alpha = 1, weight = 0)),
-    class = "elvi_fit")
-  run(fit, bound, control$iterations)
+  given <- list(
+    call = match.call(), method = "mpsgd", model = object, base = base, schedule = schedule,
+    tol = tol, control = control, work = if (work$kind == "affine") work, smoothness = smoothness$L,
+    smoothness_source = smoothness$source, feasible = feasible, plan = plan, seed = draw_key(),
+    rng_kind = RNGkind(), start = start, trace = NULL, cpu = 0, state = initial_state(start))
+  fit <- structure(c(given, not_yet), class = "elvi_fit")
+  journal <- open_journal(fit, bound)
+  if (has_ended(journal$fit)) conclude(journal$fit) else run(journal, bound, control$iterations)
 }
 
 # The exact solver knows no constraints, steps or iterations: only `scale` matters.
 check_exact_control <- function(control) {
   default <- elvi_control()
   mine <- c("estimator", "update", "average", "precondition", "smoothness", "scale_min", "scale_max",
-            "mu_centre", "mu_radius", "iterations")
+            "mu_centre", "mu_radius", "iterations", "checkpoint")
   changed <- Filter(function(name) !identical(control[[name]], default[[name]]), mine)
   if (length(changed)) {
     bad_argument(changed[1L], "left at its default with the exact solver, which does not use it; method = \"mpsgd\" does",
@@ -168,14 +169,15 @@ elvi.elvi_fit <- function(object, budget = NULL, iterations = Inf, ...) {
     object$schedule <- extend_budget(object$schedule, budget, object$state$evals)
     object$plan <- plan_schedule(object$schedule, object$model$dim, bound$kurtosis,
                                  object$smoothness, object$control)
+    object["stretch"] <- list(NULL)
   }
-  if (object$state$k >= object$plan$iterations) {
+  if (object$state$k >= object$plan$iterations && object$status != "interrupted") {
     elvi_inform("The run is complete: nothing is left of its budget of ",
                 format_count(object$schedule$budget), " gradient evaluations.")
     return(object)
   }
   object$call <- match.call()
-  run(object, bound, iterations)
+  run(open_journal(object, bound, takes_up = FALSE), bound, iterations)
 }
 
 # Refuse a target whose expectation under the base is infinite.

@@ -82,6 +82,12 @@
 #'   of it, for the trace.
 #' @param iterations stop after this many iterations in all, even if the
 #'   schedule has more.
+#' @param checkpoint,checkpoint_every name of a file that keeps the state of the run,
+#'   and the seconds between two states, as in [elvi_control()]: the same call goes on
+#'   from the file, with R's generator as it was, to the same result, provided that
+#'   `gradient` depends on `theta`, `n` and R's generator alone. Before the first step
+#'   your functions are called for one step more, to know them by. A run that is
+#'   continued by `mpsgd()` on a result is not written.
 #' @param budget new total of gradient evaluations. A tail average is then that
 #'   of a longer run if its tail starts after the iterations already done;
 #'   otherwise it also has the earlier iterates that were already in it.
@@ -139,8 +145,11 @@ mpsgd <- function(start, ...) UseMethod("mpsgd")
 #' @export
 mpsgd.default <- function(start, gradient, project = NULL, schedule, lambda = NULL,
                           average = c("theorem", "tail", "last"), a = NULL, tail = 0.5,
-                          objective = NULL, iterations = Inf, ...) {
+                          objective = NULL, iterations = Inf, checkpoint = NULL,
+                          checkpoint_every = 60, ...) {
   check_dots(list(...), names(formals()), "mpsgd()")
+  if (!is.null(checkpoint)) check_file_name(checkpoint, "checkpoint")
+  check_positive(checkpoint_every, "checkpoint_every", infinite = TRUE)
   blocks <- check_blocks(start)
   if (missing(gradient)) bad_argument("gradient", "a function of theta and n", "missing")
   if (missing(schedule)) bad_argument("schedule", "made by a schedule_*() function", "missing")
@@ -159,7 +168,8 @@ mpsgd.default <- function(start, gradient, project = NULL, schedule, lambda = NU
                             "average = \"tail\" does without)"), "NULL")
   }
   fit$plan <- plan_mpsgd(schedule, check_lambda(lambda, blocks), a)
-  run_mpsgd(fit, check_count(iterations, "iterations", infinite = TRUE))
+  iterations <- check_count(iterations, "iterations", infinite = TRUE)
+  run_mpsgd(open_mpsgd_journal(fit, checkpoint, checkpoint_every), iterations)
 }
 
 #' @rdname mpsgd
@@ -177,7 +187,7 @@ mpsgd.elvi_mpsgd <- function(start, budget = NULL, iterations = Inf, ...) {
                 format(fit$schedule$budget), " gradient evaluations.")
     return(fit)
   }
-  run_mpsgd(fit, iterations)
+  run_mpsgd(new_journal(fit), iterations)
 }
 
 # The plan of elvi(), with this problem's blocks and constant.
@@ -202,13 +212,18 @@ plan_mpsgd <- function(schedule, lambda, a) {
 
 # Runs fit until `iterations` are done in all, or its schedule ends. `state`
 # changes by whole iterations, so an interrupt finds a consistent one.
-run_mpsgd <- function(fit, iterations) {
+run_mpsgd <- function(journal, iterations) {
+  fit <- journal$fit
   state <- fit$state
   interrupted <- FALSE
   tryCatch({
-    if (is.null(fit$trace)) state <- record(fit, state)
-    while (state$k < min(iterations, fit$plan$iterations)) state <- mpsgd_step(fit, state)
+    if (is.null(fit$trace) && is.null(state$rows)) state <- record(fit, state)
+    while (state$k < min(iterations, fit$plan$iterations)) {
+      state <- mpsgd_step(fit, state)
+      if (!is.null(journal$file)) enter(journal, with_random_state(fit, state))
+    }
   }, interrupt = function(condition) interrupted <<- TRUE)
+  close_journal(journal, journal$fit)   # a whole iteration with the numbers it has drawn
 
   if (length(state$rows)) fit$trace <- join_traces(fit$trace, as.data.frame(do.call(rbind, state$rows)))
   state$rows <- NULL
@@ -223,6 +238,66 @@ run_mpsgd <- function(fit, iterations) {
               class = "elvi_warning_interrupted")
   }
   fit
+}
+
+# The state of the run and of R's generator, for a checkpoint.
+with_random_state <- function(fit, state) {
+  fit$state <- state
+  fit$random <- random_state()
+  fit
+}
+
+open_mpsgd_journal <- function(fit, file, every) {
+  if (is.null(file)) return(new_journal(fit))
+  journal <- new_journal(with_random_state(fit, fit$state), file, every,
+                         progress = function(fit) fit[c("state", "random")])
+  journal$print <- mpsgd_print(journal$fit)
+  begin_journal(journal, function(stored, journal, fit) {
+    refuse_difference(journal$file, mpsgd_difference(stored$print, journal$print, fit))
+    fit[c("state", "random")] <- stored$progress
+    say_going_on(journal$file, fit)
+    fit
+  })
+  set_random_state(journal$fit$random)
+  journal$fit$random <- NULL
+  journal
+}
+
+# What decides a run. The user's functions are known by what they do in its first step.
+mpsgd_print <- function(fit) {
+  list(exact = exact_print("mpsgd", start = fit$state$theta, schedule = unclass(fit$schedule),
+                           lambda = fit$plan$lambda, a = fit$plan$bg_a, average = fit$average,
+                           tail = fit$tail, objective = is.null(fit$objective),
+                           project = vapply(fit$project, is.null, NA)),
+       random = fit$random, first = first_step(fit, fit$random))
+}
+
+first_step <- function(fit, random) {
+  before <- random_state()
+  on.exit(set_random_state(before))
+  set_random_state(random)
+  state <- mpsgd_step(fit, fit$state)
+  far <- function(by) {   # where a constraint that is not active yet may be
+    tryCatch(project_blocks(fit, state, lapply(state$theta, `*`, by)), error = function(e) NULL)
+  }
+  list(step = state[c("theta", "rows")], far = list(far(10), far(-10)))
+}
+
+mpsgd_difference <- function(stored, now, fit) {
+  found <- first_difference(stored$exact, now$exact)
+  if (!is.null(found)) return(found)
+  if (about_same(stored$first, first_step(fit, stored$random))) return(NULL)
+  list(what = "gradient", how = ", project or objective (their values are others)")
+}
+
+random_state <- function() {
+  if (is.null(globalenv()$.Random.seed)) set.seed(NULL)
+  globalenv()$.Random.seed
+}
+
+set_random_state <- function(state) {
+  session <- globalenv()
+  session$.Random.seed <- state
 }
 
 mpsgd_step <- function(fit, state) {

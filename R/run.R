@@ -5,25 +5,64 @@ status_stopped <- 1L
 status_no_expectation <- 5L
 
 # Runs fit until `iterations` are done in all, or its schedule ends, or, with a
-# tolerance, the estimated gap is below it.
-run <- function(fit, bound, iterations) {
-  attempt <- function(fit) {
-    if (is.null(fit$tol)) advance(fit, bound, iterations) else run_to_tolerance(fit, bound, iterations)
-  }
-  if (fit$schedule$kind != "tuned" || fit$state$k > 0) return(conclude(attempt(fit)))
-  conclude(with_shorter_steps(fit, bound, attempt))
+# tolerance, the estimated gap is below it. An interrupt that C has not seen, because
+# it fell between two calls, is the same to the user as one that it has.
+run <- function(journal, bound, iterations) {
+  tryCatch({
+    fit <- attempt_run(journal$fit, bound, iterations, journal)
+    close_journal(journal, fit)
+    conclude(fit)
+  }, interrupt = function(condition) {
+    fit <- mark_interrupted(journal$fit)
+    close_journal(journal, fit)
+    conclude(fit)
+  })
 }
+
+attempt_run <- function(fit, bound, iterations, journal) {
+  attempt <- function(fit) {
+    if (is.null(fit$tol)) advance(fit, bound, iterations, journal)
+    else run_to_tolerance(fit, bound, iterations, journal)
+  }
+  if (fit$schedule$kind == "tuned" && !has_ended(fit)) with_shorter_steps(fit, bound, attempt)
+  else attempt(fit)
+}
+
+# What ended may be given more to spend; what did not is still the same run.
+has_ended <- function(fit) isTRUE(fit$status %in% c("finished", "diverged"))
 
 # The tuned schedule's step suits most targets; for the others, quarter it until
 # the run improves on its start.
-with_shorter_steps <- function(fit, bound, attempt, tries = 3L) {
-  for (try in seq_len(tries)) {
+with_shorter_steps <- function(fit, bound, attempt) {
+  while ((fit$schedule$shorten %||% 1) < most_shortened) {
     out <- tryCatch(attempt(fit), elvi_error_nonfinite = identity, elvi_error_singular = identity)
     if (!inherits(out, "error") && (out$status == "interrupted" || !gets_nowhere(out))) return(out)
-    fit$schedule$shorten <- 4^try
+    fit$schedule$shorten <- 4 * (fit$schedule$shorten %||% 1)
     fit$plan <- plan_schedule(fit$schedule, fit$model$dim, bound$kurtosis, fit$smoothness, fit$control)
+    fit <- back_to_start(fit)
   }
   attempt(fit)
+}
+
+most_shortened <- 64
+
+# The parts of a fit that a run makes. They have their places from the beginning, so that
+# a run in pieces makes the same list as one in a single piece.
+not_yet <- list(status = NULL, kept = NULL, theta = NULL, lost = NULL, stretch = NULL,
+                remaining = NULL, converged = NULL)
+
+# A run that has done nothing yet.
+back_to_start <- function(fit) {
+  fit[names(not_yet)] <- not_yet
+  fit["trace"] <- list(NULL)
+  fit$cpu <- 0
+  fit$state <- initial_state(fit$start)
+  fit
+}
+
+initial_state <- function(start) {
+  list(mu = start$mu, scale = start$scale, average_mu = start$mu, average_scale = start$scale,
+       k = 0, evals = 0, alpha = 1, weight = 0)
 }
 
 # More than a nat above its start: not the noise of a run that began at the optimum.
@@ -31,9 +70,23 @@ gets_nowhere <- function(fit) {
   has_diverged(fit) || (fit$kept == "start" && !isTRUE(fit$lost <= 1))
 }
 
-# One call into C.
-advance <- function(fit, bound, iterations) {
+# On to `iterations`, or to the end of the stretch or of the schedule.
+advance <- function(fit, bound, iterations, journal) {
+  repeat {
+    fit <- run_slice(fit, bound, iterations, journal)
+    enter(journal, fit)
+    if (fit$status == "interrupted") return(mark_interrupted(fit))
+    if (fit$state$k >= min(iterations, horizon_of(fit))) return(keep_better(fit, bound))
+  }
+}
+
+# where the averages and the trace end
+horizon_of <- function(fit) fit$stretch$end %||% fit$plan$iterations
+
+# One call into C, until the journal is due for an entry.
+run_slice <- function(fit, bound, iterations, journal) {
   settings <- run_settings(fit, iterations)
+  settings$pause_after <- journal_due_in(journal)
   out <- .Call(elvi_r_run, fit$work %||% fit$model, bound, settings, fit$state)
   fit$state <- out$state
   fit$cpu <- out$cpu
@@ -46,7 +99,17 @@ advance <- function(fit, bound, iterations) {
   } else {
     "finished"
   }
-  keep_better(fit, bound)
+  fit
+}
+
+# The fit so far. Its user wants it now: instead of evaluating the target once more,
+# compare with the start by what the trace has.
+mark_interrupted <- function(fit) {
+  fit$status <- "interrupted"
+  rows <- c(1L, NROW(fit$trace))
+  noise <- sqrt(sum(fit$trace$se[rows]^2))
+  worse <- NROW(fit$trace) > 1L && isTRUE(diff(fit$trace$objective[rows]) > 2 * noise)
+  keep(fit, if (worse) "start" else "average", NA_real_)
 }
 
 # What the user is told at the end of a run.
@@ -80,12 +143,13 @@ run_settings <- function(fit, iterations) {
                ". Use elvi_control(average = \"tail\").",
                class = "elvi_error_argument", data = list(argument = "average"))
   }
-  largest <- max(plan_at(plan, c(0, plan$iterations - 1))$batch, plan$batch_table)
+  horizon <- horizon_of(fit)
+  largest <- max(plan_at(plan, c(0, horizon - 1))$batch, plan$batch_table)
   # an R function is called once per block, so its blocks are longer; the others are
   # short enough for several threads to have one each
   block <- control$block %||% if (fit$model$kind == "density") 1024 else 128
   list(schedule = plan,
-       iterations = min(iterations, plan$iterations), horizon = plan$iterations,
+       iterations = min(iterations, horizon), horizon = horizon,
        fresh = is.null(fit$trace) || !nrow(fit$trace),
        seed = fit$seed, scale = control$scale, estimator = control$estimator,
        update = control$update, lambda_mu = plan$lambda[["mu"]],
@@ -93,10 +157,10 @@ run_settings <- function(fit, iterations) {
        scale_min = fit$feasible$scale_min, scale_max = fit$feasible$scale_max,
        mu_centre = fit$feasible$mu_centre, mu_radius = fit$feasible$mu_radius,
        average = control$average, bg_a = if (is.finite(plan$bg_a)) plan$bg_a else 0,
-       tail_start = plan$iterations - floor(control$tail * plan$iterations) + 1,
+       tail_start = horizon - floor(control$tail * horizon) + 1,
        trace_draws = control$trace_draws,
        block = max(1, min(block, max(largest, control$trace_draws))),
-       progress = control$progress, cpu = fit$cpu)
+       progress = control$progress, pause_after = Inf, cpu = fit$cpu)
 }
 
 # 12,345 and 1,000,000, not 1e+06
@@ -108,6 +172,7 @@ on_trace_grid <- function(k) k %% 10^pmax(0, floor(log10(pmax(k, 1))) - 1) == 0
 # A row for the end of a shorter run is not in the trace of a longer one.
 join_traces <- function(old, new) {
   if (is.null(old)) return(new)
+  if (!nrow(new)) return(old)
   out <- rbind(old[on_trace_grid(old$iteration), ], new)
   rownames(out) <- NULL
   out
@@ -134,17 +199,19 @@ check_status <- function(status, fit = NULL) {
 # start if that is better. Compared exactly where possible, else on common draws,
 # where better means by more than their noise.
 keep_better <- function(fit, bound) {
-  average <- list(mu = fit$state$average_mu, scale = fit$state$average_scale)
   judge <- judge_of(fit, bound)
-  fit$kept <- "average"
-  fit$theta <- average
-  lost <- if (!is.null(judge)) judge(average) - judge(fit$start) else 0
+  lost <- if (!is.null(judge)) judge(run_average(fit)) - judge(fit$start) else 0
   noise <- if (length(lost) > 1L && all(is.finite(lost))) stats::sd(lost) / sqrt(length(lost)) else 0
-  fit$lost <- mean(lost)   # nats by which the run is worse than its start
-  if (!isTRUE(fit$lost <= 2 * noise)) {
-    fit$kept <- "start"
-    fit$theta <- fit$start
-  }
+  keep(fit, if (isTRUE(mean(lost) <= 2 * noise)) "average" else "start", mean(lost))
+}
+
+run_average <- function(fit) list(mu = fit$state$average_mu, scale = fit$state$average_scale)
+
+# `lost`: nats by which the run is worse than its start
+keep <- function(fit, kept, lost) {
+  fit$kept <- kept
+  fit$theta <- if (kept == "start") fit$start else run_average(fit)
+  fit$lost <- lost
   fit
 }
 
@@ -213,6 +280,7 @@ symmetric_scale <- function(scale, kind, labels) {
 # Objective at the end against objective at the start, on the same draws: a run
 # that ends worse by far more than its noise has diverged.
 has_diverged <- function(fit) {
+  if (!NROW(fit$trace)) return(FALSE)   # interrupted before its first row
   first <- fit$trace$objective[1L]
   last <- fit$trace$objective[nrow(fit$trace)]
   if (is.na(first) || !is.finite(first)) return(FALSE)

@@ -2,37 +2,43 @@
 # to the optimum, in nats, with its standard error. Never a relative change of the
 # objective, which says how slow a run is, not how far it has to go.
 
-# Runs in stretches that double, and looks after each.
-run_to_tolerance <- function(fit, bound, iterations) {
-  last <- min(iterations, fit$plan$iterations)
-  planned <- fit$plan$iterations
-  # only schedules without a horizon of their own can be cut into stretches
-  extendable <- fit$schedule$kind %in% c("power", "tuned")
+# Runs in stretches that double, and looks after each. A run that is stopped in a
+# stretch takes it with it, and goes on to the same end.
+run_to_tolerance <- function(fit, bound, iterations, journal) {
   look <- max(1000, 2 * fit$state$evals)
   repeat {
-    # an average of the latest stretch only: older iterates are further away
-    if (extendable && fit$control$average == "tail") fit$state$weight <- 0
-    stop_at <- if (extendable) min(last, max(fit$state$k + 1, .Call(elvi_r_horizon, fit$plan, look))) else last
-    fit$plan$iterations <- if (extendable) stop_at else planned
-    fit <- advance(fit, bound, stop_at)
-    fit$plan$iterations <- planned
+    if (is.null(fit$stretch)) fit <- begin_stretch(fit, look)
+    look <- 2 * fit$stretch$look
+    fit <- advance(fit, bound, iterations, journal)
     if (fit$status == "interrupted" || has_diverged(fit)) return(fit)
-    # a tuned run that gets nowhere is soon tried with shorter steps
-    hopeless <- fit$schedule$kind == "tuned" && (fit$schedule$shorten %||% 1) < 64 &&
-      gets_nowhere(fit) && fit$state$evals > 4000
-    fit$status <- if (fit$state$k < planned) "paused" else "finished"
     fit$remaining <- remaining_gap(fit, bound)
+    if (fit$state$k < fit$stretch$end) {   # paused
+      fit$converged <- NA
+      return(fit)
+    }
+    fit["stretch"] <- list(NULL)
     fit$converged <- fit$remaining$estimate + 2 * fit$remaining$se < fit$tol
+    # a tuned run that gets nowhere is soon tried with shorter steps
+    hopeless <- fit$schedule$kind == "tuned" && (fit$schedule$shorten %||% 1) < most_shortened &&
+      gets_nowhere(fit) && fit$state$evals > 4000
     if (fit$converged || hopeless) {
       fit$status <- "finished"
       return(fit)
     }
-    if (fit$state$k >= last) {
-      if (fit$state$k < planned) fit$converged <- NA   # paused, not ended
-      return(fit)
-    }
-    look <- 2 * look
+    if (fit$state$k >= fit$plan$iterations) return(fit)
   }
+}
+
+begin_stretch <- function(fit, look) {
+  end <- fit$plan$iterations
+  # only schedules without a horizon of their own can be cut into stretches
+  if (fit$schedule$kind %in% c("power", "tuned")) {
+    end <- min(end, max(fit$state$k + 1, .Call(elvi_r_horizon, fit$plan, look)))
+    # an average of the latest stretch only: older iterates are further away
+    if (fit$control$average == "tail") fit$state$weight <- 0
+  }
+  fit$stretch <- list(end = end, look = look)
+  fit
 }
 
 # At the optimum the Hessian of F, in coordinates where the scale is I, is close to

@@ -27,6 +27,8 @@ typedef struct elvi_state elvi_state;
 typedef struct {
     /* non-zero: stop now. Called every few milliseconds of work. */
     int (*poll)(void *ctx, const elvi_state *state);
+    /* non-zero: return, with ELVI_OK. Called between two iterations of a run. */
+    int (*pause)(void *ctx);
     void *ctx;
 } elvi_hooks;
 
@@ -391,6 +393,10 @@ elvi_status elvi_gradient(const elvi_problem *p, const elvi_settings *s,
                           const elvi_state *st, uint64_t batch, elvi_work *w,
                           const elvi_hooks *hooks);
 
+/* gradient.c: polls if, with n more samples, enough work has been done for it */
+int elvi_asked_to_stop(const elvi_problem *p, const elvi_state *st, double n,
+                       elvi_work *w, const elvi_hooks *hooks);
+
 /* gradient.c: f at mu + scale z for draws first, ..., first + n - 1, n at
  * most w->block; in the first lane */
 elvi_status elvi_values(const elvi_problem *p, const elvi_theta *theta,
@@ -445,7 +451,7 @@ int elvi_trace_wants(uint64_t k, uint64_t horizon);
 elvi_status elvi_trace_add(const elvi_problem *p, const elvi_settings *s,
                            const elvi_state *st, double step, uint64_t batch,
                            double gradient_map, int clipped, elvi_work *w,
-                           elvi_trace *trace);
+                           elvi_trace *trace, const elvi_hooks *hooks);
 
 /* ---- linear algebra: linalg.c -------------------------------------------- */
 

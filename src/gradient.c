@@ -52,8 +52,8 @@ static double operations(const elvi_problem *p, double n)
     return n * (p->model.cost + 4.0 * d * d);
 }
 
-static int asked_to_stop(const elvi_problem *p, const elvi_state *st, double n,
-                         elvi_work *w, const elvi_hooks *hooks)
+int elvi_asked_to_stop(const elvi_problem *p, const elvi_state *st, double n,
+                       elvi_work *w, const elvi_hooks *hooks)
 {
     const double d = p->model.dim, enough = 2e7;
     w->cost_since_poll += operations(p, n) + d * d * d / 3.0;
@@ -113,7 +113,7 @@ elvi_status elvi_gradient(const elvi_problem *p, const elvi_settings *s,
     for (uint64_t done = 0; done < blocks && status == ELVI_OK;) {
         const int lanes = blocks - done < (uint64_t) w->lanes ? (int) (blocks - done) : w->lanes;
         wave v = { p, s, st, w, batch, done * block };
-        if (asked_to_stop(p, st, (double) lanes * w->block, w, hooks)) return ELVI_STOPPED;
+        if (elvi_asked_to_stop(p, st, (double) lanes * w->block, w, hooks)) return ELVI_STOPPED;
         elvi_parallel(lanes, operations(p, (double) lanes * w->block), differentiate, &v);
         for (int t = 0; t < lanes; t++) {
             const elvi_lane *lane = &w->lane[t];

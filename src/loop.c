@@ -61,7 +61,7 @@ elvi_status elvi_run(const elvi_problem *p, const elvi_settings *s,
 {
     const int d = p->model.dim;
     elvi_status status = ELVI_OK;
-    if (st->k == 0 && s->fresh) status = elvi_trace_add(p, s, st, NAN, 0, NAN, 0, w, trace);
+    if (st->k == 0 && s->fresh) status = elvi_trace_add(p, s, st, NAN, 0, NAN, 0, w, trace, hooks);
 
     while (status == ELVI_OK && st->k < s->iterations) {
         const double step = elvi_schedule_step(&s->schedule, st->k);
@@ -78,12 +78,13 @@ elvi_status elvi_run(const elvi_problem *p, const elvi_settings *s,
          * this step again, and its row with it. */
         const elvi_state next = stepped(st, w, batch);
         w->factored = 0;
-        status = elvi_trace_add(p, s, &next, step, batch, map, clipped, w, trace);
+        status = elvi_trace_add(p, s, &next, step, batch, map, clipped, w, trace, hooks);
         if (status != ELVI_OK) break;
 
         elvi_average_before(s, p->scale, d, step, batch, st);
         accept(st, w, batch);
         elvi_average_after(s, p->scale, d, st);
+        if (hooks->pause(hooks->ctx)) break;
     }
     return status;
 }

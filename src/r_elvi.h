@@ -26,6 +26,7 @@ void r_remember_process(void);                       /* once, when elvi is loade
 /* r_model.c: a model that lives as long as the R object behind it */
 typedef struct {
     SEXP value, gradient;    /* closures of a d x n matrix */
+    int catch_interrupts;    /* as ELVI_STOPPED, or let them leave C? */
 } r_density;
 typedef struct {
     elvi_glm glm;

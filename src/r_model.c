@@ -22,16 +22,19 @@ static SEXP note_interrupt(SEXP condition, void *data)
 }
 
 /* Calls f(x) and copies its n_out numbers to out. Errors and other conditions
- * of f go to the user as they are; only an interrupt is caught, so that the
+ * of f go to the user as they are; only an interrupt may be caught, so that a
  * run can return what it has. */
 static elvi_status call_back(SEXP f, const elvi_model *model, const double *x,
                              int n, R_xlen_t n_out, double *out)
 {
+    const r_density *density = model->data;
     SEXP arg = PROTECT(Rf_allocMatrix(REALSXP, model->dim, n));
     memcpy(REAL(arg), x, (size_t) model->dim * n * sizeof(double));
     guarded g = { PROTECT(Rf_lang2(f, arg)), R_NilValue, 0 };
     SEXP conditions = PROTECT(Rf_mkString("interrupt"));
-    g.result = PROTECT(R_tryCatch(evaluate, &g, conditions, note_interrupt, &g, NULL, NULL));
+    g.result = PROTECT(density->catch_interrupts
+        ? R_tryCatch(evaluate, &g, conditions, note_interrupt, &g, NULL, NULL)
+        : evaluate(&g));
     if (!g.interrupted) {
         if (TYPEOF(g.result) != REALSXP || Rf_xlength(g.result) != n_out)
             Rf_error("elvi internal error: a model function returned the wrong shape");
@@ -175,6 +178,7 @@ elvi_model r_model(SEXP model, r_model_store *store)
     case 2:
         store->density.value = r_get(model, "value");
         store->density.gradient = r_get(model, "gradient");
+        store->density.catch_interrupts = 0;
         out.ops = &density_ops;
         out.data = &store->density;
         out.cost = 1e6;   /* an R call is worth a poll every 20 blocks */
@@ -198,11 +202,6 @@ elvi_model r_model(SEXP model, r_model_store *store)
 
 /* ---- .Call routines -------------------------------------------------------- */
 
-static void stopped(elvi_status status)
-{
-    if (status == ELVI_STOPPED) Rf_error("interrupted");
-}
-
 SEXP elvi_r_evaluate(SEXP model, SEXP x)
 {
     static const char *const names[] = { "value", "gradient" };
@@ -213,8 +212,7 @@ SEXP elvi_r_evaluate(SEXP model, SEXP x)
     SEXP out = PROTECT(r_named_list(2, names));
     SET_VECTOR_ELT(out, 0, Rf_allocVector(REALSXP, n));
     SET_VECTOR_ELT(out, 1, Rf_allocMatrix(REALSXP, m.dim, n));
-    stopped(m.ops->eval(&m, REAL(x), n, REAL(VECTOR_ELT(out, 0)),
-                        REAL(VECTOR_ELT(out, 1)), scratch));
+    m.ops->eval(&m, REAL(x), n, REAL(VECTOR_ELT(out, 0)), REAL(VECTOR_ELT(out, 1)), scratch);
     UNPROTECT(1);
     return out;
 }

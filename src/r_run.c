@@ -1,3 +1,4 @@
+#define _POSIX_C_SOURCE 199309L   /* clock_gettime */
 #include "r_elvi.h"
 #include <string.h>
 #include <time.h>
@@ -168,7 +169,15 @@ typedef struct {
     int progress;            /* show a bar? */
     time_t started;
     int shown;               /* last percentage printed, -1 for none */
+    double pause_at;         /* on wall_clock(); may be Inf */
 } watcher;
+
+static double wall_clock(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double) t.tv_sec + 1e-9 * (double) t.tv_nsec;
+}
 
 static void check_interrupt(void *unused)
 {
@@ -190,9 +199,17 @@ static int watch(void *ctx, const elvi_state *st)
     return R_ToplevelExec(check_interrupt, NULL) == FALSE;
 }
 
-static int never(void *ctx, const elvi_state *st)
+static int pause_due(void *ctx)
+{
+    const watcher *w = ctx;
+    return R_FINITE(w->pause_at) && wall_clock() >= w->pause_at;
+}
+
+/* for routines that have nothing to save: the interrupt leaves them */
+static int leave_if_interrupted(void *ctx, const elvi_state *st)
 {
     (void) ctx; (void) st;
+    R_CheckUserInterrupt();   /* nothing to free: all memory is R_alloc'd */
     return 0;
 }
 
@@ -209,9 +226,10 @@ SEXP elvi_r_run(SEXP model, SEXP base, SEXP settings, SEXP state)
     elvi_state st = read_state(state, p.scale, p.model.dim);
     elvi_trace trace = make_trace(r_number(settings, "cpu"));
     watcher ctx = { s.horizon, Rf_asLogical(r_get(settings, "progress")) == TRUE,
-                    time(NULL), -1 };
-    const elvi_hooks hooks = { watch, &ctx };
+                    time(NULL), -1, wall_clock() + r_number(settings, "pause_after") };
+    const elvi_hooks hooks = { watch, pause_due, &ctx };
 
+    store.density.catch_interrupts = 1;
     make_work(&p, (int) r_count(settings, "block"), &w);
     const elvi_status status = elvi_run(&p, &s, &st, &w, &trace, &hooks);
     if (ctx.shown >= 0) REprintf("\n");
@@ -234,7 +252,7 @@ SEXP elvi_r_gradient(SEXP model, SEXP base, SEXP settings, SEXP state, SEXP batc
                              r_scale_kind(r_get(settings, "scale")) };
     const elvi_settings s = read_settings(settings, p.model.dim);
     const elvi_state st = read_state(state, p.scale, p.model.dim);
-    const elvi_hooks hooks = { never, NULL };
+    const elvi_hooks hooks = { leave_if_interrupted, NULL, NULL };
 
     make_work(&p, (int) r_count(settings, "block"), &w);
     const elvi_status status = elvi_gradient(&p, &s, &st, (uint64_t) Rf_asReal(batch), &w, &hooks);
@@ -259,9 +277,7 @@ SEXP elvi_r_values(SEXP model, SEXP base, SEXP kind, SEXP mu, SEXP scale, SEXP k
     for (R_xlen_t first = 0; first < total; first += w.block) {
         const int now = total - first < w.block ? (int) (total - first) : w.block;
         R_CheckUserInterrupt();
-        if (elvi_values(&p, &theta, r_key(key), 0, (uint64_t) first, now, &w,
-                        REAL(out) + first) == ELVI_STOPPED)
-            Rf_error("interrupted");
+        elvi_values(&p, &theta, r_key(key), 0, (uint64_t) first, now, &w, REAL(out) + first);
     }
     UNPROTECT(1);
     return out;

@@ -14,8 +14,8 @@ int elvi_trace_wants(uint64_t k, uint64_t horizon)
 
 /* mean and standard error of f over the fixed draws, minus log|scale| */
 static elvi_status objective(const elvi_problem *p, const elvi_settings *s,
-                             const elvi_state *st, elvi_work *w, double *mean,
-                             double *se)
+                             const elvi_state *st, elvi_work *w,
+                             const elvi_hooks *hooks, double *mean, double *se)
 {
     double m = 0.0, ss = 0.0, *value = w->lane[0].value;
     int done = 0;
@@ -23,6 +23,7 @@ static elvi_status objective(const elvi_problem *p, const elvi_settings *s,
     while (status == ELVI_OK && done < s->trace_draws) {
         const int left = s->trace_draws - done;
         const int n = left < w->block ? left : w->block;
+        if (elvi_asked_to_stop(p, st, n, w, hooks)) return ELVI_STOPPED;
         status = elvi_values(p, &st->theta, s->key, ELVI_TRACE_ITERATION,
                              (uint64_t) done, n, w, value);
         for (int j = 0; j < n; j++) {
@@ -39,13 +40,13 @@ static elvi_status objective(const elvi_problem *p, const elvi_settings *s,
 elvi_status elvi_trace_add(const elvi_problem *p, const elvi_settings *s,
                            const elvi_state *st, double step, uint64_t batch,
                            double gradient_map, int clipped, elvi_work *w,
-                           elvi_trace *trace)
+                           elvi_trace *trace, const elvi_hooks *hooks)
 {
     elvi_status status = ELVI_OK;
     double mean = NAN, se = NAN;
     if (!elvi_trace_wants(st->k, s->horizon) || trace->rows >= trace->capacity)
         return ELVI_OK;
-    if (s->trace_draws > 0) status = objective(p, s, st, w, &mean, &se);
+    if (s->trace_draws > 0) status = objective(p, s, st, w, hooks, &mean, &se);
     if (status != ELVI_OK) return status;
     const int row = trace->rows++;
     trace->iteration[row] = (double) st->k;

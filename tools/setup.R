@@ -1,5 +1,5 @@
 # Installs what a make target needs and this machine lacks.
-# usage: Rscript tools/setup.R demo|test|check|document
+# usage: Rscript tools/setup.R demo|test|check|sanitize|document
 
 # The packages that elvi enhances are heavy and optional: tests that need them skip themselves.
 tested <- c("testthat", "ggplot2", "MASS", "posterior", "loo", "generics", "numDeriv")
@@ -7,9 +7,10 @@ packages_for <- list(
   demo = "ggplot2",
   test = tested,
   check = c(tested, "knitr", "rmarkdown"),
+  sanitize = tested,
   document = "roxygen2"
 )
-programs_for <- list(check = c("qpdf", "pandoc"))
+programs_for <- list(check = c("qpdf", "pandoc"), sanitize = "valgrind")
 
 target <- match.arg(commandArgs(trailingOnly = TRUE), names(packages_for))
 

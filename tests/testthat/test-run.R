@@ -385,6 +385,151 @@ test_that("SIGINT in a user's function returns the fit so far, which goes on exa
   }
 })
 
+# Child code: rounds of a fit that gets SIGINT after some seconds, each of which must
+# come back as a partial fit that goes on to what a run without signals gives.
+interrupted_rounds <- '
+  signal_after <- function(seconds) {
+    system(sprintf("(sleep %.4f; kill -INT %d) > /dev/null 2>&1 &", seconds, Sys.getpid()))
+  }
+  bare <- function(fit) {
+    fit$call <- fit$cpu <- fit$trace$cpu <- NULL
+    fit$control$iterations <- NULL
+    unclass(fit)
+  }
+  outcome <- list(good = 0, before = 0, after = 0, bad = character())
+  one_round <- function(go, resume, whole, delay) {
+    warned <<- NULL
+    signal_after(delay)
+    fit <- tryCatch(quietly(go()), interrupt = function(i) NULL)
+    if (is.null(fit)) {   # before there was anything to return
+      outcome$before <<- outcome$before + 1
+    } else if (fit$status != "interrupted") {   # the signal is still to come
+      tryCatch(Sys.sleep(5), interrupt = identity)
+      outcome$after <<- outcome$after + 1
+    } else if (!"elvi_warning_interrupted" %in% warned) {
+      outcome$bad <<- c(outcome$bad, "no warning")
+    } else if (!identical(bare(resume(fit)), bare(whole(fit)))) {
+      outcome$bad <<- c(outcome$bad, paste("not identical after", fit$state$k))
+    } else {
+      outcome$good <<- outcome$good + 1
+    }
+  }
+  rounds <- function(n, ...) {
+    done <- outcome$good + length(outcome$bad)
+    while (outcome$good + length(outcome$bad) < done + n && outcome$before + outcome$after < 300) {
+      one_round(..., delay = runif(1, 0.004, 0.06))
+    }
+  }
+  rss <- function() {
+    status <- tryCatch(readLines("/proc/self/status"), error = function(e) "VmRSS: 0", warning = function(w) "VmRSS: 0")
+    as.numeric(gsub("[^0-9]", "", grep("^VmRSS", status, value = TRUE)))
+  }'
+
+test_that("SIGINT at 200 random moments: always the fit so far, which goes on exactly, and no leak", {
+  skip_without_signals()
+  out <- in_new_r(c(quietly, interrupted_rounds, '
+    X <- matrix(sin(seq_len(200 * 10)^1.3), 200)
+    models <- list(
+      native = model_glm(X, rep(0:1, 100)),
+      functions = model_density(function(x) colSums(x^4 + x^2), function(x) 4 * x^3 + 2 * x, dim = 3, smoothness = 20))
+    endless <- function(model, iterations = Inf) {
+      set.seed(1)
+      elvi(model, base_laplace(), schedule_decay(1e9, step = 0.01, batch = 20),
+           control = elvi_control("raw", trace_draws = 10, iterations = iterations))
+    }
+    by_tolerance <- function() {
+      set.seed(2)
+      elvi(models$native, tol = 2e-5, budget = 2e4)
+    }
+    finished <- suppressWarnings(by_tolerance())
+    set.seed(3)
+    series <- function(n) {
+      for (model in models) rounds(2 * n, function() endless(model), function(fit) elvi(fit, iterations = fit$state$k + 2),
+                                   function(fit) endless(model, fit$state$k + 2))
+      rounds(n, function() suppressWarnings(by_tolerance(), classes = "elvi_warning_not_converged"),
+             function(fit) suppressWarnings(elvi(fit)), function(fit) finished)
+    }
+    series(10)   # everything that is allocated once is there now
+    cells <- gc()[, 1]
+    before <- rss()
+    cpu <- system.time(series(30))
+    out <- c(outcome, list(cells = gc()[, 1] - cells, rss = rss() - before, cpu = sum(cpu[c(1, 2, 4, 5)])))'))$out
+  expect_identical(out$bad, character())
+  expect_equal(out$good, 200)
+  expect_lt(max(out$cells), 2e4)   # cells of 56 and of 8 bytes
+  if (!grepl("asan", Sys.getenv("LD_PRELOAD"))) expect_lt(out$rss, 20 * 1024)
+})
+
+test_that("an interrupt does not wait for the draws of the trace", {
+  skip_without_signals()
+  out <- in_new_r(c(quietly, '
+    X <- matrix(sin(seq_len(2000 * 40)^1.3), 2000)
+    model <- model_glm(X, rep(0:1, 1000))
+    ready()
+    time <- system.time(fit <- quietly(elvi(model, schedule = schedule_decay(100), control = elvi_control(
+      "raw", trace_draws = 1e6))))[["elapsed"]]
+    out <- list(fit = fit, time = time, warned = warned)'),
+    during = function(pid) {
+      Sys.sleep(0.5)
+      tools::pskill(pid, tools::SIGINT)
+    })$out
+  expect_true("elvi_warning_interrupted" %in% out$warned)
+  expect_lt(out$time, 5)
+  expect_equal(out$fit$state$k, 0)
+  expect_output(print(out$fit), "INTERRUPTED")
+})
+
+test_that("an interrupted fit comes back without another look at the target", {
+  values <- gradients <- -Inf
+  interrupt_at <- c(value = Inf, gradient = Inf)
+  interrupt_now <- function() {
+    signalCondition(structure(class = c("interrupt", "condition"), list(message = "", call = NULL)))
+  }
+  model <- model_density(function(x) {
+    values <<- values + 1
+    if (values == interrupt_at[["value"]]) interrupt_now()
+    colSums(x^2)
+  }, function(x) {
+    gradients <<- gradients + 1
+    if (gradients == interrupt_at[["gradient"]]) interrupt_now()
+    2 * x
+  }, dim = 2, smoothness = 2)
+  go <- function(value = Inf, gradient = Inf) {
+    values <<- gradients <<- 0
+    interrupt_at <<- c(value = value, gradient = gradient)
+    set.seed(8)
+    elvi(model, schedule = schedule_custom(0.1, 3, iterations = 30), control = raw_control())
+  }
+  whole <- go()
+  total <- values
+  expect_warning(fit <- go(gradient = 21), class = "elvi_warning_interrupted")
+  expect_equal(c(values, gradients), c(21, 21))   # the first row, and one for each iteration
+  expect_equal(fit$state$k, 20)
+  expect_identical(engine_bare(elvi(fit)), engine_bare(whole))
+  # in the comparison with the start, when all iterations are done
+  expect_warning(fit <- go(value = total - 1), class = "elvi_warning_interrupted")
+  expect_equal(fit$state$k, 30)
+  expect_identical(engine_bare(elvi(fit)), engine_bare(whole))
+})
+
+test_that("a start that the trace shows to be better is what an interrupted run returns", {
+  calls <- -Inf
+  model <- model_density(function(x) colSums(x^2) / 2, function(x) {
+    calls <<- calls + 1
+    if (calls == 12) signalCondition(structure(class = c("interrupt", "condition"), list(message = "", call = NULL)))
+    x
+  }, dim = 2, smoothness = 1)
+  set.seed(9)
+  calls <- 0
+  # steps that overshoot, from the optimum
+  fit <- suppressWarnings(elvi(model, schedule = schedule_custom(1.9, 1, iterations = 50),
+                               control = raw_control(average = "last")))
+  expect_identical(fit$status, "interrupted")
+  expect_gt(fit$trace$objective[12], fit$trace$objective[1] + 1)
+  expect_identical(fit$kept, "start")
+  expect_equal(unname(fit$mu), c(0, 0))
+})
+
 test_that("a time limit ends a run of a user's function", {
   skip_without_signals()
   out <- in_new_r('
@@ -398,6 +543,139 @@ test_that("a time limit ends a run of a user's function", {
     out <- list(time = time, end = conditionMessage(end))')$out
   expect_lt(out$time, 5)
   expect_match(out$end, "time limit|Interrupted")
+})
+
+# ---- functions that leave, and functions that meddle ------------------------------------------
+
+# x^2 in two dimensions; hook(what, call, x) is called first, once the model is made
+hooked_model <- function() {
+  env <- new.env()
+  env$hook <- NULL
+  env$calls <- c(value = 0, gradient = 0)
+  ask <- function(what, x) {
+    if (is.null(env$hook)) return()
+    env$calls[[what]] <- env$calls[[what]] + 1
+    env$hook(what, env$calls[[what]], x)
+  }
+  env$model <- model_density(function(x) { ask("value", x); colSums(x^2) },
+                             function(x) { ask("gradient", x); 2 * x }, dim = 2, smoothness = 2)
+  env$fit <- function(hook = function(...) NULL, ...) {
+    env$hook <- hook
+    env$calls[] <- 0
+    set.seed(10)
+    elvi(env$model, schedule = schedule_custom(0.1, 3, iterations = 30), control = elvi_control("raw", ...))
+  }
+  env
+}
+
+# leaves the run in the fifth call of either function, by whatever means
+at_fifth <- function(of, how) function(what, call, x) if (what == of && call == 5) how()
+
+ways_out <- list(
+  error = function(fit, of) tryCatch(fit(at_fifth(of, function() stop("my own"))), error = conditionMessage),
+  warning = function(fit, of) tryCatch(fit(at_fifth(of, function() warning("my own"))), warning = conditionMessage),
+  message = function(fit, of) tryCatch(fit(at_fifth(of, function() message("my own"))),
+                                       message = function(m) sub("\n", "", conditionMessage(m))),
+  restart = function(fit, of) withRestarts(fit(at_fifth(of, function() invokeRestart("out", "my own"))), out = identity),
+  escape = function(fit, of) callCC(function(k) fit(at_fifth(of, function() k("my own")))),
+  finally = function(fit, of) {   # a function whose caller cleans up
+    seen <- NULL
+    try(tryCatch(fit(at_fifth(of, function() stop("too late"))), finally = seen <- "my own"), silent = TRUE)
+    seen
+  },
+  recursion = function(fit, of) {
+    deeper <- function(n) 1 + deeper(n + 1)
+    e <- tryCatch(fit(at_fifth(of, function() deeper(1))), error = identity)
+    if (grepl("infinite recursion|stack", conditionMessage(e))) "my own" else conditionMessage(e)
+  })
+
+test_that("whatever way a user's function leaves a run, it leaves as it would anywhere else", {
+  target <- hooked_model()
+  whole <- target$fit()
+  for (way in names(ways_out)) for (of in c("value", "gradient")) {
+    expect_identical(ways_out[[way]](target$fit, of), "my own", label = paste(way, of))
+    # and the next run is none the worse
+    expect_identical(engine_bare(target$fit()), engine_bare(whole), label = paste("after", way, of))
+  }
+  old <- options(warn = 2)
+  on.exit(options(old))
+  expect_error(target$fit(at_fifth("gradient", function() warning("my own"))), "converted from warning.*my own")
+})
+
+test_that("leaving 200 times in the middle of a run takes no memory along", {
+  skip_without_signals()
+  code <- c(deparse(call("<-", quote(hooked_model), hooked_model)), deparse(call("<-", quote(at_fifth), at_fifth)),
+            deparse(call("<-", quote(ways_out), as.call(c(quote(list), ways_out)))))
+  out <- in_new_r(c(code, interrupted_rounds, '
+    # a work block of 1 MB a run: 200 lost ones are seen
+    target <- hooked_model()
+    big <- function(hook, ...) target$fit(hook, block = 2e4, trace_draws = 2e4)
+    series <- function(n) for (i in seq_len(n)) {
+      for (way in c("error", "restart", "escape", "recursion")) ways_out[[way]](big, c("value", "gradient")[1 + i %% 2])
+    }
+    series(5)
+    cells <- gc()[, 1]
+    before <- rss()
+    series(50)
+    out <- list(cells = gc()[, 1] - cells, rss = rss() - before)'))$out
+  expect_lt(max(out$cells), 2e4)
+  if (!grepl("asan", Sys.getenv("LD_PRELOAD"))) expect_lt(out$rss, 40 * 1024)
+})
+
+test_that("what a user's function does on the side does not touch the run", {
+  target <- hooked_model()
+  whole <- target$fit()
+  inner <- engine_logistic()
+  meddling <- list(
+    writes_on_its_input = function(what, call, x) x[] <- NaN,
+    seeds = function(what, call, x) set.seed(call),
+    changes_the_generator = function(what, call, x) {
+      old <- RNGkind("Wichmann-Hill")
+      runif(1)
+      RNGkind(old[1])
+    },
+    collects = function(what, call, x) if (call %% 8 == 0) gc(),
+    fits_another = function(what, call, x) if (call %% 15 == 0) elvi(inner, budget = 50),
+    fits_itself = function(what, call, x) {
+      if (call == 7) elvi(target$model, schedule = schedule_custom(0.1, 2, iterations = 3), control = raw_control())
+    },
+    fails_inside = function(what, call, x) if (call == 3) try(elvi(inner, budget = "all"), silent = TRUE))
+  for (name in names(meddling)) {
+    expect_identical(engine_bare(suppressMessages(target$fit(meddling[[name]]))), engine_bare(whole), label = name)
+  }
+})
+
+# ---- forks -----------------------------------------------------------------------------------
+
+test_that("fits in forked processes are the fits of this one, after BLAS has had threads here", {
+  skip_without_signals()
+  # in another R, with threads, and with a deadline: a child that waits for threads it
+  # does not have waits for ever
+  out <- in_new_r('
+    X <- matrix(sin(seq_len(600 * 80)^1.3), 600)
+    model <- model_glm(X, rep(0:1, 300))
+    bare <- function(fit) {
+      fit$call <- fit$cpu <- fit$trace$cpu <- NULL
+      fit
+    }
+    one <- function(seed) {
+      set.seed(seed)
+      bare(elvi(model, base_laplace(), budget = 400))
+    }
+    serial <- lapply(1:4, one)
+    threads <- crossprod(matrix(1, 2000, 500))   # large enough for BLAS to share it out
+    ready()
+    forked <- parallel::mclapply(1:4, one, mc.cores = 2)
+    nested <- parallel::mclapply(1:2, function(i) parallel::mclapply(2 * i - 1:0, one, mc.cores = 2), mc.cores = 2)
+    exact <- function(i) elvi_optimum(model)$Sigma
+    # and here, after the forks
+    out <- list(serial = serial, forked = forked, nested = do.call(c, nested), after = lapply(1:4, one),
+                exact = list(exact(1), parallel::mclapply(1, exact)[[1]]))',
+    env = c("OPENBLAS_NUM_THREADS=2", "OMP_NUM_THREADS=2"), during = function(pid) NULL, timeout = 90)$out
+  expect_identical(out$forked, out$serial)
+  expect_identical(out$nested, out$serial)
+  expect_identical(out$after, out$serial)
+  expect_identical(out$exact[[2]], out$exact[[1]])
 })
 
 # ---- what is handed to C -----------------------------------------------------------------------

@@ -78,6 +78,11 @@ test_that("the horizon is the longest that fits the budget", {
     used <- cumsum(ceiling(seq_len(E)^schedule$batch_power))
     expect_equal(plan_of(schedule)$iterations, sum(used <= E))
   }
+  # planning takes no time, however many iterations there are
+  time <- system.time(slow <- plan_of(schedule_decay(1e10, growth = 1e-3))$iterations)[["elapsed"]]
+  expect_lt(time, 1)
+  # the k-th batch is 2 from k = 2, 3 from k = 2^1000: 1 + 2 (K - 1) <= 1e10
+  expect_equal(slow, 5e9)
   expect_equal(plan_of(schedule_decay(100, batch = 7))$iterations, 14)
   expect_equal(plan_of(schedule_growing(100, batch = 7, nu = 1))$iterations, 3)   # 7 + 28 + 63, then 112
   for (batch in list(5, c(3, 1, 4), function(k) k + 1)) {

@@ -92,6 +92,25 @@ test_that("a budget that ends first is said loudly, and the run goes on", {
   expect_true(long$converged)
 })
 
+test_that("a run with a tolerance that is paused goes on exactly as if it had not been", {
+  for (average in c("tail", "theorem")) for (schedule in list(schedule_tuned(2e4), schedule_fixed(2e4))) {
+    go <- function(iterations = Inf) {
+      set.seed(11)
+      suppressWarnings(elvi(stopping_models()$logit, schedule = schedule, tol = 2e-4,
+                            control = elvi_control(average = average, iterations = iterations)))
+    }
+    whole <- go()
+    for (at in unique(round(c(1, 0.3, 0.7, 0.95) * c(1, rep(whole$state$k, 3))))) {
+      half <- go(at)
+      expect_identical(half$status, "paused")
+      expect_identical(half$converged, NA)
+      resumed <- suppressWarnings(elvi(half))
+      resumed$control$iterations <- Inf
+      expect_identical(engine_bare(resumed), engine_bare(whole), label = paste(average, schedule$kind, at))
+    }
+  }
+})
+
 test_that("without a tolerance nothing is estimated and the budget is spent", {
   set.seed(10)
   fit <- suppressMessages(elvi(stopping_models()$logit, budget = 3000))

@@ -1,0 +1,279 @@
+# Checkpoints: a run on disk, from which another session can go on.
+#
+# The journal of a run holds its last consistent state, in memory for an interrupt
+# and, with a checkpoint file, every so many seconds on disk for anything worse. The
+# file never holds half a state: it is written under another name and then renamed.
+
+# ---- the journal ---------------------------------------------------------------------
+
+# `progress` takes from a fit what has to be saved of it.
+new_journal <- function(fit, file = NULL, every = Inf, progress = identity) {
+  list2env(list(fit = fit, file = if (!is.null(file)) checkpoint_path(file), every = every,
+                progress = progress, failed = FALSE), parent = emptyenv())
+}
+
+# The journal of a run of elvi() that is about to start; its $fit is where to start from.
+# On a model (`takes_up`) that is the state in the checkpoint file, if there is one.
+open_journal <- function(fit, bound, takes_up = TRUE) {
+  journal <- new_journal(fit, fit$control$checkpoint, fit$control$checkpoint_every, progress_of)
+  if (is.null(journal$file)) return(journal)
+  journal$print <- fingerprint(fit, bound)
+  begin_journal(journal, if (takes_up) take_up else same_run)
+}
+
+# The first entry: what the file has, if there is one, as `resume` makes a fit of it; and
+# whether the file can be written is known now.
+begin_journal <- function(journal, resume) {
+  if (file.exists(journal$file)) {
+    journal$fit <- resume(read_checkpoint(journal$file), journal, journal$fit)
+  }
+  unlink(abandoned_files(journal$file))
+  tryCatch(write_entry(journal), elvi_error_write = function(e) {
+    bad_checkpoint(journal$file, paste0("a file that can be written (", conditionMessage(e), ")"))
+  })
+  journal
+}
+
+# Notes the state of the run, and writes it when it is time to.
+enter <- function(journal, fit) {
+  journal$fit <- fit
+  if (journal_due_in(journal) <= 0) write_or_warn(journal)
+}
+
+close_journal <- function(journal, fit) {
+  journal$fit <- fit
+  if (!is.null(journal$file)) write_or_warn(journal)
+}
+
+journal_due_in <- function(journal) {
+  if (is.null(journal$file)) return(Inf)
+  max(0, journal$written + journal$every - seconds())
+}
+
+seconds <- function() proc.time()[["elapsed"]]
+
+# A run of hours does not end because the disk is full now: it may not be later.
+write_or_warn <- function(journal) {
+  tryCatch(write_entry(journal), elvi_error_write = function(e) {
+    if (!journal$failed) {
+      elvi_warn("The checkpoint could not be written: ", conditionMessage(e),
+                ". The run goes on. (", journal$file, ")", class = "elvi_warning_checkpoint")
+    }
+    journal$failed <- TRUE
+    journal$written <- seconds()
+  })
+}
+
+write_entry <- function(journal) {
+  entry <- list(print = journal$print, progress = journal$progress(journal$fit))
+  write_checkpoint(entry, journal$file)
+  journal$written <- seconds()
+}
+
+# All that a run makes; what it is given stays with the user. The data may be large.
+progress_of <- function(fit) {
+  given <- c("call", "method", "model", "base", "tol", "formula", "terms", "xlevels", "contrasts",
+             "offset_given", "family", "frame", "priors", "na.action", "report",
+             "mu", "Sigma", "scale", "last")   # the last four are made from $theta
+  out <- unclass(fit)[setdiff(names(fit), given)]
+  if (!is.null(out$work)) out$work["inner"] <- list(NULL)
+  out
+}
+
+take_up <- function(stored, journal, fit) {
+  refuse_difference(journal$file, print_difference(stored$print, journal$print, fit))
+  now <- fit$control[volatile_settings]
+  fit[names(stored$progress)] <- stored$progress
+  if (!is.null(fit$work)) fit$work$inner <- fit$model
+  fit$control[volatile_settings] <- now
+  say_going_on(journal$file, fit)
+  fit
+}
+
+say_going_on <- function(file, fit) {
+  elvi_inform("Going on from the checkpoint after ", format_count(fit$state$k), " of ",
+              format_count(fit$plan$iterations), " iterations (", file, ").",
+              class = "elvi_message_checkpoint")
+}
+
+refuse_difference <- function(file, difference) {
+  if (is.null(difference)) return(invisible())
+  bad_checkpoint(file, "one of this run",
+                 paste0("one with another `", difference$what, "`", difference$how),
+                 differs = difference$what)
+}
+
+# A fit in hand is where its run goes on from; but not over the file of another run.
+same_run <- function(stored, journal, fit) {
+  if (!identical(stored$progress$seed, fit$seed)) {
+    bad_checkpoint(journal$file, "one of this run", "one with other draws", differs = "seed")
+  }
+  fit
+}
+
+# `$iterations` says where to stop, the others how to show and save: not what is computed.
+volatile_settings <- c("iterations", "progress", "checkpoint", "checkpoint_every")
+
+bad_checkpoint <- function(file, expected, got = NULL, differs = NULL) {
+  elvi_abort("`checkpoint` must be ", expected, if (!is.null(got)) paste0(", not ", got), ": ",
+             file, ".", if (utils::file_test("-f", file)) " To start anew, delete it or name another.",
+             class = c("elvi_error_checkpoint", "elvi_error_argument"),
+             data = list(argument = "checkpoint", file = file, differs = differs))
+}
+
+# ---- which run it is --------------------------------------------------------------------
+
+# What decides a run, in brief. Numbers that come out of BLAS can differ in their last
+# digits with the number of threads: those are apart, and compared to a tolerance.
+fingerprint <- function(fit, bound) {
+  model <- fit$model
+  start <- to_user(fit$work %||% model, fit$control$scale, fit$start$mu, fit$start$scale)
+  points <- landmarks(start)
+  without <- function(x, names) unclass(x)[setdiff(names(x), names)]
+  list(exact = exact_print("elvi", model = without(model, "smoothness"), base = unclass(bound),
+                           schedule = without(fit$schedule, "shorten"), tol = fit$tol,
+                           control = without(fit$control, volatile_settings)),
+       start = start, smoothness = fit$smoothness,
+       points = points, target = .Call(elvi_r_evaluate, model, points))
+}
+
+exact_print <- function(algorithm, ...) {
+  version <- as.character(utils::packageVersion("elvi"))
+  digest(list(`version of elvi` = version, algorithm = algorithm, ...))
+}
+
+# Three points about where the run starts, to know a target by that is a function.
+landmarks <- function(start) {
+  spread <- function(z) drop(if (is.matrix(start$scale)) start$scale %*% z else start$scale * z)
+  i <- seq_along(start$mu)
+  cbind(start$mu, start$mu + spread(cos(i)), start$mu + 3 * spread(sin(i)))
+}
+
+# NULL, or what differs first between two fingerprints, and how.
+print_difference <- function(stored, now, fit) {
+  exact <- first_difference(stored$exact, now$exact)
+  if (!is.null(exact)) return(exact)
+  if (!about_same(stored$smoothness, now$smoothness, 1e-6)) {
+    return(difference("smoothness", stored$smoothness, now$smoothness))
+  }
+  if (!about_same(stored$start, now$start, 1e-6)) return(difference("start"))
+  if (!about_same(stored$target, .Call(elvi_r_evaluate, fit$model, stored$points))) {
+    return(list(what = "model", how = " (its functions have other values)"))
+  }
+  NULL
+}
+
+about_same <- function(a, b, tolerance = 1e-10) {
+  isTRUE(all.equal(a, b, tolerance = tolerance, check.attributes = FALSE))
+}
+
+difference <- function(what, stored = NULL, now = NULL) {
+  short <- function(x) is.atomic(x) && length(x) == 1L && is.null(names(x))
+  both <- short(stored) && short(now)
+  list(what = what, how = if (both) paste0(" (", describe(stored), ", now ", describe(now), ")"))
+}
+
+first_difference <- function(a, b, path = NULL) {
+  if (identical(a, b)) return(NULL)
+  if (is.null(names(a)) || is.null(names(b))) return(difference(paste(path, collapse = "$"), a, b))
+  for (name in union(names(a), names(b))) {
+    found <- first_difference(a[[name]], b[[name]], c(path, name))
+    if (!is.null(found)) return(found)
+  }
+  NULL
+}
+
+# Short things as they are, long ones by number and sum; functions are known by their
+# values, environments not at all.
+digest <- function(x) {
+  if (is.null(x)) return(NULL)
+  if (is.list(x)) return(lapply(x, digest))
+  if (isS4(x)) {
+    slots <- methods::slotNames(x)
+    return(lapply(stats::setNames(slots, slots), function(s) digest(methods::slot(x, s))))
+  }
+  if (is.character(x)) return(if (length(x) <= 1000L) as.vector(x) else digest(nchar(x, "bytes")))
+  if (!is.numeric(x) && !is.logical(x)) return(typeof(x))
+  if (length(x) <= 1L) as.vector(x) else digest_numbers(x)
+}
+
+# A sum with weights that depend on the place, piece by piece: a copy of x may not fit.
+digest_numbers <- function(x, piece = 1e6) {
+  total <- c(0, 0)
+  for (from in seq(1, length(x), by = piece)) {
+    i <- seq(from, min(from + piece - 1, length(x)))
+    v <- as.double(x[i])
+    weight <- (i * 0.6180339887498949) %% 1 + 0.5
+    odd <- which(!is.finite(v))
+    kind <- match(v[odd], c(NA, NaN, Inf, -Inf))
+    v[odd] <- 0
+    total <- total + c(sum(v * weight), sum(kind * weight[odd]))
+  }
+  c(dim(x) %||% length(x), total)
+}
+
+# ---- the file ------------------------------------------------------------------------------
+
+# The serialised object, then a line with its checksum: what is damaged is never
+# unserialised.
+write_checkpoint <- function(x, file) {
+  temporary <- paste0(file, ".", Sys.getpid(), ".tmp")
+  on.exit(unlink(temporary))
+  bytes <- serialize(x, NULL)
+  append_bytes(bytes, temporary, "wb")
+  append_bytes(charToRaw(seal(tools::md5sum(temporary))), temporary, "ab")
+  renamed <- suppressWarnings(file.rename(temporary, file))
+  if (!renamed) write_failed("a temporary file cannot be renamed to it")
+}
+
+seal <- function(md5) paste0("\nelvi checkpoint 1 ", md5, "\n")
+
+append_bytes <- function(bytes, file, mode) {
+  before <- if (mode == "ab") file.size(file) else 0
+  write_all <- function() {
+    connection <- base::file(file, mode)
+    on.exit(close(connection))
+    writeBin(bytes, connection)
+  }
+  tryCatch(suppressWarnings(write_all()),
+           error = function(e) write_failed("no file can be made there"))
+  # a full disk is noticed when the buffer is emptied, which fails without a word
+  complete <- identical(file.size(file), before + length(bytes))
+  if (!complete) write_failed("it is cut short, as on a full disk")
+}
+
+write_failed <- function(why) elvi_abort(why, class = "elvi_error_write")
+
+read_checkpoint <- function(file) {
+  damaged <- function(...) {
+    bad_checkpoint(file, "a checkpoint", "another kind of file, or a damaged one")
+  }
+  bytes <- tryCatch(suppressWarnings(readBin(file, "raw", file.size(file))), error = damaged)
+  sealed <- length(bytes) - nchar(seal(strrep("0", 32L)))
+  if (sealed < 1) damaged()
+  payload <- bytes[seq_len(sealed)]
+  copy <- tempfile("elvi-checkpoint-")
+  on.exit(unlink(copy))
+  writeBin(payload, copy)
+  if (!identical(bytes[-seq_len(sealed)], charToRaw(seal(tools::md5sum(copy))))) damaged()
+  tryCatch(unserialize(payload), error = damaged)
+}
+
+# Absolute: a user's function may change the directory.
+checkpoint_path <- function(file) {
+  directory <- dirname(file)
+  if (!dir.exists(directory)) {
+    bad_checkpoint(file, "in a directory that exists", "in one that does not")
+  }
+  if (dir.exists(file)) bad_checkpoint(file, "a file", "a directory")
+  if (file.exists(file)) return(normalizePath(file))
+  file.path(normalizePath(directory), basename(file))
+}
+
+# What processes that were killed while they wrote have left.
+abandoned_files <- function(file) {
+  near <- list.files(dirname(file), all.files = TRUE)
+  start <- paste0(basename(file), ".")
+  file.path(dirname(file), near[startsWith(near, start) &
+                                  grepl("^[0-9]+[.]tmp$", substring(near, nchar(start) + 1L))])
+}

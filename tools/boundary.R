@@ -1,0 +1,148 @@
+# Every .Call routine of elvi on small inputs: `boundary`, a named list of functions without arguments. The inputs are
+# made before, so that only the routine itself runs under whatever the caller watches with. Sourced by
+# tools/gctorture.R and tools/valgrind-list.R.
+
+library(elvi)
+internal <- asNamespace("elvi")
+
+# ---- inputs ----------------------------------------------------------------------------------------------------------
+
+X <- matrix(sin(seq_len(12)^1.3), 6)
+y <- c(0, 1, 1, 0, 1, 0)
+counts <- c(0, 3, 1, 2, 5, 1)
+models <- suppressMessages(list(
+  logit = model_glm(X, y), probit = model_glm(X, y, binomial("probit")),
+  cloglog = model_glm(X, y, binomial("cloglog"), prior = student_t(3, 0, 1)),
+  poisson = model_glm(X, counts, poisson()), normal = model_glm(X, counts, gaussian(), weights = 1:6, offset = y),
+  sigma = model_glm(X, counts, gaussian(), dispersion = NULL, prior_aux = cauchy(0, 1)),
+  robust = model_glm(X, counts, robust(df = 4)), negative = model_glm(X, counts, neg_binomial_2()),
+  quadratic = model_quadratic(matrix(c(2, 1, 1, 3), 2), m = c(1, -1)),
+  functions = model_density(function(x) colSums(x * x), function(x) 2 * x, dim = 2, smoothness = 2)))
+# as sparse_rows() makes it, without package 'Matrix'
+by_columns <- list(start = c(0L, 4L, 7L), row = c(0L, 1L, 3L, 5L, 1L, 2L, 4L), entry = sin(1:7))
+sparse <- c(.Call(internal$elvi_r_by_rows, 6L, by_columns$start, by_columns$row, by_columns$entry),
+            list(dim = c(6L, 2L), names = NULL))
+regression <- function(X, shift, y, family, dispersion = 1) {
+  internal$glm_target(X, shift, y, family, normal(), NULL, NULL, dispersion, NULL)
+}
+models$sparse <- regression(sparse, NULL, y, binomial())
+models$sparse_shifted <- regression(sparse, c(0.5, -1), counts, gaussian(), NULL)
+models$sparse_logit <- regression(sparse, c(0.5, -1), y, binomial())
+models$shifted <- regression(X, c(0.5, -1), y, binomial())
+for (name in c("logit", "negative", "quadratic", "sparse")) {
+  models[[paste0(name, "_whitened")]] <- internal$work_model(models[[name]], "whitened", "symmetric")
+}
+models$functions_rescaled <- internal$work_model(models$functions, "whitened", "diagonal")
+bases <- list(gaussian = base_gaussian(), laplace = base_laplace(), uniform = base_uniform(), student = base_student(5),
+              power = base_power(3), radial = base_radial(function(r) -r^2))
+kinds <- c("symmetric", "triangular", "diagonal")
+
+scale_of <- function(kind, dim) if (kind == "diagonal") rep(0.5, dim) else diag(0.5, dim)
+
+# what elvi_r_run and elvi_r_gradient take: settings and a state
+run_inputs <- function(model, base, kind, update = "project", estimator = "reparam", average = "tail") {
+  bound <- internal$bind_base(base, model$dim)
+  control <- elvi_control("raw", kind, estimator, update, average, smoothness = 4, trace_draws = 3, progress = FALSE)
+  schedule <- schedule_custom(0.05, 2, iterations = 3)
+  fit <- list(model = model, control = control, cpu = 0, seed = c(7, 11),
+              plan = internal$plan_schedule(schedule, model$dim, bound$kurtosis, 4, control),
+              feasible = internal$feasible_set(control, model, 4))
+  start <- list(mu = rep(0.1, model$dim), scale = scale_of(kind, model$dim))
+  list(model = model, bound = bound, settings = internal$run_settings(fit, 3), state = internal$initial_state(start))
+}
+
+# ---- the calls -------------------------------------------------------------------------------------------------------
+
+boundary <- list()
+add <- function(routine, variant, call) boundary[[paste(routine, variant)]] <<- call
+
+for (name in names(bases)) local({
+  bound <- internal$bind_base(bases[[name]], 2)
+  add("elvi_r_draws", name, function() .Call(internal$elvi_r_draws, bound, c(1, 2), 3, 0, 4L))
+  add("elvi_r_score", name, function() .Call(internal$elvi_r_score, bound, c(0.5, 0.7)))
+})
+for (name in names(models)) local({
+  model <- models[[name]]
+  x <- matrix(0.1 * sin(seq_len(2 * model$dim)), model$dim)
+  add("elvi_r_evaluate", name, function() .Call(internal$elvi_r_evaluate, model, x))
+})
+for (name in c("logit", "logit_whitened")) local({
+  model <- models[[name]]
+  add("elvi_r_curvature_max", name, function() .Call(internal$elvi_r_curvature_max, model, 0.25))
+})
+for (name in c("logit", "shifted", "sparse", "sparse_shifted")) local({
+  model <- models[[name]]
+  add("elvi_r_gram", name, function() .Call(internal$elvi_r_gram, model))
+  add("elvi_r_stretch", name, function() .Call(internal$elvi_r_stretch, model, c(0.1, 0.2)))
+  add("elvi_r_predictor", name, function() .Call(internal$elvi_r_predictor, model, c(0.1, 0.2)))
+  add("elvi_r_reach", name, function() .Call(internal$elvi_r_reach, model))
+})
+add("elvi_r_by_rows", "", function() {
+  .Call(internal$elvi_r_by_rows, 6L, by_columns$start, by_columns$row, by_columns$entry)
+})
+add("elvi_r_threads", "", function() .Call(internal$elvi_r_threads))
+for (name in c("logit", "cloglog", "poisson", "normal", "sparse", "sparse_logit", "shifted")) for (kind in kinds) local({
+  model <- models[[name]]
+  rule <- internal$model_rule(model, internal$bind_base(base_gaussian(), 2))
+  scale <- scale_of(kind, 2)
+  kind <- kind
+  add("elvi_r_exact", paste(name, kind), function() .Call(internal$elvi_r_exact, model, rule, kind, c(0.1, 0.2), scale))
+})
+for (kind in kinds) local({
+  kind <- kind
+  scale <- scale_of(kind, 2)
+  bound <- internal$bind_base(base_laplace(), 2)
+  model <- models$logit
+  add("elvi_r_project", kind, function() .Call(internal$elvi_r_project, kind, scale, 0.6, 2))
+  add("elvi_r_values", kind, function() {
+    .Call(internal$elvi_r_values, model, bound, kind, c(0.1, 0.2), scale, c(1, 2), 5)
+  })
+})
+local({
+  plan <- internal$plan_schedule(schedule_growing(100, step = 0.1), 2, 3, 4)
+  table <- internal$plan_schedule(schedule_custom(0.1, 1:4), 2, 3, 4)
+  for (name in c("plan", "table")) local({
+    schedule <- get(name)
+    add("elvi_r_schedule", name, function() .Call(internal$elvi_r_schedule, schedule, c(0, 1, 3)))
+    add("elvi_r_horizon", name, function() .Call(internal$elvi_r_horizon, schedule, 6))
+  })
+})
+runs <- c(
+  lapply(setNames(names(models), names(models)), function(name) run_inputs(models[[name]], base_gaussian(), "symmetric")),
+  list(triangular = run_inputs(models$logit, base_laplace(), "triangular", "prox", average = "last"),
+       diagonal = run_inputs(models$logit, base_student(5), "diagonal", estimator = "path", average = "theorem"),
+       path = run_inputs(models$quadratic, base_power(3), "symmetric", estimator = "path"),
+       radial = run_inputs(models$logit, base_radial(function(r) -r^2), "triangular")))
+for (name in names(runs)) local({
+  input <- runs[[name]]
+  add("elvi_r_run", name, function() {
+    out <- .Call(internal$elvi_r_run, input$model, input$bound, input$settings, input$state)
+    out$cpu <- out$trace$cpu <- NULL
+    out
+  })
+  add("elvi_r_gradient", name, function() {
+    .Call(internal$elvi_r_gradient, input$model, input$bound, input$settings, input$state, 3)
+  })
+})
+# out of the middle of a run: an error, which is the user's, and an interrupt, which is elvi's
+leaving <- function(how) {
+  model <- model_density(function(x) colSums(x * x), function(x) 2 * x, dim = 2, smoothness = 2)
+  model$gradient <- function(x) {
+    how()
+    2 * x
+  }
+  input <- run_inputs(model, base_gaussian(), "symmetric")
+  function() {
+    tryCatch(.Call(internal$elvi_r_run, input$model, input$bound, input$settings, input$state)[c("status", "state")],
+             error = conditionMessage)
+  }
+}
+add("elvi_r_run", "error", leaving(function() stop("my own")))
+add("elvi_r_run", "interrupt", leaving(function() {
+  signalCondition(structure(class = c("interrupt", "condition"), list(message = "", call = NULL)))
+}))
+
+# A routine that is not called here is not watched.
+routines <- names(getDLLRegisteredRoutines("elvi")$.Call)
+missed <- setdiff(routines, sub(" .*", "", names(boundary)))
+if (length(missed)) stop("tools/boundary.R does not call ", toString(missed))
