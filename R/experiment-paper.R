@@ -140,10 +140,11 @@ draw_paper_gap <- function(x) {
   x$data$shown <- ifelse(x$data$method == "tuned", x$data$average, x$data$gap)
   data <- paper_curves(x$data, "shown", c("right", "whitened"))
   data$at <- data$evaluations
+  apart <- 0.06 * diff(range(log10(data$mean)))
   labels <- end_labels(data, function(ends, one) {
     data.frame(at = max(one$at) * 1.05,
                text = paste0(method_labels[paste(ends$method)], ": ", format_each(ends$mean)),
-               mean = 10^spread_out(log10(ends$mean), 0.2))
+               mean = 10^spread_out(log10(ends$mean), apart))
   })
   ggplot2::ggplot(data, ggplot2::aes(.data$at, .data$mean)) +
     paper_layers(labels) +
