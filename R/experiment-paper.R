@@ -11,21 +11,24 @@ paper_experiments <- function() {
 
 paper_figure <- function(title, base, rows, alpha) {
   list(title = title,
-       run = function(seeds = 3, settings = c("printed", "right", "whitened"),
+       run = function(seeds = 3, psgd_seeds = c(printed = 2, right = 2, whitened = 1),
+                      settings = c("printed", "right", "whitened"),
                       methods = c("case1", "case2", "psgd", "psgd_scaled", "tuned"),
-                      budget = 5000, dim = 200, points = 20) {
+                      budget = 5000, dim = 200, points = 20, cores = 1) {
          seeds <- check_count(seeds, "seeds")
+         psgd_seeds <- check_seeds(psgd_seeds)
          settings <- check_choices(settings, "settings", names(paper_settings))
          methods <- check_choices(methods, "methods", names(method_labels))
          budget <- check_count(budget, "budget")
          points <- check_count(points, "points", lower = 2)
-         runs <- paper_runs(settings, methods, seeds)
+         cores <- check_count(cores, "cores")
+         runs <- paper_runs(settings, methods, seeds, psgd_seeds)
          problem <- paper_problem(base, rows, alpha, check_count(dim, "dim"))
-         data <- bind_rows(lapply(seq_len(nrow(runs)), function(i) {
+         data <- bind_rows(on_cores(seq_len(nrow(runs)), function(i) {
            run <- runs[i, ]
            data.frame(run, paper_run(problem, run$setting, run$method, run$seed, budget, points),
                       row.names = NULL)
-         }))
+         }, cores))
          list(data = data, numbers = paper_numbers(problem, data))
        },
        draw = draw_paper_figure)
@@ -34,11 +37,26 @@ paper_figure <- function(title, base, rows, alpha) {
 paper_settings <- c(printed = "L as printed", right = "the right L",
                     whitened = "whitened coordinates")
 
-# elvi's default schedule is for whitened coordinates
-paper_runs <- function(settings, methods, seeds) {
-  runs <- expand.grid(seed = seq_len(seeds), method = methods, setting = settings,
+# for each setting, from one number or one by name
+check_seeds <- function(seeds) {
+  if (is.null(names(seeds))) seeds <- rep(check_count(seeds, "psgd_seeds"), length(paper_settings))
+  names(seeds) <- names(seeds) %||% names(paper_settings)
+  if (!setequal(names(seeds), names(paper_settings))) {
+    bad_argument("psgd_seeds", "one number, or one each for \"printed\", \"right\" and \"whitened\"",
+                 describe(seeds))
+  }
+  vapply(seeds, check_count, 0, name = "psgd_seeds")
+}
+
+# elvi's default schedule is for whitened coordinates. PSGD, which projects once a
+# gradient, takes nearly all of the time: it has its own number of seeds.
+paper_runs <- function(settings, methods, seeds, psgd_seeds) {
+  runs <- expand.grid(seed = seq_len(max(seeds, psgd_seeds)), method = methods, setting = settings,
                       stringsAsFactors = FALSE)
-  runs <- runs[runs$method != "tuned" | runs$setting == "whitened", c("setting", "method", "seed")]
+  wanted <- ifelse(startsWith(runs$method, "psgd"), psgd_seeds[runs$setting], seeds)
+  runs <- runs[runs$seed <= wanted & (runs$method != "tuned" | runs$setting == "whitened"),
+               c("setting", "method", "seed")]
+  runs <- runs[order(!startsWith(runs$method, "psgd")), ]   # the longest first
   if (!nrow(runs)) {
     bad_argument("settings", "\"whitened\" for the method \"tuned\"", describe(settings))
   }

@@ -102,6 +102,16 @@ gap_at <- function(fit, iterate, optimum) {
   objective(fit)$estimate - optimum
 }
 
+# lapply() on several processes where they can be forked. The longest jobs should
+# come first; results do not depend on the number of processes.
+on_cores <- function(jobs, f, cores) {
+  if (cores == 1 || .Platform$OS.type == "windows") return(lapply(jobs, f))
+  out <- parallel::mclapply(jobs, f, mc.cores = cores, mc.preschedule = FALSE)
+  failed <- vapply(out, function(x) is.null(x) || inherits(x, "try-error"), NA)
+  if (any(failed)) stop(attr(out[[which(failed)[1L]]], "condition") %||% "A process of this experiment died.")
+  out
+}
+
 # Measures a run at its start and at the iterations that `pick` chooses from its
 # plan: one row each.
 measure_along <- function(model, base, schedule, control, pick, measure) {
