@@ -13,7 +13,7 @@ int elvi_design_chunk(const elvi_design *X, elvi_pass pass)
     /* A block of points takes a chunk of predictors each. For a single one chunks
      * are long, so that threads have enough to do; and d^2 work per chunk is then
      * little beside that on its rows. */
-    const int best = pass == ELVI_BLOCK ? 2048 : 32768;
+    const int best = pass == ELVI_BLOCK ? 1024 : 32768;
     return X->rows < best ? X->rows : best;
 }
 
