@@ -6,6 +6,8 @@ find_mode <- function(model) {
          glm = glm_mode(model), aux = aux_mode(model), density_mode(model))
 }
 
+overflow_advice <- " Numbers so large overflow: rescale predictors, response, offset or weights."
+
 # Damped Newton. With a flat prior the minimum may be at infinity: there the
 # steps do not shrink, and their direction shows it.
 glm_mode <- function(model, max_steps = 100L) {
@@ -13,15 +15,22 @@ glm_mode <- function(model, max_steps = 100L) {
   x <- ifelse(model$precision > 0, model$centre, 0)
   now <- at(x)
   evaluations <- 1
+  before <- Inf
   for (k in seq_len(max_steps)) {
+    if (!is.finite(now$value) || any(!is.finite(now$B))) nonfinite_mode(x, overflow_advice)
     step <- newton_step(now$B, now$g_mu)
     decrement <- sum(step * now$g_mu)
     reach <- max(abs(model$X %*% step))
-    if (decrement < 1e-10 && reach < 1e-3) {
+    if (!is.finite(decrement) || !is.finite(reach)) nonfinite_mode(x, overflow_advice)
+    # with large responses rounding stops the decrement before 1e-10 does
+    stalled <- decrement < 1e-12 * abs(now$value) && decrement > before / 4 && reach < 1e-6 * max(abs(model$X %*% x))
+    if ((decrement < 1e-10 && reach < 1e-3) || stalled) {
       return(list(x = x, hessian = now$B, evaluations = evaluations))
     }
+    before <- decrement
     if (reach > 0.3 && k > 20L) refuse_if_recession(model, -step)
-    size <- 1
+    # under exp() a longer move than this says nothing
+    size <- if (has_exponential(model$likelihood)) min(1, 10 / reach) else 1
     repeat {
       new <- at(x - size * step)
       evaluations <- evaluations + 1
@@ -97,10 +106,10 @@ density_mode <- function(model) {
   list(x = polished$x, hessian = hessian, evaluations = found$counts[["gradient"]] + polished$evaluations)
 }
 
-nonfinite_mode <- function(x) {
+nonfinite_mode <- function(x, advice = NULL) {
   elvi_abort("The gradient is not finite at the point where the search for the mode ended: x = (",
-             toString(format(utils::head(x, 5), digits = 3)), if (length(x) > 5) ", ...", ").",
-             class = "elvi_error_nonfinite")
+             toString(format(utils::head(x, 5), digits = 3)), if (length(x) > 5) ", ...", ").", advice,
+             class = "elvi_error_nonfinite", data = list(x = x))
 }
 
 # `unit`: moves of x that change f by about as much, one per coordinate

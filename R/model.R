@@ -57,6 +57,9 @@ model_glm <- function(X, y, family = stats::binomial(), prior = normal(), weight
   weights <- check_weights(weights, nrow(X))
   offset <- if (is.null(offset)) numeric(nrow(X)) else check_vector(offset, "offset", nrow(X))
   storage.mode(X) <- "double"
+  check_magnitude(X, "X")
+  check_magnitude(response$y, "y")
+  check_magnitude(offset, "offset")
   fields <- c(list(names = column_names(X), X = X, y = response$y,
                    weight = weights * response$trials / (dispersion %||% 1), offset = offset,
                    family = family, prior = prior, dispersion = dispersion),
@@ -352,7 +355,9 @@ model_quadratic <- function(A, m = NULL) {
 #' `vectorized` overrides.
 #'
 #' An error inside your function reaches you unchanged. A gradient that is not
-#' finite stops the run with the iteration and the point where it happened.
+#' finite stops the run with the iteration and the point where it happened. At
+#' the start of a run [elvi()] compares `gradient` with a central difference of
+#' `value`, once, and warns (class `elvi_warning_gradient`) where the two disagree.
 #'
 #' @param value function returning `f`.
 #' @param gradient function returning the gradient of `f`. Without one, gradients
@@ -380,19 +385,21 @@ model_density <- function(value, gradient = NULL, dim, smoothness = NULL, convex
                           names = NULL, vectorized = NA) {
   check_function(value, "value")
   if (!is.null(gradient)) check_function(gradient, "gradient")
-  dim <- check_count(dim, "dim")
+  dim <- check_dim(dim)
+  check_size(2 * dim, "dim", dim)
   if (!is.null(smoothness)) smoothness <- check_positive(smoothness, "smoothness")
   if (!is.logical(convex) || length(convex) != 1L) {
     bad_argument("convex", "TRUE, FALSE or NA", describe(convex))
   }
-  growth <- if (length(growth) == 1L && is.na(growth)) NA_real_ else check_positive(growth, "growth")
+  growth <- if (is.atomic(growth) && length(growth) == 1L && is.na(growth)) NA_real_ else check_positive(growth, "growth")
   if (!is.logical(vectorized) || length(vectorized) != 1L) {
     bad_argument("vectorized", "TRUE, FALSE or NA", describe(vectorized))
   }
   if (!is.null(names) && (!is.character(names) || length(names) != dim || anyNA(names))) {
     bad_argument("names", sprintf("a character vector of length %g", dim),
-                 if (anyNA(names)) "one with missing values" else describe(names))
+                 if (is.character(names) && anyNA(names)) "one with missing values" else describe(names))
   }
+  own_gradient <- !is.null(gradient)   # not one that elvi or Stan derived from `value`
   value <- on_blocks(value, "value", 1, dim, vectorized)
   gradient <- if (is.null(gradient)) {
     on_blocks(numeric_gradient(value, dim), "gradient", dim, dim, FALSE)
@@ -400,7 +407,7 @@ model_density <- function(value, gradient = NULL, dim, smoothness = NULL, convex
     on_blocks(gradient, "gradient", dim, dim, vectorized)
   }
   new_model("density", dim = dim, names = names %||% paste0("x", seq_len(dim)),
-            value = value, gradient = gradient,
+            value = value, gradient = gradient, own_gradient = own_gradient,
             smoothness = smoothness %||% NA_real_,
             smoothness_source = if (is.null(smoothness)) "not given" else "given",
             convex = convex, growth = growth)

@@ -82,7 +82,9 @@ run_settings <- function(fit, iterations) {
   }
   largest <- max(plan_at(plan, c(0, plan$iterations - 1))$batch, plan$batch_table)
   # an R function is called once per block, so its blocks are longer
-  block <- control$block %||% if (fit$model$kind == "density") 1024 else 256
+  block <- control$block %||% min(if (fit$model$kind == "density") 1024 else 256, max(1, 2^26 %/% fit$model$dim))
+  block <- max(1, min(block, max(largest, control$trace_draws)))
+  check_size(3 * block * fit$model$dim, "block", block)   # draws, points and gradients
   list(schedule = plan,
        iterations = min(iterations, plan$iterations), horizon = plan$iterations,
        fresh = is.null(fit$trace) || !nrow(fit$trace),
@@ -94,7 +96,7 @@ run_settings <- function(fit, iterations) {
        average = control$average, bg_a = if (is.finite(plan$bg_a)) plan$bg_a else 0,
        tail_start = plan$iterations - floor(control$tail * plan$iterations) + 1,
        trace_draws = control$trace_draws,
-       block = max(1, min(block, max(largest, control$trace_draws))),
+       block = block,
        progress = control$progress, cpu = fit$cpu)
 }
 
@@ -124,7 +126,8 @@ check_status <- function(status, fit = NULL) {
                      class = "elvi_error_nonfinite",
                      data = list(iteration = fit$state$k + 1, mu = fit$state$mu, scale = fit$state$scale)),
     "3" = elvi_abort("The scale is no longer positive definite", where, ".", at, advice,
-                     class = "elvi_error_singular"),
+                     class = "elvi_error_singular",
+                     data = list(iteration = fit$state$k + 1, mu = fit$state$mu, scale = fit$state$scale)),
     elvi_abort("The eigenvalue decomposition did not converge", where, ".",
                class = "elvi_error_lapack"))
 }

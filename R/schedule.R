@@ -249,7 +249,7 @@ plan_at <- function(plan, k) .Call(elvi_r_schedule, plan, as.double(k))
 
 # A schedule without a horizon of its own, with more to spend.
 extend_budget <- function(schedule, budget, spent) {
-  budget <- check_count(budget, "budget")
+  budget <- check_budget(budget)
   if (!schedule$kind %in% c("power", "tuned")) {
     bad_argument("budget", paste("left out with a schedule that was made for its own budget (start a",
                                  "new run, or use schedule_growing())"), describe(budget))

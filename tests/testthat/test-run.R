@@ -291,7 +291,7 @@ test_that("the iteration that failed is named, also when the run had been paused
     calls <<- calls + 1
     if (calls == 15) x * NaN else 2 * x
   }, dim = 2, smoothness = 2)
-  calls <- 0
+  calls <- -1   # the comparison with `value` at the start is not an iteration
   fit <- raw_fit(model, schedule = schedule_custom(0.1, 3, iterations = 20), iterations = 9)
   e <- expect_error(elvi(fit), class = "elvi_error_nonfinite")
   expect_equal(e$iteration, 15)
@@ -361,7 +361,7 @@ test_that("SIGINT in a user's function returns the fit so far, which goes on exa
     model <- model_density(function(x) { count("value"); colSums(x^4 + x^2) },
                            function(x) { count("gradient"); 4 * x^3 + 2 * x }, dim = 3, smoothness = 20)
     start <- function(value = Inf, gradient = Inf) {
-      calls <<- list(value = 0, gradient = 0)
+      calls <<- list(value = -1, gradient = -1)   # one call each before the run, to compare them
       signal_at <<- list(value = value, gradient = gradient)
       warned <<- NULL
       set.seed(2)
@@ -427,5 +427,6 @@ test_that("a user's function is called once per block", {
   }, dim = 3, smoothness = 1)
   shapes <- NULL
   elvi(model, schedule = schedule_custom(0.1, 250, iterations = 2), control = raw_control(block = 100))
-  expect_equal(unname(shapes), cbind(3, rep(c(100, 100, 50), 2)))
+  # the first is compared with `value`, before the run
+  expect_equal(unname(shapes), cbind(3, c(1, rep(c(100, 100, 50), 2))))
 })
