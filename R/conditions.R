@@ -33,6 +33,7 @@
 #' | `elvi_warning_interrupted` | an interrupt or a time limit ended a run | | the fit so far is returned; [elvi()] or [mpsgd()] on it goes on |
 #' | `elvi_warning_not_converged` | the budget, or the solver, ended above `tol` | | `elvi(fit, budget = )` goes on |
 #' | `elvi_warning_gradient` | `gradient` of a [model_density()] is not that of `value` | `x`, `direction`, `by_value`, `by_gradient`: where, along what, and the two derivatives | correct one of the two |
+#' | `elvi_warning_nonfinite` | `value` of a [model_density()] is NaN or infinite at draws of the approximation, so that the run cannot be compared with its start | | look at `value`; a base of bounded support |
 #' | `elvi_warning_slow_gradient` | a [model_density()] without `gradient` | | give one |
 #' | `elvi_warning_flat_prior` | a formula with a flat prior: an optimum need not exist | | a proper prior |
 #' | `elvi_warning_constant_response` | all responses are equal | | check the data |

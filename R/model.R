@@ -283,9 +283,12 @@ check_weights <- function(weights, n) {
   weights
 }
 
-column_names <- function(X) {
-  generic <- paste0("x", seq_len(ncol(X)))
-  given <- colnames(X) %||% generic
+column_names <- function(X) fill_names(colnames(X), ncol(X))
+
+# x1, x2, ... where there is no name
+fill_names <- function(given, n) {
+  generic <- paste0("x", seq_len(n))
+  given <- given %||% generic
   ifelse(is.na(given) | !nzchar(given), generic, given)
 }
 
@@ -337,10 +340,10 @@ model_quadratic <- function(A, m = NULL) {
     bad_argument("A", "positive definite",
                  paste("one with smallest eigenvalue", format(min(spectrum), digits = 3)))
   }
-  names <- colnames(A) %||% names(m) %||% paste0("x", seq_len(nrow(A)))
+  labels <- colnames(A) %||% names(m)
   m <- if (is.null(m)) numeric(nrow(A)) else check_vector(m, "m", nrow(A))
   storage.mode(A) <- "double"
-  new_model("quadratic", dim = nrow(A), names = names, A = unname(A), m = m,
+  new_model("quadratic", dim = nrow(A), names = fill_names(labels, nrow(A)), A = unname(A), m = m,
             smoothness = max(spectrum), smoothness_source = "computed", convex = TRUE, growth = 2)
 }
 

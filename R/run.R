@@ -52,7 +52,10 @@ advance <- function(fit, bound, iterations) {
 # What the user is told at the end of a run.
 conclude <- function(fit) {
   fit <- check_divergence(name_parameters(fit))
-  if (fit$kept == "start" && fit$status == "finished") {
+  if (is.nan(fit$lost) && fit$model$kind == "density") {
+    elvi_warn("`value` is not finite at draws of the approximation: the run cannot be compared with its start, ",
+              "which is returned. `$last` has the last iterate.", class = "elvi_warning_nonfinite")
+  } else if (fit$kept == "start" && fit$status == "finished") {
     elvi_inform("The run did not improve on its start, which is returned. ",
                 "A larger budget, or shorter steps, may.", class = "elvi_message_start_kept")
   }
@@ -120,7 +123,8 @@ check_status <- function(status, fit = NULL) {
   at <- if (is.null(fit)) "" else
     paste0(" The iterate there: mu = (", toString(format(utils::head(fit$state$mu, 5), digits = 3)),
            if (length(fit$state$mu) > 5) ", ...", ").")
-  advice <- paste0(" The steps may be too long: a larger `smoothness` in elvi_control() shortens them.")
+  advice <- paste0(" The steps may be too long: a larger `smoothness` in elvi_control() shortens them.",
+                   if (identical(fit$model$kind, "density")) " Or `gradient` is not finite near there by itself.")
   switch(as.character(status),
     "2" = elvi_abort("The gradient is not finite", where, ".", at, advice,
                      class = "elvi_error_nonfinite",

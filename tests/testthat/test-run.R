@@ -297,6 +297,58 @@ test_that("the iteration that failed is named, also when the run had been paused
   expect_equal(e$iteration, 15)
 })
 
+test_that("one bad number in one sample of a batch is enough, in every schedule and with a tolerance", {
+  walled <- function(bad, wall) {
+    model <- model_density(function(x) colSums(x^2) / 2, function(x) {
+      x[1, x[1, ] > wall] <- bad
+      x
+    }, dim = 2, smoothness = 1)
+    model$own_gradient <- FALSE
+    model
+  }
+  # The default start is the optimum, where the path gradient is 0: until it meets
+  # the wall the run stands still, and its points are the draws.
+  set.seed(8)
+  key <- withr_seed(8, elvi:::draw_key())
+  bound <- elvi:::bind_base(base_gaussian(), 2)
+  largest <- vapply(0:29, function(k) max(elvi:::draw_base(bound, key, 50, iteration = k)[1, ]), 0)
+  wall <- mean(sort(largest, decreasing = TRUE)[2:3])   # two of thirty batches go beyond
+  for (bad in c(NaN, Inf)) {
+    set.seed(8)
+    e <- expect_error(elvi(walled(bad, wall), schedule = schedule_custom(0.1, 50, iterations = 30),
+                           control = elvi_control("raw", estimator = "path")),
+                      "not finite in iteration", class = "elvi_error_nonfinite")
+    expect_equal(e$iteration, which(largest > wall)[1L])
+    # the tuned schedule shortens its steps, to no avail, and so does a run to a tolerance
+    expect_error(elvi(walled(bad, 2)), class = "elvi_error_nonfinite")
+    expect_error(elvi(walled(bad, 2), tol = 1e-3), class = "elvi_error_nonfinite")
+  }
+  expect_match(conditionMessage(e), "`gradient` is not finite near there", fixed = TRUE)
+})
+
+test_that("exp() that overflows at the start, or after one long step, is found in that iteration", {
+  X <- cbind(1, seq(-2, 2, length.out = 30))
+  model <- model_glm(X, rep(0:4, 6), family = poisson())
+  stop_at <- function(...) {
+    e <- expect_error(elvi(model, ...), class = "elvi_error_nonfinite")
+    e$iteration
+  }
+  far <- elvi_control("raw", smoothness = 100)
+  expect_equal(stop_at(start = list(mu = c(800, 0), Sigma = diag(2)), schedule = schedule_custom(1e-3, 5, 30),
+                       control = far), 1)
+  expect_equal(stop_at(schedule = schedule_custom(1e3, 5, 30), control = far), 2)
+  # a step that overflows by itself
+  expect_equal(stop_at(schedule = schedule_custom(1e308, 5, 30), control = far), 1)
+})
+
+test_that("values that are not finite leave nothing to compare, which is said", {
+  for (bad in c(NaN, Inf, -Inf)) {
+    model <- model_density(function(x) bad, function(x) x, dim = 2, smoothness = 1)
+    expect_warning(fit <- elvi(model, schedule = schedule_custom(0.1, 3, 20)), class = "elvi_warning_nonfinite")
+    expect_identical(fit$kept, "start")
+  }
+})
+
 # ---- interrupts ------------------------------------------------------------------------------
 
 skip_without_signals <- function() {
