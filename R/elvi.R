@@ -124,7 +124,6 @@ elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, bud
   control <- resolve_control(control, schedule, bound, plan)
   feasible <- feasible_set(control, work, smoothness$L)
   start <- check_start(start, work, control$scale, feasible, smoothness$L)
-  compare_gradient(object, work, control$scale, start)
   fit <- structure(
     list(call = match.call(), method = "mpsgd", model = object, base = base, schedule = schedule,
          tol = tol, control = control, work = if (work$kind == "affine") work, smoothness = smoothness$L,
@@ -133,6 +132,7 @@ elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, bud
          state = list(mu = start$mu, scale = start$scale, average_mu = start$mu,
                       average_scale = start$scale, k = 0, evals = 0, alpha = 1, weight = 0)),
     class = "elvi_fit")
+  compare_gradient(object, work, control$scale, start)   # after the key: a user's function may draw
   run(fit, bound, control$iterations)
 }
 

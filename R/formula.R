@@ -159,7 +159,7 @@ check_na_action <- function(na.action) {
 reading_frame <- function(expr) {
   tryCatch(expr, error = function(e) {
     about <- c("weights", "offset", "subset")
-    named <- about[vapply(about, function(a) grepl(paste0("'(", a, ")'"), conditionMessage(e), fixed = TRUE), NA)]
+    named <- about[vapply(about, function(a) grepl(paste0("(", a, ")"), conditionMessage(e), fixed = TRUE), NA)]
     reading(stop(e), c(named, "object")[1L], "the variables of the formula cannot be read")
   })
 }
