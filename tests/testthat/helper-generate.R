@@ -109,8 +109,9 @@ generate_case <- function(templates, pool) {
   what <- sample(c("one", "two", "extra", "none"), 1L, prob = c(70, 15, 10, 5))
   if (what == "extra" && "..." %in% names(formals(args(template$fun)))) {
     extra <- setdiff(c(odd_names[!is.na(odd_names)], "bugdet", "familly"), c("a", names(args)))
-    args <- c(args, stats::setNames(list(1), sample(extra, 1L)))
-    return(list(template = template, args = args, changed = names(args)[length(args)]))
+    name <- sample(extra, 1L)   # "" takes the place of the next argument, if there is one
+    return(list(template = template, args = c(args, stats::setNames(list(1), name)), changed = name,
+                extra = nzchar(name)))
   }
   if (!length(open)) return(list(template = template, args = args, changed = character()))
   changed <- open[sample.int(length(open), if (what == "two") min(2L, length(open)) else 1L)]
@@ -150,8 +151,9 @@ judge_call <- function(case, seconds = 20) {
   setTimeLimit()
   if (length(stray)) return(list(verdict = "wrong", why = paste("stray", stray[1L])))
   if (inherits(result, "error")) return(judge_error(result, case))
+  if (isTRUE(case$extra)) return(list(verdict = "wrong", why = "took an argument that it does not have"))
   if (length(case$dropped)) return(list(verdict = "right"))   # it has a default
-  fine <- tryCatch(isTRUE(case$template$right(result$value, case$args)), error = function(e) FALSE)
+  fine <- tryCatch(suppressWarnings(isTRUE(case$template$right(result$value, case$args))), error = function(e) FALSE)
   if (fine) list(verdict = "right") else list(verdict = "wrong", why = paste("accepted, and returned", brief(result$value)))
 }
 

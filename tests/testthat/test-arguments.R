@@ -86,6 +86,7 @@ test_that("what no memory holds is refused before it is allocated, with its size
     refusal(elvi(model, schedule = schedule_custom(0.1, 1e10, 2), control = elvi_control(block = 1e10)), "block"),
     refusal(decaying(1e10), "budget"),
     refusal(predict(decaying(1e4), budget = 1e15), "budget"),
+    refusal(elvi(model, schedule = schedule_decay(1e10, growth = 1e-9)), "budget"),
     refusal(predict(decaying(1e4), budget = 1e10), "budget")
   )
   after <- gc()
