@@ -92,6 +92,7 @@ check_dim <- function(x, name = "dim") check_count(x, name, upper = .Machine$int
 # argument `name` that asks for so many numbers.
 check_size <- function(numbers, name, got) {
   limit <- getOption("elvi.max_gib", 2)
+  if (!is_number(limit)) limit <- 2
   gib <- numbers * 8 / 2^30
   if (numbers <= .Machine$integer.max && gib <= limit) return(invisible())
   bad_argument(name, sprintf("small enough for memory (%s numbers take %s GiB; %s)", format(numbers, digits = 3),
@@ -150,6 +151,9 @@ not_a_regression <- function(object, ...) {
                if (inherits(object, "elvi_fit")) "one of a model" else describe(object))
 }
 
+# a list that is not an object of some class, nor a matrix
+is_plain_list <- function(x) is.list(x) && !is.object(x) && is.null(dim(x))
+
 check_function <- function(x, name) {
   if (!is.function(x)) bad_argument(name, "a function", describe(x))
   x
@@ -196,7 +200,7 @@ check_matrix <- function(x, name, nrow = NULL, ncol = NULL) {
 
 # Sums of squares of what is larger are not finite.
 check_magnitude <- function(x, name) {
-  if (max(abs(x)) <= 1e150) return(invisible())
+  if (max(abs(range(x))) <= 1e150) return(invisible())   # range() makes no copy of x
   i <- which.max(abs(x))
   label <- if (is.matrix(x)) colnames(x)[(i - 1L) %/% nrow(x) + 1L]
   bad_argument(name, "below 1e150 in size (squares of more overflow: rescale it)",

@@ -238,7 +238,7 @@ check_start <- function(start, work, kind, feasible, L) {
   dim <- work$dim
   if (is.null(start)) start <- list()
   unknown <- setdiff(names(start), c("mu", "Sigma"))
-  if (!is.list(start) || is.object(start) || length(unknown) || (length(start) && is.null(names(start)))) {
+  if (!is_plain_list(start) || length(unknown) || (length(start) && is.null(names(start)))) {
     bad_argument("start", "a list with `mu` and `Sigma`",
                  if (is.list(start) && length(unknown)) paste("one with", encodeString(unknown[1L], quote = "`"))
                  else describe(start))

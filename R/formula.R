@@ -95,7 +95,8 @@ elvi.formula <- function(object, data, family = stats::gaussian(),
 
 #' @export
 elvi.character <- function(object, ...) {
-  formula <- if (length(object) == 1L) tryCatch(stats::as.formula(object, env = parent.frame()), error = function(e) NULL)
+  if (length(object) != 1L) elvi.default(object)
+  formula <- tryCatch(stats::as.formula(object, env = parent.frame()), error = function(e) NULL)
   if (is.null(formula)) elvi.default(object)
   call <- match.call()   # as the user wrote it, for update()
   call[[1L]] <- quote(elvi)
@@ -129,14 +130,14 @@ formula_frame <- function(call, env) {
 }
 
 check_data <- function(data) {
-  if (!is.data.frame(data) && !is.environment(data) && (!is.list(data) || is.object(data) || !is.null(dim(data)))) {
+  if (!is.data.frame(data) && !is.environment(data) && !is_plain_list(data)) {
     bad_argument("data", "a data frame, a list or an environment", describe(data))
   }
 }
 
 check_contrasts <- function(contrasts, frame) {
   if (is.null(contrasts)) return(invisible())
-  if (!is.list(contrasts) || is.object(contrasts) || is.null(names(contrasts))) {
+  if (!is_plain_list(contrasts) || is.null(names(contrasts))) {
     bad_argument("contrasts", "a list with the names of factors of the formula", describe(contrasts))
   }
   absent <- setdiff(names(contrasts), names(frame))

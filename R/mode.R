@@ -23,7 +23,8 @@ glm_mode <- function(model, max_steps = 100L) {
     reach <- max(abs(model$X %*% step))
     if (!is.finite(decrement) || !is.finite(reach)) nonfinite_mode(x, overflow_advice)
     # with large responses rounding stops the decrement before 1e-10 does
-    stalled <- decrement < 1e-12 * abs(now$value) && decrement > before / 4 && reach < 1e-6 * max(abs(model$X %*% x))
+    stalled <- decrement < 1e-12 * abs(now$value) && decrement > before / 4 &&
+      reach < 1e-6 * max(abs(model$X %*% x))
     if ((decrement < 1e-10 && reach < 1e-3) || stalled) {
       return(list(x = x, hessian = now$B, evaluations = evaluations))
     }

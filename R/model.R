@@ -394,7 +394,8 @@ model_density <- function(value, gradient = NULL, dim, smoothness = NULL, convex
   if (!is.logical(convex) || length(convex) != 1L) {
     bad_argument("convex", "TRUE, FALSE or NA", describe(convex))
   }
-  growth <- if (is.atomic(growth) && length(growth) == 1L && is.na(growth)) NA_real_ else check_positive(growth, "growth")
+  unknown_growth <- is.atomic(growth) && length(growth) == 1L && is.na(growth)
+  growth <- if (unknown_growth) NA_real_ else check_positive(growth, "growth")
   if (!is.logical(vectorized) || length(vectorized) != 1L) {
     bad_argument("vectorized", "TRUE, FALSE or NA", describe(vectorized))
   }

@@ -56,7 +56,9 @@ prediction_design <- function(object, newdata, offset = NULL) {
     X <- stats::model.matrix(object$terms, object$frame, object$contrasts)
     return(list(X = X, offset = given %||% numeric(nrow(X))))
   }
-  newdata <- check_newdata(newdata)
+  if (!is.data.frame(newdata) && !is_plain_list(newdata)) {
+    bad_argument("newdata", "a data frame", describe(newdata))
+  }
   if (is.data.frame(newdata) && !nrow(newdata)) {   # which splines and polynomials cannot take
     return(list(X = prediction_design(object, NULL)$X[0L, , drop = FALSE], offset = numeric()))
   }
@@ -79,14 +81,6 @@ prediction_design <- function(object, newdata, offset = NULL) {
     }
   }
   list(X = X, offset = (within %||% 0) + (outside %||% 0) + numeric(nrow(X)))
-}
-
-check_newdata <- function(newdata) {
-  if (is.data.frame(newdata)) return(newdata)
-  if (!is.list(newdata) || is.object(newdata) || !is.null(dim(newdata))) {
-    bad_argument("newdata", "a data frame", describe(newdata))
-  }
-  newdata
 }
 
 # mean and standard deviation of the linear predictor in each row
@@ -222,7 +216,7 @@ posterior_predict.elvi_glm <- function(object, newdata = NULL, draws = 1000, off
     trials <- if (is.null(trials)) {
       if (is.null(newdata)) response_trials(object) else rep(1, n)
     } else {
-      check_trials(trials)
+      count_response(trials, "trials")
     }
     if (!length(trials) %in% c(1L, n)) bad_argument("trials", sprintf("of length 1 or %d", n), describe(trials))
   } else if (!is.null(trials)) {
@@ -231,13 +225,6 @@ posterior_predict.elvi_glm <- function(object, newdata = NULL, draws = 1000, off
   out <- family_draws(object, mu, x, rep(rep_len(trials %||% 1, n), each = nrow(mu)))
   dimnames(out) <- list(NULL, colnames(mu))
   out
-}
-
-check_trials <- function(trials) {
-  trials <- check_vector(trials, "trials")
-  bad <- trials < 0 | trials != floor(trials) | trials > .Machine$integer.max
-  if (any(bad)) bad_argument("trials", "counts (non-negative whole numbers)", describe(trials[bad][1L]))
-  trials
 }
 
 # number of trials behind each response of the data
