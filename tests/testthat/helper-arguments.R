@@ -23,10 +23,12 @@ own_errors <- list(
          raised_by(e, c("sum", "if", "length")) || any(vapply(case$args, is.primitive, NA)))
   })
 
-# Warnings that R raises while it evaluates the user's own variables.
+# Warnings of R itself: while it evaluates the user's own variables, and when
+# do.call() is given a name that the C locale cannot write.
 own_warning <- function(w, case) {
-  any(vapply(case$args, function(a) inherits(a, "formula") && deparse1(a) == "log(-1) ~ x", NA)) &&
-     conditionMessage(w) == "NaNs produced"
+  has_nan <- any(vapply(case$args, function(a) inherits(a, "formula") && deparse1(a) == "log(-1) ~ x", NA))
+  (has_nan && conditionMessage(w) == "NaNs produced") ||
+    (raised_by(w, "do.call") && grepl("unable to translate", conditionMessage(w), fixed = TRUE))
 }
 
 # ---- what fits and models the templates start from ------------------------------
