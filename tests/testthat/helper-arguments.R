@@ -23,12 +23,12 @@ own_errors <- list(
          raised_by(e, c("sum", "if", "length")) || any(vapply(case$args, is.primitive, NA)))
   })
 
-# Warnings of R itself: while it evaluates the user's own variables, and when
-# do.call() is given a name that the C locale cannot write.
+# Warnings of R itself: while it evaluates the user's own variables, and when an
+# argument or a column has a name that the C locale cannot write.
 own_warning <- function(w, case) {
   has_nan <- any(vapply(case$args, function(a) inherits(a, "formula") && deparse1(a) == "log(-1) ~ x", NA))
   (has_nan && conditionMessage(w) == "NaNs produced") ||
-    (raised_by(w, "do.call") && grepl("unable to translate", conditionMessage(w), fixed = TRUE))
+    grepl("^unable to translate .* to native encoding$", conditionMessage(w))
 }
 
 # ---- what fits and models the templates start from ------------------------------

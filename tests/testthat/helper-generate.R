@@ -170,7 +170,7 @@ judge_error <- function(e, case) {
 # the rest of a call, and is then named itself
 names_argument <- function(e, case) {
   is.character(e$argument) && length(e$argument) == 1L &&
-    sub("\\$.*", "", e$argument) %in% c(known_arguments(), names(case$args))
+    sub("\\$.*", "", e$argument) %in% c(known_arguments(), names(case$args), enc2native(names(case$args)))
 }
 
 known_arguments <- function() {
