@@ -307,10 +307,8 @@ radial_score <- function(base, r, unit) {
 base_draws <- function(base, n, dim) {
   check_class(base, "base", "elvi_base", "a base_*() function")
   n <- check_count(n, "n")
-  dim <- check_count(dim, "dim")
-  if (n * dim > .Machine$integer.max) {
-    bad_argument("n", "such that n * dim is below 2^31", describe(n))
-  }
+  dim <- check_dim(dim)
+  check_size(n * dim, if (n >= dim) "n" else "dim", max(n, dim))
   draw_base(bind_base(base, dim), draw_key(), n)
 }
 
@@ -331,14 +329,14 @@ base_score <- function(base, r, dim) {
   check_class(base, "base", "elvi_base", "a base_*() function")
   r <- check_vector(r, "r")
   if (any(r < 0)) bad_argument("r", "non-negative", describe(r[r < 0][1L]))
-  .Call(elvi_r_score, bind_base(base, check_count(dim, "dim")), r)
+  .Call(elvi_r_score, bind_base(base, check_dim(dim)), r)
 }
 
 #' @rdname base_draws
 #' @export
 base_info <- function(base, dim) {
   check_class(base, "base", "elvi_base", "a base_*() function")
-  bind_base(base, check_count(dim, "dim"))[
+  bind_base(base, check_dim(dim))[
     c("entropy", "kurtosis", "log_constant", "log_concave", "path")]
 }
 

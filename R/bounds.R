@@ -66,6 +66,7 @@ plan_iterations <- function(plan, control) min(plan$iterations, control$iteratio
 # The value of the bound for a plan, whether or not its assumptions hold.
 evaluate_bound <- function(g, plan) {
   K <- plan_iterations(plan, g$control)
+  if (!is_constant(plan)) check_size(8 * K, "budget", K)   # sums over all iterations
   none <- list(bound = NA_real_, sharper = NA_real_)
   if (g$kind == "non-convex") {
     at <- plan_at(plan, seq_len(K) - 1)

@@ -9,10 +9,10 @@ elvi_abort <- function(..., class = NULL, call = NULL, data = list()) {
   ))
 }
 
-elvi_warn <- function(..., class = NULL) {
+elvi_warn <- function(..., class = NULL, data = list()) {
   warning(structure(
     class = c(class, "elvi_warning", "warning", "condition"),
-    list(message = paste0(...), call = NULL)
+    c(list(message = paste0(...), call = NULL), data)
   ))
 }
 
@@ -37,10 +37,14 @@ describe <- function(x) {
   if (is.factor(x)) return("a factor")
   if (is.matrix(x)) return(sprintf("a %d x %d %s matrix", nrow(x), ncol(x), typeof(x)))
   if (is.atomic(x) && length(x) == 1L) {
-    return(if (is.character(x)) encodeString(x, quote = "\"") else format(x))
+    return(if (is.character(x)) shortened(encodeString(x, quote = "\"")) else format(x))
   }
   if (is.atomic(x)) return(sprintf("%s vector of length %d", with_article(typeof(x)), length(x)))
   paste("an object of class", encodeString(class(x)[1L], quote = "\""))
+}
+
+shortened <- function(text, most = 60L) {
+  if (nchar(text, "bytes") <= most) text else paste0(substr(text, 1L, most - 4L), "...\"")
 }
 
 with_article <- function(noun) paste(if (grepl("^[aeiou]", noun)) "an" else "a", noun)
@@ -71,9 +75,13 @@ check_positive <- function(x, name, infinite = FALSE) {
   as.double(x)
 }
 
-check_count <- function(x, name, lower = 1, infinite = FALSE) {
-  whole <- is_number(x) && x >= lower && (if (is.finite(x)) x == floor(x) && x <= 2^52 else infinite)
-  if (!whole) bad_argument(name, sprintf("a whole number of at least %g", lower), describe(x))
+check_count <- function(x, name, lower = 1, infinite = FALSE, upper = 2^52) {
+  whole <- is_number(x) && x >= lower && (if (is.finite(x)) x == floor(x) && x <= upper else infinite)
+  if (!whole) {
+    too_large <- is_number(x) && x > upper && upper < 2^52
+    bad_argument(name, if (too_large) sprintf("a whole number of at most %.0f", upper) else
+      sprintf("a whole number of at least %g", lower), describe(x))
+  }
   as.double(x)
 }
 
@@ -84,6 +92,43 @@ check_file_name <- function(x, name) {
   x
 }
 
+# A dimension is an int in C.
+check_dim <- function(x, name = "dim") check_count(x, name, upper = .Machine$integer.max)
+
+# Refuses what would not fit in memory, before anything is allocated. `got` is the
+# argument `name` that asks for so many numbers.
+check_size <- function(numbers, name, got) {
+  limit <- getOption("elvi.max_gib", 2)
+  if (!is_number(limit)) limit <- 2
+  gib <- numbers * 8 / 2^30
+  if (numbers <= .Machine$integer.max && gib <= limit) return(invisible())
+  bad_argument(name, sprintf("small enough for memory (%s numbers take %s GiB; %s)", format(numbers, digits = 3),
+                             format(gib, digits = 3),
+                             if (gib <= limit) "elvi counts no further than 2^31"
+                             else paste0("options(elvi.max_gib = ", format(limit), ") is the limit")),
+               describe(got))
+}
+
+# A number of draws of `each` numbers.
+check_draws <- function(draws, each, name = "draws", lower = 1) {
+  draws <- check_count(draws, name, lower = lower)
+  check_size(draws * each, name, draws)
+  draws
+}
+
+check_digits <- function(x) check_count(x, "digits", upper = 22)
+
+# An error of R while it reads a user's variables, as one that names the argument
+# they came in. Conditions with a class of their own are the user's, and pass.
+reading <- function(expr, name, what) {
+  tryCatch(expr, error = function(e) {
+    if (!class(e)[1L] %in% c("simpleError", "getvarError", "missingArgError", "notSubsettableError",
+                         "subscriptOutOfBoundsError")) stop(e)
+    elvi_abort("`", name, "`: ", what, " (", conditionMessage(e), ").", class = "elvi_error_argument",
+               data = list(argument = name, parent = e))
+  })
+}
+
 check_flag <- function(x, name) {
   if (!is.logical(x) || length(x) != 1L || is.na(x)) {
     bad_argument(name, "TRUE or FALSE", describe(x))
@@ -92,7 +137,7 @@ check_flag <- function(x, name) {
 }
 
 check_choice <- function(x, name, choices) {
-  if (identical(x, choices)) return(choices[1L])   # the untouched default
+  if (length(choices) && identical(x, choices)) return(choices[1L])   # the untouched default
   if (!is.character(x) || length(x) != 1L || is.na(x) || !x %in% choices) {
     bad_argument(name, paste("one of", paste0("\"", choices, "\"", collapse = ", ")),
                  describe(x))
@@ -104,6 +149,17 @@ check_class <- function(x, name, class, maker) {
   if (!inherits(x, class)) bad_argument(name, paste("made by", maker), describe(x))
   x
 }
+
+# the default method of a generic for fits, and of one for fits from a formula
+not_a_fit <- function(object, ...) bad_argument("object", "a fit by elvi()", describe(object))
+
+not_a_regression <- function(object, ...) {
+  bad_argument("object", "a fit by elvi() from a formula",
+               if (inherits(object, "elvi_fit")) "one of a model" else describe(object))
+}
+
+# a list that is not an object of some class, nor a matrix
+is_plain_list <- function(x) is.list(x) && !is.object(x) && is.null(dim(x))
 
 check_function <- function(x, name) {
   if (!is.function(x)) bad_argument(name, "a function", describe(x))
@@ -131,6 +187,7 @@ check_matrix <- function(x, name, nrow = NULL, ncol = NULL) {
   if (!is.matrix(x) || !(is.numeric(x) || is.logical(x))) {
     bad_argument(name, "a numeric matrix", describe(x))
   }
+  x <- unclass(x)   # a table, say: its class has no methods for matrices
   if ((!is.null(nrow) && nrow(x) != nrow) || (!is.null(ncol) && ncol(x) != ncol)) {
     bad_argument(name, sprintf("a %s x %s matrix", nrow %||% "n", ncol %||% "d"), describe(x))
   }
@@ -148,11 +205,20 @@ check_matrix <- function(x, name, nrow = NULL, ncol = NULL) {
   x
 }
 
+# Sums of squares of what is larger are not finite.
+check_magnitude <- function(x, name) {
+  if (max(abs(range(x))) <= 1e150) return(invisible())   # range() makes no copy of x
+  i <- which.max(abs(x))
+  label <- if (is.matrix(x)) colnames(x)[(i - 1L) %/% nrow(x) + 1L]
+  bad_argument(name, "below 1e150 in size (squares of more overflow: rescale it)",
+               paste0(format(x[[i]]), if (length(label)) paste0(" in column `", label, "`")))
+}
+
 # `...` of a function that takes no further arguments: say which name was meant.
 check_dots <- function(dots, known, where) {
   if (!length(dots)) return(invisible())
   given <- names(dots) %||% rep("", length(dots))
-  first <- given[1L]
+  first <- iconv(given[1L], "", "", sub = "byte")   # a name may be no valid text
   if (!nzchar(first)) {
     elvi_abort(where, " got ", sum(!nzchar(given)), " unnamed argument(s) it does not know.",
                class = "elvi_error_argument", data = list(argument = "..."))
@@ -161,7 +227,7 @@ check_dots <- function(dots, known, where) {
   near <- known[distance == min(distance) & distance <= max(2, nchar(first) %/% 3)]
   elvi_abort(where, " has no argument `", first, "`.",
              if (length(near)) paste0(" Did you mean `", near[1L], "`?"),
-             class = "elvi_error_argument", data = list(argument = first))
+             class = "elvi_error_argument", data = list(argument = given[1L]))
 }
 
 `%||%` <- function(x, y) if (is.null(x)) y else x

@@ -7,6 +7,7 @@
 # The model the run works on: the user's own, or that seen in whitened coordinates.
 work_model <- function(model, coordinates, kind) {
   if (coordinates == "raw") return(model)
+  check_size(model$dim^2, "coordinates", coordinates)   # a Hessian
   mode <- find_mode(model)
   H <- definite_hessian(mode$hessian)
   # a mean field must stay one: only rescale

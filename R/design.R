@@ -6,6 +6,7 @@ check_design <- function(X) {
   if (inherits(X, "sparseMatrix")) return(sparse_rows(X))
   X <- check_matrix(X, "X")
   if (!nrow(X) || !ncol(X)) bad_argument("X", "of at least one row and one column", describe(X))
+  check_magnitude(X, "X")
   if (is.double(X)) X else structure(as.double(X), dim = dim(X), dimnames = dimnames(X))
 }
 
@@ -29,6 +30,7 @@ sparse_rows <- function(X) {
                  sprintf("%s in row %d of column %d", format(entry[at]), row[at] + 1L,
                          findInterval(at - 1L, start)))
   }
+  if (length(entry)) check_magnitude(entry, "X")
   c(.Call(elvi_r_by_rows, size[1L], start, row, entry),
     list(dim = size, names = attr(X, "Dimnames")[[2L]]))
 }
@@ -37,9 +39,12 @@ is_sparse <- function(X) is.list(X)
 
 design_dim <- function(X) if (is_sparse(X)) X$dim else dim(X)
 
-column_names <- function(X) {
-  generic <- paste0("x", seq_len(design_dim(X)[2L]))
-  given <- (if (is_sparse(X)) X$names else colnames(X)) %||% generic
+column_names <- function(X) fill_names(if (is_sparse(X)) X$names else colnames(X), design_dim(X)[2L])
+
+# x1, x2, ... where there is no name
+fill_names <- function(given, n) {
+  generic <- paste0("x", seq_len(n))
+  given <- given %||% generic
   ifelse(is.na(given) | !nzchar(given), generic, given)
 }
 

@@ -22,11 +22,14 @@
 #' @export
 pareto_k <- function(object, ...) UseMethod("pareto_k")
 
+#' @export
+pareto_k.default <- not_a_fit
+
 #' @rdname pareto_k
 #' @export
 pareto_k.elvi_fit <- function(object, draws = 2000, ...) {
   check_dots(list(...), names(formals()), "pareto_k()")
-  draws <- check_count(draws, "draws", lower = 100)
+  draws <- check_draws(draws, object$model$dim, lower = 100)
   drawn <- draws_with_ratios(object, draws)
   new_pareto_k(drawn$log_ratios)
 }

@@ -22,9 +22,9 @@
 #' @export
 as.matrix.elvi_fit <- function(x, draws = 1000, resample = FALSE, ...) {
   check_dots(list(...), names(formals()), "as.matrix()")
-  draws <- check_count(draws, "draws")
-  if (!check_flag(resample, "resample")) return(simulate.elvi_fit(x, draws))
-  resampled_draws(x, draws)
+  # resampling looks at ten proposals for each draw
+  draws <- check_draws(draws, x$model$dim * if (check_flag(resample, "resample")) 10 else 1)
+  if (resample) resampled_draws(x, draws) else simulate.elvi_fit(x, draws)
 }
 
 resampled_draws <- function(fit, n, proposals = max(10 * n, 1000)) {

@@ -24,16 +24,8 @@
 #' * `F` is convex whenever `f` is; the base need not be log-concave for that.
 #'
 #' @section Conditions:
-#' Every error has class `elvi_error`, and a more specific one:
-#' `elvi_error_argument` (its `$argument` names the argument),
-#' `elvi_error_smoothness`, `elvi_error_kurtosis`, `elvi_error_no_optimum`,
-#' `elvi_error_nonfinite`, `elvi_error_singular`, `elvi_error_lapack`,
-#' `elvi_error_no_expectation`, `elvi_error_package`. Warnings have class
-#' `elvi_warning` (`elvi_warning_diverged`, `elvi_warning_interrupted`,
-#' `elvi_warning_not_converged`, `elvi_warning_flat_prior`, `elvi_warning_constant_response`,
-#' `elvi_warning_pareto_k`, `elvi_warning_slow_gradient`), messages class
-#' `elvi_message` (`elvi_message_collinear`, `elvi_message_indefinite`,
-#' `elvi_message_start_kept`).
+#' Every error, warning and message of elvi has a class to catch it by, see
+#' [elvi_conditions].
 #'
 #' @useDynLib elvi, .registration = TRUE
 #' @importFrom stats coef confint family fitted formula model.frame model.matrix nobs residuals

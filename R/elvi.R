@@ -101,11 +101,14 @@ elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, bud
   if (!is.null(schedule) && !is.null(budget)) {
     bad_argument("budget", "left out when `schedule` is given (the schedule has its own)", describe(budget))
   }
-  if (method == "auto") method <- if (has_exact(object)) "exact" else "mpsgd"
+  chosen <- method == "auto"
+  if (chosen) method <- if (has_exact(object)) "exact" else "mpsgd"
   if (method == "exact") {
     unused <- c(schedule = !is.null(schedule), budget = !is.null(budget), start = !is.null(start))
     if (any(unused)) {
-      bad_argument(names(which(unused))[1L], "left out with method = \"exact\", which needs none")
+      bad_argument(names(which(unused))[1L], paste0(
+        "left out with the exact solver, which needs none", if (chosen) " and was chosen by method = \"auto\"",
+        "; method = \"mpsgd\" uses it"))
     }
     check_exact_control(control)
     return(exact_fit(object, base, control, tol %||% 1e-9, match.call()))
@@ -115,6 +118,7 @@ elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, bud
 
   bound <- bind_base(base, object$dim)
   check_expectation(object, bound)
+  if (control$scale != "diagonal") check_size(object$dim^2, "scale", control$scale)
   work <- work_model(object, control$coordinates, control$scale)
   if (control$coordinates == "raw") check_existence(object)
   smoothness <- run_smoothness(object, work, bound, control)
@@ -128,6 +132,7 @@ elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, bud
     smoothness_source = smoothness$source, feasible = feasible, plan = plan, seed = draw_key(),
     rng_kind = RNGkind(), start = start, trace = NULL, cpu = 0, state = initial_state(start))
   fit <- structure(c(given, not_yet), class = "elvi_fit")
+  compare_gradient(object, work, control$scale, start)   # after the key: a user's function may draw
   journal <- open_journal(fit, bound)
   if (has_ended(journal$fit)) conclude(journal$fit) else run(journal, bound, control$iterations)
 }
@@ -234,13 +239,17 @@ feasible_set <- function(control, work, L) {
 check_start <- function(start, work, kind, feasible, L) {
   dim <- work$dim
   if (is.null(start)) start <- list()
-  if (!is.list(start) || length(setdiff(names(start), c("mu", "Sigma"))) ||
-        (length(start) && is.null(names(start)))) {
-    bad_argument("start", "a list with `mu` and `Sigma`", describe(start))
+  unknown <- setdiff(names(start), c("mu", "Sigma"))
+  if (!is_plain_list(start) || length(unknown) || (length(start) && is.null(names(start)))) {
+    bad_argument("start", "a list with `mu` and `Sigma`",
+                 if (is.list(start) && length(unknown)) paste("one with", encodeString(unknown[1L], quote = "`"))
+                 else describe(start))
   }
   default <- if (work$kind == "affine") max(1, feasible$scale_min)
              else min(max(1 / sqrt(L), feasible$scale_min), feasible$scale_max)
-  origin <- to_user(work, kind, feasible$mu_centre, check_start_scale(default, dim, kind))
+  start_scale <- check_start_scale(default, dim, kind)
+  if (!length(start)) return(list(mu = feasible$mu_centre, scale = start_scale))
+  origin <- to_user(work, kind, feasible$mu_centre, start_scale)
   mu <- if (is.null(start$mu)) origin$mu else check_vector(start$mu, "start$mu", dim)
   scale <- if (is.null(start$Sigma)) origin$scale else check_start_scale(start$Sigma, dim, kind)
   if (sqrt(sum((mu - feasible$mu_centre)^2)) > feasible$mu_radius * (1 + 1e-12)) {

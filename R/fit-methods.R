@@ -7,6 +7,8 @@
 #' @param object,x an `elvi_fit`.
 #' @param nsim number of draws.
 #' @param seed optional seed; when given, R's generator is left as it was.
+#' @param complete for the generics' sake: no coefficient is ever left out, so it
+#'   makes no difference.
 #' @param digits number of significant digits.
 #' @param ... passed on, or nothing.
 #' @return `simulate()`: a matrix with one draw per row. `summary()`: an object
@@ -26,6 +28,7 @@ NULL
 #' @rdname elvi_fit
 #' @export
 print.elvi_fit <- function(x, digits = max(3L, getOption("digits") - 3L), ...) {
+  check_digits(digits)
   cat("elvi fit: ", x$base$kind, " base, ", x$control$scale, " scale\n", sep = "")
   print(x$model)
   cat(run_account(x), sep = "\n")
@@ -75,6 +78,7 @@ mpsgd_account <- function(x) {
 #' @rdname elvi_fit
 #' @export
 summary.elvi_fit <- function(object, ...) {
+  check_dots(list(...), names(formals()), "summary()")
   structure(list(fit = object,
                  table = cbind(mean = object$mu, sd = sqrt(diag(vcov.elvi_fit(object)))),
                  objective = objective(object), elbo = elbo(object), gap = exact_gap(object),
@@ -84,6 +88,7 @@ summary.elvi_fit <- function(object, ...) {
 
 #' @export
 print.summary.elvi_fit <- function(x, digits = max(3L, getOption("digits") - 3L), ...) {
+  check_digits(digits)
   fit <- x$fit
   cat("elvi fit: ", fit$base$kind, " base, ", fit$control$scale, " scale",
       if (fit$method == "mpsgd") paste0(", ", fit$control$estimator, " gradient"), "\n", sep = "")
@@ -105,11 +110,17 @@ print.summary.elvi_fit <- function(x, digits = max(3L, getOption("digits") - 3L)
 
 #' @rdname elvi_fit
 #' @export
-coef.elvi_fit <- function(object, ...) object$mu
+coef.elvi_fit <- function(object, complete = TRUE, ...) {
+  check_dots(list(...), names(formals()), "coef()")
+  check_flag(complete, "complete")
+  object$mu
+}
 
 #' @rdname elvi_fit
 #' @export
-vcov.elvi_fit <- function(object, ...) {
+vcov.elvi_fit <- function(object, complete = TRUE, ...) {
+  check_dots(list(...), names(formals()), "vcov()")
+  check_flag(complete, "complete")
   S <- object$Sigma
   V <- S %*% S
   dimnames(V) <- dimnames(S)
@@ -120,9 +131,10 @@ vcov.elvi_fit <- function(object, ...) {
 #' @export
 simulate.elvi_fit <- function(object, nsim = 1, seed = NULL, ...) {
   check_dots(list(...), names(formals()), "simulate()")
-  nsim <- check_count(nsim, "nsim")
+  nsim <- check_draws(nsim, object$model$dim, "nsim")
   if (!is.null(seed)) {
     seed <- check_number(seed, "seed")
+    if (abs(seed) > .Machine$integer.max) bad_argument("seed", "below 2^31 in size", describe(seed))
     if (!exists(".Random.seed", envir = globalenv())) stats::runif(1)
     before <- get(".Random.seed", envir = globalenv())
     on.exit(assign(".Random.seed", before, envir = globalenv()))

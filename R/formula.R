@@ -57,7 +57,10 @@ elvi.formula <- function(object, data, family = stats::gaussian(),
     rep_len(check_flag(autoscale, "autoscale"), 3L)
   }
   method <- check_choice(method, "method", c("auto", "exact", "mpsgd"))
+  if (!missing(data)) check_data(data)
+  if (!missing(na.action)) check_na_action(na.action)
   frame <- formula_frame(call, parent.frame())
+  check_contrasts(contrasts, frame)
   design <- formula_design(frame, contrasts)
   design$dispersion <- dispersion
   family <- check_family(family)
@@ -68,7 +71,7 @@ elvi.formula <- function(object, data, family = stats::gaussian(),
   if (is.null(priors$aux) && !missing(prior_aux)) {
     bad_argument("prior_aux", "left out: this model has no auxiliary parameter", describe(prior_aux))
   }
-  model <- glm_target(check_design(design$X), if (design$intercept) design$centre, design$y, family,
+  model <- glm_target(design$X, if (design$intercept) design$centre, design$y, family,
                       priors$joint, design$weights, design$offset,
                       if (family$family == "gaussian") dispersion else dispersion %||% 1, priors$aux)
   # left to itself, a stochastic run stops when it is close enough
@@ -91,6 +94,7 @@ elvi.formula <- function(object, data, family = stats::gaussian(),
 
 #' @export
 elvi.character <- function(object, ...) {
+  if (length(object) != 1L) elvi.default(object)
   formula <- tryCatch(stats::as.formula(object, env = parent.frame()), error = function(e) NULL)
   if (is.null(formula)) elvi.default(object)
   call <- match.call()   # as the user wrote it, for update()
@@ -114,7 +118,7 @@ formula_frame <- function(call, env) {
   names(call)[names(call) == "object"] <- "formula"
   call$drop.unused.levels <- TRUE
   call[[1L]] <- quote(stats::model.frame)
-  frame <- eval(call, env)
+  frame <- reading_frame(eval(call, env))
   if (!nrow(frame)) {
     bad_argument("data", "data with at least one complete row", "data without (after `subset` and `na.action`)")
   }
@@ -124,19 +128,56 @@ formula_frame <- function(call, env) {
   frame
 }
 
+check_data <- function(data) {
+  if (!is.data.frame(data) && !is.environment(data) && !is_plain_list(data)) {
+    bad_argument("data", "a data frame, a list or an environment", describe(data))
+  }
+}
+
+check_contrasts <- function(contrasts, frame) {
+  if (is.null(contrasts)) return(invisible())
+  if (!is_plain_list(contrasts) || is.null(names(contrasts))) {
+    bad_argument("contrasts", "a list with the names of factors of the formula", describe(contrasts))
+  }
+  absent <- setdiff(names(contrasts), names(frame))
+  if (length(absent)) {
+    bad_argument("contrasts", paste0("named as variables of the formula (", toString(names(frame)), ")"),
+                 describe(absent[1L]))
+  }
+}
+
+check_na_action <- function(na.action) {
+  if (is.null(na.action) || is.function(na.action)) return(invisible())
+  if (!is.character(na.action) || length(na.action) != 1L || 
+        !isTRUE(tryCatch(is.function(match.fun(na.action)), error = function(e) FALSE))) {
+    bad_argument("na.action", "a function such as na.omit, or its name", describe(na.action))
+  }
+}
+
+# Errors of model.frame() name the argument that they are about, if it has a name
+# in the frame, else the formula.
+reading_frame <- function(expr) {
+  tryCatch(expr, error = function(e) {
+    about <- c("weights", "offset", "subset")
+    named <- about[vapply(about, function(a) grepl(paste0("(", a, ")"), conditionMessage(e), fixed = TRUE), NA)]
+    reading(stop(e), c(named, "object")[1L], "the variables of the formula cannot be read")
+  })
+}
+
 # X as the user means it, what to subtract for the computation, and what goes with them.
 formula_design <- function(frame, contrasts) {
   terms <- attr(frame, "terms")
   X <- stats::model.matrix(terms, frame, contrasts)
   if (!ncol(X)) bad_argument("object", "a formula with at least one coefficient", "an empty one")
+  check_matrix(X, "data")   # before centring turns Inf into NaN
+  check_magnitude(X, "data")
   intercept <- attr(terms, "intercept") == 1
   weights <- stats::model.weights(frame)
+  offset <- reading(stats::model.offset(frame), "offset", "it cannot be used")
   centre <- numeric(ncol(X))
   if (intercept) centre[-1L] <- colMeans(X[, -1L, drop = FALSE])
   list(terms = terms, X = X, y = stats::model.response(frame, "any"), intercept = intercept,
-       centre = centre,
-       weights = weights, offset = stats::model.offset(frame),
-       offset_given = !is.null(stats::model.offset(frame)),
+       centre = centre, weights = weights, offset = offset, offset_given = !is.null(offset),
        xlevels = stats::.getXlevels(terms, frame), contrasts = attr(X, "contrasts"))
 }
 

@@ -52,6 +52,9 @@ credible_intervals <- function(fit, which, level) {
 #' @export
 posterior_interval <- function(object, ...) UseMethod("posterior_interval")
 
+#' @export
+posterior_interval.default <- not_a_fit
+
 #' @rdname elvi_glm
 #' @export
 #' @rawNamespace S3method(rstantools::posterior_interval, elvi_fit)
@@ -63,34 +66,59 @@ posterior_interval.elvi_fit <- function(object, prob = 0.9, pars = NULL, ...) {
 
 #' @rdname elvi_glm
 #' @export
-nobs.elvi_glm <- function(object, ...) nrow(object$frame)
+nobs.elvi_glm <- function(object, ...) {
+  check_dots(list(...), names(formals()), "nobs()")
+  nrow(object$frame)
+}
 
 #' @rdname elvi_glm
 #' @export
-formula.elvi_glm <- function(x, ...) x$formula
+formula.elvi_glm <- function(x, ...) {
+  check_dots(list(...), names(formals()), "formula()")
+  x$formula
+}
 
 #' @rdname elvi_glm
 #' @export
-terms.elvi_glm <- function(x, ...) x$terms
+terms.elvi_glm <- function(x, ...) {
+  check_dots(list(...), names(formals()), "terms()")
+  x$terms
+}
 
 #' @rdname elvi_glm
 #' @export
-model.frame.elvi_glm <- function(formula, ...) formula$frame
+model.frame.elvi_glm <- function(formula, ...) {
+  check_dots(list(...), names(formals()), "model.frame()")
+  formula$frame
+}
 
 #' @rdname elvi_glm
 #' @export
-model.matrix.elvi_glm <- function(object, ...) prediction_design(object, NULL)$X
+model.matrix.elvi_glm <- function(object, ...) {
+  check_dots(list(...), names(formals()), "model.matrix()")
+  prediction_design(object, NULL)$X
+}
 
 #' @rdname elvi_glm
 #' @export
-family.elvi_glm <- function(object, ...) object$family
+family.elvi_glm <- function(object, ...) {
+  check_dots(list(...), names(formals()), "family()")
+  object$family
+}
 
 #' @rdname elvi_glm
 #' @export
 update.elvi_glm <- function(object, formula., ..., evaluate = TRUE) {
   call <- object$call
-  if (!missing(formula.)) call$object <- stats::update.formula(object$formula, formula.)
+  if (!missing(formula.)) {
+    if (!inherits(formula., "formula") && (!is.character(formula.) || length(formula.) != 1L)) {
+      bad_argument("formula.", "a formula", describe(formula.))
+    }
+    call$object <- reading(stats::update.formula(object$formula, formula.), "formula.", "it cannot be read")
+  }
   changes <- match.call(expand.dots = FALSE)$...
+  unnamed <- if (is.null(names(changes))) changes else changes[!nzchar(names(changes))]
+  check_dots(unname(unnamed), character(), "update()")
   for (name in names(changes)) call[[name]] <- changes[[name]]
   if (check_flag(evaluate, "evaluate")) eval(call, parent.frame()) else call
 }
@@ -106,10 +134,14 @@ update.elvi_glm <- function(object, formula., ..., evaluate = TRUE) {
 #' @export
 prior_summary <- function(object, ...) UseMethod("prior_summary")
 
+#' @export
+prior_summary.default <- not_a_regression
+
 #' @rdname prior_summary
 #' @export
 #' @rawNamespace S3method(rstantools::prior_summary, elvi_glm)
 prior_summary.elvi_glm <- function(object, ...) {
+  check_dots(list(...), names(formals()), "prior_summary()")
   structure(list(priors = object$priors, coefficients = names(object$mu),
                  intercept = attr(object$terms, "intercept") == 1), class = "elvi_prior_summary")
 }
@@ -183,7 +215,7 @@ as_tibble_if_there <- function(x) {
 #' @exportS3Method loo::loo
 loo.elvi_glm <- function(x, draws = 2000, ...) {
   need_package("loo", "loo()")
-  drawn <- draws_with_ratios(x, check_count(draws, "draws"))
+  drawn <- draws_with_ratios(x, check_draws(draws, max(nobs.elvi_glm(x), x$model$dim), lower = 2))
   coefficients <- t(if (is.null(x$report)) drawn$x else x$report %*% drawn$x)
   loo::loo_approximate_posterior(log_lik_at(x, coefficients), log_p = drawn$log_p, log_g = drawn$log_q, ...)
 }

@@ -55,7 +55,7 @@ split_budget <- function(g, E) {
   i <- which.min(value)
   structure(list(budget = E, gamma = gamma, alpha = alpha, N = N[i], K = K[i], bound = value[i],
                  ideal = sqrt((g$a * g$D^2 + g$b * g$D) / E), lambda = g$lambda,
-                 schedule = if (K[i] <= 1e8) schedule_custom(gamma, N[i], K[i])),
+                 schedule = if (K[i] <= 1e7) schedule_custom(gamma, N[i], K[i])),
             class = "elvi_split")
 }
 

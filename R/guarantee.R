@@ -163,6 +163,8 @@ with_budget <- function(schedule, budget) {
   if (schedule$kind == "custom") {
     bad_argument("budget", "left out with schedule_custom(), whose steps and batches fix it", describe(budget))
   }
+  # without a horizon of its own a schedule is summed up iteration by iteration
+  if (schedule$kind %in% c("power", "tuned")) check_budget(budget)
   schedule$budget <- budget
   schedule
 }

@@ -73,7 +73,8 @@ marginal_probability <- function(bound, z) {
     student = stats::pt(abs(z) * sqrt(bound$par[1L] / (bound$par[1L] - 2)), bound$par[1L], lower.tail = FALSE),
     uniform = stats::pbeta(pmin(z / bound$par[1L], 1)^2, 0.5, (bound$dim + 1) / 2, lower.tail = FALSE) / 2,
     tail_function(bound)(abs(z)))
-  ifelse(z > 0, 1 - upper, upper)
+  upper[z > 0] <- 1 - upper[z > 0]
+  upper
 }
 
 marginal_quantile <- function(bound, p) {
@@ -83,7 +84,9 @@ marginal_quantile <- function(bound, p) {
     student = stats::qt(tail, bound$par[1L], lower.tail = FALSE) / sqrt(bound$par[1L] / (bound$par[1L] - 2)),
     uniform = bound$par[1L] * sqrt(stats::qbeta(2 * tail, 0.5, (bound$dim + 1) / 2, lower.tail = FALSE)),
     tabulated_quantile(bound, tail))
-  ifelse(p > 0.5, z, -z)
+  low <- !(p > 0.5)
+  z[low] <- -z[low]
+  z
 }
 
 # upper tail P(z_1 > z), z >= 0, as a function of z: whole panels are summed once,

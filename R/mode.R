@@ -13,6 +13,8 @@ near_mode <- function(model) {
   glm_mode(model, decrement_below = 0.1, reach_below = 0.1)
 }
 
+overflow_advice <- " Numbers so large overflow: rescale predictors, response, offset or weights."
+
 # Damped Newton. With a flat prior the minimum may be at infinity: there the
 # steps do not shrink, and their direction shows it.
 glm_mode <- function(model, max_steps = 100L, decrement_below = 1e-10, reach_below = 1e-3) {
@@ -20,15 +22,23 @@ glm_mode <- function(model, max_steps = 100L, decrement_below = 1e-10, reach_bel
   x <- ifelse(model$precision > 0, model$centre, 0)
   now <- at(x)
   evaluations <- 1
+  before <- Inf
   for (k in seq_len(max_steps)) {
+    if (!is.finite(now$value) || any(!is.finite(now$B))) nonfinite_mode(x, overflow_advice)
     step <- newton_step(now$B, now$g_mu)
     decrement <- sum(step * now$g_mu)
     reach <- stretch_along(model, step)
-    if (decrement < decrement_below && reach < reach_below) {
+    if (!is.finite(decrement) || !is.finite(reach)) nonfinite_mode(x, overflow_advice)
+    # with large responses rounding stops the decrement before 1e-10 does
+    stalled <- decrement < 1e-12 * abs(now$value) && decrement > before / 4 &&
+      reach < 1e-6 * stretch_along(model, x)
+    if ((decrement < decrement_below && reach < reach_below) || stalled) {
       return(list(x = x, hessian = now$B, evaluations = evaluations))
     }
+    before <- decrement
     if (reach > 0.3 && k > 20L) refuse_if_recession(model, -step)
-    size <- 1
+    # under exp() a longer move than this says nothing
+    size <- if (has_exponential(model$likelihood)) min(1, 10 / reach) else 1
     repeat {
       new <- at(x - size * step)
       evaluations <- evaluations + 1
@@ -104,10 +114,10 @@ density_mode <- function(model) {
   list(x = polished$x, hessian = hessian, evaluations = found$counts[["gradient"]] + polished$evaluations)
 }
 
-nonfinite_mode <- function(x) {
+nonfinite_mode <- function(x, advice = NULL) {
   elvi_abort("The gradient is not finite at the point where the search for the mode ended: x = (",
-             toString(format(utils::head(x, 5), digits = 3)), if (length(x) > 5) ", ...", ").",
-             class = "elvi_error_nonfinite")
+             toString(format(utils::head(x, 5), digits = 3)), if (length(x) > 5) ", ...", ").", advice,
+             class = "elvi_error_nonfinite", data = list(x = x))
 }
 
 # `unit`: moves of x that change f by about as much, one per coordinate

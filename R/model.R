@@ -64,6 +64,8 @@ glm_target <- function(X, shift, y, family, prior, weights, offset, dispersion, 
   if (!is.null(response$trials)) weight <- weight * response$trials
   if (!is.null(dispersion) && dispersion != 1) weight <- weight / dispersion
   offset <- if (is.null(offset)) numeric(rows) else check_vector(offset, "offset", rows)
+  check_magnitude(response$y, "y")
+  check_magnitude(offset, "offset")
   fields <- c(list(names = column_names(X), X = X, shift = shift, y = response$y,
                    weight = weight, offset = offset,
                    family = family, prior = prior, dispersion = dispersion),
@@ -342,10 +344,10 @@ model_quadratic <- function(A, m = NULL) {
     bad_argument("A", "positive definite",
                  paste("one with smallest eigenvalue", format(min(spectrum), digits = 3)))
   }
-  names <- colnames(A) %||% names(m) %||% paste0("x", seq_len(nrow(A)))
+  labels <- colnames(A) %||% names(m)
   m <- if (is.null(m)) numeric(nrow(A)) else check_vector(m, "m", nrow(A))
   storage.mode(A) <- "double"
-  new_model("quadratic", dim = nrow(A), names = names, A = unname(A), m = m,
+  new_model("quadratic", dim = nrow(A), names = fill_names(labels, nrow(A)), A = unname(A), m = m,
             smoothness = max(spectrum), smoothness_source = "computed", convex = TRUE, growth = 2)
 }
 
@@ -360,7 +362,9 @@ model_quadratic <- function(A, m = NULL) {
 #' `vectorized` overrides.
 #'
 #' An error inside your function reaches you unchanged. A gradient that is not
-#' finite stops the run with the iteration and the point where it happened.
+#' finite stops the run with the iteration and the point where it happened. At
+#' the start of a run [elvi()] compares `gradient` with a central difference of
+#' `value`, once, and warns (class `elvi_warning_gradient`) where the two disagree.
 #'
 #' @param value function returning `f`.
 #' @param gradient function returning the gradient of `f`. Without one, gradients
@@ -388,19 +392,22 @@ model_density <- function(value, gradient = NULL, dim, smoothness = NULL, convex
                           names = NULL, vectorized = NA) {
   check_function(value, "value")
   if (!is.null(gradient)) check_function(gradient, "gradient")
-  dim <- check_count(dim, "dim")
+  dim <- check_dim(dim)
+  check_size(2 * dim, "dim", dim)
   if (!is.null(smoothness)) smoothness <- check_positive(smoothness, "smoothness")
   if (!is.logical(convex) || length(convex) != 1L) {
     bad_argument("convex", "TRUE, FALSE or NA", describe(convex))
   }
-  growth <- if (length(growth) == 1L && is.na(growth)) NA_real_ else check_positive(growth, "growth")
+  unknown_growth <- is.atomic(growth) && length(growth) == 1L && is.na(growth)
+  growth <- if (unknown_growth) NA_real_ else check_positive(growth, "growth")
   if (!is.logical(vectorized) || length(vectorized) != 1L) {
     bad_argument("vectorized", "TRUE, FALSE or NA", describe(vectorized))
   }
   if (!is.null(names) && (!is.character(names) || length(names) != dim || anyNA(names))) {
     bad_argument("names", sprintf("a character vector of length %g", dim),
-                 if (anyNA(names)) "one with missing values" else describe(names))
+                 if (is.character(names) && anyNA(names)) "one with missing values" else describe(names))
   }
+  own_gradient <- !is.null(gradient)   # not one that elvi or Stan derived from `value`
   value <- on_blocks(value, "value", 1, dim, vectorized)
   gradient <- if (is.null(gradient)) {
     on_blocks(numeric_gradient(value, dim), "gradient", dim, dim, FALSE)
@@ -408,7 +415,7 @@ model_density <- function(value, gradient = NULL, dim, smoothness = NULL, convex
     on_blocks(gradient, "gradient", dim, dim, vectorized)
   }
   new_model("density", dim = dim, names = names %||% paste0("x", seq_len(dim)),
-            value = value, gradient = gradient,
+            value = value, gradient = gradient, own_gradient = own_gradient,
             smoothness = smoothness %||% NA_real_,
             smoothness_source = if (is.null(smoothness)) "not given" else "given",
             convex = convex, growth = growth)

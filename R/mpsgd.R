@@ -412,8 +412,9 @@ check_block <- function(x, name) {
 
 check_gradient <- function(gradient) {
   check_function(gradient, "gradient")
-  known <- names(formals(args(gradient)))
-  if (length(known) < 2L && !"..." %in% known) {
+  signature <- args(gradient)   # NULL for some primitives
+  known <- if (!is.null(signature)) names(formals(signature))
+  if (!is.null(signature) && length(known) < 2L && !"..." %in% known) {
     bad_argument("gradient", "a function of two arguments, theta and the batch size n",
                  paste("a function of", length(known)))
   }
@@ -499,6 +500,7 @@ conform_block <- function(value, like, name, label) {
 
 #' @export
 print.elvi_mpsgd <- function(x, digits = max(3L, getOption("digits") - 3L), ...) {
+  check_digits(digits)
   cat("Minibatch projected SGD\n")
   print(x$schedule)
   cat(sprintf("Run %s: %s of %s iterations, %s gradient evaluations\n",

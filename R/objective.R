@@ -59,13 +59,13 @@ objective.default <- function(object, model, base = base_gaussian(), method = NU
   check_class(model, "model", "elvi_model", "a model_*() function")
   check_class(base, "base", "elvi_base", "a base_*() function")
   kind <- if (is.matrix(object$Sigma)) "symmetric" else "diagonal"
-  mu <- check_vector(object$mu, "mu", model$dim)
-  scale <- check_start_scale(object$Sigma, model$dim, kind, "Sigma")
+  mu <- check_vector(object$mu, "object$mu", model$dim)
+  scale <- check_start_scale(object$Sigma, model$dim, kind, "object$Sigma")
   estimate_objective(model, base, kind, mu, scale, method, draws)
 }
 
 estimate_objective <- function(model, base, kind, mu, scale, method, draws) {
-  draws <- check_count(draws, "draws", lower = 2)
+  draws <- check_draws(draws, 1, lower = 2)
   bound <- bind_base(base, model$dim)
   default <- if (has_exact(model)) "exact" else "monte_carlo"
   method <- check_choice(method %||% default, "method", c("exact", "monte_carlo"))

@@ -72,6 +72,7 @@ solve_optimum <- function(model, base, bound, scale, tol, max_evaluations) {
     if (is.finite(point$objective) && narrow$objective >= point$objective) break
     point <- narrow
   }
+  if (!is.finite(point$objective) || is.nan(point$certificate)) nonfinite_mode(start$x, overflow_advice)
   frame <- whitening_frame(start$x, point$scale)
   history <- NULL
   wasted <- 0
@@ -214,6 +215,7 @@ descend <- function(oracle, model, point, tol, budget, stretch = 30L) {
         rise <- new$objective - point$objective
         size <- size * if (is.finite(rise)) min(max(-slope * size / (2 * (rise - slope * size)), 0.1), 0.5) else 0.25
       }
+      if (used >= budget) return(list(point = point, evaluations = used))
       if (size < 1e-8) break   # rounding: try again from here with new coordinates
       turned <- local$gradient(new)
       if (sum((to - x) * (turned - g)) > 0) {
@@ -298,7 +300,7 @@ certify <- function(model, kind, at, mu, scale) {
     G[upper.tri(G)] <- 0
     G
   }
-  dual <- function(v) if (is.matrix(Q)) sum(v * solve(Q, v)) else sum(v^2 / Q)
+  dual <- function(v) if (is.matrix(Q)) sum(v * solve(Q, v, tol = 0)) else sum(v^2 / Q)
   scale_part <- if (kind == "diagonal" && is.matrix(Q)) sum(G^2 / diag(Q)) else dual(G)
   list(certificate = (dual(at$g_mu) + scale_part) / 2, certificate_kind = "rigorous",
        gradient_norm = norm)
@@ -338,6 +340,7 @@ new_optimum <- function(model, base, bound, scale, point, evaluations, tol) {
 
 #' @export
 print.elvi_optimum <- function(x, digits = max(3L, getOption("digits") - 3L), ...) {
+  check_digits(digits)
   cat("Exact variational optimum: ", x$base$kind, " base, ", x$kind, " scale, dimension ",
       x$dim, "\n", sep = "")
   cat("Objective F*: ", format(x$objective, digits = 10), ", ELBO: ", format(x$elbo, digits = 10), "\n", sep = "")
@@ -352,7 +355,7 @@ print.elvi_optimum <- function(x, digits = max(3L, getOption("digits") - 3L), ..
 }
 
 #' @export
-coef.elvi_optimum <- function(object, ...) object$mu
+coef.elvi_optimum <- function(object, ...) coef.elvi_fit(object, ...)
 
 #' @export
-vcov.elvi_optimum <- function(object, ...) vcov.elvi_fit(object)
+vcov.elvi_optimum <- function(object, ...) vcov.elvi_fit(object, ...)

@@ -126,6 +126,7 @@ plot_density <- function(fit, which) {
 }
 
 plot_pairs <- function(fit, which) {
+  which <- unique(which)
   if (length(which) < 2L) bad_argument("pars", "at least two parameters", describe(names(fit$mu)[which]))
   labels <- names(fit$mu)
   V <- vcov.elvi_fit(fit)

@@ -56,14 +56,19 @@ prediction_design <- function(object, newdata, offset = NULL) {
     X <- stats::model.matrix(object$terms, object$frame, object$contrasts)
     return(list(X = X, offset = given %||% numeric(nrow(X))))
   }
-  if (!is.data.frame(newdata) && !is.list(newdata)) bad_argument("newdata", "a data frame", describe(newdata))
+  if (!is.data.frame(newdata) && !is_plain_list(newdata)) {
+    bad_argument("newdata", "a data frame", describe(newdata))
+  }
   if (is.data.frame(newdata) && !nrow(newdata)) {   # which splines and polynomials cannot take
     return(list(X = prediction_design(object, NULL)$X[0L, , drop = FALSE], offset = numeric()))
   }
   terms <- stats::delete.response(object$terms)
-  frame <- stats::model.frame(terms, newdata, na.action = stats::na.pass, xlev = object$xlevels)
+  frame <- reading(stats::model.frame(terms, newdata, na.action = stats::na.pass, xlev = object$xlevels),
+                   "newdata", "the variables of the formula cannot be read from it")
   classes <- attr(terms, "dataClasses")
-  if (!is.null(classes)) stats::.checkMFClasses(classes, frame)
+  if (!is.null(classes)) {
+    reading(stats::.checkMFClasses(classes, frame), "newdata", "a variable is not of the type it was fitted with")
+  }
   X <- stats::model.matrix(terms, frame, contrasts.arg = object$contrasts)
   within <- stats::model.offset(frame)
   outside <- object$call$offset
@@ -151,12 +156,30 @@ posterior_predict <- function(object, ...) UseMethod("posterior_predict")
 #' @export
 log_lik <- function(object, ...) UseMethod("log_lik")
 
+#' @export
+posterior_linpred.default <- not_a_regression
+
+#' @export
+posterior_epred.default <- not_a_regression
+
+#' @export
+posterior_predict.default <- not_a_regression
+
+#' @export
+log_lik.default <- not_a_regression
+
 #' @rdname predict.elvi_glm
 #' @export
 #' @rawNamespace S3method(rstantools::posterior_linpred, elvi_glm)
 posterior_linpred.elvi_glm <- function(object, newdata = NULL, draws = 1000, offset = NULL, ...) {
   check_dots(list(...), names(formals()), "posterior_linpred()")
-  linpred_draws(object, prediction_design(object, newdata, offset), simulate.elvi_fit(object, check_count(draws, "draws")))
+  design <- prediction_design(object, newdata, offset)
+  linpred_draws(object, design, simulate.elvi_fit(object, check_row_draws(draws, object, design)))
+}
+
+# one number per draw for every row of the design and for every parameter
+check_row_draws <- function(draws, object, design) {
+  check_draws(draws, max(nrow(design$X), object$model$dim))
 }
 
 linpred_draws <- function(object, design, x) {
@@ -165,14 +188,18 @@ linpred_draws <- function(object, design, x) {
   eta + rep(design$offset, each = nrow(eta))
 }
 
+# in the shape of eta; the links of stats refuse an empty one
+expected_response <- function(object, eta) {
+  if (length(eta)) eta[] <- object$family$linkinv(eta)
+  eta
+}
+
 #' @rdname predict.elvi_glm
 #' @export
 #' @rawNamespace S3method(rstantools::posterior_epred, elvi_glm)
 posterior_epred.elvi_glm <- function(object, newdata = NULL, draws = 1000, offset = NULL, ...) {
   check_dots(list(...), names(formals()), "posterior_epred()")
-  eta <- posterior_linpred.elvi_glm(object, newdata, draws, offset)
-  eta[] <- object$family$linkinv(eta)
-  eta
+  expected_response(object, posterior_linpred.elvi_glm(object, newdata, draws, offset))
 }
 
 #' @rdname predict.elvi_glm
@@ -182,15 +209,14 @@ posterior_predict.elvi_glm <- function(object, newdata = NULL, draws = 1000, off
                                        trials = NULL, ...) {
   check_dots(list(...), names(formals()), "posterior_predict()")
   design <- prediction_design(object, newdata, offset)
-  x <- simulate.elvi_fit(object, check_count(draws, "draws"))
-  mu <- linpred_draws(object, design, x)
-  mu[] <- object$family$linkinv(mu)
+  x <- simulate.elvi_fit(object, check_row_draws(draws, object, design))
+  mu <- expected_response(object, linpred_draws(object, design, x))
   n <- ncol(mu)
   if (object$family$family == "binomial") {
     trials <- if (is.null(trials)) {
       if (is.null(newdata)) response_trials(object) else rep(1, n)
     } else {
-      check_vector(trials, "trials")
+      count_response(trials, "trials")
     }
     if (!length(trials) %in% c(1L, n)) bad_argument("trials", sprintf("of length 1 or %d", n), describe(trials))
   } else if (!is.null(trials)) {
@@ -225,13 +251,12 @@ family_draws <- function(object, mu, x, trials) {
 #' @rawNamespace S3method(rstantools::log_lik, elvi_glm)
 log_lik.elvi_glm <- function(object, draws = 1000, ...) {
   check_dots(list(...), names(formals()), "log_lik()")
-  log_lik_at(object, simulate.elvi_fit(object, check_count(draws, "draws")))
+  log_lik_at(object, simulate.elvi_fit(object, check_draws(draws, max(nobs.elvi_glm(object), object$model$dim))))
 }
 
 log_lik_at <- function(object, x) {
   design <- prediction_design(object, NULL)
-  mu <- linpred_draws(object, design, x)
-  mu[] <- object$family$linkinv(mu)
+  mu <- expected_response(object, linpred_draws(object, design, x))
   model <- object$model
   n <- nrow(mu)
   y <- rep(model$y, each = n)

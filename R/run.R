@@ -115,7 +115,10 @@ mark_interrupted <- function(fit) {
 # What the user is told at the end of a run.
 conclude <- function(fit) {
   fit <- check_divergence(name_parameters(fit))
-  if (fit$kept == "start" && fit$status == "finished") {
+  if (is.nan(fit$lost) && fit$model$kind == "density") {
+    elvi_warn("`value` is not finite at draws of the approximation: the run cannot be compared with its start, ",
+              "which is returned. `$last` has the last iterate.", class = "elvi_warning_nonfinite")
+  } else if (fit$kept == "start" && fit$status == "finished") {
     elvi_inform("The run did not improve on its start, which is returned. ",
                 "A larger budget, or shorter steps, may.", class = "elvi_message_start_kept")
   }
@@ -147,7 +150,10 @@ run_settings <- function(fit, iterations) {
   largest <- max(plan_at(plan, c(0, horizon - 1))$batch, plan$batch_table)
   # an R function is called once per block, so its blocks are longer; the others are
   # short enough for several threads to have one each
-  block <- control$block %||% if (fit$model$kind == "density") 1024 else 128
+  longest <- if (fit$model$kind == "density") 1024 else 128
+  block <- control$block %||% min(longest, max(1, 2^26 %/% fit$model$dim))
+  block <- max(1, min(block, max(largest, control$trace_draws)))
+  check_size(3 * block * fit$model$dim, "block", block)   # draws, points and gradients
   list(schedule = plan,
        iterations = min(iterations, horizon), horizon = horizon,
        fresh = is.null(fit$trace) || !nrow(fit$trace),
@@ -159,8 +165,7 @@ run_settings <- function(fit, iterations) {
        average = control$average, bg_a = if (is.finite(plan$bg_a)) plan$bg_a else 0,
        tail_start = horizon - floor(control$tail * horizon) + 1,
        trace_draws = control$trace_draws,
-       block = max(1, min(block, max(largest, control$trace_draws))),
-       progress = control$progress, pause_after = Inf, cpu = fit$cpu)
+       block = block, progress = control$progress, pause_after = Inf, cpu = fit$cpu)
 }
 
 # 12,345 and 1,000,000, not 1e+06
@@ -184,13 +189,15 @@ check_status <- function(status, fit = NULL) {
   at <- if (is.null(fit)) "" else
     paste0(" The iterate there: mu = (", toString(format(utils::head(fit$state$mu, 5), digits = 3)),
            if (length(fit$state$mu) > 5) ", ...", ").")
-  advice <- paste0(" The steps may be too long: a larger `smoothness` in elvi_control() shortens them.")
+  advice <- paste0(" The steps may be too long: a larger `smoothness` in elvi_control() shortens them.",
+                   if (identical(fit$model$kind, "density")) " Or `gradient` is not finite near there by itself.")
   switch(as.character(status),
     "2" = elvi_abort("The gradient is not finite", where, ".", at, advice,
                      class = "elvi_error_nonfinite",
                      data = list(iteration = fit$state$k + 1, mu = fit$state$mu, scale = fit$state$scale)),
     "3" = elvi_abort("The scale is no longer positive definite", where, ".", at, advice,
-                     class = "elvi_error_singular"),
+                     class = "elvi_error_singular",
+                     data = list(iteration = fit$state$k + 1, mu = fit$state$mu, scale = fit$state$scale)),
     elvi_abort("The eigenvalue decomposition did not converge", where, ".",
                class = "elvi_error_lapack"))
 }

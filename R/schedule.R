@@ -177,12 +177,20 @@ plan_schedule <- function(schedule, dim, kappa, L, control = elvi_control()) {
   full[names(plan)] <- plan
   plan <- full
   plan$lambda <- control$precondition %||% plan$lambda
+  check_horizon(plan, schedule$budget)
   plan$iterations <- plan$iterations %||% .Call(elvi_r_horizon, plan, schedule$budget)
   if (plan$iterations < 1) {
     bad_argument("budget", "at least the first batch", describe(schedule$budget))
   }
   plan$bg_a <- plan$bg_a %||% bg_a(dim, kappa, L, plan$lambda)
   plan
+}
+
+# Batches that grow are added up one by one to find the last iteration.
+check_horizon <- function(plan, budget) {
+  if (plan$batch_power == 0) return(invisible())
+  at_most <- ((1 + plan$batch_power) * budget / plan$batch0)^(1 / (1 + plan$batch_power))
+  if (at_most > 1e9) bad_argument("budget", "spent in at most 1e9 iterations of growing batches", describe(budget))
 }
 
 default_step <- function(L) {
@@ -249,7 +257,7 @@ plan_at <- function(plan, k) .Call(elvi_r_schedule, plan, as.double(k))
 
 # A schedule without a horizon of its own, with more to spend.
 extend_budget <- function(schedule, budget, spent) {
-  budget <- check_count(budget, "budget")
+  budget <- check_budget(budget)
   if (!schedule$kind %in% c("power", "tuned")) {
     bad_argument("budget", paste("left out with a schedule that was made for its own budget (start a",
                                  "new run, or use schedule_growing())"), describe(budget))

@@ -44,6 +44,7 @@ model_stan <- function(object, smoothness = NULL, convex = NA, growth = NA) {
     gradient = function(x) -rstan::grad_log_prob(object, x, adjust_transform = TRUE),
     dim = dim, smoothness = smoothness, convex = convex, growth = growth,
     names = unconstrained_names(object, dim), vectorized = FALSE)
+  model$own_gradient <- FALSE
   model$stanfit <- object
   model
 }

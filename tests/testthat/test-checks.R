@@ -152,3 +152,38 @@ test_that("a default replaces NULL and nothing else", {
   expect_identical(NA %||% 3, NA)
   expect_identical(numeric() %||% 3, numeric())
 })
+
+test_that("errors of R while it reads variables name the argument; those with a class pass", {
+  e <- tryCatch(elvi:::reading(stop("no such thing"), "data", "it cannot be read"), error = identity)
+  expect_s3_class(e, "elvi_error_argument")
+  expect_identical(e$argument, "data")
+  expect_identical(conditionMessage(e), "`data`: it cannot be read (no such thing).")
+  expect_identical(conditionMessage(e$parent), "no such thing")
+  mine <- structure(class = c("mine", "error", "condition"), list(message = "mine", call = NULL))
+  expect_identical(tryCatch(elvi:::reading(stop(mine), "data", "?"), error = identity), mine)
+  expect_identical(elvi:::reading(3, "data", "?"), 3)
+})
+
+test_that("numbers whose squares overflow are refused, with their column", {
+  expect_silent(elvi:::check_magnitude(c(-1e150, 1e150), "y"))
+  x <- cbind(a = 1:2, b = c(1, -1e151))
+  messages <- c(refusal(elvi:::check_magnitude(x, "X"), "X"), refusal(elvi:::check_magnitude(c(1, 1e300), "y"), "y"),
+                refusal(elvi:::check_magnitude(unname(x), "X"), "X"))
+  expect_snapshot(writeLines(messages))
+})
+
+test_that("a long text is shown in part, and one that is not valid is shown at all", {
+  expect_identical(elvi:::describe(strrep("a", 100)), paste0("\"", strrep("a", 55), "...\""))
+  expect_match(elvi:::describe("\xff\xfe"), "xff", fixed = TRUE)
+  dots <- stats::setNames(list(1), "\xff")
+  e <- tryCatch(elvi:::check_dots(dots, c("budget", "base"), "elvi()"), error = identity)
+  expect_s3_class(e, "elvi_error_argument")
+  expect_identical(e$argument, names(dots))
+})
+
+test_that("the upper bound of a count is named when it is passed", {
+  messages <- c(refusal(elvi:::check_dim(2^31), "dim"), refusal(elvi:::check_dim(0), "dim"),
+                refusal(elvi:::check_digits(23), "digits"))
+  expect_identical(elvi:::check_dim(2^31 - 1), 2^31 - 1)
+  expect_snapshot(writeLines(messages))
+})

@@ -170,3 +170,38 @@ test_that("methods refuse bad arguments by name", {
     refusal(update(fit, bugdet = 3), "bugdet"))
   expect_snapshot(writeLines(messages))
 })
+
+test_that("methods take no argument silently that they do not know", {
+  fit <- elvi(case ~ age, data = infert, family = binomial())
+  messages <- c(
+    refusal(coef(fit, digits = 3), "digits"),
+    refusal(vcov(fit, scale = TRUE), "scale"),
+    refusal(summary(fit, level = 0.9), "level"),
+    refusal(nobs(fit, weights = TRUE), "weights"),
+    refusal(family(fit, link = "logit"), "link"),
+    refusal(formula(fit, data = infert), "data"),
+    refusal(terms(fit, data = infert), "data"),
+    refusal(model.frame(fit, data = infert), "data"),
+    refusal(model.matrix(fit, data = infert), "data"),
+    refusal(coef(elvi_optimum(model_quadratic(diag(2))), digits = 3), "digits"),
+    refusal(print(fit, digits = "three"), "digits")
+  )
+  expect_snapshot(writeLines(messages))
+  # the one argument that the generics of stats have
+  expect_identical(coef(fit, complete = FALSE), coef(fit))
+  expect_identical(vcov(fit, complete = FALSE), vcov(fit))
+})
+
+test_that("generics of elvi say what they are for", {
+  quadratic <- elvi(model_quadratic(diag(2)), method = "exact")
+  messages <- c(
+    refusal(posterior_predict(quadratic), "object"),
+    refusal(posterior_epred(3), "object"),
+    refusal(posterior_linpred(NULL), "object"),
+    refusal(log_lik(mtcars), "object"),
+    refusal(prior_summary(quadratic), "object"),
+    refusal(posterior_interval(mtcars), "object"),
+    refusal(pareto_k(lm), "object")
+  )
+  expect_snapshot(writeLines(messages))
+})

@@ -272,3 +272,21 @@ test_that("a flat prior comes with a warning about existence", {
   expect_true(fit$converged)
   expect_silent(elvi(am ~ wt, mtcars, family = binomial()))
 })
+
+test_that("what a formula cannot read is an error that names its argument", {
+  d <- data.frame(y = c(1, 3, 2, 5), x = c(1, 2, 3, 4), inf = c(1, 2, Inf, 4), f = factor(c("a", "b", "a", "b")))
+  messages <- c(
+    refusal(elvi(y ~ inf, data = d), "data"),
+    refusal(elvi(y ~ x + I(x * 1e200), data = d), "data"),
+    refusal(elvi(y ~ nowhere_to_be_found, data = d), "object"),
+    refusal(elvi(y ~ x, data = d, weights = list(1, 2, 3, 4)), "weights"),
+    refusal(elvi(y ~ x, data = d, offset = letters[1:4]), "offset"),
+    refusal(elvi(y ~ x, data = as.matrix(d[1:2])), "data"),
+    refusal(elvi(y ~ x, data = 3), "data"),
+    refusal(elvi(y ~ x, data = d, na.action = "no_such_function"), "na.action"),
+    refusal(elvi(y ~ f, data = d, contrasts = "contr.sum"), "contrasts"),
+    refusal(elvi(y ~ f, data = d, contrasts = list(g = "contr.sum")), "contrasts"),
+    refusal(elvi(c("y ~ x", "y ~ f"), data = d), "object")
+  )
+  expect_snapshot(writeLines(messages))
+})

@@ -98,3 +98,10 @@ test_that("formula fits answer by name", {
     refusal(q_density(fit, 1, NA), "x"), refusal(q_probability(fit, 1, "a"), "x"),
     refusal(q_quantile(fit, 1, 1.1), "p"), refusal(q_quantile(fit, 3, 0.1), "parameter")))
 })
+
+test_that("no points have no probabilities, as numbers", {
+  fit <- elvi(model_quadratic(diag(2)), method = "exact")
+  expect_identical(q_probability(fit, 1, numeric()), numeric())
+  expect_identical(q_quantile(fit, 1, numeric()), numeric())
+  expect_identical(q_density(fit, 1, numeric()), numeric())
+})

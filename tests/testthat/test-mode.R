@@ -246,3 +246,28 @@ test_that("a flat direction is told too", {
   expect_message(work <- elvi:::work_model(model, "whitened", "symmetric"), class = "elvi_message_indefinite")
   expect_true(all(is.finite(work$A)))
 })
+
+test_that("responses of any size have the mode of a rescaled problem", {
+  X <- cbind(1, seq(-1, 1, length.out = 20))
+  y <- sin(1:20)
+  for (size in 10^c(6, 12, 15, 50, 140)) {
+    # ridge regression in closed form: the prior's precision is that of normal(0, 2.5)
+    truth <- solve(crossprod(X) + diag(2) / 2.5^2, crossprod(X, size * y))
+    mode <- elvi:::find_mode(model_glm(X, size * y, gaussian()))$x
+    expect_equal(mode / size, drop(truth) / size, tolerance = 1e-10, info = size)
+  }
+  for (size in 10^c(6, 12, 15, 100)) {
+    # with an intercept alone and a flat prior, exp(mode) is the mean
+    counts <- floor(size * (1:20))
+    mode <- elvi:::find_mode(model_glm(X[, 1, drop = FALSE], counts, poisson(), flat()))$x
+    expect_equal(mode, log(mean(counts)), tolerance = 1e-12, info = size)
+  }
+})
+
+test_that("numbers that overflow are an error of elvi, with advice", {
+  X <- cbind(1, seq(-1, 1, length.out = 20))
+  steep <- model_glm(X, rep(0:1, 10), poisson(), offset = 1e6 * X[, 2])
+  e <- expect_error(elvi:::find_mode(steep), class = "elvi_error_nonfinite")
+  expect_match(conditionMessage(e), "rescale", fixed = TRUE)
+  expect_identical(e$x, c(0, 0))
+})

@@ -924,3 +924,8 @@ test_that("without a gradient one is made from the value, with a warning that it
   expect_warning(line <- model_density(function(x) sum(x^4), dim = 1), "8 values")
   expect_equal(line$gradient(matrix(c(0.5, 2), 1)), c(0.5, 32), tolerance = 1e-8)
 })
+
+test_that("parameters without a name are numbered", {
+  expect_identical(model_quadratic(diag(3), stats::setNames(1:3, c("a", NA, "")))$names, c("a", "x2", "x3"))
+  expect_identical(model_quadratic(diag(2))$names, c("x1", "x2"))
+})

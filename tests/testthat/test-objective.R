@@ -170,9 +170,9 @@ test_that("objective() and elbo() refuse bad arguments by name", {
     refusal(objective(at, "model"), "model"),
     refusal(objective(at, model, "gaussian"), "base"),
     refusal(objective(list(mu = 1:2), model), "object"),
-    refusal(objective(list(mu = 1:3, Sigma = c(1, 1)), model), "mu"),
-    refusal(objective(list(mu = 1:2, Sigma = c(1, -1)), model), "Sigma"),
-    refusal(objective(list(mu = 1:2, Sigma = matrix(1:4, 2)), model), "Sigma"),
+    refusal(objective(list(mu = 1:3, Sigma = c(1, 1)), model), "object$mu"),
+    refusal(objective(list(mu = 1:2, Sigma = c(1, -1)), model), "object$Sigma"),
+    refusal(objective(list(mu = 1:2, Sigma = matrix(1:4, 2)), model), "object$Sigma"),
     refusal(objective(7, model), "object"))
   expect_snapshot(writeLines(messages))
 })

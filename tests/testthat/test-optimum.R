@@ -492,3 +492,20 @@ test_that("an optimum prints what it is", {
   expect_snapshot(print(elvi_optimum(model_quadratic(A, c(1, -1)), base_laplace(), "diagonal")))
   expect_snapshot(print(elvi_optimum(model_quadratic(diag(12)))))
 })
+
+test_that("the solver keeps to its evaluations where rounding stops it", {
+  X <- cbind(1, seq(-1, 1, length.out = 20))
+  model <- model_glm(X, 1e12 * (1:20), poisson())
+  optimum <- suppressWarnings(elvi_optimum(model, max_evaluations = 300), "elvi_warning_not_converged")
+  expect_lte(optimum$evaluations, 310)
+  expect_true(is.finite(optimum$objective))
+})
+
+test_that("predictors of very different sizes have the optimum of the rescaled problem", {
+  X <- cbind(1, seq(-1, 1, length.out = 20))
+  y <- cos(1:20)
+  unit <- diag(c(1, 1e9))
+  plain <- elvi_optimum(model_glm(X, y, gaussian(), normal(0, c(2.5, 2.5))))
+  scaled <- elvi_optimum(model_glm(X %*% unit, y, gaussian(), normal(0, c(2.5, 2.5e-9))))
+  expect_equal(drop(unit %*% scaled$mu), unname(plain$mu), tolerance = 1e-8)
+})

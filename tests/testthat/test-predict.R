@@ -229,3 +229,21 @@ test_that("new data are checked", {
   expect_error(predict(cases$poisson, cases$data[1:2, c("x", "p")]), "'o' not found")
   expect_length(predict(cases$probit, cases$data[1:2, c("x", "b")], offset = c(0, 0)), 2)
 })
+
+test_that("new data that do not fit are refused by name, and none are no trouble", {
+  fit <- elvi(case ~ age + education, data = infert, family = binomial())
+  odd <- infert[1:2, ]
+  odd$education <- factor("never")
+  messages <- c(
+    refusal(predict(fit, newdata = infert[1:2, "age", drop = FALSE]), "newdata"),
+    refusal(predict(fit, newdata = odd), "newdata"),
+    refusal(predict(fit, newdata = transform(infert[1:2, ], age = "old")), "newdata"),
+    refusal(predict(fit, newdata = as.matrix(infert[1:2, "age"])), "newdata"),
+    refusal(posterior_predict(fit, newdata = infert[1:2, ], trials = 1.5), "trials"),
+    refusal(posterior_predict(fit, newdata = infert[1:2, ], trials = -1), "trials")
+  )
+  expect_snapshot(writeLines(messages))
+  for (draw in list(posterior_linpred, posterior_epred, posterior_predict)) {
+    expect_identical(dim(draw(fit, newdata = infert[0, ], draws = 3)), c(3L, 0L))
+  }
+})

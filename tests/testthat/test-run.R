@@ -291,10 +291,62 @@ test_that("the iteration that failed is named, also when the run had been paused
     calls <<- calls + 1
     if (calls == 15) x * NaN else 2 * x
   }, dim = 2, smoothness = 2)
-  calls <- 0
+  calls <- -1   # the comparison with `value` at the start is not an iteration
   fit <- raw_fit(model, schedule = schedule_custom(0.1, 3, iterations = 20), iterations = 9)
   e <- expect_error(elvi(fit), class = "elvi_error_nonfinite")
   expect_equal(e$iteration, 15)
+})
+
+test_that("one bad number in one sample of a batch is enough, in every schedule and with a tolerance", {
+  walled <- function(bad, wall) {
+    model <- model_density(function(x) colSums(x^2) / 2, function(x) {
+      x[1, x[1, ] > wall] <- bad
+      x
+    }, dim = 2, smoothness = 1)
+    model$own_gradient <- FALSE
+    model
+  }
+  # The default start is the optimum, where the path gradient is 0: until it meets
+  # the wall the run stands still, and its points are the draws.
+  set.seed(8)
+  key <- withr_seed(8, elvi:::draw_key())
+  bound <- elvi:::bind_base(base_gaussian(), 2)
+  largest <- vapply(0:29, function(k) max(elvi:::draw_base(bound, key, 50, iteration = k)[1, ]), 0)
+  wall <- mean(sort(largest, decreasing = TRUE)[2:3])   # two of thirty batches go beyond
+  for (bad in c(NaN, Inf)) {
+    set.seed(8)
+    e <- expect_error(elvi(walled(bad, wall), schedule = schedule_custom(0.1, 50, iterations = 30),
+                           control = elvi_control("raw", estimator = "path")),
+                      "not finite in iteration", class = "elvi_error_nonfinite")
+    expect_equal(e$iteration, which(largest > wall)[1L])
+    # the tuned schedule shortens its steps, to no avail, and so does a run to a tolerance
+    expect_error(elvi(walled(bad, 2)), class = "elvi_error_nonfinite")
+    expect_error(elvi(walled(bad, 2), tol = 1e-3), class = "elvi_error_nonfinite")
+  }
+  expect_match(conditionMessage(e), "`gradient` is not finite near there", fixed = TRUE)
+})
+
+test_that("exp() that overflows at the start, or after one long step, is found in that iteration", {
+  X <- cbind(1, seq(-2, 2, length.out = 30))
+  model <- model_glm(X, rep(0:4, 6), family = poisson())
+  stop_at <- function(...) {
+    e <- expect_error(elvi(model, ...), class = "elvi_error_nonfinite")
+    e$iteration
+  }
+  far <- elvi_control("raw", smoothness = 100)
+  expect_equal(stop_at(start = list(mu = c(800, 0), Sigma = diag(2)), schedule = schedule_custom(1e-3, 5, 30),
+                       control = far), 1)
+  expect_equal(stop_at(schedule = schedule_custom(1e3, 5, 30), control = far), 2)
+  # a step that overflows by itself
+  expect_equal(stop_at(schedule = schedule_custom(1e308, 5, 30), control = far), 1)
+})
+
+test_that("values that are not finite leave nothing to compare, which is said", {
+  for (bad in c(NaN, Inf, -Inf)) {
+    model <- model_density(function(x) bad, function(x) x, dim = 2, smoothness = 1)
+    expect_warning(fit <- elvi(model, schedule = schedule_custom(0.1, 3, 20)), class = "elvi_warning_nonfinite")
+    expect_identical(fit$kept, "start")
+  }
 })
 
 # ---- interrupts ------------------------------------------------------------------------------
@@ -361,7 +413,7 @@ test_that("SIGINT in a user's function returns the fit so far, which goes on exa
     model <- model_density(function(x) { count("value"); colSums(x^4 + x^2) },
                            function(x) { count("gradient"); 4 * x^3 + 2 * x }, dim = 3, smoothness = 20)
     start <- function(value = Inf, gradient = Inf) {
-      calls <<- list(value = 0, gradient = 0)
+      calls <<- list(value = -1, gradient = -1)   # one call each before the run, to compare them
       signal_at <<- list(value = value, gradient = gradient)
       warned <<- NULL
       set.seed(2)
@@ -705,5 +757,6 @@ test_that("a user's function is called once per block", {
   }, dim = 3, smoothness = 1)
   shapes <- NULL
   elvi(model, schedule = schedule_custom(0.1, 250, iterations = 2), control = raw_control(block = 100))
-  expect_equal(unname(shapes), cbind(3, rep(c(100, 100, 50), 2)))
+  # the first is compared with `value`, before the run
+  expect_equal(unname(shapes), cbind(3, c(1, rep(c(100, 100, 50), 2))))
 })

@@ -1,0 +1,77 @@
+#' Errors, warnings and messages of elvi
+#'
+#' Every error that elvi raises has class `elvi_error`, every warning
+#' `elvi_warning` and every message `elvi_message`, most of them with a more
+#' specific class as well. They can be caught with [tryCatch()] and
+#' [withCallingHandlers()] and have fields that say more than the text. An error
+#' inside a function of your own (a target, a gradient, a projection) is not
+#' elvi's and reaches you unchanged.
+#'
+#' @section Errors:
+#' | class | when | fields | what to do |
+#' |---|---|---|---|
+#' | `elvi_error_argument` | an argument has the wrong type, shape or value, or clashes with another | `argument`, its name (`start$mu` for a part of `start`); `parent`, the error of R behind it, where R could not read a formula's variables | read the message: it says what was expected |
+#' | `elvi_error_smoothness` | steps need the smoothness `L`, which is not known and could not be estimated | `argument` | give [elvi_control()] a `smoothness`, or the schedule a `step` |
+#' | `elvi_error_kurtosis` | a preset of [schedule_fixed()] with a base of infinite kurtosis | `argument` | a student base with `df > 4`, or [schedule_custom()] |
+#' | `elvi_error_no_optimum` | no optimum exists, or no mode was found: separable data or dependent columns under a flat prior | `argument`, where it is shown that none exists | a proper prior such as [normal()] |
+#' | `elvi_error_no_expectation` | the target or a prediction has no expectation under the base: `exp()` of heavy tails | `argument` | a gaussian or uniform base; `type = "link"` |
+#' | `elvi_error_no_guarantee` | [best_split()] or [budget_for()] of a guarantee that guarantees nothing | `argument` | `$assumptions` of the guarantee says which one fails |
+#' | `elvi_error_nonfinite` | a gradient or an iterate is NaN or infinite | in a run `iteration`, `mu` and `scale`, for [mpsgd()] `iteration` and `theta`, in the search for a mode `x`, where it has them | shorter steps; look at your function at that point; rescale the data |
+#' | `elvi_error_singular` | the scale is no longer positive definite | `iteration`, `mu`, `scale` | shorter steps |
+#' | `elvi_error_lapack` | an eigenvalue decomposition did not converge | | report it |
+#' | `elvi_error_quadrature` | the marginal of a [base_radial()] is too rough for a quadrature rule | `argument` | a smoother `log_phi`; `method = "mpsgd"` |
+#' | `elvi_error_package` | a suggested package is missing | | install it |
+#'
+#' Results that would not fit in memory are refused before they are allocated, with
+#' an `elvi_error_argument` that says how much they would take. The limit is
+#' `options(elvi.max_gib = 2)`, in GiB for the largest matrix of the result.
+#'
+#' @section Warnings:
+#' | class | when | fields | what to do |
+#' |---|---|---|---|
+#' | `elvi_warning_diverged` | a run ended clearly worse than it began | | a larger `smoothness`, or none of your own |
+#' | `elvi_warning_interrupted` | an interrupt or a time limit ended a run | | the fit so far is returned; [elvi()] or [mpsgd()] on it goes on |
+#' | `elvi_warning_not_converged` | the budget, or the solver, ended above `tol` | | `elvi(fit, budget = )` goes on |
+#' | `elvi_warning_gradient` | `gradient` of a [model_density()] is not that of `value` | `x`, `direction`, `by_value`, `by_gradient`: where, along what, and the two derivatives | correct one of the two |
+#' | `elvi_warning_nonfinite` | `value` of a [model_density()] is NaN or infinite at draws of the approximation, so that the run cannot be compared with its start | | look at `value`; a base of bounded support |
+#' | `elvi_warning_slow_gradient` | a [model_density()] without `gradient` | | give one |
+#' | `elvi_warning_flat_prior` | a formula with a flat prior: an optimum need not exist | | a proper prior |
+#' | `elvi_warning_constant_response` | all responses are equal | | check the data |
+#' | `elvi_warning_pareto_k` | importance resampling where the approximation misses part of the target | | another base or scale |
+#'
+#' @section Messages:
+#' | class | when |
+#' |---|---|
+#' | `elvi_message_collinear` | the columns of a design are dependent: the prior decides what the data cannot |
+#' | `elvi_message_indefinite` | the Hessian at the mode is not positive definite; whitening uses its absolute eigenvalues |
+#' | `elvi_message_start_kept` | a run did not improve on its start, which is returned |
+#'
+#' @examples
+#' # which argument was wrong?
+#' tryCatch(base_student(df = 1), elvi_error_argument = function(e) e$argument)
+#'
+#' # a prior only where it is needed
+#' X <- cbind(1, c(-2, -1, 1, 2))
+#' fit_or_shrink <- function(y) {
+#'   tryCatch(elvi(model_glm(X, y, prior = flat()), method = "exact"),
+#'            elvi_error_no_optimum = function(e) elvi(model_glm(X, y), method = "exact"))
+#' }
+#' coef(fit_or_shrink(c(0, 0, 1, 1)))   # separable
+#'
+#' # note warnings, and go on
+#' noted <- NULL
+#' fit <- withCallingHandlers(
+#'   elvi(model_glm(X, c(1, 1, 1, 1)), method = "exact"),
+#'   elvi_warning = function(w) {
+#'     noted <<- c(noted, class(w)[1])
+#'     invokeRestart("muffleWarning")
+#'   })
+#' noted
+#'
+#' # where did a gradient go wrong?
+#' wrong <- model_density(function(x) sum(x^2) / 2, function(x) x / (sum(abs(x)) < 5), dim = 2, smoothness = 1)
+#' tryCatch(elvi(wrong, schedule = schedule_custom(100, 10, 50)),
+#'          elvi_error_nonfinite = function(e) e[c("iteration", "mu")])
+#' @name elvi_conditions
+#' @aliases elvi_error elvi_warning elvi_message
+NULL

@@ -1,0 +1,372 @@
+# What test-arguments.R calls with odd arguments: one right call for every function,
+# how to tell a right answer, and the errors that are the user's own.
+
+# ---- exceptions, each with its reason ------------------------------------------
+
+raised_by <- function(e, names) {
+  is.call(conditionCall(e)) && as.character(conditionCall(e)[[1L]])[1L] %in% names
+}
+
+own_errors <- list(
+  # a required argument was left out: R itself names it
+  left_out = function(e, case) {
+    length(case$dropped) && grepl(paste0("argument \"", case$dropped[1L], "\" is missing"), conditionMessage(e), fixed = TRUE)
+  },
+  # c() evaluates language objects once more before its methods see them
+  language = function(e, case) case$template$name == "c.elvi_prior" && is.language(case$args$b),
+  # a user's function failed: its error must reach the user unchanged
+  callback = function(e, case) inherits(e, "own_error"),
+  # a user's function that cannot take the arguments it is called with: R says so
+  signature = function(e, case) {
+    any(vapply(case$args, function(a) is.function(a) || is.list(a), NA)) &&
+      (grepl("^unused argument|is missing, with no default$", conditionMessage(e)) ||
+         raised_by(e, c("sum", "if", "length")) || any(vapply(case$args, is.primitive, NA)))
+  })
+
+# Warnings of R itself: while it evaluates the user's own variables, and when an
+# argument or a column has a name that the C locale cannot write.
+own_warning <- function(w, case) {
+  has_nan <- any(vapply(case$args, function(a) inherits(a, "formula") && deparse1(a) == "log(-1) ~ x", NA))
+  (has_nan && conditionMessage(w) == "NaNs produced") ||
+    grepl("^unable to translate .* to native encoding$", conditionMessage(w))
+}
+
+# ---- what fits and models the templates start from ------------------------------
+
+arguments_store <- function(which) {
+  key <- paste0("arguments_", which)
+  if (is.null(formula_store[[key]])) {
+    formula_store[[key]] <- withr_seed(1, switch(which,
+      data = infert[round(seq(1, 248, length.out = 40)), c("case", "age", "parity")],
+      glm = elvi(case ~ age + parity, data = arguments_store("data"), family = binomial()),
+      counts = elvi(parity ~ age, data = arguments_store("data"), family = poisson()),
+      model = model_glm(cbind(1, (arguments_store("data")$age - 32) / 5), arguments_store("data")$case),
+      density = model_density(function(x) sum(x^2) / 2, function(x) x, dim = 2, smoothness = 1, convex = TRUE,
+                              growth = 2),
+      fit = elvi(model_quadratic(diag(c(1, 4)), c(a = 1, b = -1)), budget = 200),
+      paused = elvi(model_quadratic(diag(2)), schedule = schedule_growing(300),
+                    control = elvi_control(iterations = 5)),
+      run = mpsgd(c(0, 0), function(theta, n) theta - 1, schedule = schedule_growing(50, step = 0.5),
+                  average = "tail", iterations = 3),
+      guarantee = guarantee(arguments_store("model"), schedule = schedule_fixed(1000),
+                            control = elvi_control(estimator = "reparam")),
+      optimum = elvi_optimum(arguments_store("model"))))
+  }
+  formula_store[[key]]
+}
+
+# ---- right answers ----------------------------------------------------------------
+
+finite <- function(x) is.numeric(x) && all(is.finite(x))
+no_nan <- function(x) is.numeric(x) && !anyNA(x)
+of_class <- function(class) function(x, args) inherits(x, class)
+a_vector <- function(n = NULL) function(x, args) finite(x) && (is.null(n) || length(x) == n)
+a_matrix <- function(rows, columns) {
+  function(x, args) is.matrix(x) && no_nan(x) && nrow(x) == args[[rows]] && ncol(x) == columns
+}
+a_fit <- function(x, args) {
+  inherits(x, "elvi_fit") && finite(x$mu) && finite(x$Sigma) && isSymmetric(unname(x$Sigma)) &&
+    all(eigen(x$Sigma, TRUE, TRUE)$values > 0)
+}
+an_estimate <- function(x, args) {
+  inherits(x, "elvi_estimate") && is.numeric(x$estimate) && length(x$estimate) == 1L && !is.na(x$estimate)
+}
+an_interval <- function(x, args) is.matrix(x) && ncol(x) == 2L && no_nan(x) && all(x[, 1L] <= x[, 2L])
+a_prior <- function(x, args) {
+  inherits(x, "elvi_prior") && finite(x$location) && no_nan(x$scale) && all(x$scale > 0) && all(x$df > 0)
+}
+a_schedule <- function(x, args) inherits(x, "elvi_schedule") && finite(x$budget) && x$budget >= 1
+a_model <- function(x, args) {
+  inherits(x, "elvi_model") && finite(x$dim) && is.character(x$names) && length(x$names) == x$dim &&
+    !anyNA(x$names) && isTRUE(is.na(x$smoothness) || x$smoothness > 0)
+}
+a_guarantee <- function(x, args) {
+  inherits(x, "elvi_guarantee") && is.data.frame(x$assumptions) && !is.nan(x$bound) &&
+    isTRUE(is.na(x$bound) || x$bound >= 0)
+}
+
+# ---- one right call for every function ---------------------------------------------
+
+# Legal, but more than a test can wait for.
+long_count <- function(most) function(v) is.numeric(v) && length(v) == 1L && isTRUE(v > most && v <= 1e10)
+
+template <- function(name, fun, args, right, covers = name, fixed = NULL, long = list()) {
+  list(name = name, fun = fun, args = args, right = right, covers = covers, fixed = fixed, long = long,
+       open = setdiff(names(args()), fixed))
+}
+
+# `args` is a function so that nothing is fitted before it is needed. `fixed`
+# arguments stay: the object that a generic of another package dispatches on.
+argument_templates <- function() {
+  at <- arguments_store
+  object <- function(which, ...) { force(which); function() c(list(object = at(which)), list(...)) }
+  fit_method <- function(name, fun, which, right, ..., covers = name, fixed = "object", long = list()) {
+    template(name, fun, object(which, ...), right, covers, fixed, long)
+  }
+  long_draws <- list(draws = long_count(1e5))
+  in_posterior <- function(format) {
+    template(format, getExportedValue("posterior", format), function() list(x = at("fit"), draws = 20, resample = TRUE),
+             function(x, args) posterior::is_draws(x) && posterior::ndraws(x) == args$draws,
+             paste0(format, ".elvi_fit"), "x", long_draws)
+  }
+  gradient_of <- function(theta, n) theta - 1
+  templates <- list(
+    # bases
+    template("base_gaussian", base_gaussian, function() list(), of_class("elvi_base")),
+    template("base_laplace", base_laplace, function() list(), of_class("elvi_base")),
+    template("base_uniform", base_uniform, function() list(), of_class("elvi_base")),
+    template("base_student", base_student, function() list(df = 5), function(x, args) x$df > 2 && is.finite(x$df)),
+    template("base_power", base_power, function() list(shape = 1.5), function(x, args) finite(x$shape) && x$shape > 0),
+    template("base_radial", base_radial,
+             function() list(log_phi = function(r) -r^2 / 2, score = function(r) -r, log_concave = TRUE),
+             of_class("elvi_base")),
+    template("base_draws", base_draws, function() list(base = base_laplace(), n = 10, dim = 3),
+             function(x, args) identical(dim(x), as.integer(c(args$dim, args$n))) && finite(x),
+             long = list(n = long_count(1e5), dim = long_count(1e5))),
+    template("base_log_density", base_log_density, function() list(base = base_student(5), z = diag(2)),
+             function(x, args) no_nan(x) && length(x) == if (is.matrix(args$z)) ncol(args$z) else 1L),
+    template("base_score", base_score, function() list(base = base_power(1.5), r = c(0.5, 2), dim = 2),
+             function(x, args) no_nan(x) && length(x) == length(args$r)),
+    template("base_info", base_info, function() list(base = base_laplace(), dim = 3),
+             function(x, args) finite(x$entropy) && x$kurtosis >= 1 && finite(x$log_constant)),
+    template("base_info of a radial base", base_info,
+             function() list(base = base_radial(function(r) -r), dim = 2),
+             function(x, args) finite(x$entropy) && x$kurtosis >= 1, covers = character()),
+    # priors and families
+    template("normal", normal, function() list(location = c(0, 1), scale = c(1, 2)), a_prior),
+    template("student_t", student_t, function() list(df = 4, location = 0, scale = 2), a_prior),
+    template("cauchy", cauchy, function() list(location = 0, scale = 2), a_prior),
+    template("flat", flat, function() list(), a_prior),
+    template("exponential", exponential, function() list(rate = 2), function(x, args) finite(x$rate) && x$rate > 0),
+    # always refused
+    template("laplace", laplace, function() list(location = 0, scale = 1), function(x, args) FALSE),
+    template("c.elvi_prior", function(first, b) c(first, b), function() list(first = normal(), b = student_t()), a_prior,
+             fixed = "first"),
+    template("robust", robust, function() list(df = 4), function(x, args) finite(x$df) && x$df > 0),
+    template("neg_binomial_2", neg_binomial_2, function() list(), of_class("family")),
+    # models
+    template("model_glm", model_glm,
+             function() list(X = cbind(1, at("data")$age - 32), y = at("data")$case, family = binomial(),
+                             prior = normal(0, 2.5), weights = rep(1, 40), offset = rep(0.1, 40), dispersion = 1,
+                             prior_aux = NULL), a_model),
+    template("model_glm of counts", model_glm,
+             function() list(X = cbind(1, at("data")$age - 32), y = at("data")$parity, family = poisson(),
+                             prior = flat(), weights = NULL, offset = NULL), a_model, covers = character()),
+    template("model_glm with sigma", model_glm,
+             function() list(X = cbind(1, at("data")$age - 32), y = at("data")$parity, family = gaussian(),
+                             prior = student_t(), dispersion = NULL, prior_aux = exponential(1)), a_model,
+             covers = character()),
+    template("model_quadratic", model_quadratic, function() list(A = diag(c(1, 4)), m = c(1, -1)), a_model),
+    template("model_density", model_density,
+             function() list(value = function(x) sum(x^2) / 2, gradient = function(x) x, dim = 2, smoothness = 1,
+                             convex = TRUE, growth = 2, names = c("a", "b"), vectorized = FALSE), a_model),
+    template("model_stan", model_stan, function() list(object = 1, smoothness = 1, convex = NA, growth = NA),
+             function(x, args) FALSE),
+    template("constrain_draws", constrain_draws, function() list(fit = at("fit"), draws = 10, resample = FALSE),
+             function(x, args) FALSE),
+    # schedules and settings
+    template("schedule_fixed", schedule_fixed, function() list(budget = 100, preset = "case2"), a_schedule),
+    template("schedule_decay", schedule_decay,
+             function() list(budget = 100, step = 0.1, batch = 2, epsilon = 0.1, growth = 0.5), a_schedule),
+    template("schedule_growing", schedule_growing, function() list(budget = 100, step = 0.1, batch = 2, nu = 0.1),
+             a_schedule),
+    template("schedule_tuned", schedule_tuned, function() list(budget = 100), a_schedule),
+    template("schedule_custom", schedule_custom,
+             function() list(step = c(0.1, 0.2, 0.3), batch = function(k) k + 1, iterations = 3),
+             function(x, args) a_schedule(x) && finite(x$step) && all(x$step > 0) && all(x$batch >= 1) &&
+               length(x$step) == length(x$batch), long = list(iterations = long_count(1e6))),
+    template("schedule_rate", schedule_rate, function() list(schedule = schedule_growing()),
+             function(x, args) isTRUE(is.na(x$exponent) || x$exponent < 0)),
+    template("elvi_control", elvi_control,
+             function() list(coordinates = "raw", scale = "symmetric", estimator = "path", update = "project",
+                             average = "tail", tail = 0.5, precondition = c(mu = 1, Sigma = 0.5), smoothness = 2,
+                             smoothness_safety = 2, scale_min = 0.1, scale_max = 10, mu_centre = c(0, 0),
+                             mu_radius = 5, iterations = 10, trace_draws = 10, block = 8, progress = FALSE),
+             of_class("elvi_control")),
+    # fits
+    template("elvi of a model", elvi,
+             function() list(object = at("model"), base = base_gaussian(), budget = 200, start = NULL,
+                             control = elvi_control(), tol = NULL, method = "mpsgd"),
+             a_fit, c("elvi", "elvi.elvi_model", "elvi.default", "elvi.formula", "elvi.character"),
+             long = list(budget = long_count(1e5))),
+    template("elvi in raw coordinates", elvi,
+             function() list(object = at("model"), base = base_laplace(), schedule = schedule_custom(0.01, 2, 20),
+                             start = list(mu = c(0, 0), Sigma = diag(2)), control = elvi_control("raw")),
+             a_fit, character()),
+    template("elvi of a density", elvi,
+             function() list(object = at("density"), base = base_uniform(), budget = 200,
+                             start = list(mu = c(0, 0), Sigma = c(1, 1)), control = elvi_control(scale = "diagonal")),
+             a_fit, character(), long = list(budget = long_count(1e5))),
+    template("elvi, exact", elvi,
+             function() list(object = at("model"), base = base_gaussian(), tol = 1e-6, method = "exact",
+                             control = elvi_control()), a_fit, character()),
+    template("elvi of a formula", elvi,
+             function() list(object = case ~ age + parity, data = at("data"), family = binomial(),
+                             prior = normal(0, 2.5), prior_intercept = normal(0, 5), autoscale = FALSE,
+                             weights = rep(1, 40), offset = rep(0.1, 40), base = base_gaussian(),
+                             method = "exact", tol = 1e-6, control = elvi_control()),
+             a_fit, character(), long = list(data = is.environment)),
+    template("elvi of a formula with sigma", elvi,
+             function() list(object = parity ~ age, data = at("data"), family = gaussian(), prior = normal(),
+                             prior_aux = exponential(1), dispersion = NULL, subset = 1:30, na.action = na.omit,
+                             contrasts = NULL, budget = 200), a_fit, character(),
+             long = list(budget = long_count(1e5))),
+    template("elvi of a fit", elvi, function() list(object = at("paused"), budget = 400, iterations = 12), a_fit,
+             "elvi.elvi_fit", long = list(budget = long_count(1e5))),
+    fit_method("update of a fit", update, "paused", a_fit, budget = 400, iterations = 12, covers = "update.elvi_fit",
+               long = list(budget = long_count(1e5))),
+    fit_method("update of a regression", update, "glm",
+               function(x, args) a_fit(x) || (is.call(x) && isFALSE(args$evaluate)),
+               formula. = . ~ . - parity, prior = normal(0, 1), evaluate = TRUE,
+               covers = c("update.elvi_glm", "elvi.elvi_glm")),
+    template("elvi_optimum", elvi_optimum,
+             function() list(model = at("model"), base = base_gaussian(), scale = "symmetric", tol = 1e-9,
+                             max_evaluations = 200),
+             function(x, args) finite(x$mu) && finite(x$Sigma) && finite(x$objective)),
+    # judging a fit
+    template("objective", objective, function() list(object = at("fit"), method = "monte_carlo", draws = 100),
+             an_estimate, c("objective", "objective.elvi_fit"), long = long_draws),
+    template("objective of a list", objective,
+             function() list(object = list(mu = c(0, 0), Sigma = diag(2)), model = at("model"),
+                             base = base_gaussian(), method = "exact", draws = 100), an_estimate,
+             "objective.default", long = long_draws),
+    template("elbo", elbo, function() list(object = at("fit"), method = "exact", draws = 100), an_estimate,
+             c("elbo", "elbo.default"), long = long_draws),
+    template("pareto_k", pareto_k, function() list(object = at("glm"), draws = 200),
+             function(x, args) is.numeric(x$k) && !is.na(x$k), c("pareto_k", "pareto_k.elvi_fit"), long = long_draws),
+    template("existence", existence, function() list(model = at("model"), base = base_gaussian()),
+             function(x, args) is.logical(x$exists) && is.character(x$why)),
+    template("bg_constants", bg_constants,
+             function() list(model = at("density"), base = base_gaussian(), lambda = c(mu = 1, Sigma = 0.5),
+                             optimum = list(mu = c(0, 0), Sigma = diag(2)), coordinates = "raw", alpha = 1),
+             function(x, args) is.numeric(x$a) && is.numeric(x$b) && !is.nan(x$a)),
+    template("guarantee", guarantee,
+             function() list(model = at("model"), base = base_gaussian(), schedule = schedule_fixed(100),
+                             start = list(mu = c(0, 0), Sigma = diag(2)), optimum = NULL,
+                             control = elvi_control("raw", estimator = "reparam"), budget = 1000, alpha = NULL,
+                             gap0 = NULL), a_guarantee, long = list(budget = long_count(1e5))),
+    template("best_split", best_split, function() list(guarantee = at("guarantee"), budget = 1000),
+             function(x, args) finite(x$bound) && x$N >= 1 && x$K >= 1 && x$N * x$K <= args$budget),
+    template("budget_for", budget_for, function() list(guarantee = at("guarantee"), target = 1),
+             function(x, args) is.numeric(x) && length(x) == 2L && !any(is.nan(x)),
+             long = list(target = function(v) is.numeric(v) && length(v) == 1L && isTRUE(v > 0 && v < 1e-3))),
+    fit_method("predict of a guarantee", predict, "guarantee",
+               function(x, args) is.numeric(x) && length(x) == length(args$budget) && !any(is.nan(x)),
+               budget = c(100, 1000), covers = "predict.elvi_guarantee",
+               long = list(budget = function(v) length(v) > 1000)),
+    # marginals
+    template("q_density", q_density, function() list(object = at("fit"), parameter = "a", x = c(0, 1)),
+             function(x, args) finite(x) && all(x >= 0) && length(x) == length(args$x)),
+    template("q_probability", q_probability, function() list(object = at("glm"), parameter = 2, x = c(0, 1)),
+             function(x, args) finite(x) && all(x >= 0 & x <= 1) && length(x) == length(args$x)),
+    template("q_quantile", q_quantile, function() list(object = at("fit"), parameter = "b", p = c(0.1, 0.9)),
+             function(x, args) no_nan(x) && length(x) == length(args$p)),
+    # methods of every fit
+    fit_method("coef", coef, "fit", a_vector(2), covers = c("coef.elvi_fit")),
+    fit_method("coef of an optimum", coef, "optimum", a_vector(2), covers = "coef.elvi_optimum"),
+    fit_method("vcov", vcov, "fit", a_vector(4), covers = "vcov.elvi_fit"),
+    fit_method("vcov of an optimum", vcov, "optimum", a_vector(4), covers = "vcov.elvi_optimum"),
+    fit_method("summary", summary, "fit", of_class("summary.elvi_fit"), covers = "summary.elvi_fit"),
+    fit_method("confint", confint, "fit", an_interval, parm = c("a", "b"), level = 0.9, covers = "confint.elvi_fit"),
+    template("posterior_interval", posterior_interval, object("glm", prob = 0.9, pars = "age"), an_interval,
+             c("posterior_interval", "posterior_interval.elvi_fit")),
+    fit_method("simulate", simulate, "fit", a_matrix("nsim", 2), nsim = 10, seed = 1, covers = "simulate.elvi_fit",
+               long = list(nsim = long_count(1e5))),
+    template("as.matrix", as.matrix, function() list(x = at("glm"), draws = 10, resample = TRUE),
+             a_matrix("draws", 3), "as.matrix.elvi_fit", "x", long_draws),
+    template("print of a fit", function(x, digits) utils::capture.output(print(x, digits = digits)),
+             function() list(x = at("fit"), digits = 3), function(x, args) any(grepl("Posterior mean", x)),
+             c("print.elvi_fit"), "x"),
+    template("print of a summary", function(x, digits) utils::capture.output(print(x, digits = digits)),
+             function() list(x = summary(at("fit")), digits = 3), function(x, args) any(grepl("Pareto", x)),
+             "print.summary.elvi_fit", "x"),
+    template("print of an optimum", function(x, digits) utils::capture.output(print(x, digits = digits)),
+             function() list(x = at("optimum"), digits = 3), function(x, args) any(grepl("optimum", x)),
+             "print.elvi_optimum", "x"),
+    template("print of a run", function(x, digits) utils::capture.output(print(x, digits = digits)),
+             function() list(x = at("run"), digits = 3), function(x, args) any(grepl("SGD", x)),
+             "print.elvi_mpsgd", "x"),
+    # methods of a regression
+    fit_method("predict", predict, "glm", function(x, args) is.list(x) || is.numeric(x),
+               newdata = infert[1:3, ], type = "response", se.fit = TRUE, offset = NULL, covers = "predict.elvi_glm"),
+    fit_method("fitted", fitted, "glm", a_vector(40), covers = "fitted.elvi_glm"),
+    fit_method("residuals", residuals, "glm", a_vector(40), covers = "residuals.elvi_glm"),
+    fit_method("nobs", nobs, "glm", a_vector(1), covers = "nobs.elvi_glm"),
+    fit_method("family", family, "glm", of_class("family"), covers = "family.elvi_glm"),
+    fit_method("model.matrix", model.matrix, "glm", function(x, args) is.matrix(x), covers = "model.matrix.elvi_glm"),
+    template("model.frame", model.frame, function() list(formula = at("glm")), of_class("data.frame"),
+             "model.frame.elvi_glm", "formula"),
+    template("formula", formula, function() list(x = at("glm")), of_class("formula"), "formula.elvi_glm", "x"),
+    template("terms", terms, function() list(x = at("glm")), of_class("terms"), "terms.elvi_glm", "x"),
+    template("prior_summary", prior_summary, object("glm"), of_class("elvi_prior_summary"),
+             c("prior_summary", "prior_summary.elvi_glm")),
+    template("posterior_linpred", posterior_linpred, object("glm", newdata = infert[1:3, ], draws = 5, offset = NULL),
+             function(x, args) is.matrix(x) && nrow(x) == args$draws,
+             c("posterior_linpred", "posterior_linpred.elvi_glm"), long = long_draws),
+    template("posterior_epred", posterior_epred, object("glm", newdata = infert[1:3, ], draws = 5, offset = rep(0.1, 3)),
+             function(x, args) is.matrix(x) && nrow(x) == args$draws,
+             c("posterior_epred", "posterior_epred.elvi_glm"), long = long_draws),
+    template("posterior_predict", posterior_predict,
+             object("glm", newdata = infert[1:3, ], draws = 5, offset = NULL, trials = 1:3),
+             function(x, args) is.matrix(x) && nrow(x) == args$draws,
+             c("posterior_predict", "posterior_predict.elvi_glm"), long = long_draws),
+    template("posterior_predict of counts", posterior_predict,
+             object("counts", newdata = infert[1:3, ], draws = 5, trials = NULL),
+             function(x, args) is.matrix(x) && nrow(x) == args$draws, character(), long = long_draws),
+    template("log_lik", log_lik, object("glm", draws = 5), a_matrix("draws", 40), c("log_lik", "log_lik.elvi_glm"),
+             long = long_draws),
+    # the general algorithm
+    template("mpsgd", mpsgd,
+             function() list(start = c(0, 0), gradient = gradient_of, project = project_box(0, 1),
+                             schedule = schedule_custom(0.1, 1, 5), lambda = 0.5, average = "theorem", a = 1, tail = 0.5,
+                             objective = function(theta) sum(theta), iterations = 4),
+             function(x, args) inherits(x, "elvi_mpsgd") && finite(unlist(x$theta)),
+             c("mpsgd", "mpsgd.default")),
+    template("mpsgd in blocks", mpsgd,
+             function() list(start = list(a = c(0, 0), b = diag(2)), gradient = gradient_blocks,
+                             project = list(a = project_ball(0, 1), b = project_psd()),
+                             schedule = schedule_growing(20, step = 0.1), lambda = c(a = 0.5, b = 1), average = "tail"),
+             function(x, args) inherits(x, "elvi_mpsgd") && finite(unlist(x$theta)), character()),
+    template("mpsgd of a run", mpsgd, function() list(start = at("run"), budget = 100, iterations = 5),
+             of_class("elvi_mpsgd"), "mpsgd.elvi_mpsgd", long = list(budget = long_count(1e5))),
+    template("project_box", function(lower, upper, x) project_box(lower, upper)(x),
+             function() list(lower = c(0, 0), upper = 1, x = c(-1, 2)),
+             function(x, args) finite(x) && all(x >= c(args$lower) & x <= c(args$upper))),
+    template("project_ball", function(centre, radius, x) project_ball(centre, radius)(x),
+             function() list(centre = c(0, 0), radius = 1, x = c(-1, 2)),
+             function(x, args) finite(x) && length(x) == length(args$x)),
+    template("project_simplex", function(total, x) project_simplex(total)(x),
+             function() list(total = 1, x = c(-1, 2)),
+             function(x, args) finite(x) && all(x >= 0) && isTRUE(all.equal(sum(x), as.double(args$total)))),
+    template("project_psd", function(lower, upper, x) project_psd(lower, upper)(x),
+             function() list(lower = 0.1, upper = 2, x = diag(c(-1, 5))),
+             function(x, args) finite(x) && length(x) == length(args$x)),
+    # experiments take long: only names and arguments that are wrong
+    template("example_experiment", example_experiment, function() list(name = "no such experiment", size = 1),
+             function(x, args) is.data.frame(x)))
+  optional <- list(
+    posterior = function() lapply(c("as_draws", "as_draws_matrix", "as_draws_df", "as_draws_array", "as_draws_list",
+                                    "as_draws_rvars"), in_posterior),
+    generics = function() list(
+      template("tidy", generics::tidy, function() list(x = at("fit"), conf.int = TRUE, conf.level = 0.9),
+               function(x, args) nrow(x) == 2L && finite(x$estimate), "tidy.elvi_fit", "x"),
+      template("glance", generics::glance, function() list(x = at("fit")), function(x, args) nrow(x) == 1L,
+               "glance.elvi_fit", "x"),
+      template("augment", generics::augment, function() list(x = at("glm"), data = NULL, newdata = infert[1:3, ]),
+               function(x, args) is.data.frame(x) && is.numeric(x$.fitted), "augment.elvi_glm", "x")),
+    ggplot2 = function() list(
+      fit_method("autoplot", ggplot2::autoplot, "fit", of_class("ggplot"), type = "trace", against = "evaluations",
+                 optimum = NA, pars = NULL, covers = c("autoplot.elvi_fit", "plot.elvi_fit")),
+      fit_method("autoplot of pairs", ggplot2::autoplot, "glm", of_class("ggplot"), type = "pairs", pars = 2:3,
+                 covers = character())),
+    loo = function() list(
+      template("loo", function(x, draws = 100) suppressWarnings(loo::loo(x, draws)),   # loo warns of its own
+               function() list(x = at("glm"), draws = 100), of_class("loo"), "loo.elvi_glm", "x", long_draws)),
+    bayesplot = function() list(
+      fit_method("pp_check", function(object, type = "bars", draws = 5) bayesplot::pp_check(object, type, draws), "glm", of_class("ggplot"), type = "bars", draws = 5,
+                 covers = "pp_check.elvi_glm", long = long_draws)))
+  present <- Filter(function(package) requireNamespace(package, quietly = TRUE), names(optional))
+  c(templates, unlist(lapply(optional[present], function(make) make()), recursive = FALSE))
+}
+
+gradient_blocks <- function(theta, n) list(a = theta$a - 1, b = theta$b)
