@@ -28,7 +28,7 @@ begin_journal <- function(journal, resume) {
     journal$fit <- resume(read_checkpoint(journal$file), journal, journal$fit)
   }
   unlink(abandoned_files(journal$file))
-  tryCatch(write_entry(journal), elvi_error_write = function(e) {
+  tryCatch(write_entry(journal), elvi_write_failed = function(e) {
     bad_checkpoint(journal$file, paste0("a file that can be written (", conditionMessage(e), ")"))
   })
   journal
@@ -54,7 +54,7 @@ seconds <- function() proc.time()[["elapsed"]]
 
 # A run of hours does not end because the disk is full now: it may not be later.
 write_or_warn <- function(journal) {
-  tryCatch(write_entry(journal), elvi_error_write = function(e) {
+  tryCatch(write_entry(journal), elvi_write_failed = function(e) {
     if (!journal$failed) {
       elvi_warn("The checkpoint could not be written: ", conditionMessage(e),
                 ". The run goes on. (", journal$file, ")", class = "elvi_warning_checkpoint")
@@ -242,7 +242,7 @@ append_bytes <- function(bytes, file, mode) {
   if (!complete) write_failed("it is cut short, as on a full disk")
 }
 
-write_failed <- function(why) elvi_abort(why, class = "elvi_error_write")
+write_failed <- function(why) elvi_abort(why, class = "elvi_write_failed")
 
 read_checkpoint <- function(file) {
   damaged <- function(...) {

@@ -20,6 +20,7 @@
 #' | `elvi_error_singular` | the scale is no longer positive definite | `iteration`, `mu`, `scale` | shorter steps |
 #' | `elvi_error_lapack` | an eigenvalue decomposition did not converge | | report it |
 #' | `elvi_error_quadrature` | the marginal of a [base_radial()] is too rough for a quadrature rule | `argument` | a smoother `log_phi`; `method = "mpsgd"` |
+#' | `elvi_error_checkpoint` | a `checkpoint` that is not this run's, is damaged, or cannot be written | `argument`, `file`, `differs`: what is not the same | the call that the file belongs to, or another file name |
 #' | `elvi_error_package` | a suggested package is missing | | install it |
 #'
 #' Results that would not fit in memory are refused before they are allocated, with
@@ -37,6 +38,7 @@
 #' | `elvi_warning_slow_gradient` | a [model_density()] without `gradient` | | give one |
 #' | `elvi_warning_flat_prior` | a formula with a flat prior: an optimum need not exist | | a proper prior |
 #' | `elvi_warning_constant_response` | all responses are equal | | check the data |
+#' | `elvi_warning_checkpoint` | a checkpoint could not be written; the run goes on | | make room, or look at the rights of the directory |
 #' | `elvi_warning_pareto_k` | importance resampling where the approximation misses part of the target | | another base or scale |
 #'
 #' @section Messages:
@@ -44,6 +46,7 @@
 #' |---|---|
 #' | `elvi_message_collinear` | the columns of a design are dependent: the prior decides what the data cannot |
 #' | `elvi_message_indefinite` | the Hessian at the mode is not positive definite; whitening uses its absolute eigenvalues |
+#' | `elvi_message_checkpoint` | a run goes on from its checkpoint, or had ended |
 #' | `elvi_message_start_kept` | a run did not improve on its start, which is returned |
 #'
 #' @examples

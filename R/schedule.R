@@ -177,20 +177,12 @@ plan_schedule <- function(schedule, dim, kappa, L, control = elvi_control()) {
   full[names(plan)] <- plan
   plan <- full
   plan$lambda <- control$precondition %||% plan$lambda
-  check_horizon(plan, schedule$budget)
   plan$iterations <- plan$iterations %||% .Call(elvi_r_horizon, plan, schedule$budget)
   if (plan$iterations < 1) {
     bad_argument("budget", "at least the first batch", describe(schedule$budget))
   }
   plan$bg_a <- plan$bg_a %||% bg_a(dim, kappa, L, plan$lambda)
   plan
-}
-
-# Batches that grow are added up one by one to find the last iteration.
-check_horizon <- function(plan, budget) {
-  if (plan$batch_power == 0) return(invisible())
-  at_most <- ((1 + plan$batch_power) * budget / plan$batch0)^(1 / (1 + plan$batch_power))
-  if (at_most > 1e9) bad_argument("budget", "spent in at most 1e9 iterations of growing batches", describe(budget))
 }
 
 default_step <- function(L) {

@@ -554,8 +554,9 @@ test_that("an interrupted fit comes back without another look at the target", {
   }
   whole <- go()
   total <- values
-  expect_warning(fit <- go(gradient = 21), class = "elvi_warning_interrupted")
-  expect_equal(c(values, gradients), c(21, 21))   # the first row, and one for each iteration
+  expect_warning(fit <- go(gradient = 22), class = "elvi_warning_interrupted")
+  # the comparison of the two, the first row, and one for each iteration
+  expect_equal(c(values, gradients), c(22, 22))
   expect_equal(fit$state$k, 20)
   expect_identical(engine_bare(elvi(fit)), engine_bare(whole))
   # in the comparison with the start, when all iterations are done
@@ -568,7 +569,7 @@ test_that("a start that the trace shows to be better is what an interrupted run 
   calls <- -Inf
   model <- model_density(function(x) colSums(x^2) / 2, function(x) {
     calls <<- calls + 1
-    if (calls == 12) signalCondition(structure(class = c("interrupt", "condition"), list(message = "", call = NULL)))
+    if (calls == 13) signalCondition(structure(class = c("interrupt", "condition"), list(message = "", call = NULL)))
     x
   }, dim = 2, smoothness = 1)
   set.seed(9)
