@@ -175,7 +175,7 @@ formula_design <- function(frame, contrasts) {
   weights <- stats::model.weights(frame)
   offset <- reading(stats::model.offset(frame), "offset", "it cannot be used")
   centre <- numeric(ncol(X))
-  if (intercept) centre[-1L] <- colMeans(X[, -1L, drop = FALSE])
+  if (intercept) centre[-1L] <- colMeans(X)[-1L]   # not of X[, -1], a copy
   list(terms = terms, X = X, y = stats::model.response(frame, "any"), intercept = intercept,
        centre = centre, weights = weights, offset = offset, offset_given = !is.null(offset),
        xlevels = stats::.getXlevels(terms, frame), contrasts = attr(X, "contrasts"))

@@ -107,22 +107,31 @@ elvi_status elvi_gradient(const elvi_problem *p, const elvi_settings *s,
     const uint64_t block = (uint64_t) w->block, blocks = (batch + block - 1) / block;
     elvi_status status = ELVI_OK;
 
-    clear(p, &w->grad);
+    const elvi_theta part = w->lane[0].grad;
+    if (blocks == 1)
+        w->lane[0].grad = w->grad;   /* nothing to add up */
+    else
+        clear(p, &w->grad);
     if (s->estimator == ELVI_PATH || entropy) status = elvi_scale_factor(p, &st->theta, w);
 
     for (uint64_t done = 0; done < blocks && status == ELVI_OK;) {
         const int lanes = blocks - done < (uint64_t) w->lanes ? (int) (blocks - done) : w->lanes;
         wave v = { p, s, st, w, batch, done * block };
-        if (elvi_asked_to_stop(p, st, (double) lanes * w->block, w, hooks)) return ELVI_STOPPED;
+        if (elvi_asked_to_stop(p, st, (double) lanes * w->block, w, hooks)) {
+            status = ELVI_STOPPED;
+            break;
+        }
         elvi_parallel(lanes, operations(p, (double) lanes * w->block), differentiate, &v);
         for (int t = 0; t < lanes; t++) {
             const elvi_lane *lane = &w->lane[t];
             if (status == ELVI_OK) status = lane->status;
+            if (blocks == 1) continue;
             for (int i = 0; i < d; i++) w->grad.mu[i] += lane->grad.mu[i];
             elvi_scale_axpy(p->scale, d, w->grad.scale, 1.0, lane->grad.scale, w->grad.scale);
         }
         done += (uint64_t) lanes;
     }
+    w->lane[0].grad = part;
     if (status == ELVI_OK && entropy)
         status = elvi_scale_entropy(p, &st->theta, w, w->grad.scale);
     if (status == ELVI_OK && !all_finite(p, &w->grad)) status = ELVI_NONFINITE_GRADIENT;
