@@ -18,6 +18,7 @@ open_journal <- function(fit, bound, takes_up = TRUE) {
   journal <- new_journal(fit, fit$control$checkpoint, fit$control$checkpoint_every, progress_of)
   if (is.null(journal$file)) return(journal)
   journal$print <- fingerprint(fit, bound)
+  journal$fit$control$checkpoint <- journal$file   # the same one after setwd()
   begin_journal(journal, if (takes_up) take_up else same_run)
 }
 
@@ -27,7 +28,7 @@ begin_journal <- function(journal, resume) {
   if (file.exists(journal$file)) {
     journal$fit <- resume(read_checkpoint(journal$file), journal, journal$fit)
   }
-  unlink(abandoned_files(journal$file))
+  unlink(abandoned_files(journal$file), expand = FALSE)
   tryCatch(write_entry(journal), elvi_write_failed = function(e) {
     bad_checkpoint(journal$file, paste0("a file that can be written (", conditionMessage(e), ")"))
   })
@@ -130,7 +131,7 @@ fingerprint <- function(fit, bound) {
   start <- to_user(fit$work %||% model, fit$control$scale, fit$start$mu, fit$start$scale)
   points <- landmarks(start)
   without <- function(x, names) unclass(x)[setdiff(names(x), names)]
-  list(exact = exact_print("elvi", model = without(model, "smoothness"), base = unclass(bound),
+  list(exact = exact_print(algorithm = "elvi", model = without(model, "smoothness"), base = unclass(bound),
                            schedule = without(fit$schedule, "shorten"), tol = fit$tol,
                            control = without(fit$control, volatile_settings)),
        start = start, smoothness = fit$smoothness,
@@ -218,7 +219,7 @@ digest_numbers <- function(x, piece = 1e6) {
 # unserialised.
 write_checkpoint <- function(x, file) {
   temporary <- paste0(file, ".", Sys.getpid(), ".tmp")
-  on.exit(unlink(temporary))
+  on.exit(unlink(temporary, expand = FALSE))
   bytes <- serialize(x, NULL)
   append_bytes(bytes, temporary, "wb")
   append_bytes(charToRaw(seal(tools::md5sum(temporary))), temporary, "ab")
@@ -253,7 +254,7 @@ read_checkpoint <- function(file) {
   if (sealed < 1) damaged()
   payload <- bytes[seq_len(sealed)]
   copy <- tempfile("elvi-checkpoint-")
-  on.exit(unlink(copy))
+  on.exit(unlink(copy, expand = FALSE))
   writeBin(payload, copy)
   if (!identical(bytes[-seq_len(sealed)], charToRaw(seal(tools::md5sum(copy))))) damaged()
   tryCatch(unserialize(payload), error = damaged)

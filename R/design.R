@@ -24,6 +24,10 @@ sparse_rows <- function(X) {
   entry <- attr(X, "x")
   row <- attr(X, "i")
   start <- attr(X, "p")
+  sound <- is.integer(row) && is.integer(start) && is.double(entry) && length(entry) == length(row) &&
+    length(start) == size[2L] + 1L && isTRUE(start[1L] == 0L) && isFALSE(is.unsorted(start)) &&
+    start[length(start)] == length(row) && (!length(row) || isTRUE(min(row) >= 0L && max(row) < size[1L]))
+  if (!sound) bad_argument("X", "a valid sparse matrix", "one whose slots contradict each other")
   if (!is.finite(sum(entry)) && any(bad <- !is.finite(entry))) {
     at <- which(bad)[1L]
     bad_argument("X", "free of missing and non-finite values",
@@ -31,8 +35,12 @@ sparse_rows <- function(X) {
                          findInterval(at - 1L, start)))
   }
   if (length(entry)) check_magnitude(entry, "X")
-  c(.Call(elvi_r_by_rows, size[1L], start, row, entry),
-    list(dim = size, names = attr(X, "Dimnames")[[2L]]))
+  out <- .Call(elvi_r_by_rows, size[1L], start, row, entry)
+  same <- diff(out$column) == 0L   # as the entry before it
+  ends <- out$start[out$start > 0L & out$start < length(row)]
+  same[ends] <- FALSE              # which is in another row
+  if (any(same)) bad_argument("X", "a valid sparse matrix", "one with two entries in one place")
+  c(out, list(dim = size, names = attr(X, "Dimnames")[[2L]]))
 }
 
 is_sparse <- function(X) is.list(X)

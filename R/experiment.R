@@ -76,7 +76,7 @@ seeded <- function(seed, code) {
   if (!exists(".Random.seed", envir = globalenv())) stats::runif(1)
   before <- get(".Random.seed", envir = globalenv())
   on.exit(assign(".Random.seed", before, envir = globalenv()))
-  set.seed(seed)
+  set.seed(seed, kind = "default", normal.kind = "default", sample.kind = "default")
   code
 }
 

@@ -22,6 +22,14 @@ glm_mode <- function(model, max_steps = 100L, decrement_below = 1e-10, reach_bel
   x <- ifelse(model$precision > 0, model$centre, 0)
   now <- at(x)
   evaluations <- 1
+  if (any(x != 0)) {   # at the centre of the prior exp() may overflow, or be slow to leave
+    origin <- at(numeric(model$dim))
+    evaluations <- evaluations + 1
+    if (is.finite(origin$value) && !isTRUE(now$value <= origin$value)) {
+      x <- numeric(model$dim)
+      now <- origin
+    }
+  }
   before <- Inf
   for (k in seq_len(max_steps)) {
     if (!is.finite(now$value) || any(!is.finite(now$B))) nonfinite_mode(x, overflow_advice)

@@ -214,6 +214,7 @@ plan_mpsgd <- function(schedule, lambda, a) {
 # changes by whole iterations, so an interrupt finds a consistent one.
 run_mpsgd <- function(journal, iterations) {
   fit <- journal$fit
+  fit$random <- NULL
   state <- fit$state
   interrupted <- FALSE
   tryCatch({
@@ -259,13 +260,12 @@ open_mpsgd_journal <- function(fit, file, every) {
     fit
   })
   set_random_state(journal$fit$random)
-  journal$fit$random <- NULL
   journal
 }
 
 # What decides a run. The user's functions are known by what they do in its first step.
 mpsgd_print <- function(fit) {
-  list(exact = exact_print("mpsgd", start = fit$state$theta, schedule = unclass(fit$schedule),
+  list(exact = exact_print(algorithm = "mpsgd", start = fit$state$theta, schedule = unclass(fit$schedule),
                            lambda = fit$plan$lambda, a = fit$plan$bg_a, average = fit$average,
                            tail = fit$tail, objective = is.null(fit$objective),
                            project = vapply(fit$project, is.null, NA)),

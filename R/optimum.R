@@ -66,7 +66,7 @@ solve_optimum <- function(model, base, bound, scale, tol, max_evaluations) {
   evaluations <- start$evaluations + 1
   # Under exp() the start may be far too wide: narrow it as long as that is better.
   for (shrink in 1:60) {
-    if (is.finite(point$objective) && !identical(model$likelihood, "poisson")) break
+    if (is.finite(point$objective) && !isTRUE(has_exponential(model$likelihood))) break
     narrow <- evaluate_at(oracle, model, work, start$x, precision * 2^shrink)
     evaluations <- evaluations + 1
     if (is.finite(point$objective) && narrow$objective >= point$objective) break
@@ -186,8 +186,8 @@ first_improvement <- function(oracle, model, kind, frame, point, x, residual, hi
 # Lower, by at least `by`; or level up to rounding, and nearer by the certificate.
 better <- function(new, old, by = 0) {
   slack <- 1e-12 * (1 + abs(old$objective))
-  is.finite(new$objective) && (new$objective < old$objective - max(by, slack) ||
-    (new$objective <= old$objective + slack && new$certificate < old$certificate))
+  isTRUE(is.finite(new$objective) && (new$objective < old$objective - max(by, slack) ||
+    (new$objective <= old$objective + slack && new$certificate < old$certificate)))
 }
 
 # L-BFGS in local coordinates, renewed every `stretch` steps. F is convex in them.

@@ -1,14 +1,15 @@
 #' How many threads elvi uses
 #'
-#' Draws, losses and expectations are computed by at most two threads where R was
+#' Samples are differentiated and rows integrated by at most two threads where R was
 #' built with 'OpenMP', or by as many as `options(elvi.threads = )` says; never by
-#' more than the environment variable `OMP_THREAD_LIMIT` allows, and by default not
-#' by more than `OMP_NUM_THREADS`. Results do not depend on the number. Processes
-#' forked from R, as by `parallel::mclapply()`, work with a single thread each.
+#' more than the environment variable `OMP_THREAD_LIMIT` allows. Results do not
+#' depend on the number. Processes forked from R, as by `parallel::mclapply()`, work
+#' with a single thread each.
 #'
 #' Each thread does its own matrix products, and a BLAS that has threads too (of
 #' those only 'OpenBLAS' can be asked) uses one meanwhile. If it has been given more
-#' threads than elvi, then elvi uses one and leaves the work to BLAS.
+#' than two, elvi takes as many instead. `OMP_NUM_THREADS = 1` and
+#' `OPENBLAS_NUM_THREADS = 1` together make one thread the default.
 #'
 #' @return `elvi_threads()` returns the number in force, 1 without 'OpenMP'.
 #' @examples

@@ -38,10 +38,13 @@ typedef struct {
  * (a "lane", with memory of its own) does one part at a time, and what the parts
  * give is added up in their order: so results do not depend on the threads. */
 enum { ELVI_MOST_LANES = 64 };
-/* body(ctx, lane) for lane = 0, ..., lanes - 1: at once if there are `operations`
- * enough to pay for threads */
 int elvi_blas_threads(void);   /* as far as it can be asked */
-void elvi_parallel(int lanes, double operations, void (*body)(void *ctx, int lane), void *ctx);
+int elvi_lanes(int threads);   /* how many lanes so many threads take */
+/* body(ctx, lane) for lane = 0, ..., lanes - 1, at once if there are `operations`
+ * enough to pay for threads; meanwhile BLAS has one thread, or its own number if
+ * threads is 0 */
+void elvi_parallel(int threads, int lanes, double operations, void (*body)(void *ctx, int lane),
+                   void *ctx);
 
 /* ---- parameters ----------------------------------------------------------- */
 
@@ -120,7 +123,8 @@ typedef struct {
     const elvi_model_ops *ops;
     const void *data;
     int dim;
-    int threads;             /* at most so many may evaluate it at once */
+    int threads;             /* at most so many may evaluate it at once; 0: one, and
+                                BLAS has threads instead */
     double cost;             /* rough number of operations per point */
 } elvi_model;
 

@@ -269,8 +269,8 @@ static int lanes_of(const elvi_model *model)
 {
     const elvi_glm *glm = model->data;
     const int chunk = elvi_design_chunk(&glm->design, ELVI_POINT), chunks = (glm->rows - 1) / chunk + 1;
-    const int lanes = model->threads < chunks ? model->threads : chunks;
-    return lanes < ELVI_MOST_LANES ? lanes : ELVI_MOST_LANES;
+    const int lanes = elvi_lanes(model->threads);
+    return lanes < chunks ? lanes : chunks;
 }
 
 size_t elvi_exact_scratch_length(const elvi_model *model, elvi_scale_kind kind)
@@ -348,7 +348,7 @@ elvi_status elvi_glm_exact(const elvi_model *model, const elvi_rule *rule,
     while (v.first < glm->rows) {
         const int left = (glm->rows - v.first - 1) / chunk + 1, lanes = left < most ? left : most;
         if (hooks->poll(hooks->ctx, NULL)) return ELVI_STOPPED;
-        elvi_parallel(lanes, 100.0 * chunk * lanes, expect_chunk, &v);
+        elvi_parallel(model->threads, lanes, 100.0 * chunk * lanes, expect_chunk, &v);
         for (int t = 0; t < lanes; t++) {
             if (!lane[t].exists) return ELVI_NO_EXPECTATION;
             add_chunk(glm->dim, &lane[t], out);

@@ -5,14 +5,32 @@
 #include <math.h>
 #include <string.h>
 
+typedef struct {
+    const elvi_problem *p;
+    const elvi_theta *theta;
+    int n;
+    elvi_lane *lane;
+    double *value;
+} block_of_draws;
+
+static void evaluate(void *ctx, int t)
+{
+    const block_of_draws *b = ctx;
+    elvi_lane *lane = b->lane;
+    (void) t;
+    elvi_scale_apply(b->p, b->theta, lane->z, b->n, lane->x);
+    lane->status = b->p->model.ops->eval(&b->p->model, lane->x, b->n, b->value, NULL, lane->scratch);
+}
+
 elvi_status elvi_values(const elvi_problem *p, const elvi_theta *theta,
                         uint64_t key, uint64_t iteration, uint64_t first, int n,
                         elvi_work *w, double *value)
 {
-    const elvi_lane *lane = &w->lane[0];
+    elvi_lane *lane = &w->lane[0];
+    block_of_draws b = { p, theta, n, lane, value };
     elvi_base_fill(&p->base, &w->zig, key, iteration, first, n, lane->z);
-    elvi_scale_apply(p, theta, lane->z, n, lane->x);
-    return p->model.ops->eval(&p->model, lane->x, n, value, NULL, lane->scratch);
+    elvi_parallel(p->model.threads, 1, 0.0, evaluate, &b);
+    return lane->status;
 }
 
 /* g += grad_x log q at the block: scale^-T (phi'/phi)(|z|) z / |z| */
@@ -121,7 +139,7 @@ elvi_status elvi_gradient(const elvi_problem *p, const elvi_settings *s,
             status = ELVI_STOPPED;
             break;
         }
-        elvi_parallel(lanes, operations(p, (double) lanes * w->block), differentiate, &v);
+        elvi_parallel(p->model.threads, lanes, operations(p, (double) lanes * w->block), differentiate, &v);
         for (int t = 0; t < lanes; t++) {
             const elvi_lane *lane = &w->lane[t];
             if (status == ELVI_OK) status = lane->status;

@@ -72,6 +72,14 @@ static double digamma_gain(double phi, double y)
     return log1p(y * p) + 0.5 * (p - q) + (p * p - q * q) / 12.0;
 }
 
+/* log B(phi, y). Beyond 1e306 lbeta() warns, which a thread must not do; there it is
+ * log(Gamma(y) phi^-y) to rounding. */
+static double log_beta(const auxiliary *phi, double y)
+{
+    if (phi->s > 1e300) return lgammafn(y) - y * phi->log;
+    return phi->s > 1e-300 ? lbeta(phi->s, y) : -phi->log;
+}
+
 /* Sum of weight * log B(phi, y) over the distinct counts y > 0, and its derivative
  * in a: with negbin_loss() minus the log density, up to a constant of y. The beta
  * function keeps the digits that two log gammas of a large phi would lose. */
@@ -82,7 +90,7 @@ static double count_terms(const elvi_aux *aux, const auxiliary *a, int with_slop
     *slope = 0.0;
     for (int k = 0; k < aux->counts; k++) {
         const double y = aux->count[k], w = aux->count_weight[k];
-        sum += w * (phi > 1e-300 ? lbeta(phi, y) : -a->log);
+        sum += w * log_beta(a, y);
         if (with_slope) *slope -= w * (phi > 1e-300 ? phi * digamma_gain(phi, y) : 1.0);
     }
     return sum;

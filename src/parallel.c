@@ -33,21 +33,26 @@ int elvi_blas_threads(void)
     return blas.get ? blas.get() : 1;
 }
 
-void elvi_parallel(int lanes, double operations, void (*body)(void *ctx, int lane), void *ctx)
+int elvi_lanes(int threads)
+{
+    return threads < 1 ? 1 : threads < ELVI_MOST_LANES ? threads : ELVI_MOST_LANES;
+}
+
+void elvi_parallel(int threads, int lanes, double operations, void (*body)(void *ctx, int lane),
+                   void *ctx)
 {
     const double enough = 1e6;   /* below a few hundred microseconds threads cost more */
-    if (lanes == 1 || operations < enough) {
-        for (int t = 0; t < lanes; t++) body(ctx, t);
-        return;
-    }
+    const int at_once = lanes > 1 && operations >= enough ? lanes : 1;
     /* Each lane calls BLAS by itself: with threads of its own on top, and those
-     * waiting for each other, that would be slower than no threads at all. */
+     * waiting for each other, that would be slower than no threads at all. Also with
+     * one lane, for sums of BLAS may depend on its threads in the last digit. */
     const blas_threads blas = find_blas_threads();
-    const int before = blas.get ? blas.get() : 1;
+    const int before = threads > 0 && blas.get ? blas.get() : 1;
     if (before > 1) blas.set(1);
 #ifdef _OPENMP
-    #pragma omp parallel for schedule(static, 1) num_threads(lanes)
+    #pragma omp parallel for schedule(static, 1) num_threads(at_once) if (at_once > 1)
 #endif
     for (int t = 0; t < lanes; t++) body(ctx, t);
     if (before > 1) blas.set(before);
+    (void) at_once;   /* unused without OpenMP */
 }

@@ -20,7 +20,7 @@ SEXP r_named_list(int n, const char *const *names);
 void r_mirror(int d, double *m);                     /* lower triangle to upper */
 
 /* r_threads.c */
-int r_threads(void);                                 /* how many to use now */
+int r_threads(void);                                 /* how many to use now; 0: BLAS's */
 void r_remember_process(void);                       /* once, when elvi is loaded */
 
 /* r_model.c: a model that lives as long as the R object behind it */

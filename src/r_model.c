@@ -182,7 +182,7 @@ elvi_model r_model(SEXP model, r_model_store *store)
         out.ops = &density_ops;
         out.data = &store->density;
         out.cost = 1e6;   /* an R call is worth a poll every 20 blocks */
-        out.threads = 1;  /* R has one thread */
+        out.threads = 0;  /* R has one thread, and may use BLAS itself */
         break;
     case 3:
         store->aux = read_aux(model, out.dim);

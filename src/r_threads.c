@@ -34,23 +34,27 @@ static int forked(void)
 }
 #endif
 
-/* options(elvi.threads = ), or else two, as CRAN asks; never more than OpenMP
- * allows, which OMP_THREAD_LIMIT and, for the default, OMP_NUM_THREADS set. */
+/* options(elvi.threads = ), or else two, as CRAN asks, or as many as BLAS has been
+ * given, whose place they take; never more than OpenMP allows, which OMP_THREAD_LIMIT
+ * and, for the default, OMP_NUM_THREADS set. 0 without OpenMP: BLAS has its own. */
 int r_threads(void)
 {
 #ifdef _OPENMP
-    const int asked = Rf_asInteger(Rf_GetOption1(Rf_install("elvi.threads")));
-    const int limit = omp_get_thread_limit(), most = omp_get_max_threads();
-    int n = asked != NA_INTEGER && asked >= 1 ? asked : most < 2 ? most : 2;
+    SEXP option = Rf_GetOption1(Rf_install("elvi.threads"));
+    const int number = (TYPEOF(option) == REALSXP || TYPEOF(option) == INTSXP) && Rf_xlength(option) == 1;
+    const double asked = number ? Rf_asReal(option) : 0.0;
+    const int limit = omp_get_thread_limit(), most = omp_get_max_threads(), blas = elvi_blas_threads();
+    int n = most < 2 ? most : 2;
+    if (blas > n) n = blas;
+    if (asked >= 1.0) n = asked < ELVI_MOST_LANES ? (int) asked : ELVI_MOST_LANES;
     if (n > limit) n = limit;
-    /* a BLAS with more threads than that does better by itself */
-    return forked() || elvi_blas_threads() > n ? 1 : n;
+    return forked() ? 1 : elvi_lanes(n);
 #else
-    return 1;
+    return 0;
 #endif
 }
 
 SEXP elvi_r_threads(void)
 {
-    return Rf_ScalarInteger(r_threads());
+    return Rf_ScalarInteger(elvi_lanes(r_threads()));
 }

@@ -22,7 +22,7 @@ void elvi_work_bind(elvi_work *w, const elvi_problem *p, int block,
     arena a = { reals, 0 };
 
     w->block = block;
-    w->lanes = p->model.threads < ELVI_MOST_LANES ? p->model.threads : ELVI_MOST_LANES;
+    w->lanes = elvi_lanes(p->model.threads);
     w->factored = 0;
     w->log_det = 0.0;
     w->cost_since_poll = 0.0;

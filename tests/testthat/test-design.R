@@ -131,3 +131,19 @@ test_that("bad dense designs are refused by name", {
   expect_snapshot(error = TRUE, model_glm(data.frame(a = 1:2), 0:1))
   expect_identical(elvi:::check_design(matrix(1:4, 2)), matrix(c(1, 2, 3, 4), 2))
 })
+
+test_that("a sparse matrix whose slots contradict each other is refused, not read", {
+  skip_if_not_installed("Matrix")
+  good <- as_sparse(sparse_data()$X)
+  y <- rep(0:1, 150)
+  spoilt <- list(
+    function(X) { X@i[3] <- 100000000L; X }, function(X) { X@p[6] <- 1000000000L; X },
+    function(X) { X@p <- rev(X@p); X }, function(X) { X@p <- X@p[1:3]; X },
+    function(X) { X@x <- X@x[1:10]; X }, function(X) { X@i[1:2] <- X@i[1]; X },
+    function(X) { X@Dim <- c(10L, 12L); X })
+  for (spoil in spoilt) {
+    expect_error(model_glm(spoil(good), y), "`X` must be a valid sparse matrix", class = "elvi_error_argument")
+  }
+  nothing <- as_sparse(matrix(0, 3, 2))
+  expect_identical(elvi:::check_design(nothing)$start, rep(0L, 4))
+})

@@ -929,3 +929,9 @@ test_that("parameters without a name are numbered", {
   expect_identical(model_quadratic(diag(3), stats::setNames(1:3, c("a", NA, "")))$names, c("a", "x2", "x3"))
   expect_identical(model_quadratic(diag(2))$names, c("x1", "x2"))
 })
+
+test_that("the negative binomial is finite and silent up to the largest phi", {
+  model <- model_glm(cbind(1, c(-1, 0, 1)), c(0, 3, 1), neg_binomial_2())
+  at <- expect_silent(.Call(elvi:::elvi_r_evaluate, model, cbind(c(0, 0, 600), c(0, 0, 709))))
+  expect_true(all(is.finite(at$value)))
+})

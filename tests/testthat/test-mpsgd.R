@@ -417,3 +417,18 @@ test_that("printing says what was run, how it ended and what came out", {
     mpsgd(as.double(1:12), plain, schedule = schedule, average = "tail")
   })
 })
+
+test_that("a checkpoint keeps the random state when a call makes no step", {
+  noisy <- function(theta, n) theta + rnorm(length(theta)) / sqrt(n)
+  go <- function(file = NULL, iterations = Inf) {
+    suppressMessages(mpsgd(c(1, 2), noisy, schedule = schedule_custom(0.1, 4, iterations = 50), average = "tail",
+                           checkpoint = file, iterations = iterations))
+  }
+  file <- tempfile()
+  set.seed(1)
+  whole <- go()
+  set.seed(1)
+  go(file, 7)
+  go(file, 7)
+  expect_identical(go(file)$theta, whole$theta)
+})

@@ -509,3 +509,13 @@ test_that("predictors of very different sizes have the optimum of the rescaled p
   scaled <- elvi_optimum(model_glm(X %*% unit, y, gaussian(), normal(0, c(2.5, 2.5e-9))))
   expect_equal(drop(unit %*% scaled$mu), unname(plain$mu), tolerance = 1e-8)
 })
+
+test_that("cloglog with wide priors, and priors far from where exp() is tame", {
+  separable <- model_glm(cbind(1, -2:2), c(0, 0, 0, 1, 1), binomial("cloglog"), prior = normal(0, 100))
+  for (scale in c("symmetric", "diagonal")) expect_true(elvi_optimum(separable, scale = scale)$converged)
+  set.seed(1)
+  income <- runif(50, 100, 900)
+  counts <- rpois(50, 5)
+  far <- model_glm(cbind(1, income), counts, poisson(), normal(0.3, 2.5))
+  expect_true(elvi_optimum(far)$converged)
+})
