@@ -39,6 +39,7 @@ typedef struct {
  * give is added up in their order: so results do not depend on the threads. */
 enum { ELVI_MOST_LANES = 64 };
 int elvi_blas_threads(void);   /* as far as it can be asked */
+void elvi_blas_alone(void);    /* from now on it has one thread */
 int elvi_lanes(int threads);   /* how many lanes so many threads take */
 /* body(ctx, lane) for lane = 0, ..., lanes - 1, at once if there are `operations`
  * enough to pay for threads; meanwhile BLAS has one thread, or its own number if

@@ -33,6 +33,12 @@ int elvi_blas_threads(void)
     return blas.get ? blas.get() : 1;
 }
 
+void elvi_blas_alone(void)
+{
+    const blas_threads blas = find_blas_threads();
+    if (blas.get && blas.get() > 1) blas.set(1);
+}
+
 int elvi_lanes(int threads)
 {
     return threads < 1 ? 1 : threads < ELVI_MOST_LANES ? threads : ELVI_MOST_LANES;

@@ -48,7 +48,9 @@ int r_threads(void)
     if (blas > n) n = blas;
     if (asked >= 1.0) n = asked < ELVI_MOST_LANES ? (int) asked : ELVI_MOST_LANES;
     if (n > limit) n = limit;
-    return forked() ? 1 : elvi_lanes(n);
+    if (!forked()) return elvi_lanes(n);
+    elvi_blas_alone();   /* of a process among others, for good */
+    return 1;
 #else
     return 0;
 #endif
