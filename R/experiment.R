@@ -106,7 +106,11 @@ gap_at <- function(fit, iterate, optimum) {
 # come first; results do not depend on the number of processes.
 on_cores <- function(jobs, f, cores) {
   if (cores == 1 || .Platform$OS.type == "windows") return(lapply(jobs, f))
-  out <- parallel::mclapply(jobs, f, mc.cores = cores, mc.preschedule = FALSE)
+  alone <- function(job) {
+    .Call(elvi_r_blas_alone)
+    f(job)
+  }
+  out <- parallel::mclapply(jobs, alone, mc.cores = cores, mc.preschedule = FALSE)
   failed <- vapply(out, function(x) is.null(x) || inherits(x, "try-error"), NA)
   if (any(failed)) stop(attr(out[[which(failed)[1L]]], "condition") %||% "A process of this experiment died.")
   out

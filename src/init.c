@@ -20,6 +20,7 @@ static const R_CallMethodDef call_routines[] = {
     ENTRY(elvi_r_reach, 1),
     ENTRY(elvi_r_by_rows, 4),
     ENTRY(elvi_r_threads, 0),
+    ENTRY(elvi_r_blas_alone, 0),
     ENTRY(elvi_r_exact, 5),
     ENTRY(elvi_r_run, 4),
     { NULL, NULL, 0 }

@@ -48,12 +48,18 @@ int r_threads(void)
     if (blas > n) n = blas;
     if (asked >= 1.0) n = asked < ELVI_MOST_LANES ? (int) asked : ELVI_MOST_LANES;
     if (n > limit) n = limit;
-    if (!forked()) return elvi_lanes(n);
-    elvi_blas_alone();   /* of a process among others, for good */
-    return 1;
+    return forked() ? 1 : elvi_lanes(n);
 #else
     return 0;
 #endif
+}
+
+/* for a forked process among others, so that their BLAS threads are not in each
+ * other's way */
+SEXP elvi_r_blas_alone(void)
+{
+    elvi_blas_alone();
+    return R_NilValue;
 }
 
 SEXP elvi_r_threads(void)

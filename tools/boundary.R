@@ -81,6 +81,7 @@ add("elvi_r_by_rows", "", function() {
   .Call(internal$elvi_r_by_rows, 6L, by_columns$start, by_columns$row, by_columns$entry)
 })
 add("elvi_r_threads", "", function() .Call(internal$elvi_r_threads))
+add("elvi_r_blas_alone", "", function() .Call(internal$elvi_r_blas_alone))
 for (name in c("logit", "cloglog", "poisson", "normal", "sparse", "sparse_logit", "shifted")) for (kind in kinds) local({
   model <- models[[name]]
   rule <- internal$model_rule(model, internal$bind_base(base_gaussian(), 2))
