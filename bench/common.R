@@ -38,6 +38,19 @@ alternate <- function(what, a, b, rounds) {
        ratio = median(times[2, ]) / median(times[1, ]), low = paired[1], high = paired[2])
 }
 
+# What a run adds to the process's resident memory at its peak (Linux).
+peak_megabytes <- function(run) {
+  field <- function(name) {
+    line <- grep(paste0("^", name), readLines("/proc/self/status"), value = TRUE)
+    as.numeric(gsub("[^0-9]", "", line)) / 1024
+  }
+  invisible(gc())
+  writeLines("5", "/proc/self/clear_refs")   # the peak starts here
+  before <- field("VmRSS")
+  run()
+  field("VmHWM") - before
+}
+
 shared_library <- function(path) if (length(path) && nzchar(path)) basename(path) else "?"
 
 machine <- function() {

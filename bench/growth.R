@@ -33,17 +33,7 @@ slope("M", c(1000, 2000, 4000, 8000), "1")
 slope("N", c(500, 1000, 2000, 4000), "1")
 slope("K", c(5, 10, 20, 40), "1")
 
-in_megabytes <- function(field) {
-  line <- grep(paste0("^", field), readLines("/proc/self/status"), value = TRUE)
-  as.numeric(gsub("[^0-9]", "", line)) / 1024
-}
 model <- problem(2000, 100)
-peak <- vapply(c(1e3, 1e4, 1e5), function(N) {
-  invisible(gc())
-  writeLines("5", "/proc/self/clear_refs")
-  before <- in_megabytes("VmRSS")
-  run(model, N, 1)
-  in_megabytes("VmHWM") - before
-}, 0)
+peak <- vapply(c(1e3, 1e4, 1e5), function(N) peak_megabytes(function() run(model, N, 1)), 0)
 record("memory of a run at N = 1e3, 1e4, 1e5 (a block of draws at 1e5 would be 80 MB)",
        paste(sprintf("%.1f MB", peak), collapse = ", "), "flat", peak[3] <= peak[1] + 5)
