@@ -73,9 +73,8 @@ plot.elvi_experiment <- function(x, ...) {
 
 # Evaluates code after set.seed(seed) and leaves R's generator as it was.
 seeded <- function(seed, code) {
-  if (!exists(".Random.seed", envir = globalenv())) stats::runif(1)
-  before <- get(".Random.seed", envir = globalenv())
-  on.exit(assign(".Random.seed", before, envir = globalenv()))
+  before <- random_state()
+  on.exit(set_random_state(before))
   set.seed(seed, kind = "default", normal.kind = "default", sample.kind = "default")
   code
 }

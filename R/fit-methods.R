@@ -135,9 +135,8 @@ simulate.elvi_fit <- function(object, nsim = 1, seed = NULL, ...) {
   if (!is.null(seed)) {
     seed <- check_number(seed, "seed")
     if (abs(seed) > .Machine$integer.max) bad_argument("seed", "below 2^31 in size", describe(seed))
-    if (!exists(".Random.seed", envir = globalenv())) stats::runif(1)
-    before <- get(".Random.seed", envir = globalenv())
-    on.exit(assign(".Random.seed", before, envir = globalenv()))
+    before <- random_state()
+    on.exit(set_random_state(before))
     set.seed(seed)
   }
   z <- draw_base(bind_base(object$base, object$model$dim), draw_key(), nsim)

@@ -290,16 +290,6 @@ mpsgd_difference <- function(stored, now, fit) {
   list(what = "gradient", how = ", project or objective (their values are others)")
 }
 
-random_state <- function() {
-  if (is.null(globalenv()$.Random.seed)) set.seed(NULL)
-  globalenv()$.Random.seed
-}
-
-set_random_state <- function(state) {
-  session <- globalenv()
-  session$.Random.seed <- state
-}
-
 mpsgd_step <- function(fit, state) {
   at <- plan_at(fit$plan, state$k)
   g <- gradient_at(fit, state, at$batch)
