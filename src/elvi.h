@@ -492,5 +492,13 @@ typedef void (*elvi_operator)(const void *ctx, const double *v, double *out);
  * doubles, small 6 * steps + steps^2. */
 double elvi_lanczos_max(elvi_operator op, const void *ctx, int d, int steps,
                         double tol, double *basis, double *small);
+/* The eigenpairs of a symmetric operator above a bound, if they are few and
+ * found with residuals below tol: their number, or -1. Others may hide from the
+ * first vector, so the caller must verify. Lengths as above, with
+ * ELVI_LANCZOS_STEPS steps. */
+int elvi_lanczos_above(elvi_operator op, const void *ctx, int d, double bound,
+                       double tol, double *basis, double *small, double *values,
+                       double *vectors);
+#define ELVI_LANCZOS_STEPS 40
 
 #endif

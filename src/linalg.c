@@ -8,7 +8,6 @@
 # define FCONE
 #endif
 #include "elvi.h"
-#include <math.h>
 #include <string.h>
 
 static const int one = 1;
@@ -131,53 +130,4 @@ int elvi_eigen_lapack_lengths(int d, int *n_real, int *n_int)
     *n_real = (int) real_best;
     *n_int = int_best;
     return info;
-}
-
-/* Largest eigenvalue of the k x k tridiagonal matrix and the last entry of its
- * eigenvector. */
-static int tridiagonal_top(int k, const double *diag, const double *off,
-                           double *small, double *value, double *last)
-{
-    double *d = small, *e = d + k, *work = e + k, *vectors = work + 2 * k;
-    int info = 0;
-    memcpy(d, diag, (size_t) k * sizeof(double));
-    memcpy(e, off, (size_t) k * sizeof(double));
-    F77_CALL(dstev)("V", &k, d, e, vectors, &k, work, &info FCONE);
-    *value = d[k - 1];
-    *last = vectors[(size_t) k * k - 1];
-    return info;
-}
-
-double elvi_lanczos_max(elvi_operator op, const void *ctx, int d, int steps,
-                        double tol, double *basis, double *small)
-{
-    double *diag = small, *off = diag + steps, *rest = off + steps;
-    double value = 0.0, residual = 0.0;
-    if (steps > d) steps = d;
-    /* A start that is not orthogonal to any coordinate direction. */
-    for (int i = 0; i < d; i++) basis[i] = 1.0 + 0.5 * sin(1.0 + i);
-    double norm = F77_CALL(dnrm2)(&d, basis, &one);
-    for (int i = 0; i < d; i++) basis[i] /= norm;
-
-    for (int k = 1; k <= steps; k++) {
-        const double *v = basis + (size_t) (k - 1) * d;
-        double *u = basis + (size_t) k * d;
-        op(ctx, v, u);
-        diag[k - 1] = F77_CALL(ddot)(&d, u, &one, v, &one);
-        /* twice is enough: full reorthogonalisation keeps ghosts away */
-        for (int pass = 0; pass < 2; pass++)
-            for (int j = 0; j < k; j++) {
-                const double *q = basis + (size_t) j * d;
-                const double c = -F77_CALL(ddot)(&d, u, &one, q, &one);
-                F77_CALL(daxpy)(&d, &c, q, &one, u, &one);
-            }
-        norm = F77_CALL(dnrm2)(&d, u, &one);
-        double last;
-        if (tridiagonal_top(k, diag, off, rest, &value, &last)) return NAN;
-        residual = fabs(norm * last);
-        if (k == d || !(residual > tol * value) || norm <= 0.0) break;
-        off[k - 1] = norm;
-        for (int i = 0; i < d; i++) u[i] /= norm;
-    }
-    return value + residual;
 }

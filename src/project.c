@@ -40,45 +40,84 @@ static double frobenius(int d, const double *S)
     return sqrt(sum);
 }
 
-/* Move the eigenvalues of S in (from, to] to target. */
-static elvi_status move_eigenvalues(int d, double *S, double from, double to,
-                                    double target, elvi_work *w, int *moved)
+/* S + sum of (target - value) v v' */
+static void move_eigenvalues(int d, double *S, int count, const double *value,
+                             double *vectors, double sign, double target)
 {
-    int count = 0;
-    double *copy = w->mat1, *vectors = w->mat2;
-    memcpy(copy, S, (size_t) d * d * sizeof(double));
-    if (elvi_eigen_range(d, copy, from, to, &count, w->eigval, vectors, w))
-        return ELVI_EIGEN_FAILED;
     for (int j = 0; j < count; j++) {
-        const double by = sqrt(fabs(target - w->eigval[j]));
+        const double by = sqrt(fabs(target - value[j]));
         for (int i = 0; i < d; i++) vectors[(size_t) j * d + i] *= by;
     }
-    if (count) elvi_syrk(d, count, target >= to ? 1.0 : -1.0, vectors, S);
-    *moved += count;
+    if (count) elvi_syrk(d, count, sign, vectors, S);
+}
+
+typedef struct { int d; double sign; const double *S; } signed_matrix;
+
+static void multiply(const void *ctx, const double *v, double *out)
+{
+    const signed_matrix *m = ctx;
+    elvi_symm(m->d, 1, m->S, v, 0.0, out);
+    for (int i = 0; i < m->d; i++) out[i] *= m->sign;
+}
+
+/* After a step along one or few gradients only few eigenvalues are beyond the
+ * bound. Then products with vectors find them sooner than a reduction to
+ * tridiagonal form. Verified, or undone. */
+static int move_few(int d, double *S, double sign, double edge, double bound,
+                    double size, elvi_work *w, int *clipped)
+{
+    const size_t bytes = (size_t) d * d * sizeof(double);
+    const signed_matrix outward = { d, -sign, S };
+    if (d < 2 * ELVI_LANCZOS_STEPS) return 0;
+    const int count = elvi_lanczos_above(multiply, &outward, d, -sign * edge,
+                                         DBL_EPSILON * size, w->mat1, w->lapack,
+                                         w->eigval, w->mat2);
+    if (count < 1) return 0;
+    for (int j = 0; j < count; j++) w->eigval[j] *= -sign;
+    memcpy(w->mat3, S, bytes);
+    move_eigenvalues(d, S, count, w->eigval, w->mat2, sign, bound);
+    if (definite(d, S, sign, edge, w->mat1)) {
+        *clipped += count;
+        return 1;
+    }
+    memcpy(S, w->mat3, bytes);
+    return 0;
+}
+
+/* Bring the eigenvalues below the bound up to it (sign 1), or those above it
+ * down (sign -1). `size` is a bound on all of them. */
+static elvi_status clip_eigenvalues(int d, double *S, double sign, double bound,
+                                    double size, elvi_work *w, int *clipped)
+{
+    const double edge = bound - sign * fabs(bound) * slack;
+    const double beyond = bound - sign * (2.0 * size + fabs(bound) + 1.0);
+    if (definite(d, S, sign, edge, w->mat1) ||
+        move_few(d, S, sign, edge, bound, size, w, clipped)) return ELVI_OK;
+    /* Moving an eigenvalue from far away cancels digits: then go again. */
+    for (int pass = 0; pass == 0 || (pass < 4 && !definite(d, S, sign, edge, w->mat1));
+         pass++) {
+        int count = 0;
+        memcpy(w->mat1, S, (size_t) d * d * sizeof(double));
+        if (elvi_eigen_range(d, w->mat1, fmin(edge, beyond), fmax(edge, beyond), &count,
+                             w->eigval, w->mat2, w)) return ELVI_EIGEN_FAILED;
+        move_eigenvalues(d, S, count, w->eigval, w->mat2, sign, bound);
+        if (pass == 0) *clipped += count;
+    }
     return ELVI_OK;
 }
 
 static elvi_status project_symmetric(int d, double lo, double hi, double *S,
                                      elvi_work *w, int *clipped)
 {
-    /* beyond every eigenvalue and both bounds */
-    const double beyond = 2.0 * frobenius(d, S) + fabs(lo) + 1.0;
-    const double low = lo - fabs(lo) * slack, high = hi + fabs(hi) * slack;
+    double size = frobenius(d, S);
     elvi_status status = ELVI_OK;
-    if (!isfinite(beyond)) return ELVI_NONFINITE_GRADIENT;
-    /* Moving an eigenvalue from far away cancels digits: then go again. */
-    for (int pass = 0; pass < 4 && status == ELVI_OK &&
-             !definite(d, S, 1.0, low, w->mat1); pass++) {
-        int moved = 0;
-        status = move_eigenvalues(d, S, -beyond, low, lo, w, &moved);
-        if (pass == 0) *clipped += moved;
+    if (!isfinite(size)) return ELVI_NONFINITE_GRADIENT;
+    if (lo > -DBL_MAX) {
+        status = clip_eigenvalues(d, S, 1.0, lo, size, w, clipped);
+        size = fmax(size, fabs(lo));
     }
-    for (int pass = 0; pass < 4 && status == ELVI_OK && hi < DBL_MAX &&
-             !definite(d, S, -1.0, high, w->mat1); pass++) {
-        int moved = 0;
-        status = move_eigenvalues(d, S, high, beyond + fabs(hi), hi, w, &moved);
-        if (pass == 0) *clipped += moved;
-    }
+    if (status == ELVI_OK && hi < DBL_MAX)
+        status = clip_eigenvalues(d, S, -1.0, hi, size, w, clipped);
     return status;
 }
 

@@ -129,6 +129,32 @@ test_that("negative bounds agree with the C core where both apply", {
   }
 })
 
+test_that("few or many eigenvalues beyond the bounds, apart or in clusters, all are moved and nothing else", {
+  set.seed(6)
+  d <- 120   # large enough for a search with products
+  first <- 1 + sin(seq_len(d)) / 2   # of that search: it cannot see what is orthogonal to it
+  hidden <- qr.Q(qr(cbind(first, diag(d)[, -1])))[, c(2:d, 1)]
+  random <- qr.Q(qr(matrix(rnorm(d * d), d)))
+  partly <- cbind(hidden[, 1], hidden[, -1] %*% qr.Q(qr(matrix(rnorm((d - 1)^2), d - 1))))
+  inside <- runif(d, 1, 2)
+  clustered <- c(rep(1, 60), rep(2, 60))
+  put <- function(values, ...) replace(values, seq_along(c(...)), c(...))
+  for (q in list(random, hidden, partly)) {
+    for (values in list(put(inside, 0.5), put(inside, 0.5, -3, 0.99), put(inside, 5), put(inside, 0.1, 0.2, 9, 8),
+                        put(inside, seq(-1, 0.9, length.out = 30)), put(clustered, 1 - 1e-6),
+                        put(clustered, 0.5, 0.5, 7), put(clustered, 1 - 1e-9, 2 + 1e-9), inside * 3, put(inside, -1e6))) {
+      S <- q %*% (values * t(q))
+      S <- (S + t(S)) / 2
+      p <- project_psd(1, 2)(S)
+      exact <- q %*% (pmin(pmax(values, 1), 2) * t(q))
+      expect_lte(max(abs(p - exact)), 1e-13 * max(abs(values)))
+      limits <- range(eigen(p, symmetric = TRUE, only.values = TRUE)$values)
+      expect_gte(limits[1], 1 - 2e-12)
+      expect_lte(limits[2], 2 + 2e-12)
+    }
+  }
+})
+
 test_that("the simplex loses no digits to a common offset", {
   x <- c(40, 3, -8, 38, 36) / 64   # dyadic, so x + 2^40 is exact; the threshold is not
   expect_equal(project_simplex()(x + 2^40), project_simplex()(x), tolerance = 1e-15)
