@@ -5,9 +5,16 @@
 check_design <- function(X) {
   if (inherits(X, "sparseMatrix")) return(sparse_rows(X))
   X <- check_matrix(X, "X")
-  if (!nrow(X) || !ncol(X)) bad_argument("X", "of at least one row and one column", describe(X))
+  check_design_size(dim(X))
   check_magnitude(X, "X")
   if (is.double(X)) X else structure(as.double(X), dim = dim(X), dimnames = dimnames(X))
+}
+
+# C steps through the rows in chunks, with an int that must not pass 2^31.
+check_design_size <- function(size) {
+  wrong <- function(expected) bad_argument("X", expected, sprintf("a %d x %d matrix", size[1L], size[2L]))
+  if (any(size == 0L)) wrong("of at least one row and one column")
+  if (size[1L] > 2e9) wrong("of at most 2e9 rows")
 }
 
 # A matrix of package 'Matrix' by rows, as C reads it. Slots are attributes, so a
@@ -18,9 +25,7 @@ sparse_rows <- function(X) {
     X <- Reduce(methods::as, c("dMatrix", "generalMatrix", "CsparseMatrix"), X)
   }
   size <- attr(X, "Dim")
-  if (any(size == 0L)) {
-    bad_argument("X", "of at least one row and one column", sprintf("a %d x %d matrix", size[1L], size[2L]))
-  }
+  check_design_size(size)
   entry <- attr(X, "x")
   row <- attr(X, "i")
   start <- attr(X, "p")

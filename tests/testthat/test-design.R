@@ -123,6 +123,9 @@ test_that("bad sparse designs are refused by name", {
   expect_snapshot(error = TRUE, model_glm(bad, rep(0:1, 150)))
   expect_snapshot(error = TRUE, model_glm(as_sparse(sparse_data()$X)[0, ], numeric()))
   expect_snapshot(error = TRUE, model_glm(as_sparse(sparse_data()$X), c(0, 1)))
+  long <- as_sparse(matrix(0, 3, 2))
+  long@Dim[1] <- .Machine$integer.max
+  expect_snapshot(error = TRUE, model_glm(long, 0:1))
 })
 
 test_that("bad dense designs are refused by name", {
