@@ -85,23 +85,24 @@ rate_slopes <- function(data, value, schedule) {
 
 # ---- dynamic ------------------------------------------------------------------------------
 
-run_rates_dynamic <- function(seeds = 3, budgets = 10^seq(2, 6, by = 0.5), dim = 5) {
+run_rates_dynamic <- function(seeds = 3, budgets = 10^seq(2, 6, by = 0.5), dim = 5, cores = 1) {
   seeds <- check_count(seeds, "seeds")
+  cores <- check_count(cores, "cores")
   budgets <- check_budgets(budgets)
   model <- rate_logistic(check_count(dim, "dim"))
   optimum <- elvi_optimum(model)$objective
   schedules <- dynamic_schedules(model, max(budgets))
-  data <- bind_rows(lapply(names(schedules), function(method) {
-    bound <- predict(theory_guarantee(model, schedules[[method]]), budgets)
-    bind_rows(lapply(seq_len(seeds), function(seed) {
-      along <- seeded(seed, measure_along(
-        model, base_gaussian(), schedules[[method]], theory_control(),
-        pick = function(plan) iterations_within(plan, budgets),
-        measure = function(fit) data.frame(gap = gap_at(fit, "average", optimum),
-                                           last = gap_at(fit, "last", optimum))))
-      data.frame(method = method, budget = budgets, seed = seed, along[-1L, ], bound = bound)
-    }))
-  }))
+  runs <- expand.grid(seed = seq_len(seeds), method = names(schedules), stringsAsFactors = FALSE)
+  data <- bind_rows(on_cores(seq_len(nrow(runs)), function(i) {
+    schedule <- schedules[[runs$method[i]]]
+    along <- seeded(runs$seed[i], measure_along(
+      model, base_gaussian(), schedule, theory_control(),
+      pick = function(plan) iterations_within(plan, budgets),
+      measure = function(fit) data.frame(gap = gap_at(fit, "average", optimum),
+                                         last = gap_at(fit, "last", optimum))))
+    data.frame(method = runs$method[i], budget = budgets, seed = runs$seed[i], along[-1L, ],
+               bound = predict(theory_guarantee(model, schedule), budgets))
+  }, cores))
   slopes <- rate_slopes(data, "gap", function(method) schedules[[method]])
   last <- rate_slopes(data, "last", function(method) schedules[[method]])
   list(data = data,
@@ -138,7 +139,7 @@ run_rates_noise <- function(seeds = 5, dims = c(2, 5, 10, 20, 40), df = c(4.2, 4
                             budget = 1e4) {
   seeds <- check_count(seeds, "seeds")
   budget <- check_count(budget, "budget")
-  dims <- vapply(dims, check_count, 0, name = "dims")
+  dims <- check_counts(dims, "dims")
   of_dim <- lapply(dims, function(d) noise_point("dimension", d, d, base_gaussian(), seeds, budget))
   bases <- c(list(base_uniform(), base_gaussian(), base_laplace()),
              lapply(check_vector(df, "df"), base_student))

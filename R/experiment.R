@@ -26,6 +26,8 @@ example_experiment <- function(name, ...) {
   given <- names(arguments) %||% rep("", length(arguments))
   takes <- names(formals(entry$run))
   check_dots(arguments[!given %in% takes], takes, paste0("example_experiment(\"", name, "\")"))
+  twice <- given[duplicated(given)]
+  if (length(twice)) bad_argument(twice[1L], "given once", "given twice")
   began <- proc.time()[["elapsed"]]
   out <- do.call(entry$run, arguments)
   structure(c(list(name = name, title = entry$title), out,
@@ -86,6 +88,12 @@ check_choices <- function(x, name, choices) {
   vapply(x, check_choice, "", name = name, choices = choices, USE.NAMES = FALSE)
 }
 
+check_counts <- function(x, name) {
+  x <- check_vector(x, name)
+  if (!length(x)) bad_argument(name, "one or more whole numbers", describe(x))
+  vapply(x, check_count, 0, name = name)
+}
+
 # What the theory covers: raw coordinates, the plain gradient, the theorem's average.
 # Without draws for a trace its CPU seconds are those of the algorithm alone.
 theory_control <- function(..., coordinates = "raw") {
@@ -102,7 +110,8 @@ gap_at <- function(fit, iterate, optimum) {
 }
 
 # lapply() on several processes where they can be forked. The longest jobs should
-# come first; results do not depend on the number of processes.
+# come first. With several processes BLAS has one thread in each, which can change the
+# last digits of the results; nothing else depends on their number.
 on_cores <- function(jobs, f, cores) {
   if (cores == 1 || .Platform$OS.type == "windows") return(lapply(jobs, f))
   alone <- function(job) {
@@ -124,8 +133,11 @@ measure_along <- function(model, base, schedule, control, pick, measure) {
     data.frame(evaluations = fit$state$evals, seconds = fit$cpu, measure(fit))
   }
   rows <- list(row(at_start(fit)))
+  bound <- bind_base(base, model$dim)
+  journal <- open_journal(fit, bound)
   for (k in pick(fit$plan)) {
-    if (k > fit$state$k) fit <- suppressMessages(elvi(fit, iterations = k))
+    if (k > fit$state$k) fit <- iterate(fit, bound, k, journal)
+    if (fit$status == "interrupted") elvi_abort("The experiment was interrupted.")
     rows <- c(rows, list(row(fit)))
   }
   bind_rows(rows)

@@ -72,11 +72,16 @@ gets_nowhere <- function(fit) {
 
 # On to `iterations`, or to the end of the stretch or of the schedule.
 advance <- function(fit, bound, iterations, journal) {
+  fit <- iterate(fit, bound, iterations, journal)
+  if (fit$status == "interrupted") mark_interrupted(fit) else keep_better(fit, bound)
+}
+
+# The same without a look at what has been reached: only $state, $trace and $status go on.
+iterate <- function(fit, bound, iterations, journal) {
   repeat {
     fit <- run_slice(fit, bound, iterations, journal)
     enter(journal, fit)
-    if (fit$status == "interrupted") return(mark_interrupted(fit))
-    if (fit$state$k >= min(iterations, horizon_of(fit))) return(keep_better(fit, bound))
+    if (fit$status == "interrupted" || fit$state$k >= min(iterations, horizon_of(fit))) return(fit)
   }
 }
 

@@ -115,18 +115,6 @@ test_that("the posterior is skewed enough for the bases to disagree", {
   expect_lt(full["laplace", "outside"], 0.03)
 })
 
-test_that("an experiment is repeatable and leaves R's generator alone", {
-  tiny <- function(seed) {
-    example_experiment("bases", iterations = 100, draws = 1000, runs = 1, seed = seed)$data
-  }
-  set.seed(9)
-  before <- .Random.seed
-  first <- tiny(3)
-  expect_identical(.Random.seed, before)
-  expect_identical(tiny(3), first)
-  expect_false(identical(tiny(4)$khat, first$khat))
-})
-
 test_that("the figures can be drawn", {
   skip_if_not_installed("ggplot2")
   x <- small_bases()

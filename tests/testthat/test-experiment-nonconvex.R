@@ -140,16 +140,6 @@ test_that("the bound is that of guarantee(), flat for constant batches only", {
   expect_lt(ends[["growing"]], 8 * g$moment / 250)
 })
 
-test_that("an experiment is repeatable and leaves R's generator alone", {
-  tiny <- function(seed) example_experiment("nonconvex", budget = 1000, runs = 1, seed = seed)$data
-  set.seed(9)
-  before <- .Random.seed
-  first <- tiny(3)
-  expect_identical(.Random.seed, before)
-  expect_identical(tiny(3), first)
-  expect_false(identical(tiny(4)$mapping2, first$mapping2))
-})
-
 test_that("the figures can be drawn", {
   skip_if_not_installed("ggplot2")
   x <- small_nonconvex()

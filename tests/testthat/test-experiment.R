@@ -17,6 +17,8 @@ test_that("names and arguments are checked at the door", {
     example_experiment("rates_batch", seed = 3)
     example_experiment("rates_batch", 3)
     example_experiment("rates_batch", seeds = 0)
+    do.call(example_experiment, list("rates_batch", seeds = 1, seeds = 2))
+    example_experiment("rates_noise", dims = numeric())
   })
   expect_error(example_experiment("figure9"), "`name` must be one of",
                class = "elvi_error_argument")
@@ -38,13 +40,24 @@ test_that("a result says what it is and is drawn", {
                class = "elvi_error_argument")
 })
 
-test_that("experiments leave the user's generator alone", {
+test_that("experiments are repeatable and leave the user's generator alone", {
   set.seed(9)
   before <- .Random.seed
   inside <- elvi:::seeded(4, runif(3))
   expect_identical(.Random.seed, before)
   set.seed(4)
   expect_identical(inside, runif(3))
+
+  small <- list(nonconvex = list(budget = 1000, runs = 1),
+                bases = list(iterations = 100, draws = 1000, runs = 1))
+  for (name in names(small)) {
+    run <- function(seed) do.call(example_experiment, c(name, small[[name]], seed = seed))$data
+    set.seed(9)
+    first <- run(3)
+    expect_identical(.Random.seed, before, label = name)
+    expect_identical(run(3), first, label = name)
+    expect_false(identical(run(4), first), label = name)
+  }
 })
 
 test_that("a gap is F - F* at the iterate or at the average, even where the start was better", {
