@@ -146,9 +146,12 @@ check_contrasts <- function(contrasts, frame) {
   }
 }
 
+# A name beyond 10,000 bytes is never looked up: up to version 4.2, at least, R refuses
+# it too, but marks the string such that its own count of memory is wrong ever after, and
+# every allocation then collects garbage.
 check_na_action <- function(na.action) {
   if (is.null(na.action) || is.function(na.action)) return(invisible())
-  if (!is.character(na.action) || length(na.action) != 1L || 
+  if (!is.character(na.action) || length(na.action) != 1L || nchar(na.action, "bytes") > 1e4 ||
         !isTRUE(tryCatch(is.function(match.fun(na.action)), error = function(e) FALSE))) {
     bad_argument("na.action", "a function such as na.omit, or its name", describe(na.action))
   }

@@ -55,6 +55,7 @@ test_that("... and thousands more do", {
   skip_on_cran()
   out <- run_cases(argument_templates(), 10000, first = 501)
   expect_all_judged(out)
+  expect_lt(gc()["Vcells", "used"], 1e9)   # R still counts its memory right
   counts <- table(out$verdict)
   message(nrow(out), " calls with odd arguments: ", paste(counts, names(counts), collapse = ", "))
 })
