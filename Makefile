@@ -44,7 +44,7 @@ test: setup-test install ## run the tests against the installed package
 check: setup-check ## R CMD check --as-cran; anything but 'Status: OK' fails
 	rm -rf build/check && mkdir -p build/check
 	cd build/check && R CMD build ../..
-	cd build/check && $(CHECK_ENV) R CMD check --as-cran --no-manual elvi_$(VERSION).tar.gz
+	cd build/check && $(CHECK_ENV) R CMD check --as-cran --no-manual $(CHECK_ARGS) elvi_$(VERSION).tar.gz
 	@grep -qx 'Status: OK' build/check/elvi.Rcheck/00check.log
 
 sanitize: setup-sanitize install ## run the tests under ASAN and UBSAN, every C routine under gctorture and valgrind
