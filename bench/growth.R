@@ -12,7 +12,7 @@ problem <- function(M, d) {
   elvi::model_glm(matrix(runif(M * d), M), rbinom(M, 1, 0.5), prior = elvi::normal(0, 1 / sqrt(0.1)))
 }
 run <- function(model, N, K) {
-  elvi::elvi(model, schedule = elvi::schedule_custom(rep(1e-6, K), rep(N, K)), control = elvi::elvi_control(
+  elvi::elvi(model, schedule = elvi::schedule_custom(1e-6, N, K), control = elvi::elvi_control(
     coordinates = "raw", estimator = "reparam", trace_draws = 0, average = "last"))
 }
 cost <- function(M = 2000, d = 100, N = 1000, K = 10) {
@@ -35,5 +35,5 @@ slope("K", c(5, 10, 20, 40), "1")
 
 model <- problem(2000, 100)
 peak <- vapply(c(1e3, 1e4, 1e5), function(N) peak_megabytes(function() run(model, N, 1)), 0)
-record("memory of a run at N = 1e3, 1e4, 1e5 (a block of draws at 1e5 would be 80 MB)",
+record("what a run adds to the memory of a process that has run before, N = 1e3, 1e4, 1e5 (1e5 draws are 80 MB)",
        paste(sprintf("%.1f MB", peak), collapse = ", "), "flat", peak[3] <= peak[1] + 5)
