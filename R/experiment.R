@@ -29,10 +29,14 @@ example_experiment <- function(name, ...) {
   twice <- given[duplicated(given)]
   if (length(twice)) bad_argument(twice[1L], "given once", "given twice")
   began <- proc.time()[["elapsed"]]
-  out <- do.call(entry$run, arguments)
+  # elvi() returns the fit so far, but an experiment of such fits is none
+  out <- withCallingHandlers(do.call(entry$run, arguments),
+                             elvi_warning_interrupted = function(w) experiment_interrupted())
   structure(c(list(name = name, title = entry$title), out,
               seconds = proc.time()[["elapsed"]] - began), class = "elvi_experiment")
 }
+
+experiment_interrupted <- function() elvi_abort("The experiment was interrupted.")
 
 # By name, each with a title, run(...) that returns list(data =, numbers =), and
 # draw(x, ...) that makes a ggplot of the result.
@@ -137,7 +141,7 @@ measure_along <- function(model, base, schedule, control, pick, measure) {
   journal <- open_journal(fit, bound)
   for (k in pick(fit$plan)) {
     if (k > fit$state$k) fit <- iterate(fit, bound, k, journal)
-    if (fit$status == "interrupted") elvi_abort("The experiment was interrupted.")
+    if (fit$status == "interrupted") experiment_interrupted()
     rows <- c(rows, list(row(fit)))
   }
   bind_rows(rows)

@@ -60,6 +60,19 @@ test_that("experiments are repeatable and leave the user's generator alone", {
   }
 })
 
+test_that("an interrupt ends an experiment", {
+  skip_on_os("windows")
+  skip_on_cran()
+  for (name in c("rates", "rates_dynamic")) {
+    for (wait in c(0.3, 1)) {
+      system2("sh", c("-c", shQuote(sprintf("sleep %g; kill -INT %d", wait, Sys.getpid()))), wait = FALSE)
+      ended <- tryCatch(example_experiment(name), elvi_error = conditionMessage, interrupt = function(i) "interrupt")
+      expect_true(identical(ended, "The experiment was interrupted.") || identical(ended, "interrupt"),
+                  info = paste(name, wait))
+    }
+  }
+})
+
 test_that("a gap is F - F* at the iterate or at the average, even where the start was better", {
   set.seed(1)
   fit <- suppressMessages(elvi(quadratic, schedule = schedule_custom(0.1, 5, 20),
