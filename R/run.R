@@ -76,7 +76,8 @@ advance <- function(fit, bound, iterations, journal) {
   if (fit$status == "interrupted") mark_interrupted(fit) else keep_better(fit, bound)
 }
 
-# The same without a look at what has been reached: only $state, $trace and $status go on.
+# The same without a look at what has been reached: only $state, $trace, $cpu and
+# $status go on.
 iterate <- function(fit, bound, iterations, journal) {
   repeat {
     fit <- run_slice(fit, bound, iterations, journal)

@@ -481,9 +481,9 @@ void elvi_trsm_lower(char trans, int d, int n, const double *L, double *B);
 int elvi_cholesky(int d, double *S);               /* 0 when positive definite */
 int elvi_cholesky_solve(int d, int n, const double *L, double *B);
 int elvi_cholesky_inverse(int d, double *L);
-/* eigenpairs of the lower-stored S (destroyed) in (from, to] */
-int elvi_eigen_range(int d, double *S, double from, double to, int *count,
-                     double *values, double *vectors, elvi_work *w);
+/* eigenpairs of the lower-stored S in (from, to]; copy and vectors are d x d */
+int elvi_eigen_range(int d, const double *S, double *copy, double from, double to,
+                     int *count, double *values, double *vectors, elvi_work *w);
 int elvi_eigen_lapack_lengths(int d, int *n_real, int *n_int);
 
 typedef void (*elvi_operator)(const void *ctx, const double *v, double *out);

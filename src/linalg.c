@@ -104,17 +104,37 @@ int elvi_cholesky_inverse(int d, double *L)
     return info;
 }
 
-int elvi_eigen_range(int d, double *S, double from, double to, int *count,
-                     double *values, double *vectors, elvi_work *w)
+static int dsyevr(char range, int d, double *S, double from, double to, int *count,
+                  double *values, double *vectors, elvi_work *w)
 {
     const double abstol = 0.0;
     const int il = 1, iu = d;
     int info = 0;
-    F77_CALL(dsyevr)("V", "V", "L", &d, S, &d, &from, &to, &il, &iu, &abstol,
+    F77_CALL(dsyevr)("V", &range, "L", &d, S, &d, &from, &to, &il, &iu, &abstol,
                      count, values, vectors, &d, w->ilapack, w->lapack,
                      &w->lapack_length, w->ilapack + 2 * (size_t) d,
                      &w->ilapack_length, &info FCONE FCONE FCONE);
     return info;
+}
+
+int elvi_eigen_range(int d, const double *S, double *copy, double from, double to,
+                     int *count, double *values, double *vectors, elvi_work *w)
+{
+    const size_t bytes = (size_t) d * d * sizeof(double);
+    memcpy(copy, S, bytes);
+    if (dsyevr('V', d, copy, from, to, count, values, vectors, w) == 0) return 0;
+    /* Inverse iteration fails on large clusters; all pairs at once are found by
+     * another algorithm. */
+    memcpy(copy, S, bytes);
+    const int info = dsyevr('A', d, copy, from, to, count, values, vectors, w);
+    if (info) return info;
+    int first = 0, end = d;
+    while (first < d && values[first] <= from) first++;
+    while (end > first && values[end - 1] > to) end--;
+    *count = end - first;
+    memmove(values, values + first, (size_t) *count * sizeof(double));
+    memmove(vectors, vectors + (size_t) first * d, (size_t) *count * d * sizeof(double));
+    return 0;
 }
 
 int elvi_eigen_lapack_lengths(int d, int *n_real, int *n_int)

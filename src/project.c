@@ -97,8 +97,7 @@ static elvi_status clip_eigenvalues(int d, double *S, double sign, double bound,
     for (int pass = 0; pass == 0 || (pass < 4 && !definite(d, S, sign, edge, w->mat1));
          pass++) {
         int count = 0;
-        memcpy(w->mat1, S, (size_t) d * d * sizeof(double));
-        if (elvi_eigen_range(d, w->mat1, fmin(edge, beyond), fmax(edge, beyond), &count,
+        if (elvi_eigen_range(d, S, w->mat1, fmin(edge, beyond), fmax(edge, beyond), &count,
                              w->eigval, w->mat2, w)) return ELVI_EIGEN_FAILED;
         move_eigenvalues(d, S, count, w->eigval, w->mat2, sign, bound);
         if (pass == 0) *clipped += count;
@@ -154,7 +153,7 @@ static elvi_status clip_singular_values(int d, double *C, double hi,
     double beyond = 1.0 + 2.0 * hi * hi;
     elvi_gemm('T', 'N', d, d, d, 1.0, C, d, C, d, 0.0, gram, d);
     for (size_t i = 0; i < n; i++) beyond += C[i] * C[i];
-    if (elvi_eigen_range(d, gram, hi * hi, beyond, clipped, w->eigval, vectors, w))
+    if (elvi_eigen_range(d, gram, copy, hi * hi, beyond, clipped, w->eigval, vectors, w))
         return ELVI_EIGEN_FAILED;
     for (int j = 0; j < *clipped; j++) {
         const double by = sqrt(fmax(0.0, 1.0 - hi / sqrt(w->eigval[j])));

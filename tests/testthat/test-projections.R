@@ -155,6 +155,16 @@ test_that("few or many eigenvalues beyond the bounds, apart or in clusters, all 
   }
 })
 
+test_that("a large cluster beyond a bound is moved where inverse iteration fails on it", {
+  for (seed in 1:8) for (d in c(80, 150)) {
+    set.seed(seed)
+    u <- rnorm(d)
+    u <- u / sqrt(sum(u^2))
+    S <- 1e-3 * diag(d) - u %o% u
+    expect_equal(project_psd(1e-4, 5e-4)(S), 5e-4 * diag(d) - 4e-4 * u %o% u, tolerance = 1e-9)
+  }
+})
+
 test_that("the simplex loses no digits to a common offset", {
   x <- c(40, 3, -8, 38, 36) / 64   # dyadic, so x + 2^40 is exact; the threshold is not
   expect_equal(project_simplex()(x + 2^40), project_simplex()(x), tolerance = 1e-15)
