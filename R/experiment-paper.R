@@ -11,12 +11,12 @@ paper_experiments <- function() {
 
 paper_figure <- function(title, base, rows, alpha) {
   list(title = title,
-       run = function(seeds = 3, psgd_seeds = 1,
+       run = function(seeds = 3, psgd_seeds = c(printed = 2, right = 2, whitened = 1),
                       settings = c("printed", "right", "whitened"),
                       methods = c("case1", "case2", "psgd", "psgd_scaled", "tuned"),
                       budget = 5000, dim = 200, points = 12, cores = 1) {
          seeds <- check_count(seeds, "seeds")
-         psgd_seeds <- check_count(psgd_seeds, "psgd_seeds")
+         psgd_seeds <- check_seeds(psgd_seeds)
          settings <- check_choices(settings, "settings", names(paper_settings))
          methods <- check_choices(methods, "methods", names(method_labels))
          budget <- check_count(budget, "budget")
@@ -37,12 +37,23 @@ paper_figure <- function(title, base, rows, alpha) {
 paper_settings <- c(printed = "L as printed", right = "the right L",
                     whitened = "whitened coordinates")
 
+# for each setting, from one number or one by name
+check_seeds <- function(seeds) {
+  if (is.null(names(seeds))) seeds <- rep(check_count(seeds, "psgd_seeds"), length(paper_settings))
+  names(seeds) <- names(seeds) %||% names(paper_settings)
+  if (!setequal(names(seeds), names(paper_settings))) {
+    bad_argument("psgd_seeds", "one number, or one each for \"printed\", \"right\" and \"whitened\"",
+                 describe(seeds))
+  }
+  vapply(seeds, check_count, 0, name = "psgd_seeds")
+}
+
 # elvi's default schedule is for whitened coordinates. PSGD, which projects once a
 # gradient, takes nearly all of the time: it has its own number of seeds.
 paper_runs <- function(settings, methods, seeds, psgd_seeds) {
   runs <- expand.grid(seed = seq_len(max(seeds, psgd_seeds)), method = methods, setting = settings,
                       stringsAsFactors = FALSE)
-  wanted <- ifelse(startsWith(runs$method, "psgd"), psgd_seeds, seeds)
+  wanted <- ifelse(startsWith(runs$method, "psgd"), psgd_seeds[runs$setting], seeds)
   runs <- runs[runs$seed <= wanted & (runs$method != "tuned" | runs$setting == "whitened"),
                c("setting", "method", "seed")]
   runs <- runs[order(!startsWith(runs$method, "psgd")), ]   # the longest first

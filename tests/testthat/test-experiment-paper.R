@@ -101,6 +101,7 @@ test_that("bad settings are refused", {
     example_experiment("figure2", methods = character())
     example_experiment("figure3", points = 1)
     example_experiment("figure3", settings = "right", methods = "tuned")
+    example_experiment("figure3", psgd_seeds = c(a = 1))
     example_experiment("figure3", psgd_seeds = 0)
   })
 })
