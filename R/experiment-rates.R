@@ -92,16 +92,16 @@ run_rates_dynamic <- function(seeds = 3, budgets = 10^seq(2, 6, by = 0.5), dim =
   model <- rate_logistic(check_count(dim, "dim"))
   optimum <- elvi_optimum(model)$objective
   schedules <- dynamic_schedules(model, max(budgets))
+  bounds <- lapply(schedules, function(schedule) predict(theory_guarantee(model, schedule), budgets))
   runs <- expand.grid(seed = seq_len(seeds), method = names(schedules), stringsAsFactors = FALSE)
   data <- bind_rows(on_cores(seq_len(nrow(runs)), function(i) {
-    schedule <- schedules[[runs$method[i]]]
     along <- seeded(runs$seed[i], measure_along(
-      model, base_gaussian(), schedule, theory_control(),
+      model, base_gaussian(), schedules[[runs$method[i]]], theory_control(),
       pick = function(plan) iterations_within(plan, budgets),
       measure = function(fit) data.frame(gap = gap_at(fit, "average", optimum),
                                          last = gap_at(fit, "last", optimum))))
     data.frame(method = runs$method[i], budget = budgets, seed = runs$seed[i], along[-1L, ],
-               bound = predict(theory_guarantee(model, schedule), budgets))
+               bound = bounds[[runs$method[i]]])
   }, cores))
   slopes <- rate_slopes(data, "gap", function(method) schedules[[method]])
   last <- rate_slopes(data, "last", function(method) schedules[[method]])

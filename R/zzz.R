@@ -1,9 +1,10 @@
-# Loaded in a forked process, elvi cannot know whether the parent's OpenMP has had
-# threads, for which the child's would wait for ever.
+# The process whose OpenMP may have threads (src/r_threads.c). Loaded in a forked one, elvi
+# cannot know whether the parent's has had any, for which the child's would wait for ever:
+# no process then.
 .onLoad <- function(libname, pkgname) {
   child <- .Platform$OS.type != "windows" &&
     isTRUE(tryCatch(utils::getFromNamespace("isChild", "parallel")(), error = function(e) FALSE))
-  if (child) options(elvi.threads = 1)
+  options(elvi.process = if (child) 0L else Sys.getpid())
 }
 
 # Run when the package is installed, after all other files: the rules that most

@@ -4,7 +4,7 @@
  * Columns are shifted by constants without being rewritten: a row is u_i - c,
  * and the terms in c are gathered per chunk. So centring needs no copy of a dense
  * matrix, and a sparse one stays sparse. */
-#include "elvi.h"
+#include "linalg.h"
 #include <math.h>
 #include <string.h>
 

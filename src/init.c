@@ -28,7 +28,6 @@ static const R_CallMethodDef call_routines[] = {
 
 void R_init_elvi(DllInfo *dll)
 {
-    r_remember_process();
     R_registerRoutines(dll, NULL, call_routines, NULL, NULL);
     R_useDynamicSymbols(dll, FALSE);
     R_forceSymbols(dll, TRUE);

@@ -1,16 +1,16 @@
 /* Extreme eigenpairs of a symmetric operator from products with vectors. */
-#define USE_FC_LEN_T
-#include <Rconfig.h>
-#include <R_ext/BLAS.h>
-#include <R_ext/Lapack.h>
-#ifndef FCONE
-# define FCONE
-#endif
-#include "elvi.h"
+#include "linalg.h"
 #include <math.h>
 #include <string.h>
 
-static const int one = 1;
+static double normalise(int d, double *v)
+{
+    double norm2 = 0.0;
+    for (int i = 0; i < d; i++) norm2 += v[i] * v[i];
+    const double norm = sqrt(norm2);
+    for (int i = 0; norm > 0.0 && i < d; i++) v[i] /= norm;
+    return norm;
+}
 
 typedef struct {
     elvi_operator op;
@@ -27,8 +27,7 @@ static lanczos lanczos_start(elvi_operator op, const void *ctx, int d, int most,
     lanczos l = { op, ctx, d, 0, basis, small, small + most, small + 2 * most };
     /* not orthogonal to any coordinate direction */
     for (int i = 0; i < d; i++) basis[i] = 1.0 + 0.5 * sin(1.0 + i);
-    const double norm = F77_CALL(dnrm2)(&d, basis, &one);
-    for (int i = 0; i < d; i++) basis[i] /= norm;
+    normalise(d, basis);
     return l;
 }
 
@@ -39,31 +38,25 @@ static double lanczos_step(lanczos *l)
     const double *v = l->basis + (size_t) (k - 1) * d;
     double *u = l->basis + (size_t) k * d, *overlap = l->rest;
     l->op(l->ctx, v, u);
-    l->diag[k - 1] = F77_CALL(ddot)(&d, u, &one, v, &one);
     /* twice is enough: full reorthogonalisation keeps ghosts away */
     for (int pass = 0; pass < 2; pass++) {
         elvi_gemm('T', 'N', k, 1, d, 1.0, l->basis, d, u, d, 0.0, overlap, k);
         elvi_gemm('N', 'N', d, 1, k, -1.0, l->basis, d, overlap, k, 1.0, u, d);
+        if (pass == 0) l->diag[k - 1] = overlap[k - 1];
     }
-    const double norm = F77_CALL(dnrm2)(&d, u, &one);
-    l->off[k - 1] = norm;
-    if (norm > 0.0)
-        for (int i = 0; i < d; i++) u[i] /= norm;
-    return norm;
+    return l->off[k - 1] = normalise(d, u);
 }
 
 /* Eigenpairs of the tridiagonal matrix: values ascending, vectors steps x steps. */
 static int ritz(const lanczos *l, double **values, double **vectors)
 {
     const int k = l->steps;
-    double *d = l->rest, *e = d + k, *work = e + k;
-    int info = 0;
-    *values = d;
+    double *off = l->rest + k, *work = off + k;
+    *values = l->rest;
     *vectors = work + 2 * k;
-    memcpy(d, l->diag, (size_t) k * sizeof(double));
-    memcpy(e, l->off, (size_t) k * sizeof(double));
-    F77_CALL(dstev)("V", &k, d, e, *vectors, &k, work, &info FCONE);
-    return info;
+    memcpy(*values, l->diag, (size_t) k * sizeof(double));
+    memcpy(off, l->off, (size_t) k * sizeof(double));
+    return elvi_eigen_tridiagonal(k, *values, off, *vectors, work);
 }
 
 double elvi_lanczos_max(elvi_operator op, const void *ctx, int d, int steps,

@@ -7,7 +7,7 @@
 #ifndef FCONE
 # define FCONE
 #endif
-#include "elvi.h"
+#include "linalg.h"
 #include <string.h>
 
 static const int one = 1;
@@ -149,5 +149,12 @@ int elvi_eigen_lapack_lengths(int d, int *n_real, int *n_int)
                      &info FCONE FCONE FCONE);
     *n_real = (int) real_best;
     *n_int = int_best;
+    return info;
+}
+
+int elvi_eigen_tridiagonal(int k, double *values, double *off, double *vectors, double *work)
+{
+    int info = 0;
+    F77_CALL(dstev)("V", &k, values, off, vectors, &k, work, &info FCONE);
     return info;
 }

@@ -1,7 +1,7 @@
 /* A model seen in other coordinates x = m + A w. Elliptic families are affine
  * equivariant, so every schedule and theorem applies there unchanged, with the
  * smoothness of f_w instead of that of f. SPEC section 3. */
-#include "elvi.h"
+#include "linalg.h"
 #include <string.h>
 
 static void apply(const elvi_affine *a, char trans, int n, double *x)

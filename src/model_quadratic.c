@@ -1,5 +1,5 @@
 /* f(x) = (x - m)' A (x - m) / 2: the target with a known optimum for every base. */
-#include "elvi.h"
+#include "linalg.h"
 
 static size_t quadratic_scratch_length(const elvi_model *model, int n)
 {

@@ -6,7 +6,7 @@
  *             sigma_min(C) >= 1/sqrt(L), a set that is not convex; the diagonal
  *             bound it implies is, and makes -log|C| just as smooth.
  * diagonal:   lo <= s_i <= hi. */
-#include "elvi.h"
+#include "linalg.h"
 #include <float.h>
 #include <math.h>
 #include <string.h>

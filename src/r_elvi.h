@@ -21,7 +21,6 @@ void r_mirror(int d, double *m);                     /* lower triangle to upper 
 
 /* r_threads.c */
 int r_threads(void);                                 /* how many to use now; 0: BLAS's */
-void r_remember_process(void);                       /* once, when elvi is loaded */
 
 /* r_model.c: a model that lives as long as the R object behind it */
 typedef struct {

@@ -1,4 +1,5 @@
 #include "r_elvi.h"
+#include "linalg.h"
 #include <string.h>
 
 /* ---- a user's R functions as a model ------------------------------------- */

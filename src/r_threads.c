@@ -3,34 +3,24 @@
 # include <omp.h>
 #endif
 #ifndef _WIN32
-# include <sys/types.h>
 # include <unistd.h>
 #endif
 
-#if defined(_OPENMP) && !defined(_WIN32)
+#ifdef _OPENMP
+static SEXP option(const char *name)
+{
+    return Rf_GetOption1(Rf_install(name));
+}
+
 /* A forked child inherits an OpenMP runtime whose threads are gone and would wait
- * for them for ever: it works alone. Set when elvi is loaded, then only read. */
-static pid_t loaded_by;
-
-void r_remember_process(void)
-{
-    loaded_by = getpid();
-}
-
+ * for them for ever: it works alone. .onLoad() notes the process. */
 static int forked(void)
 {
-    return getpid() != loaded_by;
-}
-#else
-void r_remember_process(void)
-{
-}
-#endif
-
-#if defined(_OPENMP) && defined(_WIN32)
-static int forked(void)
-{
+#ifdef _WIN32
     return 0;
+#else
+    return getpid() != Rf_asInteger(option("elvi.process"));
+#endif
 }
 #endif
 
@@ -40,9 +30,9 @@ static int forked(void)
 int r_threads(void)
 {
 #ifdef _OPENMP
-    SEXP option = Rf_GetOption1(Rf_install("elvi.threads"));
-    const int number = (TYPEOF(option) == REALSXP || TYPEOF(option) == INTSXP) && Rf_xlength(option) == 1;
-    const double asked = number ? Rf_asReal(option) : 0.0;
+    SEXP wanted = option("elvi.threads");
+    const int number = (TYPEOF(wanted) == REALSXP || TYPEOF(wanted) == INTSXP) && Rf_xlength(wanted) == 1;
+    const double asked = number ? Rf_asReal(wanted) : 0.0;
     const int limit = omp_get_thread_limit(), most = omp_get_max_threads(), blas = elvi_blas_threads();
     int n = most < 2 ? most : 2;
     if (blas > n) n = blas;

@@ -1,6 +1,6 @@
 /* What the three kinds of scale have in common: apply, solve, differentiate.
  * Symmetric and triangular scales share storage (a lower triangle). */
-#include "elvi.h"
+#include "linalg.h"
 #include <math.h>
 #include <string.h>
 

@@ -4,17 +4,18 @@ threads_then <- function(n, code) {
   code
 }
 
+session_prints <- function(code, env = character()) {
+  libraries <- paste(.libPaths(), collapse = ":")
+  system2(file.path(R.home("bin"), "Rscript"), c("-e", shQuote(code)), stdout = TRUE,
+          env = c(paste0("R_LIBS=", shQuote(libraries)), env))
+}
+
 test_that("options(elvi.threads = ) sets the number, within OpenMP's limit", {
   skip_if(threads_then(2, elvi_threads()) == 1, "no OpenMP, or a limit of one thread")
   expect_identical(threads_then(1, elvi_threads()), 1L)
   expect_identical(threads_then(2, elvi_threads()), 2L)
   expect_lte(threads_then(NULL, elvi_threads()), 2L)
-  child <- function(env, n) {
-    code <- sprintf("options(elvi.threads = %s); cat(elvi::elvi_threads())", n)
-    libraries <- paste(.libPaths(), collapse = ":")
-    system2(file.path(R.home("bin"), "Rscript"), c("-e", shQuote(code)), stdout = TRUE,
-            env = c(paste0("R_LIBS=", shQuote(libraries)), env))
-  }
+  child <- function(env, n) session_prints(sprintf("options(elvi.threads = %s); cat(elvi::elvi_threads())", n), env)
   expect_identical(child("OMP_NUM_THREADS=1", "NULL"), "1")
   expect_identical(child("OMP_NUM_THREADS=1", "2"), "2")   # asked for in R: R wins
   expect_identical(child("OMP_THREAD_LIMIT=1", "2"), "1")
@@ -59,4 +60,12 @@ test_that("forked children work with one thread, and as the parent does", {
   there <- threads_then(2, parallel::mclapply(1:4, code, mc.cores = 2))
   expect_identical(lapply(there, `[[`, 1L), rep(list(1L), 4))
   expect_identical(lapply(there, `[[`, 2L), here)
+})
+
+test_that("loaded in a forked child elvi works with one thread, also if asked for more", {
+  skip_on_os("windows")
+  fork <- paste("p <- parallel::mcparallel({ options(elvi.threads = 2); elvi::elvi_threads() })",
+                "cat(parallel::mccollect(p)[[1]])", sep = "; ")
+  expect_identical(session_prints(fork), "1")
+  expect_identical(session_prints(paste0("library(elvi); ", fork)), "1")
 })

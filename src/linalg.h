@@ -1,0 +1,55 @@
+/* Linear algebra on plain arrays, column-major: linalg.c alone calls BLAS and LAPACK. */
+#ifndef ELVI_LINALG_H
+#define ELVI_LINALG_H
+
+#include "elvi.h"
+
+/* ---- linalg.c -------------------------------------------------------------- */
+
+void elvi_gemm(char ta, char tb, int m, int n, int k, double alpha,
+               const double *A, int lda, const double *B, int ldb, double beta,
+               double *C, int ldc);
+void elvi_symm(int d, int n, const double *S, const double *B, double beta,
+               double *C);
+/* lower triangle of C <- C + alpha (A B' + B A') */
+void elvi_syr2k(int d, int n, double alpha, const double *A, const double *B,
+                double *C);
+/* lower triangle of C <- C + alpha A A', A d x n */
+void elvi_syrk(int d, int n, double alpha, const double *A, double *C);
+/* lower triangle of C <- C + A' A, A n x d */
+void elvi_crossprod(int n, int d, const double *A, double *C);
+/* B (n x d) <- X S for symmetric, B L for lower triangular S; X has leading
+ * dimension ldx, and B holds a copy of it on entry */
+void elvi_right_multiply(int symmetric, int n, int d, const double *S, double *B,
+                         const double *X, int ldx);
+void elvi_trmm_lower(char trans, int d, int n, const double *L, double *B);
+void elvi_trsm_lower(char trans, int d, int n, const double *L, double *B);
+int elvi_cholesky(int d, double *S);               /* 0 when positive definite */
+int elvi_cholesky_solve(int d, int n, const double *L, double *B);
+int elvi_cholesky_inverse(int d, double *L);
+/* eigenpairs of the lower-stored S in (from, to]; copy and vectors are d x d */
+int elvi_eigen_range(int d, const double *S, double *copy, double from, double to,
+                     int *count, double *values, double *vectors, elvi_work *w);
+int elvi_eigen_lapack_lengths(int d, int *n_real, int *n_int);
+/* Eigenpairs of the k x k tridiagonal matrix with diagonal `values` and off-diagonal
+ * `off` (destroyed), ascending; work has 2 k doubles */
+int elvi_eigen_tridiagonal(int k, double *values, double *off, double *vectors, double *work);
+
+/* ---- lanczos.c ------------------------------------------------------------- */
+
+typedef void (*elvi_operator)(const void *ctx, const double *v, double *out);
+/* Upper estimate of the largest eigenvalue of a symmetric positive
+ * semidefinite operator: Ritz value plus its residual. basis has d x (steps+1)
+ * doubles, small 6 * steps + steps^2. */
+double elvi_lanczos_max(elvi_operator op, const void *ctx, int d, int steps,
+                        double tol, double *basis, double *small);
+/* The eigenpairs of a symmetric operator above a bound, if they are few and
+ * found with residuals below tol: their number, or -1. Others may hide from the
+ * first vector, so the caller must verify. Lengths as above, with
+ * ELVI_LANCZOS_STEPS steps. */
+int elvi_lanczos_above(elvi_operator op, const void *ctx, int d, double bound,
+                       double tol, double *basis, double *small, double *values,
+                       double *vectors);
+#define ELVI_LANCZOS_STEPS 40
+
+#endif
