@@ -38,8 +38,8 @@
 #'   more; [elvi()] on the fit goes on from there.
 #' @param trace_draws number of fixed draws behind the objective in the trace; 0
 #'   leaves the objective out.
-#' @param block number of samples processed at a time. The draws do not depend
-#'   on it.
+#' @param block the largest number of samples processed at a time. The draws do
+#'   not depend on it.
 #' @param progress show progress when a run takes more than two seconds?
 #' @param checkpoint name of a file that keeps the state of a stochastic run while it
 #'   runs, or `NULL` for none; see the section on checkpoints.

@@ -34,18 +34,29 @@ typedef struct {
 
 /* ---- threads: parallel.c ----------------------------------------------------- */
 
-/* Work is cut into parts whose number does not depend on the threads, each thread
- * (a "lane", with memory of its own) does one part at a time, and what the parts
- * give is added up in their order: so results do not depend on the threads. */
-enum { ELVI_MOST_LANES = 64 };
+/* Work is cut into parts that do not depend on the threads. Each thread (a "lane",
+ * with memory of its own) takes the next part when it is free and leaves the result
+ * in a slot; results are added up in the order of the parts. So results do not depend
+ * on the threads, and a lane that is held up does not hold up the others, for there
+ * are more slots than lanes. */
+enum { ELVI_MOST_LANES = 64, ELVI_MOST_SLOTS = 2 * ELVI_MOST_LANES };
+typedef struct {
+    void (*work)(void *ctx, int part, int lane, int slot);   /* several at once */
+    elvi_status (*add)(void *ctx, int slot);                 /* one at a time, in order */
+    void *ctx;
+    double operations;       /* of one part, roughly */
+} elvi_job;
+
 int elvi_blas_threads(void);   /* as far as it can be asked */
 void elvi_blas_alone(void);    /* from now on it has one thread */
 int elvi_lanes(int threads);   /* how many lanes so many threads take */
-/* body(ctx, lane) for lane = 0, ..., lanes - 1, at once if there are `operations`
- * enough to pay for threads; meanwhile BLAS has one thread, or its own number if
- * threads is 0 */
-void elvi_parallel(int threads, int lanes, double operations, void (*body)(void *ctx, int lane),
-                   void *ctx);
+int elvi_slots(int lanes);     /* and how many slots these */
+/* how many of the parts that are left to do before the next poll for interrupts */
+int elvi_parts_at_once(const elvi_job *job, int lanes, uint64_t left);
+/* All parts, or those before the first that fails, with one thread if there is not
+ * enough to do for more; meanwhile BLAS has one thread, or its own number if threads
+ * is 0. */
+elvi_status elvi_parallel(const elvi_job *job, int threads, int lanes, int parts);
 
 /* ---- parameters ----------------------------------------------------------- */
 
@@ -213,6 +224,12 @@ double elvi_penalty(double precision, double nu, double off, double *slope);
  * derivative -e^t / (exp(e^t) - 1) */
 double elvi_cloglog_hit(double t, double *slope);
 
+/* elementwise.c: sum_i w_i l(eta_i; y_i), and eta_i <- w_i l'(eta_i; y_i), over n rows */
+double elvi_logit_loss(int n, const double *y, const double *w, const double *eta);
+double elvi_poisson_loss(int n, const double *y, const double *w, const double *eta);
+void elvi_logit_slope(int n, const double *y, const double *w, double *eta);
+void elvi_poisson_slope(int n, const double *y, const double *w, double *eta);
+
 /* Pieces of a GLM, for blocks of points whose first glm->dim rows are the
  * coefficients; ld is the number of rows of a block. */
 int elvi_glm_chunk(const elvi_glm *glm);   /* rows of X to take at a time */
@@ -356,14 +373,19 @@ typedef struct {
     double *z, *x, *g;           /* d x block */
     double *value;               /* block */
     double *scratch;             /* the model's */
-    elvi_theta grad;             /* the block's part of the gradient */
-    elvi_status status;
 } elvi_lane;
+
+/* What a block gives: its part of the gradient. */
+typedef struct {
+    elvi_theta grad;
+    elvi_status status;
+} elvi_slot;
 
 typedef struct {
     int block;                   /* points per block */
     int lanes;
     elvi_lane lane[ELVI_MOST_LANES];
+    elvi_slot slot[ELVI_MOST_SLOTS];
     elvi_ziggurat zig;
     elvi_theta grad, next;
     double *factor;              /* d x d: Cholesky factor of theta.scale */

@@ -238,31 +238,39 @@ static void add_prior(const elvi_glm *glm, const elvi_rule *rule, elvi_scale_kin
 }
 
 /* What a thread needs for a chunk of rows: predictors, spreads and expectations, a
- * copy of the chunk or the like, and the chunk's part of the result. */
+ * copy of the chunk or the like. */
 typedef struct {
-    double *eta, *s, *curve, *copy, *g_mu, *B;
+    double *eta, *s, *curve, *copy;
+} exact_lane;
+
+/* What a chunk gives: its part of the result. */
+typedef struct {
+    double *g_mu, *B;
     double sum, widest;
     int exists;
-} exact_lane;
+} exact_slot;
 
 static size_t lane_length(const elvi_glm *glm)
 {
-    const size_t d = (size_t) glm->dim;
-    return 3 * (size_t) elvi_design_chunk(&glm->design, ELVI_POINT) +
-           elvi_crossprod_length(&glm->design) + d + d * d;
+    return 3 * (size_t) elvi_design_chunk(&glm->design, ELVI_POINT) + elvi_crossprod_length(&glm->design);
 }
 
 static exact_lane bind_lane(const elvi_glm *glm, double *room)
 {
     const int chunk = elvi_design_chunk(&glm->design, ELVI_POINT);
-    exact_lane lane;
-    lane.eta = room;
-    lane.s = lane.eta + chunk;
-    lane.curve = lane.s + chunk;
-    lane.g_mu = lane.curve + chunk;
-    lane.B = lane.g_mu + glm->dim;
-    lane.copy = lane.B + (size_t) glm->dim * glm->dim;
+    const exact_lane lane = { room, room + chunk, room + 2 * (size_t) chunk, room + 3 * (size_t) chunk };
     return lane;
+}
+
+static size_t slot_length(const elvi_glm *glm)
+{
+    return (size_t) glm->dim * ((size_t) glm->dim + 1);
+}
+
+static exact_slot bind_slot(const elvi_glm *glm, double *room)
+{
+    const exact_slot slot = { room, room + glm->dim, 0.0, 0.0, 1 };
+    return slot;
 }
 
 static int lanes_of(const elvi_model *model)
@@ -276,59 +284,69 @@ static int lanes_of(const elvi_model *model)
 size_t elvi_exact_scratch_length(const elvi_model *model, elvi_scale_kind kind)
 {
     const elvi_glm *glm = model->data;
-    return elvi_spread_length(&glm->design, kind) + (size_t) lanes_of(model) * lane_length(glm);
+    const int lanes = lanes_of(model);
+    return elvi_spread_length(&glm->design, kind) + (size_t) lanes * lane_length(glm) +
+           (size_t) elvi_slots(lanes) * slot_length(glm);
 }
 
-/* As many chunks as there are lanes, from row `first` on. */
+/* Some chunks, from row `first` on. */
 typedef struct {
     const elvi_glm *glm;
     const elvi_rule *rule;
     const elvi_spread *spread;
     const double *mu;
-    int first;
-    exact_lane *lane;
-} wave;
+    int first, chunk;
+    exact_lane lane[ELVI_MOST_LANES];
+    exact_slot slot[ELVI_MOST_SLOTS];
+    elvi_exact *out;
+} chunks;
 
-static void expect_chunk(void *ctx, int t)
+static void expect_chunk(void *ctx, int part, int in_lane, int in_slot)
 {
-    const wave *v = ctx;
-    const elvi_glm *glm = v->glm;
+    chunks *c = ctx;
+    const elvi_glm *glm = c->glm;
     const elvi_design *X = &glm->design;
-    exact_lane *lane = &v->lane[t];
-    const int chunk = elvi_design_chunk(X, ELVI_POINT), first = v->first + t * chunk;
-    const int d = glm->dim, rows = glm->rows - first < chunk ? glm->rows - first : chunk;
+    const exact_lane *lane = &c->lane[in_lane];
+    exact_slot *slot = &c->slot[in_slot];
+    const int first = c->first + part * c->chunk;
+    const int d = glm->dim, rows = glm->rows - first < c->chunk ? glm->rows - first : c->chunk;
     const double *y = glm->y + first, *w = glm->weight + first;
-    memset(lane->g_mu, 0, (size_t) d * sizeof(double));
-    memset(lane->B, 0, (size_t) d * d * sizeof(double));
-    lane->sum = lane->widest = 0.0;
-    lane->exists = 1;
-    elvi_glm_predict(glm, first, rows, v->mu, d, 1, lane->eta);
-    elvi_design_spread(X, v->spread, first, rows, lane->copy, lane->s);
+    memset(slot->g_mu, 0, (size_t) d * sizeof(double));
+    memset(slot->B, 0, (size_t) d * d * sizeof(double));
+    slot->sum = slot->widest = 0.0;
+    slot->exists = 1;
+    elvi_glm_predict(glm, first, rows, c->mu, d, 1, lane->eta);
+    elvi_design_spread(X, c->spread, first, rows, lane->copy, lane->s);
     for (int i = 0; i < rows; i++) {
         const double s = lane->s[i];
         expectations e = { 0.0, 0.0, 0.0 };
         if (w[i] > 0.0) {
-            if (exponential(glm->family, y[i]) && !(s < v->rule->limit)) {
-                lane->exists = 0;
+            if (exponential(glm->family, y[i]) && !(s < c->rule->limit)) {
+                slot->exists = 0;
                 return;
             }
-            e = expect_row(glm->family, v->rule, y[i], lane->eta[i], s);
-            if (s > lane->widest) lane->widest = s;
+            e = expect_row(glm->family, c->rule, y[i], lane->eta[i], s);
+            if (s > slot->widest) slot->widest = s;
         }
-        lane->sum += w[i] * e.value;
+        slot->sum += w[i] * e.value;
         lane->eta[i] = w[i] * e.slope;
         lane->curve[i] = w[i] * fmax(e.curve, 0.0);
     }
-    elvi_design_collect(X, first, rows, lane->eta, d, 1, lane->g_mu);
-    elvi_design_crossprod(X, first, rows, lane->curve, lane->copy, lane->B);
+    elvi_design_collect(X, first, rows, lane->eta, d, 1, slot->g_mu);
+    elvi_design_crossprod(X, first, rows, lane->curve, lane->copy, slot->B);
 }
 
-static void add_chunk(int d, const exact_lane *lane, elvi_exact *out)
+static elvi_status add_chunk(void *ctx, int in_slot)
 {
-    out->value += lane->sum;
-    out->widest = fmax(out->widest, lane->widest);
-    for (int i = 0; i < d; i++) out->g_mu[i] += lane->g_mu[i];
-    for (size_t i = 0, n = (size_t) d * d; i < n; i++) out->B[i] += lane->B[i];
+    const chunks *c = ctx;
+    const exact_slot *slot = &c->slot[in_slot];
+    elvi_exact *out = c->out;
+    const int d = c->glm->dim;
+    out->value += slot->sum;
+    out->widest = fmax(out->widest, slot->widest);
+    for (int i = 0; i < d; i++) out->g_mu[i] += slot->g_mu[i];
+    for (size_t i = 0, n = (size_t) d * d; i < n; i++) out->B[i] += slot->B[i];
+    return slot->exists ? ELVI_OK : ELVI_NO_EXPECTATION;
 }
 
 elvi_status elvi_glm_exact(const elvi_model *model, const elvi_rule *rule,
@@ -337,23 +355,22 @@ elvi_status elvi_glm_exact(const elvi_model *model, const elvi_rule *rule,
 {
     const elvi_glm *glm = model->data;
     const elvi_design *X = &glm->design;
-    const int chunk = elvi_design_chunk(X, ELVI_POINT), most = lanes_of(model);
+    const int lanes = lanes_of(model), chunk = elvi_design_chunk(X, ELVI_POINT);
     const elvi_spread spread = elvi_spread_of(X, kind, theta->scale, scratch);
-    exact_lane lane[ELVI_MOST_LANES];
-    wave v = { glm, rule, &spread, theta->mu, 0, lane };
+    chunks c = { .glm = glm, .rule = rule, .spread = &spread, .mu = theta->mu, .chunk = chunk, .out = out };
+    const elvi_job job = { expect_chunk, add_chunk, &c, chunk * (100.0 + (double) glm->dim * glm->dim) };
     scratch += elvi_spread_length(X, kind);
-    for (int t = 0; t < most; t++) lane[t] = bind_lane(glm, scratch + (size_t) t * lane_length(glm));
+    for (int t = 0; t < lanes; t++, scratch += lane_length(glm)) c.lane[t] = bind_lane(glm, scratch);
+    for (int t = 0; t < elvi_slots(lanes); t++, scratch += slot_length(glm)) c.slot[t] = bind_slot(glm, scratch);
     out->value = out->widest = 0.0;
     add_prior(glm, rule, kind, theta, out);
-    while (v.first < glm->rows) {
-        const int left = (glm->rows - v.first - 1) / chunk + 1, lanes = left < most ? left : most;
+    for (int left = (glm->rows - 1) / chunk + 1; left > 0;) {
+        const int now = elvi_parts_at_once(&job, lanes, (uint64_t) left);
         if (hooks->poll(hooks->ctx, NULL)) return ELVI_STOPPED;
-        elvi_parallel(model->threads, lanes, 100.0 * chunk * lanes, expect_chunk, &v);
-        for (int t = 0; t < lanes; t++) {
-            if (!lane[t].exists) return ELVI_NO_EXPECTATION;
-            add_chunk(glm->dim, &lane[t], out);
-        }
-        v.first = left > lanes ? v.first + lanes * chunk : glm->rows;
+        const elvi_status status = elvi_parallel(&job, model->threads, lanes, now);
+        if (status != ELVI_OK) return status;
+        left -= now;
+        if (left > 0) c.first += now * chunk;
     }
     if (!isfinite(out->value)) return ELVI_NO_EXPECTATION;
     return ELVI_OK;

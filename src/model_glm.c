@@ -15,11 +15,6 @@ static size_t glm_scratch_length(const elvi_model *model, int n)
     return (size_t) elvi_glm_chunk(model->data) * n;
 }
 
-static inline double log1p_exp(double t)
-{
-    return (t > 0.0 ? t : 0.0) + log1p(exp(-fabs(t)));
-}
-
 /* Below -37 the loss is -t and its slope -1 to rounding, and e may underflow. */
 double elvi_cloglog_hit(double t, double *slope)
 {
@@ -33,25 +28,23 @@ double elvi_cloglog_hit(double t, double *slope)
 static double loss(const elvi_glm *glm, int first, int rows, const double *eta)
 {
     const double *y = glm->y + first, *w = glm->weight + first;
+    if (glm->family == ELVI_LOGIT) return elvi_logit_loss(rows, y, w, eta);
+    if (glm->family == ELVI_POISSON) return elvi_poisson_loss(rows, y, w, eta);
     double sum = 0.0;
     for (int i = 0; i < rows; i++) {
         const double t = eta[i];
         double l = 0.0, unused;
-        switch (glm->family) {
-        case ELVI_LOGIT: l = log1p_exp(t) - y[i] * t; break;
-        case ELVI_PROBIT:
-            l = 0.0;   /* 0 * log(0) must be 0 */
+        if (!(w[i] > 0.0)) continue;
+        if (glm->family == ELVI_NORMAL)
+            l = 0.5 * (t - y[i]) * (t - y[i]);
+        else if (glm->family == ELVI_PROBIT) {   /* 0 * log(0) must be 0 */
             if (y[i] > 0.0) l -= y[i] * pnorm(t, 0.0, 1.0, 1, 1);
             if (y[i] < 1.0) l -= (1.0 - y[i]) * pnorm(t, 0.0, 1.0, 0, 1);
-            break;
-        case ELVI_CLOGLOG:   /* 0 * Inf must be 0 */
+        } else {                                 /* 0 * Inf must be 0 */
             if (y[i] > 0.0) l += y[i] * elvi_cloglog_hit(t, &unused);
             if (y[i] < 1.0) l += (1.0 - y[i]) * exp(t);
-            break;
-        case ELVI_POISSON: l = exp(t) - y[i] * t; break;
-        case ELVI_NORMAL: l = 0.5 * (t - y[i]) * (t - y[i]); break;
         }
-        if (w[i] > 0.0) sum += w[i] * l;
+        sum += w[i] * l;
     }
     return sum;
 }
@@ -69,10 +62,8 @@ static void slope(const elvi_glm *glm, int first, int rows, double *eta)
 {
     const double *y = glm->y + first, *w = glm->weight + first;
     switch (glm->family) {
-    case ELVI_LOGIT:
-        for (int i = 0; i < rows; i++)
-            eta[i] = w[i] * (1.0 / (1.0 + exp(-eta[i])) - y[i]);
-        break;
+    case ELVI_LOGIT: elvi_logit_slope(rows, y, w, eta); break;
+    case ELVI_POISSON: elvi_poisson_slope(rows, y, w, eta); break;
     case ELVI_PROBIT:
         for (int i = 0; i < rows; i++)
             eta[i] = w[i] * ((1.0 - y[i]) * mills(-eta[i]) - y[i] * mills(eta[i]));
@@ -84,10 +75,6 @@ static void slope(const elvi_glm *glm, int first, int rows, double *eta)
             const double miss = w[i] > 0.0 && y[i] < 1.0 ? exp(eta[i]) : 0.0;
             eta[i] = w[i] * (y[i] * hit + (1.0 - y[i]) * miss);
         }
-        break;
-    case ELVI_POISSON:
-        for (int i = 0; i < rows; i++)
-            eta[i] = w[i] > 0.0 ? w[i] * (exp(eta[i]) - y[i]) : 0.0;
         break;
     case ELVI_NORMAL:
         for (int i = 0; i < rows; i++) eta[i] = w[i] * (eta[i] - y[i]);

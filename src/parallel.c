@@ -2,6 +2,10 @@
 #ifndef _WIN32
 # define _GNU_SOURCE
 # include <dlfcn.h>
+# include <sched.h>
+#endif
+#ifdef _OPENMP
+# include <omp.h>
 #endif
 #include "elvi.h"
 #include <string.h>
@@ -44,11 +48,93 @@ int elvi_lanes(int threads)
     return threads < 1 ? 1 : threads < ELVI_MOST_LANES ? threads : ELVI_MOST_LANES;
 }
 
-void elvi_parallel(int threads, int lanes, double operations, void (*body)(void *ctx, int lane),
-                   void *ctx)
+int elvi_slots(int lanes)
 {
-    const double enough = 1e6;   /* below a few hundred microseconds threads cost more */
-    const int at_once = lanes > 1 && operations >= enough ? lanes : 1;
+    return lanes == 1 ? 1 : 2 * lanes;
+}
+
+int elvi_parts_at_once(const elvi_job *job, int lanes, uint64_t left)
+{
+    const double tenth_of_a_second = 1e9, parts = tenth_of_a_second / job->operations;
+    const uint64_t most = parts < lanes ? (uint64_t) lanes : parts < 1e6 ? (uint64_t) parts : 1000000;
+    return (int) (left < most ? left : most);
+}
+
+/* Where parts are taken from, and wait for their turn to be added. */
+typedef struct {
+    int taken, added, failed;
+    char ready[ELVI_MOST_SLOTS];
+    elvi_status status;
+} queue;
+
+static int take(queue *q)
+{
+    int part;
+#ifdef _OPENMP
+    #pragma omp atomic capture
+#endif
+    part = q->taken++;
+    return part;
+}
+
+static int look(const int *shared)
+{
+    int value;
+#ifdef _OPENMP
+    #pragma omp atomic read seq_cst
+#endif
+    value = *shared;
+    return value;
+}
+
+static void count(int *shared)
+{
+#ifdef _OPENMP
+    #pragma omp atomic update seq_cst
+#endif
+    (*shared)++;
+}
+
+/* Waits until the part's slot is free; 0 if it is no longer wanted. */
+static int wait_for_slot(const queue *q, int part, int slots)
+{
+    while (!look(&q->failed)) {
+        if (part - slots < look(&q->added)) return 1;
+#ifndef _WIN32
+        sched_yield();
+#endif
+    }
+    return 0;
+}
+
+/* The part in this slot is done: adds it, and those after it that have waited for it;
+ * or leaves it to the lane that does an earlier one. */
+static void deliver(const elvi_job *job, queue *q, int slot, int slots)
+{
+    q->ready[slot] = 1;
+    for (int next = q->added % slots; q->ready[next] && q->status == ELVI_OK; next = q->added % slots) {
+        q->ready[next] = 0;
+        q->status = job->add(job->ctx, next);
+        if (q->status != ELVI_OK) count(&q->failed);
+        count(&q->added);
+    }
+}
+
+static void work_off(const elvi_job *job, queue *q, int lane, int slots, int parts)
+{
+    for (int part = take(q); part < parts && wait_for_slot(q, part, slots); part = take(q)) {
+        job->work(job->ctx, part, lane, part % slots);
+#ifdef _OPENMP
+        #pragma omp critical (elvi_deliver)
+#endif
+        deliver(job, q, part % slots, slots);
+    }
+}
+
+elvi_status elvi_parallel(const elvi_job *job, int threads, int lanes, int parts)
+{
+    const int slots = elvi_slots(lanes);
+    queue q = { 0, 0, 0, { 0 }, ELVI_OK };
     /* Each lane calls BLAS by itself: with threads of its own on top, and those
      * waiting for each other, that would be slower than no threads at all. Also with
      * one lane, for sums of BLAS may depend on its threads in the last digit. */
@@ -56,9 +142,13 @@ void elvi_parallel(int threads, int lanes, double operations, void (*body)(void 
     const int before = threads > 0 && blas.get ? blas.get() : 1;
     if (before > 1) blas.set(1);
 #ifdef _OPENMP
-    #pragma omp parallel for schedule(static, 1) num_threads(at_once) if (at_once > 1)
+    const double enough = 1e6;   /* below a few hundred microseconds threads cost more */
+    const int at_once = job->operations * parts < enough ? 1 : lanes < parts ? lanes : parts;
+    #pragma omp parallel num_threads(at_once) if (at_once > 1)
+    work_off(job, &q, omp_get_thread_num(), slots, parts);
+#else
+    work_off(job, &q, 0, slots, parts);
 #endif
-    for (int t = 0; t < lanes; t++) body(ctx, t);
     if (before > 1) blas.set(before);
-    (void) at_once;   /* unused without OpenMP */
+    return q.status;
 }

@@ -182,7 +182,7 @@ elvi_model r_model(SEXP model, r_model_store *store)
         store->density.catch_interrupts = 0;
         out.ops = &density_ops;
         out.data = &store->density;
-        out.cost = 1e6;   /* an R call is worth a poll every 20 blocks */
+        out.cost = 1e6;   /* R code is worth a poll every 20 points */
         out.threads = 0;  /* R has one thread, and may use BLAS itself */
         break;
     case 3:

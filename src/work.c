@@ -46,8 +46,10 @@ void elvi_work_bind(elvi_work *w, const elvi_problem *p, int block,
         lane->g = take(&a, dn);
         lane->value = take(&a, block);
         lane->scratch = take(&a, p->model.ops->scratch_length(&p->model, block));
-        lane->grad.mu = take(&a, d);
-        lane->grad.scale = take(&a, scale);
+    }
+    for (int t = 0; t < elvi_slots(w->lanes); t++) {
+        w->slot[t].grad.mu = take(&a, d);
+        w->slot[t].grad.scale = take(&a, scale);
     }
     *n_reals = a.used;
 

@@ -67,6 +67,26 @@ test_that("a block of points gives what its columns give one by one", {
   expect_identical(dim(block$gradient), dim(points))
 })
 
+test_that("each row of a logistic and a poisson regression is right to rounding, far out and beside rows of weight 0", {
+  eta <- c(-1e140, -1e4, -708.5, -707, -300, -40, -20, -1.5, -1, -0.4, -1e-9, 0, 1e-9, 0.2, 0.4, 0.5, 1, 3, 20, 36, 40, 300, 708)
+  rows <- length(eta)
+  reference <- list(
+    logit = list(family = binomial(), l = function(t, y) -plogis(-t, log.p = TRUE) - y * t, slope = plogis),
+    poisson = list(family = poisson(), l = function(t, y) exp(t) - y * t, slope = exp))
+  near <- function(got, want) expect_lte(max(abs(got - want) / pmax(abs(want), 1e-290)), 1e-15)
+  for (part in reference) for (y in 0:1) for (i in seq_len(rows)) {
+    # the other rows have weight 0, and an overflow where they can
+    offset <- if (y) ifelse(seq_len(rows) == i, eta, 1e5) else eta
+    model <- suppressWarnings(model_glm(matrix(1, rows), rep(y, rows), part$family, flat(),
+                                        weights = as.numeric(seq_len(rows) == i), offset = offset))
+    at <- evaluate(model, 0)
+    near(at$value, part$l(eta[i], y))
+    near(at$gradient, part$slope(eta[i]) - y)
+  }
+  far <- suppressMessages(model_glm(matrix(1, 3), c(2, 1, 0), poisson(), flat(), offset = c(0, 0, 710)))
+  expect_identical(evaluate(far, 0)$gradient[1], Inf)
+})
+
 test_that("chunks of rows add up, whatever their number", {
   for (n in c(1, 2047, 2048, 2049, 4096, 4097)) {
     i <- seq_len(n)
