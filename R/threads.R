@@ -7,9 +7,10 @@
 #' with a single thread each.
 #'
 #' Each thread does its own matrix products, and a BLAS that has threads too (of
-#' those only 'OpenBLAS' can be asked) uses one meanwhile. If it has been given more
-#' than two, elvi takes as many instead. `OMP_NUM_THREADS = 1` and
-#' `OPENBLAS_NUM_THREADS = 1` together make one thread the default.
+#' those only 'OpenBLAS' can be asked) uses one meanwhile. So on a machine with more
+#' cores, `options(elvi.threads = )` with their number makes large problems faster:
+#' the default is what CRAN allows a package to take unasked. The environment
+#' variable `OMP_NUM_THREADS = 1` makes one thread the default.
 #'
 #' @return `elvi_threads()` returns the number in force, 1 without 'OpenMP'.
 #' @examples

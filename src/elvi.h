@@ -47,8 +47,7 @@ typedef struct {
     double operations;       /* of one part, roughly */
 } elvi_job;
 
-int elvi_blas_threads(void);   /* as far as it can be asked */
-void elvi_blas_alone(void);    /* from now on it has one thread */
+void elvi_blas_alone(void);    /* from now on it has one thread, as far as it can be asked */
 int elvi_lanes(int threads);   /* how many lanes so many threads take */
 int elvi_slots(int lanes);     /* and how many slots these */
 /* how many of the parts that are left to do before the next poll for interrupts */

@@ -31,12 +31,6 @@ static blas_threads find_blas_threads(void)
     return out;
 }
 
-int elvi_blas_threads(void)
-{
-    const blas_threads blas = find_blas_threads();
-    return blas.get ? blas.get() : 1;
-}
-
 void elvi_blas_alone(void)
 {
     const blas_threads blas = find_blas_threads();

@@ -24,18 +24,17 @@ static int forked(void)
 }
 #endif
 
-/* options(elvi.threads = ), or else two, as CRAN asks, or as many as BLAS has been
- * given, whose place they take; never more than OpenMP allows, which OMP_THREAD_LIMIT
- * and, for the default, OMP_NUM_THREADS set. 0 without OpenMP: BLAS has its own. */
+/* options(elvi.threads = ), or else two, as CRAN asks; never more than OpenMP allows,
+ * which OMP_THREAD_LIMIT and, for the default, OMP_NUM_THREADS set. 0 without OpenMP:
+ * BLAS has its own. */
 int r_threads(void)
 {
 #ifdef _OPENMP
     SEXP wanted = option("elvi.threads");
     const int number = (TYPEOF(wanted) == REALSXP || TYPEOF(wanted) == INTSXP) && Rf_xlength(wanted) == 1;
     const double asked = number ? Rf_asReal(wanted) : 0.0;
-    const int limit = omp_get_thread_limit(), most = omp_get_max_threads(), blas = elvi_blas_threads();
+    const int limit = omp_get_thread_limit(), most = omp_get_max_threads();
     int n = most < 2 ? most : 2;
-    if (blas > n) n = blas;
     if (asked >= 1.0) n = asked < ELVI_MOST_LANES ? (int) asked : ELVI_MOST_LANES;
     if (n > limit) n = limit;
     return forked() ? 1 : elvi_lanes(n);

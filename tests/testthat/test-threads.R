@@ -17,6 +17,7 @@ test_that("options(elvi.threads = ) sets the number, within OpenMP's limit", {
   expect_lte(threads_then(NULL, elvi_threads()), 2L)
   child <- function(env, n) session_prints(sprintf("options(elvi.threads = %s); cat(elvi::elvi_threads())", n), env)
   expect_identical(child("OMP_NUM_THREADS=1", "NULL"), "1")
+  expect_identical(child(c("OMP_NUM_THREADS=4", "OPENBLAS_NUM_THREADS=4"), "NULL"), "2")
   expect_identical(child("OMP_NUM_THREADS=1", "2"), "2")   # asked for in R: R wins
   expect_identical(child("OMP_THREAD_LIMIT=1", "2"), "1")
 })
