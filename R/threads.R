@@ -12,6 +12,9 @@
 #' the default is what CRAN allows a package to take unasked. The environment
 #' variable `OMP_NUM_THREADS = 1` makes one thread the default.
 #'
+#' elvi notes the process that it was loaded in as `options("elvi.process")`, and in
+#' any other uses one thread: leave it alone.
+#'
 #' @return `elvi_threads()` returns the number in force, 1 without 'OpenMP'.
 #' @examples
 #' elvi_threads()

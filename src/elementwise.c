@@ -46,8 +46,8 @@ static inline double choose(uint64_t which, double yes, double no)
 }
 
 #ifdef VECTORS
-/* e^t within one unit in the last place; Inf beyond 709 and 0 below -708, where the
- * exponent has no room */
+/* e^t within one unit in the last place; Inf beyond 709 and 0 below -708, a little before
+ * the exponent has no room */
 static inline double exponential(double t)
 {
     const double log2_e = 1.44269504088896338700;
@@ -108,7 +108,7 @@ static inline double log_1p(double e)
 /* w x, and 0 where w is, also if x is infinite */
 static inline double weighted(double w, double x)
 {
-    return choose(sign_of(UINT64_C(0) - bits_of(w)), w * x, 0.0);
+    return choose(sign_of(UINT64_C(0) - bits_of(fabs(w))), w * x, 0.0);
 }
 
 FOR_EACH_WIDTH
@@ -117,8 +117,8 @@ double elvi_logit_loss(int n, const double *y, const double *w, const double *et
     double sum = 0.0;
     SIMD_SUM
     for (int i = 0; i < n; i++) {
-        const double t = eta[i], size = fabs(t), positive = 0.5 * (t + size);
-        sum += weighted(w[i], positive + log_1p(exponential(-size)) - y[i] * t);
+        const double t = eta[i], positive = choose(sign_of(bits_of(t)), 0.0, t);
+        sum += weighted(w[i], positive + log_1p(exponential(-fabs(t))) - y[i] * t);
     }
     return sum;
 }

@@ -25,7 +25,8 @@ typedef enum {
 
 typedef struct elvi_state elvi_state;
 typedef struct {
-    /* non-zero: stop now. Called every few milliseconds of work. */
+    /* non-zero: stop now. Called after ten to a hundred milliseconds of work, or a block
+     * for each thread if that takes longer. */
     int (*poll)(void *ctx, const elvi_state *state);
     /* non-zero: return, with ELVI_OK. Called between two iterations of a run. */
     int (*pause)(void *ctx);
@@ -37,8 +38,8 @@ typedef struct {
 /* Work is cut into parts that do not depend on the threads. Each thread (a "lane",
  * with memory of its own) takes the next part when it is free and leaves the result
  * in a slot; results are added up in the order of the parts. So results do not depend
- * on the threads, and a lane that is held up does not hold up the others, for there
- * are more slots than lanes. */
+ * on the threads, and a lane that is held up for a while does not hold up the others,
+ * for there are more slots than lanes. */
 enum { ELVI_MOST_LANES = 64, ELVI_MOST_SLOTS = 2 * ELVI_MOST_LANES };
 typedef struct {
     void (*work)(void *ctx, int part, int lane, int slot);   /* several at once */

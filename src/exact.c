@@ -358,7 +358,7 @@ elvi_status elvi_glm_exact(const elvi_model *model, const elvi_rule *rule,
     const int lanes = lanes_of(model), chunk = elvi_design_chunk(X, ELVI_POINT);
     const elvi_spread spread = elvi_spread_of(X, kind, theta->scale, scratch);
     chunks c = { .glm = glm, .rule = rule, .spread = &spread, .mu = theta->mu, .chunk = chunk, .out = out };
-    const elvi_job job = { expect_chunk, add_chunk, &c, chunk * (100.0 + (double) glm->dim * glm->dim) };
+    const elvi_job job = { expect_chunk, add_chunk, &c, chunk * (1000.0 + (double) glm->dim * glm->dim) };
     scratch += elvi_spread_length(X, kind);
     for (int t = 0; t < lanes; t++, scratch += lane_length(glm)) c.lane[t] = bind_lane(glm, scratch);
     for (int t = 0; t < elvi_slots(lanes); t++, scratch += slot_length(glm)) c.slot[t] = bind_slot(glm, scratch);

@@ -121,6 +121,7 @@ static void differentiate(void *ctx, int part, int in_lane, int in_slot)
     for (int j = 0; j < n; j++)
         for (int i = 0; i < d; i++) slot->grad.mu[i] += share * lane->g[(size_t) j * d + i];
     elvi_scale_outer(p, share, lane->g, lane->z, n, slot->grad.scale);
+    if (slot->status == ELVI_OK && !all_finite(p, &slot->grad)) slot->status = ELVI_NONFINITE_GRADIENT;
 }
 
 static elvi_status add_block(void *ctx, int in_slot)
@@ -153,7 +154,6 @@ elvi_status elvi_gradient(const elvi_problem *p, const elvi_settings *s,
     const uint64_t block = block_length(w, batch);
     blocks_of_batch b = { p, s, st, w, batch, block, 0 };
     const elvi_job job = { differentiate, add_block, &b, operations(p, (double) block) };
-
     elvi_status status = ELVI_OK;
 
     const elvi_theta part = w->slot[0].grad;

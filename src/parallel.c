@@ -1,6 +1,8 @@
 /* The only place where threads are started, and where BLAS's own are dealt with. */
 #ifndef _WIN32
-# define _GNU_SOURCE
+# ifndef _GNU_SOURCE
+#  define _GNU_SOURCE
+# endif
 # include <dlfcn.h>
 # include <sched.h>
 #endif
@@ -49,8 +51,12 @@ int elvi_slots(int lanes)
 
 int elvi_parts_at_once(const elvi_job *job, int lanes, uint64_t left)
 {
-    const double tenth_of_a_second = 1e9, parts = tenth_of_a_second / job->operations;
-    const uint64_t most = parts < lanes ? (uint64_t) lanes : parts < 1e6 ? (uint64_t) parts : 1000000;
+    /* about 10 milliseconds; up to ten times that, so that lanes seldom wait at the end */
+    const double brief = 1e8 / job->operations, enough = 8.0;
+    double each = brief > enough ? brief : 10.0 * brief < enough ? 10.0 * brief : enough;
+    if (each < 1.0) each = 1.0;
+    if (each > 1e6) each = 1e6;
+    const uint64_t most = (uint64_t) lanes * (uint64_t) each;
     return (int) (left < most ? left : most);
 }
 
@@ -138,10 +144,17 @@ elvi_status elvi_parallel(const elvi_job *job, int threads, int lanes, int parts
 #ifdef _OPENMP
     const double enough = 1e6;   /* below a few hundred microseconds threads cost more */
     const int at_once = job->operations * parts < enough ? 1 : lanes < parts ? lanes : parts;
-    #pragma omp parallel num_threads(at_once) if (at_once > 1)
-    work_off(job, &q, omp_get_thread_num(), slots, parts);
 #else
-    work_off(job, &q, 0, slots, parts);
+    const int at_once = 1;
+#endif
+    /* A user's R code may jump out of the work, which it must not do out of a team of
+     * threads, be it a team of one. */
+    if (at_once == 1) work_off(job, &q, 0, slots, parts);
+#ifdef _OPENMP
+    if (at_once > 1) {
+        #pragma omp parallel num_threads(at_once)
+        work_off(job, &q, omp_get_thread_num(), slots, parts);
+    }
 #endif
     if (before > 1) blas.set(before);
     return q.status;

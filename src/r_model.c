@@ -150,10 +150,15 @@ static elvi_affine read_affine(SEXP model, r_model_store *store)
 }
 
 /* operations in a pass over the design there and back, with the losses between */
-static double passes(const elvi_glm *glm)
+static double passes(const elvi_glm *glm, double loss)
 {
     const double rows = glm->rows;
-    return 4.0 * (glm->design.X ? rows * glm->dim : (double) glm->design.start[glm->rows]) + 40.0 * rows;
+    return 4.0 * (glm->design.X ? rows * glm->dim : (double) glm->design.start[glm->rows]) + loss * rows;
+}
+
+static double loss_cost(elvi_family family)
+{
+    return family == ELVI_PROBIT || family == ELVI_CLOGLOG ? 600.0 : 40.0;
 }
 
 elvi_model r_model(SEXP model, r_model_store *store)
@@ -167,7 +172,7 @@ elvi_model r_model(SEXP model, r_model_store *store)
         store->glm = read_glm(model, out.dim);
         out.ops = &elvi_glm_ops;
         out.data = &store->glm;
-        out.cost = passes(&store->glm);
+        out.cost = passes(&store->glm, loss_cost(store->glm.family));
         break;
     case 1:
         store->quadratic.A = r_reals(model, "A", (R_xlen_t) out.dim * out.dim);
@@ -182,14 +187,14 @@ elvi_model r_model(SEXP model, r_model_store *store)
         store->density.catch_interrupts = 0;
         out.ops = &density_ops;
         out.data = &store->density;
-        out.cost = 1e6;   /* R code is worth a poll every 20 points */
+        out.cost = 1e7;   /* R code is worth a poll every ten points */
         out.threads = 0;  /* R has one thread, and may use BLAS itself */
         break;
     case 3:
         store->aux = read_aux(model, out.dim);
         out.ops = &elvi_aux_ops;
         out.data = &store->aux;
-        out.cost = passes(&store->aux.linear);
+        out.cost = passes(&store->aux.linear, 300.0);
         break;
     default:
         store->affine = read_affine(model, store);

@@ -19,7 +19,8 @@ static int forked(void)
 #ifdef _WIN32
     return 0;
 #else
-    return getpid() != Rf_asInteger(option("elvi.process"));
+    SEXP process = option("elvi.process");
+    return TYPEOF(process) != INTSXP || Rf_xlength(process) != 1 || INTEGER(process)[0] != getpid();
 #endif
 }
 #endif

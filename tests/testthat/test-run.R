@@ -750,6 +750,18 @@ test_that("blocks are no longer than needed, and longer for R functions", {
   expect_equal(block_of(native, schedule_growing(1e5, batch = 1, nu = 1), trace_draws = 0), 128)
 })
 
+test_that("the first block that is not finite ends a batch", {
+  calls <- 0
+  model <- model_density(function(x) colSums(x^2) / 2, function(x) {
+    calls <<- calls + 1
+    if (calls == 5) x * NaN else x
+  }, dim = 3, smoothness = 1, vectorized = TRUE)
+  calls <- -1   # the comparison with `value` at the start is not a block
+  expect_error(elvi(model, schedule = schedule_custom(0.1, 1000, iterations = 2),
+                    control = raw_control(block = 8, trace_draws = 0)), class = "elvi_error_nonfinite")
+  expect_equal(calls, 5)
+})
+
 test_that("a user's function is called once per block, of at most the length given", {
   shapes <- NULL
   model <- model_density(function(x) colSums(x^2) / 2, function(x) {

@@ -70,3 +70,31 @@ test_that("loaded in a forked child elvi works with one thread, also if asked fo
   expect_identical(session_prints(fork), "1")
   expect_identical(session_prints(paste0("library(elvi); ", fork)), "1")
 })
+
+# omp_get_level(), the number of teams that a thread is in
+openmp_level <- function() {
+  dir <- tempfile("level")
+  dir.create(dir)
+  code <- file.path(dir, "level.c")
+  writeLines(c("#include <omp.h>", "void level(int *x) { *x = omp_get_level(); }"), code)
+  writeLines(c("PKG_CFLAGS = $(SHLIB_OPENMP_CFLAGS)", "PKG_LIBS = $(SHLIB_OPENMP_CFLAGS)"), file.path(dir, "Makevars"))
+  library <- file.path(dir, paste0("level", .Platform$dynlib.ext))
+  old <- setwd(dir)
+  on.exit(setwd(old))
+  suppressWarnings(system2(file.path(R.home("bin"), "R"), c("CMD", "SHLIB", "level.c"), stdout = FALSE, stderr = FALSE))
+  skip_if_not(file.exists(library), "no compiler, or no OpenMP")
+  loaded <- dyn.load(library)
+  function() .C(getNativeSymbolInfo("level", loaded), 0L)[[1]]
+}
+
+test_that("an error in a user's function does not leave OpenMP in the middle of a team", {
+  skip_on_cran()
+  skip_on_os("windows")
+  level <- openmp_level()
+  fails <- model_density(function(x) colSums(x^2) / 2, function(x) if (ncol(x) == 10) stop("no") else x,
+                         dim = 2, smoothness = 1, vectorized = TRUE)
+  before <- level()
+  expect_error(elvi(fails, schedule = schedule_custom(0.1, 10, iterations = 3),
+                    control = elvi_control(coordinates = "raw", trace_draws = 0)), "no")
+  expect_identical(level(), before)
+})
