@@ -70,10 +70,14 @@ gets_nowhere <- function(fit) {
   has_diverged(fit) || (fit$kept == "start" && !isTRUE(fit$lost <= 1))
 }
 
-# On to `iterations`, or to the end of the stretch or of the schedule.
+# On to `iterations`, or to the end of the stretch or of the schedule. A run is finished
+# once it has been judged: a checkpoint of one that only has no iterations left is not.
 advance <- function(fit, bound, iterations, journal) {
   fit <- iterate(fit, bound, iterations, journal)
-  if (fit$status == "interrupted") mark_interrupted(fit) else keep_better(fit, bound)
+  if (fit$status == "interrupted") return(mark_interrupted(fit))
+  fit <- keep_better(fit, bound)
+  if (fit$state$k >= fit$plan$iterations) fit$status <- "finished"
+  fit
 }
 
 # The same without a look at what has been reached: only $state, $trace, $cpu and
@@ -98,13 +102,7 @@ run_slice <- function(fit, bound, iterations, journal) {
   fit$cpu <- out$cpu
   fit$trace <- join_traces(fit$trace, as.data.frame(out$trace))
   check_status(out$status, fit)
-  fit$status <- if (out$status == status_stopped) {
-    "interrupted"
-  } else if (fit$state$k < fit$plan$iterations) {
-    "paused"
-  } else {
-    "finished"
-  }
+  fit$status <- if (out$status == status_stopped) "interrupted" else "paused"
   fit
 }
 

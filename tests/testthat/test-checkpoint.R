@@ -21,8 +21,8 @@ hush <- function(code) suppressMessages(code, classes = c("elvi_message_checkpoi
 
 saved_iterations <- function(file) elvi:::read_checkpoint(file)$progress$state$k
 
-# Runs `go(file)` for a target whose gradient copies the checkpoint as it is then: what
-# a kill at that moment would leave. Returns the result and the distinct copies.
+# Runs `go(file)` for a target that copies the checkpoint when it is evaluated: what a
+# kill at that moment would leave. Returns the result and the distinct copies.
 snapshots <- function(go, target) {
   file <- tempfile("elvi-checkpoint-")
   copies <- character()
@@ -42,10 +42,12 @@ snapshots <- function(go, target) {
 # (x^4 + x^2) in three dimensions, as functions
 spied_target <- function(scale = 1) {
   target <- new.env()
-  target$model <- model_density(function(x) scale * colSums(x^4 + x^2), function(x) {
+  spied <- function(f) function(x) {
     if (!is.null(target$spy)) target$spy()
-    scale * (4 * x^3 + 2 * x)
-  }, dim = 3, smoothness = 20 * scale)
+    f(x)
+  }
+  target$model <- model_density(spied(function(x) scale * colSums(x^4 + x^2)),
+                                spied(function(x) scale * (4 * x^3 + 2 * x)), dim = 3, smoothness = 20 * scale)
   target
 }
 
@@ -86,7 +88,8 @@ test_that("from whatever moment, the run that goes on is identical to the whole"
     seen <- snapshots(runs[[name]], target)
     expect_same_run(whole, seen$fit, label = name)
     expect_gt(length(seen$copies), 20)
-    for (copy in seen$copies[unique(round(seq(1, length(seen$copies), length.out = 25)))]) {
+    last <- length(seen$copies)   # those before it: all iterations done, and no verdict yet
+    for (copy in seen$copies[unique(c(round(seq(1, last, length.out = 25)), last - 1:2))]) {
       k <- saved_iterations(copy)
       expect_message(resumed <- runs[[name]](copy), class = "elvi_message_checkpoint")
       expect_same_run(whole, resumed, label = paste(name, k))
