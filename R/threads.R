@@ -22,8 +22,10 @@
 #' elvi_threads()
 #' options(old)
 #' @export
-elvi_threads <- function() {
+elvi_threads <- function() .Call(elvi_r_threads)
+
+# asked by C (src/r_threads.c) whenever threads may be used
+threads_asked_for <- function() {
   asked <- getOption("elvi.threads")
-  if (!is.null(asked)) check_count(asked, "elvi.threads")
-  .Call(elvi_r_threads)
+  if (is.null(asked)) 0 else check_count(asked, "elvi.threads")
 }

@@ -6,12 +6,18 @@
 # include <unistd.h>
 #endif
 
-#ifdef _OPENMP
-static SEXP option(const char *name)
+/* options(elvi.threads = ), 0 if there is none; R refuses what is no number of threads */
+static double asked_for(void)
 {
-    return Rf_GetOption1(Rf_install(name));
+    SEXP elvi = PROTECT(Rf_mkString("elvi"));
+    SEXP home = PROTECT(R_FindNamespace(elvi));
+    SEXP call = PROTECT(Rf_lang1(Rf_install("threads_asked_for")));
+    const double n = Rf_asReal(Rf_eval(call, home));
+    UNPROTECT(3);
+    return n;
 }
 
+#ifdef _OPENMP
 /* A forked child inherits an OpenMP runtime whose threads are gone and would wait
  * for them for ever: it works alone. .onLoad() notes the process. */
 static int forked(void)
@@ -19,7 +25,7 @@ static int forked(void)
 #ifdef _WIN32
     return 0;
 #else
-    SEXP process = option("elvi.process");
+    SEXP process = Rf_GetOption1(Rf_install("elvi.process"));
     return TYPEOF(process) != INTSXP || Rf_xlength(process) != 1 || INTEGER(process)[0] != getpid();
 #endif
 }
@@ -30,16 +36,15 @@ static int forked(void)
  * BLAS has its own. */
 int r_threads(void)
 {
+    const double asked = asked_for();
 #ifdef _OPENMP
-    SEXP wanted = option("elvi.threads");
-    const int number = (TYPEOF(wanted) == REALSXP || TYPEOF(wanted) == INTSXP) && Rf_xlength(wanted) == 1;
-    const double asked = number ? Rf_asReal(wanted) : 0.0;
     const int limit = omp_get_thread_limit(), most = omp_get_max_threads();
     int n = most < 2 ? most : 2;
     if (asked >= 1.0) n = asked < ELVI_MOST_LANES ? (int) asked : ELVI_MOST_LANES;
     if (n > limit) n = limit;
     return forked() ? 1 : elvi_lanes(n);
 #else
+    (void) asked;
     return 0;
 #endif
 }

@@ -25,6 +25,8 @@ test_that("options(elvi.threads = ) sets the number, within OpenMP's limit", {
 test_that("a bad number of threads is refused by name", {
   expect_snapshot(error = TRUE, threads_then(0, elvi_threads()))
   expect_snapshot(error = TRUE, threads_then("two", elvi_threads()))
+  model <- model_quadratic(diag(2))
+  expect_snapshot(error = TRUE, threads_then(1.5, elvi(model, budget = 100)))
 })
 
 test_that("results do not depend on the number of threads, to the last bit", {
