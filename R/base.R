@@ -95,7 +95,7 @@ log_sphere_area <- function(d) log(2) + d / 2 * log(pi) - lgamma(d / 2)
 
 # What the C core needs (kind, dim, par, table) and what R code asks for:
 # log_phi, log_constant (log C), entropy, kurtosis, log_concave, path.
-bind_base <- function(base, dim) {
+law_of <- function(base, dim) {
   d <- dim
   # density of z from that of r: C = 1 / (area of the sphere * integral)
   log_constant <- function(log_integral) -log_sphere_area(d) - log_integral
@@ -135,7 +135,7 @@ bind_base <- function(base, dim) {
            mean_log_phi = -d / s, kurtosis = 3 / (d * (d + 2)) * exp(log_r4),
            log_concave = s >= 1, path = TRUE)
     },
-    radial = bind_radial(base, d)
+    radial = radial_law(base, d)
   )
   c(list(kind = base$kind, dim = as.double(d)), out,
     list(entropy = -(out$log_constant + out$mean_log_phi)))
@@ -143,7 +143,7 @@ bind_base <- function(base, dim) {
 
 # Tabulates a user's radial density: finds where the mass of r^(d-1) phi(r) is,
 # standardizes so that E R^2 = d, and lays a table of the law of R there.
-bind_radial <- function(base, d, nodes = 8192L) {
+radial_law <- function(base, d, nodes = 8192L) {
   user <- function(r) {
     v <- base$log_phi(r)
     if (!is.numeric(v) || length(v) != length(r) || anyNA(v) || any(v == Inf)) {
@@ -309,7 +309,7 @@ base_draws <- function(base, n, dim) {
   n <- check_count(n, "n")
   dim <- check_dim(dim)
   check_size(n * dim, if (n >= dim) "n" else "dim", max(n, dim))
-  draw_base(bind_base(base, dim), draw_key(), n)
+  draw_base(law_of(base, dim), draw_key(), n)
 }
 
 #' @rdname base_draws
@@ -319,8 +319,8 @@ base_log_density <- function(base, z) {
   if (!is.matrix(z)) z <- matrix(check_vector(z, "z"))
   z <- check_matrix(z, "z")
   if (!nrow(z)) bad_argument("z", "of at least one row", describe(z))
-  bound <- bind_base(base, nrow(z))
-  bound$log_constant + bound$log_phi(sqrt(colSums(z^2)))
+  law <- law_of(base, nrow(z))
+  law$log_constant + law$log_phi(sqrt(colSums(z^2)))
 }
 
 #' @rdname base_draws
@@ -329,20 +329,20 @@ base_score <- function(base, r, dim) {
   check_class(base, "base", "elvi_base", "a base_*() function")
   r <- check_vector(r, "r")
   if (any(r < 0)) bad_argument("r", "non-negative", describe(r[r < 0][1L]))
-  .Call(elvi_r_score, bind_base(base, check_dim(dim)), r)
+  .Call(elvi_r_score, law_of(base, check_dim(dim)), r)
 }
 
 #' @rdname base_draws
 #' @export
 base_info <- function(base, dim) {
   check_class(base, "base", "elvi_base", "a base_*() function")
-  bind_base(base, check_dim(dim))[
+  law_of(base, check_dim(dim))[
     c("entropy", "kurtosis", "log_constant", "log_concave", "path")]
 }
 
 # The key of the keyed streams: 64 bits from R's generator.
 draw_key <- function() floor(stats::runif(2) * 2^32)
 
-draw_base <- function(bound, key, n, first = 0, iteration = 0) {
-  .Call(elvi_r_draws, bound, key, as.double(iteration), as.double(first), as.integer(n))
+draw_base <- function(law, key, n, first = 0, iteration = 0) {
+  .Call(elvi_r_draws, law, key, as.double(iteration), as.double(first), as.integer(n))
 }

@@ -185,21 +185,21 @@ show_each <- function(v) {
 # Everything the theorems ask about f, base and optimum. `unbounded`: no L exists.
 # m and optimum are in the coordinates of the run, optimum$scale of its kind.
 pose_problem <- function(model, base, control, optimum, alpha) {
-  bound <- bind_base(base, model$dim)
+  law <- law_of(base, model$dim)
   model <- take_in(model, control, alpha)
   exists <- existence(model, base)
   work <- quietly(if (isFALSE(exists$exists) && control$coordinates == "whitened") NULL
                   else work_model(model, control$coordinates, control$scale))
   L <- if (is.null(work)) list(L = NA_real_, source = "no whitened coordinates without a mode")
-       else quietly(run_smoothness(model, work, bound, control))
+       else quietly(run_smoothness(model, work, law, control))
   L <- L %||% list(L = NA_real_, source = "not known and not estimable")
   unbounded <- model$kind %in% c("glm", "aux") && is.na(model$smoothness)
   m <- if (is.null(work) || isFALSE(exists$exists)) NULL
        else if (work$kind == "affine") numeric(model$dim)
        else quietly(find_mode(model)$x)
-  problem <- list(model = model, base = base, bound = bound, dim = model$dim, kurtosis = bound$kurtosis,
+  problem <- list(model = model, base = base, law = law, dim = model$dim, kurtosis = law$kurtosis,
                   kind = control$scale, existence = exists, work = work, L = L$L, L_source = L$source,
-                  L_check = judge_smoothness(model, work, bound, control, L, unbounded),
+                  L_check = judge_smoothness(model, work, law, control, L, unbounded),
                   unbounded = unbounded, m = m,
                   alpha = if (!is.null(alpha)) check_alpha(alpha, work, L$L))
   c(problem, locate_optimum(problem, optimum))
@@ -242,14 +242,14 @@ check_alpha <- function(alpha, work, L) {
 }
 
 # Is L a smoothness constant of f? status and why
-judge_smoothness <- function(model, work, bound, control, L, unbounded) {
+judge_smoothness <- function(model, work, law, control, L, unbounded) {
   shown <- sprintf("L = %s, %s", format(L$L, digits = 4), L$source)
   if (unbounded) return(list("fails", paste("no L", sub("^none ", "", model$smoothness_source))))
   if (is.na(L$L)) return(list("unknown", L$source))
   if (grepl("^estimated", L$source)) return(list("unknown", shown))
   if (!is.null(control$smoothness) && !is.na(model$smoothness)) {
     control["smoothness"] <- list(NULL)   # `$<-` would drop it, and $smoothness find smoothness_safety
-    own <- run_smoothness(model, work, bound, control)$L
+    own <- run_smoothness(model, work, law, control)$L
     if (L$L < own * (1 - 1e-8)) {
       # the bound is the curvature itself where all predictors are 0 together
       attained <- switch(model$kind, quadratic = TRUE, density = FALSE,

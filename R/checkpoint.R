@@ -14,10 +14,10 @@ new_journal <- function(fit, file = NULL, every = Inf, progress = identity) {
 
 # The journal of a run of elvi() that is about to start; its $fit is where to start from.
 # On a model (`takes_up`) that is the state in the checkpoint file, if there is one.
-open_journal <- function(fit, bound, takes_up = TRUE) {
+open_journal <- function(fit, law, takes_up = TRUE) {
   journal <- new_journal(fit, fit$control$checkpoint, fit$control$checkpoint_every, progress_of)
   if (is.null(journal$file)) return(journal)
-  journal$print <- fingerprint(fit, bound)
+  journal$print <- fingerprint(fit, law)
   journal$fit$control$checkpoint <- journal$file   # the same one after setwd()
   begin_journal(journal, if (takes_up) take_up else same_run)
 }
@@ -126,12 +126,12 @@ bad_checkpoint <- function(file, expected, got = NULL, differs = NULL) {
 
 # What decides a run, in brief. Numbers that come out of BLAS can differ in their last
 # digits with the number of threads: those are apart, and compared to a tolerance.
-fingerprint <- function(fit, bound) {
+fingerprint <- function(fit, law) {
   model <- fit$model
   start <- to_user(fit$work %||% model, fit$control$scale, fit$start$mu, fit$start$scale)
   points <- landmarks(start)
   without <- function(x, names) unclass(x)[setdiff(names(x), names)]
-  list(exact = exact_print(algorithm = "elvi", model = without(model, "smoothness"), base = unclass(bound),
+  list(exact = exact_print(algorithm = "elvi", model = without(model, "smoothness"), base = unclass(law),
                            schedule = without(fit$schedule, "shorten"), tol = fit$tol,
                            control = without(fit$control, volatile_settings)),
        start = start, smoothness = fit$smoothness,

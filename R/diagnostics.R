@@ -37,12 +37,12 @@ pareto_k.elvi_fit <- function(object, draws = 2000, ...) {
 # Draws of q in model coordinates, one per column, with log p(x) (up to the
 # constants that f leaves out), log q(x) and their difference.
 draws_with_ratios <- function(fit, n) {
-  bound <- bind_base(fit$base, fit$model$dim)
-  z <- draw_base(bound, draw_key(), n)
+  law <- law_of(fit$base, fit$model$dim)
+  z <- draw_base(law, draw_key(), n)
   at <- model_parameters(fit)
   x <- at$mu + (if (is.matrix(at$scale)) at$scale %*% z else at$scale * z)
   log_p <- -.Call(elvi_r_evaluate, fit$model, x)$value
-  log_q <- bound$log_constant + bound$log_phi(sqrt(colSums(z^2))) - log_det(fit$control$scale, at$scale)
+  log_q <- law$log_constant + law$log_phi(sqrt(colSums(z^2))) - log_det(fit$control$scale, at$scale)
   list(x = x, log_p = log_p, log_q = log_q, log_ratios = log_p - log_q)
 }
 

@@ -116,14 +116,14 @@ elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, bud
   schedule <- schedule %||% schedule_tuned(budget %||% if (is.null(tol)) 5000 else 1e5)
   check_class(schedule, "schedule", "elvi_schedule", "a schedule_*() function")
 
-  bound <- bind_base(base, object$dim)
-  check_expectation(object, bound)
+  law <- law_of(base, object$dim)
+  check_expectation(object, law)
   if (control$scale != "diagonal") check_size(object$dim^2, "scale", control$scale)
   work <- work_model(object, control$coordinates, control$scale)
   if (control$coordinates == "raw") check_existence(object)
-  smoothness <- run_smoothness(object, work, bound, control)
-  plan <- plan_schedule(schedule, object$dim, bound$kurtosis, smoothness$L, control)
-  control <- resolve_control(control, schedule, bound, plan)
+  smoothness <- run_smoothness(object, work, law, control)
+  plan <- plan_schedule(schedule, object$dim, law$kurtosis, smoothness$L, control)
+  control <- resolve_control(control, schedule, law, plan)
   feasible <- feasible_set(control, work, smoothness$L)
   start <- check_start(start, work, control$scale, feasible, smoothness$L)
   given <- list(
@@ -133,8 +133,8 @@ elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, bud
     rng_kind = RNGkind(), start = start, trace = NULL, cpu = 0, state = initial_state(start))
   fit <- structure(c(given, not_yet), class = "elvi_fit")
   compare_gradient(object, work, control$scale, start)   # after the key: a user's function may draw
-  journal <- open_journal(fit, bound)
-  if (has_ended(journal$fit)) conclude(journal$fit) else run(journal, bound, control$iterations)
+  journal <- open_journal(fit, law)
+  if (has_ended(journal$fit)) conclude(journal$fit) else run(journal, law, control$iterations)
 }
 
 # The exact solver knows no constraints, steps or iterations: only `scale` matters.
@@ -169,10 +169,10 @@ elvi.elvi_fit <- function(object, budget = NULL, iterations = Inf, ...) {
     bad_argument("object", "a fit by method = \"mpsgd\": an exact one has nothing to continue", "an exact fit")
   }
   iterations <- check_count(iterations, "iterations", infinite = TRUE)
-  bound <- bind_base(object$base, object$model$dim)
+  law <- law_of(object$base, object$model$dim)
   if (!is.null(budget)) {
     object$schedule <- extend_budget(object$schedule, budget, object$state$evals)
-    object$plan <- plan_schedule(object$schedule, object$model$dim, bound$kurtosis,
+    object$plan <- plan_schedule(object$schedule, object$model$dim, law$kurtosis,
                                  object$smoothness, object$control)
     object["stretch"] <- list(NULL)
   }
@@ -182,14 +182,14 @@ elvi.elvi_fit <- function(object, budget = NULL, iterations = Inf, ...) {
     return(object)
   }
   object$call <- match.call()
-  run(open_journal(object, bound, takes_up = FALSE), bound, iterations)
+  run(open_journal(object, law, takes_up = FALSE), law, iterations)
 }
 
 # Refuse a target whose expectation under the base is infinite.
-check_expectation <- function(model, bound) {
+check_expectation <- function(model, law) {
   exponential <- switch(model$kind, glm = has_exponential(model$likelihood),
                         aux = aux_exponential(model), FALSE)
-  if (exponential && exponential_limit(bound) <= 0) no_expectation(model, bound)
+  if (exponential && exponential_limit(law) <= 0) no_expectation(model, law)
 }
 
 # Refuse separable data under a flat prior; whitening finds out by itself.
@@ -200,12 +200,12 @@ check_existence <- function(model) {
 }
 
 # Settings that were left to elvi, now that base and schedule are known.
-resolve_control <- function(control, schedule, bound, plan) {
+resolve_control <- function(control, schedule, law, plan) {
   if (is.null(control$estimator)) {
-    control$estimator <- if (bound$path && control$update == "project") "path" else "reparam"
+    control$estimator <- if (law$path && control$update == "project") "path" else "reparam"
   }
-  if (control$estimator == "path" && !bound$path) {
-    bad_argument("estimator", paste0("\"reparam\" with the ", bound$kind,
+  if (control$estimator == "path" && !law$path) {
+    bad_argument("estimator", paste0("\"reparam\" with the ", law$kind,
                  " base, whose density jumps at its edge (the path gradient would be biased)"), "\"path\"")
   }
   if (is.null(control$average)) {

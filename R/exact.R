@@ -7,11 +7,11 @@ has_exact <- function(model) model$kind %in% c("glm", "quadratic")
 # and the matrix B for which the gradient of E f in the scale is B scale. With a
 # scale of 0 it gives f, its gradient and its Hessian. F is Inf where E f does not
 # exist. NULL when the model has no exact objective.
-exact_oracle <- function(model, bound) {
+exact_oracle <- function(model, law) {
   if (!has_exact(model)) return(NULL)
   if (model$kind == "quadratic") return(quadratic_oracle(model))
-  rule <- model_rule(model, bound)
-  if (rule$limit <= 0) no_expectation(model, bound)
+  rule <- model_rule(model, law)
+  if (rule$limit <= 0) no_expectation(model, law)
   function(kind, mu, scale) {
     out <- .Call(elvi_r_exact, model, rule, kind, mu, scale)
     check_status(if (out$status == status_no_expectation) status_ok else out$status)
@@ -37,19 +37,19 @@ log_det <- function(kind, scale) {
          diagonal = sum(log(scale)))
 }
 
-no_expectation <- function(model, bound) {
+no_expectation <- function(model, law) {
   elvi_abort("`base`: the expected ", model$family$family, " log ",
              if (model$kind == "aux") "posterior" else "likelihood", " is infinite under a ",
-             bound$kind, " base, whose tails are too heavy for exp(). ",
+             law$kind, " base, whose tails are too heavy for exp(). ",
              "Use a gaussian or uniform base.",
              class = c("elvi_error_no_expectation", "elvi_error_argument"),
              data = list(argument = "base"))
 }
 
 # The rule of a model: that of its likelihood, and that of student priors.
-model_rule <- function(model, bound) {
-  rule <- cached_rule(bound, model$likelihood)
-  rule$prior_levels <- if (any(is.finite(model$prior_df))) cached_rule(bound, "tail")$levels else list()
+model_rule <- function(model, law) {
+  rule <- cached_rule(law, model$likelihood)
+  rule$prior_levels <- if (any(is.finite(model$prior_df))) cached_rule(law, "tail")$levels else list()
   rule
 }
 
@@ -57,10 +57,10 @@ model_rule <- function(model, bound) {
 # tenth of a second to make: keep them for the session.
 rule_cache <- new.env(parent = emptyenv())
 
-cached_rule <- function(bound, likelihood) {
-  if (bound$kind == "radial") return(quadrature_rule(bound, likelihood))
-  dim <- if (bound$kind %in% c("gaussian", "student")) 2 else bound$dim   # the same marginal in all
-  key <- paste(bound$kind, format(bound$par[1L], digits = 17), dim, likelihood)
-  if (is.null(rule_cache[[key]])) rule_cache[[key]] <- quadrature_rule(bound, likelihood)
+cached_rule <- function(law, likelihood) {
+  if (law$kind == "radial") return(quadrature_rule(law, likelihood))
+  dim <- if (law$kind %in% c("gaussian", "student")) 2 else law$dim   # the same marginal in all
+  key <- paste(law$kind, format(law$par[1L], digits = 17), dim, likelihood)
+  if (is.null(rule_cache[[key]])) rule_cache[[key]] <- quadrature_rule(law, likelihood)
   rule_cache[[key]]
 }

@@ -36,7 +36,7 @@
 existence <- function(model, base = base_gaussian()) {
   check_class(model, "model", "elvi_model", "a model_*() function")
   check_class(base, "base", "elvi_base", "a base_*() function")
-  found <- judge_existence(model, bind_base(base, model$dim))
+  found <- judge_existence(model, law_of(base, model$dim))
   L <- model$smoothness
   structure(c(found, list(theta_L = if (isTRUE(found$exists)) 1 / sqrt(L) else NA_real_,
                           smoothness = L, smoothness_source = model$smoothness_source,
@@ -52,10 +52,10 @@ existence <- function(model, base = base_gaussian()) {
 # log|S|, -log|S| >= -d log s: on a sublevel set mu and s are bounded, and then
 # sigma_min(S) is bounded away from 0. F is lower semicontinuous (Fatou), so the
 # set is compact and the minimum attained.
-judge_existence <- function(model, bound) {
-  refused <- tryCatch(check_expectation(model, bound), elvi_error_no_expectation = identity)
+judge_existence <- function(model, law) {
+  refused <- tryCatch(check_expectation(model, law), elvi_error_no_expectation = identity)
   if (inherits(refused, "error")) {
-    return(finding(FALSE, "E f is infinite", paste("E f is infinite for every mu and Sigma: the tails of a", bound$kind,
+    return(finding(FALSE, "E f is infinite", paste("E f is infinite for every mu and Sigma: the tails of a", law$kind,
                                                    "base are too heavy for the", model$family$family, "likelihood's exp()")))
   }
   r <- model$growth
@@ -68,10 +68,10 @@ judge_existence <- function(model, bound) {
     return(finding(NA, "the growth of f is not known", "The growth of f is not known: give model_density() a `growth`"))
   }
   growth <- if (r >= 2) "quadratic growth" else sprintf("growth |x|^%g", r)
-  if (model$kind == "density" && is.na(model$smoothness) && !is.finite(support_edge(bound))) {
+  if (model$kind == "density" && is.na(model$smoothness) && !is.finite(support_edge(law))) {
     return(finding(NA, paste0(growth, ", but E f may be infinite"),
                    sprintf(paste("The target f has %s, but E f may be infinite: f has no known smoothness and the",
-                                 "%s base has unbounded support"), growth, bound$kind), r))
+                                 "%s base has unbounded support"), growth, law$kind), r))
   }
   finding(TRUE, growth, sprintf("The target f has %s, which is enough for every standardized base", growth), r)
 }

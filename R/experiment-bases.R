@@ -114,10 +114,10 @@ judge_family <- function(fit, mcmc, evidence, draws, path) {
   k <- pareto_k(fit, draws = draws)
   x <- chain_draws(mcmc)
   truth <- list(mean = colMeans(x), sd = apply(x, 2L, stats::sd))
-  bound <- elbo(fit)$estimate
+  law <- elbo(fit)$estimate
   data.frame(
-    base = fit$base$kind, scale = fit$control$scale, elbo = bound,
-    kl = evidence$estimate - bound, khat = k$k, worth = k$ess / k$draws,
+    base = fit$base$kind, scale = fit$control$scale, elbo = law,
+    kl = evidence$estimate - law, khat = k$k, worth = k$ess / k$draws,
     mean_error = max(abs(fit$mu - truth$mean) / truth$sd),
     sd_ratio = min(sqrt(diag(vcov.elvi_fit(fit))) / truth$sd),
     outside = share_outside(fit, x, 0.99),
@@ -127,7 +127,7 @@ judge_family <- function(fit, mcmc, evidence, draws, path) {
 
 # Share of the draws x outside the ellipsoid that holds `mass` of the approximation.
 share_outside <- function(fit, x, mass) {
-  z <- draw_base(bind_base(fit$base, fit$model$dim), c(1, 2), 40000L)   # a fixed key
+  z <- draw_base(law_of(fit$base, fit$model$dim), c(1, 2), 40000L)   # a fixed key
   radius2 <- stats::quantile(colSums(z^2), mass, names = FALSE)
   mean(stats::mahalanobis(x, fit$mu, vcov.elvi_fit(fit)) > radius2)
 }
@@ -159,10 +159,10 @@ descent_paths <- function(model, fits, runs, budget = 20000) {
 descent_path <- function(model, fit, budget, looks = 16L) {
   control <- elvi_control(scale = fit$control$scale, average = "last", trace_draws = 0)
   schedule <- schedule_tuned(budget)
-  bound <- bind_base(fit$base, model$dim)
-  plan <- plan_schedule(schedule, model$dim, bound$kurtosis, NA_real_, control)
+  law <- law_of(fit$base, model$dim)
+  plan <- plan_schedule(schedule, model$dim, law$kurtosis, NA_real_, control)
   evals <- cumsum(plan_at(plan, seq_len(plan$iterations) - 1)$batch)
-  oracle <- exact_oracle(model, bound)
+  oracle <- exact_oracle(model, law)
   start <- away_from_the_mode(model, fit$control$scale)
   best <- fit$optimum$objective
   checkpoints <- log_checkpoints(evals, 1, looks)

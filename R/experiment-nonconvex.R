@@ -48,8 +48,8 @@ student_target <- function() {
   plain <- stats::lm.fit(cbind(1, air), loss)
   unit <- stats::mad(plain$residuals)
   model <- model_glm(cbind(intercept = 1, air), loss / unit, robust(df = 4), prior = normal(0, 10))
-  bound <- bind_base(base_gaussian(), model$dim)
-  L <- run_smoothness(model, model, bound, elvi_control(coordinates = "raw"))$L
+  law <- law_of(base_gaussian(), model$dim)
+  L <- run_smoothness(model, model, law, elvi_control(coordinates = "raw"))$L
   new_nonconvex("student-t regression", model, L, mu_radius = 8, scale_max = 1,
                 start = function(share) c(plain$coefficients / unit, 0), spacing = 0.7)
 }

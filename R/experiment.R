@@ -137,10 +137,10 @@ measure_along <- function(model, base, schedule, control, pick, measure) {
     data.frame(evaluations = fit$state$evals, seconds = fit$cpu, measure(fit))
   }
   rows <- list(row(at_start(fit)))
-  bound <- bind_base(base, model$dim)
-  journal <- open_journal(fit, bound)
+  law <- law_of(base, model$dim)
+  journal <- open_journal(fit, law)
   for (k in pick(fit$plan)) {
-    if (k > fit$state$k) fit <- iterate(fit, bound, k, journal)
+    if (k > fit$state$k) fit <- iterate(fit, law, k, journal)
     if (fit$status == "interrupted") experiment_interrupted()
     rows <- c(rows, list(row(fit)))
   }

@@ -139,7 +139,7 @@ simulate.elvi_fit <- function(object, nsim = 1, seed = NULL, ...) {
     on.exit(set_random_state(before))
     set.seed(seed)
   }
-  z <- draw_base(bind_base(object$base, object$model$dim), draw_key(), nsim)
+  z <- draw_base(law_of(object$base, object$model$dim), draw_key(), nsim)
   # the scale as parametrised: any root of the covariance gives the same law
   s <- object$scale
   x <- object$mu + (if (is.matrix(s)) s %*% z else s * z)

@@ -41,7 +41,7 @@ confint.elvi_fit <- function(object, parm = NULL, level = 0.95, ...) {
 
 credible_intervals <- function(fit, which, level) {
   p <- c((1 - level) / 2, (1 + level) / 2)
-  z <- marginal_quantile(bind_base(fit$base, fit$model$dim), p)
+  z <- marginal_quantile(law_of(fit$base, fit$model$dim), p)
   sd <- sqrt(diag(vcov.elvi_fit(fit)))[which]
   out <- fit$mu[which] + outer(sd, z)
   dimnames(out) <- list(names(fit$mu)[which], paste(format(100 * p, trim = TRUE, digits = 3), "%"))

@@ -99,7 +99,7 @@ guarantee <- function(model, base = base_gaussian(), schedule = schedule_fixed()
   problem <- pose_problem(model, base, control, optimum, alpha)
   model <- problem$model
   plan <- plan_if_possible(schedule, problem, control)
-  control <- resolve_control(control, schedule, problem$bound, plan %||% list(bg_a = Inf))
+  control <- resolve_control(control, schedule, problem$law, plan %||% list(bg_a = Inf))
   feasible <- if (!is.null(problem$work) && !is.na(problem$L)) feasible_set(control, problem$work, problem$L)
   start <- place_start(start, problem, feasible)
 
@@ -199,7 +199,7 @@ distance2 <- function(start, problem, lambda) {
 start_gap <- function(start, problem) {
   if (is.null(start) || is.na(problem$objective)) return(NA_real_)
   there <- to_user(problem$work, problem$kind, start$mu, start$scale)
-  exact_oracle(problem$model, problem$bound)(problem$kind, there$mu, there$scale)$objective - problem$objective
+  exact_oracle(problem$model, problem$law)(problem$kind, there$mu, there$scale)$objective - problem$objective
 }
 
 # Second moments on the compact set: |mu - m| <= |centre - m| + radius and

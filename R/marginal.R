@@ -22,7 +22,7 @@ q_density <- function(object, parameter, x) {
   z <- abs(x - at$mean) / at$sd
   out <- numeric(length(z))
   finite <- is.finite(z)
-  out[finite] <- marginal_density(at$bound, pmax(z[finite], 1e-12)) / at$sd
+  out[finite] <- marginal_density(at$law, pmax(z[finite], 1e-12)) / at$sd
   out
 }
 
@@ -30,14 +30,14 @@ q_density <- function(object, parameter, x) {
 #' @export
 q_probability <- function(object, parameter, x) {
   at <- marginal_at(object, parameter)
-  marginal_probability(at$bound, (check_vector(x, "x", infinite = TRUE) - at$mean) / at$sd)
+  marginal_probability(at$law, (check_vector(x, "x", infinite = TRUE) - at$mean) / at$sd)
 }
 
 #' @rdname q_density
 #' @export
 q_quantile <- function(object, parameter, p) {
   at <- marginal_at(object, parameter)
-  at$mean + at$sd * marginal_quantile(at$bound, check_probabilities(p, "p"))
+  at$mean + at$sd * marginal_quantile(at$law, check_probabilities(p, "p"))
 }
 
 check_probabilities <- function(p, name) {
@@ -50,7 +50,7 @@ marginal_at <- function(fit, parameter) {
   check_class(fit, "object", "elvi_fit", "elvi()")
   j <- check_parameters(fit, parameter, "parameter")
   if (length(j) != 1L) bad_argument("parameter", "the name or number of one parameter", describe(parameter))
-  list(mean = fit$mu[[j]], sd = sqrt(sum(fit$Sigma[j, ]^2)), bound = bind_base(fit$base, fit$model$dim))
+  list(mean = fit$mu[[j]], sd = sqrt(sum(fit$Sigma[j, ]^2)), law = law_of(fit$base, fit$model$dim))
 }
 
 # positions of parameters given by name or number; NULL for all
@@ -67,23 +67,23 @@ check_parameters <- function(fit, which, name) {
 }
 
 # P(z_1 <= z) and its inverse for a base in its dimension
-marginal_probability <- function(bound, z) {
-  upper <- switch(bound$kind,
+marginal_probability <- function(law, z) {
+  upper <- switch(law$kind,
     gaussian = stats::pnorm(abs(z), lower.tail = FALSE),
-    student = stats::pt(abs(z) * sqrt(bound$par[1L] / (bound$par[1L] - 2)), bound$par[1L], lower.tail = FALSE),
-    uniform = stats::pbeta(pmin(z / bound$par[1L], 1)^2, 0.5, (bound$dim + 1) / 2, lower.tail = FALSE) / 2,
-    tail_function(bound)(abs(z)))
+    student = stats::pt(abs(z) * sqrt(law$par[1L] / (law$par[1L] - 2)), law$par[1L], lower.tail = FALSE),
+    uniform = stats::pbeta(pmin(z / law$par[1L], 1)^2, 0.5, (law$dim + 1) / 2, lower.tail = FALSE) / 2,
+    tail_function(law)(abs(z)))
   upper[z > 0] <- 1 - upper[z > 0]
   upper
 }
 
-marginal_quantile <- function(bound, p) {
+marginal_quantile <- function(law, p) {
   tail <- pmin(p, 1 - p)
-  z <- switch(bound$kind,
+  z <- switch(law$kind,
     gaussian = stats::qnorm(tail, lower.tail = FALSE),
-    student = stats::qt(tail, bound$par[1L], lower.tail = FALSE) / sqrt(bound$par[1L] / (bound$par[1L] - 2)),
-    uniform = bound$par[1L] * sqrt(stats::qbeta(2 * tail, 0.5, (bound$dim + 1) / 2, lower.tail = FALSE)),
-    tabulated_quantile(bound, tail))
+    student = stats::qt(tail, law$par[1L], lower.tail = FALSE) / sqrt(law$par[1L] / (law$par[1L] - 2)),
+    uniform = law$par[1L] * sqrt(stats::qbeta(2 * tail, 0.5, (law$dim + 1) / 2, lower.tail = FALSE)),
+    tabulated_quantile(law, tail))
   low <- !(p > 0.5)
   z[low] <- -z[low]
   z
@@ -91,9 +91,9 @@ marginal_quantile <- function(bound, p) {
 
 # upper tail P(z_1 > z), z >= 0, as a function of z: whole panels are summed once,
 # the panel that z cuts is done by Gauss-Legendre
-tail_function <- function(bound) {
-  edge <- support_edge(bound)
-  reach <- if (is.finite(edge)) edge else marginal_reach(bound)
+tail_function <- function(law) {
+  edge <- support_edge(law)
+  reach <- if (is.finite(edge)) edge else marginal_reach(law)
   gl <- gauss_legendre(40L)
   # unit panels, and growing ones far out: heavy tails reach far
   breaks <- c(0, 2^(-8:-1), 1:16)
@@ -101,7 +101,7 @@ tail_function <- function(bound) {
   breaks <- c(breaks[breaks < reach], reach)
   panel <- function(a, b) {
     x <- (a + b) / 2 + (b - a) / 2 * gl$x
-    (b - a) / 2 * sum(gl$w * marginal_density(bound, x))
+    (b - a) / 2 * sum(gl$w * marginal_density(law, x))
   }
   masses <- mapply(panel, breaks[-length(breaks)], breaks[-1L])
   beyond <- c(rev(cumsum(rev(masses))), 0)
@@ -112,11 +112,11 @@ tail_function <- function(bound) {
   }, 0)
 }
 
-tabulated_quantile <- function(bound, tail) {
-  upper <- tail_function(bound)
+tabulated_quantile <- function(law, tail) {
+  upper <- tail_function(law)
   vapply(tail, function(q) {
     if (q >= 0.5) return(0)
-    if (q <= 0) return(support_edge(bound))
+    if (q <= 0) return(support_edge(law))
     top <- 2
     while (upper(top) > q) top <- 2 * top
     # 0 beyond the support has no logarithm

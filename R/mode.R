@@ -65,7 +65,7 @@ glm_mode <- function(model, max_steps = 100L, decrement_below = 1e-10, reach_bel
 
 # f, gradient and Hessian at a point: the exact oracle with scale 0
 point_oracle <- function(model) {
-  rule <- model_rule(model, bind_base(base_gaussian(), model$dim))
+  rule <- model_rule(model, law_of(base_gaussian(), model$dim))
   zero <- numeric(model$dim)
   function(x) .Call(elvi_r_exact, model, rule, "diagonal", x, zero)
 }

@@ -66,18 +66,18 @@ objective.default <- function(object, model, base = base_gaussian(), method = NU
 
 estimate_objective <- function(model, base, kind, mu, scale, method, draws) {
   draws <- check_draws(draws, 1, lower = 2)
-  bound <- bind_base(base, model$dim)
+  law <- law_of(base, model$dim)
   default <- if (has_exact(model)) "exact" else "monte_carlo"
   method <- check_choice(method %||% default, "method", c("exact", "monte_carlo"))
   if (method == "exact") {
     if (!has_exact(model)) {
       bad_argument("method", "\"monte_carlo\": this model has no exact objective", "\"exact\"")
     }
-    value <- exact_oracle(model, bound)(kind, unname(mu), unname(scale))$objective
-    return(new_estimate("objective F", value, 0, NA, bound))
+    value <- exact_oracle(model, law)(kind, unname(mu), unname(scale))$objective
+    return(new_estimate("objective F", value, 0, NA, law))
   }
-  f <- .Call(elvi_r_values, model, bound, kind, unname(mu), unname(scale), draw_key(), draws)
-  new_estimate("objective F", mean(f) - log_det(kind, scale), stats::sd(f) / sqrt(draws), draws, bound)
+  f <- .Call(elvi_r_values, model, law, kind, unname(mu), unname(scale), draw_key(), draws)
+  new_estimate("objective F", mean(f) - log_det(kind, scale), stats::sd(f) / sqrt(draws), draws, law)
 }
 
 #' @rdname objective
@@ -89,10 +89,10 @@ elbo.default <- function(object, ...) {
   value
 }
 
-new_estimate <- function(what, estimate, se, draws, bound) {
+new_estimate <- function(what, estimate, se, draws, law) {
   structure(list(what = what, estimate = estimate, se = se,
                  method = if (is.na(draws)) "exact" else "monte_carlo", draws = draws,
-                 entropy = bound$entropy), class = "elvi_estimate")
+                 entropy = law$entropy), class = "elvi_estimate")
 }
 
 #' @export
@@ -108,7 +108,7 @@ print.elvi_estimate <- function(x, ...) {
 # has no exact objective.
 exact_gap <- function(fit) {
   if (!has_exact(fit$model)) return(NULL)
-  optimum <- fit$optimum %||% solve_optimum(fit$model, fit$base, bind_base(fit$base, fit$model$dim),
+  optimum <- fit$optimum %||% solve_optimum(fit$model, fit$base, law_of(fit$base, fit$model$dim),
                            fit$control$scale, 1e-9, 200)
   at <- objective(fit, method = "exact")$estimate
   list(objective = at, optimum = optimum, gap = at - optimum$objective)

@@ -53,13 +53,13 @@ elvi_optimum <- function(model, base = base_gaussian(),
       else "elvi() finds a stationary point of yours, which need not be a global optimum"),
       if (model$kind == "aux") paste("one with an unknown", model$aux$natural) else "a user-defined density")
   }
-  bound <- bind_base(base, model$dim)
-  solve_optimum(model, base, bound, scale, tol, max_evaluations)
+  law <- law_of(base, model$dim)
+  solve_optimum(model, base, law, scale, tol, max_evaluations)
 }
 
-solve_optimum <- function(model, base, bound, scale, tol, max_evaluations) {
+solve_optimum <- function(model, base, law, scale, tol, max_evaluations) {
   work <- if (scale == "diagonal") "diagonal" else "triangular"
-  oracle <- exact_oracle(model, bound)
+  oracle <- exact_oracle(model, law)
   start <- near_mode(model)
   precision <- precision_part(start$hessian, work)
   point <- evaluate_at(oracle, model, work, start$x, precision)
@@ -93,7 +93,7 @@ solve_optimum <- function(model, base, bound, scale, tol, max_evaluations) {
     point <- found$point
     evaluations <- evaluations + found$evaluations
   }
-  new_optimum(model, base, bound, scale, point, evaluations, tol)
+  new_optimum(model, base, law, scale, point, evaluations, tol)
 }
 
 # Everything known at one point of parameter space.
@@ -316,7 +316,7 @@ whitened_gradient <- function(at, kind, scale) {
   list(mu = crossprod(scale, at$g_mu), scale = W)
 }
 
-new_optimum <- function(model, base, bound, scale, point, evaluations, tol) {
+new_optimum <- function(model, base, law, scale, point, evaluations, tol) {
   labels <- model$names
   # The quadrature resolves spreads of the linear predictor up to about 50; beyond,
   # its own error is no longer below the certificate.
@@ -325,7 +325,7 @@ new_optimum <- function(model, base, bound, scale, point, evaluations, tol) {
   out <- list(
     mu = stats::setNames(as.double(point$mu), labels),
     Sigma = symmetric_scale(point$scale, point$kind, labels),
-    objective = point$objective, elbo = bound$entropy - point$objective,
+    objective = point$objective, elbo = law$entropy - point$objective,
     certificate = point$certificate, certificate_kind = point$certificate_kind,
     gradient_norm = point$gradient_norm, evaluations = evaluations,
     converged = point$certificate <= tol, base = base, kind = scale, dim = model$dim)

@@ -78,7 +78,7 @@ plot_trace <- function(fit, against, optimum) {
 }
 
 optimum_line <- function(fit, right) {
-  best <- solve_optimum(fit$model, fit$base, bind_base(fit$base, fit$model$dim),
+  best <- solve_optimum(fit$model, fit$base, law_of(fit$base, fit$model$dim),
                         fit$control$scale, 1e-6, 200)$objective
   list(ggplot2::geom_hline(yintercept = best, linetype = "dashed", colour = "grey40"),
        ggplot2::annotate("text", x = right, y = best, hjust = 1, vjust = -0.5, size = 3,
@@ -109,10 +109,10 @@ plot_intervals <- function(fit, which) {
 }
 
 plot_density <- function(fit, which) {
-  bound <- bind_base(fit$base, fit$model$dim)
-  edge <- min(4, support_edge(bound))
+  law <- law_of(fit$base, fit$model$dim)
+  edge <- min(4, support_edge(law))
   z <- seq(-edge, edge, length.out = 201L)
-  height <- marginal_density(bound, pmax(abs(z), 1e-12))
+  height <- marginal_density(law, pmax(abs(z), 1e-12))
   sd <- sqrt(diag(vcov.elvi_fit(fit)))
   labels <- names(fit$mu)
   data <- do.call(rbind, lapply(which, function(j) data.frame(
@@ -130,7 +130,7 @@ plot_pairs <- function(fit, which) {
   if (length(which) < 2L) bad_argument("pars", "at least two parameters", describe(names(fit$mu)[which]))
   labels <- names(fit$mu)
   V <- vcov.elvi_fit(fit)
-  radii <- pair_radii(bind_base(fit$base, fit$model$dim), c(0.5, 0.95))
+  radii <- pair_radii(law_of(fit$base, fit$model$dim), c(0.5, 0.95))
   angle <- seq(0, 2 * pi, length.out = 100L)
   circle <- rbind(cos(angle), sin(angle))
   pairs <- utils::combn(which, 2L, simplify = FALSE)
@@ -151,11 +151,11 @@ plot_pairs <- function(fit, which) {
 
 # Radii of the discs that hold the given mass of two coordinates of z; without a
 # closed form by draws of a fixed key, good enough for a picture.
-pair_radii <- function(bound, mass) {
-  radii <- switch(bound$kind,
+pair_radii <- function(law, mass) {
+  radii <- switch(law$kind,
     gaussian = sqrt(stats::qchisq(mass, 2)),
-    student = sqrt(2 * stats::qf(mass, 2, bound$par[1L]) * (bound$par[1L] - 2) / bound$par[1L]),
-    stats::quantile(sqrt(colSums(draw_base(bound, c(1, 2), 40000L)[1:2, ]^2)), mass, names = FALSE))
+    student = sqrt(2 * stats::qf(mass, 2, law$par[1L]) * (law$par[1L] - 2) / law$par[1L]),
+    stats::quantile(sqrt(colSums(draw_base(law, c(1, 2), 40000L)[1:2, ]^2)), mass, names = FALSE))
   stats::setNames(radii, paste(100 * mass, "%"))
 }
 

@@ -93,9 +93,9 @@ linear_predictor <- function(object, design) {
 # mean and standard deviation of the expected response, by quadrature
 response_moments <- function(object, at, block = 2000L) {
   if (object$family$link == "identity") return(at)
-  bound <- bind_base(object$base, object$model$dim)
-  check_response_mean(object, bound, at)
-  rule <- composite_rule(bound, width = 0.5, growth = 1.5, grade = 8L)
+  law <- law_of(object$base, object$model$dim)
+  check_response_mean(object, law, at)
+  rule <- composite_rule(law, width = 0.5, growth = 1.5, grade = 8L)
   nodes <- c(rule$z, -rule$z)
   weights <- c(rule$w, rule$w)
   n <- length(at$mean)
@@ -110,10 +110,10 @@ response_moments <- function(object, at, block = 2000L) {
 }
 
 # exp() of a heavy-tailed predictor has no mean
-check_response_mean <- function(object, bound, at) {
-  if (object$family$link == "log" && exponential_limit(bound) <= 2 * max(at$sd, 0, na.rm = TRUE)) {
+check_response_mean <- function(object, law, at) {
+  if (object$family$link == "log" && exponential_limit(law) <= 2 * max(at$sd, 0, na.rm = TRUE)) {
     elvi_abort("`type` = \"response\": the expected response has no finite mean or variance under a ",
-               bound$kind, " base. Use type = \"link\", or a gaussian or uniform base.",
+               law$kind, " base. Use type = \"link\", or a gaussian or uniform base.",
                class = c("elvi_error_no_expectation", "elvi_error_argument"), data = list(argument = "type"))
   }
 }

@@ -7,22 +7,22 @@
 # composite rule that resolves l's bend at -eta/s.
 
 # Marginal density of z_1 at z > 0.
-marginal_density <- function(bound, z) {
-  d <- bound$dim
-  if (d == 1) return(exp(bound$log_constant + bound$log_phi(z)))
+marginal_density <- function(law, z) {
+  d <- law$dim
+  if (d == 1) return(exp(law$log_constant + law$log_phi(z)))
   switch(
-    bound$kind,
+    law$kind,
     gaussian = stats::dnorm(z),
     student = {
-      unit <- sqrt(bound$par[1L] / (bound$par[1L] - 2))
-      stats::dt(z * unit, bound$par[1L]) * unit
+      unit <- sqrt(law$par[1L] / (law$par[1L] - 2))
+      stats::dt(z * unit, law$par[1L]) * unit
     },
     uniform = {
-      edge <- bound$par[1L]
+      edge <- law$par[1L]
       log_c <- lgamma(d / 2 + 1) - lgamma((d + 1) / 2) - log(pi) / 2 - log(edge)
       ifelse(z < edge, exp(log_c + (d - 1) / 2 * log1p(-pmin(z / edge, 1)^2)), 0)
     },
-    marginal_by_integration(bound, z)
+    marginal_by_integration(law, z)
   )
 }
 
@@ -30,33 +30,33 @@ marginal_density <- function(bound, z) {
 # the integrand is smooth and decays at both ends, so the trapezoid rule
 # converges faster than any power of its step; a density of bounded support gets
 # Gauss-Legendre on the chord instead.
-marginal_by_integration <- function(bound, z) {
-  d <- bound$dim
-  log_factor <- bound$log_constant + log_sphere_area(d - 1)
-  edge <- support_edge(bound)
+marginal_by_integration <- function(law, z) {
+  d <- law$dim
+  log_factor <- law$log_constant + log_sphere_area(d - 1)
+  edge <- support_edge(law)
   if (is.finite(edge)) {
     gl <- gauss_legendre(200L)
     return(vapply(z, function(zi) {
       if (zi >= edge) return(0)
       chord <- sqrt(edge^2 - zi^2)
       r <- chord * (gl$x + 1) / 2
-      chord / 2 * sum(gl$w * exp(log_factor + (d - 2) * log(r) + bound$log_phi(sqrt(zi^2 + r^2))))
+      chord / 2 * sum(gl$w * exp(log_factor + (d - 2) * log(r) + law$log_phi(sqrt(zi^2 + r^2))))
     }, 0))
   }
   h <- min(0.1, 0.25 / sqrt(d))
   t <- seq(-40, 12, by = h)
   r <- exp(t)
   # where the integrand of the widest chord (z = 0) still matters
-  at_zero <- (d - 1) * t + bound$log_phi(r)
+  at_zero <- (d - 1) * t + law$log_phi(r)
   keep <- t > min(t[at_zero > max(at_zero) - 45]) - 1 & t < max(t[at_zero > max(at_zero) - 45]) + 3
   r2 <- r[keep]^2
   lead <- (d - 1) * t[keep] + log_factor
-  vapply(z, function(zi) h * sum(exp(lead + bound$log_phi(sqrt(zi^2 + r2)))), 0)
+  vapply(z, function(zi) h * sum(exp(lead + law$log_phi(sqrt(zi^2 + r2)))), 0)
 }
 
-support_edge <- function(bound) {
-  if (bound$kind == "uniform") return(bound$par[1L])
-  if (bound$kind == "radial" && !bound$path) return(utils::tail(bound$table$r, 1L))
+support_edge <- function(law) {
+  if (law$kind == "uniform") return(law$par[1L])
+  if (law$kind == "radial" && !law$path) return(utils::tail(law$table$r, 1L))
   Inf
 }
 
@@ -73,9 +73,9 @@ gauss_legendre <- function(n) {
 # low dimension have a kink in some derivative; at most `width` wide in the bulk;
 # growing by `growth` per panel in heavy tails, and doubling beyond 1e4, where they
 # are power laws.
-composite_rule <- function(bound, width, growth, grade) {
-  edge <- support_edge(bound)
-  reach <- if (is.finite(edge)) edge else marginal_reach(bound)
+composite_rule <- function(law, width, growth, grade) {
+  edge <- support_edge(law)
+  reach <- if (is.finite(edge)) edge else marginal_reach(law)
   breaks <- c(0, width * 2^(-rev(seq_len(grade))), seq(width, max(2 * width, min(reach, 16)), by = width))
   while ((last <- utils::tail(breaks, 1L)) < reach) {
     breaks <- c(breaks, last * if (last < 1e4) growth else 2)
@@ -87,8 +87,8 @@ composite_rule <- function(bound, width, growth, grade) {
   gl <- gauss_legendre(16L)
   half <- diff(breaks) / 2
   z <- as.double(outer(gl$x + 1, half) + rep(breaks[-length(breaks)], each = 16L))
-  w <- as.double(outer(gl$w, half)) * marginal_density(bound, z)
-  keep <- if (is.null(bound$tilt)) w * pmax(1, z^2) > 1e-30 * max(w) else w > 0
+  w <- as.double(outer(gl$w, half)) * marginal_density(law, z)
+  keep <- if (is.null(law$tilt)) w * pmax(1, z^2) > 1e-30 * max(w) else w > 0
   rule <- list(z = z[keep], w = w[keep] / (2 * sum(w[keep])))   # the last rounding away
   if (reach < 0.99 * farthest) return(rule)
   # What is left of E z^2 = 1 lies further out still: one node carries it. There
@@ -100,9 +100,9 @@ composite_rule <- function(bound, width, growth, grade) {
 farthest <- 1e12
 
 # where z^2 p_1(z), tilted for poisson, has fallen below 1e-18 of its bulk
-marginal_reach <- function(bound) {
+marginal_reach <- function(law) {
   z <- exp(seq(log(1), log(farthest), length.out = 700L))
-  tail <- z^3 * marginal_density(bound, z) * exp(pmin((bound$tilt %||% 0) * z, 600))
+  tail <- z^3 * marginal_density(law, z) * exp(pmin((law$tilt %||% 0) * z, 600))
   z[max(which(tail > 1e-18 * max(tail)))]
 }
 
@@ -187,39 +187,39 @@ calibrate <- function(rules, fine, likelihood, spreads) {
 }
 
 # Whether E f exists for a loss with an exponential, and up to which spread.
-exponential_limit <- function(bound) {
-  switch(bound$kind,
-         gaussian = Inf, uniform = Inf, laplace = bound$par[1L], student = 0,
-         power = if (bound$par[1L] > 1) Inf else if (bound$par[1L] == 1) bound$par[2L] else 0,
+exponential_limit <- function(law) {
+  switch(law$kind,
+         gaussian = Inf, uniform = Inf, laplace = law$par[1L], student = 0,
+         power = if (law$par[1L] > 1) Inf else if (law$par[1L] == 1) law$par[2L] else 0,
          radial = {
-           if (!bound$path) return(Inf)
+           if (!law$path) return(Inf)
            # slope of log phi at the end of the table: the exponential rate there
-           last <- utils::tail(bound$table$r, 1L)
-           rate <- -utils::tail(bound$table$score, 1L)
-           before <- -bound$table$score[which.min(abs(bound$table$r - last / 2))]
+           last <- utils::tail(law$table$r, 1L)
+           rate <- -utils::tail(law$table$score, 1L)
+           before <- -law$table$score[which.min(abs(law$table$r - last / 2))]
            if (rate > 1.2 * before) Inf else if (rate < 0.8 * before) 0 else rate
          })
 }
 
 # The rule of a base in its dimension for a likelihood, as C reads it.
-quadrature_rule <- function(bound, likelihood) {
+quadrature_rule <- function(law, likelihood) {
   if (likelihood == "normal") {
     return(list(levels = list(), prior_levels = list(), mgf = "none", mgf_rate = 0, limit = Inf))
   }
   exponential <- has_exponential(likelihood)
-  closed <- exponential && bound$kind %in% c("gaussian", "laplace")
-  mgf <- if (closed) bound$kind else "none"
-  limit <- if (exponential) exponential_limit(bound) else Inf
+  closed <- exponential && law$kind %in% c("gaussian", "laplace")
+  mgf <- if (closed) law$kind else "none"
+  limit <- if (exponential) exponential_limit(law) else Inf
   if (limit <= 0) return(list(limit = 0))
   if (exponential && !closed) {
     # exp(s z) moves the mass outwards: trust spreads up to a tilt, reach so far
-    bound$tilt <- min(4, 0.9 * limit)
-    limit <- if (is.finite(support_edge(bound))) Inf else bound$tilt
+    law$tilt <- min(4, 0.9 * limit)
+    limit <- if (is.finite(support_edge(law))) Inf else law$tilt
   }
-  fine <- composite_rule(bound, width = 0.125, growth = 1.125, grade = 20L)
+  fine <- composite_rule(law, width = 0.125, growth = 1.125, grade = 20L)
   candidates <- c(lapply(c(2L, 4L, 8L, 16L, 32L), function(n) gauss_rule(fine, n)),
-                  list(composite_rule(bound, width = 2, growth = 1.25, grade = 2L),
-                       composite_rule(bound, width = 0.5, growth = 1.2, grade = 8L)))
+                  list(composite_rule(law, width = 2, growth = 1.25, grade = 2L),
+                       composite_rule(law, width = 0.5, growth = 1.2, grade = 8L)))
   candidates <- Filter(Negate(is.null), candidates)
   spreads <- 0.01 * 2^(0:24 / 2)
   limits <- calibrate(candidates, fine, likelihood, spreads[spreads < limit])
@@ -234,10 +234,10 @@ quadrature_rule <- function(bound, likelihood) {
   levels <- levels[diff(best) > 0]   # drop levels that a cheaper one covers
   variance <- 2 * sum(fine$w * fine$z^2)
   if (abs(variance - 1) > 1e-5) {
-    elvi_abort("`base`: the quadrature for this ", bound$kind, " base in dimension ", bound$dim,
+    elvi_abort("`base`: the quadrature for this ", law$kind, " base in dimension ", law$dim,
                " is not accurate (it gives a variance of ", format(variance, digits = 6), " instead of 1). ",
                "Use method = \"mpsgd\", or a base that is less extreme.",
                class = c("elvi_error_quadrature", "elvi_error_argument"), data = list(argument = "base"))
   }
-  list(levels = levels, prior_levels = list(), mgf = mgf, mgf_rate = bound$par[1L], limit = limit)
+  list(levels = levels, prior_levels = list(), mgf = mgf, mgf_rate = law$par[1L], limit = limit)
 }

@@ -7,9 +7,9 @@ status_no_expectation <- 5L
 # Runs fit until `iterations` are done in all, or its schedule ends, or, with a
 # tolerance, the estimated gap is below it. An interrupt that C has not seen, because
 # it fell between two calls, is the same to the user as one that it has.
-run <- function(journal, bound, iterations) {
+run <- function(journal, law, iterations) {
   tryCatch({
-    fit <- attempt_run(journal$fit, bound, iterations, journal)
+    fit <- attempt_run(journal$fit, law, iterations, journal)
     close_journal(journal, fit)
     conclude(fit)
   }, interrupt = function(condition) {
@@ -19,12 +19,12 @@ run <- function(journal, bound, iterations) {
   })
 }
 
-attempt_run <- function(fit, bound, iterations, journal) {
+attempt_run <- function(fit, law, iterations, journal) {
   attempt <- function(fit) {
-    if (is.null(fit$tol)) advance(fit, bound, iterations, journal)
-    else run_to_tolerance(fit, bound, iterations, journal)
+    if (is.null(fit$tol)) advance(fit, law, iterations, journal)
+    else run_to_tolerance(fit, law, iterations, journal)
   }
-  if (fit$schedule$kind == "tuned" && !has_ended(fit)) with_shorter_steps(fit, bound, attempt)
+  if (fit$schedule$kind == "tuned" && !has_ended(fit)) with_shorter_steps(fit, law, attempt)
   else attempt(fit)
 }
 
@@ -33,12 +33,12 @@ has_ended <- function(fit) isTRUE(fit$status %in% c("finished", "diverged"))
 
 # The tuned schedule's step suits most targets; for the others, quarter it until
 # the run improves on its start.
-with_shorter_steps <- function(fit, bound, attempt) {
+with_shorter_steps <- function(fit, law, attempt) {
   while ((fit$schedule$shorten %||% 1) < most_shortened) {
     out <- tryCatch(attempt(fit), elvi_error_nonfinite = identity, elvi_error_singular = identity)
     if (!inherits(out, "error") && (out$status == "interrupted" || !gets_nowhere(out))) return(out)
     fit$schedule$shorten <- 4 * (fit$schedule$shorten %||% 1)
-    fit$plan <- plan_schedule(fit$schedule, fit$model$dim, bound$kurtosis, fit$smoothness, fit$control)
+    fit$plan <- plan_schedule(fit$schedule, fit$model$dim, law$kurtosis, fit$smoothness, fit$control)
     fit <- back_to_start(fit)
   }
   attempt(fit)
@@ -72,19 +72,19 @@ gets_nowhere <- function(fit) {
 
 # On to `iterations`, or to the end of the stretch or of the schedule. A run is finished
 # once it has been judged: a checkpoint of one that only has no iterations left is not.
-advance <- function(fit, bound, iterations, journal) {
-  fit <- iterate(fit, bound, iterations, journal)
+advance <- function(fit, law, iterations, journal) {
+  fit <- iterate(fit, law, iterations, journal)
   if (fit$status == "interrupted") return(mark_interrupted(fit))
-  fit <- keep_better(fit, bound)
+  fit <- keep_better(fit, law)
   if (fit$state$k >= fit$plan$iterations) fit$status <- "finished"
   fit
 }
 
 # The same without a look at what has been reached: only $state, $trace, $cpu and
 # $status go on.
-iterate <- function(fit, bound, iterations, journal) {
+iterate <- function(fit, law, iterations, journal) {
   repeat {
-    fit <- run_slice(fit, bound, iterations, journal)
+    fit <- run_slice(fit, law, iterations, journal)
     enter(journal, fit)
     if (fit$status == "interrupted" || fit$state$k >= min(iterations, horizon_of(fit))) return(fit)
   }
@@ -94,10 +94,10 @@ iterate <- function(fit, bound, iterations, journal) {
 horizon_of <- function(fit) fit$stretch$end %||% fit$plan$iterations
 
 # One call into C, until the journal is due for an entry.
-run_slice <- function(fit, bound, iterations, journal) {
+run_slice <- function(fit, law, iterations, journal) {
   settings <- run_settings(fit, iterations)
   settings$pause_after <- journal_due_in(journal)
-  out <- .Call(elvi_r_run, fit$work %||% fit$model, bound, settings, fit$state)
+  out <- .Call(elvi_r_run, fit$work %||% fit$model, law, settings, fit$state)
   fit$state <- out$state
   fit$cpu <- out$cpu
   fit$trace <- join_traces(fit$trace, as.data.frame(out$trace))
@@ -209,8 +209,8 @@ check_status <- function(status, fit = NULL) {
 # $theta, in the coordinates of the run: the average the user asked for, or the
 # start if that is better. Compared exactly where possible, else on common draws,
 # where better means by more than their noise.
-keep_better <- function(fit, bound) {
-  judge <- judge_of(fit, bound)
+keep_better <- function(fit, law) {
+  judge <- judge_of(fit, law)
   lost <- if (!is.null(judge)) judge(run_average(fit)) - judge(fit$start) else 0
   noise <- if (length(lost) > 1L && all(is.finite(lost))) stats::sd(lost) / sqrt(length(lost)) else 0
   keep(fit, if (isTRUE(mean(lost) <= 2 * noise)) "average" else "start", mean(lost))
@@ -228,11 +228,11 @@ keep <- function(fit, kept, lost) {
 
 # A function of theta that says how good it is, exactly or once per draw; NULL when
 # draws are switched off.
-judge_of <- function(fit, bound) {
+judge_of <- function(fit, law) {
   kind <- fit$control$scale
   work <- fit$work %||% fit$model
   if (has_exact(fit$model)) {
-    oracle <- exact_oracle(fit$model, bound)
+    oracle <- exact_oracle(fit$model, law)
     return(function(theta) {
       user <- to_user(work, kind, theta$mu, theta$scale)
       oracle(kind, user$mu, user$scale)$objective
@@ -242,7 +242,7 @@ judge_of <- function(fit, bound) {
   if (draws < 1) return(NULL)
   fresh <- (fit$seed + 1) %% 2^32   # draws that the run has not seen
   function(theta) {
-    .Call(elvi_r_values, work, bound, kind, theta$mu, theta$scale, fresh, draws) -
+    .Call(elvi_r_values, work, law, kind, theta$mu, theta$scale, fresh, draws) -
       log_det(kind, theta$scale)
   }
 }

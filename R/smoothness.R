@@ -1,7 +1,7 @@
 # The smoothness L that a run uses, and where it came from.
 
 # In the coordinates of `work`. `given` is the user's L of f itself.
-run_smoothness <- function(model, work, bound, control) {
+run_smoothness <- function(model, work, law, control) {
   stretch <- if (work$kind == "affine") largest_stretch(work$A) else 1
   if (!is.null(control$smoothness)) {
     return(list(L = control$smoothness * stretch^2, source = "given in elvi_control()"))
@@ -21,7 +21,7 @@ run_smoothness <- function(model, work, bound, control) {
     }
     return(list(L = L, source = model$smoothness_source))
   }
-  estimated_smoothness(model, work, bound, control)
+  estimated_smoothness(model, work, law, control)
 }
 
 # largest second derivative of the loss in the linear predictor
@@ -31,9 +31,9 @@ curvature_bound <- function(likelihood) {
 
 largest_stretch <- function(A) if (is.matrix(A)) norm(A, "2") else max(A)
 
-estimated_smoothness <- function(model, work, bound, control, points = 15L) {
+estimated_smoothness <- function(model, work, law, control, points = 15L) {
   laplace <- if (work$kind == "affine") work else work_model(model, "whitened", "symmetric")
-  z <- draw_base(bound, c(0, 0), points)   # a fixed key: R's generator is not touched
+  z <- draw_base(law, c(0, 0), points)   # a fixed key: R's generator is not touched
   w <- cbind(0, z)
   x <- if (work$kind == "affine") w else
     laplace$m + (if (is.matrix(laplace$A)) laplace$A %*% w else laplace$A * w)

@@ -4,14 +4,14 @@
 
 # Runs in stretches that double, and looks after each. A run that is stopped in a
 # stretch takes it with it, and goes on to the same end.
-run_to_tolerance <- function(fit, bound, iterations, journal) {
+run_to_tolerance <- function(fit, law, iterations, journal) {
   look <- max(1000, 2 * fit$state$evals)
   repeat {
     if (is.null(fit$stretch)) fit <- begin_stretch(fit, look)
     look <- 2 * fit$stretch$look
-    fit <- advance(fit, bound, iterations, journal)
+    fit <- advance(fit, law, iterations, journal)
     if (fit$status == "interrupted" || has_diverged(fit)) return(fit)
-    fit$remaining <- remaining_gap(fit, bound)
+    fit$remaining <- remaining_gap(fit, law)
     if (fit$state$k < fit$stretch$end) {   # paused
       fit$converged <- NA
       return(fit)
@@ -46,7 +46,7 @@ begin_stretch <- function(fit, look) {
 # independent batches b the squared norm of the mean gradient is estimated without
 # bias by the mean of the products g_b'g_c, b != c; its standard error is that of
 # a jackknife over the batches.
-remaining_gap <- function(fit, bound, batches = 16L) {
+remaining_gap <- function(fit, law, batches = 16L) {
   kind <- fit$control$scale
   size <- max(16, ceiling(fit$state$evals / (4 * batches)))
   settings <- run_settings(fit, Inf)
@@ -55,7 +55,7 @@ remaining_gap <- function(fit, bound, batches = 16L) {
     state <- list(mu = fit$theta$mu, scale = fit$theta$scale, average_mu = fit$theta$mu,
                   average_scale = fit$theta$scale, k = 2^40 + fit$state$k * batches + b,
                   evals = 0, alpha = 1, weight = 0)   # draws the run never sees
-    out <- .Call(elvi_r_gradient, fit$work %||% fit$model, bound, settings, state, size)
+    out <- .Call(elvi_r_gradient, fit$work %||% fit$model, law, settings, state, size)
     check_status(out$status, fit)
     local_gradient(kind, fit$theta$scale, out, with_entropy = fit$control$update == "prox",
                    hessian = fit$work$hessian)

@@ -41,14 +41,14 @@ scale_of <- function(kind, dim) if (kind == "diagonal") rep(0.5, dim) else diag(
 
 # what elvi_r_run and elvi_r_gradient take: settings and a state
 run_inputs <- function(model, base, kind, update = "project", estimator = "reparam", average = "tail") {
-  bound <- internal$bind_base(base, model$dim)
+  law <- internal$law_of(base, model$dim)
   control <- elvi_control("raw", kind, estimator, update, average, smoothness = 4, trace_draws = 3, progress = FALSE)
   schedule <- schedule_custom(0.05, 2, iterations = 3)
   fit <- list(model = model, control = control, cpu = 0, seed = c(7, 11),
-              plan = internal$plan_schedule(schedule, model$dim, bound$kurtosis, 4, control),
+              plan = internal$plan_schedule(schedule, model$dim, law$kurtosis, 4, control),
               feasible = internal$feasible_set(control, model, 4))
   start <- list(mu = rep(0.1, model$dim), scale = scale_of(kind, model$dim))
-  list(model = model, bound = bound, settings = internal$run_settings(fit, 3), state = internal$initial_state(start))
+  list(model = model, law = law, settings = internal$run_settings(fit, 3), state = internal$initial_state(start))
 }
 
 # ---- the calls -------------------------------------------------------------------------------------------------------
@@ -57,9 +57,9 @@ boundary <- list()
 add <- function(routine, variant, call) boundary[[paste(routine, variant)]] <<- call
 
 for (name in names(bases)) local({
-  bound <- internal$bind_base(bases[[name]], 2)
-  add("elvi_r_draws", name, function() .Call(internal$elvi_r_draws, bound, c(1, 2), 3, 0, 4L))
-  add("elvi_r_score", name, function() .Call(internal$elvi_r_score, bound, c(0.5, 0.7)))
+  law <- internal$law_of(bases[[name]], 2)
+  add("elvi_r_draws", name, function() .Call(internal$elvi_r_draws, law, c(1, 2), 3, 0, 4L))
+  add("elvi_r_score", name, function() .Call(internal$elvi_r_score, law, c(0.5, 0.7)))
 })
 for (name in names(models)) local({
   model <- models[[name]]
@@ -84,7 +84,7 @@ add("elvi_r_threads", "", function() .Call(internal$elvi_r_threads))
 add("elvi_r_blas_alone", "", function() .Call(internal$elvi_r_blas_alone))
 for (name in c("logit", "cloglog", "poisson", "normal", "sparse", "sparse_logit", "shifted")) for (kind in kinds) local({
   model <- models[[name]]
-  rule <- internal$model_rule(model, internal$bind_base(base_gaussian(), 2))
+  rule <- internal$model_rule(model, internal$law_of(base_gaussian(), 2))
   scale <- scale_of(kind, 2)
   kind <- kind
   add("elvi_r_exact", paste(name, kind), function() .Call(internal$elvi_r_exact, model, rule, kind, c(0.1, 0.2), scale))
@@ -92,11 +92,11 @@ for (name in c("logit", "cloglog", "poisson", "normal", "sparse", "sparse_logit"
 for (kind in kinds) local({
   kind <- kind
   scale <- scale_of(kind, 2)
-  bound <- internal$bind_base(base_laplace(), 2)
+  law <- internal$law_of(base_laplace(), 2)
   model <- models$logit
   add("elvi_r_project", kind, function() .Call(internal$elvi_r_project, kind, scale, 0.6, 2))
   add("elvi_r_values", kind, function() {
-    .Call(internal$elvi_r_values, model, bound, kind, c(0.1, 0.2), scale, c(1, 2), 5)
+    .Call(internal$elvi_r_values, model, law, kind, c(0.1, 0.2), scale, c(1, 2), 5)
   })
 })
 local({
@@ -117,12 +117,12 @@ runs <- c(
 for (name in names(runs)) local({
   input <- runs[[name]]
   add("elvi_r_run", name, function() {
-    out <- .Call(internal$elvi_r_run, input$model, input$bound, input$settings, input$state)
+    out <- .Call(internal$elvi_r_run, input$model, input$law, input$settings, input$state)
     out$cpu <- out$trace$cpu <- NULL
     out
   })
   add("elvi_r_gradient", name, function() {
-    .Call(internal$elvi_r_gradient, input$model, input$bound, input$settings, input$state, 3)
+    .Call(internal$elvi_r_gradient, input$model, input$law, input$settings, input$state, 3)
   })
 })
 # out of the middle of a run: an error, which is the user's, and an interrupt, which is elvi's
@@ -134,7 +134,7 @@ leaving <- function(how) {
   }
   input <- run_inputs(model, base_gaussian(), "symmetric")
   function() {
-    tryCatch(.Call(internal$elvi_r_run, input$model, input$bound, input$settings, input$state)[c("status", "state")],
+    tryCatch(.Call(internal$elvi_r_run, input$model, input$law, input$settings, input$state)[c("status", "state")],
              error = conditionMessage)
   }
 }

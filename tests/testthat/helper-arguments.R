@@ -81,8 +81,8 @@ a_model <- function(x, args) {
     !anyNA(x$names) && isTRUE(is.na(x$smoothness) || x$smoothness > 0)
 }
 a_guarantee <- function(x, args) {
-  inherits(x, "elvi_guarantee") && is.data.frame(x$assumptions) && !is.nan(x$bound) &&
-    isTRUE(is.na(x$bound) || x$bound >= 0)
+  inherits(x, "elvi_guarantee") && is.data.frame(x$assumptions) && !is.nan(x$law) &&
+    isTRUE(is.na(x$law) || x$law >= 0)
 }
 
 # ---- one right call for every function ---------------------------------------------
@@ -246,7 +246,7 @@ argument_templates <- function() {
                              control = elvi_control("raw", estimator = "reparam"), budget = 1000, alpha = NULL,
                              gap0 = NULL), a_guarantee, long = list(budget = long_count(1e5))),
     template("best_split", best_split, function() list(guarantee = at("guarantee"), budget = 1000),
-             function(x, args) finite(x$bound) && x$N >= 1 && x$K >= 1 && x$N * x$K <= args$budget),
+             function(x, args) finite(x$law) && x$N >= 1 && x$K >= 1 && x$N * x$K <= args$budget),
     template("budget_for", budget_for, function() list(guarantee = at("guarantee"), target = 1),
              function(x, args) is.numeric(x) && length(x) == 2L && !any(is.nan(x)),
              long = list(target = function(v) is.numeric(v) && length(v) == 1L && isTRUE(v > 0 && v < 1e-3))),

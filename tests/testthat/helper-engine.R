@@ -57,7 +57,7 @@ engine_score <- function(base, d) {
     })
 }
 
-engine_kurtosis <- function(base, d) elvi:::bind_base(base, d)$kurtosis
+engine_kurtosis <- function(base, d) elvi:::law_of(base, d)$kurtosis
 
 # ---- schedules ------------------------------------------------------------------
 
@@ -185,8 +185,8 @@ engine_replay <- function(fit) {
   d <- fit$model$dim
   model <- if (is.null(fit$work)) fit$model else fit$work
   L <- engine_smoothness(fit$model, model, control)
-  bound <- elvi:::bind_base(fit$base, d)
-  plan <- engine_schedule(fit$schedule, d, bound$kurtosis, L, control$precondition)
+  law <- elvi:::law_of(fit$base, d)
+  plan <- engine_schedule(fit$schedule, d, law$kurtosis, L, control$precondition)
   lambda <- plan$lambda
   K <- fit$state$k
   centre <- if (is.null(control$mu_centre)) numeric(d) else control$mu_centre
@@ -199,7 +199,7 @@ engine_replay <- function(fit) {
   moved <- c(mu = 0, scale = 0)
   for (k in seq_len(K)) {
     step <- plan$step[k]
-    z <- elvi:::draw_base(bound, fit$seed, plan$batch[k], iteration = k - 1)
+    z <- elvi:::draw_base(law, fit$seed, plan$batch[k], iteration = k - 1)
     g <- engine_gradient(model, fit$base, kind, control$estimator, mu, S, z,
                          entropy = control$update == "project")
     new_mu <- mu - step * lambda[["mu"]] * g$mu
@@ -244,16 +244,16 @@ engine_distance <- function(fit, replay = engine_replay(fit)) {
 engine_probe <- function(model, base, control = raw_control(average = "last")) {
   schedule <- schedule_custom(0.1, 1, iterations = 1)
   d <- model$dim
-  bound <- elvi:::bind_base(base, d)
+  law <- elvi:::law_of(base, d)
   fit <- list(model = model, base = base, control = control, cpu = 0, seed = c(7, 11),
-              plan = elvi:::plan_schedule(schedule, d, bound$kurtosis, model$smoothness, control),
+              plan = elvi:::plan_schedule(schedule, d, law$kurtosis, model$smoothness, control),
               feasible = elvi:::feasible_set(control, model, model$smoothness))
   settings <- elvi:::run_settings(fit, 1)
   settings$block <- 256
   function(mu, scale, batch = 1, k = 0) {
     state <- list(mu = as.double(mu), scale = scale, average_mu = as.double(mu), average_scale = scale,
                   k = as.double(k), evals = 0, alpha = 1, weight = 0)
-    .Call(elvi:::elvi_r_gradient, model, bound, settings, state, as.double(batch))
+    .Call(elvi:::elvi_r_gradient, model, law, settings, state, as.double(batch))
   }
 }
 

@@ -6,7 +6,7 @@ run_quietly <- function(...) suppressMessages(elvi(...))
 
 # F at (mu, scale) of the user's coordinates
 exact_at <- function(model, base, kind, mu, scale) {
-  elvi:::exact_oracle(model, elvi:::bind_base(base, model$dim))(kind, unname(mu), unname(scale))$objective
+  elvi:::exact_oracle(model, elvi:::law_of(base, model$dim))(kind, unname(mu), unname(scale))$objective
 }
 
 test_that("to_user() and to_work() are inverse to each other and move the law of x", {
@@ -71,14 +71,14 @@ test_that("value and gradient in whitened coordinates are those of f, moved", {
 })
 
 test_that("the objective is the same number in both coordinates", {
-  bound <- elvi:::bind_base(base_laplace(), 3)
+  law <- elvi:::law_of(base_laplace(), 3)
   for (kind in kinds) {
     work <- elvi:::work_model(data$model, "whitened", kind)
     mu <- c(0.3, -0.2, 0.1)
     scale <- some_scale(kind, 3, 0.8)
     user <- elvi:::to_user(work, kind, mu, scale)
     draws <- if (kind == "symmetric") 4e4 else 100
-    f <- function(model, mu, scale) .Call(elvi:::elvi_r_values, model, bound, kind, mu, scale, c(1, 2), draws)
+    f <- function(model, mu, scale) .Call(elvi:::elvi_r_values, model, law, kind, mu, scale, c(1, 2), draws)
     here <- f(work, mu, scale) - elvi:::log_det(kind, scale)
     there <- f(data$model, user$mu, user$scale) - elvi:::log_det(kind, user$scale)
     # draw by draw where the scale is moved by A alone; else the same law

@@ -27,9 +27,9 @@ everything <- function(model) {
   x <- matrix(rnorm(5 * d, sd = 0.3), d)
   S <- diag(0.2, d) + 0.02
   L <- t(chol(crossprod(S)))
-  bound <- elvi:::bind_base(base_laplace(), d)
+  law <- elvi:::law_of(base_laplace(), d)
   exact <- if (model$kind == "glm") {
-    oracle <- elvi:::exact_oracle(model, bound)
+    oracle <- elvi:::exact_oracle(model, law)
     list(oracle("symmetric", x[, 1], S), oracle("triangular", x[, 1], L),
          oracle("diagonal", x[, 1], diag(S)), oracle("diagonal", x[, 2], numeric(d)))
   }

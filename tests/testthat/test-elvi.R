@@ -443,7 +443,7 @@ test_that("a run starts where it is told, or at (0, I / sqrt(L))", {
   expect_equal(start_of(list(Sigma = C), scale = "triangular")$scale, C)
   # the first row of the trace is the start
   fit <- raw_fit(model, base_uniform(), budget = 10, start = list(mu = 1:3, Sigma = S))
-  z <- elvi:::draw_base(elvi:::bind_base(base_uniform(), 3), fit$seed, 100, iteration = -1)
+  z <- elvi:::draw_base(elvi:::law_of(base_uniform(), 3), fit$seed, 100, iteration = -1)
   expect_equal(fit$trace$objective[1],
                mean(engine_target(model)$value(1:3 + S %*% z)) - determinant(S)$modulus[1])
 })
@@ -476,10 +476,10 @@ test_that("continuing a fit takes nothing from R's generator", {
 })
 
 test_that("neither the draws nor the fit depend on the block size", {
-  bound <- elvi:::bind_base(base_student(5), 4)
-  whole <- elvi:::draw_base(bound, c(3, 5), 50, iteration = 9)
-  pieces <- cbind(elvi:::draw_base(bound, c(3, 5), 7, iteration = 9),
-                  elvi:::draw_base(bound, c(3, 5), 43, first = 7, iteration = 9))
+  law <- elvi:::law_of(base_student(5), 4)
+  whole <- elvi:::draw_base(law, c(3, 5), 50, iteration = 9)
+  pieces <- cbind(elvi:::draw_base(law, c(3, 5), 7, iteration = 9),
+                  elvi:::draw_base(law, c(3, 5), 43, first = 7, iteration = 9))
   expect_identical(whole, pieces)
   for (model in list(engine_quadratic(4), engine_logistic())) for (kind in kinds) {
     fits <- lapply(list(1, 7, 64, 1000, NULL), function(block) {
@@ -498,7 +498,7 @@ test_that("neither the draws nor the fit depend on the block size", {
 test_that("the number of BLAS threads changes neither draws nor fits", {
   skip_on_cran()
   code <- '
-    z <- elvi:::draw_base(elvi:::bind_base(base_laplace(), 7), c(1, 2), 1000, iteration = 3)
+    z <- elvi:::draw_base(elvi:::law_of(base_laplace(), 7), c(1, 2), 1000, iteration = 3)
     X <- matrix(sin(seq_len(400 * 60)^1.3), 400)
     set.seed(1)
     fit <- elvi(model_glm(X, rep(0:1, 200)), base_laplace(), budget = 2000)
@@ -509,7 +509,7 @@ test_that("the number of BLAS threads changes neither draws nor fits", {
   one <- threads(1)
   two <- threads(2)
   expect_identical(one$z, two$z)
-  expect_identical(one$z, elvi:::draw_base(elvi:::bind_base(base_laplace(), 7), c(1, 2), 1000, iteration = 3))
+  expect_identical(one$z, elvi:::draw_base(elvi:::law_of(base_laplace(), 7), c(1, 2), 1000, iteration = 3))
   expect_identical(one$seed, two$seed)
   expect_equal(one, two, tolerance = 1e-10)
 })

@@ -7,7 +7,7 @@ laws <- radius_laws(3)
 laws <- laws[c("gaussian", "laplace", "uniform", "student5", "power0.7", "power3", "radial_logistic")]
 nodes <- lapply(laws, marginal_nodes, d = 3)
 too_heavy <- c("student5", "power0.7")   # for exp()
-oracle_of <- function(model, base) elvi:::exact_oracle(model, elvi:::bind_base(base, model$dim))
+oracle_of <- function(model, base) elvi:::exact_oracle(model, elvi:::law_of(base, model$dim))
 mu <- c(0.3, -0.2, 0.5)
 
 busy <- lapply(setNames(families, families), busy_glm)
@@ -145,7 +145,7 @@ test_that("the scale is not overwritten, and of a symmetric one only the lower t
   expect_identical(at$B, t(at$B))
   half <- scale
   half[upper.tri(half)] <- NaN
-  rule <- elvi:::cached_rule(elvi:::bind_base(base_gaussian(), 3), "logit")
+  rule <- elvi:::cached_rule(elvi:::law_of(base_gaussian(), 3), "logit")
   expect_identical(.Call(elvi:::elvi_r_exact, data$model, rule, "symmetric", mu, half)$value, at$value)
 })
 
@@ -164,7 +164,7 @@ test_that("parametrisations of one law of x give one number", {
 test_that("with a scale of 0 it is f, its gradient and its Hessian", {
   for (family in families) {
     data <- busy_glm(family)
-    rule <- elvi:::cached_rule(elvi:::bind_base(base_laplace(), 3), family)
+    rule <- elvi:::cached_rule(elvi:::law_of(base_laplace(), 3), family)
     f <- function(x) plain_target(data, matrix(x))
     for (kind in kinds) {
       zero <- if (kind == "diagonal") numeric(3) else matrix(0, 3, 3)
@@ -379,7 +379,7 @@ test_that("objective() says what it wants", {
 
 test_that("a density has no exact objective, but an estimated one", {
   density <- model_density(function(x) sum(x^2) / 2, identity, dim = 3)
-  expect_null(elvi:::exact_oracle(density, elvi:::bind_base(base_gaussian(), 3)))
+  expect_null(elvi:::exact_oracle(density, elvi:::law_of(base_gaussian(), 3)))
   at <- withr_seed(5, objective(list(mu = mu, Sigma = 2 * diag(3)), density, draws = 2e4))
   expect_identical(at$method, "monte_carlo")
   expect_lt(abs(at$estimate - (sum(mu^2) / 2 + 6 - 3 * log(2))), 4 * at$se)

@@ -22,7 +22,7 @@ status_of <- function(g) stats::setNames(g$assumptions$status, g$assumptions$ass
 
 # F(theta) - F* of the average that the run kept, exactly
 gap_of <- function(fit, optimum) {
-  oracle <- elvi:::exact_oracle(fit$model, elvi:::bind_base(fit$base, fit$model$dim))
+  oracle <- elvi:::exact_oracle(fit$model, elvi:::law_of(fit$base, fit$model$dim))
   oracle(fit$control$scale, fit$state$average_mu, fit$state$average_scale)$objective - optimum$objective
 }
 

@@ -303,13 +303,13 @@ test_that("exact objectives of cloglog models and student priors are integrals o
   )
   for (name in names(cases)) for (law in line) {
     model <- cases[[name]]
-    bound <- elvi:::bind_base(law$base, 1)
+    law <- elvi:::law_of(law$base, 1)
     if (name == "cloglog" && law$base$kind == "student") {
-      expect_error(elvi:::exact_oracle(model, bound), class = "elvi_error_no_expectation")
+      expect_error(elvi:::exact_oracle(model, law), class = "elvi_error_no_expectation")
       expect_error(elvi(model, law$base), class = "elvi_error_no_expectation")
       next
     }
-    oracle <- elvi:::exact_oracle(model, bound)
+    oracle <- elvi:::exact_oracle(model, law)
     # spread 2 s of the widest row is below sqrt(2), up to where the laplace law has E exp
     for (at in list(c(0.3, 0.05), c(-1, 0.5), c(2, 0.6))) {
       label <- paste(name, law$base$kind, at[2])
@@ -342,7 +342,7 @@ test_that("the solver finds a minimum where prior and data disagree and f is not
   X <- cbind(1, c(-1, 0, 1, 2))
   for (base in list(base_gaussian(), base_laplace(), base_student(5))) for (location in c(2, 20)) {
     model <- model_glm(X, c(0, 1, 0, 1), gaussian(), cauchy(location, 0.05), dispersion = 0.1)
-    H <- elvi:::exact_oracle(model, elvi:::bind_base(base, 2))("diagonal", c(location / 2, 1), c(0.5, 0.5))$B
+    H <- elvi:::exact_oracle(model, elvi:::law_of(base, 2))("diagonal", c(location / 2, 1), c(0.5, 0.5))$B
     optimum <- elvi_optimum(model, base)
     expect_true(optimum$converged)
     expect_identical(optimum$certificate_kind, "estimated")

@@ -153,7 +153,7 @@ test_that("the last iterate is not blurred by a large start", {
 
 # elvi's gradient from elvi's draws: `key` and the iteration fix them
 replay <- function(fit, P, centre) {
-  bound <- bind_base(fit$base, fit$model$dim)
+  bound <- law_of(fit$base, fit$model$dim)
   k <- 0
   function(theta, n) {
     z <- draw_base(bound, fit$seed, n, iteration = k)

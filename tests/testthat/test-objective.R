@@ -120,14 +120,14 @@ test_that("the ELBO is the entropy of the base minus the objective", {
     set.seed(53)
     F <- objective(fit, method = method, draws = 500)
     set.seed(53)
-    bound <- elbo(fit, method = method, draws = 500)
+    law <- elbo(fit, method = method, draws = 500)
     # entropy by its definition, -E log p(z)
     z <- base_draws(base, 20000, 3)
     log_p <- base_log_density(base, z)
-    expect_equal(bound$estimate + F$estimate, base_info(base, 3)$entropy)
-    expect_lt(abs(bound$estimate + F$estimate + mean(log_p)), 4 * sd(log_p) / sqrt(20000) + 1e-10)
-    expect_identical(bound$se, F$se)
-    expect_identical(bound$what, "ELBO")
+    expect_equal(law$estimate + F$estimate, base_info(base, 3)$entropy)
+    expect_lt(abs(law$estimate + F$estimate + mean(log_p)), 4 * sd(log_p) / sqrt(20000) + 1e-10)
+    expect_identical(law$se, F$se)
+    expect_identical(law$what, "ELBO")
   }
 })
 
@@ -143,7 +143,7 @@ test_that("at the optimum of a Gaussian target the ELBO is the log evidence", {
 })
 
 test_that("estimates print with their names and errors", {
-  estimate <- function(...) elvi:::new_estimate(..., bound = list(entropy = 0))
+  estimate <- function(...) elvi:::new_estimate(..., law = list(entropy = 0))
   expect_snapshot({
     estimate("objective F", 211.311356306, 0.0123, 1000)
     estimate("ELBO", -1.5, 2, 1e6)

@@ -93,7 +93,7 @@ test_that("at the optimum E grad f = 0 and the curvature B is the inverse covari
   model <- oracle_case("infert")
   for (base in bases) {
     best <- elvi_optimum(model, base)
-    at <- elvi:::exact_oracle(model, elvi:::bind_base(base, 7))("symmetric", unname(best$mu), unname(best$Sigma))
+    at <- elvi:::exact_oracle(model, elvi:::law_of(base, 7))("symmetric", unname(best$mu), unname(best$Sigma))
     expect_lt(max(abs(best$Sigma %*% at$g_mu)), 2e-4)
     expect_equal(best$Sigma %*% at$B %*% best$Sigma, diag(7), tolerance = 1e-4, ignore_attr = TRUE)
     expect_equal(at$objective, best$objective, tolerance = 1e-13)
@@ -165,7 +165,7 @@ test_that("Figure 1: the optimum is 211.3111991073, and SPEC.md's 211.311356306 
   # Where SPEC's number comes from: the optimum under a 24 x 24 product rule, which does not
   # resolve the bend of the logistic loss at spreads of 2 to 6.
   rule <- product_rule(24, d)
-  coarse_best <- with_swapped("cached_rule", function(bound, likelihood) rule, elvi_optimum(data$model, base_laplace()))
+  coarse_best <- with_swapped("cached_rule", function(law, likelihood) rule, elvi_optimum(data$model, base_laplace()))
   expect_lt(abs(coarse_best$objective - 211.311356306), 1e-8)
 })
 
@@ -230,7 +230,7 @@ test_that("the rigorous certificate bounds F - F* at any point, for all scales a
   for (name in names(models)) {
     model <- models[[name]]
     for (base in bases[c("gaussian", "laplace")]) {
-      oracle <- elvi:::exact_oracle(model, elvi:::bind_base(base, d))
+      oracle <- elvi:::exact_oracle(model, elvi:::law_of(base, d))
       for (kind in c("triangular", "diagonal")) {
         best <- elvi_optimum(model, base, kind)
         ratio <- replicate(20, {
@@ -240,9 +240,9 @@ test_that("the rigorous certificate bounds F - F* at any point, for all scales a
           scale <- unname(best$scale) * exp(size * rnorm(length(best$scale)))
           at <- oracle(kind, mu, scale)
           if (!is.finite(at$objective)) return(c(Inf, Inf))
-          bound <- elvi:::certify(model, kind, at, mu, scale)
-          stopifnot(bound$certificate_kind == "rigorous")
-          c(bound$certificate, at$objective - best$objective)
+          law <- elvi:::certify(model, kind, at, mu, scale)
+          stopifnot(law$certificate_kind == "rigorous")
+          c(law$certificate, at$objective - best$objective)
         })
         expect_true(any(is.finite(ratio)))
         expect_true(all(ratio[1, ] >= ratio[2, ] - 1e-9), info = paste(name, base$kind, kind))
@@ -256,7 +256,7 @@ test_that("the certificate is (g' Q^-1 g + tr(G' Q^-1 G)) / 2 with the gradients
   quadratic <- model_quadratic(crossprod(matrix(c(1, 0.2, -0.3, 0, 2, 0.4, 0, 0, 0.5), 3)), c(1, -1, 0.5))
   for (model in list(glm, quadratic)) {
     Q <- if (model$kind == "glm") diag(model$precision) else model$A
-    oracle <- elvi:::exact_oracle(model, elvi:::bind_base(base_laplace(), 3))
+    oracle <- elvi:::exact_oracle(model, elvi:::law_of(base_laplace(), 3))
     mu <- c(0.2, 0.1, -0.4)
     for (kind in c("triangular", "diagonal")) {
       scale <- some_scale(kind, 3)
@@ -269,8 +269,8 @@ test_that("the certificate is (g' Q^-1 g + tr(G' Q^-1 G)) / 2 with the gradients
       } else {
         sum(slopes^2 / diag(Q))
       }
-      bound <- elvi:::certify(model, kind, oracle(kind, mu, scale), mu, scale)
-      expect_equal(bound$certificate, (sum(g * solve(Q, g)) + part) / 2, tolerance = 1e-6, info = paste(model$kind, kind))
+      law <- elvi:::certify(model, kind, oracle(kind, mu, scale), mu, scale)
+      expect_equal(law$certificate, (sum(g * solve(Q, g)) + part) / 2, tolerance = 1e-6, info = paste(model$kind, kind))
     }
   }
 })
@@ -280,26 +280,26 @@ test_that("the certificate is sharp where it can be: a quadratic with its own sc
   A <- crossprod(matrix(rnorm(9), 3)) + diag(3)
   model <- model_quadratic(A, c(1, 2, 3))
   best <- elvi_optimum(model, scale = "triangular")
-  oracle <- elvi:::exact_oracle(model, elvi:::bind_base(base_gaussian(), 3))
+  oracle <- elvi:::exact_oracle(model, elvi:::law_of(base_gaussian(), 3))
   C <- unname(best$scale)
   mu <- c(0, 0, 1)
-  bound <- elvi:::certify(model, "triangular", oracle("triangular", mu, C), mu, C)$certificate
-  expect_equal(bound, oracle("triangular", mu, C)$objective - best$objective, tolerance = 1e-9)
+  law <- elvi:::certify(model, "triangular", oracle("triangular", mu, C), mu, C)$certificate
+  expect_equal(law, oracle("triangular", mu, C)$objective - best$objective, tolerance = 1e-9)
 })
 
 test_that("without strong convexity the certificate is an estimate, and says so", {
   model <- oracle_case("poisson")
   best <- elvi_optimum(model)
   expect_identical(best$certificate_kind, "estimated")
-  oracle <- elvi:::exact_oracle(model, elvi:::bind_base(base_gaussian(), 4))
+  oracle <- elvi:::exact_oracle(model, elvi:::law_of(base_gaussian(), 4))
   # to second order near the optimum it is F - F*: in mu exactly, in the scale about
   C <- unname(elvi_optimum(model, scale = "triangular")$scale)
   for (step in list(c(1, 0, 0, 0), c(-0.5, 0.3, 1, 0.2))) {
     mu <- unname(best$mu) + drop(C %*% step) * 0.01
     at <- oracle("triangular", mu, C)
-    bound <- elvi:::certify(model, "triangular", at, mu, C)
-    expect_identical(bound$certificate_kind, "estimated")
-    expect_equal(bound$certificate, at$objective - best$objective, tolerance = 1e-2)
+    law <- elvi:::certify(model, "triangular", at, mu, C)
+    expect_identical(law$certificate_kind, "estimated")
+    expect_equal(law$certificate, at$objective - best$objective, tolerance = 1e-2)
   }
 })
 
@@ -340,7 +340,7 @@ test_that("where the fixed point makes no headway the descent gets there", {
       expect_lt(best$evaluations, 120, label = paste(name, kind))
       # it is a minimum: F rises in random directions, whoever evaluates it
       F <- function(mu, scale) {
-        elvi:::exact_oracle(cases[[name]][[1]], elvi:::bind_base(cases[[name]][[2]], best$dim))(kind, mu, scale)$objective
+        elvi:::exact_oracle(cases[[name]][[1]], elvi:::law_of(cases[[name]][[2]], best$dim))(kind, mu, scale)$objective
       }
       set.seed(1)
       for (i in 1:5) {
@@ -356,7 +356,7 @@ test_that("the coordinates of the descent: gradient by differences, curvature 1 
   A <- crossprod(matrix(c(1, 0.2, -0.3, 0, 2, 0.4, 0, 0, 0.5), 3))
   models <- list(model_quadratic(A, c(1, -1, 0.5)), busy_glm("logit")$model)
   for (model in models) {
-    oracle <- elvi:::exact_oracle(model, elvi:::bind_base(base_laplace(), 3))
+    oracle <- elvi:::exact_oracle(model, elvi:::law_of(base_laplace(), 3))
     for (kind in c("triangular", "diagonal")) {
       scale <- some_scale(kind, 3)
       point <- elvi:::evaluate_scale(oracle, model, kind, c(0.2, 0.1, -0.4), scale)
@@ -370,7 +370,7 @@ test_that("the coordinates of the descent: gradient by differences, curvature 1 
   }
   # at the optimum of a quadratic the curvature is what it says
   best <- elvi_optimum(models[[1]], scale = "triangular")
-  oracle <- elvi:::exact_oracle(models[[1]], elvi:::bind_base(base_gaussian(), 3))
+  oracle <- elvi:::exact_oracle(models[[1]], elvi:::law_of(base_gaussian(), 3))
   point <- elvi:::evaluate_scale(oracle, models[[1]], "triangular", unname(best$mu), unname(best$scale))
   local <- elvi:::local_coordinates(point)
   H <- fd_hessian(function(x) local$gradient(elvi:::evaluate_scale(oracle, models[[1]], "triangular", local$mu(x), local$scale(x))),

@@ -5,7 +5,7 @@ dimensions <- c(1, 2, 3, 8, 200)
 likelihoods_in <- function(d) c("logit", if (d %in% c(1, 3, 200)) c("probit", "poisson"))
 names_in <- function(d) setdiff(all_names, c(if (d != 3) "radial_beta", if (d %in% c(2, 8)) c("radial_ball", "radial_logistic")))
 
-rule_of <- function(base, d, likelihood) elvi:::cached_rule(elvi:::bind_base(base, d), likelihood)
+rule_of <- function(base, d, likelihood) elvi:::cached_rule(elvi:::law_of(base, d), likelihood)
 
 # all references, and a rule made once per base, dimension and likelihood
 references <- lapply(setNames(dimensions, dimensions), function(d) {
@@ -185,7 +185,7 @@ test_that("Gauss-Legendre and the Gauss rules in z^2 are exact for polynomials, 
   for (k in 0:9) expect_equal(sum(gl$w * gl$x^k), if (k %% 2) 0 else 2 / (k + 1), tolerance = 1e-13)
   expect_gt(abs(sum(gl$w * gl$x^10) - 2 / 11), 1e-4)
 
-  fine <- elvi:::composite_rule(elvi:::bind_base(base_gaussian(), 3), width = 0.125, growth = 1.125, grade = 20L)
+  fine <- elvi:::composite_rule(elvi:::law_of(base_gaussian(), 3), width = 0.125, growth = 1.125, grade = 20L)
   moment <- function(rule, k) 2 * sum(rule$w * rule$z^k)
   for (n in c(2, 4, 8)) {
     rule <- elvi:::gauss_rule(fine, n)
@@ -210,7 +210,7 @@ test_that("a discrete measure with fewer points than nodes has no Gauss rule", {
 })
 
 test_that("up to which spread the expectation of exp() exists", {
-  limit <- function(base, d) elvi:::exponential_limit(elvi:::bind_base(base, d))
+  limit <- function(base, d) elvi:::exponential_limit(elvi:::law_of(base, d))
   expect_identical(limit(base_gaussian(), 3), Inf)
   expect_identical(limit(base_uniform(), 3), Inf)
   expect_equal(limit(base_laplace(), 8), 3)

@@ -10,7 +10,7 @@ test_that("an estimate is the mean over its draws, for every scale and estimator
         mu <- cos(1:4)
         S <- engine_restrict(kind, engine_root(engine_quadratic(4)$A))
         g <- engine_probe(model, base, control)(mu, if (kind == "diagonal") diag(S) else S, batch, k = 5)
-        z <- elvi:::draw_base(elvi:::bind_base(base, 4), c(7, 11), batch, iteration = 5)
+        z <- elvi:::draw_base(elvi:::law_of(base, 4), c(7, 11), batch, iteration = 5)
         expected <- engine_gradient(model, base, kind, estimator, mu, S, z)
         where <- paste(model$kind, kind, base$kind, estimator, batch)
         expect_equal(g$mu, expected$mu, tolerance = 1e-12, label = where)
@@ -117,7 +117,7 @@ test_that("both estimators are unbiased: the derivative of the objective, by dif
       c(g$mu, engine_full(g$scale))
     }
     # On its own draws the reparametrised gradient is the derivative of the mean.
-    z <- elvi:::draw_base(elvi:::bind_base(base, 3), c(7, 11), n, iteration = 1)
+    z <- elvi:::draw_base(elvi:::law_of(base, 3), c(7, 11), n, iteration = 1)
     F <- function(mu, S) mean(target$value(mu + S %*% z)) - determinant(S)$modulus[1]
     h <- 1e-5
     slope <- function(dmu, dS) (F(mu + h * dmu, S + h * dS) - F(mu - h * dmu, S - h * dS)) / (2 * h)
@@ -141,7 +141,7 @@ test_that("E[grad f z'] = E[Hessian] Sigma for the gaussian base", {
   S <- matrix(c(0.9, 0.2, -0.1, 0.2, 0.7, 0.3, -0.1, 0.3, 0.6), 3)
   mu <- c(0.3, -0.2, 0.5)
   n <- 20000
-  z <- elvi:::draw_base(elvi:::bind_base(base_gaussian(), 3), c(1, 2), n)
+  z <- elvi:::draw_base(elvi:::law_of(base_gaussian(), 3), c(1, 2), n)
   p <- plogis(model$X %*% (mu + S %*% z))
   hessian <- crossprod(model$X, rowMeans(p * (1 - p)) * model$X) + diag(model$precision)
   expected <- engine_restrict("symmetric", hessian %*% S) - solve(S)
@@ -186,7 +186,7 @@ test_that("the objective of the trace is a mean over fixed draws minus log|Sigma
     fit <- elvi(model, base_laplace(), schedule_custom(0.05, 4, iterations = 25),
                 control = raw_control(scale = kind, trace_draws = draws, block = 64))
     replay <- engine_replay(fit)
-    z <- elvi:::draw_base(elvi:::bind_base(base_laplace(), 3), fit$seed, draws, iteration = -1)
+    z <- elvi:::draw_base(elvi:::law_of(base_laplace(), 3), fit$seed, draws, iteration = -1)
     for (k in c(0, 1, 12, 25)) {
       S <- replay$scales[[k + 1]]
       f <- engine_target(model)$value(replay$mus[[k + 1]] + S %*% z)
@@ -198,9 +198,9 @@ test_that("the objective of the trace is a mean over fixed draws minus log|Sigma
 })
 
 test_that("the draws of the trace are not those of any step", {
-  bound <- elvi:::bind_base(base_gaussian(), 2)
-  own <- elvi:::draw_base(bound, c(1, 2), 5, iteration = -1)
-  for (k in 0:20) expect_gt(min(abs(own - elvi:::draw_base(bound, c(1, 2), 5, iteration = k))), 0)
+  law <- elvi:::law_of(base_gaussian(), 2)
+  own <- elvi:::draw_base(law, c(1, 2), 5, iteration = -1)
+  for (k in 0:20) expect_gt(min(abs(own - elvi:::draw_base(law, c(1, 2), 5, iteration = k))), 0)
 })
 
 test_that("trace_draws = 0 leaves the objective out, and changes nothing else", {
@@ -228,9 +228,9 @@ test_that("where nothing is projected the gradient map is the norm of the gradie
     replay <- engine_replay(fit)
     expect_equal(replay$moved, c(mu = 0, scale = 0))
     expect_equal(fit$trace$clipped, rep(0, 21))
-    bound <- elvi:::bind_base(base_laplace(), 3)
+    law <- elvi:::law_of(base_laplace(), 3)
     norm <- vapply(1:20, function(k) {
-      z <- elvi:::draw_base(bound, fit$seed, 30, iteration = k - 1)
+      z <- elvi:::draw_base(law, fit$seed, 30, iteration = k - 1)
       g <- engine_gradient(model, base_laplace(), kind, "reparam", replay$mus[[k]], replay$scales[[k]], z)
       sqrt(lambda[["mu"]] * sum(g$mu^2) + lambda[["Sigma"]] * sum(g$scale^2))
     }, 0)
@@ -244,9 +244,9 @@ test_that("the trace counts what the projection clips", {
   fit <- elvi(model, base_laplace(), schedule_custom(0.3, 2, iterations = 30),
               control = raw_control(scale_max = 0.9, average = "last"))
   replay <- engine_replay(fit)
-  bound <- elvi:::bind_base(base_laplace(), 5)
+  law <- elvi:::law_of(base_laplace(), 5)
   counts <- vapply(1:30, function(k) {
-    z <- elvi:::draw_base(bound, fit$seed, 2, iteration = k - 1)
+    z <- elvi:::draw_base(law, fit$seed, 2, iteration = k - 1)
     g <- engine_gradient(model, base_laplace(), "symmetric", "reparam", replay$mus[[k]], replay$scales[[k]], z)
     values <- eigen(replay$scales[[k]] - 0.3 * g$scale)$values
     sum(values < fit$feasible$scale_min - 1e-10 | values > 0.9 + 1e-10)
@@ -310,8 +310,8 @@ test_that("one bad number in one sample of a batch is enough, in every schedule 
   # the wall the run stands still, and its points are the draws.
   set.seed(8)
   key <- withr_seed(8, elvi:::draw_key())
-  bound <- elvi:::bind_base(base_gaussian(), 2)
-  largest <- vapply(0:29, function(k) max(elvi:::draw_base(bound, key, 50, iteration = k)[1, ]), 0)
+  law <- elvi:::law_of(base_gaussian(), 2)
+  largest <- vapply(0:29, function(k) max(elvi:::draw_base(law, key, 50, iteration = k)[1, ]), 0)
   wall <- mean(sort(largest, decreasing = TRUE)[2:3])   # two of thirty batches go beyond
   for (bad in c(NaN, Inf)) {
     set.seed(8)

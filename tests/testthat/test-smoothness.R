@@ -9,7 +9,7 @@ as_density <- function(...) {
 smoothness_of <- function(model, ..., base = base_gaussian()) {
   control <- elvi_control(...)
   work <- elvi:::work_model(model, control$coordinates, control$scale)
-  elvi:::run_smoothness(model, work, elvi:::bind_base(base, model$dim), control)
+  elvi:::run_smoothness(model, work, elvi:::law_of(base, model$dim), control)
 }
 
 test_that("on a quadratic given as functions the estimate is the largest eigenvalue times the safety", {
@@ -47,7 +47,7 @@ test_that("the estimate looks at draws from the Laplace approximation, not at th
   # curvature 1 + 3 x^2 of x^2/2 + x^4/4: 1 at the mode, more at every draw
   quartic <- model_density(function(x) x^2 / 2 + x^4 / 4, function(x) x + x^3, dim = 1)
   estimate <- smoothness_of(quartic, coordinates = "raw", smoothness_safety = 1)$L
-  z <- elvi:::draw_base(elvi:::bind_base(base_gaussian(), 1), c(0, 0), 15)
+  z <- elvi:::draw_base(elvi:::law_of(base_gaussian(), 1), c(0, 0), 15)
   expect_equal(estimate, 1 + 3 * max(z^2), tolerance = 1e-4)
 })
 

@@ -19,7 +19,7 @@ test_that("the estimated gap is the exact gap, within its error", {
     size <- if (step == "near") 0.03 else 0.15
     fit$theta$mu <- fit$theta$mu + size * c(1, -1, 0.5, 0)
     fit$theta$scale <- fit$theta$scale * (1 + size)
-    gap <- elvi:::remaining_gap(fit, elvi:::bind_base(fit$base, 4))
+    gap <- elvi:::remaining_gap(fit, elvi:::law_of(fit$base, 4))
     fit <- elvi:::name_parameters(fit)
     exact <- elvi:::exact_gap(fit)$gap
     label <- paste(model$likelihood %||% "quadratic", toString(case), step)
@@ -36,10 +36,10 @@ test_that("the error of the estimated gap is its standard deviation", {
   set.seed(5)
   fit <- elvi(model, budget = 1000)
   fit$theta$mu <- fit$theta$mu + 0.1
-  bound <- elvi:::bind_base(fit$base, 4)
+  law <- elvi:::law_of(fit$base, 4)
   many <- lapply(1:60, function(i) {
     fit$seed <- elvi:::draw_key()
-    elvi:::remaining_gap(fit, bound)
+    elvi:::remaining_gap(fit, law)
   })
   estimate <- vapply(many, function(g) g$estimate, 0)
   se <- vapply(many, function(g) g$se, 0)
