@@ -36,7 +36,7 @@ definite_hessian <- function(H) {
 
 # (mu, scale) of the run in the user's coordinates; scale of the same kind
 to_user <- function(work, kind, mu, scale) {
-  if (work$kind != "affine") return(list(mu = mu, scale = scale))
+  if (!is_whitened(work)) return(list(mu = mu, scale = scale))
   if (kind == "diagonal") return(list(mu = work$m + work$A * mu, scale = work$A * scale))
   list(mu = drop(work$m + work$A %*% mu),
        scale = if (kind == "triangular") work$A %*% scale else symmetric_root(work$A %*% scale))
@@ -44,7 +44,7 @@ to_user <- function(work, kind, mu, scale) {
 
 # and back
 to_work <- function(work, kind, mu, scale) {
-  if (work$kind != "affine") return(list(mu = mu, scale = scale))
+  if (!is_whitened(work)) return(list(mu = mu, scale = scale))
   if (kind == "diagonal") return(list(mu = (mu - work$m) / work$A, scale = scale / work$A))
   moved <- forwardsolve(work$A, scale)
   if (kind == "triangular") moved[upper.tri(moved)] <- 0

@@ -119,7 +119,7 @@ mark_interrupted <- function(fit) {
 # What the user is told at the end of a run.
 conclude <- function(fit) {
   fit <- check_divergence(name_parameters(fit))
-  if (is.nan(fit$lost) && fit$model$kind == "density") {
+  if (is.nan(fit$lost) && is_user_density(fit$model)) {
     elvi_warn("`value` is not finite at draws of the approximation: the run cannot be compared with its start, ",
               "which is returned. `$last` has the last iterate.", class = "elvi_warning_nonfinite")
   } else if (fit$kept == "start" && fit$status == "finished") {
@@ -152,10 +152,7 @@ run_settings <- function(fit, iterations) {
   }
   horizon <- horizon_of(fit)
   largest <- max(plan_at(plan, c(0, horizon - 1))$batch, plan$batch_table)
-  # an R function is called once per block, so its blocks are longer; the others are
-  # short enough for several threads to have one each
-  longest <- if (fit$model$kind == "density") 1024 else 128
-  block <- control$block %||% min(longest, max(1, 2^26 %/% fit$model$dim))
+  block <- control$block %||% min(longest_block(fit$model), max(1, 2^26 %/% fit$model$dim))
   block <- max(1, min(block, max(largest, control$trace_draws)))
   check_size(3 * block * fit$model$dim, "block", block)   # draws, points and gradients
   list(schedule = plan,
@@ -194,7 +191,7 @@ check_status <- function(status, fit = NULL) {
     paste0(" The iterate there: mu = (", toString(format(utils::head(fit$state$mu, 5), digits = 3)),
            if (length(fit$state$mu) > 5) ", ...", ").")
   advice <- paste0(" The steps may be too long: a larger `smoothness` in elvi_control() shortens them.",
-                   if (identical(fit$model$kind, "density")) " Or `gradient` is not finite near there by itself.")
+                   if (is_user_density(fit$model)) " Or `gradient` is not finite near there by itself.")
   switch(as.character(status),
     "2" = elvi_abort("The gradient is not finite", where, ".", at, advice,
                      class = "elvi_error_nonfinite",

@@ -28,7 +28,9 @@ void elvi_affine_apply_transposed(const elvi_affine *a, int n, double *x)
 static size_t affine_scratch_length(const elvi_model *model, int n)
 {
     const elvi_affine *a = model->data;
-    return (size_t) model->dim * n + a->inner.ops->scratch_length(&a->inner, n);
+    elvi_model inner = a->inner;
+    inner.threads = model->threads;
+    return (size_t) model->dim * n + inner.ops->scratch_length(&inner, n);
 }
 
 static elvi_status affine_eval(const elvi_model *model, const double *w, int n,

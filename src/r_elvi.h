@@ -28,13 +28,17 @@ typedef struct {
     int catch_interrupts;    /* as ELVI_STOPPED, or let them leave C? */
 } r_density;
 typedef struct {
+    elvi_design design;      /* the matrix behind the rows of glm */
     elvi_glm glm;
-    elvi_aux aux;
     elvi_quadratic quadratic;
     r_density density;
     elvi_affine affine;      /* its inner model is one of the above */
 } r_model_store;
 elvi_model r_model(SEXP model, r_model_store *store);
+elvi_likelihood r_likelihood(SEXP model);            /* fields likelihood, error_df */
+
+/* r_exact.c */
+elvi_rule r_rule(SEXP rule);
 
 /* r_base.c */
 elvi_base r_base(SEXP base);
@@ -53,7 +57,10 @@ SEXP elvi_r_project(SEXP kind, SEXP scale, SEXP lo, SEXP hi);
 SEXP elvi_r_gradient(SEXP model, SEXP base, SEXP settings, SEXP state, SEXP batch);
 SEXP elvi_r_values(SEXP model, SEXP base, SEXP kind, SEXP mu, SEXP scale, SEXP key, SEXP n);
 SEXP elvi_r_gram(SEXP model);
-SEXP elvi_r_stretch(SEXP model, SEXP x);
+SEXP elvi_r_extent(SEXP model, SEXP x);
+SEXP elvi_r_squares(SEXP model, SEXP weight);
+SEXP elvi_r_mills(SEXP t);
+SEXP elvi_r_expect_rows(SEXP likelihood, SEXP rule, SEXP dispersion, SEXP rows);
 SEXP elvi_r_predictor(SEXP model, SEXP x);
 SEXP elvi_r_reach(SEXP model);
 SEXP elvi_r_by_rows(SEXP rows, SEXP start, SEXP row, SEXP entry);

@@ -20,6 +20,8 @@ void elvi_work_bind(elvi_work *w, const elvi_problem *p, int block,
     const size_t dn = (size_t) d * block, dd = dense ? (size_t) d * d : 0;
     const size_t scale = elvi_scale_length(p->scale, d);
     arena a = { reals, 0 };
+    elvi_model alone = p->model;
+    alone.threads = 1;
 
     w->block = block;
     w->lanes = elvi_lanes(p->model.threads);
@@ -45,7 +47,8 @@ void elvi_work_bind(elvi_work *w, const elvi_problem *p, int block,
         lane->x = take(&a, dn);
         lane->g = take(&a, dn);
         lane->value = take(&a, block);
-        lane->scratch = take(&a, p->model.ops->scratch_length(&p->model, block));
+        /* a lane by itself, the first, may have the other threads' help in evaluating */
+        lane->scratch = take(&a, p->model.ops->scratch_length(t == 0 ? &p->model : &alone, block));
     }
     for (int t = 0; t < elvi_slots(w->lanes); t++) {
         w->slot[t].grad.mu = take(&a, d);

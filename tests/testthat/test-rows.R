@@ -17,8 +17,8 @@ as_sparse <- function(X, class = "dgCMatrix") {
 
 # the same model with its columns shifted in C, and with the shift carried out
 shifted <- function(X, shift, y, family = binomial(), weights = NULL, ...) {
-  elvi:::glm_target(elvi:::check_design(X), shift, y, family, normal(0, 2), weights, NULL,
-                    1, NULL)
+  given <- list(X = elvi:::check_design(X), shift = shift, y = y, weights = weights)
+  elvi:::glm_target(given, family, normal(0, 2), 1, NULL)
 }
 
 everything <- function(model) {
@@ -28,14 +28,14 @@ everything <- function(model) {
   S <- diag(0.2, d) + 0.02
   L <- t(chol(crossprod(S)))
   law <- elvi:::law_of(base_laplace(), d)
-  exact <- if (model$kind == "glm") {
+  exact <- if (elvi:::has_exact(model)) {
     oracle <- elvi:::exact_oracle(model, law)
     list(oracle("symmetric", x[, 1], S), oracle("triangular", x[, 1], L),
          oracle("diagonal", x[, 1], diag(S)), oracle("diagonal", x[, 2], numeric(d)))
   }
-  p <- length(model$precision)
+  p <- length(model$blocks$coefficients$precision)
   list(.Call(elvi:::elvi_r_evaluate, model, x), exact, elvi:::used_gram(model),
-       elvi:::predictor_at(model, x[seq_len(p), 1]), elvi:::stretch_along(model, x[seq_len(p), 1]),
+       elvi:::predictor_at(model, x[seq_len(p), 1]), elvi:::extent_along(model, x[seq_len(p), 1]),
        model$smoothness, model$names)
 }
 

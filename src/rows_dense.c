@@ -1,0 +1,109 @@
+/* Rows of a dense matrix in memory: products are those of BLAS. Columns are shifted without being
+ * rewritten, and the terms in the shift are gathered per part. */
+#include "linalg.h"
+#include <math.h>
+
+static double shift_of(const elvi_design *X, int j)
+{
+    return X->shift ? X->shift[j] : 0.0;
+}
+
+static void dense_predict(const elvi_rows *from, const elvi_part *part, const double *x,
+                          int ld, int n, double *eta)
+{
+    const elvi_design *X = from->source;
+    const int rows = part->rows;
+    elvi_gemm('N', 'N', rows, n, X->dim, 1.0, X->X + part->first, X->rows, x, ld, 1.0, eta, rows);
+    for (int j = 0; X->shift && j < n; j++) {
+        double by = 0.0, *col = eta + (size_t) j * rows;
+        for (int i = 0; i < X->dim; i++) by += X->shift[i] * x[(size_t) j * ld + i];
+        for (int i = 0; i < rows; i++) col[i] -= by;
+    }
+}
+
+static void dense_collect(const elvi_rows *from, const elvi_part *part, const double *slope,
+                          int ld, int n, double *grad)
+{
+    const elvi_design *X = from->source;
+    const int rows = part->rows;
+    elvi_gemm('T', 'N', X->dim, n, rows, 1.0, X->X + part->first, X->rows, slope, rows, 1.0, grad, ld);
+    for (int j = 0; X->shift && j < n; j++) {
+        double total = 0.0, *out = grad + (size_t) j * ld;
+        for (int i = 0; i < rows; i++) total += slope[(size_t) j * rows + i];
+        for (int i = 0; i < X->dim; i++) out[i] -= total * X->shift[i];
+    }
+}
+
+/* of a few rows, through a copy with the roots of the weights in it */
+static void crossprod_piece(const elvi_design *X, int first, int rows, const double *weight,
+                            double *copy, double *B)
+{
+    double *root = copy + (size_t) rows * X->dim;
+    for (int i = 0; i < rows; i++) root[i] = sqrt(weight[i]);
+    for (int j = 0; j < X->dim; j++) {
+        const double *from = X->X + (size_t) j * X->rows + first;
+        const double c = shift_of(X, j);
+        double *to = copy + (size_t) j * rows;
+        for (int i = 0; i < rows; i++) to[i] = root[i] * (from[i] - c);
+    }
+    elvi_crossprod(rows, X->dim, copy, B);
+}
+
+static void dense_crossprod(const elvi_rows *from, const elvi_part *part, const double *weight,
+                            double *scratch, double *B)
+{
+    const elvi_design *X = from->source;
+    const int step = elvi_design_piece(X, part->rows);
+    for (int done = 0; done < part->rows; done += step) {
+        const int now = part->rows - done < step ? part->rows - done : step;
+        crossprod_piece(X, part->first + done, now, weight + done, scratch, B);
+    }
+}
+
+static size_t dense_scratch_length(const elvi_rows *from)
+{
+    const elvi_design *X = from->source;
+    return (size_t) elvi_design_piece(X, X->rows) * ((size_t) X->dim + 1);
+}
+
+static void dense_squares(const elvi_rows *from, const elvi_part *part, const double *weight, double *out)
+{
+    const elvi_design *X = from->source;
+    for (int j = 0; j < X->dim; j++) {
+        const double *col = X->X + (size_t) j * X->rows + part->first, c = shift_of(X, j);
+        double sum = 0.0;
+        for (int i = 0; i < part->rows; i++) sum += weight[i] * (col[i] - c) * (col[i] - c);
+        out[j] += sum;
+    }
+}
+
+static void dense_reach(const elvi_rows *from, const elvi_part *part, double *reach)
+{
+    const elvi_design *X = from->source;
+    for (int j = 0; j < X->dim; j++) {
+        const double *col = X->X + (size_t) j * X->rows + part->first, c = shift_of(X, j);
+        for (int i = 0; i < part->rows; i++)
+            if (part->weight[i] > 0.0) reach[j] = fmax(reach[j], fabs(col[i] - c));
+    }
+}
+
+static size_t dense_spread_length(const elvi_rows *from, elvi_scale_kind kind)
+{
+    return elvi_spread_length(from->source, kind);
+}
+
+static elvi_spread dense_spread_of(const elvi_rows *from, elvi_scale_kind kind, const double *scale, double *room)
+{
+    return elvi_spread_of(from->source, kind, scale, room);
+}
+
+static void dense_spread(const elvi_rows *from, const elvi_part *part, const elvi_spread *spread,
+                         double *scratch, double *s)
+{
+    elvi_design_spread(from->source, spread, part->first, part->rows, scratch, s);
+}
+
+const elvi_rows_ops elvi_rows_dense = {
+    elvi_part_in_memory, dense_predict, dense_collect, dense_crossprod, dense_scratch_length, dense_squares,
+    dense_reach, dense_spread_length, dense_spread_of, dense_spread
+};
