@@ -13,6 +13,7 @@ work_model <- function(model, coordinates, kind) {
   # a mean field must stay one: only rescale
   A <- if (kind == "diagonal") 1 / sqrt(diag(H)) else root_of_inverse(H)
   new_model("affine", dim = model$dim, names = model$names, inner = model, A = A,
+            scale = if (kind == "diagonal") "diagonal" else "triangular",
             m = as.double(mode$x),
             log_det = sum(log(if (is.matrix(A)) diag(A) else A)),
             hessian = if (kind == "diagonal") A * H * rep(A, each = length(A)),

@@ -62,7 +62,7 @@ back_to_start <- function(fit) {
 
 initial_state <- function(start) {
   list(mu = start$mu, scale = start$scale, average_mu = start$mu, average_scale = start$scale,
-       k = 0, evals = 0, alpha = 1, weight = 0)
+       k = 0, evals = 0, alpha = 1, weight = 0, memory = numeric())
 }
 
 # More than a nat above its start: not the noise of a run that began at the optimum.

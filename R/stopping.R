@@ -54,7 +54,8 @@ remaining_gap <- function(fit, law, batches = 16L) {
   g <- vapply(seq_len(batches), function(b) {
     state <- list(mu = fit$theta$mu, scale = fit$theta$scale, average_mu = fit$theta$mu,
                   average_scale = fit$theta$scale, k = 2^40 + fit$state$k * batches + b,
-                  evals = 0, alpha = 1, weight = 0)   # draws the run never sees
+                  evals = 0, alpha = 1, weight = 0,   # draws the run never sees
+                  memory = fit$state$memory)
     out <- .Call(elvi_r_gradient, fit$work %||% fit$model, law, settings, state, size)
     check_status(out$status, fit)
     local_gradient(kind, fit$theta$scale, out, with_entropy = fit$control$update == "prox",

@@ -142,8 +142,8 @@ static elvi_affine read_affine(SEXP model, r_model_store *store)
 {
     elvi_affine a;
     a.inner = r_model(r_get(model, "inner"), store);
-    a.diagonal = !Rf_isMatrix(r_get(model, "A"));
-    a.A = r_reals(model, "A", a.diagonal ? a.inner.dim : (R_xlen_t) a.inner.dim * a.inner.dim);
+    a.kind = r_scale(r_get(model, "scale"));
+    a.A = r_reals(model, "A", (R_xlen_t) a.kind->length(a.inner.dim));
     a.m = r_reals(model, "m", a.inner.dim);
     a.log_det = r_number(model, "log_det");
     return a;
@@ -237,10 +237,9 @@ static void apply_curvature(const void *ctx, const double *v, double *out)
         elvi_glm_curvature(c->glm, c->bound, v, out, c->scratch);
         return;
     }
-    memcpy(c->moved, v, (size_t) c->glm->dim * sizeof(double));
-    elvi_affine_apply(c->affine, 1, c->moved);
-    elvi_glm_curvature(c->glm, c->bound, c->moved, out, c->scratch);
-    elvi_affine_apply_transposed(c->affine, 1, out);
+    c->affine->kind->apply(c->glm->dim, c->affine->A, 1, v, out);
+    elvi_glm_curvature(c->glm, c->bound, out, c->moved, c->scratch);
+    c->affine->kind->transposed(c->glm->dim, c->affine->A, 1, c->moved, out);
 }
 
 SEXP elvi_r_curvature_max(SEXP model, SEXP bound)

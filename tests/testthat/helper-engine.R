@@ -250,9 +250,9 @@ engine_probe <- function(model, base, control = raw_control(average = "last")) {
               feasible = elvi:::feasible_set(control, model, model$smoothness))
   settings <- elvi:::run_settings(fit, 1)
   settings$block <- 256
-  function(mu, scale, batch = 1, k = 0) {
+  function(mu, scale, batch = 1, k = 0, memory = numeric()) {
     state <- list(mu = as.double(mu), scale = scale, average_mu = as.double(mu), average_scale = scale,
-                  k = as.double(k), evals = 0, alpha = 1, weight = 0)
+                  k = as.double(k), evals = 0, alpha = 1, weight = 0, memory = as.double(memory))
     .Call(elvi:::elvi_r_gradient, model, law, settings, state, as.double(batch))
   }
 }
