@@ -358,4 +358,8 @@ print.elvi_optimum <- function(x, digits = max(3L, getOption("digits") - 3L), ..
 coef.elvi_optimum <- function(object, ...) coef.elvi_fit(object, ...)
 
 #' @export
-vcov.elvi_optimum <- function(object, ...) vcov.elvi_fit(object, ...)
+vcov.elvi_optimum <- function(object, complete = TRUE, ...) {
+  check_dots(list(...), names(formals()), "vcov()")
+  check_flag(complete, "complete")
+  crossprod(object$Sigma)
+}

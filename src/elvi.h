@@ -16,7 +16,8 @@ typedef enum {
     ELVI_NONFINITE_GRADIENT = 2,
     ELVI_SINGULAR_SCALE = 3,     /* scale not positive definite */
     ELVI_EIGEN_FAILED = 4,       /* LAPACK did not converge */
-    ELVI_NO_EXPECTATION = 5      /* E f is infinite, or beyond quadrature */
+    ELVI_NO_EXPECTATION = 5,     /* E f is infinite, or beyond quadrature */
+    ELVI_TARGET_FAILED = 6       /* another package's target says so */
 } elvi_status;
 
 /* ---- hooks ------------------------------------------------------------------ */

@@ -233,7 +233,7 @@ SEXP elvi_r_run(SEXP model, SEXP base, SEXP settings, SEXP state)
     static const char *const names[] = { "status", "state", "trace", "cpu" };
     r_model_store store;
     elvi_work w;
-    const elvi_problem p = { r_model(model, &store), r_base(base),
+    const elvi_problem p = { r_model(model, &store, (int) r_count(settings, "threads")), r_base(base),
                              r_scale(r_get(settings, "scale")) };
     const elvi_settings s = read_settings(settings, p.model.dim);
     elvi_state st = read_state(state, &p, s.estimator);
@@ -261,7 +261,7 @@ SEXP elvi_r_gradient(SEXP model, SEXP base, SEXP settings, SEXP state, SEXP batc
     static const char *const names[] = { "status", "mu", "scale" };
     r_model_store store;
     elvi_work w;
-    const elvi_problem p = { r_model(model, &store), r_base(base),
+    const elvi_problem p = { r_model(model, &store, (int) r_count(settings, "threads")), r_base(base),
                              r_scale(r_get(settings, "scale")) };
     const elvi_settings s = read_settings(settings, p.model.dim);
     const elvi_state st = read_state(state, &p, s.estimator);
@@ -277,12 +277,13 @@ SEXP elvi_r_gradient(SEXP model, SEXP base, SEXP settings, SEXP state, SEXP batc
     return out;
 }
 
-SEXP elvi_r_values(SEXP model, SEXP base, SEXP kind, SEXP mu, SEXP scale, SEXP key, SEXP n)
+SEXP elvi_r_values(SEXP model, SEXP base, SEXP kind, SEXP mu, SEXP scale, SEXP key, SEXP n,
+                   SEXP threads)
 {
     enum { BLOCK = 256 };
     r_model_store store;
     elvi_work w;
-    const elvi_problem p = { r_model(model, &store), r_base(base), r_scale(kind) };
+    const elvi_problem p = { r_model(model, &store, Rf_asInteger(threads)), r_base(base), r_scale(kind) };
     const elvi_theta theta = make_theta(p.scale, p.model.dim, mu, scale);
     const R_xlen_t total = (R_xlen_t) Rf_asReal(n);
     SEXP out = PROTECT(Rf_allocVector(REALSXP, total));

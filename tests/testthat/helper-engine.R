@@ -245,9 +245,10 @@ engine_probe <- function(model, base, control = raw_control(average = "last")) {
   schedule <- schedule_custom(0.1, 1, iterations = 1)
   d <- model$dim
   law <- elvi:::law_of(base, d)
-  fit <- list(model = model, base = base, control = control, cpu = 0, seed = c(7, 11),
-              plan = elvi:::plan_schedule(schedule, d, law$kurtosis, model$smoothness, control),
-              feasible = elvi:::feasible_set(control, model, model$smoothness))
+  plan <- elvi:::plan_schedule(schedule, d, law$kurtosis, model$smoothness, control)
+  feasible <- elvi:::feasible_set(control, model, model$smoothness)
+  fit <- list(given = list(model = model, base = base, control = control),
+              plan = c(plan, list(seed = c(7, 11), feasible = feasible)), result = list(cpu = 0))
   settings <- elvi:::run_settings(fit, 1)
   settings$block <- 256
   function(mu, scale, batch = 1, k = 0, memory = numeric()) {
