@@ -24,17 +24,9 @@ quadratic_oracle <- function(model) {
   function(kind, mu, scale) {
     off <- mu - model$m
     g <- drop(model$A %*% off)
-    spread <- if (is.matrix(scale)) sum(scale * (model$A %*% scale)) else sum(diag(model$A) * scale^2)
-    value <- (sum(off * g) + spread) / 2
+    value <- (sum(off * g) + congruent_trace(scale, model$A)) / 2
     list(value = value, g_mu = g, B = model$A, widest = 0, objective = value - log_det(kind, scale))
   }
-}
-
-log_det <- function(kind, scale) {
-  switch(kind,
-         symmetric = as.double(determinant(scale)$modulus),
-         triangular = sum(log(diag(scale))),
-         diagonal = sum(log(scale)))
 }
 
 no_expectation <- function(model, law) {

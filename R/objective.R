@@ -58,7 +58,7 @@ objective.default <- function(object, model, base = base_gaussian(), method = NU
   if (missing(model)) bad_argument("model", "given when `object` is not a fit", "missing")
   check_class(model, "model", "elvi_model", "a model_*() function")
   check_class(base, "base", "elvi_base", "a base_*() function")
-  kind <- if (is.matrix(object$Sigma)) "symmetric" else "diagonal"
+  kind <- given_kind(object$Sigma)
   mu <- check_vector(object$mu, "object$mu", model$dim)
   scale <- check_start_scale(object$Sigma, model$dim, kind, "object$Sigma")
   estimate_objective(model, base, kind, mu, scale, method, draws)
