@@ -30,7 +30,7 @@ oracle_of.elvi_model_glm <- function(model, law) {
   rule <- model_rule(model, law)
   if (rule$limit <= 0) no_expectation(model, law)
   function(kind, mu, scale) {
-    out <- .Call(elvi_r_exact, model, rule, kind, mu, scale)
+    out <- .Call(elvi_r_exact, model, rule, kind, mu, scale, threads())
     check_status(if (out$status == status_no_expectation) status_ok else out$status)
     out$objective <- if (out$status == status_ok) out$value - log_det(kind, scale) else Inf
     out
@@ -42,17 +42,9 @@ oracle_of.elvi_model_quadratic <- function(model, law) {
   function(kind, mu, scale) {
     off <- mu - model$m
     g <- drop(model$A %*% off)
-    spread <- if (is.matrix(scale)) sum(scale * (model$A %*% scale)) else sum(diag(model$A) * scale^2)
-    value <- (sum(off * g) + spread) / 2
+    value <- (sum(off * g) + congruent_trace(scale, model$A)) / 2
     list(value = value, g_mu = g, B = model$A, widest = 0, objective = value - log_det(kind, scale))
   }
-}
-
-log_det <- function(kind, scale) {
-  switch(kind,
-         symmetric = as.double(determinant(scale)$modulus),
-         triangular = sum(log(diag(scale))),
-         diagonal = sum(log(scale)))
 }
 
 no_expectation <- function(model, law) {

@@ -103,7 +103,7 @@ centre_of_prior <- function(model) {
 point_oracle <- function(model) {
   rule <- model_rule(model, law_of(base_gaussian(), model$dim))
   zero <- numeric(model$dim)
-  function(x) .Call(elvi_r_exact, model, rule, "diagonal", x, zero)
+  function(x) .Call(elvi_r_exact, model, rule, "diagonal", x, zero, threads())
 }
 
 newton_step <- function(H, g) {
@@ -193,14 +193,14 @@ polish <- function(gradient, x, hessian, rounds = 5L) {
 # Damped Newton for a regression with an unknown dispersion, from the fit of a
 # simpler one.
 dispersed_mode <- function(model, max_steps = 100L) {
-  gradient <- function(x) .Call(elvi_r_evaluate, model, x)$gradient
+  gradient <- function(x) target_at(model, x)$gradient
   last <- model$dispersion_at
   start <- dispersion_record(model)$start(model)
   x <- start$x
   evaluations <- start$evaluations
   reach <- column_reach(model)
   for (k in seq_len(max_steps)) {
-    at <- .Call(elvi_r_evaluate, model, matrix(x))
+    at <- target_at(model, matrix(x))
     g <- drop(at$gradient)
     if (!is.finite(at$value) || any(!is.finite(g))) nonfinite_mode(x)
     unit <- dispersion_record(model)$unit(exp(x[last]))
@@ -216,7 +216,7 @@ dispersed_mode <- function(model, max_steps = 100L) {
     if (x[last] < start$x[last] - 30) break
     size <- min(1, 2 / abs(step[last]))   # beyond a factor e^2 no model of f is good
     repeat {
-      new <- .Call(elvi_r_evaluate, model, matrix(x - size * step))$value
+      new <- target_at(model, matrix(x - size * step))$value
       evaluations <- evaluations + 1
       if (is.finite(new) && new <= at$value - 1e-4 * size * decrement) break
       size <- size / 2
@@ -281,7 +281,7 @@ wide_mode <- function(model, start = default_point(model), rounds = 3L) {
   evaluations <- 0
   for (round in seq_len(rounds)) {
     unit <- 1 / sqrt(safe_curvature(hessian_diagonal(model, x)))
-    at <- remembering(function(w) .Call(elvi_r_evaluate, model, matrix(x + unit * w)))
+    at <- remembering(function(w) target_at(model, matrix(x + unit * w)))
     found <- stats::optim(numeric(model$dim), function(w) if (is.finite(v <- at(w)$value)) v else 1e300,
                           function(w) unit * at(w)$gradient, method = "L-BFGS-B",
                           control = list(maxit = 1000, factr = 10, lmm = 20))
@@ -320,7 +320,7 @@ hessian_diagonal <- function(model, x) UseMethod("hessian_diagonal")
 
 #' @export
 hessian_diagonal.elvi_model <- function(model, x) {
-  gradient <- function(x) matrix(.Call(elvi_r_evaluate, model, x)$gradient, model$dim)
+  gradient <- function(x) matrix(target_at(model, x)$gradient, model$dim)
   if (is_wide(model)) probed_diagonal(gradient, x) else diag(difference_hessian(gradient, x, pmax(1, abs(x))))
 }
 
@@ -343,7 +343,7 @@ hessian_diagonal.elvi_model_glm <- function(model, x) {
   out[seq_along(likelihood)] <- out[seq_along(likelihood)] + likelihood
   if (last > 0) {
     e <- replace(numeric(model$dim), last, 1e-4)
-    g <- .Call(elvi_r_evaluate, model, cbind(x + e, x - e))$gradient[last, ]
+    g <- target_at(model, cbind(x + e, x - e))$gradient[last, ]
     out[last] <- (g[1L] - g[2L]) / 2e-4
   }
   out

@@ -147,7 +147,8 @@ is_whitened <- function(work) inherits(work, "elvi_model_affine")
 is_regression <- function(model) inherits(model, "elvi_model_glm")
 is_dispersed <- function(model) inherits(model, "elvi_model_dispersed")
 
-# Beyond this nothing d x d is made of a model by itself.
+# Beyond this nothing d x d is made of a model by itself, and a mean field makes do with the diagonal of the
+# Hessian at the mode.
 is_wide <- function(model) model$dim > 2000
 
 # Has E f a reason to be infinite under a base of heavy tails?
@@ -175,6 +176,9 @@ longest_block.elvi_model <- function(model) 128
 # an R function is called once per block
 #' @export
 longest_block.elvi_model_density <- function(model) 1024
+
+#' @export
+longest_block.elvi_model_native <- function(model) 128
 
 # Refuse separable data under a flat prior; whitening finds out by itself.
 check_existence <- function(model) UseMethod("check_existence")
@@ -303,18 +307,9 @@ model_density <- function(value, gradient = NULL, dim, smoothness = NULL, convex
   if (!is.null(gradient)) check_function(gradient, "gradient")
   dim <- check_dim(dim)
   check_size(2 * dim, "dim", dim)
-  if (!is.null(smoothness)) smoothness <- check_positive(smoothness, "smoothness")
-  if (!is.logical(convex) || length(convex) != 1L) {
-    bad_argument("convex", "TRUE, FALSE or NA", describe(convex))
-  }
-  unknown_growth <- is.atomic(growth) && length(growth) == 1L && is.na(growth)
-  growth <- if (unknown_growth) NA_real_ else check_positive(growth, "growth")
+  known <- check_known(dim, smoothness, convex, growth, names)
   if (!is.logical(vectorized) || length(vectorized) != 1L) {
     bad_argument("vectorized", "TRUE, FALSE or NA", describe(vectorized))
-  }
-  if (!is.null(names) && (!is.character(names) || length(names) != dim || anyNA(names))) {
-    bad_argument("names", sprintf("a character vector of length %g", dim),
-                 if (is.character(names) && anyNA(names)) "one with missing values" else describe(names))
   }
   own_gradient <- !is.null(gradient)   # not one that elvi or Stan derived from `value`
   value <- on_blocks(value, "value", 1, dim, vectorized)
@@ -323,11 +318,24 @@ model_density <- function(value, gradient = NULL, dim, smoothness = NULL, convex
   } else {
     on_blocks(gradient, "gradient", dim, dim, vectorized)
   }
-  new_model("density", dim = dim, names = names %||% paste0("x", seq_len(dim)),
-            value = value, gradient = gradient, own_gradient = own_gradient,
-            smoothness = smoothness %||% NA_real_,
-            smoothness_source = if (is.null(smoothness)) "not given" else "given",
-            convex = convex, growth = growth)
+  do.call(new_model, c(list("density", dim = dim, value = value, gradient = gradient, own_gradient = own_gradient,
+                            pointer = NULL), known))
+}
+
+# What the user knows of a target that is a function.
+check_known <- function(dim, smoothness, convex, growth, names) {
+  if (!is.null(smoothness)) smoothness <- check_positive(smoothness, "smoothness")
+  if (!is.logical(convex) || length(convex) != 1L) {
+    bad_argument("convex", "TRUE, FALSE or NA", describe(convex))
+  }
+  unknown_growth <- is.atomic(growth) && length(growth) == 1L && is.na(growth)
+  growth <- if (unknown_growth) NA_real_ else check_positive(growth, "growth")
+  if (!is.null(names) && (!is.character(names) || length(names) != dim || anyNA(names))) {
+    bad_argument("names", sprintf("a character vector of length %g", dim),
+                 if (is.character(names) && anyNA(names)) "one with missing values" else describe(names))
+  }
+  list(names = names %||% paste0("x", seq_len(dim)), smoothness = smoothness %||% NA_real_,
+       smoothness_source = if (is.null(smoothness)) "not given" else "given", convex = convex, growth = growth)
 }
 
 # The gradient at a single point of a function of blocks.
@@ -405,3 +413,6 @@ description.elvi_model_glm <- function(model) {
 description.elvi_model_dispersed <- function(model) {
   c(NextMethod(), paste0(dispersion_record(model)$natural, ": ", format(model$prior_aux)))
 }
+
+# value (n) and gradient (d x n) of a model at the columns of x
+target_at <- function(model, x) .Call(elvi_r_evaluate, model, x, threads())

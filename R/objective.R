@@ -58,7 +58,7 @@ objective.default <- function(object, model, base = base_gaussian(), method = NU
   if (missing(model)) bad_argument("model", "given when `object` is not a fit", "missing")
   check_class(model, "model", "elvi_model", "a model_*() function")
   check_class(base, "base", "elvi_base", "a base_*() function")
-  kind <- if (is.matrix(object$Sigma)) "symmetric" else "diagonal"
+  kind <- given_kind(object$Sigma)
   mu <- check_vector(object$mu, "object$mu", model$dim)
   scale <- check_start_scale(object$Sigma, model$dim, kind, "object$Sigma")
   estimate_objective(model, base, kind, mu, scale, method, draws)
@@ -76,7 +76,7 @@ estimate_objective <- function(model, base, kind, mu, scale, method, draws) {
     value <- exact_oracle(model, law)(kind, unname(mu), unname(scale))$objective
     return(new_estimate("objective F", value, 0, NA, law))
   }
-  f <- .Call(elvi_r_values, model, law, kind, unname(mu), unname(scale), draw_key(), draws)
+  f <- .Call(elvi_r_values, model, law, kind, unname(mu), unname(scale), draw_key(), draws, threads())
   new_estimate("objective F", mean(f) - log_det(kind, scale), stats::sd(f) / sqrt(draws), draws, law)
 }
 

@@ -3,8 +3,8 @@
 # neither copies a dense matrix nor fills a sparse one. All arithmetic with it is in src/rows*.c.
 
 new_rows <- function(X, shift, y, weight, offset) {
-  structure(list(X = X, shift = shift, y = y, weight = weight, offset = offset,
-                 dim = as.double(design_dim(X)[2L])), class = "elvi_rows")
+  structure(list(source = if (is_sparse(X)) "sparse" else "dense", X = X, shift = shift, y = y, weight = weight,
+                 offset = offset, dim = as.double(design_dim(X)[2L])), class = "elvi_rows")
 }
 
 # The rows that a user gave, `given` with X (checked), y, weights, offset and shift, for a family. Trials count

@@ -24,9 +24,7 @@ smoothness_in.elvi_model_glm <- function(model, work) {
 #' @export
 smoothness_in.elvi_model_quadratic <- function(model, work) {
   if (!is_whitened(work)) return(model$smoothness)
-  transformed <- if (is.matrix(work$A)) crossprod(work$A, model$A %*% work$A)
-                 else work$A * model$A * rep(work$A, each = length(work$A))
-  max(eigen(transformed, symmetric = TRUE, only.values = TRUE)$values)
+  max(eigen(congruent(work$A, model$A), symmetric = TRUE, only.values = TRUE)$values)
 }
 
 # the most by which a move of `work`'s coordinates becomes longer in the model's
@@ -45,14 +43,11 @@ smoothness_attained.elvi_model_quadratic <- function(model) TRUE
 #' @export
 smoothness_attained.elvi_model_glm <- function(model) record_of(model)$bound_attained(model$rows)
 
-largest_stretch <- function(A) if (is.matrix(A)) norm(A, "2") else max(A)
-
 estimated_smoothness <- function(model, work, law, control, points = 15L) {
-  laplace <- if (is_whitened(work)) work else work_model(model, "whitened", "symmetric")
+  laplace <- if (is_whitened(work)) work else work_model(model, "whitened", if (is_wide(model)) control$scale else "symmetric")
   z <- draw_base(law, c(0, 0), points)   # a fixed key: R's generator is not touched
   w <- cbind(0, z)
-  x <- if (is_whitened(work)) w else
-    laplace$m + (if (is.matrix(laplace$A)) laplace$A %*% w else laplace$A * w)
+  x <- if (is_whitened(work)) w else laplace$m + root_times(laplace$A, w)
   found <- largest_curvature(work, x)
   list(L = found * control$smoothness_safety,
        source = sprintf("estimated at %d points, safety factor %g", ncol(x), control$smoothness_safety))
@@ -62,7 +57,7 @@ estimated_smoothness <- function(model, work, law, control, points = 15L) {
 # columns of x at once.
 largest_curvature <- function(model, x, steps = 12L, h = 1e-4) {
   d <- nrow(x)
-  gradient <- function(x) .Call(elvi_r_evaluate, model, x)$gradient
+  gradient <- function(x) target_at(model, x)$gradient
   v <- matrix(1 + 0.5 * sin(seq_len(d * ncol(x))), d)
   size <- 0
   for (k in seq_len(steps)) {

@@ -11,24 +11,10 @@
 #include <math.h>
 #include <string.h>
 
-/* s_i^2 for the i-th coefficient itself: (scale scale')_ii */
-static double spread2(int d, elvi_scale_kind kind, const double *scale, int i)
-{
-    double sum = 0.0;
-    if (kind == ELVI_DIAGONAL) return scale[i] * scale[i];
-    for (int j = 0; j < d; j++) {
-        const int lower = i >= j;
-        if (!lower && kind == ELVI_TRIANGULAR) break;
-        const double v = lower ? scale[(size_t) j * d + i] : scale[(size_t) i * d + j];
-        sum += v * v;
-    }
-    return sum;
-}
-
 /* The prior of x_i = mu_i + s_i z_1 is one more observation, whose row of the
  * design is a unit vector. A student one need not be convex: its c_i may be
  * negative. */
-static void add_prior(const elvi_glm *glm, const elvi_rule *rule, elvi_scale_kind kind,
+static void add_prior(const elvi_glm *glm, const elvi_rule *rule, const elvi_scale_ops *kind,
                       const elvi_theta *theta, elvi_exact *out)
 {
     const int d = glm->rows.dim;
@@ -38,7 +24,7 @@ static void add_prior(const elvi_glm *glm, const elvi_rule *rule, elvi_scale_kin
         for (int j = 0; j < block->length; j++) {
             const int i = block->first + j;
             const elvi_expectation e = elvi_prior_expect(block, rule, j, theta->mu[i],
-                                                         spread2(d, kind, theta->scale, i));
+                                                         kind->variance(d, theta->scale, i));
             out->value += e.value;
             out->g_mu[i] = e.slope;
             out->B[(size_t) i * d + i] = e.curve;
@@ -89,7 +75,7 @@ static int lanes_of(const elvi_model *model)
     return lanes < parts ? lanes : parts;
 }
 
-size_t elvi_exact_scratch_length(const elvi_model *model, elvi_scale_kind kind)
+size_t elvi_exact_scratch_length(const elvi_model *model, const elvi_scale_ops *kind)
 {
     const elvi_rows *rows = &((const elvi_glm *) model->data)->rows;
     const int lanes = lanes_of(model);
@@ -142,7 +128,7 @@ static elvi_status add_part(void *ctx, int in_slot)
 }
 
 elvi_status elvi_glm_exact(const elvi_model *model, const elvi_rule *rule,
-                           elvi_scale_kind kind, const elvi_theta *theta,
+                           const elvi_scale_ops *kind, const elvi_theta *theta,
                            double *scratch, elvi_exact *out, const elvi_hooks *hooks)
 {
     const elvi_glm *glm = model->data;

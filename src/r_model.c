@@ -67,44 +67,6 @@ static const elvi_model_ops density_ops = { density_eval, density_scratch_length
 
 /* ---- lists to structs ----------------------------------------------------- */
 
-static const int *integers(SEXP list, const char *name, R_xlen_t length)
-{
-    SEXP v = r_get(list, name);
-    if (TYPEOF(v) != INTSXP || Rf_xlength(v) != length)
-        Rf_error("elvi internal error: field '%s' has the wrong type or length", name);
-    return INTEGER(v);
-}
-
-/* X is a matrix, or a list made by sparse_rows() in R/rows.R */
-static elvi_design read_design(SEXP rows, R_xlen_t n, int dim)
-{
-    SEXP X = r_get(rows, "X");
-    elvi_design out = { (int) n, dim, NULL, NULL, NULL, NULL, NULL };
-    if (r_get(rows, "shift") != R_NilValue) out.shift = r_reals(rows, "shift", dim);
-    if (TYPEOF(X) != VECSXP) {
-        out.X = r_reals(rows, "X", n * dim);
-        return out;
-    }
-    const R_xlen_t entries = Rf_xlength(r_get(X, "entry"));
-    out.start = integers(X, "start", n + 1);
-    out.column = integers(X, "column", entries);
-    out.entry = r_reals(X, "entry", entries);
-    return out;
-}
-
-static elvi_rows read_rows(SEXP rows, elvi_design *design)
-{
-    const R_xlen_t n = Rf_xlength(r_get(rows, "y"));
-    elvi_rows out = { .source = design, .rows = (int) n, .dim = (int) r_count(rows, "dim") };
-    *design = read_design(rows, n, out.dim);
-    out.ops = design->X ? &elvi_rows_dense : &elvi_rows_sparse;
-    out.entries = design->X ? (double) n * out.dim : (double) design->start[n];
-    out.y = r_reals(rows, "y", n);
-    out.weight = r_reals(rows, "weight", n);
-    out.offset = r_reals(rows, "offset", n);
-    return out;
-}
-
 elvi_likelihood r_likelihood(SEXP model)
 {
     const char *name = CHAR(Rf_asChar(r_get(model, "likelihood")));
@@ -143,10 +105,10 @@ static elvi_tally read_tally(SEXP tally)
     return out;
 }
 
-static elvi_glm read_glm(SEXP model, elvi_design *design)
+static elvi_glm read_glm(SEXP model, r_rows_store *store)
 {
     elvi_glm glm;
-    glm.rows = read_rows(r_get(model, "rows"), design);
+    glm.rows = r_rows(r_get(model, "rows"), store);
     glm.likelihood = r_likelihood(model);
     glm.prior = read_prior(r_get(model, "blocks"));
     glm.dispersion_at = (int) r_count(model, "dispersion_at") - 1;
@@ -154,26 +116,26 @@ static elvi_glm read_glm(SEXP model, elvi_design *design)
     return glm;
 }
 
-static elvi_affine read_affine(SEXP model, r_model_store *store)
+static elvi_affine read_affine(SEXP model, r_model_store *store, int threads)
 {
     elvi_affine a;
-    a.inner = r_model(r_get(model, "inner"), store);
-    a.diagonal = !Rf_isMatrix(r_get(model, "A"));
-    a.A = r_reals(model, "A", a.diagonal ? a.inner.dim : (R_xlen_t) a.inner.dim * a.inner.dim);
+    a.inner = r_model(r_get(model, "inner"), store, threads);
+    a.kind = r_scale(r_get(model, "scale"));
+    a.A = r_reals(model, "A", (R_xlen_t) a.kind->length(a.inner.dim));
     a.m = r_reals(model, "m", a.inner.dim);
     a.log_det = r_number(model, "log_det");
     return a;
 }
 
-elvi_model r_model(SEXP model, r_model_store *store)
+elvi_model r_model(SEXP model, r_model_store *store, int threads)
 {
     static const char *const kinds[] = { "glm", "quadratic", "density", "affine", NULL };
     elvi_model out;
     out.dim = (int) r_count(model, "dim");
-    out.threads = r_threads();
+    out.threads = threads;
     switch (r_choice(model, "kind", kinds)) {
     case 0:
-        store->glm = read_glm(model, &store->design);
+        store->glm = read_glm(model, &store->rows);
         out.ops = &elvi_glm_ops;
         out.data = &store->glm;
         out.cost = elvi_glm_cost(&store->glm);
@@ -186,6 +148,7 @@ elvi_model r_model(SEXP model, r_model_store *store)
         out.cost = 2.0 * out.dim * out.dim;
         break;
     case 2:
+        if (r_get(model, "pointer") != R_NilValue) return r_native(r_get(model, "pointer"), threads);
         store->density.value = r_get(model, "value");
         store->density.gradient = r_get(model, "gradient");
         store->density.catch_interrupts = 0;
@@ -195,7 +158,7 @@ elvi_model r_model(SEXP model, r_model_store *store)
         out.threads = 0;  /* R has one thread, and may use BLAS itself */
         break;
     default:
-        store->affine = read_affine(model, store);
+        store->affine = read_affine(model, store, threads);
         out.ops = &elvi_affine_ops;
         out.threads = store->affine.inner.threads;
         out.data = &store->affine;
@@ -206,11 +169,11 @@ elvi_model r_model(SEXP model, r_model_store *store)
 
 /* ---- .Call routines -------------------------------------------------------- */
 
-SEXP elvi_r_evaluate(SEXP model, SEXP x)
+SEXP elvi_r_evaluate(SEXP model, SEXP x, SEXP threads)
 {
     static const char *const names[] = { "value", "gradient" };
     r_model_store store;
-    const elvi_model m = r_model(model, &store);
+    const elvi_model m = r_model(model, &store, Rf_asInteger(threads));
     const int n = Rf_ncols(x);
     double *scratch = (double *) R_alloc(m.ops->scratch_length(&m, n), sizeof(double));
     SEXP out = PROTECT(r_named_list(2, names));
@@ -235,17 +198,16 @@ static void apply_curvature(const void *ctx, const double *v, double *out)
         elvi_glm_curvature(c->glm, c->bound, v, out, c->scratch);
         return;
     }
-    memcpy(c->moved, v, (size_t) c->glm->rows.dim * sizeof(double));
-    elvi_affine_apply(c->affine, 1, c->moved);
-    elvi_glm_curvature(c->glm, c->bound, c->moved, out, c->scratch);
-    elvi_affine_apply_transposed(c->affine, 1, out);
+    c->affine->kind->apply(c->glm->rows.dim, c->affine->A, 1, v, out);
+    elvi_glm_curvature(c->glm, c->bound, out, c->moved, c->scratch);
+    c->affine->kind->transposed(c->glm->rows.dim, c->affine->A, 1, c->moved, out);
 }
 
 SEXP elvi_r_curvature_max(SEXP model, SEXP bound)
 {
     enum { STEPS = 300 };
     r_model_store store;
-    const elvi_model m = r_model(model, &store);
+    const elvi_model m = r_model(model, &store, 1);
     const size_t steps = m.dim < STEPS ? (size_t) m.dim : STEPS;
     curvature ctx = { &store.glm, m.ops == &elvi_affine_ops ? &store.affine : NULL,
                       Rf_asReal(bound), NULL, NULL };

@@ -1,9 +1,60 @@
 #include "r_elvi.h"
 #include <string.h>
 
+/* ---- sources: lists made by new_rows() in R/rows.R ------------------------------- */
+
+static const int *integers(SEXP list, const char *name, R_xlen_t length)
+{
+    SEXP v = r_get(list, name);
+    if (TYPEOF(v) != INTSXP || Rf_xlength(v) != length)
+        Rf_error("elvi internal error: field '%s' has the wrong type or length", name);
+    return INTEGER(v);
+}
+
+static void read_dense(SEXP rows, elvi_rows *out, r_rows_store *store)
+{
+    elvi_design *X = &store->design;
+    X->X = r_reals(rows, "X", (R_xlen_t) out->rows * out->dim);
+    out->ops = &elvi_rows_dense;
+    out->source = X;
+    out->entries = (double) out->rows * out->dim;
+}
+
+static void read_sparse(SEXP rows, elvi_rows *out, r_rows_store *store)
+{
+    SEXP list = r_get(rows, "X");
+    elvi_design *X = &store->design;
+    const R_xlen_t entries = Rf_xlength(r_get(list, "entry"));
+    X->start = integers(list, "start", (R_xlen_t) out->rows + 1);
+    X->column = integers(list, "column", entries);
+    X->entry = r_reals(list, "entry", entries);
+    out->ops = &elvi_rows_sparse;
+    out->source = X;
+    out->entries = (double) entries;
+}
+
+elvi_rows r_rows(SEXP rows, r_rows_store *store)
+{
+    static const char *const sources[] = { "dense", "sparse", NULL };
+    static void (*const read[])(SEXP, elvi_rows *, r_rows_store *) = { read_dense, read_sparse };
+    const R_xlen_t n = Rf_xlength(r_get(rows, "y"));
+    const int dim = (int) r_count(rows, "dim");
+    elvi_rows out = { .rows = (int) n, .dim = dim };
+    const elvi_design design = { (int) n, dim, NULL, NULL, NULL, NULL,
+                                 r_get(rows, "shift") == R_NilValue ? NULL : r_reals(rows, "shift", dim) };
+    store->design = design;
+    out.y = r_reals(rows, "y", n);
+    out.weight = r_reals(rows, "weight", n);
+    out.offset = r_reals(rows, "offset", n);
+    read[r_choice(rows, "source", sources)](rows, &out, store);
+    return out;
+}
+
+/* ---- .Call routines ------------------------------------------------------------- */
+
 static const elvi_rows *rows_of(SEXP model, r_model_store *store)
 {
-    r_model(model, store);
+    r_model(model, store, 1);
     return &store->glm.rows;
 }
 

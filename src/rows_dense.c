@@ -3,6 +3,13 @@
 #include "linalg.h"
 #include <math.h>
 
+/* rows of a copy that stays in the cache */
+static int piece(const elvi_design *X, int rows)
+{
+    const int fits = 131072 / X->dim, best = fits < 256 ? 256 : fits > 4096 ? 4096 : fits;
+    return rows < best ? rows : best;
+}
+
 static double shift_of(const elvi_design *X, int j)
 {
     return X->shift ? X->shift[j] : 0.0;
@@ -53,7 +60,7 @@ static void dense_crossprod(const elvi_rows *from, const elvi_part *part, const 
                             double *scratch, double *B)
 {
     const elvi_design *X = from->source;
-    const int step = elvi_design_piece(X, part->rows);
+    const int step = piece(X, part->rows);
     for (int done = 0; done < part->rows; done += step) {
         const int now = part->rows - done < step ? part->rows - done : step;
         crossprod_piece(X, part->first + done, now, weight + done, scratch, B);
@@ -63,7 +70,7 @@ static void dense_crossprod(const elvi_rows *from, const elvi_part *part, const 
 static size_t dense_scratch_length(const elvi_rows *from)
 {
     const elvi_design *X = from->source;
-    return (size_t) elvi_design_piece(X, X->rows) * ((size_t) X->dim + 1);
+    return (size_t) piece(X, X->rows) * ((size_t) X->dim + 1);
 }
 
 static void dense_squares(const elvi_rows *from, const elvi_part *part, const double *weight, double *out)
@@ -87,20 +94,31 @@ static void dense_reach(const elvi_rows *from, const elvi_part *part, double *re
     }
 }
 
-static size_t dense_spread_length(const elvi_rows *from, elvi_scale_kind kind)
+static size_t dense_spread_length(const elvi_rows *from, const elvi_scale_ops *kind)
 {
-    return elvi_spread_length(from->source, kind);
+    (void) kind;
+    return (size_t) from->dim;
 }
 
-static elvi_spread dense_spread_of(const elvi_rows *from, elvi_scale_kind kind, const double *scale, double *room)
+static elvi_spread dense_spread_of(const elvi_rows *from, const elvi_scale_ops *kind, const double *scale, double *room)
 {
-    return elvi_spread_of(from->source, kind, scale, room);
+    const elvi_design *X = from->source;
+    const elvi_spread s = { kind, scale, NULL, room, 0.0 };
+    if (X->shift) kind->transposed(X->dim, scale, 1, X->shift, s.shift);
+    return s;
 }
 
 static void dense_spread(const elvi_rows *from, const elvi_part *part, const elvi_spread *spread,
                          double *scratch, double *s)
 {
-    elvi_design_spread(from->source, spread, part->first, part->rows, scratch, s);
+    const elvi_design *X = from->source;
+    const int step = piece(X, part->rows);
+    for (int done = 0; done < part->rows; done += step) {
+        const int now = part->rows - done < step ? part->rows - done : step;
+        spread->kind->spread2_rows(X->dim, spread->scale, now, X->X + part->first + done, X->rows,
+                                   X->shift ? spread->shift : NULL, scratch, s + done);
+    }
+    for (int i = 0; i < part->rows; i++) s[i] = sqrt(s[i]);
 }
 
 const elvi_rows_ops elvi_rows_dense = {

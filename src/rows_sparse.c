@@ -94,20 +94,53 @@ static void sparse_reach(const elvi_rows *from, const elvi_part *part, double *r
         }
 }
 
-static size_t sparse_spread_length(const elvi_rows *from, elvi_scale_kind kind)
+static size_t sparse_spread_length(const elvi_rows *from, const elvi_scale_ops *kind)
 {
-    return elvi_spread_length(from->source, kind);
+    return 2 * (size_t) from->dim + kind->form_length(from->dim);
 }
 
-static elvi_spread sparse_spread_of(const elvi_rows *from, elvi_scale_kind kind, const double *scale, double *room)
+static elvi_spread sparse_spread_of(const elvi_rows *from, const elvi_scale_ops *kind, const double *scale, double *room)
 {
-    return elvi_spread_of(from->source, kind, scale, room);
+    const elvi_design *X = from->source;
+    const int d = X->dim;
+    double *moved = room + d, *form = room + 2 * (size_t) d;
+    elvi_spread s = { kind, scale, form, room, 0.0 };
+    kind->form(d, scale, form);
+    if (!X->shift) return s;
+    kind->transposed(d, scale, 1, X->shift, moved);
+    kind->apply(d, scale, 1, moved, s.shift);
+    for (int i = 0; i < d; i++) s.shift2 += moved[i] * moved[i];
+    return s;
 }
 
 static void sparse_spread(const elvi_rows *from, const elvi_part *part, const elvi_spread *spread,
                           double *scratch, double *s)
 {
-    elvi_design_spread(from->source, spread, part->first, part->rows, scratch, s);
+    const elvi_design *X = from->source;
+    (void) scratch;
+    for (int i = 0; i < part->rows; i++) {
+        const int at = X->start[part->first + i], n = X->start[part->first + i + 1] - at;
+        double sum = spread->shift2 + spread->kind->form_value(X->dim, spread->form, n, X->column + at, X->entry + at);
+        for (int l = at; X->shift && l < at + n; l++) sum -= 2.0 * X->entry[l] * spread->shift[X->column[l]];
+        s[i] = sum > 0.0 ? sqrt(sum) : 0.0;
+    }
+}
+
+void elvi_design_by_rows(int rows, int dim, const int *from_start, const int *row,
+                         const double *from, int *start, int *column, double *entry)
+{
+    memset(start, 0, ((size_t) rows + 1) * sizeof(int));
+    for (int k = 0; k < from_start[dim]; k++) start[row[k] + 1]++;
+    for (int i = 0; i < rows; i++) start[i + 1] += start[i];
+    /* start[i] serves as the next free place of row i, and ends as its end */
+    for (int j = 0; j < dim; j++)
+        for (int k = from_start[j]; k < from_start[j + 1]; k++) {
+            const int at = start[row[k]]++;
+            column[at] = j;
+            entry[at] = from[k];
+        }
+    for (int i = rows; i > 0; i--) start[i] = start[i - 1];
+    start[0] = 0;
 }
 
 const elvi_rows_ops elvi_rows_sparse = {

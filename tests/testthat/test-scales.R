@@ -69,7 +69,7 @@ test_that("a tuned run that gets nowhere is tried again with shorter steps", {
                          function(x) x + 3 * exp(3 * x) / 100, dim = 5)
   set.seed(1)
   fit <- suppressWarnings(elvi(model, base_gaussian(), tol = 0.01))
-  expect_gt(fit$schedule$shorten, 1)
+  expect_gt(fit$plan$shorten, 1)
   expect_identical(fit$kept, "average")
   expect_lt(fit$lost, 0)
 })
