@@ -3,6 +3,9 @@
 
 has_exact <- function(model) model$kind %in% c("glm", "quadratic")
 
+# And is it worth its d x d matrix to a fit whose scale may be far smaller?
+affords_exact <- function(model, kind) has_exact(model) && (scale_of(kind)$full || model$dim <= widest_hessian)
+
 # A function of (kind, mu, scale) giving objective F, E f, its gradient g_mu in mu
 # and the matrix B for which the gradient of E f in the scale is B scale. With a
 # scale of 0 it gives f, its gradient and its Hessian. F is Inf where E f does not
