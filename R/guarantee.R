@@ -43,7 +43,7 @@
 #' `bound` is a number only if every assumption that it needs `"holds"`. Otherwise
 #' it is `NA`, `assumptions` says what fails or is unknown, and `conditional` is
 #' the value that the formula would give if the doubtful assumptions held, where
-#' that makes sense. The defaults of [elvi()] (path estimator, tail average, long
+#' that makes sense. The defaults of [elvi()] (control estimator, tail average, long
 #' steps) are chosen for results and are not covered.
 #'
 #' @section Where this departs from the paper's print:
@@ -264,8 +264,8 @@ list_assumptions <- function(g, problem, plan, feasible, start) {
                                     "give `gap0`"), about = "run")
   }
   add("step", check_steps(g, plan, convex, L_text), about = "run")
-  add("estimator", yes_no(g$control$estimator == "reparam", "reparam",
-                          "the noise constants do not cover \"path\""), about = "run")
+  add("estimator", yes_no(estimators[[g$control$estimator]]$theory, g$control$estimator,
+                          sprintf("the noise constants do not cover \"%s\"", g$control$estimator)), about = "run")
   if (convex) {
     add("average", yes_no(g$control$average == "theorem", "theorem",
                           sprintf("\"%s\" is not the theorem's average", g$control$average)), about = "run")
