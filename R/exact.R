@@ -15,6 +15,9 @@ has_exact.elvi_model_glm <- function(model) record_of(model)$convex
 #' @export
 has_exact.elvi_model_dispersed <- function(model) FALSE
 
+# And is it worth its d x d matrix to a fit whose scale may be far smaller?
+affords_exact <- function(model, kind) has_exact(model) && (scale_of(kind)$full || !is_wide(model))
+
 # A function of (kind, mu, scale) giving objective F, E f, its gradient g_mu in mu
 # and the matrix B for which the gradient of E f in the scale is B scale. With a
 # scale of 0 it gives f, its gradient and its Hessian. F is Inf where E f does not

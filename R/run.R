@@ -233,7 +233,7 @@ keep <- function(fit, kept, lost) {
 judge_of <- function(fit, law) {
   kind <- fit$given$control$scale
   work <- run_model(fit)
-  if (has_exact(fit$given$model)) {
+  if (affords_exact(fit$given$model, kind)) {
     oracle <- exact_oracle(fit$given$model, law)
     return(function(theta) {
       user <- to_user(work, kind, theta$mu, theta$scale)

@@ -439,6 +439,17 @@ extern const elvi_model_ops elvi_glm_ops;
 extern const elvi_model_ops elvi_quadratic_ops;
 extern const elvi_model_ops elvi_affine_ops;
 
+/* the largest curvature of a GLM, in other coordinates if affine is not NULL:
+ * out = A' (P + X' diag(bound * weight) X) A v */
+typedef struct {
+    const elvi_glm *glm;
+    const elvi_affine *affine;
+    double bound;
+    double *scratch;         /* as for eval with n = 1 */
+    double *moved;           /* d */
+} elvi_curvature;
+void elvi_curvature_apply(const elvi_curvature *c, const double *v, double *out);
+
 double elvi_glm_cost(const elvi_glm *glm);   /* operations per point, roughly */
 /* out = (P + X' diag(bound * weight) X) v, P the largest curvature of the prior;
  * scratch as for eval with n = 1 */
@@ -626,6 +637,8 @@ void elvi_average_before(const elvi_problem *p, const elvi_settings *s,
 void elvi_average_after(const elvi_problem *p, const elvi_settings *s, elvi_state *st);
 
 /* trace.c */
+void elvi_trace_begin(elvi_trace *trace, double cpu_before);
+double elvi_trace_cpu(const elvi_trace *trace);   /* CPU seconds of this run and those before */
 int elvi_trace_wants(uint64_t k, uint64_t horizon);
 elvi_status elvi_trace_add(const elvi_problem *p, const elvi_settings *s,
                            const elvi_state *st, double step, uint64_t batch,

@@ -32,3 +32,14 @@ static elvi_status affine_eval(const elvi_model *model, const double *w, int n,
 }
 
 const elvi_model_ops elvi_affine_ops = { affine_eval, affine_scratch_length };
+
+void elvi_curvature_apply(const elvi_curvature *c, const double *v, double *out)
+{
+    if (!c->affine) {
+        elvi_glm_curvature(c->glm, c->bound, v, out, c->scratch);
+        return;
+    }
+    c->affine->kind->apply(c->glm->rows.dim, c->affine->A, 1, v, out);
+    elvi_glm_curvature(c->glm, c->bound, out, c->moved, c->scratch);
+    c->affine->kind->transposed(c->glm->rows.dim, c->affine->A, 1, c->moved, out);
+}

@@ -184,23 +184,10 @@ SEXP elvi_r_evaluate(SEXP model, SEXP x, SEXP threads)
     return out;
 }
 
-typedef struct {
-    const elvi_glm *glm;
-    const elvi_affine *affine;   /* NULL in the model's own coordinates */
-    double bound, *scratch, *moved;
-} curvature;
-
 static void apply_curvature(const void *ctx, const double *v, double *out)
 {
-    const curvature *c = ctx;
     R_CheckUserInterrupt();   /* nothing to free: all memory is R_alloc'd */
-    if (!c->affine) {
-        elvi_glm_curvature(c->glm, c->bound, v, out, c->scratch);
-        return;
-    }
-    c->affine->kind->apply(c->glm->rows.dim, c->affine->A, 1, v, out);
-    elvi_glm_curvature(c->glm, c->bound, out, c->moved, c->scratch);
-    c->affine->kind->transposed(c->glm->rows.dim, c->affine->A, 1, c->moved, out);
+    elvi_curvature_apply(ctx, v, out);
 }
 
 SEXP elvi_r_curvature_max(SEXP model, SEXP bound)
@@ -209,7 +196,7 @@ SEXP elvi_r_curvature_max(SEXP model, SEXP bound)
     r_model_store store;
     const elvi_model m = r_model(model, &store, 1);
     const size_t steps = m.dim < STEPS ? (size_t) m.dim : STEPS;
-    curvature ctx = { &store.glm, m.ops == &elvi_affine_ops ? &store.affine : NULL,
+    elvi_curvature ctx = { &store.glm, m.ops == &elvi_affine_ops ? &store.affine : NULL,
                       Rf_asReal(bound), NULL, NULL };
     ctx.moved = (double *) R_alloc(m.dim, sizeof(double));
     ctx.scratch = (double *) R_alloc(m.ops->scratch_length(&m, 1), sizeof(double));

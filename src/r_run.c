@@ -157,8 +157,7 @@ static elvi_trace make_trace(double cpu_before)
     };
     for (int i = 0; i < TRACE_COLUMNS; i++) *columns[i] = block + (size_t) i * TRACE_CAPACITY;
     t.capacity = TRACE_CAPACITY;
-    t.rows = 0;
-    t.cpu_offset = cpu_before - (double) clock() / CLOCKS_PER_SEC;
+    elvi_trace_begin(&t, cpu_before);
     return t;
 }
 
@@ -251,7 +250,7 @@ SEXP elvi_r_run(SEXP model, SEXP base, SEXP settings, SEXP state)
     SET_VECTOR_ELT(out, 0, Rf_ScalarInteger(status));
     SET_VECTOR_ELT(out, 1, state_out(&st, &p, s.estimator));
     SET_VECTOR_ELT(out, 2, trace_out(&trace));
-    SET_VECTOR_ELT(out, 3, Rf_ScalarReal((double) clock() / CLOCKS_PER_SEC + trace.cpu_offset));
+    SET_VECTOR_ELT(out, 3, Rf_ScalarReal(elvi_trace_cpu(&trace)));
     UNPROTECT(1);
     return out;
 }

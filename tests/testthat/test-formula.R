@@ -161,18 +161,20 @@ test_that("method auto takes the exact solver where there is one", {
     expect_identical(fit$tol, 0.01)
     expect_true(fit$converged)
     expect_identical(fit$control$coordinates, "whitened")
-    expect_identical(fit$control$estimator, "path")
+    expect_identical(fit$control$estimator, "control")
   }
   # on request, to the same place
   exact <- elvi(poisson ~ a + f, data = d, family = poisson())
   asked <- elvi(poisson ~ a + f, data = d, family = poisson(), method = "mpsgd", budget = 4e4)
   expect_identical(asked$method, "mpsgd")
+  left <- suppressMessages(elvi(poisson ~ a + f, data = d, family = poisson(), budget = 100))
+  expect_identical(left$method, "mpsgd")
   expect_lt(objective(asked)$estimate - objective(exact)$estimate, 0.01)
   expect_lt(max(abs(coef(asked) - coef(exact)) / sqrt(diag(vcov(exact)))), 0.1)
   expect_snapshot(cat(sep = "\n",
     refusal(elvi(normal ~ a, data = d, method = "exact"), "model"),
     refusal(elvi(poisson ~ a, data = d, family = poisson(), schedule = schedule_fixed(100), method = "exact"), "schedule"),
-    refusal(elvi(poisson ~ a, data = d, family = poisson(), budget = 100), "budget"),
+    refusal(elvi(poisson ~ a, data = d, family = poisson(), budget = 100, method = "exact"), "budget"),
     refusal(elvi(poisson ~ a, data = d, family = poisson(), start = list(mu = c(0, 0)), method = "exact"), "start"),
     refusal(elvi(poisson ~ a, data = d, family = poisson(), method = "newton"), "method")))
 })

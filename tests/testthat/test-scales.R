@@ -50,7 +50,7 @@ test_that("extreme bases and schedules are right or refused", {
 
 test_that("the exact solver refuses settings it would not use", {
   for (control in list(elvi_control("raw", scale_max = 0.1), elvi_control(iterations = 3), elvi_control(smoothness = 2))) {
-    expect_error(elvi(am ~ wt, mtcars, family = binomial(), control = control), "exact", class = "elvi_error_argument")
+    expect_error(elvi(am ~ wt, mtcars, family = binomial(), method = "exact", control = control), "exact", class = "elvi_error_argument")
   }
   expect_error(residuals(elvi(am ~ wt, mtcars, family = binomial()), type = "pearson"), class = "elvi_error_argument")
 })
