@@ -303,13 +303,13 @@ test_that("exact objectives of cloglog models and student priors are integrals o
   )
   for (name in names(cases)) for (law in line) {
     model <- cases[[name]]
-    law <- elvi:::law_of(law$base, 1)
+    one_dimensional <- elvi:::law_of(law$base, 1)
     if (name == "cloglog" && law$base$kind == "student") {
-      expect_error(elvi:::exact_oracle(model, law), class = "elvi_error_no_expectation")
+      expect_error(elvi:::exact_oracle(model, one_dimensional), class = "elvi_error_no_expectation")
       expect_error(elvi(model, law$base), class = "elvi_error_no_expectation")
       next
     }
-    oracle <- elvi:::exact_oracle(model, law)
+    oracle <- elvi:::exact_oracle(model, one_dimensional)
     # spread 2 s of the widest row is below sqrt(2), up to where the laplace law has E exp
     for (at in list(c(0.3, 0.05), c(-1, 0.5), c(2, 0.6))) {
       label <- paste(name, law$base$kind, at[2])
