@@ -22,6 +22,7 @@ without_template <- c(
   "autoplot.elvi_experiment", "plot.elvi_experiment")
 
 test_that("every export and every method has a template", {
+  skip_on_cran()
   for (package in c("posterior", "generics", "ggplot2", "loo", "bayesplot")) skip_if_not_installed(package)
   covered <- unlist(lapply(argument_templates(), `[[`, "covers"))
   methods <- getNamespaceInfo("elvi", "S3methods")
@@ -32,6 +33,7 @@ test_that("every export and every method has a template", {
 })
 
 test_that("the templates are right as they are", {
+  skip_on_cran()
   always_refused <- c("laplace", "model_stan", "model_native", "constrain_draws", "example_experiment")
   for (template in argument_templates()) {
     verdict <- judge_call(list(template = template, args = template$args(), changed = character()))
@@ -65,6 +67,7 @@ test_that("... and thousands more do", {
 # ---- sizes ----------------------------------------------------------------------------
 
 test_that("what no memory holds is refused before it is allocated, with its size", {
+  skip_on_cran()
   fit <- arguments_store("fit")
   glm <- arguments_store("glm")
   model <- model_quadratic(diag(2))

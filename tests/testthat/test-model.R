@@ -170,6 +170,7 @@ test_that("quadratic targets have their value and gradient", {
 # ---- smoothness --------------------------------------------------------------------
 
 test_that("L is the largest eigenvalue of the curvature bound", {
+  skip_on_cran()
   expected <- function(X, precision, weight) {
     top <- eigen(crossprod(sqrt(weight) * X) + diag(precision, ncol(X)), symmetric = TRUE)$values[1]
     expect_gt(top, 0)
@@ -926,6 +927,7 @@ test_that("bad functions are refused by name, with the shape expected", {
 })
 
 test_that("without a gradient one is made from the value, with a warning that it is slow", {
+  skip_on_cran()
   skip_if_not_installed("numDeriv")
   f_block <- function(x) colSums((x - 1:3)^2 * c(1, 2, 4)) / 2 + log(cosh(x[1, ] + x[2, ]))
   f_point <- function(x) sum((x - 1:3)^2 * c(1, 2, 4)) / 2 + log(cosh(x[1] + x[2]))

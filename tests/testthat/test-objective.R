@@ -12,6 +12,7 @@ closed_form <- function(model, mu, S) {
 }
 
 test_that("objective() is the closed form on a quadratic target, exactly and by simulation", {
+  skip_on_cran()
   model <- engine_quadratic(3)
   bases <- list(base_gaussian(), base_laplace(), base_uniform(), base_student(9), base_power(1.5),
                 base_radial(function(r) -2 * log(cosh(r / 2))))

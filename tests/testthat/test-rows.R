@@ -40,6 +40,7 @@ everything <- function(model) {
 }
 
 test_that("a sparse design computes what the dense one does", {
+  skip_on_cran()
   skip_if_not_installed("Matrix")
   data <- sparse_data()
   responses <- list(binomial = data$y, poisson = data$counts, gaussian = data$response,
@@ -69,6 +70,7 @@ test_that("shifted columns are those of the shifted matrix, dense and sparse", {
 })
 
 test_that("designs of more rows than a chunk are summed over all of them", {
+  skip_on_cran()
   skip_if_not_installed("Matrix")
   data <- sparse_data(rows = 40000, dim = 3, seed = 4)
   data$X[, 3] <- 1
@@ -93,6 +95,7 @@ test_that("elvi() on a sparse design gives the fit of the dense one", {
 })
 
 test_that("every kind of sparse matrix is taken, and none is made dense", {
+  skip_on_cran()
   skip_if_not_installed("Matrix")
   data <- sparse_data()
   reference <- elvi:::check_design(as_sparse(data$X))
