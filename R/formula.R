@@ -31,7 +31,12 @@
 #' @param autoscale rescale the priors to the data? By default those you leave at
 #'   their defaults are rescaled and those you give are taken as they are.
 #' @param dispersion residual variance of the gaussian family, when it is known.
-#' @param weights,subset,na.action,offset,contrasts as in [stats::glm()].
+#' @param weights,subset,na.action,offset,contrasts as in [stats::glm()]. Weights of
+#'   `gaussian()` are precisions, so the variance of a response is `sigma^2 / weight`;
+#'   those of `binomial()` are the trials of a proportion; those of other families
+#'   say how often a row counts. ('rstanarm' multiplies the log likelihood of a row in
+#'   every family, which is `frequency` here.)
+#' @param frequency how often each row counts, for every family: 2 is the row given twice.
 #' @param base,method,schedule,budget,tol,start,control as in [elvi()].
 #' @param ... nothing: unknown names are errors.
 #' @return An object of class `elvi_fit`, see [elvi()], that also knows its
@@ -45,7 +50,7 @@
 elvi.formula <- function(object, data, family = stats::gaussian(),
                          prior = normal(0, 2.5), prior_intercept = normal(0, 2.5),
                          prior_aux = exponential(1), autoscale = NULL, dispersion = NULL,
-                         weights, subset, na.action, offset, contrasts = NULL,
+                         weights, subset, na.action, offset, contrasts = NULL, frequency,
                          base = base_gaussian(), method = c("auto", "exact", "mpsgd"),
                          schedule = NULL, budget = NULL, tol = NULL, start = NULL,
                          control = elvi_control(), ...) {
@@ -71,7 +76,7 @@ elvi.formula <- function(object, data, family = stats::gaussian(),
   if (is.null(priors$aux) && !missing(prior_aux)) {
     bad_argument("prior_aux", "left out: this model has no auxiliary parameter", describe(prior_aux))
   }
-  given <- c(design[c("X", "y", "weights", "offset")], list(shift = if (design$intercept) design$centre))
+  given <- c(design[c("X", "y", "weights", "frequency", "offset")], list(shift = if (design$intercept) design$centre))
   model <- glm_target(given, family, priors$joint,
                       if (is.null(record_of(family)$dispersion)) dispersion %||% 1 else dispersion, priors$aux)
   model$reported <- reported_intercept(design, model$dim)
@@ -113,7 +118,7 @@ elvi.elvi_glm <- function(object, ...) {
 
 # The model frame, by the conventions of glm().
 formula_frame <- function(call, env) {
-  keep <- match(c("object", "data", "subset", "weights", "na.action", "offset"), names(call), 0L)
+  keep <- match(c("object", "data", "subset", "weights", "frequency", "na.action", "offset"), names(call), 0L)
   call <- call[c(1L, keep)]
   names(call)[names(call) == "object"] <- "formula"
   call$drop.unused.levels <- TRUE
@@ -161,7 +166,7 @@ check_na_action <- function(na.action) {
 # in the frame, else the formula.
 reading_frame <- function(expr) {
   tryCatch(expr, error = function(e) {
-    about <- c("weights", "offset", "subset")
+    about <- c("weights", "frequency", "offset", "subset")
     named <- about[vapply(about, function(a) grepl(paste0("(", a, ")"), conditionMessage(e), fixed = TRUE), NA)]
     reading(stop(e), c(named, "object")[1L], "the variables of the formula cannot be read")
   })
@@ -180,7 +185,8 @@ formula_design <- function(frame, contrasts) {
   centre <- numeric(ncol(X))
   if (intercept) centre[-1L] <- colMeans(X)[-1L]   # not of X[, -1], a copy
   list(terms = terms, X = X, y = stats::model.response(frame, "any"), intercept = intercept,
-       centre = centre, weights = weights, offset = offset, offset_given = !is.null(offset),
+       centre = centre, weights = weights, frequency = frame[["(frequency)"]],
+       offset = offset, offset_given = !is.null(offset),
        xlevels = stats::.getXlevels(terms, frame), contrasts = attr(X, "contrasts"))
 }
 
@@ -210,7 +216,9 @@ formula_priors <- function(design, family, prior, prior_intercept, prior_aux, au
   }
   has_aux <- !is.null(record$dispersion) && !(record$dispersion$may_be_known && !is.null(design$dispersion))
   if (has_aux && autoscale[[3L]] && prior_aux$name == "exponential" && !is.null(y)) {
-    prior_aux$rate <- prior_aux$rate / spread
+    # sigma is that of a response of weight 1
+    precision <- if (record$dispersion$precision && !is.null(design$weights)) design$weights else 1
+    prior_aux$rate <- prior_aux$rate / spread / sqrt(mean(precision[precision > 0]))
   }
   list(prior = prior, prior_intercept = if (design$intercept) prior_intercept,
        joint = do.call(c, Filter(Negate(is.null), list(intercept, used))),

@@ -18,6 +18,8 @@
 #' @param data,newdata data frame to add predictions to; that of the fit by
 #'   default.
 #' @param draws number of draws.
+#' @param seed optional number: draws other than those of the fit, see
+#'   [as.matrix()][as.matrix.elvi_fit].
 #' @param type for `pp_check()`: which of bayesplot's `ppc_` plots.
 #' @param formula. changes to the formula, see [stats::update.formula()].
 #' @param evaluate evaluate the new call, or return it?
@@ -192,18 +194,19 @@ as_tibble_if_there <- function(x) {
 
 #' @rdname elvi_glm
 #' @exportS3Method loo::loo
-loo.elvi_glm <- function(x, draws = 2000, ...) {
+loo.elvi_glm <- function(x, draws = 2000, seed = NULL, ...) {
   need_package("loo", "loo()")
-  drawn <- draws_with_ratios(x, check_draws(draws, max(nobs.elvi_glm(x), x$model$dim), lower = 2))
+  draws <- check_draws(draws, max(nobs.elvi_glm(x), x$model$dim), lower = 2)
+  drawn <- draws_with_ratios(x, draws, fit_key(x, seed))
   coefficients <- t(reported_points(x$given$model, drawn$x))
   loo::loo_approximate_posterior(log_lik_at(x, coefficients), log_p = drawn$log_p, log_g = drawn$log_q, ...)
 }
 
 #' @rdname elvi_glm
 #' @exportS3Method bayesplot::pp_check
-pp_check.elvi_glm <- function(object, type = "dens_overlay", draws = 50, ...) {
+pp_check.elvi_glm <- function(object, type = "dens_overlay", draws = 50, seed = NULL, ...) {
   need_package("bayesplot", "pp_check()")
   plot <- tryCatch(getExportedValue("bayesplot", paste0("ppc_", type)), error = function(e) NULL)
   if (is.null(plot)) bad_argument("type", "the name of one of bayesplot's ppc_ plots", describe(type))
-  plot(object$model$rows$y * response_trials(object), posterior_predict.elvi_glm(object, draws = draws), ...)
+  plot(object$model$rows$y * response_trials(object), posterior_predict.elvi_glm(object, draws = draws, seed = seed), ...)
 }

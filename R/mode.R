@@ -248,7 +248,7 @@ inner_mode <- function(inner) if (is_wide(inner)) wide_mode(inner) else newton_m
 scale_start <- function(model, passes, reweigh) {
   w <- model$rows$weight
   y <- model$rows$y - model$rows$offset
-  variance <- function(r, u = 1) sum(w * u * r^2) / sum(w)
+  variance <- function(r, u = 1) sum(w * u * r^2) / model$rows$count
   total <- variance(y - sum(w * y) / sum(w))
   now <- if (total > 0) total else 1
   u <- rep(1, length(y))

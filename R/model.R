@@ -23,15 +23,21 @@
 #'   for an intercept. A sparse matrix of package 'Matrix' stays sparse, and costs
 #'   by its entries.
 #' @param y response. For `binomial()`: 0/1, logical, a factor with two levels
-#'   (the second is the success), or a two-column matrix of successes and
-#'   failures. For `poisson()` and `neg_binomial_2()`: counts. For `gaussian()`
+#'   (the second is the success), a two-column matrix of successes and failures,
+#'   or proportions of successes with the numbers of trials as `weights`. For `poisson()` and `neg_binomial_2()`: counts. For `gaussian()`
 #'   and `robust()`: numbers.
 #' @param family `binomial()` (logit, probit or cloglog link), `poisson()` (log
 #'   link), `gaussian()` (identity link), [neg_binomial_2()] (log link) or
 #'   [robust()] (identity link).
 #' @param prior prior of the coefficients: [normal()], [student_t()], [cauchy()],
 #'   [flat()], or several of them in a row, see [priors].
-#' @param weights optional non-negative case weights.
+#' @param weights optional non-negative weights, which mean what they mean to [stats::glm()].
+#'   For `gaussian()`: precisions, the variance of a response is `sigma^2 / weight`, so
+#'   that weights which are all alike change `sigma` and nothing else. For
+#'   `binomial()`: the number of trials of a proportion. Otherwise the row counts as
+#'   often as its weight says.
+#' @param frequency optional numbers that say how often each row counts, for every
+#'   family: `frequency = 2` is the row given twice. They need not be whole.
 #' @param offset optional offset of the linear predictor.
 #' @param dispersion known residual variance of the gaussian family; `NULL` when
 #'   it is unknown.
@@ -48,8 +54,8 @@
 #'           prior = normal(0, 100), prior_aux = cauchy(0, 25))
 #' @export
 model_glm <- function(X, y, family = stats::binomial(), prior = normal(), weights = NULL,
-                      offset = NULL, dispersion = 1, prior_aux = NULL) {
-  given <- list(X = check_design(X), y = y, weights = weights, offset = offset)
+                      offset = NULL, dispersion = 1, prior_aux = NULL, frequency = NULL) {
+  given <- list(X = check_design(X), y = y, weights = weights, frequency = frequency, offset = offset)
   glm_target(given, family, prior, dispersion, prior_aux)
 }
 
@@ -100,7 +106,7 @@ dispersed_model <- function(fields, prior_aux) {
   last <- length(fields$names)
   fields$blocks$dispersion <- dispersion_block(prior_aux, last)
   model <- do.call(new_model, c(list(c("dispersed", "glm"), dim = last, dispersion_at = last,
-                                     tally = tally_of(fields$rows, dispersion$tally(fields$rows$y)),
+                                     tally = dispersion$tally(fields$rows),
                                      prior_aux = prior_aux, convex = FALSE, smoothness = NA_real_,
                                      smoothness_source = paste("none exists: the curvature in", name,
                                                                "is unbounded"),
