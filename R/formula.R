@@ -57,7 +57,9 @@ elvi.formula <- function(object, data, family = stats::gaussian(),
   check_dots(list(...), names(formals()), "elvi()")
   call <- match.call()
   autoscale <- if (is.null(autoscale)) {
-    c(slopes = missing(prior), intercept = missing(prior_intercept), aux = missing(prior_aux))
+    asks <- function(given) is.list(given) && isTRUE(given$autoscale)
+    c(slopes = missing(prior) || asks(prior), intercept = missing(prior_intercept) || asks(prior_intercept),
+      aux = missing(prior_aux) || asks(prior_aux))
   } else {
     rep_len(check_flag(autoscale, "autoscale"), 3L)
   }
@@ -72,7 +74,8 @@ elvi.formula <- function(object, data, family = stats::gaussian(),
   if (!design$intercept && !missing(prior_intercept)) {
     bad_argument("prior_intercept", "left out: the formula has no intercept", format(prior_intercept))
   }
-  priors <- formula_priors(design, family, prior, prior_intercept, prior_aux, autoscale)
+  priors <- formula_priors(design, family, as_prior(prior, "prior"), as_prior(prior_intercept, "prior_intercept"),
+                           as_prior(prior_aux, "prior_aux"), autoscale)
   if (is.null(priors$aux) && !missing(prior_aux)) {
     bad_argument("prior_aux", "left out: this model has no auxiliary parameter", describe(prior_aux))
   }
@@ -218,7 +221,7 @@ formula_priors <- function(design, family, prior, prior_intercept, prior_aux, au
   if (has_aux && autoscale[[3L]] && prior_aux$name == "exponential" && !is.null(y)) {
     # sigma is that of a response of weight 1
     precision <- if (record$dispersion$precision && !is.null(design$weights)) design$weights else 1
-    prior_aux$rate <- prior_aux$rate / spread / sqrt(mean(precision[precision > 0]))
+    prior_aux <- exponential(prior_aux$rate / spread / sqrt(mean(precision[precision > 0])))
   }
   list(prior = prior, prior_intercept = if (design$intercept) prior_intercept,
        joint = do.call(c, Filter(Negate(is.null), list(intercept, used))),

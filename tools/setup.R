@@ -2,7 +2,7 @@
 # usage: Rscript tools/setup.R demo|test|check|sanitize|document|site|coverage
 
 # The packages that elvi enhances are heavy and optional: tests that need them skip themselves.
-tested <- c("testthat", "ggplot2", "MASS", "posterior", "loo", "generics", "numDeriv")
+tested <- c("testthat", "ggplot2", "MASS", "posterior", "loo", "generics")
 packages_for <- list(
   demo = "ggplot2",
   test = tested,
