@@ -15,6 +15,8 @@
 #' @param parm,pars parameters, by name or number; all by default.
 #' @param level,prob,conf.level probability of the interval.
 #' @param conf.int add credible intervals?
+#' @param exponentiate estimates and intervals of `exp()` of the coefficients (standard errors stay, as in broom)?
+#' @param type.predict for `augment()`: predictions of the response or of the linear predictor.
 #' @param data,newdata data frame to add predictions to; that of the fit by
 #'   default.
 #' @param draws number of draws.
@@ -23,7 +25,8 @@
 #' @param type for `pp_check()`: which of bayesplot's `ppc_` plots.
 #' @param formula. changes to the formula, see [stats::update.formula()].
 #' @param evaluate evaluate the new call, or return it?
-#' @param ... passed on where it says so, otherwise nothing.
+#' @param ... passed on where it says so. What other packages pass as a matter of course is ignored, other
+#'   names are errors.
 #' @return As their generics say.
 #' @examples
 #' fit <- elvi(case ~ age + parity, data = infert, family = binomial())
@@ -62,42 +65,42 @@ posterior_interval.elvi_fit <- function(object, prob = 0.9, pars = NULL, ...) {
 #' @rdname elvi_glm
 #' @export
 nobs.elvi_glm <- function(object, ...) {
-  check_dots(list(...), names(formals()), "nobs()")
+  check_dots(list(...), names(formals()), "nobs()", passed_by_frameworks$nobs)
   nrow(object$frame)
 }
 
 #' @rdname elvi_glm
 #' @export
 formula.elvi_glm <- function(x, ...) {
-  check_dots(list(...), names(formals()), "formula()")
+  check_dots(list(...), names(formals()), "formula()", passed_by_frameworks$formula)
   x$formula
 }
 
 #' @rdname elvi_glm
 #' @export
 terms.elvi_glm <- function(x, ...) {
-  check_dots(list(...), names(formals()), "terms()")
+  check_dots(list(...), names(formals()), "terms()", passed_by_frameworks$terms)
   x$terms
 }
 
 #' @rdname elvi_glm
 #' @export
 model.frame.elvi_glm <- function(formula, ...) {
-  check_dots(list(...), names(formals()), "model.frame()")
+  check_dots(list(...), names(formals()), "model.frame()", passed_by_frameworks$model.frame)
   formula$frame
 }
 
 #' @rdname elvi_glm
 #' @export
 model.matrix.elvi_glm <- function(object, ...) {
-  check_dots(list(...), names(formals()), "model.matrix()")
+  check_dots(list(...), names(formals()), "model.matrix()", passed_by_frameworks$model.matrix)
   prediction_design(object, NULL)$X
 }
 
 #' @rdname elvi_glm
 #' @export
 family.elvi_glm <- function(object, ...) {
-  check_dots(list(...), names(formals()), "family()")
+  check_dots(list(...), names(formals()), "family()", passed_by_frameworks$family)
   object$family
 }
 
@@ -145,8 +148,8 @@ print.elvi_prior_summary <- function(x, ...) {
 
 #' @rdname elvi_glm
 #' @exportS3Method generics::tidy
-tidy.elvi_fit <- function(x, conf.int = FALSE, conf.level = 0.95, ...) {
-  check_dots(list(...), names(formals()), "tidy()")
+tidy.elvi_fit <- function(x, conf.int = FALSE, conf.level = 0.95, exponentiate = FALSE, ...) {
+  check_dots(list(...), names(formals()), "tidy()", passed_by_frameworks$tidy)
   mu <- x$mu
   out <- data.frame(term = names(mu), estimate = unname(mu), std.error = unname(posterior_sd(x)))
   if (check_flag(conf.int, "conf.int")) {
@@ -154,13 +157,15 @@ tidy.elvi_fit <- function(x, conf.int = FALSE, conf.level = 0.95, ...) {
     out$conf.low <- unname(limits[, 1L])
     out$conf.high <- unname(limits[, 2L])
   }
+  scaled <- intersect(c("estimate", "conf.low", "conf.high"), names(out))   # not the errors, as broom has it
+  if (check_flag(exponentiate, "exponentiate")) out[scaled] <- exp(out[scaled])
   as_tibble_if_there(out)
 }
 
 #' @rdname elvi_glm
 #' @exportS3Method generics::glance
 glance.elvi_fit <- function(x, ...) {
-  check_dots(list(...), names(formals()), "glance()")
+  check_dots(list(...), names(formals()), "glance()", passed_by_frameworks$glance)
   value <- elbo(x)
   as_tibble_if_there(data.frame(
     elbo = value$estimate, elbo.se = value$se, method = x$method, base = x$base$kind,
@@ -171,11 +176,12 @@ glance.elvi_fit <- function(x, ...) {
 
 #' @rdname elvi_glm
 #' @exportS3Method generics::augment
-augment.elvi_glm <- function(x, data = NULL, newdata = NULL, ...) {
-  check_dots(list(...), names(formals()), "augment()")
+augment.elvi_glm <- function(x, data = NULL, newdata = NULL, type.predict = c("response", "link"), ...) {
+  check_dots(list(...), names(formals()), "augment()", passed_by_frameworks$augment)
   # the frame lacks the rows that na.exclude would put back
   if (is.null(newdata) && is.null(data)) x$na.action <- NULL
-  at <- predict.elvi_glm(x, newdata = newdata, type = "response", se.fit = TRUE)
+  at <- predict.elvi_glm(x, newdata = newdata, se.fit = TRUE,
+                         type = check_choice(type.predict, "type.predict", c("response", "link")))
   out <- as.data.frame(newdata %||% data %||% x$frame)
   if (nrow(out) != length(at$fit)) {
     bad_argument("data", sprintf("of %d rows, as the fit has", length(at$fit)), describe(out))

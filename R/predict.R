@@ -41,7 +41,7 @@ NULL
 #' @export
 predict.elvi_glm <- function(object, newdata = NULL, type = c("link", "response"), se.fit = FALSE,
                              offset = NULL, ...) {
-  check_dots(list(...), names(formals()), "predict()")
+  check_dots(list(...), names(formals()), "predict()", passed_by_frameworks$predict)
   type <- check_choice(type, "type", c("link", "response"))
   se.fit <- check_flag(se.fit, "se.fit")
   design <- prediction_design(object, newdata, offset)
