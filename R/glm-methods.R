@@ -118,7 +118,9 @@ update.elvi_glm <- function(object, formula., ..., evaluate = TRUE) {
   unnamed <- if (is.null(names(changes))) changes else changes[!nzchar(names(changes))]
   check_dots(unname(unnamed), character(), "update()")
   for (name in names(changes)) call[[name]] <- changes[[name]]
-  if (check_flag(evaluate, "evaluate")) eval(call, parent.frame()) else call
+  if (!check_flag(evaluate, "evaluate")) return(call)
+  call[[1L]] <- quote(elvi::elvi)   # which need not be attached
+  eval(call, parent.frame())
 }
 
 #' @rdname prior_summary

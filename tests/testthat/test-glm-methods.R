@@ -296,3 +296,18 @@ test_that("what other packages pass to any model is ignored, what a person missp
   expect_equal(link$.fitted, unname(predict(rows)))
   expect_identical(generics::glance(fit, vcov = NULL)$nobs, nobs(fit))
 })
+
+test_that("update() works inside functions, and where elvi is not attached", {
+  within <- function(d) {
+    shape <- mpg ~ wt
+    w <- rep(1:2, 16)
+    fit <- elvi(shape, data = d, dispersion = 6, weights = w)
+    update(update(fit, . ~ . + hp), data = d[-1, ], weights = w[-1])
+  }
+  expect_identical(names(coef(within(mtcars))), c("(Intercept)", "wt", "hp"))
+  local <- function(fun) {
+    elvi <- function(...) stop("not this one")
+    update(fun(mpg ~ wt, data = mtcars, dispersion = 6), . ~ . + hp)
+  }
+  expect_identical(nobs(local(elvi::elvi)), 32L)
+})
