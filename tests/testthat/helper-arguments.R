@@ -81,8 +81,8 @@ a_model <- function(x, args) {
     !anyNA(x$names) && isTRUE(is.na(x$smoothness) || x$smoothness > 0)
 }
 a_guarantee <- function(x, args) {
-  inherits(x, "elvi_guarantee") && is.data.frame(x$assumptions) && !is.nan(x$law) &&
-    isTRUE(is.na(x$law) || x$law >= 0)
+  inherits(x, "elvi_guarantee") && is.data.frame(x$assumptions) && !is.nan(x$bound) &&
+    isTRUE(is.na(x$bound) || x$bound >= 0)
 }
 
 # ---- one right call for every function ---------------------------------------------
@@ -245,8 +245,12 @@ argument_templates <- function() {
                              start = list(mu = c(0, 0), Sigma = diag(2)), optimum = NULL,
                              control = elvi_control("raw", estimator = "reparam"), budget = 1000, alpha = NULL,
                              gap0 = NULL), a_guarantee, long = list(budget = long_count(1e5))),
+    template("mpsgd_guarantee", mpsgd_guarantee,
+             function() list(a = rbind(c(2, 1), c(1, 3)), b = c(1, 2), distance2 = c(4, 1), smoothness = 2,
+                             schedule = schedule_custom(0.1, 5, 20), lambda = c(1, 0.5), slope = c(0, 0),
+                             a_weights = 3, budget = NULL), a_guarantee),
     template("best_split", best_split, function() list(guarantee = at("guarantee"), budget = 1000),
-             function(x, args) finite(x$law) && x$N >= 1 && x$K >= 1 && x$N * x$K <= args$budget),
+             function(x, args) finite(x$bound) && x$N >= 1 && x$K >= 1 && x$N * x$K <= args$budget),
     template("budget_for", budget_for, function() list(guarantee = at("guarantee"), target = 1),
              function(x, args) is.numeric(x) && length(x) == 2L && !any(is.nan(x)),
              long = list(target = function(v) is.numeric(v) && length(v) == 1L && isTRUE(v > 0 && v < 1e-3))),
@@ -319,7 +323,8 @@ argument_templates <- function() {
     template("mpsgd", mpsgd,
              function() list(start = c(0, 0), gradient = gradient_of, project = project_box(0, 1),
                              schedule = schedule_custom(0.1, 1, 5), lambda = 0.5, average = "theorem", a = 1, tail = 0.5,
-                             objective = function(theta) sum(theta), iterations = 4),
+                             objective = function(theta) sum(theta), value = function(theta, n) sum((theta - 1)^2) / 2,
+                             backtrack = 16, iterations = 4),
              function(x, args) inherits(x, "elvi_mpsgd") && finite(unlist(x$theta)),
              c("mpsgd", "mpsgd.default")),
     template("mpsgd in blocks", mpsgd,

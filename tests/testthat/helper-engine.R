@@ -63,7 +63,7 @@ engine_kurtosis <- function(base, d) elvi:::law_of(base, d)$kurtosis
 
 # steps, batches, preconditioner and weights of the theorem's average, from the
 # tables of SPEC section 1
-engine_schedule <- function(schedule, d, kappa, L, precondition = NULL) {
+engine_schedule <- function(schedule, d, kappa, L, precondition = NULL, kind = "symmetric") {
   plain <- c(mu = 1, Sigma = 1)
   shrunk <- c(mu = 1, Sigma = 1 / (2 * (d - 1 + kappa)))
   E <- schedule$budget
@@ -92,7 +92,7 @@ engine_schedule <- function(schedule, d, kappa, L, precondition = NULL) {
   }
   if (!is.null(precondition)) out$lambda <- precondition
   if (is.null(out$weight)) {
-    a <- engine_bg_a(d, kappa, L, out$lambda)
+    a <- engine_bg_a(d, kappa, L, out$lambda, kind)
     out$weight <- out$step / cumprod(1 + a * out$step^2 / out$batch)
   }
   out
@@ -100,8 +100,9 @@ engine_schedule <- function(schedule, d, kappa, L, precondition = NULL) {
 
 # a = max_j lambda_j sum_i lambda_i a_ij of the block formula, i the block of the
 # gradient and j that of the distance
-engine_bg_a <- function(d, kappa, L, lambda) {
-  block <- L^2 * rbind(mu = c(2, 2), Sigma = c(4 * d, 4 * kappa * (d + 2) / 3))
+engine_bg_a <- function(d, kappa, L, lambda, kind = "symmetric") {
+  v <- kappa * (d + 2) / 3 + (kind == "triangular")
+  block <- L^2 * rbind(mu = c(2, 2), Sigma = c(2 * d, 2 * v))
   max(lambda * colSums(lambda * block))
 }
 
@@ -186,7 +187,7 @@ engine_replay <- function(fit) {
   model <- if (is.null(fit$work)) fit$model else fit$work
   L <- engine_smoothness(fit$model, model, control)
   law <- elvi:::law_of(fit$base, d)
-  plan <- engine_schedule(fit$schedule, d, law$kurtosis, L, control$precondition)
+  plan <- engine_schedule(fit$schedule, d, law$kurtosis, L, control$precondition, control$scale)
   lambda <- plan$lambda
   K <- fit$state$k
   centre <- if (is.null(control$mu_centre)) numeric(d) else control$mu_centre
