@@ -10,7 +10,8 @@ raised_by <- function(e, names) {
 own_errors <- list(
   # a required argument was left out: R itself names it
   left_out = function(e, case) {
-    length(case$dropped) && grepl(paste0("argument \"", case$dropped[1L], "\" is missing"), conditionMessage(e), fixed = TRUE)
+    length(case$dropped) && grepl(paste0("argument \"", case$dropped[1L], "\" is missing"), conditionMessage(e), fixed = TRUE,
+                                useBytes = TRUE)
   },
   # c() evaluates language objects once more before its methods see them
   language = function(e, case) case$template$name == "c.elvi_prior" && is.language(case$args$b),
@@ -19,7 +20,7 @@ own_errors <- list(
   # a user's function that cannot take the arguments it is called with: R says so
   signature = function(e, case) {
     any(vapply(case$args, function(a) is.function(a) || is.list(a), NA)) &&
-      (grepl("^unused argument|is missing, with no default$", conditionMessage(e)) ||
+      (grepl("^unused argument|is missing, with no default$", conditionMessage(e), useBytes = TRUE) ||
          raised_by(e, c("sum", "if", "length")) || any(vapply(case$args, is.primitive, NA)))
   })
 
@@ -28,7 +29,7 @@ own_errors <- list(
 own_warning <- function(w, case) {
   has_nan <- any(vapply(case$args, function(a) inherits(a, "formula") && deparse1(a) == "log(-1) ~ x", NA))
   (has_nan && conditionMessage(w) == "NaNs produced") ||
-    grepl("^unable to translate .* to native encoding$", conditionMessage(w))
+    grepl("^unable to translate .* to native encoding$", conditionMessage(w), useBytes = TRUE)
 }
 
 # ---- what fits and models the templates start from ------------------------------
