@@ -71,7 +71,7 @@ bg_constants <- function(model, base = base_gaussian(), lambda = c(mu = 1, Sigma
   check_class(base, "base", "elvi_base", "a base_*() function")
   lambda <- check_metric(lambda)
   coordinates <- check_choice(coordinates, "coordinates", c("raw", "whitened"))
-  problem <- pose_problem(model, base, elvi_control(coordinates = coordinates), optimum, alpha)
+  problem <- theorem_inputs(model, base, elvi_control(coordinates = coordinates), optimum, alpha)
   noise <- noise_constants(problem, lambda)
   table <- rbind(printed_constants(problem, lambda, noise),
                  data.frame(formula = "blocks", a = noise$a, b = noise$b, proven = TRUE, refuted = FALSE))
@@ -233,7 +233,7 @@ show_each <- function(v) {
 
 # Everything the theorems ask about f, base and optimum. `unbounded`: no L exists.
 # m and optimum are in the coordinates of the run, optimum$scale of its kind.
-pose_problem <- function(model, base, control, optimum, alpha) {
+theorem_inputs <- function(model, base, control, optimum, alpha) {
   law <- law_of(base, model$dim)
   model <- take_in(model, control, alpha)
   exists <- existence(model, base)

@@ -13,7 +13,7 @@ exact_oracle <- function(model, law) {
   rule <- model_rule(model, law)
   if (rule$limit <= 0) no_expectation(model, law)
   function(kind, mu, scale) {
-    out <- .Call(elvi_r_exact, model, rule, kind, mu, scale)
+    out <- .Call(elvi_r_exact, model, rule, kind, mu, scale, threads())
     check_status(if (out$status == status_no_expectation) status_ok else out$status)
     out$objective <- if (out$status == status_ok) out$value - log_det(kind, scale) else Inf
     out

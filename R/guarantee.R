@@ -118,7 +118,7 @@ guarantee <- function(model, base = base_gaussian(), schedule = schedule_fixed()
   if (!is.null(budget)) schedule <- with_budget(schedule, budget)
   if (!is.null(gap0)) gap0 <- check_number(gap0, "gap0", 0)
 
-  problem <- pose_problem(model, base, control, optimum, alpha)
+  problem <- theorem_inputs(model, base, control, optimum, alpha)
   model <- problem$model
   plan <- plan_if_possible(schedule, problem, control)
   single <- !is.null(plan) && single_gradients(plan)

@@ -76,7 +76,7 @@ estimate_objective <- function(model, base, kind, mu, scale, method, draws) {
     value <- exact_oracle(model, law)(kind, unname(mu), unname(scale))$objective
     return(new_estimate("objective F", value, 0, NA, law))
   }
-  f <- .Call(elvi_r_values, model, law, kind, unname(mu), unname(scale), draw_key(), draws)
+  f <- .Call(elvi_r_values, model, law, kind, unname(mu), unname(scale), draw_key(), draws, threads())
   new_estimate("objective F", mean(f) - log_det(kind, scale), stats::sd(f) / sqrt(draws), draws, law)
 }
 

@@ -190,15 +190,15 @@ better <- function(new, old, by = 0) {
     (new$objective <= old$objective + slack && new$certificate < old$certificate)))
 }
 
-# L-BFGS in local coordinates, renewed every `stretch` steps. F is convex in them.
-descend <- function(oracle, model, point, tol, budget, stretch = 30L) {
+# L-BFGS in local coordinates, renewed every `renewal` steps. F is convex in them.
+descend <- function(oracle, model, point, tol, budget, renewal = 30L) {
   used <- 0
   repeat {
     local <- local_coordinates(point)
     x <- local$origin
     g <- local$gradient(point)
     steps <- changes <- NULL
-    for (k in seq_len(stretch)) {
+    for (k in seq_len(renewal)) {
       p <- quasi_newton(g, steps, changes, local$curvature)
       slope <- sum(p * g)
       # the diagonal of the scale stays positive, and no step is wild
@@ -358,4 +358,8 @@ print.elvi_optimum <- function(x, digits = max(3L, getOption("digits") - 3L), ..
 coef.elvi_optimum <- function(object, ...) coef.elvi_fit(object, ...)
 
 #' @export
-vcov.elvi_optimum <- function(object, ...) vcov.elvi_fit(object, ...)
+vcov.elvi_optimum <- function(object, complete = TRUE, ...) {
+  check_dots(list(...), names(formals()), "vcov()")
+  check_flag(complete, "complete")
+  crossprod(object$Sigma)
+}

@@ -46,7 +46,7 @@ estimated_smoothness <- function(model, work, law, control, points = 15L) {
 # columns of x at once.
 largest_curvature <- function(model, x, steps = 12L, h = 1e-4) {
   d <- nrow(x)
-  gradient <- function(x) .Call(elvi_r_evaluate, model, x)$gradient
+  gradient <- function(x) target_at(model, x)$gradient
   v <- matrix(1 + 0.5 * sin(seq_len(d * ncol(x))), d)
   size <- 0
   for (k in seq_len(steps)) {

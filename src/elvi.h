@@ -18,7 +18,8 @@ typedef enum {
     ELVI_NONFINITE_GRADIENT = 2,
     ELVI_SINGULAR_SCALE = 3,     /* scale not positive definite */
     ELVI_EIGEN_FAILED = 4,       /* LAPACK did not converge */
-    ELVI_NO_EXPECTATION = 5      /* E f is infinite, or beyond quadrature */
+    ELVI_NO_EXPECTATION = 5,     /* E f is infinite, or beyond quadrature */
+    ELVI_TARGET_FAILED = 6       /* another package's target says so */
 } elvi_status;
 
 /* ---- hooks ------------------------------------------------------------------ */
@@ -211,6 +212,17 @@ extern const elvi_model_ops elvi_glm_ops;
 extern const elvi_model_ops elvi_aux_ops;
 extern const elvi_model_ops elvi_quadratic_ops;
 extern const elvi_model_ops elvi_affine_ops;
+
+/* the largest curvature of a GLM, in other coordinates if affine is not NULL:
+ * out = A' (P + X' diag(bound * weight) X) A v */
+typedef struct {
+    const elvi_glm *glm;
+    const elvi_affine *affine;
+    double bound;
+    double *scratch;         /* as for eval with n = 1 */
+    double *moved;           /* d */
+} elvi_curvature;
+void elvi_curvature_apply(const elvi_curvature *c, const double *v, double *out);
 
 /* x <- A x and x <- A' x for a d x n block */
 void elvi_affine_apply(const elvi_affine *a, int n, double *x);
@@ -474,6 +486,8 @@ void elvi_average_after(const elvi_settings *s, elvi_scale_kind kind, int d,
                         elvi_state *st);
 
 /* trace.c */
+void elvi_trace_begin(elvi_trace *trace, double cpu_before);
+double elvi_trace_cpu(const elvi_trace *trace);   /* CPU seconds of this run and those before */
 int elvi_trace_wants(uint64_t k, uint64_t horizon);
 elvi_status elvi_trace_add(const elvi_problem *p, const elvi_settings *s,
                            const elvi_state *st, double step, uint64_t batch,

@@ -1,4 +1,4 @@
-/* E f for generalised linear models without Monte Carlo (SPEC section 3).
+/* E f for generalised linear models without Monte Carlo.
  *
  * u_i'x = eta_i + s_i z_1 with eta_i = u_i'mu + offset_i and s_i = |scale' u_i|,
  * so E f is a sum of one-dimensional integrals against the marginal of z_1:

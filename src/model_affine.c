@@ -49,3 +49,15 @@ static elvi_status affine_eval(const elvi_model *model, const double *w, int n,
 }
 
 const elvi_model_ops elvi_affine_ops = { affine_eval, affine_scratch_length };
+
+void elvi_curvature_apply(const elvi_curvature *c, const double *v, double *out)
+{
+    if (!c->affine) {
+        elvi_glm_curvature(c->glm, c->bound, v, out, c->scratch);
+        return;
+    }
+    memcpy(c->moved, v, (size_t) c->glm->dim * sizeof(double));
+    elvi_affine_apply(c->affine, 1, c->moved);
+    elvi_glm_curvature(c->glm, c->bound, c->moved, out, c->scratch);
+    elvi_affine_apply_transposed(c->affine, 1, out);
+}

@@ -36,11 +36,11 @@ static int check_interrupt(void *ctx, const elvi_state *state)
 }
 
 /* E f, its gradient in mu, B as a full symmetric matrix, and the widest spread */
-SEXP elvi_r_exact(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale)
+SEXP elvi_r_exact(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale, SEXP threads)
 {
     static const char *const names[] = { "status", "value", "g_mu", "B", "widest" };
     r_model_store store;
-    const elvi_model m = r_model(model, &store);
+    const elvi_model m = r_model(model, &store, Rf_asInteger(threads));
     const elvi_rule r = read_rule(rule);
     const elvi_theta theta = { REAL(mu), REAL(scale) };   /* only read */
     SEXP out = PROTECT(r_named_list(5, names));

@@ -144,8 +144,7 @@ static elvi_trace make_trace(double cpu_before)
     };
     for (int i = 0; i < TRACE_COLUMNS; i++) *columns[i] = block + (size_t) i * TRACE_CAPACITY;
     t.capacity = TRACE_CAPACITY;
-    t.rows = 0;
-    t.cpu_offset = cpu_before - (double) clock() / CLOCKS_PER_SEC;
+    elvi_trace_begin(&t, cpu_before);
     return t;
 }
 
@@ -220,7 +219,7 @@ SEXP elvi_r_run(SEXP model, SEXP base, SEXP settings, SEXP state)
     static const char *const names[] = { "status", "state", "trace", "cpu" };
     r_model_store store;
     elvi_work w;
-    const elvi_problem p = { r_model(model, &store), r_base(base),
+    const elvi_problem p = { r_model(model, &store, (int) r_count(settings, "threads")), r_base(base),
                              r_scale_kind(r_get(settings, "scale")) };
     const elvi_settings s = read_settings(settings, p.model.dim);
     elvi_state st = read_state(state, p.scale, p.model.dim);
@@ -238,7 +237,7 @@ SEXP elvi_r_run(SEXP model, SEXP base, SEXP settings, SEXP state)
     SET_VECTOR_ELT(out, 0, Rf_ScalarInteger(status));
     SET_VECTOR_ELT(out, 1, state_out(&st, p.scale, p.model.dim));
     SET_VECTOR_ELT(out, 2, trace_out(&trace));
-    SET_VECTOR_ELT(out, 3, Rf_ScalarReal((double) clock() / CLOCKS_PER_SEC + trace.cpu_offset));
+    SET_VECTOR_ELT(out, 3, Rf_ScalarReal(elvi_trace_cpu(&trace)));
     UNPROTECT(1);
     return out;
 }
@@ -248,7 +247,7 @@ SEXP elvi_r_gradient(SEXP model, SEXP base, SEXP settings, SEXP state, SEXP batc
     static const char *const names[] = { "status", "mu", "scale" };
     r_model_store store;
     elvi_work w;
-    const elvi_problem p = { r_model(model, &store), r_base(base),
+    const elvi_problem p = { r_model(model, &store, (int) r_count(settings, "threads")), r_base(base),
                              r_scale_kind(r_get(settings, "scale")) };
     const elvi_settings s = read_settings(settings, p.model.dim);
     const elvi_state st = read_state(state, p.scale, p.model.dim);
@@ -264,12 +263,13 @@ SEXP elvi_r_gradient(SEXP model, SEXP base, SEXP settings, SEXP state, SEXP batc
     return out;
 }
 
-SEXP elvi_r_values(SEXP model, SEXP base, SEXP kind, SEXP mu, SEXP scale, SEXP key, SEXP n)
+SEXP elvi_r_values(SEXP model, SEXP base, SEXP kind, SEXP mu, SEXP scale, SEXP key, SEXP n,
+                   SEXP threads)
 {
     enum { BLOCK = 256 };
     r_model_store store;
     elvi_work w;
-    const elvi_problem p = { r_model(model, &store), r_base(base), r_scale_kind(kind) };
+    const elvi_problem p = { r_model(model, &store, Rf_asInteger(threads)), r_base(base), r_scale_kind(kind) };
     const elvi_theta theta = make_theta(p.scale, p.model.dim, mu, scale);
     const R_xlen_t total = (R_xlen_t) Rf_asReal(n);
     SEXP out = PROTECT(Rf_allocVector(REALSXP, total));

@@ -1,5 +1,5 @@
 # A second implementation of everything the C core does in a run, in plain R and
-# as close to SPEC.md as it will go. Scales of all kinds are d x d matrices here;
+# as close to the equations of vignette("internals") as it will go. Scales of all kinds are d x d matrices here;
 # nothing below calls the code it checks, except for the draws and the kurtosis.
 
 # the settings of the theory: raw coordinates, plain gradient, weighted average
@@ -44,7 +44,7 @@ engine_target <- function(model) {
   )
 }
 
-# (phi'/phi)(r) of the table in SPEC section 1
+# (phi'/phi)(r) for each base
 engine_score <- function(base, d) {
   switch(base$kind,
     gaussian = function(r) -r,
@@ -62,7 +62,7 @@ engine_kurtosis <- function(base, d) elvi:::law_of(base, d)$kurtosis
 # ---- schedules ------------------------------------------------------------------
 
 # steps, batches, preconditioner and weights of the theorem's average, from the
-# tables of SPEC section 1
+# tables of vignette("internals")
 engine_schedule <- function(schedule, d, kappa, L, precondition = NULL, kind = "symmetric") {
   plain <- c(mu = 1, Sigma = 1)
   shrunk <- c(mu = 1, Sigma = 1 / (2 * (d - 1 + kappa)))
@@ -246,9 +246,10 @@ engine_probe <- function(model, base, control = raw_control(average = "last")) {
   schedule <- schedule_custom(0.1, 1, iterations = 1)
   d <- model$dim
   law <- elvi:::law_of(base, d)
-  fit <- list(model = model, base = base, control = control, cpu = 0, seed = c(7, 11),
-              plan = elvi:::plan_schedule(schedule, d, law$kurtosis, model$smoothness, control),
-              feasible = elvi:::feasible_set(control, model, model$smoothness))
+  plan <- elvi:::plan_schedule(schedule, d, law$kurtosis, model$smoothness, control)
+  feasible <- elvi:::feasible_set(control, model, model$smoothness)
+  fit <- list(given = list(model = model, base = base, control = control),
+              plan = c(plan, list(seed = c(7, 11), feasible = feasible)), result = list(cpu = 0))
   settings <- elvi:::run_settings(fit, 1)
   settings$block <- 256
   function(mu, scale, batch = 1, k = 0) {
