@@ -61,9 +61,10 @@
 #'
 #' @section Steps that are checked:
 #' With a `value` and `backtrack = n` no smoothness constant is needed: before each step, on `n`
-#' fresh draws, twice the step along a gradient `p` is tried, and the steps are halved, for good,
-#' until `F` lies below its tangent plus `|theta' - theta|^2 / (4 step)` there (within two standard
-#' errors). The schedule's steps are only upper bounds then. The step is chosen before the gradient
+#' fresh draws, twice the step along a gradient `p` is tried, and the steps are halved until `F`
+#' lies below its tangent plus `|theta' - theta|^2 / (4 step)` there (within two standard errors).
+#' They stay halved, but every tenth iteration tries a step twice as long. The schedule's steps
+#' are only upper bounds then. The step is chosen before the gradient
 #' that it multiplies is drawn, so the step and the noise are independent, as the proofs need. What
 #' survives of the theorems for convex `F` that attains its minimum inside the set: every bound
 #' holds with a factor of 2, with the steps that were taken in its sums, provided that the check, which
@@ -337,10 +338,10 @@ mpsgd_step <- function(fit, state) {
   record(fit, state, at, map = sqrt(sum(distance2)) / at$step)
 }
 
-# The factor to divide steps by, doubled until the check passes. Before the gradient of the step
-# is drawn: the step must not depend on it.
+# The factor to divide steps by, doubled until the check passes, and tried halved in every tenth
+# iteration. Before the gradient of the step is drawn: the step must not depend on it.
 backtracked <- function(fit, state, step) {
-  shorten <- state$shorten
+  shorten <- if (state$k %% 10 == 0) max(1, state$shorten / 2) else state$shorten
   while (bends_up(fit, state, step / shorten)) {
     shorten <- 2 * shorten
     if (shorten > 2^60) {
