@@ -36,7 +36,7 @@
 #' `proven` and `refuted` say, for the base and the dimension at hand, whether the
 #' argument above proves a printed pair, and whether an isotropic quadratic breaks it.
 #'
-#' The constants do not cover the `"path"` estimator, and are infinite for a base
+#' The constants do not cover the `"path"` and `"control"` estimators, and are infinite for a base
 #' of infinite kurtosis and for the poisson likelihood, whose curvature is
 #' unbounded.
 #'
@@ -218,7 +218,7 @@ print.elvi_bg <- function(x, ...) {
     cat("|mu* - m|^2 = ", n(s$mu), ", |Sigma*|^2 = ", n(s$Sigma), " (optimum: ", x$optimum, ")\n", sep = "")
   }
   if (!is.null(x$infinite)) cat("Infinite: ", x$infinite, ".\n", sep = "")
-  cat("For the \"reparam\" estimator; the \"path\" estimator is not covered.\n")
+  cat("For the \"reparam\" estimator; the \"path\" and \"control\" estimators are not covered.\n")
   invisible(x)
 }
 
@@ -281,7 +281,7 @@ quietly <- function(expr) {
 check_alpha <- function(alpha, work, L) {
   alpha <- check_positive(alpha, "alpha")
   if (is.null(work)) return(alpha)
-  shrink <- if (work$kind != "affine") 1 else if (is.matrix(work$A)) min(svd(work$A, 0, 0)$d) else min(work$A)
+  shrink <- if (work$kind != "affine") 1 else smallest_stretch(work$A)
   inside <- alpha * shrink^2
   if (isTRUE(inside > L * (1 + 1e-8))) {
     bad_argument("alpha", sprintf("at most the smoothness of f (%s)", format(L / shrink^2, digits = 4)),
@@ -367,16 +367,12 @@ read_optimum <- function(optimum, problem) {
   d <- problem$dim
   mu <- check_vector(optimum$mu, "optimum$mu", d)
   S <- optimum$Sigma
-  if (!is.matrix(S)) S <- diag(check_vector(S, "optimum$Sigma", d), d)
-  S <- unname(check_matrix(S, "optimum$Sigma", d, d))
+  S <- check_scale_matrix(S, d, "optimum$Sigma")
   if (!isSymmetric(S) || inherits(try(chol(S), silent = TRUE), "try-error")) {
     bad_argument("optimum$Sigma", "symmetric and positive definite", "a matrix that is not")
   }
-  if (problem$kind == "diagonal" && any(S[row(S) != col(S)] != 0)) {
-    bad_argument("optimum$Sigma", "diagonal, like the scale of the run", "a matrix that is not")
-  }
   list(kind = "given", mu = mu,
-       scale = switch(problem$kind, symmetric = S, triangular = t(chol(S %*% S)), diagonal = diag(S)))
+       scale = scale_of(problem$kind)$of_symmetric(S, "optimum$Sigma"))
 }
 
 # What is said about an optimum that the user gave: where the exact one is known it is

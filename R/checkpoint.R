@@ -136,7 +136,7 @@ exact_fingerprint <- function(algorithm, ...) {
 
 # Three points about where the run starts, to know a target by that is a function.
 landmarks <- function(start) {
-  spread <- function(z) drop(if (is.matrix(start$scale)) start$scale %*% z else start$scale * z)
+  spread <- function(z) drop(root_times(start$scale, z))
   i <- seq_along(start$mu)
   cbind(start$mu, start$mu + spread(cos(i)), start$mu + 3 * spread(sin(i)))
 }

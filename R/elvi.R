@@ -122,7 +122,7 @@ elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, bud
 
   law <- law_of(base, object$dim)
   check_expectation(object, law)
-  if (control$scale != "diagonal") check_size(object$dim^2, "scale", control$scale)
+  check_size(scale_of(control$scale)$size(object$dim), "scale", control$scale)
   work <- work_model(object, control$coordinates, control$scale)
   if (control$coordinates == "raw") check_existence(object)
   smoothness <- run_smoothness(object, work, law, control)
@@ -219,12 +219,10 @@ check_existence <- function(model) {
 
 # Settings that were left to elvi, now that base and schedule are known.
 resolve_control <- function(control, schedule, law, plan) {
-  if (is.null(control$estimator)) {
-    control$estimator <- if (law$path && control$update == "project") "path" else "reparam"
-  }
-  if (control$estimator == "path" && !law$path) {
-    bad_argument("estimator", paste0("\"reparam\" with the ", law$kind,
-                 " base, whose density jumps at its edge (the path gradient would be biased)"), "\"path\"")
+  control$estimator <- control$estimator %||% default_estimator(control$update)
+  if (!law$path && !estimators[[control$estimator]]$any_base) {
+    bad_argument("estimator", paste0("\"control\" or \"reparam\" with the ", law$kind,
+                 " base, whose density jumps at its edge (the path gradient would be biased)"), describe(control$estimator))
   }
   if (is.null(control$average)) {
     control$average <- if (schedule$kind == "fixed" && is.finite(plan$bg_a)) "theorem" else "tail"
@@ -283,36 +281,4 @@ check_start <- function(start, work, kind, feasible, L) {
                  "a matrix outside")
   }
   moved
-}
-
-check_start_scale <- function(S, dim, kind, name = "start$Sigma") {
-  if (is_number(S) && (dim > 1 || !is.matrix(S))) S <- rep(as.double(S), dim)
-  if (kind == "diagonal") {
-    if (is.matrix(S)) {
-      if (any(S[row(S) != col(S)] != 0)) bad_argument(name, "diagonal", "a matrix that is not")
-      S <- diag(S)
-    }
-    S <- check_vector(S, name, dim)
-    if (any(S <= 0)) bad_argument(name, "positive", describe(S[S <= 0][1L]))
-    return(S)
-  }
-  if (!is.matrix(S)) S <- diag(check_vector(S, name, dim), dim)
-  S <- unname(check_matrix(S, name, dim, dim))
-  storage.mode(S) <- "double"
-  if (kind == "triangular") {
-    if (any(S[upper.tri(S)] != 0)) bad_argument(name, "lower triangular", "a matrix that is not")
-    if (any(diag(S) <= 0)) bad_argument(name, "of positive diagonal", describe(min(diag(S))))
-    return(S)
-  }
-  if (!isSymmetric(S)) bad_argument(name, "symmetric", "a matrix that is not")
-  if (inherits(try(chol(S), silent = TRUE), "try-error")) {
-    bad_argument(name, "positive definite", "a matrix that is not")
-  }
-  S
-}
-
-project_scale <- function(kind, scale, lower, upper) {
-  out <- .Call(elvi_r_project, kind, scale, lower, upper)
-  check_status(out$status)
-  out
 }

@@ -121,9 +121,7 @@ coef.elvi_fit <- function(object, complete = TRUE, ...) {
 vcov.elvi_fit <- function(object, complete = TRUE, ...) {
   check_dots(list(...), names(formals()), "vcov()")
   check_flag(complete, "complete")
-  root <- reported_factor(object)
-  if (is.matrix(root)) return(tcrossprod(root))
-  structure(diag(root^2, length(root)), dimnames = list(names(root), names(root)))
+  root_covariance(reported_factor(object))
 }
 
 #' @rdname elvi_fit
@@ -141,7 +139,7 @@ simulate.elvi_fit <- function(object, nsim = 1, seed = NULL, ...) {
   z <- draw_base(law_of(object$base, object$model$dim), draw_key(), nsim)
   # the scale as parametrised: any root of the covariance gives the same law
   at <- reported_theta(object)
-  x <- t(at$mu + (if (is.matrix(at$scale)) at$scale %*% z else at$scale * z))
+  x <- t(at$mu + root_times(at$scale, z))
   colnames(x) <- names(at$mu)
   x
 }

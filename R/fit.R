@@ -107,9 +107,8 @@ reported_theta <- function(fit, theta = fit$result$theta) {
 }
 
 reported_root <- function(fit) {
-  scale <- reported_theta(fit)$scale
-  kind <- fit$given$control$scale
-  symmetric_scale(scale, if (kind == "diagonal" && is.matrix(scale)) "reported" else kind, fit$given$model$names)
+  model <- fit$given$model
+  symmetric_scale(reported_kind(model, fit$given$control$scale), reported_theta(fit)$scale, model$names)
 }
 
 # The location alone, and a root of the covariance of no particular kind, need no
@@ -117,7 +116,7 @@ reported_root <- function(fit) {
 reported_location <- function(fit) {
   work <- run_model(fit)
   mu <- fit$result$theta$mu
-  if (work$kind == "affine") mu <- drop(work$m + if (is.matrix(work$A)) work$A %*% mu else work$A * mu)
+  if (work$kind == "affine") mu <- drop(work$m + root_times(work$A, mu))
   model <- fit$given$model
   stats::setNames(drop(reported_points(model, matrix(mu))), model$names)
 }
@@ -125,15 +124,14 @@ reported_location <- function(fit) {
 reported_factor <- function(fit) {
   work <- run_model(fit)
   root <- fit$result$theta$scale
-  if (work$kind == "affine") root <- if (is.matrix(work$A)) work$A %*% root else work$A * root
+  if (work$kind == "affine") root <- root_times(work$A, root)
   model <- fit$given$model
-  if (!is.null(model$reported)) root <- reported_points(model, if (is.matrix(root)) root else diag(root, length(root)))
+  if (!is.null(model$reported)) root <- reported_points(model, root_matrix(root))
   name_scale(root, model$names)
 }
 
 posterior_sd <- function(fit) {
-  root <- reported_factor(fit)
-  if (is.matrix(root)) sqrt(rowSums(root^2)) else abs(root)
+  root_sd(reported_factor(fit))
 }
 
 # ---- what a model's parameters are to its user -----------------------------------------
@@ -146,23 +144,11 @@ reported_points <- function(model, x) {
   x
 }
 
-# A law with location mu and the given scale, seen so; its scale is of the same kind, but
-# for a diagonal one, which becomes a symmetric one.
+reported_kind <- function(model, kind) if (is.null(model$reported)) kind else scale_of(kind)$reported
+
+# A law with location mu and the given scale, seen so; its scale is of the kind above.
 reported_law <- function(model, kind, theta) {
   if (is.null(model$reported)) return(theta)
-  scale <- theta$scale
-  root <- reported_points(model, if (is.matrix(scale)) scale else diag(scale, length(scale)))
   list(mu = drop(reported_points(model, matrix(theta$mu))),
-       scale = if (kind == "triangular") lower_root(root) else symmetric_root(root))
-}
-
-name_scale <- function(scale, labels) {
-  if (is.matrix(scale)) dimnames(scale) <- list(labels, labels) else names(scale) <- labels
-  scale
-}
-
-symmetric_scale <- function(scale, kind, labels) {
-  root <- switch(kind, symmetric = scale, diagonal = diag(scale, length(scale)),
-                 if (isSymmetric(unname(scale))) scale else symmetric_root(scale))
-  structure(root, dimnames = list(labels, labels))
+       scale = scale_of(kind)$of_root(reported_points(model, root_matrix(theta$scale))))
 }

@@ -62,7 +62,7 @@
 #' `"assumed"`. Otherwise
 #' it is `NA`, `assumptions` says what fails or is unknown, and `conditional` is
 #' the value that the formula would give if the doubtful assumptions held, where
-#' that makes sense. The defaults of [elvi()] (path estimator, tail average, long
+#' that makes sense. The defaults of [elvi()] (control estimator, tail average, long
 #' steps) are chosen for results and are not covered.
 #'
 #' @section Where this departs from the paper's print:
@@ -337,8 +337,8 @@ list_assumptions <- function(g, problem, plan, feasible, start, contains) {
   }
   # without smoothness of F, single gradients have a bound for every step
   add("step", check_steps(g, plan, convex, L_text), needed = !(convex && g$single), about = "run")
-  add("estimator", yes_no(g$control$estimator == "reparam", "reparam",
-                          "the noise constants do not cover \"path\""), about = "run")
+  add("estimator", yes_no(estimators[[g$control$estimator]]$theory, g$control$estimator,
+                          sprintf("the noise constants do not cover \"%s\"", g$control$estimator)), about = "run")
   if (convex) {
     add("average", yes_no(g$control$average == "theorem", "theorem",
                           sprintf("\"%s\" is not the theorem's average", g$control$average)), about = "run")

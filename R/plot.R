@@ -74,7 +74,7 @@ plot_trace <- function(fit, against, optimum) {
                         seconds = "CPU seconds")[[against]],
                   y = "objective F at the iterate",
                   subtitle = paste0(plot_subtitle(fit), ", ", fit$control$coordinates, " coordinates"))
-  if (has_exact(fit$model) && !isFALSE(optimum)) plot + optimum_line(fit, max(data$at)) else plot
+  if (affords_exact(fit$model, fit$control$scale) && !isFALSE(optimum)) plot + optimum_line(fit, max(data$at)) else plot
 }
 
 optimum_line <- function(fit, right) {

@@ -62,7 +62,7 @@ back_to_start <- function(fit) {
 
 initial_state <- function(start) {
   list(mu = start$mu, scale = start$scale, average_mu = start$mu, average_scale = start$scale,
-       k = 0, evals = 0, alpha = 1, weight = 0, stage = NULL)
+       k = 0, evals = 0, alpha = 1, weight = 0, memory = numeric(), stage = NULL)
 }
 
 no_result <- list(trace = NULL, cpu = 0, status = NULL, kept = NULL, theta = NULL, lost = NULL, remaining = NULL,
@@ -236,7 +236,7 @@ keep <- function(fit, kept, lost) {
 judge_of <- function(fit, law) {
   kind <- fit$given$control$scale
   work <- run_model(fit)
-  if (has_exact(fit$given$model)) {
+  if (affords_exact(fit$given$model, kind)) {
     oracle <- exact_oracle(fit$given$model, law)
     return(function(theta) {
       user <- to_user(work, kind, theta$mu, theta$scale)

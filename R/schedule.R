@@ -30,7 +30,7 @@
 #' steps of 0.2, batches `N (k + 1)` with `N = ceil(0.06 (d + min(kappa, 9)))`.
 #' No theorem covers its step, which is longer than `1/(2L)`; it was chosen by
 #' trial; if a run ends more than a nat above its start, it is tried again with
-#' steps a quarter as long, up to three times. With the path gradient and the tail average it comes far closer to
+#' steps a quarter as long, up to three times. With the control gradient and the tail average it comes far closer to
 #' the optimum than the settings the theorems cover.
 #'
 #' `schedule_custom()` takes anything: numbers, vectors or functions of the
@@ -197,7 +197,7 @@ default_step <- function(L) {
 
 # Steps of 0.2 suit whitened coordinates, where the curvature is about 1; first
 # batches in proportion to the noise, d + kappa, keep the early steps stable; and
-# batches that grow with k use the path gradient's vanishing noise to the end.
+# batches that grow with k use a gradient's vanishing noise to the end.
 plan_tuned <- function(schedule, dim, kappa, control, shorten) {
   if (control$coordinates != "whitened") {
     bad_argument("schedule", "one with steps for raw coordinates; schedule_tuned() is for whitened ones",

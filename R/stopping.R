@@ -54,11 +54,13 @@ remaining_gap <- function(fit, law, batches = 16L) {
   g <- vapply(seq_len(batches), function(b) {
     state <- list(mu = fit$result$theta$mu, scale = fit$result$theta$scale, average_mu = fit$result$theta$mu,
                   average_scale = fit$result$theta$scale, k = 2^40 + fit$state$k * batches + b,
-                  evals = 0, alpha = 1, weight = 0)   # draws the run never sees
+                  evals = 0, alpha = 1, weight = 0, memory = fit$state$memory)   # draws the run never sees
     out <- .Call(elvi_r_gradient, run_model(fit), law, settings, state, size)
     check_status(out$status, fit)
-    local_gradient(kind, fit$result$theta$scale, out, with_entropy = fit$given$control$update == "prox",
-                   hessian = fit$plan$work$hessian)
+    # where the scale is I, each entry divided by the root of twice its curvature: the
+    # squared norm is then the gap
+    scale_of(kind)$local_gradient(fit$result$theta$scale, out, with_entropy = fit$given$control$update == "prox",
+                                  hessian = fit$plan$work$hessian)
   }, numeric(length(fit$result$theta$mu) + length(fit$result$theta$scale)))
   pairwise <- function(g) {
     m <- ncol(g)
@@ -68,20 +70,4 @@ remaining_gap <- function(fit, law, batches = 16L) {
   list(estimate = max(0, pairwise(g)),
        se = sqrt((batches - 1) / batches * sum((without - mean(without))^2)),
        evaluations = batches * size)
-}
-
-# The gradient at theta where the scale is I, each entry divided by the root of
-# twice its curvature: the squared norm is then the gap. A mean field's scale does
-# not show the curvature in mu; the Hessian at the mode does.
-local_gradient <- function(kind, scale, g, with_entropy, hessian) {
-  if (kind == "diagonal") {
-    if (with_entropy) g$scale <- g$scale - 1 / scale
-    mu <- if (is.null(hessian)) scale * g$mu else forwardsolve(t(chol(hessian)), g$mu)
-    return(c(mu / sqrt(2), scale * g$scale / 2))
-  }
-  if (with_entropy) diag(g$scale) <- diag(g$scale) - 1 / diag(scale)   # prox: triangular
-  W <- crossprod(scale, g$scale)
-  if (kind == "symmetric") return(c(crossprod(scale, g$mu) / sqrt(2), (W + t(W)) / 4))
-  W[upper.tri(W)] <- 0
-  c(crossprod(scale, g$mu) / sqrt(2), W / ifelse(row(W) == col(W), 2, sqrt(2)))
 }

@@ -5,6 +5,7 @@
   child <- .Platform$OS.type != "windows" &&
     isTRUE(tryCatch(utils::getFromNamespace("isChild", "parallel")(), error = function(e) FALSE))
   options(elvi.process = if (child) 0L else Sys.getpid())
+  check_scale_kinds()
 }
 
 # Run when the package is installed, after all other files: the rules that most

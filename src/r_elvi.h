@@ -42,7 +42,7 @@ SEXP r_target_pointer(void *target, SEXP owner);     /* for R_RegisterCCallable 
 elvi_base r_base(SEXP base);
 
 /* r_run.c */
-elvi_scale_kind r_scale_kind(SEXP kind);
+const elvi_scale_ops *r_scale(SEXP name);
 
 /* .Call routines, registered in init.c */
 SEXP elvi_r_draws(SEXP base, SEXP key, SEXP iteration, SEXP first, SEXP n);

@@ -48,7 +48,7 @@ SEXP elvi_r_exact(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale, SEXP th
     SET_VECTOR_ELT(out, 3, Rf_allocMatrix(REALSXP, m.dim, m.dim));
     elvi_exact e = { 0.0, REAL(VECTOR_ELT(out, 2)), REAL(VECTOR_ELT(out, 3)), 0.0 };
     const elvi_hooks hooks = { check_interrupt, NULL, NULL };
-    const elvi_scale_kind k = r_scale_kind(kind);
+    const elvi_scale_ops *k = r_scale(kind);
     double *scratch = (double *) R_alloc(elvi_exact_scratch_length(&m, k), sizeof(double));
     const elvi_status status = elvi_glm_exact(&m, &r, k, &theta, scratch, &e, &hooks);
     r_mirror(m.dim, e.B);

@@ -142,8 +142,8 @@ static elvi_affine read_affine(SEXP model, r_model_store *store, int threads)
 {
     elvi_affine a;
     a.inner = r_model(r_get(model, "inner"), store, threads);
-    a.diagonal = !Rf_isMatrix(r_get(model, "A"));
-    a.A = r_reals(model, "A", a.diagonal ? a.inner.dim : (R_xlen_t) a.inner.dim * a.inner.dim);
+    a.kind = r_scale(r_get(model, "scale"));
+    a.A = r_reals(model, "A", (R_xlen_t) a.kind->length(a.inner.dim));
     a.m = r_reals(model, "m", a.inner.dim);
     a.log_det = r_number(model, "log_det");
     return a;

@@ -43,7 +43,7 @@ static elvi_status objective(const elvi_problem *p, const elvi_settings *s,
             ss += delta * (value[j] - m);
         }
     }
-    *mean = m - w->log_det;
+    *mean = m - w->room.log_det;
     *se = s->trace_draws > 1 ? sqrt(ss / (s->trace_draws - 1.0) / s->trace_draws) : NAN;
     return status;
 }

@@ -7,7 +7,9 @@ replay_cases <- list(
   c("triangular", "reparam", "project"), c("triangular", "path", "project"),
   c("triangular", "reparam", "prox"),
   c("diagonal", "reparam", "project"), c("diagonal", "path", "project"),
-  c("diagonal", "reparam", "prox"))
+  c("diagonal", "reparam", "prox"),
+  c("symmetric", "control", "project"), c("triangular", "control", "project"), c("diagonal", "control", "project"),
+  c("triangular", "control", "prox"), c("diagonal", "control", "prox"))
 
 replay_schedules <- function() list(
   case1 = schedule_fixed(300, "case1"), case2 = schedule_fixed(300, "case2"),
@@ -135,10 +137,10 @@ test_that("what is left to elvi() is chosen for the base, the update and the sch
   chosen <- function(...) elvi(engine_quadratic(3), ...)$control[c("estimator", "average")]
   pair <- function(estimator, average) list(estimator = estimator, average = average)
   quiet <- function(code) suppressMessages(code, classes = "elvi_message_start_kept")
-  expect_identical(quiet(chosen(budget = 50)), pair("path", "tail"))
-  expect_identical(quiet(chosen(base_uniform(), budget = 50)), pair("reparam", "tail"))
-  expect_identical(quiet(chosen(schedule = schedule_fixed(50))), pair("path", "theorem"))
-  expect_identical(quiet(chosen(base_student(3), schedule_custom(0.1, 5, iterations = 5))), pair("path", "tail"))
+  expect_identical(quiet(chosen(budget = 50)), pair("control", "tail"))
+  expect_identical(quiet(chosen(base_uniform(), budget = 50)), pair("control", "tail"))
+  expect_identical(quiet(chosen(schedule = schedule_fixed(50))), pair("control", "theorem"))
+  expect_identical(quiet(chosen(base_student(3), schedule_custom(0.1, 5, iterations = 5))), pair("control", "tail"))
   expect_identical(quiet(chosen(budget = 50, control = elvi_control(scale = "diagonal", update = "prox"))),
                    pair("reparam", "tail"))
   expect_identical(quiet(chosen(budget = 50, control = elvi_control(estimator = "reparam", average = "last"))),

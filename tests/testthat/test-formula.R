@@ -161,7 +161,7 @@ test_that("method auto takes the exact solver where there is one", {
     expect_identical(fit$tol, 0.01)
     expect_true(fit$converged)
     expect_identical(fit$control$coordinates, "whitened")
-    expect_identical(fit$control$estimator, "path")
+    expect_identical(fit$control$estimator, "control")
   }
   # on request, to the same place
   exact <- elvi(poisson ~ a + f, data = d, family = poisson())
