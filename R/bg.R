@@ -232,7 +232,7 @@ quietly <- function(expr) {
 check_alpha <- function(alpha, work, L) {
   alpha <- check_positive(alpha, "alpha")
   if (is.null(work)) return(alpha)
-  shrink <- if (work$kind != "affine") 1 else smallest_stretch(work$A)
+  shrink <- if (work$kind != "affine") 1 else smallest_stretch(full_frame(work)$A)
   inside <- alpha * shrink^2
   if (isTRUE(inside > L * (1 + 1e-8))) {
     bad_argument("alpha", sprintf("at most the smoothness of f (%s)", format(L / shrink^2, digits = 4)),
@@ -281,7 +281,7 @@ locate_optimum <- function(problem, optimum) {
     out$optimum <- to_work(problem$work, problem$kind, found$mu, found$scale)
     out$optimum_check <- found$check
     if (!is.null(found$objective)) out$objective <- found$objective
-    mu2 <- sum((out$optimum$mu - problem$m)^2)
+    mu2 <- mu_norm2(problem$work, out$optimum$mu - problem$m)
     scale2 <- sum(out$optimum$scale^2)
     out$spread <- list(mu = mu2, Sigma = scale2, total = mu2 + scale2, kind = found$kind)
   } else if (!is.null(problem$alpha)) {

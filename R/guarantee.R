@@ -189,7 +189,7 @@ place_start <- function(start, problem, feasible) {
 
 # D, or an upper bound on it by way of (m, 0)
 distance2 <- function(start, problem, lambda) {
-  norm2 <- function(mu, scale) sum(mu^2) / lambda[["mu"]] + sum(scale^2) / lambda[["Sigma"]]
+  norm2 <- function(mu, scale) mu_norm2(problem$work, mu) / lambda[["mu"]] + sum(scale^2) / lambda[["Sigma"]]
   if (is.null(start) || problem$spread$kind == "unknown") return(NA_real_)
   best <- problem$optimum
   if (!is.null(best)) return(norm2(start$mu - best$mu, start$scale - best$scale))
