@@ -281,7 +281,7 @@ quietly <- function(expr) {
 check_alpha <- function(alpha, work, L) {
   alpha <- check_positive(alpha, "alpha")
   if (is.null(work)) return(alpha)
-  shrink <- if (work$kind != "affine") 1 else smallest_stretch(work$A)
+  shrink <- if (work$kind != "affine") 1 else smallest_stretch(full_frame(work)$A)
   inside <- alpha * shrink^2
   if (isTRUE(inside > L * (1 + 1e-8))) {
     bad_argument("alpha", sprintf("at most the smoothness of f (%s)", format(L / shrink^2, digits = 4)),
@@ -334,7 +334,7 @@ locate_optimum <- function(problem, optimum) {
     out$optimum <- to_work(problem$work, problem$kind, found$mu, found$scale)
     out$optimum_check <- found$check
     if (!is.null(found$objective)) out$objective <- found$objective
-    out$spread <- c(spread_of(out$optimum, problem$m), kind = found$kind)
+    out$spread <- c(spread_of(out$optimum, problem), kind = found$kind)
   } else if (!is.null(problem$alpha)) {
     out$optimum_check <- list("holds", "bounded: |mu* - m|^2 + |Sigma*|^2 <= d / alpha")
     out$spread$total <- problem$dim / problem$alpha
@@ -343,8 +343,8 @@ locate_optimum <- function(problem, optimum) {
   out
 }
 
-spread_of <- function(theta, m) {
-  mu2 <- sum((theta$mu - m)^2)
+spread_of <- function(theta, problem) {
+  mu2 <- mu_norm2(problem$work, theta$mu - problem$m)
   scale2 <- sum(theta$scale^2)
   list(mu = mu2, Sigma = scale2, total = mu2 + scale2)
 }

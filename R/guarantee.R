@@ -171,7 +171,7 @@ about_nearest <- function(problem, feasible) {
   best$mu <- feasible$mu_centre + away * min(1, feasible$mu_radius / sqrt(sum(away^2)))
   best$scale <- project_scale(problem$kind, best$scale, feasible$scale_min, feasible$scale_max)$scale
   problem$optimum <- best
-  problem$spread <- c(spread_of(best, problem$m), kind = "exact")
+  problem$spread <- c(spread_of(best, problem), kind = "exact")
   problem
 }
 
@@ -258,7 +258,7 @@ place_start <- function(start, problem, feasible) {
 
 # D, or an upper bound on it by way of (m, 0)
 distance2 <- function(start, problem, lambda) {
-  norm2 <- function(mu, scale) sum(mu^2) / lambda[["mu"]] + sum(scale^2) / lambda[["Sigma"]]
+  norm2 <- function(mu, scale) mu_norm2(problem$work, mu) / lambda[["mu"]] + sum(scale^2) / lambda[["Sigma"]]
   if (is.null(start) || problem$spread$kind == "unknown") return(NA_real_)
   best <- problem$optimum
   if (!is.null(best)) return(norm2(start$mu - best$mu, start$scale - best$scale))

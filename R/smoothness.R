@@ -2,6 +2,7 @@
 
 # In the coordinates of `work`. `given` is the user's L of f itself.
 run_smoothness <- function(model, work, law, control) {
+  work <- full_frame(work)   # no mean field can be steeper: each of its scales has A_j^2 H_jj = 1
   stretch <- if (work$kind == "affine") largest_stretch(work$A) else 1
   if (!is.null(control$smoothness)) {
     return(list(L = control$smoothness * stretch^2, source = "given in elvi_control()"))

@@ -535,6 +535,51 @@ test_that("in whitened coordinates the guarantee is that of the transformed targ
   expect_equal(g$bound, g$b * 0.5 / (2 * 30))
 })
 
+test_that("a whitened mean field has the L of full whitening, and distances in mu's own metric", {
+  model <- logistic()
+  control <- elvi_control(scale = "diagonal", estimator = "reparam", average = "theorem", trace_draws = 0)
+  start <- list(mu = c(2, -1, 3), Sigma = c(1, 1, 2))
+  for (base in list(base_gaussian(), base_laplace())) {
+    g <- guarantee(model, base, schedule_fixed(300, "case2"), start = start, control = control)
+    full <- guarantee(model, base, schedule_fixed(300, "case2"), control = elvi_control(estimator = "reparam"))
+    expect_equal(g$L, full$L, tolerance = 1e-6)
+    best <- elvi_optimum(model, base, "diagonal")
+    H <- elvi:::find_mode(model)$hessian
+    away <- start$mu - best$mu
+    expect_equal(g$D, drop(away %*% H %*% away) + 2 * (2 + g$kurtosis) * sum(diag(H) * (start$Sigma - best$scale)^2))
+    gaps <- vapply(1:30, function(seed) {
+      set.seed(seed)
+      fit <- suppressMessages(elvi(model, base, schedule = schedule_fixed(300, "case2"), start = start, control = control))
+      at <- elvi:::to_user(fit$work, "diagonal", fit$state$average_mu, fit$state$average_scale)
+      elvi:::exact_oracle(model, elvi:::law_of(base, 3))("diagonal", at$mu, at$scale)$objective - best$objective
+    }, 0)
+    expect_lt(mean(gaps) + 4 * sd(gaps) / sqrt(30), g$sharper)
+  }
+})
+
+test_that("the noise of a whitened mean field obeys the constants of the symmetric scale", {
+  # g_mu in its metric, g_s, of f = x'Hx/2 with H far from diagonal: the moments about m, exactly by simulation
+  set.seed(10)
+  H <- 0.1 * diag(4) + tcrossprod(c(3, 2, 1, 4))
+  D <- 1 / sqrt(diag(H))
+  root <- t(chol(H * outer(D, D)))
+  for (base in list(base_gaussian(), base_student(9))) {
+    about_m <- elvi:::moment_blocks(4, base_info(base, 4)$kurtosis, 1)
+    z <- base_draws(base, 5e4, 4)
+    for (trial in 1:5) {
+      nu <- rnorm(4)
+      s <- 1 + 2 * runif(4)
+      w <- drop(backsolve(t(root), nu)) + s * z
+      g <- (H * outer(D, D)) %*% w
+      g_mu <- colSums(forwardsolve(root, g)^2)
+      g_s <- colSums((g * z - 1 / s)^2)
+      allowed <- about_m$slope %*% c(sum(nu^2), sum(s^2)) + about_m$level
+      expect_lt(mean(g_mu) - 4 * sd(g_mu) / sqrt(5e4), allowed[1])
+      expect_lt(mean(g_s) - 4 * sd(g_s) / sqrt(5e4), allowed[2])
+    }
+  }
+})
+
 # ---- splitting a budget ------------------------------------------------------------------
 
 test_that("the best split is the best of all integer splits", {
