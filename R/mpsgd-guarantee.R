@@ -78,8 +78,7 @@ mpsgd_guarantee <- function(a, b, distance2, smoothness = NULL, schedule, lambda
   m <- length(b)
   a <- check_noise_matrix(a, m, blocks)
   distance2 <- check_each(distance2, "distance2", m, blocks)
-  slope <- if (length(slope) && all(is.na(slope))) rep(NA_real_, m)
-           else if (identical(as.double(slope), 0)) rep(0, m) else check_each(slope, "slope", m, blocks)
+  slope <- check_slope(slope, m, blocks)
   L <- if (is.null(smoothness)) NA_real_ else check_number(smoothness, "smoothness", 0)
   lambda <- if (is.null(lambda)) rep(1, m) else check_each(lambda, "lambda", m, blocks, left_out = 1)
   if (any(lambda <= 0 | lambda > 1)) bad_argument("lambda", "in (0, 1]", describe(lambda[lambda <= 0 | lambda > 1][1L]))
@@ -122,6 +121,13 @@ check_each <- function(x, name, m, blocks = NULL, left_out = NULL) {
     bad_argument(name, sprintf("of length %d, a number for each block", m), paste("of length", length(x)))
   }
   x
+}
+
+# 0 and NA are for all blocks at once
+check_slope <- function(slope, m, blocks) {
+  if (is.atomic(slope) && length(slope) && all(is.na(slope))) return(rep(NA_real_, m))
+  if (is_number(slope) && slope == 0) return(rep(0, m))
+  check_each(slope, "slope", m, blocks)
 }
 
 check_noise_matrix <- function(a, m, blocks) {
