@@ -828,7 +828,7 @@ test_that("elsewhere it must be feasible and stationary within noise, and is the
 test_that("chance does not exceed the limit for stationarity", {
   density <- logistic_density(convex = TRUE, growth = 2, smoothness = 9)
   for (base in list(base_gaussian(), base_uniform(), base_laplace(), base_student(5))) {
-    problem <- elvi:::pose_problem(density, base, reparam(), NULL, NULL)
+    problem <- elvi:::theorem_inputs(density, base, reparam(), NULL, NULL)
     best <- elvi_optimum(logistic(), base)
     problem$model <- logistic()   # the same function, in C
     over <- vapply(1:300, function(i) {
