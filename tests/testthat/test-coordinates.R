@@ -279,7 +279,7 @@ test_that("a fit is never worse than its start, whatever start and steps", {
     start <- list(mu = rnorm(3), Sigma = C)
     fit <- suppressWarnings(run_quietly(
       data$model, base_laplace(), schedule = schedule_custom(10^runif(1, -2, 0.5), 2, 15), start = start,
-      control = elvi_control(coordinates = "raw", scale = kind, scale_min = 1e-3, average = "last")))
+      control = elvi_control(coordinates = "raw", estimator = "path", scale = kind, scale_min = 1e-3, average = "last")))
     at_start <- exact_at(data$model, base_laplace(), kind, start$mu, start$Sigma)
     expect_lte(objective(fit)$estimate, at_start)
     last <- exact_at(data$model, base_laplace(), kind, fit$last$mu, fit$last$scale)
