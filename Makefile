@@ -54,7 +54,7 @@ sanitize-quick: install ## run every C routine under ASAN, UBSAN and gctorture
 	tools/sanitize.sh quick $(TARBALL)
 
 document: setup-document ## write NAMESPACE and man/ from the roxygen comments
-	Rscript -e 'roxygen2::roxygenise(load_code = roxygen2::load_source)'
+	Rscript tools/document.R
 
 bench: install ## run the benchmarks; results are added to bench/README.md
 	for question in floor small large growth numpy advi; do $(WITH_ELVI) Rscript bench/$$question.R || exit 1; done

@@ -44,21 +44,32 @@
 #' @export
 elvi.formula <- function(object, data, family = stats::gaussian(),
                          prior = normal(0, 2.5), prior_intercept = normal(0, 2.5),
-                         prior_aux = exponential(1), autoscale = NULL, dispersion = NULL,
+                         prior_aux = exponential(1), prior_sd = exponential(1), prior_cor = lkj(1),
+                         autoscale = NULL, dispersion = NULL,
                          weights, subset, na.action, offset, contrasts = NULL,
-                         base = base_gaussian(), method = c("auto", "exact", "mpsgd"),
+                         base = base_gaussian(), method = c("auto", "exact", "mpsgd", "nested"),
                          schedule = NULL, budget = NULL, tol = NULL, start = NULL,
                          control = elvi_control(), ...) {
   check_dots(list(...), names(formals()), "elvi()")
   call <- match.call()
   autoscale <- if (is.null(autoscale)) {
-    c(slopes = missing(prior), intercept = missing(prior_intercept), aux = missing(prior_aux))
+    c(slopes = missing(prior), intercept = missing(prior_intercept), aux = missing(prior_aux), sd = missing(prior_sd))
   } else {
-    rep_len(check_flag(autoscale, "autoscale"), 3L)
+    c(sd = check_flag(autoscale, "autoscale"))[rep("sd", 4L)]
   }
-  method <- check_choice(method, "method", c("auto", "exact", "mpsgd"))
+  method <- check_choice(method, "method", c("auto", "exact", "mpsgd", "nested"))
   if (!missing(data)) check_data(data)
   if (!missing(na.action)) check_na_action(na.action)
+  structured <- structured_formula(object, if (!missing(data)) data)
+  if (!is.null(structured) || method == "nested") {
+    check_nested_arguments(structured, method, list(schedule = schedule, budget = budget, tol = tol, start = start),
+                           missing(prior_sd), missing(prior_cor))
+    return(nested_regression(structured, object, call, parent.frame(), family,
+                             list(prior = prior, prior_intercept = prior_intercept, prior_aux = prior_aux,
+                                  prior_sd = prior_sd, prior_cor = prior_cor),
+                             autoscale, dispersion, contrasts, base, control))
+  }
+  check_no_structure(missing(prior_sd), missing(prior_cor))
   frame <- formula_frame(call, parent.frame())
   check_contrasts(contrasts, frame)
   design <- formula_design(frame, contrasts)
