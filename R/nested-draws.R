@@ -35,12 +35,10 @@ draw_theta <- function(fit, node) {
   theta
 }
 
-# Coordinates in which the hyperparameters are near independent and standard.
+# Coordinates in which the hyperparameters are near independent, those of the rule.
 hyper_axes <- function(hyper) {
-  centre <- hyper$mode
-  parts <- eigen(hyper$hessian, symmetric = TRUE)
-  root <- parts$vectors %*% diag(1 / sqrt(pmax(parts$values, 1e-8 * max(parts$values))), length(centre))
-  list(centre = centre, root = root, z = t(solve(root, t(hyper$theta) - centre)))
+  root <- eigen(hyper$hessian, symmetric = TRUE)$vectors
+  list(centre = hyper$mode, root = root, z = t(crossprod(root, t(hyper$theta) - hyper$mode)))
 }
 
 smooth_axis <- function(z, weight, node, u) {

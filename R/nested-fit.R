@@ -15,7 +15,9 @@ nested_regression <- function(parts, formula, call, env, family, priors, autosca
   design$dispersion <- dispersion
   priors <- nested_priors(design, family, priors, autoscale)
   problem <- nested_problem(design, family, priors)
-  nested <- nested_fit(problem, base, control)
+  check_nested_control(control)
+  nested <- nested_fit(problem, base, control[c("nodes", "progress")])
+  warn_nested(nested)
   call[[1L]] <- quote(elvi)   # not the method, which is not exported
   fit <- c(list(call = call, formula = formula, method = "nested", base = base, control = control, family = family,
                 frame = frame, na.action = attr(frame, "na.action"), priors = priors, seed = draw_key(),
@@ -266,6 +268,14 @@ mixture_moments <- function(mu, sd, weight) {
   list(mean = mean, sd = sqrt(drop((sd^2 + (mu - mean)^2) %*% weight)))
 }
 
+# covariance of the coefficients at a node, those of the centred predictors
+node_fixed_covariance <- function(fit, k) {
+  plan <- fit$nested$setup$plan
+  unit <- matrix(0, plan$dim, ncol(fit$problem$X))
+  unit[cbind(match(seq_len(ncol(unit)), plan$order), seq_len(ncol(unit)))] <- 1
+  crossprod(.Call(elvi_r_nested_draws, plan, fit$nested$nodes[[k]]$setting, unit, TRUE))
+}
+
 # coefficients of the original predictors from those of the centred ones
 report_fixed <- function(fit) {
   p <- ncol(fit$problem$X)
@@ -327,6 +337,32 @@ check_nested_arguments <- function(structured, method, unused, default_sd, defau
                  describe(unused[[given[1L]]]))
   }
   if (is.null(structured)) check_no_structure(default_sd, default_cor)
+}
+
+# Of the settings only the number of nodes and progress matter.
+check_nested_control <- function(control) {
+  check_class(control, "control", "elvi_control", "elvi_control()")
+  default <- elvi_control()
+  changed <- Filter(function(name) !identical(control[[name]], default[[name]]), setdiff(names(default), c("nodes", "progress")))
+  if (length(changed)) {
+    bad_argument(changed[1L], "left at its default with group-level terms, smooth terms and method = \"nested\", which do not use it",
+                 describe(control[[changed[1L]]]))
+  }
+}
+
+# Movement beyond a twentieth of a standard deviation says that the rule is too small.
+warn_nested <- function(nested, most = 0.05) {
+  moved <- max(unlist(nested$change))
+  if (isTRUE(moved > most)) {
+    elvi_warn("The answer moved by ", format(moved, digits = 2), " sd from the next smaller rule over the hyperparameters to this one ",
+              "of ", length(nested$nodes), " nodes. A larger elvi_control(nodes = ) may be needed, or a tighter prior of the ",
+              "standard deviations.", class = "elvi_warning_quadrature", data = list(change = nested$change))
+  }
+  if (!nested$converged) {
+    elvi_warn("The conditional optimum of at least one node is not certified: the worst is ",
+              format(max(vapply(nested$nodes, function(node) node$certificate, 0)), digits = 2), " nats above its optimum.",
+              class = "elvi_warning_not_converged")
+  }
 }
 
 check_no_structure <- function(default_sd, default_cor) {

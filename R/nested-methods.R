@@ -411,8 +411,8 @@ tidy_effects <- function(x) {
 glance.elvi_nested <- function(x, ...) {
   check_dots(list(...), names(formals()), "glance()")
   as_tibble_if_there(data.frame(
-    elbo = x$nested$evidence, nodes = length(x$nested$nodes), certificate = worst_certificate(x), change = max(x$nested$change),
-    pareto_k = max(x$nested$k_hat), base = x$base$kind, converged = x$converged, nobs = nrow(x$frame)))
+    elbo = x$nested$evidence$log, nodes = length(x$nested$nodes), certificate = worst_certificate(x), change = max(unlist(x$nested$change)),
+    pareto_k = worst_k(x$nested), base = x$base$kind, converged = x$converged, nobs = nrow(x$frame)))
 }
 
 #' @rdname nested_methods
@@ -445,7 +445,18 @@ print.elvi_nested_prior_summary <- function(x, ...) {
 #' @export
 elbo.elvi_nested <- function(object, ...) {
   check_dots(list(...), names(formals()), "elbo()")
-  new_estimate("Lower bound of the log evidence", object$nested$evidence, 0, 0, law_of(object$base, nrow(object$node_mu)))
+  structure(c(list(estimate = object$nested$evidence$log, se = 0), object$nested$evidence), class = "elvi_nested_elbo")
+}
+
+#' @export
+print.elvi_nested_elbo <- function(x, ...) {
+  cat(evidence_line(x), "\n", sep = "")
+  invisible(x)
+}
+
+evidence_line <- function(evidence) {
+  paste0("Log evidence: ", format(evidence$log, digits = 8), " (", evidence$rests_on,
+         if (evidence$corrected != evidence$log) paste0(": ", format(evidence$corrected, digits = 8)), "; quadrature over them)")
 }
 
 #' @rdname nested_methods
@@ -458,19 +469,24 @@ objective.elvi_nested <- function(object, ...) {
 #' @export
 pareto_k.elvi_nested <- function(object, ...) {
   check_dots(list(...), names(formals()), "pareto_k()")
-  structure(list(k = max(object$nested$k_hat), nodes = object$nested$k_hat, draws = object$nested$k_draws),
+  structure(list(k = worst_k(object$nested), nodes = object$nested$k_hat, draws = object$nested$draws),
             class = c("elvi_nested_pareto_k", "elvi_pareto_k"))
 }
 
+# nodes that hardly count are not looked at
+worst_k <- function(nested) if (all(is.na(nested$k_hat))) NA_real_ else max(nested$k_hat, na.rm = TRUE)
+
 #' @export
 print.elvi_nested_pareto_k <- function(x, ...) {
-  cat(k_line(x$nodes, x$draws), "\n", sep = "")
+  cat(k_line(x$k, x$nodes, x$draws), "\n", sep = "")
   invisible(x)
 }
 
-k_line <- function(k, draws) {
-  sprintf("Pareto k-hat of the worst of %d nodes: %s (%s; %s draws a node)", length(k), format(max(k), digits = 2),
-          k_verdict(max(k)), format_count(draws))
+k_line <- function(k, nodes, draws) {
+  if (is.na(k)) return("Pareto k-hat: not computed, no draws were made")
+  if (k == -Inf) return("Pareto k-hat: none needed, the nodes' laws are exact for gaussian data and base")
+  sprintf("Pareto k-hat of the worst of %d nodes: %s (%s; %s draws a node)", sum(!is.na(nodes)), format(k, digits = 2),
+          k_verdict(k), format_count(draws))
 }
 
 worst_certificate <- function(fit) max(vapply(fit$nested$nodes, function(node) node$certificate, 0))
@@ -481,9 +497,10 @@ nested_account <- function(fit) {
   c(sprintf("%s at %d nodes over %d hyperparameter%s: every node at most %s nats above its optimum",
             if (fit$converged) "Solved" else "NOT CONVERGED", length(nested$nodes), ncol(nested$hyper$theta),
             if (ncol(nested$hyper$theta) == 1L) "" else "s", format(worst_certificate(fit), digits = 1)),
-    k_line(nested$k_hat, nested$k_draws),
-    sprintf("Against the next smaller rule the answer moved by at most %s sd", format(max(nested$change), digits = 2)),
-    sprintf("Log evidence: %s, a lower bound up to the error of the quadrature", format(nested$evidence, digits = 8)))
+    paste0(k_line(worst_k(nested), nested$k_hat, nested$draws), if (nested$corrected) ", weights corrected"),
+    sprintf("Against the next smaller rule means moved by at most %s sd, sds by %s %%", format(nested$change$mean, digits = 2),
+            format(100 * nested$change$sd, digits = 2)),
+    evidence_line(nested$evidence))
 }
 
 # ---- what a mixture cannot do ----------------------------------------------------------------------------

@@ -127,12 +127,12 @@ row_offset <- function(object, frame, newdata, offset) {
 # Node by node, mean and standard deviation of X b + Z u for coefficients of the original predictors: rows x nodes.
 node_functionals <- function(object, X, Z) {
   K <- length(object$nested$nodes)
-  W <- Matrix::t(cbind(methods::as(X %*% report_fixed(object), "CsparseMatrix"), Z))
-  complete <- which(is.finite(Matrix::colSums(W)))
-  W <- W[, complete, drop = FALSE]
+  W <- cbind(methods::as(X %*% report_fixed(object), "CsparseMatrix"), Z)
+  complete <- which(is.finite(Matrix::rowSums(W)))
+  W <- W[complete, , drop = FALSE]
   mean <- variance <- matrix(NA_real_, nrow(X), K)
   for (k in seq_len(K)) {
-    mean[complete, k] <- as.double(Matrix::crossprod(W, object$nested$nodes[[k]]$mu))
+    mean[complete, k] <- as.double(W %*% object$nested$nodes[[k]]$mu)
     variance[complete, k] <- node_variance(object$nested, k, W)
   }
   list(mean = mean, sd = sqrt(variance))

@@ -43,14 +43,15 @@ set_up_smooths <- function(specs, frame) {
 
 # mgcv looks variables up by name and wants vectors
 smooth_data <- function(frame) {
-  lapply(frame, function(column) if (is.matrix(column) && ncol(column) == 1L) drop(column) else column)
+  frame[] <- lapply(frame, function(column) if (is.matrix(column) && ncol(column) == 1L) drop(column) else column)
+  frame
 }
 
 # The columns of a smooth at the rows of a frame: `free`, unpenalised, and `penalised`, a list with one matrix per
 # penalty. After the help page of mgcv::smooth2random().
 smooth_columns <- function(smooth, frame) {
   random <- smooth$random
-  X <- mgcv::PredictMat(smooth$smooth, as.data.frame(smooth_data(frame), optional = TRUE))
+  X <- mgcv::PredictMat(smooth$smooth, smooth_data(frame))
   if (!is.null(random$trans.U)) X <- X %*% random$trans.U
   X <- t(t(X) * random$trans.D)
   X[, random$rind] <- X[, random$pen.ind != 0]

@@ -7,7 +7,7 @@
  *   d/dscale = B scale,  B = P + sum_i c_i u_i u_i',  c_i = w_i E[l' z_1] / s_i,
  * P the precision of a normal prior, and like c_i with u_i = e_i for a student one.
  * Rows are taken in chunks, so memory stays bounded. */
-#include "elvi.h"
+#include "nested.h"
 #include <Rmath.h>
 #include <float.h>
 #include <string.h>
@@ -374,4 +374,23 @@ elvi_status elvi_glm_exact(const elvi_model *model, const elvi_rule *rule,
     }
     if (!isfinite(out->value)) return ELVI_NO_EXPECTATION;
     return ELVI_OK;
+}
+
+elvi_status elvi_expect_rows(elvi_family family, const elvi_rule *rule, int n, const double *y,
+                             const double *w, const double *eta, const double *s, double *sum,
+                             double *slope, double *curve, double *widest)
+{
+    *sum = *widest = 0.0;
+    for (int i = 0; i < n; i++) {
+        expectations e = { 0.0, 0.0, 0.0 };
+        if (w[i] > 0.0) {
+            if (exponential(family, y[i]) && !(s[i] < rule->limit)) return ELVI_NO_EXPECTATION;
+            e = expect_row(family, rule, y[i], eta[i], s[i]);
+            if (s[i] > *widest) *widest = s[i];
+        }
+        *sum += w[i] * e.value;
+        slope[i] = w[i] * e.slope;
+        curve[i] = w[i] * fmax(e.curve, 0.0);
+    }
+    return isfinite(*sum) ? ELVI_OK : ELVI_NO_EXPECTATION;
 }

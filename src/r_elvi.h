@@ -39,6 +39,9 @@ elvi_model r_model(SEXP model, r_model_store *store);
 /* r_base.c */
 elvi_base r_base(SEXP base);
 
+/* r_exact.c */
+elvi_rule r_rule(SEXP rule);
+
 /* r_run.c */
 elvi_scale_kind r_scale_kind(SEXP kind);
 
@@ -60,6 +63,12 @@ SEXP elvi_r_by_rows(SEXP rows, SEXP start, SEXP row, SEXP entry);
 SEXP elvi_r_threads(void);
 SEXP elvi_r_blas_alone(void);
 SEXP elvi_r_exact(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale);
+SEXP elvi_r_pattern_pairs(SEXP pattern, SEXP start, SEXP column);
+SEXP elvi_r_pattern_places(SEXP pattern, SEXP row, SEXP column);
+SEXP elvi_r_sparse_inverse(SEXP pattern, SEXP values);
+SEXP elvi_r_nested_solve(SEXP plan, SEXP rule, SEXP settings, SEXP tol, SEXP most);
+SEXP elvi_r_nested_check(SEXP plan, SEXP rule, SEXP settings, SEXP z);
+SEXP elvi_r_nested_draws(SEXP plan, SEXP setting, SEXP x, SEXP whiten);
 SEXP elvi_r_run(SEXP model, SEXP base, SEXP settings, SEXP state);
 
 #endif

@@ -15,7 +15,7 @@ static void read_levels(SEXP levels, elvi_rule_level *out)
     }
 }
 
-static elvi_rule read_rule(SEXP list)
+elvi_rule r_rule(SEXP list)
 {
     static const char *const mgfs[] = { "none", "gaussian", "laplace", NULL };
     elvi_rule rule;
@@ -41,7 +41,7 @@ SEXP elvi_r_exact(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale)
     static const char *const names[] = { "status", "value", "g_mu", "B", "widest" };
     r_model_store store;
     const elvi_model m = r_model(model, &store);
-    const elvi_rule r = read_rule(rule);
+    const elvi_rule r = r_rule(rule);
     const elvi_theta theta = { REAL(mu), REAL(scale) };   /* only read */
     SEXP out = PROTECT(r_named_list(5, names));
     SET_VECTOR_ELT(out, 2, Rf_allocVector(REALSXP, m.dim));
