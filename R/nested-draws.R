@@ -22,15 +22,11 @@ draw_nodes <- function(fit, n) {
   pmin(findInterval(u, upper / upper[length(upper)]) + 1L, length(upper))
 }
 
-# Hyperparameters of draws that have the given nodes. The rule is a law on a few points; between them it is filled in
-# axis by axis: each value of a node's coordinate stands for an interval of the mass that the nodes have along that
-# axis, and quantiles are interpolated in normal scores. Mean and standard deviation along each axis remain the rule's.
+# Hyperparameters of draws that have the given nodes. The rule is a law on a few points; here it is filled in.
 draw_theta <- function(fit, node) {
-  hyper <- fit$nested$hyper
-  axes <- hyper_axes(hyper)
-  u <- uniform_draws(fit, length(node), ncol(axes$z))
-  z <- vapply(seq_len(ncol(axes$z)), function(j) smooth_axis(axes$z[, j], hyper$weight, node, u[, j]), numeric(length(node)))
-  theta <- t(axes$centre + axes$root %*% t(matrix(z, length(node))))
+  axes <- hyper_axes(fit$nested$hyper)
+  z <- if (is_composite(fit$nested$hyper$z)) between_design(fit, axes, node) else between_lattice(fit, axes, node)
+  theta <- t(axes$centre + axes$root %*% t(z))
   dimnames(theta) <- NULL
   theta
 }
@@ -39,6 +35,52 @@ draw_theta <- function(fit, node) {
 hyper_axes <- function(hyper) {
   root <- eigen(hyper$hessian, symmetric = TRUE)$vectors
   list(centre = hyper$mode, root = root, z = t(crossprod(root, t(hyper$theta) - hyper$mode)))
+}
+
+# A central composite design has points on one axis or off all of them; a lattice has others too.
+is_composite <- function(z) ncol(z) > 2L && all(rowSums(z != 0) %in% c(0L, 1L, ncol(z)))
+
+# Nodes on a lattice, axis by axis: each value of a node's coordinate stands for an interval of the mass that the nodes
+# have along that axis, and quantiles are interpolated in normal scores. Mean and sd along each axis remain the rule's.
+between_lattice <- function(fit, axes, node) {
+  u <- stats::pnorm(normal_draws(fit, length(node), ncol(axes$z), 1))
+  z <- vapply(seq_len(ncol(axes$z)), function(j) smooth_axis(axes$z[, j], fit$nested$hyper$weight, node, u[, j]), numeric(length(node)))
+  matrix(z, length(node))
+}
+
+# Few nodes, far apart: drawn towards their mean and spread out again by normal draws, such that means and covariances
+# in the design's coordinates remain those of the rule (West, 1993), then stretched on each side of each axis as
+# the design was.
+between_design <- function(fit, axes, node, shrink = sqrt(0.5)) {
+  weight <- fit$nested$hyper$weight
+  z <- fit$nested$hyper$z
+  H <- ncol(z)
+  mean <- colSums(weight * z)
+  away <- sweep(z, 2L, mean)
+  C <- eigen(crossprod(sqrt(weight) * away), symmetric = TRUE)
+  root <- C$vectors %*% diag(sqrt(pmax(C$values, 0)), H)
+  noise <- normal_draws(fit, length(node), H, 1) %*% t(root)
+  drawn <- rep(mean, each = length(node)) + shrink * away[node, , drop = FALSE] + sqrt(1 - shrink^2) * noise
+  wide <- side_scales(z, axes$z)
+  out <- drawn * rep(wide[, 1L], each = length(node))
+  left <- drawn < 0
+  out[left] <- (drawn * rep(wide[, 2L], each = length(node)))[left]
+  for (j in seq_len(H)) {   # the rule's mean and sd along the axis
+    m <- sum(weight * axes$z[, j])
+    s <- sqrt(sum(weight * (axes$z[, j] - m)^2))
+    out[, j] <- m + (out[, j] - mean(out[, j])) * if (length(node) > 100L) s / stats::sd(out[, j]) else 1
+  }
+  out
+}
+
+# how far a unit of the design's coordinate reaches, on the right and the left of each axis
+side_scales <- function(z, reached) {
+  t(vapply(seq_len(ncol(z)), function(j) {
+    vapply(c(1, -1), function(side) {
+      at <- which(sign(z[, j]) == side)
+      if (length(at)) stats::median(reached[at, j] / z[at, j]) else 1
+    }, 0)
+  }, c(0, 0)))
 }
 
 smooth_axis <- function(z, weight, node, u) {
@@ -61,15 +103,8 @@ smooth_axis <- function(z, weight, node, u) {
   mean + sd / stats::sd(filled) * (quantile(stats::qnorm(inside)) - mean(filled))
 }
 
-# n x H numbers in (0, 1), another part of the fit's stream than the draws themselves
-uniform_draws <- function(fit, n, H) {
-  t(stats::pnorm(draw_base(law_of(base_gaussian(), H), fit$seed, n, iteration = 1)))
-}
-
-# Standard normal numbers for the effects of new levels, another part again.
-new_level_draws <- function(fit, n, count) {
-  t(draw_base(law_of(base_gaussian(), count), fit$seed, n, iteration = 2))
-}
+# n x H standard normal numbers, part `part` of the fit's stream: 0 is the draws' own
+normal_draws <- function(fit, n, H, part) t(draw_base(law_of(base_gaussian(), H), fit$seed, n, iteration = part))
 
 # Many draws of the hyperparameters alone, for their quantiles and densities.
 hyper_sample <- function(fit, n = 10000L) natural_hyper(fit, draw_theta(fit, draw_nodes(fit, n)))

@@ -2,7 +2,7 @@
 #'
 #' * `"intervals"`, the default without groups and smooths: coefficients, standard deviations and dispersion.
 #' * `"groups"`, the default with groups: a caterpillar plot, for each term the effects of its levels in order of their means,
-#'   with 50 % and 95 % credible intervals. Intervals are left out beyond 200 levels a panel.
+#'   with 50 % and 95 % credible intervals. Of more than 500 levels, 500 are drawn.
 #' * `"sds"`: densities of the standard deviations of terms (and of sigma or phi), with the prior dashed.
 #' * `"smooths"`, the default with smooths and no groups: each smooth of one variable with 50 % and 95 % pointwise bands,
 #'   on the scale of the linear predictor, and a rug of the data.
@@ -24,14 +24,15 @@
 autoplot.elvi_nested <- function(object, type = NULL, pars = NULL, ...) {
   check_dots(list(...), names(formals()), "autoplot()")
   need_package("ggplot2", "Plotting a fit")
-  default <- if (length(group_terms_of(object))) "groups" else if (length(object$smooths)) "smooths" else "intervals"
+  default <- if (length(group_terms_of(object))) "groups" else if (length(drawable_smooths(object))) "smooths" else "intervals"
   type <- check_choice(type %||% default, "type", c("intervals", "groups", "sds", "smooths"))
-  switch(type,
-         intervals = plot_nested_intervals(object, nested_parameters(object, pars, "pars")),
-         groups = plot_groups(object, pars),
-         sds = plot_sds(object),
-         smooths = plot_smooths(object, pars)) +
+  plot <- switch(type,
+                 intervals = plot_nested_intervals(object, nested_parameters(object, pars, "pars")),
+                 groups = plot_groups(object, pars),
+                 sds = plot_sds(object),
+                 smooths = plot_smooths(object, pars)) +
     ggplot2::theme_minimal()
+  if (type == "groups") plot + ggplot2::theme(panel.grid.major.y = ggplot2::element_blank()) else plot
 }
 
 #' @rdname plot.elvi_nested
@@ -43,7 +44,8 @@ plot.elvi_nested <- function(x, ...) {
 }
 
 nested_subtitle <- function(fit) {
-  sprintf("%s, mixture over %d nodes", deparse_one(fit$formula), length(fit$nested$nodes))
+  text <- sprintf("%s, mixture over %d nodes", deparse_one(fit$formula), length(fit$nested$nodes))
+  paste(strwrap(text, 70), collapse = "\n")
 }
 
 interval_data <- function(fit, which) {
@@ -71,7 +73,7 @@ plot_nested_intervals <- function(fit, which) {
 
 # ---- groups ------------------------------------------------------------------------------------------
 
-plot_groups <- function(fit, pars, most = 200L) {
+plot_groups <- function(fit, pars, most = 500L) {
   terms <- group_terms_of(fit)
   if (!length(terms)) bad_argument("type", "another: this fit has no group-level terms", "\"groups\"")
   labels <- vapply(terms, `[[`, "", "label")
@@ -81,39 +83,34 @@ plot_groups <- function(fit, pars, most = 200L) {
     }
     terms <- terms[labels %in% pars]
   }
-  panels <- do.call(c, lapply(terms, function(term) lapply(seq_along(term$coefs), function(j) {
-    at <- effect_positions(fit, term)[seq(j, length(term$columns), by = length(term$coefs))]
-    data <- interval_data(fit, at)
-    order <- order(data$mean)
-    data <- data[order, ]
-    data$level <- term$levels[order]
-    data$at <- seq_len(nrow(data))
-    data$panel <- if (identical(term$coefs, "(Intercept)")) term$label else paste0(term$label, ": ", term$coefs[j])
-    data
-  })))
+  panels <- do.call(c, lapply(terms, function(term) lapply(seq_along(term$coefs), caterpillar, fit = fit, term = term, most = most)))
   data <- do.call(rbind, panels)
   data$panel <- factor(data$panel, unique(data$panel))
-  crowded <- max(table(data$panel)) > 40L
-  plot <- ggplot2::ggplot(data, ggplot2::aes(x = .data$mean, y = .data$at)) +
-    ggplot2::geom_vline(xintercept = 0, colour = "grey70")
-  plot <- if (max(table(data$panel)) > most) {
-    plot + ggplot2::geom_ribbon(ggplot2::aes(y = .data$at, xmin = .data$low, xmax = .data$high), fill = plot_blue, alpha = 0.2, orientation = "y") +
-      ggplot2::geom_line(orientation = "y")
-  } else {
-    plot + interval_layers(if (crowded) 0.3 else 0.5, if (crowded) 0.8 else 1.5) + ggplot2::geom_point(size = if (crowded) 0.6 else 1.5)
-  }
-  plot <- plot + ggplot2::facet_wrap(ggplot2::vars(.data$panel), scales = "free") +
-    ggplot2::labs(x = "effect: posterior mean, 50 % and 95 % credible intervals", y = NULL, subtitle = nested_subtitle(fit))
-  if (crowded) plot + ggplot2::scale_y_continuous(breaks = NULL) else label_levels(plot, data)
+  # an order of levels for each panel: keys are unique, labels are not
+  data$at <- factor(paste(as.integer(data$panel), data$level), paste(as.integer(data$panel), data$level))
+  count <- table(data$panel)[as.integer(data$panel)]
+  data$fine <- as.double(ifelse(count > 40, 0.4, 1))
+  names <- stats::setNames(ifelse(count > 40, "", data$level), levels(data$at))
+  ggplot2::ggplot(data, ggplot2::aes(x = .data$mean, y = .data$at)) +
+    ggplot2::geom_vline(xintercept = 0, colour = "grey70") +
+    ggplot2::geom_segment(ggplot2::aes(x = .data$low, xend = .data$high, yend = .data$at, linewidth = 0.5 * .data$fine), colour = plot_blue) +
+    ggplot2::geom_segment(ggplot2::aes(x = .data$low50, xend = .data$high50, yend = .data$at, linewidth = 1.5 * .data$fine), colour = plot_blue) +
+    ggplot2::geom_point(ggplot2::aes(size = 1.5 * .data$fine)) +
+    ggplot2::scale_linewidth_identity() + ggplot2::scale_size_identity() + ggplot2::scale_y_discrete(labels = names) +
+    ggplot2::facet_wrap(ggplot2::vars(.data$panel), scales = "free") +
+    ggplot2::labs(x = "effect: posterior mean, 50 % and 95 % credible intervals", y = NULL, subtitle = nested_subtitle(fit),
+                  caption = if (any(vapply(panels, nrow, 0L) == most)) sprintf("%d levels of each, evenly spread in order", most))
 }
 
-# each panel has its levels in an order of its own: the axis is continuous, its labels come from the panel's data
-label_levels <- function(plot, data) {
-  data$key <- paste(as.integer(data$panel), data$at)
-  labels <- stats::setNames(data$level, data$key)
-  data$at <- factor(data$key, data$key)
-  plot$data <- data
-  plot + ggplot2::scale_y_discrete(labels = labels)
+# the effects of one coefficient of a term in order of their means, at most `most` of them
+caterpillar <- function(j, fit, term, most) {
+  at <- effect_positions(fit, term)[seq(j, length(term$columns), by = length(term$coefs))]
+  order <- order(fit$mu[at])
+  if (length(order) > most) order <- order[round(seq(1, length(order), length.out = most))]
+  data <- interval_data(fit, at[order])
+  data$level <- term$levels[order]
+  data$panel <- if (identical(term$coefs, "(Intercept)")) term$label else paste0(term$label, ": ", term$coefs[j])
+  data
 }
 
 # ---- standard deviations ---------------------------------------------------------------------------------
@@ -125,16 +122,18 @@ plot_sds <- function(fit) {
               if (!is.null(fit$problem$dispersion)) list(fit$priors$aux))
   sample <- hyper_sample(fit)
   data <- do.call(rbind, lapply(seq_along(names), function(i) {
-    density <- stats::density(log(sample[, names[i]]), n = 512L, adjust = 1.5)   # of a logarithm: no mass below 0
-    x <- exp(density$x)
-    inside <- x < stats::quantile(sample[, names[i]], 0.999)
-    data.frame(parameter = names[i], x = x, density = density$y / x, prior = positive_density(priors[[i]], x))[inside, ]
+    values <- sample[, names[i]]
+    # reflected at 0, where the mass ends
+    density <- stats::density(c(values, -values), bw = 1.3 * stats::bw.nrd0(values), n = 1024L, from = 0,
+                              to = stats::quantile(values, 0.999, names = FALSE))
+    inside <- density$x >= max(0, min(values) - 2 * density$bw)
+    data.frame(parameter = names[i], x = density$x, density = 2 * density$y, prior = positive_density(priors[[i]], density$x))[inside, ]
   }))
   data$parameter <- factor(data$parameter, names)
   ggplot2::ggplot(data, ggplot2::aes(x = .data$x, y = .data$density)) +
     ggplot2::geom_area(fill = plot_blue, alpha = 0.25) + ggplot2::geom_line(colour = plot_blue) +
     ggplot2::geom_line(ggplot2::aes(y = .data$prior), linetype = "dashed", colour = "grey40") +
-    ggplot2::facet_wrap(ggplot2::vars(.data$parameter), scales = "free") + ggplot2::expand_limits(x = 0) +
+    ggplot2::facet_wrap(ggplot2::vars(.data$parameter), scales = "free") +
     ggplot2::labs(x = NULL, y = "posterior density; prior dashed", subtitle = nested_subtitle(fit))
 }
 
@@ -159,7 +158,7 @@ plot_smooths <- function(fit, pars, points = 100L) {
     }
     smooths <- smooths[labels %in% pars]
   }
-  smooths <- Filter(function(smooth) length(smooth$variables) == 1L && is.numeric(fit$frame[[smooth$variables]]), smooths)
+  smooths <- drawable_smooths(fit, smooths)
   if (!length(smooths)) bad_argument("type", "another: this fit has no smooth of a single number", "\"smooths\"")
   curves <- lapply(smooths, smooth_curve, fit = fit, points = points)
   data <- do.call(rbind, lapply(curves, `[[`, "curve"))
@@ -173,7 +172,11 @@ plot_smooths <- function(fit, pars, points = 100L) {
     ggplot2::geom_line(ggplot2::aes(y = .data$mean), colour = plot_blue) +
     ggplot2::geom_rug(data = rug, sides = "b", alpha = 0.3) +
     ggplot2::facet_wrap(ggplot2::vars(.data$panel), scales = "free_x") +
-    ggplot2::labs(x = NULL, y = "smooth (posterior mean, 50 % and 95 % bands)", subtitle = nested_subtitle(fit))
+    ggplot2::labs(x = toString(unique(vapply(smooths, `[[`, "", "variables"))), y = "smooth (posterior mean, 50 % and 95 % bands)", subtitle = nested_subtitle(fit))
+}
+
+drawable_smooths <- function(fit, smooths = fit$smooths) {
+  Filter(function(smooth) length(smooth$variables) == 1L && is.numeric(fit$frame[[smooth$variables]]), smooths)
 }
 
 # Mean and quantiles of a smooth alone along its variable.

@@ -217,7 +217,7 @@ nested_linpred <- function(object, rows, drawn) {
   if (q) eta <- eta + as.matrix(Matrix::tcrossprod(drawn$x[, p + seq_len(q), drop = FALSE], rows$Z))
   for (new in rows$new) {
     k <- ncol(new$M)
-    z <- new_level_draws(object, nrow(eta), k * length(new$labels))
+    z <- normal_draws(object, nrow(eta), k * length(new$labels), 2)
     V <- covariance_draws(new$term, drawn$hyper)
     u <- array(0, c(nrow(eta), k, length(new$labels)))
     for (i in seq_len(nrow(eta))) u[i, , ] <- t(chol(matrix(V[, , i], k))) %*% matrix(z[i, ], k)
