@@ -250,11 +250,14 @@ axis_stretch <- function(setup, mode, axes, tol) {
 # Nodes in coordinates of the axes, with the log weight of the rule and whether they are
 # in the next smaller one, each with its solution.
 
-# One or two hyperparameters: the trapezoid rule on a lattice, which converges faster than
-# any power for densities that fall off, however skewed. From the mode outwards, until
-# neighbours have fallen by `fall`; what was evaluated is kept.
-lattice_nodes <- function(setup, mode, axes, step, tol, fall = 4.5, most = 400L, report = NULL) {
+# A few hyperparameters: the trapezoid rule on a lattice, which converges faster than any
+# power for densities that fall off, however skewed. From the mode outwards, as long as
+# the gradient there says that a neighbour has not fallen by `fall`. Every other point, as
+# on a chess board, is the next smaller rule.
+lattice_nodes <- function(setup, mode, axes, step, tol, most = 2000L, report = NULL) {
   H <- length(mode$theta)
+  fall <- c(8, 7, 7.5, 8)[H]
+  move <- axes$vectors %*% diag(axes$sd * step, H)   # a step along each axis
   place <- matrix(0L, 1L, H)
   found <- list(mode[c("theta", "value", "slope", "solution")])
   key <- function(z) apply(z, 1L, paste, collapse = " ")
@@ -262,26 +265,97 @@ lattice_nodes <- function(setup, mode, axes, step, tol, fall = 4.5, most = 400L,
   moves <- rbind(diag(1L, H), -diag(1L, H))
   while (length(open) && nrow(place) < most) {
     top <- max(vapply(found, function(f) f$value, 0))
-    alive <- open[vapply(found[open], function(f) f$value > top - fall, NA)]
-    if (!length(alive)) break
-    next_place <- do.call(rbind, lapply(alive, function(i) moves + rep(place[i, ], each = 2L * H)))
-    parent <- rep(alive, each = 2L * H)
+    ahead <- lapply(open, function(i) {
+      gain <- drop(crossprod(move, found[[i]]$slope))
+      guess <- found[[i]]$value + c(gain, -gain) - step^2 / 2
+      alive <- is.finite(guess) & guess > top - fall
+      list(place = (moves + rep(place[i, ], each = 2L * H))[alive, , drop = FALSE], parent = rep(i, sum(alive)))
+    })
+    next_place <- do.call(rbind, lapply(ahead, function(a) a$place))
+    parent <- unlist(lapply(ahead, function(a) a$parent))
+    if (!length(parent)) break
     new <- !duplicated(key(next_place)) & !key(next_place) %in% key(place)
     next_place <- next_place[new, , drop = FALSE]
     parent <- parent[new]
-    if (!nrow(next_place)) break
-    thetas <- lapply(seq_len(nrow(next_place)), function(i) {
-      mode$theta + drop(axes$vectors %*% (axes$sd * step * next_place[i, ]))
-    })
-    open <- nrow(place) + seq_len(nrow(next_place))
+    if (!length(parent)) break
+    thetas <- lapply(seq_along(parent), function(i) mode$theta + drop(move %*% next_place[i, ]))
+    open <- nrow(place) + seq_along(parent)
     found <- c(found, evidence_at(setup, thetas, lapply(found[parent], function(f) f$solution), tol))
     place <- rbind(place, next_place)
     if (!is.null(report)) report(sprintf("nodes: %d solved", nrow(place)))
   }
   cell <- sum(log(axes$sd)) + H * log(step)
-  coarse <- rowSums(place) %% 2 == 0
-  list(z = step * place, found = found, log_rule = rep(cell, nrow(place)),
-       log_coarse = ifelse(coarse, cell + log(2), -Inf), evaluations = nrow(place) - 1L)
+  list(z = step * place, found = found, log_rule = rep(cell, nrow(place)), step = step, move = move, fall = fall,
+       log_coarse = ifelse(rowSums(place) %% 2 == 0, cell + log(2), -Inf), evaluations = nrow(place) - 1L)
+}
+
+# Twice as many nodes: the centres of the lattice's cells join it.
+refine_lattice <- function(setup, rule, tol) {
+  H <- ncol(rule$z)
+  top <- max(vapply(rule$found, function(f) f$value, 0))
+  corners <- as.matrix(expand.grid(rep(list(c(-0.5, 0.5)), H)))
+  ahead <- lapply(seq_along(rule$found), function(i) {
+    guess <- rule$found[[i]]$value + drop(corners %*% crossprod(rule$move, rule$found[[i]]$slope))
+    alive <- is.finite(guess) & guess > top - rule$fall
+    list(place = (rep(rule$z[i, ], each = nrow(corners)) / rule$step + corners)[alive, , drop = FALSE],
+         parent = rep(i, sum(alive)))
+  })
+  place <- do.call(rbind, lapply(ahead, function(a) a$place))
+  parent <- unlist(lapply(ahead, function(a) a$parent))
+  new <- !duplicated(round(2 * place))
+  place <- place[new, , drop = FALSE]
+  parent <- parent[new]
+  origin <- rule$found[[1L]]$theta
+  thetas <- lapply(seq_along(parent), function(i) origin + drop(rule$move %*% place[i, ]))
+  found <- evidence_at(setup, thetas, lapply(rule$found[parent], function(f) f$solution), tol)
+  half <- if (H == 1L) 0.5 else 1
+  list(z = rbind(rule$z, rule$step * place), found = c(rule$found, found), step = rule$step * half,
+       move = rule$move * half, fall = rule$fall,
+       log_rule = rep(rule$log_rule[1L] - log(2), length(rule$found) + length(found)),
+       log_coarse = c(rule$log_rule, rep(-Inf, length(found))),
+       evaluations = rule$evaluations + length(found))
+}
+
+# More nodes as long as they change the answer, which in one dimension can go on
+settled_lattice <- function(setup, mode, axes, step, tol, enough = 0.02, report = NULL) {
+  rule <- lattice_nodes(setup, mode, axes, step, tol, report = report)
+  for (again in seq_len(if (length(mode$theta) == 1L) 3L else 1L)) {
+    if (rule_change(setup, rule) < enough) break
+    rule <- refine_lattice(setup, rule, tol)
+    if (!is.null(report)) report(sprintf("nodes: %d solved, after refinement", length(rule$found)))
+  }
+  rule
+}
+
+# How far the hyperparameters' means move from the next smaller rule, in their sds, or
+# their sds, relative
+rule_change <- function(setup, rule) {
+  values <- vapply(rule$found, function(f) f$value, 0)
+  fit <- list(setup = setup, hyper = list(theta = do.call(rbind, lapply(rule$found, function(f) f$theta))))
+  here <- hyper_moments(fit, normalised(values + rule$log_rule))
+  there <- hyper_moments(fit, normalised(values + rule$log_coarse))
+  max(abs(here$mean - there$mean) / here$sd, abs(there$sd / here$sd - 1))
+}
+
+# The lattice's step, in standard deviations: that of a tenth of a percent for a normal
+# density on the chess board. NULL where there would be too many nodes for the size of the
+# problem.
+lattice_step <- function(setup, nodes) {
+  H <- setup$layout$length
+  if (!is.null(nodes)) return(if (nodes > 3 && H <= 4L) 7 / (nodes - 1))
+  if (H > 4L) return(NULL)
+  step <- c(0.75, 1, 1.2, 1.4)[H]
+  number <- c(10, 41, 127, 329)[H]
+  if (H <= 2L || number * solve_cost(setup$plan) < 3e9) step
+}
+
+# operations of a conditional optimum, roughly
+solve_cost <- function(plan) {
+  tail <- plan$pattern$dim - plan$pattern$head
+  entries <- length(plan$entry) / plan$rows + plan$dense
+  pass <- plan$rows * (entries^2 * 2 + if (plan$likelihood == "normal") 10 else 400) +
+    sum(as.double(diff(plan$pattern$start))^2) * 2 + tail^3
+  pass * if (plan$likelihood == "normal") 1 else 8
 }
 
 # More of them: a central composite design that integrates polynomials of degree 5 against
@@ -342,10 +416,10 @@ nested_fit <- function(problem, base = base_gaussian(), control = list()) {
       evidence_at(setup, list(mode$theta), list(mode$solution), tol)[[1L]]
     sides <- axis_stretch(setup, mode, axes, 10 * tol)
     evaluations <- evaluations + curved$evaluations + sides$evaluations
-    if (H <= 2L || (H == 3L && !is.null(control$nodes) && control$nodes > 3)) {
+    step <- lattice_step(setup, control$nodes)
+    if (!is.null(step)) {
       axes$sd <- axes$sd * pmax(rowMeans(sides$stretch), 0.5)
-      step <- if (is.null(control$nodes)) if (H == 1L) 0.75 else 1 else 7 / max(control$nodes - 1, 2)
-      rule <- lattice_nodes(setup, mode, axes, step, tol, report = report)
+      rule <- settled_lattice(setup, mode, axes, step, tol, report = report)
     } else {
       rule <- composite_nodes(setup, mode, axes, sides$stretch, tol, report = report)
     }
@@ -465,7 +539,7 @@ node_ratios <- function(setup, rule, values, control) {
     draws <- min(max(ceiling(first$noise / 0.05^2), 200), 2000)
   }
   weight <- normalised(values + rule$log_rule)
-  counts <- which(weight > 1e-4 * max(weight))
+  counts <- which(weight > 0.01 * max(weight))
   checked <- look(counts, draws)
   k_hat <- rep(NA_real_, K)
   k_hat[counts] <- vapply(checked$out, function(o) pareto_shape(o$total + checked$extra), 0)
@@ -481,12 +555,20 @@ node_ratios <- function(setup, rule, values, control) {
     if (!separate) return(log_sum(o$total + checked$extra) - log(draws))
     o$level + if (coupled) (mean(o$total^2) - o$spread) / 2 else 0
   }, 0)
-  # nodes that hardly count take that of their nearest neighbour
-  for (k in which(is.na(correction))) {
-    far <- colSums((t(rule$z[counts, , drop = FALSE]) - rule$z[k, ])^2)
-    correction[k] <- correction[counts[which.min(far)]]
-  }
+  correction[-counts] <- smooth_correction(rule$z, counts, correction[counts])
   list(correction = correction, k_hat = k_hat, draws = draws, corrected = TRUE)
+}
+
+# At nodes that hardly count: the correction is a smooth function of theta, and a quadratic
+# through the others is good enough.
+smooth_correction <- function(z, known, correction) {
+  H <- ncol(z)
+  terms <- cbind(1, z, if (length(known) > 3L * (1 + 2 * H)) z^2)
+  fit <- if (length(known) > ncol(terms)) stats::lm.fit(terms[known, , drop = FALSE], correction)$coefficients
+  if (is.null(fit) || anyNA(fit)) return(rep(mean(correction), nrow(z) - length(known)))
+  out <- drop(terms[-known, , drop = FALSE] %*% fit)
+  width <- diff(range(correction))   # no further than that beyond what was seen
+  pmin(pmax(out, min(correction) - width), max(correction) + width)
 }
 
 # x = mu + P^-1/2 z at node k, for the columns of z; rows in the order of [X Z]

@@ -57,13 +57,13 @@ factor_pattern <- function(Zs, entries, columns, border) {
   list(perm = perm, pattern = trailing_block(L@p, L@i, q, border))
 }
 
-# Columns from `head` on are stored as a dense triangle: those where more than half of it
-# is filled, and the border. The others get the rows of the border appended.
+# Columns from `head` on are stored as a dense triangle: those where more than three
+# quarters of it are filled, and the border. The others get the rows of the border appended.
 trailing_block <- function(start, row, q, border) {
   count <- diff(start)
   below <- rev(seq_len(q))
   filled <- rev(cumsum(rev(as.double(count)))) / rev(cumsum(as.double(rev(below))))
-  head <- if (any(filled > 0.6)) min(which(filled > 0.6)) - 1L else q
+  head <- if (any(filled > 0.75)) min(which(filled > 0.75)) - 1L else q
   keep <- seq_len(start[head + 1L])
   ends <- cumsum(count[seq_len(head)])
   if (border && head) {
