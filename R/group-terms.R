@@ -68,6 +68,9 @@ part_kind <- function(expr) {
     refuse_term(expr, paste0("the covariance structure ", name, "() is not available: (x | g) has an unstructured ",
                              "one, (x || g) a diagonal one"))
   }
+  if (!name %in% c(term_operators, "I") && any(vapply(as.list(expr)[-1L], looks_grouped, NA))) {
+    refuse_term(expr, paste0("a group-level term cannot be inside of ", name, "(); where `|` is meant as \"or\", write it in I()"))
+  }
   if (name %in% term_operators) {
     for (operand in as.list(expr)[-1L]) {
       if (is_bar(operand) || part_kind(operand) != "fixed") {
@@ -76,6 +79,11 @@ part_kind <- function(expr) {
     }
   }
   "fixed"
+}
+
+# `1 | g` and `0 + x | g` are no logical expressions
+looks_grouped <- function(expr) {
+  is_bar(expr) && any(vapply(additive_parts(expr[[2L]]), function(part) is.numeric(part$expr), NA))
 }
 
 refuse_term <- function(expr, why) {
@@ -95,7 +103,8 @@ read_bar <- function(expr) {
     correlated <- FALSE
     bar[[1L]] <- quote(`|`)
   }
-  expanded <- reformulas::findbars(call("~", call("(", bar)))
+  expanded <- tryCatch(reformulas::findbars(call("~", call("(", bar))), error = function(e) NULL)
+  if (!length(expanded)) refuse_term(expr, "it cannot be read")
   lapply(expanded, function(term) {
     group <- term[[3L]]
     parts <- interaction_parts(group)

@@ -41,8 +41,7 @@ nested_design <- function(parts, specs, frame, contrasts) {
   terms <- subset_terms(stats::terms(parts$fixed), frame)
   fixed_contrasts <- contrasts[names(contrasts) %in% all_variable_names(terms)]
   X <- stats::model.matrix(terms, frame, if (length(fixed_contrasts)) fixed_contrasts)
-  check_matrix(X, "data")
-  check_magnitude(X, "data")
+  if (ncol(X)) check_magnitude(check_matrix(X, "data"), "data")
   xlevels <- stats::.getXlevels(terms, frame)
   fixed_factors <- attr(X, "contrasts")
   smooths <- set_up_smooths(specs, frame)

@@ -5,9 +5,9 @@ smooth_specs <- function(calls, env) {
   if (!length(calls)) return(list())
   need_package("mgcv", "A smooth term such as s(x)")
   lapply(calls, function(call) {
-    maker <- call("::", quote(mgcv), as.name(call_name(call)))
-    call[[1L]] <- maker
-    spec <- reading(eval(call, env), "object", paste0("the term `", deparse_one(call), "` cannot be read"))
+    made <- call
+    made[[1L]] <- call("::", quote(mgcv), as.name(call_name(call)))
+    spec <- reading(eval(made, env), "object", paste0("the term `", deparse_one(call), "` cannot be read"))
     if (isTRUE(spec$fixed)) refuse_term(call, "a smooth without a penalty (fx = TRUE) is a regression spline: splines::ns() makes one")
     if (!is.null(spec$sp) && any(spec$sp >= 0)) refuse_term(call, "its smoothness is estimated and cannot be fixed by `sp`")
     if (!is.null(spec$id)) refuse_term(call, "smooths cannot be linked by `id`")
@@ -23,6 +23,7 @@ smooth_variables <- function(specs) {
 # Smooths on the data of the fit: one for each level of a factor in `by`.
 set_up_smooths <- function(specs, frame) {
   smooths <- do.call(c, lapply(specs, function(spec) {
+    check_smooth_variables(spec, frame)
     made <- reading(mgcv::smoothCon(spec, data = smooth_data(frame), knots = NULL, absorb.cons = TRUE, scale.penalty = TRUE),
                     "object", paste0("the smooth `", spec$label, "` cannot be had"))
     lapply(made, function(smooth) {
@@ -39,6 +40,14 @@ set_up_smooths <- function(specs, frame) {
     refuse_term(str2lang(specs[[1L]]$label), paste0("the smooth `", labels[duplicated(labels)][1L], "` occurs twice"))
   }
   smooths
+}
+
+# only random effects, factor smooths and fields of regions are made for factors
+check_smooth_variables <- function(spec, frame) {
+  if (class(spec)[1L] %in% paste0(c("re", "fs", "mrf", "t2", "sz"), ".smooth.spec")) return(invisible())
+  for (name in spec$term) if (!is.numeric(frame[[name]])) {
+    refuse_term(str2lang(spec$written), paste0("`", name, "` is ", describe(frame[[name]]), ", not a number: (1 | ", name, ") is for factors"))
+  }
 }
 
 # mgcv looks variables up by name and wants vectors
