@@ -31,8 +31,10 @@ set_up_smooths <- function(specs, frame) {
       if (is.null(random) || isTRUE(random$fixed) || !length(random$rand)) {
         refuse_term(str2lang(spec$label), paste0("smooths of class \"", class(smooth)[1L], "\" have no form as random effects"))
       }
-      list(label = smooth$label, smooth = smooth, random = random, variables = spec$term,
-           by = if (spec$by != "NA") spec$by, by_level = smooth$by.level)
+      out <- list(label = smooth$label, smooth = smooth, random = random, variables = spec$term,
+                  by = if (spec$by != "NA") spec$by, by_level = smooth$by.level)
+      out$from_predicted <- map_from_predicted(out, frame)
+      out
     })
   }))
   labels <- vapply(smooths, `[[`, "", "label")
@@ -60,7 +62,7 @@ smooth_data <- function(frame) {
 # penalty. After the help page of mgcv::smooth2random().
 smooth_columns <- function(smooth, frame) {
   random <- smooth$random
-  X <- mgcv::PredictMat(smooth$smooth, smooth_data(frame))
+  X <- fitted_basis(smooth, frame)
   if (!is.null(random$trans.U)) X <- X %*% random$trans.U
   X <- t(t(X) * random$trans.D)
   X[, random$rind] <- X[, random$pen.ind != 0]
@@ -68,6 +70,28 @@ smooth_columns <- function(smooth, frame) {
   penalty[random$rind] <- penalty[penalty > 0]
   list(free = X[, random$pen.ind == 0, drop = FALSE],
        penalised = lapply(seq_along(random$rand), function(i) X[, penalty == i, drop = FALSE]))
+}
+
+# The basis that was fitted, at the rows of a frame. t2() smooths are predicted under another constraint than they are fitted
+# under (mgcv's `Cp`): the two bases span the same functions up to a constant, and `from_predicted` maps one to the other.
+fitted_basis <- function(smooth, frame) {
+  X <- mgcv::PredictMat(smooth$smooth, smooth_data(frame))
+  if (is.null(smooth$from_predicted)) X else cbind(constant_of(smooth, frame), X) %*% smooth$from_predicted
+}
+
+constant_of <- function(smooth, frame) {
+  if (is.null(smooth$by_level)) rep(1, nrow(frame)) else as.double(frame[[smooth$by]] == smooth$by_level)
+}
+
+map_from_predicted <- function(smooth, frame) {
+  if (is.null(smooth$smooth$Xp)) return(NULL)
+  X <- cbind(constant_of(smooth, frame), mgcv::PredictMat(smooth$smooth, smooth_data(frame)))
+  map <- qr.coef(qr(X), smooth$smooth$X)
+  map[is.na(map)] <- 0
+  if (max(abs(X %*% map - smooth$smooth$X)) > 1e-6 * max(abs(smooth$smooth$X))) {
+    refuse_term(str2lang(smooth$label), "mgcv predicts it from another basis than it is fitted with")
+  }
+  map
 }
 
 free_names <- function(smooth) {
