@@ -64,6 +64,50 @@ sleepstudy_by_nuts <- function() {
   out
 }
 
+# a penalised spline as mgcv makes it, y centred at nothing: one null-space column x, penalised columns Z
+smooth_program <- "
+data {
+  int n; int q; int m; vector[n] y; vector[n] x; matrix[n, q] Z; vector[m] x_at; matrix[m, q] Z_at; real y_mean; real y_sd;
+}
+transformed data {
+  real x_mean = mean(x);
+  real x_sd = sd(x);
+}
+parameters {
+  real centred_intercept; real slope; vector[q] z; real<lower=0> tau; real<lower=0> sigma;
+}
+model {
+  centred_intercept ~ normal(y_mean, 2.5 * y_sd);
+  slope ~ normal(0, 2.5 * y_sd / x_sd);
+  tau ~ exponential(1 / y_sd);
+  sigma ~ exponential(1 / y_sd);
+  z ~ std_normal();
+  y ~ normal(centred_intercept + slope * (x - x_mean) + Z * (tau * z), sigma);
+}
+generated quantities {
+  real intercept = centred_intercept - slope * x_mean;
+  vector[m] fit = intercept + slope * x_at + Z_at * (tau * z);
+}"
+
+smooth_by_nuts <- function() {
+  d <- MASS::mcycle
+  smooth <- mgcv::smoothCon(mgcv::s(times), data = d, absorb.cons = TRUE, scale.penalty = TRUE)[[1]]
+  random <- mgcv::smooth2random(smooth, character(), type = 2)
+  at <- data.frame(times = seq(5, 55, by = 5))
+  basis <- t(t(mgcv::PredictMat(smooth, at) %*% random$trans.U) * random$trans.D)
+  Z <- random$rand[[1]]
+  fit <- rstan::stan(model_code = smooth_program, chains = 4, cores = 1, iter = 3000, warmup = 1000, refresh = 500, seed = 1,
+                     control = list(adapt_delta = 0.95),
+                     data = list(n = nrow(d), q = ncol(Z), m = nrow(at), y = d$accel, x = random$Xf[, 1], Z = matrix(Z, nrow(d)),
+                                 x_at = basis[, random$pen.ind == 0], Z_at = basis[, random$pen.ind != 0][, random$rind],
+                                 y_mean = mean(d$accel), y_sd = sd(d$accel)))
+  x <- rstan::extract(fit, permuted = FALSE)
+  out <- list("(Intercept)" = x[, , "intercept"], "s(times).fx1" = x[, , "slope"], sigma = x[, , "sigma"],
+              "smooth_sd[s(times)]" = x[, , "tau"])
+  for (i in seq_len(nrow(at))) out[[sprintf("fit[%g]", at$times[i])]] <- x[, , sprintf("fit[%d]", i)]
+  out
+}
+
 # Draws of a stan_glmer() as a list of iterations x chains, with sds beside the variances.
 glmer_draws <- function(fit) {
   x <- as.array(fit)
@@ -93,6 +137,7 @@ runs <- list(
   sleepstudy = sleepstudy_by_nuts,
   epil = function() glmer_draws(glmer_by_nuts(y ~ lbase * trt + lage + V4 + (1 | subject), epil, poisson())),
   grouseticks = function() glmer_draws(glmer_by_nuts(TICKS ~ YEAR + height + (1 | BROOD) + (1 | LOCATION), grouseticks, poisson())),
+  smooth = smooth_by_nuts,
   verbagg = function() glmer_draws(glmer_by_nuts(r2 ~ Anger + Gender + btype + situ + (1 | id) + (1 | item), VerbAgg, binomial(),
                                                  iter = 2000)))
 
