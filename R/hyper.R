@@ -76,8 +76,8 @@ hyper_natural <- function(problem, theta) {
 # the same as one vector: one number per hyperparameter, with names
 hyper_vector <- function(problem, theta) {
   natural <- hyper_natural(problem, theta)
-  c(unlist(lapply(natural$terms, function(t) c(t$sd, t$cor[lower.tri(t$cor)]))),
-    natural$dispersion)
+  terms <- Map(function(t, slot) c(t$sd, if (slot$pairs) t$cor[lower.tri(t$cor)]), natural$terms, hyper_layout(problem)$terms)
+  c(unlist(terms), natural$dispersion)
 }
 
 # log density of a positive parameter, normalised, and its derivative, in its logarithm a
@@ -154,7 +154,7 @@ source_part <- function(slot, M) if (slot$pairs) M[lower.tri(M, diag = TRUE)] el
 # on theta.
 hyper_precision <- function(problem, layout, theta) {
   at <- lapply(layout$terms, term_covariance, theta)
-  log_det <- -sum(mapply(function(slot, c) slot$J * 2 * (sum(log(c$sd)) + sum(log(diag(c$L)))), layout$terms, at))
+  log_det <- -sum(unlist(Map(function(slot, c) slot$J * 2 * (sum(log(c$sd)) + sum(log(diag(c$L)))), layout$terms, at)))
   definite <- all(problem$prior$precision > 0)
   list(A = as.double(c(problem$prior$precision, unlist(Map(function(s, c) source_part(s, c$inverse), layout$terms, at)))),
        inverse = if (definite) as.double(c(1 / problem$prior$precision,
