@@ -50,13 +50,6 @@ credible_intervals <- function(fit, which, level) {
 
 #' @rdname elvi_glm
 #' @export
-posterior_interval <- function(object, ...) UseMethod("posterior_interval")
-
-#' @export
-posterior_interval.default <- not_a_fit
-
-#' @rdname elvi_glm
-#' @export
 #' @rawNamespace S3method(rstantools::posterior_interval, elvi_fit)
 posterior_interval.elvi_fit <- function(object, prob = 0.9, pars = NULL, ...) {
   check_dots(list(...), names(formals()), "posterior_interval()")
@@ -122,20 +115,6 @@ update.elvi_glm <- function(object, formula., ..., evaluate = TRUE) {
   for (name in names(changes)) call[[name]] <- changes[[name]]
   if (check_flag(evaluate, "evaluate")) eval(call, parent.frame()) else call
 }
-
-#' Priors that a regression used
-#'
-#' @param object a fit by [elvi()] from a formula.
-#' @param ... nothing.
-#' @return A list of class `elvi_prior_summary` with the priors as given and, per
-#'   coefficient, as used after autoscaling.
-#' @examples
-#' prior_summary(elvi(case ~ age + parity, data = infert, family = binomial()))
-#' @export
-prior_summary <- function(object, ...) UseMethod("prior_summary")
-
-#' @export
-prior_summary.default <- not_a_regression
 
 #' @rdname prior_summary
 #' @export

@@ -320,7 +320,7 @@ refine_lattice <- function(setup, rule, tol) {
 settled_lattice <- function(setup, mode, axes, step, tol, enough = 0.02, report = NULL) {
   rule <- lattice_nodes(setup, mode, axes, step, tol, report = report)
   for (again in seq_len(if (length(mode$theta) == 1L) 3L else 1L)) {
-    if (rule_change(setup, rule) < enough) break
+    if (!isTRUE(rule_change(setup, rule) >= enough)) break
     rule <- refine_lattice(setup, rule, tol)
     if (!is.null(report)) report(sprintf("nodes: %d solved, after refinement", length(rule$found)))
   }

@@ -142,34 +142,6 @@ residuals.elvi_glm <- function(object, ...) {
 
 #' @rdname predict.elvi_glm
 #' @export
-posterior_linpred <- function(object, ...) UseMethod("posterior_linpred")
-
-#' @rdname predict.elvi_glm
-#' @export
-posterior_epred <- function(object, ...) UseMethod("posterior_epred")
-
-#' @rdname predict.elvi_glm
-#' @export
-posterior_predict <- function(object, ...) UseMethod("posterior_predict")
-
-#' @rdname predict.elvi_glm
-#' @export
-log_lik <- function(object, ...) UseMethod("log_lik")
-
-#' @export
-posterior_linpred.default <- not_a_regression
-
-#' @export
-posterior_epred.default <- not_a_regression
-
-#' @export
-posterior_predict.default <- not_a_regression
-
-#' @export
-log_lik.default <- not_a_regression
-
-#' @rdname predict.elvi_glm
-#' @export
 #' @rawNamespace S3method(rstantools::posterior_linpred, elvi_glm)
 posterior_linpred.elvi_glm <- function(object, newdata = NULL, draws = 1000, offset = NULL, ...) {
   check_dots(list(...), names(formals()), "posterior_linpred()")

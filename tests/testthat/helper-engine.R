@@ -279,10 +279,23 @@ engine_root <- function(A) {
 
 # ---- other processes -----------------------------------------------------------------------
 
+# Waits for a condition, and says whether it came to be within so many seconds.
+wait_until <- function(condition, timeout = 60) {
+  met <- substitute(condition)
+  frame <- parent.frame()
+  deadline <- Sys.time() + timeout
+  while (!isTRUE(eval(met, frame))) {
+    if (Sys.time() > deadline) return(FALSE)
+    Sys.sleep(0.002)
+  }
+  TRUE
+}
+
 # Runs code in a new R with the elvi under test; returns what it saves as `out`.
 # `env` is a character vector "NAME=value". `during` is called, while the process
-# runs, with the process id, as soon as the code calls ready().
-in_new_r <- function(code, env = character(), during = NULL, timeout = 60) {
+# runs, with the process id, as soon as the code calls ready(); of a process that it
+# kills (`killed`) nothing comes back.
+in_new_r <- function(code, env = character(), during = NULL, killed = FALSE, timeout = 60) {
   dir <- tempfile("elvi-engine-")
   dir.create(dir)
   on.exit(unlink(dir, recursive = TRUE))
@@ -307,9 +320,7 @@ in_new_r <- function(code, env = character(), during = NULL, timeout = 60) {
   system2(rscript, c("--vanilla", shQuote(file("script.R"))), stdout = file("log"),
           stderr = file("log"), wait = is.null(during))
   wait_for <- function(name) {
-    deadline <- Sys.time() + timeout
-    while (!file.exists(file(name)) && Sys.time() < deadline) Sys.sleep(0.02)
-    if (!file.exists(file(name))) {
+    if (!wait_until(file.exists(file(name)), timeout)) {
       stop("no '", name, "' from the other R:\n", paste(readLines(file("log")), collapse = "\n"))
     }
   }
@@ -319,6 +330,7 @@ in_new_r <- function(code, env = character(), during = NULL, timeout = 60) {
     # a process that does not end by itself must not outlive the test
     on.exit(if (!file.exists(file("done"))) tools::pskill(pid, tools::SIGKILL), add = TRUE, after = FALSE)
     during(pid)
+    if (killed) return(NULL)
     wait_for("done")
   } else if (!file.exists(file("done"))) {
     stop("the other R failed:\n", paste(readLines(file("log")), collapse = "\n"))

@@ -56,9 +56,10 @@ dense_conditional <- function(problem, theta, base, tol = 1e-10) {
   W <- cbind(problem$X, as.matrix(problem$Z))
   # whitened by the prior: elvi_optimum() has independent priors only
   root <- solve(chol(A))
-  model <- model_glm(W %*% root, response_of(problem), problem$family, prior = normal(0, 1),
-                     weights = if (problem$family$family == "binomial") NULL else problem$weight,
-                     offset = problem$offset)
+  model <- suppressMessages(   # columns of groups and fixed effects are dependent, which priors settle
+    model_glm(W %*% root, response_of(problem), problem$family, prior = normal(0, 1),
+              weights = if (problem$family$family == "binomial") NULL else problem$weight,
+              offset = problem$offset))
   best <- elvi_optimum(model, base, tol = tol)
   list(mu = drop(root %*% best$mu), covariance = root %*% vcov(best) %*% t(root), objective = best$objective + sum(log(diag(chol(A)))),
        d = d)
