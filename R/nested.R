@@ -394,6 +394,7 @@ composite_nodes <- function(setup, mode, axes, drift, stretch, tol, report = NUL
   m <- nrow(corners)
   weight <- c(2 / (H + 2), rep(1 / (H + 2)^2, 2L * H), rep((H / (H + 2))^2 / m, m))
   small <- c(2 / (H + 2), rep(1 / (2 * (H + 2)), 2L * H), numeric(m))
+  if (!m) weight <- small   # too many directions for corners
   wide <- t(apply(z, 1L, function(zi) ifelse(zi > 0, stretch[, 1L], ifelse(zi < 0, stretch[, 2L], rowMeans(stretch)))))
   wide <- matrix(wide, nrow(z)) * rep(axes$sd, each = nrow(z))
   thetas <- lapply(seq_len(nrow(z))[-1L], function(i) mode$theta + drop(axes$vectors %*% (wide[i, ] * z[i, ])))
@@ -418,14 +419,21 @@ fraction_corners <- function(H) {
 
 # ---- the fit ---------------------------------------------------------------------------
 
+# nodes: NULL, 1 (the mode alone), 2 or 3 (a composite design), or more: a lattice with so many
+# along seven standard deviations. draws: of the check at each node, 0 for none. correct: the
+# weights, by these draws? seed_key: of the draws, which are the same in every fit without one.
 nested_control <- function(control) {
-  defaults <- list(nodes = NULL, tol = 5e-7, progress = FALSE, draws = NULL, correct = TRUE, seed_key = NULL)
+  defaults <- list(nodes = NULL, tol = 5e-7, progress = FALSE, threads = NULL, draws = NULL, correct = TRUE, seed_key = NULL)
   for (name in names(control)) defaults[name] <- list(control[[name]])
   defaults
 }
 
 nested_fit <- function(problem, base = base_gaussian(), control = list()) {
   control <- nested_control(control)
+  if (!is.null(control$threads)) {
+    old <- options(elvi.threads = control$threads)
+    on.exit(options(old))
+  }
   setup <- nested_setup(problem, base)
   report <- if (isTRUE(control$progress)) function(text) message("elvi: ", text)
   H <- setup$layout$length
@@ -547,7 +555,7 @@ node_ratios <- function(setup, rule, values, control) {
   K <- length(values)
   none <- list(correction = numeric(K), k_hat = rep(-Inf, K), draws = 0L, corrected = FALSE)
   if (setup$plan$likelihood == "normal" && setup$law$kind == "gaussian") return(none)
-  if (setup$plan$likelihood == "normal" || identical(control$draws, 0)) return(c(none[-2L], list(k_hat = rep(NA_real_, K))))
+  if (setup$plan$likelihood == "normal" || isTRUE(control$draws == 0)) return(c(none[-2L], list(k_hat = rep(NA_real_, K))))
   settings <- lapply(rule$found, function(f) conditional_node(f, setup)$setting)
   key <- control$seed_key %||% c(20261117, 17)
   look <- function(which, draws) {

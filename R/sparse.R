@@ -114,13 +114,13 @@ start_of <- function(plan, dispersion = 1) {
 solve_settings <- function(plan, rule, settings, tol, most = 200L) {
   solved <- .Call(elvi_r_nested_solve, plan, rule, settings, tol, most)
   lapply(solved, function(s) {
-    if (s$status == 1L) elvi_abort("Interrupted.", class = "elvi_error_interrupted")
+    if (s$status == 1L) elvi_abort("Interrupted before there was a fit.", class = "elvi_error_interrupted")
     s$failed <- s$status != status_ok
     s
   })
 }
 
-#' @noRd
+# the loss that C knows, given the dispersion
 sparse_likelihood <- function(family) {
   switch(family$family, binomial = family$link, poisson = "poisson", gaussian = "normal",
          neg_binomial_2 = "logit",
