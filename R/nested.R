@@ -560,7 +560,7 @@ node_ratios <- function(setup, rule, values, control) {
   key <- control$seed_key %||% c(20261117, 17)
   look <- function(which, draws) {
     z <- draw_base(setup$law, key, draws)
-    out <- .Call(elvi_r_nested_check, setup$plan, setup$rule, settings[which], z)
+    out <- .Call(elvi_r_nested_check, setup$plan, setup$rule, settings[which], z, threads())
     radius <- sqrt(colSums(z^2))
     extra <- -radius^2 / 2 - setup$law$log_phi(radius)
     list(out = out, extra = extra - mean(extra))
