@@ -7,7 +7,7 @@ hyper_layout <- function(problem) {
   names <- character()
   terms <- lapply(problem$terms, function(term) {
     k <- length(term$coefs)
-    pairs <- if (isTRUE(term$correlated) && k > 1L) k * (k - 1L) / 2 else 0L
+    pairs <- if (isTRUE(term$correlated) && k > 1L) (k * (k - 1L)) %/% 2L else 0L
     out <- list(sd = at + seq_len(k), cor = at + k + seq_len(pairs), k = k, J = length(term$columns) / k,
                 pairs = pairs)
     at <<- at + k + pairs

@@ -368,3 +368,33 @@ check_no_structure <- function(default_sd, default_cor) {
   if (default_sd && default_cor) return(invisible())
   bad_argument(if (default_sd) "prior_cor" else "prior_sd", "left out: the formula has no group-level or smooth terms")
 }
+
+# ---- the object --------------------------------------------------------------------------------------
+
+# A nested fit is a plain list: no run, so none of the parts that other fits keep apart by lifetime.
+
+#' @export
+`$.elvi_nested` <- function(x, name) .subset2(x, name)
+
+#' @export
+`[[.elvi_nested` <- function(x, i, ...) .subset2(x, i)
+
+#' @export
+`[.elvi_nested` <- function(x, i) unclass(x)[i]
+
+#' @export
+`$<-.elvi_nested` <- function(x, name, value) {
+  parts <- unclass(x)
+  parts[[name]] <- value
+  structure(parts, class = class(x))
+}
+
+#' @export
+`[[<-.elvi_nested` <- function(x, i, value) {
+  parts <- unclass(x)
+  parts[[i]] <- value
+  structure(parts, class = class(x))
+}
+
+#' @rawNamespace S3method(utils::.DollarNames, elvi_nested)
+.DollarNames.elvi_nested <- function(x, pattern = "") grep(pattern, names(x), value = TRUE)

@@ -223,7 +223,31 @@ evidence_hessian <- function(setup, mode, tol) {
   slopes <- vapply(around, function(a) a$slope, numeric(H))
   slopes <- matrix(slopes, H)
   out <- (slopes[, H + seq_len(H), drop = FALSE] - slopes[, seq_len(H), drop = FALSE]) / rep(2 * h, each = H)
-  list(hessian = (out + t(out)) / 2, evaluations = 2L * H)
+  list(hessian = (out + t(out)) / 2, evaluations = 2L * H, drift = solution_drift(around, h))
+}
+
+# Derivatives of the conditional optimum in theta, mu and log c, from those around the mode
+solution_drift <- function(around, h) {
+  H <- length(h)
+  lapply(seq_len(H), function(j) {
+    up <- around[[j]]$solution
+    down <- around[[H + j]]$solution
+    if (up$failed || down$failed) return(list(mu = 0, log_c = 0))
+    list(mu = (up$mu - down$mu) / (2 * h[j]),
+         log_c = ifelse(up$c > 0 & down$c > 0, log(up$c / down$c), 0) / (2 * h[j]))
+  })
+}
+
+# The optimum at theta to first order, from one solved nearby: a better start than that
+start_near <- function(near, theta, drift) {
+  by <- theta - near$theta
+  mu <- near$solution$mu
+  log_c <- 0
+  for (j in seq_along(by)) {
+    mu <- mu + by[j] * drift[[j]]$mu
+    log_c <- log_c + by[j] * drift[[j]]$log_c
+  }
+  list(mu = mu, c = near$solution$c * exp(pmin(pmax(log_c, -1), 1)))
 }
 
 # Axes of the posterior of theta: eigenvectors, with standard deviations that are neither
@@ -235,12 +259,12 @@ theta_axes <- function(hessian) {
 
 # How far the log density really takes to fall by 1 along each axis, on either side, in
 # units of the standard deviation's sqrt(2): rows are axes, columns sides.
-axis_stretch <- function(setup, mode, axes, tol) {
+axis_stretch <- function(setup, mode, axes, drift, tol) {
   H <- length(mode$theta)
   sides <- c(seq_len(H), -seq_len(H))
   reach <- rep(sqrt(2), 2L * H)
   thetas <- Map(function(j, r) mode$theta + sign(j) * r * axes$sd[abs(j)] * axes$vectors[, abs(j)], sides, reach)
-  found <- evidence_at(setup, thetas, rep(list(mode$solution), 2L * H), tol)
+  found <- evidence_at(setup, thetas, lapply(thetas, start_near, near = mode, drift = drift), tol)
   fall <- pmax(mode$value - vapply(found, function(f) f$value, 0), 0.05)
   list(stretch = matrix(pmin(pmax(1 / sqrt(fall), 0.4), 2.5), H, 2L), evaluations = 2L * H, found = found)
 }
@@ -254,7 +278,7 @@ axis_stretch <- function(setup, mode, axes, tol) {
 # power for densities that fall off, however skewed. From the mode outwards, as long as
 # the gradient there says that a neighbour has not fallen by `fall`. Every other point, as
 # on a chess board, is the next smaller rule.
-lattice_nodes <- function(setup, mode, axes, step, tol, most = 2000L, report = NULL) {
+lattice_nodes <- function(setup, mode, axes, drift, step, tol, most = 2000L, report = NULL) {
   H <- length(mode$theta)
   fall <- c(8, 7, 7.5, 8)[H]
   move <- axes$vectors %*% diag(axes$sd * step, H)   # a step along each axis
@@ -280,7 +304,8 @@ lattice_nodes <- function(setup, mode, axes, step, tol, most = 2000L, report = N
     if (!length(parent)) break
     thetas <- lapply(seq_along(parent), function(i) mode$theta + drop(move %*% next_place[i, ]))
     open <- nrow(place) + seq_along(parent)
-    found <- c(found, evidence_at(setup, thetas, lapply(found[parent], function(f) f$solution), tol))
+    from <- Map(start_near, found[parent], thetas, MoreArgs = list(drift = drift))
+    found <- c(found, evidence_at(setup, thetas, from, tol))
     place <- rbind(place, next_place)
     if (!is.null(report)) report(sprintf("nodes: %d solved", nrow(place)))
   }
@@ -290,7 +315,7 @@ lattice_nodes <- function(setup, mode, axes, step, tol, most = 2000L, report = N
 }
 
 # Twice as many nodes: the centres of the lattice's cells join it.
-refine_lattice <- function(setup, rule, tol) {
+refine_lattice <- function(setup, rule, drift, tol) {
   H <- ncol(rule$z)
   top <- max(vapply(rule$found, function(f) f$value, 0))
   corners <- as.matrix(expand.grid(rep(list(c(-0.5, 0.5)), H)))
@@ -307,7 +332,7 @@ refine_lattice <- function(setup, rule, tol) {
   parent <- parent[new]
   origin <- rule$found[[1L]]$theta
   thetas <- lapply(seq_along(parent), function(i) origin + drop(rule$move %*% place[i, ]))
-  found <- evidence_at(setup, thetas, lapply(rule$found[parent], function(f) f$solution), tol)
+  found <- evidence_at(setup, thetas, Map(start_near, rule$found[parent], thetas, MoreArgs = list(drift = drift)), tol)
   half <- if (H == 1L) 0.5 else 1
   list(z = rbind(rule$z, rule$step * place), found = c(rule$found, found), step = rule$step * half,
        move = rule$move * half, fall = rule$fall,
@@ -317,11 +342,11 @@ refine_lattice <- function(setup, rule, tol) {
 }
 
 # More nodes as long as they change the answer, which in one dimension can go on
-settled_lattice <- function(setup, mode, axes, step, tol, enough = 0.02, report = NULL) {
-  rule <- lattice_nodes(setup, mode, axes, step, tol, report = report)
+settled_lattice <- function(setup, mode, axes, drift, step, tol, enough = 0.02, report = NULL) {
+  rule <- lattice_nodes(setup, mode, axes, drift, step, tol, report = report)
   for (again in seq_len(if (length(mode$theta) == 1L) 3L else 1L)) {
-    if (rule_change(setup, rule) < enough) break
-    rule <- refine_lattice(setup, rule, tol)
+    if (!isTRUE(rule_change(setup, rule) >= enough)) break
+    rule <- refine_lattice(setup, rule, drift, tol)
     if (!is.null(report)) report(sprintf("nodes: %d solved, after refinement", length(rule$found)))
   }
   rule
@@ -361,7 +386,7 @@ solve_cost <- function(plan) {
 # More of them: a central composite design that integrates polynomials of degree 5 against
 # a normal density, all weights positive; without its corners, degree 3. On each side of
 # each axis the density has its own standard deviation.
-composite_nodes <- function(setup, mode, axes, stretch, tol, report = NULL) {
+composite_nodes <- function(setup, mode, axes, drift, stretch, tol, report = NULL) {
   H <- length(mode$theta)
   corners <- fraction_corners(H)
   far <- sqrt(H + 2)
@@ -369,11 +394,12 @@ composite_nodes <- function(setup, mode, axes, stretch, tol, report = NULL) {
   m <- nrow(corners)
   weight <- c(2 / (H + 2), rep(1 / (H + 2)^2, 2L * H), rep((H / (H + 2))^2 / m, m))
   small <- c(2 / (H + 2), rep(1 / (2 * (H + 2)), 2L * H), numeric(m))
+  if (!m) weight <- small   # too many directions for corners
   wide <- t(apply(z, 1L, function(zi) ifelse(zi > 0, stretch[, 1L], ifelse(zi < 0, stretch[, 2L], rowMeans(stretch)))))
   wide <- matrix(wide, nrow(z)) * rep(axes$sd, each = nrow(z))
   thetas <- lapply(seq_len(nrow(z))[-1L], function(i) mode$theta + drop(axes$vectors %*% (wide[i, ] * z[i, ])))
   found <- c(list(mode[c("theta", "value", "slope", "solution")]),
-             evidence_at(setup, thetas, rep(list(mode$solution), length(thetas)), tol))
+             evidence_at(setup, thetas, lapply(thetas, start_near, near = mode, drift = drift), tol))
   normal <- H / 2 * log(2 * pi) + rowSums(z^2) / 2 + rowSums(log(wide))
   list(z = z, found = found, log_rule = log(weight) + normal, log_coarse = log(small) + normal,
        evaluations = length(thetas))
@@ -393,14 +419,21 @@ fraction_corners <- function(H) {
 
 # ---- the fit ---------------------------------------------------------------------------
 
+# nodes: NULL, 1 (the mode alone), 2 or 3 (a composite design), or more: a lattice with so many
+# along seven standard deviations. draws: of the check at each node, 0 for none. correct: the
+# weights, by these draws? seed_key: of the draws, which are the same in every fit without one.
 nested_control <- function(control) {
-  defaults <- list(nodes = NULL, tol = 1e-7, progress = FALSE, draws = NULL, correct = TRUE, seed_key = NULL)
+  defaults <- list(nodes = NULL, tol = 5e-7, progress = FALSE, threads = NULL, draws = NULL, correct = TRUE, seed_key = NULL)
   for (name in names(control)) defaults[name] <- list(control[[name]])
   defaults
 }
 
 nested_fit <- function(problem, base = base_gaussian(), control = list()) {
   control <- nested_control(control)
+  if (!is.null(control$threads)) {
+    old <- options(elvi.threads = control$threads)
+    on.exit(options(old))
+  }
   setup <- nested_setup(problem, base)
   report <- if (isTRUE(control$progress)) function(text) message("elvi: ", text)
   H <- setup$layout$length
@@ -414,14 +447,14 @@ nested_fit <- function(problem, base = base_gaussian(), control = list()) {
     axes <- theta_axes(curved$hessian)
     if (mode$solution$certificate > tol) mode[c("theta", "value", "slope", "solution")] <-
       evidence_at(setup, list(mode$theta), list(mode$solution), tol)[[1L]]
-    sides <- axis_stretch(setup, mode, axes, 10 * tol)
+    sides <- axis_stretch(setup, mode, axes, curved$drift, 10 * tol)
     evaluations <- evaluations + curved$evaluations + sides$evaluations
     step <- lattice_step(setup, control$nodes)
     if (!is.null(step)) {
       axes$sd <- axes$sd * pmax(rowMeans(sides$stretch), 0.5)
-      rule <- settled_lattice(setup, mode, axes, step, tol, report = report)
+      rule <- settled_lattice(setup, mode, axes, curved$drift, step, tol, report = report)
     } else {
-      rule <- composite_nodes(setup, mode, axes, sides$stretch, tol, report = report)
+      rule <- composite_nodes(setup, mode, axes, curved$drift, sides$stretch, tol, report = report)
     }
     evaluations <- evaluations + rule$evaluations
     hessian <- curved$hessian
@@ -522,12 +555,12 @@ node_ratios <- function(setup, rule, values, control) {
   K <- length(values)
   none <- list(correction = numeric(K), k_hat = rep(-Inf, K), draws = 0L, corrected = FALSE)
   if (setup$plan$likelihood == "normal" && setup$law$kind == "gaussian") return(none)
-  if (setup$plan$likelihood == "normal" || identical(control$draws, 0)) return(c(none[-2L], list(k_hat = rep(NA_real_, K))))
+  if (setup$plan$likelihood == "normal" || isTRUE(control$draws == 0)) return(c(none[-2L], list(k_hat = rep(NA_real_, K))))
   settings <- lapply(rule$found, function(f) conditional_node(f, setup)$setting)
   key <- control$seed_key %||% c(20261117, 17)
   look <- function(which, draws) {
     z <- draw_base(setup$law, key, draws)
-    out <- .Call(elvi_r_nested_check, setup$plan, setup$rule, settings[which], z)
+    out <- .Call(elvi_r_nested_check, setup$plan, setup$rule, settings[which], z, threads())
     radius <- sqrt(colSums(z^2))
     extra <- -radius^2 / 2 - setup$law$log_phi(radius)
     list(out = out, extra = extra - mean(extra))
@@ -539,7 +572,7 @@ node_ratios <- function(setup, rule, values, control) {
     draws <- min(max(ceiling(first$noise / 0.05^2), 200), 2000)
   }
   weight <- normalised(values + rule$log_rule)
-  counts <- which(weight > 0.01 * max(weight))
+  counts <- which(weight > 0.03 * max(weight))
   checked <- look(counts, draws)
   k_hat <- rep(NA_real_, K)
   k_hat[counts] <- vapply(checked$out, function(o) pareto_shape(o$total + checked$extra), 0)

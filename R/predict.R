@@ -87,7 +87,7 @@ prediction_design <- function(object, newdata, offset = NULL) {
 linear_predictor <- function(object, design) {
   p <- seq_len(ncol(design$X))
   list(mean = drop(design$X %*% object$mu[p]) + design$offset,
-       sd = sqrt(rowSums((design$X %*% object$Sigma[p, , drop = FALSE])^2)))
+       sd = predictor_sd(reported_factor(object), design$X, p))
 }
 
 # mean and standard deviation of the expected response, by quadrature

@@ -112,15 +112,15 @@ start_of <- function(plan, dispersion = 1) {
 # Conditional optima at several settings, in parallel. A setting has A, definite, inverse,
 # dispersion, and mu, eta, c to start from.
 solve_settings <- function(plan, rule, settings, tol, most = 200L) {
-  solved <- .Call(elvi_r_nested_solve, plan, rule, settings, tol, most)
+  solved <- .Call(elvi_r_nested_solve, plan, rule, settings, tol, most, threads())
   lapply(solved, function(s) {
-    if (s$status == 1L) elvi_abort("Interrupted.", class = "elvi_error_interrupted")
+    if (s$status == 1L) elvi_abort("Interrupted before there was a fit.", class = "elvi_error_interrupted")
     s$failed <- s$status != status_ok
     s
   })
 }
 
-#' @noRd
+# the loss that C knows, given the dispersion
 sparse_likelihood <- function(family) {
   switch(family$family, binomial = family$link, poisson = "poisson", gaussian = "normal",
          neg_binomial_2 = "logit",

@@ -7,7 +7,7 @@
 /* What the dispersion of a setting is: nothing, sigma of a gaussian, phi of a negative
  * binomial. Given phi, the last is a logistic regression of y / (y + phi) with
  * weights y + phi and offset - log phi. */
-typedef enum { ELVI_DISPERSION_NONE, ELVI_DISPERSION_SIGMA, ELVI_DISPERSION_PHI } elvi_dispersion;
+typedef enum { ELVI_DISPERSION_NONE, ELVI_DISPERSION_SIGMA, ELVI_DISPERSION_PHI } elvi_dispersion_kind;
 
 /* f(x) = (x - centre)' A (x - centre) / 2 + sum_i weight_i l(w_i'x + offset_i; y_i). The
  * last `dense` of the dim unknowns have dense columns, stored by rows; the entries of
@@ -25,7 +25,7 @@ typedef struct {
     int blocked;             /* is the inverse of A on the same pattern? */
     const double *centre;    /* dim */
     elvi_family family;      /* the loss, of y / (y + phi) in case of phi */
-    elvi_dispersion dispersion;
+    elvi_dispersion_kind dispersion;
     const double *y, *weight, *offset;
     int blocks;              /* of consecutive rows, for the check by draws */
     const int *block_start;  /* blocks + 1 */

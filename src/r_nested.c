@@ -168,9 +168,9 @@ static elvi_status add_one(void *ctx, int slot)
     return t->watch.stop ? ELVI_STOPPED : ELVI_OK;
 }
 
-static void run_team(team *t, int parts, const elvi_hooks *hooks)
+static void run_team(team *t, int parts, int threads, const elvi_hooks *hooks)
 {
-    const int threads = r_threads(), all = elvi_lanes(threads), lanes = all < parts ? all : parts;
+    const int all = elvi_lanes(threads), lanes = all < parts ? all : parts;
     const elvi_job job = { work_one, add_one, t, 1e4 * (double) t->plan.rows };
     for (int k = 0; k < lanes; k++) {
         t->work[k] = (double *) R_alloc(elvi_nested_work_length(&t->plan), sizeof(double));
@@ -221,7 +221,7 @@ static void fill_conditional(SEXP list, const elvi_conditional *at)
     SET_VECTOR_ELT(list, 14, Rf_ScalarInteger(at->iterations));
 }
 
-SEXP elvi_r_nested_solve(SEXP plan, SEXP rule, SEXP settings, SEXP tol, SEXP most)
+SEXP elvi_r_nested_solve(SEXP plan, SEXP rule, SEXP settings, SEXP tol, SEXP most, SEXP threads)
 {
     const int n = Rf_length(settings);
     const elvi_hooks hooks = { interrupted, NULL, NULL };
@@ -235,13 +235,13 @@ SEXP elvi_r_nested_solve(SEXP plan, SEXP rule, SEXP settings, SEXP tol, SEXP mos
     t->most = Rf_asInteger(most);
     SEXP out = PROTECT(Rf_allocVector(VECSXP, n));
     for (int k = 0; k < n; k++) SET_VECTOR_ELT(out, k, conditional_list(&t->plan, &t->solved[k]));
-    run_team(t, n, &hooks);
+    run_team(t, n, Rf_asInteger(threads), &hooks);
     for (int k = 0; k < n; k++) fill_conditional(VECTOR_ELT(out, k), &t->solved[k]);
     UNPROTECT(1);
     return out;
 }
 
-SEXP elvi_r_nested_check(SEXP plan, SEXP rule, SEXP settings, SEXP z)
+SEXP elvi_r_nested_check(SEXP plan, SEXP rule, SEXP settings, SEXP z, SEXP threads)
 {
     static const char *const names[] = { "status", "total", "level", "spread", "noise" };
     const int n = Rf_length(settings), draws = Rf_ncols(z);
@@ -263,7 +263,7 @@ SEXP elvi_r_nested_check(SEXP plan, SEXP rule, SEXP settings, SEXP z)
         t->ratios[k].total = REAL(VECTOR_ELT(list, 1));
         t->ratios[k].status = ELVI_STOPPED;
     }
-    run_team(t, n, &hooks);
+    run_team(t, n, Rf_asInteger(threads), &hooks);
     for (int k = 0; k < n; k++) {
         SEXP list = VECTOR_ELT(out, k);
         SET_VECTOR_ELT(list, 0, Rf_ScalarInteger(t->ratios[k].status));

@@ -80,9 +80,8 @@ measure_along <- function(model, base, schedule, control, pick, measure) {
 
 # a run as it was before its first step
 at_start <- function(fit) {
-  fit$state <- list(mu = fit$start$mu, scale = fit$start$scale, average_mu = fit$start$mu,
-                    average_scale = fit$start$scale, evals = 0)
-  fit$cpu <- 0
+  fit$state <- initial_state(fit$plan$start)
+  fit$result$cpu <- 0
   fit
 }
 

@@ -161,6 +161,8 @@ argument_templates <- function() {
     template("model_density", model_density,
              function() list(value = function(x) sum(x^2) / 2, gradient = function(x) x, dim = 2, smoothness = 1,
                              convex = TRUE, growth = 2, names = c("a", "b"), vectorized = FALSE), a_model),
+    template("model_native", model_native, function() list(pointer = 1, smoothness = 1, convex = NA, growth = NA,
+                                                           names = NULL), a_model),
     template("model_stan", model_stan, function() list(object = 1, smoothness = 1, convex = NA, growth = NA),
              function(x, args) FALSE),
     template("constrain_draws", constrain_draws, function() list(fit = at("fit"), draws = 10, resample = FALSE),

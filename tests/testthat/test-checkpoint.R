@@ -110,10 +110,10 @@ test_that("a run that is tried again with shorter steps goes on in the try it wa
     elvi(target$model, budget = 400, control = elvi_control(checkpoint = file, checkpoint_every = 1e-9))
   }
   whole <- hush(go(NULL))
-  expect_gt(whole$schedule$shorten, 1)
+  expect_gt(whole$plan$shorten, 1)
   seen <- snapshots(go, target)
-  shortened <- vapply(seen$copies, function(copy) elvi:::read_checkpoint(copy)$progress$schedule$shorten %||% 1, 0)
-  expect_true(all(c(1, whole$schedule$shorten) %in% shortened))
+  shortened <- vapply(seen$copies, function(copy) elvi:::read_checkpoint(copy)$progress$plan$shorten, 0)
+  expect_true(all(c(1, whole$plan$shorten) %in% shortened))
   for (copy in seen$copies) expect_same_run(whole, hush(go(copy)))
   unlink(seen$copies)
 })
@@ -312,7 +312,7 @@ test_that("a checkpoint of another version is refused", {
   go <- function() elvi(engine_quadratic(2), budget = 100, control = elvi_control(checkpoint = file))
   go()
   stored <- elvi:::read_checkpoint(file)
-  stored$print$exact$`version of elvi` <- "0.0.9"
+  stored$fingerprint$exact$`version of elvi` <- "0.0.9"
   elvi:::write_checkpoint(stored, file)
   expect_match(refused_checkpoint(go(), "version of elvi"), "\"0.0.9\", now ")
 })

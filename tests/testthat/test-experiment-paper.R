@@ -116,7 +116,7 @@ test_that("at the paper's size the gaps are those known", {
                           methods = c("case1", "case2"))
   expect_lt(abs(x$numbers$optimum - 211.3111991073), 1e-6)
   gap <- function(s, m) x$numbers$ends$mean[x$numbers$ends$setting == s & x$numbers$ends$method == m]
-  expect_equal(gap("right", "case1"), 634, tolerance = 0.005)   # SPEC.md, section 3
+  expect_equal(gap("right", "case1"), 634, tolerance = 0.005)   # measured by another program
   expect_equal(gap("right", "case2"), 794, tolerance = 0.005)
   expect_equal(gap("whitened", "case2"), 7.2, tolerance = 0.05)
 })
