@@ -23,16 +23,21 @@
 #' have one more parameter, which is fitted on the log scale as `log_sigma` or
 #' `log_phi`, last.
 #'
+#' @section Group-level and smooth terms:
+#' `(1 | g)`, `(x | g)` and their kin, and `s(x)`: see [group_terms].
+#'
 #' @param object a formula, or an object that [stats::as.formula()] understands.
 #' @param data data frame, list or environment with the variables.
 #' @param family response distribution and link.
 #' @param prior,prior_intercept,prior_aux priors, see [normal()]. `prior_aux` is
 #'   for the auxiliary parameter itself, not for its logarithm.
+#' @param prior_sd,prior_cor priors of the standard deviations and correlations of [group-level and smooth terms][group_terms].
 #' @param autoscale rescale the priors to the data? By default those you leave at
 #'   their defaults are rescaled and those you give are taken as they are.
 #' @param dispersion residual variance of the gaussian family, when it is known.
 #' @param weights,subset,na.action,offset,contrasts as in [stats::glm()].
-#' @param base,method,schedule,budget,tol,start,control as in [elvi()].
+#' @param base,method,schedule,budget,tol,start,control as in [elvi()]; `method = "nested"` integrates over the auxiliary parameter, see
+#'   [group_terms].
 #' @param ... nothing: unknown names are errors.
 #' @return An object of class `elvi_fit`, see [elvi()], that also knows its
 #'   formula, terms and data, so that `predict(newdata = )` and `update()` work.
