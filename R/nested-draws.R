@@ -140,3 +140,14 @@ mixture_quantiles <- function(mu, sd, weight, law, p) {
   }
   out
 }
+
+# The marginal of a coefficient or an effect, by components: see marginal_at().
+nested_marginal <- function(fit, j) {
+  if (j > nrow(fit$node_mu)) {
+    bad_argument("parameter", "a coefficient or an effect: confint() and plot(, \"sds\") show standard deviations and correlations",
+                 describe(names(fit$mu)[j]))
+  }
+  used <- fit$nested$hyper$weight > 0
+  list(mean = fit$node_mu[j, used], sd = fit$node_sd[j, used], weight = fit$nested$hyper$weight[used],
+       law = law_of(fit$base, nrow(fit$node_mu)))
+}

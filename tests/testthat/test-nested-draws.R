@@ -65,3 +65,14 @@ test_that("names are those of rstanarm", {
   expect_identical(posterior::variables(posterior::as_draws_df(nested_example("binary"), draws = 10)),
                    colnames(as.matrix(nested_example("binary"), 10)))
 })
+
+test_that("marginals are those of the mixture", {
+  fit <- nested_example("binary")
+  p <- c(0.1, 0.5, 0.9)
+  q <- q_quantile(fit, "x", p)
+  expect_equal(q_probability(fit, "x", q), p, tolerance = 1e-8)
+  expect_equal(q[c(1, 3)], unname(confint(fit, "x", level = 0.8)[1, ]), tolerance = 1e-8)
+  expect_equal(integrate(function(x) q_density(fit, "x", x), -4, q[1])$value, 0.1, tolerance = 1e-5)
+  expect_identical(q_quantile(fit, "x", c(0, 1)), c(-Inf, Inf))
+  expect_snapshot_error(q_density(fit, "sd(g:(Intercept))", 1))
+})
