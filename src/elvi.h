@@ -374,10 +374,6 @@ typedef struct {
     double widest;           /* the largest spread of a linear predictor */
 } elvi_exact;
 
-/* elementwise.c: E log(1 + e^t), E 1 / (1 + e^-t) and E[z / (1 + e^-t)], t = eta_i + s_i z */
-void elvi_logit_integrals(int n, const double *eta, const double *s, const elvi_rule_level *level, double *value,
-                          double *slope, double *turn);
-
 size_t elvi_exact_scratch_length(const elvi_model *model, const elvi_scale_ops *kind);
 /* With a scale of zeros this is f, its gradient and its Hessian at mu. */
 elvi_status elvi_glm_exact(const elvi_model *model, const elvi_rule *rule,

@@ -230,7 +230,7 @@ static int factor(const elvi_nested *p, const elvi_setting *at, const double *c,
 /* q_i = sqrt(w_i' A^-1 w_i) */
 static int set_q(const elvi_nested *p, const elvi_setting *at, workspace *w)
 {
-    if (!at->definite || p->family == ELVI_NORMAL) return 0;
+    if (!at->definite || p->loss == ELVI_LOSS_NORMAL) return 0;
     if (p->blocked)
         assemble(p, at->inverse, NULL, w->inverse);
     else if (elvi_sparse_inverse(&p->pattern, w->Q, w->inverse, w->small, w->links))
@@ -255,7 +255,7 @@ static double dual(const elvi_nested *p, const elvi_setting *at, const double *g
 static void certify(const elvi_nested *p, const elvi_setting *at, workspace *w, point *x)
 {
     double far = 0.0, near = 0.0, form = 0.0;
-    if (p->family != ELVI_NORMAL)
+    if (p->loss != ELVI_LOSS_NORMAL)
         for (int i = 0; i < p->rows; i++) {
             const double turn = fabs(x->curve[i] - x->c[i]) * x->s[i];
             near += turn * x->s[i];
@@ -279,7 +279,7 @@ static void evaluate(const elvi_nested *p, const elvi_rule *rule, const elvi_set
     if (!factored && factor(p, at, x->c, w)) return;
     predict(p, x->mu, x->eta);
     for (int i = 0; i < n; i++) x->eta[i] += w->offset[i];
-    if (p->family == ELVI_NORMAL) {   /* E f needs no spreads: c is what it is */
+    if (p->loss == ELVI_LOSS_NORMAL) {   /* E f needs no spreads: c is what it is */
         x->sum = 0.0;
         for (int i = 0; i < n; i++) {
             const double gap = x->eta[i] - w->y[i];
@@ -290,7 +290,7 @@ static void evaluate(const elvi_nested *p, const elvi_rule *rule, const elvi_set
     } else {
         if (elvi_sparse_inverse(&p->pattern, w->L, w->inverse, w->small, w->links)) return;
         spreads(p, w->inverse, x->s);
-        if (elvi_expect_rows(p->family, rule, n, w->y, w->weight, x->eta, x->s, &x->sum, x->slope, x->curve,
+        if (elvi_nested_expect(p, rule, n, w->y, w->weight, x->eta, x->s, &x->sum, x->slope, x->curve,
                              &x->widest) != ELVI_OK) return;
         for (int i = 0; i < n; i++) spread += x->c[i] * x->s[i] * x->s[i];
     }
@@ -456,7 +456,7 @@ static int begin(const elvi_nested *p, const elvi_rule *rule, const elvi_setting
         if (elvi_sparse_cholesky(&p->pattern, w->Q, w->small, w->links)) return 1;
     }
     if (set_q(p, at, w)) return 1;
-    memcpy(x->c, p->family == ELVI_NORMAL ? w->weight : at->c, (size_t) p->rows * sizeof(double));
+    memcpy(x->c, p->loss == ELVI_LOSS_NORMAL ? w->weight : at->c, (size_t) p->rows * sizeof(double));
     if (at->mu)
         memcpy(x->mu, at->mu, (size_t) p->pattern.dim * sizeof(double));
     else if (fit_predictors(p, at, w, x))
@@ -512,7 +512,7 @@ static void dispersion_sums(const elvi_nested *p, const elvi_rule *rule, const e
     if (p->dispersion == ELVI_DISPERSION_PHI) {
         double widest;
         memset(w->turn, 0, (size_t) p->rows * sizeof(double));
-        elvi_expect_rows(p->family, rule, p->rows, w->turn, p->weight, x->eta, x->s, &out->level, w->to.slope,
+        elvi_nested_expect(p, rule, p->rows, w->turn, p->weight, x->eta, x->s, &out->level, w->to.slope,
                          w->to.curve, &widest);
         for (int i = 0; i < p->rows; i++) out->slope += x->slope[i];
     }
@@ -528,7 +528,7 @@ void elvi_nested_solve(const elvi_nested *p, const elvi_rule *rule, const elvi_s
     out->iterations = 0;
     if (begin(p, rule, at, &w)) return;
     out->status = ELVI_OK;
-    if (p->family == ELVI_NORMAL)
+    if (p->loss == ELVI_LOSS_NORMAL)
         solve_normal(p, rule, at, &w);
     else
         while (w.at.certificate > tol && out->iterations < most) {
@@ -556,7 +556,7 @@ void elvi_nested_solve(const elvi_nested *p, const elvi_rule *rule, const elvi_s
     out->log_det = 2.0 * x->log_diagonal;
     out->certificate = x->certificate;
     out->estimate = x->estimate;
-    out->widest = p->family == ELVI_NORMAL ? 0.0 : x->widest;
+    out->widest = p->loss == ELVI_LOSS_NORMAL ? 0.0 : x->widest;
     out->rigorous = at->definite;
 }
 
@@ -585,13 +585,13 @@ elvi_status elvi_nested_whiten(const elvi_nested *p, const elvi_setting *at, int
 }
 
 /* sum_i w_i l(eta_i) over consecutive rows */
-static double losses(elvi_family family, const elvi_rule *rule, int n, const double *y, const double *w,
+static double losses(const elvi_nested *p, const elvi_rule *rule, int n, const double *y, const double *w,
                      const double *eta, const double *zero, double *spare)
 {
     double sum, widest;
-    if (family == ELVI_LOGIT) return elvi_logit_loss(n, y, w, eta);
-    if (family == ELVI_POISSON) return elvi_poisson_loss(n, y, w, eta);
-    elvi_expect_rows(family, rule, n, y, w, eta, zero, &sum, spare, spare + n, &widest);
+    if (p->loss == ELVI_LOSS_LOGIT) return elvi_logit_loss(n, y, w, eta);
+    if (p->loss == ELVI_LOSS_POISSON) return elvi_poisson_loss(n, y, w, eta);
+    elvi_nested_expect(p, rule, n, y, w, eta, zero, &sum, spare, spare + n, &widest);
     return sum;
 }
 
@@ -620,7 +620,7 @@ void elvi_nested_check(const elvi_nested *p, const elvi_rule *rule, const elvi_s
         double widest, value;
         x->eta[i] += w.offset[i];
         zero[i] = 0.0;
-        if (elvi_expect_rows(p->family, rule, 1, w.y + i, w.weight + i, x->eta + i, x->s + i, &value,
+        if (elvi_nested_expect(p, rule, 1, w.y + i, w.weight + i, x->eta + i, x->s + i, &value,
                              x->slope + i, x->curve + i, &widest) != ELVI_OK) return;
         known[i] = value - 0.5 * x->c[i] * x->s[i] * x->s[i];
     }
@@ -639,7 +639,7 @@ void elvi_nested_check(const elvi_nested *p, const elvi_rule *rule, const elvi_s
                 r += known[i] + off * (x->slope[i] + 0.5 * x->c[i] * off);
                 eta[i] = x->eta[i] + off;
             }
-            r -= losses(p->family, rule, rows, w.y + first, w.weight + first, eta + first, zero, spare);
+            r -= losses(p, rule, rows, w.y + first, w.weight + first, eta + first, zero, spare);
             total += r;
             const double bend = exp(r) - 1.0 - r;
             tilt[b] += bend;

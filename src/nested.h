@@ -9,6 +9,8 @@
  * weights y + phi and offset - log phi. */
 typedef enum { ELVI_DISPERSION_NONE, ELVI_DISPERSION_SIGMA, ELVI_DISPERSION_PHI } elvi_dispersion_kind;
 
+typedef enum { ELVI_LOSS_LOGIT, ELVI_LOSS_PROBIT, ELVI_LOSS_CLOGLOG, ELVI_LOSS_POISSON, ELVI_LOSS_NORMAL } elvi_loss;
+
 /* f(x) = (x - centre)' A (x - centre) / 2 + sum_i weight_i l(w_i'x + offset_i; y_i). The
  * last `dense` of the dim unknowns have dense columns, stored by rows; the entries of
  * the others in row i are start[i], ..., start[i + 1] - 1, by increasing column. */
@@ -24,7 +26,8 @@ typedef struct {
     int sources;             /* numbers that A is made of */
     int blocked;             /* is the inverse of A on the same pattern? */
     const double *centre;    /* dim */
-    elvi_family family;      /* the loss, of y / (y + phi) in case of phi */
+    elvi_loss loss;          /* of y / (y + phi) in case of phi */
+    elvi_family family;      /* the same, as the rows' expectations know it */
     elvi_dispersion_kind dispersion;
     const double *y, *weight, *offset;
     int blocks;              /* of consecutive rows, for the check by draws */
@@ -87,8 +90,16 @@ elvi_status elvi_nested_draws(const elvi_nested *p, const elvi_setting *at, int 
 elvi_status elvi_nested_whiten(const elvi_nested *p, const elvi_setting *at, int n, double *x, double *work,
                                int *links);
 
-/* Until src/likelihood.c has it: expectations of rows under eta_i + s_i z_1. Rows of weight 0
- * are idle. */
+/* nested_rows.c: sum_i w_i E l, w_i E l' and w_i E[l' z_1] / s_i at eta_i + s_i z_1, and the
+ * widest s_i. Rows of weight 0 are idle. */
+elvi_status elvi_nested_expect(const elvi_nested *p, const elvi_rule *rule, int n, const double *y,
+                               const double *w, const double *eta, const double *s, double *sum,
+                               double *slope, double *curve, double *widest);
+/* elementwise.c: E log(1 + e^t), E 1 / (1 + e^-t) and E[z / (1 + e^-t)], t = eta_i + s_i z */
+void elvi_logit_integrals(int n, const double *eta, const double *s, const elvi_rule_level *level, double *value,
+                          double *slope, double *turn);
+
+/* exact.c, until src/likelihood.c has it */
 elvi_status elvi_expect_rows(elvi_family family, const elvi_rule *rule, int n, const double *y,
                              const double *w, const double *eta, const double *s, double *sum,
                              double *slope, double *curve, double *widest);

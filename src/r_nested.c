@@ -42,7 +42,8 @@ static elvi_nested read_plan(SEXP plan)
     p.sources = (int) r_count(plan, "sources");
     p.blocked = Rf_asLogical(r_get(plan, "blocked"));
     p.centre = r_reals(plan, "centre", p.pattern.dim);
-    p.family = r_choice(plan, "likelihood", families);
+    p.loss = r_choice(plan, "likelihood", families);
+    p.family = (elvi_family) p.loss;   /* in the same order */
     p.dispersion = r_choice(plan, "dispersion", dispersions);
     p.y = r_reals(plan, "y", p.rows);
     p.weight = r_reals(plan, "weight", p.rows);
