@@ -42,9 +42,10 @@ q_quantile <- function(object, parameter, p) {
   at <- marginal_at(object, parameter)
   p <- check_probabilities(p, "p")
   if (length(at$weight) == 1L) return(at$mean + at$sd * marginal_quantile(at$law, p))
+  reach <- support_edge(at$law) * at$sd
+  out <- ifelse(p > 0, max(at$mean + reach), min(at$mean - reach))
   inside <- p > 0 & p < 1
-  out <- ifelse(p > 0, Inf, -Inf) * support_edge(at$law)
-  out[inside] <- mixture_quantiles(t(at$mean), t(at$sd), at$weight, at$law, p[inside])
+  if (any(inside)) out[inside] <- mixture_quantiles(t(at$mean), t(at$sd), at$weight, at$law, p[inside])
   out
 }
 
