@@ -13,7 +13,8 @@ hyper_layout <- function(problem) {
     at <<- at + k + pairs
     pair <- which(lower.tri(diag(k)), arr.ind = TRUE)
     names <<- c(names, paste0("log sd(", term$label, if (k > 1L || term$kind == "group") paste0(": ", term$coefs), ")"),
-                if (pairs) paste0("z cor(", term$label, ": ", term$coefs[pair[, 2L]], ", ", term$coefs[pair[, 1L]], ")"))
+                if (pairs) paste0("z cor(", term$label, ": ", term$coefs[pair[, 2L]], ", ", term$coefs[pair[, 1L]],
+                                  ")"))
     out
   })
   aux <- if (!is.null(problem$dispersion)) at + 1L
@@ -76,7 +77,8 @@ hyper_natural <- function(problem, theta) {
 # the same as one vector: one number per hyperparameter, with names
 hyper_vector <- function(problem, theta) {
   natural <- hyper_natural(problem, theta)
-  terms <- Map(function(t, slot) c(t$sd, if (slot$pairs) t$cor[lower.tri(t$cor)]), natural$terms, hyper_layout(problem)$terms)
+  terms <- Map(function(t, slot) c(t$sd, if (slot$pairs) t$cor[lower.tri(t$cor)]),
+               natural$terms, hyper_layout(problem)$terms)
   c(unlist(terms), natural$dispersion)
 }
 
@@ -138,7 +140,8 @@ hyper_entries <- function(problem, layout) {
   at <- p
   for (t in seq_along(layout$terms)) {
     slot <- layout$terms[[t]]
-    full <- if (slot$pairs) which(lower.tri(diag(slot$k), diag = TRUE), arr.ind = TRUE) else cbind(seq_len(slot$k), seq_len(slot$k))
+    full <- if (slot$pairs) which(lower.tri(diag(slot$k), diag = TRUE), arr.ind = TRUE)
+            else cbind(seq_len(slot$k), seq_len(slot$k))
     columns <- matrix(p + problem$terms[[t]]$columns, slot$k)
     row <- c(row, list(as.integer(columns[full[, 1L], ])))
     column <- c(column, list(as.integer(columns[full[, 2L], ])))
@@ -156,7 +159,8 @@ hyper_precision <- function(problem, layout, theta) {
   at <- lapply(layout$terms, term_covariance, theta)
   log_det <- -sum(unlist(Map(function(slot, c) slot$J * 2 * (sum(log(c$sd)) + sum(log(diag(c$L)))), layout$terms, at)))
   definite <- all(problem$prior$precision > 0)
-  list(A = as.double(c(problem$prior$precision, unlist(Map(function(s, c) source_part(s, c$inverse), layout$terms, at)))),
+  list(A = as.double(c(problem$prior$precision,
+                       unlist(Map(function(s, c) source_part(s, c$inverse), layout$terms, at)))),
        inverse = if (definite) as.double(c(1 / problem$prior$precision,
                                            unlist(Map(function(s, c) source_part(s, c$D), layout$terms, at)))),
        definite = definite, log_det = log_det, at = at)

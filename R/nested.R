@@ -6,6 +6,7 @@
 # What does not depend on theta. `problem`: X, shift, Z, y, weight, offset, family, prior
 # (centre, precision), terms, dispersion.
 nested_setup <- function(problem, base) {
+  loadNamespace("Matrix")   # its methods, not only its functions
   problem$X <- as.matrix(problem$X)
   if (!is.null(problem$shift)) problem$X <- problem$X - rep(problem$shift, each = nrow(problem$X))
   n <- nrow(problem$X)
@@ -218,7 +219,9 @@ no_conditional <- function(setup, theta) {
 evidence_hessian <- function(setup, mode, tol) {
   H <- length(mode$theta)
   h <- pmin(pmax(0.3 * sqrt(pmax(diag(mode$inverse), 0)), 0.01), 0.3)
-  thetas <- lapply(c(seq_len(H), -seq_len(H)), function(j) replace(mode$theta, abs(j), mode$theta[abs(j)] + sign(j) * h[abs(j)]))
+  thetas <- lapply(c(seq_len(H), -seq_len(H)), function(j) {
+    mode$theta + sign(j) * h * (seq_len(H) == abs(j))
+  })
   around <- evidence_at(setup, thetas, rep(list(mode$solution), 2L * H), tol)
   slopes <- vapply(around, function(a) a$slope, numeric(H))
   slopes <- matrix(slopes, H)
@@ -423,7 +426,8 @@ fraction_corners <- function(H) {
 # along seven standard deviations. draws: of the check at each node, 0 for none. correct: the
 # weights, by these draws? seed_key: of the draws, which are the same in every fit without one.
 nested_control <- function(control) {
-  defaults <- list(nodes = NULL, tol = 5e-7, progress = FALSE, threads = NULL, draws = NULL, correct = TRUE, seed_key = NULL)
+  defaults <- list(nodes = NULL, tol = 5e-7, progress = FALSE, threads = NULL, draws = NULL, correct = TRUE,
+                   seed_key = NULL)
   for (name in names(control)) defaults[name] <- list(control[[name]])
   defaults
 }
@@ -555,7 +559,10 @@ node_ratios <- function(setup, rule, values, control) {
   K <- length(values)
   none <- list(correction = numeric(K), k_hat = rep(-Inf, K), draws = 0L, corrected = FALSE)
   if (setup$plan$likelihood == "normal" && setup$law$kind == "gaussian") return(none)
-  if (setup$plan$likelihood == "normal" || isTRUE(control$draws == 0)) return(c(none[-2L], list(k_hat = rep(NA_real_, K))))
+  if (setup$plan$likelihood == "normal" || isTRUE(control$draws == 0)) {
+    none$k_hat[] <- NA_real_
+    return(none)
+  }
   settings <- lapply(rule$found, function(f) conditional_node(f, setup)$setting)
   key <- control$seed_key %||% c(20261117, 17)
   look <- function(which, draws) {

@@ -137,6 +137,7 @@ sparse_optimum <- function(model, base = base_gaussian(), tol = 1e-9, max_evalua
   if (!is.null(model$shift) && any(model$shift != 0)) {
     bad_argument("X", "not shifted for the sparse solver", "one with centred columns")
   }
+  loadNamespace("Matrix")   # its methods, not only its functions
   d <- model$dim
   Z <- sparse_design(model$X)
   entries <- precision_entries(precision %||% model$precision, d)

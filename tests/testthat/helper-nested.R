@@ -5,8 +5,8 @@ group_term <- function(label, g, x = NULL, first = 0L, correlated = FALSE, prior
   B <- cbind(`(Intercept)` = rep(1, length(g)), x)
   k <- ncol(B)
   J <- nlevels(g)
-  Z <- Matrix::sparseMatrix(i = rep(seq_along(g), k), j = as.integer((as.integer(g) - 1L) * k + rep(seq_len(k), each = length(g))),
-                            x = as.double(B), dims = c(length(g), J * k))
+  Z <- Matrix::sparseMatrix(i = rep(seq_along(g), k),
+                            j = as.integer((as.integer(g) - 1L) * k + rep(seq_len(k), each = length(g))), x = as.double(B), dims = c(length(g), J * k))
   list(Z = Z, term = list(label = label, kind = "group", columns = first + seq_len(J * k), levels = levels(g),
                           coefs = colnames(B), correlated = correlated, prior_sd = prior_sd, prior_cor = eta))
 }
@@ -19,7 +19,8 @@ nested_problem <- function(X, y, family = binomial(), terms = list(), prior_scal
     terms[[t]]$term$columns <- terms[[t]]$term$columns + at
     at <- at + ncol(terms[[t]]$Z)
   }
-  Z <- if (at) do.call(cbind, lapply(terms, function(t) t$Z)) else Matrix::sparseMatrix(i = integer(), j = integer(), x = numeric(), dims = c(length(y), 0))
+  none <- Matrix::sparseMatrix(i = integer(), j = integer(), x = numeric(), dims = c(length(y), 0))
+  Z <- if (at) do.call(cbind, lapply(terms, function(t) t$Z)) else none
   list(X = X, shift = NULL, Z = Z, y = y, weight = rep_len(weight, length(y)), offset = rep_len(offset, length(y)),
        family = elvi:::check_family(family),
        prior = list(centre = numeric(ncol(X)), precision = rep(1 / prior_scale^2, ncol(X))),
@@ -61,8 +62,8 @@ dense_conditional <- function(problem, theta, base, tol = 1e-10) {
               weights = if (problem$family$family == "binomial") NULL else problem$weight,
               offset = problem$offset))
   best <- elvi_optimum(model, base, tol = tol)
-  list(mu = drop(root %*% best$mu), covariance = root %*% vcov(best) %*% t(root), objective = best$objective + sum(log(diag(chol(A)))),
-       d = d)
+  list(mu = drop(root %*% best$mu), covariance = root %*% vcov(best) %*% t(root),
+       objective = best$objective + sum(log(diag(chol(A)))))
 }
 
 response_of <- function(problem) {
