@@ -59,7 +59,7 @@ sanitize-quick: install ## run every C routine under ASAN, UBSAN and gctorture
 	tools/sanitize.sh quick $(TARBALL)
 
 document: setup-document ## write NAMESPACE and man/ from the roxygen comments
-	Rscript -e 'roxygen2::roxygenise(load_code = roxygen2::load_source)'
+	Rscript tools/document.R
 
 site: setup-site install ## build the site into build/site
 	$(WITH_ELVI) Rscript tools/site.R
