@@ -271,9 +271,9 @@ test_that("a checkpoint of anything else is refused, and what differs is named",
   other_X <- X
   other_X[17, 2] <- other_X[17, 2] + 1e-9
   messages <- c(
-    refused_checkpoint(go(model_glm(other_X, y)), "model$X"),
-    refused_checkpoint(go(model_glm(X[, c(2, 1, 3)], y)), "model$X"),
-    refused_checkpoint(go(model_glm(X, rev(y))), "model$y"),
+    refused_checkpoint(go(model_glm(other_X, y)), "model$rows$X"),
+    refused_checkpoint(go(model_glm(X[, c(2, 1, 3)], y)), "model$rows$X"),
+    refused_checkpoint(go(model_glm(X, rev(y))), "model$rows$y"),
     refused_checkpoint(go(model_glm(X, y, prior = normal(0, 3))), "model$prior$scale"),
     refused_checkpoint(go(model_glm(X, y, prior = student_t(4, 0, 1))), "model$convex"),
     refused_checkpoint(go(model_glm(X, y, binomial("probit"))), "model$likelihood"),

@@ -222,7 +222,7 @@ test_that("student priors: E f, its gradient and B are integrals too, convex or 
   }
   # concave: a negative part of B
   none <- busy_glm("normal", df = 1)
-  none$model$weight[] <- 1e-12
+  none$model$rows$weight[] <- 1e-12
   at <- oracle_of(none$model, base_gaussian())("diagonal", c(9, 9, 9), c(0.5, 0.5, 0.5))
   expect_lt(max(diag(at$B)), 0)
 })

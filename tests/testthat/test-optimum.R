@@ -42,9 +42,9 @@ test_that("a gaussian likelihood is a quadratic: the posterior is known", {
   y <- rnorm(30)
   w <- rexp(30)
   for (prior in list(flat(), normal(c(1, 0, -1), c(0.5, 2, Inf)))) {
-    P <- diag(elvi:::prior_vectors(prior, 3)$precision)
+    P <- diag(elvi:::coefficient_block(prior, 3)$precision)
     A <- P + crossprod(X, w * X) / 0.7
-    m <- solve(A, crossprod(X, w * y) / 0.7 + P %*% elvi:::prior_vectors(prior, 3)$centre)
+    m <- solve(A, crossprod(X, w * y) / 0.7 + P %*% elvi:::coefficient_block(prior, 3)$centre)
     best <- elvi_optimum(model_glm(X, y, gaussian(), prior, weights = w, dispersion = 0.7), base_student(5))
     expect_equal(unname(best$mu), drop(m), tolerance = 1e-9)
     expect_equal(unname(vcov(best)), solve(A), tolerance = 1e-9)
@@ -261,7 +261,7 @@ test_that("the certificate is (g' Q^-1 g + tr(G' Q^-1 G)) / 2 with the gradients
   glm <- busy_glm("logit")$model
   quadratic <- model_quadratic(crossprod(matrix(c(1, 0.2, -0.3, 0, 2, 0.4, 0, 0, 0.5), 3)), c(1, -1, 0.5))
   for (model in list(glm, quadratic)) {
-    Q <- if (model$kind == "glm") diag(model$precision) else model$A
+    Q <- if (model$kind == "glm") diag(model$blocks$coefficients$precision) else model$A
     oracle <- elvi:::exact_oracle(model, elvi:::law_of(base_laplace(), 3))
     mu <- c(0.2, 0.1, -0.4)
     for (kind in c("triangular", "diagonal")) {

@@ -132,7 +132,7 @@ test_that("new responses have the moments of their law", {
     set.seed(4)
     x <- simulate(fit, n)
     m <- posterior_epred(fit, d, draws = n)
-    aux <- if (!is.null(fit$model$aux)) exp(x[, ncol(x)])
+    aux <- if (elvi:::is_dispersed(fit$model)) exp(x[, ncol(x)])
     within <- switch(fit$family$family, binomial = m * (1 - m), poisson = m, gaussian = (aux %||% 2)^2 + 0 * m,
                      robust = aux^2 * 5 / 3 + 0 * m, neg_binomial_2 = m + exp(2 * log(m)) / aux)
     expect_equal(unname(at$sd), unname(sqrt(colMeans(within) + mu$se.fit^2)), tolerance = 0.04, label = name)

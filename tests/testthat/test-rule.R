@@ -27,7 +27,7 @@ level_for <- function(rule, s) {
 
 # Off by how much, relative to the truth or to 0.01 where that is smaller?
 deviation <- function(level, nodes, likelihood, eta, s) {
-  got <- elvi:::loss_integrals(level, likelihood, eta, s)
+  got <- elvi:::loss_integrals(level, elvi:::losses_of(likelihood)[[1L]], eta, s)
   truth <- vapply(eta, function(e) plain_integrals(nodes, likelihood, e, s), numeric(3))
   max(abs(got - truth) / pmax(abs(truth), 1e-2))
 }

@@ -147,8 +147,8 @@ test_that("E[grad f z'] = E[Hessian] Sigma for the gaussian base", {
   mu <- c(0.3, -0.2, 0.5)
   n <- 20000
   z <- elvi:::draw_base(elvi:::law_of(base_gaussian(), 3), c(1, 2), n)
-  p <- plogis(model$X %*% (mu + S %*% z))
-  hessian <- crossprod(model$X, rowMeans(p * (1 - p)) * model$X) + diag(model$precision)
+  p <- plogis(model$rows$X %*% (mu + S %*% z))
+  hessian <- crossprod(model$rows$X, rowMeans(p * (1 - p)) * model$rows$X) + diag(model$blocks$coefficients$precision)
   expected <- engine_restrict("symmetric", hessian %*% S) - solve(S)
   probe <- engine_probe(model, base_gaussian())
   g <- vapply(1:12, function(k) c(probe(mu, S, n, k)$scale), numeric(9))
