@@ -14,7 +14,7 @@ work_model <- function(model, coordinates, kind) {
   if (coordinates == "raw") return(model)
   frame <- scale_of(kind)$frame
   record <- scale_of(frame)
-  wide <- !record$full && model$dim > widest_hessian
+  wide <- !record$full && is_wide(model)
   if (!wide) check_size(model$dim^2, "coordinates", coordinates)
   mode <- if (wide) find_mode(model, diagonal = TRUE) else find_mode(model)
   H <- definite_hessian(mode$hessian)
@@ -36,9 +36,6 @@ full_frame <- function(work) {
 
 # |mu|^2 in the metric of a run's mu
 mu_norm2 <- function(work, mu) sum((if (is.null(work$mu_root)) mu else crossprod(work$mu_root, mu))^2)
-
-# beyond this dimension a mean field makes do with the diagonal of the Hessian at the mode
-widest_hessian <- 2000
 
 # positive definite, whatever the search for a mode ended in; H may be a diagonal
 definite_hessian <- function(H) {

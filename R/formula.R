@@ -23,16 +23,21 @@
 #' have one more parameter, which is fitted on the log scale as `log_sigma` or
 #' `log_phi`, last.
 #'
+#' @section Group-level and smooth terms:
+#' `(1 | g)`, `(x | g)` and their kin, and `s(x)`: see [group_terms].
+#'
 #' @param object a formula, or an object that [stats::as.formula()] understands.
 #' @param data data frame, list or environment with the variables.
 #' @param family response distribution and link.
 #' @param prior,prior_intercept,prior_aux priors, see [normal()]. `prior_aux` is
 #'   for the auxiliary parameter itself, not for its logarithm.
+#' @param prior_sd,prior_cor priors of the standard deviations and correlations of [group-level and smooth terms][group_terms].
 #' @param autoscale rescale the priors to the data? By default those you leave at
 #'   their defaults are rescaled and those you give are taken as they are.
 #' @param dispersion residual variance of the gaussian family, when it is known.
 #' @param weights,subset,na.action,offset,contrasts as in [stats::glm()].
-#' @param base,method,schedule,budget,tol,start,control as in [elvi()].
+#' @param base,method,schedule,budget,tol,start,control as in [elvi()]; `method = "nested"` integrates over the auxiliary parameter, see
+#'   [group_terms].
 #' @param ... nothing: unknown names are errors.
 #' @return An object of class `elvi_fit`, see [elvi()], that also knows its
 #'   formula, terms and data, so that `predict(newdata = )` and `update()` work.
@@ -44,21 +49,32 @@
 #' @export
 elvi.formula <- function(object, data, family = stats::gaussian(),
                          prior = normal(0, 2.5), prior_intercept = normal(0, 2.5),
-                         prior_aux = exponential(1), autoscale = NULL, dispersion = NULL,
+                         prior_aux = exponential(1), prior_sd = exponential(1), prior_cor = lkj(1),
+                         autoscale = NULL, dispersion = NULL,
                          weights, subset, na.action, offset, contrasts = NULL,
-                         base = base_gaussian(), method = c("auto", "exact", "mpsgd"),
+                         base = base_gaussian(), method = c("auto", "exact", "mpsgd", "nested"),
                          schedule = NULL, budget = NULL, tol = NULL, start = NULL,
                          control = elvi_control(), ...) {
   check_dots(list(...), names(formals()), "elvi()")
   call <- match.call()
   autoscale <- if (is.null(autoscale)) {
-    c(slopes = missing(prior), intercept = missing(prior_intercept), aux = missing(prior_aux))
+    c(slopes = missing(prior), intercept = missing(prior_intercept), aux = missing(prior_aux), sd = missing(prior_sd))
   } else {
-    rep_len(check_flag(autoscale, "autoscale"), 3L)
+    c(sd = check_flag(autoscale, "autoscale"))[rep("sd", 4L)]
   }
-  method <- check_choice(method, "method", c("auto", "exact", "mpsgd"))
+  method <- check_choice(method, "method", c("auto", "exact", "mpsgd", "nested"))
   if (!missing(data)) check_data(data)
   if (!missing(na.action)) check_na_action(na.action)
+  structured <- structured_formula(object, if (!missing(data)) data)
+  if (!is.null(structured) || method == "nested") {
+    check_nested_arguments(structured, method, list(schedule = schedule, budget = budget, tol = tol, start = start),
+                           missing(prior_sd), missing(prior_cor))
+    return(nested_regression(structured, object, call, parent.frame(), family,
+                             list(prior = prior, prior_intercept = prior_intercept, prior_aux = prior_aux,
+                                  prior_sd = prior_sd, prior_cor = prior_cor),
+                             autoscale, dispersion, contrasts, base, control))
+  }
+  check_no_structure(missing(prior_sd), missing(prior_cor))
   frame <- formula_frame(call, parent.frame())
   check_contrasts(contrasts, frame)
   design <- formula_design(frame, contrasts)
@@ -71,9 +87,9 @@ elvi.formula <- function(object, data, family = stats::gaussian(),
   if (is.null(priors$aux) && !missing(prior_aux)) {
     bad_argument("prior_aux", "left out: this model has no auxiliary parameter", describe(prior_aux))
   }
-  model <- glm_target(design$X, if (design$intercept) design$centre, design$y, family,
-                      priors$joint, design$weights, design$offset,
-                      if (family$family == "gaussian") dispersion else dispersion %||% 1, priors$aux)
+  given <- c(design[c("X", "y", "weights", "offset")], list(shift = if (design$intercept) design$centre))
+  model <- glm_target(given, family, priors$joint,
+                      if (is.null(record_of(family)$dispersion)) dispersion %||% 1 else dispersion, priors$aux)
   model$reported <- reported_intercept(design, model$dim)
   # left to itself, a stochastic run stops when it is close enough
   if (is.null(budget) && is.null(schedule) && !has_exact(model)) tol <- tol %||% 0.01
@@ -194,7 +210,8 @@ reported_intercept <- function(design, dim) {
 formula_priors <- function(design, family, prior, prior_intercept, prior_aux, autoscale) {
   check_coefficient_prior(prior)
   check_coefficient_prior(prior_intercept, "prior_intercept")
-  y <- if (family$family %in% c("gaussian", "robust") && is.numeric(design$y)) design$y
+  record <- record_of(family)
+  y <- if (record$autoscale && is.numeric(design$y)) design$y
   spread <- if (is.null(y) || !isTRUE(stats::sd(y) > 0)) 1 else stats::sd(y)
   slopes <- setdiff(seq_len(ncol(design$X)), if (design$intercept) 1L)
   used <- if (length(slopes)) prior_of_length(prior, length(slopes))
@@ -207,7 +224,7 @@ formula_priors <- function(design, family, prior, prior_intercept, prior_aux, au
     intercept$scale <- intercept$scale * spread
     if (!is.null(y)) intercept$location <- intercept$location + mean(y)
   }
-  has_aux <- family$family %in% names(aux_names) && !(family$family == "gaussian" && !is.null(design$dispersion))
+  has_aux <- !is.null(record$dispersion) && !(record$dispersion$may_be_known && !is.null(design$dispersion))
   if (has_aux && autoscale[[3L]] && prior_aux$name == "exponential" && !is.null(y)) {
     prior_aux$rate <- prior_aux$rate / spread
   }

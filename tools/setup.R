@@ -1,16 +1,19 @@
 # Installs what a make target needs and this machine lacks.
-# usage: Rscript tools/setup.R demo|test|check|sanitize|document
+# usage: Rscript tools/setup.R demo|test|check|sanitize|document|site|coverage
 
 # The packages that elvi enhances are heavy and optional: tests that need them skip themselves.
-tested <- c("testthat", "ggplot2", "MASS", "posterior", "loo", "generics", "numDeriv")
+tested <- c("testthat", "ggplot2", "MASS", "posterior", "loo", "generics", "numDeriv", "mgcv", "lme4", "reformulas")
+not_in_debian <- "reformulas"   # in 12, that is: apt-get would refuse the whole list for it
 packages_for <- list(
   demo = "ggplot2",
   test = tested,
   check = c(tested, "knitr", "rmarkdown"),
   sanitize = tested,
-  document = "roxygen2"
+  document = "roxygen2",
+  site = c(tested, "knitr", "rmarkdown", "pkgdown"),
+  coverage = c(tested, "covr")
 )
-programs_for <- list(check = c("qpdf", "pandoc"), sanitize = "valgrind")
+programs_for <- list(site = "pandoc", check = c("qpdf", "pandoc"), sanitize = "valgrind")
 
 target <- match.arg(commandArgs(trailingOnly = TRUE), names(packages_for))
 
@@ -30,11 +33,12 @@ can_use_apt <- function() {
     Sys.info()[["effective_user"]] == "root"
 }
 install_from_debian <- function() {
-  r_packages <- missing_packages()
+  r_packages <- setdiff(missing_packages(), not_in_debian)
   debian_names <- c(
     if (length(r_packages)) paste0("r-cran-", tolower(r_packages)),
     missing_programs()
   )
+  if (!length(debian_names)) return(invisible())
   Sys.setenv(DEBIAN_FRONTEND = "noninteractive")
   system2("apt-get", c("update", "-qq"))
   system2("apt-get", c("install", "-y", "-qq", "--no-install-recommends", debian_names))
