@@ -521,6 +521,8 @@ typedef struct {
     const elvi_estimator_ops *estimator;
     elvi_update update;
     double lambda_mu, lambda_scale;
+    const double *mu_root;       /* NULL, or d x d lower triangular: the metric of mu is
+                                    mu_root mu_root' / lambda_mu instead of I / lambda_mu */
     double scale_min, scale_max; /* bounds of the feasible set; may be Inf */
     const double *mu_centre;     /* d */
     double mu_radius;            /* may be Inf */

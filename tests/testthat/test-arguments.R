@@ -11,7 +11,7 @@ without_template <- c(
   "elvi_threads",
   # no argument but the object itself
   "print.elvi_base", "print.elvi_bg", "print.elvi_control", "print.elvi_estimate", "print.elvi_existence",
-  "print.elvi_experiment", "print.elvi_guarantee", "print.elvi_model", "print.elvi_pareto_k", "print.elvi_prior",
+  "print.elvi_experiment", "print.elvi_guarantee", "print.elvi_model", "print.elvi_mpsgd_guarantee", "print.elvi_pareto_k", "print.elvi_prior",
   "print.elvi_prior_summary", "print.elvi_rate", "print.elvi_schedule", "print.elvi_split", "format.elvi_prior",
   # default methods that refuse everything: covered by their generics
   "log_lik.default", "pareto_k.default", "posterior_epred.default", "posterior_interval.default",
