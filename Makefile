@@ -60,7 +60,7 @@ document: setup-document ## write NAMESPACE and man/ from the roxygen comments
 	Rscript tools/document.R
 
 bench: install ## run the benchmarks; results are added to bench/README.md
-	for question in floor small large growth numpy advi; do $(WITH_ELVI) Rscript bench/$$question.R || exit 1; done
+	for question in floor small large growth numpy advi groups; do $(WITH_ELVI) Rscript bench/$$question.R || exit 1; done
 
 clean: ## remove what the other targets made
 	rm -rf build demo.png

@@ -49,7 +49,7 @@ for (set in intersect(names(models), nuts$set)) {
 against_lme4 <- function(what, m, target, rounds) {
   r <- alternate(what, function() seconds(function() fit_by_lme4(m)), function() seconds(function() fit_by_elvi(m)), rounds)
   record_ratio(r, target, at_least = FALSE)
-  r
+  invisible(r)
 }
 against_lme4("cbpp: elvi / glmer, time", models$cbpp, 3, rounds)
 verbagg <- against_lme4("VerbAgg: elvi / glmer, time", models$verbagg, 1, 1)
