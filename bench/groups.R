@@ -3,6 +3,7 @@
 source(file.path(dirname(sub("^--file=", "", grep("^--file=", commandArgs(), value = TRUE)[1])), "common.R"))
 with_one_blas_thread()
 suppressPackageStartupMessages(library(elvi))
+options(elvi.threads = 1)
 data("cbpp", "VerbAgg", "sleepstudy", "grouseticks", "InstEval", package = "lme4")
 
 epil <- transform(MASS::epil, lbase = log(base / 4), lage = log(age))
