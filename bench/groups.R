@@ -52,6 +52,7 @@ against_lme4 <- function(what, m, target, rounds) {
   record_ratio(r, target, at_least = FALSE)
   invisible(r)
 }
+invisible(fit_by_lme4(models$cbpp))   # loads lme4
 against_lme4("cbpp: elvi / glmer, time", models$cbpp, 3, rounds)
 verbagg <- against_lme4("VerbAgg: elvi / glmer, time", models$verbagg, 1, 1)
 if ("verbagg" %in% taken$set) {
