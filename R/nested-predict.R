@@ -328,21 +328,6 @@ pp_check.elvi_nested <- function(object, type = "dens_overlay", draws = 50, ...)
   plot(object$problem$y * response_trials(object), posterior_predict.elvi_nested(object, draws = draws), ...)
 }
 
-#' @rdname predict.elvi_nested
-#' @exportS3Method generics::augment
-augment.elvi_nested <- function(x, data = NULL, newdata = NULL, ...) {
-  check_dots(list(...), names(formals()), "augment()")
-  if (is.null(newdata) && is.null(data)) x$na.action <- NULL   # the frame lacks the rows that na.exclude would put back
-  at <- predict.elvi_nested(x, newdata = newdata, type = "response", se.fit = TRUE)
-  out <- as.data.frame(newdata %||% data %||% x$frame)
-  if (nrow(out) != length(at$fit)) bad_argument("data", sprintf("of %d rows, as the fit has", length(at$fit)),
-                                                describe(out))
-  out$.fitted <- unname(at$fit)
-  out$.se.fit <- unname(at$se.fit)
-  if (is.null(newdata)) out$.resid <- unname(residuals.elvi_nested(x))
-  as_tibble_if_there(out)
-}
-
 # ---- matrices of draws ------------------------------------------------------------------------------------
 
 #' @rdname nested_methods
