@@ -1,48 +1,48 @@
 #' Group-level and smooth terms
 #'
-#' Formulas of [elvi()] may have group-level terms, written as in 'lme4', and smooth terms, written as in 'mgcv'. Given
-#' standard deviations, correlations and dispersion - the hyperparameters - such a model is a generalised linear model
-#' with a sparse design, whose best approximation is found exactly, with a certificate; over the hyperparameters there is
-#' quadrature. The fit is the mixture of these optima. Nothing is sampled and nothing needs tuning.
+#' Formulas of [elvi()] may have group-level terms, written as in 'lme4', and smooth terms, written as in 'mgcv'.
+#' Given standard deviations, correlations and dispersion - the hyperparameters - such a model is a generalised linear
+#' model with a sparse design, whose best approximation is found exactly, with a certificate; over the hyperparameters
+#' there is quadrature. The fit is the mixture of these optima. Nothing is sampled and nothing needs tuning.
 #'
 #' @section Group-level terms:
-#' | term | means |
-#' |---|---|
-#' | `(1 | g)` | an intercept for each level of `g` |
-#' | `(x | g)`, `(1 + x | g)` | intercepts and slopes, correlated |
-#' | `(x || g)` | intercepts and slopes, independent, also where `x` is a factor |
-#' | `(0 + x | g)` | slopes only |
-#' | `(1 | g/h)` | levels of `h` within those of `g`: `(1 | g) + (1 | h:g)` |
-#' | `(1 | a:b)` | one level for each combination that occurs |
-#' | `(1 | a) + (1 | b)` | crossed terms |
+#' * `(1 | g)`: an intercept for each level of `g`.
+#' * `(x | g)` or `(1 + x | g)`: intercepts and slopes, correlated; `x` may be a factor.
+#' * `(x || g)`: intercepts and slopes, independent, also where `x` is a factor.
+#' * `(0 + x | g)`: slopes only.
+#' * `(1 | g/h)`: levels of `h` within those of `g`, the same as `(1 | g) + (1 | h:g)`.
+#' * `(1 | a:b)`: one level for each combination that occurs.
+#' * `(1 | a) + (1 | b)`: crossed terms.
 #'
-#' They are read with the package 'reformulas'. Other covariance structures, bars inside of functions or interactions, factors
-#' with one level, slopes that are constant and terms around nothing are refused with an error of class `elvi_error_term`. A
-#' level per row is fine, but not for the gaussian family with unknown residual variance.
+#' They are read with the package 'reformulas'. Other covariance structures, bars inside of functions or interactions,
+#' factors with one level, slopes that are constant and terms around nothing are refused with an error of class
+#' `elvi_error_term`. A level per row is fine, but not for the gaussian family with unknown residual variance.
 #'
 #' @section Smooth terms:
-#' `s(x)`, `s(x, by = f)`, `t2(x, z)` and all other smooths for which mgcv's `smooth2random()` knows a form as random effects: the
-#' part that the penalty leaves free joins the coefficients (named `s(x).fx1`, ...), each penalised part (`s(x).1`, ...) becomes a
-#' term with one standard deviation, `smooth_sd[s(x)]`. `te()` and `ti()` have no such form and are refused.
+#' `s(x)`, `s(x, by = f)`, `t2(x, z)` and all other smooths for which mgcv's `smooth2random()` knows a form as random
+#' effects: the part that the penalty leaves free joins the coefficients (named `s(x).fx1`, ...), each penalised part
+#' (`s(x).1`, ...) becomes a term with one standard deviation, `smooth_sd[s(x)]`. `te()` and `ti()` have no such form
+#' and are refused.
 #'
 #' @section Priors:
-#' `prior` and `prior_intercept` must be normal or flat. `prior_sd` is the prior of each standard deviation: [exponential()], or the
-#' positive half of [normal()], [student_t()] or [cauchy()] around 0; a list with the labels of terms as names gives each its
-#' own. Left at its default, its scale is multiplied by the standard deviation of the response for the gaussian family, as
-#' that of `prior_aux` is. `prior_cor = lkj(eta)` is the prior of correlation matrices. For a term with one coefficient,
-#' `exponential(1)` is rstanarm's `decov(1, 1, 1, 1)`, except that rstanarm measures standard deviations in units of
-#' sigma for the gaussian family.
+#' `prior` and `prior_intercept` must be normal or flat. `prior_sd` is the prior of each standard deviation:
+#' [exponential()], or the positive half of [normal()], [student_t()] or [cauchy()] around 0; a list with the labels
+#' of terms as names gives each its own. Left at its default, its scale is multiplied by the standard deviation of the
+#' response for the gaussian family, as that of `prior_aux` is. `prior_cor = lkj(eta)` is the prior of correlation
+#' matrices. For a term with one coefficient, `exponential(1)` is rstanarm's `decov(1, 1, 1, 1)`, except that rstanarm
+#' measures standard deviations in units of sigma for the gaussian family.
 #'
 #' @section How good is it:
-#' [print()][nested_methods] says what the answer rests on: the certificate of the worst node (how many nats its objective is
-#' above the optimum, at most), Pareto k-hat with the number of draws behind it, how much the answer moved against
-#' the next smaller quadrature rule (a warning of class `elvi_warning_quadrature` beyond 0.05 standard deviations), and a lower
-#' bound of the log evidence. `elvi_control(nodes = )` makes the rule larger.
+#' [print()][nested_methods] says what the answer rests on: the certificate of the worst node (how many nats its
+#' objective is above the optimum, at most), Pareto k-hat with the number of draws behind it, how much the answer
+#' moved against the next smaller quadrature rule (a warning of class `elvi_warning_quadrature` beyond 0.05 standard
+#' deviations), and a lower bound of the log evidence. `elvi_control(nodes = )` makes the rule larger.
 #'
 #' @section Families:
-#' `binomial()`, `poisson()`, `gaussian()` and [neg_binomial_2()]. `sigma` and `phi` join the hyperparameters; `method = "nested"`
-#' does so for formulas without group-level terms too.
-#' @seealso [`methods`][nested_methods], [`predictions`][predict.elvi_nested], [`plots`][plot.elvi_nested], `vignette("groups")`
+#' `binomial()`, `poisson()`, `gaussian()` and [neg_binomial_2()]. `sigma` and `phi` join the hyperparameters; `method
+#' = "nested"` does so for formulas without group-level terms too.
+#' @seealso [`methods`][nested_methods], [`predictions`][predict.elvi_nested], [`plots`][plot.elvi_nested],
+#'   `vignette("groups")`
 #' @examples
 #' if (requireNamespace("reformulas", quietly = TRUE)) {
 #'   fit <- elvi(breaks ~ tension + (1 | wool:tension), data = warpbreaks, family = poisson())
@@ -125,7 +125,8 @@ part_kind <- function(expr) {
                              "one, (x || g) a diagonal one"))
   }
   if (!name %in% c(term_operators, "I") && any(vapply(as.list(expr)[-1L], looks_grouped, NA))) {
-    refuse_term(expr, paste0("a group-level term cannot be inside of ", name, "(); where `|` is meant as \"or\", write it in I()"))
+    refuse_term(expr, paste0("a group-level term cannot be inside of ", name,
+                             "(); where `|` is meant as \"or\", write it in I()"))
   }
   if (name %in% term_operators) {
     for (operand in as.list(expr)[-1L]) {
@@ -230,7 +231,8 @@ group_term <- function(bar, frame, contrasts) {
   for (name in columns) check_grouping(frame[[name]], name, bar, nrow(frame))
   group <- grouping_factor(frame, columns)
   if (nlevels(group) < 2L) {
-    refuse_term(str2lang(bar$written), paste0("`", bar$label, "` has one level in these data, and one level says nothing of ",
+    refuse_term(str2lang(bar$written), paste0("`", bar$label,
+                                              "` has one level in these data, and one level says nothing of ",
                                               "how levels vary"))
   }
   list(label = bar$label, kind = "group", levels = levels(group), coefs = colnames(M), correlated = bar$correlated,
@@ -264,7 +266,8 @@ check_slopes <- function(M, bar) {
   R <- qr(scaled, tol = 1e-9)
   if (R$rank < ncol(M)) {
     extra <- colnames(M)[R$pivot[R$rank + 1L]]
-    refuse_term(str2lang(bar$written), paste0("`", extra, "` is constant, or a combination of the other columns of the term"))
+    refuse_term(str2lang(bar$written), paste0("`", extra,
+                                              "` is constant, or a combination of the other columns of the term"))
   }
 }
 
@@ -273,7 +276,8 @@ check_grouping <- function(g, name, bar, n) {
     refuse_term(str2lang(bar$written), paste0("`", name, "` is no grouping factor but ", describe(g)))
   }
   if (anyNA(g)) {
-    bad_argument("data", paste0("free of missing values in the grouping factor `", name, "`, or with na.omit for `na.action`"),
+    bad_argument("data", paste0("free of missing values in the grouping factor `", name,
+                                "`, or with na.omit for `na.action`"),
                  sprintf("NA in row %d", which(is.na(g))[1L]))
   }
 }

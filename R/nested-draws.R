@@ -44,7 +44,8 @@ is_composite <- function(z) ncol(z) > 2L && all(rowSums(z != 0) %in% c(0L, 1L, n
 # have along that axis, and quantiles are interpolated in normal scores. Mean and sd along each axis remain the rule's.
 between_lattice <- function(fit, axes, node) {
   u <- stats::pnorm(normal_draws(fit, length(node), ncol(axes$z), 1))
-  z <- vapply(seq_len(ncol(axes$z)), function(j) smooth_axis(axes$z[, j], fit$nested$hyper$weight, node, u[, j]), numeric(length(node)))
+  z <- vapply(seq_len(ncol(axes$z)), function(j) smooth_axis(axes$z[, j], fit$nested$hyper$weight, node, u[, j]),
+              numeric(length(node)))
   matrix(z, length(node))
 }
 

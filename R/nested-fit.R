@@ -68,7 +68,8 @@ nested_design <- function(parts, specs, frame, contrasts) {
 }
 
 sparse_columns <- function(columns, n) {
-  Z <- if (length(columns)) do.call(cbind, columns) else Matrix::sparseMatrix(i = integer(), j = integer(), dims = c(n, 0L))
+  none <- Matrix::sparseMatrix(i = integer(), j = integer(), dims = c(n, 0L))
+  Z <- if (length(columns)) do.call(cbind, columns) else none
   methods::as(methods::as(methods::as(Z, "dMatrix"), "generalMatrix"), "CsparseMatrix")
 }
 
@@ -88,7 +89,8 @@ check_distinct <- function(groups) {
   keys <- unlist(lapply(groups, function(term) paste0("(", term$coefs, " | ", term$label, ")")))
   twice <- keys[duplicated(keys)]
   if (length(twice)) {
-    elvi_abort("`object`: the group-level term `", twice[1L], "` occurs twice.", class = c("elvi_error_term", "elvi_error_argument"),
+    elvi_abort("`object`: the group-level term `", twice[1L], "` occurs twice.",
+               class = c("elvi_error_term", "elvi_error_argument"),
                data = list(argument = "object", term = twice[1L]))
   }
 }
@@ -152,7 +154,8 @@ sd_priors <- function(prior, labels) {
     unknown <- setdiff(names(prior), labels)
     if (length(absent) || length(unknown) || is.null(names(prior))) {
       bad_argument("prior_sd", paste0("a prior, or a list with one for each term (", toString(labels), ")"),
-                   if (length(unknown)) paste("one with", describe(unknown[1L])) else paste("one without", describe(absent[1L])))
+                   if (length(unknown)) paste("one with", describe(unknown[1L]))
+                   else paste("one without", describe(absent[1L])))
     }
     prior <- prior[labels]
   } else {
@@ -170,7 +173,8 @@ check_sd_prior <- function(prior) {
     bad_argument("prior_sd", "a prior of one parameter, used for every standard deviation", "one of several")
   }
   if (prior$name != "exponential" && prior$location != 0) {
-    bad_argument("prior_sd", "centred at 0, of which the positive half is used", paste("one centred at", format(prior$location)))
+    bad_argument("prior_sd", "centred at 0, of which the positive half is used",
+                 paste("one centred at", format(prior$location)))
   }
   prior
 }
@@ -199,7 +203,8 @@ nested_problem <- function(design, family, priors) {
   }, design$groups, priors$sd)
   problem <- list(X = design$X, shift = if (design$intercept) design$centre, Z = design$Z, y = response$y, weight = weight,
                   offset = offset, family = family, prior = fixed_prior(priors$joint, p), terms = unname(terms),
-                  dispersion = if (is.null(dispersion)) list(name = record_of(family)$dispersion$natural, prior = priors$aux))
+                  dispersion = if (is.null(dispersion)) list(name = record_of(family)$dispersion$natural,
+                                                             prior = priors$aux))
   check_nested_problem(problem, dispersion)
   problem
 }
@@ -211,7 +216,8 @@ fixed_prior <- function(joint, p) {
 
 check_nested_problem <- function(problem, dispersion) {
   if (!length(problem$terms) && is.null(problem$dispersion)) {
-    bad_argument("method", "\"exact\" or \"auto\": this model has no hyperparameters, and is a single problem", "\"nested\"")
+    bad_argument("method", "\"exact\" or \"auto\": this model has no hyperparameters, and is a single problem",
+                 "\"nested\"")
   }
   flat <- problem$prior$precision == 0
   X <- problem$X[, flat, drop = FALSE]
@@ -342,7 +348,8 @@ check_nested_arguments <- function(structured, method, unused, default_sd, defau
 check_nested_control <- function(control) {
   check_class(control, "control", "elvi_control", "elvi_control()")
   default <- elvi_control()
-  changed <- Filter(function(name) !identical(control[[name]], default[[name]]), setdiff(names(default), c("nodes", "progress")))
+  changed <- Filter(function(name) !identical(control[[name]], default[[name]]),
+                    setdiff(names(default), c("nodes", "progress")))
   if (length(changed)) {
     bad_argument(changed[1L], "left at its default with group-level terms, smooth terms and method = \"nested\", which do not use it",
                  describe(control[[changed[1L]]]))
@@ -353,13 +360,15 @@ check_nested_control <- function(control) {
 warn_nested <- function(nested, most = 0.05) {
   moved <- max(unlist(nested$change))
   if (isTRUE(moved > most)) {
-    elvi_warn("The answer moved by ", format(moved, digits = 2), " sd from the next smaller rule over the hyperparameters to this one ",
+    elvi_warn("The answer moved by ", format(moved, digits = 2),
+              " sd from the next smaller rule over the hyperparameters to this one ",
               "of ", length(nested$nodes), " nodes. A larger elvi_control(nodes = ) may be needed, or a tighter prior of the ",
               "standard deviations.", class = "elvi_warning_quadrature", data = list(change = nested$change))
   }
   if (!nested$converged) {
     elvi_warn("The conditional optimum of at least one node is not certified: the worst is ",
-              format(max(vapply(nested$nodes, function(node) node$certificate, 0)), digits = 2), " nats above its optimum.",
+              format(max(vapply(nested$nodes, function(node) node$certificate, 0)), digits = 2),
+              " nats above its optimum.",
               class = "elvi_warning_not_converged")
   }
 }

@@ -5,17 +5,17 @@
 #' contain the uncertainty about standard deviations, correlations and dispersion.
 #'
 #' * `fixef()`: posterior means of the coefficients that all groups share; `vcov()` their covariance.
-#' * `ranef()`: posterior means of the group-level effects, a list of data frames with one row per level; the attribute
-#'   `"sd"` of each is a data frame of the same shape with posterior standard deviations.
-#' * `coef()`: the coefficients of each group, shared ones plus effects, a list of data frames. Without group-level terms:
-#'   `fixef()`.
-#' * `VarCorr()`: for each term the posterior mean of the covariance matrix of its coefficients, with the posterior means
-#'   of standard deviations and correlations as attributes `"stddev"` and `"correlation"`; `as.data.frame()` gives a table
-#'   as in 'lme4'.
+#' * `ranef()`: posterior means of the group-level effects, a list of data frames with one row per level; the
+#'   attribute `"sd"` of each is a data frame of the same shape with posterior standard deviations.
+#' * `coef()`: the coefficients of each group, shared ones plus effects, a list of data frames. Without group-level
+#'   terms: `fixef()`.
+#' * `VarCorr()`: for each term the posterior mean of the covariance matrix of its coefficients, with the posterior
+#'   means of standard deviations and correlations as attributes `"stddev"` and `"correlation"`; `as.data.frame()`
+#'   gives a table as in 'lme4'.
 #' * `sigma()`: posterior mean of the residual standard deviation, 1 for families that have none.
 #' * `ngrps()`: number of levels of each grouping factor.
-#' * `confint()`, `posterior_interval()`: credible intervals; by default of coefficients and hyperparameters, by name also of
-#'   effects (`names(fit$mu)`).
+#' * `confint()`, `posterior_interval()`: credible intervals; by default of coefficients and hyperparameters, by name
+#'   also of effects (`names(fit$mu)`).
 #' * `tidy(effects = )`: as in 'broom.mixed': `"fixed"`, `"ran_pars"` (`sd__`, `cor__`) and `"ran_vals"`.
 #' * `elbo()`: the lower bound of the log evidence, of which the error of the quadrature is not part.
 #' * `pareto_k()`: k-hat of every node and the number of draws it rests on; `k` is the worst.
@@ -179,7 +179,8 @@ VarCorr.elvi_nested <- function(x, sigma = 1, ...) {
     structure(mean_of(V), stddev = stats::setNames(x$mu[sd_names(term)], term$coefs), correlation = mean_of(R),
               sd_of_stddev = stats::setNames(x$sd[sd_names(term)], term$coefs), correlated = term$correlated && k > 1L)
   })
-  structure(stats::setNames(out, vapply(terms, `[[`, "", "label")), sc = if ("sigma" %in% colnames(x$hyper)) x$mu[["sigma"]],
+  structure(stats::setNames(out, vapply(terms, `[[`, "", "label")),
+            sc = if ("sigma" %in% colnames(x$hyper)) x$mu[["sigma"]],
             smooth = smooth_sds(x), class = "VarCorr.elvi_nested")
 }
 
@@ -195,11 +196,13 @@ as.data.frame.VarCorr.elvi_nested <- function(x, row.names = NULL, optional = FA
     V <- x[[i]]
     names <- rownames(V)
     pairs <- which(lower.tri(V) & attr(V, "correlated"), arr.ind = TRUE)
-    data.frame(grp = base::names(x)[i], var1 = c(names, names[pairs[, 2L]]), var2 = c(rep(NA, length(names)), names[pairs[, 1L]]),
+    data.frame(grp = base::names(x)[i], var1 = c(names, names[pairs[, 2L]]),
+               var2 = c(rep(NA, length(names)), names[pairs[, 1L]]),
                vcov = c(diag(V), V[pairs]), sdcor = c(attr(V, "stddev"), attr(V, "correlation")[pairs]))
   })
   smooth <- attr(x, "smooth")
-  if (length(smooth)) rows <- c(rows, list(data.frame(grp = base::names(smooth), var1 = NA, var2 = NA, vcov = smooth^2, sdcor = smooth)))
+  if (length(smooth)) rows <- c(rows, list(data.frame(grp = base::names(smooth), var1 = NA, var2 = NA, vcov = smooth^2,
+                                                      sdcor = smooth)))
   sc <- attr(x, "sc")
   if (!is.null(sc)) rows <- c(rows, list(data.frame(grp = "Residual", var1 = NA, var2 = NA, vcov = sc^2, sdcor = sc)))
   out <- do.call(rbind, rows)
@@ -241,7 +244,8 @@ posterior_interval.elvi_nested <- function(object, prob = 0.9, pars = NULL, ...)
 
 # by default everything but the effects
 nested_parameters <- function(fit, which, name) {
-  if (is.null(which)) c(parameter_block(fit, "fixed"), parameter_block(fit, "hyper")) else check_parameters(fit, which, name)
+  if (!is.null(which)) return(check_parameters(fit, which, name))
+  c(parameter_block(fit, "fixed"), parameter_block(fit, "hyper"))
 }
 
 nested_intervals <- function(fit, which, level) {
@@ -286,7 +290,8 @@ print.elvi_nested <- function(x, digits = max(3L, getOption("digits") - 3L), ...
 }
 
 nested_heading <- function(x) {
-  c("elvi fit: ", x$family$family, " regression (", x$family$link, " link), ", format_count(nrow(x$frame)), " observations\n",
+  c("elvi fit: ", x$family$family, " regression (", x$family$link, " link), ", format_count(nrow(x$frame)),
+    " observations\n",
     "formula:  ", deparse_one(x$formula))
 }
 
@@ -294,8 +299,10 @@ nested_heading <- function(x) {
 print_hyper <- function(x, digits) {
   tables <- lapply(x$groups, function(term) {
     names <- sd_names(term)
-    data.frame(term = if (term$kind == "smooth") "" else term$label, coefficient = if (term$kind == "smooth") term$label else term$coefs,
-               levels = if (term$kind == "smooth") "" else c(format_count(length(term$levels)), rep("", length(names) - 1L)),
+    data.frame(term = if (term$kind == "smooth") "" else term$label,
+               coefficient = if (term$kind == "smooth") term$label else term$coefs,
+               levels = if (term$kind == "smooth") "" else c(format_count(length(term$levels)),
+                                                             rep("", length(names) - 1L)),
                sd = x$mu[names], spread = x$sd[names])
   })
   if (length(tables)) {
@@ -313,7 +320,8 @@ print_hyper <- function(x, digits) {
     }
   }
   aux <- x$problem$dispersion$name
-  if (!is.null(aux)) cat(aux, ": ", format(x$mu[[aux]], digits = digits), " (sd ", format(x$sd[[aux]], digits = digits), ")\n", sep = "")
+  if (!is.null(aux)) cat(aux, ": ", format(x$mu[[aux]], digits = digits), " (sd ", format(x$sd[[aux]], digits = digits),
+                         ")\n", sep = "")
 }
 
 #' @rdname nested_methods
@@ -400,7 +408,8 @@ tidy_hyper <- function(x) {
 tidy_effects <- function(x) {
   tables <- lapply(group_terms_of(x), function(term) {
     k <- length(term$coefs)
-    data.frame(effect = "ran_vals", group = term$label, level = rep(term$levels, each = k), term = rep(term$coefs, length(term$levels)),
+    data.frame(effect = "ran_vals", group = term$label, level = rep(term$levels, each = k),
+               term = rep(term$coefs, length(term$levels)),
                at = effect_positions(x, term))
   })
   do.call(rbind, tables)
@@ -411,7 +420,8 @@ tidy_effects <- function(x) {
 glance.elvi_nested <- function(x, ...) {
   check_dots(list(...), names(formals()), "glance()")
   as_tibble_if_there(data.frame(
-    elbo = x$nested$evidence$log, nodes = length(x$nested$nodes), certificate = worst_certificate(x), change = max(unlist(x$nested$change)),
+    elbo = x$nested$evidence$log, nodes = length(x$nested$nodes), certificate = worst_certificate(x),
+    change = max(unlist(x$nested$change)),
     pareto_k = worst_k(x$nested), base = x$base$kind, converged = x$converged, nobs = nrow(x$frame)))
 }
 
@@ -456,7 +466,8 @@ print.elvi_nested_elbo <- function(x, ...) {
 
 evidence_line <- function(evidence) {
   paste0("Log evidence: ", format(evidence$log, digits = 8), " (", evidence$rests_on,
-         if (evidence$corrected != evidence$log) paste0(": ", format(evidence$corrected, digits = 8)), "; quadrature over them)")
+         if (evidence$corrected != evidence$log) paste0(": ", format(evidence$corrected, digits = 8)),
+         "; quadrature over them)")
 }
 
 #' @rdname nested_methods
@@ -498,7 +509,8 @@ nested_account <- function(fit) {
             if (fit$converged) "Solved" else "NOT CONVERGED", length(nested$nodes), ncol(nested$hyper$theta),
             if (ncol(nested$hyper$theta) == 1L) "" else "s", format(worst_certificate(fit), digits = 1)),
     paste0(k_line(worst_k(nested), nested$k_hat, nested$draws), if (nested$corrected) ", weights corrected"),
-    sprintf("Against the next smaller rule means moved by at most %s sd, sds by %s %%", format(nested$change$mean, digits = 2),
+    sprintf("Against the next smaller rule means moved by at most %s sd, sds by %s %%",
+            format(nested$change$mean, digits = 2),
             format(100 * nested$change$sd, digits = 2)),
     evidence_line(nested$evidence))
 }

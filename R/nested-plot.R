@@ -1,16 +1,16 @@
 #' Plots of fits with group-level and smooth terms
 #'
 #' * `"intervals"`, the default without groups and smooths: coefficients, standard deviations and dispersion.
-#' * `"groups"`, the default with groups: a caterpillar plot, for each term the effects of its levels in order of their means,
-#'   with 50 % and 95 % credible intervals. Of more than 500 levels, 500 are drawn.
+#' * `"groups"`, the default with groups: a caterpillar plot, for each term the effects of its levels in order of
+#'   their means, with 50 % and 95 % credible intervals. Of more than 500 levels, 500 are drawn.
 #' * `"sds"`: densities of the standard deviations of terms (and of sigma or phi), with the prior dashed.
-#' * `"smooths"`, the default with smooths and no groups: each smooth of one variable with 50 % and 95 % pointwise bands,
-#'   on the scale of the linear predictor, and a rug of the data.
+#' * `"smooths"`, the default with smooths and no groups: each smooth of one variable with 50 % and 95 % pointwise
+#'   bands, on the scale of the linear predictor, and a rug of the data.
 #'
 #' @param object,x a fit by [elvi()] whose formula has [group-level terms][group_terms].
 #' @param type what to draw.
-#' @param pars for `"intervals"`: parameters to show, by name or number. For `"groups"`: grouping factors. For `"smooths"`:
-#'   labels of smooths.
+#' @param pars for `"intervals"`: parameters to show, by name or number. For `"groups"`: grouping factors. For
+#'   `"smooths"`: labels of smooths.
 #' @param ... passed on from `plot()` to `autoplot()`; otherwise nothing.
 #' @return A ggplot object; `plot()` draws it and returns it invisibly.
 #' @examples
@@ -50,12 +50,15 @@ nested_subtitle <- function(fit) {
 
 interval_data <- function(fit, which) {
   q <- nested_quantiles(fit, which, c(0.025, 0.25, 0.75, 0.975))
-  data.frame(parameter = names(fit$mu)[which], mean = fit$mu[which], low = q[, 1L], low50 = q[, 2L], high50 = q[, 3L], high = q[, 4L])
+  data.frame(parameter = names(fit$mu)[which], mean = fit$mu[which], low = q[, 1L], low50 = q[, 2L], high50 = q[, 3L],
+             high = q[, 4L])
 }
 
 interval_layers <- function(width = 0.5, wide = 1.5) {
-  list(ggplot2::geom_segment(ggplot2::aes(x = .data$low, xend = .data$high, yend = .data$at), colour = plot_blue, linewidth = width),
-       ggplot2::geom_segment(ggplot2::aes(x = .data$low50, xend = .data$high50, yend = .data$at), colour = plot_blue, linewidth = wide))
+  list(ggplot2::geom_segment(ggplot2::aes(x = .data$low, xend = .data$high, yend = .data$at), colour = plot_blue,
+                             linewidth = width),
+       ggplot2::geom_segment(ggplot2::aes(x = .data$low50, xend = .data$high50, yend = .data$at), colour = plot_blue,
+                             linewidth = wide))
 }
 
 plot_nested_intervals <- function(fit, which) {
@@ -79,11 +82,13 @@ plot_groups <- function(fit, pars, most = 500L) {
   labels <- vapply(terms, `[[`, "", "label")
   if (!is.null(pars)) {
     if (!is.character(pars) || !all(pars %in% labels)) {
-      bad_argument("pars", paste0("among the grouping factors (", toString(unique(labels)), ")"), describe(setdiff(pars, labels)[1L]))
+      bad_argument("pars", paste0("among the grouping factors (", toString(unique(labels)), ")"),
+                   describe(setdiff(pars, labels)[1L]))
     }
     terms <- terms[labels %in% pars]
   }
-  panels <- do.call(c, lapply(terms, function(term) lapply(seq_along(term$coefs), caterpillar, fit = fit, term = term, most = most)))
+  panels <- do.call(c, lapply(terms, function(term) lapply(seq_along(term$coefs), caterpillar, fit = fit, term = term,
+                                                           most = most)))
   data <- do.call(rbind, panels)
   data$panel <- factor(data$panel, unique(data$panel))
   # an order of levels for each panel: keys are unique, labels are not
@@ -93,12 +98,15 @@ plot_groups <- function(fit, pars, most = 500L) {
   names <- stats::setNames(ifelse(count > 40, "", data$level), levels(data$at))
   ggplot2::ggplot(data, ggplot2::aes(x = .data$mean, y = .data$at)) +
     ggplot2::geom_vline(xintercept = 0, colour = "grey70") +
-    ggplot2::geom_segment(ggplot2::aes(x = .data$low, xend = .data$high, yend = .data$at, linewidth = 0.5 * .data$fine), colour = plot_blue) +
-    ggplot2::geom_segment(ggplot2::aes(x = .data$low50, xend = .data$high50, yend = .data$at, linewidth = 1.5 * .data$fine), colour = plot_blue) +
+    ggplot2::geom_segment(ggplot2::aes(x = .data$low, xend = .data$high, yend = .data$at, linewidth = 0.5 * .data$fine),
+                          colour = plot_blue) +
+    ggplot2::geom_segment(ggplot2::aes(x = .data$low50, xend = .data$high50, yend = .data$at,
+                                       linewidth = 1.5 * .data$fine), colour = plot_blue) +
     ggplot2::geom_point(ggplot2::aes(size = 1.5 * .data$fine)) +
     ggplot2::scale_linewidth_identity() + ggplot2::scale_size_identity() + ggplot2::scale_y_discrete(labels = names) +
     ggplot2::facet_wrap(ggplot2::vars(.data$panel), scales = "free") +
-    ggplot2::labs(x = "effect: posterior mean, 50 % and 95 % credible intervals", y = NULL, subtitle = nested_subtitle(fit),
+    ggplot2::labs(x = "effect: posterior mean, 50 % and 95 % credible intervals", y = NULL,
+                  subtitle = nested_subtitle(fit),
                   caption = if (any(vapply(panels, nrow, 0L) == most)) sprintf("%d levels of each, evenly spread in order", most))
 }
 
@@ -118,7 +126,8 @@ caterpillar <- function(j, fit, term, most) {
 plot_sds <- function(fit) {
   names <- c(unlist(lapply(fit$groups, sd_names)), fit$problem$dispersion$name)
   if (!length(names)) bad_argument("type", "another: this fit has no standard deviations", "\"sds\"")
-  priors <- c(unlist(Map(function(term, prior) rep(list(prior), length(term$coefs)), fit$groups, unname(fit$priors$sd)), recursive = FALSE),
+  priors <- c(unlist(Map(function(term, prior) rep(list(prior), length(term$coefs)), fit$groups, unname(fit$priors$sd)),
+                     recursive = FALSE),
               if (!is.null(fit$problem$dispersion)) list(fit$priors$aux))
   sample <- hyper_sample(fit)
   data <- do.call(rbind, lapply(seq_along(names), function(i) {
@@ -127,7 +136,8 @@ plot_sds <- function(fit) {
     density <- stats::density(c(values, -values), bw = 1.3 * stats::bw.nrd0(values), n = 1024L, from = 0,
                               to = stats::quantile(values, 0.999, names = FALSE))
     inside <- density$x >= max(0, min(values) - 2 * density$bw)
-    data.frame(parameter = names[i], x = density$x, density = 2 * density$y, prior = positive_density(priors[[i]], density$x))[inside, ]
+    data.frame(parameter = names[i], x = density$x, density = 2 * density$y,
+               prior = positive_density(priors[[i]], density$x))[inside, ]
   }))
   data$parameter <- factor(data$parameter, names)
   ggplot2::ggplot(data, ggplot2::aes(x = .data$x, y = .data$density)) +
@@ -172,7 +182,8 @@ plot_smooths <- function(fit, pars, points = 100L) {
     ggplot2::geom_line(ggplot2::aes(y = .data$mean), colour = plot_blue) +
     ggplot2::geom_rug(data = rug, sides = "b", alpha = 0.3) +
     ggplot2::facet_wrap(ggplot2::vars(.data$panel), scales = "free_x") +
-    ggplot2::labs(x = toString(unique(vapply(smooths, `[[`, "", "variables"))), y = "smooth (posterior mean, 50 % and 95 % bands)", subtitle = nested_subtitle(fit))
+    ggplot2::labs(x = toString(unique(vapply(smooths, `[[`, "", "variables"))),
+                  y = "smooth (posterior mean, 50 % and 95 % bands)", subtitle = nested_subtitle(fit))
 }
 
 drawable_smooths <- function(fit, smooths = fit$smooths) {

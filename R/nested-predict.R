@@ -2,18 +2,18 @@
 #'
 #' As [predict.elvi_glm()], for new rows with known groups, with new ones, or with none.
 #'
-#' Means and standard deviations of `predict()` are those of the mixture over the nodes and need no draws. Draws are the
-#' same in every call: row `i` of `posterior_linpred()`, `posterior_epred()`, `posterior_predict()`, `log_lik()` and
-#' `as.matrix()` belongs to the same draw of all parameters.
+#' Means and standard deviations of `predict()` are those of the mixture over the nodes and need no draws. Draws are
+#' the same in every call: row `i` of `posterior_linpred()`, `posterior_epred()`, `posterior_predict()`, `log_lik()`
+#' and `as.matrix()` belongs to the same draw of all parameters.
 #'
 #' @param object,x a fit by [elvi()] whose formula has [group-level terms][group_terms].
 #' @param newdata optional data frame. Without it, the data of the fit.
 #' @param type `"link"` or `"response"`.
 #' @param se.fit also return posterior standard deviations?
-#' @param re.form `NULL` for all group-level terms, `NA` or `~ 0` for none, or a one-sided formula with the terms to keep,
-#'   such as `~ (1 | g)`. Smooth terms always stay.
-#' @param allow_new_levels what to do with levels of a grouping factor that the data did not have: an error, or effects
-#'   from the population (`TRUE`), whose standard deviations are part of the posterior.
+#' @param re.form `NULL` for all group-level terms, `NA` or `~ 0` for none, or a one-sided formula with the terms to
+#'   keep, such as `~ (1 | g)`. Smooth terms always stay.
+#' @param allow_new_levels what to do with levels of a grouping factor that the data did not have: an error, or
+#'   effects from the population (`TRUE`), whose standard deviations are part of the posterior.
 #' @param offset,draws,trials see [predict.elvi_glm()].
 #' @param ... nothing: unknown names are errors; for `loo()` passed on.
 #' @return As for [predict.elvi_glm()].
@@ -100,10 +100,12 @@ new_levels <- function(term, frame, M, index, allowed) {
   rows <- which(is.na(index))
   labels <- do.call(paste, c(lapply(term$group, function(name) as.character(frame[[name]])[rows]), sep = ":"))
   if (!check_flag(allowed, "allow_new_levels")) {
-    bad_argument("newdata", paste0("free of levels of `", term$label, "` that the data did not have, unless allow_new_levels = TRUE"),
+    bad_argument("newdata", paste0("free of levels of `", term$label,
+                                   "` that the data did not have, unless allow_new_levels = TRUE"),
                  paste("one with", describe(labels[1L])))
   }
-  list(term = term, rows = rows, labels = unique(labels), level = match(labels, unique(labels)), M = M[rows, , drop = FALSE])
+  list(term = term, rows = rows, labels = unique(labels), level = match(labels, unique(labels)),
+       M = M[rows, , drop = FALSE])
 }
 
 row_offset <- function(object, frame, newdata, offset) {
@@ -268,7 +270,8 @@ prediction_trials <- function(object, newdata, trials, n) {
     if (!is.null(trials)) bad_argument("trials", "left out: it is for binomial fits", describe(trials))
     return(rep(1, n))
   }
-  trials <- if (!is.null(trials)) count_response(trials, "trials") else if (is.null(newdata)) response_trials(object) else 1
+  trials <- if (!is.null(trials)) count_response(trials,
+                                                 "trials") else if (is.null(newdata)) response_trials(object) else 1
   if (!length(trials) %in% c(1L, n)) bad_argument("trials", sprintf("of length 1 or %d", n), describe(trials))
   rep_len(trials, n)
 }
@@ -325,20 +328,6 @@ pp_check.elvi_nested <- function(object, type = "dens_overlay", draws = 50, ...)
   plot(object$problem$y * response_trials(object), posterior_predict.elvi_nested(object, draws = draws), ...)
 }
 
-#' @rdname predict.elvi_nested
-#' @exportS3Method generics::augment
-augment.elvi_nested <- function(x, data = NULL, newdata = NULL, ...) {
-  check_dots(list(...), names(formals()), "augment()")
-  if (is.null(newdata) && is.null(data)) x$na.action <- NULL   # the frame lacks the rows that na.exclude would put back
-  at <- predict.elvi_nested(x, newdata = newdata, type = "response", se.fit = TRUE)
-  out <- as.data.frame(newdata %||% data %||% x$frame)
-  if (nrow(out) != length(at$fit)) bad_argument("data", sprintf("of %d rows, as the fit has", length(at$fit)), describe(out))
-  out$.fitted <- unname(at$fit)
-  out$.se.fit <- unname(at$se.fit)
-  if (is.null(newdata)) out$.resid <- unname(residuals.elvi_nested(x))
-  as_tibble_if_there(out)
-}
-
 # ---- matrices of draws ------------------------------------------------------------------------------------
 
 #' @rdname nested_methods
@@ -362,7 +351,8 @@ covariance_columns <- function(fit, hyper) {
     pairs <- which(lower.tri(diag(k), diag = TRUE), arr.ind = TRUE)
     if (!term$correlated) pairs <- pairs[pairs[, 1L] == pairs[, 2L], , drop = FALSE]
     out <- vapply(seq_len(nrow(pairs)), function(i) V[pairs[i, 1L], pairs[i, 2L], ], numeric(nrow(hyper)))
-    matrix(out, nrow(hyper), dimnames = list(NULL, sprintf("Sigma[%s:%s,%s]", term$label, term$coefs[pairs[, 1L]], term$coefs[pairs[, 2L]])))
+    matrix(out, nrow(hyper), dimnames = list(NULL, sprintf("Sigma[%s:%s,%s]", term$label, term$coefs[pairs[, 1L]],
+                                                           term$coefs[pairs[, 2L]])))
   }))
 }
 

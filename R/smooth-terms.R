@@ -9,7 +9,8 @@ smooth_specs <- function(calls, env) {
     made[[1L]] <- call("::", quote(mgcv), as.name(call_name(call)))
     spec <- reading(eval(made, env), "object", paste0("the term `", deparse_one(call), "` cannot be read"))
     if (isTRUE(spec$fixed)) refuse_term(call, "a smooth without a penalty (fx = TRUE) is a regression spline: splines::ns() makes one")
-    if (!is.null(spec$sp) && any(spec$sp >= 0)) refuse_term(call, "its smoothness is estimated and cannot be fixed by `sp`")
+    if (!is.null(spec$sp) && any(spec$sp >= 0)) refuse_term(call,
+                                                            "its smoothness is estimated and cannot be fixed by `sp`")
     if (!is.null(spec$id)) refuse_term(call, "smooths cannot be linked by `id`")
     spec$written <- deparse_one(call)
     spec
@@ -24,12 +25,14 @@ smooth_variables <- function(specs) {
 set_up_smooths <- function(specs, frame) {
   smooths <- do.call(c, lapply(specs, function(spec) {
     check_smooth_variables(spec, frame)
-    made <- reading(mgcv::smoothCon(spec, data = smooth_data(frame), knots = NULL, absorb.cons = TRUE, scale.penalty = TRUE),
+    made <- reading(mgcv::smoothCon(spec, data = smooth_data(frame), knots = NULL, absorb.cons = TRUE,
+                                    scale.penalty = TRUE),
                     "object", paste0("the smooth `", spec$label, "` cannot be had"))
     lapply(made, function(smooth) {
       random <- tryCatch(mgcv::smooth2random(smooth, character(), type = 2), error = function(e) NULL)
       if (is.null(random) || isTRUE(random$fixed) || !length(random$rand)) {
-        refuse_term(str2lang(spec$label), paste0("smooths of class \"", class(smooth)[1L], "\" have no form as random effects"))
+        refuse_term(str2lang(spec$label), paste0("smooths of class \"", class(smooth)[1L],
+                                                 "\" have no form as random effects"))
       }
       out <- list(label = smooth$label, smooth = smooth, random = random, variables = spec$term,
                   by = if (spec$by != "NA") spec$by, by_level = smooth$by.level)
@@ -48,7 +51,8 @@ set_up_smooths <- function(specs, frame) {
 check_smooth_variables <- function(spec, frame) {
   if (class(spec)[1L] %in% paste0(c("re", "fs", "mrf", "t2", "sz"), ".smooth.spec")) return(invisible())
   for (name in spec$term) if (!is.numeric(frame[[name]])) {
-    refuse_term(str2lang(spec$written), paste0("`", name, "` is ", describe(frame[[name]]), ", not a number: (1 | ", name, ") is for factors"))
+    refuse_term(str2lang(spec$written), paste0("`", name, "` is ", describe(frame[[name]]), ", not a number: (1 | ",
+                                               name, ") is for factors"))
   }
 }
 
@@ -72,7 +76,8 @@ smooth_columns <- function(smooth, frame) {
        penalised = lapply(seq_along(random$rand), function(i) X[, penalty == i, drop = FALSE]))
 }
 
-# The basis that was fitted, at the rows of a frame. t2() smooths are predicted under another constraint than they are fitted
+# The basis that was fitted, at the rows of a frame. t2() smooths are predicted under another constraint than they are
+# fitted
 # under (mgcv's `Cp`): the two bases span the same functions up to a constant, and `from_predicted` maps one to the other.
 fitted_basis <- function(smooth, frame) {
   X <- mgcv::PredictMat(smooth$smooth, smooth_data(frame))

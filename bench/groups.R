@@ -3,6 +3,7 @@
 source(file.path(dirname(sub("^--file=", "", grep("^--file=", commandArgs(), value = TRUE)[1])), "common.R"))
 with_one_blas_thread()
 suppressPackageStartupMessages(library(elvi))
+options(elvi.threads = 1)
 data("cbpp", "VerbAgg", "sleepstudy", "grouseticks", "InstEval", package = "lme4")
 
 epil <- transform(MASS::epil, lbase = log(base / 4), lage = log(age))
@@ -49,8 +50,9 @@ for (set in intersect(names(models), nuts$set)) {
 against_lme4 <- function(what, m, target, rounds) {
   r <- alternate(what, function() seconds(function() fit_by_lme4(m)), function() seconds(function() fit_by_elvi(m)), rounds)
   record_ratio(r, target, at_least = FALSE)
-  r
+  invisible(r)
 }
+invisible(fit_by_lme4(models$cbpp))   # loads lme4
 against_lme4("cbpp: elvi / glmer, time", models$cbpp, 3, rounds)
 verbagg <- against_lme4("VerbAgg: elvi / glmer, time", models$verbagg, 1, 1)
 if ("verbagg" %in% taken$set) {

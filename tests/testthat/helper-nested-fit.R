@@ -43,7 +43,7 @@ nested_example <- function(which) {
 # ---- a reference: dense, by elvi_optimum() given the hyperparameters ------------------------------
 
 # mean and covariance of [b u] given theta; `log_p` of theta and data, a lower bound up to a constant
-dense_conditional <- function(problem, theta, base = base_gaussian()) {
+reference_conditional <- function(problem, theta, base = base_gaussian()) {
   layout <- hyper_layout(problem)
   p <- ncol(problem$X)
   q <- ncol(problem$Z)
