@@ -15,7 +15,7 @@ check_rows <- function(given, record) {
   n <- design_dim(given$X)[1L]
   response <- check_response(given$y, record, n)
   weight <- check_weights(given$weights, n)
-  if (record$trials && any(response$y %% 1 != 0) && is.null(response$trials)) check_proportions(response$y, given$weights)
+  if (is_proportion(response, record)) check_proportions(response$y, given$weights)
   if (!is.null(response$trials)) weight <- weight * response$trials
   frequency <- check_weights(given$frequency, n, "frequency")
   count <- if (isTRUE(record$dispersion$precision)) sum(frequency[weight > 0]) else sum(weight * frequency)
@@ -34,6 +34,8 @@ check_weights <- function(weights, n, name = "weights") {
   if (all(weights == 0)) bad_argument(name, "positive somewhere", "0 everywhere")
   weights
 }
+
+is_proportion <- function(response, record) record$trials && is.null(response$trials) && any(response$y %% 1 != 0)
 
 # A proportion is one of so many trials as its weight says; glm() only warns.
 check_proportions <- function(y, trials) {
