@@ -13,8 +13,8 @@ WITH_ELVI := R_LIBS="$(CURDIR)/build/lib$${R_LIBS:+:$$R_LIBS}"
 CHECK_ENV := LC_ALL=C.UTF-8 _R_CHECK_SYSTEM_CLOCK_=0 _R_CHECK_CRAN_INCOMING_=false _R_CHECK_FORCE_SUGGESTS_=false \
   _R_CHECK_PACKAGE_DEPENDS_IGNORE_MISSING_ENHANCES_=true
 
-.PHONY: help setup setup-demo setup-test setup-check setup-sanitize setup-document install demo test check sanitize \
-  sanitize-quick document bench clean
+.PHONY: help setup setup-demo setup-test setup-check setup-sanitize setup-document install demo test extensions check \
+  sanitize sanitize-quick document bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
@@ -38,8 +38,11 @@ $(INSTALLED): $(TARBALL)
 demo: setup-demo install ## run inst/examples/demo.R and draw demo.png
 	$(WITH_ELVI) Rscript inst/examples/demo.R demo.png
 
-test: setup-test install ## run the tests against the installed package
-	$(WITH_ELVI) Rscript tools/run-tests.R
+test: setup-test install ## run the tests against the installed package; FILTER=model runs those of test-model.R
+	$(WITH_ELVI) Rscript tools/run-tests.R '$(FILTER)'
+
+extensions: setup-test ## apply, build and test the worked examples of inst/extend
+	tools/extensions.sh
 
 check: setup-check ## R CMD check --as-cran; anything but 'Status: OK' fails
 	rm -rf build/check && mkdir -p build/check

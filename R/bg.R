@@ -29,7 +29,7 @@
 #' by a factor that grows with `d` for student bases close to `df = 4`. The column
 #' `proven` says whether a printed pair is covered by the argument above.
 #'
-#' The constants do not cover the `"path"` estimator, and are infinite for a base
+#' The constants do not cover the `"path"` and `"control"` estimators, and are infinite for a base
 #' of infinite kurtosis and for the poisson likelihood, whose curvature is
 #' unbounded.
 #'
@@ -63,7 +63,7 @@ bg_constants <- function(model, base = base_gaussian(), lambda = c(mu = 1, Sigma
   check_class(base, "base", "elvi_base", "a base_*() function")
   lambda <- check_metric(lambda)
   coordinates <- check_choice(coordinates, "coordinates", c("raw", "whitened"))
-  problem <- pose_problem(model, base, elvi_control(coordinates = coordinates), optimum, alpha)
+  problem <- theorem_inputs(model, base, elvi_control(coordinates = coordinates), optimum, alpha)
   noise <- noise_constants(problem, lambda)
   table <- rbind(printed_constants(problem, lambda, noise),
                  data.frame(formula = "blocks", a = noise$a, b = noise$b, proven = TRUE))
@@ -169,7 +169,7 @@ print.elvi_bg <- function(x, ...) {
     cat("|mu* - m|^2 = ", n(s$mu), ", |Sigma*|^2 = ", n(s$Sigma), " (optimum ", s$kind, ")\n", sep = "")
   }
   if (!is.null(x$infinite)) cat("Infinite: ", x$infinite, ".\n", sep = "")
-  cat("For the \"reparam\" estimator; the \"path\" estimator is not covered.\n")
+  cat("For the \"reparam\" estimator; the \"path\" and \"control\" estimators are not covered.\n")
   invisible(x)
 }
 
@@ -184,7 +184,7 @@ show_each <- function(v) {
 
 # Everything the theorems ask about f, base and optimum. `unbounded`: no L exists.
 # m and optimum are in the coordinates of the run, optimum$scale of its kind.
-pose_problem <- function(model, base, control, optimum, alpha) {
+theorem_inputs <- function(model, base, control, optimum, alpha) {
   law <- law_of(base, model$dim)
   model <- take_in(model, control, alpha)
   exists <- existence(model, base)
@@ -232,7 +232,7 @@ quietly <- function(expr) {
 check_alpha <- function(alpha, work, L) {
   alpha <- check_positive(alpha, "alpha")
   if (is.null(work)) return(alpha)
-  shrink <- if (work$kind != "affine") 1 else if (is.matrix(work$A)) min(svd(work$A, 0, 0)$d) else min(work$A)
+  shrink <- if (work$kind != "affine") 1 else smallest_stretch(work$A)
   inside <- alpha * shrink^2
   if (isTRUE(inside > L * (1 + 1e-8))) {
     bad_argument("alpha", sprintf("at most the smoothness of f (%s)", format(L / shrink^2, digits = 4)),
@@ -310,15 +310,11 @@ check_optimum <- function(optimum, problem) {
   d <- problem$dim
   mu <- check_vector(optimum$mu, "optimum$mu", d)
   S <- optimum$Sigma
-  if (!is.matrix(S)) S <- diag(check_vector(S, "optimum$Sigma", d), d)
-  S <- unname(check_matrix(S, "optimum$Sigma", d, d))
+  S <- check_scale_matrix(S, d, "optimum$Sigma")
   if (!isSymmetric(S) || inherits(try(chol(S), silent = TRUE), "try-error")) {
     bad_argument("optimum$Sigma", "symmetric and positive definite", "a matrix that is not")
   }
-  if (problem$kind == "diagonal" && any(S[row(S) != col(S)] != 0)) {
-    bad_argument("optimum$Sigma", "diagonal, like the scale of the run", "a matrix that is not")
-  }
   list(kind = "given", mu = mu,
-       scale = switch(problem$kind, symmetric = S, triangular = t(chol(S %*% S)), diagonal = diag(S)),
+       scale = scale_of(problem$kind)$of_symmetric(S, "optimum$Sigma"),
        check = list("holds", "given by you, not checked"))
 }

@@ -15,10 +15,11 @@ new_journal <- function(fit, file = NULL, every = Inf, progress = identity) {
 # The journal of a run of elvi() that is about to start; its $fit is where to start from.
 # On a model (`takes_up`) that is the state in the checkpoint file, if there is one.
 open_journal <- function(fit, law, takes_up = TRUE) {
-  journal <- new_journal(fit, fit$control$checkpoint, fit$control$checkpoint_every, progress_of)
+  control <- fit$given$control
+  journal <- new_journal(fit, control$checkpoint, control$checkpoint_every, progress_of)
   if (is.null(journal$file)) return(journal)
-  journal$print <- fingerprint(fit, law)
-  journal$fit$control$checkpoint <- journal$file   # the same one after setwd()
+  journal$fingerprint <- fingerprint(fit, law)
+  journal$fit$given$control$checkpoint <- journal$file   # the same one after setwd()
   begin_journal(journal, if (takes_up) take_up else same_run)
 }
 
@@ -66,27 +67,17 @@ write_or_warn <- function(journal) {
 }
 
 write_entry <- function(journal) {
-  entry <- list(print = journal$print, progress = journal$progress(journal$fit))
+  entry <- list(fingerprint = journal$fingerprint, progress = journal$progress(journal$fit))
   write_checkpoint(entry, journal$file)
   journal$written <- seconds()
 }
 
 # All that a run makes; what it is given stays with the user. The data may be large.
-progress_of <- function(fit) {
-  given <- c("call", "method", "model", "base", "tol", "formula", "terms", "xlevels", "contrasts",
-             "offset_given", "family", "frame", "priors", "na.action", "report",
-             "mu", "Sigma", "scale", "last")   # the last four are made from $theta
-  out <- unclass(fit)[setdiff(names(fit), given)]
-  if (!is.null(out$work)) out$work["inner"] <- list(NULL)
-  out
-}
+progress_of <- function(fit) unclass(fit)[c("plan", "state", "result")]
 
 take_up <- function(stored, journal, fit) {
-  refuse_difference(journal$file, print_difference(stored$print, journal$print, fit))
-  now <- fit$control[volatile_settings]
-  fit[names(stored$progress)] <- stored$progress
-  if (!is.null(fit$work)) fit$work$inner <- fit$model
-  fit$control[volatile_settings] <- now
+  refuse_difference(journal$file, fingerprint_difference(stored$fingerprint, journal$fingerprint, fit))
+  fit <- do.call(new_fit, c(list(given = fit$given), stored$progress))
   say_going_on(journal$file, fit)
   fit
 }
@@ -106,7 +97,7 @@ refuse_difference <- function(file, difference) {
 
 # A fit in hand is where its run goes on from; but not over the file of another run.
 same_run <- function(stored, journal, fit) {
-  if (!identical(stored$progress$seed, fit$seed)) {
+  if (!identical(stored$progress$plan$seed, fit$plan$seed)) {
     bad_checkpoint(journal$file, "one of this run", "one with other draws", differs = "seed")
   }
   fit
@@ -127,38 +118,38 @@ bad_checkpoint <- function(file, expected, got = NULL, differs = NULL) {
 # What decides a run, in brief. Numbers that come out of BLAS can differ in their last
 # digits with the number of threads: those are apart, and compared to a tolerance.
 fingerprint <- function(fit, law) {
-  model <- fit$model
-  start <- to_user(fit$work %||% model, fit$control$scale, fit$start$mu, fit$start$scale)
+  model <- fit$given$model
+  start <- model_parameters(fit, fit$plan$start)
   points <- landmarks(start)
   without <- function(x, names) unclass(x)[setdiff(names(x), names)]
-  list(exact = exact_print(algorithm = "elvi", model = without(model, "smoothness"), base = unclass(law),
-                           schedule = without(fit$schedule, "shorten"), tol = fit$tol,
-                           control = without(fit$control, volatile_settings)),
-       start = start, smoothness = fit$smoothness,
-       points = points, target = .Call(elvi_r_evaluate, model, points))
+  list(exact = exact_fingerprint(algorithm = "elvi", model = without(model, "smoothness"), base = unclass(law),
+                                 schedule = unclass(fit$given$schedule), tol = fit$given$tol,
+                                 control = without(fit$given$control, volatile_settings)),
+       start = start, smoothness = fit$plan$smoothness,
+       points = points, target = target_at(model, points))
 }
 
-exact_print <- function(algorithm, ...) {
+exact_fingerprint <- function(algorithm, ...) {
   version <- as.character(utils::packageVersion("elvi"))
   digest(list(`version of elvi` = version, algorithm = algorithm, ...))
 }
 
 # Three points about where the run starts, to know a target by that is a function.
 landmarks <- function(start) {
-  spread <- function(z) drop(if (is.matrix(start$scale)) start$scale %*% z else start$scale * z)
+  spread <- function(z) drop(root_times(start$scale, z))
   i <- seq_along(start$mu)
   cbind(start$mu, start$mu + spread(cos(i)), start$mu + 3 * spread(sin(i)))
 }
 
 # NULL, or what differs first between two fingerprints, and how.
-print_difference <- function(stored, now, fit) {
+fingerprint_difference <- function(stored, now, fit) {
   exact <- first_difference(stored$exact, now$exact)
   if (!is.null(exact)) return(exact)
   if (!about_same(stored$smoothness, now$smoothness, 1e-6)) {
     return(difference("smoothness", stored$smoothness, now$smoothness))
   }
   if (!about_same(stored$start, now$start, 1e-6)) return(difference("start"))
-  if (!about_same(stored$target, .Call(elvi_r_evaluate, fit$model, stored$points))) {
+  if (!about_same(stored$target, target_at(fit$given$model, stored$points))) {
     return(list(what = "model", how = " (its functions have other values)"))
   }
   NULL
@@ -227,7 +218,7 @@ write_checkpoint <- function(x, file) {
   if (!renamed) write_failed("a temporary file cannot be renamed to it")
 }
 
-seal <- function(md5) paste0("\nelvi checkpoint 1 ", md5, "\n")
+seal <- function(md5) paste0("\nelvi checkpoint 2 ", md5, "\n")
 
 append_bytes <- function(bytes, file, mode) {
   before <- if (mode == "ab") file.size(file) else 0

@@ -98,15 +98,21 @@ check_dim <- function(x, name = "dim") check_count(x, name, upper = .Machine$int
 # Refuses what would not fit in memory, before anything is allocated. `got` is the
 # argument `name` that asks for so many numbers.
 check_size <- function(numbers, name, got) {
-  limit <- getOption("elvi.max_gib", 2)
-  if (!is_number(limit)) limit <- 2
+  if (fits_in_memory(numbers)) return(invisible())
+  limit <- most_gib()
   gib <- numbers * 8 / 2^30
-  if (numbers <= .Machine$integer.max && gib <= limit) return(invisible())
   bad_argument(name, sprintf("small enough for memory (%s numbers take %s GiB; %s)", format(numbers, digits = 3),
                              format(gib, digits = 3),
                              if (gib <= limit) "elvi counts no further than 2^31"
                              else paste0("options(elvi.max_gib = ", format(limit), ") is the limit")),
                describe(got))
+}
+
+fits_in_memory <- function(numbers) numbers <= .Machine$integer.max && numbers * 8 / 2^30 <= most_gib()
+
+most_gib <- function() {
+  limit <- getOption("elvi.max_gib", 2)
+  if (is_number(limit)) limit else 2
 }
 
 # A number of draws of `each` numbers.

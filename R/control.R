@@ -9,13 +9,17 @@
 #' @param scale kind of scale matrix: `"symmetric"` (positive definite, as in
 #'   the theory), `"triangular"` (lower triangular with positive diagonal: the
 #'   same family of distributions, cheaper steps) or `"diagonal"` (mean field).
-#' @param estimator gradient estimator: `"reparam"`, or `"path"` (also called
-#'   sticking the landing), whose noise vanishes as the approximation nears the
-#'   target. The path estimator needs a base with a continuous density, so not
-#'   the uniform one. `NULL` takes `"path"` where it is valid.
+#' @param estimator gradient estimator: `"reparam"`, the plain one, which the theorems
+#'   are about; `"path"` (also called sticking the landing), whose noise vanishes as
+#'   the approximation nears the target, for bases with a continuous density, so not
+#'   the uniform one; or `"control"`, which takes out of the plain gradient what is
+#'   linear in the draws, with two weights learnt from the batches before: it works
+#'   with every base, its noise vanishes too where the target is quadratic, and it
+#'   bears longer steps than the others. `NULL` takes `"control"`, or `"reparam"` with
+#'   `update = "prox"`.
 #' @param update how the entropy is handled: `"project"` takes its gradient and
 #'   projects onto the feasible set; `"prox"` takes a proximal step instead and
-#'   needs no projection (triangular and diagonal scales, `"reparam"` only).
+#'   needs no projection (triangular and diagonal scales, not with `"path"`).
 #' @param average which iterate is returned: `"theorem"` (the weighted average
 #'   of the convergence theorems), `"tail"` (mean of the last part) or `"last"`.
 #'   `NULL` takes `"theorem"` for the presets of [schedule_fixed()], else `"tail"`:
@@ -97,8 +101,8 @@ elvi_control <- function(coordinates = c("whitened", "raw"),
   check_dots(list(...), names(formals()), "elvi_control()")
   control <- list(
     coordinates = check_choice(coordinates, "coordinates", c("whitened", "raw")),
-    scale = check_choice(scale, "scale", c("symmetric", "triangular", "diagonal")),
-    estimator = if (!is.null(estimator)) check_choice(estimator, "estimator", c("reparam", "path")),
+    scale = check_choice(scale, "scale", names(scale_kinds)),
+    estimator = if (!is.null(estimator)) check_choice(estimator, "estimator", names(estimators)),
     update = check_choice(update, "update", c("project", "prox")),
     average = if (!is.null(average)) check_choice(average, "average", c("theorem", "tail", "last")),
     tail = check_number(tail, "tail", 0, 1),
@@ -118,11 +122,12 @@ elvi_control <- function(coordinates = c("whitened", "raw"),
   )
   if (control$trace_draws > 1e6) bad_argument("trace_draws", "at most 1e6", describe(trace_draws))
   if (control$update == "prox") {
-    if (control$scale == "symmetric") {
+    if (!scale_of(control$scale)$prox) {
       bad_argument("update", "\"project\" with a symmetric scale (the proximal step is for triangular and diagonal ones)", "\"prox\"")
     }
-    if (identical(control$estimator, "path")) {
-      bad_argument("estimator", "\"reparam\" with update = \"prox\" (the path estimator contains the entropy already)", "\"path\"")
+    if (!is.null(control$estimator) && !estimators[[control$estimator]]$prox) {
+      bad_argument("estimator", paste0("\"reparam\" with update = \"prox\" (the ", control$estimator,
+                                       " estimator contains the entropy already)"), describe(control$estimator))
     }
     if (is.finite(control$scale_max) || !is.null(control$scale_min)) {
       bad_argument("update", "\"project\" when the scale is bounded by `scale_min` or `scale_max`", "\"prox\"")
@@ -130,6 +135,15 @@ elvi_control <- function(coordinates = c("whitened", "raw"),
   }
   structure(control, class = "elvi_control")
 }
+
+# The other halves of src/estimator_<name>.c: can it leave the entropy to a proximal step, does it need a base whose
+# density does not jump, and do the theorems cover it?
+estimators <- list(
+  reparam = list(prox = TRUE, any_base = TRUE, theory = TRUE),
+  path = list(prox = FALSE, any_base = FALSE, theory = FALSE),
+  control = list(prox = TRUE, any_base = TRUE, theory = FALSE))
+
+default_estimator <- function(update) if (update == "prox") "reparam" else "control"
 
 check_precondition <- function(x) {
   if (is.null(x)) return(NULL)

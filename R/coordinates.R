@@ -7,19 +7,25 @@
 # The model the run works on: the user's own, or that seen in whitened coordinates.
 work_model <- function(model, coordinates, kind) {
   if (coordinates == "raw") return(model)
-  check_size(model$dim^2, "coordinates", coordinates)   # a Hessian
-  mode <- find_mode(model)
+  frame <- scale_of(kind)$frame
+  record <- scale_of(frame)
+  wide <- !record$full && model$dim > widest_hessian
+  if (!wide) check_size(model$dim^2, "coordinates", coordinates)
+  mode <- if (wide) find_mode(model, diagonal = TRUE) else find_mode(model)
   H <- definite_hessian(mode$hessian)
-  # a mean field must stay one: only rescale
-  A <- if (kind == "diagonal") 1 / sqrt(diag(H)) else root_of_inverse(H)
-  new_model("affine", dim = model$dim, names = model$names, inner = model, A = A,
-            m = as.double(mode$x),
-            log_det = sum(log(if (is.matrix(A)) diag(A) else A)),
-            hessian = if (kind == "diagonal") A * H * rep(A, each = length(A)),
+  A <- record$inverse_root(if (is.matrix(H)) record$precision_part(H) else H)
+  new_model("affine", dim = model$dim, names = model$names, inner = model, A = A, scale = frame,
+            m = as.double(mode$x), log_det = record$log_det(A),
+            hessian = if (!record$full) { if (is.matrix(H)) congruent(A, H) else rep(1, model$dim) },
             convex = model$convex, growth = model$growth)
 }
 
+# beyond this dimension a mean field makes do with the diagonal of the Hessian at the mode
+widest_hessian <- 2000
+
+# positive definite, whatever the search for a mode ended in; H may be a diagonal
 definite_hessian <- function(H) {
+  if (!is.matrix(H)) return(definite_diagonal(H))
   # in units of the diagonal, so that badly scaled is not taken for indefinite
   size <- abs(diag(H))
   largest <- if (any(size > 0)) max(size) else 1
@@ -27,40 +33,19 @@ definite_hessian <- function(H) {
   e <- eigen(H / outer(unit, unit), symmetric = TRUE)
   floor <- 1e-10 * max(abs(e$values))
   if (min(e$values) > floor) return(H)
-  elvi_inform("The Hessian is not positive definite where the search for a mode ended (smallest eigenvalue ",
-              format(min(e$values), digits = 3), "): the target is not strictly log-concave there. ",
-              "Whitening uses the absolute eigenvalues instead.",
-              class = "elvi_message_indefinite")
+  indefinite_message(min(e$values))
   outer(unit, unit) * (e$vectors %*% (pmax(abs(e$values), max(floor, 1e-300)) * t(e$vectors)))
 }
 
-# (mu, scale) of the run in the user's coordinates; scale of the same kind
-to_user <- function(work, kind, mu, scale) {
-  if (work$kind != "affine") return(list(mu = mu, scale = scale))
-  if (kind == "diagonal") return(list(mu = work$m + work$A * mu, scale = work$A * scale))
-  list(mu = drop(work$m + work$A %*% mu),
-       scale = if (kind == "triangular") work$A %*% scale else symmetric_root(work$A %*% scale))
+definite_diagonal <- function(h) {
+  if (all(h > 0)) return(h)
+  indefinite_message(min(h))
+  pmax(abs(h), 1e-10 * max(abs(h), 1e-290))
 }
 
-# and back
-to_work <- function(work, kind, mu, scale) {
-  if (work$kind != "affine") return(list(mu = mu, scale = scale))
-  if (kind == "diagonal") return(list(mu = (mu - work$m) / work$A, scale = scale / work$A))
-  moved <- forwardsolve(work$A, scale)
-  if (kind == "triangular") moved[upper.tri(moved)] <- 0
-  list(mu = forwardsolve(work$A, mu - work$m),
-       scale = if (kind == "triangular") moved else symmetric_root(moved))
-}
-
-# The symmetric S with S S = R R', and the lower triangular one: the same law of x
-# for every base. From R itself, not from R R', which would lose the small scales.
-symmetric_root <- function(R) {
-  s <- svd(R, nv = 0)
-  root <- s$u %*% (s$d * t(s$u))
-  (root + t(root)) / 2
-}
-
-lower_root <- function(R) {
-  L <- t(qr.R(qr(t(R), LAPACK = FALSE)))
-  L * rep(ifelse(diag(L) < 0, -1, 1), each = nrow(L))
+indefinite_message <- function(smallest) {
+  elvi_inform("The Hessian is not positive definite where the search for a mode ended (smallest eigenvalue ",
+              format(smallest, digits = 3), "): the target is not strictly log-concave there. ",
+              "Whitening uses the absolute eigenvalues instead.",
+              class = "elvi_message_indefinite")
 }

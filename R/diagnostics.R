@@ -40,8 +40,8 @@ draws_with_ratios <- function(fit, n) {
   law <- law_of(fit$base, fit$model$dim)
   z <- draw_base(law, draw_key(), n)
   at <- model_parameters(fit)
-  x <- at$mu + (if (is.matrix(at$scale)) at$scale %*% z else at$scale * z)
-  log_p <- -.Call(elvi_r_evaluate, fit$model, x)$value
+  x <- at$mu + root_times(at$scale, z)
+  log_p <- -target_at(fit$model, x)$value
   log_q <- law$log_constant + law$log_phi(sqrt(colSums(z^2))) - log_det(fit$control$scale, at$scale)
   list(x = x, log_p = log_p, log_q = log_q, log_ratios = log_p - log_q)
 }

@@ -35,10 +35,8 @@ resampled_draws <- function(fit, n, proposals = max(10 * n, 1000)) {
               "and importance resampling cannot put it back.", class = "elvi_warning_pareto_k")
   }
   keep <- sample.int(proposals, n, replace = TRUE, prob = exp(drawn$log_ratios - max(drawn$log_ratios)))
-  x <- drawn$x[, keep, drop = FALSE]
-  if (!is.null(fit$report)) x <- fit$report %*% x
-  x <- t(x)
-  colnames(x) <- names(fit$mu)
+  x <- t(reported_points(fit$given$model, drawn$x[, keep, drop = FALSE]))
+  colnames(x) <- fit$given$model$names
   x
 }
 

@@ -1,7 +1,7 @@
 #' elvi: elliptic location-scale variational inference
 #'
-#' Start with [elvi()]; models are made by [model_glm()], [model_quadratic()]
-#' and [model_density()], bases by [base_gaussian()] and its kin, schedules by
+#' Start with [elvi()]; models are made by [model_glm()], [model_quadratic()],
+#' [model_density()] and [model_native()], bases by [base_gaussian()] and its kin, schedules by
 #' [schedule_fixed()] and its kin.
 #'
 #' The algorithm is that of Labarrière, Molinari, Villa and Rosasco (2026),

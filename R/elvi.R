@@ -1,11 +1,13 @@
 #' Fit an elliptic variational approximation
 #'
 #' Minimises `F(mu, Sigma) = E f(mu + Sigma z) - log|Sigma|` over the location
-#' `mu` and the scale `Sigma`, where `f` is the target and `z` the base, by
+#' `mu` and the scale `Sigma`, where `f` is the target and `z` the base: by the
+#' exact solver of [elvi_optimum()] where the model has an exact objective, else,
+#' or when a schedule, a budget, a start or a setting of a run is given, by
 #' minibatch projected stochastic gradient descent. `F` is the negative evidence
 #' lower bound (ELBO) up to the entropy of the base, a constant.
 #'
-#' On a model, `elvi()` starts a run. On a fit it continues one: a run that was
+#' On a model, `elvi()` starts anew. On a fit it continues a run: one that was
 #' interrupted or stopped by `elvi_control(iterations = )` goes on to the end of
 #' its schedule, exactly as if it had not stopped; a run with a schedule that
 #' has no horizon of its own ([schedule_decay()], [schedule_growing()]) can be
@@ -33,8 +35,12 @@
 #'   [model_density()]) or a fit to continue.
 #' @param base the variational base, see [bases].
 #' @param method `"mpsgd"`, the stochastic algorithm; `"exact"`, the deterministic
-#'   solver of [elvi_optimum()], for models with an exact objective; `"auto"`,
-#'   exact where possible.
+#'   solver of [elvi_optimum()], for models with an exact objective ([model_glm()]
+#'   without an auxiliary parameter, [model_quadratic()]). `"auto"` takes the exact
+#'   one where there is one and its `dim` x `dim` matrices fit in memory, unless
+#'   `schedule`, `budget`, `start` or one of these settings is given in `control`:
+#'   `estimator`, `update`, `average`, `precondition`, `smoothness`, `scale_min`,
+#'   `scale_max`, `mu_centre`, `mu_radius`, `iterations`, `checkpoint`.
 #' @param tol stop when the estimated gap to the optimum plus two standard errors
 #'   is below this many nats; say so, loudly, when the budget ends first. The gap
 #'   is estimated from the gradient at the returned approximation over fresh
@@ -51,11 +57,19 @@
 #' @param control see [elvi_control()].
 #' @param iterations for a fit: stop after this many iterations in all.
 #' @param ... nothing: unknown names are errors.
-#' @return An object of class `elvi_fit`, a plain list with, among others,
+#' @return An object of class `elvi_fit`. It has four parts by lifetime: `given` (the
+#'   call and its arguments), `plan` (what was decided before the run), `state`
+#'   (where the run is) and `result`; a fit of a formula also `regression`. `$`
+#'   finds a field in any of them, and computes what follows from the result.
+#'   Among others there are
 #'   * `mu`, `Sigma`: location and symmetric scale of the approximation;
 #'     `Sigma %*% Sigma` is its covariance. `scale` is the scale as it was
 #'     parametrised, a lower triangular matrix for `scale = "triangular"`.
-#'   * `kept`: `"average"` (or last iterate) or `"start"`.
+#'   * `method`: `"exact"` or `"mpsgd"`.
+#'   * `kept`: `"average"` (or last iterate), `"start"` or, of the exact solver,
+#'     `"optimum"`, which is then there too.
+#'
+#'   and of a stochastic run
 #'   * `last`: `mu` and `scale` of the last iterate.
 #'   * `smoothness`, `smoothness_source`: `L` in the coordinates of the run.
 #'   * `trace`: a data frame with iteration, gradient evaluations, batch, step,
@@ -92,33 +106,23 @@ elvi.default <- function(object, ...) {
 #' @export
 elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, budget = NULL,
                             start = NULL, control = elvi_control(), tol = NULL,
-                            method = c("mpsgd", "exact", "auto"), ...) {
+                            method = c("auto", "mpsgd", "exact"), ...) {
   check_dots(list(...), names(formals()), "elvi()")
-  method <- check_choice(method, "method", c("mpsgd", "exact", "auto"))
+  method <- check_choice(method, "method", c("auto", "mpsgd", "exact"))
   if (!is.null(tol)) tol <- check_positive(tol, "tol")
   check_class(base, "base", "elvi_base", "a base_*() function")
   check_class(control, "control", "elvi_control", "elvi_control()")
   if (!is.null(schedule) && !is.null(budget)) {
     bad_argument("budget", "left out when `schedule` is given (the schedule has its own)", describe(budget))
   }
-  chosen <- method == "auto"
-  if (chosen) method <- if (has_exact(object)) "exact" else "mpsgd"
-  if (method == "exact") {
-    unused <- c(schedule = !is.null(schedule), budget = !is.null(budget), start = !is.null(start))
-    if (any(unused)) {
-      bad_argument(names(which(unused))[1L], paste0(
-        "left out with the exact solver, which needs none", if (chosen) " and was chosen by method = \"auto\"",
-        "; method = \"mpsgd\" uses it"))
-    }
-    check_exact_control(control)
-    return(exact_fit(object, base, control, tol %||% 1e-9, match.call()))
-  }
+  method <- choose_method(method, object, stochastic_settings(schedule, budget, start, control))
+  if (method == "exact") return(exact_fit(object, base, control, tol %||% 1e-9, match.call()))
   schedule <- schedule %||% schedule_tuned(budget %||% if (is.null(tol)) 5000 else 1e5)
   check_class(schedule, "schedule", "elvi_schedule", "a schedule_*() function")
 
   law <- law_of(base, object$dim)
   check_expectation(object, law)
-  if (control$scale != "diagonal") check_size(object$dim^2, "scale", control$scale)
+  check_size(scale_of(control$scale)$size(object$dim), "scale", control$scale)
   work <- work_model(object, control$coordinates, control$scale)
   if (control$coordinates == "raw") check_existence(object)
   smoothness <- run_smoothness(object, work, law, control)
@@ -126,63 +130,77 @@ elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, bud
   control <- resolve_control(control, schedule, law, plan)
   feasible <- feasible_set(control, work, smoothness$L)
   start <- check_start(start, work, control$scale, feasible, smoothness$L)
-  given <- list(
-    call = match.call(), method = "mpsgd", model = object, base = base, schedule = schedule,
-    tol = tol, control = control, work = if (work$kind == "affine") work, smoothness = smoothness$L,
-    smoothness_source = smoothness$source, feasible = feasible, plan = plan, seed = draw_key(),
-    rng_kind = RNGkind(), start = start, trace = NULL, cpu = 0, state = initial_state(start))
-  fit <- structure(c(given, not_yet), class = "elvi_fit")
+  given <- list(call = match.call(), method = "mpsgd", model = object, base = base, schedule = schedule,
+                tol = tol, control = control)
+  plan <- c(plan, list(smoothness = smoothness$L, smoothness_source = smoothness$source, feasible = feasible,
+                       work = without_inner(work), start = start, seed = draw_key(), rng_kind = RNGkind()))
+  fit <- new_fit(given, plan, initial_state(start), no_result)
   compare_gradient(object, work, control$scale, start)   # after the key: a user's function may draw
   journal <- open_journal(fit, law)
   if (has_ended(journal$fit)) conclude(journal$fit) else run(journal, law, control$iterations)
 }
 
-# The exact solver knows no constraints, steps or iterations: only `scale` matters.
-check_exact_control <- function(control) {
+# Arguments and settings that only the stochastic method has a use for, of those that were
+# given: the exact solver knows no constraints, steps or iterations.
+stochastic_settings <- function(schedule, budget, start, control) {
+  arguments <- Filter(Negate(is.null), list(schedule = schedule, budget = budget, start = start))
   default <- elvi_control()
   mine <- c("estimator", "update", "average", "precondition", "smoothness", "scale_min", "scale_max",
             "mu_centre", "mu_radius", "iterations", "checkpoint")
   changed <- Filter(function(name) !identical(control[[name]], default[[name]]), mine)
-  if (length(changed)) {
-    bad_argument(changed[1L], "left at its default with the exact solver, which does not use it; method = \"mpsgd\" does",
-                 describe(control[[changed[1L]]]))
+  list(arguments = arguments, control = unclass(control)[changed])
+}
+
+# "auto" is exact where the model allows it, no one has asked for what only the stochastic
+# method has, and the solver's matrices fit in memory.
+choose_method <- function(method, model, stochastic) {
+  asked <- lengths(stochastic) > 0L
+  if (method == "auto") {
+    return(if (has_exact(model) && !any(asked) && fits_in_memory(model$dim^2)) "exact" else "mpsgd")
   }
+  if (method == "exact" && asked[["arguments"]]) {
+    bad_argument(names(stochastic$arguments)[1L],
+                 "left out with the exact solver, which needs none; method = \"mpsgd\" uses it")
+  }
+  if (method == "exact" && asked[["control"]]) {
+    bad_argument(names(stochastic$control)[1L],
+                 "left at its default with the exact solver, which does not use it; method = \"mpsgd\" does",
+                 describe(stochastic$control[[1L]]))
+  }
+  method
 }
 
 # The optimum itself as a fit.
 exact_fit <- function(model, base, control, tol, call) {
   optimum <- elvi_optimum(model, base, control$scale, tol = tol)
-  fit <- structure(
-    list(call = call, method = "exact", model = model, base = base, control = control,
-         theta = list(mu = unname(optimum$mu), scale = unname(optimum$scale)), optimum = optimum,
-         kept = "optimum", converged = optimum$converged,
-         status = if (optimum$converged) "finished" else "not converged"),
-    class = "elvi_fit")
-  name_parameters(fit)
+  new_fit(list(call = call, method = "exact", model = model, base = base, tol = tol, control = control),
+          result = list(status = if (optimum$converged) "finished" else "not converged", kept = "optimum",
+                        theta = list(mu = unname(optimum$mu), scale = unname(optimum$scale)),
+                        converged = optimum$converged, optimum = optimum))
 }
 
 #' @rdname elvi
 #' @export
 elvi.elvi_fit <- function(object, budget = NULL, iterations = Inf, ...) {
   check_dots(list(...), names(formals()), "elvi() on a fit")
-  if (object$method == "exact") {
+  fit <- object
+  if (fit$given$method == "exact") {
     bad_argument("object", "a fit by method = \"mpsgd\": an exact one has nothing to continue", "an exact fit")
   }
   iterations <- check_count(iterations, "iterations", infinite = TRUE)
-  law <- law_of(object$base, object$model$dim)
+  law <- law_of(fit$given$base, fit$given$model$dim)
   if (!is.null(budget)) {
-    object$schedule <- extend_budget(object$schedule, budget, object$state$evals)
-    object$plan <- plan_schedule(object$schedule, object$model$dim, law$kurtosis,
-                                 object$smoothness, object$control)
-    object["stretch"] <- list(NULL)
+    fit$given$schedule <- extend_budget(fit$given$schedule, budget, fit$state$evals)
+    fit <- plan_again(fit, law)
+    fit$state["stage"] <- list(NULL)
   }
-  if (object$state$k >= object$plan$iterations && object$status != "interrupted") {
+  if (fit$state$k >= fit$plan$iterations && fit$result$status != "interrupted") {
     elvi_inform("The run is complete: nothing is left of its budget of ",
-                format_count(object$schedule$budget), " gradient evaluations.")
-    return(object)
+                format_count(fit$given$schedule$budget), " gradient evaluations.")
+    return(fit)
   }
-  object$call <- match.call()
-  run(open_journal(object, law, takes_up = FALSE), law, iterations)
+  fit$given$call <- match.call()
+  run(open_journal(fit, law, takes_up = FALSE), law, iterations)
 }
 
 # Refuse a target whose expectation under the base is infinite.
@@ -201,12 +219,10 @@ check_existence <- function(model) {
 
 # Settings that were left to elvi, now that base and schedule are known.
 resolve_control <- function(control, schedule, law, plan) {
-  if (is.null(control$estimator)) {
-    control$estimator <- if (law$path && control$update == "project") "path" else "reparam"
-  }
-  if (control$estimator == "path" && !law$path) {
-    bad_argument("estimator", paste0("\"reparam\" with the ", law$kind,
-                 " base, whose density jumps at its edge (the path gradient would be biased)"), "\"path\"")
+  control$estimator <- control$estimator %||% default_estimator(control$update)
+  if (!law$path && !estimators[[control$estimator]]$any_base) {
+    bad_argument("estimator", paste0("\"control\" or \"reparam\" with the ", law$kind,
+                 " base, whose density jumps at its edge (the path gradient would be biased)"), describe(control$estimator))
   }
   if (is.null(control$average)) {
     control$average <- if (schedule$kind == "fixed" && is.finite(plan$bg_a)) "theorem" else "tail"
@@ -265,36 +281,4 @@ check_start <- function(start, work, kind, feasible, L) {
                  "a matrix outside")
   }
   moved
-}
-
-check_start_scale <- function(S, dim, kind, name = "start$Sigma") {
-  if (is_number(S) && (dim > 1 || !is.matrix(S))) S <- rep(as.double(S), dim)
-  if (kind == "diagonal") {
-    if (is.matrix(S)) {
-      if (any(S[row(S) != col(S)] != 0)) bad_argument(name, "diagonal", "a matrix that is not")
-      S <- diag(S)
-    }
-    S <- check_vector(S, name, dim)
-    if (any(S <= 0)) bad_argument(name, "positive", describe(S[S <= 0][1L]))
-    return(S)
-  }
-  if (!is.matrix(S)) S <- diag(check_vector(S, name, dim), dim)
-  S <- unname(check_matrix(S, name, dim, dim))
-  storage.mode(S) <- "double"
-  if (kind == "triangular") {
-    if (any(S[upper.tri(S)] != 0)) bad_argument(name, "lower triangular", "a matrix that is not")
-    if (any(diag(S) <= 0)) bad_argument(name, "of positive diagonal", describe(min(diag(S))))
-    return(S)
-  }
-  if (!isSymmetric(S)) bad_argument(name, "symmetric", "a matrix that is not")
-  if (inherits(try(chol(S), silent = TRUE), "try-error")) {
-    bad_argument(name, "positive definite", "a matrix that is not")
-  }
-  S
-}
-
-project_scale <- function(kind, scale, lower, upper) {
-  out <- .Call(elvi_r_project, kind, scale, lower, upper)
-  check_status(out$status)
-  out
 }

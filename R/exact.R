@@ -3,6 +3,9 @@
 
 has_exact <- function(model) model$kind %in% c("glm", "quadratic")
 
+# And is it worth its d x d matrix to a fit whose scale may be far smaller?
+affords_exact <- function(model, kind) has_exact(model) && (scale_of(kind)$full || model$dim <= widest_hessian)
+
 # A function of (kind, mu, scale) giving objective F, E f, its gradient g_mu in mu
 # and the matrix B for which the gradient of E f in the scale is B scale. With a
 # scale of 0 it gives f, its gradient and its Hessian. F is Inf where E f does not
@@ -13,7 +16,7 @@ exact_oracle <- function(model, law) {
   rule <- model_rule(model, law)
   if (rule$limit <= 0) no_expectation(model, law)
   function(kind, mu, scale) {
-    out <- .Call(elvi_r_exact, model, rule, kind, mu, scale)
+    out <- .Call(elvi_r_exact, model, rule, kind, mu, scale, threads())
     check_status(if (out$status == status_no_expectation) status_ok else out$status)
     out$objective <- if (out$status == status_ok) out$value - log_det(kind, scale) else Inf
     out
@@ -24,17 +27,9 @@ quadratic_oracle <- function(model) {
   function(kind, mu, scale) {
     off <- mu - model$m
     g <- drop(model$A %*% off)
-    spread <- if (is.matrix(scale)) sum(scale * (model$A %*% scale)) else sum(diag(model$A) * scale^2)
-    value <- (sum(off * g) + spread) / 2
+    value <- (sum(off * g) + congruent_trace(scale, model$A)) / 2
     list(value = value, g_mu = g, B = model$A, widest = 0, objective = value - log_det(kind, scale))
   }
-}
-
-log_det <- function(kind, scale) {
-  switch(kind,
-         symmetric = as.double(determinant(scale)$modulus),
-         triangular = sum(log(diag(scale))),
-         diagonal = sum(log(scale)))
 }
 
 no_expectation <- function(model, law) {

@@ -37,7 +37,7 @@ print.elvi_fit <- function(x, digits = max(3L, getOption("digits") - 3L), ...) {
       if (x$kept == "optimum") "at the optimum" else
       switch(x$control$average, theorem = "weighted average of the iterates",
              tail = "average of the last iterates", last = "last iterate"), "):\n", sep = "")
-  table <- rbind(mean = x$mu, sd = sqrt(diag(vcov.elvi_fit(x))))
+  table <- rbind(mean = x$mu, sd = posterior_sd(x))
   shown <- min(ncol(table), 10L)
   print(table[, seq_len(shown), drop = FALSE], digits = digits)
   if (shown < ncol(table)) cat("... and", ncol(table) - shown, "more\n")
@@ -80,7 +80,7 @@ mpsgd_account <- function(x) {
 summary.elvi_fit <- function(object, ...) {
   check_dots(list(...), names(formals()), "summary()")
   structure(list(fit = object,
-                 table = cbind(mean = object$mu, sd = sqrt(diag(vcov.elvi_fit(object)))),
+                 table = cbind(mean = object$mu, sd = posterior_sd(object)),
                  objective = objective(object), elbo = elbo(object), gap = exact_gap(object),
                  pareto_k = pareto_k(object)),
             class = "summary.elvi_fit")
@@ -121,10 +121,7 @@ coef.elvi_fit <- function(object, complete = TRUE, ...) {
 vcov.elvi_fit <- function(object, complete = TRUE, ...) {
   check_dots(list(...), names(formals()), "vcov()")
   check_flag(complete, "complete")
-  S <- object$Sigma
-  V <- S %*% S
-  dimnames(V) <- dimnames(S)
-  (V + t(V)) / 2
+  root_covariance(reported_factor(object))
 }
 
 #' @rdname elvi_fit
@@ -141,10 +138,9 @@ simulate.elvi_fit <- function(object, nsim = 1, seed = NULL, ...) {
   }
   z <- draw_base(law_of(object$base, object$model$dim), draw_key(), nsim)
   # the scale as parametrised: any root of the covariance gives the same law
-  s <- object$scale
-  x <- object$mu + (if (is.matrix(s)) s %*% z else s * z)
-  x <- t(x)
-  colnames(x) <- names(object$mu)
+  at <- reported_theta(object)
+  x <- t(at$mu + root_times(at$scale, z))
+  colnames(x) <- names(at$mu)
   x
 }
 

@@ -74,6 +74,7 @@ elvi.formula <- function(object, data, family = stats::gaussian(),
   model <- glm_target(design$X, if (design$intercept) design$centre, design$y, family,
                       priors$joint, design$weights, design$offset,
                       if (family$family == "gaussian") dispersion else dispersion %||% 1, priors$aux)
+  model$reported <- reported_intercept(design, model$dim)
   # left to itself, a stochastic run stops when it is close enough
   if (is.null(budget) && is.null(schedule) && !has_exact(model)) tol <- tol %||% 0.01
   if (any(is.infinite(priors$joint$scale))) {
@@ -84,12 +85,11 @@ elvi.formula <- function(object, data, family = stats::gaussian(),
   fit <- elvi.elvi_model(model, base = base, method = method, schedule = schedule, budget = budget,
                          tol = tol, start = start, control = control)
   call[[1L]] <- quote(elvi)   # not the method, which is not exported
-  fit$call <- call
-  fit$formula <- stats::formula(design$terms)
-  fit <- c(unclass(fit), design[c("terms", "xlevels", "contrasts", "offset_given")],
-           list(family = family, frame = frame, priors = priors, na.action = attr(frame, "na.action"),
-                report = report_matrix(design, model$dim)))
-  name_parameters(structure(fit, class = c("elvi_glm", "elvi_fit")))
+  fit$given$call <- call
+  fit$regression <- c(list(formula = stats::formula(design$terms)),
+                      design[c("terms", "xlevels", "contrasts", "offset_given")],
+                      list(family = family, frame = frame, priors = priors, na.action = attr(frame, "na.action")))
+  structure(fit, class = c("elvi_glm", "elvi_fit"))
 }
 
 #' @export
@@ -107,7 +107,7 @@ elvi.character <- function(object, ...) {
 #' @export
 elvi.elvi_glm <- function(object, ...) {
   fit <- NextMethod()
-  fit$call <- object$call
+  fit$given$call <- object$given$call
   fit
 }
 
@@ -184,14 +184,10 @@ formula_design <- function(frame, contrasts) {
        xlevels = stats::.getXlevels(terms, frame), contrasts = attr(X, "contrasts"))
 }
 
-# Coefficients of the original predictors from those of the centred ones: the
-# intercept moves by -centre'beta.
-report_matrix <- function(design, dim) {
-  if (!design$intercept) return(NULL)
-  map <- diag(dim)
-  p <- length(design$centre)
-  map[1L, seq_len(p)[-1L]] <- -design$centre[-1L]
-  map
+# Of the original predictors' coefficients only the intercept is another than of the
+# centred ones: it moves by -centre'beta. See reported_points().
+reported_intercept <- function(design, dim) {
+  if (design$intercept) c(-design$centre, numeric(dim - length(design$centre)))
 }
 
 # The priors as given and as used, on the coefficients of the centred predictors.

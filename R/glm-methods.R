@@ -42,18 +42,11 @@ confint.elvi_fit <- function(object, parm = NULL, level = 0.95, ...) {
 credible_intervals <- function(fit, which, level) {
   p <- c((1 - level) / 2, (1 + level) / 2)
   z <- marginal_quantile(law_of(fit$base, fit$model$dim), p)
-  sd <- sqrt(diag(vcov.elvi_fit(fit)))[which]
-  out <- fit$mu[which] + outer(sd, z)
-  dimnames(out) <- list(names(fit$mu)[which], paste(format(100 * p, trim = TRUE, digits = 3), "%"))
+  mu <- fit$mu[which]
+  out <- mu + outer(posterior_sd(fit)[which], z)
+  dimnames(out) <- list(names(mu), paste(format(100 * p, trim = TRUE, digits = 3), "%"))
   out
 }
-
-#' @rdname elvi_glm
-#' @export
-posterior_interval <- function(object, ...) UseMethod("posterior_interval")
-
-#' @export
-posterior_interval.default <- not_a_fit
 
 #' @rdname elvi_glm
 #' @export
@@ -123,20 +116,6 @@ update.elvi_glm <- function(object, formula., ..., evaluate = TRUE) {
   if (check_flag(evaluate, "evaluate")) eval(call, parent.frame()) else call
 }
 
-#' Priors that a regression used
-#'
-#' @param object a fit by [elvi()] from a formula.
-#' @param ... nothing.
-#' @return A list of class `elvi_prior_summary` with the priors as given and, per
-#'   coefficient, as used after autoscaling.
-#' @examples
-#' prior_summary(elvi(case ~ age + parity, data = infert, family = binomial()))
-#' @export
-prior_summary <- function(object, ...) UseMethod("prior_summary")
-
-#' @export
-prior_summary.default <- not_a_regression
-
 #' @rdname prior_summary
 #' @export
 #' @rawNamespace S3method(rstantools::prior_summary, elvi_glm)
@@ -166,8 +145,8 @@ print.elvi_prior_summary <- function(x, ...) {
 #' @exportS3Method generics::tidy
 tidy.elvi_fit <- function(x, conf.int = FALSE, conf.level = 0.95, ...) {
   check_dots(list(...), names(formals()), "tidy()")
-  out <- data.frame(term = names(x$mu), estimate = unname(x$mu),
-                    std.error = unname(sqrt(diag(vcov.elvi_fit(x)))))
+  mu <- x$mu
+  out <- data.frame(term = names(mu), estimate = unname(mu), std.error = unname(posterior_sd(x)))
   if (check_flag(conf.int, "conf.int")) {
     limits <- confint.elvi_fit(x, level = conf.level)
     out$conf.low <- unname(limits[, 1L])
@@ -216,7 +195,7 @@ as_tibble_if_there <- function(x) {
 loo.elvi_glm <- function(x, draws = 2000, ...) {
   need_package("loo", "loo()")
   drawn <- draws_with_ratios(x, check_draws(draws, max(nobs.elvi_glm(x), x$model$dim), lower = 2))
-  coefficients <- t(if (is.null(x$report)) drawn$x else x$report %*% drawn$x)
+  coefficients <- t(reported_points(x$given$model, drawn$x))
   loo::loo_approximate_posterior(log_lik_at(x, coefficients), log_p = drawn$log_p, log_g = drawn$log_q, ...)
 }
 

@@ -5,7 +5,7 @@
 compare_gradient <- function(model, work, kind, start) {
   if (!isTRUE(model$own_gradient)) return(invisible())
   at <- to_user(work, kind, start$mu, start$scale)
-  move <- function(direction) drop(if (is.matrix(at$scale)) at$scale %*% direction else at$scale * direction)
+  move <- function(direction) drop(root_times(at$scale, direction))
   # one standard deviation away from the start, which is often a mode, where the
   # gradient is 0 and twice the gradient as well
   x <- at$mu + move(fixed_direction(model$dim, 1))

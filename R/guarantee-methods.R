@@ -156,7 +156,7 @@ print.elvi_guarantee <- function(x, ...) {
         ".\n", sep = "")
   }
   cat("", numbers(x, n), sep = "\n")
-  if (x$control$scale != "symmetric") {
+  if (!scale_of(x$control$scale)$theory) {
     cat("The constants are those of a symmetric scale; D is measured in the ", x$control$scale,
         " parametrisation.\n", sep = "")
   }

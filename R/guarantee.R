@@ -43,7 +43,7 @@
 #' `bound` is a number only if every assumption that it needs `"holds"`. Otherwise
 #' it is `NA`, `assumptions` says what fails or is unknown, and `conditional` is
 #' the value that the formula would give if the doubtful assumptions held, where
-#' that makes sense. The defaults of [elvi()] (path estimator, tail average, long
+#' that makes sense. The defaults of [elvi()] (control estimator, tail average, long
 #' steps) are chosen for results and are not covered.
 #'
 #' @section Where this departs from the paper's print:
@@ -96,7 +96,7 @@ guarantee <- function(model, base = base_gaussian(), schedule = schedule_fixed()
   if (!is.null(budget)) schedule <- with_budget(schedule, budget)
   if (!is.null(gap0)) gap0 <- check_number(gap0, "gap0", 0)
 
-  problem <- pose_problem(model, base, control, optimum, alpha)
+  problem <- theorem_inputs(model, base, control, optimum, alpha)
   model <- problem$model
   plan <- plan_if_possible(schedule, problem, control)
   control <- resolve_control(control, schedule, problem$law, plan %||% list(bg_a = Inf))
@@ -264,8 +264,8 @@ list_assumptions <- function(g, problem, plan, feasible, start) {
                                     "give `gap0`"), about = "run")
   }
   add("step", check_steps(g, plan, convex, L_text), about = "run")
-  add("estimator", yes_no(g$control$estimator == "reparam", "reparam",
-                          "the noise constants do not cover \"path\""), about = "run")
+  add("estimator", yes_no(estimators[[g$control$estimator]]$theory, g$control$estimator,
+                          sprintf("the noise constants do not cover \"%s\"", g$control$estimator)), about = "run")
   if (convex) {
     add("average", yes_no(g$control$average == "theorem", "theorem",
                           sprintf("\"%s\" is not the theorem's average", g$control$average)), about = "run")

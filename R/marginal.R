@@ -50,7 +50,7 @@ marginal_at <- function(fit, parameter) {
   check_class(fit, "object", "elvi_fit", "elvi()")
   j <- check_parameters(fit, parameter, "parameter")
   if (length(j) != 1L) bad_argument("parameter", "the name or number of one parameter", describe(parameter))
-  list(mean = fit$mu[[j]], sd = sqrt(sum(fit$Sigma[j, ]^2)), law = law_of(fit$base, fit$model$dim))
+  list(mean = fit$mu[[j]], sd = posterior_sd(fit)[[j]], law = law_of(fit$base, fit$model$dim))
 }
 
 # positions of parameters given by name or number; NULL for all

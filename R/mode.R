@@ -67,7 +67,7 @@ glm_mode <- function(model, max_steps = 100L, decrement_below = 1e-10, reach_bel
 point_oracle <- function(model) {
   rule <- model_rule(model, law_of(base_gaussian(), model$dim))
   zero <- numeric(model$dim)
-  function(x) .Call(elvi_r_exact, model, rule, "diagonal", x, zero)
+  function(x) .Call(elvi_r_exact, model, rule, "diagonal", x, zero, threads())
 }
 
 newton_step <- function(H, g) {
@@ -162,14 +162,14 @@ polish <- function(gradient, x, hessian, rounds = 5L) {
 # Damped Newton for a regression with an auxiliary parameter, from the fit of a
 # simpler one.
 aux_mode <- function(model, max_steps = 100L) {
-  gradient <- function(x) .Call(elvi_r_evaluate, model, x)$gradient
+  gradient <- function(x) target_at(model, x)$gradient
   last <- model$dim
   start <- if (model$likelihood == "neg_binomial_2") count_start(model) else scale_start(model)
   x <- start$x
   evaluations <- start$evaluations
   reach <- .Call(elvi_r_reach, model)
   for (k in seq_len(max_steps)) {
-    at <- .Call(elvi_r_evaluate, model, matrix(x))
+    at <- target_at(model, matrix(x))
     g <- drop(at$gradient)
     if (!is.finite(at$value) || any(!is.finite(g))) nonfinite_mode(x)
     error_sd <- if (model$aux$name == "log_sigma") exp(x[last]) else 1
@@ -185,7 +185,7 @@ aux_mode <- function(model, max_steps = 100L) {
     if (x[last] < start$x[last] - 30) break
     size <- min(1, 2 / abs(step[last]))   # beyond a factor e^2 no model of f is good
     repeat {
-      new <- .Call(elvi_r_evaluate, model, matrix(x - size * step))$value
+      new <- target_at(model, matrix(x - size * step))$value
       evaluations <- evaluations + 1
       if (is.finite(new) && new <= at$value - 1e-4 * size * decrement) break
       size <- size / 2

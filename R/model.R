@@ -394,18 +394,9 @@ model_density <- function(value, gradient = NULL, dim, smoothness = NULL, convex
   if (!is.null(gradient)) check_function(gradient, "gradient")
   dim <- check_dim(dim)
   check_size(2 * dim, "dim", dim)
-  if (!is.null(smoothness)) smoothness <- check_positive(smoothness, "smoothness")
-  if (!is.logical(convex) || length(convex) != 1L) {
-    bad_argument("convex", "TRUE, FALSE or NA", describe(convex))
-  }
-  unknown_growth <- is.atomic(growth) && length(growth) == 1L && is.na(growth)
-  growth <- if (unknown_growth) NA_real_ else check_positive(growth, "growth")
+  known <- check_known(dim, smoothness, convex, growth, names)
   if (!is.logical(vectorized) || length(vectorized) != 1L) {
     bad_argument("vectorized", "TRUE, FALSE or NA", describe(vectorized))
-  }
-  if (!is.null(names) && (!is.character(names) || length(names) != dim || anyNA(names))) {
-    bad_argument("names", sprintf("a character vector of length %g", dim),
-                 if (is.character(names) && anyNA(names)) "one with missing values" else describe(names))
   }
   own_gradient <- !is.null(gradient)   # not one that elvi or Stan derived from `value`
   value <- on_blocks(value, "value", 1, dim, vectorized)
@@ -414,11 +405,24 @@ model_density <- function(value, gradient = NULL, dim, smoothness = NULL, convex
   } else {
     on_blocks(gradient, "gradient", dim, dim, vectorized)
   }
-  new_model("density", dim = dim, names = names %||% paste0("x", seq_len(dim)),
-            value = value, gradient = gradient, own_gradient = own_gradient,
-            smoothness = smoothness %||% NA_real_,
-            smoothness_source = if (is.null(smoothness)) "not given" else "given",
-            convex = convex, growth = growth)
+  do.call(new_model, c(list("density", dim = dim, value = value, gradient = gradient, own_gradient = own_gradient,
+                            pointer = NULL), known))
+}
+
+# What the user knows of a target that is a function.
+check_known <- function(dim, smoothness, convex, growth, names) {
+  if (!is.null(smoothness)) smoothness <- check_positive(smoothness, "smoothness")
+  if (!is.logical(convex) || length(convex) != 1L) {
+    bad_argument("convex", "TRUE, FALSE or NA", describe(convex))
+  }
+  unknown_growth <- is.atomic(growth) && length(growth) == 1L && is.na(growth)
+  growth <- if (unknown_growth) NA_real_ else check_positive(growth, "growth")
+  if (!is.null(names) && (!is.character(names) || length(names) != dim || anyNA(names))) {
+    bad_argument("names", sprintf("a character vector of length %g", dim),
+                 if (is.character(names) && anyNA(names)) "one with missing values" else describe(names))
+  }
+  list(names = names %||% paste0("x", seq_len(dim)), smoothness = smoothness %||% NA_real_,
+       smoothness_source = if (is.null(smoothness)) "not given" else "given", convex = convex, growth = growth)
 }
 
 # The gradient at a single point of a function of blocks.
@@ -482,3 +486,6 @@ print.elvi_model <- function(x, ...) {
       x$smoothness_source, "\n", sep = "")
   invisible(x)
 }
+
+# value (n) and gradient (d x n) of a model at the columns of x
+target_at <- function(model, x) .Call(elvi_r_evaluate, model, x, threads())

@@ -252,9 +252,9 @@ open_mpsgd_journal <- function(fit, file, every) {
   if (is.null(file)) return(new_journal(fit))
   journal <- new_journal(with_random_state(fit, fit$state), file, every,
                          progress = function(fit) fit[c("state", "random")])
-  journal$print <- mpsgd_print(journal$fit)
+  journal$fingerprint <- mpsgd_fingerprint(journal$fit)
   begin_journal(journal, function(stored, journal, fit) {
-    refuse_difference(journal$file, mpsgd_difference(stored$print, journal$print, fit))
+    refuse_difference(journal$file, mpsgd_difference(stored$fingerprint, journal$fingerprint, fit))
     fit[c("state", "random")] <- stored$progress
     say_going_on(journal$file, fit)
     fit
@@ -264,11 +264,11 @@ open_mpsgd_journal <- function(fit, file, every) {
 }
 
 # What decides a run. The user's functions are known by what they do in its first step.
-mpsgd_print <- function(fit) {
-  list(exact = exact_print(algorithm = "mpsgd", start = fit$state$theta, schedule = unclass(fit$schedule),
-                           lambda = fit$plan$lambda, a = fit$plan$bg_a, average = fit$average,
-                           tail = fit$tail, objective = is.null(fit$objective),
-                           project = vapply(fit$project, is.null, NA)),
+mpsgd_fingerprint <- function(fit) {
+  list(exact = exact_fingerprint(algorithm = "mpsgd", start = fit$state$theta, schedule = unclass(fit$schedule),
+                                 lambda = fit$plan$lambda, a = fit$plan$bg_a, average = fit$average,
+                                 tail = fit$tail, objective = is.null(fit$objective),
+                                 project = vapply(fit$project, is.null, NA)),
        random = fit$random, first = first_step(fit, fit$random))
 }
 

@@ -58,7 +58,7 @@ objective.default <- function(object, model, base = base_gaussian(), method = NU
   if (missing(model)) bad_argument("model", "given when `object` is not a fit", "missing")
   check_class(model, "model", "elvi_model", "a model_*() function")
   check_class(base, "base", "elvi_base", "a base_*() function")
-  kind <- if (is.matrix(object$Sigma)) "symmetric" else "diagonal"
+  kind <- given_kind(object$Sigma)
   mu <- check_vector(object$mu, "object$mu", model$dim)
   scale <- check_start_scale(object$Sigma, model$dim, kind, "object$Sigma")
   estimate_objective(model, base, kind, mu, scale, method, draws)
@@ -67,7 +67,7 @@ objective.default <- function(object, model, base = base_gaussian(), method = NU
 estimate_objective <- function(model, base, kind, mu, scale, method, draws) {
   draws <- check_draws(draws, 1, lower = 2)
   law <- law_of(base, model$dim)
-  default <- if (has_exact(model)) "exact" else "monte_carlo"
+  default <- if (affords_exact(model, kind)) "exact" else "monte_carlo"
   method <- check_choice(method %||% default, "method", c("exact", "monte_carlo"))
   if (method == "exact") {
     if (!has_exact(model)) {
@@ -76,7 +76,7 @@ estimate_objective <- function(model, base, kind, mu, scale, method, draws) {
     value <- exact_oracle(model, law)(kind, unname(mu), unname(scale))$objective
     return(new_estimate("objective F", value, 0, NA, law))
   }
-  f <- .Call(elvi_r_values, model, law, kind, unname(mu), unname(scale), draw_key(), draws)
+  f <- .Call(elvi_r_values, model, law, kind, unname(mu), unname(scale), draw_key(), draws, threads())
   new_estimate("objective F", mean(f) - log_det(kind, scale), stats::sd(f) / sqrt(draws), draws, law)
 }
 
@@ -105,9 +105,9 @@ print.elvi_estimate <- function(x, ...) {
 }
 
 # F at the fit, the certified optimum and what lies between; NULL when the model
-# has no exact objective.
+# has no exact objective, or none that is cheap.
 exact_gap <- function(fit) {
-  if (!has_exact(fit$model)) return(NULL)
+  if (!affords_exact(fit$model, fit$control$scale)) return(NULL)
   optimum <- fit$optimum %||% solve_optimum(fit$model, fit$base, law_of(fit$base, fit$model$dim),
                            fit$control$scale, 1e-9, 200)
   at <- objective(fit, method = "exact")$estimate

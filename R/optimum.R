@@ -43,7 +43,7 @@ elvi_optimum <- function(model, base = base_gaussian(),
                          tol = 1e-9, max_evaluations = 200) {
   check_class(model, "model", "elvi_model", "a model_*() function")
   check_class(base, "base", "elvi_base", "a base_*() function")
-  scale <- check_choice(scale, "scale", c("symmetric", "triangular", "diagonal"))
+  scale <- check_choice(scale, "scale", names(scale_kinds))
   tol <- check_positive(tol, "tol")
   max_evaluations <- check_count(max_evaluations, "max_evaluations")
   if (!has_exact(model)) {
@@ -58,10 +58,11 @@ elvi_optimum <- function(model, base = base_gaussian(),
 }
 
 solve_optimum <- function(model, base, law, scale, tol, max_evaluations) {
-  work <- if (scale == "diagonal") "diagonal" else "triangular"
+  work <- scale_of(scale)$frame
+  precision_part <- scale_of(work)$precision_part
   oracle <- exact_oracle(model, law)
   start <- near_mode(model)
-  precision <- precision_part(start$hessian, work)
+  precision <- precision_part(start$hessian)
   point <- evaluate_at(oracle, model, work, start$x, precision)
   evaluations <- start$evaluations + 1
   # Under exp() the start may be far too wide: narrow it as long as that is better.
@@ -73,13 +74,13 @@ solve_optimum <- function(model, base, law, scale, tol, max_evaluations) {
     point <- narrow
   }
   if (!is.finite(point$objective) || is.nan(point$certificate)) nonfinite_mode(start$x, overflow_advice)
-  frame <- whitening_frame(start$x, point$scale)
+  frame <- list(centre = start$x, kind = work, scale = point$scale)
   history <- NULL
   wasted <- 0
   while (point$certificate > tol && evaluations < max_evaluations && wasted < 10) {
     x <- flatten(frame, point$mu, point$precision)
     target <- flatten(frame, point$mu - newton_step(point$B, point$g_mu),
-                      precision_part(point$B, work))
+                      precision_part(point$B))
     history <- remember(history, x, target - x)
     tried <- first_improvement(oracle, model, work, frame, point, x, target - x, history,
                                max_evaluations - evaluations)
@@ -98,7 +99,7 @@ solve_optimum <- function(model, base, law, scale, tol, max_evaluations) {
 
 # Everything known at one point of parameter space.
 evaluate_at <- function(oracle, model, kind, mu, precision) {
-  scale <- root_of_inverse(precision)
+  scale <- scale_of(kind)$inverse_root(precision)
   if (is.null(scale)) return(list(objective = Inf))
   c(evaluate_scale(oracle, model, kind, mu, scale), list(precision = precision))
 }
@@ -110,38 +111,16 @@ evaluate_scale <- function(oracle, model, kind, mu, scale) {
     certify(model, kind, at, mu, scale))
 }
 
-precision_part <- function(B, kind) if (kind == "diagonal") diag(B) else B
-
-# lower triangular C (or a vector) with C C' = precision^-1; NULL if there is none
-root_of_inverse <- function(precision) {
-  if (!is.matrix(precision)) return(if (all(precision > 0)) 1 / sqrt(precision))
-  R <- tryCatch(chol(precision), error = function(e) NULL)
-  if (is.null(R)) return(NULL)
-  tryCatch(t(chol(chol2inv(R))), error = function(e) NULL)
-}
-
-# Coordinates in which the start is (0, I): differences there have a meaning.
-whitening_frame <- function(centre, scale) {
-  list(centre = centre, scale = scale,
-       inverse = if (is.matrix(scale)) forwardsolve(scale, diag(nrow(scale))))
-}
-
+# Coordinates in which the start, frame$centre and frame$scale, is (0, I): differences
+# there have a meaning.
 flatten <- function(frame, mu, precision) {
-  if (!is.matrix(frame$scale)) {
-    return(c((mu - frame$centre) / frame$scale, precision * frame$scale^2))
-  }
-  c(frame$inverse %*% (mu - frame$centre), crossprod(frame$scale, precision %*% frame$scale))
+  scale_of(frame$kind)$whiten(frame$scale, mu - frame$centre, precision)
 }
 
 unflatten <- function(frame, x) {
-  d <- length(frame$centre)
-  first <- x[seq_len(d)]
-  rest <- x[-seq_len(d)]
-  if (!is.matrix(frame$scale)) {
-    return(list(mu = frame$centre + frame$scale * first, precision = rest / frame$scale^2))
-  }
-  P <- crossprod(frame$inverse, matrix(rest, d) %*% frame$inverse)
-  list(mu = drop(frame$centre + frame$scale %*% first), precision = (P + t(P)) / 2)
+  at <- scale_of(frame$kind)$unwhiten(frame$scale, x)
+  at$mu <- frame$centre + at$mu
+  at
 }
 
 remember <- function(history, x, residual, memory = 8L) {
@@ -190,15 +169,15 @@ better <- function(new, old, by = 0) {
     (new$objective <= old$objective + slack && new$certificate < old$certificate)))
 }
 
-# L-BFGS in local coordinates, renewed every `stretch` steps. F is convex in them.
-descend <- function(oracle, model, point, tol, budget, stretch = 30L) {
+# L-BFGS in local coordinates, renewed every `renewal` steps. F is convex in them.
+descend <- function(oracle, model, point, tol, budget, renewal = 30L) {
   used <- 0
   repeat {
     local <- local_coordinates(point)
     x <- local$origin
     g <- local$gradient(point)
     steps <- changes <- NULL
-    for (k in seq_len(stretch)) {
+    for (k in seq_len(renewal)) {
       p <- quasi_newton(g, steps, changes, local$curvature)
       slope <- sum(p * g)
       # the diagonal of the scale stays positive, and no step is wild
@@ -236,27 +215,14 @@ descend <- function(oracle, model, point, tol, budget, stretch = 30L) {
 local_coordinates <- function(point) {
   d <- length(point$mu)
   first <- seq_len(d)
-  A <- point$scale
-  full <- is.matrix(A)
-  low <- if (full) lower.tri(A, diag = TRUE)
-  K <- root_of_inverse(point$B) %||% (if (full) A else diag(A, d))   # not definite: see student priors
-  identity <- if (full) diag(d)[low] else rep(1, d)
+  scale <- scale_of(point$kind)$local(point$scale)
+  K <- root_of_inverse(point$B) %||% root_matrix(point$scale)   # not definite: see student priors
   list(
-    origin = c(numeric(d), identity), curvature = c(rep(1, d), 1 + identity),
-    diagonal = d + which(identity == 1),
+    origin = c(numeric(d), scale$identity), curvature = c(rep(1, d), 1 + scale$identity),
+    diagonal = d + which(scale$identity == 1),
     mu = function(x) drop(point$mu + K %*% x[first]),
-    scale = function(x) {
-      if (!full) return(A * x[-first])
-      T <- matrix(0, d, d)
-      T[low] <- x[-first]
-      A %*% T
-    },
-    gradient = function(at) {
-      if (!full) return(c(crossprod(K, at$g_mu), A * diag(at$B) * at$scale - A / at$scale))
-      G <- crossprod(A, at$B %*% at$scale)
-      diag(G) <- diag(G) - diag(A) / diag(at$scale)
-      c(crossprod(K, at$g_mu), G[low])
-    })
+    scale = function(x) scale$scale(x[-first]),
+    gradient = function(at) c(crossprod(K, at$g_mu), scale$gradient(at)))
 }
 
 # minus the inverse Hessian times g, from past steps and the changes of the gradient
@@ -286,34 +252,16 @@ strong_convexity <- function(model, B = NULL) {
 # Bound on F - F* at a point: gradients in mu and in the triangular or diagonal
 # scale, measured in Q. See the help page of elvi_optimum().
 certify <- function(model, kind, at, mu, scale) {
-  whitened <- whitened_gradient(at, kind, scale)
+  record <- scale_of(kind)
+  whitened <- record$whitened_gradient(at, scale)
   estimate <- sum(whitened$mu^2) / 2 + sum(whitened$scale^2) / 4
   norm <- sqrt(sum(whitened$mu^2) + sum(whitened$scale^2))
   Q <- strong_convexity(model, at$B)
   if (is.null(Q)) {
     return(list(certificate = estimate, certificate_kind = "estimated", gradient_norm = norm))
   }
-  G <- if (kind == "diagonal") {
-    diag(at$B) * scale - 1 / scale
-  } else {
-    G <- backsolve(t(scale), whitened$scale)   # C^-T (C'BC - I)
-    G[upper.tri(G)] <- 0
-    G
-  }
-  dual <- function(v) if (is.matrix(Q)) sum(v * solve(Q, v, tol = 0)) else sum(v^2 / Q)
-  scale_part <- if (kind == "diagonal" && is.matrix(Q)) sum(G^2 / diag(Q)) else dual(G)
-  list(certificate = (dual(at$g_mu) + scale_part) / 2, certificate_kind = "rigorous",
-       gradient_norm = norm)
-}
-
-# gradients in coordinates where the scale is I
-whitened_gradient <- function(at, kind, scale) {
-  if (kind == "diagonal") {
-    return(list(mu = scale * at$g_mu, scale = scale^2 * diag(at$B) - 1))
-  }
-  W <- crossprod(scale, at$B %*% scale)
-  diag(W) <- diag(W) - 1
-  list(mu = crossprod(scale, at$g_mu), scale = W)
+  bound <- (dual_norm2(Q, at$g_mu) + record$dual(Q, record$gradient(at, scale, whitened))) / 2
+  list(certificate = bound, certificate_kind = "rigorous", gradient_norm = norm)
 }
 
 new_optimum <- function(model, base, law, scale, point, evaluations, tol) {
@@ -324,12 +272,12 @@ new_optimum <- function(model, base, law, scale, point, evaluations, tol) {
   if (wide) point$certificate_kind <- "estimated"
   out <- list(
     mu = stats::setNames(as.double(point$mu), labels),
-    Sigma = symmetric_scale(point$scale, point$kind, labels),
+    Sigma = symmetric_scale(point$kind, point$scale, labels),
     objective = point$objective, elbo = law$entropy - point$objective,
     certificate = point$certificate, certificate_kind = point$certificate_kind,
     gradient_norm = point$gradient_norm, evaluations = evaluations,
     converged = point$certificate <= tol, base = base, kind = scale, dim = model$dim)
-  out$scale <- switch(scale, symmetric = out$Sigma, name_scale(point$scale, labels))
+  out$scale <- name_scale(scale_of(scale)$of_frame(point$scale), labels)
   if (!out$converged) {
     elvi_warn("The solver stopped after ", evaluations, " evaluations with a certificate of ",
               format(point$certificate, digits = 3), " nats, above `tol`.",
@@ -349,7 +297,7 @@ print.elvi_optimum <- function(x, digits = max(3L, getOption("digits") - 3L), ..
       x$certificate_kind, "), ", x$evaluations, " evaluations of the gradient",
       if (!x$converged) ", NOT CONVERGED", "\n", sep = "")
   shown <- seq_len(min(x$dim, 10))
-  print(rbind(mean = x$mu, sd = sqrt(diag(x$Sigma %*% x$Sigma)))[, shown, drop = FALSE], digits = digits)
+  print(rbind(mean = x$mu, sd = root_sd(x$scale))[, shown, drop = FALSE], digits = digits)
   if (x$dim > 10) cat("... and", x$dim - 10, "more\n")
   invisible(x)
 }
@@ -358,4 +306,8 @@ print.elvi_optimum <- function(x, digits = max(3L, getOption("digits") - 3L), ..
 coef.elvi_optimum <- function(object, ...) coef.elvi_fit(object, ...)
 
 #' @export
-vcov.elvi_optimum <- function(object, ...) vcov.elvi_fit(object, ...)
+vcov.elvi_optimum <- function(object, complete = TRUE, ...) {
+  check_dots(list(...), names(formals()), "vcov()")
+  check_flag(complete, "complete")
+  root_covariance(object$scale)
+}

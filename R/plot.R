@@ -74,7 +74,7 @@ plot_trace <- function(fit, against, optimum) {
                         seconds = "CPU seconds")[[against]],
                   y = "objective F at the iterate",
                   subtitle = paste0(plot_subtitle(fit), ", ", fit$control$coordinates, " coordinates"))
-  if (has_exact(fit$model) && !isFALSE(optimum)) plot + optimum_line(fit, max(data$at)) else plot
+  if (affords_exact(fit$model, fit$control$scale) && !isFALSE(optimum)) plot + optimum_line(fit, max(data$at)) else plot
 }
 
 optimum_line <- function(fit, right) {
@@ -88,9 +88,10 @@ optimum_line <- function(fit, right) {
 plot_intervals <- function(fit, which) {
   inner <- credible_intervals(fit, which, 0.5)
   outer <- credible_intervals(fit, which, 0.95)
-  labels <- names(fit$mu)[which]
+  mu <- fit$mu[which]
+  labels <- names(mu)
   data <- data.frame(parameter = factor(labels, rev(unique(labels))),
-                     panel = factor(labels, unique(labels)), mean = fit$mu[which],
+                     panel = factor(labels, unique(labels)), mean = mu,
                      low = outer[, 1L], high = outer[, 2L], low50 = inner[, 1L], high50 = inner[, 2L])
   plot <- ggplot2::ggplot(data, ggplot2::aes(x = .data$mean, y = .data$parameter)) +
     ggplot2::geom_vline(xintercept = 0, colour = "grey70") +
@@ -113,10 +114,11 @@ plot_density <- function(fit, which) {
   edge <- min(4, support_edge(law))
   z <- seq(-edge, edge, length.out = 201L)
   height <- marginal_density(law, pmax(abs(z), 1e-12))
-  sd <- sqrt(diag(vcov.elvi_fit(fit)))
-  labels <- names(fit$mu)
+  sd <- posterior_sd(fit)
+  mu <- fit$mu
+  labels <- names(mu)
   data <- do.call(rbind, lapply(which, function(j) data.frame(
-    parameter = labels[j], x = fit$mu[[j]] + sd[[j]] * z, density = height / sd[[j]])))
+    parameter = labels[j], x = mu[[j]] + sd[[j]] * z, density = height / sd[[j]])))
   data$parameter <- factor(data$parameter, unique(labels[which]))
   ggplot2::ggplot(data, ggplot2::aes(x = .data$x, y = .data$density)) +
     ggplot2::geom_area(fill = plot_blue, alpha = 0.25) +
@@ -127,15 +129,16 @@ plot_density <- function(fit, which) {
 
 plot_pairs <- function(fit, which) {
   which <- unique(which)
-  if (length(which) < 2L) bad_argument("pars", "at least two parameters", describe(names(fit$mu)[which]))
-  labels <- names(fit$mu)
+  mu <- fit$mu
+  labels <- names(mu)
+  if (length(which) < 2L) bad_argument("pars", "at least two parameters", describe(labels[which]))
   V <- vcov.elvi_fit(fit)
   radii <- pair_radii(law_of(fit$base, fit$model$dim), c(0.5, 0.95))
   angle <- seq(0, 2 * pi, length.out = 100L)
   circle <- rbind(cos(angle), sin(angle))
   pairs <- utils::combn(which, 2L, simplify = FALSE)
   ellipse <- function(pair, i) {
-    xy <- fit$mu[pair] + t(chol(V[pair, pair])) %*% circle * radii[[i]]
+    xy <- mu[pair] + t(chol(V[pair, pair])) %*% circle * radii[[i]]
     data.frame(across = labels[pair[1L]], up = labels[pair[2L]], x = xy[1L, ], y = xy[2L, ],
                mass = names(radii)[i])
   }

@@ -87,7 +87,7 @@ prediction_design <- function(object, newdata, offset = NULL) {
 linear_predictor <- function(object, design) {
   p <- seq_len(ncol(design$X))
   list(mean = drop(design$X %*% object$mu[p]) + design$offset,
-       sd = sqrt(rowSums((design$X %*% object$Sigma[p, , drop = FALSE])^2)))
+       sd = predictor_sd(reported_factor(object), design$X, p))
 }
 
 # mean and standard deviation of the expected response, by quadrature
@@ -139,34 +139,6 @@ residuals.elvi_glm <- function(object, ...) {
 }
 
 # ---- draws ----------------------------------------------------------------------
-
-#' @rdname predict.elvi_glm
-#' @export
-posterior_linpred <- function(object, ...) UseMethod("posterior_linpred")
-
-#' @rdname predict.elvi_glm
-#' @export
-posterior_epred <- function(object, ...) UseMethod("posterior_epred")
-
-#' @rdname predict.elvi_glm
-#' @export
-posterior_predict <- function(object, ...) UseMethod("posterior_predict")
-
-#' @rdname predict.elvi_glm
-#' @export
-log_lik <- function(object, ...) UseMethod("log_lik")
-
-#' @export
-posterior_linpred.default <- not_a_regression
-
-#' @export
-posterior_epred.default <- not_a_regression
-
-#' @export
-posterior_predict.default <- not_a_regression
-
-#' @export
-log_lik.default <- not_a_regression
 
 #' @rdname predict.elvi_glm
 #' @export

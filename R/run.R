@@ -21,127 +21,129 @@ run <- function(journal, law, iterations) {
 
 attempt_run <- function(fit, law, iterations, journal) {
   attempt <- function(fit) {
-    if (is.null(fit$tol)) advance(fit, law, iterations, journal)
+    if (is.null(fit$given$tol)) advance(fit, law, iterations, journal)
     else run_to_tolerance(fit, law, iterations, journal)
   }
-  if (fit$schedule$kind == "tuned" && !has_ended(fit)) with_shorter_steps(fit, law, attempt)
+  if (fit$given$schedule$kind == "tuned" && !has_ended(fit)) with_shorter_steps(fit, law, attempt)
   else attempt(fit)
 }
 
 # What ended may be given more to spend; what did not is still the same run.
-has_ended <- function(fit) isTRUE(fit$status %in% c("finished", "diverged"))
+has_ended <- function(fit) isTRUE(fit$result$status %in% c("finished", "diverged"))
 
 # The tuned schedule's step suits most targets; for the others, quarter it until
 # the run improves on its start.
 with_shorter_steps <- function(fit, law, attempt) {
-  while ((fit$schedule$shorten %||% 1) < most_shortened) {
+  while (fit$plan$shorten < most_shortened) {
     out <- tryCatch(attempt(fit), elvi_error_nonfinite = identity, elvi_error_singular = identity)
-    if (!inherits(out, "error") && (out$status == "interrupted" || !gets_nowhere(out))) return(out)
-    fit$schedule$shorten <- 4 * (fit$schedule$shorten %||% 1)
-    fit$plan <- plan_schedule(fit$schedule, fit$model$dim, law$kurtosis, fit$smoothness, fit$control)
-    fit <- back_to_start(fit)
+    if (!inherits(out, "error") && (out$result$status == "interrupted" || !gets_nowhere(out))) return(out)
+    fit <- back_to_start(plan_again(fit, law, 4 * fit$plan$shorten))
   }
   attempt(fit)
 }
 
 most_shortened <- 64
 
-# The parts of a fit that a run makes. They have their places from the beginning, so that
-# a run in pieces makes the same list as one in a single piece.
-not_yet <- list(status = NULL, kept = NULL, theta = NULL, lost = NULL, stretch = NULL,
-                remaining = NULL, converged = NULL)
+# The numbers of the schedule for another budget, or for steps that are `shorten` times shorter.
+plan_again <- function(fit, law, shorten = fit$plan$shorten) {
+  numbers <- plan_schedule(fit$given$schedule, fit$given$model$dim, law$kurtosis, fit$plan$smoothness,
+                           fit$given$control, shorten)
+  fit$plan[names(numbers)] <- numbers
+  fit
+}
 
-# A run that has done nothing yet.
+# A run that has done nothing yet. Everything has its place from the beginning, so that a
+# run in pieces makes the same list as one in a single piece.
 back_to_start <- function(fit) {
-  fit[names(not_yet)] <- not_yet
-  fit["trace"] <- list(NULL)
-  fit$cpu <- 0
-  fit$state <- initial_state(fit$start)
+  fit$state <- initial_state(fit$plan$start)
+  fit$result <- no_result
   fit
 }
 
 initial_state <- function(start) {
   list(mu = start$mu, scale = start$scale, average_mu = start$mu, average_scale = start$scale,
-       k = 0, evals = 0, alpha = 1, weight = 0)
+       k = 0, evals = 0, alpha = 1, weight = 0, memory = numeric(), stage = NULL)
 }
+
+no_result <- list(trace = NULL, cpu = 0, status = NULL, kept = NULL, theta = NULL, lost = NULL, remaining = NULL,
+                  converged = NULL)
 
 # More than a nat above its start: not the noise of a run that began at the optimum.
 gets_nowhere <- function(fit) {
-  has_diverged(fit) || (fit$kept == "start" && !isTRUE(fit$lost <= 1))
+  has_diverged(fit) || (fit$result$kept == "start" && !isTRUE(fit$result$lost <= 1))
 }
 
-# On to `iterations`, or to the end of the stretch or of the schedule. A run is finished
+# On to `iterations`, or to the end of the stage or of the schedule. A run is finished
 # once it has been judged: a checkpoint of one that only has no iterations left is not.
 advance <- function(fit, law, iterations, journal) {
   fit <- iterate(fit, law, iterations, journal)
-  if (fit$status == "interrupted") return(mark_interrupted(fit))
+  if (fit$result$status == "interrupted") return(mark_interrupted(fit))
   fit <- keep_better(fit, law)
-  if (fit$state$k >= fit$plan$iterations) fit$status <- "finished"
+  if (fit$state$k >= fit$plan$iterations) fit$result$status <- "finished"
   fit
 }
 
-# The same without a look at what has been reached: only $state, $trace, $cpu and
-# $status go on.
+# The same without a look at what has been reached: only the state and $status go on.
 iterate <- function(fit, law, iterations, journal) {
   repeat {
     fit <- run_slice(fit, law, iterations, journal)
     enter(journal, fit)
-    if (fit$status == "interrupted" || fit$state$k >= min(iterations, horizon_of(fit))) return(fit)
+    if (fit$result$status == "interrupted" || fit$state$k >= min(iterations, horizon_of(fit))) return(fit)
   }
 }
 
 # where the averages and the trace end
-horizon_of <- function(fit) fit$stretch$end %||% fit$plan$iterations
+horizon_of <- function(fit) fit$state$stage$end %||% fit$plan$iterations
 
 # One call into C, until the journal is due for an entry.
 run_slice <- function(fit, law, iterations, journal) {
   settings <- run_settings(fit, iterations)
   settings$pause_after <- journal_due_in(journal)
-  out <- .Call(elvi_r_run, fit$work %||% fit$model, law, settings, fit$state)
-  fit$state <- out$state
-  fit$cpu <- out$cpu
-  fit$trace <- join_traces(fit$trace, as.data.frame(out$trace))
+  out <- .Call(elvi_r_run, run_model(fit), law, settings, fit$state)
+  fit$state[names(out$state)] <- out$state
+  fit$result$cpu <- out$cpu
+  fit$result$trace <- join_traces(fit$result$trace, as.data.frame(out$trace))
   check_status(out$status, fit)
-  fit$status <- if (out$status == status_stopped) "interrupted" else "paused"
+  fit$result$status <- if (out$status == status_stopped) "interrupted" else "paused"
   fit
 }
 
 # The fit so far. Its user wants it now: instead of evaluating the target once more,
 # compare with the start by what the trace has.
 mark_interrupted <- function(fit) {
-  fit$status <- "interrupted"
-  rows <- c(1L, NROW(fit$trace))
-  noise <- sqrt(sum(fit$trace$se[rows]^2))
-  worse <- NROW(fit$trace) > 1L && isTRUE(diff(fit$trace$objective[rows]) > 2 * noise)
+  fit$result$status <- "interrupted"
+  rows <- c(1L, NROW(fit$result$trace))
+  noise <- sqrt(sum(fit$result$trace$se[rows]^2))
+  worse <- NROW(fit$result$trace) > 1L && isTRUE(diff(fit$result$trace$objective[rows]) > 2 * noise)
   keep(fit, if (worse) "start" else "average", NA_real_)
 }
 
 # What the user is told at the end of a run.
 conclude <- function(fit) {
-  fit <- check_divergence(name_parameters(fit))
-  if (is.nan(fit$lost) && fit$model$kind == "density") {
+  fit <- check_divergence(fit)
+  if (is.nan(fit$result$lost) && fit$given$model$kind == "density") {
     elvi_warn("`value` is not finite at draws of the approximation: the run cannot be compared with its start, ",
               "which is returned. `$last` has the last iterate.", class = "elvi_warning_nonfinite")
-  } else if (fit$kept == "start" && fit$status == "finished") {
+  } else if (fit$result$kept == "start" && fit$result$status == "finished") {
     elvi_inform("The run did not improve on its start, which is returned. ",
                 "A larger budget, or shorter steps, may.", class = "elvi_message_start_kept")
   }
-  if (fit$status == "interrupted") {
+  if (fit$result$status == "interrupted") {
     elvi_warn("Interrupted after ", format_count(fit$state$k), " of ", format_count(fit$plan$iterations),
               " iterations: this is the fit so far. elvi(fit) goes on from here.",
               class = "elvi_warning_interrupted")
-  } else if (isFALSE(fit$converged)) {
-    elvi_warn("NOT CONVERGED: the budget of ", format_count(fit$schedule$budget),
+  } else if (isFALSE(fit$result$converged)) {
+    elvi_warn("NOT CONVERGED: the budget of ", format_count(fit$given$schedule$budget),
               " gradient evaluations ended with an estimated gap of ",
-              format(fit$remaining$estimate, digits = 2), " nats (standard error ",
-              format(fit$remaining$se, digits = 2), "), above `tol` = ", format(fit$tol),
+              format(fit$result$remaining$estimate, digits = 2), " nats (standard error ",
+              format(fit$result$remaining$se, digits = 2), "), above `tol` = ", format(fit$given$tol),
               ". elvi(fit, budget = ) goes on from here.", class = "elvi_warning_not_converged")
   }
   fit
 }
 
 run_settings <- function(fit, iterations) {
-  control <- fit$control
+  control <- fit$given$control
   plan <- fit$plan
   if (control$average == "theorem" && !is.finite(plan$bg_a)) {
     elvi_abort("`average` = \"theorem\" needs the noise constant of the theorem, which ",
@@ -154,22 +156,23 @@ run_settings <- function(fit, iterations) {
   largest <- max(plan_at(plan, c(0, horizon - 1))$batch, plan$batch_table)
   # an R function is called once per block, so its blocks are longer; the others are
   # short enough for several threads to have one each
-  longest <- if (fit$model$kind == "density") 1024 else 128
-  block <- control$block %||% min(longest, max(1, 2^26 %/% fit$model$dim))
+  longest <- if (is_function_of_r(fit$given$model)) 1024 else 128
+  block <- control$block %||% min(longest, max(1, 2^26 %/% fit$given$model$dim))
   block <- max(1, min(block, max(largest, control$trace_draws)))
-  check_size(3 * block * fit$model$dim, "block", block)   # draws, points and gradients
+  check_size(3 * block * fit$given$model$dim, "block", block)   # draws, points and gradients
   list(schedule = plan,
        iterations = min(iterations, horizon), horizon = horizon,
-       fresh = is.null(fit$trace) || !nrow(fit$trace),
-       seed = fit$seed, scale = control$scale, estimator = control$estimator,
+       fresh = is.null(fit$result$trace) || !nrow(fit$result$trace),
+       seed = fit$plan$seed, scale = control$scale, estimator = control$estimator,
        update = control$update, lambda_mu = plan$lambda[["mu"]],
        lambda_scale = plan$lambda[["Sigma"]],
-       scale_min = fit$feasible$scale_min, scale_max = fit$feasible$scale_max,
-       mu_centre = fit$feasible$mu_centre, mu_radius = fit$feasible$mu_radius,
+       scale_min = fit$plan$feasible$scale_min, scale_max = fit$plan$feasible$scale_max,
+       mu_centre = fit$plan$feasible$mu_centre, mu_radius = fit$plan$feasible$mu_radius,
        average = control$average, bg_a = if (is.finite(plan$bg_a)) plan$bg_a else 0,
        tail_start = horizon - floor(control$tail * horizon) + 1,
        trace_draws = control$trace_draws,
-       block = block, progress = control$progress, pause_after = Inf, cpu = fit$cpu)
+       block = block, progress = control$progress, pause_after = Inf, cpu = fit$result$cpu,
+       threads = threads())
 }
 
 # 12,345 and 1,000,000, not 1e+06
@@ -194,8 +197,10 @@ check_status <- function(status, fit = NULL) {
     paste0(" The iterate there: mu = (", toString(format(utils::head(fit$state$mu, 5), digits = 3)),
            if (length(fit$state$mu) > 5) ", ...", ").")
   advice <- paste0(" The steps may be too long: a larger `smoothness` in elvi_control() shortens them.",
-                   if (identical(fit$model$kind, "density")) " Or `gradient` is not finite near there by itself.")
+                   if (identical(fit$given$model$kind, "density")) " Or `gradient` is not finite near there by itself.")
   switch(as.character(status),
+    "6" = elvi_abort("The C function of the target says that it has failed", where, ".", at,
+                     class = "elvi_error_target", data = list(iteration = fit$state$k + 1, mu = fit$state$mu)),
     "2" = elvi_abort("The gradient is not finite", where, ".", at, advice,
                      class = "elvi_error_nonfinite",
                      data = list(iteration = fit$state$k + 1, mu = fit$state$mu, scale = fit$state$scale)),
@@ -211,7 +216,7 @@ check_status <- function(status, fit = NULL) {
 # where better means by more than their noise.
 keep_better <- function(fit, law) {
   judge <- judge_of(fit, law)
-  lost <- if (!is.null(judge)) judge(run_average(fit)) - judge(fit$start) else 0
+  lost <- if (!is.null(judge)) judge(run_average(fit)) - judge(fit$plan$start) else 0
   noise <- if (length(lost) > 1L && all(is.finite(lost))) stats::sd(lost) / sqrt(length(lost)) else 0
   keep(fit, if (isTRUE(mean(lost) <= 2 * noise)) "average" else "start", mean(lost))
 }
@@ -220,98 +225,57 @@ run_average <- function(fit) list(mu = fit$state$average_mu, scale = fit$state$a
 
 # `lost`: nats by which the run is worse than its start
 keep <- function(fit, kept, lost) {
-  fit$kept <- kept
-  fit$theta <- if (kept == "start") fit$start else run_average(fit)
-  fit$lost <- lost
+  fit$result$kept <- kept
+  fit$result$theta <- if (kept == "start") fit$plan$start else run_average(fit)
+  fit$result$lost <- lost
   fit
 }
 
 # A function of theta that says how good it is, exactly or once per draw; NULL when
 # draws are switched off.
 judge_of <- function(fit, law) {
-  kind <- fit$control$scale
-  work <- fit$work %||% fit$model
-  if (has_exact(fit$model)) {
-    oracle <- exact_oracle(fit$model, law)
+  kind <- fit$given$control$scale
+  work <- run_model(fit)
+  if (affords_exact(fit$given$model, kind)) {
+    oracle <- exact_oracle(fit$given$model, law)
     return(function(theta) {
       user <- to_user(work, kind, theta$mu, theta$scale)
       oracle(kind, user$mu, user$scale)$objective
     })
   }
-  draws <- fit$control$trace_draws
+  draws <- fit$given$control$trace_draws
   if (draws < 1) return(NULL)
-  fresh <- (fit$seed + 1) %% 2^32   # draws that the run has not seen
+  fresh <- (fit$plan$seed + 1) %% 2^32   # draws that the run has not seen
   function(theta) {
-    .Call(elvi_r_values, work, law, kind, theta$mu, theta$scale, fresh, draws) -
+    .Call(elvi_r_values, work, law, kind, theta$mu, theta$scale, fresh, draws, threads()) -
       log_det(kind, theta$scale)
   }
-}
-
-# $mu, $Sigma, $scale, $last in the user's coordinates and names. A formula's
-# model has centred predictors: `report` maps its coefficients to the user's.
-name_parameters <- function(fit) {
-  labels <- fit$model$names
-  kind <- fit$control$scale
-  named <- function(theta) {
-    user <- to_user(fit$work %||% fit$model, kind, theta$mu, theta$scale)
-    if (!is.null(fit$report)) user <- apply_report(fit$report, kind, user)
-    list(mu = stats::setNames(user$mu, labels), scale = name_scale(user$scale, labels))
-  }
-  kept <- named(fit$theta)
-  fit$mu <- kept$mu
-  fit$scale <- kept$scale
-  fit$Sigma <- symmetric_scale(fit$scale, if (is.null(fit$report)) kind else "report", labels)
-  if (!is.null(fit$state)) fit$last <- named(fit$state[c("mu", "scale")])
-  fit
-}
-
-# x = report w for a law of w with location mu and the given scale
-apply_report <- function(report, kind, theta) {
-  root <- report %*% (if (is.matrix(theta$scale)) theta$scale else diag(theta$scale, length(theta$scale)))
-  list(mu = drop(report %*% theta$mu),
-       scale = if (kind == "triangular") lower_root(root) else symmetric_root(root))
-}
-
-# mu and scale of the returned approximation in the coordinates of fit$model
-model_parameters <- function(fit) {
-  to_user(fit$work %||% fit$model, fit$control$scale, fit$theta$mu, fit$theta$scale)
-}
-
-name_scale <- function(scale, labels) {
-  if (is.matrix(scale)) dimnames(scale) <- list(labels, labels) else names(scale) <- labels
-  scale
-}
-
-symmetric_scale <- function(scale, kind, labels) {
-  root <- switch(kind, symmetric = scale, diagonal = diag(scale, length(scale)),
-                 if (isSymmetric(unname(scale))) scale else symmetric_root(scale))
-  structure(root, dimnames = list(labels, labels))
 }
 
 # Objective at the end against objective at the start, on the same draws: a run
 # that ends worse by far more than its noise has diverged.
 has_diverged <- function(fit) {
-  if (!NROW(fit$trace)) return(FALSE)   # interrupted before its first row
-  first <- fit$trace$objective[1L]
-  last <- fit$trace$objective[nrow(fit$trace)]
+  if (!NROW(fit$result$trace)) return(FALSE)   # interrupted before its first row
+  first <- fit$result$trace$objective[1L]
+  last <- fit$result$trace$objective[nrow(fit$result$trace)]
   if (is.na(first) || !is.finite(first)) return(FALSE)
-  noise <- sqrt(sum(fit$trace$se[c(1L, nrow(fit$trace))]^2))
+  noise <- sqrt(sum(fit$result$trace$se[c(1L, nrow(fit$result$trace))]^2))
   # F moves by the dimension, in nats, when every scale is off by a factor e
   # (one draw has no noise: only a value that is not finite can be told then)
-  !is.finite(last) || isTRUE(last > first + 4 * noise + fit$model$dim)
+  !is.finite(last) || isTRUE(last > first + 4 * noise + fit$given$model$dim)
 }
 
 check_divergence <- function(fit) {
   if (!has_diverged(fit)) return(fit)
-  if (fit$status != "interrupted") fit$status <- "diverged"
-  ends <- format(fit$trace$objective[c(1L, nrow(fit$trace))], digits = 5)
+  if (fit$result$status != "interrupted") fit$result$status <- "diverged"
+  ends <- format(fit$result$trace$objective[c(1L, nrow(fit$result$trace))], digits = 5)
   elvi_warn("The run diverged: the objective rose from ", ends[1L], " to ", ends[2L],
             ". The steps are too long for this model",
-            if (!is.null(fit$control$smoothness)) paste0(
-              ", because `smoothness` = ", format(fit$control$smoothness, digits = 4), " is too small",
-              if (isTRUE(fit$model$smoothness > fit$control$smoothness))
-                paste0(" (the model's own is ", format(fit$model$smoothness, digits = 4), ")")),
-            ".", if (fit$kept == "start") " The start is returned.",
+            if (!is.null(fit$given$control$smoothness)) paste0(
+              ", because `smoothness` = ", format(fit$given$control$smoothness, digits = 4), " is too small",
+              if (isTRUE(fit$given$model$smoothness > fit$given$control$smoothness))
+                paste0(" (the model's own is ", format(fit$given$model$smoothness, digits = 4), ")")),
+            ".", if (fit$result$kept == "start") " The start is returned.",
             class = "elvi_warning_diverged")
   fit
 }

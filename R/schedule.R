@@ -30,7 +30,7 @@
 #' steps of 0.2, batches `N (k + 1)` with `N = ceil(0.06 (d + min(kappa, 9)))`.
 #' No theorem covers its step, which is longer than `1/(2L)`; it was chosen by
 #' trial; if a run ends more than a nat above its start, it is tried again with
-#' steps a quarter as long, up to three times. With the path gradient and the tail average it comes far closer to
+#' steps a quarter as long, up to three times. With the control gradient and the tail average it comes far closer to
 #' the optimum than the settings the theorems cover.
 #'
 #' `schedule_custom()` takes anything: numbers, vectors or functions of the
@@ -163,17 +163,18 @@ print.elvi_schedule <- function(x, ...) {
 # ---- from a schedule to a plan ------------------------------------------------
 
 # The numbers the loop runs on. `L` may be NA when the schedule brings its own
-# steps; without a precondition in `control` the preset decides.
-plan_schedule <- function(schedule, dim, kappa, L, control = elvi_control()) {
+# steps; without a precondition in `control` the preset decides. `shorten`: see
+# with_shorter_steps().
+plan_schedule <- function(schedule, dim, kappa, L, control = elvi_control(), shorten = 1) {
   plan <- switch(schedule$kind,
                  fixed = plan_fixed(schedule, dim, kappa, L),
-                 tuned = plan_tuned(schedule, dim, kappa, L, control),
+                 tuned = plan_tuned(schedule, dim, kappa, control, shorten),
                  power = list(step0 = schedule$step %||% default_step(L),
                               step_power = schedule$step_power,
                               batch0 = schedule$batch, batch_power = schedule$batch_power),
                  custom = list(step_table = schedule$step, batch_table = schedule$batch))
   full <- list(step0 = 0, step_power = 0, batch0 = 1, batch_power = 0, step_table = NULL,
-               batch_table = NULL, lambda = c(mu = 1, Sigma = 1))
+               batch_table = NULL, lambda = c(mu = 1, Sigma = 1), shorten = shorten)
   full[names(plan)] <- plan
   plan <- full
   plan$lambda <- control$precondition %||% plan$lambda
@@ -196,14 +197,14 @@ default_step <- function(L) {
 
 # Steps of 0.2 suit whitened coordinates, where the curvature is about 1; first
 # batches in proportion to the noise, d + kappa, keep the early steps stable; and
-# batches that grow with k use the path gradient's vanishing noise to the end.
-plan_tuned <- function(schedule, dim, kappa, L, control) {
+# batches that grow with k use a gradient's vanishing noise to the end.
+plan_tuned <- function(schedule, dim, kappa, control, shorten) {
   if (control$coordinates != "whitened") {
     bad_argument("schedule", "one with steps for raw coordinates; schedule_tuned() is for whitened ones",
                  "schedule_tuned()")
   }
   first <- ceiling(0.06 * (dim + min(kappa, 9)))
-  list(step0 = 0.2 / (schedule$shorten %||% 1), batch0 = min(first, schedule$budget), batch_power = 1)
+  list(step0 = 0.2 / shorten, batch0 = min(first, schedule$budget), batch_power = 1)
 }
 
 plan_fixed <- function(schedule, dim, kappa, L) {
@@ -241,7 +242,7 @@ plan_fixed <- function(schedule, dim, kappa, L) {
 }
 
 # a of the noise bound E|g|^2 <= a |theta - theta*|^2 + b in the metric of lambda:
-# the block formula, see moment_blocks() in guarantee.R
+# the block formula, see moment_blocks() in bg.R
 bg_a <- function(dim, kappa, L, lambda) metric_a(2 * moment_blocks(dim, kappa, L)$slope, lambda)
 
 # step and batch at iterations k (from 0)

@@ -13,9 +13,7 @@ run_smoothness <- function(model, work, law, control) {
   }
   if (!is.na(model$smoothness)) {
     L <- if (work$kind == "affine" && model$kind == "quadratic") {
-      transformed <- if (is.matrix(work$A)) crossprod(work$A, model$A %*% work$A)
-                     else work$A * model$A * rep(work$A, each = length(work$A))
-      max(eigen(transformed, symmetric = TRUE, only.values = TRUE)$values)
+      max(eigen(congruent(work$A, model$A), symmetric = TRUE, only.values = TRUE)$values)
     } else {
       model$smoothness * stretch^2
     }
@@ -29,14 +27,12 @@ curvature_bound <- function(likelihood) {
   switch(likelihood, logit = 0.25, probit = 1, normal = 1, NA_real_)
 }
 
-largest_stretch <- function(A) if (is.matrix(A)) norm(A, "2") else max(A)
-
 estimated_smoothness <- function(model, work, law, control, points = 15L) {
-  laplace <- if (work$kind == "affine") work else work_model(model, "whitened", "symmetric")
+  laplace <- if (work$kind == "affine") work else work_model(model, "whitened", if (model$dim > widest_hessian) control$scale else "symmetric")
   z <- draw_base(law, c(0, 0), points)   # a fixed key: R's generator is not touched
   w <- cbind(0, z)
   x <- if (work$kind == "affine") w else
-    laplace$m + (if (is.matrix(laplace$A)) laplace$A %*% w else laplace$A * w)
+    laplace$m + root_times(laplace$A, w)
   found <- largest_curvature(work, x)
   list(L = found * control$smoothness_safety,
        source = sprintf("estimated at %d points, safety factor %g", ncol(x), control$smoothness_safety))
@@ -46,7 +42,7 @@ estimated_smoothness <- function(model, work, law, control, points = 15L) {
 # columns of x at once.
 largest_curvature <- function(model, x, steps = 12L, h = 1e-4) {
   d <- nrow(x)
-  gradient <- function(x) .Call(elvi_r_evaluate, model, x)$gradient
+  gradient <- function(x) target_at(model, x)$gradient
   v <- matrix(1 + 0.5 * sin(seq_len(d * ncol(x))), d)
   size <- 0
   for (k in seq_len(steps)) {

@@ -10,6 +10,10 @@
 #' other names: `alpha`, `beta` and `aux` of [constrain_draws()] are usually what
 #' it calls the intercept, the coefficients and `sigma`.
 #'
+#' 'rstan' has the log density and its gradient as R functions of one point, and
+#' registers nothing that C code of another package could call: so a Stan model is run
+#' like a [model_density()], at two calls of R per draw, not like a [model_native()].
+#'
 #' The fit keeps the Stan object inside, whose compiled code does not survive
 #' `saveRDS()`: coefficients, covariances and draws can be had in another
 #' session; the objective, a longer run and constrained draws cannot.

@@ -2,42 +2,42 @@
 # to the optimum, in nats, with its standard error. Never a relative change of the
 # objective, which says how slow a run is, not how far it has to go.
 
-# Runs in stretches that double, and looks after each. A run that is stopped in a
-# stretch takes it with it, and goes on to the same end.
+# Runs in stages that double, and looks after each. A run that is stopped in a
+# stage takes it with it, and goes on to the same end.
 run_to_tolerance <- function(fit, law, iterations, journal) {
   look <- max(1000, 2 * fit$state$evals)
   repeat {
-    if (is.null(fit$stretch)) fit <- begin_stretch(fit, look)
-    look <- 2 * fit$stretch$look
+    if (is.null(fit$state$stage)) fit <- begin_stage(fit, look)
+    look <- 2 * fit$state$stage$look
     fit <- advance(fit, law, iterations, journal)
-    if (fit$status == "interrupted" || has_diverged(fit)) return(fit)
-    fit$remaining <- remaining_gap(fit, law)
-    if (fit$state$k < fit$stretch$end) {   # paused
-      fit$converged <- NA
+    if (fit$result$status == "interrupted" || has_diverged(fit)) return(fit)
+    fit$result$remaining <- remaining_gap(fit, law)
+    if (fit$state$k < fit$state$stage$end) {   # paused
+      fit$result$converged <- NA
       return(fit)
     }
-    fit["stretch"] <- list(NULL)
-    fit$converged <- fit$remaining$estimate + 2 * fit$remaining$se < fit$tol
+    fit$state["stage"] <- list(NULL)
+    fit$result$converged <- fit$result$remaining$estimate + 2 * fit$result$remaining$se < fit$given$tol
     # a tuned run that gets nowhere is soon tried with shorter steps
-    hopeless <- fit$schedule$kind == "tuned" && (fit$schedule$shorten %||% 1) < most_shortened &&
+    hopeless <- fit$given$schedule$kind == "tuned" && fit$plan$shorten < most_shortened &&
       gets_nowhere(fit) && fit$state$evals > 4000
-    if (fit$converged || hopeless) {
-      fit$status <- "finished"
+    if (fit$result$converged || hopeless) {
+      fit$result$status <- "finished"
       return(fit)
     }
     if (fit$state$k >= fit$plan$iterations) return(fit)
   }
 }
 
-begin_stretch <- function(fit, look) {
+begin_stage <- function(fit, look) {
   end <- fit$plan$iterations
-  # only schedules without a horizon of their own can be cut into stretches
-  if (fit$schedule$kind %in% c("power", "tuned")) {
+  # only schedules without a horizon of their own can be cut into stages
+  if (fit$given$schedule$kind %in% c("power", "tuned")) {
     end <- min(end, max(fit$state$k + 1, .Call(elvi_r_horizon, fit$plan, look)))
-    # an average of the latest stretch only: older iterates are further away
-    if (fit$control$average == "tail") fit$state$weight <- 0
+    # an average of the latest stage only: older iterates are further away
+    if (fit$given$control$average == "tail") fit$state$weight <- 0
   }
-  fit$stretch <- list(end = end, look = look)
+  fit$state$stage <- list(end = end, look = look)
   fit
 }
 
@@ -47,19 +47,21 @@ begin_stretch <- function(fit, look) {
 # bias by the mean of the products g_b'g_c, b != c; its standard error is that of
 # a jackknife over the batches.
 remaining_gap <- function(fit, law, batches = 16L) {
-  kind <- fit$control$scale
+  kind <- fit$given$control$scale
   size <- max(16, ceiling(fit$state$evals / (4 * batches)))
   settings <- run_settings(fit, Inf)
   settings$block <- min(size, 128)
   g <- vapply(seq_len(batches), function(b) {
-    state <- list(mu = fit$theta$mu, scale = fit$theta$scale, average_mu = fit$theta$mu,
-                  average_scale = fit$theta$scale, k = 2^40 + fit$state$k * batches + b,
-                  evals = 0, alpha = 1, weight = 0)   # draws the run never sees
-    out <- .Call(elvi_r_gradient, fit$work %||% fit$model, law, settings, state, size)
+    state <- list(mu = fit$result$theta$mu, scale = fit$result$theta$scale, average_mu = fit$result$theta$mu,
+                  average_scale = fit$result$theta$scale, k = 2^40 + fit$state$k * batches + b,
+                  evals = 0, alpha = 1, weight = 0, memory = fit$state$memory)   # draws the run never sees
+    out <- .Call(elvi_r_gradient, run_model(fit), law, settings, state, size)
     check_status(out$status, fit)
-    local_gradient(kind, fit$theta$scale, out, with_entropy = fit$control$update == "prox",
-                   hessian = fit$work$hessian)
-  }, numeric(length(fit$theta$mu) + length(fit$theta$scale)))
+    # where the scale is I, each entry divided by the root of twice its curvature: the
+    # squared norm is then the gap
+    scale_of(kind)$local_gradient(fit$result$theta$scale, out, with_entropy = fit$given$control$update == "prox",
+                                  hessian = fit$plan$work$hessian)
+  }, numeric(length(fit$result$theta$mu) + length(fit$result$theta$scale)))
   pairwise <- function(g) {
     m <- ncol(g)
     (sum(rowSums(g)^2) - sum(g^2)) / (m * (m - 1))
@@ -68,20 +70,4 @@ remaining_gap <- function(fit, law, batches = 16L) {
   list(estimate = max(0, pairwise(g)),
        se = sqrt((batches - 1) / batches * sum((without - mean(without))^2)),
        evaluations = batches * size)
-}
-
-# The gradient at theta where the scale is I, each entry divided by the root of
-# twice its curvature: the squared norm is then the gap. A mean field's scale does
-# not show the curvature in mu; the Hessian at the mode does.
-local_gradient <- function(kind, scale, g, with_entropy, hessian) {
-  if (kind == "diagonal") {
-    if (with_entropy) g$scale <- g$scale - 1 / scale
-    mu <- if (is.null(hessian)) scale * g$mu else forwardsolve(t(chol(hessian)), g$mu)
-    return(c(mu / sqrt(2), scale * g$scale / 2))
-  }
-  if (with_entropy) diag(g$scale) <- diag(g$scale) - 1 / diag(scale)   # prox: triangular
-  W <- crossprod(scale, g$scale)
-  if (kind == "symmetric") return(c(crossprod(scale, g$mu) / sqrt(2), (W + t(W)) / 4))
-  W[upper.tri(W)] <- 0
-  c(crossprod(scale, g$mu) / sqrt(2), W / ifelse(row(W) == col(W), 2, sqrt(2)))
 }

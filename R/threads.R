@@ -22,10 +22,20 @@
 #' elvi_threads()
 #' options(old)
 #' @export
-elvi_threads <- function() .Call(elvi_r_threads)
+elvi_threads <- function() max(1L, threads())
 
-# asked by C (src/r_threads.c) whenever threads may be used
-threads_asked_for <- function() {
+# How many threads the next call into C may use; 0 without OpenMP, where BLAS has its own.
+# What was asked for, or else two, as CRAN asks, or fewer if OMP_NUM_THREADS says so; never
+# more than OMP_THREAD_LIMIT or than C has room for.
+threads <- function() {
   asked <- getOption("elvi.threads")
-  if (is.null(asked)) 0 else check_count(asked, "elvi.threads")
+  if (!is.null(asked)) asked <- check_count(asked, "elvi.threads")
+  openmp <- .Call(elvi_r_openmp)
+  if (is.null(openmp)) return(0L)
+  if (is_forked()) return(1L)
+  as.integer(max(1, min(asked %||% min(2, openmp[["default"]]), openmp[["limit"]], openmp[["room"]])))
 }
+
+# A forked child inherits an OpenMP runtime whose threads are gone and would wait for
+# them for ever: it works alone. .onLoad() notes the process.
+is_forked <- function() .Platform$OS.type != "windows" && !identical(getOption("elvi.process"), Sys.getpid())

@@ -1,10 +1,11 @@
-# The process whose OpenMP may have threads (src/r_threads.c). Loaded in a forked one, elvi
+# The process whose OpenMP may have threads (R/threads.R). Loaded in a forked one, elvi
 # cannot know whether the parent's has had any, for which the child's would wait for ever:
 # no process then.
 .onLoad <- function(libname, pkgname) {
   child <- .Platform$OS.type != "windows" &&
     isTRUE(tryCatch(utils::getFromNamespace("isChild", "parallel")(), error = function(e) FALSE))
   options(elvi.process = if (child) 0L else Sys.getpid())
+  check_scale_kinds()
 }
 
 # Run when the package is installed, after all other files: the rules that most

@@ -51,7 +51,7 @@ def laplace_draws(rng, n, d):
 
 
 def settings(method, E, d, L):
-    """Step, lambda_Sigma, batch and iteration count. Rounded so that N*K <= E (SPEC section 1)."""
+    """Step, lambda_Sigma, batch and iteration count. Rounded so that N*K <= E."""
     kappa = 3.0 * (d + 3.0) / (d + 1.0)
     scaled = 1.0 / (2.0 * (d - 1.0 + kappa))
     if method == "psgd":

@@ -1,5 +1,5 @@
 /* The elliptic bases: how each turns a normal vector into a draw, and its
- * score (phi'/phi)(r). Constants and moments live in R/base.R. SPEC section 1. */
+ * score (phi'/phi)(r). Constants and moments live in R/base.R. */
 #include "elvi.h"
 #include <math.h>
 

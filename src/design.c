@@ -143,98 +143,39 @@ size_t elvi_crossprod_length(const elvi_design *X)
 
 /* ---- |scale' (u - c)| ---------------------------------------------------------- */
 
-size_t elvi_spread_length(const elvi_design *X, elvi_scale_kind kind)
+size_t elvi_spread_length(const elvi_design *X, const elvi_scale_ops *kind)
 {
-    const size_t d = (size_t) X->dim;
-    return d + (X->X || kind == ELVI_DIAGONAL ? 0 : 2 * d * d);
+    return 2 * (size_t) X->dim + (X->X ? 0 : kind->form_length(X->dim));
 }
 
-/* all of the lower-stored scale, so that BLAS may read it */
-static void fill(elvi_scale_kind kind, int d, const double *scale, double *full)
-{
-    for (int j = 0; j < d; j++)
-        for (int i = j; i < d; i++) {
-            const double v = scale[(size_t) j * d + i];
-            full[(size_t) j * d + i] = v;
-            if (i > j) full[(size_t) i * d + j] = kind == ELVI_SYMMETRIC ? v : 0.0;
-        }
-}
-
-elvi_spread elvi_spread_of(const elvi_design *X, elvi_scale_kind kind, const double *scale,
+elvi_spread elvi_spread_of(const elvi_design *X, const elvi_scale_ops *kind, const double *scale,
                            double *room)
 {
     const int d = X->dim;
+    double *moved = room + d, *form = room + 2 * (size_t) d;
     elvi_spread s = { kind, scale, NULL, room, 0.0 };
-    if (X->shift) memcpy(s.shift, X->shift, (size_t) d * sizeof(double));
-    if (kind == ELVI_DIAGONAL) {
-        for (int i = 0; X->shift && i < d; i++) {
-            s.shift2 += X->shift[i] * X->shift[i] * scale[i] * scale[i];
-            s.shift[i] *= X->X ? scale[i] : scale[i] * scale[i];
-        }
-        return s;
-    }
     if (!X->X) {
-        double *full = room + d + (size_t) d * d;
-        s.form = room + d;
-        fill(kind, d, scale, full);
-        memset(s.form, 0, (size_t) d * d * sizeof(double));
-        elvi_syrk(d, d, 1.0, full, s.form);
+        kind->form(d, scale, form);
+        s.form = form;
     }
     if (!X->shift) return s;
-    if (!X->X)
-        elvi_symm(d, 1, s.form, X->shift, 0.0, s.shift);
-    else if (kind == ELVI_SYMMETRIC)
-        elvi_symm(d, 1, scale, X->shift, 0.0, s.shift);
-    else
-        elvi_trmm_lower('T', d, 1, scale, s.shift);
-    s.shift2 = X->X ? 0.0 : dot(d, X->shift, s.shift);
+    if (X->X) {
+        kind->transposed(d, scale, 1, X->shift, s.shift);
+    } else {
+        kind->transposed(d, scale, 1, X->shift, moved);
+        kind->apply(d, scale, 1, moved, s.shift);
+        s.shift2 = dot(d, moved, moved);
+    }
     return s;
-}
-
-static void spread_dense(const elvi_design *X, const elvi_spread *spread, int first, int rows,
-                         double *XS, double *s)
-{
-    const double *block = X->X + first;
-    memset(s, 0, (size_t) rows * sizeof(double));
-    if (spread->kind != ELVI_DIAGONAL) {
-        for (int j = 0; spread->kind == ELVI_TRIANGULAR && j < X->dim; j++)
-            memcpy(XS + (size_t) j * rows, block + (size_t) j * X->rows,
-                   (size_t) rows * sizeof(double));
-        elvi_right_multiply(spread->kind == ELVI_SYMMETRIC, rows, X->dim, spread->scale, XS,
-                            block, X->rows);
-    }
-    for (int j = 0; j < X->dim; j++) {
-        const int diagonal = spread->kind == ELVI_DIAGONAL;
-        const double *col = diagonal ? block + (size_t) j * X->rows : XS + (size_t) j * rows;
-        const double by = diagonal ? spread->scale[j] : 1.0;
-        const double c = X->shift ? spread->shift[j] : 0.0;
-        for (int i = 0; i < rows; i++) {
-            const double v = by * col[i] - c;
-            s[i] += v * v;
-        }
-    }
 }
 
 static void spread_sparse(const elvi_design *X, const elvi_spread *spread, int first, int rows,
                           double *s)
 {
-    const size_t d = (size_t) X->dim;
     for (int i = 0; i < rows; i++) {
-        const int from = X->start[first + i], to = X->start[first + i + 1];
-        double sum = spread->shift2;
-        for (int l = from; l < to; l++) {
-            const int at = X->column[l];
-            const double v = X->entry[l];
-            if (spread->kind == ELVI_DIAGONAL)
-                sum += v * v * spread->scale[at] * spread->scale[at];
-            else {
-                const double *col = spread->form + (size_t) at * d;
-                double cross = 0.5 * v * col[at];
-                for (int k = l + 1; k < to; k++) cross += X->entry[k] * col[X->column[k]];
-                sum += 2.0 * v * cross;
-            }
-            if (X->shift) sum -= 2.0 * v * spread->shift[at];
-        }
+        const int from = X->start[first + i], n = X->start[first + i + 1] - from;
+        double sum = spread->shift2 + spread->kind->form_value(X->dim, spread->form, n, X->column + from, X->entry + from);
+        for (int l = from; X->shift && l < from + n; l++) sum -= 2.0 * X->entry[l] * spread->shift[X->column[l]];
         s[i] = sum > 0.0 ? sum : 0.0;
     }
 }
@@ -245,7 +186,8 @@ void elvi_design_spread(const elvi_design *X, const elvi_spread *spread, int fir
     const int step = piece(X, rows);
     for (int done = 0; X->X && done < rows; done += step) {
         const int now = rows - done < step ? rows - done : step;
-        spread_dense(X, spread, first + done, now, scratch, s + done);
+        spread->kind->spread2_rows(X->dim, spread->scale, now, X->X + first + done, X->rows,
+                                   X->shift ? spread->shift : NULL, scratch, s + done);
     }
     if (!X->X) spread_sparse(X, spread, first, rows, s);
     for (int i = 0; i < rows; i++) s[i] = sqrt(s[i]);

@@ -1,10 +1,8 @@
 /* The numeric core of elvi. Nothing here knows R: the r_*.c files translate.
  *
  * Shapes: every matrix is column-major. d is the dimension of the target, a
- * "block" is a d x n matrix whose columns are points. A symmetric scale lives
- * in the lower triangle of a d x d array (the strict upper triangle is never
- * read or written), a triangular scale likewise, a diagonal scale is a vector
- * of length d. Equation and section numbers refer to SPEC.md. */
+ * "block" is a d x n matrix whose columns are points. How a scale is stored is
+ * its kind's business. */
 #ifndef ELVI_H
 #define ELVI_H
 
@@ -18,7 +16,8 @@ typedef enum {
     ELVI_NONFINITE_GRADIENT = 2,
     ELVI_SINGULAR_SCALE = 3,     /* scale not positive definite */
     ELVI_EIGEN_FAILED = 4,       /* LAPACK did not converge */
-    ELVI_NO_EXPECTATION = 5      /* E f is infinite, or beyond quadrature */
+    ELVI_NO_EXPECTATION = 5,     /* E f is infinite, or beyond quadrature */
+    ELVI_TARGET_FAILED = 6       /* another package's target says so */
 } elvi_status;
 
 /* ---- hooks ------------------------------------------------------------------ */
@@ -60,12 +59,70 @@ elvi_status elvi_parallel(const elvi_job *job, int threads, int lanes, int parts
 
 /* ---- parameters ----------------------------------------------------------- */
 
-typedef enum { ELVI_SYMMETRIC, ELVI_TRIANGULAR, ELVI_DIAGONAL } elvi_scale_kind;
-
 typedef struct {
     double *mu;                  /* d */
-    double *scale;               /* d x d or d */
+    double *scale;               /* as long as its kind says */
 } elvi_theta;
+
+/* ---- scales: scale_<kind>.c ------------------------------------------------- */
+
+/* Memory that a kind asks for and lays out as it likes, and what it knows of the scale
+ * at hand. */
+typedef struct {
+    double *reals;
+    int *ints;
+    size_t n_reals, n_ints;
+    int factored;                /* has the scale at hand been factored? */
+    double log_det;              /* log|scale|, once it has */
+} elvi_scale_room;
+
+/* Everything that depends on how a scale is stored and where it may move. In what
+ * follows s is a scale of dimension d, or a gradient with respect to one; blocks z, u, x
+ * are d x n. */
+typedef struct {
+    const char *name;
+    int rank;                    /* dimensions of the array that R sees: d or d x d */
+
+    /* storage */
+    size_t (*length)(int d);
+    void (*show)(int d, const double *s, double *array);         /* all of R's array */
+    int (*finite)(int d, const double *s);
+    void (*axpy)(int d, const double *x, double alpha, const double *y, double *out);  /* x + alpha y */
+    void (*mix)(int d, double by, const double *x, double *out);   /* out += by (x - out) */
+    double (*dist2)(int d, const double *x, const double *y);      /* squared Frobenius norm */
+
+    /* linear algebra. Of these only `factor` changes the room's memory. */
+    void (*room)(int d, size_t *n_reals, size_t *n_ints);
+    elvi_status (*factor)(int d, const double *s, elvi_scale_room *room);   /* and log_det */
+    void (*apply)(int d, const double *s, int n, const double *z, double *x);       /* scale z */
+    void (*transposed)(int d, const double *s, int n, const double *u, double *x);  /* scale' u */
+    elvi_status (*solve)(int d, const double *s, const elvi_scale_room *room, int n, double *x);
+                                                                     /* x <- scale^-T x */
+
+    /* calculus */
+    void (*outer)(int d, double alpha, const double *g, const double *z, int n, double *out);
+                                         /* out += alpha g z', as far as a scale can go there */
+    elvi_status (*add_entropy)(int d, const double *s, double alpha, elvi_scale_room *room, double *out);
+                                         /* out += alpha x gradient of log|scale|; factored */
+
+    /* the feasible set: its Euclidean projection, and the proximal step of -t log|scale|,
+     * NULL where there is none; both forget the factor */
+    elvi_status (*project)(int d, double lo, double hi, double *s, elvi_scale_room *room, int *clipped);
+    void (*prox)(int d, double t, double *s);
+
+    /* spreads |scale' u|. For dense rows: s2_i = |scale' u_i - moved|^2, u_i the rows of U
+     * (n x d, ldu rows apart), moved NULL or d long, room n x d. */
+    void (*spread2_rows)(int d, const double *s, int n, const double *U, int ldu,
+                         const double *moved, double *room, double *s2);
+    /* For sparse ones: u' form u with form = scale scale', u given by n entries, `at`
+     * increasing. form_length counts what making the form takes, too. */
+    size_t (*form_length)(int d);
+    void (*form)(int d, const double *s, double *form);
+    double (*form_value)(int d, const double *form, int n, const int *at, const double *u);
+    double (*variance)(int d, const double *s, int i);   /* (scale scale')_ii */
+} elvi_scale_ops;
+
+extern const elvi_scale_ops elvi_scale_symmetric, elvi_scale_triangular, elvi_scale_diagonal;
 
 /* ---- random numbers: rng.c ---------------------------------------------- */
 
@@ -201,8 +258,8 @@ typedef struct {
  * is the same number as in the old ones */
 typedef struct {
     elvi_model inner;
-    int diagonal;            /* is A a vector? */
-    const double *A;         /* d x d, lower triangular; or d */
+    const elvi_scale_ops *kind;   /* of A, which is stored as a scale is */
+    const double *A;
     const double *m;         /* d */
     double log_det;          /* log|A| */
 } elvi_affine;
@@ -212,9 +269,16 @@ extern const elvi_model_ops elvi_aux_ops;
 extern const elvi_model_ops elvi_quadratic_ops;
 extern const elvi_model_ops elvi_affine_ops;
 
-/* x <- A x and x <- A' x for a d x n block */
-void elvi_affine_apply(const elvi_affine *a, int n, double *x);
-void elvi_affine_apply_transposed(const elvi_affine *a, int n, double *x);
+/* the largest curvature of a GLM, in other coordinates if affine is not NULL:
+ * out = A' (P + X' diag(bound * weight) X) A v */
+typedef struct {
+    const elvi_glm *glm;
+    const elvi_affine *affine;
+    double bound;
+    double *scratch;         /* as for eval with n = 1 */
+    double *moved;           /* d */
+} elvi_curvature;
+void elvi_curvature_apply(const elvi_curvature *c, const double *v, double *out);
 
 /* -log of a student density of nu degrees of freedom (a normal one for nu = Inf)
  * at distance off from its centre, up to a constant, and its derivative */
@@ -261,14 +325,14 @@ void elvi_design_crossprod(const elvi_design *X, int first, int rows, const doub
 
 /* |scale' u_i| for rows u_i: what does not depend on the row, computed once */
 typedef struct {
-    elvi_scale_kind kind;
+    const elvi_scale_ops *kind;
     const double *scale;
-    double *form;            /* sparse and not diagonal: d x d, scale scale' */
+    const double *form;      /* sparse: scale scale' */
     double *shift;           /* d: scale' shift, or scale scale' shift if sparse */
     double shift2;           /* sparse: |scale' shift|^2 */
 } elvi_spread;
-size_t elvi_spread_length(const elvi_design *X, elvi_scale_kind kind);
-elvi_spread elvi_spread_of(const elvi_design *X, elvi_scale_kind kind,
+size_t elvi_spread_length(const elvi_design *X, const elvi_scale_ops *kind);
+elvi_spread elvi_spread_of(const elvi_design *X, const elvi_scale_ops *kind,
                            const double *scale, double *room);
 /* s (rows); scratch as for elvi_design_crossprod */
 void elvi_design_spread(const elvi_design *X, const elvi_spread *spread, int first, int rows,
@@ -310,10 +374,10 @@ typedef struct {
     double widest;           /* the largest spread of a linear predictor */
 } elvi_exact;
 
-size_t elvi_exact_scratch_length(const elvi_model *model, elvi_scale_kind kind);
+size_t elvi_exact_scratch_length(const elvi_model *model, const elvi_scale_ops *kind);
 /* With a scale of zeros this is f, its gradient and its Hessian at mu. */
 elvi_status elvi_glm_exact(const elvi_model *model, const elvi_rule *rule,
-                           elvi_scale_kind kind, const elvi_theta *theta,
+                           const elvi_scale_ops *kind, const elvi_theta *theta,
                            double *scratch, elvi_exact *out, const elvi_hooks *hooks);
 
 /* ---- schedules: schedule.c ----------------------------------------------- */
@@ -333,22 +397,23 @@ uint64_t elvi_schedule_horizon(const elvi_schedule *s, double budget);
 
 /* ---- the run ------------------------------------------------------------- */
 
-typedef enum { ELVI_REPARAM, ELVI_PATH } elvi_estimator;
 typedef enum { ELVI_PROJECT, ELVI_PROX } elvi_update;
 typedef enum { ELVI_AVG_THEOREM, ELVI_AVG_TAIL, ELVI_AVG_LAST } elvi_averaging;
 
 typedef struct {
     elvi_model model;
     elvi_base base;
-    elvi_scale_kind scale;
+    const elvi_scale_ops *scale;
 } elvi_problem;
+
+typedef struct elvi_estimator_ops elvi_estimator_ops;
 
 typedef struct {
     elvi_schedule schedule;
     uint64_t iterations;         /* run until this many are done */
     int fresh;                   /* does the trace still lack its first row? */
     uint64_t key;
-    elvi_estimator estimator;
+    const elvi_estimator_ops *estimator;
     elvi_update update;
     double lambda_mu, lambda_scale;
     double scale_min, scale_max; /* bounds of the feasible set; may be Inf */
@@ -361,11 +426,14 @@ typedef struct {
     uint64_t horizon;            /* planned iterations: the last gets a row */
 } elvi_settings;
 
+enum { ELVI_MOST_MEMORY = 8, ELVI_MOST_SUMS = 8 };   /* of an estimator */
+
 /* Everything a run must remember to go on later. */
 struct elvi_state {
     elvi_theta theta, average;
     uint64_t k, evals;
     double alpha, weight;        /* averaging: alpha_k and the sum of weights */
+    double memory[ELVI_MOST_MEMORY];   /* what the estimator has learnt */
 };
 
 /* What a thread needs to differentiate at a block of points. */
@@ -373,11 +441,13 @@ typedef struct {
     double *z, *x, *g;           /* d x block */
     double *value;               /* block */
     double *scratch;             /* the model's */
+    double *extra;               /* d x block, for an estimator that asks for it */
 } elvi_lane;
 
-/* What a block gives: its part of the gradient. */
+/* What a block gives: its part of the gradient, and of the estimator's sums. */
 typedef struct {
     elvi_theta grad;
+    double sums[ELVI_MOST_SUMS];
     elvi_status status;
 } elvi_slot;
 
@@ -388,13 +458,9 @@ typedef struct {
     elvi_slot slot[ELVI_MOST_SLOTS];
     elvi_ziggurat zig;
     elvi_theta grad, next;
-    double *factor;              /* d x d: Cholesky factor of theta.scale */
-    int factored;                /* is factor that of the present theta? */
-    double log_det;              /* log|scale|, with factor */
-    double *mat1, *mat2, *mat3;  /* d x d */
-    double *eigval, *vec;        /* d */
-    double *lapack;  int lapack_length;
-    int *ilapack;    int ilapack_length;
+    elvi_scale_room room;        /* of the kind of scale, at theta */
+    double sums[ELVI_MOST_SUMS]; /* the estimator's, over the batch */
+    double memory[ELVI_MOST_MEMORY];   /* and what it has learnt with it */
     double cost_since_poll;
 } elvi_work;
 
@@ -405,17 +471,47 @@ typedef struct {
     double cpu_offset;           /* CPU seconds of earlier runs */
 } elvi_trace;
 
+/* ---- estimators: estimator_<name>.c ------------------------------------------ */
+
+/* At a batch: its problem, theta and memory are those of the state. */
+typedef struct {
+    const elvi_problem *p;
+    const elvi_settings *s;
+    const elvi_state *st;
+    elvi_work *w;
+} elvi_batch;
+
+/* From draws z and grad f at mu + scale z to an estimate of the gradient of F, whose part
+ * in mu is the mean of a vector h and whose part in the scale is that of h z', and more.
+ * What an estimator learns from a batch may only be used for the next ones. */
+struct elvi_estimator_ops {
+    const char *name;
+    int factors;                 /* does it need the scale's factor whatever the update? */
+    int extra;                   /* does a lane need its extra array? */
+    int memory;                  /* how many numbers it remembers */
+    void (*start)(double *memory);
+    /* lane->g (grad f at n points) <- h; sums += any over these draws. lane->x, the points,
+     * may be overwritten. */
+    elvi_status (*block)(const elvi_batch *b, int n, elvi_lane *lane, double *sums);
+    /* w->grad, the mean of (h, h z') <- the estimate, without the entropy if update is
+     * ELVI_PROX; w->memory, that of the state, <- what to remember, from w->sums */
+    elvi_status (*finish)(const elvi_batch *b);
+};
+
+extern const elvi_estimator_ops elvi_estimator_reparam, elvi_estimator_path, elvi_estimator_control;
+
 /* work.c: points w's pointers into the two blocks and returns how long the
  * blocks must be; with NULL blocks it only counts. */
-void elvi_work_bind(elvi_work *w, const elvi_problem *p, int block,
-                    double *reals, int *ints, size_t *n_reals, size_t *n_ints);
+void elvi_work_bind(elvi_work *w, const elvi_problem *p, const elvi_estimator_ops *estimator,
+                    int block, double *reals, int *ints, size_t *n_reals, size_t *n_ints);
 
 /* loop.c */
 elvi_status elvi_run(const elvi_problem *p, const elvi_settings *s,
                      elvi_state *st, elvi_work *w, elvi_trace *trace,
                      const elvi_hooks *hooks);
 
-/* gradient.c: w->grad from draws 0, ..., batch - 1 of iteration k at theta */
+/* gradient.c: w->grad, and w->memory for the next state, from draws 0, ..., batch - 1 of
+ * iteration k at theta */
 elvi_status elvi_gradient(const elvi_problem *p, const elvi_settings *s,
                           const elvi_state *st, uint64_t batch, elvi_work *w,
                           const elvi_hooks *hooks);
@@ -432,48 +528,25 @@ elvi_status elvi_values(const elvi_problem *p, const elvi_theta *theta,
 /* the iteration number that keys the fixed draws behind the trace */
 #define ELVI_TRACE_ITERATION UINT64_MAX
 
-/* scale.c */
-size_t elvi_scale_length(elvi_scale_kind kind, int d);
-/* w->factor and w->log_det from theta */
-elvi_status elvi_scale_factor(const elvi_problem *p, const elvi_theta *theta,
-                              elvi_work *w);
-/* x = mu + scale z */
-void elvi_scale_apply(const elvi_problem *p, const elvi_theta *theta,
-                      const double *z, int n, double *x);
-/* w <- scale^-T w, from the factor in work */
-elvi_status elvi_scale_solve(const elvi_problem *p, const elvi_theta *theta,
-                             const elvi_work *work, double *w, int n);
-/* out += alpha * g z', restricted (symmetric: symmetrised) to the scale */
-void elvi_scale_outer(const elvi_problem *p, double alpha, const double *g,
-                      const double *z, int n, double *out);
-/* out -= gradient of log|scale| */
-elvi_status elvi_scale_entropy(const elvi_problem *p, const elvi_theta *theta,
-                               elvi_work *w, double *out);
-/* out = x + alpha y over the stored entries */
-void elvi_scale_axpy(elvi_scale_kind kind, int d, const double *x, double alpha,
-                     const double *y, double *out);
-/* out += by * (x - out) over the stored entries */
-void elvi_scale_mix(elvi_scale_kind kind, int d, double by, const double *x,
-                    double *out);
-/* squared Frobenius norm of x - y */
-double elvi_scale_dist2(elvi_scale_kind kind, int d, const double *x,
-                        const double *y);
+/* scale.c: factors once for each theta; x = mu + scale z */
+elvi_status elvi_scale_factor(const elvi_problem *p, const elvi_theta *theta, elvi_work *w);
+void elvi_scale_move(const elvi_problem *p, const elvi_theta *theta, const double *z, int n, double *x);
+/* sum of log v_i over a diagonal, stride apart; NaN unless all are positive */
+double elvi_log_det_diagonal(const double *v, int d, size_t stride);
+/* the positive root of v^2 - c v - t = 0 for each c of a diagonal */
+void elvi_prox_diagonal(double *v, int d, size_t stride, double t);
 
-/* project.c: the feasible set's exact Euclidean projection, in place */
-elvi_status elvi_project_scale(elvi_scale_kind kind, int d, double lo,
-                               double hi, double *scale, elvi_work *w,
-                               int *clipped);
+/* project.c: the exact Euclidean projection of mu, in place */
 void elvi_project_ball(int d, const double *centre, double radius, double *mu);
-/* proximal step of -t log|scale| for triangular and diagonal scales */
-void elvi_prox_log_det(elvi_scale_kind kind, int d, double t, double *scale);
 
 /* average.c */
-void elvi_average_before(const elvi_settings *s, elvi_scale_kind kind, int d,
+void elvi_average_before(const elvi_problem *p, const elvi_settings *s,
                          double step, uint64_t batch, elvi_state *st);
-void elvi_average_after(const elvi_settings *s, elvi_scale_kind kind, int d,
-                        elvi_state *st);
+void elvi_average_after(const elvi_problem *p, const elvi_settings *s, elvi_state *st);
 
 /* trace.c */
+void elvi_trace_begin(elvi_trace *trace, double cpu_before);
+double elvi_trace_cpu(const elvi_trace *trace);   /* CPU seconds of this run and those before */
 int elvi_trace_wants(uint64_t k, uint64_t horizon);
 elvi_status elvi_trace_add(const elvi_problem *p, const elvi_settings *s,
                            const elvi_state *st, double step, uint64_t batch,

@@ -1,4 +1,4 @@
-/* E f for generalised linear models without Monte Carlo (SPEC section 3).
+/* E f for generalised linear models without Monte Carlo.
  *
  * u_i'x = eta_i + s_i z_1 with eta_i = u_i'mu + offset_i and s_i = |scale' u_i|,
  * so E f is a sum of one-dimensional integrals against the marginal of z_1:
@@ -197,24 +197,10 @@ static int exponential(elvi_family family, double y)
 
 /* ---- the sum over rows ------------------------------------------------------- */
 
-/* s_i^2 for the i-th coefficient itself: (scale scale')_ii */
-static double spread2(int d, elvi_scale_kind kind, const double *scale, int i)
-{
-    double sum = 0.0;
-    if (kind == ELVI_DIAGONAL) return scale[i] * scale[i];
-    for (int j = 0; j < d; j++) {
-        const int lower = i >= j;
-        if (!lower && kind == ELVI_TRIANGULAR) break;
-        const double v = lower ? scale[(size_t) j * d + i] : scale[(size_t) i * d + j];
-        sum += v * v;
-    }
-    return sum;
-}
-
 /* The prior of x_i = mu_i + s_i z_1 is one more observation, whose row of the
  * design is a unit vector. A student one need not be convex: its c_i may be
  * negative. */
-static void add_prior(const elvi_glm *glm, const elvi_rule *rule, elvi_scale_kind kind,
+static void add_prior(const elvi_glm *glm, const elvi_rule *rule, const elvi_scale_ops *kind,
                       const elvi_theta *theta, elvi_exact *out)
 {
     const int d = glm->dim;
@@ -222,7 +208,7 @@ static void add_prior(const elvi_glm *glm, const elvi_rule *rule, elvi_scale_kin
     for (int i = 0; i < d; i++) {
         const double p = glm->precision[i], nu = glm->prior_df[i];
         const double off = theta->mu[i] - glm->centre[i];
-        const double s2 = spread2(d, kind, theta->scale, i);
+        const double s2 = kind->variance(d, theta->scale, i);
         expectations e = { 0.5 * p * (off * off + s2), p * off, p };
         if (isfinite(nu)) {
             const double unit = sqrt(p / nu), by = 0.5 * (nu + 1.0);
@@ -281,7 +267,7 @@ static int lanes_of(const elvi_model *model)
     return lanes < chunks ? lanes : chunks;
 }
 
-size_t elvi_exact_scratch_length(const elvi_model *model, elvi_scale_kind kind)
+size_t elvi_exact_scratch_length(const elvi_model *model, const elvi_scale_ops *kind)
 {
     const elvi_glm *glm = model->data;
     const int lanes = lanes_of(model);
@@ -350,7 +336,7 @@ static elvi_status add_chunk(void *ctx, int in_slot)
 }
 
 elvi_status elvi_glm_exact(const elvi_model *model, const elvi_rule *rule,
-                           elvi_scale_kind kind, const elvi_theta *theta,
+                           const elvi_scale_ops *kind, const elvi_theta *theta,
                            double *scratch, elvi_exact *out, const elvi_hooks *hooks)
 {
     const elvi_glm *glm = model->data;

@@ -1,6 +1,5 @@
-/* Minibatch gradient estimators of SPEC section 1, a block of samples at a
- * time: draw, move, differentiate, accumulate. Memory does not grow with the
- * batch. */
+/* Minibatch gradients, a block of samples at a time: draw, move, differentiate,
+ * accumulate. Memory does not grow with the batch. */
 #include "elvi.h"
 #include <math.h>
 #include <string.h>
@@ -18,7 +17,7 @@ static void evaluate(void *ctx, int part, int lane, int slot)
 {
     block_of_draws *b = ctx;
     (void) part; (void) lane; (void) slot;
-    elvi_scale_apply(b->p, b->theta, b->lane->z, b->n, b->lane->x);
+    elvi_scale_move(b->p, b->theta, b->lane->z, b->n, b->lane->x);
     b->status = b->p->model.ops->eval(&b->p->model, b->lane->x, b->n, b->value, NULL, b->lane->scratch);
 }
 
@@ -39,35 +38,11 @@ elvi_status elvi_values(const elvi_problem *p, const elvi_theta *theta,
     return elvi_parallel(&job, p->model.threads, 1, 1);
 }
 
-/* g += grad_x log q at the block: scale^-T (phi'/phi)(|z|) z / |z| */
-static elvi_status add_log_q_gradient(const elvi_problem *p,
-                                      const elvi_theta *theta, int n,
-                                      const elvi_work *w, const elvi_lane *lane)
-{
-    const int d = p->model.dim;
-    for (int j = 0; j < n; j++) {
-        const double *z = lane->z + (size_t) j * d;
-        double *out = lane->x + (size_t) j * d;   /* x has been used by now */
-        double norm2 = 0.0;
-        for (int i = 0; i < d; i++) norm2 += z[i] * z[i];
-        const double r = sqrt(norm2);
-        const double by = r > 0.0 ? p->base.ops->score(&p->base, r) / r : 0.0;
-        for (int i = 0; i < d; i++) out[i] = by * z[i];
-    }
-    const elvi_status status = elvi_scale_solve(p, theta, w, lane->x, n);
-    for (size_t i = 0, m = (size_t) d * n; i < m; i++) lane->g[i] += lane->x[i];
-    return status;
-}
-
 static int all_finite(const elvi_problem *p, const elvi_theta *g)
 {
-    const int d = p->model.dim;
     double sum = 0.0;   /* 0 * Inf and 0 * NaN are NaN, so one test is enough */
-    for (int i = 0; i < d; i++) sum += 0.0 * g->mu[i];
-    for (int j = 0; p->scale != ELVI_DIAGONAL && j < d; j++)
-        for (int i = j; i < d; i++) sum += 0.0 * g->scale[(size_t) j * d + i];
-    for (int i = 0; p->scale == ELVI_DIAGONAL && i < d; i++) sum += 0.0 * g->scale[i];
-    return sum == 0.0;
+    for (int i = 0; i < p->model.dim; i++) sum += 0.0 * g->mu[i];
+    return sum == 0.0 && p->scale->finite(p->model.dim, g->scale);
 }
 
 static double operations(const elvi_problem *p, double n)
@@ -89,15 +64,12 @@ int elvi_asked_to_stop(const elvi_problem *p, const elvi_state *st, double n,
 static void clear(const elvi_problem *p, const elvi_theta *g)
 {
     memset(g->mu, 0, (size_t) p->model.dim * sizeof(double));
-    memset(g->scale, 0, elvi_scale_length(p->scale, p->model.dim) * sizeof(double));
+    memset(g->scale, 0, p->scale->length(p->model.dim) * sizeof(double));
 }
 
 /* Some blocks of a batch, of equal length but for the last, from sample `first` on. */
 typedef struct {
-    const elvi_problem *p;
-    const elvi_settings *s;
-    const elvi_state *st;
-    elvi_work *w;
+    const elvi_batch *at;
     uint64_t batch, block, first;
 } blocks_of_batch;
 
@@ -105,34 +77,37 @@ typedef struct {
 static void differentiate(void *ctx, int part, int in_lane, int in_slot)
 {
     const blocks_of_batch *b = ctx;
-    const elvi_problem *p = b->p;
-    const elvi_lane *lane = &b->w->lane[in_lane];
-    elvi_slot *slot = &b->w->slot[in_slot];
+    const elvi_batch *at = b->at;
+    const elvi_problem *p = at->p;
+    elvi_lane *lane = &at->w->lane[in_lane];
+    elvi_slot *slot = &at->w->slot[in_slot];
     const uint64_t first = b->first + (uint64_t) part * b->block, left = b->batch - first;
     const int d = p->model.dim, n = (int) (left < b->block ? left : b->block);
     const double share = 1.0 / (double) b->batch;
 
     clear(p, &slot->grad);
-    elvi_base_fill(&p->base, &b->w->zig, b->s->key, b->st->k, first, n, lane->z);
-    elvi_scale_apply(p, &b->st->theta, lane->z, n, lane->x);
+    memset(slot->sums, 0, sizeof slot->sums);
+    elvi_base_fill(&p->base, &at->w->zig, at->s->key, at->st->k, first, n, lane->z);
+    elvi_scale_move(p, &at->st->theta, lane->z, n, lane->x);
     slot->status = p->model.ops->eval(&p->model, lane->x, n, NULL, lane->g, lane->scratch);
-    if (slot->status == ELVI_OK && b->s->estimator == ELVI_PATH)
-        slot->status = add_log_q_gradient(p, &b->st->theta, n, b->w, lane);
+    if (slot->status == ELVI_OK) slot->status = at->s->estimator->block(at, n, lane, slot->sums);
     for (int j = 0; j < n; j++)
         for (int i = 0; i < d; i++) slot->grad.mu[i] += share * lane->g[(size_t) j * d + i];
-    elvi_scale_outer(p, share, lane->g, lane->z, n, slot->grad.scale);
+    p->scale->outer(d, share, lane->g, lane->z, n, slot->grad.scale);
     if (slot->status == ELVI_OK && !all_finite(p, &slot->grad)) slot->status = ELVI_NONFINITE_GRADIENT;
 }
 
 static elvi_status add_block(void *ctx, int in_slot)
 {
     const blocks_of_batch *b = ctx;
-    const elvi_slot *slot = &b->w->slot[in_slot];
-    const elvi_theta *sum = &b->w->grad;
-    const int d = b->p->model.dim;
+    const elvi_problem *p = b->at->p;
+    elvi_work *w = b->at->w;
+    const elvi_slot *slot = &w->slot[in_slot];
+    const int d = p->model.dim;
+    for (int i = 0; i < ELVI_MOST_SUMS; i++) w->sums[i] += slot->sums[i];
     if (b->block < b->batch) {   /* a single one has gone to its place at once */
-        for (int i = 0; i < d; i++) sum->mu[i] += slot->grad.mu[i];
-        elvi_scale_axpy(b->p->scale, d, sum->scale, 1.0, slot->grad.scale, sum->scale);
+        for (int i = 0; i < d; i++) w->grad.mu[i] += slot->grad.mu[i];
+        p->scale->axpy(d, w->grad.scale, 1.0, slot->grad.scale, w->grad.scale);
     }
     return slot->status;
 }
@@ -150,9 +125,9 @@ elvi_status elvi_gradient(const elvi_problem *p, const elvi_settings *s,
                           const elvi_state *st, uint64_t batch, elvi_work *w,
                           const elvi_hooks *hooks)
 {
-    const int entropy = s->estimator == ELVI_REPARAM && s->update == ELVI_PROJECT;
     const uint64_t block = block_length(w, batch);
-    blocks_of_batch b = { p, s, st, w, batch, block, 0 };
+    const elvi_batch at = { p, s, st, w };
+    blocks_of_batch b = { &at, batch, block, 0 };
     const elvi_job job = { differentiate, add_block, &b, operations(p, (double) block) };
     elvi_status status = ELVI_OK;
 
@@ -161,7 +136,9 @@ elvi_status elvi_gradient(const elvi_problem *p, const elvi_settings *s,
         w->slot[0].grad = w->grad;
     else
         clear(p, &w->grad);
-    if (s->estimator == ELVI_PATH || entropy) status = elvi_scale_factor(p, &st->theta, w);
+    memset(w->sums, 0, sizeof w->sums);
+    memcpy(w->memory, st->memory, sizeof w->memory);
+    if (s->estimator->factors || s->update == ELVI_PROJECT) status = elvi_scale_factor(p, &st->theta, w);
 
     while (b.first < batch && status == ELVI_OK) {
         const uint64_t left = (batch - b.first - 1) / block + 1;
@@ -173,8 +150,7 @@ elvi_status elvi_gradient(const elvi_problem *p, const elvi_settings *s,
         b.first += (uint64_t) now * block;
     }
     w->slot[0].grad = part;
-    if (status == ELVI_OK && entropy)
-        status = elvi_scale_entropy(p, &st->theta, w, w->grad.scale);
+    if (status == ELVI_OK) status = s->estimator->finish(&at);
     if (status == ELVI_OK && !all_finite(p, &w->grad)) status = ELVI_NONFINITE_GRADIENT;
     return status;
 }

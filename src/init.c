@@ -7,21 +7,23 @@
 static const R_CallMethodDef call_routines[] = {
     ENTRY(elvi_r_draws, 5),
     ENTRY(elvi_r_score, 2),
-    ENTRY(elvi_r_evaluate, 2),
+    ENTRY(elvi_r_evaluate, 3),
     ENTRY(elvi_r_curvature_max, 2),
     ENTRY(elvi_r_schedule, 2),
     ENTRY(elvi_r_horizon, 2),
     ENTRY(elvi_r_project, 4),
     ENTRY(elvi_r_gradient, 5),
-    ENTRY(elvi_r_values, 7),
+    ENTRY(elvi_r_values, 8),
     ENTRY(elvi_r_gram, 1),
     ENTRY(elvi_r_stretch, 2),
     ENTRY(elvi_r_predictor, 2),
     ENTRY(elvi_r_reach, 1),
     ENTRY(elvi_r_by_rows, 4),
-    ENTRY(elvi_r_threads, 0),
+    ENTRY(elvi_r_native, 1),
+    ENTRY(elvi_r_native_version, 0),
+    ENTRY(elvi_r_openmp, 0),
     ENTRY(elvi_r_blas_alone, 0),
-    ENTRY(elvi_r_exact, 5),
+    ENTRY(elvi_r_exact, 6),
     ENTRY(elvi_r_run, 4),
     { NULL, NULL, 0 }
 };
@@ -31,4 +33,5 @@ void R_init_elvi(DllInfo *dll)
     R_registerRoutines(dll, NULL, call_routines, NULL, NULL);
     R_useDynamicSymbols(dll, FALSE);
     R_forceSymbols(dll, TRUE);
+    R_RegisterCCallable("elvi", "elvi_target_pointer", (DL_FUNC) (void (*)(void)) &r_target_pointer);
 }

@@ -57,15 +57,16 @@ void elvi_crossprod(int n, int d, const double *A, double *C)
     F77_CALL(dsyrk)("L", "T", &d, &n, &d_one, A, &n, &d_one, C, &d FCONE FCONE);
 }
 
-void elvi_right_multiply(int symmetric, int n, int d, const double *S, double *B,
-                         const double *X, int ldx)
+void elvi_times_symmetric(int n, int d, const double *X, int ldx, const double *S, double *B)
 {
-    if (symmetric)
-        F77_CALL(dsymm)("R", "L", &n, &d, &d_one, S, &d, X, &ldx, &d_zero, B,
-                        &n FCONE FCONE);
-    else
-        F77_CALL(dtrmm)("R", "L", "N", "N", &n, &d, &d_one, S, &d, B,
-                        &n FCONE FCONE FCONE FCONE);
+    F77_CALL(dsymm)("R", "L", &n, &d, &d_one, S, &d, X, &ldx, &d_zero, B,
+                    &n FCONE FCONE);
+}
+
+void elvi_times_triangular(int n, int d, const double *L, double *B)
+{
+    F77_CALL(dtrmm)("R", "L", "N", "N", &n, &d, &d_one, L, &d, B,
+                    &n FCONE FCONE FCONE FCONE);
 }
 
 void elvi_trmm_lower(char trans, int d, int n, const double *L, double *B)
@@ -105,20 +106,19 @@ int elvi_cholesky_inverse(int d, double *L)
 }
 
 static int dsyevr(char range, int d, double *S, double from, double to, int *count,
-                  double *values, double *vectors, elvi_work *w)
+                  double *values, double *vectors, const elvi_lapack *w)
 {
     const double abstol = 0.0;
     const int il = 1, iu = d;
     int info = 0;
     F77_CALL(dsyevr)("V", &range, "L", &d, S, &d, &from, &to, &il, &iu, &abstol,
-                     count, values, vectors, &d, w->ilapack, w->lapack,
-                     &w->lapack_length, w->ilapack + 2 * (size_t) d,
-                     &w->ilapack_length, &info FCONE FCONE FCONE);
+                     count, values, vectors, &d, w->support, w->real, &w->n_real,
+                     w->integer, &w->n_integer, &info FCONE FCONE FCONE);
     return info;
 }
 
 int elvi_eigen_range(int d, const double *S, double *copy, double from, double to,
-                     int *count, double *values, double *vectors, elvi_work *w)
+                     int *count, double *values, double *vectors, const elvi_lapack *w)
 {
     const size_t bytes = (size_t) d * d * sizeof(double);
     memcpy(copy, S, bytes);

@@ -18,18 +18,26 @@ void elvi_syr2k(int d, int n, double alpha, const double *A, const double *B,
 void elvi_syrk(int d, int n, double alpha, const double *A, double *C);
 /* lower triangle of C <- C + A' A, A n x d */
 void elvi_crossprod(int n, int d, const double *A, double *C);
-/* B (n x d) <- X S for symmetric, B L for lower triangular S; X has leading
- * dimension ldx, and B holds a copy of it on entry */
-void elvi_right_multiply(int symmetric, int n, int d, const double *S, double *B,
-                         const double *X, int ldx);
+/* B (n x d) <- X S for symmetric S; X has leading dimension ldx */
+void elvi_times_symmetric(int n, int d, const double *X, int ldx, const double *S, double *B);
+/* B (n x d) <- B L for lower triangular L */
+void elvi_times_triangular(int n, int d, const double *L, double *B);
 void elvi_trmm_lower(char trans, int d, int n, const double *L, double *B);
 void elvi_trsm_lower(char trans, int d, int n, const double *L, double *B);
 int elvi_cholesky(int d, double *S);               /* 0 when positive definite */
 int elvi_cholesky_solve(int d, int n, const double *L, double *B);
 int elvi_cholesky_inverse(int d, double *L);
+/* workspace of the eigensolver: support has 2 d integers, the others as many numbers as
+ * elvi_eigen_lapack_lengths() says */
+typedef struct {
+    double *real;
+    int n_real;
+    int *support, *integer;
+    int n_integer;
+} elvi_lapack;
 /* eigenpairs of the lower-stored S in (from, to]; copy and vectors are d x d */
 int elvi_eigen_range(int d, const double *S, double *copy, double from, double to,
-                     int *count, double *values, double *vectors, elvi_work *w);
+                     int *count, double *values, double *vectors, const elvi_lapack *w);
 int elvi_eigen_lapack_lengths(int d, int *n_real, int *n_int);
 /* Eigenpairs of the k x k tridiagonal matrix with diagonal `values` and off-diagonal
  * `off` (destroyed), ascending; work has 2 k doubles */

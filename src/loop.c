@@ -1,7 +1,8 @@
-/* Minibatch projected stochastic gradient descent (SPEC section 1):
+/* Minibatch projected stochastic gradient descent:
  *   theta <- P(theta - step_k Lambda g^{N_k}(theta)). */
 #include "elvi.h"
 #include <math.h>
+#include <string.h>
 
 /* w->next = theta - step Lambda gradient, made feasible */
 static elvi_status descend(const elvi_problem *p, const elvi_settings *s,
@@ -11,16 +12,14 @@ static elvi_status descend(const elvi_problem *p, const elvi_settings *s,
     const int d = p->model.dim;
     for (int i = 0; i < d; i++)
         w->next.mu[i] = theta->mu[i] - step * s->lambda_mu * w->grad.mu[i];
-    elvi_scale_axpy(p->scale, d, theta->scale, -step * s->lambda_scale,
-                    w->grad.scale, w->next.scale);
+    p->scale->axpy(d, theta->scale, -step * s->lambda_scale, w->grad.scale, w->next.scale);
     elvi_project_ball(d, s->mu_centre, s->mu_radius, w->next.mu);
     *clipped = 0;
     if (s->update == ELVI_PROX) {
-        elvi_prox_log_det(p->scale, d, step * s->lambda_scale, w->next.scale);
+        p->scale->prox(d, step * s->lambda_scale, w->next.scale);
         return ELVI_OK;
     }
-    return elvi_project_scale(p->scale, d, s->scale_min, s->scale_max,
-                              w->next.scale, w, clipped);
+    return p->scale->project(d, s->scale_min, s->scale_max, w->next.scale, &w->room, clipped);
 }
 
 /* Lambda-norm of the gradient mapping (theta - next) / (step Lambda) */
@@ -34,7 +33,7 @@ static double gradient_map(const elvi_problem *p, const elvi_settings *s,
         const double delta = theta->mu[i] - w->next.mu[i];
         mu2 += delta * delta;
     }
-    const double scale2 = elvi_scale_dist2(p->scale, d, theta->scale, w->next.scale);
+    const double scale2 = p->scale->dist2(d, theta->scale, w->next.scale);
     return sqrt(mu2 / s->lambda_mu + scale2 / s->lambda_scale) / step;
 }
 
@@ -45,6 +44,7 @@ static elvi_state stepped(const elvi_state *st, const elvi_work *w, uint64_t bat
     next.theta = w->next;
     next.evals += batch;
     next.k++;
+    memcpy(next.memory, w->memory, sizeof next.memory);
     return next;
 }
 
@@ -59,7 +59,6 @@ elvi_status elvi_run(const elvi_problem *p, const elvi_settings *s,
                      elvi_state *st, elvi_work *w, elvi_trace *trace,
                      const elvi_hooks *hooks)
 {
-    const int d = p->model.dim;
     elvi_status status = ELVI_OK;
     if (st->k == 0 && s->fresh) status = elvi_trace_add(p, s, st, NAN, 0, NAN, 0, w, trace, hooks);
 
@@ -77,13 +76,13 @@ elvi_status elvi_run(const elvi_problem *p, const elvi_settings *s,
         /* The trace looks ahead: interrupted there, a run that goes on makes
          * this step again, and its row with it. */
         const elvi_state next = stepped(st, w, batch);
-        w->factored = 0;
+        w->room.factored = 0;
         status = elvi_trace_add(p, s, &next, step, batch, map, clipped, w, trace, hooks);
         if (status != ELVI_OK) break;
 
-        elvi_average_before(s, p->scale, d, step, batch, st);
+        elvi_average_before(p, s, step, batch, st);
         accept(st, w, batch);
-        elvi_average_after(s, p->scale, d, st);
+        elvi_average_after(p, s, st);
         if (hooks->pause(hooks->ctx)) break;
     }
     return status;

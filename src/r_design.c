@@ -5,7 +5,7 @@
 /* the regression behind a model of kind glm or aux */
 static const elvi_glm *regression(SEXP model, r_model_store *store)
 {
-    const elvi_model m = r_model(model, store);
+    const elvi_model m = r_model(model, store, 1);
     return m.ops == &elvi_aux_ops ? &store->aux.linear : &store->glm;
 }
 

@@ -19,9 +19,6 @@ SEXP r_named_list(int n, const char *const *names);
 
 void r_mirror(int d, double *m);                     /* lower triangle to upper */
 
-/* r_threads.c */
-int r_threads(void);                                 /* how many to use now; 0: BLAS's */
-
 /* r_model.c: a model that lives as long as the R object behind it */
 typedef struct {
     SEXP value, gradient;    /* closures of a d x n matrix */
@@ -34,32 +31,40 @@ typedef struct {
     r_density density;
     elvi_affine affine;      /* its inner model is one of the above */
 } r_model_store;
-elvi_model r_model(SEXP model, r_model_store *store);
+/* threads: how many it may use; 0: BLAS has its own */
+elvi_model r_model(SEXP model, r_model_store *store, int threads);
+
+/* r_native.c: one that another package has written in C */
+elvi_model r_native(SEXP pointer, int threads);
+SEXP r_target_pointer(void *target, SEXP owner);     /* for R_RegisterCCallable */
 
 /* r_base.c */
 elvi_base r_base(SEXP base);
 
 /* r_run.c */
-elvi_scale_kind r_scale_kind(SEXP kind);
+const elvi_scale_ops *r_scale(SEXP name);
 
 /* .Call routines, registered in init.c */
 SEXP elvi_r_draws(SEXP base, SEXP key, SEXP iteration, SEXP first, SEXP n);
 SEXP elvi_r_score(SEXP base, SEXP r);
-SEXP elvi_r_evaluate(SEXP model, SEXP x);
+SEXP elvi_r_evaluate(SEXP model, SEXP x, SEXP threads);
 SEXP elvi_r_curvature_max(SEXP model, SEXP bound);
 SEXP elvi_r_schedule(SEXP schedule, SEXP k);
 SEXP elvi_r_horizon(SEXP schedule, SEXP budget);
 SEXP elvi_r_project(SEXP kind, SEXP scale, SEXP lo, SEXP hi);
 SEXP elvi_r_gradient(SEXP model, SEXP base, SEXP settings, SEXP state, SEXP batch);
-SEXP elvi_r_values(SEXP model, SEXP base, SEXP kind, SEXP mu, SEXP scale, SEXP key, SEXP n);
+SEXP elvi_r_values(SEXP model, SEXP base, SEXP kind, SEXP mu, SEXP scale, SEXP key, SEXP n,
+                   SEXP threads);
 SEXP elvi_r_gram(SEXP model);
 SEXP elvi_r_stretch(SEXP model, SEXP x);
 SEXP elvi_r_predictor(SEXP model, SEXP x);
 SEXP elvi_r_reach(SEXP model);
 SEXP elvi_r_by_rows(SEXP rows, SEXP start, SEXP row, SEXP entry);
-SEXP elvi_r_threads(void);
+SEXP elvi_r_native(SEXP pointer);
+SEXP elvi_r_native_version(void);
+SEXP elvi_r_openmp(void);
 SEXP elvi_r_blas_alone(void);
-SEXP elvi_r_exact(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale);
+SEXP elvi_r_exact(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale, SEXP threads);
 SEXP elvi_r_run(SEXP model, SEXP base, SEXP settings, SEXP state);
 
 #endif

@@ -36,11 +36,11 @@ static int check_interrupt(void *ctx, const elvi_state *state)
 }
 
 /* E f, its gradient in mu, B as a full symmetric matrix, and the widest spread */
-SEXP elvi_r_exact(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale)
+SEXP elvi_r_exact(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale, SEXP threads)
 {
     static const char *const names[] = { "status", "value", "g_mu", "B", "widest" };
     r_model_store store;
-    const elvi_model m = r_model(model, &store);
+    const elvi_model m = r_model(model, &store, Rf_asInteger(threads));
     const elvi_rule r = read_rule(rule);
     const elvi_theta theta = { REAL(mu), REAL(scale) };   /* only read */
     SEXP out = PROTECT(r_named_list(5, names));
@@ -48,7 +48,7 @@ SEXP elvi_r_exact(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale)
     SET_VECTOR_ELT(out, 3, Rf_allocMatrix(REALSXP, m.dim, m.dim));
     elvi_exact e = { 0.0, REAL(VECTOR_ELT(out, 2)), REAL(VECTOR_ELT(out, 3)), 0.0 };
     const elvi_hooks hooks = { check_interrupt, NULL, NULL };
-    const elvi_scale_kind k = r_scale_kind(kind);
+    const elvi_scale_ops *k = r_scale(kind);
     double *scratch = (double *) R_alloc(elvi_exact_scratch_length(&m, k), sizeof(double));
     const elvi_status status = elvi_glm_exact(&m, &r, k, &theta, scratch, &e, &hooks);
     r_mirror(m.dim, e.B);

@@ -138,12 +138,12 @@ static elvi_aux read_aux(SEXP model, int dim)
     return aux;
 }
 
-static elvi_affine read_affine(SEXP model, r_model_store *store)
+static elvi_affine read_affine(SEXP model, r_model_store *store, int threads)
 {
     elvi_affine a;
-    a.inner = r_model(r_get(model, "inner"), store);
-    a.diagonal = !Rf_isMatrix(r_get(model, "A"));
-    a.A = r_reals(model, "A", a.diagonal ? a.inner.dim : (R_xlen_t) a.inner.dim * a.inner.dim);
+    a.inner = r_model(r_get(model, "inner"), store, threads);
+    a.kind = r_scale(r_get(model, "scale"));
+    a.A = r_reals(model, "A", (R_xlen_t) a.kind->length(a.inner.dim));
     a.m = r_reals(model, "m", a.inner.dim);
     a.log_det = r_number(model, "log_det");
     return a;
@@ -161,12 +161,12 @@ static double loss_cost(elvi_family family)
     return family == ELVI_PROBIT || family == ELVI_CLOGLOG ? 600.0 : 40.0;
 }
 
-elvi_model r_model(SEXP model, r_model_store *store)
+elvi_model r_model(SEXP model, r_model_store *store, int threads)
 {
     static const char *const kinds[] = { "glm", "quadratic", "density", "aux", "affine", NULL };
     elvi_model out;
     out.dim = (int) r_count(model, "dim");
-    out.threads = r_threads();
+    out.threads = threads;
     switch (r_choice(model, "kind", kinds)) {
     case 0:
         store->glm = read_glm(model, out.dim);
@@ -182,6 +182,7 @@ elvi_model r_model(SEXP model, r_model_store *store)
         out.cost = 2.0 * out.dim * out.dim;
         break;
     case 2:
+        if (r_get(model, "pointer") != R_NilValue) return r_native(r_get(model, "pointer"), threads);
         store->density.value = r_get(model, "value");
         store->density.gradient = r_get(model, "gradient");
         store->density.catch_interrupts = 0;
@@ -197,7 +198,7 @@ elvi_model r_model(SEXP model, r_model_store *store)
         out.cost = passes(&store->aux.linear, 300.0);
         break;
     default:
-        store->affine = read_affine(model, store);
+        store->affine = read_affine(model, store, threads);
         out.ops = &elvi_affine_ops;
         out.threads = store->affine.inner.threads;
         out.data = &store->affine;
@@ -208,11 +209,11 @@ elvi_model r_model(SEXP model, r_model_store *store)
 
 /* ---- .Call routines -------------------------------------------------------- */
 
-SEXP elvi_r_evaluate(SEXP model, SEXP x)
+SEXP elvi_r_evaluate(SEXP model, SEXP x, SEXP threads)
 {
     static const char *const names[] = { "value", "gradient" };
     r_model_store store;
-    const elvi_model m = r_model(model, &store);
+    const elvi_model m = r_model(model, &store, Rf_asInteger(threads));
     const int n = Rf_ncols(x);
     double *scratch = (double *) R_alloc(m.ops->scratch_length(&m, n), sizeof(double));
     SEXP out = PROTECT(r_named_list(2, names));
@@ -223,33 +224,19 @@ SEXP elvi_r_evaluate(SEXP model, SEXP x)
     return out;
 }
 
-typedef struct {
-    const elvi_glm *glm;
-    const elvi_affine *affine;   /* NULL in the model's own coordinates */
-    double bound, *scratch, *moved;
-} curvature;
-
 static void apply_curvature(const void *ctx, const double *v, double *out)
 {
-    const curvature *c = ctx;
     R_CheckUserInterrupt();   /* nothing to free: all memory is R_alloc'd */
-    if (!c->affine) {
-        elvi_glm_curvature(c->glm, c->bound, v, out, c->scratch);
-        return;
-    }
-    memcpy(c->moved, v, (size_t) c->glm->dim * sizeof(double));
-    elvi_affine_apply(c->affine, 1, c->moved);
-    elvi_glm_curvature(c->glm, c->bound, c->moved, out, c->scratch);
-    elvi_affine_apply_transposed(c->affine, 1, out);
+    elvi_curvature_apply(ctx, v, out);
 }
 
 SEXP elvi_r_curvature_max(SEXP model, SEXP bound)
 {
     enum { STEPS = 300 };
     r_model_store store;
-    const elvi_model m = r_model(model, &store);
+    const elvi_model m = r_model(model, &store, 1);
     const size_t steps = m.dim < STEPS ? (size_t) m.dim : STEPS;
-    curvature ctx = { &store.glm, m.ops == &elvi_affine_ops ? &store.affine : NULL,
+    elvi_curvature ctx = { &store.glm, m.ops == &elvi_affine_ops ? &store.affine : NULL,
                       Rf_asReal(bound), NULL, NULL };
     ctx.moved = (double *) R_alloc(m.dim, sizeof(double));
     ctx.scratch = (double *) R_alloc(m.ops->scratch_length(&m, 1), sizeof(double));

@@ -3,13 +3,26 @@
 #include <string.h>
 #include <time.h>
 
-elvi_scale_kind r_scale_kind(SEXP kind)
+const elvi_scale_ops *r_scale(SEXP name)
 {
-    static const char *const kinds[] = { "symmetric", "triangular", "diagonal" };
-    for (int i = 0; i < 3; i++)
-        if (strcmp(CHAR(Rf_asChar(kind)), kinds[i]) == 0) return (elvi_scale_kind) i;
+    static const elvi_scale_ops *const kinds[] = {
+        &elvi_scale_symmetric, &elvi_scale_triangular, &elvi_scale_diagonal, NULL
+    };
+    for (int i = 0; kinds[i]; i++)
+        if (strcmp(CHAR(Rf_asChar(name)), kinds[i]->name) == 0) return kinds[i];
     Rf_error("elvi internal error: unknown kind of scale");
-    return ELVI_SYMMETRIC;
+    return NULL;
+}
+
+static const elvi_estimator_ops *read_estimator(SEXP name)
+{
+    static const elvi_estimator_ops *const all[] = {
+        &elvi_estimator_reparam, &elvi_estimator_path, &elvi_estimator_control, NULL
+    };
+    for (int i = 0; all[i]; i++)
+        if (strcmp(CHAR(Rf_asChar(name)), all[i]->name) == 0) return all[i];
+    Rf_error("elvi internal error: unknown estimator");
+    return NULL;
 }
 
 static elvi_schedule read_schedule(SEXP list)
@@ -28,7 +41,6 @@ static elvi_schedule read_schedule(SEXP list)
 
 static elvi_settings read_settings(SEXP list, int dim)
 {
-    static const char *const estimators[] = { "reparam", "path", NULL };
     static const char *const updates[] = { "project", "prox", NULL };
     static const char *const averages[] = { "theorem", "tail", "last", NULL };
     elvi_settings s;
@@ -37,7 +49,7 @@ static elvi_settings read_settings(SEXP list, int dim)
     s.horizon = r_count(list, "horizon");
     s.fresh = Rf_asLogical(r_get(list, "fresh")) == TRUE;
     s.key = r_key(r_get(list, "seed"));
-    s.estimator = r_choice(list, "estimator", estimators);
+    s.estimator = read_estimator(r_get(list, "estimator"));
     s.update = r_choice(list, "update", updates);
     s.lambda_mu = r_number(list, "lambda_mu");
     s.lambda_scale = r_number(list, "lambda_scale");
@@ -53,19 +65,19 @@ static elvi_settings read_settings(SEXP list, int dim)
 }
 
 /* A work block big enough for p; the only allocation of a run. */
-static void make_work(const elvi_problem *p, int block, elvi_work *w)
+static void make_work(const elvi_problem *p, const elvi_estimator_ops *estimator, int block, elvi_work *w)
 {
     size_t n_reals, n_ints;
-    elvi_work_bind(w, p, block, NULL, NULL, &n_reals, &n_ints);
+    elvi_work_bind(w, p, estimator, block, NULL, NULL, &n_reals, &n_ints);
     double *reals = (double *) R_alloc(n_reals, sizeof(double));
     int *ints = (int *) R_alloc(n_ints + 1, sizeof(int));
-    elvi_work_bind(w, p, block, reals, ints, &n_reals, &n_ints);
+    elvi_work_bind(w, p, estimator, block, reals, ints, &n_reals, &n_ints);
     elvi_ziggurat_init(&w->zig);
 }
 
-static elvi_theta make_theta(elvi_scale_kind kind, int d, SEXP mu, SEXP scale)
+static elvi_theta make_theta(const elvi_scale_ops *kind, int d, SEXP mu, SEXP scale)
 {
-    const size_t n = elvi_scale_length(kind, d);
+    const size_t n = kind->length(d);
     elvi_theta out;
     if (Rf_xlength(mu) != d || (size_t) Rf_xlength(scale) != n)
         Rf_error("elvi internal error: wrong length of mu or scale");
@@ -76,15 +88,22 @@ static elvi_theta make_theta(elvi_scale_kind kind, int d, SEXP mu, SEXP scale)
     return out;
 }
 
-static elvi_state read_state(SEXP list, elvi_scale_kind kind, int d)
+static elvi_state read_state(SEXP list, const elvi_problem *p, const elvi_estimator_ops *estimator)
 {
+    const int d = p->model.dim;
+    SEXP memory = r_get(list, "memory");   /* empty at the start of a run */
     elvi_state st;
-    st.theta = make_theta(kind, d, r_get(list, "mu"), r_get(list, "scale"));
-    st.average = make_theta(kind, d, r_get(list, "average_mu"), r_get(list, "average_scale"));
+    st.theta = make_theta(p->scale, d, r_get(list, "mu"), r_get(list, "scale"));
+    st.average = make_theta(p->scale, d, r_get(list, "average_mu"), r_get(list, "average_scale"));
     st.k = r_count(list, "k");
     st.evals = r_count(list, "evals");
     st.alpha = r_number(list, "alpha");
     st.weight = r_number(list, "weight");
+    memset(st.memory, 0, sizeof st.memory);
+    if (Rf_xlength(memory) == 0)
+        estimator->start(st.memory);
+    else
+        memcpy(st.memory, r_reals(list, "memory", estimator->memory), (size_t) estimator->memory * sizeof(double));
     return st;
 }
 
@@ -95,35 +114,29 @@ static SEXP real_vector(const double *x, R_xlen_t n)
     return out;
 }
 
-/* the stored triangle as a full matrix, or the diagonal as a vector */
-static SEXP scale_out(elvi_scale_kind kind, int d, const double *scale)
+static SEXP scale_out(const elvi_scale_ops *kind, int d, const double *scale)
 {
-    if (kind == ELVI_DIAGONAL) return real_vector(scale, d);
-    SEXP out = Rf_allocMatrix(REALSXP, d, d);
-    double *m = REAL(out);
-    for (int j = 0; j < d; j++)
-        for (int i = j; i < d; i++) {
-            m[(size_t) j * d + i] = scale[(size_t) j * d + i];
-            if (i > j)
-                m[(size_t) i * d + j] = kind == ELVI_SYMMETRIC ? scale[(size_t) j * d + i] : 0.0;
-        }
+    SEXP out = kind->rank == 1 ? Rf_allocVector(REALSXP, d) : Rf_allocMatrix(REALSXP, d, d);
+    kind->show(d, scale, REAL(out));
     return out;
 }
 
-static SEXP state_out(const elvi_state *st, elvi_scale_kind kind, int d)
+static SEXP state_out(const elvi_state *st, const elvi_problem *p, const elvi_estimator_ops *estimator)
 {
     static const char *const names[] = {
-        "mu", "scale", "average_mu", "average_scale", "k", "evals", "alpha", "weight"
+        "mu", "scale", "average_mu", "average_scale", "k", "evals", "alpha", "weight", "memory"
     };
-    SEXP out = PROTECT(r_named_list(8, names));
+    const int d = p->model.dim;
+    SEXP out = PROTECT(r_named_list(9, names));
     SET_VECTOR_ELT(out, 0, real_vector(st->theta.mu, d));
-    SET_VECTOR_ELT(out, 1, scale_out(kind, d, st->theta.scale));
+    SET_VECTOR_ELT(out, 1, scale_out(p->scale, d, st->theta.scale));
     SET_VECTOR_ELT(out, 2, real_vector(st->average.mu, d));
-    SET_VECTOR_ELT(out, 3, scale_out(kind, d, st->average.scale));
+    SET_VECTOR_ELT(out, 3, scale_out(p->scale, d, st->average.scale));
     SET_VECTOR_ELT(out, 4, Rf_ScalarReal((double) st->k));
     SET_VECTOR_ELT(out, 5, Rf_ScalarReal((double) st->evals));
     SET_VECTOR_ELT(out, 6, Rf_ScalarReal(st->alpha));
     SET_VECTOR_ELT(out, 7, Rf_ScalarReal(st->weight));
+    SET_VECTOR_ELT(out, 8, real_vector(st->memory, estimator->memory));
     UNPROTECT(1);
     return out;
 }
@@ -144,8 +157,7 @@ static elvi_trace make_trace(double cpu_before)
     };
     for (int i = 0; i < TRACE_COLUMNS; i++) *columns[i] = block + (size_t) i * TRACE_CAPACITY;
     t.capacity = TRACE_CAPACITY;
-    t.rows = 0;
-    t.cpu_offset = cpu_before - (double) clock() / CLOCKS_PER_SEC;
+    elvi_trace_begin(&t, cpu_before);
     return t;
 }
 
@@ -220,25 +232,25 @@ SEXP elvi_r_run(SEXP model, SEXP base, SEXP settings, SEXP state)
     static const char *const names[] = { "status", "state", "trace", "cpu" };
     r_model_store store;
     elvi_work w;
-    const elvi_problem p = { r_model(model, &store), r_base(base),
-                             r_scale_kind(r_get(settings, "scale")) };
+    const elvi_problem p = { r_model(model, &store, (int) r_count(settings, "threads")), r_base(base),
+                             r_scale(r_get(settings, "scale")) };
     const elvi_settings s = read_settings(settings, p.model.dim);
-    elvi_state st = read_state(state, p.scale, p.model.dim);
+    elvi_state st = read_state(state, &p, s.estimator);
     elvi_trace trace = make_trace(r_number(settings, "cpu"));
     watcher ctx = { s.horizon, Rf_asLogical(r_get(settings, "progress")) == TRUE,
                     time(NULL), -1, wall_clock() + r_number(settings, "pause_after") };
     const elvi_hooks hooks = { watch, pause_due, &ctx };
 
     store.density.catch_interrupts = 1;
-    make_work(&p, (int) r_count(settings, "block"), &w);
+    make_work(&p, s.estimator, (int) r_count(settings, "block"), &w);
     const elvi_status status = elvi_run(&p, &s, &st, &w, &trace, &hooks);
     if (ctx.shown >= 0) REprintf("\n");
 
     SEXP out = PROTECT(r_named_list(4, names));
     SET_VECTOR_ELT(out, 0, Rf_ScalarInteger(status));
-    SET_VECTOR_ELT(out, 1, state_out(&st, p.scale, p.model.dim));
+    SET_VECTOR_ELT(out, 1, state_out(&st, &p, s.estimator));
     SET_VECTOR_ELT(out, 2, trace_out(&trace));
-    SET_VECTOR_ELT(out, 3, Rf_ScalarReal((double) clock() / CLOCKS_PER_SEC + trace.cpu_offset));
+    SET_VECTOR_ELT(out, 3, Rf_ScalarReal(elvi_trace_cpu(&trace)));
     UNPROTECT(1);
     return out;
 }
@@ -248,13 +260,13 @@ SEXP elvi_r_gradient(SEXP model, SEXP base, SEXP settings, SEXP state, SEXP batc
     static const char *const names[] = { "status", "mu", "scale" };
     r_model_store store;
     elvi_work w;
-    const elvi_problem p = { r_model(model, &store), r_base(base),
-                             r_scale_kind(r_get(settings, "scale")) };
+    const elvi_problem p = { r_model(model, &store, (int) r_count(settings, "threads")), r_base(base),
+                             r_scale(r_get(settings, "scale")) };
     const elvi_settings s = read_settings(settings, p.model.dim);
-    const elvi_state st = read_state(state, p.scale, p.model.dim);
+    const elvi_state st = read_state(state, &p, s.estimator);
     const elvi_hooks hooks = { leave_if_interrupted, NULL, NULL };
 
-    make_work(&p, (int) r_count(settings, "block"), &w);
+    make_work(&p, s.estimator, (int) r_count(settings, "block"), &w);
     const elvi_status status = elvi_gradient(&p, &s, &st, (uint64_t) Rf_asReal(batch), &w, &hooks);
     SEXP out = PROTECT(r_named_list(3, names));
     SET_VECTOR_ELT(out, 0, Rf_ScalarInteger(status));
@@ -264,16 +276,17 @@ SEXP elvi_r_gradient(SEXP model, SEXP base, SEXP settings, SEXP state, SEXP batc
     return out;
 }
 
-SEXP elvi_r_values(SEXP model, SEXP base, SEXP kind, SEXP mu, SEXP scale, SEXP key, SEXP n)
+SEXP elvi_r_values(SEXP model, SEXP base, SEXP kind, SEXP mu, SEXP scale, SEXP key, SEXP n,
+                   SEXP threads)
 {
     enum { BLOCK = 256 };
     r_model_store store;
     elvi_work w;
-    const elvi_problem p = { r_model(model, &store), r_base(base), r_scale_kind(kind) };
+    const elvi_problem p = { r_model(model, &store, Rf_asInteger(threads)), r_base(base), r_scale(kind) };
     const elvi_theta theta = make_theta(p.scale, p.model.dim, mu, scale);
     const R_xlen_t total = (R_xlen_t) Rf_asReal(n);
     SEXP out = PROTECT(Rf_allocVector(REALSXP, total));
-    make_work(&p, total < BLOCK ? (int) total : BLOCK, &w);
+    make_work(&p, &elvi_estimator_reparam, total < BLOCK ? (int) total : BLOCK, &w);
     for (R_xlen_t first = 0; first < total; first += w.block) {
         const int now = total - first < w.block ? (int) (total - first) : w.block;
         R_CheckUserInterrupt();
@@ -285,21 +298,20 @@ SEXP elvi_r_values(SEXP model, SEXP base, SEXP kind, SEXP mu, SEXP scale, SEXP k
 
 SEXP elvi_r_project(SEXP kind, SEXP scale, SEXP lo, SEXP hi)
 {
-    /* A work block needs a model only for its scratch: a quadratic has little. */
     static const char *const names[] = { "status", "scale", "clipped" };
-    const elvi_scale_kind k = r_scale_kind(kind);
-    const int d = k == ELVI_DIAGONAL ? Rf_length(scale) : Rf_nrows(scale);
-    const elvi_problem p = { { &elvi_quadratic_ops, NULL, d, 1, 0.0 },
-                             { elvi_base_ops_of(ELVI_GAUSSIAN), d, { 0.0, 0.0 }, { 0 } }, k };
-    elvi_work w;
+    const elvi_scale_ops *k = r_scale(kind);
+    const int d = k->rank == 1 ? Rf_length(scale) : Rf_nrows(scale);
+    elvi_scale_room room = { .factored = 0 };
     int clipped = 0;
-    make_work(&p, 1, &w);
-    memcpy(w.next.scale, REAL(scale), elvi_scale_length(k, d) * sizeof(double));
-    const elvi_status status = elvi_project_scale(k, d, Rf_asReal(lo), Rf_asReal(hi),
-                                                  w.next.scale, &w, &clipped);
+    k->room(d, &room.n_reals, &room.n_ints);
+    room.reals = (double *) R_alloc(room.n_reals, sizeof(double));
+    room.ints = (int *) R_alloc(room.n_ints, sizeof(int));
+    double *moved = (double *) R_alloc(k->length(d), sizeof(double));
+    memcpy(moved, REAL(scale), k->length(d) * sizeof(double));
+    const elvi_status status = k->project(d, Rf_asReal(lo), Rf_asReal(hi), moved, &room, &clipped);
     SEXP out = PROTECT(r_named_list(3, names));
     SET_VECTOR_ELT(out, 0, Rf_ScalarInteger(status));
-    SET_VECTOR_ELT(out, 1, scale_out(k, d, w.next.scale));
+    SET_VECTOR_ELT(out, 1, scale_out(k, d, moved));
     SET_VECTOR_ELT(out, 2, Rf_ScalarInteger(clipped));
     UNPROTECT(1);
     return out;

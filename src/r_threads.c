@@ -2,50 +2,21 @@
 #ifdef _OPENMP
 # include <omp.h>
 #endif
-#ifndef _WIN32
-# include <unistd.h>
-#endif
 
-/* options(elvi.threads = ), 0 if there is none; R refuses what is no number of threads */
-static double asked_for(void)
+/* What OpenMP allows and the core has room for; NULL without OpenMP. R decides
+ * (R/threads.R) and passes the number of threads with each call that may use them. */
+SEXP elvi_r_openmp(void)
 {
-    SEXP elvi = PROTECT(Rf_mkString("elvi"));
-    SEXP home = PROTECT(R_FindNamespace(elvi));
-    SEXP call = PROTECT(Rf_lang1(Rf_install("threads_asked_for")));
-    const double n = Rf_asReal(Rf_eval(call, home));
-    UNPROTECT(3);
-    return n;
-}
-
 #ifdef _OPENMP
-/* A forked child inherits an OpenMP runtime whose threads are gone and would wait
- * for them for ever: it works alone. .onLoad() notes the process. */
-static int forked(void)
-{
-#ifdef _WIN32
-    return 0;
+    static const char *const names[] = { "limit", "default", "room" };
+    SEXP out = PROTECT(r_named_list(3, names));
+    SET_VECTOR_ELT(out, 0, Rf_ScalarInteger(omp_get_thread_limit()));
+    SET_VECTOR_ELT(out, 1, Rf_ScalarInteger(omp_get_max_threads()));
+    SET_VECTOR_ELT(out, 2, Rf_ScalarInteger(ELVI_MOST_LANES));
+    UNPROTECT(1);
+    return out;
 #else
-    SEXP process = Rf_GetOption1(Rf_install("elvi.process"));
-    return TYPEOF(process) != INTSXP || Rf_xlength(process) != 1 || INTEGER(process)[0] != getpid();
-#endif
-}
-#endif
-
-/* options(elvi.threads = ), or else two, as CRAN asks; never more than OpenMP allows,
- * which OMP_THREAD_LIMIT and, for the default, OMP_NUM_THREADS set. 0 without OpenMP:
- * BLAS has its own. */
-int r_threads(void)
-{
-    const double asked = asked_for();
-#ifdef _OPENMP
-    const int limit = omp_get_thread_limit(), most = omp_get_max_threads();
-    int n = most < 2 ? most : 2;
-    if (asked >= 1.0) n = asked < ELVI_MOST_LANES ? (int) asked : ELVI_MOST_LANES;
-    if (n > limit) n = limit;
-    return forked() ? 1 : elvi_lanes(n);
-#else
-    (void) asked;
-    return 0;
+    return R_NilValue;
 #endif
 }
 
@@ -55,9 +26,4 @@ SEXP elvi_r_blas_alone(void)
 {
     elvi_blas_alone();
     return R_NilValue;
-}
-
-SEXP elvi_r_threads(void)
-{
-    return Rf_ScalarInteger(elvi_lanes(r_threads()));
 }

@@ -1,4 +1,4 @@
-/* Step and batch sizes as pure functions of the iteration. SPEC section 1. */
+/* Step and batch sizes as pure functions of the iteration. */
 #include "elvi.h"
 #include <math.h>
 

@@ -12,6 +12,17 @@ int elvi_trace_wants(uint64_t k, uint64_t horizon)
     return k % every == 0 || k == horizon;
 }
 
+void elvi_trace_begin(elvi_trace *trace, double cpu_before)
+{
+    trace->rows = 0;
+    trace->cpu_offset = cpu_before - (double) clock() / CLOCKS_PER_SEC;
+}
+
+double elvi_trace_cpu(const elvi_trace *trace)
+{
+    return (double) clock() / CLOCKS_PER_SEC + trace->cpu_offset;
+}
+
 /* mean and standard error of f over the fixed draws, minus log|scale| */
 static elvi_status objective(const elvi_problem *p, const elvi_settings *s,
                              const elvi_state *st, elvi_work *w,
@@ -32,7 +43,7 @@ static elvi_status objective(const elvi_problem *p, const elvi_settings *s,
             ss += delta * (value[j] - m);
         }
     }
-    *mean = m - w->log_det;
+    *mean = m - w->room.log_det;
     *se = s->trace_draws > 1 ? sqrt(ss / (s->trace_draws - 1.0) / s->trace_draws) : NAN;
     return status;
 }
@@ -57,6 +68,6 @@ elvi_status elvi_trace_add(const elvi_problem *p, const elvi_settings *s,
     trace->se[row] = se;
     trace->gradient_map[row] = gradient_map;
     trace->clipped[row] = clipped;
-    trace->cpu[row] = (double) clock() / CLOCKS_PER_SEC + trace->cpu_offset;
+    trace->cpu[row] = elvi_trace_cpu(trace);
     return ELVI_OK;
 }

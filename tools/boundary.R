@@ -44,9 +44,9 @@ run_inputs <- function(model, base, kind, update = "project", estimator = "repar
   law <- internal$law_of(base, model$dim)
   control <- elvi_control("raw", kind, estimator, update, average, smoothness = 4, trace_draws = 3, progress = FALSE)
   schedule <- schedule_custom(0.05, 2, iterations = 3)
-  fit <- list(model = model, control = control, cpu = 0, seed = c(7, 11),
-              plan = internal$plan_schedule(schedule, model$dim, law$kurtosis, 4, control),
-              feasible = internal$feasible_set(control, model, 4))
+  plan <- c(internal$plan_schedule(schedule, model$dim, law$kurtosis, 4, control),
+            list(seed = c(7, 11), feasible = internal$feasible_set(control, model, 4)))
+  fit <- list(given = list(model = model, control = control), plan = plan, result = list(cpu = 0))
   start <- list(mu = rep(0.1, model$dim), scale = scale_of(kind, model$dim))
   list(model = model, law = law, settings = internal$run_settings(fit, 3), state = internal$initial_state(start))
 }
@@ -64,7 +64,7 @@ for (name in names(bases)) local({
 for (name in names(models)) local({
   model <- models[[name]]
   x <- matrix(0.1 * sin(seq_len(2 * model$dim)), model$dim)
-  add("elvi_r_evaluate", name, function() .Call(internal$elvi_r_evaluate, model, x))
+  add("elvi_r_evaluate", name, function() .Call(internal$elvi_r_evaluate, model, x, 2L))
 })
 for (name in c("logit", "logit_whitened")) local({
   model <- models[[name]]
@@ -80,14 +80,14 @@ for (name in c("logit", "shifted", "sparse", "sparse_shifted")) local({
 add("elvi_r_by_rows", "", function() {
   .Call(internal$elvi_r_by_rows, 6L, by_columns$start, by_columns$row, by_columns$entry)
 })
-add("elvi_r_threads", "", function() .Call(internal$elvi_r_threads))
+add("elvi_r_openmp", "", function() .Call(internal$elvi_r_openmp))
 add("elvi_r_blas_alone", "", function() .Call(internal$elvi_r_blas_alone))
 for (name in c("logit", "cloglog", "poisson", "normal", "sparse", "sparse_logit", "shifted")) for (kind in kinds) local({
   model <- models[[name]]
   rule <- internal$model_rule(model, internal$law_of(base_gaussian(), 2))
   scale <- scale_of(kind, 2)
   kind <- kind
-  add("elvi_r_exact", paste(name, kind), function() .Call(internal$elvi_r_exact, model, rule, kind, c(0.1, 0.2), scale))
+  add("elvi_r_exact", paste(name, kind), function() .Call(internal$elvi_r_exact, model, rule, kind, c(0.1, 0.2), scale, 2L))
 })
 for (kind in kinds) local({
   kind <- kind
@@ -96,7 +96,7 @@ for (kind in kinds) local({
   model <- models$logit
   add("elvi_r_project", kind, function() .Call(internal$elvi_r_project, kind, scale, 0.6, 2))
   add("elvi_r_values", kind, function() {
-    .Call(internal$elvi_r_values, model, law, kind, c(0.1, 0.2), scale, c(1, 2), 5)
+    .Call(internal$elvi_r_values, model, law, kind, c(0.1, 0.2), scale, c(1, 2), 5, 2L)
   })
 })
 local({

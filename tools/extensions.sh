@@ -1,28 +1,36 @@
-#!/bin/sh
-# Applies each worked example of vignette("internals"), inst/extend/*.patch, to a copy of the
-# package, builds that and runs the tests the example belongs to. Run it after changing what an
-# example touches; `tools/extensions.sh base` does one of them.
-set -eu
+#!/bin/bash
+# Applies each worked example of vignette("internals"), inst/extend/*.patch, to a copy of the package, builds that and
+# runs the tests the example belongs to: its first line names them, as "tests: run schedule" for test-run.R and
+# test-schedule.R. As many at a time as there are cores. `tools/extensions.sh base` does one of them.
+set -euo pipefail
 cd "$(dirname "$0")/.."
+export room
 room=$(mktemp -d)
 trap 'rm -rf "$room"' EXIT
 
-tests_of() {
-  case $1 in
-    base) echo base ;;
-    model) echo model ;;
-    projection) echo run ;;
-    schedule) echo schedule ;;
-  esac
-}
-
-for example in ${*:-base model projection schedule}; do
-  copy=$room/$example
-  mkdir -p "$copy" "$room/lib"
+try_example() {
+  local example=$1 copy=$room/$1 lib=$room/lib-$1 tests
+  tests=$(sed -n '1s/^tests: *//p' "inst/extend/$example.patch")
+  [ -n "$tests" ] || { echo "the first line of inst/extend/$example.patch does not name its tests"; return 1; }
+  mkdir -p "$copy" "$lib"
   git ls-files -z | xargs -0 cp --parents -t "$copy"
   patch --quiet -p1 -d "$copy" < "inst/extend/$example.patch"
-  R CMD INSTALL --no-docs --library="$room/lib" "$copy" > "$room/log" 2>&1 || { cat "$room/log"; exit 1; }
-  (cd "$copy" && R_LIBS="$room/lib" NOT_CRAN=true Rscript -e 'library(testthat)' -e \
-    "test_dir('tests/testthat', filter = '^$(tests_of "$example")\$', package = 'elvi', load_package = 'installed', reporter = 'check')")
-  echo "$example: applies, builds, passes"
-done
+  R CMD INSTALL --no-docs --library="$lib" "$copy"
+  cd "$copy"
+  for file in $tests; do R_LIBS=$lib${R_LIBS:+:$R_LIBS} Rscript tools/test-file.R "$file"; done
+}
+
+# a word for an example that works, everything it said for one that does not
+report_example() {
+  if bash -euo pipefail -c "try_example $1" > "$room/$1.log" 2>&1; then
+    echo "$1: applies, builds, passes"
+  else
+    cat "$room/$1.log"
+    echo "$1: FAILED"
+    return 1
+  fi
+}
+
+export -f try_example report_example
+[ $# -gt 0 ] || set -- $(basename -s .patch inst/extend/*.patch)
+printf '%s\n' "$@" | xargs -P "$(nproc)" -I '{}' bash -c 'report_example {}'

@@ -12,7 +12,7 @@ model <- model_glm(X, infert$case, family = binomial(), prior = normal(0, 2.5))
 base <- base_laplace()
 
 set.seed(1)
-fit <- elvi(model, base)
+fit <- elvi(model, base, budget = 5000)
 print(summary(fit))
 
 best <- elvi_optimum(model, base)$objective

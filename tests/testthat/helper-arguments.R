@@ -10,7 +10,8 @@ raised_by <- function(e, names) {
 own_errors <- list(
   # a required argument was left out: R itself names it
   left_out = function(e, case) {
-    length(case$dropped) && grepl(paste0("argument \"", case$dropped[1L], "\" is missing"), conditionMessage(e), fixed = TRUE)
+    length(case$dropped) && grepl(paste0("argument \"", case$dropped[1L], "\" is missing"), conditionMessage(e), fixed = TRUE,
+                                useBytes = TRUE)
   },
   # c() evaluates language objects once more before its methods see them
   language = function(e, case) case$template$name == "c.elvi_prior" && is.language(case$args$b),
@@ -19,7 +20,7 @@ own_errors <- list(
   # a user's function that cannot take the arguments it is called with: R says so
   signature = function(e, case) {
     any(vapply(case$args, function(a) is.function(a) || is.list(a), NA)) &&
-      (grepl("^unused argument|is missing, with no default$", conditionMessage(e)) ||
+      (grepl("^unused argument|is missing, with no default$", conditionMessage(e), useBytes = TRUE) ||
          raised_by(e, c("sum", "if", "length")) || any(vapply(case$args, is.primitive, NA)))
   })
 
@@ -28,7 +29,7 @@ own_errors <- list(
 own_warning <- function(w, case) {
   has_nan <- any(vapply(case$args, function(a) inherits(a, "formula") && deparse1(a) == "log(-1) ~ x", NA))
   (has_nan && conditionMessage(w) == "NaNs produced") ||
-    grepl("^unable to translate .* to native encoding$", conditionMessage(w))
+    grepl("^unable to translate .* to native encoding$", conditionMessage(w), useBytes = TRUE)
 }
 
 # ---- what fits and models the templates start from ------------------------------
@@ -81,8 +82,8 @@ a_model <- function(x, args) {
     !anyNA(x$names) && isTRUE(is.na(x$smoothness) || x$smoothness > 0)
 }
 a_guarantee <- function(x, args) {
-  inherits(x, "elvi_guarantee") && is.data.frame(x$assumptions) && !is.nan(x$law) &&
-    isTRUE(is.na(x$law) || x$law >= 0)
+  inherits(x, "elvi_guarantee") && is.data.frame(x$assumptions) && !is.nan(x$bound) &&
+    isTRUE(is.na(x$bound) || x$bound >= 0)
 }
 
 # ---- one right call for every function ---------------------------------------------
@@ -160,6 +161,8 @@ argument_templates <- function() {
     template("model_density", model_density,
              function() list(value = function(x) sum(x^2) / 2, gradient = function(x) x, dim = 2, smoothness = 1,
                              convex = TRUE, growth = 2, names = c("a", "b"), vectorized = FALSE), a_model),
+    template("model_native", model_native, function() list(pointer = 1, smoothness = 1, convex = NA, growth = NA,
+                                                           names = NULL), a_model),
     template("model_stan", model_stan, function() list(object = 1, smoothness = 1, convex = NA, growth = NA),
              function(x, args) FALSE),
     template("constrain_draws", constrain_draws, function() list(fit = at("fit"), draws = 10, resample = FALSE),
@@ -246,7 +249,7 @@ argument_templates <- function() {
                              control = elvi_control("raw", estimator = "reparam"), budget = 1000, alpha = NULL,
                              gap0 = NULL), a_guarantee, long = list(budget = long_count(1e5))),
     template("best_split", best_split, function() list(guarantee = at("guarantee"), budget = 1000),
-             function(x, args) finite(x$law) && x$N >= 1 && x$K >= 1 && x$N * x$K <= args$budget),
+             function(x, args) finite(x$bound) && x$N >= 1 && x$K >= 1 && x$N * x$K <= args$budget),
     template("budget_for", budget_for, function() list(guarantee = at("guarantee"), target = 1),
              function(x, args) is.numeric(x) && length(x) == 2L && !any(is.nan(x)),
              long = list(target = function(v) is.numeric(v) && length(v) == 1L && isTRUE(v > 0 && v < 1e-3))),

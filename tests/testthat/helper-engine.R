@@ -1,5 +1,5 @@
 # A second implementation of everything the C core does in a run, in plain R and
-# as close to SPEC.md as it will go. Scales of all kinds are d x d matrices here;
+# as close to the equations of vignette("internals") as it will go. Scales of all kinds are d x d matrices here;
 # nothing below calls the code it checks, except for the draws and the kurtosis.
 
 # the settings of the theory: raw coordinates, plain gradient, weighted average
@@ -44,7 +44,7 @@ engine_target <- function(model) {
   )
 }
 
-# (phi'/phi)(r) of the table in SPEC section 1
+# (phi'/phi)(r) for each base
 engine_score <- function(base, d) {
   switch(base$kind,
     gaussian = function(r) -r,
@@ -62,7 +62,7 @@ engine_kurtosis <- function(base, d) elvi:::law_of(base, d)$kurtosis
 # ---- schedules ------------------------------------------------------------------
 
 # steps, batches, preconditioner and weights of the theorem's average, from the
-# tables of SPEC section 1
+# tables of vignette("internals")
 engine_schedule <- function(schedule, d, kappa, L, precondition = NULL) {
   plain <- c(mu = 1, Sigma = 1)
   shrunk <- c(mu = 1, Sigma = 1 / (2 * (d - 1 + kappa)))
@@ -165,9 +165,16 @@ engine_full <- function(scale) if (is.matrix(scale)) unname(scale) else diag(unn
 # ---- the loop -----------------------------------------------------------------------
 
 # one estimate of the gradient, from explicit draws
-engine_gradient <- function(model, base, kind, estimator, mu, S, z, entropy = TRUE) {
+engine_gradient <- function(model, base, kind, estimator, mu, S, z, entropy = TRUE, memory = c(0, 1)) {
   h <- engine_target(model)$gradient(mu + S %*% z)
   inverse <- t(solve(S))
+  if (estimator == "control") {
+    learnt <- engine_learn(memory, S, z, h)
+    BS <- memory[1L] * S + memory[2L] * inverse
+    h <- h - BS %*% z
+    outer <- tcrossprod(h, z) / ncol(z) + BS - if (entropy) inverse else 0
+    return(list(mu = rowMeans(h), scale = engine_restrict(kind, outer), memory = learnt))
+  }
   if (estimator == "path") {
     r <- sqrt(colSums(z^2))
     h <- h + inverse %*% (z * rep(engine_score(base, nrow(z))(r) / r, each = nrow(z)))
@@ -175,6 +182,18 @@ engine_gradient <- function(model, base, kind, estimator, mu, S, z, entropy = TR
   outer <- tcrossprod(h, z) / ncol(z)
   if (estimator == "reparam" && entropy) outer <- outer - inverse
   list(mu = rowMeans(h), scale = engine_restrict(kind, outer))
+}
+
+# The weights of the control estimator after a batch: least squares of grad f on S z and
+# S^-T z, as lm() would have it, with ten more observations, those of the mean draw of
+# either regressor on which the old weights are exact
+engine_learn <- function(w, S, z, g) {
+  d <- nrow(S)
+  size2 <- sum(S^2)
+  X <- cbind(c(S %*% z), c(t(solve(S)) %*% z))
+  X <- rbind(X, sqrt(10 / d) * diag(c(sqrt(size2), d / sqrt(size2))))
+  y <- c(g, X[nrow(X) - 1:0, ] %*% w)
+  qr.solve(X, y)
 }
 
 # What fit should be, from its settings and its seed alone, in the coordinates of
@@ -197,11 +216,13 @@ engine_replay <- function(fit) {
   scales <- list(S)
   map <- numeric(K)
   moved <- c(mu = 0, scale = 0)
+  memory <- c(0, 1)
   for (k in seq_len(K)) {
     step <- plan$step[k]
     z <- elvi:::draw_base(law, fit$seed, plan$batch[k], iteration = k - 1)
     g <- engine_gradient(model, fit$base, kind, control$estimator, mu, S, z,
-                         entropy = control$update == "project")
+                         entropy = control$update == "project", memory = memory)
+    memory <- g$memory
     new_mu <- mu - step * lambda[["mu"]] * g$mu
     new_S <- S - step * lambda[["Sigma"]] * g$scale
     mu_in <- engine_ball(new_mu, centre, control$mu_radius)
@@ -245,14 +266,15 @@ engine_probe <- function(model, base, control = raw_control(average = "last")) {
   schedule <- schedule_custom(0.1, 1, iterations = 1)
   d <- model$dim
   law <- elvi:::law_of(base, d)
-  fit <- list(model = model, base = base, control = control, cpu = 0, seed = c(7, 11),
-              plan = elvi:::plan_schedule(schedule, d, law$kurtosis, model$smoothness, control),
-              feasible = elvi:::feasible_set(control, model, model$smoothness))
+  plan <- elvi:::plan_schedule(schedule, d, law$kurtosis, model$smoothness, control)
+  feasible <- elvi:::feasible_set(control, model, model$smoothness)
+  fit <- list(given = list(model = model, base = base, control = control),
+              plan = c(plan, list(seed = c(7, 11), feasible = feasible)), result = list(cpu = 0))
   settings <- elvi:::run_settings(fit, 1)
   settings$block <- 256
-  function(mu, scale, batch = 1, k = 0) {
+  function(mu, scale, batch = 1, k = 0, memory = numeric()) {
     state <- list(mu = as.double(mu), scale = scale, average_mu = as.double(mu), average_scale = scale,
-                  k = as.double(k), evals = 0, alpha = 1, weight = 0)
+                  k = as.double(k), evals = 0, alpha = 1, weight = 0, memory = as.double(memory))
     .Call(elvi:::elvi_r_gradient, model, law, settings, state, as.double(batch))
   }
 }
@@ -279,10 +301,23 @@ engine_root <- function(A) {
 
 # ---- other processes -----------------------------------------------------------------------
 
+# Waits for a condition, and says whether it came to be within so many seconds.
+wait_until <- function(condition, timeout = 60) {
+  met <- substitute(condition)
+  frame <- parent.frame()
+  deadline <- Sys.time() + timeout
+  while (!isTRUE(eval(met, frame))) {
+    if (Sys.time() > deadline) return(FALSE)
+    Sys.sleep(0.002)
+  }
+  TRUE
+}
+
 # Runs code in a new R with the elvi under test; returns what it saves as `out`.
 # `env` is a character vector "NAME=value". `during` is called, while the process
-# runs, with the process id, as soon as the code calls ready().
-in_new_r <- function(code, env = character(), during = NULL, timeout = 60) {
+# runs, with the process id, as soon as the code calls ready(); of a process that it
+# kills (`killed`) nothing comes back.
+in_new_r <- function(code, env = character(), during = NULL, killed = FALSE, timeout = 60) {
   dir <- tempfile("elvi-engine-")
   dir.create(dir)
   on.exit(unlink(dir, recursive = TRUE))
@@ -307,9 +342,7 @@ in_new_r <- function(code, env = character(), during = NULL, timeout = 60) {
   system2(rscript, c("--vanilla", shQuote(file("script.R"))), stdout = file("log"),
           stderr = file("log"), wait = is.null(during))
   wait_for <- function(name) {
-    deadline <- Sys.time() + timeout
-    while (!file.exists(file(name)) && Sys.time() < deadline) Sys.sleep(0.02)
-    if (!file.exists(file(name))) {
+    if (!wait_until(file.exists(file(name)), timeout)) {
       stop("no '", name, "' from the other R:\n", paste(readLines(file("log")), collapse = "\n"))
     }
   }
@@ -319,6 +352,7 @@ in_new_r <- function(code, env = character(), during = NULL, timeout = 60) {
     # a process that does not end by itself must not outlive the test
     on.exit(if (!file.exists(file("done"))) tools::pskill(pid, tools::SIGKILL), add = TRUE, after = FALSE)
     during(pid)
+    if (killed) return(NULL)
     wait_for("done")
   } else if (!file.exists(file("done"))) {
     stop("the other R failed:\n", paste(readLines(file("log")), collapse = "\n"))

@@ -3,7 +3,7 @@
 
 # ---- the bases, by the law of their radius ---------------------------------------
 
-# Per base: the base; log_f, the log density of R in dimension d (SPEC section 1);
+# Per base: the base; log_f, the log density of R in dimension d;
 # end, where its support ends; marginal, the density of z_1 where it has a name.
 radius_laws <- function(d) {
   law <- function(base, log_f, end = Inf, marginal = NULL) {
@@ -223,7 +223,7 @@ as_root <- function(scale) if (is.matrix(scale)) scale else diag(scale, length(s
 
 # ---- the setting of Figure 1 -------------------------------------------------------------
 
-# SPEC section 3; d = 200, 300 rows, prior precision 0.1. The optimum under the laplace
+# d = 200, 300 rows, prior precision 0.1. The optimum under the laplace
 # base is found once.
 figure1_store <- new.env()
 

@@ -170,8 +170,11 @@ judge_error <- function(e, case) {
 # the rest of a call, and is then named itself
 names_argument <- function(e, case) {
   is.character(e$argument) && length(e$argument) == 1L &&
-    sub("\\$.*", "", e$argument) %in% c(known_arguments(), names(case$args), enc2native(names(case$args)))
+    whole_argument(e$argument) %in% c(known_arguments(), names(case$args), enc2native(names(case$args)))
 }
+
+# what is no valid string has no part either: R's own functions refuse to look for one
+whole_argument <- function(name) if (validEnc(name)) sub("\\$.*", "", name) else name
 
 known_arguments <- function() {
   if (is.null(formula_store$arguments)) {

@@ -110,10 +110,10 @@ test_that("a run that is tried again with shorter steps goes on in the try it wa
     elvi(target$model, budget = 400, control = elvi_control(checkpoint = file, checkpoint_every = 1e-9))
   }
   whole <- hush(go(NULL))
-  expect_gt(whole$schedule$shorten, 1)
+  expect_gt(whole$plan$shorten, 1)
   seen <- snapshots(go, target)
-  shortened <- vapply(seen$copies, function(copy) elvi:::read_checkpoint(copy)$progress$schedule$shorten %||% 1, 0)
-  expect_true(all(c(1, whole$schedule$shorten) %in% shortened))
+  shortened <- vapply(seen$copies, function(copy) elvi:::read_checkpoint(copy)$progress$plan$shorten, 0)
+  expect_true(all(c(1, whole$plan$shorten) %in% shortened))
   for (copy in seen$copies) expect_same_run(whole, hush(go(copy)))
   unlink(seen$copies)
 })
@@ -169,6 +169,9 @@ slow_run <- '
          control = elvi_control("raw", checkpoint = file, checkpoint_every = every, trace_draws = 20))
   }'
 
+# Waits until a run has saved more than so many iterations.
+wait_for_entry <- function(file, beyond) wait_until(file.exists(file) && saved_iterations(file) > beyond)
+
 skip_without_kill <- function() {
   skip_on_cran()
   skip_on_os("windows")
@@ -179,15 +182,16 @@ test_that("kill -9 at any moment leaves a whole checkpoint, and the end is ident
   eval(parse(text = slow_run))
   file <- new_file()
   whole <- go(NULL)
-  withr_seed(9, waits <- runif(60, 0.005, 0.08))
+  # after an entry of its own each, so that no round is in vain however slow the machine is
+  withr_seed(9, waits <- runif(60, 0, 0.02))
   reached <- 0
   kills <- 0
   for (wait in waits) {
     child <- parallel::mcparallel(hush(go(file)), silent = TRUE)
+    expect_true(wait_for_entry(file, reached))
     Sys.sleep(wait)
     tools::pskill(child$pid, tools::SIGKILL)
     suppressWarnings(parallel::mccollect(child))
-    if (!file.exists(file)) next   # killed before the first entry
     kills <- kills + 1
     k <- saved_iterations(file)
     expect_gte(k, reached)
@@ -207,11 +211,11 @@ test_that("another session goes on where one was killed", {
   whole <- go(NULL)
   file <- new_file()
   call <- sprintf("suppressMessages(go(%s))", deparse1(normalizePath(file, "/", mustWork = FALSE)))
-  for (wait in c(0.1, 0.3)) {
-    try(in_new_r(c(slow_run, "ready()", "out <-", call), timeout = 1, during = function(pid) {
-      Sys.sleep(wait)
+  for (reached in c(0, 5)) {
+    in_new_r(c(slow_run, "ready()", "out <-", call), killed = TRUE, during = function(pid) {
+      expect_true(wait_for_entry(file, reached))
       tools::pskill(pid, tools::SIGKILL)
-    }), silent = TRUE)
+    })
   }
   expect_gt(saved_iterations(file), 0)
   expect_same_run(whole, in_new_r(c(slow_run, "out <-", call))$out)
@@ -308,7 +312,7 @@ test_that("a checkpoint of another version is refused", {
   go <- function() elvi(engine_quadratic(2), budget = 100, control = elvi_control(checkpoint = file))
   go()
   stored <- elvi:::read_checkpoint(file)
-  stored$print$exact$`version of elvi` <- "0.0.9"
+  stored$fingerprint$exact$`version of elvi` <- "0.0.9"
   elvi:::write_checkpoint(stored, file)
   expect_match(refused_checkpoint(go(), "version of elvi"), "\"0.0.9\", now ")
 })

@@ -48,7 +48,7 @@ test_that("in whitened coordinates the mode is 0 and the Hessian there is I", {
     d <- model$dim
     for (kind in kinds) {
       work <- elvi:::work_model(model, "whitened", kind)
-      gradient <- function(w) .Call(elvi:::elvi_r_evaluate, work, matrix(w))$gradient[, 1]
+      gradient <- function(w) elvi:::target_at(work, matrix(w))$gradient[, 1]
       expect_lt(max(abs(gradient(numeric(d)))), 1e-4, label = paste(name, kind))
       H <- fd_hessian(gradient, numeric(d), 1e-4)
       if (kind == "diagonal") expect_equal(diag(H), rep(1, d), tolerance = 1e-5, info = name)
@@ -63,8 +63,8 @@ test_that("value and gradient in whitened coordinates are those of f, moved", {
     work <- elvi:::work_model(data$model, "whitened", kind)
     A <- as_root(work$A)
     w <- matrix(rnorm(12), 3)
-    at <- .Call(elvi:::elvi_r_evaluate, work, w)
-    there <- .Call(elvi:::elvi_r_evaluate, data$model, work$m + A %*% w)
+    at <- elvi:::target_at(work, w)
+    there <- elvi:::target_at(data$model, work$m + A %*% w)
     expect_equal(at$value, there$value - log(det(A)), tolerance = 1e-13)
     expect_equal(at$gradient, t(A) %*% there$gradient, tolerance = 1e-12)
   }
@@ -78,7 +78,7 @@ test_that("the objective is the same number in both coordinates", {
     scale <- some_scale(kind, 3, 0.8)
     user <- elvi:::to_user(work, kind, mu, scale)
     draws <- if (kind == "symmetric") 4e4 else 100
-    f <- function(model, mu, scale) .Call(elvi:::elvi_r_values, model, law, kind, mu, scale, c(1, 2), draws)
+    f <- function(model, mu, scale) .Call(elvi:::elvi_r_values, model, law, kind, mu, scale, c(1, 2), draws, 1L)
     here <- f(work, mu, scale) - elvi:::log_det(kind, scale)
     there <- f(data$model, user$mu, user$scale) - elvi:::log_det(kind, user$scale)
     # draw by draw where the scale is moved by A alone; else the same law

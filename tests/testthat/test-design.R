@@ -34,7 +34,7 @@ everything <- function(model) {
          oracle("diagonal", x[, 1], diag(S)), oracle("diagonal", x[, 2], numeric(d)))
   }
   p <- length(model$precision)
-  list(.Call(elvi:::elvi_r_evaluate, model, x), exact, elvi:::used_gram(model),
+  list(elvi:::target_at(model, x), exact, elvi:::used_gram(model),
        elvi:::predictor_at(model, x[seq_len(p), 1]), elvi:::stretch_along(model, x[seq_len(p), 1]),
        model$smoothness, model$names)
 }

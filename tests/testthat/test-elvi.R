@@ -7,7 +7,9 @@ replay_cases <- list(
   c("triangular", "reparam", "project"), c("triangular", "path", "project"),
   c("triangular", "reparam", "prox"),
   c("diagonal", "reparam", "project"), c("diagonal", "path", "project"),
-  c("diagonal", "reparam", "prox"))
+  c("diagonal", "reparam", "prox"),
+  c("symmetric", "control", "project"), c("triangular", "control", "project"), c("diagonal", "control", "project"),
+  c("triangular", "control", "prox"), c("diagonal", "control", "prox"))
 
 replay_schedules <- function() list(
   case1 = schedule_fixed(300, "case1"), case2 = schedule_fixed(300, "case2"),
@@ -135,10 +137,10 @@ test_that("what is left to elvi() is chosen for the base, the update and the sch
   chosen <- function(...) elvi(engine_quadratic(3), ...)$control[c("estimator", "average")]
   pair <- function(estimator, average) list(estimator = estimator, average = average)
   quiet <- function(code) suppressMessages(code, classes = "elvi_message_start_kept")
-  expect_identical(quiet(chosen(budget = 50)), pair("path", "tail"))
-  expect_identical(quiet(chosen(base_uniform(), budget = 50)), pair("reparam", "tail"))
-  expect_identical(quiet(chosen(schedule = schedule_fixed(50))), pair("path", "theorem"))
-  expect_identical(quiet(chosen(base_student(3), schedule_custom(0.1, 5, iterations = 5))), pair("path", "tail"))
+  expect_identical(quiet(chosen(budget = 50)), pair("control", "tail"))
+  expect_identical(quiet(chosen(base_uniform(), budget = 50)), pair("control", "tail"))
+  expect_identical(quiet(chosen(schedule = schedule_fixed(50))), pair("control", "theorem"))
+  expect_identical(quiet(chosen(base_student(3), schedule_custom(0.1, 5, iterations = 5))), pair("control", "tail"))
   expect_identical(quiet(chosen(budget = 50, control = elvi_control(scale = "diagonal", update = "prox"))),
                    pair("reparam", "tail"))
   expect_identical(quiet(chosen(budget = 50, control = elvi_control(estimator = "reparam", average = "last"))),
@@ -801,4 +803,44 @@ test_that("elvi() on a fit refuses bad arguments by name", {
     refusal(elvi(fit, iteration = NULL), "iterations"),
     refusal(elvi(fit, base = base_laplace()), "base"))
   expect_snapshot(writeLines(messages))
+})
+
+test_that("a model is fitted exactly where it can be, unless something asks for a run", {
+  model <- engine_logistic()
+  exact <- elvi(model, base_laplace())
+  expect_identical(exact$method, "exact")
+  expect_identical(exact$kept, "optimum")
+  expect_identical(exact$theta, elvi(model, base_laplace(), method = "exact")$theta)
+  expect_identical(elvi(model, tol = 1e-6, control = elvi_control(scale = "diagonal", coordinates = "raw"))$method, "exact")
+  expect_identical(elvi(model_quadratic(diag(2)))$method, "exact")
+
+  # what only a run has a use for
+  method <- function(...) suppressMessages(elvi(model, ...))$method
+  expect_identical(method(budget = 100), "mpsgd")
+  expect_identical(method(schedule = schedule_tuned(100)), "mpsgd")
+  expect_identical(method(start = list(mu = numeric(3))), "mpsgd")
+  expect_identical(method(method = "mpsgd"), "mpsgd")
+  settings <- list(estimator = "reparam", average = "last", precondition = c(mu = 1, Sigma = 0.5),
+                   smoothness = 100, iterations = 3, checkpoint = tempfile())
+  for (name in names(settings)) {
+    expect_identical(method(control = do.call(elvi_control, settings[name])), "mpsgd", label = name)
+  }
+  unlink(settings$checkpoint)
+  for (argument in list(list(budget = 100), list(start = list(mu = numeric(3))), list(schedule = schedule_tuned(100)))) {
+    e <- tryCatch(do.call(elvi, c(list(model, method = "exact"), argument)), elvi_error_argument = identity)
+    expect_identical(e$argument, names(argument))
+  }
+  e <- tryCatch(elvi(model, control = elvi_control(average = "last"), method = "exact"), elvi_error_argument = identity)
+  expect_identical(e$argument, "average")
+
+  # no exact objective, or no room for the solver's matrices
+  own <- model_density(function(x) colSums(x^2) / 2, function(x) x, dim = 2, smoothness = 1)
+  expect_identical(suppressMessages(elvi(own))$method, "mpsgd")
+  d <- 40
+  wide <- model_glm(diag(d), rep(0:1, d / 2))
+  few <- elvi_control(coordinates = "raw", scale = "diagonal", trace_draws = 0, block = 1)
+  expect_identical(elvi(wide, control = few)$method, "exact")
+  old <- options(elvi.max_gib = 1000 * 8 / 2^30)   # room for 1000 numbers, not for 1600
+  on.exit(options(old))
+  expect_identical(suppressMessages(elvi:::choose_method("auto", wide, list(arguments = list(), control = list()))), "mpsgd")
 })

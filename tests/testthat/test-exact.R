@@ -146,7 +146,7 @@ test_that("the scale is not overwritten, and of a symmetric one only the lower t
   half <- scale
   half[upper.tri(half)] <- NaN
   rule <- elvi:::cached_rule(elvi:::law_of(base_gaussian(), 3), "logit")
-  expect_identical(.Call(elvi:::elvi_r_exact, data$model, rule, "symmetric", mu, half)$value, at$value)
+  expect_identical(.Call(elvi:::elvi_r_exact, data$model, rule, "symmetric", mu, half, 1L)$value, at$value)
 })
 
 test_that("parametrisations of one law of x give one number", {
@@ -168,12 +168,12 @@ test_that("with a scale of 0 it is f, its gradient and its Hessian", {
     f <- function(x) plain_target(data, matrix(x))
     for (kind in kinds) {
       zero <- if (kind == "diagonal") numeric(3) else matrix(0, 3, 3)
-      at <- .Call(elvi:::elvi_r_exact, data$model, rule, kind, mu, zero)
+      at <- .Call(elvi:::elvi_r_exact, data$model, rule, kind, mu, zero, 1L)
       label <- paste(family, kind)
       expect_identical(at$status, 0L)
       expect_equal(at$value, f(mu), tolerance = 1e-13, info = label)
       expect_equal(at$g_mu, fd_gradient(f, mu), tolerance = 1e-8, info = label)
-      expect_equal(at$B, fd_hessian(function(x) .Call(elvi:::elvi_r_evaluate, data$model, matrix(x))$gradient[, 1], mu),
+      expect_equal(at$B, fd_hessian(function(x) elvi:::target_at(data$model, matrix(x))$gradient[, 1], mu),
                    tolerance = 1e-8, info = label)
     }
   }
@@ -229,7 +229,7 @@ test_that("student priors: with a scale of 0 it is f, its gradient and its Hessi
     at <- elvi:::point_oracle(data$model)(x)
     expect_equal(at$value, f(x), tolerance = 1e-13)
     expect_equal(at$g_mu, fd_gradient(f, x), tolerance = 1e-7)
-    expect_equal(at$B, fd_hessian(function(x) .Call(elvi:::elvi_r_evaluate, data$model, matrix(x))$gradient[, 1], x), tolerance = 1e-7)
+    expect_equal(at$B, fd_hessian(function(x) elvi:::target_at(data$model, matrix(x))$gradient[, 1], x), tolerance = 1e-7)
   }
 })
 

@@ -1,3 +1,5 @@
+lab <- elvi:::load_experiments()
+
 bases_store <- new.env()
 small_bases <- function() {
   if (is.null(bases_store$x)) {
@@ -13,12 +15,12 @@ best_of <- function(base) elvi(normal_model, base, method = "exact")
 
 test_that("the sampler samples a normal target", {
   set.seed(1)
-  kept <- elvi:::metropolis(normal_model, best_of(base_gaussian()), best_of(base_student(5)), 2000)
-  out <- elvi:::summarise_chains(kept)
+  kept <- lab$metropolis(normal_model, best_of(base_gaussian()), best_of(base_student(5)), 2000)
+  out <- lab$summarise_chains(kept)
   expect_lt(max(abs(out$mean - normal_model$m) / out$mcse), 4.5)
-  expect_equal(unname(cov(elvi:::chain_draws(kept))), solve(A), tolerance = 0.05)
+  expect_equal(unname(cov(lab$chain_draws(kept))), solve(A), tolerance = 0.05)
   # fourth moments tell a normal from what a wrong acceptance rule makes of it
-  z <- (elvi:::chain_draws(kept)[, 1] - 1) / sqrt(solve(A)[1, 1])
+  z <- (lab$chain_draws(kept)[, 1] - 1) / sqrt(solve(A)[1, 1])
   by_chain <- colMeans(matrix(z^4, 2000))
   expect_lt(abs(mean(by_chain) - 3), 4.5 * sd(by_chain) / sqrt(64))
   expect_true(all(out$rhat < 1.02))
@@ -30,7 +32,7 @@ test_that("the sampler samples a normal target", {
 test_that("the Monte Carlo error is that of independent chains", {
   kept <- array(c(1, 3, 2, 6), c(2, 2, 1), list(NULL, NULL, "a"))   # chains (1, 3) and (2, 6)
   attr(kept, "acceptance") <- 0.3
-  out <- elvi:::summarise_chains(kept)
+  out <- lab$summarise_chains(kept)
   between <- var(c(2, 4))
   within <- mean(c(2, 8))
   expect_equal(out$mean, c(a = 3))
@@ -39,16 +41,16 @@ test_that("the Monte Carlo error is that of independent chains", {
   expect_equal(out$rhat, c(a = sqrt(1 / 2 + between / within)))
   set.seed(2)
   kept <- array(rnorm(64 * 400 * 2), c(400, 64, 2), list(NULL, NULL, c("a", "b")))
-  expect_equal(unname(elvi:::summarise_chains(kept)$ess), c(25600, 25600), tolerance = 0.6)
+  expect_equal(unname(lab$summarise_chains(kept)$ess), c(25600, 25600), tolerance = 0.6)
 })
 
 test_that("the evidence of a normal target is its integral", {
   exact <- 3 / 2 * log(2 * pi) - log(det(A)) / 2
   set.seed(3)
-  own <- elvi:::log_evidence(best_of(base_gaussian()), 1000)
+  own <- lab$log_evidence(best_of(base_gaussian()), 1000)
   expect_equal(own$estimate, exact, tolerance = 1e-10)
   expect_lt(own$se, 1e-8)
-  wide <- elvi:::log_evidence(best_of(base_student(5)), 50000)
+  wide <- lab$log_evidence(best_of(base_student(5)), 50000)
   expect_lt(abs(wide$estimate - exact), 4.5 * wide$se)
   expect_lt(wide$se, 0.01)
 })
@@ -60,8 +62,8 @@ test_that("a family is judged by closed forms on a normal target", {
   kept <- array(t(x), c(1000, 60, 3), list(NULL, NULL, normal_model$names))
   evidence <- list(estimate = 3 / 2 * log(2 * pi) - log(det(A)) / 2)
   path <- data.frame(evals = 1:2, gap = 0)
-  for (base in elvi:::families_compared()) {
-    out <- elvi:::judge_family(best_of(base), kept, evidence, 2000, path)
+  for (base in lab$families_compared()) {
+    out <- lab$judge_family(best_of(base), kept, evidence, 2000, path)
     # mu and Sigma are the same for all, so only the entropies differ
     entropy <- c(base_info(base_gaussian(), 3)$entropy, base_info(base, 3)$entropy)
     expect_equal(out$kl, entropy[1] - entropy[2], tolerance = 1e-7)
@@ -69,21 +71,21 @@ test_that("a family is judged by closed forms on a normal target", {
     expect_equal(out$sd_ratio, 1, tolerance = 0.02)
   }
   # normal draws outside the ellipsoids that hold 99 % of a gaussian and of a uniform ball
-  expect_lt(abs(elvi:::share_outside(best_of(base_gaussian()), t(x), 0.99) - 0.01), 0.002)
+  expect_lt(abs(lab$share_outside(best_of(base_gaussian()), t(x), 0.99) - 0.01), 0.002)
   edge2 <- 5 * 0.99^(2 / 3)
-  expect_equal(elvi:::share_outside(best_of(base_uniform()), t(x), 0.99),
+  expect_equal(lab$share_outside(best_of(base_uniform()), t(x), 0.99),
                pchisq(edge2, 3, lower.tail = FALSE), tolerance = 0.03)
 })
 
 test_that("a histogram counts what is in its range", {
-  bars <- elvi:::histogram(c(0.1, 0.2, 0.9, 1.5, -3, 2), range = c(0, 2), bins = 2L)
+  bars <- lab$histogram(c(0.1, 0.2, 0.9, 1.5, -3, 2), range = c(0, 2), bins = 2L)
   expect_identical(bars$x, c(0.5, 1.5))
   expect_equal(bars$density, c(3, 1) / 6)
 })
 
 test_that("what is left is the mean gap late in the runs", {
   path <- data.frame(evals = rep(c(10, 25, 40, 100), 2), gap = c(9, 1, 2, 3, 9, 3, 4, 5))
-  expect_identical(elvi:::gap_left(path), 3)
+  expect_identical(lab$gap_left(path), 3)
 })
 
 test_that("triangular and symmetric scales are one family, diagonal ones are less", {

@@ -1,5 +1,7 @@
-mixture <- elvi:::mixture_target()
-student <- elvi:::student_target()
+lab <- elvi:::load_experiments()
+
+mixture <- lab$mixture_target()
+student <- lab$student_target()
 
 # a small run, made once
 nonconvex_store <- new.env()
@@ -12,7 +14,7 @@ small_nonconvex <- function() {
 
 test_that("the grid integrates a normal law to rounding", {
   for (d in 1:3) {
-    grid <- elvi:::normal_grid(d, spacing = 0.5)
+    grid <- lab$normal_grid(d, spacing = 0.5)
     expect_equal(drop(grid$z %*% grid$w), numeric(d), tolerance = 1e-12)
     expect_equal(grid$z %*% (grid$w * t(grid$z)), diag(d), tolerance = 1e-7)
     tilt <- seq(0.3, 0.9, length.out = d)
@@ -29,7 +31,7 @@ test_that("the exact gradient of the mixture is that of its one-dimensional inte
   expectation <- function(g) {
     integrate(function(u) dnorm(u) * g(sum(m * mu) + 0.35 + s * u), -12, 12, rel.tol = 1e-12)$value
   }
-  at <- elvi:::exact_gradient(mixture, mu, Sigma)
+  at <- lab$exact_gradient(mixture, mu, Sigma)
   expect_equal(at$mu, mu - m * expectation(tanh), tolerance = 1e-6)
   # E grad f z' = E Hessian Sigma for a normal z
   H <- diag(2) - outer(m, m) * expectation(function(t) 1 / cosh(t)^2)
@@ -41,31 +43,31 @@ test_that("the exact gradient of the mixture is that of its one-dimensional inte
 test_that("the exact gradient of the regression is the derivative of its objective", {
   mu <- c(0.1, 5, 0.2)
   Sigma <- diag(c(0.4, 0.3, 0.2)) + 0.05
-  at <- elvi:::exact_gradient(student, mu, Sigma)
-  F <- function(mu, Sigma) elvi:::exact_gradient(student, mu, Sigma)$objective
+  at <- lab$exact_gradient(student, mu, Sigma)
+  F <- function(mu, Sigma) lab$exact_gradient(student, mu, Sigma)$objective
   expect_equal(at$mu, fd_gradient(function(m) F(m, Sigma), mu, 1e-4), tolerance = 1e-6)
   along <- matrix(c(1, 0.5, -0.2, 0.5, -1, 0.3, -0.2, 0.3, 0.7), 3)
   expect_equal(sum(at$Sigma * along),
                (F(mu, Sigma + 1e-4 * along) - F(mu, Sigma - 1e-4 * along)) / 2e-4, tolerance = 1e-6)
-  expect_lt(elvi:::quadrature_error(student), 1e-7)
+  expect_lt(lab$quadrature_error(student), 1e-7)
 })
 
 test_that("the mapping is the gradient inside the set and vanishes where the set stops the step", {
   target <- list(model = model_quadratic(matrix(4), m = 3), step = 0.1,
-                 grid = elvi:::normal_grid(1, 0.5),
+                 grid = lab$normal_grid(1, 0.5),
                  feasible = list(mu_centre = 0, mu_radius = 1, scale_min = 0.2, scale_max = 0.4))
-  inside <- elvi:::exact_mapping(target, 0.2, matrix(0.3), step = 1e-4)
+  inside <- lab$exact_mapping(target, 0.2, matrix(0.3), step = 1e-4)
   expect_equal(inside$mapping2, (4 * (0.2 - 3))^2 + (4 * 0.3 - 1 / 0.3)^2, tolerance = 1e-6)
   # minimiser and best scale 0.5 lie beyond both bounds: nothing moves at the corner
-  corner <- elvi:::exact_mapping(target, 1, matrix(0.4))
+  corner <- lab$exact_mapping(target, 1, matrix(0.4))
   expect_equal(corner$mapping2, 0)
   # half a step to the bound counts as half
-  near <- elvi:::exact_mapping(target, 0.9, matrix(0.4))
+  near <- lab$exact_mapping(target, 0.9, matrix(0.4))
   expect_equal(near$mapping2, (0.1 / 0.1)^2)
 })
 
 test_that("both modes of the mixture are stationary, the likelier one is better", {
-  points <- elvi:::mixture_stationary(mixture)
+  points <- lab$mixture_stationary(mixture)
   expect_lt(max(sapply(points, `[[`, "mapping")), 1e-9)
   expect_lt(points[[1]]$objective, points[[2]]$objective)
   # at a stationary point E Hessian = Sigma^-2
@@ -79,8 +81,8 @@ test_that("both modes of the mixture are stationary, the likelier one is better"
 })
 
 test_that("both targets are not convex, and the mixture's L bounds its curvature", {
-  expect_lt(elvi:::lowest_curvature(mixture), -1)
-  expect_lt(elvi:::lowest_curvature(student), -1)
+  expect_lt(lab$lowest_curvature(mixture), -1)
+  expect_lt(lab$lowest_curvature(student), -1)
   L <- mixture$model$smoothness
   at <- function(t) diag(2) - outer(c(2.5, 1.25), c(2.5, 1.25)) / cosh(t)^2   # the Hessian
   sizes <- sapply(seq(-3, 3, 0.01), function(t) max(abs(eigen(at(t))$values)))
@@ -90,11 +92,11 @@ test_that("both targets are not convex, and the mixture's L bounds its curvature
 test_that("a run that is stopped to be looked at is the same run", {
   schedule <- schedule_growing(2000, mixture$step, batch = 2)
   set.seed(5)
-  looked <- elvi:::measure_run(mixture, schedule, mixture$start(0))
+  looked <- lab$measure_run(mixture, schedule, mixture$start(0))
   set.seed(5)
   whole <- elvi(mixture$model, schedule = schedule, start = mixture$start(0),
                 control = mixture$control)
-  last <- elvi:::exact_mapping(mixture, whole$state$mu, whole$state$scale, mixture$step)
+  last <- lab$exact_mapping(mixture, whole$state$mu, whole$state$scale, mixture$step)
   expect_identical(tail(looked$mapping2, 1), last$mapping2)
   expect_identical(tail(looked$evals, 1), whole$state$evals)
 })
@@ -105,7 +107,7 @@ test_that("constant batches stall, growing ones do not, and the bound holds", {
     expect_lt(5 * x$numbers$mapping2[target, "growing"], x$numbers$late[target, "constant 25"])
   }
   # a floor: the last fifth is no better than the fifth before
-  means <- elvi:::mean_mapping(x$data)
+  means <- lab$mean_mapping(x$data)
   stalled <- subset(means, target == "mixture of two normals" & schedule == "constant 25" &
                       evals > 5000)
   expect_gt(tail(stalled$mapping2, 1), min(stalled$mapping2) / 3)
@@ -124,7 +126,7 @@ test_that("the bound is that of guarantee(), flat for constant batches only", {
   ends <- sapply(split(x$bounds, x$bounds$schedule), function(part) {
     part$bound[which.max(part$evals)]
   })
-  schedules <- elvi:::nonconvex_schedules(mixture$step, 2e6)
+  schedules <- lab$nonconvex_schedules(mixture$step, 2e6)
   cover <- function(name, side, gap0 = NULL) {
     guarantee(mixture$model, schedule = schedules[[name]], start = mixture$start(side),
               control = mixture$control, gap0 = gap0)
@@ -145,7 +147,7 @@ test_that("the figures can be drawn", {
   x <- small_nonconvex()
   mapping <- ggplot2::ggplot_build(ggplot2::autoplot(x))
   expect_identical(nrow(mapping$layout$layout), 2L)
-  expect_setequal(mapping$data[[2]]$label, names(elvi:::nonconvex_schedules(1, 1000)))
+  expect_setequal(mapping$data[[2]]$label, names(lab$nonconvex_schedules(1, 1000)))
   for (what in c("bound", "found")) {
     expect_s3_class(ggplot2::ggplot_build(ggplot2::autoplot(x, what)), "ggplot_built")
   }

@@ -1,5 +1,7 @@
 # Gaps beside bounds.
 
+lab <- elvi:::load_experiments()
+
 gaussian <- base_gaussian()
 
 fit_of <- function(model, schedule) {
@@ -12,7 +14,7 @@ guarantee_of <- function(model, schedule) {
 
 test_that("the quadratic target has the curvatures and the mode it says", {
   for (d in c(2, 7)) {
-    model <- elvi:::rate_quadratic(d)
+    model <- lab$rate_quadratic(d)
     expect_equal(range(eigen(model$A)$values), c(1, 10))
     expect_equal(model$smoothness, 10)
     expect_equal(sum(model$m^2), 1)
@@ -21,7 +23,7 @@ test_that("the quadratic target has the curvatures and the mode it says", {
 
 test_that("finite horizon: each point is a run of its own beside its own bound", {
   x <- example_experiment("rates", seeds = 2, budgets = c(50, 400), dim = 2)
-  model <- elvi:::rate_logistic(2)
+  model <- lab$rate_logistic(2)
   best <- elvi_optimum(model)$objective
   expect_identical(nrow(x$data), 4L * 2L * 2L)
   for (method in c("case1", "case2", "psgd", "psgd_scaled")) {
@@ -41,7 +43,7 @@ test_that("slopes are those of the mean gap, over all budgets and the last decad
   budget <- rep(c(10, 100, 1000), each = 2)
   data <- data.frame(method = "case1", budget = budget, seed = 1:2,
                      gap = c(1, 3) * ifelse(budget == 1000, 0.01, 100 / budget))
-  out <- elvi:::rate_slopes(data, "gap", function(method) schedule_fixed(1, method))
+  out <- lab$rate_slopes(data, "gap", function(method) schedule_fixed(1, method))
   expect_equal(out$theory, -0.5)
   expect_equal(out$last_decade, -2)
   expect_equal(out$all, -1.5)
@@ -55,8 +57,8 @@ test_that("budgets are increasing", {
 })
 
 test_that("dynamic: the first steps make the bound smallest at the largest budget", {
-  model <- elvi:::rate_logistic(2)
-  schedules <- elvi:::dynamic_schedules(model, 1e5)
+  model <- lab$rate_logistic(2)
+  schedules <- lab$dynamic_schedules(model, 1e5)
   for (schedule in schedules) {
     bound <- function(factor) {
       schedule$step <- schedule$step * factor
@@ -72,12 +74,12 @@ test_that("dynamic: the first steps make the bound smallest at the largest budge
 
 test_that("iterations within a budget", {
   plan <- elvi:::plan_schedule(schedule_custom(0.1, 1:5), 2, 3, 1)
-  expect_equal(elvi:::iterations_within(plan, c(1, 2, 3, 9, 10, 100)), c(1, 1, 2, 3, 4, 5))
+  expect_equal(lab$iterations_within(plan, c(1, 2, 3, 9, 10, 100)), c(1, 1, 2, 3, 4, 5))
 })
 
 test_that("dynamic: measured along one run, as if each budget had its own", {
   x <- example_experiment("rates_dynamic", seeds = 1, budgets = c(30, 300), dim = 2)
-  model <- elvi:::rate_logistic(2)
+  model <- lab$rate_logistic(2)
   best <- elvi_optimum(model)$objective
   for (method in c("decay", "both", "growing")) {
     for (budget in c(30, 300)) {
@@ -101,10 +103,10 @@ test_that("dimension and kurtosis: targets, bases and bounds", {
   # uniform, gaussian, laplace, student
   expect_equal(kurtosis, c(3 * 12 / 14, 3, 3 * 13 / 11, 3 * 3))
   row <- subset(x$data, varied == "dimension" & at == 4 & method == "case2" & seed == 1)
-  model <- elvi:::rate_quadratic(4)
+  model <- lab$rate_quadratic(4)
   set.seed(1)
   fit <- fit_of(model, schedule_fixed(200, "case2"))
-  expect_equal(row$gap, elvi:::gap_at(fit, "average", 4 / 2 + log(det(model$A)) / 2))
+  expect_equal(row$gap, lab$gap_at(fit, "average", 4 / 2 + log(det(model$A)) / 2))
   expect_equal(row$bound, guarantee_of(model, schedule_fixed(200, "case2"))$bound)
   # the slopes are those of power laws through the two dimensions
   one <- x$data[x$data$varied == "dimension" & x$data$method == "case1", ]
@@ -115,7 +117,7 @@ test_that("dimension and kurtosis: targets, bases and bounds", {
 })
 
 test_that("the noiseless gap is that of a run with very large batches", {
-  model <- elvi:::rate_quadratic(3)
+  model <- lab$rate_quadratic(3)
   step <- 1 / 20
   for (lambda in list(c(mu = 1, Sigma = 1), c(mu = 1, Sigma = 0.1))) {
     schedule <- schedule_custom(step, 1e5, 6)
@@ -124,9 +126,9 @@ test_that("the noiseless gap is that of a run with very large batches", {
     tau <- 1 / (1 + g$a * step^2 / 1e5)
     set.seed(1)
     fit <- elvi(model, gaussian, schedule, control = control)
-    gap <- elvi:::gap_at(fit, "average", 3 / 2 + log(det(model$A)) / 2)
-    expect_equal(elvi:::noiseless_gap(model, g, tau), gap, tolerance = 0.01)
-    expect_gt(abs(elvi:::noiseless_gap(model, g, 0.5) - gap), 0.05 * gap)   # the weights matter
+    gap <- lab$gap_at(fit, "average", 3 / 2 + log(det(model$A)) / 2)
+    expect_equal(lab$noiseless_gap(model, g, tau), gap, tolerance = 0.01)
+    expect_gt(abs(lab$noiseless_gap(model, g, 0.5) - gap), 0.05 * gap)   # the weights matter
   }
 })
 
@@ -136,7 +138,7 @@ test_that("batch sizes: the lowest bound is best_split()'s, the lowest gap is fo
   for (method in c("case1", "case2")) {
     one <- means[means$method == method, ]
     best <- x$numbers$best[x$numbers$best$method == method, ]
-    g <- guarantee_of(elvi:::rate_logistic(2), schedule_fixed(400, method))
+    g <- guarantee_of(lab$rate_logistic(2), schedule_fixed(400, method))
     expect_equal(best$bound, best_split(g)$N)
     expect_equal(min(one$bound), best_split(g)$bound)
     expect_equal(one$batch[which.min(one$bound)], best$bound)

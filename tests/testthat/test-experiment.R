@@ -1,12 +1,14 @@
 # The frame of the experiments and what their files share.
 
+lab <- elvi:::load_experiments()
+
 quadratic <- model_quadratic(diag(c(1, 4)), c(1, -1))
 best <- 1 + log(2)   # d/2 + log|A| / 2
 
 test_that("without a name the experiments are listed, with their arguments", {
   known <- example_experiment()
   expect_named(known, c("name", "title", "arguments"))
-  expect_identical(known$name, names(elvi:::experiments()))
+  expect_identical(known$name, names(lab$experiments()))
   expect_identical(known$arguments[known$name == "rates"],
                    "seeds = 5, budgets = 10^seq(2, 5, by = 0.5), dim = 5")
   expect_false(anyDuplicated(known$name) > 0)
@@ -43,7 +45,7 @@ test_that("a result says what it is and is drawn", {
 test_that("experiments are repeatable and leave the user's generator alone", {
   set.seed(9)
   before <- .Random.seed
-  inside <- elvi:::seeded(4, runif(3))
+  inside <- lab$seeded(4, runif(3))
   expect_identical(.Random.seed, before)
   set.seed(4)
   expect_identical(inside, runif(3))
@@ -76,32 +78,32 @@ test_that("an interrupt ends an experiment", {
 test_that("a gap is F - F* at the iterate or at the average, even where the start was better", {
   set.seed(1)
   fit <- suppressMessages(elvi(quadratic, schedule = schedule_custom(0.1, 5, 20),
-                               control = elvi:::theory_control()))
+                               control = lab$theory_control()))
   F <- function(mu, S) {   # E f = f(mu) + tr(S A S) / 2
     A <- quadratic$A
     away <- mu - quadratic$m
     sum(away * (A %*% away)) / 2 + sum(diag(S %*% A %*% S)) / 2 - log(det(S))
   }
-  expect_equal(elvi:::gap_at(fit, "last", best), F(fit$state$mu, fit$state$scale) - best)
-  expect_equal(elvi:::gap_at(fit, "average", best),
+  expect_equal(lab$gap_at(fit, "last", best), F(fit$state$mu, fit$state$scale) - best)
+  expect_equal(lab$gap_at(fit, "average", best),
                F(fit$state$average_mu, fit$state$average_scale) - best)
   fit$theta <- fit$start
-  expect_equal(elvi:::gap_at(fit, "last", best), F(fit$state$mu, fit$state$scale) - best)
+  expect_equal(lab$gap_at(fit, "last", best), F(fit$state$mu, fit$state$scale) - best)
 })
 
 test_that("measuring along a run does not change it", {
-  control <- elvi:::theory_control()
+  control <- lab$theory_control()
   schedule <- schedule_growing(500, step = 0.1)
   set.seed(2)
-  along <- elvi:::measure_along(
+  along <- lab$measure_along(
     quadratic, base_gaussian(), schedule, control,
     pick = function(plan) c(1, 4, plan$iterations),
-    measure = function(fit) data.frame(gap = elvi:::gap_at(fit, "last", best)))
+    measure = function(fit) data.frame(gap = lab$gap_at(fit, "last", best)))
   set.seed(2)
   whole <- suppressMessages(elvi(quadratic, schedule = schedule, control = control))
   batches <- ceiling(seq_len(whole$plan$iterations)^1.1)
   expect_equal(along$evaluations, c(0, 1, sum(batches[1:4]), sum(batches)))
-  expect_identical(along$gap[4], elvi:::gap_at(whole, "last", best))
+  expect_identical(along$gap[4], lab$gap_at(whole, "last", best))
   # the start is (0, I / sqrt(L)), L = 4: f(0) = 5/2, tr(A) / 8 = 5/8, log|Sigma| = -2 log(2)
   expect_equal(along$gap[1], 5 / 2 + 5 / 8 + 2 * log(2) - best)
 })
@@ -109,7 +111,7 @@ test_that("measuring along a run does not change it", {
 test_that("seeds are summarised group by group", {
   data <- data.frame(method = rep(c("b", "a"), each = 4), x = rep(1:2, 4), seed = c(1, 1, 2, 2),
                      gap = c(1, 10, 3, 30, 5, 50, 9, 70))
-  out <- elvi:::over_seeds(data, "gap", c("method", "x"))
+  out <- lab$over_seeds(data, "gap", c("method", "x"))
   expect_identical(out$method, c("a", "a", "b", "b"))
   expect_equal(out$mean, c(7, 60, 2, 20))
   expect_equal(out$low, c(5, 50, 1, 10))
@@ -117,25 +119,25 @@ test_that("seeds are summarised group by group", {
 })
 
 test_that("a power law has its exponent as slope", {
-  expect_equal(elvi:::log_slope(c(1, 10, 500), 3 * c(1, 10, 500)^-0.7), -0.7)
+  expect_equal(lab$log_slope(c(1, 10, 500), 3 * c(1, 10, 500)^-0.7), -0.7)
 })
 
 test_that("labels are moved apart as little as possible", {
-  expect_equal(elvi:::spread_out(c(5, 1, 3), 1), c(5, 1, 3))
-  expect_equal(elvi:::spread_out(c(1, 1), 0.5), c(0.75, 1.25))
-  expect_equal(elvi:::spread_out(c(10, 2, 2.1), 1), c(10, 1.55, 2.55))
+  expect_equal(lab$spread_out(c(5, 1, 3), 1), c(5, 1, 3))
+  expect_equal(lab$spread_out(c(1, 1), 0.5), c(0.75, 1.25))
+  expect_equal(lab$spread_out(c(10, 2, 2.1), 1), c(10, 1.55, 2.55))
 })
 
 test_that("numbers are plain", {
-  expect_identical(elvi:::format_each(c(634, 7.23, 0.0557, 16789)),
+  expect_identical(lab$format_each(c(634, 7.23, 0.0557, 16789)),
                    c("630", "7.2", "0.056", "17,000"))
-  expect_identical(elvi:::plain_number(c(0.001, NA, 1e6)), c("0.001", "", "1,000,000"))
+  expect_identical(lab$plain_number(c(0.001, NA, 1e6)), c("0.001", "", "1,000,000"))
 })
 
 test_that("choices are some of the known ones", {
-  expect_identical(elvi:::check_choices(c("b", "a"), "x", c("a", "b", "c")), c("b", "a"))
-  expect_identical(elvi:::check_choices(c("a", "b", "c"), "x", c("a", "b", "c")), c("a", "b", "c"))
-  expect_error(elvi:::check_choices(c("a", "d"), "x", c("a", "b")), class = "elvi_error_argument")
-  expect_error(elvi:::check_choices(character(), "x", c("a", "b")), "some of \"a\", \"b\"",
+  expect_identical(lab$check_choices(c("b", "a"), "x", c("a", "b", "c")), c("b", "a"))
+  expect_identical(lab$check_choices(c("a", "b", "c"), "x", c("a", "b", "c")), c("a", "b", "c"))
+  expect_error(lab$check_choices(c("a", "d"), "x", c("a", "b")), class = "elvi_error_argument")
+  expect_error(lab$check_choices(character(), "x", c("a", "b")), "some of \"a\", \"b\"",
                class = "elvi_error_argument")
 })

@@ -174,7 +174,7 @@ test_that("constants that are infinite, unknown or bounded say so", {
 test_that("|mu* - m|^2 + |Sigma*|^2 <= d / alpha, with equality for a round quadratic", {
   for (base in list(base_gaussian(), base_laplace(), base_student(3))) {
     spread <- function(model, kind = "symmetric") {
-      elvi:::pose_problem(model, base, elvi_control(coordinates = "raw", scale = kind), NULL, NULL)$spread$total
+      elvi:::theorem_inputs(model, base, elvi_control(coordinates = "raw", scale = kind), NULL, NULL)$spread$total
     }
     expect_equal(spread(model_quadratic(diag(0.3, 4))), 4 / 0.3)
     for (kind in c("symmetric", "triangular", "diagonal")) {

@@ -41,11 +41,11 @@ test_that("with a normal prior the gradient vanishes at the mode", {
       mode <- find_mode(model)
       f <- function(x) glm_target(x, X, responses[[name]], name, weights = w, offset = off,
                                   location = c(3, -2, 0.1), scale = scale)
-      g <- .Call(elvi:::elvi_r_evaluate, model, matrix(mode$x))$gradient[, 1]
+      g <- elvi:::target_at(model, matrix(mode$x))$gradient[, 1]
       # in the metric of the Hessian: how far from the minimum, in nats, doubled
       expect_lt(sum(g * solve(mode$hessian, g)), 1e-9, label = paste(name, scale))
       expect_lte(f(mode$x), f(mode$x + 0.01) + 1e-12)
-      expect_equal(mode$hessian, fd_hessian(function(x) .Call(elvi:::elvi_r_evaluate, model, matrix(x))$gradient[, 1], mode$x, 1e-4),
+      expect_equal(mode$hessian, fd_hessian(function(x) elvi:::target_at(model, matrix(x))$gradient[, 1], mode$x, 1e-4),
                    tolerance = 1e-6, info = paste(name, scale))
     }
   }

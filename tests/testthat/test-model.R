@@ -1,4 +1,4 @@
-evaluate <- function(model, x) .Call(elvi:::elvi_r_evaluate, model, as.matrix(x))
+evaluate <- function(model, x) elvi:::target_at(model, as.matrix(x))
 value_at <- function(model) function(x) evaluate(model, x)$value
 gradient_at <- function(model) function(x) drop(evaluate(model, x)$gradient)
 
@@ -952,6 +952,6 @@ test_that("parameters without a name are numbered", {
 
 test_that("the negative binomial is finite and silent up to the largest phi", {
   model <- model_glm(cbind(1, c(-1, 0, 1)), c(0, 3, 1), neg_binomial_2())
-  at <- expect_silent(.Call(elvi:::elvi_r_evaluate, model, cbind(c(0, 0, 600), c(0, 0, 709))))
+  at <- expect_silent(elvi:::target_at(model, cbind(c(0, 0, 600), c(0, 0, 709))))
   expect_true(all(is.finite(at$value)))
 })

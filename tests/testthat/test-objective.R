@@ -46,8 +46,8 @@ test_that("exact and simulated objectives agree where the base matters", {
   model <- engine_logistic(3)
   for (base in list(base_laplace(), base_uniform(), base_student(5), base_power(0.8))) for (kind in kinds) {
     fit <- quick_fit(model, base, kind)
-    fit$mu[] <- c(2, -1, 1)
-    fit$scale <- 3 * fit$scale
+    fit$theta$mu <- c(2, -1, 1)
+    fit$theta$scale <- 3 * fit$theta$scale
     simulated <- objective(fit, method = "monte_carlo", draws = 20000)
     expect_lt(abs(objective(fit)$estimate - simulated$estimate), 4 * simulated$se, label = paste(base$kind, kind))
   }

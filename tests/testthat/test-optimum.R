@@ -111,7 +111,7 @@ golub_welsch <- function(diagonal, off) {
 }
 
 # n-node generalised Laguerre rule in the radius times an n-node Gegenbauer rule in the
-# direction: SPEC section 3's suggestion for the laplace base
+# direction: enough for most targets, with the laplace base
 product_rule <- function(n, d) {
   k <- seq_len(n - 1)
   radius <- golub_welsch(2 * seq_len(n) - 2 + d, sqrt(k * (k + d - 1)))
@@ -132,9 +132,9 @@ test_that("Figure 1: certified to 1e-8 in fewer than 30 evaluations", {
   expect_lt(abs(best$objective - 211.3111991073), 1e-9)
 })
 
-test_that("Figure 1: the optimum is 211.3111991073, and SPEC.md's 211.311356306 is too high", {
+test_that("Figure 1: the optimum is 211.3111991073, and 211.311356306, once taken for it, is too high", {
   # The value of F at one point bounds F* from above, whoever computes it: so an independent
-  # evaluation at our optimum that lies below SPEC's number refutes that number. Here: a plain
+  # evaluation at our optimum that lies below another number refutes that number. Here: a plain
   # grid over the radius and the direction (the trapezoid rule converges geometrically).
   data <- figure1()
   best <- figure1_optimum()
@@ -162,7 +162,7 @@ test_that("Figure 1: the optimum is 211.3111991073, and SPEC.md's 211.311356306 
   expect_lt(abs(fine - best$objective), 1e-9)
   expect_lt(fine, 211.311356306 - 1.5e-4)
 
-  # Where SPEC's number comes from: the optimum under a 24 x 24 product rule, which does not
+  # Where the other number comes from: the optimum under a 24 x 24 product rule, which does not
   # resolve the bend of the logistic loss at spreads of 2 to 6.
   rule <- product_rule(24, d)
   coarse_best <- with_swapped("cached_rule", function(law, likelihood) rule, elvi_optimum(data$model, base_laplace()))

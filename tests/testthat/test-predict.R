@@ -170,8 +170,8 @@ test_that("log_lik is the log density of R's own functions, with weights", {
     expect_equal(unname(ll), unname(t(apply(x, 1, laws[[name]]))), tolerance = 1e-8, label = name)
     expect_identical(colnames(ll), rownames(d))
     # it is the likelihood that the model was fitted with: with the prior, f up to a constant
-    centred <- solve(cases[[name]]$report %||% diag(ncol(x)), t(x))
-    f <- .Call(elvi:::elvi_r_evaluate, cases[[name]]$model, centred)$value
+    centred <- solve(reported_map(cases[[name]]), t(x))
+    f <- elvi:::target_at(cases[[name]]$model, centred)$value
     joint <- cases[[name]]$priors$joint
     k <- seq_along(joint$location)
     log_prior <- colSums(dnorm(centred[k, ], joint$location, joint$scale, log = TRUE))

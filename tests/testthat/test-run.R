@@ -362,8 +362,10 @@ quietly <- "quietly <- function(code) withCallingHandlers(code, elvi_warning_int
 
 test_that("SIGINT in native code returns the fit so far, which goes on exactly", {
   skip_without_signals()
-  # a run of hours, interrupted after half a second
-  r <- in_new_r(c(quietly, '
+  # a run of hours, interrupted once it has written a checkpoint
+  file <- normalizePath(tempfile("elvi-checkpoint-"), "/", mustWork = FALSE)
+  on.exit(unlink(file))
+  r <- in_new_r(c(quietly, paste("file <-", deparse1(file)), '
     X <- matrix(sin(seq_len(500 * 20)^1.3), 500)
     model <- model_glm(X, rep(0:1, 250))
     start <- function(...) {
@@ -371,7 +373,7 @@ test_that("SIGINT in native code returns the fit so far, which goes on exactly",
       elvi(model, base_laplace(), schedule_growing(1e9, batch = 5), control = elvi_control("raw", ...))
     }
     ready()
-    time <- system.time(fit <- quietly(start()))[["elapsed"]]
+    time <- system.time(fit <- quietly(start(checkpoint = file, checkpoint_every = 0.1)))[["elapsed"]]
     k <- fit$state$k
     out <- list(fit = fit, warned = warned, time = time, resumed = elvi(fit, iterations = k + 7),
                 whole = start(iterations = k + 7))
@@ -381,7 +383,7 @@ test_that("SIGINT in native code returns the fit so far, which goes on exactly",
     setTimeLimit()
     out <- c(out, list(limited = limited, limit_warned = warned, again = start(iterations = limited$state$k)))'),
     during = function(pid) {
-      Sys.sleep(0.5)
+      wait_until(file.exists(file))
       tools::pskill(pid, tools::SIGINT)
     })$out
   expect_identical(r$fit$status, "interrupted")

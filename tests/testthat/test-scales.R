@@ -50,7 +50,7 @@ test_that("extreme bases and schedules are right or refused", {
 
 test_that("the exact solver refuses settings it would not use", {
   for (control in list(elvi_control("raw", scale_max = 0.1), elvi_control(iterations = 3), elvi_control(smoothness = 2))) {
-    expect_error(elvi(am ~ wt, mtcars, family = binomial(), control = control), "exact", class = "elvi_error_argument")
+    expect_error(elvi(am ~ wt, mtcars, family = binomial(), method = "exact", control = control), "exact", class = "elvi_error_argument")
   }
   expect_error(residuals(elvi(am ~ wt, mtcars, family = binomial()), type = "pearson"), class = "elvi_error_argument")
 })
@@ -69,7 +69,7 @@ test_that("a tuned run that gets nowhere is tried again with shorter steps", {
                          function(x) x + 3 * exp(3 * x) / 100, dim = 5)
   set.seed(1)
   fit <- suppressWarnings(elvi(model, base_gaussian(), tol = 0.01))
-  expect_gt(fit$schedule$shorten, 1)
+  expect_gt(fit$plan$shorten, 1)
   expect_identical(fit$kept, "average")
   expect_lt(fit$lost, 0)
 })

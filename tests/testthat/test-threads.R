@@ -37,8 +37,8 @@ test_that("results do not depend on the number of threads, to the last bit", {
   results <- function(n) threads_then(n, {
     set.seed(2)
     list(base_draws(base_laplace(), 5000, 20),
-         unclass(elvi(model_glm(X, y), base_student(7), budget = 3000))[c("mu", "Sigma")],
-         unclass(elvi(model_glm(X, counts, neg_binomial_2()), budget = 500))[c("mu", "Sigma")],
+         elvi(model_glm(X, y), base_student(7), budget = 3000)[c("mu", "Sigma")],
+         elvi(model_glm(X, counts, neg_binomial_2()), budget = 500)[c("mu", "Sigma")],
          elvi_optimum(model_glm(X, y, binomial("probit")), base_laplace()))
   })
   expect_identical(results(1), results(2))

@@ -61,7 +61,7 @@ fit_families <- function(model) {
 metropolis <- function(model, proposal, start, iterations, chains = 64L,
                        burn_in = iterations %/% 5) {
   d <- model$dim
-  log_density <- function(x) -.Call(elvi_r_evaluate, model, x)$value
+  log_density <- function(x) -target_at(model, x)$value
   root <- 2.38 / sqrt(d) * proposal$Sigma
   x <- t(simulate.elvi_fit(start, chains))
   now <- log_density(x)

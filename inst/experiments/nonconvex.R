@@ -87,7 +87,7 @@ normal_grid <- function(d, spacing, reach = 6.5) {
 exact_gradient <- function(target, mu, Sigma) {
   z <- target$grid$z
   w <- target$grid$w
-  f <- .Call(elvi_r_evaluate, target$model, mu + Sigma %*% z)
+  f <- target_at(target$model, mu + Sigma %*% z)
   outer <- tcrossprod(f$gradient * rep(w, each = nrow(z)), z)
   list(objective = sum(w * f$value) - log_det("symmetric", Sigma),
        mu = drop(f$gradient %*% w), Sigma = (outer + t(outer)) / 2 - solve(Sigma))
@@ -240,7 +240,7 @@ quadrature_error <- function(target) {
 # deviations around the mode: negative where f is not convex.
 lowest_curvature <- function(target, points = 9L) {
   model <- target$model
-  gradient <- function(x) .Call(elvi_r_evaluate, model, x)$gradient
+  gradient <- function(x) target_at(model, x)$gradient
   mode <- find_mode(model)
   width <- 2 * sqrt(diag(solve(definite_hessian(mode$hessian))))
   box <- as.matrix(expand.grid(lapply(seq_len(model$dim), function(j) {

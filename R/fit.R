@@ -1,0 +1,154 @@
+# A fit is a list of parts by lifetime:
+#   given       the call, its arguments and, in `control`, what was left to elvi to decide
+#   plan        what is made of them before the run: numbers of the schedule, smoothness, coordinates, start, seed
+#   state       where the run is: iterate, average, counts, the stage of a run to a tolerance; all it needs to go on
+#   result      what it has to show: theta, which one that is, how the run ended, trace and CPU seconds
+#   regression  for a fit of a formula, what the formula gave
+# A checkpoint saves plan, state and result. An exact fit has no plan and no state. Users see
+# one flat object: `$` finds a field wherever it lives, and computes what follows from theta.
+
+new_fit <- function(given, plan = NULL, state = NULL, result) {
+  structure(list(given = given, plan = plan, state = state, result = result), class = "elvi_fit")
+}
+
+fit_fields <- list(
+  given = c("call", "method", "model", "base", "schedule", "tol", "control"),
+  plan = c("smoothness", "smoothness_source", "feasible", "start", "seed", "rng_kind"),
+  state = "stage",
+  result = c("trace", "cpu", "status", "kept", "theta", "lost", "remaining", "converged", "optimum"),
+  regression = c("formula", "terms", "xlevels", "contrasts", "offset_given", "family", "frame", "priors",
+                 "na.action"))
+
+part_of_field <- local({
+  parts <- rep(names(fit_fields), lengths(fit_fields))
+  stats::setNames(parts, unlist(fit_fields))
+})
+
+# the returned approximation and the last iterate, in the user's coordinates and names
+fit_computed <- list(
+  mu = function(fit) reported_location(fit),
+  scale = function(fit) reported_theta(fit)$scale,
+  Sigma = function(fit) reported_root(fit),
+  last = function(fit) if (!is.null(fit$state)) reported_theta(fit, fit$state[c("mu", "scale")]),
+  work = function(fit) if (!is.null(fit$plan$work)) run_model(fit))
+
+field_of <- function(fit, name) {
+  if (name %in% names(fit_computed)) return(fit_computed[[name]](fit))
+  if (name %in% names(part_of_field)) return(.subset2(fit, part_of_field[[name]])[[name]])
+  .subset2(fit, name)   # a part, or what its user has put there
+}
+
+set_field <- function(fit, name, value) {
+  if (name %in% names(fit_computed)) {
+    elvi_abort("`", name, "` of a fit is computed from what the run has returned: it cannot be set.",
+               class = "elvi_error_argument", data = list(argument = name))
+  }
+  parts <- unclass(fit)
+  if (name %in% names(part_of_field)) parts[[part_of_field[[name]]]][[name]] <- value
+  else if (name %in% names(fit_fields)) parts[name] <- list(value)
+  else parts[[name]] <- value
+  structure(parts, class = class(fit))
+}
+
+#' @export
+`$.elvi_fit` <- function(x, name) field_of(x, name)
+
+#' @export
+`[[.elvi_fit` <- function(x, i, ...) if (is.character(i) && length(i) == 1L) field_of(x, i) else unclass(x)[[i]]
+
+#' @export
+`[.elvi_fit` <- function(x, i) {
+  if (is.character(i)) stats::setNames(lapply(i, field_of, fit = x), i) else unclass(x)[i]
+}
+
+#' @export
+`$<-.elvi_fit` <- function(x, name, value) set_field(x, name, value)
+
+#' @export
+`[[<-.elvi_fit` <- function(x, i, value) {
+  if (is.character(i) && length(i) == 1L) return(set_field(x, i, value))
+  parts <- unclass(x)
+  parts[[i]] <- value
+  structure(parts, class = class(x))
+}
+
+# What `$` answers, for completion at the prompt; names() are those of the parts.
+#' @rawNamespace S3method(utils::.DollarNames, elvi_fit)
+.DollarNames.elvi_fit <- function(x, pattern = "") {
+  fields <- c("mu", "Sigma", "scale", "last", unlist(fit_fields[names(x)], use.names = FALSE), names(x))
+  grep(pattern, fields, value = TRUE)
+}
+
+# The model that the run sees: the user's own, or that in other coordinates. The plan has
+# it without the user's, which is given.
+run_model <- function(fit) {
+  work <- fit$plan$work
+  if (is.null(work)) return(fit$given$model)
+  work$inner <- fit$given$model
+  work
+}
+
+without_inner <- function(work) {
+  if (work$kind != "affine") return(NULL)
+  work["inner"] <- list(NULL)
+  work
+}
+
+# mu and scale of the returned approximation in the coordinates of the model
+model_parameters <- function(fit, theta = fit$result$theta) {
+  to_user(run_model(fit), fit$given$control$scale, theta$mu, theta$scale)
+}
+
+# and in those of the user
+reported_theta <- function(fit, theta = fit$result$theta) {
+  model <- fit$given$model
+  at <- reported_law(model, fit$given$control$scale, model_parameters(fit, theta))
+  list(mu = stats::setNames(at$mu, model$names), scale = name_scale(at$scale, model$names))
+}
+
+reported_root <- function(fit) {
+  model <- fit$given$model
+  symmetric_scale(reported_kind(model, fit$given$control$scale), reported_theta(fit)$scale, model$names)
+}
+
+# The location alone, and a root of the covariance of no particular kind, need no
+# decomposition.
+reported_location <- function(fit) {
+  work <- run_model(fit)
+  mu <- fit$result$theta$mu
+  if (work$kind == "affine") mu <- drop(work$m + root_times(work$A, mu))
+  model <- fit$given$model
+  stats::setNames(drop(reported_points(model, matrix(mu))), model$names)
+}
+
+reported_factor <- function(fit) {
+  work <- run_model(fit)
+  root <- fit$result$theta$scale
+  if (work$kind == "affine") root <- root_times(work$A, root)
+  model <- fit$given$model
+  if (!is.null(model$reported)) root <- reported_points(model, root_matrix(root))
+  name_scale(root, model$names)
+}
+
+posterior_sd <- function(fit) {
+  root_sd(reported_factor(fit))
+}
+
+# ---- what a model's parameters are to its user -----------------------------------------
+
+# A formula's model has centred predictors. `model$reported` is what its first coefficient,
+# the intercept, lacks to be that of the predictors themselves: sum(reported * x). Points are
+# the columns of x.
+reported_points <- function(model, x) {
+  if (!is.null(model$reported)) x[1L, ] <- x[1L, ] + drop(model$reported %*% x)
+  x
+}
+
+reported_kind <- function(model, kind) if (is.null(model$reported)) kind else scale_of(kind)$reported
+
+# A law with location mu and the given scale, seen so; its scale is of the kind above.
+reported_law <- function(model, kind, theta) {
+  if (is.null(model$reported)) return(theta)
+  list(mu = drop(reported_points(model, matrix(theta$mu))),
+       scale = scale_of(kind)$of_root(reported_points(model, root_matrix(theta$scale))))
+}

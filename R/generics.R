@@ -1,0 +1,70 @@
+# Generics that package 'rstantools' owns. elvi has copies of its own, so that it can be used
+# without 'rstantools'; its methods are registered with both. Where elvi's copy masks the
+# original, as after library(rstanarm); library(elvi), the default method hands other
+# packages' objects over to the original.
+
+# A default method: the original generic's method for such an object, or else `refuse()`.
+handed_over <- function(generic, refuse) {
+  force(refuse)
+  function(object, ...) {
+    if (!requireNamespace("rstantools", quietly = TRUE) || !has_original_method(generic, object)) refuse(object)
+    # from elsewhere: called from here it would find the default methods below first
+    do.call(getExportedValue("rstantools", generic), list(object, ...), quote = TRUE, envir = asNamespace("rstantools"))
+  }
+}
+
+# The defaults of 'rstantools' are for matrices of draws.
+has_original_method <- function(generic, object) {
+  home <- asNamespace("rstantools")
+  known <- function(class) !is.null(utils::getS3method(generic, class, optional = TRUE, envir = home))
+  any(vapply(c(class(object), if (is.matrix(object)) "default"), known, NA))
+}
+
+#' @rdname predict.elvi_glm
+#' @export
+posterior_linpred <- function(object, ...) UseMethod("posterior_linpred")
+
+#' @export
+posterior_linpred.default <- handed_over("posterior_linpred", not_a_regression)
+
+#' @rdname predict.elvi_glm
+#' @export
+posterior_epred <- function(object, ...) UseMethod("posterior_epred")
+
+#' @export
+posterior_epred.default <- handed_over("posterior_epred", not_a_regression)
+
+#' @rdname predict.elvi_glm
+#' @export
+posterior_predict <- function(object, ...) UseMethod("posterior_predict")
+
+#' @export
+posterior_predict.default <- handed_over("posterior_predict", not_a_regression)
+
+#' @rdname predict.elvi_glm
+#' @export
+log_lik <- function(object, ...) UseMethod("log_lik")
+
+#' @export
+log_lik.default <- handed_over("log_lik", not_a_regression)
+
+#' @rdname elvi_glm
+#' @export
+posterior_interval <- function(object, ...) UseMethod("posterior_interval")
+
+#' @export
+posterior_interval.default <- handed_over("posterior_interval", not_a_fit)
+
+#' Priors that a regression used
+#'
+#' @param object a fit by [elvi()] from a formula.
+#' @param ... nothing.
+#' @return A list of class `elvi_prior_summary` with the priors as given and, per
+#'   coefficient, as used after autoscaling.
+#' @examples
+#' prior_summary(elvi(case ~ age + parity, data = infert, family = binomial()))
+#' @export
+prior_summary <- function(object, ...) UseMethod("prior_summary")
+
+#' @export
+prior_summary.default <- handed_over("prior_summary", not_a_regression)

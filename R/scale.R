@@ -1,0 +1,281 @@
+# Everything R does to a scale. One record per kind in `scale_kinds`, looked up by name, says what depends on the
+# kind; src/scale_<kind>.c is its other half. To add one, add a record: what it lacks is an error when the package is
+# loaded. To R a scale is an array, d x d or a vector of length d (a diagonal), and what takes any root of a covariance
+# depends on that only; it comes first.
+
+# ---- any root R of a covariance R R' ------------------------------------------------------------------------------
+
+root_times <- function(root, z) if (is.matrix(root)) root %*% z else root * z
+
+# standard deviations of the coordinates of root z
+root_sd <- function(root) if (is.matrix(root)) sqrt(rowSums(root^2)) else abs(root)
+
+root_covariance <- function(root) {
+  if (is.matrix(root)) return(tcrossprod(root))
+  structure(diag(root^2, length(root)), dimnames = if (!is.null(names(root))) list(names(root), names(root)))
+}
+
+# standard deviations of X x, where x has coordinates `which` of mu + root z
+predictor_sd <- function(root, X, which) {
+  if (is.matrix(root)) sqrt(rowSums((X %*% root[which, , drop = FALSE])^2)) else sqrt(drop(X^2 %*% root[which]^2))
+}
+
+root_matrix <- function(root) if (is.matrix(root)) root else diag(root, length(root))
+
+# R' M R and its trace, for a symmetric M
+congruent <- function(root, M) {
+  if (is.matrix(root)) crossprod(root, M %*% root) else root * M * rep(root, each = length(root))
+}
+
+congruent_trace <- function(root, M) if (is.matrix(root)) sum(root * (M %*% root)) else sum(diag(M) * root^2)
+
+# the largest and the smallest factor by which a root changes lengths
+largest_stretch <- function(root) if (is.matrix(root)) norm(root, "2") else max(root)
+smallest_stretch <- function(root) if (is.matrix(root)) min(svd(root, 0, 0)$d) else min(root)
+
+name_scale <- function(scale, labels) {
+  if (is.matrix(scale)) dimnames(scale) <- list(labels, labels) else names(scale) <- labels
+  scale
+}
+
+# The symmetric S with S S = R R', and the lower triangular one: the same law of x
+# for every base. From R itself, not from R R', which would lose the small scales.
+symmetric_root <- function(R) {
+  s <- svd(R, nv = 0)
+  root <- s$u %*% (s$d * t(s$u))
+  (root + t(root)) / 2
+}
+
+lower_root <- function(R) {
+  L <- t(qr.R(qr(t(R), LAPACK = FALSE)))
+  L * rep(ifelse(diag(L) < 0, -1, 1), each = nrow(L))
+}
+
+# lower triangular C with C C' = precision^-1; NULL if there is none
+root_of_inverse <- function(precision) {
+  R <- tryCatch(chol(precision), error = function(e) NULL)
+  if (is.null(R)) return(NULL)
+  tryCatch(t(chol(chol2inv(R))), error = function(e) NULL)
+}
+
+# ---- the kinds ----------------------------------------------------------------------------------------------------
+
+# What a record has. `S` is a scale of its kind.
+#   size(dim)               numbers that make one
+#   full                    is there one for every covariance?
+#   prox                    has -log|S| a proximal step?
+#   theory                  do the theorems cover it?
+#   log_det(S)
+#   check(S, dim, name)     a user's S, a matrix or a vector (a diagonal), as one of this kind, or an error
+#   of_symmetric(S, name)   the same of a symmetric positive definite matrix, by its law
+#   symmetric(S)            the symmetric matrix with the same law, unnamed
+#   reported                kind that it becomes when a linear map mixes parameters, and
+#   of_root(R)              a root R as one of that kind
+#   frame                   kind of A in whitened coordinates x = m + A w, and of the scale in the exact solver, and
+#   of_frame(S)             a scale of that kind as one of this
+#   to_user(A, S), to_work(A, S)   the law of w in x, and back; A of kind `frame`
+#   local_gradient(S, g, with_entropy, hessian)   see remaining_gap()
+# And what a kind has that serves as a frame:
+#   inverse_root(P)         one with S S' = P^-1, P a precision_part(B); NULL if there is none
+#   precision_part(B)       what B can have in it of a precision
+#   solve(S, v)             S^-1 v
+#   whiten(S, mu, P), unwhiten(S, x)   (S^-1 mu, S' P S) as a vector, and back to a list
+#   whitened_gradient(at, S)       list(mu, scale) where the scale is I
+#   gradient(at, S, whitened)      of F in the scale, and
+#   dual(Q, G)              its squared norm in Q^-1
+#   local(S)                free entries of T in S T: identity, scale(entries), gradient(at)
+
+parts_of_scales <- c("size", "full", "prox", "theory", "log_det", "check", "of_symmetric", "symmetric", "reported", "of_root",
+                     "frame", "of_frame", "to_user", "to_work", "local_gradient")
+parts_of_frames <- c("inverse_root", "precision_part", "solve", "whiten", "unwhiten", "whitened_gradient", "gradient", "dual",
+                     "local")
+
+check_scale_matrix <- function(S, dim, name) {
+  if (!is.matrix(S)) S <- diag(check_vector(S, name, dim), dim)
+  S <- unname(check_matrix(S, name, dim, dim))
+  storage.mode(S) <- "double"
+  S
+}
+
+not_diagonal <- function(S) any(S[row(S) != col(S)] != 0)
+
+# v' Q^-1 v, Q a matrix or its diagonal
+dual_norm2 <- function(Q, v) if (is.matrix(Q)) sum(v * solve(Q, v, tol = 0)) else sum(v^2 / Q)
+
+scale_symmetric <- list(
+  size = function(dim) dim^2, full = TRUE, prox = FALSE, theory = TRUE,
+  log_det = function(S) as.double(determinant(S)$modulus),
+  check = function(S, dim, name) {
+    S <- check_scale_matrix(S, dim, name)
+    if (!isSymmetric(S)) bad_argument(name, "symmetric", "a matrix that is not")
+    if (inherits(try(chol(S), silent = TRUE), "try-error")) {
+      bad_argument(name, "positive definite", "a matrix that is not")
+    }
+    S
+  },
+  of_symmetric = function(S, name) S,
+  symmetric = identity, reported = "symmetric", of_root = symmetric_root,
+  frame = "triangular", of_frame = symmetric_root,
+  to_user = function(A, S) symmetric_root(A %*% S),
+  to_work = function(A, S) symmetric_root(forwardsolve(A, S)),
+  local_gradient = function(S, g, with_entropy, hessian) {
+    W <- crossprod(S, g$scale)
+    if (with_entropy) diag(W) <- diag(W) - 1
+    c(crossprod(S, g$mu) / sqrt(2), (W + t(W)) / 4)
+  })
+
+scale_triangular <- list(
+  size = function(dim) dim^2, full = TRUE, prox = TRUE, theory = FALSE,
+  log_det = function(S) sum(log(diag(S))),
+  check = function(S, dim, name) {
+    S <- check_scale_matrix(S, dim, name)
+    if (any(S[upper.tri(S)] != 0)) bad_argument(name, "lower triangular", "a matrix that is not")
+    if (any(diag(S) <= 0)) bad_argument(name, "of positive diagonal", describe(min(diag(S))))
+    S
+  },
+  of_symmetric = function(S, name) t(chol(S %*% S)),
+  symmetric = function(S) if (isSymmetric(unname(S))) S else symmetric_root(S),
+  reported = "triangular", of_root = lower_root,
+  frame = "triangular", of_frame = identity,
+  to_user = function(A, S) A %*% S,
+  to_work = function(A, S) {
+    moved <- forwardsolve(A, S)
+    moved[upper.tri(moved)] <- 0
+    moved
+  },
+  local_gradient = function(S, g, with_entropy, hessian) {
+    if (with_entropy) diag(g$scale) <- diag(g$scale) - 1 / diag(S)
+    W <- crossprod(S, g$scale)
+    W[upper.tri(W)] <- 0
+    c(crossprod(S, g$mu) / sqrt(2), W / ifelse(row(W) == col(W), 2, sqrt(2)))
+  },
+  inverse_root = root_of_inverse,
+  precision_part = identity,
+  solve = function(S, v) forwardsolve(S, v),
+  whiten = function(S, mu, P) c(forwardsolve(S, mu), congruent(S, P)),
+  unwhiten = function(S, x) {
+    d <- nrow(S)
+    half <- backsolve(S, matrix(x[-seq_len(d)], d), upper.tri = FALSE, transpose = TRUE)
+    P <- backsolve(S, t(half), upper.tri = FALSE, transpose = TRUE)
+    list(mu = drop(S %*% x[seq_len(d)]), precision = (P + t(P)) / 2)
+  },
+  whitened_gradient = function(at, S) {
+    W <- congruent(S, at$B)
+    diag(W) <- diag(W) - 1
+    list(mu = crossprod(S, at$g_mu), scale = W)
+  },
+  gradient = function(at, S, whitened) {
+    G <- backsolve(t(S), whitened$scale)   # S^-T (S'BS - I)
+    G[upper.tri(G)] <- 0
+    G
+  },
+  dual = dual_norm2,
+  local = function(S) {
+    d <- nrow(S)
+    low <- lower.tri(S, diag = TRUE)
+    list(identity = diag(d)[low],
+         scale = function(entries) {
+           T <- matrix(0, d, d)
+           T[low] <- entries
+           S %*% T
+         },
+         gradient = function(at) {
+           G <- crossprod(S, at$B %*% at$scale)
+           diag(G) <- diag(G) - diag(S) / diag(at$scale)
+           G[low]
+         })
+  })
+
+scale_diagonal <- list(
+  size = function(dim) dim, full = FALSE, prox = TRUE, theory = FALSE,
+  log_det = function(S) sum(log(S)),
+  check = function(S, dim, name) {
+    if (is.matrix(S)) {
+      if (not_diagonal(S)) bad_argument(name, "diagonal", "a matrix that is not")
+      S <- diag(S)
+    }
+    S <- check_vector(S, name, dim)
+    if (any(S <= 0)) bad_argument(name, "positive", describe(S[S <= 0][1L]))
+    S
+  },
+  of_symmetric = function(S, name) {
+    if (not_diagonal(S)) bad_argument(name, "diagonal, like the scale of the run", "a matrix that is not")
+    diag(S)
+  },
+  symmetric = function(S) diag(S, length(S)),
+  reported = "symmetric", of_root = symmetric_root,
+  frame = "diagonal", of_frame = identity,   # a mean field must stay one: only rescale
+  to_user = function(A, S) A * S,
+  to_work = function(A, S) S / A,
+  # a mean field's scale does not show the curvature in mu; the Hessian at the mode, or its diagonal, does
+  local_gradient = function(S, g, with_entropy, hessian) {
+    if (with_entropy) g$scale <- g$scale - 1 / S
+    mu <- if (is.null(hessian)) S * g$mu
+          else if (is.matrix(hessian)) forwardsolve(t(chol(hessian)), g$mu) else g$mu / sqrt(hessian)
+    c(mu / sqrt(2), S * g$scale / 2)
+  },
+  inverse_root = function(P) if (all(P > 0)) 1 / sqrt(P),
+  precision_part = function(B) diag(B),
+  solve = function(S, v) v / S,
+  whiten = function(S, mu, P) c(mu / S, P * S^2),
+  unwhiten = function(S, x) {
+    first <- seq_along(S)
+    list(mu = S * x[first], precision = x[-first] / S^2)
+  },
+  whitened_gradient = function(at, S) list(mu = S * at$g_mu, scale = S^2 * diag(at$B) - 1),
+  gradient = function(at, S, whitened) diag(at$B) * S - 1 / S,
+  dual = function(Q, G) sum(G^2 / if (is.matrix(Q)) diag(Q) else Q),
+  local = function(S) {
+    list(identity = rep(1, length(S)),
+         scale = function(entries) S * entries,
+         gradient = function(at) S * diag(at$B) * at$scale - S / at$scale)
+  })
+
+scale_kinds <- list(symmetric = scale_symmetric, triangular = scale_triangular, diagonal = scale_diagonal)
+
+# called when the package is loaded
+check_scale_kinds <- function(kinds = scale_kinds) {
+  frames <- unique(vapply(kinds, function(record) record$frame %||% "", ""))
+  for (name in union(names(kinds), frames)) {
+    lacks <- setdiff(c(parts_of_scales, if (name %in% frames) parts_of_frames), names(kinds[[name]]))
+    if (length(lacks)) stop("the scale \"", name, "\" lacks ", toString(lacks), ", see R/scale.R")
+  }
+}
+
+scale_of <- function(kind) scale_kinds[[kind]]
+
+# ---- by name ------------------------------------------------------------------------------------------------------
+
+log_det <- function(kind, scale) scale_of(kind)$log_det(scale)
+
+# (mu, scale) of the run in the user's coordinates; scale of the same kind
+to_user <- function(work, kind, mu, scale) {
+  if (work$kind != "affine") return(list(mu = mu, scale = scale))
+  list(mu = drop(work$m + root_times(work$A, mu)), scale = scale_of(kind)$to_user(work$A, scale))
+}
+
+# and back
+to_work <- function(work, kind, mu, scale) {
+  if (work$kind != "affine") return(list(mu = mu, scale = scale))
+  list(mu = drop(scale_of(work$scale)$solve(work$A, mu - work$m)),
+       scale = scale_of(kind)$to_work(work$A, scale))
+}
+
+# The symmetric matrix that has the law of a scale of this kind
+symmetric_scale <- function(kind, scale, labels) {
+  structure(scale_of(kind)$symmetric(scale), dimnames = list(labels, labels))
+}
+
+# the kind of a `Sigma` that a user gives without saying
+given_kind <- function(Sigma) if (is.matrix(Sigma)) "symmetric" else "diagonal"
+
+check_start_scale <- function(S, dim, kind, name = "start$Sigma") {
+  if (is_number(S) && (dim > 1 || !is.matrix(S))) S <- rep(as.double(S), dim)
+  scale_of(kind)$check(S, dim, name)
+}
+
+project_scale <- function(kind, scale, lower, upper) {
+  out <- .Call(elvi_r_project, kind, scale, lower, upper)
+  check_status(out$status)
+  out
+}

@@ -1,0 +1,204 @@
+/* A symmetric positive definite scale, as in the theory. Its factor is Cholesky's.
+ *
+ * Feasible: lo I <= S <= hi I. That is one or two Cholesky factorisations to check; only
+ * eigenpairs that must move are computed. */
+#include "scale_lower.h"
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+enum { MATRICES = 4 };
+
+static void room_lengths(int d, size_t *n_reals, size_t *n_ints)
+{
+    elvi_lower_room_lengths(d, MATRICES, n_reals, n_ints);
+}
+
+static elvi_lower_room room_of(int d, const elvi_scale_room *room)
+{
+    return elvi_lower_room_of(d, MATRICES, room);
+}
+
+static void show(int d, const double *s, double *array)
+{
+    for (int j = 0; j < d; j++)
+        for (int i = j; i < d; i++)
+            array[(size_t) j * d + i] = array[(size_t) i * d + j] = s[(size_t) j * d + i];
+}
+
+static double dist2(int d, const double *x, const double *y)
+{
+    double diagonal, below;
+    elvi_lower_dist2(d, x, y, &diagonal, &below);
+    return diagonal + 2.0 * below;
+}
+
+static elvi_status factor(int d, const double *s, elvi_scale_room *room)
+{
+    double *L = room_of(d, room).mat[0];
+    memcpy(L, s, elvi_lower_length(d) * sizeof(double));
+    if (elvi_cholesky(d, L)) return ELVI_SINGULAR_SCALE;
+    room->log_det = 2.0 * elvi_log_det_diagonal(L, d, (size_t) d + 1);
+    return ELVI_OK;
+}
+
+static void apply(int d, const double *s, int n, const double *z, double *x)
+{
+    elvi_symm(d, n, s, z, 0.0, x);
+}
+
+static elvi_status solve(int d, const double *s, const elvi_scale_room *room, int n, double *x)
+{
+    (void) s;
+    return elvi_cholesky_solve(d, n, room_of(d, room).mat[0], x) ? ELVI_SINGULAR_SCALE : ELVI_OK;
+}
+
+static void outer(int d, double alpha, const double *g, const double *z, int n, double *out)
+{
+    elvi_syr2k(d, n, 0.5 * alpha, g, z, out);
+}
+
+static elvi_status add_entropy(int d, const double *s, double alpha, elvi_scale_room *room, double *out)
+{
+    const elvi_lower_room r = room_of(d, room);
+    (void) s;
+    /* The inverse overwrites a copy: the factor may still be wanted. */
+    memcpy(r.mat[1], r.mat[0], elvi_lower_length(d) * sizeof(double));
+    if (elvi_cholesky_inverse(d, r.mat[1])) return ELVI_SINGULAR_SCALE;
+    elvi_lower_axpy(d, out, alpha, r.mat[1], out);
+    return ELVI_OK;
+}
+
+/* ---- projection ------------------------------------------------------------------- */
+
+static double frobenius(int d, const double *S)
+{
+    double sum = 0.0;
+    for (int j = 0; j < d; j++)
+        for (int i = j; i < d; i++) {
+            const double v = S[(size_t) j * d + i];
+            sum += (i == j ? 1.0 : 2.0) * v * v;
+        }
+    return sqrt(sum);
+}
+
+/* S + sum of (target - value) v v' */
+static void move_eigenvalues(int d, double *S, int count, const double *value,
+                             double *vectors, double sign, double target)
+{
+    for (int j = 0; j < count; j++) {
+        const double by = sqrt(fabs(target - value[j]));
+        for (int i = 0; i < d; i++) vectors[(size_t) j * d + i] *= by;
+    }
+    if (count) elvi_syrk(d, count, sign, vectors, S);
+}
+
+typedef struct { int d; double sign; const double *S; } signed_matrix;
+
+static void multiply(const void *ctx, const double *v, double *out)
+{
+    const signed_matrix *m = ctx;
+    elvi_symm(m->d, 1, m->S, v, 0.0, out);
+    for (int i = 0; i < m->d; i++) out[i] *= m->sign;
+}
+
+/* The factor is spent by the time a scale is projected: its place serves as scratch. */
+typedef struct {
+    double *copy, *vectors, *before, *values;
+    elvi_lapack lapack;
+} clipping;
+
+/* After a step along one or few gradients only few eigenvalues are beyond the
+ * bound. Then products with vectors find them sooner than a reduction to
+ * tridiagonal form. Verified, or undone. */
+static int move_few(int d, double *S, double sign, double edge, double bound, double size,
+                    const clipping *c, int *clipped)
+{
+    const size_t bytes = elvi_lower_length(d) * sizeof(double);
+    const signed_matrix outward = { d, -sign, S };
+    if (d < 2 * ELVI_LANCZOS_STEPS) return 0;
+    const int count = elvi_lanczos_above(multiply, &outward, d, -sign * edge, DBL_EPSILON * size,
+                                         c->copy, c->lapack.real, c->values, c->vectors);
+    if (count < 1) return 0;
+    for (int j = 0; j < count; j++) c->values[j] *= -sign;
+    memcpy(c->before, S, bytes);
+    move_eigenvalues(d, S, count, c->values, c->vectors, sign, bound);
+    if (elvi_definite(d, S, sign, edge, c->copy)) {
+        *clipped += count;
+        return 1;
+    }
+    memcpy(S, c->before, bytes);
+    return 0;
+}
+
+/* Bring the eigenvalues below the bound up to it (sign 1), or those above it
+ * down (sign -1). `size` is a bound on all of them. */
+static elvi_status clip_eigenvalues(int d, double *S, double sign, double bound, double size,
+                                    const clipping *c, int *clipped)
+{
+    const double edge = bound - sign * fabs(bound) * ELVI_SLACK;
+    const double beyond = bound - sign * (2.0 * size + fabs(bound) + 1.0);
+    if (elvi_definite(d, S, sign, edge, c->copy) ||
+        move_few(d, S, sign, edge, bound, size, c, clipped)) return ELVI_OK;
+    /* Moving an eigenvalue from far away cancels digits: then go again. */
+    for (int pass = 0; pass == 0 || (pass < 4 && !elvi_definite(d, S, sign, edge, c->copy)); pass++) {
+        int count = 0;
+        if (elvi_eigen_range(d, S, c->copy, fmin(edge, beyond), fmax(edge, beyond), &count,
+                             c->values, c->vectors, &c->lapack)) return ELVI_EIGEN_FAILED;
+        move_eigenvalues(d, S, count, c->values, c->vectors, sign, bound);
+        if (pass == 0) *clipped += count;
+    }
+    return ELVI_OK;
+}
+
+static elvi_status project(int d, double lo, double hi, double *S, elvi_scale_room *room, int *clipped)
+{
+    const elvi_lower_room r = room_of(d, room);
+    const clipping c = { r.mat[1], r.mat[2], r.mat[3], r.vec[0], r.lapack };
+    double size = frobenius(d, S);
+    elvi_status status = ELVI_OK;
+    *clipped = 0;
+    if (!isfinite(size)) return ELVI_NONFINITE_GRADIENT;
+    if (lo > -DBL_MAX) {
+        status = clip_eigenvalues(d, S, 1.0, lo, size, &c, clipped);
+        size = fmax(size, fabs(lo));
+    }
+    if (status == ELVI_OK && hi < DBL_MAX)
+        status = clip_eigenvalues(d, S, -1.0, hi, size, &c, clipped);
+    return status;
+}
+
+/* ---- spreads ------------------------------------------------------------------------ */
+
+static void spread2_rows(int d, const double *s, int n, const double *U, int ldu,
+                         const double *moved, double *room, double *s2)
+{
+    elvi_times_symmetric(n, d, U, ldu, s, room);
+    elvi_row_norms2(n, d, room, moved, s2);
+}
+
+static void form(int d, const double *s, double *out)
+{
+    show(d, s, out + elvi_lower_length(d));
+    elvi_lower_form(d, out);
+}
+
+static double variance(int d, const double *s, int i)
+{
+    double sum = 0.0;
+    for (int j = 0; j < d; j++) {
+        const double v = i >= j ? s[(size_t) j * d + i] : s[(size_t) i * d + j];
+        sum += v * v;
+    }
+    return sum;
+}
+
+const elvi_scale_ops elvi_scale_symmetric = {
+    .name = "symmetric", .rank = 2,
+    .length = elvi_lower_length, .show = show, .finite = elvi_lower_finite, .axpy = elvi_lower_axpy,
+    .mix = elvi_lower_mix, .dist2 = dist2,
+    .room = room_lengths, .factor = factor, .apply = apply, .transposed = apply, .solve = solve,
+    .outer = outer, .add_entropy = add_entropy, .project = project, .prox = NULL,
+    .spread2_rows = spread2_rows, .form_length = elvi_lower_form_length, .form = form,
+    .form_value = elvi_lower_form_value, .variance = variance
+};

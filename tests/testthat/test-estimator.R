@@ -1,0 +1,164 @@
+# Of src/estimator_*.c and the records in R/control.R. The path gradient is tested where
+# the loop is, in test-elvi.R and test-run.R.
+
+kinds <- c("symmetric", "triangular", "diagonal")
+
+# some scale of each kind, off the axes where it can be
+estimator_scale <- function(kind, d) {
+  M <- diag(seq(0.6, 1.7, length.out = d), d)
+  M[lower.tri(M)] <- 0.2 * sin(seq_len(d * (d - 1) / 2))
+  switch(kind, symmetric = (M + t(M)) / 2, triangular = M, diagonal = diag(M))
+}
+
+estimator_bases <- function() list(
+  gaussian = base_gaussian(), laplace = base_laplace(), uniform = base_uniform(), student = base_student(9),
+  power = base_power(3), ball = base_radial(function(r) ifelse(r <= 1.7, 3, -Inf)),
+  beta = base_radial(function(r) 1.5 * log(pmax(1 - r^2, 0))))
+
+control_probe <- function(model, base, kind, block = 256, update = "project") {
+  probe <- engine_probe(model, base, raw_control(scale = kind, estimator = "control", update = update, average = "last"))
+  settings <- get("settings", environment(probe))
+  settings$block <- block
+  assign("settings", settings, environment(probe))
+  probe
+}
+
+test_that("the control gradient is the one of the specification, for every base and kind of scale", {
+  for (d in c(1, 3)) {
+    mu <- 0.3 * seq_len(d)
+    for (model in list(engine_quadratic(d), engine_logistic(d))) for (kind in kinds) {
+      S <- estimator_scale(kind, d)
+      for (base in estimator_bases()) for (w in list(c(0, 1), c(0.7, -0.2))) {
+        z <- elvi:::draw_base(elvi:::law_of(base, d), c(7, 11), 40, iteration = 2)
+        reference <- engine_gradient(model, base, kind, "control", mu, engine_full(S), z, memory = w)
+        for (block in c(256, 7)) {
+          g <- control_probe(model, base, kind, block)(mu, S, 40, k = 2, memory = w)
+          where <- paste(d, model$kind, kind, base$kind, block)
+          expect_equal(g$mu, reference$mu, tolerance = 1e-10, label = where)
+          expect_equal(engine_full(g$scale), reference$scale, tolerance = 1e-10, label = where)
+        }
+      }
+      # with a proximal step the entropy is left out
+      if (kind != "symmetric") {
+        g <- control_probe(model, base, kind, update = "prox")(mu, S, 40, k = 2, memory = w)
+        reference <- engine_gradient(model, base, kind, "control", mu, engine_full(S), z, entropy = FALSE, memory = w)
+        expect_equal(engine_full(g$scale), reference$scale, tolerance = 1e-10)
+      }
+    }
+  }
+})
+
+test_that("the control gradient is unbiased for every base and kind of scale, whatever its weights", {
+  d <- 3
+  n <- 4000
+  batches <- 25
+  model <- engine_logistic(d)
+  mu <- c(0.4, -0.2, 0.1)
+  for (kind in kinds) for (base in estimator_bases()) {
+    S <- estimator_scale(kind, d)
+    # the truth: exact for a regression by quadrature
+    exact <- elvi:::exact_oracle(model, elvi:::law_of(base, d))(kind, mu, S)
+    full <- engine_full(S)
+    truth <- c(exact$g_mu, engine_restrict(kind, exact$B %*% full - t(solve(full))))
+    for (w in list(c(0, 1), c(1.3, -0.4))) {
+      probe <- control_probe(model, base, kind)
+      g <- vapply(seq_len(batches), function(k) {
+        g <- probe(mu, S, n, k, memory = w)
+        c(g$mu, engine_full(g$scale))
+      }, truth)
+      se <- apply(g, 1, sd) / sqrt(batches)
+      off <- abs(rowMeans(g) - truth) / pmax(se, 1e-12)
+      expect_lt(max(off[abs(rowMeans(g) - truth) > 1e-12], 0), 5.5, label = paste(kind, base$kind, w[1]))
+    }
+  }
+})
+
+test_that("a target of the form the control knows leaves no noise, and its weights are learnt in one batch", {
+  d <- 4
+  for (kind in kinds) for (base in list(base_laplace(), base_uniform())) {
+    S <- estimator_scale(kind, d)
+    full <- engine_full(S)
+    A <- 0.8 * diag(d) + 0.5 * solve(tcrossprod(full))
+    model <- model_quadratic((A + t(A)) / 2, m = cos(seq_len(d)))
+    g <- control_probe(model, base, kind)(model$m, S, 1, memory = c(0.8, 0.5))
+    expect_lt(max(abs(g$mu)), 1e-12)
+    expect_equal(engine_full(g$scale), engine_restrict(kind, A %*% full - t(solve(full))), tolerance = 1e-12)
+    set.seed(1)
+    fit <- elvi(model, base, schedule_custom(1e-9, 5000, iterations = 1), start = list(mu = model$m, Sigma = S),
+                control = raw_control(scale = kind, estimator = "control", average = "last", scale_min = 0.01, trace_draws = 0))
+    expect_equal(fit$state$memory, c(0.8, 0.5), tolerance = 0.02)
+  }
+})
+
+test_that("weights that least squares cannot tell apart move together, and few numbers move them little", {
+  # scale I: scale z and scale^-T z are the same, and A = 3 I needs w1 + w2 = 3
+  model <- model_quadratic(3 * diag(2), m = c(0, 0))
+  settings <- raw_control(estimator = "control", average = "last", scale_min = 0.01, trace_draws = 0)
+  set.seed(1)
+  fit <- elvi(model, base_uniform(), schedule_custom(1e-9, 4000, iterations = 1),
+              start = list(mu = c(0, 0), Sigma = diag(2)), control = settings)
+  expect_equal(fit$state$memory, c(1, 2), tolerance = 0.01)
+  # one draw in one dimension: bounded by the gradient over the scale, however small z is
+  line <- model_quadratic(matrix(2), m = 100)
+  moved <- vapply(1:200, function(seed) {
+    set.seed(seed)
+    fit <- elvi(line, base_gaussian(), schedule_custom(1e-9, 1, iterations = 1), start = list(mu = 0, Sigma = 1), control = settings)
+    max(abs(fit$state$memory - c(0, 1)))
+  }, 0)
+  expect_lt(max(moved), 200 / (2 * sqrt(5)))
+})
+
+test_that("the control estimator finds the optimum of a quadratic to machine precision with every base", {
+  for (kind in kinds) for (base in list(base_uniform(), base_laplace())) {
+    model <- if (kind == "diagonal") model_quadratic(diag(c(0.5, 2, 4.5)), m = c(1, -1, 2)) else engine_quadratic(3)
+    set.seed(2)
+    fit <- elvi(model, base, schedule_custom(0.5 / 4.5, 20, iterations = 1500),
+                control = raw_control(scale = kind, estimator = "control", average = "last", trace_draws = 0))
+    expect_lt(max(abs(fit$mu - model$m)), 1e-11, label = kind)
+    expect_lt(max(abs(fit$Sigma - engine_root(model$A))), 1e-11, label = kind)
+  }
+})
+
+test_that("what the control estimator has learnt goes on with the run, and does not depend on threads", {
+  model <- engine_logistic(3)
+  go <- function(threads = 1L, ...) {
+    old <- options(elvi.threads = threads)
+    on.exit(options(old))
+    set.seed(4)
+    elvi(model, base_uniform(), schedule_custom(0.1, 400, iterations = 12),
+         control = elvi_control(block = 32, trace_draws = 0, ...))
+  }
+  whole <- go()
+  expect_identical(whole$control$estimator, "control")
+  expect_length(whole$state$memory, 2L)
+  expect_false(identical(whole$state$memory, c(0, 1)))
+  expect_identical(engine_bare(go(threads = 2L))$state, engine_bare(whole)$state)
+  part <- go(iterations = 5)
+  expect_identical(elvi(part)$state, whole$state)
+  expect_equal(engine_replay(whole)$scale, engine_full(whole$state$scale), tolerance = 1e-10)
+})
+
+test_that("one draw at a time from a heavy-tailed base in one dimension stays finite", {
+  model <- model_quadratic(matrix(2), m = 3)
+  set.seed(1)
+  fit <- elvi(model, base_student(2.5), schedule_decay(2000, step = 0.05, batch = 1),
+              control = elvi_control(coordinates = "raw", average = "tail", trace_draws = 0))
+  expect_true(all(is.finite(fit$state$memory)))
+  expect_lt(max(abs(fit$state$mu - 3), abs(fit$state$scale - sqrt(1 / 2))), 0.2)
+})
+
+test_that("on the setting of Figure 1 a budget of 5000 ends within 0.6 nats of the optimum with every base", {
+  skip_on_cran()
+  set.seed(1)
+  U <- matrix(runif(300 * 200), 300, 200)
+  y <- rbinom(300, 1, 0.5)
+  model <- model_glm(U, y, prior = normal(0, 1 / sqrt(0.1)))
+  most <- c(gaussian = 0.55, laplace = 0.55, uniform = 0.6)
+  for (base in list(base_gaussian(), base_laplace(), base_uniform())) {
+    set.seed(1)
+    fit <- elvi(model, base, budget = 5000, control = elvi_control(trace_draws = 0))
+    expect_identical(fit$control$estimator, "control")
+    expect_identical(fit$kept, "average")
+    expect_lt(objective(fit)$estimate - elvi_optimum(model, base)$objective, most[[base$kind]], label = base$kind)
+  }
+})

@@ -1,0 +1,129 @@
+# A fit is a list of parts by lifetime that reads like a flat one.
+
+kinds <- c("symmetric", "triangular", "diagonal")
+
+stochastic <- function(..., control = elvi_control()) {
+  set.seed(1)
+  elvi(engine_logistic(), base_laplace(), budget = 600, ..., control = control)
+}
+
+exact <- function(...) elvi(engine_logistic(), base_laplace(), ...)
+
+regression <- function(...) {
+  elvi(case ~ age + parity, data = infert, family = binomial(), ...)
+}
+
+test_that("a fit has its parts, and every field is found in its own", {
+  for (fit in list(stochastic(), exact(), regression(), regression(budget = 300))) {
+    stored <- unclass(fit)
+    expect_identical(names(fit)[1:4], c("given", "plan", "state", "result"))
+    expect_identical("regression" %in% names(fit), inherits(fit, "elvi_glm"))
+    for (part in names(elvi:::fit_fields)) for (field in elvi:::fit_fields[[part]]) {
+      expect_identical(fit[[field]], stored[[part]][[field]], label = field)
+    }
+    # what is stored is known to `$`, or one of the plan's and the state's own
+    known <- unlist(elvi:::fit_fields, use.names = FALSE)
+    expect_identical(setdiff(unlist(lapply(stored[c("given", "result", "regression")], names)), known), character())
+    expect_null(fit$nothing)
+  }
+  expect_null(exact()$state)
+  expect_null(exact()$last)
+  expect_null(exact()$trace)
+})
+
+test_that("`$`, `[[` and `[` agree, and completion knows what they answer", {
+  fit <- stochastic()
+  fields <- utils::.DollarNames(fit, "")
+  expect_true(all(c("mu", "Sigma", "scale", "last", "trace", "plan", "seed", "model", "status") %in% fields))
+  expect_identical(utils::.DollarNames(fit, "^Sig"), "Sigma")
+  for (field in fields) expect_identical(fit[[field]], eval(call("$", fit, field)), label = field)
+  expect_identical(fit[c("mu", "status")], list(mu = fit$mu, status = fit$status))
+  expect_identical(fit[[1]], fit$given)
+  expect_identical(fit[4], list(result = fit$result))
+})
+
+test_that("location, scale and last iterate are computed from theta, in the coordinates of the user", {
+  for (kind in kinds) for (coordinates in c("raw", "whitened")) {
+    schedule <- schedule_custom(0.05, 20, iterations = 15)
+    set.seed(2)
+    fit <- elvi(engine_logistic(), base_laplace(), schedule, control = elvi_control(coordinates, kind, smoothness = 20))
+    work <- elvi:::run_model(fit)
+    at <- elvi:::to_user(work, kind, fit$theta$mu, fit$theta$scale)
+    expect_identical(unname(fit$mu), unname(at$mu))
+    expect_equal(unname(fit$scale), unname(at$scale))
+    root <- if (is.matrix(at$scale)) at$scale else diag(at$scale)
+    expect_equal(unname(fit$Sigma %*% fit$Sigma), root %*% t(root))
+    expect_equal(unname(vcov(fit)), root %*% t(root))
+    expect_equal(unname(elvi:::posterior_sd(fit)), sqrt(diag(root %*% t(root))))
+    last <- elvi:::to_user(work, kind, fit$state$mu, fit$state$scale)
+    expect_identical(unname(fit$last$mu), unname(last$mu))
+    expect_equal(unname(fit$last$scale), unname(last$scale))
+    expect_identical(names(fit$mu), fit$model$names)
+    expect_identical(dimnames(fit$Sigma), list(fit$model$names, fit$model$names))
+  }
+})
+
+test_that("a formula's model knows what its coefficients are to the user", {
+  centre <- c(0, mean(infert$age), mean(infert$parity))
+  map <- rbind(c(1, -centre[-1]), cbind(0, diag(2)))
+  for (kind in kinds) {
+    fit <- regression(control = elvi_control(scale = kind))
+    expect_equal(fit$model$reported, -centre)
+    at <- fit$theta   # an exact fit is in the coordinates of its model
+    root <- map %*% (if (is.matrix(at$scale)) at$scale else diag(at$scale))
+    expect_equal(unname(fit$mu), drop(map %*% at$mu))
+    expect_equal(unname(vcov(fit)), root %*% t(root))
+    expect_equal(unname(fit$scale %*% t(fit$scale)), root %*% t(root))
+    if (kind == "triangular") expect_identical(fit$scale[upper.tri(fit$scale)], numeric(3))
+    x <- matrix(sin(1:6), 3)
+    expect_equal(elvi:::reported_points(fit$model, x), map %*% x)
+  }
+  expect_null(elvi(case ~ age - 1, data = infert, family = binomial())$model$reported)
+})
+
+test_that("fields can be set where they live; computed ones cannot", {
+  fit <- stochastic()
+  fit$tol <- 0.5
+  expect_identical(fit$given$tol, 0.5)
+  fit$theta$mu <- c(1, 2, 3)
+  expect_identical(fit$result$theta$mu, c(1, 2, 3))
+  fit[["status"]] <- "paused"
+  expect_identical(fit$result$status, "paused")
+  fit$cpu <- NULL
+  expect_false("cpu" %in% names(fit$result))
+  fit$note <- "mine"
+  expect_identical(fit$note, "mine")
+  expect_s3_class(fit, "elvi_fit")
+  for (field in c("mu", "Sigma", "scale", "last")) {
+    expect_error(fit[[field]] <- 1, "computed", class = "elvi_error_argument")
+  }
+})
+
+test_that("no scale is stored twice, and a checkpoint has no data", {
+  d <- 60
+  X <- matrix(sin(seq_len(5000 * d)^1.1), 5000)
+  model <- model_glm(X, rep(0:1, 2500))
+  file <- tempfile(fileext = ".elvi")
+  on.exit(unlink(file))
+  set.seed(3)
+  fit <- elvi(model, budget = 300, control = elvi_control(checkpoint = file))
+  expect_identical(names(elvi:::read_checkpoint(file)$progress), c("plan", "state", "result"))
+  # start, iterate, average, theta and the root of whitening; not the design
+  expect_lt(file.size(file), 8 * 7 * d^2 + 1e5)
+  expect_lt(object.size(fit$result), 8 * 2 * d^2 + 2e4)
+})
+
+test_that("a fit survives saveRDS(), str() and print()", {
+  for (fit in list(stochastic(), exact(), regression())) {
+    file <- tempfile(fileext = ".rds")
+    saveRDS(fit, file)
+    again <- readRDS(file)
+    unlink(file)
+    expect_identical(again$Sigma, fit$Sigma)
+    expect_identical(capture.output(print(again)), capture.output(print(fit)))
+    shown <- capture.output(str(fit, max.level = 1))
+    expect_match(shown, "given", all = FALSE)
+    expect_match(shown, "result", all = FALSE)
+    expect_gt(length(capture.output(str(fit))), 20)
+  }
+})

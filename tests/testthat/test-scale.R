@@ -1,0 +1,109 @@
+# Of R/scale.R and src/scale_*.c. That the loop is right with every kind is in test-elvi.R,
+# that projections are in test-run.R, that units do not matter in test-scales.R.
+
+kinds <- c("symmetric", "triangular", "diagonal")
+
+some_scale <- function(kind, d = 4) {
+  M <- diag(seq(0.5, 2, length.out = d), d)
+  M[lower.tri(M)] <- 0.3 * cos(seq_len(d * (d - 1) / 2))
+  switch(kind, symmetric = (M + t(M)) / 2, triangular = M, diagonal = diag(M))
+}
+
+full <- function(S) if (is.matrix(S)) S else diag(S, length(S))
+
+test_that("a record that lacks something is refused when the package is loaded", {
+  kinds <- elvi:::scale_kinds
+  expect_silent(elvi:::check_scale_kinds(kinds))
+  kinds$symmetric$to_user <- NULL
+  expect_error(elvi:::check_scale_kinds(kinds), "\"symmetric\" lacks to_user")
+  kinds <- elvi:::scale_kinds
+  kinds$triangular$solve <- NULL   # a frame of another kind needs more
+  expect_error(elvi:::check_scale_kinds(kinds), "\"triangular\" lacks solve")
+})
+
+test_that("log_det, roots, covariances and predictors are those of the full matrix", {
+  X <- matrix(sin(1:12), 3)
+  z <- matrix(cos(1:8), 4)
+  for (kind in kinds) {
+    S <- some_scale(kind)
+    V <- tcrossprod(full(S))
+    expect_equal(elvi:::log_det(kind, S), log(det(full(S))), label = kind)
+    expect_equal(elvi:::root_times(S, z), full(S) %*% z)
+    expect_equal(elvi:::root_sd(S), sqrt(diag(V)))
+    expect_equal(elvi:::root_covariance(S), V)
+    expect_equal(elvi:::predictor_sd(S, X, 1:4), sqrt(diag(X %*% V %*% t(X))))
+    expect_equal(elvi:::predictor_sd(S, X[, 2:3], 2:3), sqrt(diag(X[, 2:3] %*% V[2:3, 2:3] %*% t(X[, 2:3]))))
+    expect_equal(elvi:::congruent(S, V), t(full(S)) %*% V %*% full(S))
+    expect_equal(elvi:::congruent_trace(S, V), sum(diag(t(full(S)) %*% V %*% full(S))))
+    expect_equal(elvi:::largest_stretch(S), max(svd(full(S))$d))
+    expect_equal(elvi:::smallest_stretch(S), min(svd(full(S))$d))
+    root <- elvi:::symmetric_scale(kind, S, letters[1:4])
+    expect_true(isSymmetric(root))
+    expect_equal(unname(root %*% root), V)
+    expect_equal(elvi:::scale_of(kind)$of_symmetric(if (kind == "diagonal") full(S) else elvi:::symmetric_root(full(S)), "S"), S)
+  }
+})
+
+test_that("other coordinates keep the law, and there and back is where one was", {
+  for (kind in kinds) {
+    S <- some_scale(kind)
+    frame <- elvi:::scale_of(kind)$frame
+    A <- if (frame == "diagonal") c(2, 1, 0.5, 3) else t(chol(crossprod(matrix(sin(1:16), 4)) + diag(4)))
+    work <- list(kind = "affine", m = 1:4 / 3, A = A, scale = frame)
+    mu <- c(0.3, -1, 2, 0)
+    user <- elvi:::to_user(work, kind, mu, S)
+    expect_equal(user$mu, drop(work$m + full(A) %*% mu))
+    expect_equal(tcrossprod(full(user$scale)), full(A) %*% tcrossprod(full(S)) %*% t(full(A)))
+    expect_silent(elvi:::check_start_scale(user$scale, 4, kind))
+    back <- elvi:::to_work(work, kind, user$mu, user$scale)
+    expect_equal(back$mu, mu)
+    expect_equal(back$scale, S)
+  }
+})
+
+test_that("what the exact solver does to a scale is what the full matrices say", {
+  B <- crossprod(matrix(cos(1:20), 5)) + diag(4)
+  at <- list(g_mu = c(1, -2, 0.5, 3), B = B)
+  P <- crossprod(matrix(sin(2:21), 5)) + diag(4)
+  for (kind in c("triangular", "diagonal")) {
+    record <- elvi:::scale_of(kind)
+    S <- some_scale(kind)
+    part <- record$precision_part(P)
+    root <- record$inverse_root(part)
+    expect_equal(tcrossprod(full(root)), solve(full(part)))
+    x <- record$whiten(S, at$g_mu, part)
+    expect_equal(x[1:4], drop(solve(full(S), at$g_mu)))
+    there <- record$unwhiten(S, x)
+    expect_equal(there$mu, at$g_mu)
+    expect_equal(there$precision, part)
+    expect_equal(record$solve(S, at$g_mu), drop(solve(full(S), at$g_mu)))
+    # the gradient of tr(S'BS)/2 - log|S|, by differences
+    entries <- if (kind == "diagonal") seq_along(S) else which(lower.tri(S, diag = TRUE))
+    F <- function(v) {
+      S[entries] <- v
+      sum(full(S) * (B %*% full(S))) / 2 - log(det(full(S)))
+    }
+    G <- record$gradient(at, S, record$whitened_gradient(at, S))
+    expect_equal(G[entries], fd_gradient(F, S[entries]), tolerance = 1e-7)
+    local <- record$local(S)
+    expect_equal(local$scale(local$identity), S)
+    expect_equal(local$gradient(c(at, list(scale = S))),
+                 fd_gradient(function(v) F(local$scale(v)[entries]), local$identity), tolerance = 1e-7)
+  }
+})
+
+test_that("a mean field of dimension 100,000 needs no square matrix", {
+  d <- 1e5
+  sd <- rep(c(0.5, 1, 2), length.out = d)
+  model <- model_density(function(x) colSums((x / sd)^2) / 2, function(x) x / sd^2, dim = d, smoothness = 4)
+  set.seed(1)
+  fit <- elvi(model, base_uniform(), schedule_custom(0.2, 4, iterations = 30), start = list(mu = rep(1, d), Sigma = rep(1, d)),
+              control = elvi_control(coordinates = "raw", scale = "diagonal", trace_draws = 2))
+  expect_lt(object.size(unclass(fit)$state), 40 * d * 8)
+  expect_length(coef(fit), d)
+  expect_lt(max(abs(elvi:::posterior_sd(fit) / sd - 1)), 0.25)
+  expect_output(print(fit), "and 99990 more")
+  expect_identical(dim(confint(fit)), c(as.integer(d), 2L))
+  expect_identical(dim(simulate(fit, 3)), c(3L, as.integer(d)))
+  expect_equal(q_quantile(fit, 7, 0.5), coef(fit)[[7]])
+})
