@@ -5,8 +5,9 @@
 # f, and the objective is the same number in both coordinates.
 
 # The model the run works on: the user's own, or that seen in whitened coordinates.
-work_model <- function(model, coordinates, kind) {
+work_model <- function(model, coordinates, kind, found = NULL) {
   if (coordinates == "raw") return(model)
+  if (!is.null(found)) return(found_frame(model, kind, found))
   frame <- scale_of(kind)$frame
   record <- scale_of(frame)
   wide <- !record$full && model$dim > widest_hessian
@@ -18,6 +19,22 @@ work_model <- function(model, coordinates, kind) {
             m = as.double(mode$x), log_det = record$log_det(A),
             hessian = if (!record$full) { if (is.matrix(H)) congruent(A, H) else rep(1, model$dim) },
             convex = model$convex, growth = model$growth)
+}
+
+# Whitened by a gaussian x = mu + A z that was found, not by the Hessian at a mode.
+found_frame <- function(model, kind, found) {
+  frame <- scale_of(kind)$frame
+  record <- scale_of(frame)
+  full <- lower_root(if (is.matrix(found$A)) found$A else diag(found$A, model$dim))
+  H <- if (!record$full) crossprod(forwardsolve(full, diag(model$dim)))
+  A <- if (record$full) full else record$inverse_root(record$precision_part(H))
+  work <- new_model("affine", dim = model$dim, names = model$names, inner = NULL, A = A, scale = frame,
+                    m = as.double(found$mu), log_det = record$log_det(A),
+                    hessian = if (!record$full) congruent(A, H),
+                    convex = model$convex, growth = model$growth,
+                    level = found$objective + record$log_det(A) - model$dim / 2)   # of f at the centre
+  work$inner <- standing_in(model, work)
+  work
 }
 
 # beyond this dimension a mean field makes do with the diagonal of the Hessian at the mode

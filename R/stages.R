@@ -178,20 +178,59 @@ is_better_on_same_draws <- function(new, old) {
 }
 
 # A funnel's neck holds an approximation for hundreds of steps, each a small part of its own
-# width, and the estimated gap there is small. From eight times as wide the mouth is near, and
-# what the data determine is narrow again after a few steps. Done again while it gains.
-leave_necks <- function(target, now, key, budget, tol, most = 6L) {
+# width, and the estimated gap there is small. From eight times as wide the mouth is nearer, and
+# what the data determine is narrow again after a few steps. Done again while it leads elsewhere
+# and no worse, up to the gap that each of these rough ends still has.
+leave_necks <- function(target, now, key, budget, tol, most = 10L) {
   rough <- search_tol(tol, length(now$mu))
   spent <- 0
   for (k in seq_len(most)) {
     wide <- list(mu = now$mu, A = 8 * now$A, iteration = now$iteration)
-    new <- improve(target, wide, key, min(budget / 3, budget - spent), rough)
+    new <- improve(target, wide, key, budget / 3, rough)
     spent <- spent + new$spent
     now$iteration <- new$iteration %||% now$iteration
-    gained <- isTRUE(new$F + 2 * sqrt(new$se^2 + now$se^2) + 0.1 < now$F)
-    if (gained) now <- new
-    if (!gained || spent > 0.9 * budget) break
+    if (!is.finite(new$F)) break
+    elsewhere <- distance_between(new, now) > 1
+    no_worse <- new$F - max(0, new$gap$estimate) - 2 * sqrt(new$se^2 + now$se^2) < now$F
+    if (is_better(new, now) || elsewhere && no_worse) now <- new
+    if (!elsewhere || !no_worse || spent > 3 * budget) break
   }
-  end <- improve(target, now, key, max(budget - spent, budget / 4), tol)
+  end <- improve(target, now, key, budget, tol / 4)
   if (is_no_worse(end, now)) end else now
+}
+
+# ---- stages of a run -------------------------------------------------------------------
+
+# The same run in coordinates whitened by what it has returned so far, where these differ.
+whiten_anew <- function(fit, law) {
+  kind <- fit$given$control$scale
+  if (is.null(fit$plan$search) || !scale_of(scale_of(kind)$frame)$full || fit$state$k == 0) return(fit)
+  now <- fit$result$theta
+  if (sqrt(sum(now$mu^2)) < 0.1 && max(abs(now$scale - diag(length(now$mu)))) < 0.1) return(fit)
+  at <- model_parameters(fit)
+  from <- model_parameters(fit, fit$plan$start)
+  work <- found_frame(fit$given$model, kind, list(mu = at$mu, A = at$scale, objective = fit$plan$search$objective))
+  smoothness <- run_smoothness(fit$given$model, work, law, fit$given$control)
+  fit$plan$smoothness <- smoothness$L
+  fit$plan$smoothness_source <- smoothness$source
+  fit$plan$feasible <- feasible_set(fit$given$control, work, smoothness$L)
+  fit$plan$work <- without_inner(work)
+  fit$plan$start <- to_work(work, kind, from$mu, from$scale)
+  theta <- to_work(work, kind, at$mu, at$scale)
+  begun <- initial_state(theta)
+  begun$before <- list(mu = at$mu, scale = at$scale)
+  begun[c("k", "evals", "outside")] <- fit$state[c("k", "evals", "outside")]
+  fit$state <- begun
+  fit
+}
+
+# A small gap speaks of the neighbourhood. Does the objective, on draws that no stage has
+# seen, still fall by more than the tolerance from stage to stage?
+still_gains <- function(fit, law) {
+  before <- fit$state$before
+  if (is.null(fit$plan$search) || is.null(before)) return(FALSE)
+  judge <- judge_of(fit, law)
+  if (is.null(judge)) return(FALSE)
+  gain <- judge(to_work(run_model(fit), fit$given$control$scale, before$mu, before$scale)) - judge(fit$result$theta)
+  isTRUE(mean(gain) - 2 * stats::sd(gain) / sqrt(length(gain)) > fit$given$tol)
 }

@@ -48,6 +48,12 @@ model_stan <- function(object, smoothness = NULL, convex = NA, growth = NA) {
     gradient = function(x) -rstan::grad_log_prob(object, x, adjust_transform = TRUE),
     dim = dim, smoothness = smoothness, convex = convex, growth = growth,
     names = unconstrained_names(object, dim), vectorized = FALSE)
+  model$both <- function(x) {
+    apply(x, 2L, function(x) {
+      g <- rstan::grad_log_prob(object, x, adjust_transform = TRUE)
+      -c(attr(g, "log_prob"), g)
+    })
+  }
   model$own_gradient <- FALSE
   model$stanfit <- object
   model

@@ -4,6 +4,48 @@
 # bound as a group's sd goes to 0), so the end of a path is a candidate like any other
 # point of it.
 
+# Beyond this dimension a natural gradient step takes longer than anyone waits.
+widest_search <- 400
+
+# What a run of a target that is only a function starts from and is whitened by: what its
+# checkpoint has, what was given, or what a search finds. NULL for all others, which have a mode.
+find_start <- function(model, control, start, starts, tol, key) {
+  searched <- model$kind == "density" && !isTRUE(model$convex) && control$coordinates == "whitened" &&
+    model$dim <= widest_search
+  if (!is.null(starts)) {
+    starts <- check_count(starts, "starts")
+    if (!searched) {
+      bad_argument("starts", paste("left out: only for a target that is a function, not known to be convex, in",
+                                   "whitened coordinates, is a start searched"), describe(starts))
+    }
+  }
+  if (!searched || length(start) && !is.list(start)) return(NULL)
+  stored_search(control$checkpoint) %||% given_gaussian(model, start) %||%
+    search_start(model, if (is.null(start$mu)) starts %||% 6 else starts %||% 1, key, min(tol, 0.1),
+                 first = if (is_point(start$mu, model$dim)) start$mu)
+}
+
+is_point <- function(x, dim) is.numeric(x) && length(x) == dim && all(is.finite(x))
+
+# A start with a scale needs no search; what is wrong with it is said by check_start().
+given_gaussian <- function(model, start) {
+  S <- start$Sigma
+  d <- model$dim
+  if (is.null(S) || !is_point(start$mu, d) || !is.numeric(S) || !all(is.finite(S))) return(NULL)
+  if (!is.matrix(S) && length(S) %in% c(1, d)) S <- diag(S, d)
+  if (!identical(dim(S), c(as.integer(d), as.integer(d))) || abs(det(S)) == 0) return(NULL)
+  target <- guarded_target(model)
+  look <- look_at(target, start$mu, S, c(0, 0), 32L, 0)
+  if (!is.finite(look$F)) return(NULL)
+  list(mu = as.double(start$mu), A = unname(S), objective = look$F, se = look$se, rivals = list(),
+       account = as.list(target$account))
+}
+
+stored_search <- function(file) {
+  if (is.null(file) || !file.exists(file) || dir.exists(file)) return(NULL)
+  read_checkpoint(file)$progress$plan$search
+}
+
 # The best gaussian that was found, as x = mu + A z, with `objective` and `se`; `rivals`,
 # what other starts came to; `account`, what it cost and where the target failed.
 search_start <- function(model, starts, key, tol = 0.1, first = NULL) {
@@ -23,8 +65,9 @@ search_start <- function(model, starts, key, tol = 0.1, first = NULL) {
   rivals <- lapply(rivals, function(rival) leave_necks(target, rival, key, budget / 2, tol))
   ends <- by_objective(c(list(best), rivals))
   best <- ends[[1L]]
-  list(mu = best$mu, A = best$A, objective = best$F, se = best$se, rivals = ends[-1L],
-       progress = best$progress, account = as.list(target$account))
+  list(mu = best$mu, A = best$A, objective = best$F, se = best$se,
+       rivals = lapply(ends[-1L], function(end) end[c("mu", "A", "F", "se")]),
+       account = as.list(target$account))
 }
 
 # nats behind the best end within which another start is worth following, and a word
@@ -50,8 +93,9 @@ fails_everywhere <- function(target) {
 # Points as Stan starts from, uniform in (-2, 2), the origin and the given one. One outside the
 # domain is moved towards the origin.
 first_points <- function(target, dim, starts, key, first) {
-  u <- keyed_uniform(key, dim * max(0, starts - 1))
-  x <- cbind(first, 0, matrix(4 * u - 2, dim, max(0, starts - 1)))
+  more <- max(0, starts - 1)
+  u <- keyed_uniform(key, dim * more)
+  x <- cbind(first, if (is.null(first)) numeric(dim), matrix(4 * u - 2, dim, more))
   Filter(Negate(is.null), lapply(seq_len(ncol(x)), function(j) inside(target, x[, j])))
 }
 
