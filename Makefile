@@ -1,5 +1,7 @@
 # Everything made here goes to build/, and demo.png; nothing is installed in the system's R library but what setup adds.
 
+# another R to build and check with, as tools/check-newest.sh does
+R ?= R
 VERSION := $(shell sed -n 's/^Version: //p' DESCRIPTION)
 TARBALL := build/elvi_$(VERSION).tar.gz
 INSTALLED := build/lib/elvi/DESCRIPTION
@@ -13,26 +15,26 @@ WITH_ELVI := R_LIBS="$(CURDIR)/build/lib$${R_LIBS:+:$$R_LIBS}"
 CHECK_ENV := LC_ALL=C.UTF-8 _R_CHECK_SYSTEM_CLOCK_=0 _R_CHECK_CRAN_INCOMING_=false _R_CHECK_FORCE_SUGGESTS_=false \
   _R_CHECK_PACKAGE_DEPENDS_IGNORE_MISSING_ENHANCES_=true
 
-.PHONY: help setup setup-demo setup-test setup-check setup-sanitize setup-document install demo test extensions check \
-  sanitize sanitize-quick document bench clean
+.PHONY: help setup setup-demo setup-test setup-check setup-sanitize setup-document setup-site \
+  setup-coverage install demo test extensions check sanitize sanitize-quick document site coverage vignettes bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
 setup: setup-check ## install what demo, test and check need and this machine lacks
 
-setup-demo setup-test setup-check setup-sanitize setup-document: setup-%:
+setup-demo setup-test setup-check setup-sanitize setup-document setup-site setup-coverage: setup-%:
 	@Rscript tools/setup.R $*
 
 install: $(INSTALLED) ## build the package and install it in build/lib
 
 $(TARBALL): $(SOURCES)
 	@mkdir -p build
-	cd build && R CMD build --no-build-vignettes ..
+	cd build && $(R) CMD build --no-build-vignettes ..
 
 $(INSTALLED): $(TARBALL)
 	@mkdir -p build/lib
-	R CMD INSTALL --library=build/lib $(TARBALL)
+	$(R) CMD INSTALL --library=build/lib $(TARBALL)
 	@touch $@
 
 demo: setup-demo install ## run inst/examples/demo.R and draw demo.png
@@ -46,8 +48,8 @@ extensions: setup-test ## apply, build and test the worked examples of inst/exte
 
 check: setup-check ## R CMD check --as-cran; anything but 'Status: OK' fails
 	rm -rf build/check && mkdir -p build/check
-	cd build/check && R CMD build ../..
-	cd build/check && $(CHECK_ENV) R CMD check --as-cran --no-manual $(CHECK_ARGS) elvi_$(VERSION).tar.gz
+	cd build/check && $(R) CMD build ../..
+	cd build/check && $(CHECK_ENV) $(R) CMD check --as-cran --no-manual $(CHECK_ARGS) elvi_$(VERSION).tar.gz
 	@grep -qx 'Status: OK' build/check/elvi.Rcheck/00check.log
 
 sanitize: setup-sanitize install ## run the tests under ASAN and UBSAN, every C routine under gctorture and valgrind
@@ -58,6 +60,15 @@ sanitize-quick: install ## run every C routine under ASAN, UBSAN and gctorture
 
 document: setup-document ## write NAMESPACE and man/ from the roxygen comments
 	Rscript -e 'roxygen2::roxygenise(load_code = roxygen2::load_source)'
+
+site: setup-site install ## build the site into build/site
+	$(WITH_ELVI) Rscript tools/site.R
+
+coverage: setup-coverage ## run the tests with coverage counted, by file of R/ and src/; takes long
+	Rscript tools/coverage.R
+
+vignettes: install ## compute what the vignettes show into inst/extdata/experiments; takes minutes
+	$(WITH_ELVI) Rscript tools/vignettes.R
 
 bench: install ## run the benchmarks; results are added to bench/README.md
 	for question in floor small large growth numpy advi; do $(WITH_ELVI) Rscript bench/$$question.R || exit 1; done

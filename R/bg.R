@@ -193,9 +193,9 @@ theorem_inputs <- function(model, base, control, optimum, alpha) {
   L <- if (is.null(work)) list(L = NA_real_, source = "no whitened coordinates without a mode")
        else quietly(run_smoothness(model, work, law, control))
   L <- L %||% list(L = NA_real_, source = "not known and not estimable")
-  unbounded <- model$kind %in% c("glm", "aux") && is.na(model$smoothness)
+  unbounded <- is_regression(model) && is.na(model$smoothness)
   m <- if (is.null(work) || isFALSE(exists$exists)) NULL
-       else if (work$kind == "affine") numeric(model$dim)
+       else if (is_whitened(work)) numeric(model$dim)
        else quietly(find_mode(model)$x)
   problem <- list(model = model, base = base, law = law, dim = model$dim, kurtosis = law$kurtosis,
                   kind = control$scale, existence = exists, work = work, L = L$L, L_source = L$source,
@@ -213,7 +213,7 @@ take_in <- function(model, control, alpha) {
     model$convex <- TRUE
     model$growth <- max(2, model$growth, na.rm = TRUE)
   }
-  if (model$kind == "density" && is.na(model$smoothness) && !is.null(control$smoothness)) {
+  if (is_user_density(model) && is.na(model$smoothness) && !is.null(control$smoothness)) {
     model$smoothness <- control$smoothness
     model$smoothness_source <- "given in elvi_control()"
   }
@@ -232,7 +232,7 @@ quietly <- function(expr) {
 check_alpha <- function(alpha, work, L) {
   alpha <- check_positive(alpha, "alpha")
   if (is.null(work)) return(alpha)
-  shrink <- if (work$kind != "affine") 1 else smallest_stretch(work$A)
+  shrink <- if (!is_whitened(work)) 1 else smallest_stretch(work$A)
   inside <- alpha * shrink^2
   if (isTRUE(inside > L * (1 + 1e-8))) {
     bad_argument("alpha", sprintf("at most the smoothness of f (%s)", format(L / shrink^2, digits = 4)),
@@ -251,10 +251,7 @@ judge_smoothness <- function(model, work, law, control, L, unbounded) {
     control["smoothness"] <- list(NULL)   # `$<-` would drop it, and $smoothness find smoothness_safety
     own <- run_smoothness(model, work, law, control)$L
     if (L$L < own * (1 - 1e-8)) {
-      # the bound is the curvature itself where all predictors are 0 together
-      attained <- switch(model$kind, quadratic = TRUE, density = FALSE,
-                         model$likelihood == "normal" || (model$likelihood == "logit" && all(model$offset == 0)))
-      return(list(if (attained) "fails" else "unknown",
+      return(list(if (smoothness_attained(model)) "fails" else "unknown",
                   sprintf("%s, is below the model's own %s", shown, format(own, digits = 4))))
     }
   }

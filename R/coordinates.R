@@ -10,7 +10,7 @@ work_model <- function(model, coordinates, kind, found = NULL) {
   if (!is.null(found)) return(found_frame(model, kind, found))
   frame <- scale_of(kind)$frame
   record <- scale_of(frame)
-  wide <- !record$full && model$dim > widest_hessian
+  wide <- !record$full && is_wide(model)
   if (!wide) check_size(model$dim^2, "coordinates", coordinates)
   mode <- if (wide) find_mode(model, diagonal = TRUE) else find_mode(model)
   H <- definite_hessian(mode$hessian)
@@ -36,9 +36,6 @@ found_frame <- function(model, kind, found) {
   work$inner <- standing_in(model, work)
   work
 }
-
-# beyond this dimension a mean field makes do with the diagonal of the Hessian at the mode
-widest_hessian <- 2000
 
 # positive definite, whatever the search for a mode ended in; H may be a diagonal
 definite_hessian <- function(H) {

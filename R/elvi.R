@@ -232,16 +232,7 @@ elvi.elvi_fit <- function(object, budget = NULL, iterations = Inf, ...) {
 
 # Refuse a target whose expectation under the base is infinite.
 check_expectation <- function(model, law) {
-  exponential <- switch(model$kind, glm = has_exponential(model$likelihood),
-                        aux = aux_exponential(model), FALSE)
-  if (exponential && exponential_limit(law) <= 0) no_expectation(model, law)
-}
-
-# Refuse separable data under a flat prior; whitening finds out by itself.
-check_existence <- function(model) {
-  if (model$kind == "glm" && model$likelihood != "normal" && any(model$precision == 0)) {
-    find_mode(model)
-  }
+  if (grows_exponentially(model) && exponential_limit(law) <= 0) no_expectation(model, law)
 }
 
 # Settings that were left to elvi, now that base and schedule are known.
@@ -259,7 +250,7 @@ resolve_control <- function(control, schedule, law, plan) {
 
 # What P_Theta projects onto, in the coordinates of the run.
 feasible_set <- function(control, work, L) {
-  whitened <- work$kind == "affine"
+  whitened <- is_whitened(work)
   asked <- !is.null(control$scale_min) || is.finite(control$scale_max) ||
     is.finite(control$mu_radius) || !is.null(control$mu_centre)
   if (asked && whitened) {
@@ -288,7 +279,7 @@ check_start <- function(start, work, kind, feasible, L) {
                  if (is.list(start) && length(unknown)) paste("one with", encodeString(unknown[1L], quote = "`"))
                  else describe(start))
   }
-  default <- if (work$kind == "affine") max(1, feasible$scale_min)
+  default <- if (is_whitened(work)) max(1, feasible$scale_min)
              else min(max(1 / sqrt(L), feasible$scale_min), feasible$scale_max)
   start_scale <- check_start_scale(default, dim, kind)
   if (!length(start)) return(list(mu = feasible$mu_centre, scale = start_scale))
@@ -304,7 +295,7 @@ check_start <- function(start, work, kind, feasible, L) {
     bad_argument("start$Sigma", sprintf("at least %g%s in %s coordinates (see elvi_control())",
                                         feasible$scale_min,
                                         if (is.finite(feasible$scale_max)) paste(" and at most", format(feasible$scale_max)) else "",
-                                        if (work$kind == "affine") "whitened" else "the model's"),
+                                        if (is_whitened(work)) "whitened" else "the model's"),
                  "a matrix outside")
   }
   moved

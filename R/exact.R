@@ -1,18 +1,35 @@
 # The objective without Monte Carlo, for models that have it: generalised linear
 # models by one-dimensional quadrature, quadratics in closed form.
 
-has_exact <- function(model) model$kind %in% c("glm", "quadratic")
+has_exact <- function(model) UseMethod("has_exact")
+
+#' @export
+has_exact.elvi_model <- function(model) FALSE
+
+#' @export
+has_exact.elvi_model_quadratic <- function(model) TRUE
+
+#' @export
+has_exact.elvi_model_glm <- function(model) record_of(model)$convex
+
+#' @export
+has_exact.elvi_model_dispersed <- function(model) FALSE
 
 # And is it worth its d x d matrix to a fit whose scale may be far smaller?
-affords_exact <- function(model, kind) has_exact(model) && (scale_of(kind)$full || model$dim <= widest_hessian)
+affords_exact <- function(model, kind) has_exact(model) && (scale_of(kind)$full || !is_wide(model))
 
 # A function of (kind, mu, scale) giving objective F, E f, its gradient g_mu in mu
 # and the matrix B for which the gradient of E f in the scale is B scale. With a
 # scale of 0 it gives f, its gradient and its Hessian. F is Inf where E f does not
 # exist. NULL when the model has no exact objective.
 exact_oracle <- function(model, law) {
-  if (!has_exact(model)) return(NULL)
-  if (model$kind == "quadratic") return(quadratic_oracle(model))
+  if (has_exact(model)) oracle_of(model, law)
+}
+
+oracle_of <- function(model, law) UseMethod("oracle_of")
+
+#' @export
+oracle_of.elvi_model_glm <- function(model, law) {
   rule <- model_rule(model, law)
   if (rule$limit <= 0) no_expectation(model, law)
   function(kind, mu, scale) {
@@ -23,7 +40,8 @@ exact_oracle <- function(model, law) {
   }
 }
 
-quadratic_oracle <- function(model) {
+#' @export
+oracle_of.elvi_model_quadratic <- function(model, law) {
   function(kind, mu, scale) {
     off <- mu - model$m
     g <- drop(model$A %*% off)
@@ -34,7 +52,7 @@ quadratic_oracle <- function(model) {
 
 no_expectation <- function(model, law) {
   elvi_abort("`base`: the expected ", model$family$family, " log ",
-             if (model$kind == "aux") "posterior" else "likelihood", " is infinite under a ",
+             if (is_dispersed(model)) "posterior" else "likelihood", " is infinite under a ",
              law$kind, " base, whose tails are too heavy for exp(). ",
              "Use a gaussian or uniform base.",
              class = c("elvi_error_no_expectation", "elvi_error_argument"),
@@ -44,7 +62,7 @@ no_expectation <- function(model, law) {
 # The rule of a model: that of its likelihood, and that of student priors.
 model_rule <- function(model, law) {
   rule <- cached_rule(law, model$likelihood)
-  rule$prior_levels <- if (any(is.finite(model$prior_df))) cached_rule(law, "tail")$levels else list()
+  rule$prior_levels <- if (has_student_prior(model)) cached_rule(law, "tail")$levels else list()
   rule
 }
 

@@ -59,16 +59,9 @@ judge_existence <- function(model, law) {
                                                    "base are too heavy for the", model$family$family, "likelihood's exp()")))
   }
   r <- model$growth
-  if (is.na(r)) {
-    if (model$kind == "glm" && model$convex) return(judge_flat_prior(model))
-    if (model$kind != "density") {
-      return(finding(NA, "f is not convex", if (model$kind == "aux") paste("The target f is not convex in", model$aux$name)
-                     else "The target f is not convex and a student prior grows only logarithmically"))
-    }
-    return(finding(NA, "the growth of f is not known", "The growth of f is not known: give model_density() a `growth`"))
-  }
+  if (is.na(r)) return(judge_growth(model))
   growth <- if (r >= 2) "quadratic growth" else sprintf("growth |x|^%g", r)
-  if (model$kind == "density" && is.na(model$smoothness) && !is.finite(support_edge(law))) {
+  if (is_user_density(model) && is.na(model$smoothness) && !is.finite(support_edge(law))) {
     return(finding(NA, paste0(growth, ", but E f may be infinite"),
                    sprintf(paste("The target f has %s, but E f may be infinite: f has no known smoothness and the",
                                  "%s base has unbounded support"), growth, law$kind), r))
@@ -78,6 +71,25 @@ judge_existence <- function(model, law) {
 
 finding <- function(exists, brief, why, growth = NA_real_) {
   list(exists = exists, brief = brief, why = why, growth = growth)
+}
+
+# of a model whose exponent r is not known
+judge_growth <- function(model) UseMethod("judge_growth")
+
+#' @export
+judge_growth.elvi_model <- function(model) {
+  finding(NA, "the growth of f is not known", "The growth of f is not known: give model_density() a `growth`")
+}
+
+#' @export
+judge_growth.elvi_model_glm <- function(model) {
+  if (model$convex) return(judge_flat_prior(model))
+  finding(NA, "f is not convex", "The target f is not convex and a student prior grows only logarithmically")
+}
+
+#' @export
+judge_growth.elvi_model_dispersed <- function(model) {
+  finding(NA, "f is not convex", paste("The target f is not convex in", dispersion_name(model)))
 }
 
 # A convex f with a minimiser of positive definite Hessian has bounded level

@@ -7,18 +7,22 @@
 #' @param name the experiment. Without a name the experiments are listed, with
 #'   the arguments that each takes.
 #' @param ... arguments of the experiment.
+#' @param stored `TRUE` gives the result that comes with the package and that the
+#'   vignettes show, with the default arguments, instead of running for minutes.
+#'   `$made` says by which command, from which commit and on what it was made.
 #' @return An object of class `elvi_experiment`: a list with `$name`, `$title`,
 #'   `$data` (a data frame, one row a measurement), `$numbers` (a named list)
 #'   and `$seconds`. [plot()] and `ggplot2::autoplot()` draw its figure; those of
 #'   the paper take `what = "elbo"` or `what = "gap"`.
 #' @examples
 #' example_experiment()
+#' example_experiment("figure1", stored = TRUE)
 #' small <- example_experiment("rates", seeds = 2, budgets = c(100, 1000))
 #' small
 #' small$numbers$slopes
 #' if (requireNamespace("ggplot2", quietly = TRUE)) plot(small)
 #' @export
-example_experiment <- function(name, ...) {
+example_experiment <- function(name, ..., stored = FALSE) {
   room <- load_experiments()
   known <- room$experiments()
   if (missing(name)) return(listing(known))
@@ -29,6 +33,7 @@ example_experiment <- function(name, ...) {
   check_dots(arguments[!given %in% takes], takes, paste0("example_experiment(\"", name, "\")"))
   twice <- given[duplicated(given)]
   if (length(twice)) bad_argument(twice[1L], "given once", "given twice")
+  if (check_flag(stored, "stored")) return(stored_experiment(name, arguments))
   began <- proc.time()[["elapsed"]]
   # elvi() returns the fit so far, but an experiment of such fits is none
   out <- withCallingHandlers(do.call(entry$run, arguments),
@@ -46,6 +51,12 @@ load_experiments <- function() {
   room
 }
 
+# What tools/vignettes.R has computed with the default arguments.
+stored_experiment <- function(name, arguments = list()) {
+  if (length(arguments)) bad_argument("stored", "FALSE where arguments are given", "TRUE")
+  readRDS(system.file("extdata", "experiments", paste0(name, ".rds"), package = "elvi", mustWork = TRUE))
+}
+
 listing <- function(known) {
   arguments <- vapply(known, function(entry) {
     defaults <- formals(entry$run)
@@ -60,6 +71,7 @@ print.elvi_experiment <- function(x, ...) {
   cat("Experiment \"", x$name, "\": ", x$title, "\n", sep = "")
   cat(nrow(x$data), " measurements in $data, ", format(round(x$seconds, 1)),
       " s; plot() draws them.\n", sep = "")
+  if (length(x$made)) cat("Stored by '", x$made$command, "' at commit ", x$made$commit, ", ", x$made$date, ".\n", sep = "")
   invisible(x)
 }
 

@@ -89,7 +89,7 @@ run_model <- function(fit, account = new_account()) {
 }
 
 without_inner <- function(work) {
-  if (work$kind != "affine") return(NULL)
+  if (!is_whitened(work)) return(NULL)
   work["inner"] <- list(NULL)
   work
 }
@@ -116,7 +116,7 @@ reported_root <- function(fit) {
 reported_location <- function(fit) {
   work <- run_model(fit)
   mu <- fit$result$theta$mu
-  if (work$kind == "affine") mu <- drop(work$m + root_times(work$A, mu))
+  if (is_whitened(work)) mu <- drop(work$m + root_times(work$A, mu))
   model <- fit$given$model
   stats::setNames(drop(reported_points(model, matrix(mu))), model$names)
 }
@@ -124,7 +124,7 @@ reported_location <- function(fit) {
 reported_factor <- function(fit) {
   work <- run_model(fit)
   root <- fit$result$theta$scale
-  if (work$kind == "affine") root <- root_times(work$A, root)
+  if (is_whitened(work)) root <- root_times(work$A, root)
   model <- fit$given$model
   if (!is.null(model$reported)) root <- reported_points(model, root_matrix(root))
   name_scale(root, model$names)

@@ -71,9 +71,9 @@ elvi.formula <- function(object, data, family = stats::gaussian(),
   if (is.null(priors$aux) && !missing(prior_aux)) {
     bad_argument("prior_aux", "left out: this model has no auxiliary parameter", describe(prior_aux))
   }
-  model <- glm_target(design$X, if (design$intercept) design$centre, design$y, family,
-                      priors$joint, design$weights, design$offset,
-                      if (family$family == "gaussian") dispersion else dispersion %||% 1, priors$aux)
+  given <- c(design[c("X", "y", "weights", "offset")], list(shift = if (design$intercept) design$centre))
+  model <- glm_target(given, family, priors$joint,
+                      if (is.null(record_of(family)$dispersion)) dispersion %||% 1 else dispersion, priors$aux)
   model$reported <- reported_intercept(design, model$dim)
   # left to itself, a stochastic run stops when it is close enough
   if (is.null(budget) && is.null(schedule) && !has_exact(model)) tol <- tol %||% 0.01
@@ -194,7 +194,8 @@ reported_intercept <- function(design, dim) {
 formula_priors <- function(design, family, prior, prior_intercept, prior_aux, autoscale) {
   check_coefficient_prior(prior)
   check_coefficient_prior(prior_intercept, "prior_intercept")
-  y <- if (family$family %in% c("gaussian", "robust") && is.numeric(design$y)) design$y
+  record <- record_of(family)
+  y <- if (record$autoscale && is.numeric(design$y)) design$y
   spread <- if (is.null(y) || !isTRUE(stats::sd(y) > 0)) 1 else stats::sd(y)
   slopes <- setdiff(seq_len(ncol(design$X)), if (design$intercept) 1L)
   used <- if (length(slopes)) prior_of_length(prior, length(slopes))
@@ -207,7 +208,7 @@ formula_priors <- function(design, family, prior, prior_intercept, prior_aux, au
     intercept$scale <- intercept$scale * spread
     if (!is.null(y)) intercept$location <- intercept$location + mean(y)
   }
-  has_aux <- family$family %in% names(aux_names) && !(family$family == "gaussian" && !is.null(design$dispersion))
+  has_aux <- !is.null(record$dispersion) && !(record$dispersion$may_be_known && !is.null(design$dispersion))
   if (has_aux && autoscale[[3L]] && prior_aux$name == "exponential" && !is.null(y)) {
     prior_aux$rate <- prior_aux$rate / spread
   }

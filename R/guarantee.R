@@ -219,7 +219,7 @@ reach2 <- function(problem, feasible) {
 # F(theta0) - F <= this on the compact set, for an L-smooth f with stationary
 # point m: E f(mu + Sigma z) <= f(mu) + L/2 |Sigma|^2, f(x) >= f(m) - L/2 |x - m|^2.
 smooth_gap <- function(problem, start, feasible) {
-  if (is.null(feasible) || is.null(start) || is.null(problem$m) || problem$model$kind != "density") {
+  if (is.null(feasible) || is.null(start) || is.null(problem$m) || !is_user_density(problem$model)) {
     return(NA_real_)
   }
   value <- function(x) problem$model$value(matrix(x))
@@ -245,7 +245,7 @@ list_assumptions <- function(g, problem, plan, feasible, start) {
   compact <- !is.null(feasible) && is.finite(feasible$scale_max) && is.finite(feasible$mu_radius)
   L_text <- if (identical(all.equal(g$lip, 2 * g$L), TRUE)) "1/(2L)" else "1/(L + 1/scale_min^2)"
 
-  add("f convex", yes_no(problem$model$convex, if (problem$model$kind == "density") "you say so" else "by its form",
+  add("f convex", yes_no(problem$model$convex, if (is_user_density(problem$model)) "you say so" else "by its form",
                          "you say it is not", "not known"), needed = convex)
   add("f smooth", problem$L_check)
   add("optimum exists", yes_no(problem$existence$exists, problem$existence$brief, problem$existence$brief),

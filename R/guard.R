@@ -68,3 +68,6 @@ standing_in <- function(model, frame, account = new_account()) {
   }
   model
 }
+
+# not one in C, which says for itself what it does outside its domain
+is_function_of_r <- function(model) is_user_density(model) && is.null(model$pointer)

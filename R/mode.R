@@ -1,25 +1,56 @@
 # The minimiser of f and its Hessian there: where whitening and the solver start.
 
-find_mode <- function(model) {
-  switch(model$kind,
-         quadratic = list(x = model$m, hessian = model$A, evaluations = 0),
-         glm = glm_mode(model), aux = aux_mode(model), density_mode(model))
+# With `diagonal` only the diagonal of the Hessian is returned, a vector, and nothing d x d is made where the
+# model is wide.
+find_mode <- function(model, diagonal = FALSE) UseMethod("find_mode")
+
+#' @export
+find_mode.elvi_model_quadratic <- function(model, diagonal = FALSE) {
+  list(x = model$m, hessian = if (diagonal) diag(model$A) else model$A, evaluations = 0)
+}
+
+#' @export
+find_mode.elvi_model_glm <- function(model, diagonal = FALSE) {
+  if (diagonal && is_wide(model)) return(wide_mode(model))
+  diagonal_if(diagonal, newton_mode(model))
+}
+
+#' @export
+find_mode.elvi_model_dispersed <- function(model, diagonal = FALSE) {
+  if (diagonal && is_wide(model)) return(wide_mode(model, dispersion_record(model)$start(model)$x))
+  diagonal_if(diagonal, dispersed_mode(model))
+}
+
+#' @export
+find_mode.elvi_model <- function(model, diagonal = FALSE) {
+  if (diagonal && is_wide(model)) return(wide_mode(model))
+  diagonal_if(diagonal, gradient_mode(model))
+}
+
+diagonal_if <- function(diagonal, mode) {
+  if (diagonal) mode$hessian <- diag(mode$hessian)
+  mode
 }
 
 # A point near the mode, where the exact solver may as well take over. Under a flat
 # prior there may be no mode, which only the whole search shows.
-near_mode <- function(model) {
-  if (model$kind != "glm" || any(model$precision == 0)) return(find_mode(model))
-  glm_mode(model, decrement_below = 0.1, reach_below = 0.1)
+near_mode <- function(model) UseMethod("near_mode")
+
+#' @export
+near_mode.elvi_model <- function(model) find_mode(model)
+
+#' @export
+near_mode.elvi_model_glm <- function(model) {
+  if (all_proper(model)) newton_mode(model, decrement_below = 0.1, reach_below = 0.1) else find_mode(model)
 }
 
 overflow_advice <- " Numbers so large overflow: rescale predictors, response, offset or weights."
 
 # Damped Newton. With a flat prior the minimum may be at infinity: there the
 # steps do not shrink, and their direction shows it.
-glm_mode <- function(model, max_steps = 100L, decrement_below = 1e-10, reach_below = 1e-3) {
+newton_mode <- function(model, max_steps = 100L, decrement_below = 1e-10, reach_below = 1e-3) {
   at <- point_oracle(model)
-  x <- ifelse(model$precision > 0, model$centre, 0)
+  x <- centre_of_prior(model)
   now <- at(x)
   evaluations <- 1
   if (any(x != 0)) {   # at the centre of the prior exp() may overflow, or be slow to leave
@@ -35,18 +66,18 @@ glm_mode <- function(model, max_steps = 100L, decrement_below = 1e-10, reach_bel
     if (!is.finite(now$value) || any(!is.finite(now$B))) nonfinite_mode(x, overflow_advice)
     step <- newton_step(now$B, now$g_mu)
     decrement <- sum(step * now$g_mu)
-    reach <- stretch_along(model, step)
+    reach <- extent_along(model, step)
     if (!is.finite(decrement) || !is.finite(reach)) nonfinite_mode(x, overflow_advice)
     # with large responses rounding stops the decrement before 1e-10 does
     stalled <- decrement < 1e-12 * abs(now$value) && decrement > before / 4 &&
-      reach < 1e-6 * stretch_along(model, x)
+      reach < 1e-6 * extent_along(model, x)
     if ((decrement < decrement_below && reach < reach_below) || stalled) {
       return(list(x = x, hessian = now$B, evaluations = evaluations))
     }
     before <- decrement
     if (reach > 0.3 && k > 20L) refuse_if_recession(model, -step)
     # under exp() a longer move than this says nothing
-    size <- if (has_exponential(model$likelihood)) min(1, 10 / reach) else 1
+    size <- if (record_of(model)$exponential) min(1, 10 / reach) else 1
     repeat {
       new <- at(x - size * step)
       evaluations <- evaluations + 1
@@ -61,6 +92,11 @@ glm_mode <- function(model, max_steps = 100L, decrement_below = 1e-10, reach_bel
   elvi_abort("The mode was not found in ", max_steps, " Newton steps: f may have no minimum. ",
              "Give a proper prior such as normal(0, 2.5).",
              class = "elvi_error_no_optimum")
+}
+
+centre_of_prior <- function(model) {
+  block <- model$blocks$coefficients
+  ifelse(block$precision > 0, block$centre, 0)
 }
 
 # f, gradient and Hessian at a point: the exact oracle with scale 0
@@ -88,19 +124,14 @@ downhill_step <- function(H, g) {
 
 # Along `direction`, does f never increase? Then it has no minimum.
 refuse_if_recession <- function(model, direction) {
-  if (!any(model$precision == 0)) return(invisible())
-  direction[model$precision > 0] <- 0
-  move <- predictor_at(model, direction)[model$weight > 0]
-  y <- model$y[model$weight > 0]
+  flat <- flat_coefficients(model)
+  if (!any(flat)) return(invisible())
+  rows <- model$rows
+  move <- predictor_at(model, ifelse(flat, direction, 0))[rows$weight > 0]
   small <- 1e-6 * max(abs(move))
-  if (small == 0) return(invisible())
-  never_up <- switch(model$likelihood,
-    poisson = all(move < small) && all(abs(move[y > 0]) < small),
-    normal = FALSE,
-    all(ifelse(y == 1, move > -small, ifelse(y == 0, move < small, abs(move) < small))))
-  if (!never_up) return(invisible())
-  elvi_abort("No optimum exists: ",
-             if (model$likelihood == "poisson") "the counts" else "the two classes",
+  record <- record_of(model)
+  if (small == 0 || !record$never_up(move, rows$y[rows$weight > 0], small)) return(invisible())
+  elvi_abort("No optimum exists: ", record$separable,
              " can be separated and the prior is flat, so the coefficients run off to infinity. ",
              "Give a proper prior such as normal(0, 2.5).",
              class = c("elvi_error_no_optimum", "elvi_error_argument"), data = list(argument = "prior"))
@@ -108,7 +139,7 @@ refuse_if_recession <- function(model, direction) {
 
 # L-BFGS for a user's functions, then a Hessian by central differences of the
 # gradient, all points in one block.
-density_mode <- function(model) {
+gradient_mode <- function(model) {
   value <- function(x) {
     v <- model$value(matrix(x))
     if (is.finite(v)) v else 1e300
@@ -159,26 +190,26 @@ polish <- function(gradient, x, hessian, rounds = 5L) {
   list(x = now$x, evaluations = evaluations)
 }
 
-# Damped Newton for a regression with an auxiliary parameter, from the fit of a
+# Damped Newton for a regression with an unknown dispersion, from the fit of a
 # simpler one.
-aux_mode <- function(model, max_steps = 100L) {
+dispersed_mode <- function(model, max_steps = 100L) {
   gradient <- function(x) target_at(model, x)$gradient
-  last <- model$dim
-  start <- if (model$likelihood == "neg_binomial_2") count_start(model) else scale_start(model)
+  last <- model$dispersion_at
+  start <- dispersion_record(model)$start(model)
   x <- start$x
   evaluations <- start$evaluations
-  reach <- .Call(elvi_r_reach, model)
+  reach <- column_reach(model)
   for (k in seq_len(max_steps)) {
     at <- target_at(model, matrix(x))
     g <- drop(at$gradient)
     if (!is.finite(at$value) || any(!is.finite(g))) nonfinite_mode(x)
-    error_sd <- if (model$aux$name == "log_sigma") exp(x[last]) else 1
-    H <- difference_hessian(gradient, x, c(ifelse(reach > 0, error_sd / reach, 1), 1))
+    unit <- dispersion_record(model)$unit(exp(x[last]))
+    H <- difference_hessian(gradient, x, c(ifelse(reach > 0, unit / reach, 1), 1))
     step <- newton_step(H, g)
     decrement <- sum(step * g)
-    evaluations <- evaluations + 1 + 2 * last
+    evaluations <- evaluations + 1 + 2 * model$dim
     if (decrement < 1e-6) {
-      if (is.null(root_of_inverse(H))) no_aux_mode(model)   # f has only levelled off
+      if (is.null(root_of_inverse(H))) no_dispersed_mode(model)   # f has only levelled off
       polished <- polish(gradient, x, H)
       return(list(x = polished$x, hessian = H, evaluations = evaluations + polished$evaluations))
     }
@@ -189,57 +220,146 @@ aux_mode <- function(model, max_steps = 100L) {
       evaluations <- evaluations + 1
       if (is.finite(new) && new <= at$value - 1e-4 * size * decrement) break
       size <- size / 2
-      if (size < 1e-10) no_aux_mode(model)
+      if (size < 1e-10) no_dispersed_mode(model)
     }
     x <- x - size * step
   }
-  no_aux_mode(model)
+  no_dispersed_mode(model)
 }
 
-no_aux_mode <- function(model) {
-  elvi_abort("No mode was found: ", if (model$aux$name == "log_sigma") {
-    paste("the coefficients may fit the responses perfectly, and sigma then runs off to 0.",
-          "Use fewer coefficients, or gaussian() with a known `dispersion`.")
-  } else {
-    "f may have no minimum. Give proper priors such as normal(0, 2.5) and `prior_aux` = exponential(1)."
-  }, class = "elvi_error_no_optimum")
+no_dispersed_mode <- function(model) {
+  elvi_abort("No mode was found: ", dispersion_record(model)$lost, class = "elvi_error_no_optimum")
 }
 
-# the regression of known dispersion or size inside a model with an unknown one
-inner_glm <- function(model, likelihood, weight = model$weight) {
-  model$kind <- "glm"
+# The regression of known dispersion inside a model with an unknown one, with another likelihood.
+inner_glm <- function(model, likelihood, weight = model$rows$weight) {
   model$likelihood <- likelihood
   model$dim <- model$dim - 1
-  model$weight <- weight
-  model
+  model$dispersion_at <- 0
+  model$blocks$dispersion <- NULL
+  model$rows$weight <- weight
+  structure(model, class = c("elvi_model_glm", "elvi_model"))
 }
 
-# (coefficients, log sigma) by least squares, or for student errors by reweighted
-# ones, which is the EM algorithm
-scale_start <- function(model) {
-  w <- model$weight
-  y <- model$y - model$offset
+inner_mode <- function(inner) if (is_wide(inner)) wide_mode(inner) else newton_mode(inner)
+
+# (coefficients, log sigma) by least squares, weighted anew in each pass by `reweigh` of the squared residuals
+# in units of sigma
+scale_start <- function(model, passes, reweigh) {
+  w <- model$rows$weight
+  y <- model$rows$y - model$rows$offset
   variance <- function(r, u = 1) sum(w * u * r^2) / sum(w)
   total <- variance(y - sum(w * y) / sum(w))
   now <- if (total > 0) total else 1
   u <- rep(1, length(y))
   evaluations <- 0
-  for (pass in seq_len(if (model$likelihood == "robust") 10L else 3L)) {
-    found <- glm_mode(inner_glm(model, "normal", w * u / now))
+  for (pass in seq_len(passes)) {
+    found <- inner_mode(inner_glm(model, "normal", w * u / now))
     evaluations <- evaluations + found$evaluations
     r <- y - predictor_at(model, found$x)
     now <- variance(r, u)
-    if (now <= 1e-24 * total) no_aux_mode(model)
-    if (model$likelihood == "robust") u <- (model$aux$df + 1) / (model$aux$df + r^2 / now)
+    if (now <= 1e-24 * total) no_dispersed_mode(model)
+    u <- rep_len(reweigh(r^2 / now), length(y))
   }
   list(x = c(found$x, log(now) / 2), evaluations = evaluations)
 }
 
 # (coefficients, log phi) from the poisson fit and the moments of its residuals
 count_start <- function(model) {
-  found <- glm_mode(inner_glm(model, "poisson"))
-  mu <- exp(predictor_at(model, found$x) + model$offset)
-  w <- model$weight
-  excess <- sum(w * ((model$y - mu)^2 - mu)) / sum(w * mu^2)
+  found <- inner_mode(inner_glm(model, "poisson"))
+  rows <- model$rows
+  mu <- exp(predictor_at(model, found$x) + rows$offset)
+  excess <- sum(rows$weight * ((rows$y - mu)^2 - mu)) / sum(rows$weight * mu^2)
   list(x = c(found$x, -log(min(max(excess, 1e-3), 1e2))), evaluations = found$evaluations)
+}
+
+# ---- wide models ----------------------------------------------------------------------------
+
+# L-BFGS from gradients alone, in units in which the curvature at the start is 1, renewed where it has moved.
+wide_mode <- function(model, start = default_point(model), rounds = 3L) {
+  x <- start
+  evaluations <- 0
+  for (round in seq_len(rounds)) {
+    unit <- 1 / sqrt(safe_curvature(hessian_diagonal(model, x)))
+    at <- remembering(function(w) target_at(model, matrix(x + unit * w)))
+    found <- stats::optim(numeric(model$dim), function(w) if (is.finite(v <- at(w)$value)) v else 1e300,
+                          function(w) unit * at(w)$gradient, method = "L-BFGS-B",
+                          control = list(maxit = 1000, factr = 10, lmm = 20))
+    x <- x + unit * found$par
+    evaluations <- evaluations + found$counts[["gradient"]]
+    if (sum(found$par^2) < 1e-4 * model$dim) break
+  }
+  if (any(!is.finite(at(found$par)$gradient))) nonfinite_mode(x, overflow_advice)
+  list(x = x, hessian = hessian_diagonal(model, x), evaluations = evaluations)
+}
+
+safe_curvature <- function(h) {
+  h <- abs(h)
+  ifelse(is.finite(h) & h > 0, h, if (any(is.finite(h) & h > 0)) max(h[is.finite(h)]) else 1)
+}
+
+# f with its last point: optim() asks for value and gradient there one after the other
+remembering <- function(f) {
+  last <- NULL
+  function(w) {
+    if (is.null(last) || !identical(last$w, w)) last <<- list(w = w, at = f(w))
+    last$at
+  }
+}
+
+default_point <- function(model) UseMethod("default_point")
+
+#' @export
+default_point.elvi_model <- function(model) numeric(model$dim)
+
+#' @export
+default_point.elvi_model_glm <- function(model) centre_of_prior(model)
+
+# The diagonal of the Hessian of f at x, without the rest of it.
+hessian_diagonal <- function(model, x) UseMethod("hessian_diagonal")
+
+#' @export
+hessian_diagonal.elvi_model <- function(model, x) {
+  gradient <- function(x) matrix(target_at(model, x)$gradient, model$dim)
+  if (is_wide(model)) probed_diagonal(gradient, x) else diag(difference_hessian(gradient, x, pmax(1, abs(x))))
+}
+
+#' @export
+hessian_diagonal.elvi_model_quadratic <- function(model, x) diag(model$A)
+
+# one pass over the rows
+#' @export
+hessian_diagonal.elvi_model_glm <- function(model, x) {
+  last <- model$dispersion_at
+  b <- x[block_entries(model$blocks$coefficients)]
+  rows <- model$rows
+  rule <- model_rule(model, law_of(base_gaussian(), model$dim))
+  at <- .Call(elvi_r_expect_rows, model, rule, if (last > 0) exp(x[last]) else 1,
+              list(y = rows$y, weight = rows$weight, eta = predictor_at(model, b) + rows$offset,
+                   s = numeric(length(rows$y))))
+  likelihood <- column_squares(model, at$curve)
+  out <- numeric(model$dim)
+  for (block in model$blocks) out[block_entries(block)] <- block_curvature(block, x)
+  out[seq_along(likelihood)] <- out[seq_along(likelihood)] + likelihood
+  if (last > 0) {
+    e <- replace(numeric(model$dim), last, 1e-4)
+    g <- target_at(model, cbind(x + e, x - e))$gradient[last, ]
+    out[last] <- (g[1L] - g[2L]) / 2e-4
+  }
+  out
+}
+
+# The estimator of Bekas, Kokiopoulou and Saad: the mean of v * Hv over vectors v of signs. Columns of a
+# Hadamard matrix are such that entries less than `probes` apart do not disturb each other.
+probed_diagonal <- function(gradient, x, probes = 32L, h = 1e-4) {
+  hadamard <- 1
+  while (NROW(hadamard) < probes) hadamard <- rbind(cbind(hadamard, hadamard), cbind(hadamard, -hadamard))
+  signs <- hadamard[(seq_along(x) - 1L) %% probes + 1L, , drop = FALSE]
+  total <- 0
+  for (k in seq_len(probes)) {
+    v <- signs[, k]
+    g <- gradient(cbind(x + h * v, x - h * v))
+    total <- total + v * (g[, 1L] - g[, 2L]) / (2 * h)
+  }
+  total / probes
 }

@@ -49,246 +49,156 @@
 #' @export
 model_glm <- function(X, y, family = stats::binomial(), prior = normal(), weights = NULL,
                       offset = NULL, dispersion = 1, prior_aux = NULL) {
-  glm_target(check_design(X), NULL, y, family, prior, weights, offset, dispersion, prior_aux)
+  given <- list(X = check_design(X), y = y, weights = weights, offset = offset)
+  glm_target(given, family, prior, dispersion, prior_aux)
 }
 
-# The model of a checked design whose columns are to be shifted.
-glm_target <- function(X, shift, y, family, prior, weights, offset, dispersion, prior_aux) {
-  rows <- design_dim(X)[1L]
-  columns <- design_dim(X)[2L]
+# The model of rows as a user gave them, see check_rows().
+glm_target <- function(given, family, prior, dispersion, prior_aux) {
   family <- check_family(family)
   check_coefficient_prior(prior)
-  dispersion <- check_dispersion(dispersion, family$family)
-  response <- check_response(y, family$family, rows)
-  weight <- check_weights(weights, rows)
-  if (!is.null(response$trials)) weight <- weight * response$trials
-  if (!is.null(dispersion) && dispersion != 1) weight <- weight / dispersion
-  offset <- if (is.null(offset)) numeric(rows) else check_vector(offset, "offset", rows)
-  check_magnitude(response$y, "y")
-  check_magnitude(offset, "offset")
-  fields <- c(list(names = column_names(X), X = X, shift = shift, y = response$y,
-                   weight = weight, offset = offset,
-                   family = family, prior = prior, dispersion = dispersion),
-              prior_vectors(prior, columns))
-  if (is.null(dispersion)) return(aux_model(fields, prior_aux %||% exponential(1)))
+  dispersion <- check_dispersion(dispersion, family)
+  likelihood <- likelihood_of(family)
+  rows <- check_rows(given, family_records[[likelihood]])
+  fields <- list(names = column_names(rows$X), rows = rows, likelihood = likelihood,
+                 error_df = as.double(family$df %||% Inf), family = family, prior = prior, dispersion = dispersion,
+                 blocks = list(coefficients = coefficient_block(prior, design_dim(rows$X)[2L])))
+  if (is.null(dispersion)) return(dispersed_model(fields, prior_aux %||% exponential(1)))
   if (!is.null(prior_aux)) {
     bad_argument("prior_aux", "left out: this model has no auxiliary parameter", describe(prior_aux))
   }
-  likelihood <- switch(family$family, binomial = family$link, poisson = "poisson",
-                       gaussian = "normal")
-  convex <- all(is.infinite(fields$prior_df))
-  model <- do.call(new_model, c(list("glm", dim = columns, likelihood = likelihood,
-                                     convex = convex), fields))
-  gram <- used_gram(model)
-  identified <- check_rank(model, gram)
-  bound <- curvature_bound(likelihood)
+  known_model(fields)
+}
+
+# A regression in its coefficients alone: what dispersion there is is known, and counts as a weight.
+known_model <- function(fields) {
+  record <- family_records[[fields$likelihood]]
+  if (fields$dispersion != 1) fields$rows$weight <- fields$rows$weight / fields$dispersion
+  model <- do.call(new_model, c(list("glm", dim = length(fields$names), dispersion_at = 0, tally = no_tally), fields))
+  model$convex <- record$convex && !has_student_prior(model)
+  gram <- if (needs_gram(model)) used_gram(model)
+  identified <- is.null(gram) || check_rank(model, gram)
+  bound <- record$curvature_bound
   model$smoothness <- if (is.na(bound)) NA_real_ else glm_smoothness(model, bound, gram)
-  model$smoothness_source <- if (is.na(bound)) {
-    paste0("none exists: the ", family$family, " likelihood",
-           if (family$family == "binomial") paste(" with", family$link, "link"),
-           " has unbounded curvature")
-  } else {
-    "computed"
-  }
-  quadratic <- (convex && all(model$precision > 0)) || (likelihood == "normal" && identified)
+  model$smoothness_source <- if (is.na(bound)) unbounded_curvature(fields$family) else "computed"
+  quadratic <- (model$convex && all_proper(model)) || (record$constant_curvature && identified)
   model$growth <- if (quadratic) 2 else NA_real_
   model
 }
 
-# the parameter that a family leaves unknown, the last of x
-aux_names <- c(gaussian = "log_sigma", robust = "log_sigma", neg_binomial_2 = "log_phi")
-
-# NULL when the family has an auxiliary parameter to estimate
-check_dispersion <- function(dispersion, family) {
-  if (is.null(dispersion) && family %in% names(aux_names)) return(NULL)
-  if (family %in% c("robust", "neg_binomial_2")) {
-    if (identical(dispersion, 1)) return(NULL)   # the default
-    bad_argument("dispersion", paste0("left out: ", sub("log_", "", aux_names[[family]]),
-                                      " of the ", family, " family is always estimated"),
-                 describe(dispersion))
-  }
-  dispersion <- check_positive(dispersion, "dispersion")
-  if (family != "gaussian" && dispersion != 1) {
-    bad_argument("dispersion", paste("1 for the", family, "family"), describe(dispersion))
-  }
-  dispersion
+unbounded_curvature <- function(family) {
+  several <- sum(known_families() == family$family) > 1L
+  paste0("none exists: the ", family$family, " likelihood", if (several) paste(" with", family$link, "link"),
+         " has unbounded curvature")
 }
 
-# A regression with an auxiliary parameter: a model in (coefficients, log sigma).
-aux_model <- function(fields, prior_aux) {
-  name <- aux_names[[fields$family$family]]
-  aux <- c(list(name = name, natural = sub("log_", "", name), prior = prior_aux,
-                df = fields$family$df %||% Inf), aux_prior(prior_aux),
-           count_table(fields, name == "log_phi"))
+# A regression with a dispersion to estimate: a model in (coefficients, log dispersion).
+dispersed_model <- function(fields, prior_aux) {
+  dispersion <- family_records[[fields$likelihood]]$dispersion
+  name <- paste0("log_", dispersion$natural)
   fields$names <- c(fields$names, name)
-  model <- do.call(new_model, c(list("aux", dim = length(fields$names),
-                                     likelihood = fields$family$family, aux = aux,
-                                     convex = FALSE, smoothness = NA_real_,
+  last <- length(fields$names)
+  fields$blocks$dispersion <- dispersion_block(prior_aux, last)
+  model <- do.call(new_model, c(list(c("dispersed", "glm"), dim = last, dispersion_at = last,
+                                     tally = tally_of(fields$rows, dispersion$tally(fields$rows$y)),
+                                     prior_aux = prior_aux, convex = FALSE, smoothness = NA_real_,
                                      smoothness_source = paste("none exists: the curvature in", name,
                                                                "is unbounded"),
                                      growth = NA_real_), fields))
-  check_rank(model, used_gram(model))
-  check_aux_existence(model)
+  if (needs_gram(model)) check_rank(model, used_gram(model))
+  check_dispersion_existence(model)
   model
 }
 
-# The distinct counts and their weights: the gamma functions of the negative
-# binomial are needed once for each of them, not once for each row.
-count_table <- function(fields, counts) {
-  used <- counts & fields$y > 0 & fields$weight > 0
-  totals <- rowsum(fields$weight[used], fields$y[used])
-  list(count = as.double(rownames(totals)), count_weight = as.double(totals))
+# Distinct responses and their weights: the gamma functions of counts are needed once for each of them,
+# not once for each row.
+tally_of <- function(rows, wanted) {
+  used <- wanted & rows$weight > 0
+  totals <- rowsum(rows$weight[used], rows$y[used])
+  list(y = as.double(rownames(totals)), weight = as.double(totals))
 }
 
-# Does f grow exponentially in the auxiliary parameter? Student errors do not, with
-# a student or flat prior.
-aux_exponential <- function(model) {
-  aux <- model$aux
-  model$likelihood != "robust" || aux$rate > 0 || (aux$precision > 0 && is.infinite(aux$prior_df))
-}
+no_tally <- list(y = numeric(), weight = numeric())
 
-# As sigma grows every flat coefficient may spread with it: the posterior falls
-# off like sigma^(flat - n), and the prior must do the rest. As phi grows the
-# likelihood tends to the poisson one and does nothing.
-check_aux_existence <- function(model) {
-  aux <- model$aux
-  tail <- if (aux$rate > 0) Inf else if (aux$precision > 0) aux$prior_df + 1 else 0
-  data <- if (aux$name == "log_phi") 0 else sum(model$weight) - sum(model$precision == 0)
-  if (tail + data > 1) return(invisible())
-  elvi_abort("No optimum exists: ",
-             if (aux$name == "log_phi") "the likelihood does not bound phi from above"
-             else sprintf("%g observations and %d coefficients of flat prior leave sigma unbounded",
-                          sum(model$weight), sum(model$precision == 0)),
+# what the dispersion of a model is called, and what must be known of it
+dispersion_name <- function(model) model$names[model$dispersion_at]
+dispersion_record <- function(model) record_of(model)$dispersion
+
+check_dispersion_existence <- function(model) {
+  dispersion <- dispersion_record(model)
+  flat <- sum(flat_coefficients(model))
+  if (prior_tail(model$blocks$dispersion) + dispersion$tail(model$rows, flat) > 1) return(invisible())
+  elvi_abort("No optimum exists: ", dispersion$unbounded(model$rows, flat),
              ", and its prior is flat. Give a proper one, such as `prior_aux` = exponential(1).",
              class = c("elvi_error_no_optimum", "elvi_error_argument"), data = list(argument = "prior_aux"))
 }
 
-#' Families beyond those of stats
-#'
-#' `neg_binomial_2()` is the negative binomial with mean `mu` and variance `mu +
-#' mu^2 / phi`, `robust()` a regression with student errors, which outlying
-#' responses do not pull. Both leave a parameter to estimate, see [model_glm()].
-#'
-#' @param df degrees of freedom of the errors, known.
-#' @return A `family` object for [model_glm()].
-#' @examples
-#' X <- model.matrix(~ speed, data = cars)
-#' model_glm(X, cars$dist, family = robust(df = 4), prior = normal(0, 100),
-#'           prior_aux = exponential(0.1))
-#' model_glm(X, cars$dist, family = neg_binomial_2())
-#' @name families
-NULL
+# ---- kinds of models --------------------------------------------------------------------
+# A model is of a class elvi_model_<kind>, whose methods say what can be done with it; C reads `kind`.
+# An affine one is another in other coordinates. A glm whose dispersion is a parameter is dispersed.
 
-#' @rdname families
+new_model <- function(kinds, dim, ...) {
+  structure(list(kind = kinds[length(kinds)], dim = as.double(dim), ...),
+            class = c(paste0("elvi_model_", kinds), "elvi_model"))
+}
+
+is_user_density <- function(model) inherits(model, "elvi_model_density")
+is_whitened <- function(work) inherits(work, "elvi_model_affine")
+is_regression <- function(model) inherits(model, "elvi_model_glm")
+is_dispersed <- function(model) inherits(model, "elvi_model_dispersed")
+
+# Beyond this nothing d x d is made of a model by itself, and a mean field makes do with the diagonal of the
+# Hessian at the mode.
+is_wide <- function(model) model$dim > 2000
+
+# Has E f a reason to be infinite under a base of heavy tails?
+grows_exponentially <- function(model) UseMethod("grows_exponentially")
+
 #' @export
-neg_binomial_2 <- function() new_family("neg_binomial_2", "log")
+grows_exponentially.elvi_model <- function(model) FALSE
 
-#' @rdname families
 #' @export
-robust <- function(df = 4) new_family("robust", "identity", df = check_positive(df, "df"))
+grows_exponentially.elvi_model_glm <- function(model) record_of(model)$exponential
 
-new_family <- function(family, link, ...) {
-  parts <- stats::make.link(link)
-  structure(list(family = family, link = link, linkfun = parts$linkfun, linkinv = parts$linkinv,
-                 mu.eta = parts$mu.eta, valideta = parts$valideta, ...), class = "family")
+# student errors do not make it so, with a student or flat prior
+#' @export
+grows_exponentially.elvi_model_dispersed <- function(model) {
+  dispersion_record(model)$exponential || is.infinite(prior_tail(model$blocks$dispersion))
 }
 
-new_model <- function(kind, dim, ...) {
-  structure(list(kind = kind, dim = as.double(dim), ...), class = "elvi_model")
+# how many points a block has at most
+longest_block <- function(model) UseMethod("longest_block")
+
+# short enough for several threads to have one each
+#' @export
+longest_block.elvi_model <- function(model) 128
+
+# an R function is called once per block
+#' @export
+longest_block.elvi_model_density <- function(model) 1024
+
+#' @export
+longest_block.elvi_model_native <- function(model) 128
+
+# Refuse separable data under a flat prior; whitening finds out by itself.
+check_existence <- function(model) UseMethod("check_existence")
+
+#' @export
+check_existence.elvi_model <- function(model) invisible()
+
+#' @export
+check_existence.elvi_model_glm <- function(model) {
+  if (!record_of(model)$constant_curvature && !all_proper(model)) find_mode(model)
+  invisible()
 }
 
-check_family <- function(family) {
-  if (is.character(family) && length(family) == 1L) {
-    family <- switch(family, binomial = stats::binomial(), poisson = stats::poisson(),
-                     gaussian = stats::gaussian(), neg_binomial_2 = neg_binomial_2(),
-                     robust = robust(), family)
-  }
-  if (is.function(family)) family <- family()
-  known <- list(binomial = c("logit", "probit", "cloglog"), poisson = "log", gaussian = "identity",
-                neg_binomial_2 = "log", robust = "identity")
-  if (!inherits(family, "family") || !family$family %in% names(known)) {
-    bad_argument("family", "binomial(), poisson(), gaussian(), neg_binomial_2() or robust()",
-                 if (inherits(family, "family")) paste0(family$family, "()") else describe(family))
-  }
-  links <- known[[family$family]]
-  if (!family$link %in% links) {
-    bad_argument("family", paste0(family$family, "() with link ",
-                                  sub(", ([^,]*)$", " or \\1", toString(paste0("\"", links, "\"")))),
-                 paste0("link \"", family$link, "\""))
-  }
-  family
-}
+#' @export
+check_existence.elvi_model_dispersed <- function(model) invisible()
 
-# y as proportion, count or response, and the number of trials behind each if not 1
-check_response <- function(y, family, n) {
-  if (NROW(y) != n) {
-    bad_argument("y", sprintf("of length %d, the number of rows of `X`", n),
-                 paste("of length", NROW(y)))
-  }
-  if (anyNA(y)) {
-    bad_argument("y", "free of missing values",
-                 sprintf("NA at position %d", which(is.na(y))[1L]))
-  }
-  out <- switch(family,
-                binomial = binomial_response(y),
-                poisson = , neg_binomial_2 = list(y = count_response(y, "y")),
-                gaussian = , robust = list(y = check_vector(y, "y")))
-  if (n > 1L && all(out$y == out$y[1L])) {
-    elvi_warn("`y` is constant: its ", n, " values are all ", format(out$y[1L]),
-              " and say nothing about the slopes.", class = "elvi_warning_constant_response")
-  }
-  out
-}
+# ---- is there one solution? ----------------------------------------------------------------
 
-count_response <- function(y, name) {
-  if (!is.numeric(y) || is.factor(y) || !is.null(dim(y)) || any(y < 0) ||
-        any(!is.finite(y)) || any(y != floor(y))) {
-    bad_argument(name, "counts (non-negative whole numbers)", describe(first_bad(y, function(v)
-      v < 0 | !is.finite(v) | v != floor(v))))
-  }
-  as.double(y)
-}
-
-first_bad <- function(y, test) {
-  if (!is.numeric(y) || is.factor(y) || !is.null(dim(y))) return(y)
-  y[test(y)][1L]
-}
-
-binomial_response <- function(y) {
-  if (is.matrix(y)) {
-    shaped <- is.numeric(y) && ncol(y) == 2L
-    bad <- if (shaped) !is.finite(y) | y < 0 | y != floor(y)
-    if (!shaped || any(bad)) {
-      bad_argument("y", "a two-column matrix of counts (successes, failures)",
-                   if (shaped) paste("one with", describe(y[bad][1L])) else describe(y))
-    }
-    trials <- y[, 1L] + y[, 2L]
-    if (any(trials == 0)) {
-      bad_argument("y", "at least one trial per row", sprintf("0 trials in row %d", which(trials == 0)[1L]))
-    }
-    return(list(y = as.double(y[, 1L] / trials), trials = as.double(trials)))
-  }
-  if (is.factor(y)) {
-    if (nlevels(y) != 2L) {
-      bad_argument("y", "a factor with two levels", sprintf("one with %d", nlevels(y)))
-    }
-    y <- y == levels(y)[2L]
-  }
-  if (is.logical(y)) y <- as.double(y)
-  if (!is.numeric(y) || !is.null(dim(y)) || !all(y == 0 | y == 1)) {
-    bad_argument("y", "0/1, logical, a factor with two levels or a two-column matrix of counts",
-                 describe(first_bad(y, function(v) !v %in% c(0, 1))))
-  }
-  list(y = as.double(y))
-}
-
-check_weights <- function(weights, n) {
-  if (is.null(weights)) return(rep(1, n))
-  weights <- check_vector(weights, "weights", n)
-  if (any(weights < 0)) bad_argument("weights", "non-negative", describe(weights[weights < 0][1L]))
-  if (all(weights == 0)) bad_argument("weights", "positive somewhere", "0 everywhere")
-  weights
-}
+# Where many columns have proper priors the rank of X decides nothing, and to find it takes a d x d matrix.
+needs_gram <- function(model) !is_wide(model) || !all_proper(model)
 
 # Collinear columns are fine as long as those with a flat prior are independent
 # of each other; else there is no optimum to find. Returns whether the design and
@@ -302,7 +212,7 @@ check_rank <- function(model, gram) {
   rank <- rank_of(rep(TRUE, columns))
   if (rank == columns) return(TRUE)
   dependent <- sprintf("The %d columns of `X` are linearly dependent (rank %d)", columns, rank)
-  flat <- model$precision == 0
+  flat <- flat_coefficients(model)
   if (rank_of(flat) < sum(flat)) {
     elvi_abort(dependent, " and the prior is flat, so no optimum exists. ",
                "Drop columns or give a proper prior such as normal(0, 2.5).",
@@ -311,15 +221,18 @@ check_rank <- function(model, gram) {
   }
   elvi_inform(dependent, ": the prior decides what the data cannot.",
               class = "elvi_message_collinear")
-  weak <- flat | is.finite(model$prior_df)
+  weak <- flat | is.finite(model$blocks$coefficients$df)
   rank_of(weak) == sum(weak)
 }
 
-# The largest eigenvalue of the curvature bound. The Gram matrix is at hand; where
-# it is large, or weights make another one, Lanczos steps are cheaper.
+# The largest eigenvalue of the curvature bound. Where the Gram matrix is at hand, small, and no weights make
+# another one, from it; else by Lanczos steps.
 glm_smoothness <- function(model, bound, gram) {
-  if (ncol(gram) > 500 || any(model$weight != 1)) return(.Call(elvi_r_curvature_max, model, bound))
-  prior <- (1 + 1 / model$prior_df) * model$precision   # of a student one, at its centre
+  if (is.null(gram) || ncol(gram) > 500 || any(model$rows$weight != 1)) {
+    return(.Call(elvi_r_curvature_max, model, bound))
+  }
+  block <- model$blocks$coefficients
+  prior <- (1 + 1 / block$df) * block$precision   # of a student one, at its centre
   max(eigen(bound * gram + diag(prior, ncol(gram)), symmetric = TRUE, only.values = TRUE)$values)
 }
 
@@ -473,18 +386,32 @@ takes_blocks <- function(f, n_out, dim) {
 
 #' @export
 print.elvi_model <- function(x, ...) {
-  regression <- x$kind %in% c("glm", "aux")
-  cat(switch(x$kind,
-             glm = , aux = sprintf("%s regression (%s link), %d observations, %d coefficients%s",
-                                   x$family$family, x$family$link, design_dim(x$X)[1L], design_dim(x$X)[2L],
-                                   if (x$kind == "aux") paste(" and", x$aux$name) else ""),
-             quadratic = sprintf("quadratic target in dimension %g", x$dim),
-             density = sprintf("user-defined target in dimension %g", x$dim)), "\n", sep = "")
-  if (regression) print(x$prior)
-  if (x$kind == "aux") cat(x$aux$natural, ": ", format(x$aux$prior), "\n", sep = "")
+  cat(description(x), sep = "\n")
   cat("smoothness L: ", if (is.na(x$smoothness)) "" else paste0(format(x$smoothness), ", "),
       x$smoothness_source, "\n", sep = "")
   invisible(x)
+}
+
+# what a model is, in lines
+description <- function(model) UseMethod("description")
+
+#' @export
+description.elvi_model_quadratic <- function(model) sprintf("quadratic target in dimension %g", model$dim)
+
+#' @export
+description.elvi_model_density <- function(model) sprintf("user-defined target in dimension %g", model$dim)
+
+#' @export
+description.elvi_model_glm <- function(model) {
+  size <- design_dim(model$rows$X)
+  c(sprintf("%s regression (%s link), %d observations, %d coefficients%s", model$family$family, model$family$link,
+            size[1L], size[2L], if (is_dispersed(model)) paste(" and", dispersion_name(model)) else ""),
+    format(model$prior))
+}
+
+#' @export
+description.elvi_model_dispersed <- function(model) {
+  c(NextMethod(), paste0(dispersion_record(model)$natural, ": ", format(model$prior_aux)))
 }
 
 # value (n) and gradient (d x n) of a model at the columns of x

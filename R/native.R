@@ -63,8 +63,8 @@
 model_native <- function(pointer, smoothness = NULL, convex = NA, growth = NA, names = NULL) {
   dim <- check_target_pointer(pointer)
   known <- check_known(dim, smoothness, convex, growth, names)
-  bare <- new_model("density", dim = dim, value = NULL, gradient = NULL, pointer = pointer)
-  do.call(new_model, c(list("density", dim = dim, value = function(x) target_at(bare, x)$value,
+  bare <- new_model(c("native", "density"), dim = dim, value = NULL, gradient = NULL, pointer = pointer)
+  do.call(new_model, c(list(c("native", "density"), dim = dim, value = function(x) target_at(bare, x)$value,
                             gradient = function(x) as.double(target_at(bare, x)$gradient),
                             own_gradient = TRUE, pointer = pointer), known))
 }
@@ -89,6 +89,3 @@ check_target_pointer <- function(pointer) {
   }
   target$dim
 }
-
-# R has one thread, and calls it once per block, which should then be long
-is_function_of_r <- function(model) model$kind == "density" && is.null(model$pointer)

@@ -51,7 +51,8 @@ elvi_optimum <- function(model, base = base_gaussian(),
       "one with an exact objective (model_glm() or model_quadratic()); ",
       if (isTRUE(model$convex)) "elvi() approaches the optimum of yours, which is unique"
       else "elvi() finds a stationary point of yours, which need not be a global optimum"),
-      if (model$kind == "aux") paste("one with an unknown", model$aux$natural) else "a user-defined density")
+      if (is_dispersed(model)) paste("one with an unknown", dispersion_record(model)$natural)
+      else "a user-defined density")
   }
   law <- law_of(base, model$dim)
   solve_optimum(model, base, law, scale, tol, max_evaluations)
@@ -67,7 +68,7 @@ solve_optimum <- function(model, base, law, scale, tol, max_evaluations) {
   evaluations <- start$evaluations + 1
   # Under exp() the start may be far too wide: narrow it as long as that is better.
   for (shrink in 1:60) {
-    if (is.finite(point$objective) && !isTRUE(has_exponential(model$likelihood))) break
+    if (is.finite(point$objective) && !grows_exponentially(model)) break
     narrow <- evaluate_at(oracle, model, work, start$x, precision * 2^shrink)
     evaluations <- evaluations + 1
     if (is.finite(point$objective) && narrow$objective >= point$objective) break
@@ -242,12 +243,29 @@ quasi_newton <- function(g, steps, changes, curvature, memory = 20L) {
 
 # A matrix Q (or its diagonal) that bounds the Hessian of f from below
 # everywhere; NULL when none is known.
-strong_convexity <- function(model, B = NULL) {
-  if (model$kind == "quadratic") return(model$A)
-  if (model$kind != "glm" || !model$convex) return(NULL)
-  if (model$likelihood == "normal") return(B)   # constant curvature
-  if (all(model$precision > 0)) model$precision
+strong_convexity <- function(model, B = NULL) UseMethod("strong_convexity")
+
+#' @export
+strong_convexity.elvi_model <- function(model, B = NULL) NULL
+
+#' @export
+strong_convexity.elvi_model_quadratic <- function(model, B = NULL) model$A
+
+#' @export
+strong_convexity.elvi_model_glm <- function(model, B = NULL) {
+  if (!model$convex) return(NULL)
+  if (record_of(model)$constant_curvature) return(B)
+  if (all_proper(model)) model$blocks$coefficients$precision
 }
+
+# The largest spread of a linear predictor for which the quadrature's own error is below any certificate.
+resolved_spread <- function(model) UseMethod("resolved_spread")
+
+#' @export
+resolved_spread.elvi_model <- function(model) Inf
+
+#' @export
+resolved_spread.elvi_model_glm <- function(model) if (record_of(model)$bends) 50 else Inf
 
 # Bound on F - F* at a point: gradients in mu and in the triangular or diagonal
 # scale, measured in Q. See the help page of elvi_optimum().
@@ -266,10 +284,7 @@ certify <- function(model, kind, at, mu, scale) {
 
 new_optimum <- function(model, base, law, scale, point, evaluations, tol) {
   labels <- model$names
-  # The quadrature resolves spreads of the linear predictor up to about 50; beyond,
-  # its own error is no longer below the certificate.
-  wide <- model$kind == "glm" && !model$likelihood %in% c("normal", "poisson") && point$widest > 50
-  if (wide) point$certificate_kind <- "estimated"
+  if (point$widest > resolved_spread(model)) point$certificate_kind <- "estimated"
   out <- list(
     mu = stats::setNames(as.double(point$mu), labels),
     Sigma = symmetric_scale(point$kind, point$scale, labels),

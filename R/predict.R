@@ -134,7 +134,7 @@ fitted.elvi_glm <- function(object, ...) {
 #' @export
 residuals.elvi_glm <- function(object, ...) {
   check_dots(list(...), names(formals()), "residuals()")
-  response <- stats::naresid(object$na.action, stats::setNames(object$model$y, rownames(object$frame)))
+  response <- stats::naresid(object$na.action, stats::setNames(object$model$rows$y, rownames(object$frame)))
   response - fitted.elvi_glm(object)
 }
 
@@ -184,7 +184,7 @@ posterior_predict.elvi_glm <- function(object, newdata = NULL, draws = 1000, off
   x <- simulate.elvi_fit(object, check_row_draws(draws, object, design))
   mu <- expected_response(object, linpred_draws(object, design, x))
   n <- ncol(mu)
-  if (object$family$family == "binomial") {
+  if (record_of(object$family)$trials) {
     trials <- if (is.null(trials)) {
       if (is.null(newdata)) response_trials(object) else rep(1, n)
     } else {
@@ -194,28 +194,21 @@ posterior_predict.elvi_glm <- function(object, newdata = NULL, draws = 1000, off
   } else if (!is.null(trials)) {
     bad_argument("trials", "left out: it is for binomial fits", describe(trials))
   }
-  out <- family_draws(object, mu, x, rep(rep_len(trials %||% 1, n), each = nrow(mu)))
-  dimnames(out) <- list(NULL, colnames(mu))
-  out
+  trials <- rep(rep_len(trials %||% 1, n), each = nrow(mu))
+  value <- record_of(object$family)$draws(mu, dispersion_draws(object, x), trials, object$family)
+  matrix(value, nrow(mu), dimnames = list(NULL, colnames(mu)))
+}
+
+# sigma or phi at each draw, or as it is known; recycled down the draws
+dispersion_draws <- function(object, x) {
+  model <- object$model
+  if (is_dispersed(model)) exp(x[, model$dispersion_at]) else sqrt(model$dispersion)
 }
 
 # number of trials behind each response of the data
 response_trials <- function(object) {
   y <- stats::model.response(object$frame, "any")
-  if (object$family$family == "binomial" && is.matrix(y)) unname(rowSums(y)) else rep(1, NROW(y))
-}
-
-# new responses around the expected ones mu (draws x rows)
-family_draws <- function(object, mu, x, trials) {
-  m <- length(mu)
-  aux <- if (!is.null(object$model$aux)) exp(x[, ncol(x)])   # recycled down the draws
-  value <- switch(object$family$family,
-    binomial = stats::rbinom(m, trials, mu),
-    poisson = stats::rpois(m, mu),
-    gaussian = stats::rnorm(m, mu, aux %||% sqrt(object$model$dispersion)),
-    neg_binomial_2 = stats::rnbinom(m, size = aux, mu = mu),
-    robust = mu + aux * stats::rt(m, object$family$df))
-  matrix(value, nrow(mu))
+  if (record_of(object$family)$trials && is.matrix(y)) unname(rowSums(y)) else rep(1, NROW(y))
 }
 
 #' @rdname predict.elvi_glm
@@ -229,17 +222,10 @@ log_lik.elvi_glm <- function(object, draws = 1000, ...) {
 log_lik_at <- function(object, x) {
   design <- prediction_design(object, NULL)
   mu <- expected_response(object, linpred_draws(object, design, x))
-  model <- object$model
   n <- nrow(mu)
-  y <- rep(model$y, each = n)
+  y <- rep(object$model$rows$y, each = n)
   trials <- rep(response_trials(object), each = n)
-  aux <- if (!is.null(model$aux)) exp(x[, ncol(x)])
-  value <- switch(object$family$family,
-    binomial = stats::dbinom(round(y * trials), trials, mu, log = TRUE),
-    poisson = stats::dpois(y, mu, log = TRUE),
-    gaussian = stats::dnorm(y, mu, aux %||% sqrt(model$dispersion), log = TRUE),
-    neg_binomial_2 = stats::dnbinom(y, size = aux, mu = mu, log = TRUE),
-    robust = stats::dt((y - mu) / aux, object$family$df, log = TRUE) - log(aux))
+  value <- record_of(object$family)$log_lik(y, mu, dispersion_draws(object, x), trials, object$family)
   weights <- stats::model.weights(object$frame)
   if (!is.null(weights)) value <- value * rep(weights, each = n)
   matrix(value, n, dimnames = list(NULL, rownames(object$frame)))

@@ -129,25 +129,54 @@ stretch_prior <- function(v, dim, name = "value") {
   rep_len(v, dim)
 }
 
-# centre, precision and degrees of freedom per coefficient, Inf for a normal one
-prior_vectors <- function(prior, dim) {
+# ---- blocks -------------------------------------------------------------------------
+# The parameters of a model come in named blocks, each a stretch of x with a prior, as src/prior.c reads
+# them. `first` is where the block begins; its length is that of centre, precision (0: flat), df (Inf: normal)
+# and rate. With `of_exp` the prior is that of e^x, times an exponential one with `rate`.
+
+coefficient_block <- function(prior, dim) {
   precision <- 1 / stretch_prior(prior$scale, dim, "scale")^2
   df <- stretch_prior(prior$df, dim, "df")
-  list(centre = stretch_prior(prior$location, dim, "location"), precision = precision,
-       prior_df = ifelse(precision > 0, df, Inf))
+  list(first = 1, of_exp = FALSE, centre = stretch_prior(prior$location, dim, "location"),
+       precision = precision, df = ifelse(precision > 0, df, Inf), rate = numeric(dim))
 }
 
-# The prior of an auxiliary parameter as src/model_aux.c reads it: exponential
-# with `rate` times normal or student with the others, any of which may be idle.
-aux_prior <- function(prior) {
+# of the logarithm of a positive parameter, number `first` of x
+dispersion_block <- function(prior, first) {
   check_class(prior, "prior_aux", "elvi_prior", "exponential(), normal(), student_t(), cauchy() or flat()")
   if (prior$name == "exponential") {
-    return(list(rate = prior$rate, centre = 0, precision = 0, prior_df = Inf))
+    return(list(first = first, of_exp = TRUE, centre = 0, precision = 0, df = Inf, rate = prior$rate))
   }
   if (any(lengths(prior[c("location", "scale", "df")]) != 1L)) {
     bad_argument("prior_aux", "a prior of one parameter", "one of several")
   }
-  c(list(rate = 0), prior_vectors(prior, 1L))
+  block <- coefficient_block(prior, 1L)
+  block[c("first", "of_exp")] <- list(first, TRUE)
+  block
+}
+
+block_entries <- function(block) block$first - 1 + seq_along(block$centre)
+
+# second derivatives of -log prior
+block_curvature <- function(block, x) {
+  at <- x[block_entries(block)]
+  off <- (if (block$of_exp) exp(at) else at) - block$centre
+  q <- ifelse(is.infinite(block$df), 0, block$precision * off^2 / block$df)
+  second <- (1 + 1 / block$df) * block$precision * (1 - q) / (1 + q)^2
+  if (!block$of_exp) return(second)
+  first <- (1 + 1 / block$df) * block$precision * off / (1 + q) + block$rate
+  second * exp(2 * at) + first * exp(at)
+}
+
+flat_coefficients <- function(model) model$blocks$coefficients$precision == 0
+
+has_student_prior <- function(model) any(is.finite(model$blocks$coefficients$df))
+
+all_proper <- function(model) !any(flat_coefficients(model))
+
+# a, if the prior of a positive parameter falls off as parameter^-a
+prior_tail <- function(block) {
+  if (block$rate > 0) Inf else if (block$precision > 0) block$df + 1 else 0
 }
 
 #' @export

@@ -131,32 +131,13 @@ gauss_rule <- function(fine, n) {
   list(z = sqrt(pmax(e$values, 0)), w = mass * e$vectors[1L, ]^2)
 }
 
-# phi(t) / Phi(t); far out the logarithms cancel and the asymptotic series is better
-mills <- function(t) {
-  y <- 1 / t^2
-  ifelse(t < -50, -t * (1 + y * (1 - y * (2 - y * (10 - 74 * y)))),
-         exp(stats::dnorm(t, log = TRUE) - stats::pnorm(t, log.p = TRUE)))
-}
+# The losses that a rule is for: those of a likelihood, or that of student priors, in units of their own.
+losses_of <- function(what) if (what == "tail") list(tail_loss) else family_records[[what]]$calibration
 
-# l and l' of the likelihoods, for calibration only (C has its own), and at which
-# predictors; `tail` is a student prior's. The exponential in cloglog is poisson's.
-losses <- list(
-  logit = list(l = function(t) pmax(t, 0) + log1p(exp(-abs(t))), slope = stats::plogis),
-  probit = list(l = function(t) -stats::pnorm(t, log.p = TRUE),
-                slope = function(t) -mills(t)),
-  poisson = list(l = exp, slope = exp),
-  cloglog = list(l = function(t) ifelse(t < -37, -t, ifelse(t < 0, -log(-expm1(-exp(t))), -log1p(-exp(-exp(t))))),
-                 slope = function(t) ifelse(t < -37, -1, ifelse(t < 6.5, -exp(t) / expm1(exp(t)), 0)),
-                 eta = c(-4, -2, -1, -0.5, 0, 0.5, 1, 2, 4)),
-  tail = list(l = function(t) log1p(t^2), slope = function(t) 2 * t / (1 + t^2))
-)
-
-# Has the loss an exponential in it, whose expectation need not exist?
-has_exponential <- function(likelihood) likelihood %in% c("poisson", "cloglog")
+tail_loss <- list(l = function(t) log1p(t^2), slope = function(t) 2 * t / (1 + t^2), eta = c(0, 0.5, 1, 2, 4))
 
 # E l, E l' and E[l' z] / s under a rule, at each eta
-loss_integrals <- function(rule, likelihood, eta, s) {
-  loss <- losses[[likelihood]]
+loss_integrals <- function(rule, loss, eta, s) {
   vapply(eta, function(e) {
     up <- e + s * rule$z
     down <- e - s * rule$z
@@ -169,14 +150,14 @@ loss_integrals <- function(rule, likelihood, eta, s) {
 
 # For each rule the largest spread for which it agrees with the fine one to 1e-12,
 # relative, over a range of eta. 0 when it never does.
-calibrate <- function(rules, fine, likelihood, spreads) {
+calibrate <- function(rules, fine, loss, spreads) {
   limits <- numeric(length(rules))
   alive <- seq_along(rules)
   for (s in spreads) {
-    eta <- c((losses[[likelihood]]$eta %||% c(0, 0.5, 1, 2, 4)) * max(1, s), 10, 30)
-    truth <- loss_integrals(fine, likelihood, eta, s)
+    eta <- c(loss$eta * max(1, s), 10, 30)
+    truth <- loss_integrals(fine, loss, eta, s)
     good <- vapply(alive, function(i) {
-      off <- abs(loss_integrals(rules[[i]], likelihood, eta, s) - truth) / pmax(abs(truth), 1e-2)
+      off <- abs(loss_integrals(rules[[i]], loss, eta, s) - truth) / pmax(abs(truth), 1e-2)
       all(is.finite(off)) && max(off) <= 1e-12
     }, NA)
     alive <- alive[good]
@@ -201,12 +182,13 @@ exponential_limit <- function(law) {
          })
 }
 
-# The rule of a base in its dimension for a likelihood, as C reads it.
-quadrature_rule <- function(law, likelihood) {
-  if (likelihood == "normal") {
+# The rule of a base in its dimension for a likelihood or "tail", as C reads it.
+quadrature_rule <- function(law, what) {
+  losses <- losses_of(what)
+  if (!length(losses)) {
     return(list(levels = list(), prior_levels = list(), mgf = "none", mgf_rate = 0, limit = Inf))
   }
-  exponential <- has_exponential(likelihood)
+  exponential <- isTRUE(family_records[[what]]$exponential)
   closed <- exponential && law$kind %in% c("gaussian", "laplace")
   mgf <- if (closed) law$kind else "none"
   limit <- if (exponential) exponential_limit(law) else Inf
@@ -222,10 +204,8 @@ quadrature_rule <- function(law, likelihood) {
                        composite_rule(law, width = 0.5, growth = 1.2, grade = 8L)))
   candidates <- Filter(Negate(is.null), candidates)
   spreads <- 0.01 * 2^(0:24 / 2)
-  limits <- calibrate(candidates, fine, likelihood, spreads[spreads < limit])
-  if (likelihood == "cloglog" && !closed) {
-    limits <- pmin(limits, calibrate(candidates, fine, "poisson", spreads[spreads < limit]))
-  }
+  if (closed) losses <- losses[1L]
+  limits <- do.call(pmin, lapply(losses, function(loss) calibrate(candidates, fine, loss, spreads[spreads < limit])))
   levels <- Map(function(rule, limit) c(rule, limit = limit), candidates, limits)
   # The fine rule's panels resolve spreads up to about 50, when the bend of l is
   # as narrow as a panel; beyond that it is the best there is.

@@ -124,7 +124,7 @@ mark_interrupted <- function(fit) {
 conclude <- function(fit) {
   fit <- check_divergence(fit)
   fit$result$verdict <- verdict_on(fit)
-  if (is.nan(fit$result$lost) && fit$given$model$kind == "density") {
+  if (is.nan(fit$result$lost) && is_user_density(fit$given$model)) {
     elvi_warn("`value` is not finite at draws of the approximation: the run cannot be compared with its start, ",
               "which is returned. `$last` has the last iterate.", class = "elvi_warning_nonfinite")
   } else if (fit$result$kept == "start" && fit$result$status == "finished") {
@@ -158,10 +158,7 @@ run_settings <- function(fit, iterations) {
   }
   horizon <- horizon_of(fit)
   largest <- max(plan_at(plan, c(0, horizon - 1))$batch, plan$batch_table)
-  # an R function is called once per block, so its blocks are longer; the others are
-  # short enough for several threads to have one each
-  longest <- if (is_function_of_r(fit$given$model)) 1024 else 128
-  block <- control$block %||% min(longest, max(1, 2^26 %/% fit$given$model$dim))
+  block <- control$block %||% min(longest_block(fit$given$model), max(1, 2^26 %/% fit$given$model$dim))
   block <- max(1, min(block, max(largest, control$trace_draws)))
   check_size(3 * block * fit$given$model$dim, "block", block)   # draws, points and gradients
   list(schedule = plan,
@@ -201,7 +198,7 @@ check_status <- function(status, fit = NULL) {
     paste0(" The iterate there: mu = (", toString(format(utils::head(fit$state$mu, 5), digits = 3)),
            if (length(fit$state$mu) > 5) ", ...", ").")
   advice <- paste0(" The steps may be too long: a larger `smoothness` in elvi_control() shortens them.",
-                   if (identical(fit$given$model$kind, "density")) " Or `gradient` is not finite near there by itself.")
+                   if (is_user_density(fit$given$model)) " Or `gradient` is not finite near there by itself.")
   switch(as.character(status),
     "6" = elvi_abort("The C function of the target says that it has failed", where, ".", at,
                      class = "elvi_error_target", data = list(iteration = fit$state$k + 1, mu = fit$state$mu)),

@@ -250,13 +250,13 @@ log_det <- function(kind, scale) scale_of(kind)$log_det(scale)
 
 # (mu, scale) of the run in the user's coordinates; scale of the same kind
 to_user <- function(work, kind, mu, scale) {
-  if (work$kind != "affine") return(list(mu = mu, scale = scale))
+  if (!is_whitened(work)) return(list(mu = mu, scale = scale))
   list(mu = drop(work$m + root_times(work$A, mu)), scale = scale_of(kind)$to_user(work$A, scale))
 }
 
 # and back
 to_work <- function(work, kind, mu, scale) {
-  if (work$kind != "affine") return(list(mu = mu, scale = scale))
+  if (!is_whitened(work)) return(list(mu = mu, scale = scale))
   list(mu = drop(scale_of(work$scale)$solve(work$A, mu - work$m)),
        scale = scale_of(kind)$to_work(work$A, scale))
 }

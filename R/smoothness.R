@@ -1,38 +1,53 @@
 # The smoothness L that a run uses, and where it came from.
 
-# In the coordinates of `work`. `given` is the user's L of f itself.
+# In the coordinates of `work`. A user's L is that of f itself.
 run_smoothness <- function(model, work, law, control) {
-  stretch <- if (work$kind == "affine") largest_stretch(work$A) else 1
   if (!is.null(control$smoothness)) {
-    return(list(L = control$smoothness * stretch^2, source = "given in elvi_control()"))
+    return(list(L = control$smoothness * widening(work)^2, source = "given in elvi_control()"))
   }
-  if (model$kind == "glm" && !is.na(model$smoothness)) {
-    L <- if (work$kind == "affine") .Call(elvi_r_curvature_max, work, curvature_bound(model$likelihood))
-         else model$smoothness
-    return(list(L = L, source = "computed"))
-  }
-  if (!is.na(model$smoothness)) {
-    L <- if (work$kind == "affine" && model$kind == "quadratic") {
-      max(eigen(congruent(work$A, model$A), symmetric = TRUE, only.values = TRUE)$values)
-    } else {
-      model$smoothness * stretch^2
-    }
-    return(list(L = L, source = model$smoothness_source))
-  }
-  estimated_smoothness(model, work, law, control)
+  if (is.na(model$smoothness)) return(estimated_smoothness(model, work, law, control))
+  list(L = smoothness_in(model, work), source = model$smoothness_source)
 }
 
-# largest second derivative of the loss in the linear predictor
-curvature_bound <- function(likelihood) {
-  switch(likelihood, logit = 0.25, probit = 1, normal = 1, NA_real_)
+# The model's own L in the coordinates of `work`: where it is known better than by how much these widen f's.
+smoothness_in <- function(model, work) UseMethod("smoothness_in")
+
+#' @export
+smoothness_in.elvi_model <- function(model, work) model$smoothness * widening(work)^2
+
+#' @export
+smoothness_in.elvi_model_glm <- function(model, work) {
+  if (!is_whitened(work)) return(model$smoothness)
+  .Call(elvi_r_curvature_max, work, record_of(model)$curvature_bound)
 }
+
+#' @export
+smoothness_in.elvi_model_quadratic <- function(model, work) {
+  if (!is_whitened(work)) return(model$smoothness)
+  max(eigen(congruent(work$A, model$A), symmetric = TRUE, only.values = TRUE)$values)
+}
+
+# the most by which a move of `work`'s coordinates becomes longer in the model's
+widening <- function(work) if (is_whitened(work)) largest_stretch(work$A) else 1
+
+# Is the model's own L, a bound, known to be attained?
+smoothness_attained <- function(model) UseMethod("smoothness_attained")
+
+#' @export
+smoothness_attained.elvi_model <- function(model) FALSE
+
+#' @export
+smoothness_attained.elvi_model_quadratic <- function(model) TRUE
+
+# the bound is the curvature itself where all predictors are 0 together
+#' @export
+smoothness_attained.elvi_model_glm <- function(model) record_of(model)$bound_attained(model$rows)
 
 estimated_smoothness <- function(model, work, law, control, points = 15L) {
-  laplace <- if (work$kind == "affine") work else work_model(model, "whitened", if (model$dim > widest_hessian) control$scale else "symmetric")
+  laplace <- if (is_whitened(work)) work else work_model(model, "whitened", if (is_wide(model)) control$scale else "symmetric")
   z <- draw_base(law, c(0, 0), points)   # a fixed key: R's generator is not touched
   w <- cbind(0, z)
-  x <- if (work$kind == "affine") w else
-    laplace$m + root_times(laplace$A, w)
+  x <- if (is_whitened(work)) w else laplace$m + root_times(laplace$A, w)
   found <- largest_curvature(work, x)
   list(L = found * control$smoothness_safety,
        source = sprintf("estimated at %d points, safety factor %g", ncol(x), control$smoothness_safety))

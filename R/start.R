@@ -10,7 +10,7 @@ widest_search <- 400
 # What a run of a target that is only a function starts from and is whitened by: what its
 # checkpoint has, what was given, or what a search finds. NULL for all others, which have a mode.
 find_start <- function(model, control, start, starts, tol, key) {
-  searched <- model$kind == "density" && !isTRUE(model$convex) && control$coordinates == "whitened" &&
+  searched <- is_user_density(model) && !isTRUE(model$convex) && control$coordinates == "whitened" &&
     model$dim <= widest_search
   if (!is.null(starts)) {
     starts <- check_count(starts, "starts")

@@ -56,6 +56,8 @@ int elvi_parts_at_once(const elvi_job *job, int lanes, uint64_t left);
  * enough to do for more; meanwhile BLAS has one thread, or its own number if threads
  * is 0. */
 elvi_status elvi_parallel(const elvi_job *job, int threads, int lanes, int parts);
+/* Is this one of several lanes at work? Then a job of its own is done in this lane. */
+int elvi_in_team(void);
 
 /* ---- parameters ----------------------------------------------------------- */
 
@@ -205,7 +207,9 @@ struct elvi_model_ops {
     size_t (*scratch_length)(const elvi_model *model, int n);
 };
 
-/* A design matrix with columns X_j - shift_j, dense or sparse by rows: a block of
+/* ---- rows: rows.c, rows_dense.c, rows_sparse.c ------------------------------- */
+
+/* A design matrix with columns X_j - shift_j, dense or sparse by rows: a part of the
  * rows is what every pass over the data takes. Shifted columns stay sparse. */
 typedef struct {
     int rows, dim;
@@ -216,112 +220,24 @@ typedef struct {
     const double *shift;     /* d; NULL when there is none */
 } elvi_design;
 
-typedef enum {
-    ELVI_LOGIT, ELVI_PROBIT, ELVI_CLOGLOG, ELVI_POISSON, ELVI_NORMAL
-} elvi_family;
-
-/* f(x) = sum_i weight_i l(X_i x + offset_i; y_i)
- *        + sum_j penalty(x_j - centre_j; precision_j, prior_df_j) */
+/* Where the data are. A source hands out parts, first, ..., first + rows - 1, and is
+ * asked about one part at a time, by several threads at once: so it need not have all
+ * rows in memory, and must not change. Nothing here knows a likelihood or a prior. */
+typedef struct elvi_rows_ops elvi_rows_ops;
 typedef struct {
-    elvi_family family;
+    const elvi_rows_ops *ops;
+    const void *source;      /* the operations' own: an elvi_design if it is in memory */
     int rows, dim;
-    elvi_design design;      /* rows x d */
-    const double *y;         /* rows: proportion, count or response */
-    const double *weight;    /* rows: case weight x trials / dispersion */
-    const double *offset;    /* rows */
-    const double *centre;    /* d */
-    const double *precision; /* d, 0 where the prior is flat */
-    const double *prior_df;  /* d: degrees of freedom, Inf where it is normal */
-} elvi_glm;
+    double entries;          /* of X that a pass must read */
+    const double *y;         /* rows: proportion, count or response; these three may be */
+    const double *weight;    /* rows: case weight x trials / dispersion; NULL in a source */
+    const double *offset;    /* rows;                                   with parts elsewhere */
+} elvi_rows;
 
-typedef enum { ELVI_AUX_GAUSSIAN, ELVI_AUX_ROBUST, ELVI_AUX_NEGBIN } elvi_aux_family;
-
-/* A regression with one more parameter, a = log sigma or log phi, the last of x:
- * f(x, a) = sum_i weight_i l(X_i x + offset_i, a; y_i) + penalties of x
- *           - log p(e^a) - a */
 typedef struct {
-    elvi_aux_family family;
-    double error_df;         /* of the robust family */
-    double rate, centre, precision, prior_df;   /* prior of e^a: see model_aux.c */
-    int counts;              /* negative binomial: distinct counts > 0 */
-    const double *count, *count_weight;         /* counts: each, total weight */
-    elvi_glm linear;         /* predictor and prior of the d - 1 coefficients */
-} elvi_aux;
-
-/* f(x) = (x - m)' A (x - m) / 2 */
-typedef struct {
-    const double *A;         /* d x d, symmetric */
-    const double *m;         /* d */
-} elvi_quadratic;
-
-/* f_w(w) = f(m + A w) - log|A|: a model in other coordinates, whose objective
- * is the same number as in the old ones */
-typedef struct {
-    elvi_model inner;
-    const elvi_scale_ops *kind;   /* of A, which is stored as a scale is */
-    const double *A;
-    const double *m;         /* d */
-    double log_det;          /* log|A| */
-} elvi_affine;
-
-extern const elvi_model_ops elvi_glm_ops;
-extern const elvi_model_ops elvi_aux_ops;
-extern const elvi_model_ops elvi_quadratic_ops;
-extern const elvi_model_ops elvi_affine_ops;
-
-/* the largest curvature of a GLM, in other coordinates if affine is not NULL:
- * out = A' (P + X' diag(bound * weight) X) A v */
-typedef struct {
-    const elvi_glm *glm;
-    const elvi_affine *affine;
-    double bound;
-    double *scratch;         /* as for eval with n = 1 */
-    double *moved;           /* d */
-} elvi_curvature;
-void elvi_curvature_apply(const elvi_curvature *c, const double *v, double *out);
-
-/* -log of a student density of nu degrees of freedom (a normal one for nu = Inf)
- * at distance off from its centre, up to a constant, and its derivative */
-double elvi_penalty(double precision, double nu, double off, double *slope);
-
-/* -log(1 - exp(-e^t)), the loss of a success under the cloglog link, and its
- * derivative -e^t / (exp(e^t) - 1) */
-double elvi_cloglog_hit(double t, double *slope);
-
-/* elementwise.c: sum_i w_i l(eta_i; y_i), and eta_i <- w_i l'(eta_i; y_i), over n rows */
-double elvi_logit_loss(int n, const double *y, const double *w, const double *eta);
-double elvi_poisson_loss(int n, const double *y, const double *w, const double *eta);
-void elvi_logit_slope(int n, const double *y, const double *w, double *eta);
-void elvi_poisson_slope(int n, const double *y, const double *w, double *eta);
-
-/* Pieces of a GLM, for blocks of points whose first glm->dim rows are the
- * coefficients; ld is the number of rows of a block. */
-int elvi_glm_chunk(const elvi_glm *glm);   /* rows of X to take at a time */
-/* value (n) and the first rows of grad <- the prior's; either may be NULL */
-void elvi_glm_prior(const elvi_glm *glm, const double *x, int ld, int n,
-                    double *value, double *grad);
-/* eta (rows x n) <- offset + X x, rows first, ..., first + rows - 1 */
-void elvi_glm_predict(const elvi_glm *glm, int first, int rows, const double *x,
-                      int ld, int n, double *eta);
-
-/* out = (P + X' diag(bound * weight) X) v, P the largest curvature of the prior;
- * scratch as for eval with n = 1 */
-void elvi_glm_curvature(const elvi_glm *glm, double bound, const double *v,
-                        double *out, double *scratch);
-
-/* design.c, for rows first, ..., first + rows - 1; x, grad have ld rows */
-typedef enum { ELVI_BLOCK, ELVI_POINT } elvi_pass;                /* of how many x? */
-int elvi_design_chunk(const elvi_design *X, elvi_pass pass);      /* rows at a time */
-/* eta (rows x n) += X x */
-void elvi_design_predict(const elvi_design *X, int first, int rows, const double *x,
-                         int ld, int n, double *eta);
-/* grad += X' slope, slope (rows x n) */
-void elvi_design_collect(const elvi_design *X, int first, int rows, const double *slope,
-                         int ld, int n, double *grad);
-/* B += X' diag(weight) X, lower triangle, weight >= 0 */
-size_t elvi_crossprod_length(const elvi_design *X);   /* of its scratch */
-void elvi_design_crossprod(const elvi_design *X, int first, int rows, const double *weight,
-                           double *scratch, double *B);
+    int first, rows;
+    const double *y, *weight, *offset;   /* rows each */
+} elvi_part;
 
 /* |scale' u_i| for rows u_i: what does not depend on the row, computed once */
 typedef struct {
@@ -331,22 +247,53 @@ typedef struct {
     double *shift;           /* d: scale' shift, or scale scale' shift if sparse */
     double shift2;           /* sparse: |scale' shift|^2 */
 } elvi_spread;
-size_t elvi_spread_length(const elvi_design *X, const elvi_scale_ops *kind);
-elvi_spread elvi_spread_of(const elvi_design *X, const elvi_scale_ops *kind,
-                           const double *scale, double *room);
-/* s (rows); scratch as for elvi_design_crossprod */
-void elvi_design_spread(const elvi_design *X, const elvi_spread *spread, int first, int rows,
-                        double *scratch, double *s);
 
-/* the largest |X_i x|; eta has room for a chunk */
-double elvi_design_stretch(const elvi_design *X, const double *x, double *eta);
+struct elvi_rows_ops {
+    elvi_part (*part)(const elvi_rows *from, int first, int rows);
+    /* eta (rows x n) += X x; x (and grad below) has ld >= d rows */
+    void (*predict)(const elvi_rows *from, const elvi_part *part, const double *x,
+                    int ld, int n, double *eta);
+    /* grad += X' slope, slope (rows x n) */
+    void (*collect)(const elvi_rows *from, const elvi_part *part, const double *slope,
+                    int ld, int n, double *grad);
+    /* B (d x d) += X' diag(weight) X, lower triangle, weight >= 0 */
+    void (*crossprod)(const elvi_rows *from, const elvi_part *part, const double *weight,
+                      double *scratch, double *B);
+    size_t (*scratch_length)(const elvi_rows *from);   /* of crossprod and spread */
+    /* out (d) += the diagonal of X' diag(weight) X */
+    void (*squares)(const elvi_rows *from, const elvi_part *part, const double *weight,
+                    double *out);
+    /* reach (d) <- its maximum with |X_ij|, or a bound of it, over rows of positive weight */
+    void (*reach)(const elvi_rows *from, const elvi_part *part, double *reach);
+    /* s (rows) <- |scale' u_i| */
+    size_t (*spread_length)(const elvi_rows *from, const elvi_scale_ops *kind);
+    elvi_spread (*spread_of)(const elvi_rows *from, const elvi_scale_ops *kind,
+                             const double *scale, double *room);
+    void (*spread)(const elvi_rows *from, const elvi_part *part, const elvi_spread *spread,
+                   double *scratch, double *s);
+};
+
+extern const elvi_rows_ops elvi_rows_dense, elvi_rows_sparse;
+
+/* y, weight and offset of rows that are in memory */
+elvi_part elvi_part_in_memory(const elvi_rows *from, int first, int rows);
+typedef enum { ELVI_BLOCK, ELVI_POINT } elvi_pass;                /* of how many x? */
+int elvi_rows_chunk(const elvi_rows *from, elvi_pass pass);       /* rows to a part */
+int elvi_rows_parts(const elvi_rows *from, elvi_pass pass);       /* and how many parts */
+elvi_part elvi_rows_part(const elvi_rows *from, elvi_pass pass, int number);
+/* eta (rows x n) <- offset + X x */
+void elvi_rows_predict(const elvi_rows *from, const elvi_part *part, const double *x,
+                       int ld, int n, double *eta);
+/* the largest |X_i x|; eta has room for a part */
+double elvi_rows_extent(const elvi_rows *from, const double *x, double *eta);
 /* the largest |X_ij| of each column over rows of positive weight, or a bound */
-void elvi_design_reach(const elvi_design *X, const double *weight, double *reach);
-/* a matrix stored by columns as one stored by rows: start (rows + 1), column, entry */
+void elvi_rows_reach(const elvi_rows *from, double *reach);
+
+/* rows_sparse.c: a matrix stored by columns as one stored by rows: start (rows + 1), column, entry */
 void elvi_design_by_rows(int rows, int dim, const int *from_start, const int *row,
                          const double *from, int *start, int *column, double *entry);
 
-/* ---- exact expectations: exact.c ------------------------------------------ */
+/* ---- quadrature: R/rule.R makes rules, quadrature.h uses them -------------------- */
 
 /* E g(z_1) = sum_q w_q (g(z_q) + g(-z_q)), trusted for spreads up to limit */
 typedef struct {
@@ -365,6 +312,151 @@ typedef struct {
     double mgf_rate;
     double limit;            /* E f does not exist for spreads from here on */
 } elvi_rule;
+
+typedef struct {
+    double value, slope, curve;   /* E l, E l', E[l' z_1] / s at eta + s z_1 */
+} elvi_expectation;
+
+/* ---- families: likelihood.c ------------------------------------------------------ */
+
+typedef struct {
+    double log, natural, inverse;   /* a, e^a = sigma or phi, e^-a */
+} elvi_dispersion;
+extern const elvi_dispersion elvi_no_dispersion;   /* of 1 */
+elvi_dispersion elvi_dispersion_at(double log);
+
+/* distinct responses and their total weights */
+typedef struct {
+    int n;
+    const double *y, *weight;   /* n each */
+} elvi_tally;
+
+typedef struct elvi_family elvi_family;
+typedef struct {
+    const elvi_family *family;
+    double error_df;         /* degrees of freedom of the errors, where there are any */
+} elvi_likelihood;
+
+/* R/family.R has a record of the same name with what R must know. `a` is elvi_no_dispersion
+ * for families without one. */
+struct elvi_family {
+    const char *name;
+    int convex;              /* is l convex in eta? */
+    int dispersions;         /* parameters beside eta: 0 or 1 */
+    double cost;             /* operations for a row's slope, roughly */
+    /* sum_i w_i l(eta_i; y_i) */
+    double (*loss)(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows,
+                   const double *eta);
+    /* eta_i <- w_i l'(eta_i; y_i), and returns sum_i w_i dl/da */
+    double (*slope)(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows,
+                    double *eta);
+    /* of one row, for a dispersion that is given; if l is not convex only s = 0 is asked for */
+    elvi_expectation (*expect)(const elvi_likelihood *lik, const elvi_dispersion *a,
+                               const elvi_rule *rule, double y, double eta, double s);
+    /* has the loss of a row with response y an exponential in it, whose expectation may
+     * not exist? */
+    int (*exponential)(double y);
+    /* the sum of what has no eta in it, and its derivative in a; NULL if that is 0 */
+    double (*rest)(const elvi_dispersion *a, const elvi_tally *tally, double *slope);
+};
+
+const elvi_family *elvi_family_named(const char *name);   /* NULL if there is none */
+
+/* *sum = sum_i w_i E l(eta_i + s_i z_1; y_i), slope_i = w_i E l', curve_i = w_i E[l' z_1] / s_i
+ * (>= 0 for convex losses), *widest the largest s_i of a row of positive weight. dispersion is sigma or phi where the
+ * family has one, else it is not used. normal: log sigma + (y - eta)^2 / (2 sigma^2) is the loss, so
+ * its log sigma is in the sum; neg_binomial_2: (y + phi) log(1 + e^u) - y u, u = eta - log phi, so
+ * y log phi is in it, but not the gamma functions of (y, phi). With s = 0
+ * these are l, l' and l''. ELVI_NO_EXPECTATION if one does not exist, and with s > 0 for families
+ * that are not convex (robust). */
+elvi_status elvi_expect_rows(const elvi_likelihood *lik, const elvi_rule *rule, double dispersion, int n,
+                             const double *y, const double *w, const double *eta, const double *s,
+                             double *sum, double *slope, double *curve, double *widest);
+
+/* phi(t) / Phi(t) of the normal distribution, to a few units in the last place for all t */
+double elvi_mills(double t);
+
+/* elementwise.c: sum_i w_i l(eta_i; y_i), and eta_i <- w_i l'(eta_i; y_i), over n rows */
+double elvi_logit_loss(int n, const double *y, const double *w, const double *eta);
+double elvi_poisson_loss(int n, const double *y, const double *w, const double *eta);
+void elvi_logit_slope(int n, const double *y, const double *w, double *eta);
+void elvi_poisson_slope(int n, const double *y, const double *w, double *eta);
+
+/* ---- priors: prior.c ---------------------------------------------------------------- */
+
+/* Independent priors of x[first], ..., x[first + length - 1]: normal (df Inf), student, or flat
+ * (precision 0). With of_exp they are priors of e^x instead, truncated to positive values and
+ * times an exponential one with `rate`, and the Jacobian is added. */
+typedef struct {
+    int first, length, of_exp;
+    const double *centre, *precision, *prior_df, *rate;   /* length each */
+} elvi_prior_block;
+
+enum { ELVI_MOST_BLOCKS = 8 };
+typedef struct {
+    int blocks;
+    elvi_prior_block block[ELVI_MOST_BLOCKS];   /* which together are all of x */
+} elvi_prior;
+
+/* value (n) and grad (ld x n) <- the prior's at the columns of x; either may be NULL */
+void elvi_prior_eval(const elvi_prior *prior, const double *x, int ld, int n,
+                     double *value, double *grad);
+/* out <- P v, P the largest curvature of the prior; not for priors of e^x */
+void elvi_prior_curvature(const elvi_prior *prior, const double *v, double *out);
+/* of the i-th entry of a block under mu + s z_1; not for priors of e^x */
+elvi_expectation elvi_prior_expect(const elvi_prior_block *block, const elvi_rule *rule, int i,
+                                   double mu, double s2);
+
+/* ---- the models of this package: model_*.c ----------------------------------- */
+
+/* f(x) = sum_i weight_i l(X_i b + offset_i, a; y_i) - log prior(x), where b are the first
+ * entries of x and a, if it is not known, the entry number dispersion_at */
+typedef struct {
+    elvi_rows rows;
+    elvi_likelihood likelihood;
+    elvi_prior prior;
+    int dispersion_at;       /* -1 if it is known, and then in the weights */
+    elvi_tally tally;        /* of responses, for families with a `rest` */
+} elvi_glm;
+
+/* f(x) = (x - m)' A (x - m) / 2 */
+typedef struct {
+    const double *A;         /* d x d, symmetric */
+    const double *m;         /* d */
+} elvi_quadratic;
+
+/* f_w(w) = f(m + A w) - log|A|: a model in other coordinates, whose objective
+ * is the same number as in the old ones */
+typedef struct {
+    elvi_model inner;
+    const elvi_scale_ops *kind;   /* of A, which is stored as a scale is */
+    const double *A;
+    const double *m;         /* d */
+    double log_det;          /* log|A| */
+} elvi_affine;
+
+extern const elvi_model_ops elvi_glm_ops;
+extern const elvi_model_ops elvi_quadratic_ops;
+extern const elvi_model_ops elvi_affine_ops;
+
+/* the largest curvature of a GLM, in other coordinates if affine is not NULL:
+ * out = A' (P + X' diag(bound * weight) X) A v */
+typedef struct {
+    const elvi_glm *glm;
+    const elvi_affine *affine;
+    double bound;
+    double *scratch;         /* as for eval with n = 1 */
+    double *moved;           /* d */
+} elvi_curvature;
+void elvi_curvature_apply(const elvi_curvature *c, const double *v, double *out);
+
+double elvi_glm_cost(const elvi_glm *glm);   /* operations per point, roughly */
+/* out = (P + X' diag(bound * weight) X) v, P the largest curvature of the prior;
+ * scratch as for eval with n = 1 */
+void elvi_glm_curvature(const elvi_glm *glm, double bound, const double *v,
+                        double *out, double *scratch);
+
+/* ---- exact expectations: exact.c ------------------------------------------ */
 
 typedef struct {
     double value;            /* E f */

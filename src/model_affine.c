@@ -7,7 +7,9 @@
 static size_t affine_scratch_length(const elvi_model *model, int n)
 {
     const elvi_affine *a = model->data;
-    return (size_t) model->dim * n + a->inner.ops->scratch_length(&a->inner, n);
+    elvi_model inner = a->inner;
+    inner.threads = model->threads;
+    return (size_t) model->dim * n + inner.ops->scratch_length(&inner, n);
 }
 
 static elvi_status affine_eval(const elvi_model *model, const double *w, int n,
@@ -37,7 +39,7 @@ void elvi_curvature_apply(const elvi_curvature *c, const double *v, double *out)
         elvi_glm_curvature(c->glm, c->bound, v, out, c->scratch);
         return;
     }
-    c->affine->kind->apply(c->glm->dim, c->affine->A, 1, v, out);
+    c->affine->kind->apply(c->glm->rows.dim, c->affine->A, 1, v, out);
     elvi_glm_curvature(c->glm, c->bound, out, c->moved, c->scratch);
-    c->affine->kind->transposed(c->glm->dim, c->affine->A, 1, c->moved, out);
+    c->affine->kind->transposed(c->glm->rows.dim, c->affine->A, 1, c->moved, out);
 }

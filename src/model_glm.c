@@ -1,154 +1,123 @@
-/* Generalised linear models with independent normal or student priors: a GEMM,
- * an elementwise pass, a GEMM, over chunks of rows so that scratch stays small
- * however many rows there are. */
+/* Regressions: rows, a family and a prior. For each part of the rows a GEMM, an elementwise pass, a
+ * GEMM. Parts are summed in their order, so that it does not matter how many threads take them. */
 #include "elvi.h"
-#include <Rmath.h>
 #include <string.h>
 
-int elvi_glm_chunk(const elvi_glm *glm)
+/* A part of the rows at a block of points: what a lane needs, and what it leaves in a slot. */
+static size_t lane_length(const elvi_glm *glm, int n)
 {
-    return elvi_design_chunk(&glm->design, ELVI_BLOCK);
+    return (size_t) elvi_rows_chunk(&glm->rows, ELVI_BLOCK) * n;
+}
+
+static size_t slot_length(const elvi_model *model, int n)
+{
+    return ((size_t) model->dim + 1) * n;
+}
+
+static int lanes_of(const elvi_model *model)
+{
+    const elvi_glm *glm = model->data;
+    const int lanes = elvi_lanes(model->threads), parts = elvi_rows_parts(&glm->rows, ELVI_BLOCK);
+    return lanes < parts ? lanes : parts;
 }
 
 static size_t glm_scratch_length(const elvi_model *model, int n)
 {
-    return (size_t) elvi_glm_chunk(model->data) * n;
+    const int lanes = lanes_of(model);
+    return (size_t) lanes * lane_length(model->data, n) + (size_t) elvi_slots(lanes) * slot_length(model, n);
 }
 
-/* Below -37 the loss is -t and its slope -1 to rounding, and e may underflow. */
-double elvi_cloglog_hit(double t, double *slope)
+typedef struct {
+    const elvi_model *model;
+    const double *x;
+    int n;
+    double *value, *grad;    /* either may be NULL */
+    double *lane, *slot;     /* those of all lanes and slots */
+} passes;
+
+static elvi_dispersion dispersion_of(const elvi_model *model, const double *x, int j)
 {
-    const double e = exp(t);
-    *slope = t < -37.0 ? -1.0 : e < 700.0 ? -e / expm1(e) : 0.0;
-    if (t < -37.0) return -t;
-    return e < M_LN2 ? -log(-expm1(-e)) : -log1p(-exp(-e));
+    const elvi_glm *glm = model->data;
+    return glm->dispersion_at < 0 ? elvi_no_dispersion
+                                  : elvi_dispersion_at(x[(size_t) j * model->dim + glm->dispersion_at]);
 }
 
-/* sum over rows of weight * l(eta; y), for one point */
-static double loss(const elvi_glm *glm, int first, int rows, const double *eta)
+static void evaluate_part(void *ctx, int number, int lane, int slot)
 {
-    const double *y = glm->y + first, *w = glm->weight + first;
-    if (glm->family == ELVI_LOGIT) return elvi_logit_loss(rows, y, w, eta);
-    if (glm->family == ELVI_POISSON) return elvi_poisson_loss(rows, y, w, eta);
-    double sum = 0.0;
-    for (int i = 0; i < rows; i++) {
-        const double t = eta[i];
-        double l = 0.0, unused;
-        if (!(w[i] > 0.0)) continue;
-        if (glm->family == ELVI_NORMAL)
-            l = 0.5 * (t - y[i]) * (t - y[i]);
-        else if (glm->family == ELVI_PROBIT) {   /* 0 * log(0) must be 0 */
-            if (y[i] > 0.0) l -= y[i] * pnorm(t, 0.0, 1.0, 1, 1);
-            if (y[i] < 1.0) l -= (1.0 - y[i]) * pnorm(t, 0.0, 1.0, 0, 1);
-        } else {                                 /* 0 * Inf must be 0 */
-            if (y[i] > 0.0) l += y[i] * elvi_cloglog_hit(t, &unused);
-            if (y[i] < 1.0) l += (1.0 - y[i]) * exp(t);
-        }
-        sum += w[i] * l;
-    }
-    return sum;
-}
-
-/* phi(t) / Phi(t), without underflow; far out the two logarithms cancel and the
- * asymptotic series, there exact to rounding, takes over */
-static inline double mills(double t)
-{
-    if (t < -1e3) return -t - 1.0 / t;
-    return exp(dnorm(t, 0.0, 1.0, 1) - pnorm(t, 0.0, 1.0, 1, 1));
-}
-
-/* eta -> weight * l'(eta; y), in place, for one point */
-static void slope(const elvi_glm *glm, int first, int rows, double *eta)
-{
-    const double *y = glm->y + first, *w = glm->weight + first;
-    switch (glm->family) {
-    case ELVI_LOGIT: elvi_logit_slope(rows, y, w, eta); break;
-    case ELVI_POISSON: elvi_poisson_slope(rows, y, w, eta); break;
-    case ELVI_PROBIT:
-        for (int i = 0; i < rows; i++)
-            eta[i] = w[i] * ((1.0 - y[i]) * mills(-eta[i]) - y[i] * mills(eta[i]));
-        break;
-    case ELVI_CLOGLOG:
-        for (int i = 0; i < rows; i++) {
-            double hit;
-            elvi_cloglog_hit(eta[i], &hit);
-            const double miss = w[i] > 0.0 && y[i] < 1.0 ? exp(eta[i]) : 0.0;
-            eta[i] = w[i] * (y[i] * hit + (1.0 - y[i]) * miss);
-        }
-        break;
-    case ELVI_NORMAL:
-        for (int i = 0; i < rows; i++) eta[i] = w[i] * (eta[i] - y[i]);
-        break;
-    }
-}
-
-double elvi_penalty(double precision, double nu, double off, double *slope)
-{
-    if (isinf(nu)) {
-        *slope = precision * off;
-        return 0.5 * precision * off * off;
-    }
-    const double q = precision * off * off / nu;
-    *slope = (1.0 + 1.0 / nu) * precision * off / (1.0 + q);
-    return 0.5 * (nu + 1.0) * log1p(q);
-}
-
-void elvi_glm_prior(const elvi_glm *glm, const double *x, int ld, int n,
-                    double *value, double *grad)
-{
+    const passes *p = ctx;
+    const elvi_glm *glm = p->model->data;
+    const elvi_family *family = glm->likelihood.family;
+    const elvi_part part = elvi_rows_part(&glm->rows, ELVI_BLOCK, number);
+    const int d = p->model->dim, n = p->n;
+    double *eta = p->lane + (size_t) lane * lane_length(glm, n);
+    double *value = p->slot + (size_t) slot * slot_length(p->model, n), *grad = value + n;
+    elvi_rows_predict(&glm->rows, &part, p->x, d, n, eta);
+    if (p->grad) memset(grad, 0, (size_t) d * n * sizeof(double));
     for (int j = 0; j < n; j++) {
-        double sum = 0.0, slope;
-        for (int i = 0; i < glm->dim; i++) {
-            sum += elvi_penalty(glm->precision[i], glm->prior_df[i],
-                                x[(size_t) j * ld + i] - glm->centre[i], &slope);
-            if (grad) grad[(size_t) j * ld + i] = slope;
-        }
-        if (value) value[j] = sum;
+        const elvi_dispersion a = dispersion_of(p->model, p->x, j);
+        double *col = eta + (size_t) j * part.rows;
+        if (p->value) value[j] = family->loss(&glm->likelihood, &a, &part, col);
+        if (!p->grad) continue;
+        const double along = family->slope(&glm->likelihood, &a, &part, col);
+        if (glm->dispersion_at >= 0) grad[(size_t) j * d + glm->dispersion_at] = along;
     }
+    if (p->grad) glm->rows.ops->collect(&glm->rows, &part, eta, d, n, grad);
 }
 
-void elvi_glm_predict(const elvi_glm *glm, int first, int rows, const double *x,
-                      int ld, int n, double *eta)
+static elvi_status add_part(void *ctx, int slot)
 {
-    for (int j = 0; j < n; j++)
-        memcpy(eta + (size_t) j * rows, glm->offset + first, (size_t) rows * sizeof(double));
-    elvi_design_predict(&glm->design, first, rows, x, ld, n, eta);
+    const passes *p = ctx;
+    const size_t n = (size_t) p->n, entries = n * (size_t) p->model->dim;
+    const double *value = p->slot + (size_t) slot * slot_length(p->model, p->n), *grad = value + n;
+    for (size_t j = 0; p->value && j < n; j++) p->value[j] += value[j];
+    for (size_t i = 0; p->grad && i < entries; i++) p->grad[i] += grad[i];
+    return ELVI_OK;
+}
+
+/* what depends on the dispersion alone */
+static void add_rest(const elvi_model *model, const double *x, int n, double *value, double *grad)
+{
+    const elvi_glm *glm = model->data;
+    const elvi_family *family = glm->likelihood.family;
+    for (int j = 0; family->rest && glm->dispersion_at >= 0 && j < n; j++) {
+        const elvi_dispersion a = dispersion_of(model, x, j);
+        double along;
+        const double rest = family->rest(&a, &glm->tally, grad ? &along : NULL);
+        if (value) value[j] += rest;
+        if (grad) grad[(size_t) j * model->dim + glm->dispersion_at] += along;
+    }
 }
 
 static elvi_status glm_eval(const elvi_model *model, const double *x, int n,
-                            double *value, double *grad, double *eta)
+                            double *value, double *grad, double *scratch)
 {
     const elvi_glm *glm = model->data;
-    const int d = glm->dim, chunk = elvi_glm_chunk(glm);
-    elvi_glm_prior(glm, x, d, n, value, grad);
-    for (int first = 0; first < glm->rows; first += chunk) {
-        const int rows = glm->rows - first < chunk ? glm->rows - first : chunk;
-        elvi_glm_predict(glm, first, rows, x, d, n, eta);
-        for (int j = 0; j < n; j++) {
-            double *col = eta + (size_t) j * rows;
-            if (value) value[j] += loss(glm, first, rows, col);
-            if (grad) slope(glm, first, rows, col);
-        }
-        if (grad) elvi_design_collect(&glm->design, first, rows, eta, d, n, grad);
-    }
-    return ELVI_OK;
+    const elvi_rows *rows = &glm->rows;
+    const int lanes = elvi_in_team() ? 1 : lanes_of(model);   /* else others have the threads */
+    passes p = { model, x, n, value, grad, scratch, scratch + (size_t) lanes * lane_length(glm, n) };
+    const elvi_job job = { evaluate_part, add_part, &p, model->cost * n / elvi_rows_parts(rows, ELVI_BLOCK) };
+    elvi_prior_eval(&glm->prior, x, model->dim, n, value, grad);
+    add_rest(model, x, n, value, grad);
+    return elvi_parallel(&job, model->threads, lanes, elvi_rows_parts(rows, ELVI_BLOCK));
 }
 
 void elvi_glm_curvature(const elvi_glm *glm, double bound, const double *v,
                         double *out, double *eta)
 {
-    const int d = glm->dim, chunk = elvi_glm_chunk(glm);
-    /* a student penalty is most curved at its centre */
-    for (int i = 0; i < d; i++)
-        out[i] = (1.0 + 1.0 / glm->prior_df[i]) * glm->precision[i] * v[i];
-    for (int first = 0; first < glm->rows; first += chunk) {
-        const int rows = glm->rows - first < chunk ? glm->rows - first : chunk;
-        const double *w = glm->weight + first;
-        memset(eta, 0, (size_t) rows * sizeof(double));
-        elvi_design_predict(&glm->design, first, rows, v, d, 1, eta);
-        for (int i = 0; i < rows; i++) eta[i] *= bound * w[i];
-        elvi_design_collect(&glm->design, first, rows, eta, d, 1, out);
+    const elvi_rows *rows = &glm->rows;
+    elvi_prior_curvature(&glm->prior, v, out);
+    for (int k = 0, parts = elvi_rows_parts(rows, ELVI_BLOCK); k < parts; k++) {
+        const elvi_part part = elvi_rows_part(rows, ELVI_BLOCK, k);
+        memset(eta, 0, (size_t) part.rows * sizeof(double));
+        rows->ops->predict(rows, &part, v, rows->dim, 1, eta);
+        for (int i = 0; i < part.rows; i++) eta[i] *= bound * part.weight[i];
+        rows->ops->collect(rows, &part, eta, rows->dim, 1, out);
     }
+}
+
+double elvi_glm_cost(const elvi_glm *glm)
+{
+    return 4.0 * glm->rows.entries + glm->likelihood.family->cost * glm->rows.rows;
 }
 
 const elvi_model_ops elvi_glm_ops = { glm_eval, glm_scratch_length };

@@ -131,15 +131,34 @@ static void work_off(const elvi_job *job, queue *q, int lane, int slots, int par
     }
 }
 
+static elvi_status work_alone(const elvi_job *job, int parts)
+{
+    elvi_status status = ELVI_OK;
+    for (int part = 0; part < parts && status == ELVI_OK; part++) {
+        job->work(job->ctx, part, 0, 0);
+        status = job->add(job->ctx, 0);
+    }
+    return status;
+}
+
+int elvi_in_team(void)
+{
+#ifdef _OPENMP
+    return omp_in_parallel();
+#else
+    return 0;
+#endif
+}
+
 elvi_status elvi_parallel(const elvi_job *job, int threads, int lanes, int parts)
 {
-    const int slots = elvi_slots(lanes);
-    queue q = { 0, 0, 0, { 0 }, ELVI_OK };
+    if (elvi_in_team()) return work_alone(job, parts);   /* whose threads and BLAS are taken care of */
     /* Each lane calls BLAS by itself: with threads of its own on top, and those
      * waiting for each other, that would be slower than no threads at all. Also with
      * one lane, for sums of BLAS may depend on its threads in the last digit. */
     const blas_threads blas = find_blas_threads();
     const int before = threads > 0 && blas.get ? blas.get() : 1;
+    elvi_status status = ELVI_OK;
     if (before > 1) blas.set(1);
 #ifdef _OPENMP
     const double enough = 1e6;   /* below a few hundred microseconds threads cost more */
@@ -149,13 +168,16 @@ elvi_status elvi_parallel(const elvi_job *job, int threads, int lanes, int parts
 #endif
     /* A user's R code may jump out of the work, which it must not do out of a team of
      * threads, be it a team of one. */
-    if (at_once == 1) work_off(job, &q, 0, slots, parts);
+    if (at_once == 1) status = work_alone(job, parts);
 #ifdef _OPENMP
     if (at_once > 1) {
+        const int slots = elvi_slots(lanes);
+        queue q = { 0, 0, 0, { 0 }, ELVI_OK };
         #pragma omp parallel num_threads(at_once)
         work_off(job, &q, omp_get_thread_num(), slots, parts);
+        status = q.status;
     }
 #endif
     if (before > 1) blas.set(before);
-    return q.status;
+    return status;
 }

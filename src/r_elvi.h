@@ -19,20 +19,30 @@ SEXP r_named_list(int n, const char *const *names);
 
 void r_mirror(int d, double *m);                     /* lower triangle to upper */
 
+/* r_rows.c: rows that live as long as the R object behind them */
+typedef struct {
+    elvi_design design;      /* of those that are a matrix in memory */
+} r_rows_store;
+elvi_rows r_rows(SEXP rows, r_rows_store *store);
+
 /* r_model.c: a model that lives as long as the R object behind it */
 typedef struct {
     SEXP value, gradient;    /* closures of a d x n matrix */
     int catch_interrupts;    /* as ELVI_STOPPED, or let them leave C? */
 } r_density;
 typedef struct {
+    r_rows_store rows;       /* behind the rows of glm */
     elvi_glm glm;
-    elvi_aux aux;
     elvi_quadratic quadratic;
     r_density density;
     elvi_affine affine;      /* its inner model is one of the above */
 } r_model_store;
 /* threads: how many it may use; 0: BLAS has its own */
 elvi_model r_model(SEXP model, r_model_store *store, int threads);
+elvi_likelihood r_likelihood(SEXP model);            /* fields likelihood, error_df */
+
+/* r_exact.c */
+elvi_rule r_rule(SEXP rule);
 
 /* r_native.c: one that another package has written in C */
 elvi_model r_native(SEXP pointer, int threads);
@@ -56,7 +66,10 @@ SEXP elvi_r_gradient(SEXP model, SEXP base, SEXP settings, SEXP state, SEXP batc
 SEXP elvi_r_values(SEXP model, SEXP base, SEXP kind, SEXP mu, SEXP scale, SEXP key, SEXP n,
                    SEXP threads);
 SEXP elvi_r_gram(SEXP model);
-SEXP elvi_r_stretch(SEXP model, SEXP x);
+SEXP elvi_r_extent(SEXP model, SEXP x);
+SEXP elvi_r_squares(SEXP model, SEXP weight);
+SEXP elvi_r_mills(SEXP t);
+SEXP elvi_r_expect_rows(SEXP likelihood, SEXP rule, SEXP dispersion, SEXP rows);
 SEXP elvi_r_predictor(SEXP model, SEXP x);
 SEXP elvi_r_reach(SEXP model);
 SEXP elvi_r_by_rows(SEXP rows, SEXP start, SEXP row, SEXP entry);

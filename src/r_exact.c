@@ -15,7 +15,7 @@ static void read_levels(SEXP levels, elvi_rule_level *out)
     }
 }
 
-static elvi_rule read_rule(SEXP list)
+elvi_rule r_rule(SEXP list)
 {
     static const char *const mgfs[] = { "none", "gaussian", "laplace", NULL };
     elvi_rule rule;
@@ -41,7 +41,7 @@ SEXP elvi_r_exact(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale, SEXP th
     static const char *const names[] = { "status", "value", "g_mu", "B", "widest" };
     r_model_store store;
     const elvi_model m = r_model(model, &store, Rf_asInteger(threads));
-    const elvi_rule r = read_rule(rule);
+    const elvi_rule r = r_rule(rule);
     const elvi_theta theta = { REAL(mu), REAL(scale) };   /* only read */
     SEXP out = PROTECT(r_named_list(5, names));
     SET_VECTOR_ELT(out, 2, Rf_allocVector(REALSXP, m.dim));
@@ -55,6 +55,37 @@ SEXP elvi_r_exact(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale, SEXP th
     SET_VECTOR_ELT(out, 0, Rf_ScalarInteger(status));
     SET_VECTOR_ELT(out, 1, Rf_ScalarReal(e.value));
     SET_VECTOR_ELT(out, 4, Rf_ScalarReal(e.widest));
+    UNPROTECT(1);
+    return out;
+}
+
+/* phi(t) / Phi(t) */
+SEXP elvi_r_mills(SEXP t)
+{
+    SEXP out = PROTECT(Rf_allocVector(REALSXP, Rf_xlength(t)));
+    for (R_xlen_t i = 0; i < Rf_xlength(t); i++) REAL(out)[i] = elvi_mills(REAL(t)[i]);
+    UNPROTECT(1);
+    return out;
+}
+
+/* elvi_expect_rows() for rows with y, weight, eta and s */
+SEXP elvi_r_expect_rows(SEXP likelihood, SEXP rule, SEXP dispersion, SEXP rows)
+{
+    static const char *const names[] = { "status", "sum", "slope", "curve", "widest" };
+    const elvi_likelihood lik = r_likelihood(likelihood);
+    const elvi_rule r = r_rule(rule);
+    const R_xlen_t n = Rf_xlength(r_get(rows, "y"));
+    double sum, widest;
+    SEXP out = PROTECT(r_named_list(5, names));
+    SET_VECTOR_ELT(out, 2, Rf_allocVector(REALSXP, n));
+    SET_VECTOR_ELT(out, 3, Rf_allocVector(REALSXP, n));
+    const elvi_status status = elvi_expect_rows(
+        &lik, &r, Rf_asReal(dispersion), (int) n, r_reals(rows, "y", n), r_reals(rows, "weight", n),
+        r_reals(rows, "eta", n), r_reals(rows, "s", n), &sum, REAL(VECTOR_ELT(out, 2)), REAL(VECTOR_ELT(out, 3)),
+        &widest);
+    SET_VECTOR_ELT(out, 0, Rf_ScalarInteger(status));
+    SET_VECTOR_ELT(out, 1, Rf_ScalarReal(sum));
+    SET_VECTOR_ELT(out, 4, Rf_ScalarReal(widest));
     UNPROTECT(1);
     return out;
 }

@@ -67,75 +67,53 @@ static const elvi_model_ops density_ops = { density_eval, density_scratch_length
 
 /* ---- lists to structs ----------------------------------------------------- */
 
-static const int *integers(SEXP list, const char *name, R_xlen_t length)
+elvi_likelihood r_likelihood(SEXP model)
 {
-    SEXP v = r_get(list, name);
-    if (TYPEOF(v) != INTSXP || Rf_xlength(v) != length)
-        Rf_error("elvi internal error: field '%s' has the wrong type or length", name);
-    return INTEGER(v);
-}
-
-/* X is a matrix, or a list made by sparse_rows() in R/design.R */
-static elvi_design read_design(SEXP model, R_xlen_t rows, int dim)
-{
-    SEXP X = r_get(model, "X");
-    elvi_design out = { (int) rows, dim, NULL, NULL, NULL, NULL, NULL };
-    if (r_get(model, "shift") != R_NilValue) out.shift = r_reals(model, "shift", dim);
-    if (TYPEOF(X) != VECSXP) {
-        out.X = r_reals(model, "X", rows * dim);
-        return out;
-    }
-    const R_xlen_t entries = Rf_xlength(r_get(X, "entry"));
-    out.start = integers(X, "start", rows + 1);
-    out.column = integers(X, "column", entries);
-    out.entry = r_reals(X, "entry", entries);
+    const char *name = CHAR(Rf_asChar(r_get(model, "likelihood")));
+    const elvi_likelihood out = { elvi_family_named(name), r_number(model, "error_df") };
+    if (!out.family) Rf_error("elvi internal error: no family '%s'", name);
     return out;
 }
 
-/* all of a GLM but its likelihood */
-static elvi_glm read_linear(SEXP model, int dim)
+static elvi_prior_block read_block(SEXP block)
 {
-    const R_xlen_t rows = Rf_xlength(r_get(model, "y"));
+    const R_xlen_t length = Rf_xlength(r_get(block, "centre"));
+    elvi_prior_block out;
+    out.first = (int) r_count(block, "first") - 1;
+    out.length = (int) length;
+    out.of_exp = Rf_asLogical(r_get(block, "of_exp")) == 1;
+    out.centre = r_reals(block, "centre", length);
+    out.precision = r_reals(block, "precision", length);
+    out.prior_df = r_reals(block, "df", length);
+    out.rate = r_reals(block, "rate", length);
+    return out;
+}
+
+static elvi_prior read_prior(SEXP blocks)
+{
+    elvi_prior out;
+    out.blocks = Rf_length(blocks);
+    if (out.blocks > ELVI_MOST_BLOCKS) Rf_error("elvi internal error: too many blocks of parameters");
+    for (int i = 0; i < out.blocks; i++) out.block[i] = read_block(VECTOR_ELT(blocks, i));
+    return out;
+}
+
+static elvi_tally read_tally(SEXP tally)
+{
+    const R_xlen_t n = Rf_xlength(r_get(tally, "y"));
+    const elvi_tally out = { (int) n, r_reals(tally, "y", n), r_reals(tally, "weight", n) };
+    return out;
+}
+
+static elvi_glm read_glm(SEXP model, r_rows_store *store)
+{
     elvi_glm glm;
-    glm.family = ELVI_NORMAL;
-    glm.rows = (int) rows;
-    glm.dim = dim;
-    glm.design = read_design(model, rows, dim);
-    glm.y = r_reals(model, "y", rows);
-    glm.weight = r_reals(model, "weight", rows);
-    glm.offset = r_reals(model, "offset", rows);
-    glm.centre = r_reals(model, "centre", dim);
-    glm.precision = r_reals(model, "precision", dim);
-    glm.prior_df = r_reals(model, "prior_df", dim);
+    glm.rows = r_rows(r_get(model, "rows"), store);
+    glm.likelihood = r_likelihood(model);
+    glm.prior = read_prior(r_get(model, "blocks"));
+    glm.dispersion_at = (int) r_count(model, "dispersion_at") - 1;
+    glm.tally = read_tally(r_get(model, "tally"));
     return glm;
-}
-
-static elvi_glm read_glm(SEXP model, int dim)
-{
-    static const char *const families[] = {
-        "logit", "probit", "cloglog", "poisson", "normal", NULL
-    };
-    elvi_glm glm = read_linear(model, dim);
-    glm.family = r_choice(model, "likelihood", families);
-    return glm;
-}
-
-static elvi_aux read_aux(SEXP model, int dim)
-{
-    static const char *const families[] = { "gaussian", "robust", "neg_binomial_2", NULL };
-    SEXP more = r_get(model, "aux");
-    elvi_aux aux;
-    aux.family = r_choice(model, "likelihood", families);
-    aux.error_df = r_number(more, "df");
-    aux.rate = r_number(more, "rate");
-    aux.centre = r_number(more, "centre");
-    aux.precision = r_number(more, "precision");
-    aux.prior_df = r_number(more, "prior_df");
-    aux.counts = (int) Rf_xlength(r_get(more, "count"));
-    aux.count = r_reals(more, "count", aux.counts);
-    aux.count_weight = r_reals(more, "count_weight", aux.counts);
-    aux.linear = read_linear(model, dim - 1);
-    return aux;
 }
 
 static elvi_affine read_affine(SEXP model, r_model_store *store, int threads)
@@ -149,30 +127,18 @@ static elvi_affine read_affine(SEXP model, r_model_store *store, int threads)
     return a;
 }
 
-/* operations in a pass over the design there and back, with the losses between */
-static double passes(const elvi_glm *glm, double loss)
-{
-    const double rows = glm->rows;
-    return 4.0 * (glm->design.X ? rows * glm->dim : (double) glm->design.start[glm->rows]) + loss * rows;
-}
-
-static double loss_cost(elvi_family family)
-{
-    return family == ELVI_PROBIT || family == ELVI_CLOGLOG ? 600.0 : 40.0;
-}
-
 elvi_model r_model(SEXP model, r_model_store *store, int threads)
 {
-    static const char *const kinds[] = { "glm", "quadratic", "density", "aux", "affine", NULL };
+    static const char *const kinds[] = { "glm", "quadratic", "density", "affine", NULL };
     elvi_model out;
     out.dim = (int) r_count(model, "dim");
     out.threads = threads;
     switch (r_choice(model, "kind", kinds)) {
     case 0:
-        store->glm = read_glm(model, out.dim);
+        store->glm = read_glm(model, &store->rows);
         out.ops = &elvi_glm_ops;
         out.data = &store->glm;
-        out.cost = passes(&store->glm, loss_cost(store->glm.family));
+        out.cost = elvi_glm_cost(&store->glm);
         break;
     case 1:
         store->quadratic.A = r_reals(model, "A", (R_xlen_t) out.dim * out.dim);
@@ -190,12 +156,6 @@ elvi_model r_model(SEXP model, r_model_store *store, int threads)
         out.data = &store->density;
         out.cost = 1e7;   /* R code is worth a poll every ten points */
         out.threads = 0;  /* R has one thread, and may use BLAS itself */
-        break;
-    case 3:
-        store->aux = read_aux(model, out.dim);
-        out.ops = &elvi_aux_ops;
-        out.data = &store->aux;
-        out.cost = passes(&store->aux.linear, 300.0);
         break;
     default:
         store->affine = read_affine(model, store, threads);

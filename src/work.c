@@ -19,6 +19,8 @@ void elvi_work_bind(elvi_work *w, const elvi_problem *p, const elvi_estimator_op
     const int d = p->model.dim;
     const size_t dn = (size_t) d * block, scale = p->scale->length(d);
     arena a = { reals, 0 };
+    elvi_model alone = p->model;
+    alone.threads = 1;
 
     w->block = block;
     w->lanes = elvi_lanes(p->model.threads);
@@ -38,7 +40,8 @@ void elvi_work_bind(elvi_work *w, const elvi_problem *p, const elvi_estimator_op
         lane->x = take(&a, dn);
         lane->g = take(&a, dn);
         lane->value = take(&a, block);
-        lane->scratch = take(&a, p->model.ops->scratch_length(&p->model, block));
+        /* a lane by itself, the first, may have the other threads' help in evaluating */
+        lane->scratch = take(&a, p->model.ops->scratch_length(t == 0 ? &p->model : &alone, block));
         lane->extra = take(&a, estimator->extra ? dn : 0);
     }
     for (int t = 0; t < elvi_slots(w->lanes); t++) {

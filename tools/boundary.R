@@ -23,7 +23,7 @@ by_columns <- list(start = c(0L, 4L, 7L), row = c(0L, 1L, 3L, 5L, 1L, 2L, 4L), e
 sparse <- c(.Call(internal$elvi_r_by_rows, 6L, by_columns$start, by_columns$row, by_columns$entry),
             list(dim = c(6L, 2L), names = NULL))
 regression <- function(X, shift, y, family, dispersion = 1) {
-  internal$glm_target(X, shift, y, family, normal(), NULL, NULL, dispersion, NULL)
+  internal$glm_target(list(X = X, shift = shift, y = y), family, normal(), dispersion, NULL)
 }
 models$sparse <- regression(sparse, NULL, y, binomial())
 models$sparse_shifted <- regression(sparse, c(0.5, -1), counts, gaussian(), NULL)
@@ -73,7 +73,8 @@ for (name in c("logit", "logit_whitened")) local({
 for (name in c("logit", "shifted", "sparse", "sparse_shifted")) local({
   model <- models[[name]]
   add("elvi_r_gram", name, function() .Call(internal$elvi_r_gram, model))
-  add("elvi_r_stretch", name, function() .Call(internal$elvi_r_stretch, model, c(0.1, 0.2)))
+  add("elvi_r_extent", name, function() .Call(internal$elvi_r_extent, model, c(0.1, 0.2)))
+  add("elvi_r_squares", name, function() .Call(internal$elvi_r_squares, model, model$rows$weight))
   add("elvi_r_predictor", name, function() .Call(internal$elvi_r_predictor, model, c(0.1, 0.2)))
   add("elvi_r_reach", name, function() .Call(internal$elvi_r_reach, model))
 })
@@ -81,6 +82,13 @@ add("elvi_r_by_rows", "", function() {
   .Call(internal$elvi_r_by_rows, 6L, by_columns$start, by_columns$row, by_columns$entry)
 })
 add("elvi_r_openmp", "", function() .Call(internal$elvi_r_openmp))
+add("elvi_r_mills", "", function() .Call(internal$elvi_r_mills, c(-40, -1, 0, 3)))
+for (name in names(internal$family_records)) local({
+  rule <- internal$cached_rule(internal$law_of(base_gaussian(), 2), name)
+  likelihood <- list(likelihood = name, error_df = 4)
+  rows <- list(y = c(0, 1), weight = c(1, 2), eta = c(0.1, -3), s = if (length(rule$levels)) c(0.5, 1) else c(0, 0))
+  add("elvi_r_expect_rows", name, function() .Call(internal$elvi_r_expect_rows, likelihood, rule, 2, rows))
+})
 add("elvi_r_blas_alone", "", function() .Call(internal$elvi_r_blas_alone))
 for (name in c("logit", "cloglog", "poisson", "normal", "sparse", "sparse_logit", "shifted")) for (kind in kinds) local({
   model <- models[[name]]

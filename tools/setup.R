@@ -1,5 +1,5 @@
 # Installs what a make target needs and this machine lacks.
-# usage: Rscript tools/setup.R demo|test|check|sanitize|document
+# usage: Rscript tools/setup.R demo|test|check|sanitize|document|site|coverage
 
 # The packages that elvi enhances are heavy and optional: tests that need them skip themselves.
 tested <- c("testthat", "ggplot2", "MASS", "posterior", "loo", "generics", "numDeriv")
@@ -8,9 +8,11 @@ packages_for <- list(
   test = tested,
   check = c(tested, "knitr", "rmarkdown"),
   sanitize = tested,
-  document = "roxygen2"
+  document = "roxygen2",
+  site = c(tested, "knitr", "rmarkdown", "pkgdown"),
+  coverage = c(tested, "covr")
 )
-programs_for <- list(check = c("qpdf", "pandoc"), sanitize = "valgrind")
+programs_for <- list(site = "pandoc", check = c("qpdf", "pandoc"), sanitize = "valgrind")
 
 target <- match.arg(commandArgs(trailingOnly = TRUE), names(packages_for))
 

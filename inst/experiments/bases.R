@@ -4,7 +4,7 @@
 base_experiments <- function() {
   list(bases = list(
     title = "One posterior under five bases and three kinds of scale, against MCMC",
-    run = run_bases, draw = draw_bases))
+    run = run_bases, draw = draw_bases, shrink = shrink_bases))
 }
 
 run_bases <- function(iterations = 3000, draws = 20000, runs = 4, seed = 1) {
@@ -27,6 +27,15 @@ run_bases <- function(iterations = 3000, draws = 20000, runs = 4, seed = 1) {
        numbers = c(list(evidence = evidence, same_law = same_law(fits), step_cost = cost,
                         budget = max(paths$evals)), summarise_chains(mcmc)))
 }
+
+# For a small file: every 16th iteration of the chains, to four digits. The fits are quickly made again.
+shrink_bases <- function(x) {
+  x$fits <- NULL
+  x$mcmc <- signif(x$mcmc[seq(16L, dim(x$mcmc)[1L], by = 16L), , , drop = FALSE], 4)
+  x
+}
+
+exact_fits <- function(x) x$fits %||% fit_families(gearbox_model())
 
 # Is a car of 1974 manual, given its weight and its power? 32 cars, and nearly
 # separable: the posterior is long on one side.
@@ -91,7 +100,8 @@ summarise_chains <- function(kept) {
   between <- apply(means, 2L, stats::var)
   sd <- apply(kept, 3L, stats::sd)
   error2 <- between / chains
-  list(mean = colMeans(means), sd = sd, mcse = sqrt(error2), ess = sd^2 / error2,
+  skew <- apply(kept, 3L, function(x) mean((x - mean(x))^3) / stats::sd(x)^3)
+  list(mean = colMeans(means), sd = sd, skew = skew, mcse = sqrt(error2), ess = sd^2 / error2,
        rhat = sqrt((n - 1) / n + between / within), acceptance = attr(kept, "acceptance"),
        chains = chains, iterations = n)
 }
@@ -248,8 +258,9 @@ draw_densities <- function(x, parameter = "weight") {
   range <- stats::quantile(chain, c(0.0005, 0.9995), names = FALSE)
   at <- seq(range[1L], range[2L], length.out = 301L)
   bases <- names(families_compared())
+  fits <- exact_fits(x)
   curves <- bind_rows(lapply(bases, function(base) {
-    fit <- x$fits[[paste0(base, ", symmetric")]]
+    fit <- fits[[paste0(base, ", symmetric")]]
     data.frame(base = base, x = at, density = q_density(fit, parameter, at))
   }))
   curves$base <- factor(curves$base, bases)
@@ -275,8 +286,9 @@ draw_scales <- function(x, pair = c("weight", "power")) {
   shown <- as.data.frame(chain[round(seq(1, nrow(chain), length.out = 3000L)), pair])
   names(shown) <- c("x1", "x2")
   kinds <- c(symmetric = "symmetric or\ntriangular", diagonal = "diagonal")
+  fits <- exact_fits(x)
   ellipses <- bind_rows(lapply(names(kinds), function(kind) {
-    fit <- x$fits[[paste0("gaussian, ", kind)]]
+    fit <- fits[[paste0("gaussian, ", kind)]]
     root <- t(chol(vcov.elvi_fit(fit)[pair, pair]))
     data.frame(ellipse_of(fit$mu[pair], root, sqrt(stats::qchisq(0.95, 2))), kind = kind)
   }))

@@ -1,7 +1,7 @@
 # What the experiments' files share. They are loaded on demand, by R/experiment.R.
 
 # By name, each with a title, run(...) that returns list(data =, numbers =), and
-# draw(x, ...) that makes a ggplot of the result.
+# draw(x, ...) that makes a ggplot of the result. Where there is shrink(x), it leaves out what need not be stored.
 experiments <- function() {
   c(paper_experiments(), rate_experiments(), nonconvex_experiments(), base_experiments())
 }

@@ -345,7 +345,7 @@ argument_templates <- function() {
              function() list(lower = 0.1, upper = 2, x = diag(c(-1, 5))),
              function(x, args) finite(x) && length(x) == length(args$x)),
     # experiments take long: only names and arguments that are wrong
-    template("example_experiment", example_experiment, function() list(name = "no such experiment", size = 1),
+    template("example_experiment", example_experiment, function() list(name = "no such experiment", size = 1, stored = FALSE),
              function(x, args) is.data.frame(x)))
   optional <- list(
     posterior = function() lapply(c("as_draws", "as_draws_matrix", "as_draws_df", "as_draws_array", "as_draws_list",

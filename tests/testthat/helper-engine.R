@@ -30,16 +30,16 @@ engine_target <- function(model) {
     ))
   }
   stopifnot(model$kind == "glm", model$likelihood == "logit")
-  X <- model$X
+  X <- model$rows$X
   list(
     value = function(x) {
-      eta <- X %*% x + model$offset
-      colSums(model$weight * (log1p(exp(eta)) - model$y * eta)) +
-        colSums(model$precision * (x - model$centre)^2) / 2
+      eta <- X %*% x + model$rows$offset
+      colSums(model$rows$weight * (log1p(exp(eta)) - model$rows$y * eta)) +
+        colSums(model$blocks$coefficients$precision * (x - model$blocks$coefficients$centre)^2) / 2
     },
     gradient = function(x) {
-      eta <- X %*% x + model$offset
-      crossprod(X, model$weight * (stats::plogis(eta) - model$y)) + model$precision * (x - model$centre)
+      eta <- X %*% x + model$rows$offset
+      crossprod(X, model$rows$weight * (stats::plogis(eta) - model$rows$y)) + model$blocks$coefficients$precision * (x - model$blocks$coefficients$centre)
     }
   )
 }
@@ -110,7 +110,7 @@ engine_smoothness <- function(model, work, control) {
   A <- if (work$kind == "affine") engine_full(work$A) else diag(model$dim)
   if (!is.null(control$smoothness)) return(control$smoothness * norm(A, "2")^2)
   H <- if (model$kind == "quadratic") model$A else
-    crossprod(model$X, model$weight * model$X) / 4 + diag(model$precision, model$dim)
+    crossprod(model$rows$X, model$rows$weight * model$rows$X) / 4 + diag(model$blocks$coefficients$precision, model$dim)
   max(eigen(crossprod(A, H %*% A), symmetric = TRUE)$values)
 }
 

@@ -16,6 +16,7 @@ for_each_base <- function(dims, do) {
 # ---- the sampler ---------------------------------------------------------------
 
 test_that("the radius has its exact law", {
+  skip_on_cran()
   for_each_base(dims, function(b, d, label) {
     r <- sqrt(colSums(draws_of(b, 40000, d, seed = 1)^2))
     expect_gt(ks.test(r, b$p)$p.value, 1e-4, label = label)
@@ -33,6 +34,7 @@ test_that("the radius of a student base with any df has its exact law", {
 })
 
 test_that("directions are uniform on the sphere and independent of the radius", {
+  skip_on_cran()
   for_each_base(7, function(b, d, label) {
     z <- draws_of(b, 40000, d, seed = 3)
     r <- sqrt(colSums(z^2))
@@ -69,6 +71,7 @@ test_that("draws are standardized: E z = 0, E zz' = I, E R^2 = d, E z_i^4 = kapp
 })
 
 test_that("the normals are normal, far tails included", {
+  skip_on_cran()
   n <- 5e6
   set.seed(5)
   z <- c(base_draws(base_gaussian(), n / 100, 100))
@@ -157,6 +160,7 @@ test_that("set.seed() rules and base_draws() advances R's generator", {
 # ---- densities and constants ---------------------------------------------------
 
 test_that("densities integrate to 1, with second moment d, kurtosis and entropy as reported", {
+  skip_on_cran()
   for_each_base(c(1, 2, 3), function(b, d, label) {
     info <- base_info(b$base, d)
     law <- elvi:::law_of(b$base, d)
@@ -215,6 +219,7 @@ test_that("power(2) is the gaussian base and power(1) the laplace base", {
 })
 
 test_that("a tabulated density agrees with the base it imitates", {
+  skip_on_cran()
   r <- c(0.01, 0.3, 1, 2.5, 4)
   for (d in c(1, 2, 7)) {
     z <- rbind(r, matrix(0, d - 1, length(r)))
@@ -245,6 +250,7 @@ test_that("the fourth moment of a tabulated density is infinite exactly when it 
 })
 
 test_that("the score is the derivative of the log density along the radius", {
+  skip_on_cran()
   r <- c(0.05, 0.4, 0.9, 1.5)
   for_each_base(c(1, 2, 7), function(b, d, label) {
     if (length(b$breaks)) return()   # r may sit on a jump

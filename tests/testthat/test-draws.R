@@ -31,6 +31,7 @@ test_that("the generator of R rules the draws", {
 })
 
 test_that("draws come in every format of posterior", {
+  skip_on_cran()
   skip_if_not_installed("posterior")
   formats <- c("as_draws", "as_draws_matrix", "as_draws_df", "as_draws_array", "as_draws_list", "as_draws_rvars")
   for (fit in list(nasty("exclude"), nasty("stochastic"))) for (format in formats) {

@@ -86,6 +86,7 @@ test_that("Sigma is the symmetric root of the covariance, whatever the scale", {
 # ---- coordinates -------------------------------------------------------------------
 
 test_that("in whitened coordinates the loop is the same, on the target seen from there", {
+  skip_on_cran()
   schedules <- list(schedule_tuned(300), schedule_fixed(300, "case1"), schedule_growing(200, batch = 2),
                     schedule_custom(0.1, 5, iterations = 20))
   turn <- 0
@@ -249,6 +250,7 @@ test_that("the path estimator finds the optimum of a Gaussian target to machine 
 })
 
 test_that("the mean of mu_k follows (I - step lambda A)^k", {
+  skip_on_cran()
   model <- engine_quadratic(3)
   start <- c(3, -2, 1)
   step <- 0.08
@@ -326,6 +328,7 @@ random_scale <- function(kind, d, centre, spread) {
 }
 
 test_that("project_scale() is the Euclidean projection, below, above and both", {
+  skip_on_cran()
   set.seed(5)
   bounds <- list(c(1.5, Inf), c(1e-3, 1.1), c(0.8, 1.2), c(1, 1))
   for (kind in kinds) for (d in c(1, 2, 3, 8)) for (b in bounds) {
@@ -478,6 +481,7 @@ test_that("continuing a fit takes nothing from R's generator", {
 })
 
 test_that("neither the draws nor the fit depend on the block size", {
+  skip_on_cran()
   law <- elvi:::law_of(base_student(5), 4)
   whole <- elvi:::draw_base(law, c(3, 5), 50, iteration = 9)
   pieces <- cbind(elvi:::draw_base(law, c(3, 5), 7, iteration = 9),
@@ -526,6 +530,7 @@ expect_same_fit <- function(a, b, where) {
 }
 
 test_that("a paused and continued run is identical to a whole one: every schedule and average", {
+  skip_on_cran()
   model <- engine_logistic()
   schedules <- replay_schedules()
   for (name in names(schedules)) for (average in c("theorem", "tail", "last")) {
@@ -543,6 +548,7 @@ test_that("a paused and continued run is identical to a whole one: every schedul
 })
 
 test_that("a paused and continued run is identical to a whole one: every scale and estimator", {
+  skip_on_cran()
   model <- engine_quadratic(4)
   for (case in replay_cases) for (at in c(1, 99, 100, 101, 117)) {
     run <- function(...) {
@@ -556,6 +562,7 @@ test_that("a paused and continued run is identical to a whole one: every scale a
 })
 
 test_that("a schedule without a horizon can be given a larger budget", {
+  skip_on_cran()
   model <- engine_logistic()
   schedules <- list(
     decay = function(budget) schedule_decay(budget, batch = 2, epsilon = 0.1),
@@ -601,6 +608,7 @@ gap <- function(fit, optimum) {
 }
 
 test_that("Figure 1 of the paper: gaps of the two cases after 5000 gradients", {
+  skip_on_cran()
   setting <- figure1()
   expect_equal(setting$model$smoothness, 0.1 + svd(setting$U)$d[1]^2 / 4, tolerance = 1e-8)
   gaps <- vapply(c(case1 = "case1", case2 = "case2"), function(preset) {
@@ -614,6 +622,7 @@ test_that("Figure 1 of the paper: gaps of the two cases after 5000 gradients", {
 })
 
 test_that("Figure 1 of the paper in whitened coordinates", {
+  skip_on_cran()
   setting <- figure1()
   set.seed(2)
   case2 <- elvi(setting$model, base_laplace(), schedule_fixed(5000, "case2"),
@@ -639,6 +648,7 @@ test_that("Figure 1 of the paper: one gradient per step", {
 })
 
 test_that("Figure 1 of the paper with the printed smoothness diverges, and says so", {
+  skip_on_cran()
   setting <- figure1()
   printed <- 0.1 + svd(setting$U)$d[1] / 4
   for (preset in c("case1", "case2")) {
@@ -717,6 +727,7 @@ test_that("a gradient of the wrong shape in the middle of a run is an error", {
 })
 
 test_that("a user's function may fit a model itself", {
+  skip_on_cran()
   inner_model <- engine_quadratic(2)
   inner_budget <- 0
   model <- counted(function(x, call) {

@@ -89,6 +89,7 @@ test_that("what is left is the mean gap late in the runs", {
 })
 
 test_that("triangular and symmetric scales are one family, diagonal ones are less", {
+  skip_on_cran()
   x <- small_bases()
   by <- function(scale, column) setNames(x$data[[column]], x$data$base)[x$data$scale == scale]
   expect_equal(by("triangular", "elbo"), by("symmetric", "elbo"), tolerance = 1e-8)
@@ -118,6 +119,7 @@ test_that("the posterior is skewed enough for the bases to disagree", {
 })
 
 test_that("the figures can be drawn", {
+  skip_on_cran()
   skip_if_not_installed("ggplot2")
   x <- small_bases()
   panels <- c(families = 2L, density = 5L, pairs = 1L, paths = 1L)

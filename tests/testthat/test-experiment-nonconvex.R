@@ -67,6 +67,7 @@ test_that("the mapping is the gradient inside the set and vanishes where the set
 })
 
 test_that("both modes of the mixture are stationary, the likelier one is better", {
+  skip_on_cran()
   points <- lab$mixture_stationary(mixture)
   expect_lt(max(sapply(points, `[[`, "mapping")), 1e-9)
   expect_lt(points[[1]]$objective, points[[2]]$objective)
@@ -102,6 +103,7 @@ test_that("a run that is stopped to be looked at is the same run", {
 })
 
 test_that("constant batches stall, growing ones do not, and the bound holds", {
+  skip_on_cran()
   x <- small_nonconvex()
   for (target in c("mixture of two normals", "student-t regression")) {
     expect_lt(5 * x$numbers$mapping2[target, "growing"], x$numbers$late[target, "constant 25"])

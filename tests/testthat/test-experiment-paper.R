@@ -122,6 +122,7 @@ test_that("at the paper's size the gaps are those known", {
 })
 
 test_that("the problems of Figures 2 and 3 are those of the paper", {
+  skip_on_cran()
   for (name in figures) {
     x <- example_experiment(name, seeds = 1, settings = "right", methods = "case1", budget = 300)
     set.seed(1)
@@ -133,6 +134,7 @@ test_that("the problems of Figures 2 and 3 are those of the paper", {
 })
 
 test_that("several processes measure what one does", {
+  skip_on_cran()
   skip_on_os("windows")
   call <- function(cores) {
     example_experiment("figure2", seeds = 2, psgd_seeds = 1, budget = 40, dim = 2, points = 3,
@@ -162,6 +164,7 @@ test_that("runs that diverge leave the panel at the top and come back", {
 })
 
 test_that("lines, bands and labels show the measurements", {
+  skip_on_cran()
   skip_if_not_installed("ggplot2")
   p <- ggplot2::autoplot(small, what = "gap")
   line <- ggplot2::layer_data(p, 2)

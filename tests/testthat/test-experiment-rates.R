@@ -133,6 +133,7 @@ test_that("the noiseless gap is that of a run with very large batches", {
 })
 
 test_that("batch sizes: the lowest bound is best_split()'s, the lowest gap is found", {
+  skip_on_cran()
   x <- example_experiment("rates_batch", seeds = 2, budget = 400, dim = 2)
   means <- aggregate(cbind(gap, bound) ~ batch + method, x$data, mean)
   for (method in c("case1", "case2")) {
@@ -148,6 +149,7 @@ test_that("batch sizes: the lowest bound is best_split()'s, the lowest gap is fo
 })
 
 test_that("pictures show means, bounds and slopes", {
+  skip_on_cran()
   skip_if_not_installed("ggplot2")
   text_of <- function(p) {
     Filter(function(layer) inherits(layer$geom, "GeomText"), p$layers)[[1]]$data

@@ -27,6 +27,7 @@ test_that("names and arguments are checked at the door", {
 })
 
 test_that("a result says what it is and is drawn", {
+  skip_on_cran()
   x <- example_experiment("rates_noise", seeds = 1, dims = c(2, 3), df = 5, budget = 100)
   expect_s3_class(x, "elvi_experiment")
   expect_identical(x$name, "rates_noise")
@@ -43,6 +44,7 @@ test_that("a result says what it is and is drawn", {
 })
 
 test_that("experiments are repeatable and leave the user's generator alone", {
+  skip_on_cran()
   set.seed(9)
   before <- .Random.seed
   inside <- lab$seeded(4, runif(3))

@@ -14,6 +14,7 @@ big_data <- function(n = 2e4) {
 }
 
 test_that("large samples and weak priors give glm()'s numbers to three digits", {
+  skip_on_cran()
   d <- big_data()
   families <- list(logit = binomial(), probit = binomial("probit"), cloglog = binomial("cloglog"), poisson = poisson())
   for (name in names(families)) {
@@ -151,6 +152,7 @@ test_that("binomial responses in all their shapes are the same fit", {
 })
 
 test_that("method auto takes the exact solver where there is one", {
+  skip_on_cran()
   d <- big_data(200)
   expect_identical(elvi(poisson ~ a, data = d, family = poisson())$method, "exact")
   expect_identical(elvi(normal ~ a, data = d, dispersion = 1)$method, "exact")

@@ -58,6 +58,7 @@ test_that("confint, posterior_interval, tidy, vcov and the marginals say the sam
 })
 
 test_that("tidy, glance and augment are tables of the same numbers", {
+  skip_on_cran()
   skip_if_not_installed("generics")
   for (which in c("exclude", "omit", "binomial", "stochastic")) {
     fit <- nasty(which)
@@ -179,6 +180,7 @@ test_that("prior_summary has the numbers of the documented autoscaling", {
 })
 
 test_that("loo agrees with exact leave-one-out on a small data set", {
+  skip_on_cran()
   skip_if_not_installed("loo")
   d <- withr_seed(3, data.frame(x = runif(60, -1, 1)))
   d$y <- withr_seed(4, rpois(60, exp(1 + 0.5 * d$x)))

@@ -209,6 +209,7 @@ test_that("bg_constants prints and refuses", {
 # ---- bounds as formulas --------------------------------------------------------------
 
 test_that("no sequence allowed by the recursion beats the bounds, and one attains the sharper one", {
+  skip_on_cran()
   # 2 step gap_k = (1 + a q) D_k - D_{k+1} + b q with free D_{k+1} >= 0, gap_k >= 0
   set.seed(5)
   for (trial in 1:40) {
@@ -339,6 +340,7 @@ test_that("the dynamic bound is (D + b/a) / (2 sum step exp(-a sum step^2/N))", 
 # ---- bounds against runs ----------------------------------------------------------------
 
 test_that("measured gaps stay below the finite-horizon bound", {
+  skip_on_cran()
   for (base in list(base_gaussian(), base_laplace(), base_uniform())) {
     for (preset in c("case1", "case2")) {
       g <- guarantee(logistic(), base, schedule_fixed(300, preset), control = reparam())
@@ -351,6 +353,7 @@ test_that("measured gaps stay below the finite-horizon bound", {
 })
 
 test_that("measured gaps stay below the bounds from a far start, with noise that matters", {
+  skip_on_cran()
   start <- list(mu = c(6, 4), Sigma = diag(3, 2))
   for (base in list(base_gaussian(), base_student(5))) {
     for (schedule in list(schedule_fixed(60, "case2"), schedule_fixed(60, "psgd"), schedule_custom(1 / 8, 1, 10))) {
@@ -423,6 +426,7 @@ test_that("in whitened coordinates the guarantee is that of the transformed targ
 # ---- splitting a budget ------------------------------------------------------------------
 
 test_that("the best split is the best of all integer splits", {
+  skip_on_cran()
   start <- list(mu = c(3, -1), Sigma = diag(c(2, 1)))
   for (schedule in list(schedule_fixed(100, "case1"), schedule_fixed(100, "case2"), schedule_custom(0.01, 3, 5))) {
     g <- guarantee(quadratic, base_laplace(), schedule, start = start, control = reparam())
@@ -681,6 +685,7 @@ test_that("without convexity the set must be compact and the steps below 1/(2L)"
 # ---- rates -----------------------------------------------------------------------------
 
 test_that("rates are the theory's, and the slopes of the bounds", {
+  skip_on_cran()
   expect_identical(schedule_rate(schedule_fixed(10))$exponent, -0.5)
   expect_equal(schedule_rate(schedule_decay(10, epsilon = 0.2))$exponent, -0.3)
   expect_equal(schedule_rate(schedule_decay(10, epsilon = 0, growth = 0.5))$exponent, -1 / 3)

@@ -11,6 +11,7 @@ density <- suppressMessages(elvi(model_density(function(x) sum(x^2), function(x)
 layer_of <- function(plot, geom) Filter(function(layer) inherits(layer$geom, geom), plot$layers)
 
 test_that("the curve is the trace's objective with a band of two standard errors", {
+  skip_on_cran()
   columns <- c(evaluations = "evals", iterations = "iteration", seconds = "cpu")
   for (against in names(columns)) {
     p <- ggplot2::autoplot(quadratic, against = against)

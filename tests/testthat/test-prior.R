@@ -1,41 +1,41 @@
 test_that("a prior is one centre, one precision and one number of degrees of freedom per coefficient", {
-  vectors <- function(centre, precision, prior_df) {
-    list(centre = centre, precision = precision, prior_df = prior_df)
+  vectors <- function(centre, precision, df) {
+    list(first = 1, of_exp = FALSE, centre = centre, precision = precision, df = df, rate = 0 * centre)
   }
-  expect_identical(elvi:::prior_vectors(normal(1, 2), 3),
+  expect_identical(elvi:::coefficient_block(normal(1, 2), 3),
                    vectors(c(1, 1, 1), c(0.25, 0.25, 0.25), c(Inf, Inf, Inf)))
-  expect_identical(elvi:::prior_vectors(normal(1:3, c(1, 0.5, Inf)), 3),
+  expect_identical(elvi:::coefficient_block(normal(1:3, c(1, 0.5, Inf)), 3),
                    vectors(c(1, 2, 3), c(1, 4, 0), c(Inf, Inf, Inf)))
-  expect_identical(elvi:::prior_vectors(normal(c(0, 5), 1), 2), vectors(c(0, 5), c(1, 1), c(Inf, Inf)))
-  expect_identical(elvi:::prior_vectors(flat(), 2), vectors(c(0, 0), c(0, 0), c(Inf, Inf)))
-  expect_identical(elvi:::prior_vectors(student_t(4, 0, c(2, Inf)), 2), vectors(c(0, 0), c(0.25, 0), c(4, Inf)))
-  expect_identical(elvi:::prior_vectors(cauchy(1, 2), 2), elvi:::prior_vectors(student_t(c(1, 1), 1, 2), 2))
-  expect_identical(elvi:::prior_vectors(student_t(Inf, 1, 2), 2), elvi:::prior_vectors(normal(1, 2), 2))
+  expect_identical(elvi:::coefficient_block(normal(c(0, 5), 1), 2), vectors(c(0, 5), c(1, 1), c(Inf, Inf)))
+  expect_identical(elvi:::coefficient_block(flat(), 2), vectors(c(0, 0), c(0, 0), c(Inf, Inf)))
+  expect_identical(elvi:::coefficient_block(student_t(4, 0, c(2, Inf)), 2), vectors(c(0, 0), c(0.25, 0), c(4, Inf)))
+  expect_identical(elvi:::coefficient_block(cauchy(1, 2), 2), elvi:::coefficient_block(student_t(c(1, 1), 1, 2), 2))
+  expect_identical(elvi:::coefficient_block(student_t(Inf, 1, 2), 2), elvi:::coefficient_block(normal(1, 2), 2))
 })
 
 test_that("priors in a row are for one coefficient after the other", {
   row <- c(normal(0, c(10, 5)), student_t(c(3, 4), 1, 2), flat(), cauchy(2, 0.5))
-  expect_identical(elvi:::prior_vectors(row, 6),
-                   list(centre = c(0, 0, 1, 1, 0, 2), precision = c(0.01, 0.04, 0.25, 0.25, 0, 4),
-                        prior_df = c(Inf, Inf, 3, 4, Inf, 1)))
-  expect_identical(elvi:::prior_vectors(c(row, row), 12)$prior_df, rep(elvi:::prior_vectors(row, 6)$prior_df, 2))
+  expect_identical(elvi:::coefficient_block(row, 6),
+                   list(first = 1, of_exp = FALSE, centre = c(0, 0, 1, 1, 0, 2),
+                        precision = c(0.01, 0.04, 0.25, 0.25, 0, 4), df = c(Inf, Inf, 3, 4, Inf, 1), rate = numeric(6)))
+  expect_identical(elvi:::coefficient_block(c(row, row), 12)$df, rep(elvi:::coefficient_block(row, 6)$df, 2))
   X <- cbind(1, c(-1, 0.5, 2, 3))
   model <- model_glm(X, c(0, 1, 0, 1), prior = c(normal(1, 10), student_t(3, 0, 2)))
-  expect_identical(model$prior_df, c(Inf, 3))
-  expect_identical(model$centre, c(1, 0))
+  expect_identical(model$blocks$coefficients$df, c(Inf, 3))
+  expect_identical(model$blocks$coefficients$centre, c(1, 0))
 })
 
 test_that("scales are taken as far as their precision is a number", {
-  expect_identical(elvi:::prior_vectors(normal(0, c(1e-150, 1e150)), 2)$precision, 1 / c(1e-150, 1e150)^2)
+  expect_identical(elvi:::coefficient_block(normal(0, c(1e-150, 1e150)), 2)$precision, 1 / c(1e-150, 1e150)^2)
 })
 
 test_that("the default is normal(0, 2.5), and an infinite scale is flat", {
   expect_identical(normal(), normal(0, 2.5))
-  expect_identical(elvi:::prior_vectors(normal(0, Inf), 2), elvi:::prior_vectors(flat(), 2))
+  expect_identical(elvi:::coefficient_block(normal(0, Inf), 2), elvi:::coefficient_block(flat(), 2))
   X <- cbind(1, c(-1, 0.5, 2, 3))
   y <- c(0, 1, 0, 1)
-  expect_identical(model_glm(X, y)$precision, c(0.16, 0.16))
-  expect_identical(model_glm(X, y, prior = flat())$precision, c(0, 0))
+  expect_identical(model_glm(X, y)$blocks$coefficients$precision, c(0.16, 0.16))
+  expect_identical(model_glm(X, y, prior = flat())$blocks$coefficients$precision, c(0, 0))
 })
 
 test_that("priors print", {
@@ -79,9 +79,9 @@ test_that("bad priors are refused by name", {
     refusal(c(normal(), exponential()), "prior"),
     refusal(c(normal(), 3), "prior"),
     refusal(c(normal(c(1, 2), c(1, 2, 3)), flat()), "prior"),
-    refusal(elvi:::prior_vectors(student_t(c(1, 2)), 3), "prior"),
-    refusal(elvi:::prior_vectors(normal(0, c(1, 2)), 3), "prior"),
-    refusal(elvi:::prior_vectors(normal(c(1, 2), 1), 3), "prior")
+    refusal(elvi:::coefficient_block(student_t(c(1, 2)), 3), "prior"),
+    refusal(elvi:::coefficient_block(normal(0, c(1, 2)), 3), "prior"),
+    refusal(elvi:::coefficient_block(normal(c(1, 2), 1), 3), "prior")
   )
   expect_snapshot(writeLines(messages))
 })

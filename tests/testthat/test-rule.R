@@ -27,7 +27,7 @@ level_for <- function(rule, s) {
 
 # Off by how much, relative to the truth or to 0.01 where that is smaller?
 deviation <- function(level, nodes, likelihood, eta, s) {
-  got <- elvi:::loss_integrals(level, likelihood, eta, s)
+  got <- elvi:::loss_integrals(level, elvi:::losses_of(likelihood)[[1L]], eta, s)
   truth <- vapply(eta, function(e) plain_integrals(nodes, likelihood, e, s), numeric(3))
   max(abs(got - truth) / pmax(abs(truth), 1e-2))
 }
@@ -65,6 +65,7 @@ test_that("the reference marginals are those of a radius times a direction", {
 })
 
 test_that("E l, E l' and E[l' z]/s are right for every base, dimension, likelihood and spread", {
+  skip_on_cran()
   eta <- c(-6, -1, 0, 0.7, 4, 12)
   for (d in dimensions) {
     for (name in names_in(d)) {
@@ -114,6 +115,7 @@ test_that("outlying observations do not escape the coarse levels", {
 })
 
 test_that("every level honours its limit, and cheaper levels come first", {
+  skip_on_cran()
   for (d in c(1, 3, 200)) {
     for (name in c("gaussian", "laplace", "uniform", "student5", "power0.7", "power3")) {
       nodes <- reference(name, d)$nodes
@@ -147,6 +149,7 @@ test_that("the limit of a level means something: beyond it the error grows", {
 })
 
 test_that("mass, variance and kurtosis are those of the base, in every level", {
+  skip_on_cran()
   for (d in dimensions) {
     for (name in names_in(d)) {
       kappa <- base_info(reference(name, d)$base, d)$kurtosis
@@ -166,6 +169,7 @@ test_that("mass, variance and kurtosis are those of the base, in every level", {
 })
 
 test_that("tails too heavy for a grid still have their variance", {
+  skip_on_cran()
   for (df in c(2.05, 2.5)) {
     for (level in rule_of(base_student(df), 4, "probit")$levels) {
       expect_equal(2 * sum(level$w * level$z^2), 1, tolerance = 1e-12)
@@ -227,6 +231,7 @@ test_that("up to which spread the expectation of exp() exists", {
 })
 
 test_that("rules are kept for the session, one per law of z_1 and likelihood", {
+  skip_on_cran()
   same <- function(a, da, b, db, likelihood = "logit") identical(rule_of(a, da, likelihood), rule_of(b, db, likelihood))
   expect_true(same(base_gaussian(), 2, base_gaussian(), 7))
   expect_true(same(base_student(5), 2, base_student(5), 7))

@@ -3,6 +3,7 @@ kinds <- c("symmetric", "triangular", "diagonal")
 # ---- one estimate of the gradient ------------------------------------------------
 
 test_that("an estimate is the mean over its draws, for every scale and estimator", {
+  skip_on_cran()
   for (model in list(engine_quadratic(4), engine_logistic(4))) for (kind in kinds)
     for (base in list(base_gaussian(), base_laplace(), base_student(5), base_power(3)))
       for (estimator in c("reparam", "path")) for (batch in c(1, 2, 300)) {
@@ -19,6 +20,7 @@ test_that("an estimate is the mean over its draws, for every scale and estimator
 })
 
 test_that("the path gradient vanishes, sample by sample, at the optimum of a Gaussian target", {
+  skip_on_cran()
   A <- engine_quadratic(4)$A
   for (kind in kinds) {
     if (kind == "diagonal") A <- diag(diag(A))
@@ -60,6 +62,7 @@ expect_mean <- function(x, truth, label = NULL, precision = Inf) {
 }
 
 test_that("the noise of one sample is what theory says", {
+  skip_on_cran()
   d <- 3
   control <- raw_control(average = "last")
   for (base in list(base_gaussian(), base_laplace(), base_uniform(), base_student(20), base_power(1.5))) {
@@ -79,6 +82,7 @@ test_that("the noise of one sample is what theory says", {
 })
 
 test_that("the noise obeys the bound of the theorems", {
+  skip_on_cran()
   # E|g|^2_Lambda <= a |theta - theta*|^2_{1/Lambda} + b, here with mu* = m
   d <- 3
   L <- 2
@@ -103,6 +107,7 @@ test_that("the noise obeys the bound of the theorems", {
 })
 
 test_that("both estimators are unbiased: the derivative of the objective, by differences", {
+  skip_on_cran()
   model <- engine_logistic(3)
   target <- engine_target(model)
   n <- 3000
@@ -142,8 +147,8 @@ test_that("E[grad f z'] = E[Hessian] Sigma for the gaussian base", {
   mu <- c(0.3, -0.2, 0.5)
   n <- 20000
   z <- elvi:::draw_base(elvi:::law_of(base_gaussian(), 3), c(1, 2), n)
-  p <- plogis(model$X %*% (mu + S %*% z))
-  hessian <- crossprod(model$X, rowMeans(p * (1 - p)) * model$X) + diag(model$precision)
+  p <- plogis(model$rows$X %*% (mu + S %*% z))
+  hessian <- crossprod(model$rows$X, rowMeans(p * (1 - p)) * model$rows$X) + diag(model$blocks$coefficients$precision)
   expected <- engine_restrict("symmetric", hessian %*% S) - solve(S)
   probe <- engine_probe(model, base_gaussian())
   g <- vapply(1:12, function(k) c(probe(mu, S, n, k)$scale), numeric(9))
@@ -678,6 +683,7 @@ test_that("leaving 200 times in the middle of a run takes no memory along", {
 })
 
 test_that("what a user's function does on the side does not touch the run", {
+  skip_on_cran()
   target <- hooked_model()
   whole <- target$fit()
   inner <- engine_logistic()

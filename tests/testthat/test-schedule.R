@@ -72,6 +72,7 @@ test_that("steps and batches of the other schedules follow their formulas", {
 })
 
 test_that("the horizon is the longest that fits the budget", {
+  skip_on_cran()
   for (E in c(1, 2, 10, 100, 1001, 20000)) for (schedule in list(
     schedule_decay(E), schedule_decay(E, growth = 0.3), schedule_decay(E, epsilon = 0, growth = 1.2),
     schedule_growing(E), schedule_growing(E, nu = 1), schedule_growing(E, nu = 3.5))) {
@@ -126,6 +127,7 @@ test_that("the tuned schedule has constant steps and batches in proportion to k 
 # ---- constants of the noise ------------------------------------------------------------------
 
 test_that("a of the noise bound is that of the block formula, within the paper's", {
+  skip_on_cran()
   for (d in c(1, 2, 10, 1000)) for (L in c(0.1, 5))
     for (base in list(base_gaussian(), base_laplace(), base_uniform(), base_student(5), base_power(0.7))) {
       kappa <- engine_kurtosis(base, d)

@@ -36,6 +36,7 @@ expect_same_priors <- function(fit, run) {
 }
 
 test_that("a Stan model's value and gradient belong together", {
+  skip_on_cran()
   model <- model_stan(nuts("gaussian"))
   expect_equal(model$dim, 5)
   expect_equal(model$names, c("gamma[1]", "z_beta[1]", "z_beta[2]", "z_beta[3]", "aux_unscaled"))
@@ -61,6 +62,7 @@ test_that("the density is that of the unconstrained parameters", {
 })
 
 test_that("through Stan, elvi agrees with NUTS on swiss and infert", {
+  skip_on_cran()
   set.seed(1)
   run <- nuts("gaussian")
   fit <- elvi(model_stan(run), tol = 0.05)
@@ -136,6 +138,7 @@ test_that("what is no Stan fit is refused by name", {
 })
 
 test_that("a Stan fit from another session can be read but not run", {
+  skip_on_cran()
   run <- nuts("gaussian")
   set.seed(5)
   fit <- elvi(model_stan(run), tol = 0.5)

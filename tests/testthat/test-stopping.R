@@ -11,6 +11,7 @@ stopping_cases <- list(
   c("triangular", "reparam", "prox"), c("diagonal", "path", "project"), c("diagonal", "reparam", "prox"))
 
 test_that("the estimated gap is the exact gap, within its error", {
+  skip_on_cran()
   for (model in stopping_models()) for (case in stopping_cases) for (step in c("near", "far")) {
     set.seed(4)
     fit <- suppressMessages(elvi(model, budget = 2000, control = elvi_control(
@@ -92,6 +93,7 @@ test_that("a budget that ends first is said loudly, and the run goes on", {
 })
 
 test_that("a run with a tolerance that is paused goes on exactly as if it had not been", {
+  skip_on_cran()
   for (average in c("tail", "theorem")) for (schedule in list(schedule_tuned(2e4), schedule_fixed(2e4))) {
     go <- function(iterations = Inf) {
       set.seed(11)

@@ -30,6 +30,7 @@ test_that("a bad number of threads is refused by name", {
 })
 
 test_that("results do not depend on the number of threads, to the last bit", {
+  skip_on_cran()
   set.seed(1)
   X <- matrix(rnorm(3000 * 20), 3000)
   y <- rbinom(3000, 1, 0.4)
@@ -46,6 +47,7 @@ test_that("results do not depend on the number of threads, to the last bit", {
 })
 
 test_that("forked children work with one thread, and as the parent does", {
+  skip_on_cran()
   skip_on_os("windows")
   set.seed(3)
   X <- matrix(rnorm(4000 * 10), 4000)

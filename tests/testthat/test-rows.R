@@ -17,8 +17,8 @@ as_sparse <- function(X, class = "dgCMatrix") {
 
 # the same model with its columns shifted in C, and with the shift carried out
 shifted <- function(X, shift, y, family = binomial(), weights = NULL, ...) {
-  elvi:::glm_target(elvi:::check_design(X), shift, y, family, normal(0, 2), weights, NULL,
-                    1, NULL)
+  given <- list(X = elvi:::check_design(X), shift = shift, y = y, weights = weights)
+  elvi:::glm_target(given, family, normal(0, 2), 1, NULL)
 }
 
 everything <- function(model) {
@@ -28,18 +28,19 @@ everything <- function(model) {
   S <- diag(0.2, d) + 0.02
   L <- t(chol(crossprod(S)))
   law <- elvi:::law_of(base_laplace(), d)
-  exact <- if (model$kind == "glm") {
+  exact <- if (elvi:::has_exact(model)) {
     oracle <- elvi:::exact_oracle(model, law)
     list(oracle("symmetric", x[, 1], S), oracle("triangular", x[, 1], L),
          oracle("diagonal", x[, 1], diag(S)), oracle("diagonal", x[, 2], numeric(d)))
   }
-  p <- length(model$precision)
+  p <- length(model$blocks$coefficients$precision)
   list(elvi:::target_at(model, x), exact, elvi:::used_gram(model),
-       elvi:::predictor_at(model, x[seq_len(p), 1]), elvi:::stretch_along(model, x[seq_len(p), 1]),
+       elvi:::predictor_at(model, x[seq_len(p), 1]), elvi:::extent_along(model, x[seq_len(p), 1]),
        model$smoothness, model$names)
 }
 
 test_that("a sparse design computes what the dense one does", {
+  skip_on_cran()
   skip_if_not_installed("Matrix")
   data <- sparse_data()
   responses <- list(binomial = data$y, poisson = data$counts, gaussian = data$response,
@@ -69,6 +70,7 @@ test_that("shifted columns are those of the shifted matrix, dense and sparse", {
 })
 
 test_that("designs of more rows than a chunk are summed over all of them", {
+  skip_on_cran()
   skip_if_not_installed("Matrix")
   data <- sparse_data(rows = 40000, dim = 3, seed = 4)
   data$X[, 3] <- 1
@@ -93,6 +95,7 @@ test_that("elvi() on a sparse design gives the fit of the dense one", {
 })
 
 test_that("every kind of sparse matrix is taken, and none is made dense", {
+  skip_on_cran()
   skip_if_not_installed("Matrix")
   data <- sparse_data()
   reference <- elvi:::check_design(as_sparse(data$X))
@@ -149,4 +152,55 @@ test_that("a sparse matrix whose slots contradict each other is refused, not rea
   }
   nothing <- as_sparse(matrix(0, 3, 2))
   expect_identical(elvi:::check_design(nothing)$start, rep(0L, 4))
+})
+
+# ---- parts, threads, wide designs ------------------------------------------------------
+
+with_threads <- function(n, code) {
+  old <- options(elvi.threads = n)
+  on.exit(options(old))
+  force(code)
+}
+
+test_that("values and gradients do not depend on the threads that take the parts, nor on who else is at work", {
+  skip_if_not_installed("Matrix")
+  set.seed(5)
+  n <- 5000   # five parts
+  X <- matrix(rnorm(n * 4) * (runif(n * 4) < 0.5), n)
+  y <- list(binomial = rbinom(n, 1, 0.4), neg_binomial_2 = rpois(n, 3), gaussian = rnorm(n))
+  for (family in names(y)) for (X in list(X, as_sparse(X))) {
+    model <- model_glm(X, y[[family]], family, dispersion = if (family == "gaussian") NULL else 1)
+    x <- matrix(rnorm(40 * model$dim) / 5, model$dim)
+    one <- with_threads(1L, elvi:::target_at(model, x))
+    expect_identical(with_threads(2L, elvi:::target_at(model, x)), one)
+    expect_identical(with_threads(3L, elvi:::target_at(model, x)), one)
+    # a single block of draws, whose rows are shared out, and several blocks, which are
+    for (block in c(40, 10)) {
+      run <- function() {
+        set.seed(1)
+        elvi(model, schedule = schedule_custom(rep(1e-4, 3), rep(40, 3)), control = elvi_control(
+          coordinates = "raw", smoothness = 1e4, block = block))$mu
+      }
+      expect_identical(with_threads(2L, run()), with_threads(1L, run()))
+    }
+  }
+})
+
+test_that("a wide design with proper priors needs no d x d matrix", {
+  skip_if_not_installed("Matrix")
+  set.seed(6)
+  n <- 3000
+  d <- 6000   # 288 MB of d x d
+  X <- Matrix::sparseMatrix(i = rep(seq_len(n), 5), j = sample(d, 5 * n, TRUE), x = rnorm(5 * n), dims = c(n, d))
+  y <- rbinom(n, 1, 0.5)
+  gc(reset = TRUE)
+  before <- sum(gc()[, 2])
+  model <- model_glm(X, y, prior = normal(0, 1))
+  mode <- elvi:::find_mode(model, diagonal = TRUE)
+  expect_lt(sum(gc()[, 6]) - before, 120)
+  # L by Lanczos is the largest eigenvalue of X'X / 4 + 1, the same as of XX'
+  expect_equal(model$smoothness, 1 + max(eigen(as.matrix(Matrix::tcrossprod(X)) / 4, TRUE, TRUE)$values), tolerance = 1e-8)
+  expect_lt(max(abs(elvi:::target_at(model, matrix(mode$x))$gradient)), 1e-3)
+  p <- plogis(as.vector(X %*% mode$x))
+  expect_equal(mode$hessian, Matrix::colSums(X^2 * (p * (1 - p))) + 1, tolerance = 1e-10)
 })

@@ -1,6 +1,32 @@
-# The design matrix of a regression: dense, or sparse and then kept by rows. Its
-# columns count as X_j - shift_j, so that centring neither copies a dense matrix
-# nor fills a sparse one. All arithmetic with it is in src/design.c.
+# The rows of a regression: a source of (X, y, weight, offset) that knows neither likelihood nor prior. The
+# matrix X is dense, or sparse and then kept by rows. Its columns count as X_j - shift_j, so that centring
+# neither copies a dense matrix nor fills a sparse one. All arithmetic with it is in src/rows*.c.
+
+new_rows <- function(X, shift, y, weight, offset) {
+  structure(list(source = if (is_sparse(X)) "sparse" else "dense", X = X, shift = shift, y = y, weight = weight,
+                 offset = offset, dim = as.double(design_dim(X)[2L])), class = "elvi_rows")
+}
+
+# The rows that a user gave, `given` with X (checked), y, weights, offset and shift, for a family. Trials count
+# as weights.
+check_rows <- function(given, record) {
+  n <- design_dim(given$X)[1L]
+  response <- check_response(given$y, record, n)
+  weight <- check_weights(given$weights, n)
+  if (!is.null(response$trials)) weight <- weight * response$trials
+  offset <- if (is.null(given$offset)) numeric(n) else check_vector(given$offset, "offset", n)
+  check_magnitude(response$y, "y")
+  check_magnitude(offset, "offset")
+  new_rows(given$X, given$shift, response$y, weight, offset)
+}
+
+check_weights <- function(weights, n) {
+  if (is.null(weights)) return(rep(1, n))
+  weights <- check_vector(weights, "weights", n)
+  if (any(weights < 0)) bad_argument("weights", "non-negative", describe(weights[weights < 0][1L]))
+  if (all(weights == 0)) bad_argument("weights", "positive somewhere", "0 everywhere")
+  weights
+}
 
 check_design <- function(X) {
   if (inherits(X, "sparseMatrix")) return(sparse_rows(X))
@@ -61,11 +87,19 @@ fill_names <- function(given, n) {
   ifelse(is.na(given) | !nzchar(given), generic, given)
 }
 
+# ---- passes over the rows of a model ---------------------------------------------------
+
 # X x, without the offset
 predictor_at <- function(model, x) .Call(elvi_r_predictor, model, x)
 
 # the largest |X_i x|
-stretch_along <- function(model, x) .Call(elvi_r_stretch, model, x)
+extent_along <- function(model, x) .Call(elvi_r_extent, model, x)
 
 # X'X over the rows that count
 used_gram <- function(model) .Call(elvi_r_gram, model)
+
+# the diagonal of X' diag(weight) X
+column_squares <- function(model, weight) .Call(elvi_r_squares, model, weight)
+
+# the largest |X_ij| of each column over the rows that count, or a bound of it
+column_reach <- function(model) .Call(elvi_r_reach, model)

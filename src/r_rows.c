@@ -1,0 +1,146 @@
+#include "r_elvi.h"
+#include <string.h>
+
+/* ---- sources: lists made by new_rows() in R/rows.R ------------------------------- */
+
+static const int *integers(SEXP list, const char *name, R_xlen_t length)
+{
+    SEXP v = r_get(list, name);
+    if (TYPEOF(v) != INTSXP || Rf_xlength(v) != length)
+        Rf_error("elvi internal error: field '%s' has the wrong type or length", name);
+    return INTEGER(v);
+}
+
+static void read_dense(SEXP rows, elvi_rows *out, r_rows_store *store)
+{
+    elvi_design *X = &store->design;
+    X->X = r_reals(rows, "X", (R_xlen_t) out->rows * out->dim);
+    out->ops = &elvi_rows_dense;
+    out->source = X;
+    out->entries = (double) out->rows * out->dim;
+}
+
+static void read_sparse(SEXP rows, elvi_rows *out, r_rows_store *store)
+{
+    SEXP list = r_get(rows, "X");
+    elvi_design *X = &store->design;
+    const R_xlen_t entries = Rf_xlength(r_get(list, "entry"));
+    X->start = integers(list, "start", (R_xlen_t) out->rows + 1);
+    X->column = integers(list, "column", entries);
+    X->entry = r_reals(list, "entry", entries);
+    out->ops = &elvi_rows_sparse;
+    out->source = X;
+    out->entries = (double) entries;
+}
+
+elvi_rows r_rows(SEXP rows, r_rows_store *store)
+{
+    static const char *const sources[] = { "dense", "sparse", NULL };
+    static void (*const read[])(SEXP, elvi_rows *, r_rows_store *) = { read_dense, read_sparse };
+    const R_xlen_t n = Rf_xlength(r_get(rows, "y"));
+    const int dim = (int) r_count(rows, "dim");
+    elvi_rows out = { .rows = (int) n, .dim = dim };
+    const elvi_design design = { (int) n, dim, NULL, NULL, NULL, NULL,
+                                 r_get(rows, "shift") == R_NilValue ? NULL : r_reals(rows, "shift", dim) };
+    store->design = design;
+    out.y = r_reals(rows, "y", n);
+    out.weight = r_reals(rows, "weight", n);
+    out.offset = r_reals(rows, "offset", n);
+    read[r_choice(rows, "source", sources)](rows, &out, store);
+    return out;
+}
+
+/* ---- .Call routines ------------------------------------------------------------- */
+
+static const elvi_rows *rows_of(SEXP model, r_model_store *store)
+{
+    r_model(model, store, 1);
+    return &store->glm.rows;
+}
+
+/* X'X over the rows of positive weight */
+SEXP elvi_r_gram(SEXP model)
+{
+    r_model_store store;
+    const elvi_rows *rows = rows_of(model, &store);
+    double *used = (double *) R_alloc(elvi_rows_chunk(rows, ELVI_POINT), sizeof(double));
+    double *scratch = (double *) R_alloc(rows->ops->scratch_length(rows), sizeof(double));
+    SEXP out = PROTECT(Rf_allocMatrix(REALSXP, rows->dim, rows->dim));
+    memset(REAL(out), 0, (size_t) rows->dim * rows->dim * sizeof(double));
+    for (int k = 0, parts = elvi_rows_parts(rows, ELVI_POINT); k < parts; k++) {
+        const elvi_part part = elvi_rows_part(rows, ELVI_POINT, k);
+        R_CheckUserInterrupt();
+        for (int i = 0; i < part.rows; i++) used[i] = part.weight[i] > 0.0;
+        rows->ops->crossprod(rows, &part, used, scratch, REAL(out));
+    }
+    r_mirror(rows->dim, REAL(out));
+    UNPROTECT(1);
+    return out;
+}
+
+/* the diagonal of X' diag(weight) X */
+SEXP elvi_r_squares(SEXP model, SEXP weight)
+{
+    r_model_store store;
+    const elvi_rows *rows = rows_of(model, &store);
+    SEXP out = PROTECT(Rf_allocVector(REALSXP, rows->dim));
+    memset(REAL(out), 0, (size_t) rows->dim * sizeof(double));
+    for (int k = 0, parts = elvi_rows_parts(rows, ELVI_POINT); k < parts; k++) {
+        const elvi_part part = elvi_rows_part(rows, ELVI_POINT, k);
+        R_CheckUserInterrupt();
+        rows->ops->squares(rows, &part, REAL(weight) + part.first, REAL(out));
+    }
+    UNPROTECT(1);
+    return out;
+}
+
+/* the largest |X_i x| */
+SEXP elvi_r_extent(SEXP model, SEXP x)
+{
+    r_model_store store;
+    const elvi_rows *rows = rows_of(model, &store);
+    double *eta = (double *) R_alloc(elvi_rows_chunk(rows, ELVI_POINT), sizeof(double));
+    return Rf_ScalarReal(elvi_rows_extent(rows, REAL(x), eta));
+}
+
+/* X x, without the offset */
+SEXP elvi_r_predictor(SEXP model, SEXP x)
+{
+    r_model_store store;
+    const elvi_rows *rows = rows_of(model, &store);
+    SEXP out = PROTECT(Rf_allocVector(REALSXP, rows->rows));
+    memset(REAL(out), 0, (size_t) rows->rows * sizeof(double));
+    for (int k = 0, parts = elvi_rows_parts(rows, ELVI_POINT); k < parts; k++) {
+        const elvi_part part = elvi_rows_part(rows, ELVI_POINT, k);
+        rows->ops->predict(rows, &part, REAL(x), rows->dim, 1, REAL(out) + part.first);
+    }
+    UNPROTECT(1);
+    return out;
+}
+
+/* the largest |X_ij| of each column over rows of positive weight */
+SEXP elvi_r_reach(SEXP model)
+{
+    r_model_store store;
+    const elvi_rows *rows = rows_of(model, &store);
+    SEXP out = PROTECT(Rf_allocVector(REALSXP, rows->dim));
+    elvi_rows_reach(rows, REAL(out));
+    UNPROTECT(1);
+    return out;
+}
+
+/* A matrix stored by columns (start, row, entry) as one stored by rows. */
+SEXP elvi_r_by_rows(SEXP rows, SEXP start, SEXP row, SEXP entry)
+{
+    static const char *const names[] = { "start", "column", "entry" };
+    const int n = Rf_asInteger(rows), d = Rf_length(start) - 1;
+    SEXP out = PROTECT(r_named_list(3, names));
+    SET_VECTOR_ELT(out, 0, Rf_allocVector(INTSXP, (R_xlen_t) n + 1));
+    SET_VECTOR_ELT(out, 1, Rf_allocVector(INTSXP, Rf_xlength(row)));
+    SET_VECTOR_ELT(out, 2, Rf_allocVector(REALSXP, Rf_xlength(row)));
+    elvi_design_by_rows(n, d, INTEGER(start), INTEGER(row), REAL(entry),
+                        INTEGER(VECTOR_ELT(out, 0)), INTEGER(VECTOR_ELT(out, 1)),
+                        REAL(VECTOR_ELT(out, 2)));
+    UNPROTECT(1);
+    return out;
+}

@@ -1,0 +1,60 @@
+/* Passes over rows, a part at a time, so that scratch stays small however many rows there are and
+ * wherever they come from. Parts do not depend on the threads that take them. */
+#include "elvi.h"
+#include <math.h>
+#include <string.h>
+
+elvi_part elvi_part_in_memory(const elvi_rows *from, int first, int rows)
+{
+    const elvi_part part = { first, rows, from->y + first, from->weight + first, from->offset + first };
+    return part;
+}
+
+int elvi_rows_chunk(const elvi_rows *from, elvi_pass pass)
+{
+    /* A block of points takes a chunk of predictors each. For a single one chunks
+     * are long, so that threads have enough to do; and d^2 work per chunk is then
+     * little beside that on its rows. */
+    const int best = pass == ELVI_BLOCK ? 1024 : 32768;
+    return from->rows < best ? from->rows : best;
+}
+
+int elvi_rows_parts(const elvi_rows *from, elvi_pass pass)
+{
+    return (from->rows - 1) / elvi_rows_chunk(from, pass) + 1;
+}
+
+elvi_part elvi_rows_part(const elvi_rows *from, elvi_pass pass, int number)
+{
+    const int chunk = elvi_rows_chunk(from, pass), first = number * chunk, left = from->rows - first;
+    return from->ops->part(from, first, left < chunk ? left : chunk);
+}
+
+void elvi_rows_predict(const elvi_rows *from, const elvi_part *part, const double *x,
+                       int ld, int n, double *eta)
+{
+    for (int j = 0; j < n; j++)
+        memcpy(eta + (size_t) j * part->rows, part->offset, (size_t) part->rows * sizeof(double));
+    from->ops->predict(from, part, x, ld, n, eta);
+}
+
+double elvi_rows_extent(const elvi_rows *from, const double *x, double *eta)
+{
+    double top = 0.0;
+    for (int k = 0, parts = elvi_rows_parts(from, ELVI_POINT); k < parts; k++) {
+        const elvi_part part = elvi_rows_part(from, ELVI_POINT, k);
+        memset(eta, 0, (size_t) part.rows * sizeof(double));
+        from->ops->predict(from, &part, x, from->dim, 1, eta);
+        for (int i = 0; i < part.rows; i++) top = fmax(top, fabs(eta[i]));
+    }
+    return top;
+}
+
+void elvi_rows_reach(const elvi_rows *from, double *reach)
+{
+    memset(reach, 0, (size_t) from->dim * sizeof(double));
+    for (int k = 0, parts = elvi_rows_parts(from, ELVI_POINT); k < parts; k++) {
+        const elvi_part part = elvi_rows_part(from, ELVI_POINT, k);
+        from->ops->reach(from, &part, reach);
+    }
+}

@@ -1,0 +1,76 @@
+# The stored results of the experiments, which the vignettes show, against parts computed again.
+
+lab <- elvi:::load_experiments()
+stored <- function(name) example_experiment(name, stored = TRUE)
+
+# Rows computed again are among those stored, by columns that say which they are.
+expect_stored <- function(x, again, by, columns) {
+  both <- merge(again, stored(x)$data, by = by, suffixes = c("", ".stored"))
+  expect_identical(nrow(both), nrow(again))
+  for (column in columns) {
+    expect_equal(both[[column]], both[[paste0(column, ".stored")]], tolerance = 1e-4, label = paste(x, column))
+  }
+}
+
+test_that("every experiment is stored, with its default arguments, and says how it was made", {
+  experiments <- lab$experiments()
+  for (name in names(experiments)) {
+    x <- stored(name)
+    expect_s3_class(x, "elvi_experiment")
+    expect_identical(x$name, name)
+    expect_identical(x$title, experiments[[name]]$title)
+    expect_identical(x$made$command, "make vignettes")
+    expect_match(x$made$commit, "^[0-9a-f]{7,}")
+    takes <- formals(experiments[[name]]$run)
+    expect_identical(x$made$arguments, vapply(takes[names(takes) != "cores"], deparse1, ""), label = name)
+  }
+  expect_output(print(stored("rates")), "Stored by 'make vignettes' at commit")
+  files <- list.files(system.file("extdata", "experiments", package = "elvi"), full.names = TRUE)
+  expect_lt(sum(file.size(files)), 1e6)
+})
+
+test_that("a stored result takes no arguments", {
+  expect_error(example_experiment("rates", seeds = 1, stored = TRUE), "`stored` must be FALSE where arguments are given",
+               class = "elvi_error_argument")
+  expect_error(example_experiment("rates", stored = 2), "`stored` must be TRUE or FALSE", class = "elvi_error_argument")
+})
+
+test_that("stored figures can be drawn", {
+  skip_on_cran()
+  skip_if_not_installed("ggplot2")
+  kinds <- list(figure1 = c("elbo", "gap"), figure2 = "gap", figure3 = "elbo", nonconvex = c("mapping", "bound", "found"),
+                bases = c("families", "density", "pairs", "paths"))
+  for (name in names(kinds)) for (what in kinds[[name]]) {
+    expect_s3_class(ggplot2::ggplot_build(ggplot2::autoplot(stored(name), what = what)), "ggplot_built")
+  }
+})
+
+test_that("parts of the rates, computed again, are those stored", {
+  skip_on_cran()
+  again <- example_experiment("rates", seeds = 1, budgets = c(100, 1000))
+  expect_stored("rates", again$data, c("method", "budget", "seed"), c("gap", "bound"))
+  again <- example_experiment("rates_noise", seeds = 1, dims = c(2, 10), df = 5)
+  expect_stored("rates_noise", again$data, c("varied", "at", "base", "method", "seed"), c("gap", "noiseless", "bound"))
+  again <- example_experiment("rates_batch", seeds = 1)
+  expect_stored("rates_batch", again$data, c("method", "batch", "seed"), c("gap", "bound"))
+})
+
+test_that("parts of the paper's figures, computed again, are those stored", {
+  skip_on_cran()
+  again <- example_experiment("figure1", seeds = 1, settings = c("printed", "whitened"), methods = "case1")
+  expect_stored("figure1", again$data, c("setting", "method", "seed", "evaluations"), c("gap", "negative_elbo"))
+  expect_equal(again$numbers[c("optimum", "elbo", "L", "smallest_scale")],
+               stored("figure1")$numbers[c("optimum", "elbo", "L", "smallest_scale")], tolerance = 1e-6)
+})
+
+test_that("the families, their chains and the stationary points, computed again, are those stored", {
+  skip_on_cran()
+  x <- stored("bases")
+  fits <- lab$fit_families(lab$gearbox_model())
+  expect_equal(vapply(fits, function(fit) elbo(fit)$estimate, 0), x$data$elbo, tolerance = 1e-7, ignore_attr = TRUE)
+  again <- example_experiment("bases", iterations = 400, draws = 1000, runs = 1, seed = 5)$numbers
+  expect_lt(max(abs(again$mean - x$numbers$mean) / again$mcse), 4.5)
+  points <- lab$mixture_stationary(lab$mixture_target())
+  expect_equal(lapply(points, `[`, c("mu", "Sigma", "objective")),
+               lapply(stored("nonconvex")$stationary, `[`, c("mu", "Sigma", "objective")), tolerance = 1e-6)
+})

@@ -1,0 +1,11 @@
+# Lines of R/ and src/ that the tests run, file by file, least covered first. The files of tests run one after the other.
+Sys.setenv(NOT_CRAN = "true")
+coverage <- covr::package_coverage(type = "tests", quiet = FALSE)
+lines <- covr::tally_coverage(coverage, by = "line")
+by_file <- aggregate(cbind(lines = 1, covered = value > 0) ~ filename, lines, sum)
+by_file$percent <- round(100 * by_file$covered / by_file$lines, 1)
+print(by_file[order(by_file$percent), ], row.names = FALSE)
+kind <- ifelse(startsWith(by_file$filename, "src"), "C", "R")
+total <- aggregate(cbind(lines, covered) ~ kind, cbind(by_file, kind), sum)
+cat(sprintf("%s: %.1f %% of %d lines\n", total$kind, 100 * total$covered / total$lines, total$lines), sep = "")
+saveRDS(coverage, file.path("build", "coverage.rds"))
