@@ -40,6 +40,7 @@
 #' | `elvi_warning_flat_prior` | a formula with a flat prior: an optimum need not exist | | a proper prior |
 #' | `elvi_warning_constant_response` | all responses are equal | | check the data |
 #' | `elvi_warning_checkpoint` | a checkpoint could not be written; the run goes on | | make room, or look at the rights of the directory |
+#' | `elvi_warning_verdict` | something speaks against a fit whose start was searched: k-hat, importance weights that move means or sds, other starts that ended elsewhere, draws outside the domain | `verdict` | another parametrisation (non-centred), base or scale; more `starts` |
 #' | `elvi_warning_pareto_k` | importance resampling where the approximation misses part of the target | | another base or scale |
 #'
 #' @section Messages:
