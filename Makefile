@@ -59,7 +59,7 @@ sanitize-quick: install ## run every C routine under ASAN, UBSAN and gctorture
 	tools/sanitize.sh quick $(TARBALL)
 
 document: setup-document ## write NAMESPACE and man/ from the roxygen comments
-	Rscript -e 'roxygen2::roxygenise(load_code = roxygen2::load_source)'
+	Rscript tools/document.R
 
 site: setup-site install ## build the site into build/site
 	$(WITH_ELVI) Rscript tools/site.R
@@ -71,7 +71,7 @@ vignettes: install ## compute what the vignettes show into inst/extdata/experime
 	$(WITH_ELVI) Rscript tools/vignettes.R
 
 bench: install ## run the benchmarks; results are added to bench/README.md
-	for question in floor small large growth numpy advi; do $(WITH_ELVI) Rscript bench/$$question.R || exit 1; done
+	for question in floor small large growth numpy advi groups; do $(WITH_ELVI) Rscript bench/$$question.R || exit 1; done
 
 clean: ## remove what the other targets made
 	rm -rf build demo.png

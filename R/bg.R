@@ -11,23 +11,30 @@
 #' `bg_constants()` computes `a` and `b` for the `"reparam"` estimator.
 #'
 #' With `m` the minimiser of `f`, `d` the dimension, `kappa` the kurtosis of the
-#' base and `v = E z_1^2 |z|^2 = kappa (d + 2) / 3`,
+#' base and `v = E z_1^2 |z|^2 = kappa (d + 2) / 3`, for a convex `f`,
 #'
 #' * `E|g_mu|^2 <= L^2 |mu - m|^2 + L^2 |Sigma|^2`
-#' * `E|g_Sigma|^2 <= 2 d L^2 |mu - m|^2 + 2 v L^2 |Sigma|^2 + 2 d L`
+#' * `E|g_Sigma|^2 <= d L^2 |mu - m|^2 + v L^2 |Sigma|^2 + d L`
 #'
-#' on `Theta_L`. Around `theta*` (`|x + y|^2 <= 2|x|^2 + 2|y|^2`) these are the
-#' `blocks` `a_ij` and `b_i`, and `a = max_j lambda_j sum_i lambda_i a_ij`, `b =
-#' sum_i lambda_i b_i`: the row `"blocks"`, for any `lambda`. The paper's simpler
-#' constants for its two choices of `lambda` are shown beside it.
+#' on `Theta_L`. If `f` is not convex, or the scale triangular, `v` is `v + 1` and the
+#' last term `2 d L`. Around `theta*` these are the `blocks` `a_ij` and `b_i`, and `a =
+#' max_j lambda_j sum_i lambda_i a_ij`, `b = sum_i lambda_i b_i` (Proposition 3 of the
+#' paper): the row `"blocks"`, for any `lambda`. The paper's simpler constants for its
+#' two choices of `lambda` are shown beside it. All of this is proved in
+#' `vignette("internals")`.
 #'
 #' @section Where this departs from the paper's print:
-#' The paper has `d - 1 + kappa` in place of `v`, from a theorem for bases with
-#' independent coordinates, `E z_1^2 z_2^2 = 1`. In an elliptic base it is
-#' `kappa / 3`. For `kappa <= 3` (gaussian, uniform) or `d = 1` the printed
-#' constants are valid; for heavier tails (laplace, student) they are too small,
-#' by a factor that grows with `d` for student bases close to `df = 4`. The column
-#' `proven` says whether a printed pair is covered by the argument above.
+#' The paper has twice the second line, with `d - 1 + kappa` in place of `v`. The
+#' latter is `v` for bases with independent coordinates, `E z_1^2 z_2^2 = 1`; in an
+#' elliptic base that is `kappa / 3`, so for `kappa > 3` and `d > 1` the paper's bound
+#' on `E|grad f z'|^2` is too small (a quadratic attains the right one). The factor 2 is
+#' not needed, and makes up for it: both printed pairs `(a, b)` hold whenever `kappa <=
+#' 6`, that is for gaussian, laplace and uniform bases and for student bases with `df >=
+#' 6`, and for every base in up to 4 dimensions. With heavier tails they can fail: for
+#' `kappa = 33` (student, `df = 4.2`) in 10 dimensions an isotropic quadratic at twice the
+#' scale of the optimum has 1.53 times the noise that the first pair allows. The columns
+#' `proven` and `refuted` say, for the base and the dimension at hand, whether the
+#' argument above proves a printed pair, and whether an isotropic quadratic breaks it.
 #'
 #' The constants do not cover the `"path"` and `"control"` estimators, and are infinite for a base
 #' of infinite kurtosis and for the poisson likelihood, whose curvature is
@@ -37,18 +44,19 @@
 #' @param base the variational base, see [bases].
 #' @param lambda preconditioner `c(mu = , Sigma = )`, in (0, 1].
 #' @param optimum list with `mu` and `Sigma` (symmetric), in the model's
-#'   coordinates, for models without an exact objective; the others find it by
-#'   [elvi_optimum()].
+#'   coordinates, for models without an exact objective. It is refuted if it can be:
+#'   a scale below `1/sqrt(L)`, or a gradient beyond the noise of 1024 draws. Models with
+#'   an exact objective find their optimum by [elvi_optimum()], and check yours against it.
 #' @param coordinates `"raw"`, or `"whitened"` for the constants of a run in
 #'   whitened coordinates, see [elvi_control()].
 #' @param alpha strong convexity constant of `f` (a lower bound of its
 #'   curvature), if you know it. Without an optimum, `|mu* - m|^2 + |Sigma*|^2 <=
 #'   d / alpha` then bounds `b`.
-#' @return A list of class `elvi_bg` with `a` and `b` (the smallest proven pair,
-#'   that of `smallest`), `table` (all pairs that apply), `blocks` (the matrix
+#' @return A list of class `elvi_bg` with `a` and `b` (the pair that is used, that of
+#'   `smallest`), `table` (all pairs that apply), `blocks` (the matrix
 #'   `a_ij` and the vector `b_i`), `spread` (`|mu* - m|^2`, `|Sigma*|^2`, their
 #'   sum, and whether it is `"exact"`, `"given"`, an `"upper bound"` or
-#'   `"unknown"`) and what they were computed from.
+#'   `"unknown"`), `optimum` (what is known about it) and what they were computed from.
 #' @seealso [guarantee()]
 #' @examples
 #' model <- model_quadratic(diag(c(1, 4)), m = c(1, -1))
@@ -66,11 +74,11 @@ bg_constants <- function(model, base = base_gaussian(), lambda = c(mu = 1, Sigma
   problem <- theorem_inputs(model, base, elvi_control(coordinates = coordinates), optimum, alpha)
   noise <- noise_constants(problem, lambda)
   table <- rbind(printed_constants(problem, lambda, noise),
-                 data.frame(formula = "blocks", a = noise$a, b = noise$b, proven = TRUE))
-  # printed pairs are proven by being no smaller than the blocks'
+                 data.frame(formula = "blocks", a = noise$a, b = noise$b, proven = TRUE, refuted = FALSE))
   structure(c(noise[c("a", "b")],
               list(smallest = "blocks", table = table, blocks = noise[c("a_ij", "b_i")], lambda = lambda,
-                   spread = problem$spread, coordinates = coordinates, infinite = noise$infinite,
+                   spread = problem$spread, optimum = problem$optimum_check[[2L]], coordinates = coordinates,
+                   infinite = noise$infinite,
                    L = if (problem$unbounded) NA_real_ else problem$L,
                    L_source = if (problem$unbounded) model$smoothness_source else problem$L_source),
               problem[c("base", "dim", "kurtosis")]),
@@ -95,10 +103,28 @@ check_metric <- function(x) {
 # v |Sigma|_F^2 with E z z'|z|^2 = v I, v = E R^4 / d = kappa (d + 2) / 3. The
 # paper's d - 1 + kappa is v for independent coordinates. The gradient in a
 # triangular or diagonal scale is a projection of this one, so no longer.
-moment_blocks <- function(dim, kappa, L, scale_min = 1 / sqrt(L)) {
+# The cross term with the entropy's gradient: E grad f z' = B Sigma, B a mean of
+# Hessians of f (vignette("internals")). Where f is convex and the scale symmetric
+# or diagonal ("aligned") -2 <B Sigma, Sigma^-1> = -2 tr B <= 0; elsewhere it is at
+# most 2 L |Sigma|_F sqrt(d) / scale_min.
+moment_blocks <- function(dim, kappa, L, scale_min = 1 / sqrt(L), aligned = TRUE) {
   v <- kappa * (dim + 2) / 3
-  list(slope = L^2 * rbind(mu = c(mu = 1, Sigma = 1), Sigma = c(mu = 2 * dim, Sigma = 2 * v)),
-       level = c(mu = 0, Sigma = 2 * dim / scale_min^2))
+  cross <- if (aligned) 0 else 1
+  list(slope = L^2 * rbind(mu = c(mu = 1, Sigma = 1), Sigma = c(mu = dim, Sigma = v + cross)),
+       level = c(mu = 0, Sigma = (1 + cross) * dim / scale_min^2))
+}
+
+is_aligned <- function(kind, convex = TRUE) isTRUE(convex) && kind != "triangular"
+
+# From moments about m to constants about theta*, by |x + y|^2 <= grow |x|^2 +
+# shrink |y|^2, 1/grow + 1/shrink = 1, for each block j of the distance. grow = 2 in
+# the block that decides a = max_j lambda_j sum_i lambda_i a_ij (Prop. 3); in the
+# others as much as that a allows, which makes b smaller at no cost.
+about_optimum <- function(slope, lambda) {
+  weight <- lambda * drop(lambda %*% slope)
+  grow <- 2 * max(weight) / weight
+  shrink <- grow / (grow - 1)
+  list(a_ij = slope * rep(grow, each = 2L), b_ij = slope * rep(shrink, each = 2L))
 }
 
 # Prop. 3 with blocks a_ij: a = max_j lambda_j sum_i lambda_i a_ij
@@ -106,22 +132,29 @@ metric_a <- function(a_ij, lambda) max(lambda * drop(lambda %*% a_ij))
 
 noise_constants <- function(problem, lambda, scale_min = 1 / sqrt(problem$L)) {
   spread <- problem$spread
-  about_m <- moment_blocks(problem$dim, problem$kurtosis, problem$L, scale_min)
-  a_ij <- 2 * about_m$slope
-  # of |mu* - m|^2 + |Sigma*|^2 only the sum may be known: row maxima bound it
-  b_i <- about_m$level + if (is.na(spread$mu)) apply(a_ij, 1L, max) * spread$total
-                         else drop(a_ij %*% c(spread$mu, spread$Sigma))
+  about_m <- moment_blocks(problem$dim, problem$kurtosis, problem$L, scale_min, problem$aligned)
   infinite <- if (problem$unbounded) paste("the curvature of the", problem$model$family$family, "likelihood is unbounded")
               else if (!is.finite(problem$kurtosis)) "the kurtosis of the base is infinite"
   if (!is.null(infinite)) {
+    a_ij <- about_m$slope
     a_ij[] <- Inf
+    b_i <- about_m$level
     b_i[] <- Inf
+  } else {
+    about <- about_optimum(about_m$slope, lambda)
+    a_ij <- about$a_ij
+    # of |mu* - m|^2 + |Sigma*|^2 only the sum may be known: row maxima bound it
+    b_i <- about_m$level + if (is.na(spread$mu)) apply(about$b_ij, 1L, max) * spread$total
+                           else drop(about$b_ij %*% c(spread$mu, spread$Sigma))
   }
-  list(a = metric_a(a_ij, lambda), b = sum(lambda * b_i), a_ij = a_ij, b_i = b_i, infinite = infinite)
+  list(a = metric_a(a_ij, lambda), b = sum(lambda * b_i), a_ij = a_ij, b_i = b_i, infinite = infinite,
+       about_m = about_m)
 }
 
-# The paper's pairs, where lambda is the paper's. Each is (a, a spread + level);
-# proven if no smaller than the blocks' in every coefficient.
+# The paper's pairs, where lambda is the paper's. Each is (a, a spread + level).
+# With c_j = sum_i lambda_i slope_ij it follows from the moments about m if, for
+# some split of the squares, grow_j lambda_j c_j <= a and shrink_j c_j <= a: that is
+# if (1 + lambda_j) c_j <= a.
 printed_constants <- function(problem, lambda, noise) {
   d <- problem$dim
   L <- problem$L
@@ -133,12 +166,26 @@ printed_constants <- function(problem, lambda, noise) {
   }
   if (is.null(case)) return(NULL)
   if (!is.null(noise$infinite)) case$a <- case$level <- Inf
-  needed <- c(noise$a, drop(lambda %*% noise$a_ij))
-  level <- lambda[["Sigma"]] * 2 * d * L
+  needed <- (1 + lambda) * drop(lambda %*% noise$about_m$slope)
+  level <- sum(lambda * noise$about_m$level)
   slack <- 1 + 1e-12
   data.frame(formula = case[[1L]], a = case$a, b = case$a * problem$spread$total + case$level,
              proven = is.null(noise$infinite) &&
-               isTRUE(all(c(needed, level) <= slack * c(rep(case$a, length(needed)), case$level))))
+               isTRUE(all(c(needed, level) <= slack * c(rep(case$a, length(needed)), case$level))),
+             refuted = is.null(noise$infinite) && round_quadratic_breaks(case$a / L^2, case$level / L, d,
+                                                                         problem$kurtosis, lambda[["Sigma"]]))
+}
+
+# Does f = |x|^2 / 2, mu = m, Sigma = s I for some s >= 1 break E|g|^2 <= a D + b?
+# E|g|^2 = s^2 d + lambda (s^2 v - 2 + 1/s^2) d, D = (s - 1)^2 d / lambda and b = a d +
+# level; but for 1/s^2 the excess is a parabola in s, with its top above 1.
+round_quadratic_breaks <- function(a, level, dim, kappa, lambda) {
+  rise <- 1 + lambda * kappa * (dim + 2) / 3
+  room <- a / lambda - rise
+  if (room <= 0) return(TRUE)
+  s <- 1 + rise / room
+  noise <- dim * (s^2 * rise + lambda * (1 / s^2 - 2))
+  noise > (1 + 1e-12) * (a * dim * ((s - 1)^2 / lambda + 1) + level)
 }
 
 #' @export
@@ -152,8 +199,10 @@ print.elvi_bg <- function(x, ...) {
   cat(paste0("  ", format(c("", table$formula)), "  ", format(c("a", n(table$a)), justify = "right"), "  ",
              format(c("b", n(table$b)), justify = "right"), "  ",
              c("", if (!is.null(x$infinite)) "" else
-               ifelse(table$formula == x$smallest, "smallest proven",
-                      ifelse(table$proven, "", "not proven for this base")))), sep = "\n")
+               ifelse(table$formula == x$smallest, "used here",
+                      ifelse(table$proven, "holds for this base",
+                             ifelse(table$refuted, "false for this base: a quadratic breaks it",
+                                    "not proven for this base"))))), sep = "\n")
   cat("\nBlocks: E|g_i|^2 <= sum_j a_ij |theta_j - theta*_j|^2 + b_i\n")
   cells <- rbind(c("|mu - mu*|^2", "|Sigma - Sigma*|^2", "b_i"),
                  cbind(n(x$blocks$a_ij), n(x$blocks$b_i)))
@@ -166,7 +215,7 @@ print.elvi_bg <- function(x, ...) {
   } else if (is.na(s$mu)) {
     cat("|mu* - m|^2 + |Sigma*|^2 <= d / alpha = ", n(s$total), " (upper bound)\n", sep = "")
   } else {
-    cat("|mu* - m|^2 = ", n(s$mu), ", |Sigma*|^2 = ", n(s$Sigma), " (optimum ", s$kind, ")\n", sep = "")
+    cat("|mu* - m|^2 = ", n(s$mu), ", |Sigma*|^2 = ", n(s$Sigma), " (optimum: ", x$optimum, ")\n", sep = "")
   }
   if (!is.null(x$infinite)) cat("Infinite: ", x$infinite, ".\n", sep = "")
   cat("For the \"reparam\" estimator; the \"path\" and \"control\" estimators are not covered.\n")
@@ -198,7 +247,7 @@ theorem_inputs <- function(model, base, control, optimum, alpha) {
        else if (is_whitened(work)) numeric(model$dim)
        else quietly(find_mode(model)$x)
   problem <- list(model = model, base = base, law = law, dim = model$dim, kurtosis = law$kurtosis,
-                  kind = control$scale, existence = exists, work = work, L = L$L, L_source = L$source,
+                  kind = control$scale, aligned = is_aligned(control$scale, model$convex), existence = exists, work = work, L = L$L, L_source = L$source,
                   L_check = judge_smoothness(model, work, law, control, L, unbounded),
                   unbounded = unbounded, m = m,
                   alpha = if (!is.null(alpha)) check_alpha(alpha, work, L$L))
@@ -232,7 +281,7 @@ quietly <- function(expr) {
 check_alpha <- function(alpha, work, L) {
   alpha <- check_positive(alpha, "alpha")
   if (is.null(work)) return(alpha)
-  shrink <- if (!is_whitened(work)) 1 else smallest_stretch(work$A)
+  shrink <- if (!is_whitened(work)) 1 else smallest_stretch(full_frame(work)$A)
   inside <- alpha * shrink^2
   if (isTRUE(inside > L * (1 + 1e-8))) {
     bad_argument("alpha", sprintf("at most the smoothness of f (%s)", format(L / shrink^2, digits = 4)),
@@ -272,21 +321,29 @@ locate_optimum <- function(problem, optimum) {
     out$optimum_check <- list("fails", "there is none")
     return(out)
   }
-  found <- if (!is.null(optimum)) check_optimum(optimum, problem)
-           else if (has_exact(model)) exact_optimum(problem)
+  given <- if (!is.null(optimum)) read_optimum(optimum, problem)
+  found <- if (has_exact(model)) exact_optimum(problem)
+  if (is.null(found)) found <- given
+  if (!is.null(given) && !is.null(problem$work)) {
+    found$check <- if (found$kind == "exact") against_exact(given, found, problem) else judge_given(given, problem)
+  }
   if (!is.null(found) && !is.null(problem$work) && !is.null(problem$m)) {
     out$optimum <- to_work(problem$work, problem$kind, found$mu, found$scale)
     out$optimum_check <- found$check
     if (!is.null(found$objective)) out$objective <- found$objective
-    mu2 <- sum((out$optimum$mu - problem$m)^2)
-    scale2 <- sum(out$optimum$scale^2)
-    out$spread <- list(mu = mu2, Sigma = scale2, total = mu2 + scale2, kind = found$kind)
+    out$spread <- c(spread_of(out$optimum, problem), kind = found$kind)
   } else if (!is.null(problem$alpha)) {
     out$optimum_check <- list("holds", "bounded: |mu* - m|^2 + |Sigma*|^2 <= d / alpha")
     out$spread$total <- problem$dim / problem$alpha
     out$spread$kind <- "upper bound"
   }
   out
+}
+
+spread_of <- function(theta, problem) {
+  mu2 <- mu_norm2(problem$work, theta$mu - problem$m)
+  scale2 <- sum(theta$scale^2)
+  list(mu = mu2, Sigma = scale2, total = mu2 + scale2)
 }
 
 exact_optimum <- function(problem) {
@@ -300,7 +357,7 @@ exact_optimum <- function(problem) {
 }
 
 # A user's optimum with its scale in the kind of the run
-check_optimum <- function(optimum, problem) {
+read_optimum <- function(optimum, problem) {
   if (!is.list(optimum) || is.null(optimum$mu) || is.null(optimum$Sigma)) {
     bad_argument("optimum", "a list with `mu` and `Sigma`", describe(optimum))
   }
@@ -312,6 +369,61 @@ check_optimum <- function(optimum, problem) {
     bad_argument("optimum$Sigma", "symmetric and positive definite", "a matrix that is not")
   }
   list(kind = "given", mu = mu,
-       scale = scale_of(problem$kind)$of_symmetric(S, "optimum$Sigma"),
-       check = list("holds", "given by you, not checked"))
+       scale = scale_of(problem$kind)$of_symmetric(S, "optimum$Sigma"))
+}
+
+# What is said about an optimum that the user gave: where the exact one is known it is
+# the one that counts, and the other is compared with it.
+against_exact <- function(given, exact, problem) {
+  there <- tryCatch(exact_oracle(problem$model, problem$law)(problem$kind, given$mu, given$scale)$objective,
+                    elvi_error = function(e) Inf)
+  above <- there - exact$objective
+  if (isTRUE(above <= 1e-6)) return(list(exact$check[[1L]], "yours agrees with elvi_optimum()"))
+  list("fails", sprintf("the one you gave is %s nats above the exact one", format(above, digits = 3)))
+}
+
+# Without an exact objective it can only be shown not to be one: outside Theta_L, or
+# with a gradient that noise does not explain. Otherwise it is "assumed".
+judge_given <- function(given, problem, draws = 1024L) {
+  if (problem$L_check[[1L]] == "holds") {
+    at <- to_work(problem$work, problem$kind, given$mu, given$scale)
+    lifted <- project_scale(problem$kind, at$scale, 1 / sqrt(problem$L), Inf)$scale
+    if (max(abs(lifted - at$scale)) > 1e-6 * max(abs(at$scale))) {
+      return(list("fails", "the one you gave has a scale below 1/sqrt(L): no optimum has"))
+    }
+  }
+  score <- gradient_score(given, problem, draws)
+  if (!is.finite(score$worst)) return(list("fails", "the gradient is not finite at the one you gave"))
+  if (score$worst > score$limit) {
+    return(list("fails", sprintf("the one you gave is not stationary: a gradient of %s standard errors in %s draws",
+                                 format(score$worst, digits = 2), format_count(draws))))
+  }
+  list("assumed", sprintf("yours: stationary within the noise of %s draws", format_count(draws)))
+}
+
+# The largest mean of an entry of the gradient in its standard errors, from batches, and a
+# limit: twice what chance would exceed once in a thousand times if all were 0 and normal,
+# because products of heavy-tailed draws are not. In the units of the
+# scale S, x = mu + S z, the gradients in mu and S are the means of t and t z', t = S' grad f(x) -
+# the score of z: the base's, or for a density that jumps the gaussian's, which is unbiased too.
+gradient_score <- function(theta, problem, draws, batches = 32L, key = c(0, 0)) {
+  z <- draw_base(problem$law, key, draws)   # a fixed key: R's generator is not touched
+  diagonal <- problem$kind == "diagonal"
+  x <- theta$mu + if (diagonal) theta$scale * z else theta$scale %*% z
+  g <- .Call(elvi_r_evaluate, problem$model, x)$gradient
+  r <- sqrt(colSums(z^2))
+  score <- if (problem$law$path) -.Call(elvi_r_score, problem$law, r) / r else 1
+  t <- (if (diagonal) theta$scale * g else crossprod(theta$scale, g)) - z * rep(score, each = nrow(z))
+  mean <- square <- 0
+  for (rows in split(seq_len(draws), rep(seq_len(batches), length.out = draws))) {
+    here <- t[, rows, drop = FALSE]
+    there <- z[, rows, drop = FALSE]
+    one <- cbind(rowMeans(here), if (diagonal) rowMeans(here * there) else tcrossprod(here, there) / length(rows))
+    mean <- mean + one / batches
+    square <- square + one^2 / batches
+  }
+  noise <- sqrt(pmax(square - mean^2, 0) / (batches - 1))
+  # 1e-5: an optimum to single precision is one
+  list(worst = max(abs(mean) / (noise + 1e-5)),
+       limit = 2 * stats::qt(0.0005 / length(mean), batches - 1, lower.tail = FALSE))
 }

@@ -9,7 +9,14 @@
 # continued below 1/sqrt(L) by a parabola, to a function that is L-smooth
 # everywhere; and because theta* minimises F without the constraint. (With a
 # minimiser on the boundary and grad F(theta*) != 0 the theorem as printed is
-# false: F(theta) = theta on [0, 1], step 10, K = 1, any batch.)
+# false: F(theta) = theta on [0, 1], theta_0 = 1, step 10, K = 1, batches of 6 and more.)
+#
+# Single gradients need neither: E|g|^2 <= a D + b has no part in |grad F|^2 that would
+# have to be paid for, <grad F, theta - theta*> >= gap is convexity, and theta* may be
+# any point of the set. With batches N > 1 and grad F(theta*) = s != 0, |grad F|^2 <=
+# |grad F - s|^2 / c + |s|^2 / (1 - c), c = step L (N - 1)/N < 1, and <grad F, theta -
+# theta*> >= gap + |grad F - s|^2 / (2 L): the recursion holds with b + (N - 1)/(1 - c) |s|^2
+# in place of b (effective_b()).
 #
 # The average has weights step_k u_k, u_k = prod_{i <= k} 1/(1 + w q_i), with w
 # the a of the weights. For w >= a that is the theorem for (w, b). The presets
@@ -35,7 +42,7 @@ finite_horizon_bound <- function(a, b, D, step, N, K, w = a) {
 }
 
 # Any steps and batches. `bound` is the theorem's, (D + b/a) over 2 sum_k step_k
-# exp(-a sum_{i <= k} q_i), for every horizon k = 1, ..., K.
+# exp(-a sum_{i <= k} q_i), for every horizon k = 1, ..., K. b may vary with k.
 dynamic_bounds <- function(a, b, D, step, batch, w = a) {
   q <- step^2 / batch
   u <- exp(-cumsum(log1p(w * q)))
@@ -43,10 +50,12 @@ dynamic_bounds <- function(a, b, D, step, batch, w = a) {
   excess <- 0
   if (w < a) {
     growth <- exp(c(0, cumsum(log1p(a * q))[-length(q)]))
-    excess <- (a - w) * cumsum(u * q * ((D + b / a) * growth - b / a))
+    most <- max(b) / a
+    excess <- (a - w) * cumsum(u * q * ((D + most) * growth - most))
   }
-  sharper <- (D + b * cumsum(u * q) + excess) / (2 * total)
-  list(bound = if (w < a) sharper else (D + b / w) / (2 * cumsum(step * exp(-w * cumsum(q)))),
+  sharper <- (D + cumsum(b * u * q) + excess) / (2 * total)
+  as_stated <- w >= a && w > 0 && length(b) == 1L
+  list(bound = if (as_stated) (D + b / w) / (2 * cumsum(step * exp(-w * cumsum(q)))) else sharper,
        sharper = sharper)
 }
 
@@ -63,8 +72,27 @@ is_constant <- function(plan) {
 
 plan_iterations <- function(plan, control) min(plan$iterations, control$iterations)
 
-# The value of the bound for a plan, whether or not its assumptions hold.
-evaluate_bound <- function(g, plan) {
+# g$slope is |grad F(theta*)|^2_Lambda; g$lip the smoothness of F
+effective_b <- function(g, step, batch) {
+  if (isTRUE(g$slope == 0)) return(g$b)
+  b <- rep(g$b, length(batch))
+  many <- batch > 1
+  share <- (step * g$lip * (batch - 1) / batch)[many]
+  b[many] <- g$b + ifelse(share < 1, (batch[many] - 1) / (1 - share) * g$slope, Inf)
+  b
+}
+
+# Single gradients, or grad F(theta*) = 0
+needs_no_slope <- function(g) g$single || isTRUE(g$slope == 0)
+
+# Are all batches single gradients?
+single_gradients <- function(plan) {
+  if (is.null(plan$batch_table)) plan$batch0 == 1 && plan$batch_power == 0 else all(plan$batch_table == 1)
+}
+
+# The value of the bound for a plan, whether or not its assumptions hold. The weights of
+# the average are made from w; those of the best iterate are the proof's own, from a.
+evaluate_bound <- function(g, plan, w = plan$bg_a) {
   K <- plan_iterations(plan, g$control)
   if (!is_constant(plan)) check_size(8 * K, "budget", K)   # sums over all iterations
   none <- list(bound = NA_real_, sharper = NA_real_)
@@ -73,11 +101,13 @@ evaluate_bound <- function(g, plan) {
     if (!is.finite(g$gap0) || !is.finite(g$moment) || any(at$step * g$lip >= 1)) return(none)
     return(list(bound = nonconvex_bound(g$gap0, g$moment, g$lip, at$step, at$batch), sharper = NA_real_))
   }
-  if (!all(is.finite(c(g$a, g$b, g$D, plan$bg_a)))) return(none)
-  if (is_constant(plan)) {
+  if (!all(is.finite(c(g$a, g$b, g$D, w)))) return(none)
+  value <- if (is_constant(plan)) {
     at <- plan_at(plan, 0)
-    return(finite_horizon_bound(g$a, g$b, g$D, at$step, at$batch, K, plan$bg_a))
+    finite_horizon_bound(g$a, effective_b(g, at$step, at$batch), g$D, at$step, at$batch, K, w)
+  } else {
+    at <- plan_at(plan, seq_len(K) - 1)
+    lapply(dynamic_bounds(g$a, effective_b(g, at$step, at$batch), g$D, at$step, at$batch, w), function(v) v[K])
   }
-  at <- plan_at(plan, seq_len(K) - 1)
-  lapply(dynamic_bounds(g$a, g$b, g$D, at$step, at$batch, plan$bg_a), function(v) v[K])
+  lapply(value, `+`, g$shift)
 }

@@ -44,6 +44,8 @@
 #'   leaves the objective out.
 #' @param block the largest number of samples processed at a time. The draws do
 #'   not depend on it.
+#' @param nodes for fits with [group-level terms][group_terms]: number of nodes along each hyperparameter when there are up to
+#'   three of them, 1 for the mode alone. `NULL` lets elvi choose.
 #' @param progress show progress when a run takes more than two seconds?
 #' @param checkpoint name of a file that keeps the state of a stochastic run while it
 #'   runs, or `NULL` for none; see the section on checkpoints.
@@ -94,7 +96,7 @@ elvi_control <- function(coordinates = c("whitened", "raw"),
                          mu_centre = NULL, mu_radius = Inf,
                          iterations = Inf,
                          trace_draws = 100,
-                         block = NULL,
+                         block = NULL, nodes = NULL,
                          progress = interactive(),
                          checkpoint = NULL, checkpoint_every = 60,
                          ...) {
@@ -116,6 +118,7 @@ elvi_control <- function(coordinates = c("whitened", "raw"),
     iterations = check_count(iterations, "iterations", infinite = TRUE),
     trace_draws = check_count(trace_draws, "trace_draws", lower = 0),
     block = if (!is.null(block)) check_count(block, "block"),
+    nodes = if (!is.null(nodes)) check_count(nodes, "nodes", upper = 100),
     progress = check_flag(progress, "progress"),
     checkpoint = if (!is.null(checkpoint)) check_file_name(checkpoint, "checkpoint"),
     checkpoint_every = check_positive(checkpoint_every, "checkpoint_every", infinite = TRUE)

@@ -4,6 +4,11 @@
 # f_w(w) = f(m + A w) - log|A| unchanged, with its smoothness instead of that of
 # f, and the objective is the same number in both coordinates.
 
+# A diagonal A, a mean field's, leaves the conditioning of H in: it goes by the steps of mu, which are taken
+# in the metric of the Hessian A H A of f_w at the mode ("mu_root", its Cholesky factor). That is the theorem
+# with a matrix for Lambda_mu, or with I in the coordinates mu_root' mu; |.|^2 of mu is that there, and L
+# that of f in coordinates that are whitened all the way (see full_frame()).
+
 # The model the run works on: the user's own, or that seen in whitened coordinates.
 work_model <- function(model, coordinates, kind, found = NULL) {
   if (coordinates == "raw") return(model)
@@ -15,9 +20,10 @@ work_model <- function(model, coordinates, kind, found = NULL) {
   mode <- if (wide) find_mode(model, diagonal = TRUE) else find_mode(model)
   H <- definite_hessian(mode$hessian)
   A <- record$inverse_root(if (is.matrix(H)) record$precision_part(H) else H)
+  hessian <- if (!record$full) { if (is.matrix(H)) congruent(A, H) else rep(1, model$dim) }
   new_model("affine", dim = model$dim, names = model$names, inner = model, A = A, scale = frame,
             m = as.double(mode$x), log_det = record$log_det(A),
-            hessian = if (!record$full) { if (is.matrix(H)) congruent(A, H) else rep(1, model$dim) },
+            hessian = hessian, mu_root = if (is.matrix(hessian)) t(chol(hessian)),
             convex = model$convex, growth = model$growth)
 }
 
@@ -28,14 +34,26 @@ found_frame <- function(model, kind, found) {
   full <- lower_root(if (is.matrix(found$A)) found$A else diag(found$A, model$dim))
   H <- if (!record$full) crossprod(forwardsolve(full, diag(model$dim)))
   A <- if (record$full) full else record$inverse_root(record$precision_part(H))
+  hessian <- if (!record$full) congruent(A, H)
   work <- new_model("affine", dim = model$dim, names = model$names, inner = NULL, A = A, scale = frame,
                     m = as.double(found$mu), log_det = record$log_det(A),
-                    hessian = if (!record$full) congruent(A, H),
+                    hessian = hessian, mu_root = if (is.matrix(hessian)) t(chol(hessian)),
                     convex = model$convex, growth = model$growth,
                     level = found$objective + record$log_det(A) - model$dim / 2)   # of f at the centre
   work$inner <- standing_in(model, work)
   work
 }
+
+# The coordinates in which a run's mu has the metric I
+full_frame <- function(work) {
+  if (is.null(work$mu_root)) return(work)
+  work$A <- t(chol(chol2inv(t(work$mu_root)) * outer(work$A, work$A)))
+  work$scale <- "triangular"
+  work
+}
+
+# |mu|^2 in the metric of a run's mu
+mu_norm2 <- function(work, mu) sum((if (is.null(work$mu_root)) mu else crossprod(work$mu_root, mu))^2)
 
 # positive definite, whatever the search for a mode ended in; H may be a diagonal
 definite_hessian <- function(H) {

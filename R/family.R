@@ -114,7 +114,13 @@ family_entries <- c(
   "never_up",         # function(move, y, small): along such a move of the predictors, can the loss only fall?
   "separable",        # what is separable then; NA: nothing is
   "autoscale",        # are priors rescaled by the spread of the response?
+  "conditional",      # given its dispersion, as the sparse solver sees it, see conditional_entries; NULL: not convex
   "dispersion")       # the parameter beside the predictor, see dispersion_entries
+
+conditional_entries <- c(
+  "likelihood",       # its name in C: a negative binomial of known phi is a logistic regression
+  "start",            # function(y, weight, dispersion): list(eta, c), predictors and curvatures near the responses
+  "constant")         # function(y, weight): log likelihood minus what C sums, where no dispersion is in it
 
 dispersion_entries <- c(
   "natural",          # its name; the model has its logarithm
@@ -128,6 +134,21 @@ dispersion_entries <- c(
   "lost")             # why there may be no mode, in words
 
 no_bound <- function(rows) FALSE
+
+# c from the inverse of the link and its derivative at the proportions, shrunk
+binomial_conditional <- function(link, eta, curvature) {
+  list(likelihood = link,
+       start = function(y, weight, dispersion) {
+         p <- (weight * y + 0.5) / (weight + 1)
+         list(eta = eta(p), c = weight * curvature(p))
+       },
+       # weights are trials: whole ones, or else what they stand for is not known
+       constant = function(y, weight) {
+         if (all(abs(weight - round(weight)) < 1e-9)) sum(lchoose(round(weight), round(weight * y))) else 0
+       })
+}
+
+count_constant <- function(y, weight) -sum(weight * lgamma(y + 1))
 
 binomial_record <- function(link, ...) {
   c(list(
@@ -158,14 +179,17 @@ sigma_record <- function(...) {
 family_records <- list(
   logit = binomial_record(
     "logit", curvature_bound = 0.25, bound_attained = function(rows) all(rows$offset == 0), exponential = FALSE,
-    calibration = list(softplus_loss)),
+    calibration = list(softplus_loss),
+    conditional = binomial_conditional("logit", stats::qlogis, function(p) p * (1 - p))),
 
   probit = binomial_record(
-    "probit", curvature_bound = 1, bound_attained = no_bound, exponential = FALSE, calibration = list(miss_loss)),
+    "probit", curvature_bound = 1, bound_attained = no_bound, exponential = FALSE, calibration = list(miss_loss),
+    conditional = binomial_conditional("probit", stats::qnorm, function(p) stats::dnorm(stats::qnorm(p))^2 / (p * (1 - p)))),
 
   cloglog = binomial_record(
     "cloglog", curvature_bound = NA_real_, bound_attained = no_bound, exponential = TRUE,
-    calibration = list(hit_loss, exponential_loss)),
+    calibration = list(hit_loss, exponential_loss),
+    conditional = binomial_conditional("cloglog", function(p) log(-log1p(-p)), function(p) (1 - p) / p * log1p(-p)^2)),
 
   poisson = list(
     family = "poisson", link = "log", make = stats::poisson,
@@ -175,7 +199,10 @@ family_records <- list(
     convex = TRUE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
     exponential = TRUE, bends = FALSE, calibration = list(exponential_loss),
     never_up = function(move, y, small) all(move < small) && all(abs(move[y > 0]) < small),
-    separable = "the counts", autoscale = FALSE, dispersion = NULL),
+    separable = "the counts", autoscale = FALSE,
+    conditional = list(likelihood = "poisson", constant = count_constant,
+                       start = function(y, weight, dispersion) list(eta = log(y + 0.5), c = weight * (y + 0.5))),
+    dispersion = NULL),
 
   normal = list(
     family = "gaussian", link = "identity", make = stats::gaussian,
@@ -185,6 +212,8 @@ family_records <- list(
     convex = TRUE, curvature_bound = 1, bound_attained = function(rows) TRUE, constant_curvature = TRUE,
     exponential = FALSE, bends = FALSE, calibration = list(),
     never_up = function(move, y, small) FALSE, separable = NA, autoscale = TRUE,
+    conditional = list(likelihood = "normal", start = function(y, weight, dispersion) list(eta = y, c = weight),
+                       constant = function(y, weight) -sum(weight) * log(2 * pi) / 2),
     dispersion = sigma_record(may_be_known = TRUE, exponential = TRUE,
                               start = function(model) scale_start(model, passes = 3L, function(r2) 1))),
 
@@ -197,6 +226,10 @@ family_records <- list(
     exponential = FALSE, bends = TRUE, calibration = list(softplus_loss),
     never_up = function(move, y, small) all(move < small) && all(abs(move[y > 0]) < small),
     separable = "the counts", autoscale = FALSE,
+    conditional = list(likelihood = "logit", constant = count_constant, start = function(y, weight, dispersion) {
+      m <- y + 0.5
+      list(eta = log(m), c = weight * m * dispersion / (m + dispersion))
+    }),
     dispersion = list(
       natural = "phi", may_be_known = FALSE, exponential = TRUE, tally = function(y) y > 0,
       unit = function(dispersion) 1, start = function(model) count_start(model),
@@ -214,7 +247,7 @@ family_records <- list(
     },
     convex = FALSE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
     exponential = FALSE, bends = TRUE, calibration = list(),
-    never_up = function(move, y, small) FALSE, separable = NA, autoscale = TRUE,
+    never_up = function(move, y, small) FALSE, separable = NA, autoscale = TRUE, conditional = NULL,
     dispersion = sigma_record(
       may_be_known = FALSE, exponential = FALSE,
       start = function(model) scale_start(model, passes = 10L, function(r2) {   # the EM algorithm
@@ -230,6 +263,9 @@ check_family_records <- function(records) {
   for (name in names(records)) {
     record <- records[[name]]
     complain(name, names(record), family_entries)
+    if (!is.null(record$conditional)) {
+      complain(paste0(name, "$conditional"), names(record$conditional), conditional_entries)
+    }
     if (!is.null(record$dispersion)) complain(paste0(name, "$dispersion"), names(record$dispersion), dispersion_entries)
   }
   invisible(records)

@@ -23,16 +23,21 @@
 #' have one more parameter, which is fitted on the log scale as `log_sigma` or
 #' `log_phi`, last.
 #'
+#' @section Group-level and smooth terms:
+#' `(1 | g)`, `(x | g)` and their kin, and `s(x)`: see [group_terms].
+#'
 #' @param object a formula, or an object that [stats::as.formula()] understands.
 #' @param data data frame, list or environment with the variables.
 #' @param family response distribution and link.
 #' @param prior,prior_intercept,prior_aux priors, see [normal()]. `prior_aux` is
 #'   for the auxiliary parameter itself, not for its logarithm.
+#' @param prior_sd,prior_cor priors of the standard deviations and correlations of [group-level and smooth terms][group_terms].
 #' @param autoscale rescale the priors to the data? By default those you leave at
 #'   their defaults are rescaled and those you give are taken as they are.
 #' @param dispersion residual variance of the gaussian family, when it is known.
 #' @param weights,subset,na.action,offset,contrasts as in [stats::glm()].
-#' @param base,method,schedule,budget,tol,start,control as in [elvi()].
+#' @param base,method,schedule,budget,tol,start,control as in [elvi()]; `method = "nested"` integrates over the auxiliary parameter, see
+#'   [group_terms].
 #' @param ... nothing: unknown names are errors.
 #' @return An object of class `elvi_fit`, see [elvi()], that also knows its
 #'   formula, terms and data, so that `predict(newdata = )` and `update()` work.
@@ -44,21 +49,32 @@
 #' @export
 elvi.formula <- function(object, data, family = stats::gaussian(),
                          prior = normal(0, 2.5), prior_intercept = normal(0, 2.5),
-                         prior_aux = exponential(1), autoscale = NULL, dispersion = NULL,
+                         prior_aux = exponential(1), prior_sd = exponential(1), prior_cor = lkj(1),
+                         autoscale = NULL, dispersion = NULL,
                          weights, subset, na.action, offset, contrasts = NULL,
-                         base = base_gaussian(), method = c("auto", "exact", "mpsgd"),
+                         base = base_gaussian(), method = c("auto", "exact", "mpsgd", "nested"),
                          schedule = NULL, budget = NULL, tol = NULL, start = NULL,
                          control = elvi_control(), ...) {
   check_dots(list(...), names(formals()), "elvi()")
   call <- match.call()
   autoscale <- if (is.null(autoscale)) {
-    c(slopes = missing(prior), intercept = missing(prior_intercept), aux = missing(prior_aux))
+    c(slopes = missing(prior), intercept = missing(prior_intercept), aux = missing(prior_aux), sd = missing(prior_sd))
   } else {
-    rep_len(check_flag(autoscale, "autoscale"), 3L)
+    c(sd = check_flag(autoscale, "autoscale"))[rep("sd", 4L)]
   }
-  method <- check_choice(method, "method", c("auto", "exact", "mpsgd"))
+  method <- check_choice(method, "method", c("auto", "exact", "mpsgd", "nested"))
   if (!missing(data)) check_data(data)
   if (!missing(na.action)) check_na_action(na.action)
+  structured <- structured_formula(object, if (!missing(data)) data)
+  if (!is.null(structured) || method == "nested") {
+    check_nested_arguments(structured, method, list(schedule = schedule, budget = budget, tol = tol, start = start),
+                           missing(prior_sd), missing(prior_cor))
+    return(nested_regression(structured, object, call, parent.frame(), family,
+                             list(prior = prior, prior_intercept = prior_intercept, prior_aux = prior_aux,
+                                  prior_sd = prior_sd, prior_cor = prior_cor),
+                             autoscale, dispersion, contrasts, base, control))
+  }
+  check_no_structure(missing(prior_sd), missing(prior_cor))
   frame <- formula_frame(call, parent.frame())
   check_contrasts(contrasts, frame)
   design <- formula_design(frame, contrasts)

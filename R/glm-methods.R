@@ -173,14 +173,15 @@ augment.elvi_glm <- function(x, data = NULL, newdata = NULL, ...) {
   check_dots(list(...), names(formals()), "augment()")
   # the frame lacks the rows that na.exclude would put back
   if (is.null(newdata) && is.null(data)) x$na.action <- NULL
-  at <- predict.elvi_glm(x, newdata = newdata, type = "response", se.fit = TRUE)
+  at <- stats::predict(x, newdata = newdata, type = "response", se.fit = TRUE)
+  if (!is.null(data)) check_data(data)
   out <- as.data.frame(newdata %||% data %||% x$frame)
   if (nrow(out) != length(at$fit)) {
     bad_argument("data", sprintf("of %d rows, as the fit has", length(at$fit)), describe(out))
   }
   out$.fitted <- unname(at$fit)
   out$.se.fit <- unname(at$se.fit)
-  if (is.null(newdata)) out$.resid <- unname(residuals.elvi_glm(x))
+  if (is.null(newdata)) out$.resid <- unname(stats::residuals(x))
   as_tibble_if_there(out)
 }
 

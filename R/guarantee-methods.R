@@ -19,6 +19,7 @@ bound_for_budget <- function(g, E) {
 }
 
 replan <- function(g, E) {
+  if (inherits(g, "elvi_mpsgd_guarantee")) return(plan_mpsgd(with_budget(g$schedule, E), g$lambda, g$a_weights))
   plan_schedule(with_budget(g$schedule, E), g$dim, g$kurtosis, g$L, g$control)
 }
 
@@ -34,8 +35,15 @@ best_split <- function(guarantee, budget = guarantee$schedule$budget) {
   check_class(guarantee, "guarantee", "elvi_guarantee", "guarantee()")
   budget <- check_count(budget, "budget")
   need_cover(guarantee)
+  if (!may_split(guarantee)) {
+    elvi_abort("`guarantee` is for single gradients: larger batches need a gradient that vanishes at the optimum.",
+               class = c("elvi_error_no_guarantee", "elvi_error_argument"), data = list(argument = "guarantee"))
+  }
   split_budget(guarantee, budget)
 }
+
+# Batches of any size have the theorem's bound only if grad F(theta*) = 0.
+may_split <- function(g) g$shift == 0 && isTRUE(g$slope == 0) && !is.na(g$lip)
 
 split_budget <- function(g, E) {
   gamma <- if (length(g$gamma) == 1L && isTRUE(g$gamma * g$lip <= 1 + 1e-12)) g$gamma else 1 / g$lip
@@ -55,12 +63,15 @@ split_budget <- function(g, E) {
   i <- which.min(value)
   structure(list(budget = E, gamma = gamma, alpha = alpha, N = N[i], K = K[i], bound = value[i],
                  ideal = sqrt((g$a * g$D^2 + g$b * g$D) / E), lambda = g$lambda,
-                 schedule = if (K[i] <= 1e7) schedule_custom(gamma, N[i], K[i])),
+                 schedule = if (K[i] <= 1e7) schedule_custom(gamma, N[i], K[i]), unit = unit_of(g)),
             class = "elvi_split")
 }
 
+# the objective of elvi() is in nats, that of mpsgd() in the user's own units
+unit_of <- function(g) if (inherits(g, "elvi_mpsgd_guarantee")) "" else " nats"
+
 need_cover <- function(g) {
-  bad <- g$assumptions[with(g$assumptions, needed & about == "problem" & status != "holds"), ]
+  bad <- g$assumptions[with(g$assumptions, needed & about == "problem" & status %in% c("fails", "unknown")), ]
   if (g$kind == "non-convex") {
     elvi_abort("`guarantee` has no gap to bound: its target is not known to be convex.",
                class = c("elvi_error_no_guarantee", "elvi_error_argument"), data = list(argument = "guarantee"))
@@ -81,7 +92,7 @@ print.elvi_split <- function(x, ...) {
   n <- show_each
   cat("Best split of ", n(x$budget), " gradient evaluations: N = ", n(x$N), ", K = ", n(x$K),
       " with steps of ", n(x$gamma), "\n", sep = "")
-  cat("Bound: ", n(x$bound), " nats (", n(x$ideal), " without rounding, at sqrt(N/K) = ", n(x$alpha), ")\n",
+  cat("Bound: ", n(x$bound), x$unit, " (", n(x$ideal), " without rounding, at sqrt(N/K) = ", n(x$alpha), ")\n",
       sep = "")
   invisible(x)
 }
@@ -99,7 +110,8 @@ budget_for <- function(guarantee, target) {
   check_class(guarantee, "guarantee", "elvi_guarantee", "guarantee()")
   target <- check_positive(target, "target")
   need_cover(guarantee)
-  c(best_split = smallest_budget(function(E) split_budget(guarantee, E)$bound, target),
+  c(best_split = if (may_split(guarantee)) smallest_budget(function(E) split_budget(guarantee, E)$bound, target)
+                 else NA_real_,
     schedule = schedule_budget(guarantee, target))
 }
 
@@ -123,7 +135,8 @@ schedule_budget <- function(g, target) {
   K <- 1024
   repeat {
     at <- plan_at(plan, seq_len(K) - 1)
-    reached <- which(dynamic_bounds(g$a, g$b, g$D, at$step, at$batch, plan$bg_a)$bound <= target)
+    reached <- which(g$shift + dynamic_bounds(g$a, effective_b(g, at$step, at$batch), g$D, at$step, at$batch,
+                                                    plan$bg_a)$bound <= target)
     if (length(reached)) return(sum(at$batch[seq_len(reached[1L])]))
     if (K >= 1e7) return(NA_real_)
     K <- K * 4
@@ -148,17 +161,20 @@ print.elvi_guarantee <- function(x, ...) {
   } else {
     cat(what, " <= ", n(x$bound), if (gap) " nats" else ", the squared gradient mapping",
         if (!is.na(x$sharper) && x$sharper < 0.995 * x$bound)
-          paste0(", or ", n(x$sharper), " one step earlier in the proof"), "\n", sep = "")
+          paste0(", or ", n(x$sharper), " one step earlier in the proof"),
+        if ("assumed" %in% x$assumptions$status) ", if what you gave is the optimum", "\n", sep = "")
   }
+  if (!is.na(x$best_iterate)) cat("The best iterate: E min_k F(theta_k) - F* <= ", n(x$best_iterate), " nats\n", sep = "")
+  print_almost_surely(x)
   if (!is.na(x$gap_start)) {
     cat("The start is ", n(x$gap_start), " nats above F*",
         if (isTRUE(min(x$bound, x$sharper) >= x$gap_start)) ": the bound promises no improvement on it",
         ".\n", sep = "")
   }
   cat("", numbers(x, n), sep = "\n")
-  if (!scale_of(x$control$scale)$theory) {
-    cat("The constants are those of a symmetric scale; D is measured in the ", x$control$scale,
-        " parametrisation.\n", sep = "")
+  if (x$control$scale != "symmetric") {
+    cat(if (x$control$scale == "diagonal") "The constants are those of a symmetric scale; ",
+        "D is measured in the ", x$control$scale, " parametrisation.\n", sep = "")
   }
   rows <- x$assumptions
   cat("", paste0("  ", format(rows$assumption), "  ", format(rows$status), "  ",
@@ -168,6 +184,15 @@ print.elvi_guarantee <- function(x, ...) {
     cat("", "What still holds:", strwrap(paste("-", still), indent = 2, exdent = 4, width = 90), sep = "\n")
   }
   invisible(x)
+}
+
+print_almost_surely <- function(x) {
+  if (is.null(x$almost_surely)) return()
+  if (x$almost_surely$status[1L] == "holds") {
+    cat("Almost surely, as the budget E grows without end:", paste0("  ", x$almost_surely$statement), sep = "\n")
+  } else {
+    cat("Nothing almost surely: ", x$almost_surely$why[1L], "\n", sep = "")
+  }
 }
 
 # the run and the constants, a line each

@@ -1,5 +1,5 @@
 # What the convergence theorems say about a run: noise constants, bounds, and
-# whether their assumptions hold. SPEC section 1, "Constants" and "Bounds".
+# whether their assumptions hold.
 
 # ---- guarantee() -----------------------------------------------------------------
 
@@ -31,16 +31,35 @@
 #'   must be *below* `1/(2L)`, so the default step of `1/(2L)` is too long. Only
 #'   growing batches send this bound to 0.
 #'
+#' @section The iterates themselves:
+#' The proof bounds a weighted mean of the iterates' gaps, so the bound also holds for the
+#' *best iterate*, `E min_k F(theta_k) - F*`, and for any average; with the proof's own
+#' weights it is `best_iterate`. Which iterate is the best one is another question: it takes
+#' `F`, which only models with an exact objective have. For schedules without end
+#' ([schedule_decay()], [schedule_growing()]) with a finite sum of `step^2/N`, *almost surely*
+#' `sum_k step_k (F(theta_k) - F*)` is finite, so that the best iterate so far has a gap of
+#' smaller order than `1 / sum_k step_k`, which is the rate of [schedule_rate()] (the paper says: of
+#' at most this order). `almost_surely` has these two with their status. They need neither the
+#' theorem's average nor a known optimum, but all the rest.
+#'
+#' @section Single gradients:
+#' With batches of one gradient the proof needs neither the smoothness of `F` (so the steps
+#' may be longer than `1/(2L)`) nor a gradient that vanishes at `theta*`. If the set excludes
+#' the optimum, the bound is then one about the point of the set nearest to it, plus what
+#' that point is above `F*`.
+#'
 #' The bounds are worst-case bounds, often far above what a run achieves; compare
 #' with `gap_start`, the gap of the start.
 #'
 #' In whitened coordinates everything is computed for the function that the run
 #' works on. Triangular and diagonal scales have the same constants: their
-#' gradient is a projection of the full one, and the set `diag >= 1/sqrt(L)` is
-#' convex and contains the optimum; `D` is measured in that parametrisation.
+#' gradient is a projection of the full one (but see [bg_constants()] about triangular
+#' ones), and the set `diag >= 1/sqrt(L)` is convex and contains the optimum; `D` is
+#' measured in that parametrisation.
 #'
 #' @section When nothing is guaranteed:
-#' `bound` is a number only if every assumption that it needs `"holds"`. Otherwise
+#' `bound` is a number only if every assumption that it needs `"holds"` or is
+#' `"assumed"`. Otherwise
 #' it is `NA`, `assumptions` says what fails or is unknown, and `conditional` is
 #' the value that the formula would give if the doubtful assumptions held, where
 #' that makes sense. The defaults of [elvi()] (control estimator, tail average, long
@@ -53,8 +72,8 @@
 #' * The noise constants are those of an elliptic base, see [bg_constants()].
 #' * The presets' `a_weights` may fall short of `a`, by rounding or because the
 #'   printed constant does. The theorem does not cover that; the extra term does.
-#' * The theorem needs the gradient of `F` to vanish at `theta*`: the set must
-#'   contain the unconstrained optimum.
+#' * The theorem needs the gradient of `F` to vanish at `theta*`, except for single
+#'   gradients: the set must contain the unconstrained optimum.
 #' * Neither convexity nor existence needs a log-concave base.
 #' * In the non-convex bound `B` is computed from the second moments on the set
 #'   directly, which is never more than the printed `a sup|theta - theta*|^2 + b`
@@ -62,17 +81,20 @@
 #'
 #' @param model,base,schedule,start,control as for [elvi()].
 #' @param optimum list with `mu` and `Sigma`, for models without an exact
-#'   objective.
+#'   objective. It is checked as in [bg_constants()], and a bound that rests on it says so: it
+#'   holds *if this is the optimum*.
 #' @param budget gradient evaluations, instead of the schedule's.
 #' @param alpha strong convexity constant of `f`, if known, see [bg_constants()].
 #' @param gap0 for the non-convex bound: an upper bound on `F(start) - F*`. The
 #'   default is one that follows from the smoothness of `f`, and is rough.
 #' @return `guarantee()`: a list of class `elvi_guarantee` with `bound`, `kind`,
-#'   `conditional`, `sharper` (the same bound one step earlier in the proof), `D`,
+#'   `conditional`, `sharper` (the same bound one step earlier in the proof),
+#'   `best_iterate`, `almost_surely`, `D`,
 #'   `a`, `b`, `a_weights`, `gamma`, `N` (for a schedule that varies, the first and the last),
 #'   `K`, `lambda`, `L`, `gap_start` and `assumptions`, a data frame with
-#'   `assumption`, `status` (`"holds"`, `"fails"` or `"unknown"`), `why`, `needed`
-#'   (for the bound) and `about` (the problem or the run).
+#'   `assumption`, `status` (`"holds"`, `"fails"`, `"unknown"`, or `"assumed"` of an optimum
+#'   that you gave and that could not be refuted), `why`, `needed` (for the bound) and
+#'   `about` (the problem or the run).
 #' @seealso [bg_constants()], [existence()], [schedule_rate()]
 #' @examples
 #' X <- scale(as.matrix(infert[, c("age", "parity", "induced", "spontaneous")]))
@@ -99,9 +121,16 @@ guarantee <- function(model, base = base_gaussian(), schedule = schedule_fixed()
   problem <- theorem_inputs(model, base, control, optimum, alpha)
   model <- problem$model
   plan <- plan_if_possible(schedule, problem, control)
+  single <- !is.null(plan) && single_gradients(plan)
   control <- resolve_control(control, schedule, problem$law, plan %||% list(bg_a = Inf))
   feasible <- if (!is.null(problem$work) && !is.na(problem$L)) feasible_set(control, problem$work, problem$L)
   start <- place_start(start, problem, feasible)
+  contains <- check_contains(problem, feasible)
+  shift <- 0
+  if (single && contains[[1L]] == "fails" && problem$spread$kind == "exact" && !is.null(feasible)) {
+    problem <- about_nearest(problem, feasible)
+    shift <- start_gap(problem$optimum, problem)
+  }
 
   lambda <- (plan %||% list(lambda = control$precondition %||% c(mu = 1, Sigma = 1)))$lambda
   # the proximal update has no lower bound; its constants are those of Theta_L
@@ -112,7 +141,7 @@ guarantee <- function(model, base = base_gaussian(), schedule = schedule_fixed()
     if (is.null(v)) NA_real_ else if (is_constant(plan)) v[1L] else c(first = v[1L], last = v[2L])
   }
   g <- structure(
-    list(bound = NA_real_, conditional = NA_real_, sharper = NA_real_,
+    list(bound = NA_real_, conditional = NA_real_, sharper = NA_real_, best_iterate = NA_real_,
          kind = if (!isTRUE(model$convex)) "non-convex"
                 else if (if (is.null(plan)) schedule$kind == "fixed" else is_constant(plan)) "finite horizon"
                 else "dynamic",
@@ -122,15 +151,28 @@ guarantee <- function(model, base = base_gaussian(), schedule = schedule_fixed()
          K = if (is.null(plan)) NA_real_ else plan_iterations(plan, control),
          lambda = lambda, L = problem$L, L_source = problem$L_source, lip = problem$L + 1 / floor^2,
          optimum_kind = problem$spread$kind, gap_start = start_gap(start, problem),
-         gap0 = NA_real_, moment = NA_real_, assumptions = NULL, schedule = schedule, base = base,
+         slope = 0, shift = shift, single = single,
+         gap0 = NA_real_, moment = NA_real_, assumptions = NULL, almost_surely = NULL, schedule = schedule, base = base,
          control = control, dim = model$dim, kurtosis = problem$kurtosis),
     class = "elvi_guarantee")
   if (g$kind == "non-convex") {
     g$gap0 <- gap0 %||% smooth_gap(problem, start, feasible)
     g$moment <- largest_moment(problem, lambda, feasible, floor)
   }
-  g$assumptions <- list_assumptions(g, problem, plan, feasible, start)
-  fill_bound(g, plan)
+  g$assumptions <- list_assumptions(g, problem, plan, feasible, start, contains)
+  fill_iterates(fill_bound(g, plan), plan)
+}
+
+# The best point of a set that excludes the optimum is not known; the nearest is a point of
+# the set too, and single gradients are bounded about any.
+about_nearest <- function(problem, feasible) {
+  best <- problem$optimum
+  away <- best$mu - feasible$mu_centre
+  best$mu <- feasible$mu_centre + away * min(1, feasible$mu_radius / sqrt(sum(away^2)))
+  best$scale <- project_scale(problem$kind, best$scale, feasible$scale_min, feasible$scale_max)$scale
+  problem$optimum <- best
+  problem$spread <- c(spread_of(best, problem), kind = "exact")
+  problem
 }
 
 # bound, conditional and sharper, from the values and the assumptions
@@ -153,7 +195,34 @@ fill_bound <- function(g, plan) {
   g
 }
 
-in_doubt <- function(g) g$assumptions[g$assumptions$needed & g$assumptions$status != "holds", ]
+in_doubt <- function(g) g$assumptions[g$assumptions$needed & g$assumptions$status %in% c("fails", "unknown"), ]
+
+# What the theorems say about the iterates themselves. In expectation the best one has the
+# bound of the average, whose proof bounds a mean of their gaps; with the proof's weights, for
+# the run need not have averaged at all. Almost surely (a theorem about a schedule without end)
+# sum_k step_k gap_k is finite, by Robbins and Siegmund; so min_{k < K} gap_k times the sum over
+# the later half of the steps' total goes to 0.
+fill_iterates <- function(g, plan) {
+  if (g$kind == "non-convex") return(g)
+  doubtful <- setdiff(in_doubt(g)$assumption, "average")
+  if (!length(doubtful) && !is.null(plan)) g$best_iterate <- evaluate_bound(g, plan, w = g$a)$sharper
+  if (g$kind != "dynamic" || is.null(plan)) return(g)
+  doubtful <- setdiff(doubtful, "optimum known")   # only its existence counts
+  if (g$shift > 0) doubtful <- c(doubtful, "set contains it")   # sums about another point may diverge
+  if (!needs_no_slope(g)) doubtful <- c(doubtful, "gradient 0 at it")
+  status <- stats::setNames(g$assumptions$status, g$assumptions$assumption)
+  if (!is.null(plan$step_table)) doubtful <- c(doubtful, "schedule without end")
+  else if (status[["sum step^2/N finite"]] != "holds") doubtful <- c(doubtful, "sum step^2/N finite")
+  rate <- schedule_rate(g$schedule)$exponent
+  order <- if (!is.na(rate)) paste0(" = o(E^", format(rate, digits = 3), ")")
+  holds <- if (!length(doubtful)) "holds" else if (any(status[doubtful] %in% "unknown")) "unknown" else "fails"
+  g$almost_surely <- data.frame(
+    statement = c("sum_k step_k (F(theta_k) - F*) < Inf",
+                  paste0("min_{k < K} F(theta_k) - F* = o(1 / sum_{k < K} step_k)", order)),
+    status = holds, why = if (length(doubtful)) paste0("\"", doubtful, "\" ", ifelse(status[doubtful] %in% "unknown", "is unknown", "fails"),
+                                                   collapse = ", ") else "Robbins and Siegmund")
+  g
+}
 
 theorem_settings <- c(estimator = "estimator = \"reparam\"", average = "average = \"theorem\"",
                       update = "update = \"project\"")
@@ -189,7 +258,7 @@ place_start <- function(start, problem, feasible) {
 
 # D, or an upper bound on it by way of (m, 0)
 distance2 <- function(start, problem, lambda) {
-  norm2 <- function(mu, scale) sum(mu^2) / lambda[["mu"]] + sum(scale^2) / lambda[["Sigma"]]
+  norm2 <- function(mu, scale) mu_norm2(problem$work, mu) / lambda[["mu"]] + sum(scale^2) / lambda[["Sigma"]]
   if (is.null(start) || problem$spread$kind == "unknown") return(NA_real_)
   best <- problem$optimum
   if (!is.null(best)) return(norm2(start$mu - best$mu, start$scale - best$scale))
@@ -206,7 +275,7 @@ start_gap <- function(start, problem) {
 # |Sigma|_F^2 <= d scale_max^2.
 largest_moment <- function(problem, lambda, feasible, floor) {
   if (is.null(feasible) || is.null(problem$m)) return(NA_real_)
-  about_m <- moment_blocks(problem$dim, problem$kurtosis, problem$L, floor)
+  about_m <- moment_blocks(problem$dim, problem$kurtosis, problem$L, floor, problem$aligned)
   far2 <- reach2(problem, feasible)
   sum(lambda * (drop(about_m$slope %*% far2) + about_m$level))
 }
@@ -231,8 +300,9 @@ smooth_gap <- function(problem, start, feasible) {
 
 # ---- assumptions -------------------------------------------------------------------
 
-# One row per assumption. A status is "holds", "fails" or "unknown".
-list_assumptions <- function(g, problem, plan, feasible, start) {
+# One row per assumption. A status is "holds", "fails" or "unknown"; or "assumed", of what
+# the user says and nothing speaks against.
+list_assumptions <- function(g, problem, plan, feasible, start, contains) {
   rows <- list()
   add <- function(assumption, check, needed = TRUE, about = "problem") {
     rows[[length(rows) + 1L]] <<- data.frame(assumption = assumption, status = check[[1L]], why = check[[2L]],
@@ -255,7 +325,9 @@ list_assumptions <- function(g, problem, plan, feasible, start) {
                                 "infinite: so is the noise of the gradient in Sigma"))
   if (convex) {
     add("optimum known", problem$optimum_check)
-    add("set contains it", check_contains(problem, feasible))
+    if (g$shift > 0) contains[[2L]] <- sprintf("%s; single gradients: bounded about its nearest point, %s nats above it",
+                                               contains[[2L]], format(g$shift, digits = 3))
+    add("set contains it", contains, needed = g$shift == 0)
   } else {
     add("set compact", yes_no(compact, "scale_max and mu_radius are finite",
                               "the theorem needs bounded iterates: set scale_max and mu_radius"), about = "run")
@@ -263,7 +335,8 @@ list_assumptions <- function(g, problem, plan, feasible, start) {
                                     sprintf("F(start) - F* <= %s", format(g$gap0, digits = 4)),
                                     "give `gap0`"), about = "run")
   }
-  add("step", check_steps(g, plan, convex, L_text), about = "run")
+  # without smoothness of F, single gradients have a bound for every step
+  add("step", check_steps(g, plan, convex, L_text), needed = !(convex && g$single), about = "run")
   add("estimator", yes_no(estimators[[g$control$estimator]]$theory, g$control$estimator,
                           sprintf("the noise constants do not cover \"%s\"", g$control$estimator)), about = "run")
   if (convex) {
@@ -289,15 +362,17 @@ check_contains <- function(problem, feasible) {
   # then the set is Theta_L or larger
   by_theory <- feasible$scale_min <= (1 + 1e-12) / sqrt(problem$L) && !is.finite(feasible$scale_max) &&
     !is.finite(feasible$mu_radius)
-  if (by_theory && problem$L_check[[1L]] == "holds") return(list("holds", "every optimum has scale >= 1/sqrt(L)"))
   best <- problem$optimum
+  if (by_theory && problem$L_check[[1L]] == "holds" && (is.null(best) || problem$spread$kind == "exact")) {
+    return(list("holds", "every optimum has scale >= 1/sqrt(L)"))
+  }
   if (is.null(best)) return(list("unknown", if (by_theory) "it does if L is right" else "the optimum is not known"))
   clipped <- project_scale(problem$kind, best$scale, feasible$scale_min, feasible$scale_max)$scale
   off <- sqrt(sum((best$mu - feasible$mu_centre)^2)) - feasible$mu_radius
   if (max(abs(clipped - best$scale)) <= 1e-6 * max(abs(best$scale)) && off <= 0) {
     list("holds", "the optimum is inside")
   } else {
-    list("fails", "the optimum is outside")
+    list("fails", if (problem$spread$kind == "given") "the one you gave is outside" else "the optimum is outside")
   }
 }
 

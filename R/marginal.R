@@ -19,25 +19,34 @@
 q_density <- function(object, parameter, x) {
   at <- marginal_at(object, parameter)
   x <- check_vector(x, "x", infinite = TRUE)
-  z <- abs(x - at$mean) / at$sd
-  out <- numeric(length(z))
-  finite <- is.finite(z)
-  out[finite] <- marginal_density(at$law, pmax(z[finite], 1e-12)) / at$sd
-  out
+  over_components(at, function(mean, sd) {
+    z <- abs(x - mean) / sd
+    out <- numeric(length(z))
+    finite <- is.finite(z)
+    out[finite] <- marginal_density(at$law, pmax(z[finite], 1e-12)) / sd
+    out
+  })
 }
 
 #' @rdname q_density
 #' @export
 q_probability <- function(object, parameter, x) {
   at <- marginal_at(object, parameter)
-  marginal_probability(at$law, (check_vector(x, "x", infinite = TRUE) - at$mean) / at$sd)
+  x <- check_vector(x, "x", infinite = TRUE)
+  over_components(at, function(mean, sd) marginal_probability(at$law, (x - mean) / sd))
 }
 
 #' @rdname q_density
 #' @export
 q_quantile <- function(object, parameter, p) {
   at <- marginal_at(object, parameter)
-  at$mean + at$sd * marginal_quantile(at$law, check_probabilities(p, "p"))
+  p <- check_probabilities(p, "p")
+  if (length(at$weight) == 1L) return(at$mean + at$sd * marginal_quantile(at$law, p))
+  reach <- support_edge(at$law) * at$sd
+  out <- ifelse(p > 0, max(at$mean + reach), min(at$mean - reach))
+  inside <- p > 0 & p < 1
+  if (any(inside)) out[inside] <- mixture_quantiles(t(at$mean), t(at$sd), at$weight, at$law, p[inside])
+  out
 }
 
 check_probabilities <- function(p, name) {
@@ -50,7 +59,13 @@ marginal_at <- function(fit, parameter) {
   check_class(fit, "object", "elvi_fit", "elvi()")
   j <- check_parameters(fit, parameter, "parameter")
   if (length(j) != 1L) bad_argument("parameter", "the name or number of one parameter", describe(parameter))
-  list(mean = fit$mu[[j]], sd = posterior_sd(fit)[[j]], law = law_of(fit$base, fit$model$dim))
+  if (inherits(fit, "elvi_nested")) return(nested_marginal(fit, j))
+  list(mean = fit$mu[[j]], sd = posterior_sd(fit)[[j]], weight = 1, law = law_of(fit$base, fit$model$dim))
+}
+
+# A marginal is a mixture of one component, or of one for each node of a nested fit.
+over_components <- function(at, f) {
+  Reduce(`+`, Map(function(mean, sd, weight) weight * f(mean, sd), at$mean, at$sd, at$weight))
 }
 
 # positions of parameters given by name or number; NULL for all

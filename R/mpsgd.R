@@ -28,12 +28,13 @@
 #' is when each block has its own projection, and `F` must be smooth on it with
 #' constant `L` and have a minimiser `theta*` there with gradient 0 (the proofs
 #' use that the gradient vanishes at `theta*`; with a minimiser on the boundary
-#' where it does not, the bounds can fail). The noise may grow with the
-#' distance from it, in the metric of `lambda`, as
+#' where it does not, the bounds can fail. With batches of 1 neither smoothness nor that
+#' is needed). The noise may grow with the distance from it, in the metric of `lambda`, as
 #'
 #' `E |g|^2 <= a |theta - theta*|^2 + b`
 #'
-#' for a single gradient estimate (the condition BG of Labarrière, Molinari,
+#' [mpsgd_guarantee()] computes the bounds below from the constants of your problem. The
+#' condition is for a single gradient estimate (BG of Labarrière, Molinari,
 #' Villa and Rosasco, 2026): `|g|^2` is the sum over the blocks of the squared
 #' norm times `lambda`, `|theta - theta*|^2` that of the squared norm divided by
 #' `lambda`.
@@ -58,6 +59,18 @@
 #' if `start` is: a start outside is allowed, and counts in this average with its
 #' weight; every later iterate is feasible.
 #'
+#' @section Steps that are checked:
+#' With a `value` and `backtrack = n` no smoothness constant is needed: before each step, on `n`
+#' fresh draws, twice the step along a gradient `p` is tried, and the steps are halved until `F`
+#' lies below its tangent plus `|theta' - theta|^2 / (4 step)` there (within two standard errors).
+#' They stay halved, but every tenth iteration tries a step twice as long. The schedule's steps
+#' are only upper bounds then. The step is chosen before the gradient
+#' that it multiplies is drawn, so the step and the noise are independent, as the proofs need. What
+#' survives of the theorems for convex `F` that attains its minimum inside the set: every bound
+#' holds with a factor of 2, with the steps that were taken in its sums, provided that the check, which
+#' is made on draws and at the iterates only, tells the truth there. If `F` is smooth with constant
+#' `L` the steps are never halved below `1/(4L)`. The proof is in `vignette("internals")`.
+#'
 #' @param start where to start: a numeric vector or matrix, or a named list of
 #'   them, the blocks of `theta`. Or the result of `mpsgd()`, to continue it.
 #' @param gradient function of `theta`, in the shape of `start`, and `n`,
@@ -80,6 +93,12 @@
 #' @param tail fraction of the iterations in the tail average.
 #' @param objective optional function of `theta` returning `F`, or an estimate
 #'   of it, for the trace.
+#' @param value function of `theta` and `n`, returning the mean of `n` stochastic values of `F`
+#'   (`Inf` outside its domain), for `backtrack`. It should draw the same numbers from R's
+#'   generator as `gradient` does: it is called with the generator in the same state.
+#' @param backtrack number of fresh draws to check each step with, at least 16; 0 for steps that
+#'   are not checked. They are not part of the schedule's budget; a check costs as many draws of
+#'   gradients twice, and of values twice.
 #' @param iterations stop after this many iterations in all, even if the
 #'   schedule has more.
 #' @param checkpoint,checkpoint_every name of a file that keeps the state of the run,
@@ -102,6 +121,7 @@
 #'     gradient estimate) and the objective at the iterate (`NA` without
 #'     `objective`). It has the start, every iteration below 100, every 10th
 #'     below 1000 and so on, and the last;
+#'   * `shortened`: the factor by which checked steps are shorter than the schedule's at the end;
 #'   * `plan`: steps, batches, iterations and preconditioner in numbers;
 #'   * `status`: `"finished"`, `"paused"` or `"interrupted"`.
 #'
@@ -109,22 +129,23 @@
 #' not finite stops the run with an error of class `elvi_error_nonfinite`. An
 #' interrupt returns the run so far, with a warning of class
 #' `elvi_warning_interrupted`.
-#' @seealso [projections], [schedules]
+#' @seealso [mpsgd_guarantee()], [projections], [schedules]
 #' @examples
-#' # non-negative least squares, a few rows at a time
-#' X <- scale(as.matrix(mtcars[, c("wt", "hp", "qsec", "drat")]))
+#' # least squares with coefficients that are known not to be negative, a few rows at a time
+#' X <- scale(cbind(light = -mtcars$wt, weak = -mtcars$hp, slow = mtcars$qsec, high = mtcars$drat))
 #' y <- mtcars$mpg - mean(mtcars$mpg)
 #' gradient <- function(theta, n) {
 #'   rows <- sample(nrow(X), n, replace = TRUE)
 #'   crossprod(X[rows, , drop = FALSE], X[rows, , drop = FALSE] %*% theta - y[rows]) / n
 #' }
 #' set.seed(1)
-#' run <- mpsgd(c(wt = 0, hp = 0, qsec = 0, drat = 0), gradient,
+#' run <- mpsgd(c(light = 0, weak = 0, slow = 0, high = 0), gradient,
 #'              project = project_box(0, Inf),
 #'              schedule = schedule_growing(20000, step = 0.2, batch = 2),
 #'              average = "tail",
 #'              objective = function(theta) mean((X %*% theta - y)^2) / 2)
 #' run
+#' qr.solve(X, y)   # inside the box, so its gradient is 0, which the theorems need
 #'
 #' # twice the budget, from where it stopped
 #' mpsgd(run, budget = 40000)$theta
@@ -145,8 +166,8 @@ mpsgd <- function(start, ...) UseMethod("mpsgd")
 #' @export
 mpsgd.default <- function(start, gradient, project = NULL, schedule, lambda = NULL,
                           average = c("theorem", "tail", "last"), a = NULL, tail = 0.5,
-                          objective = NULL, iterations = Inf, checkpoint = NULL,
-                          checkpoint_every = 60, ...) {
+                          objective = NULL, value = NULL, backtrack = 0, iterations = Inf,
+                          checkpoint = NULL, checkpoint_every = 60, ...) {
   check_dots(list(...), names(formals()), "mpsgd()")
   if (!is.null(checkpoint)) check_file_name(checkpoint, "checkpoint")
   check_positive(checkpoint_every, "checkpoint_every", infinite = TRUE)
@@ -158,9 +179,11 @@ mpsgd.default <- function(start, gradient, project = NULL, schedule, lambda = NU
          schedule = schedule, gradient = check_gradient(gradient),
          project = check_project(project, blocks),
          objective = if (!is.null(objective)) check_function(objective, "objective"),
+         value = if (!is.null(value)) check_function(value, "value"),
+         backtrack = check_backtrack(backtrack, value), shortened = 1,
          average = check_choice(average, "average", c("theorem", "tail", "last")),
          tail = check_number(tail, "tail", 0, 1),
-         state = list(theta = blocks, average = blocks, k = 0, evals = 0, alpha = 1, weight = 0)),
+         state = list(theta = blocks, average = blocks, k = 0, evals = 0, alpha = 1, weight = 0, shorten = 1)),
     class = "elvi_mpsgd")
   if (!is.null(a)) a <- check_number(a, "a", 0)
   if (fit$average == "theorem" && is.null(a)) {
@@ -231,6 +254,7 @@ run_mpsgd <- function(journal, iterations) {
   fit$state <- state
   fit$theta <- in_shape(state$average)
   fit$last <- in_shape(state$theta)
+  fit$shortened <- state$shorten
   fit$status <- if (state$k < fit$plan$iterations) "paused" else "finished"
   if (interrupted) {
     fit$status <- "interrupted"
@@ -267,7 +291,7 @@ open_mpsgd_journal <- function(fit, file, every) {
 mpsgd_fingerprint <- function(fit) {
   list(exact = exact_fingerprint(algorithm = "mpsgd", start = fit$state$theta, schedule = unclass(fit$schedule),
                                  lambda = fit$plan$lambda, a = fit$plan$bg_a, average = fit$average,
-                                 tail = fit$tail, objective = is.null(fit$objective),
+                                 tail = fit$tail, objective = is.null(fit$objective), backtrack = fit$backtrack,
                                  project = vapply(fit$project, is.null, NA)),
        random = fit$random, first = first_step(fit, fit$random))
 }
@@ -292,6 +316,8 @@ mpsgd_difference <- function(stored, now, fit) {
 
 mpsgd_step <- function(fit, state) {
   at <- plan_at(fit$plan, state$k)
+  if (fit$backtrack > 0) state$shorten <- backtracked(fit, state, at$step)
+  at$step <- at$step / state$shorten
   g <- gradient_at(fit, state, at$batch)
   moved <- Map(function(x, g, lambda) x - at$step * lambda * g, state$theta, g, fit$plan$lambda)
   following <- project_blocks(fit, state, moved)
@@ -310,6 +336,57 @@ mpsgd_step <- function(fit, state) {
     state <- fold_in(state, 1)
   }
   record(fit, state, at, map = sqrt(sum(distance2)) / at$step)
+}
+
+# The factor to divide steps by, doubled until the check passes, and tried halved in every tenth
+# iteration. Before the gradient of the step is drawn: the step must not depend on it.
+backtracked <- function(fit, state, step) {
+  shorten <- if (state$k %% 10 == 0) max(1, state$shorten / 2) else state$shorten
+  while (bends_up(fit, state, step / shorten)) {
+    shorten <- 2 * shorten
+    if (shorten > 2^60) {
+      elvi_abort("No step passes the check in iteration ", state$k + 1, ": `value` may not be what `gradient` is the ",
+                 "gradient of.", class = "elvi_error_nonfinite",
+                 data = list(iteration = state$k + 1, theta = in_shape(state$theta)))
+    }
+  }
+  shorten
+}
+
+# Is F(theta - 2 step Lambda p) above F(theta) - 2 step <grad F, p> + step |p|^2, in the metric of
+# Lambda and by more than noise? p is a gradient on draws of its own, so that the others, in eight
+# batches, know nothing of it. With p = grad F the negation is the descent of vignette("internals").
+bends_up <- function(fit, state, step, batches = 8L) {
+  lambda <- fit$plan$lambda
+  p <- gradient_at(fit, state, fit$backtrack)
+  ahead <- state
+  ahead$theta <- Map(function(x, p, lambda) { x[] <- x - 2 * step * lambda * p; x }, state$theta, p, lambda)
+  inner <- function(g) sum(mapply(function(g, p, lambda) lambda * sum(g * p), g, p, lambda))
+  n <- fit$backtrack %/% batches
+  excess <- vapply(seq_len(batches), function(i) {
+    before <- random_state()
+    here <- value_at(fit, state, n)
+    set_random_state(before)
+    there <- value_at(fit, ahead, n)
+    set_random_state(before)
+    there - here + 2 * step * inner(gradient_at(fit, state, n)) - step * inner(p)
+  }, 0)
+  !all(is.finite(excess)) || mean(excess) > 2 * stats::sd(excess) / sqrt(batches)
+}
+
+value_at <- function(fit, state, n) {
+  value <- fit$value(in_shape(state$theta), n)
+  if (!is.numeric(value) || length(value) != 1L) {
+    bad_argument("value", "a function of theta and n that returns one number", describe(value))
+  }
+  as.double(value)
+}
+
+check_backtrack <- function(n, value) {
+  n <- check_count(n, "backtrack", lower = 0)
+  if (n > 0 && n < 16) bad_argument("backtrack", "0, or at least 16 draws", describe(n))
+  if (n > 0 && is.null(value)) bad_argument("value", "given for `backtrack`", "NULL")
+  n
 }
 
 # the first iterate of the tail average: floor(tail * K) iterates end at K
@@ -497,6 +574,9 @@ print.elvi_mpsgd <- function(x, digits = max(3L, getOption("digits") - 3L), ...)
               if (x$status == "interrupted") "INTERRUPTED" else x$status,
               format(x$state$k, big.mark = ","), format(x$plan$iterations, big.mark = ","),
               format(x$state$evals, big.mark = ",")))
+  if (x$backtrack > 0) {
+    cat("Steps checked on ", format_count(x$backtrack), " draws each, and divided by ", format_count(x$shortened), "\n", sep = "")
+  }
   if (x$state$k > 0) {
     row <- x$trace[nrow(x$trace), ]
     cat("At iteration ", format(row$iteration, big.mark = ","), ": gradient mapping ",

@@ -166,6 +166,7 @@ run_settings <- function(fit, iterations) {
        fresh = is.null(fit$result$trace) || !nrow(fit$result$trace),
        seed = fit$plan$seed, scale = control$scale, estimator = control$estimator,
        update = control$update, lambda_mu = plan$lambda[["mu"]],
+       mu_root = fit$plan$work$mu_root,
        lambda_scale = plan$lambda[["Sigma"]],
        scale_min = fit$plan$feasible$scale_min, scale_max = fit$plan$feasible$scale_max,
        mu_centre = fit$plan$feasible$mu_centre, mu_radius = fit$plan$feasible$mu_radius,

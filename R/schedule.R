@@ -182,7 +182,7 @@ plan_schedule <- function(schedule, dim, kappa, L, control = elvi_control(), sho
   if (plan$iterations < 1) {
     bad_argument("budget", "at least the first batch", describe(schedule$budget))
   }
-  plan$bg_a <- plan$bg_a %||% bg_a(dim, kappa, L, plan$lambda)
+  plan$bg_a <- plan$bg_a %||% bg_a(dim, kappa, L, plan$lambda, control$scale)
   plan
 }
 
@@ -242,8 +242,10 @@ plan_fixed <- function(schedule, dim, kappa, L) {
 }
 
 # a of the noise bound E|g|^2 <= a |theta - theta*|^2 + b in the metric of lambda:
-# the block formula, see moment_blocks() in bg.R
-bg_a <- function(dim, kappa, L, lambda) metric_a(2 * moment_blocks(dim, kappa, L)$slope, lambda)
+# the block formula for a convex f, see moment_blocks() in bg.R
+bg_a <- function(dim, kappa, L, lambda, kind = "symmetric") {
+  metric_a(2 * moment_blocks(dim, kappa, L, aligned = is_aligned(kind))$slope, lambda)
+}
 
 # step and batch at iterations k (from 0)
 plan_at <- function(plan, k) .Call(elvi_r_schedule, plan, as.double(k))

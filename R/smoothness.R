@@ -2,6 +2,7 @@
 
 # In the coordinates of `work`. A user's L is that of f itself.
 run_smoothness <- function(model, work, law, control) {
+  work <- full_frame(work)   # no mean field can be steeper: each of its scales has A_j^2 H_jj = 1
   if (!is.null(control$smoothness)) {
     return(list(L = control$smoothness * widening(work)^2, source = "given in elvi_control()"))
   }

@@ -62,7 +62,7 @@ gap_of <- function(look, parts = 8L) {
   of <- function(products) {
     pairs <- products[upper.tri(products)]
     list(estimate = mean(pairs), se = stats::sd(pairs) / sqrt(parts),
-         trust = min(1, max(0.05, mean(pairs) / mean(products))))
+         trust = if (isTRUE(mean(products) > 0)) min(1, max(0.05, mean(pairs) / mean(products))) else 0.05)
   }
   mu <- of(crossprod(by_part[seq_len(d), , drop = FALSE]))
   scale <- of(crossprod(by_part[-seq_len(d), , drop = FALSE]))
@@ -121,7 +121,7 @@ improve <- function(target, at, key, budget, tol) {
   rejected <- 0
   kept <- 0
   gap <- gap_of(now)
-  while (spent < budget * (if (is_moving(progress)) 4 else 1) && rejected < 6 && gap$estimate + 2 * gap$se > tol) {
+  while (spent < budget * (if (is_moving(progress)) 4 else 1) && rejected < 6 && !isTRUE(gap$estimate + 2 * gap$se < tol)) {
     new <- look(natural_move(now$mu, now$A, moments_of(now), rho, gap$trust))
     if (is_no_worse(new, now)) {
       if (!is_better(new, now)) size <- min(2 * size, 4096)   # noise is what is left
@@ -133,7 +133,8 @@ improve <- function(target, at, key, budget, tol) {
       rho <- rho / 2
       rejected <- rejected + 1
       size <- min(2 * size, 4096)
-      now <- look(now)
+      again <- look(now)
+      if (is.finite(again$F)) now <- again
     }
     if (kept == 3) {
       now <- leap_on(now, leap_of(anchor, now), look)

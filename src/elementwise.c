@@ -2,7 +2,7 @@
  * into vector instructions: no branches and no calls, so with exp() and log1p() of our
  * own. Choices are made with bits, for compilers take a comparison of floating point
  * numbers for a branch. */
-#include "elvi.h"
+#include "nested.h"
 #include <math.h>
 #include <string.h>
 
@@ -144,4 +144,27 @@ void elvi_poisson_slope(int n, const double *y, const double *w, double *eta)
 {
     SIMD
     for (int i = 0; i < n; i++) eta[i] = weighted(w[i], exponential(eta[i]) - y[i]);
+}
+
+/* E log(1 + e^t), E 1 / (1 + e^-t) and E[z / (1 + e^-t)] for t = eta_i + s_i z under a rule */
+FOR_EACH_WIDTH
+void elvi_logit_integrals(int n, const double *eta, const double *s, const elvi_rule_level *level, double *value,
+                          double *slope, double *turn)
+{
+    for (int i = 0; i < n; i++) value[i] = slope[i] = turn[i] = 0.0;
+    for (int q = 0; q < level->n; q++) {
+        const double z = level->z[q], w = level->w[q];
+        SIMD
+        for (int i = 0; i < n; i++) {
+            const double up = eta[i] + s[i] * z, down = eta[i] - s[i] * z;
+            const double e = exponential(-fabs(up)), f = exponential(-fabs(down));
+            const double p = 1.0 / (1.0 + e), r = 1.0 / (1.0 + f);
+            const double rise = choose(sign_of(bits_of(up)), e * p, p);
+            const double fall = choose(sign_of(bits_of(down)), f * r, r);
+            value[i] += w * (choose(sign_of(bits_of(up)), 0.0, up) + choose(sign_of(bits_of(down)), 0.0, down) +
+                             (log_1p(e) + log_1p(f)));
+            slope[i] += w * (rise + fall);
+            turn[i] += w * z * (rise - fall);
+        }
+    }
 }

@@ -342,6 +342,7 @@ typedef struct {
 struct elvi_family {
     const char *name;
     int convex;              /* is l convex in eta? */
+    int quadratic;           /* is it even quadratic? */
     int dispersions;         /* parameters beside eta: 0 or 1 */
     double cost;             /* operations for a row's slope, roughly */
     /* sum_i w_i l(eta_i; y_i) */
@@ -353,6 +354,10 @@ struct elvi_family {
     /* of one row, for a dispersion that is given; if l is not convex only s = 0 is asked for */
     elvi_expectation (*expect)(const elvi_likelihood *lik, const elvi_dispersion *a,
                                const elvi_rule *rule, double y, double eta, double s);
+    /* of many rows, as elvi_expect_rows() does it, where there is a faster way; or NULL */
+    elvi_status (*expect_many)(const elvi_rule *rule, int n, const double *y, const double *w,
+                               const double *eta, const double *s, double *sum, double *slope,
+                               double *curve, double *widest);
     /* has the loss of a row with response y an exponential in it, whose expectation may
      * not exist? */
     int (*exponential)(double y);
@@ -372,6 +377,14 @@ const elvi_family *elvi_family_named(const char *name);   /* NULL if there is no
 elvi_status elvi_expect_rows(const elvi_likelihood *lik, const elvi_rule *rule, double dispersion, int n,
                              const double *y, const double *w, const double *eta, const double *s,
                              double *sum, double *slope, double *curve, double *widest);
+
+/* expect_logit.c, as above; elementwise.c: E log(1 + e^t), E 1 / (1 + e^-t) and
+ * E[z / (1 + e^-t)], t = eta_i + s_i z */
+elvi_status elvi_logit_expect_rows(const elvi_rule *rule, int n, const double *y, const double *w,
+                                   const double *eta, const double *s, double *sum, double *slope,
+                                   double *curve, double *widest);
+void elvi_logit_integrals(int n, const double *eta, const double *s, const elvi_rule_level *level,
+                          double *value, double *slope, double *turn);
 
 /* phi(t) / Phi(t) of the normal distribution, to a few units in the last place for all t */
 double elvi_mills(double t);
@@ -508,6 +521,8 @@ typedef struct {
     const elvi_estimator_ops *estimator;
     elvi_update update;
     double lambda_mu, lambda_scale;
+    const double *mu_root;       /* NULL, or d x d lower triangular: the metric of mu is
+                                    mu_root mu_root' / lambda_mu instead of I / lambda_mu */
     double scale_min, scale_max; /* bounds of the feasible set; may be Inf */
     const double *mu_centre;     /* d */
     double mu_radius;            /* may be Inf */

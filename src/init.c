@@ -27,6 +27,12 @@ static const R_CallMethodDef call_routines[] = {
     ENTRY(elvi_r_openmp, 0),
     ENTRY(elvi_r_blas_alone, 0),
     ENTRY(elvi_r_exact, 6),
+    ENTRY(elvi_r_pattern_pairs, 3),
+    ENTRY(elvi_r_pattern_places, 3),
+    ENTRY(elvi_r_sparse_inverse, 2),
+    ENTRY(elvi_r_nested_solve, 6),
+    ENTRY(elvi_r_nested_check, 5),
+    ENTRY(elvi_r_nested_draws, 4),
     ENTRY(elvi_r_run, 4),
     { NULL, NULL, 0 }
 };

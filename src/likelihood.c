@@ -433,14 +433,14 @@ static double negbin_rest(const elvi_dispersion *a, const elvi_tally *counts, do
 /* ---- the records ------------------------------------------------------------------- */
 
 static const elvi_family families[] = {
-    /* name, convex, dispersions, cost, loss, slope, expect, exponential, rest */
-    { "logit", 1, 0, 40.0, logit_loss, logit_slope, logit_expect, never, NULL },
-    { "probit", 1, 0, 600.0, probit_loss, probit_slope, probit_expect, never, NULL },
-    { "cloglog", 1, 0, 600.0, cloglog_loss, cloglog_slope, cloglog_expect, fails, NULL },
-    { "poisson", 1, 0, 40.0, poisson_loss, poisson_slope, poisson_expect, always, NULL },
-    { "normal", 1, 1, 40.0, normal_loss, normal_slope, normal_expect, never, NULL },
-    { "robust", 0, 1, 300.0, robust_loss, robust_slope, robust_at, never, NULL },
-    { "neg_binomial_2", 1, 1, 300.0, negbin_loss, negbin_slope, negbin_expect, never, negbin_rest },
+    /* name, convex, quadratic, dispersions, cost, loss, slope, expect, expect_many, exponential, rest */
+    { "logit", 1, 0, 0, 40.0, logit_loss, logit_slope, logit_expect, elvi_logit_expect_rows, never, NULL },
+    { "probit", 1, 0, 0, 600.0, probit_loss, probit_slope, probit_expect, NULL, never, NULL },
+    { "cloglog", 1, 0, 0, 600.0, cloglog_loss, cloglog_slope, cloglog_expect, NULL, fails, NULL },
+    { "poisson", 1, 0, 0, 40.0, poisson_loss, poisson_slope, poisson_expect, NULL, always, NULL },
+    { "normal", 1, 1, 1, 40.0, normal_loss, normal_slope, normal_expect, NULL, never, NULL },
+    { "robust", 0, 0, 1, 300.0, robust_loss, robust_slope, robust_at, NULL, never, NULL },
+    { "neg_binomial_2", 1, 0, 1, 300.0, negbin_loss, negbin_slope, negbin_expect, NULL, never, negbin_rest },
 };
 
 const elvi_family *elvi_family_named(const char *name)

@@ -1,8 +1,20 @@
 /* Minibatch projected stochastic gradient descent:
  *   theta <- P(theta - step_k Lambda g^{N_k}(theta)). */
 #include "elvi.h"
+#include "linalg.h"
 #include <math.h>
 #include <string.h>
+
+/* out = Lambda_mu g: steps in a mu whose curvature the scale does not show */
+static void precondition(const elvi_settings *s, int d, const double *g, double *out)
+{
+    memcpy(out, g, (size_t) d * sizeof(double));
+    if (s->mu_root) {
+        elvi_trsm_lower('N', d, 1, s->mu_root, out);
+        elvi_trsm_lower('T', d, 1, s->mu_root, out);
+    }
+    for (int i = 0; i < d; i++) out[i] *= s->lambda_mu;
+}
 
 /* w->next = theta - step Lambda gradient, made feasible */
 static elvi_status descend(const elvi_problem *p, const elvi_settings *s,
@@ -10,8 +22,8 @@ static elvi_status descend(const elvi_problem *p, const elvi_settings *s,
                            int *clipped)
 {
     const int d = p->model.dim;
-    for (int i = 0; i < d; i++)
-        w->next.mu[i] = theta->mu[i] - step * s->lambda_mu * w->grad.mu[i];
+    precondition(s, d, w->grad.mu, w->next.mu);
+    for (int i = 0; i < d; i++) w->next.mu[i] = theta->mu[i] - step * w->next.mu[i];
     p->scale->axpy(d, theta->scale, -step * s->lambda_scale, w->grad.scale, w->next.scale);
     elvi_project_ball(d, s->mu_centre, s->mu_radius, w->next.mu);
     *clipped = 0;
@@ -28,11 +40,11 @@ static double gradient_map(const elvi_problem *p, const elvi_settings *s,
                            const elvi_work *w)
 {
     const int d = p->model.dim;
+    double *delta = w->lane[0].x;   /* free between two batches */
     double mu2 = 0.0;
-    for (int i = 0; i < d; i++) {
-        const double delta = theta->mu[i] - w->next.mu[i];
-        mu2 += delta * delta;
-    }
+    for (int i = 0; i < d; i++) delta[i] = theta->mu[i] - w->next.mu[i];
+    if (s->mu_root) elvi_trmm_lower('T', d, 1, s->mu_root, delta);
+    for (int i = 0; i < d; i++) mu2 += delta[i] * delta[i];
     const double scale2 = p->scale->dist2(d, theta->scale, w->next.scale);
     return sqrt(mu2 / s->lambda_mu + scale2 / s->lambda_scale) / step;
 }

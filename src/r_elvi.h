@@ -51,6 +51,9 @@ SEXP r_target_pointer(void *target, SEXP owner);     /* for R_RegisterCCallable 
 /* r_base.c */
 elvi_base r_base(SEXP base);
 
+/* r_exact.c */
+elvi_rule r_rule(SEXP rule);
+
 /* r_run.c */
 const elvi_scale_ops *r_scale(SEXP name);
 
@@ -78,6 +81,12 @@ SEXP elvi_r_native_version(void);
 SEXP elvi_r_openmp(void);
 SEXP elvi_r_blas_alone(void);
 SEXP elvi_r_exact(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale, SEXP threads);
+SEXP elvi_r_pattern_pairs(SEXP pattern, SEXP start, SEXP column);
+SEXP elvi_r_pattern_places(SEXP pattern, SEXP row, SEXP column);
+SEXP elvi_r_sparse_inverse(SEXP pattern, SEXP values);
+SEXP elvi_r_nested_solve(SEXP plan, SEXP rule, SEXP settings, SEXP tol, SEXP most, SEXP threads);
+SEXP elvi_r_nested_check(SEXP plan, SEXP rule, SEXP settings, SEXP z, SEXP threads);
+SEXP elvi_r_nested_draws(SEXP plan, SEXP setting, SEXP x, SEXP whiten);
 SEXP elvi_r_run(SEXP model, SEXP base, SEXP settings, SEXP state);
 
 #endif

@@ -53,6 +53,8 @@ static elvi_settings read_settings(SEXP list, int dim)
     s.update = r_choice(list, "update", updates);
     s.lambda_mu = r_number(list, "lambda_mu");
     s.lambda_scale = r_number(list, "lambda_scale");
+    SEXP root = r_get(list, "mu_root");
+    s.mu_root = root == R_NilValue ? NULL : r_reals(list, "mu_root", (R_xlen_t) dim * dim);
     s.scale_min = r_number(list, "scale_min");
     s.scale_max = r_number(list, "scale_max");
     s.mu_centre = r_reals(list, "mu_centre", dim);

@@ -97,6 +97,46 @@ for (name in c("logit", "cloglog", "poisson", "normal", "sparse", "sparse_logit"
   kind <- kind
   add("elvi_r_exact", paste(name, kind), function() .Call(internal$elvi_r_exact, model, rule, kind, c(0.1, 0.2), scale, 2L))
 })
+# two crossed terms, one with a slope, for each loss that group-level terms have
+for (name in c("logit", "probit", "cloglog", "poisson", "normal", "phi")) local({
+  g <- rep(1:3, 4)
+  h <- rep(1:2, each = 6)
+  x <- sin(1:12)
+  Z <- cbind(outer(g, 1:3, "=="), x * outer(g, 1:3, "=="))[, c(1, 4, 2, 5, 3, 6)]
+  Z <- Matrix::Matrix(cbind(Z, outer(h, 1:2, "==")) + 0, sparse = TRUE)
+  one <- function(label, columns, coefs) list(label = label, kind = "group", columns = columns, coefs = coefs,
+                                              correlated = length(coefs) > 1, prior_sd = exponential(1), prior_cor = 1)
+  family <- switch(name, poisson = poisson(), normal = gaussian(), phi = neg_binomial_2(), binomial(name))
+  dispersion <- switch(name, normal = "sigma", phi = "phi")
+  problem <- list(X = cbind(1, x), Z = Z, y = rep(0:1, 6), family = family, prior = list(centre = 0, precision = 1),
+                  terms = list(one("g", 1:6, c("a", "b")), one("h", 7:8, "a")),
+                  dispersion = if (!is.null(dispersion)) list(name = dispersion, prior = exponential(1)))
+  setup <- internal$nested_setup(problem, base_gaussian())
+  theta <- c(-0.2, -0.5, 0.3, -1, if (!is.null(dispersion)) 0.1)
+  precision <- internal$hyper_precision(setup$problem, setup$layout, theta)
+  setting <- c(precision[c("A", "definite", "inverse")], list(dispersion = 1.1, mu = NULL), internal$start_of(setup$plan))
+  settings <- list(setting, setting)
+  plan <- setup$plan
+  found <- .Call(internal$elvi_r_nested_solve, plan, setup$rule, settings, 1e-8, 50L, 2L)[[1L]]
+  setting$mu <- found$mu
+  setting$c <- found$c
+  z <- matrix(cos(seq_len(3 * plan$dim)), plan$dim)
+  add("elvi_r_nested_solve", name, function() {
+    .Call(internal$elvi_r_nested_solve, plan, setup$rule, settings, 1e-8, 50L, 2L)
+  })
+  add("elvi_r_nested_check", name, function() {
+    .Call(internal$elvi_r_nested_check, plan, setup$rule, list(setting, setting), z, 2L)
+  })
+  add("elvi_r_nested_draws", name, function() .Call(internal$elvi_r_nested_draws, plan, setting, z, FALSE))
+  add("elvi_r_nested_draws", paste(name, "whiten"), function() .Call(internal$elvi_r_nested_draws, plan, setting, z, TRUE))
+  add("elvi_r_pattern_pairs", name, function() .Call(internal$elvi_r_pattern_pairs, plan$pattern, plan$start, plan$column))
+  add("elvi_r_pattern_places", name, function() {
+    .Call(internal$elvi_r_pattern_places, plan$pattern, plan$a_row, plan$a_column)
+  })
+  values <- numeric(length(plan$pattern$row) + (plan$pattern$dim - plan$pattern$head)^2)
+  values[plan$a_place + 1L] <- precision$A[plan$a_source + 1L]
+  add("elvi_r_sparse_inverse", name, function() .Call(internal$elvi_r_sparse_inverse, plan$pattern, values))
+})
 for (kind in kinds) local({
   kind <- kind
   scale <- scale_of(kind, 2)

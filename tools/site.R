@@ -1,6 +1,6 @@
 # Builds the site of _pkgdown.yml into build/site from the installed elvi. Nothing is fetched.
 options(pkgdown.internet = FALSE)
-# pkgdown renders in place: a copy keeps the sources clean
+# pkgdown renders in place: a copy keeps the sources clean.
 copy <- file.path("build", "site-source")
 unlink(c(copy, file.path("build", "site")), recursive = TRUE)
 for (file in system2("git", c("ls-files", "--cached", "--others", "--exclude-standard"), stdout = TRUE)) {

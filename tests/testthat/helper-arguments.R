@@ -40,6 +40,7 @@ arguments_store <- function(which) {
     formula_store[[key]] <- withr_seed(1, switch(which,
       data = infert[round(seq(1, 248, length.out = 40)), c("case", "age", "parity")],
       glm = elvi(case ~ age + parity, data = arguments_store("data"), family = binomial()),
+      nested = elvi(case ~ age + (1 | parity), data = arguments_store("data"), family = binomial()),
       counts = elvi(parity ~ age, data = arguments_store("data"), family = poisson()),
       model = model_glm(cbind(1, (arguments_store("data")$age - 32) / 5), arguments_store("data")$case),
       density = model_density(function(x) sum(x^2) / 2, function(x) x, dim = 2, smoothness = 1, convex = TRUE,
@@ -248,6 +249,10 @@ argument_templates <- function() {
                              start = list(mu = c(0, 0), Sigma = diag(2)), optimum = NULL,
                              control = elvi_control("raw", estimator = "reparam"), budget = 1000, alpha = NULL,
                              gap0 = NULL), a_guarantee, long = list(budget = long_count(1e5))),
+    template("mpsgd_guarantee", mpsgd_guarantee,
+             function() list(a = rbind(c(2, 1), c(1, 3)), b = c(1, 2), distance2 = c(4, 1), smoothness = 2,
+                             schedule = schedule_custom(0.1, 5, 20), lambda = c(1, 0.5), slope = c(0, 0),
+                             a_weights = 3, budget = NULL), a_guarantee),
     template("best_split", best_split, function() list(guarantee = at("guarantee"), budget = 1000),
              function(x, args) finite(x$bound) && x$N >= 1 && x$K >= 1 && x$N * x$K <= args$budget),
     template("budget_for", budget_for, function() list(guarantee = at("guarantee"), target = 1),
@@ -322,7 +327,8 @@ argument_templates <- function() {
     template("mpsgd", mpsgd,
              function() list(start = c(0, 0), gradient = gradient_of, project = project_box(0, 1),
                              schedule = schedule_custom(0.1, 1, 5), lambda = 0.5, average = "theorem", a = 1, tail = 0.5,
-                             objective = function(theta) sum(theta), iterations = 4),
+                             objective = function(theta) sum(theta), value = function(theta, n) sum((theta - 1)^2) / 2,
+                             backtrack = 16, iterations = 4),
              function(x, args) inherits(x, "elvi_mpsgd") && finite(unlist(x$theta)),
              c("mpsgd", "mpsgd.default")),
     template("mpsgd in blocks", mpsgd,
@@ -369,7 +375,73 @@ argument_templates <- function() {
       fit_method("pp_check", function(object, type = "bars", draws = 5) bayesplot::pp_check(object, type, draws), "glm", of_class("ggplot"), type = "bars", draws = 5,
                  covers = "pp_check.elvi_glm", long = long_draws)))
   present <- Filter(function(package) requireNamespace(package, quietly = TRUE), names(optional))
-  c(templates, unlist(lapply(optional[present], function(make) make()), recursive = FALSE))
+  c(templates, nested_templates(template, fit_method, at, long_draws),
+    unlist(lapply(optional[present], function(make) make()), recursive = FALSE))
 }
+
+# methods of fits with group-level terms: 2 coefficients, the levels of one term, their standard deviation
+nested_templates <- function(template, fit_method, at, long_draws) {
+  columns <- function(x, args) is.matrix(x) && no_nan(x) && nrow(x) == args$draws
+  draws_of <- function(name, generic) {
+    template(name, generic, function() list(object = at("nested"), newdata = infert[1:3, ], draws = 10, re.form = NA,
+                                            allow_new_levels = TRUE, offset = NULL), columns,
+             paste0(name, ".elvi_nested"), "object", long_draws)
+  }
+  templates <- list(
+    template("elvi with groups", elvi,
+             function() list(object = case ~ age + (1 | parity), data = at("data"), family = binomial(),
+                             prior_sd = exponential(1), prior_cor = lkj(1)),
+             of_class("elvi_nested"), character(), long = list(data = is.environment)),
+    template("lkj", lkj, function() list(eta = 2), of_class("elvi_lkj")),
+    fit_method("fixef", nlme::fixef, "nested", a_vector(2), covers = c("fixef.elvi_nested", "fixef")),
+    fit_method("ranef", nlme::ranef, "nested", is_list, covers = c("ranef.elvi_nested", "ranef")),
+    template("VarCorr", nlme::VarCorr, function() list(x = at("nested"), sigma = 1), is_list,
+             c("VarCorr.elvi_nested", "VarCorr"), "x"),
+    fit_method("ngrps", ngrps, "nested", a_vector(1), covers = c("ngrps.elvi_nested", "ngrps", "ngrps.default")),
+    fit_method("sigma", sigma, "nested", a_vector(1), covers = "sigma.elvi_nested"),
+    fit_method("coef with groups", coef, "nested", is_list, covers = "coef.elvi_nested"),
+    fit_method("vcov with groups", vcov, "nested", a_vector(4), covers = "vcov.elvi_nested"),
+    fit_method("summary with groups", summary, "nested", of_class("summary.elvi_nested"),
+               covers = "summary.elvi_nested"),
+    fit_method("confint with groups", confint, "nested", an_interval, parm = "age", level = 0.9,
+               covers = "confint.elvi_nested"),
+    template("posterior_interval with groups", posterior_interval,
+             function() list(object = at("nested"), prob = 0.9, pars = "age"), an_interval,
+             "posterior_interval.elvi_nested", "object"),
+    fit_method("predict with groups", predict, "nested", function(x, args) is.list(x) || is.numeric(x),
+               newdata = infert[1:3, ], type = "response", se.fit = TRUE, re.form = NA, allow_new_levels = TRUE,
+               offset = NULL, covers = "predict.elvi_nested"),
+    fit_method("fitted with groups", fitted, "nested", a_vector(40), covers = "fitted.elvi_nested"),
+    fit_method("residuals with groups", residuals, "nested", a_vector(40), covers = "residuals.elvi_nested"),
+    fit_method("model.matrix with groups", model.matrix, "nested", function(x, args) is.matrix(x),
+               covers = "model.matrix.elvi_nested"),
+    fit_method("simulate with groups", simulate, "nested", function(x, args) length(x) > 0, nsim = 3, seed = 1,
+               covers = "simulate.elvi_nested", long = list(nsim = long_count(1e5))),
+    draws_of("posterior_linpred", posterior_linpred), draws_of("posterior_epred", posterior_epred),
+    draws_of("posterior_predict", posterior_predict),
+    template("log_lik with groups", log_lik, function() list(object = at("nested"), draws = 10), columns,
+             "log_lik.elvi_nested", "object", long_draws),
+    template("as.matrix with groups", as.matrix, function() list(x = at("nested"), draws = 10), columns,
+             "as.matrix.elvi_nested", "x", long_draws),
+    fit_method("elbo with groups", elbo, "nested", is_list, covers = "elbo.elvi_nested"),
+    fit_method("pareto_k with groups", pareto_k, "nested", is_list, covers = "pareto_k.elvi_nested"),
+    fit_method("prior_summary with groups", prior_summary, "nested", is_list, covers = "prior_summary.elvi_nested"),
+    template("print with groups", function(x, digits) utils::capture.output(print(x, digits = digits)),
+             function() list(x = at("nested"), digits = 3), function(x, args) any(grepl("Posterior mean", x)),
+             "print.elvi_nested", "x"),
+    template("print of a summary with groups", function(x, digits) utils::capture.output(print(x, digits = digits)),
+             function() list(x = summary(at("nested")), digits = 3), function(x, args) length(x) > 0,
+             "print.summary.elvi_nested", "x"))
+  c(templates, if (requireNamespace("generics", quietly = TRUE)) list(
+    template("tidy with groups", generics::tidy,
+             function() list(x = at("nested"), effects = "fixed", conf.int = TRUE, conf.level = 0.9),
+             function(x, args) is.data.frame(x), "tidy.elvi_nested", "x"),
+    template("glance with groups", generics::glance, function() list(x = at("nested")),
+             function(x, args) nrow(x) == 1L, "glance.elvi_nested", "x"),
+    template("augment with groups", generics::augment, function() list(x = at("nested"), data = NULL, newdata = NULL),
+             function(x, args) is.data.frame(x), character(), "x")))
+}
+
+is_list <- function(x, args) is.list(x)
 
 gradient_blocks <- function(theta, n) list(a = theta$a - 1, b = theta$b)

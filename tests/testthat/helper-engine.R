@@ -63,7 +63,7 @@ engine_kurtosis <- function(base, d) elvi:::law_of(base, d)$kurtosis
 
 # steps, batches, preconditioner and weights of the theorem's average, from the
 # tables of vignette("internals")
-engine_schedule <- function(schedule, d, kappa, L, precondition = NULL) {
+engine_schedule <- function(schedule, d, kappa, L, precondition = NULL, kind = "symmetric") {
   plain <- c(mu = 1, Sigma = 1)
   shrunk <- c(mu = 1, Sigma = 1 / (2 * (d - 1 + kappa)))
   E <- schedule$budget
@@ -92,7 +92,7 @@ engine_schedule <- function(schedule, d, kappa, L, precondition = NULL) {
   }
   if (!is.null(precondition)) out$lambda <- precondition
   if (is.null(out$weight)) {
-    a <- engine_bg_a(d, kappa, L, out$lambda)
+    a <- engine_bg_a(d, kappa, L, out$lambda, kind)
     out$weight <- out$step / cumprod(1 + a * out$step^2 / out$batch)
   }
   out
@@ -100,14 +100,26 @@ engine_schedule <- function(schedule, d, kappa, L, precondition = NULL) {
 
 # a = max_j lambda_j sum_i lambda_i a_ij of the block formula, i the block of the
 # gradient and j that of the distance
-engine_bg_a <- function(d, kappa, L, lambda) {
-  block <- L^2 * rbind(mu = c(2, 2), Sigma = c(4 * d, 4 * kappa * (d + 2) / 3))
+engine_bg_a <- function(d, kappa, L, lambda, kind = "symmetric") {
+  v <- kappa * (d + 2) / 3 + (kind == "triangular")
+  block <- L^2 * rbind(mu = c(2, 2), Sigma = c(2 * d, 2 * v))
   max(lambda * colSums(lambda * block))
+}
+
+# the Hessian of f at the mode, in the coordinates of the run
+engine_hessian <- function(model, work) {
+  A <- engine_full(work$A)
+  H <- if (model$kind == "quadratic") model$A else {
+    eta <- drop(model$X %*% work$m) + model$offset
+    crossprod(model$X, model$weight * plogis(eta) * plogis(-eta) * model$X) + diag(model$precision, model$dim)
+  }
+  crossprod(A, H %*% A)
 }
 
 # A bound on the curvature of f in the coordinates of the run.
 engine_smoothness <- function(model, work, control) {
   A <- if (work$kind == "affine") engine_full(work$A) else diag(model$dim)
+  if (work$kind == "affine" && !is.matrix(work$A)) A <- A %*% engine_root(engine_hessian(model, work))   # mu's own metric
   if (!is.null(control$smoothness)) return(control$smoothness * norm(A, "2")^2)
   H <- if (model$kind == "quadratic") model$A else
     crossprod(model$rows$X, model$rows$weight * model$rows$X) / 4 + diag(model$blocks$coefficients$precision, model$dim)
@@ -205,7 +217,7 @@ engine_replay <- function(fit) {
   model <- if (is.null(fit$work)) fit$model else fit$work
   L <- engine_smoothness(fit$model, model, control)
   law <- elvi:::law_of(fit$base, d)
-  plan <- engine_schedule(fit$schedule, d, law$kurtosis, L, control$precondition)
+  plan <- engine_schedule(fit$schedule, d, law$kurtosis, L, control$precondition, control$scale)
   lambda <- plan$lambda
   K <- fit$state$k
   centre <- if (is.null(control$mu_centre)) numeric(d) else control$mu_centre
@@ -217,13 +229,15 @@ engine_replay <- function(fit) {
   map <- numeric(K)
   moved <- c(mu = 0, scale = 0)
   memory <- c(0, 1)
+  # a mean field in whitened coordinates moves mu in the metric of the Hessian at the mode
+  metric <- if (kind == "diagonal" && !is.null(fit$work)) engine_hessian(fit$model, model) else diag(d)
   for (k in seq_len(K)) {
     step <- plan$step[k]
     z <- elvi:::draw_base(law, fit$seed, plan$batch[k], iteration = k - 1)
     g <- engine_gradient(model, fit$base, kind, control$estimator, mu, S, z,
                          entropy = control$update == "project", memory = memory)
     memory <- g$memory
-    new_mu <- mu - step * lambda[["mu"]] * g$mu
+    new_mu <- mu - step * lambda[["mu"]] * drop(solve(metric, g$mu))
     new_S <- S - step * lambda[["Sigma"]] * g$scale
     mu_in <- engine_ball(new_mu, centre, control$mu_radius)
     S_in <- if (control$update == "prox") {
@@ -233,7 +247,7 @@ engine_replay <- function(fit) {
       engine_project(kind, new_S, lower, control$scale_max)
     }
     moved <- moved + c(max(abs(mu_in - new_mu)) > 1e-8, max(abs(S_in - new_S)) > 1e-8)
-    map[k] <- sqrt(sum((mu - mu_in)^2) / lambda[["mu"]] + sum((S - S_in)^2) / lambda[["Sigma"]]) / step
+    map[k] <- sqrt(sum((mu - mu_in) * (metric %*% (mu - mu_in))) / lambda[["mu"]] + sum((S - S_in)^2) / lambda[["Sigma"]]) / step
     mu <- mu_in
     S <- S_in
     mus[[k + 1L]] <- mu

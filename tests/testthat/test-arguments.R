@@ -11,13 +11,20 @@ without_template <- c(
   "elvi_threads",
   # no argument but the object itself
   "print.elvi_base", "print.elvi_bg", "print.elvi_control", "print.elvi_estimate", "print.elvi_existence",
-  "print.elvi_experiment", "print.elvi_guarantee", "print.elvi_model", "print.elvi_pareto_k", "print.elvi_prior",
+  "print.elvi_experiment", "print.elvi_guarantee", "print.elvi_model", "print.elvi_mpsgd_guarantee", "print.elvi_pareto_k", "print.elvi_prior",
   "print.elvi_prior_summary", "print.elvi_rate", "print.elvi_schedule", "print.elvi_split", "format.elvi_prior",
   # default methods that refuse everything: covered by their generics
   "log_lik.default", "pareto_k.default", "posterior_epred.default", "posterior_interval.default",
   "posterior_linpred.default", "posterior_predict.default", "prior_summary.default",
   # a fit is read like a list (test-fit.R)
   "$.elvi_fit", "[[.elvi_fit", "[.elvi_fit", "$<-.elvi_fit", "[[<-.elvi_fit", ".DollarNames.elvi_fit",
+  # the same for fits with group-level terms; the others are covered by the methods they call (test-nested-*.R)
+  ".DollarNames.elvi_nested", "$.elvi_nested", "[[.elvi_nested", "[.elvi_nested", "$<-.elvi_nested", "[[<-.elvi_nested", "elvi.elvi_nested",
+  "objective.elvi_nested", "as_draws.elvi_nested", "as_draws_matrix.elvi_nested", "as_draws_df.elvi_nested",
+  "as_draws_array.elvi_nested", "as_draws_list.elvi_nested", "as_draws_rvars.elvi_nested", "autoplot.elvi_nested",
+  "plot.elvi_nested", "loo.elvi_nested", "pp_check.elvi_nested", "as.data.frame.VarCorr.elvi_nested",
+  "print.VarCorr.elvi_nested", "print.ranef.elvi_nested", "print.elvi_lkj", "format.elvi_lkj",
+  "print.elvi_nested_elbo", "print.elvi_nested_pareto_k", "print.elvi_nested_prior_summary",
   # an experiment takes minutes
   "autoplot.elvi_experiment", "plot.elvi_experiment")
 

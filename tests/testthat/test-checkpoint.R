@@ -275,7 +275,7 @@ test_that("a checkpoint of anything else is refused, and what differs is named",
     refused_checkpoint(go(model_glm(X[, c(2, 1, 3)], y)), "model$rows$X"),
     refused_checkpoint(go(model_glm(X, rev(y))), "model$rows$y"),
     refused_checkpoint(go(model_glm(X, y, prior = normal(0, 3))), "model$prior$scale"),
-    refused_checkpoint(go(model_glm(X, y, prior = student_t(4, 0, 1))), "model$convex"),
+    refused_checkpoint(go(model_glm(X, y, prior = student_t(4, 0, 1))), "model$prior$name"),
     refused_checkpoint(go(model_glm(X, y, binomial("probit"))), "model$likelihood"),
     refused_checkpoint(go(engine_quadratic(3)), "model$kind"),
     refused_checkpoint(go(base = base_gaussian()), "base$kind"),
@@ -291,7 +291,7 @@ test_that("a checkpoint of anything else is refused, and what differs is named",
   expect_snapshot(writeLines(messages))
   expect_identical(tools::md5sum(file), untouched)
   # a setting spelled out is the same as one left to elvi; where to stop may change
-  expect_message(go(estimator = "path", average = "tail", iterations = 3), class = "elvi_message_checkpoint")
+  expect_message(go(estimator = "control", average = "tail", iterations = 3), class = "elvi_message_checkpoint")
 })
 
 test_that("a target given as functions is known by its values", {

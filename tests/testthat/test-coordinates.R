@@ -136,7 +136,8 @@ test_that("L in whitened coordinates is the largest eigenvalue of A' (bound on t
     d <- busy_glm(family)
     for (kind in kinds) {
       work <- elvi:::work_model(d$model, "whitened", kind)
-      A <- as_root(work$A)
+      # a mean field's mu is whitened all the way, by the metric of its steps
+      A <- if (kind == "diagonal") solve(chol(elvi:::find_mode(d$model)$hessian)) else as_root(work$A)
       Q <- diag(1 / d$scale^2) + crossprod(d$X, bounds[[family]] * d$weights * d$trials / d$dispersion * d$X)
       fit <- run_quietly(d$model, budget = 100, control = elvi_control(scale = kind))
       expect_equal(fit$smoothness, max(eigen(t(A) %*% Q %*% A)$values), tolerance = 1e-8, info = paste(family, kind))
@@ -359,4 +360,46 @@ test_that("bounds in the model's coordinates are refused in whitened ones", {
     cat(refusal(elvi(small, budget = 100, start = list(mu = 1:3, Sigma = 1e-9)), "start$Sigma"))
     cat(refusal(elvi(small, budget = 100, control = elvi_control(coordinates = "raw")), "schedule"))
   })
+})
+
+# ---- a mean field's mu ---------------------------------------------------------------------------
+
+test_that("a mean field takes the steps of mu in the metric of the Hessian at the mode", {
+  # without noise (scale pinned by the path gradient at the optimum of a quadratic) a step of 1 is Newton's
+  H <- rbind(c(4, 1.9), c(1.9, 1))
+  model <- model_quadratic(H, m = c(1, -2))
+  work <- elvi:::work_model(model, "whitened", "diagonal")
+  expect_equal(tcrossprod(work$mu_root), H / outer(c(2, 1), c(2, 1)))
+  full <- elvi:::full_frame(work)
+  expect_equal(full$A %*% t(full$A), solve(H))
+  expect_equal(elvi:::mu_norm2(work, c(1, 2)), drop(c(1, 2) %*% (H / outer(c(2, 1), c(2, 1))) %*% c(1, 2)))
+  expect_null(elvi:::work_model(model, "whitened", "symmetric")$mu_root)
+  L <- function(kind, model) elvi:::run_smoothness(model, elvi:::work_model(model, "whitened", kind),
+                                                   elvi:::law_of(base_gaussian(), 2), elvi_control())$L
+  expect_equal(L("diagonal", model), 1)
+  glm <- model_glm(cbind(1, c(-1, 0, 1, 2, 5)), c(0, 1, 0, 1, 1), prior = normal(0, 1))
+  expect_equal(L("diagonal", glm), L("symmetric", glm), tolerance = 1e-6)
+
+  start <- list(mu = c(5, 5), Sigma = 1 / sqrt(diag(H)))
+  fit <- elvi(model, schedule = schedule_custom(0.5, 2000, 12), start = start, method = "mpsgd",
+              control = elvi_control(scale = "diagonal", estimator = "reparam", average = "last"))
+  path <- c(1, -2) + 0.5^12 * (c(5, 5) - c(1, -2))   # (1 - step)^k in every direction
+  noise <- 0.5 * sqrt(diag(solve(H)) * 2 / 2000 / 0.75)   # of the last steps
+  expect_lt(max(abs(fit$last$mu - path) / noise), 5)
+})
+
+test_that("on Figure 1 a mean field ends less than 2 nats above its optimum", {
+  skip_on_cran()
+  set.seed(1)
+  U <- matrix(runif(300 * 200), 300, 200)
+  y <- rbinom(300, 1, 0.5)
+  model <- model_glm(U, y, prior = normal(0, 1 / sqrt(0.1)))
+  best <- elvi_optimum(model, base_laplace(), "diagonal")
+  for (seed in 1:2) {
+    set.seed(seed)
+    fit <- elvi(model, base_laplace(), schedule = schedule_tuned(5000),
+                control = elvi_control(scale = "diagonal", progress = FALSE))
+    expect_lt(objective(fit)$estimate - best$objective, 2)   # 20.9 with steps in the metric of the scale
+    expect_identical(fit$plan$shorten, 1)
+  }
 })

@@ -432,3 +432,114 @@ test_that("a checkpoint keeps the random state when a call makes no step", {
   go(file, 7)
   expect_identical(go(file)$theta, whole$theta)
 })
+
+# ---- steps that are checked -------------------------------------------------------------
+
+# least squares by rows, with a value on the same draws
+ls_rows <- local({
+  set.seed(31)
+  X <- matrix(rnorm(90), 30) %*% diag(c(3, 1, 0.3))
+  list(X = X, y = drop(X %*% c(1, -1, 2)) + rnorm(30))
+})
+ls_best <- drop(qr.solve(ls_rows$X, ls_rows$y))
+ls_curvature <- crossprod(ls_rows$X) / 30
+ls_gradient <- function(theta, n) {
+  pick <- sample(30, n, replace = TRUE)
+  x <- ls_rows$X[pick, , drop = FALSE]
+  drop(crossprod(x, x %*% theta - ls_rows$y[pick])) / n
+}
+ls_value <- function(theta, n) {
+  pick <- sample(30, n, replace = TRUE)
+  mean((ls_rows$X[pick, , drop = FALSE] %*% theta - ls_rows$y[pick])^2) / 2
+}
+ls_F <- function(theta) mean((ls_rows$X %*% theta - ls_rows$y)^2) / 2
+
+test_that("without noise the step is the largest halving that passes", {
+  A <- diag(c(1, 50))
+  gradient <- function(theta, n) drop(A %*% theta)
+  value <- function(theta, n) sum(theta * (A %*% theta)) / 2
+  run <- mpsgd(c(1, 1), gradient, schedule = schedule_custom(10, 1, 60), average = "last", value = value, backtrack = 16)
+  # passes iff 2 step p'Ap <= |p|^2, p = A theta: checked along the way by hand
+  theta <- c(1, 1)
+  shorten <- 1
+  for (k in 1:60) {
+    p <- drop(A %*% theta)
+    if (k %% 10 == 1) shorten <- max(1, shorten / 2)
+    while (2 * (10 / shorten) * sum(p * (A %*% p)) > sum(p^2)) shorten <- 2 * shorten
+    theta <- theta - 10 / shorten * p
+  }
+  expect_equal(run$theta, theta)
+  expect_identical(run$shortened, shorten)
+  expect_gte(min(run$trace$step[-1]), 1 / (4 * 50))
+  expect_error(mpsgd(c(1, 1), gradient, schedule = schedule_custom(10, 1, 400), average = "last"),
+               class = "elvi_error_nonfinite")   # unchecked
+  # a preconditioner: the same in its metric
+  pre <- mpsgd(list(a = 1, b = 1), function(theta, n) list(a = theta$a, b = 50 * theta$b),
+               schedule = schedule_custom(10, 1, 5), average = "last", lambda = c(b = 0.02),
+               value = function(theta, n) (theta$a^2 + 50 * theta$b^2) / 2, backtrack = 16)
+  expect_identical(pre$shortened, 32)   # 2 step <= (1 + 50) / (1 + 50)
+})
+
+test_that("every bound holds with a factor of 2 for checked steps", {
+  size2 <- rowSums(ls_rows$X^2)
+  r <- drop(ls_rows$y - ls_rows$X %*% ls_best)
+  a <- 2 * norm(crossprod(ls_rows$X, size2 * ls_rows$X) / 30, "2")
+  b <- 2 * mean(size2 * r^2)
+  set.seed(32)
+  out <- replicate(25, {
+    run <- mpsgd(numeric(3), ls_gradient, schedule = schedule_custom(5, 40, 30), average = "theorem", a = a,
+                 value = ls_value, backtrack = 64)
+    step <- run$trace$step[-1]
+    bound <- elvi:::dynamic_bounds(a, b, sum(ls_best^2), step, rep(40, 30))$sharper[30]
+    c(gap = ls_F(run$theta) - ls_F(ls_best), bound = 2 * bound, shortest = min(step))
+  })
+  expect_lt(mean(out["gap", ]) + 4 * sd(out["gap", ]) / 5, mean(out["bound", ]))
+  # not below 1/(4 L), but for the noise in the curvature of a batch of 8 rows
+  expect_gt(min(out["shortest", ]), 1 / (4 * norm(ls_curvature, "2")) / 4)
+})
+
+test_that("a mean field by hand, whose smoothness nobody knows", {
+  # x = mu + s z for f = log cosh(x - 2) + x^4 / 4: no L at all
+  slope <- function(x) tanh(x - 2) + x^3
+  gradient <- function(theta, n) {
+    z <- rnorm(n)
+    g <- slope(theta$mu + theta$s * z)
+    list(mu = mean(g), s = mean(g * z) - 1 / theta$s)
+  }
+  value <- function(theta, n) {
+    z <- rnorm(n)
+    x <- theta$mu + theta$s * z
+    if (theta$s <= 0) Inf else mean(log(cosh(x - 2)) + x^4 / 4) - log(theta$s)
+  }
+  set.seed(33)
+  run <- mpsgd(list(mu = 4, s = 2), gradient, project = list(s = project_box(1e-3, Inf)),
+               schedule = schedule_growing(2e4, step = 1, batch = 4, nu = 0.1), average = "tail", value = value, backtrack = 64)
+  F <- function(par) integrate(function(z) (log(cosh(par[1] + par[2] * z - 2)) + (par[1] + par[2] * z)^4 / 4) * dnorm(z),
+                               -10, 10)$value - log(par[2])
+  best <- optim(c(0.5, 0.5), F, method = "L-BFGS-B", lower = c(-5, 1e-3))
+  expect_lt(run$trace$step[2], 1 / 64)   # the start is steep, the optimum is not
+  expect_gt(run$trace$step[nrow(run$trace)], 4 * run$trace$step[2])
+  expect_lt(F(unlist(run$theta)) - best$value, 0.05)
+})
+
+test_that("a checked run goes on from where it stopped, and is refused without its value", {
+  go <- function(...) mpsgd(numeric(3), ls_gradient, schedule = schedule_custom(5, 10, 12), average = "tail",
+                            value = ls_value, backtrack = 32, ...)
+  set.seed(34)
+  whole <- go()
+  set.seed(34)
+  parts <- mpsgd(go(iterations = 5))
+  expect_identical(parts$theta, whole$theta)
+  expect_identical(parts$shortened, whole$shortened)
+  expect_output(print(whole), "Steps checked on 32 draws each, and divided by")
+  expect_error(mpsgd(numeric(3), ls_gradient, schedule = schedule_custom(5, 10, 12), average = "tail",
+                     value = function(theta, n) Inf, backtrack = 32), "No step passes", class = "elvi_error_nonfinite")
+  expect_snapshot(writeLines(c(
+    refusal(mpsgd(0, function(theta, n) theta, schedule = schedule_custom(1, 1, 1), average = "last", backtrack = 32), "value"),
+    refusal(mpsgd(0, function(theta, n) theta, schedule = schedule_custom(1, 1, 1), average = "last", backtrack = 3,
+                  value = function(theta, n) theta^2), "backtrack"),
+    refusal(mpsgd(0, function(theta, n) theta, schedule = schedule_custom(1, 1, 1), average = "last", backtrack = 32,
+                  value = function(theta, n) "a"), "value"),
+    refusal(mpsgd(0, function(theta, n) theta, schedule = schedule_custom(1, 1, 1), average = "last", value = 1), "value")
+  )))
+})

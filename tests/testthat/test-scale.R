@@ -49,7 +49,7 @@ test_that("other coordinates keep the law, and there and back is where one was",
     S <- some_scale(kind)
     frame <- elvi:::scale_of(kind)$frame
     A <- if (frame == "diagonal") c(2, 1, 0.5, 3) else t(chol(crossprod(matrix(sin(1:16), 4)) + diag(4)))
-    work <- list(kind = "affine", m = 1:4 / 3, A = A, scale = frame)
+    work <- elvi:::new_model("affine", dim = 4, m = 1:4 / 3, A = A, scale = frame)
     mu <- c(0.3, -1, 2, 0)
     user <- elvi:::to_user(work, kind, mu, S)
     expect_equal(user$mu, drop(work$m + full(A) %*% mu))

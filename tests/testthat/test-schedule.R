@@ -134,18 +134,22 @@ test_that("a of the noise bound is that of the block formula, within the paper's
       case1 <- c(mu = 1, Sigma = 1)
       case2 <- c(mu = 1, Sigma = 1 / (2 * (d - 1 + kappa)))
       for (lambda in list(case1, case2, c(mu = 0.2, Sigma = 0.9))) {
-        expect_equal(elvi:::bg_a(d, kappa, L, lambda), engine_bg_a(d, kappa, L, lambda))
+        for (kind in c("symmetric", "triangular", "diagonal")) {
+          expect_equal(elvi:::bg_a(d, kappa, L, lambda, kind), engine_bg_a(d, kappa, L, lambda, kind))
+        }
       }
       # the paper's constants take the coordinates of z as independent: with heavy
-      # tails they are too small (see bg_constants())
-      if (kappa <= 3 || d == 1) {
+      # tails they can be too small (see bg_constants())
+      if (kappa <= 6 || d <= 4) {
         expect_lte(elvi:::bg_a(d, kappa, L, case1), 4 * (d + kappa) * L^2)
         expect_lte(elvi:::bg_a(d, kappa, L, case2), 4 * L^2)
       }
     }
   # by hand: d = 2, kappa = 3, L = 1
-  expect_equal(elvi:::bg_a(2, 3, 1, c(mu = 1, Sigma = 1)), 18)
-  expect_equal(elvi:::bg_a(2, 3, 1, c(mu = 1, Sigma = 1 / 8)), 3)
+  expect_equal(elvi:::bg_a(2, 3, 1, c(mu = 1, Sigma = 1)), 10)
+  expect_equal(elvi:::bg_a(2, 3, 1, c(mu = 1, Sigma = 1 / 8)), 2.5)
+  # Figure 1 of the paper: about half of what it is with the factors 2
+  expect_equal(elvi:::bg_a(200, 3 * 203 / 201, 1, c(mu = 1, Sigma = 1)), 2 + 2 * 203 * 202 / 201)
 })
 
 # ---- weights of the average ----------------------------------------------------------------------

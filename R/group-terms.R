@@ -1,0 +1,305 @@
+#' Group-level and smooth terms
+#'
+#' Formulas of [elvi()] may have group-level terms, written as in 'lme4', and smooth terms, written as in 'mgcv'.
+#' Given standard deviations, correlations and dispersion - the hyperparameters - such a model is a generalised linear
+#' model with a sparse design, whose best approximation is found exactly, with a certificate; over the hyperparameters
+#' there is quadrature. The fit is the mixture of these optima. Nothing is sampled and nothing needs tuning.
+#'
+#' @section Group-level terms:
+#' * `(1 | g)`: an intercept for each level of `g`.
+#' * `(x | g)` or `(1 + x | g)`: intercepts and slopes, correlated; `x` may be a factor.
+#' * `(x || g)`: intercepts and slopes, independent, also where `x` is a factor.
+#' * `(0 + x | g)`: slopes only.
+#' * `(1 | g/h)`: levels of `h` within those of `g`, the same as `(1 | g) + (1 | h:g)`.
+#' * `(1 | a:b)`: one level for each combination that occurs.
+#' * `(1 | a) + (1 | b)`: crossed terms.
+#'
+#' They are read with the package 'reformulas'. Other covariance structures, bars inside of functions or interactions,
+#' factors with one level, slopes that are constant and terms around nothing are refused with an error of class
+#' `elvi_error_term`. A level per row is fine, but not for the gaussian family with unknown residual variance.
+#'
+#' @section Smooth terms:
+#' `s(x)`, `s(x, by = f)`, `t2(x, z)` and all other smooths for which mgcv's `smooth2random()` knows a form as random
+#' effects: the part that the penalty leaves free joins the coefficients (named `s(x).fx1`, ...), each penalised part
+#' (`s(x).1`, ...) becomes a term with one standard deviation, `smooth_sd[s(x)]`. `te()` and `ti()` have no such form
+#' and are refused.
+#'
+#' @section Priors:
+#' `prior` and `prior_intercept` must be normal or flat. `prior_sd` is the prior of each standard deviation:
+#' [exponential()], or the positive half of [normal()], [student_t()] or [cauchy()] around 0; a list with the labels
+#' of terms as names gives each its own. Left at its default, its scale is multiplied by the standard deviation of the
+#' response for the gaussian family, as that of `prior_aux` is. `prior_cor = lkj(eta)` is the prior of correlation
+#' matrices. For a term with one coefficient, `exponential(1)` is rstanarm's `decov(1, 1, 1, 1)`, except that rstanarm
+#' measures standard deviations in units of sigma for the gaussian family.
+#'
+#' @section How good is it:
+#' [print()][nested_methods] says what the answer rests on: the certificate of the worst node (how many nats its
+#' objective is above the optimum, at most), Pareto k-hat with the number of draws behind it, how much the answer
+#' moved against the next smaller quadrature rule (a warning of class `elvi_warning_quadrature` beyond 0.05 standard
+#' deviations), and a lower bound of the log evidence. `elvi_control(nodes = )` makes the rule larger.
+#'
+#' @section Families:
+#' `binomial()`, `poisson()`, `gaussian()` and [neg_binomial_2()]. `sigma` and `phi` join the hyperparameters; `method
+#' = "nested"` does so for formulas without group-level terms too.
+#' @seealso [`methods`][nested_methods], [`predictions`][predict.elvi_nested], [`plots`][plot.elvi_nested],
+#'   `vignette("groups")`
+#' @examples
+#' if (requireNamespace("reformulas", quietly = TRUE)) {
+#'   fit <- elvi(breaks ~ tension + (1 | wool:tension), data = warpbreaks, family = poisson())
+#'   fit
+#' }
+#' if (requireNamespace("mgcv", quietly = TRUE)) {
+#'   elvi(dist ~ s(speed), data = cars)
+#' }
+#' @name group_terms
+NULL
+
+# Group-level terms of a formula: `(x | g)` and its kin, read by the rules of lme4.
+
+# A formula in its parts, or NULL when it has neither bars nor smooth terms: `fixed`, a formula of what any
+# model matrix can take; `bars`, a list of (slopes, group, correlated); `smooths`, calls of s() and t2().
+structured_formula <- function(formula, data = NULL) {
+  right <- formula[[length(formula)]]
+  if (!mentions(right, c("|", "||", smooth_functions))) return(NULL)
+  parts <- additive_parts(right)
+  kinds <- vapply(parts, function(part) part_kind(part$expr), "")
+  for (part in parts[kinds %in% c("bar", "smooth")]) {
+    if (part$minus) refuse_term(part$expr, "it cannot be taken away: leave it out")
+  }
+  expressions <- lapply(parts, `[[`, "expr")
+  bars <- do.call(c, lapply(expressions[kinds == "bar"], read_bar))
+  smooths <- expressions[kinds == "smooth"]
+  if (!length(bars) && !length(smooths)) return(NULL)
+  left <- if (length(formula) == 3L) formula[[2L]]
+  env <- environment(formula)
+  list(fixed = fixed_formula(left, parts[kinds == "fixed"], env, data, c(bars, smooths)),
+       bars = bars, smooths = smooths)
+}
+
+smooth_functions <- c("s", "t2", "te", "ti")
+
+# operators whose operands are formula terms; inside of other calls a bar is R's own "or"
+term_operators <- c("+", "-", "*", ":", "/", "^", "%in%", "(")
+
+# covariance structures of other packages, with their bars inside a call
+covariance_structures <- c("us", "diag", "cs", "homcs", "ar1", "hetar1", "ou", "exp", "gau", "mat", "rr", "toep",
+                           "homdiag", "propto", "equalto", "gr", "mm", "ar", "arma", "car", "sar", "gp", "mo")
+
+call_name <- function(expr) {
+  if (!is.call(expr)) return("")
+  head <- expr[[1L]]
+  if (is.call(head) && as.character(head[[1L]])[1L] == "::") head <- head[[3L]]   # mgcv::s(x)
+  if (is.name(head)) as.character(head) else ""
+}
+
+mentions <- function(expr, names) {
+  is.call(expr) && (call_name(expr) %in% names || any(vapply(as.list(expr)[-1L], mentions, NA, names)))
+}
+
+is_bar <- function(expr) call_name(expr) %in% c("|", "||")
+
+# The terms that a formula adds or takes away, brackets around sums with bars opened.
+additive_parts <- function(expr, minus = FALSE) {
+  name <- call_name(expr)
+  if (name %in% c("+", "-") && length(expr) == 3L) {
+    return(c(additive_parts(expr[[2L]], minus), additive_parts(expr[[3L]], xor(minus, name == "-"))))
+  }
+  if (name %in% c("+", "-")) return(additive_parts(expr[[2L]], xor(minus, name == "-")))
+  if (name == "(" && !is_bar(expr[[2L]]) && mentions(expr, c("|", "||", smooth_functions))) {
+    return(additive_parts(expr[[2L]], minus))
+  }
+  list(list(expr = expr, minus = minus))
+}
+
+part_kind <- function(expr) {
+  name <- call_name(expr)
+  if (name == "(" && is_bar(expr[[2L]])) return("bar")
+  if (is_bar(expr)) refuse_term(expr, "a group-level term is written in brackets, such as (1 | g)")
+  if (name %in% c("te", "ti")) {
+    refuse_term(expr, paste0(name, "() smooths have no form as random effects: t2() has"))
+  }
+  if (name %in% smooth_functions) return("smooth")
+  if (name %in% covariance_structures && any(vapply(as.list(expr)[-1L], is_bar, NA))) {
+    if (name %in% c("us", "diag") && length(expr) == 2L) return("bar")
+    refuse_term(expr, paste0("the covariance structure ", name, "() is not available: (x | g) has an unstructured ",
+                             "one, (x || g) a diagonal one"))
+  }
+  if (!name %in% c(term_operators, "I") && any(vapply(as.list(expr)[-1L], looks_grouped, NA))) {
+    refuse_term(expr, paste0("a group-level term cannot be inside of ", name,
+                             "(); where `|` is meant as \"or\", write it in I()"))
+  }
+  if (name %in% term_operators) {
+    for (operand in as.list(expr)[-1L]) {
+      if (is_bar(operand) || part_kind(operand) != "fixed") {
+        refuse_term(expr, "group-level and smooth terms can only be added, not crossed with others")
+      }
+    }
+  }
+  "fixed"
+}
+
+# `1 | g` and `0 + x | g` are no logical expressions
+looks_grouped <- function(expr) {
+  is_bar(expr) && any(vapply(additive_parts(expr[[2L]]), function(part) is.numeric(part$expr), NA))
+}
+
+refuse_term <- function(expr, why) {
+  elvi_abort("`object`: the term `", deparse_one(expr), "` cannot be had: ", why, ".",
+             class = c("elvi_error_term", "elvi_error_argument"),
+             data = list(argument = "object", term = deparse_one(expr)))
+}
+
+deparse_one <- function(expr) paste(deparse(expr, width.cutoff = 500L), collapse = " ")
+
+# One bar of a formula as the terms it stands for: `(1 | g/h)` is two.
+read_bar <- function(expr) {
+  need_package("reformulas", "A group-level term such as (1 | g)")
+  correlated <- call_name(expr) != "diag"
+  bar <- expr[[2L]]
+  if (call_name(bar) == "||") {
+    correlated <- FALSE
+    bar[[1L]] <- quote(`|`)
+  }
+  expanded <- tryCatch(reformulas::findbars(call("~", call("(", bar))), error = function(e) NULL)
+  if (!length(expanded)) refuse_term(expr, "it cannot be read")
+  lapply(expanded, function(term) {
+    group <- term[[3L]]
+    parts <- interaction_parts(group)
+    if (any(vapply(parts, function(part) call_name(part) %in% c(term_operators, "|", "||") || !is_variable(part), NA))) {
+      refuse_term(expr, paste0("`", deparse_one(group), "` is no grouping factor: g, g/h and g:h are"))
+    }
+    list(slopes = term[[2L]], group = group, correlated = correlated,
+         label = paste(vapply(parts, deparse_one, ""), collapse = ":"), written = deparse_one(expr))
+  })
+}
+
+is_variable <- function(expr) is.name(expr) || is.call(expr)
+
+interaction_parts <- function(expr) {
+  if (call_name(expr) == ":") c(interaction_parts(expr[[2L]]), interaction_parts(expr[[3L]]))
+  else if (call_name(expr) == "(") interaction_parts(expr[[2L]])
+  else list(expr)
+}
+
+# What is left without bars and smooths. A dot stands for the variables that are not elsewhere in the formula.
+fixed_formula <- function(left, parts, env, data, structured) {
+  right <- if (length(parts)) {
+    Reduce(function(sum, part) {
+      if (is.null(sum)) return(if (part$minus) call("-", part$expr) else part$expr)
+      call(if (part$minus) "-" else "+", sum, part$expr)
+    }, parts, NULL)
+  } else {
+    1
+  }
+  if ("." %in% all.names(right)) {
+    elsewhere <- unique(unlist(lapply(structured, all_variables)))
+    columns <- setdiff(names(data), c(elsewhere, all.vars(left)))
+    if (!length(columns)) bad_argument("object", "a formula whose `.` stands for columns of `data`", "one with none left")
+    dot <- str2lang(paste(vapply(columns, function(name) deparse_one(as.name(name)), ""), collapse = " + "))
+    right <- do.call(substitute, list(right, list(. = call("(", dot))))
+  }
+  formula <- if (is.null(left)) call("~", right) else call("~", left, right)
+  stats::as.formula(formula, env = env)
+}
+
+all_variables <- function(part) {
+  if (is.call(part)) all.vars(part) else c(all.vars(part$slopes), all.vars(part$group))
+}
+
+# The formula of everything, for one model frame. The variables of the fixed part come first, so that what their
+# terms say of positions holds in the whole frame.
+frame_formula <- function(structured, smooth_variables) {
+  fixed <- structured$fixed
+  others <- c(do.call(c, lapply(structured$bars, function(bar) c(bar$slopes, interaction_parts(bar$group)))),
+              lapply(smooth_variables, str2lang))
+  right <- Reduce(function(sum, expr) call("+", sum, expr), others, fixed[[length(fixed)]])
+  if (attr(stats::terms(fixed, allowDotAsName = TRUE), "intercept") == 0) right <- call("-", right, 1)
+  fixed[[length(fixed)]] <- right
+  fixed
+}
+
+# ---- from frame to columns ---------------------------------------------------------------
+
+# A bar with everything that its columns need, for the data of the fit and for new ones.
+group_term <- function(bar, frame, contrasts) {
+  slopes <- stats::as.formula(call("~", bar$slopes), env = environment(attr(frame, "terms")))
+  terms <- subset_terms(stats::terms(slopes), frame)
+  within <- Filter(function(name) name %in% all_variable_names(terms), names(contrasts))
+  M <- slope_matrix(terms, frame, contrasts[within])
+  check_slopes(M, bar)
+  columns <- vapply(interaction_parts(bar$group), deparse_one, "")
+  for (name in columns) check_grouping(frame[[name]], name, bar, nrow(frame))
+  group <- grouping_factor(frame, columns)
+  if (nlevels(group) < 2L) {
+    refuse_term(str2lang(bar$written), paste0("`", bar$label,
+                                              "` has one level in these data, and one level says nothing of ",
+                                              "how levels vary"))
+  }
+  list(label = bar$label, kind = "group", levels = levels(group), coefs = colnames(M), correlated = bar$correlated,
+       written = bar$written, slopes = terms, contrasts = attr(M, "contrasts"), group = columns,
+       factor_levels = lapply(stats::setNames(columns, columns), function(name) levels(as.factor(frame[[name]]))))
+}
+
+slope_matrix <- function(terms, frame, contrasts = NULL) {
+  M <- stats::model.matrix(terms, frame, if (length(contrasts)) contrasts)
+  if (nrow(M) != nrow(frame)) M <- M[rep_len(1L, nrow(frame)), , drop = FALSE]   # `~ 1` of no variables
+  M
+}
+
+all_variable_names <- function(terms) vapply(as.list(attr(terms, "variables"))[-1L], deparse_one, "")
+
+# Terms of a part of the formula that remember, as those of the whole frame do, how poly() and scale() were made.
+subset_terms <- function(terms, frame) {
+  whole <- attr(frame, "terms")
+  mine <- all_variable_names(terms)
+  at <- match(mine, all_variable_names(whole))
+  if (!is.null(attr(whole, "predvars"))) attr(terms, "predvars") <- attr(whole, "predvars")[c(1L, 1L + at)]
+  attr(terms, "dataClasses") <- attr(whole, "dataClasses")[mine]
+  terms
+}
+
+check_slopes <- function(M, bar) {
+  if (!ncol(M)) refuse_term(str2lang(bar$written), "there is nothing that varies by group")
+  check_matrix(M, "data")
+  check_magnitude(M, "data")
+  scaled <- sweep(M, 2L, pmax(apply(abs(M), 2L, max), .Machine$double.xmin), "/")
+  R <- qr(scaled, tol = 1e-9)
+  if (R$rank < ncol(M)) {
+    extra <- colnames(M)[R$pivot[R$rank + 1L]]
+    refuse_term(str2lang(bar$written), paste0("`", extra,
+                                              "` is constant, or a combination of the other columns of the term"))
+  }
+}
+
+check_grouping <- function(g, name, bar, n) {
+  if (is.null(g) || !is.null(dim(g)) || !(is.atomic(g) || is.factor(g))) {
+    refuse_term(str2lang(bar$written), paste0("`", name, "` is no grouping factor but ", describe(g)))
+  }
+  if (anyNA(g)) {
+    bad_argument("data", paste0("free of missing values in the grouping factor `", name,
+                                "`, or with na.omit for `na.action`"),
+                 sprintf("NA in row %d", which(is.na(g))[1L]))
+  }
+}
+
+# levels that occur, those of `a:b` as R's interaction of two factors has them
+grouping_factor <- function(frame, columns) {
+  factors <- lapply(columns, function(name) as.factor(frame[[name]]))
+  if (length(factors) == 1L) return(droplevels(factors[[1L]]))
+  interaction(factors, drop = TRUE, sep = ":", lex.order = TRUE)
+}
+
+# The columns of a term: n x (levels x coefficients), levels outside. Rows of a level that the term does not know
+# (index NA) are empty.
+group_columns <- function(term, M, index) {
+  k <- length(term$coefs)
+  known <- which(!is.na(index))
+  Matrix::sparseMatrix(i = rep(known, k), j = rep((index[known] - 1L) * k, k) + rep(seq_len(k), each = length(known)),
+                       x = as.double(M[known, ]), dims = c(nrow(M), k * length(term$levels)))
+}
+
+# which level of the term each row of a frame has; NA for a new one
+level_index <- function(term, frame) {
+  labels <- lapply(term$group, function(name) as.character(frame[[name]]))
+  match(do.call(paste, c(labels, sep = ":")), term$levels)
+}

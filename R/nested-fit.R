@@ -1,0 +1,409 @@
+# Regressions with group-level terms, smooth terms or an unknown dispersion: exact given the hyperparameters,
+# quadrature over them.
+
+# From the arguments of elvi() to a fit. `parts` is what structured_formula() returns, or NULL for a plain formula
+# whose only hyperparameter is the dispersion.
+nested_regression <- function(parts, formula, call, env, family, priors, autoscale, dispersion, contrasts, base, control) {
+  family <- check_nested_family(family)
+  parts <- parts %||% list(fixed = formula, bars = list(), smooths = list())
+  specs <- smooth_specs(parts$smooths, environment(parts$fixed))
+  call_frame <- call
+  call_frame$object <- frame_formula(parts, smooth_variables(specs))
+  frame <- formula_frame(call_frame, env)
+  check_contrasts(contrasts, frame)
+  design <- nested_design(parts, specs, frame, contrasts)
+  design$dispersion <- dispersion
+  priors <- nested_priors(design, family, priors, autoscale)
+  problem <- nested_problem(design, family, priors)
+  check_nested_control(control)
+  nested <- nested_fit(problem, base, control[c("nodes", "progress")])
+  warn_nested(nested)
+  call[[1L]] <- quote(elvi)   # not the method, which is not exported
+  fit <- c(list(call = call, formula = formula, method = "nested", base = base, control = control, family = family,
+                frame = frame, na.action = attr(frame, "na.action"), priors = priors, seed = draw_key(),
+                problem = problem, nested = nested, given_dispersion = dispersion, converged = nested$converged),
+           design[c("terms", "xlevels", "contrasts", "offset_given", "intercept", "centre", "groups", "smooths")])
+  name_nested(structure(fit, class = c("elvi_nested", "elvi_glm", "elvi_fit")))
+}
+
+check_nested_family <- function(family) {
+  family <- check_family(family)
+  if (is.null(record_of(family)$conditional)) {
+    bad_argument("family", paste("binomial(), poisson(), gaussian() or neg_binomial_2() with group-level or smooth terms:",
+                                 "the loss of robust() is not convex"), "robust()")
+  }
+  family
+}
+
+# ---- design ---------------------------------------------------------------------------------
+
+nested_design <- function(parts, specs, frame, contrasts) {
+  terms <- subset_terms(stats::terms(parts$fixed), frame)
+  fixed_contrasts <- contrasts[names(contrasts) %in% all_variable_names(terms)]
+  X <- stats::model.matrix(terms, frame, if (length(fixed_contrasts)) fixed_contrasts)
+  if (ncol(X)) check_magnitude(check_matrix(X, "data"), "data")
+  xlevels <- stats::.getXlevels(terms, frame)
+  fixed_factors <- attr(X, "contrasts")
+  smooths <- set_up_smooths(specs, frame)
+  smooth_parts <- lapply(smooths, smooth_columns, frame)
+  free <- do.call(cbind, lapply(smooth_parts, `[[`, "free"))
+  if (!is.null(free)) {
+    colnames(free) <- unlist(lapply(smooths, free_names))
+    X <- cbind(X, free)
+  }
+  groups <- lapply(parts$bars, group_term, frame, contrasts)
+  check_distinct(groups)
+  columns <- c(lapply(groups, function(term) {
+    group_columns(term, slope_matrix(term$slopes, frame, term$contrasts), level_index(term, frame))
+  }), lapply(do.call(c, lapply(smooth_parts, `[[`, "penalised")), methods::as, "dMatrix"))
+  intercept <- attr(terms, "intercept") == 1
+  centre <- numeric(ncol(X))
+  if (intercept) centre[-1L] <- colMeans(X)[-1L]
+  offset <- reading(stats::model.offset(frame), "offset", "it cannot be used")
+  list(terms = terms, X = X, centre = centre, intercept = intercept, y = stats::model.response(frame, "any"),
+       weights = stats::model.weights(frame), offset = offset, offset_given = !is.null(offset),
+       Z = sparse_columns(columns, nrow(frame)),
+       groups = number_columns(c(groups, do.call(c, lapply(smooths, smooth_terms)))), smooths = smooths,
+       xlevels = xlevels, contrasts = fixed_factors)
+}
+
+sparse_columns <- function(columns, n) {
+  none <- Matrix::sparseMatrix(i = integer(), j = integer(), dims = c(n, 0L))
+  Z <- if (length(columns)) do.call(cbind, columns) else none
+  methods::as(methods::as(methods::as(Z, "dMatrix"), "generalMatrix"), "CsparseMatrix")
+}
+
+# the place of each term's columns in Z
+number_columns <- function(terms) {
+  last <- 0L
+  for (i in seq_along(terms)) {
+    size <- length(terms[[i]]$levels) * length(terms[[i]]$coefs)
+    terms[[i]]$columns <- last + seq_len(size)
+    last <- last + size
+  }
+  terms
+}
+
+# The same coefficient of the same factor twice has two standard deviations that nothing tells apart.
+check_distinct <- function(groups) {
+  keys <- unlist(lapply(groups, function(term) paste0("(", term$coefs, " | ", term$label, ")")))
+  twice <- keys[duplicated(keys)]
+  if (length(twice)) {
+    elvi_abort("`object`: the group-level term `", twice[1L], "` occurs twice.",
+               class = c("elvi_error_term", "elvi_error_argument"),
+               data = list(argument = "object", term = twice[1L]))
+  }
+}
+
+# ---- priors -----------------------------------------------------------------------------------
+
+#' Prior of correlations
+#'
+#' The law of Lewandowski, Kurowicka and Joe for the correlation matrix of the coefficients of one group-level term:
+#' density proportional to `|R|^(eta - 1)`. With `eta = 1` all correlation matrices are equally likely; larger
+#' values favour small correlations.
+#'
+#' @param eta a positive number.
+#' @return An object of class `elvi_lkj` for the argument `prior_cor` of [elvi()].
+#' @seealso [group_terms]
+#' @examples
+#' lkj(2)
+#' @export
+lkj <- function(eta = 1) structure(list(name = "lkj", eta = check_positive(eta, "eta")), class = "elvi_lkj")
+
+#' @export
+format.elvi_lkj <- function(x, ...) paste("lkj prior, eta", format(x$eta))
+
+#' @export
+print.elvi_lkj <- function(x, ...) {
+  cat(format(x), "\n", sep = "")
+  invisible(x)
+}
+
+# The priors as given and as used: `joint` of the coefficients of the centred predictors, `aux`, `sd` one per term.
+nested_priors <- function(design, family, priors, autoscale) {
+  for (name in c("prior", "prior_intercept")) check_normal_prior(priors[[name]], name)
+  used <- formula_priors(design, family, priors$prior, priors$prior_intercept, priors$prior_aux, autoscale)
+  spread <- response_spread(design$y, family)
+  labels <- vapply(design$groups, `[[`, "", "label")
+  given <- sd_priors(priors$prior_sd, labels)
+  check_class(priors$prior_cor, "prior_cor", "elvi_lkj", "lkj()")
+  used$prior_sd <- priors$prior_sd
+  used$sd <- lapply(given, function(prior) if (autoscale[["sd"]]) scaled_prior(prior, spread) else prior)
+  used$cor <- priors$prior_cor
+  used
+}
+
+# Given the hyperparameters everything must be convex.
+check_normal_prior <- function(prior, name) {
+  check_coefficient_prior(prior, name)
+  if (any(is.finite(prior$df) & is.finite(prior$scale))) {
+    bad_argument(name, paste("normal() or flat() with group-level terms, smooth terms or method = \"nested\":",
+                             "the logarithm of a student density is not concave"), format(prior))
+  }
+}
+
+response_spread <- function(y, family) {
+  if (!record_of(family)$autoscale || !is.numeric(y) || !isTRUE(stats::sd(y) > 0)) 1 else stats::sd(y)
+}
+
+# one prior for all terms, or a list with one for each, by name
+sd_priors <- function(prior, labels) {
+  if (is_plain_list(prior)) {
+    absent <- setdiff(labels, names(prior))
+    unknown <- setdiff(names(prior), labels)
+    if (length(absent) || length(unknown) || is.null(names(prior))) {
+      bad_argument("prior_sd", paste0("a prior, or a list with one for each term (", toString(labels), ")"),
+                   if (length(unknown)) paste("one with", describe(unknown[1L]))
+                   else paste("one without", describe(absent[1L])))
+    }
+    prior <- prior[labels]
+  } else {
+    prior <- rep(list(prior), length(labels))
+  }
+  lapply(prior, check_sd_prior)
+}
+
+check_sd_prior <- function(prior) {
+  check_class(prior, "prior_sd", "elvi_prior", "exponential(), normal(), student_t() or cauchy()")
+  if (prior$name == "flat" || (prior$name != "exponential" && any(is.infinite(prior$scale)))) {
+    bad_argument("prior_sd", "a proper prior: few groups cannot bound a standard deviation from above", "flat()")
+  }
+  if (prior$name != "exponential" && any(lengths(prior[c("location", "scale", "df")]) != 1L)) {
+    bad_argument("prior_sd", "a prior of one parameter, used for every standard deviation", "one of several")
+  }
+  if (prior$name != "exponential" && prior$location != 0) {
+    bad_argument("prior_sd", "centred at 0, of which the positive half is used",
+                 paste("one centred at", format(prior$location)))
+  }
+  prior
+}
+
+scaled_prior <- function(prior, by) {
+  if (prior$name == "exponential") prior$rate <- prior$rate / by else prior$scale <- prior$scale * by
+  prior
+}
+
+# ---- the problem that the core solves -----------------------------------------------------------
+
+nested_problem <- function(design, family, priors) {
+  n <- nrow(design$X)
+  p <- ncol(design$X)
+  response <- check_response(design$y, record_of(family), n)
+  weight <- check_weights(design$weights, n)
+  if (!is.null(response$trials)) weight <- weight * response$trials
+  dispersion <- check_dispersion(design$dispersion %||% if (!isTRUE(record_of(family)$dispersion$may_be_known)) 1, family)
+  if (!is.null(dispersion)) weight <- weight / dispersion
+  offset <- if (is.null(design$offset)) numeric(n) else check_vector(design$offset, "offset", n)
+  check_magnitude(response$y, "y")
+  check_magnitude(offset, "offset")
+  terms <- Map(function(term, prior) {
+    c(term[c("label", "kind", "columns", "levels", "coefs", "correlated")],
+      list(prior_sd = prior, prior_cor = priors$cor$eta))
+  }, design$groups, priors$sd)
+  problem <- list(X = design$X, shift = if (design$intercept) design$centre, Z = design$Z, y = response$y, weight = weight,
+                  offset = offset, family = family, prior = fixed_prior(priors$joint, p), terms = unname(terms),
+                  dispersion = if (is.null(dispersion)) list(name = record_of(family)$dispersion$natural,
+                                                             prior = priors$aux))
+  check_nested_problem(problem, dispersion)
+  problem
+}
+
+fixed_prior <- function(joint, p) {
+  if (!p) return(list(centre = numeric(), precision = numeric()))
+  coefficient_block(joint, p)[c("centre", "precision")]
+}
+
+check_nested_problem <- function(problem, dispersion) {
+  if (!length(problem$terms) && is.null(problem$dispersion)) {
+    bad_argument("method", "\"exact\" or \"auto\": this model has no hyperparameters, and is a single problem",
+                 "\"nested\"")
+  }
+  flat <- problem$prior$precision == 0
+  X <- problem$X[, flat, drop = FALSE]
+  if (any(flat) && qr(X, tol = 1e-9)$rank < sum(flat)) {
+    elvi_abort("The columns of the coefficients with flat priors are linearly dependent, so no optimum exists. ",
+               "Drop columns or give a proper prior such as normal(0, 2.5).",
+               class = c("elvi_error_no_optimum", "elvi_error_argument"), data = list(argument = "data"))
+  }
+  if (!is.null(problem$dispersion) && problem$dispersion$name == "sigma") check_residuals_left(problem)
+}
+
+# With an effect for every row, nothing tells residuals from effects.
+check_residuals_left <- function(problem) {
+  for (term in problem$terms[vapply(problem$terms, function(t) t$kind == "group", NA)]) {
+    if (length(term$columns) >= length(problem$y)) {
+      elvi_abort("`object`: the term of `", term$label, "` has ", length(term$columns), " effects for ", length(problem$y),
+                 " rows: nothing tells effects from residuals. Leave it out, or give the residual variance as `dispersion`.",
+                 class = c("elvi_error_term", "elvi_error_argument"), data = list(argument = "object", term = term$label))
+    }
+  }
+}
+
+# ---- names, and moments of the mixture --------------------------------------------------------------
+
+# Posterior means and standard deviations of everything, in the user's coordinates and by name.
+name_nested <- function(fit) {
+  weight <- fit$nested$hyper$weight
+  p <- ncol(fit$problem$X)
+  q <- ncol(fit$problem$Z)
+  names <- c(colnames(fit$problem$X), effect_names(fit$groups))
+  mu <- matrix(vapply(fit$nested$nodes, function(node) node$mu, numeric(p + q)), p + q)
+  sd <- matrix(vapply(fit$nested$nodes, function(node) node$sd, numeric(p + q)), p + q)
+  report <- report_fixed(fit)
+  fit$fixed_cov <- lapply(seq_along(weight), function(k) report %*% node_fixed_covariance(fit, k) %*% t(report))
+  if (p) {
+    mu[seq_len(p), ] <- report %*% mu[seq_len(p), , drop = FALSE]
+    sd[seq_len(p), ] <- vapply(fit$fixed_cov, function(V) sqrt(diag(V)), numeric(p))
+  }
+  rownames(mu) <- rownames(sd) <- names
+  fit$node_mu <- mu
+  fit$node_sd <- sd
+  fit$hyper <- natural_hyper(fit, fit$nested$hyper$theta)
+  moments <- mixture_moments(mu, sd, weight)
+  hyper_mean <- colSums(weight * fit$hyper)
+  hyper_sd <- sqrt(colSums(weight * sweep(fit$hyper, 2L, hyper_mean)^2))
+  fit$mu <- c(moments$mean, hyper_mean)
+  fit$sd <- c(moments$sd, hyper_sd)
+  fit
+}
+
+mixture_moments <- function(mu, sd, weight) {
+  mean <- drop(mu %*% weight)
+  list(mean = mean, sd = sqrt(drop((sd^2 + (mu - mean)^2) %*% weight)))
+}
+
+# covariance of the coefficients at a node, those of the centred predictors
+node_fixed_covariance <- function(fit, k) {
+  plan <- fit$nested$setup$plan
+  unit <- matrix(0, plan$dim, ncol(fit$problem$X))
+  unit[cbind(match(seq_len(ncol(unit)), plan$order), seq_len(ncol(unit)))] <- 1
+  crossprod(.Call(elvi_r_nested_draws, plan, fit$nested$nodes[[k]]$setting, unit, TRUE))
+}
+
+# coefficients of the original predictors from those of the centred ones
+report_fixed <- function(fit) {
+  p <- ncol(fit$problem$X)
+  map <- diag(p)
+  if (fit$intercept && p > 1L) map[1L, -1L] <- -fit$centre[-1L]
+  map
+}
+
+# as in rstanarm: b[(Intercept) g:1], columns in order; s(x).1 for smooths
+effect_names <- function(groups) {
+  unlist(lapply(groups, function(term) {
+    if (term$kind == "smooth") return(paste0(term$label, ".", term$levels))
+    paste0("b[", rep(term$coefs, length(term$levels)), " ", term$label, ":",
+           rep(gsub(" ", "_", term$levels, fixed = TRUE), each = length(term$coefs)), "]")
+  }))
+}
+
+# p and q: where the fixed coefficients, effects and hyperparameters are in fit$mu
+parameter_block <- function(fit, block) {
+  p <- ncol(fit$problem$X)
+  q <- ncol(fit$problem$Z)
+  switch(block, fixed = seq_len(p), effects = p + seq_len(q), hyper = p + q + seq_len(ncol(fit$hyper)))
+}
+
+# Standard deviations, correlations and dispersion (columns) at each theta (rows), by name.
+natural_hyper <- function(fit, theta) {
+  layout <- hyper_layout(fit$problem)
+  columns <- unlist(Map(function(term, slot) {
+    sds <- lapply(slot$sd, function(j) exp(theta[, j]))
+    c(stats::setNames(sds, sd_names(term)), if (slot$pairs) correlation_columns(term, theta[, slot$cor, drop = FALSE]))
+  }, fit$groups, layout$terms), recursive = FALSE)
+  if (length(layout$aux)) columns[[fit$problem$dispersion$name]] <- exp(theta[, layout$aux])
+  matrix(unlist(columns), nrow(theta), dimnames = list(NULL, names(columns)))
+}
+
+correlation_columns <- function(term, y) {
+  k <- length(term$coefs)
+  R <- apply(y, 1L, function(row) tcrossprod(correlation_factor(row, k)$L))
+  lower <- which(lower.tri(diag(k)))
+  columns <- lapply(lower, function(at) R[at, ])
+  stats::setNames(columns, vapply(lower, function(at) cor_name(term, (at - 1L) %% k + 1L, (at - 1L) %/% k + 1L), ""))
+}
+
+sd_names <- function(term) {
+  if (term$kind == "smooth") paste0("smooth_sd[", term$label, "]") else paste0("sd(", term$label, ":", term$coefs, ")")
+}
+
+cor_name <- function(term, i, j) paste0("cor(", term$label, ":", term$coefs[i], ",", term$coefs[j], ")")
+
+# ---- arguments of elvi() that do not go together ------------------------------------------------------
+
+check_nested_arguments <- function(structured, method, unused, default_sd, default_cor) {
+  if (!method %in% c("auto", "nested")) {
+    bad_argument("method", "\"auto\" or \"nested\" with group-level or smooth terms", describe(method))
+  }
+  given <- names(Filter(Negate(is.null), unused))
+  if (length(given)) {
+    bad_argument(given[1L], "left out with group-level or smooth terms and method = \"nested\", which do not use it",
+                 describe(unused[[given[1L]]]))
+  }
+  if (is.null(structured)) check_no_structure(default_sd, default_cor)
+}
+
+# Of the settings only the number of nodes and progress matter.
+check_nested_control <- function(control) {
+  check_class(control, "control", "elvi_control", "elvi_control()")
+  default <- elvi_control()
+  changed <- Filter(function(name) !identical(control[[name]], default[[name]]),
+                    setdiff(names(default), c("nodes", "progress")))
+  if (length(changed)) {
+    bad_argument(changed[1L], "left at its default with group-level terms, smooth terms and method = \"nested\", which do not use it",
+                 describe(control[[changed[1L]]]))
+  }
+}
+
+# Movement beyond a twentieth of a standard deviation says that the rule is too small.
+warn_nested <- function(nested, most = 0.05) {
+  moved <- max(unlist(nested$change))
+  if (isTRUE(moved > most)) {
+    elvi_warn("The answer moved by ", format(moved, digits = 2),
+              " sd from the next smaller rule over the hyperparameters to this one ",
+              "of ", length(nested$nodes), " nodes. A larger elvi_control(nodes = ) may be needed, or a tighter prior of the ",
+              "standard deviations.", class = "elvi_warning_quadrature", data = list(change = nested$change))
+  }
+  if (!nested$converged) {
+    elvi_warn("The conditional optimum of at least one node is not certified: the worst is ",
+              format(max(vapply(nested$nodes, function(node) node$certificate, 0)), digits = 2),
+              " nats above its optimum.",
+              class = "elvi_warning_not_converged")
+  }
+}
+
+check_no_structure <- function(default_sd, default_cor) {
+  if (default_sd && default_cor) return(invisible())
+  bad_argument(if (default_sd) "prior_cor" else "prior_sd", "left out: the formula has no group-level or smooth terms")
+}
+
+# ---- the object --------------------------------------------------------------------------------------
+
+# A nested fit is a plain list: no run, so none of the parts that other fits keep apart by lifetime.
+
+#' @export
+`$.elvi_nested` <- function(x, name) .subset2(x, name)
+
+#' @export
+`[[.elvi_nested` <- function(x, i, ...) .subset2(x, i)
+
+#' @export
+`[.elvi_nested` <- function(x, i) unclass(x)[i]
+
+#' @export
+`$<-.elvi_nested` <- function(x, name, value) {
+  parts <- unclass(x)
+  parts[[name]] <- value
+  structure(parts, class = class(x))
+}
+
+#' @export
+`[[<-.elvi_nested` <- function(x, i, value) {
+  parts <- unclass(x)
+  parts[[i]] <- value
+  structure(parts, class = class(x))
+}
+
+#' @rawNamespace S3method(utils::.DollarNames, elvi_nested)
+.DollarNames.elvi_nested <- function(x, pattern = "") grep(pattern, names(x), value = TRUE)

@@ -1,0 +1,214 @@
+#' Plots of fits with group-level and smooth terms
+#'
+#' * `"intervals"`, the default without groups and smooths: coefficients, standard deviations and dispersion.
+#' * `"groups"`, the default with groups: a caterpillar plot, for each term the effects of its levels in order of
+#'   their means, with 50 % and 95 % credible intervals. Of more than 500 levels, 500 are drawn.
+#' * `"sds"`: densities of the standard deviations of terms (and of sigma or phi), with the prior dashed.
+#' * `"smooths"`, the default with smooths and no groups: each smooth of one variable with 50 % and 95 % pointwise
+#'   bands, on the scale of the linear predictor, and a rug of the data.
+#'
+#' @param object,x a fit by [elvi()] whose formula has [group-level terms][group_terms].
+#' @param type what to draw.
+#' @param pars for `"intervals"`: parameters to show, by name or number. For `"groups"`: grouping factors. For
+#'   `"smooths"`: labels of smooths.
+#' @param ... passed on from `plot()` to `autoplot()`; otherwise nothing.
+#' @return A ggplot object; `plot()` draws it and returns it invisibly.
+#' @examples
+#' if (requireNamespace("ggplot2", quietly = TRUE) && requireNamespace("reformulas", quietly = TRUE)) {
+#'   fit <- elvi(breaks ~ tension + (1 | wool:tension), data = warpbreaks, family = poisson())
+#'   plot(fit)
+#'   plot(fit, "sds")
+#' }
+#' @name plot.elvi_nested
+#' @exportS3Method ggplot2::autoplot
+autoplot.elvi_nested <- function(object, type = NULL, pars = NULL, ...) {
+  check_dots(list(...), names(formals()), "autoplot()")
+  need_package("ggplot2", "Plotting a fit")
+  default <- if (length(group_terms_of(object))) "groups" else if (length(drawable_smooths(object))) "smooths" else "intervals"
+  type <- check_choice(type %||% default, "type", c("intervals", "groups", "sds", "smooths"))
+  plot <- switch(type,
+                 intervals = plot_nested_intervals(object, nested_parameters(object, pars, "pars")),
+                 groups = plot_groups(object, pars),
+                 sds = plot_sds(object),
+                 smooths = plot_smooths(object, pars)) +
+    ggplot2::theme_minimal()
+  if (type == "groups") plot + ggplot2::theme(panel.grid.major.y = ggplot2::element_blank()) else plot
+}
+
+#' @rdname plot.elvi_nested
+#' @export
+plot.elvi_nested <- function(x, ...) {
+  p <- autoplot.elvi_nested(x, ...)
+  print(p)
+  invisible(p)
+}
+
+nested_subtitle <- function(fit) {
+  text <- sprintf("%s, mixture over %d nodes", deparse_one(fit$formula), length(fit$nested$nodes))
+  paste(strwrap(text, 70), collapse = "\n")
+}
+
+interval_data <- function(fit, which) {
+  q <- nested_quantiles(fit, which, c(0.025, 0.25, 0.75, 0.975))
+  data.frame(parameter = names(fit$mu)[which], mean = fit$mu[which], low = q[, 1L], low50 = q[, 2L], high50 = q[, 3L],
+             high = q[, 4L])
+}
+
+interval_layers <- function(width = 0.5, wide = 1.5) {
+  list(ggplot2::geom_segment(ggplot2::aes(x = .data$low, xend = .data$high, yend = .data$at), colour = plot_blue,
+                             linewidth = width),
+       ggplot2::geom_segment(ggplot2::aes(x = .data$low50, xend = .data$high50, yend = .data$at), colour = plot_blue,
+                             linewidth = wide))
+}
+
+plot_nested_intervals <- function(fit, which) {
+  data <- interval_data(fit, which)
+  data$at <- factor(data$parameter, rev(unique(data$parameter)))
+  data$panel <- factor(data$parameter, unique(data$parameter))
+  plot <- ggplot2::ggplot(data, ggplot2::aes(x = .data$mean, y = .data$at)) +
+    ggplot2::geom_vline(xintercept = 0, colour = "grey70") + interval_layers() + ggplot2::geom_point(size = 2) +
+    ggplot2::labs(x = "posterior mean, 50 % and 95 % credible intervals", y = NULL, subtitle = nested_subtitle(fit))
+  width <- data$high - data$low
+  if (max(width) <= 20 * min(width)) return(plot)
+  plot + ggplot2::facet_wrap(ggplot2::vars(.data$panel), scales = "free") +
+    ggplot2::scale_x_continuous(n.breaks = 4) + ggplot2::scale_y_discrete(labels = NULL)
+}
+
+# ---- groups ------------------------------------------------------------------------------------------
+
+plot_groups <- function(fit, pars, most = 500L) {
+  terms <- group_terms_of(fit)
+  if (!length(terms)) bad_argument("type", "another: this fit has no group-level terms", "\"groups\"")
+  labels <- vapply(terms, `[[`, "", "label")
+  if (!is.null(pars)) {
+    if (!is.character(pars) || !all(pars %in% labels)) {
+      bad_argument("pars", paste0("among the grouping factors (", toString(unique(labels)), ")"),
+                   describe(setdiff(pars, labels)[1L]))
+    }
+    terms <- terms[labels %in% pars]
+  }
+  panels <- do.call(c, lapply(terms, function(term) lapply(seq_along(term$coefs), caterpillar, fit = fit, term = term,
+                                                           most = most)))
+  data <- do.call(rbind, panels)
+  data$panel <- factor(data$panel, unique(data$panel))
+  # an order of levels for each panel: keys are unique, labels are not
+  data$at <- factor(paste(as.integer(data$panel), data$level), paste(as.integer(data$panel), data$level))
+  count <- table(data$panel)[as.integer(data$panel)]
+  data$fine <- as.double(ifelse(count > 40, 0.4, 1))
+  names <- stats::setNames(ifelse(count > 40, "", data$level), levels(data$at))
+  ggplot2::ggplot(data, ggplot2::aes(x = .data$mean, y = .data$at)) +
+    ggplot2::geom_vline(xintercept = 0, colour = "grey70") +
+    ggplot2::geom_segment(ggplot2::aes(x = .data$low, xend = .data$high, yend = .data$at, linewidth = 0.5 * .data$fine),
+                          colour = plot_blue) +
+    ggplot2::geom_segment(ggplot2::aes(x = .data$low50, xend = .data$high50, yend = .data$at,
+                                       linewidth = 1.5 * .data$fine), colour = plot_blue) +
+    ggplot2::geom_point(ggplot2::aes(size = 1.5 * .data$fine)) +
+    ggplot2::scale_linewidth_identity() + ggplot2::scale_size_identity() + ggplot2::scale_y_discrete(labels = names) +
+    ggplot2::facet_wrap(ggplot2::vars(.data$panel), scales = "free") +
+    ggplot2::labs(x = "effect: posterior mean, 50 % and 95 % credible intervals", y = NULL,
+                  subtitle = nested_subtitle(fit),
+                  caption = if (any(vapply(panels, nrow, 0L) == most)) sprintf("%d levels of each, evenly spread in order", most))
+}
+
+# the effects of one coefficient of a term in order of their means, at most `most` of them
+caterpillar <- function(j, fit, term, most) {
+  at <- effect_positions(fit, term)[seq(j, length(term$columns), by = length(term$coefs))]
+  order <- order(fit$mu[at])
+  if (length(order) > most) order <- order[round(seq(1, length(order), length.out = most))]
+  data <- interval_data(fit, at[order])
+  data$level <- term$levels[order]
+  data$panel <- if (identical(term$coefs, "(Intercept)")) term$label else paste0(term$label, ": ", term$coefs[j])
+  data
+}
+
+# ---- standard deviations ---------------------------------------------------------------------------------
+
+plot_sds <- function(fit) {
+  names <- c(unlist(lapply(fit$groups, sd_names)), fit$problem$dispersion$name)
+  if (!length(names)) bad_argument("type", "another: this fit has no standard deviations", "\"sds\"")
+  priors <- c(unlist(Map(function(term, prior) rep(list(prior), length(term$coefs)), fit$groups, unname(fit$priors$sd)),
+                     recursive = FALSE),
+              if (!is.null(fit$problem$dispersion)) list(fit$priors$aux))
+  sample <- hyper_sample(fit)
+  data <- do.call(rbind, lapply(seq_along(names), function(i) {
+    values <- sample[, names[i]]
+    # reflected at 0, where the mass ends
+    density <- stats::density(c(values, -values), bw = 1.3 * stats::bw.nrd0(values), n = 1024L, from = 0,
+                              to = stats::quantile(values, 0.999, names = FALSE))
+    inside <- density$x >= max(0, min(values) - 2 * density$bw)
+    data.frame(parameter = names[i], x = density$x, density = 2 * density$y,
+               prior = positive_density(priors[[i]], density$x))[inside, ]
+  }))
+  data$parameter <- factor(data$parameter, names)
+  ggplot2::ggplot(data, ggplot2::aes(x = .data$x, y = .data$density)) +
+    ggplot2::geom_area(fill = plot_blue, alpha = 0.25) + ggplot2::geom_line(colour = plot_blue) +
+    ggplot2::geom_line(ggplot2::aes(y = .data$prior), linetype = "dashed", colour = "grey40") +
+    ggplot2::facet_wrap(ggplot2::vars(.data$parameter), scales = "free") +
+    ggplot2::labs(x = NULL, y = "posterior density; prior dashed", subtitle = nested_subtitle(fit))
+}
+
+# density of a prior's positive half
+positive_density <- function(prior, x) {
+  if (prior$name == "exponential") return(stats::dexp(x, prior$rate))
+  if (is.infinite(prior$scale)) return(rep(NA_real_, length(x)))
+  z <- (x - prior$location) / prior$scale
+  z0 <- prior$location / prior$scale
+  if (is.infinite(prior$df)) stats::dnorm(z) / prior$scale / stats::pnorm(z0)
+  else stats::dt(z, prior$df) / prior$scale / stats::pt(z0, prior$df)
+}
+
+# ---- smooths ------------------------------------------------------------------------------------------------
+
+plot_smooths <- function(fit, pars, points = 100L) {
+  smooths <- fit$smooths
+  labels <- vapply(smooths, `[[`, "", "label")
+  if (!is.null(pars)) {
+    if (!is.character(pars) || !all(pars %in% labels)) {
+      bad_argument("pars", paste0("among the smooths (", toString(labels), ")"), describe(setdiff(pars, labels)[1L]))
+    }
+    smooths <- smooths[labels %in% pars]
+  }
+  smooths <- drawable_smooths(fit, smooths)
+  if (!length(smooths)) bad_argument("type", "another: this fit has no smooth of a single number", "\"smooths\"")
+  curves <- lapply(smooths, smooth_curve, fit = fit, points = points)
+  data <- do.call(rbind, lapply(curves, `[[`, "curve"))
+  rug <- do.call(rbind, lapply(curves, `[[`, "rug"))
+  data$panel <- factor(data$panel, unique(data$panel))
+  rug$panel <- factor(rug$panel, levels(data$panel))
+  ggplot2::ggplot(data, ggplot2::aes(x = .data$x)) +
+    ggplot2::geom_hline(yintercept = 0, colour = "grey70") +
+    ggplot2::geom_ribbon(ggplot2::aes(ymin = .data$low, ymax = .data$high), fill = plot_blue, alpha = 0.2) +
+    ggplot2::geom_ribbon(ggplot2::aes(ymin = .data$low50, ymax = .data$high50), fill = plot_blue, alpha = 0.3) +
+    ggplot2::geom_line(ggplot2::aes(y = .data$mean), colour = plot_blue) +
+    ggplot2::geom_rug(data = rug, sides = "b", alpha = 0.3) +
+    ggplot2::facet_wrap(ggplot2::vars(.data$panel), scales = "free_x") +
+    ggplot2::labs(x = toString(unique(vapply(smooths, `[[`, "", "variables"))),
+                  y = "smooth (posterior mean, 50 % and 95 % bands)", subtitle = nested_subtitle(fit))
+}
+
+drawable_smooths <- function(fit, smooths = fit$smooths) {
+  Filter(function(smooth) length(smooth$variables) == 1L && is.numeric(fit$frame[[smooth$variables]]), smooths)
+}
+
+# Mean and quantiles of a smooth alone along its variable.
+smooth_curve <- function(smooth, fit, points) {
+  name <- smooth$variables
+  own <- if (is.null(smooth$by_level)) seq_len(nrow(fit$frame)) else which(fit$frame[[smooth$by]] == smooth$by_level)
+  observed <- as.double(fit$frame[[name]])[own]
+  x <- seq(min(observed), max(observed), length.out = points)
+  frame <- fit$frame[rep(own[1L], points), , drop = FALSE]
+  frame[[name]] <- x
+  if (!is.null(smooth$by) && is.null(smooth$by_level)) frame[[smooth$by]] <- 1
+  parts <- smooth_columns(smooth, frame)
+  X <- matrix(0, points, ncol(fit$problem$X), dimnames = list(NULL, colnames(fit$problem$X)))
+  X[, free_names(smooth)] <- parts$free
+  Z <- Matrix::Matrix(0, points, ncol(fit$problem$Z), sparse = TRUE)
+  terms <- Filter(function(term) term$kind == "smooth" && term$smooth == smooth$label, fit$groups)
+  for (i in seq_along(terms)) Z[, terms[[i]]$columns] <- parts$penalised[[i]]
+  at <- node_functionals(fit, X, Z)
+  weight <- fit$nested$hyper$weight
+  q <- mixture_quantiles(at$mean, at$sd, weight, law_of(fit$base, nrow(fit$node_mu)), c(0.025, 0.25, 0.75, 0.975))
+  list(curve = data.frame(panel = smooth$label, x = x, mean = drop(at$mean %*% weight), low = q[, 1L], low50 = q[, 2L],
+                          high50 = q[, 3L], high = q[, 4L]),
+       rug = data.frame(panel = smooth$label, x = observed))
+}

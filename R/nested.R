@@ -1,0 +1,627 @@
+# Group-level terms: exact given the hyperparameters, quadrature over them. A fit is a
+# mixture of conditional optima, one per node. See vignette("internals").
+
+# ---- the problem -----------------------------------------------------------------
+
+# What does not depend on theta. `problem`: X, shift, Z, y, weight, offset, family, prior
+# (centre, precision), terms, dispersion.
+nested_setup <- function(problem, base) {
+  loadNamespace("Matrix")   # its methods, not only its functions
+  problem$X <- as.matrix(problem$X)
+  if (!is.null(problem$shift)) problem$X <- problem$X - rep(problem$shift, each = nrow(problem$X))
+  n <- nrow(problem$X)
+  p <- ncol(problem$X)
+  q <- ncol(problem$Z)
+  problem$Z <- methods::as(methods::as(problem$Z, "generalMatrix"), "CsparseMatrix")
+  problem$weight <- rep_len(problem$weight %||% 1, n)
+  problem$offset <- rep_len(problem$offset %||% 0, n)
+  problem$prior <- list(centre = rep_len(problem$prior$centre %||% 0, p),
+                        precision = rep_len(problem$prior$precision %||% 0, p))
+  layout <- hyper_layout(problem)
+  entries <- hyper_entries(problem, layout)
+  likelihood <- record_of(problem$family)$conditional$likelihood
+  dispersion <- if (is.null(problem$dispersion)) "none" else problem$dispersion$name
+  plan <- sparse_plan(problem$X, problem$Z, dense_terms(problem), entries, TRUE, c(problem$prior$centre, numeric(q)),
+                      list(y = problem$y, weight = problem$weight, offset = problem$offset,
+                           record = likelihood_of(problem$family), dispersion = dispersion), row_blocks(problem))
+  law <- law_of(base, p + q)
+  rule <- cached_rule(law, likelihood)
+  if (rule$limit <= 0) no_expectation(list(family = problem$family, kind = "glm"), law)
+  rule$prior_levels <- list()
+  setup <- list(problem = problem, layout = layout, plan = plan, base = base, law = law, rule = rule)
+  c(setup, list(constant = evidence_constant(setup)))
+}
+
+# Smooths fill their columns; so do groups that hold much of the data each.
+dense_terms <- function(problem) {
+  dense <- logical(ncol(problem$Z))
+  filled <- dense_columns(problem$Z)
+  for (term in problem$terms) dense[term$columns] <- term$kind == "smooth" || mean(filled[term$columns]) > 0.5
+  dense
+}
+
+# The level of each row in the term with most of them: given the other terms, rows of
+# different levels do not depend on each other. NULL without groups.
+row_blocks <- function(problem) {
+  groups <- Filter(function(term) term$kind == "group", problem$terms)
+  if (!length(groups)) return(NULL)
+  most <- groups[[which.max(vapply(groups, function(t) length(t$levels), 0))]]
+  k <- length(most$coefs)
+  J <- length(most$columns) / k
+  Z <- problem$Z[, most$columns, drop = FALSE]
+  level <- J + seq_len(nrow(Z))   # rows of none are alone
+  level[Z@i + 1L] <- (rep(seq_len(ncol(Z)), diff(Z@p)) - 1L) %/% k + 1L
+  level
+}
+
+# log p(y | theta) = constant - F* + log|A(theta)| / 2 + what depends on the dispersion, at least
+evidence_constant <- function(setup) {
+  problem <- setup$problem
+  proper <- problem$prior$precision > 0
+  y <- problem$y
+  w <- problem$weight
+  data <- record_of(problem$family)$conditional$constant(y, w)
+  setup$law$entropy - (sum(proper) + ncol(problem$Z)) / 2 * log(2 * pi) +
+    sum(log(problem$prior$precision[proper])) / 2 + data
+}
+
+dispersion_at <- function(setup, theta) {
+  if (length(setup$layout$aux)) exp(theta[[setup$layout$aux]]) else 1
+}
+
+# What the dispersion adds to the log likelihood, and its derivative in the logarithm
+dispersion_part <- function(setup, theta, solved = NULL) {
+  if (!length(setup$layout$aux)) return(list(value = 0, slope = NULL))
+  a <- theta[[setup$layout$aux]]
+  y <- setup$problem$y
+  w <- setup$problem$weight
+  if (setup$plan$dispersion == "sigma") {
+    return(list(value = -sum(w) * a, slope = if (!is.null(solved)) 2 * solved$loss - sum(w)))
+  }
+  phi <- exp(a)
+  list(value = sum(w * (lgamma(y + phi) - lgamma(phi))),
+       slope = if (!is.null(solved)) {
+         phi * (sum(w * (digamma(y + phi) - digamma(phi))) - solved$level) + solved$slope
+       })
+}
+
+# ---- the evidence ----------------------------------------------------------------------
+
+# Conditional optima at several theta: each a list with value (log p(theta, y), a lower
+# bound), slope (its gradient) and the solution. `from`: solutions to start from.
+evidence_at <- function(setup, thetas, from = NULL, tol = 1e-7) {
+  precisions <- lapply(thetas, function(theta) hyper_precision(setup$problem, setup$layout, theta))
+  settings <- Map(function(theta, precision, from) {
+    dispersion <- dispersion_at(setup, theta)
+    c(precision[c("A", "definite", "inverse")], list(dispersion = dispersion),
+      if (is.null(from)) c(list(mu = NULL), start_of(setup$plan, dispersion))
+      else list(mu = from$mu, eta = NULL, c = from$c))
+  }, thetas, precisions, from %||% vector("list", length(thetas)))
+  solved <- solve_settings(setup$plan, setup$rule, settings, tol)
+  # a bad start must not be the end
+  again <- which(vapply(solved, function(s) s$failed, NA) & lengths(from %||% list(NULL)) > 0)
+  if (length(again)) {
+    fresh <- evidence_at(setup, thetas[again], NULL, tol)
+    solved[again] <- lapply(fresh, function(f) f$solution)
+  }
+  Map(function(theta, precision, s) {
+    if (s$failed) return(list(theta = theta, value = -Inf, slope = rep(NA_real_, length(theta)), solution = s))
+    prior <- hyper_prior(setup$problem, setup$layout, theta)
+    part <- dispersion_part(setup, theta, s)
+    slope <- prior$slope + hyper_chain(setup$problem, setup$layout, precision, s$moment)
+    if (length(setup$layout$aux)) slope[setup$layout$aux] <- slope[setup$layout$aux] + part$slope
+    list(theta = theta, value = prior$value + setup$constant + precision$log_det / 2 + part$value - s$objective,
+         slope = slope, solution = s)
+  }, thetas, precisions, solved)
+}
+
+# ---- the mode ------------------------------------------------------------------------
+
+# Where to begin: standard deviations of half a unit of the predictor, or of the
+# residuals.
+start_theta <- function(setup) {
+  problem <- setup$problem
+  layout <- setup$layout
+  theta <- numeric(layout$length)
+  unit <- 1
+  if (is_quadratic(setup$plan)) {
+    X <- cbind(1, problem$X)
+    rest <- stats::lm.wfit(X, problem$y - problem$offset, pmax(problem$weight, 1e-300))$residuals
+    unit <- sqrt(sum(problem$weight * rest^2) / max(sum(problem$weight), 1e-300))
+    if (!is.finite(unit) || unit <= 0) unit <- 1
+  }
+  for (t in seq_along(layout$terms)) {
+    slot <- layout$terms[[t]]
+    Z <- problem$Z[, problem$terms[[t]]$columns, drop = FALSE]
+    square <- rowSums(matrix(Matrix::colSums(Z^2), slot$k)) / max(1, nrow(Z))
+    theta[slot$sd] <- log(0.5 * unit / sqrt(ifelse(square > 0, square, 1)))
+  }
+  if (length(layout$aux)) theta[layout$aux] <- if (setup$plan$dispersion == "sigma") log(unit) else 0
+  theta
+}
+
+# Curvature of a full data fit: that of EM's steps, which are too short rather than too long
+first_curvature <- function(setup) {
+  layout <- setup$layout
+  out <- numeric(layout$length)
+  for (slot in layout$terms) {
+    out[slot$sd] <- 2 * slot$J
+    out[slot$cor] <- slot$J
+  }
+  if (length(layout$aux)) out[layout$aux] <- if (setup$plan$dispersion == "sigma") 2 * sum(setup$problem$weight) else 1
+  pmax(out, 1)
+}
+
+# BFGS with exact gradients; each optimum starts from the last. Ends when the next step
+# would gain less than `enough`: the nodes find their own way from there.
+evidence_mode <- function(setup, tol, enough = 1e-4, most = 100L, report = NULL) {
+  at <- evidence_at(setup, list(start_theta(setup)), tol = tol)[[1L]]
+  if (!is.finite(at$value)) no_conditional(setup, at$theta)
+  evaluations <- 1L
+  B <- diag(1 / first_curvature(setup), length(at$theta))   # inverse curvature
+  fresh <- TRUE
+  while (evaluations < most) {
+    step <- drop(B %*% at$slope)
+    gain <- sum(step * at$slope) / 2
+    if (!is.finite(gain) || gain <= 0) {
+      if (fresh) break
+      B <- diag(1 / first_curvature(setup), length(at$theta))
+      fresh <- TRUE
+      next
+    }
+    if (gain < enough && max(abs(step)) < 0.2) break
+    step <- step * min(1, 1.5 / max(abs(step)))
+    new <- NULL
+    size <- 1
+    repeat {
+      new <- evidence_at(setup, list(at$theta + size * step), list(at$solution), tol)[[1L]]
+      evaluations <- evaluations + 1L
+      if (new$value >= at$value + 1e-4 * size * sum(step * at$slope) - 1e-8 * abs(at$value)) break
+      size <- size * if (is.finite(new$value)) {
+        slope <- sum(step * at$slope) * size
+        min(max(slope / (2 * (slope + at$value - new$value)), 0.1), 0.5)
+      } else 0.25
+      if (size < 1e-3 || evaluations >= most) break
+    }
+    if (new$value < at$value) {
+      if (fresh) break
+      B <- diag(1 / first_curvature(setup), length(at$theta))
+      fresh <- TRUE
+      next
+    }
+    s <- new$theta - at$theta
+    y <- at$slope - new$slope
+    sy <- sum(s * y)
+    if (sy > 1e-10 * sqrt(sum(s^2) * sum(y^2))) {
+      if (fresh) B <- B * sy / sum(y * (B %*% y))
+      By <- drop(B %*% y)
+      B <- B + (1 + sum(y * By) / sy) * tcrossprod(s) / sy - (outer(By, s) + outer(s, By)) / sy
+      fresh <- FALSE
+    }
+    at <- new
+    if (!is.null(report)) report(sprintf("mode: evaluation %d, log evidence %.6g", evaluations, at$value))
+  }
+  c(at, list(evaluations = evaluations, inverse = B))
+}
+
+no_conditional <- function(setup, theta) {
+  elvi_abort("No conditional optimum was found at the first hyperparameters: the fixed effects are not identified ",
+             "under their flat prior, or predictors overflow. Give proper priors, or rescale the data.",
+             class = c("elvi_error_no_optimum", "elvi_error_argument"), data = list(argument = "prior"))
+}
+
+# -Hessian of the log evidence by differences of its exact gradient
+evidence_hessian <- function(setup, mode, tol) {
+  H <- length(mode$theta)
+  h <- pmin(pmax(0.3 * sqrt(pmax(diag(mode$inverse), 0)), 0.01), 0.3)
+  thetas <- lapply(c(seq_len(H), -seq_len(H)), function(j) {
+    mode$theta + sign(j) * h * (seq_len(H) == abs(j))
+  })
+  around <- evidence_at(setup, thetas, rep(list(mode$solution), 2L * H), tol)
+  slopes <- vapply(around, function(a) a$slope, numeric(H))
+  slopes <- matrix(slopes, H)
+  out <- (slopes[, H + seq_len(H), drop = FALSE] - slopes[, seq_len(H), drop = FALSE]) / rep(2 * h, each = H)
+  list(hessian = (out + t(out)) / 2, evaluations = 2L * H, drift = solution_drift(around, h))
+}
+
+# Derivatives of the conditional optimum in theta, mu and log c, from those around the mode
+solution_drift <- function(around, h) {
+  H <- length(h)
+  lapply(seq_len(H), function(j) {
+    up <- around[[j]]$solution
+    down <- around[[H + j]]$solution
+    if (up$failed || down$failed) return(list(mu = 0, log_c = 0))
+    list(mu = (up$mu - down$mu) / (2 * h[j]),
+         log_c = ifelse(up$c > 0 & down$c > 0, log(up$c / down$c), 0) / (2 * h[j]))
+  })
+}
+
+# The optimum at theta to first order, from one solved nearby: a better start than that
+start_near <- function(near, theta, drift) {
+  by <- theta - near$theta
+  mu <- near$solution$mu
+  log_c <- 0
+  for (j in seq_along(by)) {
+    mu <- mu + by[j] * drift[[j]]$mu
+    log_c <- log_c + by[j] * drift[[j]]$log_c
+  }
+  list(mu = mu, c = near$solution$c * exp(pmin(pmax(log_c, -1), 1)))
+}
+
+# Axes of the posterior of theta: eigenvectors, with standard deviations that are neither
+# absurdly long in flat directions nor those of a saddle.
+theta_axes <- function(hessian) {
+  e <- eigen(hessian, symmetric = TRUE)
+  list(vectors = e$vectors, sd = 1 / sqrt(pmax(e$values, 0.5)))
+}
+
+# How far the log density really takes to fall by 1 along each axis, on either side, in
+# units of the standard deviation's sqrt(2): rows are axes, columns sides.
+axis_stretch <- function(setup, mode, axes, drift, tol) {
+  H <- length(mode$theta)
+  sides <- c(seq_len(H), -seq_len(H))
+  reach <- rep(sqrt(2), 2L * H)
+  thetas <- Map(function(j, r) mode$theta + sign(j) * r * axes$sd[abs(j)] * axes$vectors[, abs(j)], sides, reach)
+  found <- evidence_at(setup, thetas, lapply(thetas, start_near, near = mode, drift = drift), tol)
+  fall <- pmax(mode$value - vapply(found, function(f) f$value, 0), 0.05)
+  list(stretch = matrix(pmin(pmax(1 / sqrt(fall), 0.4), 2.5), H, 2L), evaluations = 2L * H, found = found)
+}
+
+# ---- nodes ---------------------------------------------------------------------------
+
+# Nodes in coordinates of the axes, with the log weight of the rule and whether they are
+# in the next smaller one, each with its solution.
+
+# A few hyperparameters: the trapezoid rule on a lattice, which converges faster than any
+# power for densities that fall off, however skewed. From the mode outwards, as long as
+# the gradient there says that a neighbour has not fallen by `fall`. Every other point, as
+# on a chess board, is the next smaller rule.
+lattice_nodes <- function(setup, mode, axes, drift, step, tol, most = 2000L, report = NULL) {
+  H <- length(mode$theta)
+  fall <- c(8, 7, 7.5, 8)[H]
+  move <- axes$vectors %*% diag(axes$sd * step, H)   # a step along each axis
+  place <- matrix(0L, 1L, H)
+  found <- list(mode[c("theta", "value", "slope", "solution")])
+  key <- function(z) apply(z, 1L, paste, collapse = " ")
+  open <- 1L
+  moves <- rbind(diag(1L, H), -diag(1L, H))
+  while (length(open) && nrow(place) < most) {
+    top <- max(vapply(found, function(f) f$value, 0))
+    ahead <- lapply(open, function(i) {
+      gain <- drop(crossprod(move, found[[i]]$slope))
+      guess <- found[[i]]$value + c(gain, -gain) - step^2 / 2
+      alive <- is.finite(guess) & guess > top - fall
+      list(place = (moves + rep(place[i, ], each = 2L * H))[alive, , drop = FALSE], parent = rep(i, sum(alive)))
+    })
+    next_place <- do.call(rbind, lapply(ahead, function(a) a$place))
+    parent <- unlist(lapply(ahead, function(a) a$parent))
+    if (!length(parent)) break
+    new <- !duplicated(key(next_place)) & !key(next_place) %in% key(place)
+    next_place <- next_place[new, , drop = FALSE]
+    parent <- parent[new]
+    if (!length(parent)) break
+    thetas <- lapply(seq_along(parent), function(i) mode$theta + drop(move %*% next_place[i, ]))
+    open <- nrow(place) + seq_along(parent)
+    from <- Map(start_near, found[parent], thetas, MoreArgs = list(drift = drift))
+    found <- c(found, evidence_at(setup, thetas, from, tol))
+    place <- rbind(place, next_place)
+    if (!is.null(report)) report(sprintf("nodes: %d solved", nrow(place)))
+  }
+  cell <- sum(log(axes$sd)) + H * log(step)
+  list(z = step * place, found = found, log_rule = rep(cell, nrow(place)), step = step, move = move, fall = fall,
+       log_coarse = ifelse(rowSums(place) %% 2 == 0, cell + log(2), -Inf), evaluations = nrow(place) - 1L)
+}
+
+# Twice as many nodes: the centres of the lattice's cells join it.
+refine_lattice <- function(setup, rule, drift, tol) {
+  H <- ncol(rule$z)
+  top <- max(vapply(rule$found, function(f) f$value, 0))
+  corners <- as.matrix(expand.grid(rep(list(c(-0.5, 0.5)), H)))
+  ahead <- lapply(seq_along(rule$found), function(i) {
+    guess <- rule$found[[i]]$value + drop(corners %*% crossprod(rule$move, rule$found[[i]]$slope))
+    alive <- is.finite(guess) & guess > top - rule$fall
+    list(place = (rep(rule$z[i, ], each = nrow(corners)) / rule$step + corners)[alive, , drop = FALSE],
+         parent = rep(i, sum(alive)))
+  })
+  place <- do.call(rbind, lapply(ahead, function(a) a$place))
+  parent <- unlist(lapply(ahead, function(a) a$parent))
+  new <- !duplicated(round(2 * place))
+  place <- place[new, , drop = FALSE]
+  parent <- parent[new]
+  origin <- rule$found[[1L]]$theta
+  thetas <- lapply(seq_along(parent), function(i) origin + drop(rule$move %*% place[i, ]))
+  found <- evidence_at(setup, thetas, Map(start_near, rule$found[parent], thetas, MoreArgs = list(drift = drift)), tol)
+  half <- if (H == 1L) 0.5 else 1
+  list(z = rbind(rule$z, rule$step * place), found = c(rule$found, found), step = rule$step * half,
+       move = rule$move * half, fall = rule$fall,
+       log_rule = rep(rule$log_rule[1L] - log(2), length(rule$found) + length(found)),
+       log_coarse = c(rule$log_rule, rep(-Inf, length(found))),
+       evaluations = rule$evaluations + length(found))
+}
+
+# More nodes as long as they change the answer, which in one dimension can go on
+settled_lattice <- function(setup, mode, axes, drift, step, tol, enough = 0.02, report = NULL) {
+  rule <- lattice_nodes(setup, mode, axes, drift, step, tol, report = report)
+  for (again in seq_len(if (length(mode$theta) == 1L) 3L else 1L)) {
+    if (!isTRUE(rule_change(setup, rule) >= enough)) break
+    rule <- refine_lattice(setup, rule, drift, tol)
+    if (!is.null(report)) report(sprintf("nodes: %d solved, after refinement", length(rule$found)))
+  }
+  rule
+}
+
+# How far the hyperparameters' means move from the next smaller rule, in their sds, or
+# their sds, relative
+rule_change <- function(setup, rule) {
+  values <- vapply(rule$found, function(f) f$value, 0)
+  fit <- list(setup = setup, hyper = list(theta = do.call(rbind, lapply(rule$found, function(f) f$theta))))
+  here <- hyper_moments(fit, normalised(values + rule$log_rule))
+  there <- hyper_moments(fit, normalised(values + rule$log_coarse))
+  max(abs(here$mean - there$mean) / here$sd, abs(there$sd / here$sd - 1))
+}
+
+# The lattice's step, in standard deviations: that of a tenth of a percent for a normal
+# density on the chess board. NULL where there would be too many nodes for the size of the
+# problem.
+lattice_step <- function(setup, nodes) {
+  H <- setup$layout$length
+  if (!is.null(nodes)) return(if (nodes > 3 && H <= 4L) 7 / (nodes - 1))
+  if (H > 4L) return(NULL)
+  step <- c(0.75, 1, 1.2, 1.4)[H]
+  number <- c(10, 41, 127, 329)[H]
+  if (H <= 2L || number * solve_cost(setup$plan) < 3e9) step
+}
+
+# operations of a conditional optimum, roughly
+solve_cost <- function(plan) {
+  tail <- plan$pattern$dim - plan$pattern$head
+  entries <- length(plan$entry) / plan$rows + plan$dense
+  pass <- plan$rows * (entries^2 * 2 + if (is_quadratic(plan)) 10 else 400) +
+    sum(as.double(diff(plan$pattern$start))^2) * 2 + tail^3
+  pass * if (is_quadratic(plan)) 1 else 8
+}
+
+# More of them: a central composite design that integrates polynomials of degree 5 against
+# a normal density, all weights positive; without its corners, degree 3. On each side of
+# each axis the density has its own standard deviation.
+composite_nodes <- function(setup, mode, axes, drift, stretch, tol, report = NULL) {
+  H <- length(mode$theta)
+  corners <- fraction_corners(H)
+  far <- sqrt(H + 2)
+  z <- rbind(numeric(H), far * diag(H), -far * diag(H), sqrt((H + 2) / H) * corners)
+  m <- nrow(corners)
+  weight <- c(2 / (H + 2), rep(1 / (H + 2)^2, 2L * H), rep((H / (H + 2))^2 / m, m))
+  small <- c(2 / (H + 2), rep(1 / (2 * (H + 2)), 2L * H), numeric(m))
+  if (!m) weight <- small   # too many directions for corners
+  wide <- t(apply(z, 1L, function(zi) ifelse(zi > 0, stretch[, 1L], ifelse(zi < 0, stretch[, 2L], rowMeans(stretch)))))
+  wide <- matrix(wide, nrow(z)) * rep(axes$sd, each = nrow(z))
+  thetas <- lapply(seq_len(nrow(z))[-1L], function(i) mode$theta + drop(axes$vectors %*% (wide[i, ] * z[i, ])))
+  found <- c(list(mode[c("theta", "value", "slope", "solution")]),
+             evidence_at(setup, thetas, lapply(thetas, start_near, near = mode, drift = drift), tol))
+  normal <- H / 2 * log(2 * pi) + rowSums(z^2) / 2 + rowSums(log(wide))
+  list(z = z, found = found, log_rule = log(weight) + normal, log_coarse = log(small) + normal,
+       evaluations = length(thetas))
+}
+
+# corners of a cube, or a fraction of them that keeps all products of four directions apart
+fraction_corners <- function(H) {
+  words <- switch(as.character(H), "5" = list(1:4), "6" = list(1:5), "7" = list(1:6),
+                  "8" = list(1:4, c(1, 2, 5, 6)), "9" = list(c(1, 3, 4, 6, 7), c(2, 3, 5, 6, 7)),
+                  "10" = list(c(1, 2, 3, 7), c(2, 3, 4, 5), c(1, 3, 4, 6)), list())
+  if (H > 10L) return(matrix(0, 0L, H))
+  free <- H - length(words)
+  basic <- as.matrix(expand.grid(rep(list(c(-1, 1)), free)))
+  extra <- vapply(words, function(word) apply(basic[, word, drop = FALSE], 1L, prod), numeric(nrow(basic)))
+  unname(cbind(basic, extra))
+}
+
+# ---- the fit ---------------------------------------------------------------------------
+
+# nodes: NULL, 1 (the mode alone), 2 or 3 (a composite design), or more: a lattice with so many
+# along seven standard deviations. draws: of the check at each node, 0 for none. correct: the
+# weights, by these draws? seed_key: of the draws, which are the same in every fit without one.
+nested_control <- function(control) {
+  defaults <- list(nodes = NULL, tol = 5e-7, progress = FALSE, threads = NULL, draws = NULL, correct = TRUE,
+                   seed_key = NULL)
+  for (name in names(control)) defaults[name] <- list(control[[name]])
+  defaults
+}
+
+nested_fit <- function(problem, base = base_gaussian(), control = list()) {
+  control <- nested_control(control)
+  if (!is.null(control$threads)) {
+    old <- options(elvi.threads = control$threads)
+    on.exit(options(old))
+  }
+  setup <- nested_setup(problem, base)
+  report <- if (isTRUE(control$progress)) function(text) message("elvi: ", text)
+  H <- setup$layout$length
+  tol <- control$tol
+  mode <- if (H) evidence_mode(setup, 10 * tol, report = report)
+          else c(evidence_at(setup, list(numeric()), tol = tol)[[1L]], list(evaluations = 1L))
+  if (!is.finite(mode$value)) no_conditional(setup, mode$theta)
+  evaluations <- mode$evaluations
+  if (H && !identical(as.numeric(control$nodes), 1)) {
+    curved <- evidence_hessian(setup, mode, 10 * tol)
+    axes <- theta_axes(curved$hessian)
+    if (mode$solution$certificate > tol) mode[c("theta", "value", "slope", "solution")] <-
+      evidence_at(setup, list(mode$theta), list(mode$solution), tol)[[1L]]
+    sides <- axis_stretch(setup, mode, axes, curved$drift, 10 * tol)
+    evaluations <- evaluations + curved$evaluations + sides$evaluations
+    step <- lattice_step(setup, control$nodes)
+    if (!is.null(step)) {
+      axes$sd <- axes$sd * pmax(rowMeans(sides$stretch), 0.5)
+      rule <- settled_lattice(setup, mode, axes, curved$drift, step, tol, report = report)
+    } else {
+      rule <- composite_nodes(setup, mode, axes, curved$drift, sides$stretch, tol, report = report)
+    }
+    evaluations <- evaluations + rule$evaluations
+    hessian <- curved$hessian
+  } else {
+    rule <- list(z = matrix(0, 1L, H), found = list(mode), log_rule = 0, log_coarse = 0)
+    hessian <- matrix(0, H, H)
+  }
+  solved <- vapply(rule$found, function(f) is.finite(f$value), NA)
+  rule <- list(z = rule$z[solved, , drop = FALSE], found = rule$found[solved], log_rule = rule$log_rule[solved],
+               log_coarse = rule$log_coarse[solved])
+  values <- vapply(rule$found, function(f) f$value, 0)
+  ratios <- node_ratios(setup, rule, values, control)
+  log_weight <- values + rule$log_rule
+  weight <- normalised(log_weight + ratios$correction)
+  coarse <- normalised(values + rule$log_coarse + ratios$correction)
+  theta <- matrix(unlist(lapply(rule$found, function(f) f$theta)), ncol = H, byrow = TRUE,
+                  dimnames = list(NULL, setup$layout$names))
+  nodes <- lapply(rule$found, conditional_node, setup = setup)
+  fit <- list(
+    hyper = list(names = setup$layout$names, mode = stats::setNames(mode$theta, setup$layout$names),
+                 hessian = hessian, theta = theta, z = rule$z, log_weight = log_weight, weight = weight,
+                 coarse_weight = coarse, correction = ratios$correction),
+    nodes = nodes,
+    evidence = list(log = log_sum(log_weight), corrected = log_sum(log_weight + ratios$correction),
+                    proper = all(setup$problem$prior$precision > 0),
+                    rests_on = evidence_basis(setup, ratios)),
+    k_hat = ratios$k_hat, draws = ratios$draws, corrected = ratios$corrected, setup = setup,
+    evaluations = evaluations,
+    converged = all(vapply(nodes, function(node) node$converged, NA)))
+  fit$change <- node_change(fit)
+  fit
+}
+
+normalised <- function(log_weight) {
+  w <- exp(log_weight - max(log_weight))
+  w / sum(w)
+}
+
+log_sum <- function(x) max(x) + log(sum(exp(x - max(x))))
+
+evidence_basis <- function(setup, ratios) {
+  paste0("a lower bound at each node",
+         if (!all(setup$problem$prior$precision > 0)) ", up to the constant of flat priors",
+         if (ratios$corrected) paste0("; corrected by ", ratios$draws, " draws at each"))
+}
+
+conditional_node <- function(found, setup) {
+  s <- found$solution
+  plan <- setup$plan
+  precision <- hyper_precision(setup$problem, setup$layout, found$theta)
+  list(theta = found$theta, mu = original_order(plan, s$mu), sd = sqrt(original_order(plan, s$variance)),
+       objective = s$objective, log_det = s$log_det, certificate = s$certificate,
+       certificate_kind = if (s$rigorous && s$widest <= 50) "rigorous" else "estimated",
+       converged = s$certificate <= 1e-6, iterations = s$iterations,
+       setting = list(A = precision$A, definite = precision$definite, inverse = precision$inverse,
+                      dispersion = dispersion_at(setup, found$theta), mu = s$mu, eta = NULL,
+                      c = s$c))
+}
+
+# Means and standard deviations of all coefficients under weights of the nodes
+node_moments <- function(fit, weight = fit$hyper$weight) {
+  mean <- second <- 0
+  for (k in which(weight > 0)) {
+    node <- fit$nodes[[k]]
+    mean <- mean + weight[k] * node$mu
+    second <- second + weight[k] * (node$sd^2 + node$mu^2)
+  }
+  list(mean = mean, sd = sqrt(pmax(second - mean^2, 0)))
+}
+
+# The same for the hyperparameters, on their natural scale
+hyper_moments <- function(fit, weight = fit$hyper$weight) {
+  values <- apply(fit$hyper$theta, 1L, function(theta) hyper_vector(fit$setup$problem, theta))
+  values <- matrix(values, ncol = length(weight))
+  mean <- drop(values %*% weight)
+  list(mean = mean, sd = sqrt(pmax(drop(values^2 %*% weight) - mean^2, 0)))
+}
+
+# How much the answer moves from the next smaller rule to this one: means in units of
+# their sd, sds relative.
+node_change <- function(fit) {
+  if (length(fit$nodes) == 1L) return(list(mean = 0, sd = 0))
+  here <- node_moments(fit)
+  there <- node_moments(fit, fit$hyper$coarse_weight)
+  hyper <- hyper_moments(fit)
+  hyper_there <- hyper_moments(fit, fit$hyper$coarse_weight)
+  list(mean = max(abs(here$mean - there$mean) / here$sd, abs(hyper$mean - hyper_there$mean) / hyper$sd),
+       sd = max(abs(there$sd / here$sd - 1), abs(hyper_there$sd / hyper$sd - 1)))
+}
+
+# ---- checks by draws --------------------------------------------------------------------
+
+# Importance ratios of the conditional optima, from the same draws at every node, so that
+# their noise cancels: k-hat, and log p(y, theta) less its lower bound. Rows fall in
+# blocks that depend on each other hardly at all, for a gaussian base: each block's
+# expectation is estimated by itself, which many blocks do not make harder.
+node_ratios <- function(setup, rule, values, control) {
+  K <- length(values)
+  none <- list(correction = numeric(K), k_hat = rep(-Inf, K), draws = 0L, corrected = FALSE)
+  if (is_quadratic(setup$plan) && setup$law$kind == "gaussian") return(none)
+  if (is_quadratic(setup$plan) || isTRUE(control$draws == 0)) {
+    none$k_hat[] <- NA_real_
+    return(none)
+  }
+  settings <- lapply(rule$found, function(f) conditional_node(f, setup)$setting)
+  key <- control$seed_key %||% c(20261117, 17)
+  look <- function(which, draws) {
+    z <- draw_base(setup$law, key, draws)
+    out <- .Call(elvi_r_nested_check, setup$plan, setup$rule, settings[which], z, threads())
+    radius <- sqrt(colSums(z^2))
+    extra <- -radius^2 / 2 - setup$law$log_phi(radius)
+    list(out = out, extra = extra - mean(extra))
+  }
+  best <- which.max(values + rule$log_rule)
+  draws <- control$draws
+  if (is.null(draws)) {
+    first <- look(best, 100L)$out[[1L]]
+    draws <- min(max(ceiling(first$noise / 0.05^2), 200), 2000)
+  }
+  weight <- normalised(values + rule$log_rule)
+  counts <- which(weight > 0.03 * max(weight))
+  checked <- look(counts, draws)
+  k_hat <- rep(NA_real_, K)
+  k_hat[counts] <- vapply(checked$out, function(o) pareto_shape(o$total + checked$extra), 0)
+  correction <- rep(NA_real_, K)
+  separate <- setup$law$kind == "gaussian" && length(setup$plan$block_start) > 2L
+  total_var <- mean(checked$out[[match(best, counts)]]$total^2)
+  coupled <- separate && total_var * sqrt(2 / draws) < 0.1
+  usable <- separate || max(k_hat[counts]) < 0.7
+  if (!isTRUE(control$correct) || !usable) {
+    return(list(correction = numeric(K), k_hat = k_hat, draws = draws, corrected = FALSE))
+  }
+  correction[counts] <- vapply(checked$out, function(o) {
+    if (!separate) return(log_sum(o$total + checked$extra) - log(draws))
+    o$level + if (coupled) (mean(o$total^2) - o$spread) / 2 else 0
+  }, 0)
+  correction[-counts] <- smooth_correction(rule$z, counts, correction[counts])
+  list(correction = correction, k_hat = k_hat, draws = draws, corrected = TRUE)
+}
+
+# At nodes that hardly count: the correction is a smooth function of theta, and a quadratic
+# through the others is good enough.
+smooth_correction <- function(z, known, correction) {
+  H <- ncol(z)
+  terms <- cbind(1, z, if (length(known) > 3L * (1 + 2 * H)) z^2)
+  fit <- if (length(known) > ncol(terms)) stats::lm.fit(terms[known, , drop = FALSE], correction)$coefficients
+  if (is.null(fit) || anyNA(fit)) return(rep(mean(correction), nrow(z) - length(known)))
+  out <- drop(terms[-known, , drop = FALSE] %*% fit)
+  width <- diff(range(correction))   # no further than that beyond what was seen
+  pmin(pmax(out, min(correction) - width), max(correction) + width)
+}
+
+# x = mu + P^-1/2 z at node k, for the columns of z; rows in the order of [X Z]
+node_draws <- function(fit, k, z) {
+  plan <- fit$setup$plan
+  x <- .Call(elvi_r_nested_draws, plan, fit$nodes[[k]]$setting, as.matrix(z), FALSE)
+  original_order(plan, x)
+}
+
+# v' P^-1 v at node k for the rows v of V (rows x (p + q)), in chunks
+node_variance <- function(fit, k, V, chunk = 256L) {
+  plan <- fit$setup$plan
+  out <- numeric(nrow(V))
+  for (first in seq(1L, by = chunk, length.out = ceiling(nrow(V) / chunk))) {
+    rows <- first:min(first + chunk - 1L, nrow(V))
+    v <- as.matrix(Matrix::t(V[rows, plan$order, drop = FALSE]))
+    storage.mode(v) <- "double"
+    out[rows] <- colSums(.Call(elvi_r_nested_draws, plan, fit$nodes[[k]]$setting, unname(v), TRUE)^2)
+  }
+  out
+}

@@ -1,0 +1,81 @@
+# Group-level terms: accuracy against NUTS (stored, see groups-nuts.R) and time against lme4. Needs lme4, MASS, reformulas.
+#   Rscript bench/groups.R [--dry] [--rounds=3]
+source(file.path(dirname(sub("^--file=", "", grep("^--file=", commandArgs(), value = TRUE)[1])), "common.R"))
+with_one_blas_thread()
+suppressPackageStartupMessages(library(elvi))
+options(elvi.threads = 1)
+data("cbpp", "VerbAgg", "sleepstudy", "grouseticks", "InstEval", package = "lme4")
+
+epil <- transform(MASS::epil, lbase = log(base / 4), lage = log(age))
+grouseticks$height <- (grouseticks$HEIGHT - mean(grouseticks$HEIGHT)) / 100
+nuts <- read.csv(system.file("extdata", "groups-nuts.csv", package = "elvi"))
+taken <- read.csv(file.path(dirname(script), "groups-nuts-seconds.csv"))
+rounds <- option("rounds", 3L)
+
+models <- list(
+  cbpp = list(cbind(incidence, size - incidence) ~ period + (1 | herd), cbpp, binomial()),
+  verbagg = list(r2 ~ Anger + Gender + btype + situ + (1 | id) + (1 | item), VerbAgg, binomial()),
+  sleepstudy = list(Reaction ~ Days + (Days | Subject), sleepstudy, gaussian()),
+  epil = list(y ~ lbase * trt + lage + V4 + (1 | subject), epil, poisson()),
+  grouseticks = list(TICKS ~ YEAR + height + (1 | BROOD) + (1 | LOCATION), grouseticks, poisson()))
+
+fit_by_elvi <- function(m) suppressWarnings(elvi(m[[1]], data = m[[2]], family = m[[3]]))
+fit_by_lme4 <- function(m) {
+  if (m[[3]]$family == "gaussian") lme4::lmer(m[[1]], m[[2]]) else lme4::glmer(m[[1]], m[[2]], family = m[[3]])
+}
+
+# ---- accuracy ------------------------------------------------------------------------------------------
+
+for (set in intersect(names(models), nuts$set)) {
+  fit <- fit_by_elvi(models[[set]])
+  n <- nuts[nuts$set == set & nuts$parameter %in% names(fit$mu), ]
+  effects <- grepl("^b\\[", n$parameter)
+  off <- abs(fit$mu[n$parameter] - n$mean) / n$sd
+  ratio <- fit$sd[n$parameter] / n$sd
+  noise <- max((n$mcse / n$sd)[!effects])
+  record(sprintf("%s: coefficients, sds and correlations: largest shift of a mean in sds (NUTS's own error %.2f)", set, noise),
+         sprintf("%.3f", max(off[!effects])), "<= 0.1", max(off[!effects]) <= 0.1)
+  record(sprintf("%s: ... sds as ratios to NUTS's", set), sprintf("%.3f-%.3f", min(ratio[!effects]), max(ratio[!effects])), "within 5 %",
+         max(abs(ratio[!effects] - 1)) <= 0.05)
+  record(sprintf("%s: effects: largest shift in sds, ratios of sds", set),
+         sprintf("%.3f, %.3f-%.3f", max(off[effects]), min(ratio[effects]), max(ratio[effects])), "0.1, 10 %",
+         max(off[effects]) <= 0.1 && max(abs(ratio[effects] - 1)) <= 0.1)
+  record(sprintf("%s: worst certificate in nats, movement against the smaller rule in sds", set),
+         sprintf("%.1e, %.3f", max(vapply(fit$nested$nodes, function(node) node$certificate, 0)), max(unlist(fit$nested$change))),
+         "<= 1e-6", all(vapply(fit$nested$nodes, function(node) node$certificate <= 1e-6, NA)))
+}
+
+# ---- time ----------------------------------------------------------------------------------------------
+
+against_lme4 <- function(what, m, target, rounds) {
+  r <- alternate(what, function() seconds(function() fit_by_lme4(m)), function() seconds(function() fit_by_elvi(m)), rounds)
+  record_ratio(r, target, at_least = FALSE)
+  invisible(r)
+}
+invisible(fit_by_lme4(models$cbpp))   # loads lme4
+against_lme4("cbpp: elvi / glmer, time", models$cbpp, 3, rounds)
+verbagg <- against_lme4("VerbAgg: elvi / glmer, time", models$verbagg, 1, 1)
+if ("verbagg" %in% taken$set) {
+  record("VerbAgg: stan_glmer (stored; another run, at low priority) / elvi, time",
+         sprintf("%.0f", taken$seconds[taken$set == "verbagg"] / verbagg$b), ">= 100", taken$seconds[taken$set == "verbagg"] / verbagg$b >= 100)
+}
+
+# 50,000 rows in 2,000 groups: coverage of the truth
+set.seed(1)
+J <- 2000
+g <- sample(J, 50000, replace = TRUE)
+x <- rnorm(50000)
+u <- rnorm(J, 0, 0.8)
+simulated <- data.frame(y = rbinom(50000, 1, plogis(-0.5 + 0.7 * x + u[g])), x = x, g = g)
+large <- list(y ~ x + (1 | g), simulated, binomial())
+against_lme4("50,000 x 2,000 groups: elvi / glmer, time", large, 1, 1)
+fit <- fit_by_elvi(large)
+limits <- confint(fit)
+truth <- c(-0.5, 0.7, 0.8)
+record("50,000 x 2,000 groups: truth of coefficients and sd in their 95 % intervals", sprintf("%d of 3", sum(limits[, 1] < truth & truth < limits[, 2])),
+       "3", all(limits[, 1] < truth & truth < limits[, 2]))
+effects <- confint(fit, sprintf("b[(Intercept) g:%s]", rownames(ranef(fit)$g)))
+covered <- mean(effects[, 1] < u[as.integer(rownames(ranef(fit)$g))] & u[as.integer(rownames(ranef(fit)$g))] < effects[, 2])
+record("50,000 x 2,000 groups: coverage of 95 % intervals of the effects", sprintf("%.3f", covered), "0.935-0.965", covered > 0.935 && covered < 0.965)
+
+against_lme4("InstEval (73,421 rows, crossed): elvi / lmer, time", list(y ~ service + (1 | s) + (1 | d), InstEval, gaussian()), 3, 1)

@@ -1,0 +1,667 @@
+/* The optimum of a regression over all scales, with one number per row.
+ *
+ * At the optimum Sigma^-2 = P(c) = A + W' diag(c) W with c_i = w_i E[l' z_1] / s_i, so
+ * (mu, c) is all there is to find. Of P^-1 only the entries on the pattern of P's factor
+ * are needed: s_i^2 = w_i' P^-1 w_i, and tr(A P^-1) = d - sum_i c_i s_i^2. The step is
+ * c <- c(mu, c) with Newton's for mu, a direction of descent of F, under Anderson's
+ * acceleration; shorter where F would rise. */
+#include "nested.h"
+#include <math.h>
+#include <string.h>
+
+enum { MEMORY = 4 };   /* of the acceleration */
+
+/* ---- work -------------------------------------------------------------------- */
+
+typedef struct {
+    double *mu, *g;                      /* dim */
+    double *c, *eta, *s, *slope, *curve; /* rows; curve: the c that the fixed point asks for */
+    double objective, log_diagonal, sum, widest, certificate, estimate;
+} point;
+
+typedef struct {
+    double *mu, *step, *c, *turn, *reach;   /* iterate, residuals in mu, c and eta */
+} memory;
+
+typedef struct {
+    double *y, *weight, *offset;         /* as the loss takes them */
+    double *L, *inverse, *Q;             /* on the pattern; Q: factor of A where it is not blocked */
+    double *q;                           /* rows: sqrt(w_i' A^-1 w_i) */
+    double *step, *turn, *reach;         /* residuals of the fixed point */
+    double *small;                       /* 3 dim */
+    point at, to;
+    memory past[MEMORY];
+    int *links;                          /* 3 dim */
+} workspace;
+
+static size_t point_length(size_t n, size_t d) { return 5 * n + 2 * d; }
+static size_t memory_length(size_t n, size_t d) { return 3 * n + 2 * d; }
+
+size_t elvi_nested_work_length(const elvi_nested *p)
+{
+    const size_t n = (size_t) p->rows, d = (size_t) p->pattern.dim;
+    return 3 * n + (p->blocked ? 2 : 3) * elvi_pattern_length(&p->pattern) + 3 * n + 4 * d +
+           2 * point_length(n, d) + MEMORY * memory_length(n, d);
+}
+
+size_t elvi_nested_links_length(const elvi_nested *p) { return 3 * (size_t) p->pattern.dim; }
+
+static double *cut(double **room, size_t length)
+{
+    double *out = *room;
+    *room += length;
+    return out;
+}
+
+static point cut_point(double **room, size_t n, size_t d)
+{
+    point at = { 0 };
+    at.mu = cut(room, d);
+    at.g = cut(room, d);
+    at.c = cut(room, n);
+    at.eta = cut(room, n);
+    at.s = cut(room, n);
+    at.slope = cut(room, n);
+    at.curve = cut(room, n);
+    return at;
+}
+
+static workspace bind(const elvi_nested *p, double *room, int *links)
+{
+    const size_t n = (size_t) p->rows, d = (size_t) p->pattern.dim, length = elvi_pattern_length(&p->pattern);
+    workspace w = { 0 };
+    w.y = cut(&room, n);
+    w.weight = cut(&room, n);
+    w.offset = cut(&room, n);
+    w.L = cut(&room, length);
+    w.inverse = cut(&room, length);
+    if (!p->blocked) w.Q = cut(&room, length);
+    w.q = cut(&room, n);
+    w.turn = cut(&room, n);
+    w.reach = cut(&room, n);
+    w.step = cut(&room, d);
+    w.small = cut(&room, 3 * d);
+    w.at = cut_point(&room, n, d);
+    w.to = cut_point(&room, n, d);
+    for (int k = 0; k < MEMORY; k++) {
+        w.past[k].mu = cut(&room, d);
+        w.past[k].step = cut(&room, d);
+        w.past[k].c = cut(&room, n);
+        w.past[k].turn = cut(&room, n);
+        w.past[k].reach = cut(&room, n);
+    }
+    w.links = links;
+    return w;
+}
+
+/* the response as the loss takes it, given the dispersion */
+static void set_rows(const elvi_nested *p, double dispersion, workspace *w)
+{
+    const double log_phi = p->dispersion == ELVI_DISPERSION_PHI ? log(dispersion) : 0.0;
+    for (int i = 0; i < p->rows; i++) {
+        w->y[i] = p->y[i];
+        w->weight[i] = p->weight[i];
+        w->offset[i] = p->offset[i];
+        if (p->dispersion == ELVI_DISPERSION_SIGMA) w->weight[i] /= dispersion * dispersion;
+        if (p->dispersion == ELVI_DISPERSION_PHI) {
+            w->weight[i] *= p->y[i] + dispersion;
+            w->y[i] /= p->y[i] + dispersion;
+            w->offset[i] -= log_phi;
+        }
+    }
+}
+
+/* ---- rows ---------------------------------------------------------------------- */
+
+/* where the entries of a column in the dense rows begin: they are its last */
+static size_t dense_at(const elvi_nested *p, int column)
+{
+    const elvi_pattern *f = &p->pattern;
+    if (column < f->head) return (size_t) (f->start[column + 1] - p->dense);
+    return elvi_pattern_at(f, f->dim - p->dense, column);
+}
+
+static void predict(const elvi_nested *p, const double *x, double *eta)
+{
+    const double *fixed = x + p->pattern.dim - p->dense, *X = p->X;
+    for (int i = 0; i < p->rows; i++, X += p->dense) {
+        double sum = 0.0;
+        for (int e = p->start[i]; e < p->start[i + 1]; e++) sum += p->entry[e] * x[p->column[e]];
+        for (int r = 0; r < p->dense; r++) sum += X[r] * fixed[r];
+        eta[i] = sum;
+    }
+}
+
+/* x += W' slope */
+static void collect(const elvi_nested *p, const double *slope, double *x)
+{
+    double *fixed = x + p->pattern.dim - p->dense;
+    const double *X = p->X;
+    for (int i = 0; i < p->rows; i++, X += p->dense) {
+        const double by = slope[i];
+        for (int e = p->start[i]; e < p->start[i + 1]; e++) x[p->column[e]] += p->entry[e] * by;
+        for (int r = 0; r < p->dense; r++) fixed[r] += X[r] * by;
+    }
+}
+
+/* values on the pattern <- A + W' diag(c) W; c may be NULL for A alone */
+static void assemble(const elvi_nested *p, const double *A, const double *c, double *P)
+{
+    const size_t stride = (size_t) (p->pattern.dim - p->pattern.head);
+    const int first = p->pattern.dim - p->dense;
+    memset(P, 0, elvi_pattern_length(&p->pattern) * sizeof(double));
+    for (int k = 0; k < p->precisions; k++) P[p->a_place[k]] += A[p->a_source[k]];
+    if (!c) return;
+    const int *pair = p->pair;
+    const double *X = p->X;
+    double *square = p->dense ? P + dense_at(p, first) : NULL;
+    for (int i = 0; i < p->rows; i++, X += p->dense) {
+        const double by = c[i];
+        for (int a = p->start[i]; a < p->start[i + 1]; a++) {
+            const double v = by * p->entry[a];
+            for (int b = p->start[i]; b <= a; b++) P[*pair++] += v * p->entry[b];
+            if (p->dense == 0) continue;
+            double *cross = P + dense_at(p, p->column[a]);
+            for (int r = 0; r < p->dense; r++) cross[r] += v * X[r];
+        }
+        for (int r = 0; r < p->dense; r++) {
+            const double v = by * X[r];
+            double *column = square + (size_t) r * stride;
+            for (int k = r; k < p->dense; k++) column[k] += v * X[k];
+        }
+    }
+}
+
+/* s_i = sqrt(w_i' M w_i) for a matrix M on the pattern */
+static void spreads(const elvi_nested *p, const double *M, double *s)
+{
+    const size_t stride = (size_t) (p->pattern.dim - p->pattern.head);
+    const int first = p->pattern.dim - p->dense;
+    const int *pair = p->pair;
+    const double *X = p->X, *square = p->dense ? M + dense_at(p, first) : NULL;
+    for (int i = 0; i < p->rows; i++, X += p->dense) {
+        double sum = 0.0;
+        for (int a = p->start[i]; a < p->start[i + 1]; a++) {
+            double part = 0.0;
+            for (int b = p->start[i]; b < a; b++) part += M[*pair++] * p->entry[b];
+            part *= 2.0;
+            part += M[*pair++] * p->entry[a];
+            if (p->dense) {
+                const double *cross = M + dense_at(p, p->column[a]);
+                double inner = 0.0;
+                for (int r = 0; r < p->dense; r++) inner += cross[r] * X[r];
+                part += 2.0 * inner;
+            }
+            sum += part * p->entry[a];
+        }
+        for (int r = 0; r < p->dense; r++) {
+            const double *column = square + (size_t) r * stride;
+            double part = 0.0;
+            for (int k = r + 1; k < p->dense; k++) part += column[k] * X[k];
+            sum += X[r] * (column[r] * X[r] + 2.0 * part);
+        }
+        s[i] = sqrt(fmax(sum, 0.0));
+    }
+}
+
+/* out <- A v, A by its sources; returns v' A v */
+static double multiply(const elvi_nested *p, const double *A, const double *v, double *out)
+{
+    double form = 0.0;
+    memset(out, 0, (size_t) p->pattern.dim * sizeof(double));
+    for (int k = 0; k < p->precisions; k++) {
+        const int i = p->a_row[k], j = p->a_column[k];
+        const double a = A[p->a_source[k]];
+        out[i] += a * v[j];
+        if (i != j) out[j] += a * v[i];
+    }
+    for (int i = 0; i < p->pattern.dim; i++) form += v[i] * out[i];
+    return form;
+}
+
+/* ---- a point ------------------------------------------------------------------- */
+
+static int factor(const elvi_nested *p, const elvi_setting *at, const double *c, workspace *w)
+{
+    assemble(p, at->A, c, w->L);
+    return elvi_sparse_cholesky(&p->pattern, w->L, w->small, w->links);
+}
+
+/* q_i = sqrt(w_i' A^-1 w_i) */
+static int set_q(const elvi_nested *p, const elvi_setting *at, workspace *w)
+{
+    if (!at->definite || p->likelihood.family->quadratic) return 0;
+    if (p->blocked)
+        assemble(p, at->inverse, NULL, w->inverse);
+    else if (elvi_sparse_inverse(&p->pattern, w->Q, w->inverse, w->small, w->links))
+        return 1;
+    spreads(p, w->inverse, w->q);
+    return 0;
+}
+
+/* g' A^-1 g */
+static double dual(const elvi_nested *p, const elvi_setting *at, const double *g, workspace *w)
+{
+    double sum = 0.0;
+    if (p->blocked) return multiply(p, at->inverse, g, w->small);
+    memcpy(w->small, g, (size_t) p->pattern.dim * sizeof(double));
+    elvi_sparse_forward(&p->pattern, w->Q, w->small);
+    for (int i = 0; i < p->pattern.dim; i++) sum += w->small[i] * w->small[i];
+    return sum;
+}
+
+/* F - F* <= (g' A^-1 g + (sum_i |c_i' - c_i| q_i s_i)^2) / 2, and the same with P for A as an
+ * estimate */
+static void certify(const elvi_nested *p, const elvi_setting *at, workspace *w, point *x)
+{
+    double far = 0.0, near = 0.0, form = 0.0;
+    if (!p->likelihood.family->quadratic)
+        for (int i = 0; i < p->rows; i++) {
+            const double turn = fabs(x->curve[i] - x->c[i]) * x->s[i];
+            near += turn * x->s[i];
+            far += turn * w->q[i];
+        }
+    memcpy(w->small, x->g, (size_t) p->pattern.dim * sizeof(double));
+    elvi_sparse_forward(&p->pattern, w->L, w->small);
+    for (int i = 0; i < p->pattern.dim; i++) form += w->small[i] * w->small[i];
+    x->estimate = 0.5 * form + 0.25 * near * near;
+    x->certificate = at->definite ? 0.5 * (dual(p, at, x->g, w) + far * far) : x->estimate;
+}
+
+/* the expectations of rows, in vectors where the family can */
+static elvi_status expect_rows(const elvi_nested *p, const elvi_rule *rule, int n, const double *y,
+                               const double *w, const double *eta, const double *s, double *sum,
+                               double *slope, double *curve, double *widest)
+{
+    const elvi_family *family = p->likelihood.family;
+    if (family->expect_many && n > 1)
+        return family->expect_many(rule, n, y, w, eta, s, sum, slope, curve, widest);
+    return elvi_expect_rows(&p->likelihood, rule, 1.0, n, y, w, eta, s, sum, slope, curve, widest);
+}
+
+/* Everything at (mu, c): w->L holds the factor of P(c) already if `factored`. F is infinite
+ * where E f does not exist or P is not definite. */
+static void evaluate(const elvi_nested *p, const elvi_rule *rule, const elvi_setting *at, int factored,
+                     workspace *w, point *x)
+{
+    const int d = p->pattern.dim, n = p->rows;
+    double form, spread = 0.0, *off = w->small + 2 * (size_t) d;
+    x->objective = HUGE_VAL;
+    if (!factored && factor(p, at, x->c, w)) return;
+    predict(p, x->mu, x->eta);
+    for (int i = 0; i < n; i++) x->eta[i] += w->offset[i];
+    if (p->likelihood.family->quadratic) {   /* E f needs no spreads: c is what it is */
+        x->sum = 0.0;
+        for (int i = 0; i < n; i++) {
+            const double gap = x->eta[i] - w->y[i];
+            x->sum += 0.5 * w->weight[i] * gap * gap;
+            x->slope[i] = w->weight[i] * gap;
+        }
+        spread = 0.0;
+    } else {
+        if (elvi_sparse_inverse(&p->pattern, w->L, w->inverse, w->small, w->links)) return;
+        spreads(p, w->inverse, x->s);
+        if (expect_rows(p, rule, n, w->y, w->weight, x->eta, x->s, &x->sum, x->slope, x->curve,
+                             &x->widest) != ELVI_OK) return;
+        for (int i = 0; i < n; i++) spread += x->c[i] * x->s[i] * x->s[i];
+    }
+    for (int i = 0; i < d; i++) off[i] = x->mu[i] - p->centre[i];
+    form = multiply(p, at->A, off, x->g);
+    collect(p, x->slope, x->g);
+    x->log_diagonal = elvi_sparse_log_diagonal(&p->pattern, w->L);
+    x->objective = 0.5 * (form + d - spread) + x->sum + x->log_diagonal;
+    if (!isfinite(x->objective)) {
+        x->objective = HUGE_VAL;
+        return;
+    }
+    certify(p, at, w, x);
+}
+
+/* lower; or level up to rounding, and nearer by the certificate */
+static int better(const point *to, const point *at)
+{
+    const double slack = 1e-12 * (1.0 + fabs(at->objective));
+    return to->objective < at->objective - slack ||
+           (to->objective <= at->objective + slack && to->certificate < at->certificate);
+}
+
+/* ---- steps --------------------------------------------------------------------- */
+
+/* residuals of the fixed point at x; w->L <- factor of P at the c it asks for */
+static int residuals(const elvi_nested *p, const elvi_setting *at, workspace *w, const point *x)
+{
+    const int d = p->pattern.dim;
+    if (factor(p, at, x->curve, w)) return 1;
+    for (int i = 0; i < d; i++) w->step[i] = -x->g[i];
+    elvi_sparse_forward(&p->pattern, w->L, w->step);
+    elvi_sparse_backward(&p->pattern, w->L, w->step);
+    for (int i = 0; i < p->rows; i++) w->turn[i] = x->curve[i] - x->c[i];
+    predict(p, w->step, w->reach);
+    return 0;
+}
+
+/* solves a small positive definite system, destroyed; 0 if it could */
+static int solve_small(int m, double G[MEMORY][MEMORY], double *b)
+{
+    for (int j = 0; j < m; j++) {
+        if (!(G[j][j] > 0.0)) return 1;
+        for (int i = j + 1; i < m; i++) {
+            const double by = G[i][j] / G[j][j];
+            for (int k = j; k < m; k++) G[i][k] -= by * G[j][k];
+            b[i] -= by * b[j];
+        }
+    }
+    for (int j = m - 1; j >= 0; j--) {
+        for (int k = j + 1; k < m; k++) b[j] -= G[j][k] * b[k];
+        b[j] /= G[j][j];
+    }
+    return 0;
+}
+
+/* Anderson's combination of past steps, weighed as F weighs them to second order and row by
+ * row: c_i for the predictor, s_i^4 / 2 for c_i. 0 if there is one. */
+static int accelerate(const elvi_nested *p, const workspace *w, const point *x, int known, point *to)
+{
+    const int n = p->rows, d = p->pattern.dim;
+    double G[MEMORY][MEMORY] = { { 0.0 } }, mix[MEMORY] = { 0.0 }, most = 0.0;
+    if (known == 0) return 1;
+    for (int i = 0; i < n; i++) {
+        const double by = x->c[i], s2 = x->s[i] * x->s[i], bc = 0.5 * s2 * s2;
+        double de[MEMORY], dt[MEMORY];
+        for (int k = 0; k < known; k++) {
+            de[k] = w->reach[i] - w->past[k].reach[i];
+            dt[k] = w->turn[i] - w->past[k].turn[i];
+            mix[k] += by * de[k] * w->reach[i] + bc * dt[k] * w->turn[i];
+            for (int l = 0; l <= k; l++) G[k][l] += by * de[k] * de[l] + bc * dt[k] * dt[l];
+        }
+    }
+    for (int k = 0; k < known; k++) most = fmax(most, G[k][k]);
+    for (int k = 0; k < known; k++) {
+        G[k][k] += 1e-12 * most;
+        for (int l = 0; l < k; l++) G[l][k] = G[k][l];
+    }
+    if (solve_small(known, G, mix)) return 1;
+    for (int i = 0; i < d; i++) {
+        double sum = x->mu[i] + w->step[i];
+        for (int k = 0; k < known; k++)
+            sum -= mix[k] * (x->mu[i] - w->past[k].mu[i] + w->step[i] - w->past[k].step[i]);
+        to->mu[i] = sum;
+    }
+    for (int i = 0; i < n; i++) {
+        double sum = x->curve[i];
+        for (int k = 0; k < known; k++)
+            sum -= mix[k] * (x->c[i] - w->past[k].c[i] + w->turn[i] - w->past[k].turn[i]);
+        to->c[i] = fmax(sum, 0.1 * x->curve[i]);
+    }
+    return 0;
+}
+
+static void keep(const elvi_nested *p, workspace *w, const point *x)
+{
+    const size_t n = (size_t) p->rows * sizeof(double), d = (size_t) p->pattern.dim * sizeof(double);
+    const memory last = w->past[MEMORY - 1];
+    memmove(w->past + 1, w->past, (MEMORY - 1) * sizeof(memory));
+    w->past[0] = last;
+    memcpy(last.mu, x->mu, d);
+    memcpy(last.step, w->step, d);
+    memcpy(last.c, x->c, n);
+    memcpy(last.turn, w->turn, n);
+    memcpy(last.reach, w->reach, n);
+}
+
+static void swap(workspace *w)
+{
+    const point at = w->at;
+    w->at = w->to;
+    w->to = at;
+}
+
+/* The accelerated step, else the plain one, else shorter ones; 0 when none is better. */
+static int advance(const elvi_nested *p, const elvi_rule *rule, const elvi_setting *at, int known, workspace *w)
+{
+    const int n = p->rows, d = p->pattern.dim;
+    if (residuals(p, at, w, &w->at)) return 0;
+    if (accelerate(p, w, &w->at, known, &w->to) == 0) {
+        evaluate(p, rule, at, 0, w, &w->to);
+        if (better(&w->to, &w->at)) {
+            keep(p, w, &w->at);
+            swap(w);
+            return 1;
+        }
+    }
+    for (double size = 1.0; size > 1e-8; size *= 0.5) {
+        const int plain = size == 1.0 && known == 0;
+        for (int i = 0; i < d; i++) w->to.mu[i] = w->at.mu[i] + size * w->step[i];
+        for (int i = 0; i < n; i++) w->to.c[i] = w->at.c[i] + size * w->turn[i];
+        evaluate(p, rule, at, plain, w, &w->to);
+        if (better(&w->to, &w->at)) {
+            keep(p, w, &w->at);
+            swap(w);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* mu from predictors: the weighted least squares fit to them */
+static int fit_predictors(const elvi_nested *p, const elvi_setting *at, workspace *w, point *x)
+{
+    const int d = p->pattern.dim;
+    if (factor(p, at, x->c, w)) return 1;
+    multiply(p, at->A, p->centre, x->mu);
+    for (int i = 0; i < p->rows; i++) w->reach[i] = x->c[i] * (at->eta[i] - p->offset[i]);
+    collect(p, w->reach, x->mu);
+    elvi_sparse_forward(&p->pattern, w->L, x->mu);
+    elvi_sparse_backward(&p->pattern, w->L, x->mu);
+    for (int i = 0; i < d; i++)
+        if (!isfinite(x->mu[i])) return 1;
+    return 0;
+}
+
+static int begin(const elvi_nested *p, const elvi_rule *rule, const elvi_setting *at, workspace *w)
+{
+    point *x = &w->at;
+    set_rows(p, at->dispersion, w);
+    if (!p->blocked && at->definite) {
+        assemble(p, at->A, NULL, w->Q);
+        if (elvi_sparse_cholesky(&p->pattern, w->Q, w->small, w->links)) return 1;
+    }
+    if (set_q(p, at, w)) return 1;
+    memcpy(x->c, p->likelihood.family->quadratic ? w->weight : at->c, (size_t) p->rows * sizeof(double));
+    if (at->mu)
+        memcpy(x->mu, at->mu, (size_t) p->pattern.dim * sizeof(double));
+    else if (fit_predictors(p, at, w, x))
+        return 1;
+    evaluate(p, rule, at, at->mu == NULL, w, x);
+    /* too wide for an expectation to exist: narrower */
+    for (int k = 0; k < 60 && !isfinite(x->objective); k++) {
+        for (int i = 0; i < p->rows; i++) x->c[i] = 2.0 * x->c[i] + 1e-3 * w->weight[i];
+        evaluate(p, rule, at, 0, w, x);
+    }
+    return !isfinite(x->objective);
+}
+
+/* one Newton step is the optimum of a quadratic; a second one cleans up rounding */
+static void solve_normal(const elvi_nested *p, const elvi_rule *rule, const elvi_setting *at, workspace *w)
+{
+    point *x = &w->at;
+    memcpy(x->curve, x->c, (size_t) p->rows * sizeof(double));
+    for (int k = 0; k < 2; k++) {
+        memcpy(w->step, x->g, (size_t) p->pattern.dim * sizeof(double));
+        elvi_sparse_forward(&p->pattern, w->L, w->step);
+        elvi_sparse_backward(&p->pattern, w->L, w->step);
+        for (int i = 0; i < p->pattern.dim; i++) x->mu[i] -= w->step[i];
+        evaluate(p, rule, at, 1, w, x);
+    }
+    elvi_sparse_inverse(&p->pattern, w->L, w->inverse, w->small, w->links);
+}
+
+/* sum over A's entries of (x - centre)(x - centre)' + P^-1, by source */
+static void moments(const elvi_nested *p, const workspace *w, const point *x, double *out)
+{
+    memset(out, 0, (size_t) p->sources * sizeof(double));
+    for (int k = 0; k < p->precisions; k++) {
+        const int i = p->a_row[k], j = p->a_column[k];
+        out[p->a_source[k]] += (x->mu[i] - p->centre[i]) * (x->mu[j] - p->centre[j]) + w->inverse[p->a_place[k]];
+    }
+}
+
+/* what the derivative of E f in the dispersion is made of: the loss, and for phi also
+ * sum_i E log(1 + e^t) and sum_i w_i E l' */
+static void dispersion_sums(const elvi_nested *p, const elvi_rule *rule, const elvi_setting *at, workspace *w,
+                            elvi_conditional *out)
+{
+    const point *x = &w->at;
+    out->loss = x->sum;
+    out->level = out->slope = 0.0;
+    if (p->dispersion == ELVI_DISPERSION_SIGMA) {
+        double trace = 0.0;   /* tr(A P^-1) = d - sum_i c_i s_i^2 */
+        for (int k = 0; k < p->precisions; k++)
+            trace += (p->a_row[k] == p->a_column[k] ? 1.0 : 2.0) * at->A[p->a_source[k]] * w->inverse[p->a_place[k]];
+        out->loss += 0.5 * (p->pattern.dim - trace);
+    }
+    if (p->dispersion == ELVI_DISPERSION_PHI) {
+        double widest;
+        memset(w->turn, 0, (size_t) p->rows * sizeof(double));
+        expect_rows(p, rule, p->rows, w->turn, p->weight, x->eta, x->s, &out->level, w->to.slope,
+                         w->to.curve, &widest);
+        for (int i = 0; i < p->rows; i++) out->slope += x->slope[i];
+    }
+}
+
+void elvi_nested_solve(const elvi_nested *p, const elvi_rule *rule, const elvi_setting *at, double tol,
+                       int most, double *room, int *links, elvi_watch *watch, int polls,
+                       elvi_conditional *out)
+{
+    workspace w = bind(p, room, links);
+    int stop = 0;
+    out->status = ELVI_SINGULAR_SCALE;
+    out->iterations = 0;
+    if (begin(p, rule, at, &w)) return;
+    out->status = ELVI_OK;
+    if (p->likelihood.family->quadratic)
+        solve_normal(p, rule, at, &w);
+    else
+        while (w.at.certificate > tol && out->iterations < most) {
+            if (polls && watch->hooks->poll(watch->hooks->ctx, NULL)) watch->stop = 1;
+            stop = watch->stop;
+            if (stop) break;
+            const int known = out->iterations < MEMORY ? out->iterations : MEMORY;
+            out->iterations++;
+            if (!advance(p, rule, at, known, &w)) {   /* as far as rounding allows: put things back */
+                evaluate(p, rule, at, 0, &w, &w.at);
+                break;
+            }
+        }
+    if (stop) {
+        out->status = ELVI_STOPPED;
+        return;
+    }
+    const point *x = &w.at;
+    memcpy(out->mu, x->mu, (size_t) p->pattern.dim * sizeof(double));
+    memcpy(out->c, x->c, (size_t) p->rows * sizeof(double));
+    for (int j = 0; j < p->pattern.dim; j++) out->variance[j] = w.inverse[elvi_pattern_at(&p->pattern, j, j)];
+    moments(p, &w, x, out->moment);
+    dispersion_sums(p, rule, at, &w, out);
+    out->objective = x->objective;
+    out->log_det = 2.0 * x->log_diagonal;
+    out->certificate = x->certificate;
+    out->estimate = x->estimate;
+    out->widest = p->likelihood.family->quadratic ? 0.0 : x->widest;
+    out->rigorous = at->definite;
+}
+
+/* ---- draws ------------------------------------------------------------------------ */
+
+elvi_status elvi_nested_draws(const elvi_nested *p, const elvi_setting *at, int n, double *x, double *room,
+                              int *links)
+{
+    workspace w = bind(p, room, links);
+    const int d = p->pattern.dim;
+    if (factor(p, at, at->c, &w)) return ELVI_SINGULAR_SCALE;
+    for (int k = 0; k < n; k++, x += d) {
+        elvi_sparse_backward(&p->pattern, w.L, x);
+        for (int i = 0; i < d; i++) x[i] += at->mu[i];
+    }
+    return ELVI_OK;
+}
+
+elvi_status elvi_nested_whiten(const elvi_nested *p, const elvi_setting *at, int n, double *x, double *room,
+                               int *links)
+{
+    workspace w = bind(p, room, links);
+    if (factor(p, at, at->c, &w)) return ELVI_SINGULAR_SCALE;
+    for (int k = 0; k < n; k++, x += p->pattern.dim) elvi_sparse_forward(&p->pattern, w.L, x);
+    return ELVI_OK;
+}
+
+/* sum_i w_i l(eta_i) over consecutive rows */
+static double losses(const elvi_nested *p, int n, const double *y, const double *w, const double *eta)
+{
+    const elvi_part rows = { 0, n, y, w, NULL };
+    return p->likelihood.family->loss(&p->likelihood, &elvi_no_dispersion, &rows, eta);
+}
+
+/* At the optimum f(mu + P^-1/2 z) = const + |z|^2 / 2 + sum_i r_i, where r_i is the loss of
+ * row i less its expectation, its slope and its curvature under the approximation. So a
+ * block of rows has log ratio -sum r_i, of expectation 0, and almost does not depend on
+ * other blocks if they share no sparse coefficient. */
+void elvi_nested_check(const elvi_nested *p, const elvi_rule *rule, const elvi_setting *at, const double *z,
+                       int draws, double *room, int *links, elvi_ratios *out)
+{
+    workspace w = bind(p, room, links);
+    point *x = &w.at;
+    const int d = p->pattern.dim, n = p->rows;
+    double *drawn = w.small, *eta = w.to.eta, *known = w.to.slope;
+    double *tilt = w.q, *square = w.turn;   /* per block: sums of e^r - r - 1 and of r^2 */
+    double noise = 0.0, noise2 = 0.0;
+    out->status = ELVI_SINGULAR_SCALE;
+    set_rows(p, at->dispersion, &w);
+    memcpy(x->mu, at->mu, (size_t) d * sizeof(double));
+    memcpy(x->c, at->c, (size_t) n * sizeof(double));
+    if (factor(p, at, x->c, &w)) return;
+    if (elvi_sparse_inverse(&p->pattern, w.L, w.inverse, w.small, w.links)) return;
+    spreads(p, w.inverse, x->s);
+    predict(p, x->mu, x->eta);
+    for (int i = 0; i < n; i++) {
+        double widest, value;
+        x->eta[i] += w.offset[i];
+        if (expect_rows(p, rule, 1, w.y + i, w.weight + i, x->eta + i, x->s + i, &value,
+                             x->slope + i, x->curve + i, &widest) != ELVI_OK) return;
+        known[i] = value - 0.5 * x->c[i] * x->s[i] * x->s[i];
+    }
+    memset(tilt, 0, (size_t) n * sizeof(double));
+    memset(square, 0, (size_t) n * sizeof(double));
+    for (int k = 0; k < draws; k++, z += d) {
+        double total = 0.0, round = 0.0;
+        memcpy(drawn, z, (size_t) d * sizeof(double));
+        elvi_sparse_backward(&p->pattern, w.L, drawn);
+        predict(p, drawn, eta);
+        for (int b = 0; b < p->blocks; b++) {
+            const int first = p->block_start[b], rows = p->block_start[b + 1] - first;
+            double r = 0.0;
+            for (int i = first; i < first + rows; i++) {
+                const double off = eta[i];
+                r += known[i] + off * (x->slope[i] + 0.5 * x->c[i] * off);
+                eta[i] = x->eta[i] + off;
+            }
+            r -= losses(p, rows, w.y + first, w.weight + first, eta + first);
+            total += r;
+            const double bend = exp(r) - 1.0 - r;
+            tilt[b] += bend;
+            square[b] += r * r;
+            round += bend;
+        }
+        out->total[k] = total;
+        noise += round;
+        noise2 += round * round;
+    }
+    out->level = out->spread = 0.0;
+    for (int b = 0; b < p->blocks; b++) {
+        out->level += log1p(tilt[b] / draws);
+        out->spread += square[b] / draws;
+    }
+    noise /= draws;
+    out->noise = fmax(noise2 / draws - noise * noise, 0.0);
+    out->status = ELVI_OK;
+}

@@ -1,0 +1,90 @@
+/* A regression with a sparse design and a sparse prior precision: nested.c. */
+#ifndef ELVI_NESTED_H
+#define ELVI_NESTED_H
+
+#include "sparse.h"
+
+/* What the dispersion of a setting is: nothing, sigma of a gaussian, phi of a negative
+ * binomial. Given phi, the last is a logistic regression of y / (y + phi) with
+ * weights y + phi and offset - log phi. */
+typedef enum { ELVI_DISPERSION_NONE, ELVI_DISPERSION_SIGMA, ELVI_DISPERSION_PHI } elvi_dispersion_kind;
+
+/* f(x) = (x - centre)' A (x - centre) / 2 + sum_i weight_i l(w_i'x + offset_i; y_i). The
+ * last `dense` of the dim unknowns have dense columns, stored by rows; the entries of
+ * the others in row i are start[i], ..., start[i + 1] - 1, by increasing column. */
+typedef struct {
+    elvi_pattern pattern;    /* of the factor of A + W' diag(c) W */
+    int rows, dense;
+    const double *X;         /* dense x rows */
+    const int *start, *column;
+    const double *entry;
+    const int *pair;         /* places of (column[a], column[b]), a >= b, row by row */
+    int precisions;          /* entries of A, lower triangle */
+    const int *a_row, *a_column, *a_source, *a_place;
+    int sources;             /* numbers that A is made of */
+    int blocked;             /* is the inverse of A on the same pattern? */
+    const double *centre;    /* dim */
+    elvi_likelihood likelihood;   /* of y / (y + phi) in case of phi */
+    elvi_dispersion_kind dispersion;
+    const double *y, *weight, *offset;
+    int blocks;              /* of consecutive rows, for the check by draws */
+    const int *block_start;  /* blocks + 1 */
+} elvi_nested;
+
+/* Values of the hyperparameters, and where to start. */
+typedef struct {
+    const double *A;         /* sources: A's entries */
+    const double *inverse;   /* sources: those of its inverse; NULL when A is not definite or
+                                not blocked */
+    int definite;
+    double dispersion;
+    const double *mu;        /* dim; NULL: from the predictors eta */
+    const double *eta;
+    const double *c;         /* rows */
+} elvi_setting;
+
+typedef struct {
+    double *mu;              /* dim */
+    double *c;               /* rows */
+    double *variance;        /* dim: diagonal of P^-1 */
+    double *moment;          /* sources: sum of (x - centre)(x - centre)' over A's entries */
+    double objective, log_det;             /* F and log|P| */
+    double certificate, estimate, widest;
+    double loss, level, slope;             /* for the derivative in the dispersion */
+    int rigorous, iterations;
+    elvi_status status;
+} elvi_conditional;
+
+size_t elvi_nested_work_length(const elvi_nested *p);
+size_t elvi_nested_links_length(const elvi_nested *p);
+
+/* polled by one thread, read by all */
+typedef struct {
+    const elvi_hooks *hooks;
+    int stop;
+} elvi_watch;
+
+/* The optimum given the hyperparameters; polls if told so. */
+void elvi_nested_solve(const elvi_nested *p, const elvi_rule *rule, const elvi_setting *at, double tol,
+                       int most, double *work, int *links, elvi_watch *watch, int polls,
+                       elvi_conditional *out);
+
+/* What draws mu + P^-1/2 z say of the importance ratios of a conditional optimum. */
+typedef struct {
+    double *total;           /* n: log ratio of each draw, less its expectation, for a gaussian base */
+    double level;            /* sum over blocks of log E exp(block's log ratio) */
+    double spread;           /* sum over blocks of its variance */
+    double noise;            /* variance of `level`, for one draw */
+    elvi_status status;
+} elvi_ratios;
+void elvi_nested_check(const elvi_nested *p, const elvi_rule *rule, const elvi_setting *at, const double *z,
+                       int n, double *work, int *links, elvi_ratios *out);
+
+/* x (dim x n): z on entry, mu + P^-1/2 z on exit */
+elvi_status elvi_nested_draws(const elvi_nested *p, const elvi_setting *at, int n, double *x, double *work,
+                              int *links);
+/* L^-1 x for the columns of x (dim x n), whose squares sum to x' P^-1 x */
+elvi_status elvi_nested_whiten(const elvi_nested *p, const elvi_setting *at, int n, double *x, double *work,
+                               int *links);
+
+#endif

@@ -1,0 +1,289 @@
+/* Regressions with a sparse design, see nested.h and R/sparse.R. */
+#include "r_elvi.h"
+#include "nested.h"
+#include <string.h>
+
+static const int *r_ints(SEXP list, const char *name, R_xlen_t length)
+{
+    SEXP v = r_get(list, name);
+    if (TYPEOF(v) != INTSXP || (length >= 0 && Rf_xlength(v) != length))
+        Rf_error("elvi internal error: field '%s' has the wrong type or length", name);
+    return INTEGER(v);
+}
+
+static elvi_pattern read_pattern(SEXP list)
+{
+    elvi_pattern p;
+    p.dim = (int) r_count(list, "dim");
+    p.head = (int) r_count(list, "head");
+    p.start = r_ints(list, "start", (R_xlen_t) p.head + 1);
+    p.row = r_ints(list, "row", p.start[p.head]);
+    return p;
+}
+
+static elvi_nested read_plan(SEXP plan)
+{
+    static const char *const dispersions[] = { "none", "sigma", "phi", NULL };
+    elvi_nested p;
+    p.pattern = read_pattern(r_get(plan, "pattern"));
+    p.rows = (int) r_count(plan, "rows");
+    p.dense = (int) r_count(plan, "dense");
+    p.X = r_reals(plan, "X", (R_xlen_t) p.rows * p.dense);
+    p.start = r_ints(plan, "start", (R_xlen_t) p.rows + 1);
+    p.column = r_ints(plan, "column", p.start[p.rows]);
+    p.entry = r_reals(plan, "entry", p.start[p.rows]);
+    p.pair = r_ints(plan, "pair", -1);
+    p.precisions = Rf_length(r_get(plan, "a_row"));
+    p.a_row = r_ints(plan, "a_row", p.precisions);
+    p.a_column = r_ints(plan, "a_column", p.precisions);
+    p.a_source = r_ints(plan, "a_source", p.precisions);
+    p.a_place = r_ints(plan, "a_place", p.precisions);
+    p.sources = (int) r_count(plan, "sources");
+    p.blocked = Rf_asLogical(r_get(plan, "blocked"));
+    p.centre = r_reals(plan, "centre", p.pattern.dim);
+    p.likelihood = r_likelihood(plan);
+    p.dispersion = r_choice(plan, "dispersion", dispersions);
+    p.y = r_reals(plan, "y", p.rows);
+    p.weight = r_reals(plan, "weight", p.rows);
+    p.offset = r_reals(plan, "offset", p.rows);
+    p.blocks = Rf_length(r_get(plan, "block_start")) - 1;
+    p.block_start = r_ints(plan, "block_start", (R_xlen_t) p.blocks + 1);
+    return p;
+}
+
+static elvi_setting read_setting(const elvi_nested *p, SEXP list)
+{
+    elvi_setting s = { 0 };
+    s.A = r_reals(list, "A", p->sources);
+    s.definite = Rf_asLogical(r_get(list, "definite"));
+    s.inverse = p->blocked && s.definite ? r_reals(list, "inverse", p->sources) : NULL;
+    s.dispersion = r_number(list, "dispersion");
+    s.mu = Rf_isNull(r_get(list, "mu")) ? NULL : r_reals(list, "mu", p->pattern.dim);
+    s.eta = Rf_isNull(r_get(list, "eta")) ? NULL : r_reals(list, "eta", p->rows);
+    s.c = r_reals(list, "c", p->rows);
+    return s;
+}
+
+static void check_interrupt(void *ctx)
+{
+    (void) ctx;
+    R_CheckUserInterrupt();
+}
+
+/* on R's own thread, in a team or not: so it must not jump */
+static int interrupted(void *ctx, const elvi_state *state)
+{
+    (void) ctx; (void) state;
+    return R_ToplevelExec(check_interrupt, NULL) == FALSE;
+}
+
+/* ---- the places of entries in a pattern ------------------------------------------ */
+
+/* of the pairs of entries a >= b of each row; entries of a row by increasing column */
+SEXP elvi_r_pattern_pairs(SEXP pattern, SEXP start, SEXP column)
+{
+    const elvi_pattern p = read_pattern(pattern);
+    const R_xlen_t rows = Rf_xlength(start) - 1;
+    const int *from = INTEGER(start), *j = INTEGER(column);
+    double length = 0.0;
+    for (R_xlen_t i = 0; i < rows; i++) {
+        const double k = from[i + 1] - from[i];
+        length += 0.5 * k * (k + 1.0);
+    }
+    SEXP out = PROTECT(Rf_allocVector(INTSXP, (R_xlen_t) length));
+    int *place = INTEGER(out);
+    for (R_xlen_t i = 0; i < rows; i++)
+        for (int a = from[i]; a < from[i + 1]; a++)
+            for (int b = from[i]; b <= a; b++) *place++ = (int) elvi_pattern_at(&p, j[a], j[b]);
+    UNPROTECT(1);
+    return out;
+}
+
+/* of entries (row, column), row >= column */
+SEXP elvi_r_pattern_places(SEXP pattern, SEXP row, SEXP column)
+{
+    const elvi_pattern p = read_pattern(pattern);
+    const R_xlen_t n = Rf_xlength(row);
+    SEXP out = PROTECT(Rf_allocVector(INTSXP, n));
+    for (R_xlen_t k = 0; k < n; k++)
+        INTEGER(out)[k] = (int) elvi_pattern_at(&p, INTEGER(row)[k], INTEGER(column)[k]);
+    UNPROTECT(1);
+    return out;
+}
+
+/* A matrix on a pattern: its factor and the selected entries of its inverse. */
+SEXP elvi_r_sparse_inverse(SEXP pattern, SEXP values)
+{
+    static const char *const names[] = { "status", "factor", "inverse" };
+    const elvi_pattern p = read_pattern(pattern);
+    const size_t length = elvi_pattern_length(&p);
+    if ((size_t) Rf_xlength(values) != length) Rf_error("elvi internal error: values do not fit their pattern");
+    SEXP out = PROTECT(r_named_list(3, names));
+    double *work = (double *) R_alloc(2 * (size_t) p.dim, sizeof(double));
+    int *links = (int *) R_alloc(3 * (size_t) p.dim, sizeof(int));
+    SET_VECTOR_ELT(out, 1, Rf_duplicate(values));
+    SET_VECTOR_ELT(out, 2, Rf_allocVector(REALSXP, (R_xlen_t) length));
+    memset(REAL(VECTOR_ELT(out, 2)), 0, length * sizeof(double));
+    int status = elvi_sparse_cholesky(&p, REAL(VECTOR_ELT(out, 1)), work, links);
+    if (!status) status = elvi_sparse_inverse(&p, REAL(VECTOR_ELT(out, 1)), REAL(VECTOR_ELT(out, 2)), work, links);
+    SET_VECTOR_ELT(out, 0, Rf_ScalarInteger(status));
+    UNPROTECT(1);
+    return out;
+}
+
+/* ---- several settings at once ------------------------------------------------------ */
+
+typedef struct {
+    elvi_nested plan;
+    elvi_rule rule;
+    const elvi_setting *setting;
+    elvi_conditional *solved;
+    elvi_ratios *ratios;     /* NULL: solve */
+    const double *z;
+    int draws, most;
+    double tol;
+    double *work[ELVI_MOST_LANES];
+    int *links[ELVI_MOST_LANES];
+    elvi_watch watch;
+} team;
+
+static void work_one(void *ctx, int part, int lane, int slot)
+{
+    team *t = ctx;
+    (void) slot;
+    if (t->watch.stop) return;
+    if (t->ratios)
+        elvi_nested_check(&t->plan, &t->rule, &t->setting[part], t->z, t->draws, t->work[lane], t->links[lane],
+                          &t->ratios[part]);
+    else
+        elvi_nested_solve(&t->plan, &t->rule, &t->setting[part], t->tol, t->most, t->work[lane], t->links[lane],
+                          &t->watch, lane == 0, &t->solved[part]);
+}
+
+static elvi_status add_one(void *ctx, int slot)
+{
+    const team *t = ctx;
+    (void) slot;
+    return t->watch.stop ? ELVI_STOPPED : ELVI_OK;
+}
+
+static void run_team(team *t, int parts, int threads, const elvi_hooks *hooks)
+{
+    const int all = elvi_lanes(threads), lanes = all < parts ? all : parts;
+    const elvi_job job = { work_one, add_one, t, 1e4 * (double) t->plan.rows };
+    for (int k = 0; k < lanes; k++) {
+        t->work[k] = (double *) R_alloc(elvi_nested_work_length(&t->plan), sizeof(double));
+        t->links[k] = (int *) R_alloc(elvi_nested_links_length(&t->plan), sizeof(int));
+    }
+    t->watch.hooks = hooks;
+    t->watch.stop = 0;
+    elvi_parallel(&job, threads, lanes, parts);
+    R_CheckUserInterrupt();
+}
+
+static elvi_setting *read_settings(const elvi_nested *p, SEXP settings)
+{
+    const int n = Rf_length(settings);
+    elvi_setting *out = (elvi_setting *) R_alloc((size_t) n, sizeof(elvi_setting));
+    for (int k = 0; k < n; k++) out[k] = read_setting(p, VECTOR_ELT(settings, k));
+    return out;
+}
+
+static SEXP conditional_list(const elvi_nested *p, elvi_conditional *out)
+{
+    static const char *const names[] = {
+        "status", "mu", "c", "variance", "moment", "objective", "log_det", "certificate", "estimate", "widest",
+        "loss", "level", "slope", "rigorous", "iterations"
+    };
+    SEXP list = PROTECT(r_named_list(15, names));
+    SET_VECTOR_ELT(list, 1, Rf_allocVector(REALSXP, p->pattern.dim));
+    SET_VECTOR_ELT(list, 2, Rf_allocVector(REALSXP, p->rows));
+    SET_VECTOR_ELT(list, 3, Rf_allocVector(REALSXP, p->pattern.dim));
+    SET_VECTOR_ELT(list, 4, Rf_allocVector(REALSXP, p->sources));
+    memset(out, 0, sizeof *out);
+    out->mu = REAL(VECTOR_ELT(list, 1));
+    out->c = REAL(VECTOR_ELT(list, 2));
+    out->variance = REAL(VECTOR_ELT(list, 3));
+    out->moment = REAL(VECTOR_ELT(list, 4));
+    out->status = ELVI_STOPPED;
+    UNPROTECT(1);
+    return list;
+}
+
+static void fill_conditional(SEXP list, const elvi_conditional *at)
+{
+    const double numbers[] = { at->objective, at->log_det, at->certificate, at->estimate, at->widest,
+                               at->loss, at->level, at->slope };
+    SET_VECTOR_ELT(list, 0, Rf_ScalarInteger(at->status));
+    for (int i = 0; i < 8; i++) SET_VECTOR_ELT(list, 5 + i, Rf_ScalarReal(numbers[i]));
+    SET_VECTOR_ELT(list, 13, Rf_ScalarLogical(at->rigorous));
+    SET_VECTOR_ELT(list, 14, Rf_ScalarInteger(at->iterations));
+}
+
+SEXP elvi_r_nested_solve(SEXP plan, SEXP rule, SEXP settings, SEXP tol, SEXP most, SEXP threads)
+{
+    const int n = Rf_length(settings);
+    const elvi_hooks hooks = { interrupted, NULL, NULL };
+    team *t = (team *) R_alloc(1, sizeof(team));
+    t->plan = read_plan(plan);
+    t->rule = r_rule(rule);
+    t->setting = read_settings(&t->plan, settings);
+    t->solved = (elvi_conditional *) R_alloc((size_t) n, sizeof(elvi_conditional));
+    t->ratios = NULL;
+    t->tol = Rf_asReal(tol);
+    t->most = Rf_asInteger(most);
+    SEXP out = PROTECT(Rf_allocVector(VECSXP, n));
+    for (int k = 0; k < n; k++) SET_VECTOR_ELT(out, k, conditional_list(&t->plan, &t->solved[k]));
+    run_team(t, n, Rf_asInteger(threads), &hooks);
+    for (int k = 0; k < n; k++) fill_conditional(VECTOR_ELT(out, k), &t->solved[k]);
+    UNPROTECT(1);
+    return out;
+}
+
+SEXP elvi_r_nested_check(SEXP plan, SEXP rule, SEXP settings, SEXP z, SEXP threads)
+{
+    static const char *const names[] = { "status", "total", "level", "spread", "noise" };
+    const int n = Rf_length(settings), draws = Rf_ncols(z);
+    const elvi_hooks hooks = { interrupted, NULL, NULL };
+    team *t = (team *) R_alloc(1, sizeof(team));
+    t->plan = read_plan(plan);
+    t->rule = r_rule(rule);
+    t->setting = read_settings(&t->plan, settings);
+    t->solved = NULL;
+    t->ratios = (elvi_ratios *) R_alloc((size_t) n, sizeof(elvi_ratios));
+    t->z = REAL(z);
+    t->draws = draws;
+    SEXP out = PROTECT(Rf_allocVector(VECSXP, n));
+    for (int k = 0; k < n; k++) {
+        SEXP list = r_named_list(5, names);
+        SET_VECTOR_ELT(out, k, list);
+        SET_VECTOR_ELT(list, 1, Rf_allocVector(REALSXP, draws));
+        memset(&t->ratios[k], 0, sizeof(elvi_ratios));
+        t->ratios[k].total = REAL(VECTOR_ELT(list, 1));
+        t->ratios[k].status = ELVI_STOPPED;
+    }
+    run_team(t, n, Rf_asInteger(threads), &hooks);
+    for (int k = 0; k < n; k++) {
+        SEXP list = VECTOR_ELT(out, k);
+        SET_VECTOR_ELT(list, 0, Rf_ScalarInteger(t->ratios[k].status));
+        SET_VECTOR_ELT(list, 2, Rf_ScalarReal(t->ratios[k].level));
+        SET_VECTOR_ELT(list, 3, Rf_ScalarReal(t->ratios[k].spread));
+        SET_VECTOR_ELT(list, 4, Rf_ScalarReal(t->ratios[k].noise));
+    }
+    UNPROTECT(1);
+    return out;
+}
+
+/* x (dim x n): mu + P^-1/2 x, or L^-1 x if whitening */
+SEXP elvi_r_nested_draws(SEXP plan, SEXP setting, SEXP x, SEXP whiten)
+{
+    const elvi_nested p = read_plan(plan);
+    const elvi_setting at = read_setting(&p, setting);
+    double *work = (double *) R_alloc(elvi_nested_work_length(&p), sizeof(double));
+    int *links = (int *) R_alloc(elvi_nested_links_length(&p), sizeof(int));
+    SEXP out = PROTECT(Rf_duplicate(x));
+    const elvi_status status = (Rf_asLogical(whiten) ? elvi_nested_whiten : elvi_nested_draws)(
+        &p, &at, Rf_ncols(x), REAL(out), work, links);
+    UNPROTECT(1);
+    return status == ELVI_OK ? out : R_NilValue;
+}

@@ -1,0 +1,32 @@
+/* Sparse positive definite matrices on a fixed pattern: sparse.c. */
+#ifndef ELVI_SPARSE_H
+#define ELVI_SPARSE_H
+
+#include "elvi.h"
+
+/* The pattern of a Cholesky factor, filled in. Columns before `head` are sparse; the
+ * rest are one dense lower triangle, where LAPACK is faster than any index. Values
+ * live in one array: the entries of the sparse columns, then the dense block, t x t
+ * with t = dim - head. */
+typedef struct {
+    int dim, head;
+    const int *start;        /* head + 1: entries of column j are start[j], ..., start[j + 1] - 1 */
+    const int *row;          /* of each, increasing; the first is j */
+} elvi_pattern;
+
+size_t elvi_pattern_length(const elvi_pattern *p);
+/* where entry (row, column), row >= column, is stored; it must be in the pattern */
+size_t elvi_pattern_at(const elvi_pattern *p, int row, int column);
+
+/* A matrix on the pattern <- its Cholesky factor. 0 when positive definite. work has
+ * dim doubles, links 3 dim ints. */
+int elvi_sparse_cholesky(const elvi_pattern *p, double *values, double *work, int *links);
+/* the sum of the logarithms of the diagonal: half the log determinant of L L' */
+double elvi_sparse_log_diagonal(const elvi_pattern *p, const double *L);
+void elvi_sparse_forward(const elvi_pattern *p, const double *L, double *x);    /* L^-1 x */
+void elvi_sparse_backward(const elvi_pattern *p, const double *L, double *x);   /* L^-T x */
+/* The entries of (L L')^-1 on the pattern: Takahashi's recursions. work has 2 dim
+ * doubles, mark dim ints. 0 when all went well. */
+int elvi_sparse_inverse(const elvi_pattern *p, const double *L, double *inverse, double *work, int *mark);
+
+#endif

@@ -1,0 +1,97 @@
+test_that("predictions at the data and at the same rows given anew agree", {
+  d <- group_data()
+  for (which in c("binary", "slopes", "trials", "counts", "smooth", "by", "overdispersed")) {
+    fit <- nested_example(which)
+    at_data <- predict(fit, se.fit = TRUE)
+    anew <- predict(fit, d[c(7, 3, 100), ], se.fit = TRUE)
+    expect_equal(unname(anew$fit), unname(at_data$fit[c(7, 3, 100)]), tolerance = 1e-6)
+    expect_equal(unname(anew$se.fit), unname(at_data$se.fit[c(7, 3, 100)]), tolerance = 1e-6)
+    eta <- posterior_linpred(fit, d[1:20, ], draws = 4000)
+    expect_lt(max(abs(colMeans(eta) - at_data$fit[1:20]) / at_data$se.fit[1:20]), 0.1)
+    expect_lt(max(abs(log(apply(eta, 2L, sd) / at_data$se.fit[1:20]))), 0.1)
+  }
+})
+
+test_that("expected responses are integrals over the mixture", {
+  fit <- nested_example("binary")
+  at <- predict(fit, type = "response", se.fit = TRUE)
+  mu <- posterior_epred(fit, draws = 4000)
+  expect_lt(max(abs(colMeans(mu) - at$fit) / at$se.fit), 0.1)
+  expect_lt(max(abs(log(apply(mu, 2L, sd) / at$se.fit))), 0.12)
+  expect_equal(fitted(fit), at$fit)
+  expect_equal(unname(residuals(fit) + fitted(fit)), as.double(group_data()$b))
+})
+
+test_that("draws of different calls belong together", {
+  fit <- nested_example("slopes")
+  d <- group_data()
+  x <- as.matrix(fit, draws = 50)
+  eta <- posterior_linpred(fit, draws = 50)
+  row <- which(d$g == "c")[1]
+  by_hand <- x[, "(Intercept)"] + x[, "b[(Intercept) g:c]"] + d$x[row] * (x[, "x"] + x[, "b[x g:c]"])
+  expect_equal(unname(eta[, row]), unname(by_hand))
+  expect_identical(posterior_predict(fit, draws = 20), posterior_predict(fit, draws = 20))
+  ll <- log_lik(fit, draws = 50)
+  expect_equal(unname(ll[, row]), dnorm(d$y[row], by_hand, x[, "sigma"], log = TRUE), ignore_attr = TRUE)
+})
+
+test_that("group-level terms can be left out, all or some", {
+  fit <- nested_example("trials")
+  d <- group_data()[1:4, ]
+  fixed <- predict(fit, d, re.form = NA)
+  expect_equal(unname(fixed), unname(drop(cbind(1, d$x) %*% fixef(fit))))
+  expect_equal(predict(fit, d["x"], re.form = NA), fixed)
+  expect_equal(predict(fit, d, re.form = ~0), fixed)
+  one <- predict(fit, d, re.form = ~ (1 | g))
+  expect_equal(unname(one), unname(fixed + ranef(fit)$g[as.character(d$g), 1]))
+  expect_equal(predict(fit, d, re.form = ~ (1 | g) + (1 | h)), predict(fit, d))
+  expect_snapshot_error(predict(fit, d, re.form = ~ (1 | f)))
+  expect_snapshot_error(predict(fit, d, re.form = 3))
+  smooth <- nested_example("smooth")
+  expect_equal(predict(smooth, group_data()[1:3, ], re.form = NA), predict(smooth)[1:3], ignore_attr = TRUE)
+})
+
+test_that("new levels come from the population, when allowed", {
+  fit <- nested_example("slopes")
+  new <- data.frame(x = c(0, 2, 0), g = c("new", "new", "a"))
+  expect_snapshot_error(predict(fit, new))
+  at <- predict(fit, new, se.fit = TRUE, allow_new_levels = TRUE)
+  expect_equal(unname(at$fit[1:2]), unname(drop(cbind(1, c(0, 2)) %*% fixef(fit))))
+  V <- VarCorr(fit)$g
+  direction <- c(1, 2)
+  expect_equal(at$se.fit[[2]]^2, drop(direction %*% (V + vcov(fit)) %*% direction), tolerance = 1e-6)
+  expect_equal(at$fit[[3]], coef(fit)$g["a", 1])
+  eta <- posterior_linpred(fit, new, draws = 4000, allow_new_levels = TRUE)
+  expect_lt(max(abs(log(apply(eta, 2L, sd) / at$se.fit))), 0.12)
+  # rows of one new level share its effects
+  expect_gt(cor(eta[, 1], eta[, 2]), 0.3)
+})
+
+test_that("bad new data are refused by name", {
+  fit <- nested_example("slopes")
+  expect_snapshot_error(predict(fit, 3))
+  expect_snapshot_error(predict(fit, data.frame(g = "a")))
+  expect_snapshot_error(predict(fit, data.frame(x = "a", g = "a")))
+  expect_identical(which(is.na(predict(fit, data.frame(x = c(1, NA), g = "a")))), c("2" = 2L))
+})
+
+test_that("predictive draws have the family's spread", {
+  fit <- nested_example("counts")
+  y <- posterior_predict(fit, draws = 2000)
+  expect_true(all(y >= 0 & y == floor(y)))
+  expect_equal(mean(y), mean(group_data()$count), tolerance = 0.05)
+  gauss <- posterior_predict(nested_example("slopes"), draws = 2000)
+  expect_equal(mean(apply(gauss, 2, sd)), sigma(nested_example("slopes")), tolerance = 0.1)
+  trials <- posterior_predict(nested_example("trials"), draws = 200)
+  expect_lte(max(trials), 4)
+  expect_lte(max(posterior_predict(nested_example("trials"), group_data()[1:5, ], draws = 100, trials = 9)), 9)
+})
+
+test_that("loo() is that of the draws' log likelihoods", {
+  skip_if_not_installed("loo")
+  fit <- nested_example("slopes")
+  out <- suppressWarnings(loo::loo(fit, draws = 1000))
+  expect_equal(dim(out$pointwise)[1], 240L)
+  skip_if_not_installed("generics")
+  expect_identical(nrow(generics::augment(fit)), 240L)
+})

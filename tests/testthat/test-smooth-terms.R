@@ -1,0 +1,57 @@
+test_that("a smooth's columns span what mgcv's do, at the data and elsewhere", {
+  skip_if_not_installed("mgcv")
+  d <- group_data()
+  for (call in list(quote(s(t)), quote(s(t, bs = "cr", k = 6)), quote(t2(t, x, k = 4)), quote(s(t, g, bs = "fs", k = 4)))) {
+    spec <- smooth_specs(list(call), globalenv())
+    smooth <- set_up_smooths(spec, d)[[1L]]
+    at_data <- smooth_columns(smooth, d)
+    expect_equal(at_data$penalised, lapply(smooth$random$rand, function(Z) matrix(Z, nrow(Z))), ignore_attr = TRUE)
+    whole <- do.call(cbind, c(list(1, at_data$free), at_data$penalised))
+    X <- mgcv::PredictMat(smooth$smooth, d)
+    expect_lt(max(abs(qr.resid(qr(whole), X))), 1e-8 * max(abs(X)))
+    new <- d[c(5, 9, 11), ]
+    expect_equal(smooth_columns(smooth, new)$free, at_data$free[c(5, 9, 11), , drop = FALSE])
+  }
+})
+
+test_that("smooths that cannot be had say so", {
+  skip_if_not_installed("mgcv")
+  d <- group_data()
+  refused <- function(formula) expect_snapshot_error(elvi(formula, d), class = "elvi_error_argument")
+  refused(y ~ te(x, t))
+  refused(y ~ ti(x))
+  refused(y ~ x * s(t))
+  refused(y ~ s(t, fx = TRUE))
+  refused(y ~ s(t, sp = 1))
+  refused(y ~ s(g))
+  refused(y ~ s(t) + s(t))
+  refused(y ~ s(h, k = 20))
+  refused(y ~ s(nowhere))
+})
+
+test_that("a gaussian smooth is close to that of mgcv by REML", {
+  fit <- nested_example("smooth")
+  reference <- mgcv::gam(curve ~ x + s(t), data = group_data(), method = "REML")
+  mine <- predict(fit, se.fit = TRUE)
+  theirs <- predict(reference, se.fit = TRUE)
+  expect_lt(max(abs(mine$fit - theirs$fit) / theirs$se.fit), 0.35)
+  expect_lt(abs(log(mean(mine$se.fit / theirs$se.fit))), 0.1)
+  expect_equal(sigma(fit), sqrt(reference$sig2), tolerance = 0.02)
+})
+
+test_that("one smooth for each level of a factor", {
+  fit <- nested_example("by")
+  expect_identical(vapply(fit$smooths, `[[`, "", "label"), paste0("s(t):f", c("u", "v", "w")))
+  d <- group_data()
+  expect_equal(predict(fit, d[20:1, ]), fitted(fit)[20:1], ignore_attr = TRUE)
+})
+
+test_that("random effects as a smooth are group-level terms", {
+  skip_without_parser()
+  skip_if_not_installed("mgcv")
+  d <- group_data()
+  smooth <- elvi(y ~ x + s(g, bs = "re"), d)
+  group <- elvi(y ~ x + (1 | g), d)
+  expect_equal(unname(fixef(smooth)), unname(fixef(group)), tolerance = 1e-4)
+  expect_equal(smooth$mu[["sigma"]], group$mu[["sigma"]], tolerance = 1e-4)
+})
