@@ -86,7 +86,10 @@ natural_move <- function(mu, A, moments, rho, trust) {
 
 # The affine map that took `from` to `to`, to be done again: along a valley many small steps of
 # the same kind are one large one.
-leap_of <- function(from, to) list(M = t(solve(t(from$A), t(to$A))), from = from$mu, to = to$mu)
+leap_of <- function(from, to) {
+  M <- tryCatch(t(solve(t(from$A), t(to$A), tol = 0)), error = function(e) to$A * NA)
+  list(M = M, from = from$mu, to = to$mu)
+}
 
 do_leap <- function(leap, at) {
   list(mu = leap$to + drop(leap$M %*% (at$mu - leap$from)), A = leap$M %*% at$A)

@@ -54,7 +54,10 @@ search_start <- function(model, starts, key, tol = 0.1, first = NULL) {
     candidates_along(target, descend(target, x), key)
   })
   candidates <- by_objective(unlist(paths, recursive = FALSE))
-  if (!length(candidates)) fails_everywhere(target)
+  if (!length(candidates)) {
+    if (target$account$outside < target$account$evaluations) return(NULL)   # no gaussian: a mode may do
+    fails_everywhere(target)
+  }
   budget <- search_budget(model$dim)
   short <- lapply(distinct(candidates, most = 3L), function(candidate) {
     improve(target, candidate, key, budget / 8, search_tol(tol, model$dim))
