@@ -10,8 +10,9 @@
 # that of f in coordinates that are whitened all the way (see full_frame()).
 
 # The model the run works on: the user's own, or that seen in whitened coordinates.
-work_model <- function(model, coordinates, kind) {
+work_model <- function(model, coordinates, kind, found = NULL) {
   if (coordinates == "raw") return(model)
+  if (!is.null(found)) return(found_frame(model, kind, found))
   frame <- scale_of(kind)$frame
   record <- scale_of(frame)
   wide <- !record$full && is_wide(model)
@@ -24,6 +25,23 @@ work_model <- function(model, coordinates, kind) {
             m = as.double(mode$x), log_det = record$log_det(A),
             hessian = hessian, mu_root = if (is.matrix(hessian)) t(chol(hessian)),
             convex = model$convex, growth = model$growth)
+}
+
+# Whitened by a gaussian x = mu + A z that was found, not by the Hessian at a mode.
+found_frame <- function(model, kind, found) {
+  frame <- scale_of(kind)$frame
+  record <- scale_of(frame)
+  full <- lower_root(if (is.matrix(found$A)) found$A else diag(found$A, model$dim))
+  H <- if (!record$full) crossprod(forwardsolve(full, diag(model$dim)))
+  A <- if (record$full) full else record$inverse_root(record$precision_part(H))
+  hessian <- if (!record$full) congruent(A, H)
+  work <- new_model("affine", dim = model$dim, names = model$names, inner = NULL, A = A, scale = frame,
+                    m = as.double(found$mu), log_det = record$log_det(A),
+                    hessian = hessian, mu_root = if (is.matrix(hessian)) t(chol(hessian)),
+                    convex = model$convex, growth = model$growth,
+                    level = found$objective + record$log_det(A) - model$dim / 2)   # of f at the centre
+  work$inner <- standing_in(model, work)
+  work
 }
 
 # The coordinates in which a run's mu has the metric I

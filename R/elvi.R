@@ -31,6 +31,27 @@
 #' `elvi_warning_diverged`: the step is usually too long because the smoothness
 #' is too small.
 #'
+#' @section The search for a start:
+#' A posterior of any shape need not have a mode: that of a hierarchical model grows without
+#' bound as a group's standard deviation goes to 0. So for a target that is only a function the
+#' run starts from a gaussian that is found as follows. From the origin and from `starts - 1`
+#' points drawn uniformly from (-2, 2) a quasi-Newton method goes downhill. Laplace approximations
+#' at points along these paths are judged by their objective on draws, and the best of different
+#' places are improved by natural gradient steps, each in coordinates whitened by the approximation
+#' so far, and once more from a wider start, which leads out of a funnel's neck. The best one is
+#' where the run begins, and what whitens it; with a `tol` it is whitened anew, by the fit so far,
+#' whenever the budget doubles, and theorems hold within the last of these stages. `fit$search`
+#' has the account: `evaluations`, points `outside` the domain, the `first_error` of the target,
+#' and the `rivals` that other starts came to.
+#'
+#' A point where the target throws an error or is not finite is a rejected point. In the run the
+#' gaussian that whitens it stands in for the target there, which is counted and said.
+#'
+#' Such a fit has a `$verdict`, which is printed with it: [pareto_k()] of up to 10,000 draws, by how much
+#' importance weights change means and standard deviations, and whether other starts ended as high
+#' elsewhere. If any of them speaks against the fit there is a warning of class
+#' `elvi_warning_verdict`.
+#'
 #' @param object a model (see [model_glm()], [model_quadratic()],
 #'   [model_density()]) or a fit to continue.
 #' @param base the variational base, see [bases].
@@ -54,6 +75,9 @@
 #'   vector), in the model's coordinates. The default is the Laplace
 #'   approximation at the mode; with `coordinates = "raw"` it is `mu = 0`, `Sigma
 #'   = I / sqrt(L)`.
+#' @param starts for a target that is only a function ([model_density()], [model_stan()]) and not
+#'   known to be convex: the number of points from which a start is searched, 6 by default. See
+#'   the section on the search.
 #' @param control see [elvi_control()].
 #' @param iterations for a fit: stop after this many iterations in all.
 #' @param ... nothing: unknown names are errors.
@@ -106,7 +130,7 @@ elvi.default <- function(object, ...) {
 #' @export
 elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, budget = NULL,
                             start = NULL, control = elvi_control(), tol = NULL,
-                            method = c("auto", "mpsgd", "exact"), ...) {
+                            method = c("auto", "mpsgd", "exact"), starts = NULL, ...) {
   check_dots(list(...), names(formals()), "elvi()")
   method <- check_choice(method, "method", c("auto", "mpsgd", "exact"))
   if (!is.null(tol)) tol <- check_positive(tol, "tol")
@@ -123,7 +147,9 @@ elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, bud
   law <- law_of(base, object$dim)
   check_expectation(object, law)
   check_size(scale_of(control$scale)$size(object$dim), "scale", control$scale)
-  work <- work_model(object, control$coordinates, control$scale)
+  seed <- draw_key()
+  found <- find_start(object, control, start, starts, tol, seed)
+  work <- work_model(object, control$coordinates, control$scale, found)
   if (control$coordinates == "raw") check_existence(object)
   smoothness <- run_smoothness(object, work, law, control)
   plan <- plan_schedule(schedule, object$dim, law$kurtosis, smoothness$L, control)
@@ -133,7 +159,8 @@ elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, bud
   given <- list(call = match.call(), method = "mpsgd", model = object, base = base, schedule = schedule,
                 tol = tol, control = control)
   plan <- c(plan, list(smoothness = smoothness$L, smoothness_source = smoothness$source, feasible = feasible,
-                       work = without_inner(work), start = start, seed = draw_key(), rng_kind = RNGkind()))
+                       work = without_inner(work), start = start, seed = seed, rng_kind = RNGkind(),
+                       search = found))
   fit <- new_fit(given, plan, initial_state(start), no_result)
   compare_gradient(object, work, control$scale, start)   # after the key: a user's function may draw
   journal <- open_journal(fit, law)

@@ -32,7 +32,7 @@ print.elvi_fit <- function(x, digits = max(3L, getOption("digits") - 3L), ...) {
   check_digits(digits)
   cat("elvi fit: ", x$base$kind, " base, ", x$control$scale, " scale\n", sep = "")
   print(x$model)
-  cat(run_account(x), sep = "\n")
+  cat(c(run_account(x), verdict_lines(x)), sep = "\n")
   cat("\nPosterior mean and standard deviation (",
       if (x$kept == "start") "the start, which the run did not improve" else
       if (x$kept == "optimum") "at the optimum" else

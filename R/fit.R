@@ -13,9 +13,9 @@ new_fit <- function(given, plan = NULL, state = NULL, result) {
 
 fit_fields <- list(
   given = c("call", "method", "model", "base", "schedule", "tol", "control"),
-  plan = c("smoothness", "smoothness_source", "feasible", "start", "seed", "rng_kind"),
+  plan = c("smoothness", "smoothness_source", "feasible", "start", "seed", "rng_kind", "search"),
   state = "stage",
-  result = c("trace", "cpu", "status", "kept", "theta", "lost", "remaining", "converged", "optimum"),
+  result = c("trace", "cpu", "status", "kept", "theta", "lost", "remaining", "converged", "optimum", "verdict"),
   regression = c("formula", "terms", "xlevels", "contrasts", "offset_given", "family", "frame", "priors",
                  "na.action"))
 
@@ -81,10 +81,10 @@ set_field <- function(fit, name, value) {
 
 # The model that the run sees: the user's own, or that in other coordinates. The plan has
 # it without the user's, which is given.
-run_model <- function(fit) {
+run_model <- function(fit, account = new_account()) {
   work <- fit$plan$work
   if (is.null(work)) return(fit$given$model)
-  work$inner <- fit$given$model
+  work$inner <- standing_in(fit$given$model, work, account)
   work
 }
 

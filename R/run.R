@@ -62,11 +62,11 @@ back_to_start <- function(fit) {
 
 initial_state <- function(start) {
   list(mu = start$mu, scale = start$scale, average_mu = start$mu, average_scale = start$scale,
-       k = 0, evals = 0, alpha = 1, weight = 0, memory = numeric(), stage = NULL)
+       k = 0, evals = 0, alpha = 1, weight = 0, memory = numeric(), outside = 0, stage = NULL)
 }
 
 no_result <- list(trace = NULL, cpu = 0, status = NULL, kept = NULL, theta = NULL, lost = NULL, remaining = NULL,
-                  converged = NULL)
+                  converged = NULL, verdict = NULL)
 
 # More than a nat above its start: not the noise of a run that began at the optimum.
 gets_nowhere <- function(fit) {
@@ -99,7 +99,9 @@ horizon_of <- function(fit) fit$state$stage$end %||% fit$plan$iterations
 run_slice <- function(fit, law, iterations, journal) {
   settings <- run_settings(fit, iterations)
   settings$pause_after <- journal_due_in(journal)
-  out <- .Call(elvi_r_run, run_model(fit), law, settings, fit$state)
+  account <- new_account()
+  out <- .Call(elvi_r_run, run_model(fit, account), law, settings, fit$state)
+  fit$state$outside <- fit$state$outside + account$outside
   fit$state[names(out$state)] <- out$state
   fit$result$cpu <- out$cpu
   fit$result$trace <- join_traces(fit$result$trace, as.data.frame(out$trace))
@@ -121,6 +123,7 @@ mark_interrupted <- function(fit) {
 # What the user is told at the end of a run.
 conclude <- function(fit) {
   fit <- check_divergence(fit)
+  fit$result$verdict <- verdict_on(fit)
   if (is.nan(fit$result$lost) && is_user_density(fit$given$model)) {
     elvi_warn("`value` is not finite at draws of the approximation: the run cannot be compared with its start, ",
               "which is returned. `$last` has the last iterate.", class = "elvi_warning_nonfinite")
@@ -139,6 +142,7 @@ conclude <- function(fit) {
               format(fit$result$remaining$se, digits = 2), "), above `tol` = ", format(fit$given$tol),
               ". elvi(fit, budget = ) goes on from here.", class = "elvi_warning_not_converged")
   }
+  warn_of_verdict(fit)
   fit
 }
 

@@ -14,12 +14,17 @@
 #' registers nothing that C code of another package could call: so a Stan model is run
 #' like a [model_density()], at two calls of R per draw, not like a [model_native()].
 #'
+#' Where Stan throws an exception, as a solver of differential equations does that takes too many steps,
+#' is outside the domain; see the section on the search in [elvi()], which is also for posteriors without
+#' a mode.
+#'
 #' The fit keeps the Stan object inside, whose compiled code does not survive
 #' `saveRDS()`: coefficients, covariances and draws can be had in another
 #' session; the objective, a longer run and constrained draws cannot.
 #'
 #' @param object a `stanfit` object of 'rstan' (from `sampling()`; with `chains =
-#'   0` if no draws are wanted) or a fit by 'rstanarm', made in this session.
+#'   0` if no draws are wanted) or a fit by 'rstanarm' or, with the backend 'rstan', 'brms', made in
+#'   this session.
 #' @param smoothness,convex,growth as in [model_density()], if you know them.
 #' @return An object of class `elvi_model`.
 #' @examples
@@ -35,10 +40,7 @@
 #' }
 #' @export
 model_stan <- function(object, smoothness = NULL, convex = NA, growth = NA) {
-  if (inherits(object, "stanreg")) object <- object$stanfit
-  if (!inherits(object, "stanfit")) {
-    bad_argument("object", "a stanfit object of 'rstan' or a fit by 'rstanarm'", describe(object))
-  }
+  object <- stanfit_of(object)
   need_package("rstan", "model_stan()")
   dim <- tryCatch(rstan::get_num_upars(object), error = function(e) elvi_abort(
     "`object` must have its compiled model behind it: make it in this session, by sampling.",
@@ -48,9 +50,35 @@ model_stan <- function(object, smoothness = NULL, convex = NA, growth = NA) {
     gradient = function(x) -rstan::grad_log_prob(object, x, adjust_transform = TRUE),
     dim = dim, smoothness = smoothness, convex = convex, growth = growth,
     names = unconstrained_names(object, dim), vectorized = FALSE)
+  model$both <- function(x) {
+    apply(x, 2L, function(x) {
+      g <- rstan::grad_log_prob(object, x, adjust_transform = TRUE)
+      -c(attr(g, "log_prob"), g)
+    })
+  }
   model$own_gradient <- FALSE
   model$stanfit <- object
   model
+}
+
+# the stanfit behind the fits of packages that use 'rstan'
+stanfit_of <- function(object) {
+  if (inherits(object, "stanreg")) object <- object$stanfit
+  if (inherits(object, "brmsfit")) {
+    if (identical(object$backend, "cmdstanr")) {
+      bad_argument("object", "a brmsfit made with backend = \"rstan\"", "one made with backend = \"cmdstanr\"")
+    }
+    object <- object$fit
+  }
+  if (inherits(object, "CmdStanFit")) {
+    bad_argument("object", paste("a fit whose model 'rstan' can evaluate; one by 'cmdstanr' with model methods is a",
+                                 "target as model_density(function(x) -fit$log_prob(x), function(x)",
+                                 "-fit$grad_log_prob(x), dim, vectorized = FALSE)"), "one by 'cmdstanr'")
+  }
+  if (!inherits(object, "stanfit")) {
+    bad_argument("object", "a stanfit object of 'rstan' or a fit by 'rstanarm' or 'brms'", describe(object))
+  }
+  object
 }
 
 # Stan knows the names but rstan has no function to ask for them, so be ready not

@@ -5,9 +5,11 @@
 # Runs in stages that double, and looks after each. A run that is stopped in a
 # stage takes it with it, and goes on to the same end.
 run_to_tolerance <- function(fit, law, iterations, journal) {
-  look <- max(1000, 2 * fit$state$evals)
+  # a search has used up what is quick to gain: the rest takes an average over more
+  first <- if (is.null(fit$plan$search)) 1000 else 5000
+  look <- max(first, 2 * fit$state$evals)
   repeat {
-    if (is.null(fit$state$stage)) fit <- begin_stage(fit, look)
+    if (is.null(fit$state$stage)) fit <- begin_stage(whiten_anew(fit, law), look)
     look <- 2 * fit$state$stage$look
     fit <- advance(fit, law, iterations, journal)
     if (fit$result$status == "interrupted" || has_diverged(fit)) return(fit)
@@ -17,7 +19,8 @@ run_to_tolerance <- function(fit, law, iterations, journal) {
       return(fit)
     }
     fit$state["stage"] <- list(NULL)
-    fit$result$converged <- fit$result$remaining$estimate + 2 * fit$result$remaining$se < fit$given$tol
+    fit$result$converged <- fit$result$remaining$estimate + 2 * fit$result$remaining$se < fit$given$tol &&
+      !still_gains(fit, law)
     # a tuned run that gets nowhere is soon tried with shorter steps
     hopeless <- fit$given$schedule$kind == "tuned" && fit$plan$shorten < most_shortened &&
       gets_nowhere(fit) && fit$state$evals > 4000

@@ -106,7 +106,7 @@ test_that("a run that is tried again with shorter steps goes on in the try it wa
   target$model <- model_density(function(x) colSums(x^2 / 2 + 30 * x^4), function(x) {
     if (!is.null(target$spy)) target$spy()
     x + 120 * x^3
-  }, dim = 2)
+  }, dim = 2, convex = TRUE)
   go <- function(file) {
     set.seed(3)
     elvi(target$model, budget = 400, control = elvi_control(checkpoint = file, checkpoint_every = 1e-9))

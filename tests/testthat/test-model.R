@@ -932,10 +932,10 @@ test_that("without a gradient one is made from the value, with a warning that it
   f_block <- function(x) colSums((x - 1:3)^2 * c(1, 2, 4)) / 2 + log(cosh(x[1, ] + x[2, ]))
   f_point <- function(x) sum((x - 1:3)^2 * c(1, 2, 4)) / 2 + log(cosh(x[1] + x[2]))
   gradient <- function(x) c(1, 2, 4) * (x - 1:3) + c(1, 1, 0) * tanh(x[1] + x[2])
-  exact <- model_density(f_point, gradient, 3)
+  exact <- model_density(f_point, gradient, 3, convex = TRUE)
   x <- matrix(c(0, 0, 0, 1, -2, 0.5, 3, 1, 1e3), 3)
   for (f in list(f_block, f_point)) {
-    expect_warning(made <- model_density(f, dim = 3), "12 values per gradient", class = "elvi_warning_slow_gradient")
+    expect_warning(made <- model_density(f, dim = 3, convex = TRUE), "12 values per gradient", class = "elvi_warning_slow_gradient")
     expect_equal(made$gradient(x), exact$gradient(x), tolerance = 1e-8)
     expect_silent(made$gradient(x))
     set.seed(1)

@@ -307,7 +307,7 @@ test_that("one bad number in one sample of a batch is enough, in every schedule 
     model <- model_density(function(x) colSums(x^2) / 2, function(x) {
       x[1, x[1, ] > wall] <- bad
       x
-    }, dim = 2, smoothness = 1)
+    }, dim = 2, smoothness = 1, convex = TRUE)   # or it would search a start, and the wall be outside the domain
     model$own_gradient <- FALSE
     model
   }
@@ -348,7 +348,7 @@ test_that("exp() that overflows at the start, or after one long step, is found i
 
 test_that("values that are not finite leave nothing to compare, which is said", {
   for (bad in c(NaN, Inf, -Inf)) {
-    model <- model_density(function(x) bad, function(x) x, dim = 2, smoothness = 1)
+    model <- model_density(function(x) bad, function(x) x, dim = 2, smoothness = 1, convex = TRUE)
     expect_warning(fit <- elvi(model, schedule = schedule_custom(0.1, 3, 20)), class = "elvi_warning_nonfinite")
     expect_identical(fit$kept, "start")
   }

@@ -130,8 +130,19 @@ test_that("a simplex has one free parameter less, and names to match", {
   expect_equal(sum(pi), 1)
 })
 
+test_that("a fit by brms is its stanfit, and value and gradient come in one call", {
+  run <- nuts("gaussian")
+  model <- model_stan(structure(list(fit = run$stanfit, backend = "rstan"), class = "brmsfit"))
+  x <- cbind(rep(0.1, 5), rep(-0.2, 5))
+  expect_equal(model$both(x), rbind(model$value(x), matrix(model$gradient(x), 5)))
+})
+
 test_that("what is no Stan fit is refused by name", {
   expect_error(model_stan(lm(dist ~ speed, cars)), "`object` must be a stanfit", class = "elvi_error_argument")
+  expect_error(model_stan(structure(list(), class = c("CmdStanMCMC", "CmdStanFit", "R6"))), "model_density",
+               class = "elvi_error_argument")
+  expect_error(model_stan(structure(list(backend = "cmdstanr"), class = "brmsfit")), "backend",
+               class = "elvi_error_argument")
   fit <- elvi(model_quadratic(diag(2)), budget = 500)
   expect_error(constrain_draws(fit), "model_stan", class = "elvi_error_argument")
   expect_error(constrain_draws(1), class = "elvi_error_argument")

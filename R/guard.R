@@ -1,0 +1,73 @@
+# A target that may fail: a point where it throws, or where its value or a partial
+# derivative is not finite, is a rejected point and not the end of a run.
+
+# `evaluate(x)` has f and its gradient at the columns of x and says at which of them both are
+# numbers; `account` counts points and keeps what the target said when it first failed.
+guarded_target <- function(model) {
+  account <- new_account()
+  list(evaluate = function(x) evaluate_guarded(model, x, account), account = account, dim = model$dim)
+}
+
+new_account <- function() {
+  list2env(list(evaluations = 0, outside = 0, first_error = NULL), parent = emptyenv())
+}
+
+evaluate_guarded <- function(model, x, account) {
+  both <- call_guarded(function(x) values_and_gradients(model, x), x, model$dim + 1, account)
+  ok <- note_outside(colSums(!is.finite(both)) == 0, account)
+  list(value = both[1L, ], gradient = both[-1L, , drop = FALSE], ok = ok)
+}
+
+note_outside <- function(ok, account) {
+  account$evaluations <- account$evaluations + length(ok)
+  account$outside <- account$outside + sum(!ok)
+  ok
+}
+
+# f on top of its gradient, for each column of x
+values_and_gradients <- function(model, x) {
+  if (!is.null(model$both)) return(model$both(x))
+  at <- target_at(model, x)
+  rbind(at$value, at$gradient)
+}
+
+# f(x), n_out numbers for each column of x; NA where it throws. An exception says that one of
+# the points is bad, but not which: halve until it is alone.
+call_guarded <- function(f, x, n_out, account) {
+  out <- tryCatch(matrix(f(x), n_out), error = identity)
+  if (!inherits(out, "error")) return(out)
+  if (inherits(out, "elvi_error_argument")) stop(out)   # of the wrong shape: wrong everywhere
+  n <- ncol(x)
+  if (n == 1L) {
+    account$first_error <- account$first_error %||% conditionMessage(out)
+    return(matrix(NA_real_, n_out, 1L))
+  }
+  first <- seq_len(n %/% 2L)
+  cbind(call_guarded(f, x[, first, drop = FALSE], n_out, account),
+        call_guarded(f, x[, -first, drop = FALSE], n_out, account))
+}
+
+# The model for a run in the coordinates of `frame`: outside its domain stands the gaussian of
+# the frame, raised by ten nats, so that such a draw neither ends the run nor moves it.
+standing_in <- function(model, frame, account = new_account()) {
+  if (!is_function_of_r(model) || is.null(frame$level)) return(model)
+  own <- model[c("value", "gradient")]
+  root <- if (is.matrix(frame$A)) frame$A else diag(frame$A, model$dim)
+  white <- function(x) forwardsolve(root, x - frame$m)
+  model$value <- function(x) {
+    out <- call_guarded(own$value, x, 1, account)
+    bad <- which(!note_outside(is.finite(drop(out)), account))
+    if (length(bad)) out[bad] <- frame$level + 10 + colSums(white(x[, bad, drop = FALSE])^2) / 2
+    as.double(out)
+  }
+  model$gradient <- function(x) {
+    out <- call_guarded(own$gradient, x, model$dim, account)
+    bad <- which(!note_outside(colSums(!is.finite(out)) == 0, account))
+    if (length(bad)) out[, bad] <- backsolve(t(root), white(x[, bad, drop = FALSE]))
+    as.double(out)
+  }
+  model
+}
+
+# not one in C, which says for itself what it does outside its domain
+is_function_of_r <- function(model) is_user_density(model) && is.null(model$pointer)

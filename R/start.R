@@ -1,0 +1,188 @@
+# Where a run starts when the target is only a function: gaussians along quasi-Newton
+# paths from several points, judged by their objective, the best of them improved by
+# stages (R/stages.R). A hierarchical posterior has no mode (its density grows without
+# bound as a group's sd goes to 0), so the end of a path is a candidate like any other
+# point of it.
+
+# Beyond this dimension a natural gradient step takes longer than anyone waits.
+widest_search <- 400
+
+# What a run of a target that is only a function starts from and is whitened by: what its
+# checkpoint has, what was given, or what a search finds. NULL for all others, which have a mode.
+find_start <- function(model, control, start, starts, tol, key) {
+  searched <- is_user_density(model) && !isTRUE(model$convex) && control$coordinates == "whitened" &&
+    model$dim <= widest_search
+  if (!is.null(starts)) {
+    starts <- check_count(starts, "starts")
+    if (!searched) {
+      bad_argument("starts", paste("left out: only for a target that is a function, not known to be convex, in",
+                                   "whitened coordinates, is a start searched"), describe(starts))
+    }
+  }
+  if (!searched || length(start) && !is.list(start)) return(NULL)
+  stored_search(control$checkpoint) %||% given_gaussian(model, start) %||%
+    search_start(model, if (is.null(start$mu)) starts %||% 6 else starts %||% 1, key, min(tol, 0.1),
+                 first = if (is_point(start$mu, model$dim)) start$mu)
+}
+
+is_point <- function(x, dim) is.numeric(x) && length(x) == dim && all(is.finite(x))
+
+# A start with a scale needs no search; what is wrong with it is said by check_start().
+given_gaussian <- function(model, start) {
+  S <- start$Sigma
+  d <- model$dim
+  if (is.null(S) || !is_point(start$mu, d) || !is.numeric(S) || !all(is.finite(S))) return(NULL)
+  if (!is.matrix(S) && length(S) %in% c(1, d)) S <- diag(S, d)
+  if (!identical(dim(S), c(as.integer(d), as.integer(d))) || abs(det(S)) == 0) return(NULL)
+  target <- guarded_target(model)
+  look <- look_at(target, start$mu, S, c(0, 0), 32L, 0)
+  if (!is.finite(look$F)) return(NULL)
+  list(mu = as.double(start$mu), A = unname(S), objective = look$F, se = look$se, rivals = list(),
+       account = as.list(target$account))
+}
+
+stored_search <- function(file) {
+  if (is.null(file) || !file.exists(file) || dir.exists(file)) return(NULL)
+  read_checkpoint(file)$progress$plan$search
+}
+
+# The best gaussian that was found, as x = mu + A z, with `objective` and `se`; `rivals`,
+# what other starts came to; `account`, what it cost and where the target failed.
+search_start <- function(model, starts, key, tol = 0.1, first = NULL) {
+  target <- guarded_target(model)
+  paths <- lapply(first_points(target, model$dim, starts, key, first), function(x) {
+    candidates_along(target, descent_path(target, x), key)
+  })
+  candidates <- by_objective(unlist(paths, recursive = FALSE))
+  if (!length(candidates)) {
+    if (target$account$outside < target$account$evaluations) return(NULL)   # no gaussian: a mode may do
+    fails_everywhere(target)
+  }
+  budget <- search_budget(model$dim)
+  short <- lapply(distinct(candidates, most = 3L), function(candidate) {
+    improve(target, candidate, key, budget / 8, search_tol(tol, model$dim))
+  })
+  short <- by_objective(short)
+  best <- leave_necks(target, short[[1L]], key, budget, tol)
+  rivals <- Filter(function(rival) isTRUE(rival$F < best$F + close_rival), short[-1L])
+  rivals <- lapply(rivals, function(rival) leave_necks(target, rival, key, budget / 2, tol))
+  ends <- by_objective(c(list(best), rivals))
+  best <- ends[[1L]]
+  list(mu = best$mu, A = best$A, objective = best$F, se = best$se,
+       rivals = lapply(ends[-1L], function(end) end[c("mu", "A", "F", "se")]),
+       account = as.list(target$account))
+}
+
+# nats behind the best end within which another start is worth following, and a word
+close_rival <- 5
+
+search_budget <- function(dim) 6000 + 100 * dim
+
+# rough to begin with: the last stage is a run of elvi() itself
+search_tol <- function(tol, dim) max(tol, 0.01 * dim)
+
+by_objective <- function(found) found[order(vapply(found, function(x) x$F, 0))]
+
+fails_everywhere <- function(target) {
+  said <- target$account$first_error
+  elvi_abort("The target fails at every point where the search for a start looked (",
+             format_count(target$account$evaluations), " of them).",
+             if (!is.null(said)) paste0(" It first said: ", said) else " It is not finite there.",
+             class = "elvi_error_nonfinite")
+}
+
+# ---- paths -----------------------------------------------------------------------------
+
+# Points as Stan starts from, uniform in (-2, 2), the origin and the given one. One outside the
+# domain is moved towards the origin.
+first_points <- function(target, dim, starts, key, first) {
+  more <- max(0, starts - 1)
+  u <- keyed_uniform(key, dim * more)
+  x <- cbind(first, if (is.null(first)) numeric(dim), matrix(4 * u - 2, dim, more))
+  Filter(Negate(is.null), lapply(seq_len(ncol(x)), function(j) inside(target, x[, j])))
+}
+
+# uniform numbers from the keyed generator, through the normal law
+keyed_uniform <- function(key, n) {
+  if (n == 0) return(numeric())
+  stats::pnorm(drop(draw_base(law_of(base_gaussian(), n), key, 1L)))
+}
+
+inside <- function(target, x, tries = 8L) {
+  for (k in seq_len(tries)) {
+    if (target$evaluate(matrix(x))$ok) return(x)
+    x <- x / 2
+  }
+  NULL
+}
+
+# Down from x by a trust-region quasi-Newton method, for which a point outside the domain is
+# one of infinite value: the points where it asked for a gradient.
+descent_path <- function(target, x, most = 150L) {
+  path <- list()
+  last <- NULL
+  at <- function(x) {
+    if (!identical(last$x, x)) {
+      out <- target$evaluate(matrix(x))
+      last <<- list(x = x, value = out$value, gradient = drop(out$gradient), ok = out$ok)
+    }
+    last
+  }
+  value <- function(x) if (at(x)$ok) last$value else Inf
+  gradient <- function(x) {
+    if (!at(x)$ok) return(numeric(length(x)))
+    path[[length(path) + 1L]] <<- last
+    last$gradient
+  }
+  tryCatch(suppressWarnings(stats::nlminb(x, value, gradient, control = list(iter.max = most, eval.max = 2 * most))),
+           error = function(e) NULL)
+  path
+}
+
+# Laplace approximations at points of the path, spaced by how far above its end f is there.
+candidates_along <- function(target, path, key, most = 5L) {
+  if (!length(path)) return(NULL)
+  f <- vapply(path, function(point) point$value, 0)
+  height <- round(log(f - min(f) + 1))
+  chosen <- unique(c(which(!duplicated(height)), length(f)))
+  found <- lapply(utils::tail(chosen, most), function(i) {
+    A <- laplace_root(target, path[[i]])
+    if (is.null(A)) return(NULL)
+    look <- look_at(target, path[[i]]$x, A, key, 16L, i)
+    list(mu = path[[i]]$x, A = A, F = look$F, se = look$se)
+  })
+  Filter(function(x) !is.null(x) && is.finite(x$F), found)
+}
+
+# A root of |H|^-1, H the Hessian by differences of the gradient, |H| its absolute
+# eigenvalues in units of its diagonal; NULL when a difference leaves the domain.
+laplace_root <- function(target, point) {
+  d <- length(point$x)
+  h <- 1e-5 * pmax(1, abs(point$x))
+  out <- target$evaluate(point$x + diag(h, d))
+  if (!all(out$ok)) return(NULL)
+  H <- (out$gradient - point$gradient) / rep(h, each = d)
+  H <- (H + t(H)) / 2
+  unit <- 1 / sqrt(pmax(abs(diag(H)), 1e-300))
+  if (!all(is.finite(unit * H * rep(unit, each = d)))) return(NULL)
+  e <- eigen(unit * H * rep(unit, each = d), symmetric = TRUE)
+  curvature <- pmax(abs(e$values), 1e-6 * max(abs(e$values)))
+  unit * e$vectors * rep(1 / sqrt(curvature), each = d)
+}
+
+# The best ones that are not at the place of a better one, in units of the better one's scale.
+distinct <- function(candidates, most, apart = 2) {
+  kept <- list()
+  for (candidate in candidates) {
+    near <- vapply(kept, function(x) distance_between(x, candidate) < apart, NA)
+    if (!any(near)) kept <- c(kept, list(candidate))
+    if (length(kept) == most) break
+  }
+  kept
+}
+
+# largest difference of the means, in sds of the wider of the two
+distance_between <- function(a, b) {
+  sd <- pmax(sqrt(rowSums(a$A^2)), sqrt(rowSums(b$A^2)))
+  max(abs(a$mu - b$mu) / sd)
+}

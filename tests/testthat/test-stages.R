@@ -1,0 +1,61 @@
+quadratic <- function(P, m) {
+  guarded_target(model_density(function(x) colSums((x - m) * (P %*% (x - m))) / 2, function(x) P %*% (x - m),
+                               dim = length(m), vectorized = TRUE))
+}
+
+test_that("at a gaussian target's optimum the gap is 0 and the objective has no noise", {
+  P <- rbind(c(2, 0.5), c(0.5, 1))
+  target <- quadratic(P, c(1, -1))
+  look <- look_at(target, c(1, -1), t(chol(solve(P))), c(1, 2), 20, 1)
+  expect_equal(look$se, 0, tolerance = 1e-10)
+  expect_equal(look$F, 1 - log(det(chol(solve(P)))))   # E f = d / 2
+  expect_equal(gap_of(look)$estimate, 0, tolerance = 1e-12)
+})
+
+test_that("g and G are the mean gradient and Hessian in the coordinates of the approximation", {
+  P <- rbind(c(2, 0.5), c(0.5, 1))
+  A <- rbind(c(0.3, 0), c(0.1, 0.7))
+  look <- look_at(quadratic(P, c(1, -1)), c(0, 0), A, c(1, 2), 2000, 1)
+  moments <- moments_of(look)
+  expect_equal(moments$g, drop(t(A) %*% P %*% c(-1, 1)), tolerance = 1e-8)   # antithetic: exact
+  expect_equal(moments$G, t(A) %*% P %*% A - diag(2), tolerance = 1e-3)      # up to the ridge
+})
+
+test_that("one undamped step goes to a gaussian target that is near", {
+  P <- rbind(c(1.5, 0.2), c(0.2, 0.8))
+  m <- c(0.3, -0.2)
+  look <- look_at(quadratic(P, m), c(0, 0), diag(2), c(1, 2), 4000, 1)
+  to <- natural_move(c(0, 0), diag(2), moments_of(look), 1, c(1, 1))
+  expect_equal(to$mu, m, tolerance = 1e-2)
+  expect_equal(tcrossprod(to$A), solve(P), tolerance = 1e-2)
+})
+
+test_that("no step can explode", {
+  moments <- list(g = c(1e300, -1e300), G = diag(c(-1e8, 1e8)))
+  to <- natural_move(c(0, 0), diag(2), moments, 1, c(1, 1))
+  expect_true(all(abs(to$mu) <= 2))
+  expect_equal(sort(diag(tcrossprod(to$A))), c(0.1, 2))
+})
+
+test_that("a leap done on the end is the step once more, and twice is two of them", {
+  from <- list(mu = c(0, 1), A = rbind(c(1, 0), c(0.2, 2)))
+  to <- list(mu = c(1, 1.5), A = rbind(c(1.5, 0), c(0.1, 1)))
+  leap <- leap_of(from, to)
+  expect_equal(do_leap(leap, from), to)
+  expect_equal(do_leap(twice(leap), from), do_leap(leap, to))
+})
+
+test_that("a run to a tolerance whitens anew where its fit has moved, and goes on exactly after a pause", {
+  # a banana, started at a poor gaussian
+  model <- model_density(function(x) x[1]^2 / 2 + (x[2] - x[1]^2 / 2)^2 * 2,
+                         function(x) c(x[1] - 4 * x[1] * (x[2] - x[1]^2 / 2), 4 * (x[2] - x[1]^2 / 2)), dim = 2)
+  start <- list(mu = c(1.5, 2), Sigma = diag(0.2, 2))
+  run <- function(...) suppressWarnings(elvi(model, start = start, tol = 1e-3, budget = 30000,
+                                             control = elvi_control(...)))
+  set.seed(1)
+  whole <- run()
+  expect_false(isTRUE(all.equal(whole$work$m, start$mu, tolerance = 0.1)))
+  set.seed(1)
+  paused <- run(iterations = 150)
+  expect_identical(suppressWarnings(elvi(paused))$Sigma, whole$Sigma)
+})

@@ -1,0 +1,95 @@
+gaussian_target <- function(mean, covariance) {
+  P <- solve(covariance)
+  model_density(function(x) colSums((x - mean) * (P %*% (x - mean))) / 2, function(x) P %*% (x - mean),
+                dim = length(mean), vectorized = TRUE)
+}
+
+# x_j ~ N(0, e^l) observed with error 1, flat on l but for a little: no joint mode as l falls
+groups <- function(y, prior_sd = 3) {
+  n <- length(y)
+  value <- function(p) {
+    x <- p[1:n]
+    l <- p[n + 1]
+    sum((y - x)^2) / 2 + sum(x^2) * exp(-2 * l) / 2 + (n - 1) * l + l^2 / (2 * prior_sd^2)
+  }
+  gradient <- function(p) {
+    x <- p[1:n]
+    l <- p[n + 1]
+    c(x - y + x * exp(-2 * l), n - 1 - sum(x^2) * exp(-2 * l) + l / prior_sd^2)
+  }
+  model_density(value, gradient, dim = n + 1)
+}
+
+test_that("an ill-conditioned gaussian is found exactly, far from the origin", {
+  set.seed(1)
+  Q <- qr.Q(qr(matrix(rnorm(64), 8)))
+  covariance <- Q %*% (10^seq(-4, 4, length.out = 8) * t(Q))
+  mean <- c(300, -50, 0, 1, 2, 3, 4, 5)
+  found <- search_start(gaussian_target(mean, covariance), starts = 3, key = c(1, 2))
+  # in units of the target
+  root <- t(chol(covariance))
+  expect_lt(sum(forwardsolve(root, found$mu - mean)^2), 0.05)
+  expect_lt(max(abs(log(svd(forwardsolve(root, found$A))$d))), 0.05)
+})
+
+test_that("the search leaves the neck of a hierarchical target that has no mode", {
+  y <- c(-9, -6, -4, -2, 0, 1, 3, 5, 8, 11)
+  found <- search_start(groups(y), starts = 3, key = c(3, 4))
+  # the marginal of l by quadrature: y_j ~ N(0, 1 + e^2l)
+  l <- seq(-15, 8, by = 0.01)
+  log_p <- vapply(l, function(l) sum(dnorm(y, 0, sqrt(1 + exp(2 * l)), log = TRUE)) + l - l^2 / 18, 0)
+  p <- exp(log_p - max(log_p)) / sum(exp(log_p - max(log_p)))
+  mean_l <- sum(p * l)
+  sd_l <- sqrt(sum(p * (l - mean_l)^2))
+  expect_lt(abs(found$mu[11] - mean_l), 0.3 * sd_l)
+  expect_lt(max(abs(found$mu[1:10] - y)), 1)
+})
+
+test_that("of two modes the one with more mass is found, whichever is nearer", {
+  # 0.95 N(6, 1) + 0.05 N(-3, 0.3), in two dimensions
+  parts <- function(x) cbind(log(0.95) - colSums((x - 6)^2) / 2,
+                             log(0.05) - 2 * log(0.3) - colSums((x + 3)^2) / (2 * 0.09))
+  value <- function(x) {
+    l <- parts(x)
+    m <- pmax(l[, 1], l[, 2])
+    -(m + log(rowSums(exp(l - m))))
+  }
+  gradient <- function(x) {
+    l <- parts(x)
+    w <- 1 / (1 + exp(l[, 2] - l[, 1]))
+    (x - 6) * rep(w, each = 2) + (x + 3) / 0.09 * rep(1 - w, each = 2)
+  }
+  model <- model_density(value, gradient, dim = 2, vectorized = TRUE)
+  found <- search_start(model, starts = 8, key = c(5, 6))
+  expect_equal(found$mu, c(6, 6), tolerance = 0.05)
+  expect_equal(tcrossprod(found$A), diag(2), tolerance = 0.2)
+})
+
+test_that("a target that throws in part of its domain is searched in the rest, and counted", {
+  model <- model_density(function(x) if (x[1] > 0.5) stop("outside") else sum((x + 2)^2) * 2,
+                         function(x) if (x[1] > 0.5) stop("outside") else 4 * (x + 2), dim = 3)
+  found <- search_start(model, starts = 6, key = c(1, 1))
+  expect_equal(found$mu, rep(-2, 3), tolerance = 0.05)
+  expect_gt(found$account$outside, 0)
+  expect_match(found$account$first_error, "outside")
+})
+
+test_that("only a target that fails everywhere stops the run, with what it said", {
+  broken <- model_density(function(x) 0, function(x) x, dim = 2)
+  broken$value <- function(x) stop("no licence")
+  expect_error(elvi(broken), "no licence", class = "elvi_error_nonfinite")
+})
+
+test_that("the search is a function of its key alone, and R's generator is not touched", {
+  model <- groups(c(-2, 0, 1, 4))
+  set.seed(1)
+  before <- .Random.seed
+  one <- search_start(model, starts = 2, key = c(7, 8))
+  expect_identical(.Random.seed, before)
+  expect_identical(search_start(model, starts = 2, key = c(7, 8)), one)
+})
+
+test_that("`starts` is refused where nothing is searched", {
+  expect_error(elvi(model_quadratic(diag(2)), starts = 3, method = "mpsgd"), "starts", class = "elvi_error_argument")
+  expect_error(elvi(groups(1:3), starts = 0), "starts", class = "elvi_error_argument")
+})
