@@ -212,7 +212,7 @@ family_records <- list(
     exponential = FALSE, bends = FALSE, calibration = list(),
     never_up = function(move, y, small) FALSE, separable = NA, autoscale = TRUE,
     conditional = list(likelihood = "normal", start = function(y, weight, dispersion) list(eta = y, c = weight),
-                       constant = function(y, weight) -sum(weight) * log(2 * pi) / 2),
+                       constant = function(y, weight) sum(log(weight[weight > 0] / (2 * pi))) / 2),
     dispersion = sigma_record(may_be_known = TRUE, precision = TRUE, exponential = TRUE,
                               tally = function(rows) list(y = 0, weight = rows$count - sum(rows$weight)),
                               start = function(model) scale_start(model, passes = 3L, function(r2) 1))),

@@ -261,7 +261,8 @@ posterior_predict.elvi_nested <- function(object, newdata = NULL, draws = 1000, 
   drawn <- nested_draws(object, check_nested_draws(draws, object, rows))
   mu <- expected_response(object, nested_linpred(object, rows, drawn))
   trials <- prediction_trials(object, newdata, trials, ncol(mu))
-  value <- keyed(object, nested_responses(object, mu, drawn, rep(trials, each = nrow(mu))))
+  precision <- if (is.null(newdata)) precisions(object)
+  value <- keyed(object, nested_responses(object, mu, drawn, rep(trials, each = nrow(mu)), precision))
   matrix(value, nrow(mu), dimnames = list(NULL, colnames(mu)))
 }
 
@@ -277,13 +278,14 @@ prediction_trials <- function(object, newdata, trials, n) {
 }
 
 # new responses around the expected ones, a draw's dispersion down each column
-nested_responses <- function(object, mu, drawn, trials) {
-  record_of(object$family)$draws(mu, nested_dispersion(object, drawn), trials, object$family)
+nested_responses <- function(object, mu, drawn, trials, precision = NULL) {
+  record_of(object$family)$draws(mu, nested_dispersion(object, drawn, precision), trials, object$family)
 }
 
-nested_dispersion <- function(object, drawn) {
+nested_dispersion <- function(object, drawn, precision = NULL) {
   unknown <- object$problem$dispersion
-  if (is.null(unknown)) sqrt(object$given_dispersion) else drawn$hyper[, unknown$name]
+  out <- if (is.null(unknown)) sqrt(object$given_dispersion) else drawn$hyper[, unknown$name]
+  spread_by_precision(out, nrow(drawn$hyper), precision)
 }
 
 # R's generator set from the fit's own seed, and put back
@@ -305,9 +307,10 @@ log_lik.elvi_nested <- function(object, draws = 1000, ...) {
   n <- nrow(mu)
   y <- rep(object$problem$y, each = n)
   trials <- rep(response_trials(object), each = n)
-  value <- record_of(object$family)$log_lik(y, mu, nested_dispersion(object, drawn), trials, object$family)
-  weights <- stats::model.weights(object$frame)
-  if (!is.null(weights)) value <- value * rep(weights, each = n)
+  value <- record_of(object$family)$log_lik(y, mu, nested_dispersion(object, drawn, precisions(object)), trials,
+                                            object$family)
+  counts <- row_counts(object)
+  if (!is.null(counts)) value <- value * rep(counts, each = n)
   matrix(value, n, dimnames = list(NULL, rownames(object$frame)))
 }
 

@@ -76,7 +76,8 @@ dispersion_part <- function(setup, theta, solved = NULL) {
   y <- setup$problem$y
   w <- setup$problem$weight
   if (setup$plan$dispersion == "sigma") {
-    return(list(value = -sum(w) * a, slope = if (!is.null(solved)) 2 * solved$loss - sum(w)))
+    n <- sum(w > 0)   # weights are precisions
+    return(list(value = -n * a, slope = if (!is.null(solved)) 2 * solved$loss - n))
   }
   phi <- exp(a)
   list(value = sum(w * (lgamma(y + phi) - lgamma(phi))),
@@ -127,7 +128,7 @@ start_theta <- function(setup) {
   if (is_quadratic(setup$plan)) {
     X <- cbind(1, problem$X)
     rest <- stats::lm.wfit(X, problem$y - problem$offset, pmax(problem$weight, 1e-300))$residuals
-    unit <- sqrt(sum(problem$weight * rest^2) / max(sum(problem$weight), 1e-300))
+    unit <- sqrt(sum(problem$weight * rest^2) / max(sum(problem$weight > 0), 1))
     if (!is.finite(unit) || unit <= 0) unit <- 1
   }
   for (t in seq_along(layout$terms)) {
@@ -148,7 +149,7 @@ first_curvature <- function(setup) {
     out[slot$sd] <- 2 * slot$J
     out[slot$cor] <- slot$J
   }
-  if (length(layout$aux)) out[layout$aux] <- if (setup$plan$dispersion == "sigma") 2 * sum(setup$problem$weight) else 1
+  if (length(layout$aux)) out[layout$aux] <- if (setup$plan$dispersion == "sigma") 2 * sum(setup$problem$weight > 0) else 1
   pmax(out, 1)
 }
 

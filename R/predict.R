@@ -219,7 +219,11 @@ noise_key <- function(object, design, seed) {
 dispersion_draws <- function(object, x, precision = NULL) {
   model <- object$model
   out <- if (is_dispersed(model)) exp(x[, model$dispersion_at]) else sqrt(model$dispersion)
-  if (is.null(precision)) out else rep_len(out, nrow(x)) / rep(sqrt(precision), each = nrow(x))
+  spread_by_precision(out, nrow(x), precision)
+}
+
+spread_by_precision <- function(sigma, draws, precision) {
+  if (is.null(precision)) sigma else rep_len(sigma, draws) / rep(sqrt(precision), each = draws)
 }
 
 # of the data's responses, if their weights are that; a row of weight 0 has no law, and gets that of the others

@@ -152,3 +152,24 @@ test_that("weights count rows, offsets shift, subsets drop", {
   expect_equal(fixef(shifted), fixef(by_hand), tolerance = 1e-5)
   expect_identical(nobs(elvi(y ~ x + (1 | g), d, subset = x > 0)), sum(d$x > 0))
 })
+
+test_that("weights of a gaussian are precisions, as without groups", {
+  set.seed(1)
+  data <- data.frame(g = gl(6, 5), x = sin(1:30), w = rep(c(1, 4, 100), 10))
+  data$y <- data$x + rep(rnorm(6), each = 5) + rnorm(30) / sqrt(data$w)
+  at <- function(weights) {
+    fit <- elvi(y ~ x + (1 | g), data = data, weights = weights, prior = normal(0, 5), prior_intercept = normal(0, 5),
+                prior_aux = flat(), prior_sd = exponential(1))
+    fit
+  }
+  one <- at(data$w)
+  hundred <- at(100 * data$w)
+  # the responses are as they are, so sigma is ten times as large, and nothing else moves
+  expect_equal(coef(summary(one))[, 1], coef(summary(hundred))[, 1], tolerance = 1e-3)
+  expect_equal(sigma(hundred), 10 * sigma(one), tolerance = 1e-2)
+  # the log likelihood at a draw is that of the normal density with these spreads
+  drawn <- as.matrix(one, draws = 3)
+  eta <- posterior_linpred(one, draws = 3)
+  expect_equal(log_lik(one, draws = 3), dnorm(rep(data$y, each = 3), eta, drawn[, "sigma"] / rep(sqrt(data$w), each = 3),
+                                              log = TRUE), ignore_attr = TRUE)
+})
