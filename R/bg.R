@@ -247,7 +247,8 @@ theorem_inputs <- function(model, base, control, optimum, alpha) {
        else if (is_whitened(work)) numeric(model$dim)
        else quietly(find_mode(model)$x)
   problem <- list(model = model, base = base, law = law, dim = model$dim, kurtosis = law$kurtosis,
-                  kind = control$scale, aligned = is_aligned(control$scale, model$convex), existence = exists, work = work, L = L$L, L_source = L$source,
+                  kind = control$scale, aligned = is_aligned(control$scale, model$convex), existence = exists,
+                  work = work, L = L$L, L_source = L$source,
                   L_check = judge_smoothness(model, work, law, control, L, unbounded),
                   unbounded = unbounded, m = m,
                   alpha = if (!is.null(alpha)) check_alpha(alpha, work, L$L))

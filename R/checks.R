@@ -221,7 +221,9 @@ check_magnitude <- function(x, name) {
 }
 
 # `...` of a function that takes no further arguments: say which name was meant.
-check_dots <- function(dots, known, where) {
+# Names in `ignored` come from other packages' code, not from a person.
+check_dots <- function(dots, known, where, ignored = character()) {
+  if (length(ignored) && !is.null(names(dots))) dots <- dots[!names(dots) %in% ignored]
   if (!length(dots)) return(invisible())
   given <- names(dots) %||% rep("", length(dots))
   first <- iconv(given[1L], "", "", sub = "byte")   # a name may be no valid text
@@ -235,6 +237,17 @@ check_dots <- function(dots, known, where) {
              if (length(near)) paste0(" Did you mean `", near[1L], "`?"),
              class = "elvi_error_argument", data = list(argument = given[1L]))
 }
+
+# What broom, modelsummary, marginaleffects, performance and stats itself pass to any model, whether it knows it or not.
+# None of it changes what is asked for.
+passed_by_frameworks <- list(
+  nobs = "use.fallback", formula = "env", terms = "data", family = "verbose",
+  model.frame = c("data", "na.action", "drop.unused.levels", "xlev", "subset", "weights"),
+  model.matrix = c("data", "contrasts.arg", "xlev"),
+  predict = c("na.action", "verbose", "allow.new.levels"),
+  tidy = c("conf.method", "effects", "parametric", "p.values", "verbose", "vcov"),
+  glance = c("verbose", "vcov", "metrics"),
+  augment = c("type.residuals", "se_fit", "se.fit"))
 
 `%||%` <- function(x, y) if (is.null(x)) y else x
 

@@ -36,9 +36,9 @@ pareto_k.elvi_fit <- function(object, draws = 2000, ...) {
 
 # Draws of q in model coordinates, one per column, with log p(x) (up to the
 # constants that f leaves out), log q(x) and their difference.
-draws_with_ratios <- function(fit, n) {
+draws_with_ratios <- function(fit, n, key = draw_key()) {
   law <- law_of(fit$base, fit$model$dim)
-  z <- draw_base(law, draw_key(), n)
+  z <- draw_base(law, key, n)
   at <- model_parameters(fit)
   x <- at$mu + root_times(at$scale, z)
   log_p <- -target_at(fit$model, x)$value

@@ -6,44 +6,67 @@
 #' target to approximation. That corrects what the family cannot represent as
 #' long as [pareto_k()] is below 0.7, and warns beyond.
 #'
+#' A fit has one sequence of draws, and every method that samples takes the first
+#' ones of it: rows of `as.matrix()`, of [posterior_epred()][predict.elvi_glm] and of
+#' [log_lik()][predict.elvi_glm] with the same number belong to the same draw, in every call
+#' and after [saveRDS()]. Its key is drawn from R's generator when the fit is made. A
+#' `seed` asks for another sequence. R's generator is left as it was.
+#'
 #' @param x an `elvi_fit`.
-#' @param draws number of draws.
+#' @param draws,ndraws number of draws, under either name.
 #' @param resample importance resample?
+#' @param seed optional number: draws other than those of the fit, the same for the same seed.
 #' @param ... nothing: unknown names are errors.
 #' @return A matrix with one row per draw and one named column per parameter, or
 #'   the format asked for.
 #' @examples
 #' fit <- elvi(case ~ age + parity, data = infert, family = binomial())
-#' set.seed(1)
 #' head(as.matrix(fit, draws = 10))
 #' if (requireNamespace("posterior", quietly = TRUE)) {
 #'   posterior::summarise_draws(posterior::as_draws(fit, draws = 1000))
 #' }
 #' @export
-as.matrix.elvi_fit <- function(x, draws = 1000, resample = FALSE, ...) {
+as.matrix.elvi_fit <- function(x, draws = 1000, resample = FALSE, seed = NULL, ..., ndraws = NULL) {
   check_dots(list(...), names(formals()), "as.matrix()")
   # resampling looks at ten proposals for each draw
-  draws <- check_draws(draws, x$model$dim * if (check_flag(resample, "resample")) 10 else 1)
-  if (resample) resampled_draws(x, draws) else simulate.elvi_fit(x, draws)
+  draws <- check_draws(ndraws %||% draws, x$model$dim * if (check_flag(resample, "resample")) 10 else 1)
+  if (resample) resampled_draws(x, draws, seed) else fit_draws(x, draws, seed)
 }
 
-resampled_draws <- function(fit, n, proposals = max(10 * n, 1000)) {
-  drawn <- draws_with_ratios(fit, proposals)
+# The first n draws of a fit, one per row, in the user's coordinates.
+fit_draws <- function(fit, n, seed = NULL) keyed_draws(fit, n, fit_key(fit, seed))
+
+# Beside the keys of the run and of its comparison with the start (judge_of()).
+fit_key <- function(fit, seed = NULL) if (is.null(seed)) (fit$seed + 2) %% 2^32 else key_of_seed(seed)
+
+keyed_draws <- function(fit, n, key) {
+  z <- draw_base(law_of(fit$base, fit$model$dim), key, n)
+  # the scale as parametrised: any root of the covariance gives the same law
+  at <- reported_theta(fit)
+  x <- t(at$mu + root_times(at$scale, z))
+  colnames(x) <- names(at$mu)
+  x
+}
+
+resampled_draws <- function(fit, n, seed = NULL, proposals = max(10 * n, 1000)) {
+  key <- fit_key(fit, seed)
+  drawn <- draws_with_ratios(fit, proposals, key)
   k <- new_pareto_k(drawn$log_ratios)$k
   if (k > 0.7) {
     elvi_warn("Pareto k-hat is ", format(k, digits = 2), ": the approximation misses part of the target, ",
               "and importance resampling cannot put it back.", class = "elvi_warning_pareto_k")
   }
-  keep <- sample.int(proposals, n, replace = TRUE, prob = exp(drawn$log_ratios - max(drawn$log_ratios)))
+  keep <- with_key(key, sample.int(proposals, n, replace = TRUE,
+                                   prob = exp(drawn$log_ratios - max(drawn$log_ratios))))
   x <- t(reported_points(fit$given$model, drawn$x[, keep, drop = FALSE]))
   colnames(x) <- fit$given$model$names
   x
 }
 
 in_format <- function(format) {
-  function(x, draws = 1000, resample = FALSE, ...) {
+  function(x, draws = 1000, resample = FALSE, seed = NULL, ..., ndraws = NULL) {
     convert <- getExportedValue("posterior", format)
-    convert(as.matrix.elvi_fit(x, draws = draws, resample = resample, ...))
+    convert(as.matrix.elvi_fit(x, draws = draws, resample = resample, seed = seed, ndraws = ndraws, ...))
   }
 }
 

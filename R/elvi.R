@@ -201,6 +201,7 @@ choose_method <- function(method, model, stochastic) {
 exact_fit <- function(model, base, control, tol, call) {
   optimum <- elvi_optimum(model, base, control$scale, tol = tol)
   new_fit(list(call = call, method = "exact", model = model, base = base, tol = tol, control = control),
+          plan = list(seed = draw_key(), rng_kind = RNGkind()),   # of its draws
           result = list(status = if (optimum$converged) "finished" else "not converged", kept = "optimum",
                         theta = list(mu = unname(optimum$mu), scale = unname(optimum$scale)),
                         converged = optimum$converged, optimum = optimum))

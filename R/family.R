@@ -58,10 +58,7 @@ binomial_response <- function(y) {
                    if (shaped) paste("one with", describe(y[bad][1L])) else describe(y))
     }
     trials <- y[, 1L] + y[, 2L]
-    if (any(trials == 0)) {
-      bad_argument("y", "at least one trial per row", sprintf("0 trials in row %d", which(trials == 0)[1L]))
-    }
-    return(list(y = as.double(y[, 1L] / trials), trials = as.double(trials)))
+    return(list(y = as.double(y[, 1L] / pmax(trials, 1)), trials = as.double(trials)))
   }
   if (is.factor(y)) {
     if (nlevels(y) != 2L) {
@@ -70,9 +67,10 @@ binomial_response <- function(y) {
     y <- y == levels(y)[2L]
   }
   if (is.logical(y)) y <- as.double(y)
-  if (!is.numeric(y) || !is.null(dim(y)) || !all(y == 0 | y == 1)) {
-    bad_argument("y", "0/1, logical, a factor with two levels or a two-column matrix of counts",
-                 describe(first_bad(y, function(v) !v %in% c(0, 1))))
+  if (!is.numeric(y) || !is.null(dim(y)) || !all(y >= 0 & y <= 1)) {
+    bad_argument("y", paste("0/1, logical, a factor with two levels, a two-column matrix of counts,",
+                            "or proportions with their trials as `weights`"),
+                 describe(first_bad(y, function(v) !(v >= 0 & v <= 1))))
   }
   list(y = as.double(y))
 }
@@ -125,8 +123,9 @@ conditional_entries <- c(
 dispersion_entries <- c(
   "natural",          # its name; the model has its logarithm
   "may_be_known",     # through the argument `dispersion`?
+  "precision",        # does a weight divide its square, as those of glm() do? Else rows count as often as it says
   "exponential",      # does the loss grow exponentially in its logarithm?
-  "tally",            # function(y) of the responses that need terms of their own, see elvi_family in elvi.h
+  "tally",            # function(rows) of what needs terms of the dispersion alone, see elvi_family in elvi.h
   "unit",             # function(dispersion): moves of a predictor that change the loss by about 1
   "start",            # function(model): list(x, evaluations), from where Newton's method finds the mode
   "tail",             # function(rows, flat): a, if the likelihood bounds it from above as dispersion^-a
@@ -165,12 +164,12 @@ binomial_record <- function(link, ...) {
 
 sigma_record <- function(...) {
   c(list(
-    natural = "sigma", tally = function(y) logical(length(y)), unit = identity,
+    natural = "sigma", unit = identity,
     # As sigma grows every flat coefficient may spread with it: the posterior falls off like
     # sigma^(flat - n), and the prior must do the rest.
-    tail = function(rows, flat) sum(rows$weight) - flat,
+    tail = function(rows, flat) rows$count - flat,
     unbounded = function(rows, flat) {
-      sprintf("%g observations and %d coefficients of flat prior leave sigma unbounded", sum(rows$weight), flat)
+      sprintf("%g observations and %d coefficients of flat prior leave sigma unbounded", rows$count, flat)
     },
     lost = paste("the coefficients may fit the responses perfectly, and sigma then runs off to 0.",
                  "Use fewer coefficients, or gaussian() with a known `dispersion`.")), list(...))
@@ -214,7 +213,8 @@ family_records <- list(
     never_up = function(move, y, small) FALSE, separable = NA, autoscale = TRUE,
     conditional = list(likelihood = "normal", start = function(y, weight, dispersion) list(eta = y, c = weight),
                        constant = function(y, weight) -sum(weight) * log(2 * pi) / 2),
-    dispersion = sigma_record(may_be_known = TRUE, exponential = TRUE,
+    dispersion = sigma_record(may_be_known = TRUE, precision = TRUE, exponential = TRUE,
+                              tally = function(rows) list(y = 0, weight = rows$count - sum(rows$weight)),
                               start = function(model) scale_start(model, passes = 3L, function(r2) 1))),
 
   neg_binomial_2 = list(
@@ -231,7 +231,8 @@ family_records <- list(
       list(eta = log(m), c = weight * m * dispersion / (m + dispersion))
     }),
     dispersion = list(
-      natural = "phi", may_be_known = FALSE, exponential = TRUE, tally = function(y) y > 0,
+      natural = "phi", may_be_known = FALSE, precision = FALSE, exponential = TRUE,
+      tally = function(rows) tally_of(rows, rows$y > 0),
       unit = function(dispersion) 1, start = function(model) count_start(model),
       # as phi grows the likelihood tends to the poisson one and does nothing
       tail = function(rows, flat) 0,
@@ -249,7 +250,7 @@ family_records <- list(
     exponential = FALSE, bends = TRUE, calibration = list(),
     never_up = function(move, y, small) FALSE, separable = NA, autoscale = TRUE, conditional = NULL,
     dispersion = sigma_record(
-      may_be_known = FALSE, exponential = FALSE,
+      may_be_known = FALSE, precision = FALSE, exponential = FALSE, tally = function(rows) no_tally,
       start = function(model) scale_start(model, passes = 10L, function(r2) {   # the EM algorithm
         (model$error_df + 1) / (model$error_df + r2)
       }))))

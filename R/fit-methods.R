@@ -6,7 +6,8 @@
 #'
 #' @param object,x an `elvi_fit`.
 #' @param nsim number of draws.
-#' @param seed optional seed; when given, R's generator is left as it was.
+#' @param seed optional seed; when given, R's generator is left as it was. Without
+#'   one, draws are new in every call; [as.matrix()][as.matrix.elvi_fit] gives those of the fit.
 #' @param complete for the generics' sake: no coefficient is ever left out, so it
 #'   makes no difference.
 #' @param digits number of significant digits.
@@ -129,19 +130,7 @@ vcov.elvi_fit <- function(object, complete = TRUE, ...) {
 simulate.elvi_fit <- function(object, nsim = 1, seed = NULL, ...) {
   check_dots(list(...), names(formals()), "simulate()")
   nsim <- check_draws(nsim, object$model$dim, "nsim")
-  if (!is.null(seed)) {
-    seed <- check_number(seed, "seed")
-    if (abs(seed) > .Machine$integer.max) bad_argument("seed", "below 2^31 in size", describe(seed))
-    before <- random_state()
-    on.exit(set_random_state(before))
-    set.seed(seed)
-  }
-  z <- draw_base(law_of(object$base, object$model$dim), draw_key(), nsim)
-  # the scale as parametrised: any root of the covariance gives the same law
-  at <- reported_theta(object)
-  x <- t(at$mu + root_times(at$scale, z))
-  colnames(x) <- names(at$mu)
-  x
+  keyed_draws(object, nsim, if (is.null(seed)) draw_key() else key_of_seed(seed))
 }
 
 #' @rdname elvi_fit

@@ -35,7 +35,12 @@
 #' @param autoscale rescale the priors to the data? By default those you leave at
 #'   their defaults are rescaled and those you give are taken as they are.
 #' @param dispersion residual variance of the gaussian family, when it is known.
-#' @param weights,subset,na.action,offset,contrasts as in [stats::glm()].
+#' @param weights,subset,na.action,offset,contrasts as in [stats::glm()]. Weights of
+#'   `gaussian()` are precisions, so the variance of a response is `sigma^2 / weight`;
+#'   those of `binomial()` are the trials of a proportion; those of other families
+#'   say how often a row counts. ('rstanarm' multiplies the log likelihood of a row in
+#'   every family, which is `frequency` here.)
+#' @param frequency how often each row counts, for every family: 2 is the row given twice.
 #' @param base,method,schedule,budget,tol,start,control as in [elvi()]; `method = "nested"` integrates over the auxiliary parameter, see
 #'   [group_terms].
 #' @param ... nothing: unknown names are errors.
@@ -51,14 +56,16 @@ elvi.formula <- function(object, data, family = stats::gaussian(),
                          prior = normal(0, 2.5), prior_intercept = normal(0, 2.5),
                          prior_aux = exponential(1), prior_sd = exponential(1), prior_cor = lkj(1),
                          autoscale = NULL, dispersion = NULL,
-                         weights, subset, na.action, offset, contrasts = NULL,
+                         weights, subset, na.action, offset, contrasts = NULL, frequency,
                          base = base_gaussian(), method = c("auto", "exact", "mpsgd", "nested"),
                          schedule = NULL, budget = NULL, tol = NULL, start = NULL,
                          control = elvi_control(), ...) {
   check_dots(list(...), names(formals()), "elvi()")
   call <- match.call()
   autoscale <- if (is.null(autoscale)) {
-    c(slopes = missing(prior), intercept = missing(prior_intercept), aux = missing(prior_aux), sd = missing(prior_sd))
+    asks <- function(given) is.list(given) && isTRUE(given$autoscale)
+    c(slopes = missing(prior) || asks(prior), intercept = missing(prior_intercept) || asks(prior_intercept),
+      aux = missing(prior_aux) || asks(prior_aux), sd = missing(prior_sd))
   } else {
     c(sd = check_flag(autoscale, "autoscale"))[rep("sd", 4L)]
   }
@@ -67,10 +74,12 @@ elvi.formula <- function(object, data, family = stats::gaussian(),
   if (!missing(na.action)) check_na_action(na.action)
   structured <- structured_formula(object, if (!missing(data)) data)
   if (!is.null(structured) || method == "nested") {
+    if (!missing(frequency)) bad_argument("frequency", "left out here: it is not known to nested fits", "given")
     check_nested_arguments(structured, method, list(schedule = schedule, budget = budget, tol = tol, start = start),
                            missing(prior_sd), missing(prior_cor))
     return(nested_regression(structured, object, call, parent.frame(), family,
-                             list(prior = prior, prior_intercept = prior_intercept, prior_aux = prior_aux,
+                             list(prior = as_prior(prior, "prior"), prior_intercept = as_prior(prior_intercept, "prior_intercept"),
+                                  prior_aux = as_prior(prior_aux, "prior_aux"),
                                   prior_sd = prior_sd, prior_cor = prior_cor),
                              autoscale, dispersion, contrasts, base, control))
   }
@@ -83,11 +92,12 @@ elvi.formula <- function(object, data, family = stats::gaussian(),
   if (!design$intercept && !missing(prior_intercept)) {
     bad_argument("prior_intercept", "left out: the formula has no intercept", format(prior_intercept))
   }
-  priors <- formula_priors(design, family, prior, prior_intercept, prior_aux, autoscale)
+  priors <- formula_priors(design, family, as_prior(prior, "prior"), as_prior(prior_intercept, "prior_intercept"),
+                           as_prior(prior_aux, "prior_aux"), autoscale)
   if (is.null(priors$aux) && !missing(prior_aux)) {
     bad_argument("prior_aux", "left out: this model has no auxiliary parameter", describe(prior_aux))
   }
-  given <- c(design[c("X", "y", "weights", "offset")], list(shift = if (design$intercept) design$centre))
+  given <- c(design[c("X", "y", "weights", "frequency", "offset")], list(shift = if (design$intercept) design$centre))
   model <- glm_target(given, family, priors$joint,
                       if (is.null(record_of(family)$dispersion)) dispersion %||% 1 else dispersion, priors$aux)
   model$reported <- reported_intercept(design, model$dim)
@@ -129,7 +139,7 @@ elvi.elvi_glm <- function(object, ...) {
 
 # The model frame, by the conventions of glm().
 formula_frame <- function(call, env) {
-  keep <- match(c("object", "data", "subset", "weights", "na.action", "offset"), names(call), 0L)
+  keep <- match(c("object", "data", "subset", "weights", "frequency", "na.action", "offset"), names(call), 0L)
   call <- call[c(1L, keep)]
   names(call)[names(call) == "object"] <- "formula"
   call$drop.unused.levels <- TRUE
@@ -177,7 +187,7 @@ check_na_action <- function(na.action) {
 # in the frame, else the formula.
 reading_frame <- function(expr) {
   tryCatch(expr, error = function(e) {
-    about <- c("weights", "offset", "subset")
+    about <- c("weights", "frequency", "offset", "subset")
     named <- about[vapply(about, function(a) grepl(paste0("(", a, ")"), conditionMessage(e), fixed = TRUE), NA)]
     reading(stop(e), c(named, "object")[1L], "the variables of the formula cannot be read")
   })
@@ -196,7 +206,8 @@ formula_design <- function(frame, contrasts) {
   centre <- numeric(ncol(X))
   if (intercept) centre[-1L] <- colMeans(X)[-1L]   # not of X[, -1], a copy
   list(terms = terms, X = X, y = stats::model.response(frame, "any"), intercept = intercept,
-       centre = centre, weights = weights, offset = offset, offset_given = !is.null(offset),
+       centre = centre, weights = weights, frequency = frame[["(frequency)"]],
+       offset = offset, offset_given = !is.null(offset),
        xlevels = stats::.getXlevels(terms, frame), contrasts = attr(X, "contrasts"))
 }
 
@@ -226,7 +237,9 @@ formula_priors <- function(design, family, prior, prior_intercept, prior_aux, au
   }
   has_aux <- !is.null(record$dispersion) && !(record$dispersion$may_be_known && !is.null(design$dispersion))
   if (has_aux && autoscale[[3L]] && prior_aux$name == "exponential" && !is.null(y)) {
-    prior_aux$rate <- prior_aux$rate / spread
+    # sigma is that of a response of weight 1
+    precision <- if (record$dispersion$precision && !is.null(design$weights)) design$weights else 1
+    prior_aux <- exponential(prior_aux$rate / spread / sqrt(mean(precision[precision > 0])))
   }
   list(prior = prior, prior_intercept = if (design$intercept) prior_intercept,
        joint = do.call(c, Filter(Negate(is.null), list(intercept, used))),

@@ -15,13 +15,18 @@
 #' @param parm,pars parameters, by name or number; all by default.
 #' @param level,prob,conf.level probability of the interval.
 #' @param conf.int add credible intervals?
+#' @param exponentiate estimates and intervals of `exp()` of the coefficients (standard errors stay, as in broom)?
+#' @param type.predict for `augment()`: predictions of the response or of the linear predictor.
 #' @param data,newdata data frame to add predictions to; that of the fit by
 #'   default.
 #' @param draws number of draws.
+#' @param seed optional number: draws other than those of the fit, see
+#'   [as.matrix()][as.matrix.elvi_fit].
 #' @param type for `pp_check()`: which of bayesplot's `ppc_` plots.
 #' @param formula. changes to the formula, see [stats::update.formula()].
 #' @param evaluate evaluate the new call, or return it?
-#' @param ... passed on where it says so, otherwise nothing.
+#' @param ... passed on where it says so. What other packages pass as a matter of course is ignored, other
+#'   names are errors.
 #' @return As their generics say.
 #' @examples
 #' fit <- elvi(case ~ age + parity, data = infert, family = binomial())
@@ -60,42 +65,42 @@ posterior_interval.elvi_fit <- function(object, prob = 0.9, pars = NULL, ...) {
 #' @rdname elvi_glm
 #' @export
 nobs.elvi_glm <- function(object, ...) {
-  check_dots(list(...), names(formals()), "nobs()")
+  check_dots(list(...), names(formals()), "nobs()", passed_by_frameworks$nobs)
   nrow(object$frame)
 }
 
 #' @rdname elvi_glm
 #' @export
 formula.elvi_glm <- function(x, ...) {
-  check_dots(list(...), names(formals()), "formula()")
+  check_dots(list(...), names(formals()), "formula()", passed_by_frameworks$formula)
   x$formula
 }
 
 #' @rdname elvi_glm
 #' @export
 terms.elvi_glm <- function(x, ...) {
-  check_dots(list(...), names(formals()), "terms()")
+  check_dots(list(...), names(formals()), "terms()", passed_by_frameworks$terms)
   x$terms
 }
 
 #' @rdname elvi_glm
 #' @export
 model.frame.elvi_glm <- function(formula, ...) {
-  check_dots(list(...), names(formals()), "model.frame()")
+  check_dots(list(...), names(formals()), "model.frame()", passed_by_frameworks$model.frame)
   formula$frame
 }
 
 #' @rdname elvi_glm
 #' @export
 model.matrix.elvi_glm <- function(object, ...) {
-  check_dots(list(...), names(formals()), "model.matrix()")
+  check_dots(list(...), names(formals()), "model.matrix()", passed_by_frameworks$model.matrix)
   prediction_design(object, NULL)$X
 }
 
 #' @rdname elvi_glm
 #' @export
 family.elvi_glm <- function(object, ...) {
-  check_dots(list(...), names(formals()), "family()")
+  check_dots(list(...), names(formals()), "family()", passed_by_frameworks$family)
   object$family
 }
 
@@ -113,7 +118,9 @@ update.elvi_glm <- function(object, formula., ..., evaluate = TRUE) {
   unnamed <- if (is.null(names(changes))) changes else changes[!nzchar(names(changes))]
   check_dots(unname(unnamed), character(), "update()")
   for (name in names(changes)) call[[name]] <- changes[[name]]
-  if (check_flag(evaluate, "evaluate")) eval(call, parent.frame()) else call
+  if (!check_flag(evaluate, "evaluate")) return(call)
+  call[[1L]] <- quote(elvi::elvi)   # which need not be attached
+  eval(call, parent.frame())
 }
 
 #' @rdname prior_summary
@@ -143,8 +150,8 @@ print.elvi_prior_summary <- function(x, ...) {
 
 #' @rdname elvi_glm
 #' @exportS3Method generics::tidy
-tidy.elvi_fit <- function(x, conf.int = FALSE, conf.level = 0.95, ...) {
-  check_dots(list(...), names(formals()), "tidy()")
+tidy.elvi_fit <- function(x, conf.int = FALSE, conf.level = 0.95, exponentiate = FALSE, ...) {
+  check_dots(list(...), names(formals()), "tidy()", passed_by_frameworks$tidy)
   mu <- x$mu
   out <- data.frame(term = names(mu), estimate = unname(mu), std.error = unname(posterior_sd(x)))
   if (check_flag(conf.int, "conf.int")) {
@@ -152,13 +159,15 @@ tidy.elvi_fit <- function(x, conf.int = FALSE, conf.level = 0.95, ...) {
     out$conf.low <- unname(limits[, 1L])
     out$conf.high <- unname(limits[, 2L])
   }
+  scaled <- intersect(c("estimate", "conf.low", "conf.high"), names(out))   # not the errors, as broom has it
+  if (check_flag(exponentiate, "exponentiate")) out[scaled] <- exp(out[scaled])
   as_tibble_if_there(out)
 }
 
 #' @rdname elvi_glm
 #' @exportS3Method generics::glance
 glance.elvi_fit <- function(x, ...) {
-  check_dots(list(...), names(formals()), "glance()")
+  check_dots(list(...), names(formals()), "glance()", passed_by_frameworks$glance)
   value <- elbo(x)
   as_tibble_if_there(data.frame(
     elbo = value$estimate, elbo.se = value$se, method = x$method, base = x$base$kind,
@@ -169,11 +178,12 @@ glance.elvi_fit <- function(x, ...) {
 
 #' @rdname elvi_glm
 #' @exportS3Method generics::augment
-augment.elvi_glm <- function(x, data = NULL, newdata = NULL, ...) {
-  check_dots(list(...), names(formals()), "augment()")
+augment.elvi_glm <- function(x, data = NULL, newdata = NULL, type.predict = c("response", "link"), ...) {
+  check_dots(list(...), names(formals()), "augment()", passed_by_frameworks$augment)
   # the frame lacks the rows that na.exclude would put back
   if (is.null(newdata) && is.null(data)) x$na.action <- NULL
-  at <- stats::predict(x, newdata = newdata, type = "response", se.fit = TRUE)
+  at <- stats::predict(x, newdata = newdata, se.fit = TRUE,
+                       type = check_choice(type.predict, "type.predict", c("response", "link")))
   if (!is.null(data)) check_data(data)
   out <- as.data.frame(newdata %||% data %||% x$frame)
   if (nrow(out) != length(at$fit)) {
@@ -193,18 +203,19 @@ as_tibble_if_there <- function(x) {
 
 #' @rdname elvi_glm
 #' @exportS3Method loo::loo
-loo.elvi_glm <- function(x, draws = 2000, ...) {
+loo.elvi_glm <- function(x, draws = 2000, seed = NULL, ...) {
   need_package("loo", "loo()")
-  drawn <- draws_with_ratios(x, check_draws(draws, max(nobs.elvi_glm(x), x$model$dim), lower = 2))
+  draws <- check_draws(draws, max(nobs.elvi_glm(x), x$model$dim), lower = 2)
+  drawn <- draws_with_ratios(x, draws, fit_key(x, seed))
   coefficients <- t(reported_points(x$given$model, drawn$x))
   loo::loo_approximate_posterior(log_lik_at(x, coefficients), log_p = drawn$log_p, log_g = drawn$log_q, ...)
 }
 
 #' @rdname elvi_glm
 #' @exportS3Method bayesplot::pp_check
-pp_check.elvi_glm <- function(object, type = "dens_overlay", draws = 50, ...) {
+pp_check.elvi_glm <- function(object, type = "dens_overlay", draws = 50, seed = NULL, ...) {
   need_package("bayesplot", "pp_check()")
   plot <- tryCatch(getExportedValue("bayesplot", paste0("ppc_", type)), error = function(e) NULL)
   if (is.null(plot)) bad_argument("type", "the name of one of bayesplot's ppc_ plots", describe(type))
-  plot(object$model$rows$y * response_trials(object), posterior_predict.elvi_glm(object, draws = draws), ...)
+  plot(object$model$rows$y * response_trials(object), posterior_predict.elvi_glm(object, draws = draws, seed = seed), ...)
 }

@@ -140,17 +140,35 @@ refuse_if_recession <- function(model, direction) {
 # L-BFGS for a user's functions, then a Hessian by central differences of the
 # gradient, all points in one block.
 gradient_mode <- function(model) {
-  value <- function(x) {
-    v <- model$value(matrix(x))
-    if (is.finite(v)) v else 1e300
-  }
   gradient <- function(x) matrix(model$gradient(x), model$dim)
-  found <- stats::optim(numeric(model$dim), value, function(x) gradient(matrix(x)), method = "L-BFGS-B",
-                        control = list(maxit = 1000, factr = 10))
+  start <- model$around$x %||% numeric(model$dim)
+  found <- scaled_minimum(model$value, gradient, start, model$around$unit %||% rep(1, model$dim))
+  refuse_if_falling(model, found$par, found$par)
   if (any(!is.finite(gradient(matrix(found$par))))) nonfinite_mode(found$par)
-  hessian <- difference_hessian(gradient, found$par, pmax(1, abs(found$par)))
+  # a gradient by differences has fewer digits, and bears longer moves
+  unit <- if (is.null(model$around)) pmax(1, abs(found$par)) else 100 * model$around$unit
+  hessian <- difference_hessian(gradient, found$par, unit)
+  if (all(is.finite(hessian))) {
+    lowest <- eigen(hessian, symmetric = TRUE)
+    if (lowest$values[model$dim] < 0) refuse_if_falling(model, found$par, lowest$vectors[, model$dim])
+  }
   polished <- polish(gradient, found$par, hessian)
   list(x = polished$x, hessian = hessian, evaluations = found$counts[["gradient"]] + polished$evaluations)
+}
+
+# A density falls in the end, in every direction, so f rises.
+refuse_if_falling <- function(model, x, direction) {
+  if (all(direction == 0) || !all(is.finite(direction))) return(invisible())
+  far <- 10^(0:5) * max(1, sqrt(sum(x^2)))
+  for (sign in c(1, -1)) {
+    values <- model$value(cbind(x, x + outer(sign * direction / sqrt(sum(direction^2)), far)))
+    values[which(values == -Inf)] <- -.Machine$double.xmax
+    if (!anyNA(values) && all(diff(values) < 0 | values[-1L] == -.Machine$double.xmax)) {
+      elvi_abort("The target falls without bound, so no optimum exists: `value` must be -log density. ",
+                 "Was the log density given, without the minus?",
+                 class = c("elvi_error_no_optimum", "elvi_error_argument"), data = list(argument = "value"))
+    }
+  }
 }
 
 nonfinite_mode <- function(x, advice = NULL) {
@@ -248,7 +266,7 @@ inner_mode <- function(inner) if (is_wide(inner)) wide_mode(inner) else newton_m
 scale_start <- function(model, passes, reweigh) {
   w <- model$rows$weight
   y <- model$rows$y - model$rows$offset
-  variance <- function(r, u = 1) sum(w * u * r^2) / sum(w)
+  variance <- function(r, u = 1) sum(w * u * r^2) / model$rows$count
   total <- variance(y - sum(w * y) / sum(w))
   now <- if (total > 0) total else 1
   u <- rep(1, length(y))

@@ -23,15 +23,21 @@
 #'   for an intercept. A sparse matrix of package 'Matrix' stays sparse, and costs
 #'   by its entries.
 #' @param y response. For `binomial()`: 0/1, logical, a factor with two levels
-#'   (the second is the success), or a two-column matrix of successes and
-#'   failures. For `poisson()` and `neg_binomial_2()`: counts. For `gaussian()`
+#'   (the second is the success), a two-column matrix of successes and failures,
+#'   or proportions of successes with the numbers of trials as `weights`. For `poisson()` and `neg_binomial_2()`: counts. For `gaussian()`
 #'   and `robust()`: numbers.
 #' @param family `binomial()` (logit, probit or cloglog link), `poisson()` (log
 #'   link), `gaussian()` (identity link), [neg_binomial_2()] (log link) or
 #'   [robust()] (identity link).
 #' @param prior prior of the coefficients: [normal()], [student_t()], [cauchy()],
 #'   [flat()], or several of them in a row, see [priors].
-#' @param weights optional non-negative case weights.
+#' @param weights optional non-negative weights, which mean what they mean to [stats::glm()].
+#'   For `gaussian()`: precisions, the variance of a response is `sigma^2 / weight`, so
+#'   that weights which are all alike change `sigma` and nothing else. For
+#'   `binomial()`: the number of trials of a proportion. Otherwise the row counts as
+#'   often as its weight says.
+#' @param frequency optional numbers that say how often each row counts, for every
+#'   family: `frequency = 2` is the row given twice. They need not be whole.
 #' @param offset optional offset of the linear predictor.
 #' @param dispersion known residual variance of the gaussian family; `NULL` when
 #'   it is unknown.
@@ -48,9 +54,9 @@
 #'           prior = normal(0, 100), prior_aux = cauchy(0, 25))
 #' @export
 model_glm <- function(X, y, family = stats::binomial(), prior = normal(), weights = NULL,
-                      offset = NULL, dispersion = 1, prior_aux = NULL) {
-  given <- list(X = check_design(X), y = y, weights = weights, offset = offset)
-  glm_target(given, family, prior, dispersion, prior_aux)
+                      offset = NULL, dispersion = 1, prior_aux = NULL, frequency = NULL) {
+  given <- list(X = check_design(X), y = y, weights = weights, frequency = frequency, offset = offset)
+  glm_target(given, family, as_prior(prior, "prior"), dispersion, as_prior(prior_aux, "prior_aux"))
 }
 
 # The model of rows as a user gave them, see check_rows().
@@ -100,7 +106,7 @@ dispersed_model <- function(fields, prior_aux) {
   last <- length(fields$names)
   fields$blocks$dispersion <- dispersion_block(prior_aux, last)
   model <- do.call(new_model, c(list(c("dispersed", "glm"), dim = last, dispersion_at = last,
-                                     tally = tally_of(fields$rows, dispersion$tally(fields$rows$y)),
+                                     tally = dispersion$tally(fields$rows),
                                      prior_aux = prior_aux, convex = FALSE, smoothness = NA_real_,
                                      smoothness_source = paste("none exists: the curvature in", name,
                                                                "is unbounded"),
@@ -266,7 +272,8 @@ model_quadratic <- function(A, m = NULL) {
 
 #' Targets given as R functions
 #'
-#' Any differentiable `f(x) = -log density` (up to a constant) as a target.
+#' Any differentiable `f(x) = -log density` (up to a constant) as a target. Where `f` is
+#' found to fall without bound, as it does when the log density itself was given, [elvi()] says so.
 #'
 #' The functions may take a `dim` x `n` matrix whose columns are points and
 #' return `n` values, or a `dim` x `n` matrix of gradients: they are then called
@@ -281,9 +288,9 @@ model_quadratic <- function(A, m = NULL) {
 #'
 #' @param value function returning `f`.
 #' @param gradient function returning the gradient of `f`. Without one, gradients
-#'   are computed from `value` by the package 'numDeriv', which is slow (some `8
-#'   dim` values per gradient) and said in a warning of class
-#'   `elvi_warning_slow_gradient`.
+#'   are computed from `value` by differences, which is slow (`4 dim` values per
+#'   gradient) and said in a warning of class `elvi_warning_slow_gradient`. Their
+#'   steps are fitted to the scale of each coordinate.
 #' @param dim dimension of `x`.
 #' @param smoothness smoothness constant `L` of `f` (a bound on its curvature),
 #'   if you know it.
@@ -313,13 +320,11 @@ model_density <- function(value, gradient = NULL, dim, smoothness = NULL, convex
   }
   own_gradient <- !is.null(gradient)   # not one that elvi or Stan derived from `value`
   value <- on_blocks(value, "value", 1, dim, vectorized)
-  gradient <- if (is.null(gradient)) {
-    on_blocks(numeric_gradient(value, dim), "gradient", dim, dim, FALSE)
-  } else {
-    on_blocks(gradient, "gradient", dim, dim, vectorized)
-  }
+  around <- if (!own_gradient) numeric_surroundings(value, dim)
+  gradient <- if (own_gradient) on_blocks(gradient, "gradient", dim, dim, vectorized) else
+    numeric_gradient(value, around$unit)
   do.call(new_model, c(list("density", dim = dim, value = value, gradient = gradient, own_gradient = own_gradient,
-                            pointer = NULL), known))
+                            around = around, pointer = NULL), known))
 }
 
 # What the user knows of a target that is a function.
@@ -338,13 +343,70 @@ check_known <- function(dim, smoothness, convex, growth, names) {
        smoothness_source = if (is.null(smoothness)) "not given" else "given", convex = convex, growth = growth)
 }
 
-# The gradient at a single point of a function of blocks.
-numeric_gradient <- function(value, dim) {
-  need_package("numDeriv", "A model_density() without `gradient`")
+# A gradient by differences of a function of blocks, of fourth order, with a step for each coordinate in
+# `unit`s: moves that change f by about 1. Such steps are the same whatever constant f has and whatever its
+# scales are, and long enough for rounding of a large constant not to matter.
+numeric_gradient <- function(value, unit, step = 0.02) {
+  d <- length(unit)
+  moves <- diag(step * unit, d)
+  pattern <- cbind(moves, -moves, 2 * moves, -2 * moves)
+  at_point <- function(x) {
+    f <- matrix(value(x + pattern), d)
+    (8 * (f[, 1L] - f[, 2L]) - (f[, 3L] - f[, 4L])) / (12 * step * unit)
+  }
+  function(x) as.double(apply(matrix(x, d), 2L, at_point))
+}
+
+# About where the mode of a function is, and the units there.
+numeric_surroundings <- function(value, dim, rounds = 5L) {
   elvi_warn("`gradient` is missing: gradients are computed from `value` by finite differences, which is slow ",
-            sprintf("(about %s values per gradient).", format_count(8 * dim)),
-            class = "elvi_warning_slow_gradient")
-  function(x) numDeriv::grad(function(x) value(matrix(x)), x)
+            sprintf("(%s values per gradient).", format_count(4 * dim)), class = "elvi_warning_slow_gradient")
+  x <- numeric(dim)
+  unit <- coordinate_units(value, x, rep(1, dim))
+  for (round in seq_len(rounds)) {
+    x <- scaled_minimum(value, numeric_gradient(value, unit), x, unit, maxit = 100)$par
+    before <- unit
+    unit <- coordinate_units(value, x, before)
+    if (all(abs(log(unit / before)) < log(3))) break
+  }
+  list(x = x, unit = unit)
+}
+
+# L-BFGS in units of the coordinates, on f without its constant.
+scaled_minimum <- function(value, gradient, x, unit, maxit = 1000) {
+  level <- value(matrix(x))
+  if (!is.finite(level)) level <- 0
+  best <- list(par = numeric(length(x)), value = 0, counts = c(`function` = 0, gradient = 0))
+  f <- function(w) {
+    v <- value(matrix(x + unit * w)) - level
+    if (!is.finite(v)) return(1e300)
+    if (v < best$value) best[c("par", "value")] <<- list(w, v)
+    v
+  }
+  found <- tryCatch(
+    stats::optim(best$par, f, function(w) unit * gradient(matrix(x + unit * w)), method = "L-BFGS-B",
+                 control = list(maxit = maxit, factr = 10)),
+    error = function(e) {   # where f falls without bound the steps overflow
+      if (conditionMessage(e) == "non-finite value supplied by optim") best else stop(e)
+    })
+  found$par <- x + unit * found$par
+  found
+}
+
+# Moves of each coordinate that change f by about 1; as long as they can be where it does not change.
+coordinate_units <- function(value, x, unit, rounds = 40L) {
+  d <- length(x)
+  level <- value(matrix(x))
+  for (round in seq_len(rounds)) {
+    moves <- diag(unit, d)
+    f <- matrix(abs(value(x + cbind(moves, -moves)) - level), d)
+    change <- pmax(f[, 1L], f[, 2L])
+    change[!is.finite(change)] <- Inf
+    by <- ifelse(change > 4, 1 / 4, ifelse(change < 0.1, 4, 1))
+    if (all(by == 1)) break
+    unit <- pmin(pmax(unit * by, 1e-12), 1e12)
+  }
+  ifelse(change < 1e-8 | !is.finite(change), pmax(1, abs(x)), unit)
 }
 
 # f as a function of a d x n matrix that returns n_out x n doubles, checked.

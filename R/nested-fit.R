@@ -191,6 +191,7 @@ nested_problem <- function(design, family, priors) {
   p <- ncol(design$X)
   response <- check_response(design$y, record_of(family), n)
   weight <- check_weights(design$weights, n)
+  if (is_proportion(response, record_of(family))) check_proportions(response$y, design$weights)
   if (!is.null(response$trials)) weight <- weight * response$trials
   dispersion <- check_dispersion(design$dispersion %||% if (!isTRUE(record_of(family)$dispersion$may_be_known)) 1, family)
   if (!is.null(dispersion)) weight <- weight / dispersion

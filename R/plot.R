@@ -4,7 +4,8 @@
 #'   The same draws are used throughout, so the band is about the level of the
 #'   curve, not about its shape. For models with an exact objective the optimum is
 #'   drawn too.
-#' * `"intervals"`: means with 50 % and 95 % credible intervals.
+#' * `"intervals"`: means with 50 % and 95 % credible intervals. An intercept so far off that the others would be
+#'   dots is given below the picture, in numbers.
 #' * `"density"`: marginal densities of the approximation.
 #' * `"pairs"`: for each pair of parameters the ellipses that hold 50 % and 95 %
 #'   of the approximation's mass.
@@ -70,11 +71,21 @@ plot_trace <- function(fit, against, optimum) {
   plot <- ggplot2::ggplot(data, ggplot2::aes(x = .data$at, y = .data$objective)) +
     ggplot2::geom_ribbon(ggplot2::aes(ymin = .data$low, ymax = .data$high), fill = plot_blue, alpha = 0.2) +
     ggplot2::geom_line(colour = plot_blue) +
+    ggplot2::scale_y_continuous(labels = distinct_labels) +
     ggplot2::labs(x = c(evaluations = "gradient evaluations", iterations = "iterations",
                         seconds = "CPU seconds")[[against]],
                   y = "objective F at the iterate",
                   subtitle = paste0(plot_subtitle(fit), ", ", fit$control$coordinates, " coordinates"))
   if (affords_exact(fit$model, fit$control$scale) && !isFALSE(optimum)) plot + optimum_line(fit, max(data$at)) else plot
+}
+
+# with as many digits as it takes to tell them apart
+distinct_labels <- function(x) {
+  for (digits in 4:15) {
+    out <- format(x, digits = digits, trim = TRUE)
+    if (!anyDuplicated(out[!is.na(x)])) break
+  }
+  ifelse(is.na(x), NA, out)
 }
 
 optimum_line <- function(fit, right) {
@@ -93,6 +104,9 @@ plot_intervals <- function(fit, which) {
   data <- data.frame(parameter = factor(labels, rev(unique(labels))),
                      panel = factor(labels, unique(labels)), mean = mu,
                      low = outer[, 1L], high = outer[, 2L], low50 = inner[, 1L], high50 = inner[, 2L])
+  apart <- labels == "(Intercept)" & dwarfs_others(data, labels == "(Intercept)")
+  caption <- if (any(apart)) said_apart(data[apart, ])
+  data <- data[!apart, ]
   plot <- ggplot2::ggplot(data, ggplot2::aes(x = .data$mean, y = .data$parameter)) +
     ggplot2::geom_vline(xintercept = 0, colour = "grey70") +
     ggplot2::geom_segment(ggplot2::aes(x = .data$low, xend = .data$high, yend = .data$parameter),
@@ -101,18 +115,53 @@ plot_intervals <- function(fit, which) {
                           colour = plot_blue, linewidth = 1.5) +
     ggplot2::geom_point(size = 2) +
     ggplot2::labs(x = "posterior mean, 50 % and 95 % credible intervals", y = NULL,
-                  subtitle = plot_subtitle(fit))
+                  subtitle = plot_subtitle(fit), caption = caption)
   width <- data$high - data$low
-  if (max(width) <= 20 * min(width)) return(plot)
+  short <- short_names(names(fit$mu))
+  if (max(width) <= 20 * min(width)) return(plot + ggplot2::scale_y_discrete(labels = short))
   # parameters of very different sizes: an axis each
-  plot + ggplot2::facet_wrap(ggplot2::vars(.data$panel), scales = "free") +
+  plot + ggplot2::facet_wrap(ggplot2::vars(.data$panel), scales = "free", labeller = ggplot2::as_labeller(short)) +
     ggplot2::scale_x_continuous(n.breaks = 4) + ggplot2::scale_y_discrete(labels = NULL)
+}
+
+# An intercept is where the responses are; on one axis with it slopes may be no more than dots.
+dwarfs_others <- function(data, intercept) {
+  if (!any(intercept) || all(intercept)) return(FALSE)
+  reach <- function(rows) diff(range(0, data$low[rows], data$high[rows]))
+  reach(TRUE) > 3 * reach(!intercept)
+}
+
+said_apart <- function(row) {
+  shown <- format(c(row$mean, row$low, row$high), digits = 4, trim = TRUE)
+  sprintf("not on this axis: %s %s, 95 %% from %s to %s", row$parameter, shown[1L], shown[2L], shown[3L])
+}
+
+# For each name, the beginning and end of it if it is too long for an axis; of those that are the same then, the
+# beginning and their number.
+short_names <- function(names, most = 28L) {
+  long <- nchar(names) > most
+  half <- (most - 3L) %/% 2L
+  short <- names
+  short[long] <- paste0(substr(names[long], 1L, half), "...", substring(names[long], nchar(names[long]) - half + 1L))
+  alike <- short %in% short[duplicated(short)]
+  numbered <- paste0(substr(names, 1L, most - 8L), "... (", seq_along(names), ")")
+  stats::setNames(ifelse(alike & long, numbered, short), names)
+}
+
+# away from the edges, where labels of neighbours would meet
+inner_breaks <- function(limits) {
+  for (n in 2:6) {
+    at <- pretty(limits, n)
+    at <- at[abs(at - mean(limits)) < 0.38 * diff(limits)]
+    if (length(at) >= 2L) break
+  }
+  at
 }
 
 plot_density <- function(fit, which) {
   law <- law_of(fit$base, fit$model$dim)
   edge <- min(4, support_edge(law))
-  z <- seq(-edge, edge, length.out = 201L)
+  z <- seq(-edge, edge, length.out = 101L)
   height <- marginal_density(law, pmax(abs(z), 1e-12))
   sd <- posterior_sd(fit)
   mu <- fit$mu
@@ -121,9 +170,12 @@ plot_density <- function(fit, which) {
     parameter = labels[j], x = mu[[j]] + sd[[j]] * z, density = height / sd[[j]])))
   data$parameter <- factor(data$parameter, unique(labels[which]))
   ggplot2::ggplot(data, ggplot2::aes(x = .data$x, y = .data$density)) +
-    ggplot2::geom_area(fill = plot_blue, alpha = 0.25) +
+    ggplot2::geom_ribbon(ggplot2::aes(ymin = 0, ymax = .data$density), fill = plot_blue, alpha = 0.25) +
     ggplot2::geom_line(colour = plot_blue) +
-    ggplot2::facet_wrap(ggplot2::vars(.data$parameter), scales = "free") +
+    ggplot2::facet_wrap(ggplot2::vars(.data$parameter), scales = "free",
+                        labeller = ggplot2::as_labeller(short_names(labels, 22L))) +
+    ggplot2::scale_x_continuous(breaks = inner_breaks) +
+    ggplot2::scale_y_continuous(breaks = NULL) +   # of as many heights as panels, which no one reads
     ggplot2::labs(x = NULL, y = "density of the approximation", subtitle = plot_subtitle(fit))
 }
 

@@ -10,7 +10,10 @@
 #' `posterior_linpred()`, `posterior_epred()` and `posterior_predict()` give draws
 #' of the linear predictor, of the expected response and of new responses: a
 #' matrix with one row per draw. `log_lik()` gives the log likelihood of each
-#' observation at each draw, with all its constants.
+#' observation at each draw, with all its constants. The same row of two of these
+#' matrices belongs to the same draw. The noise of new responses depends on the fit
+#' and on the rows they are for: the same call gives the same responses, other rows get
+#' noise of their own, and R's generator is left as it was.
 #'
 #' @param object a fit by [elvi()] from a formula.
 #' @param newdata optional data frame. Without it, the data of the fit.
@@ -19,7 +22,9 @@
 #' @param se.fit also return posterior standard deviations?
 #' @param offset optional offset for the new data, when the fit was given one
 #'   outside its formula.
-#' @param draws number of draws.
+#' @param draws,ndraws number of draws, under either name. They are the first ones of
+#'   the fit, the same in every call, see [as.matrix()][as.matrix.elvi_fit].
+#' @param seed optional number: draws other than those of the fit.
 #' @param trials number of trials for each row of `newdata`, for binomial fits of
 #'   counts; 1 by default, those of the data without `newdata`.
 #' @param ... nothing: unknown names are errors.
@@ -28,7 +33,6 @@
 #' @examples
 #' fit <- elvi(case ~ age + parity + spontaneous, data = infert, family = binomial())
 #' predict(fit, newdata = infert[1:3, ], type = "response", se.fit = TRUE)
-#' set.seed(1)
 #' dim(posterior_predict(fit, draws = 100))
 #' @name predict.elvi_glm
 NULL
@@ -37,7 +41,7 @@ NULL
 #' @export
 predict.elvi_glm <- function(object, newdata = NULL, type = c("link", "response"), se.fit = FALSE,
                              offset = NULL, ...) {
-  check_dots(list(...), names(formals()), "predict()")
+  check_dots(list(...), names(formals()), "predict()", passed_by_frameworks$predict)
   type <- check_choice(type, "type", c("link", "response"))
   se.fit <- check_flag(se.fit, "se.fit")
   design <- prediction_design(object, newdata, offset)
@@ -143,10 +147,11 @@ residuals.elvi_glm <- function(object, ...) {
 #' @rdname predict.elvi_glm
 #' @export
 #' @rawNamespace S3method(rstantools::posterior_linpred, elvi_glm)
-posterior_linpred.elvi_glm <- function(object, newdata = NULL, draws = 1000, offset = NULL, ...) {
+posterior_linpred.elvi_glm <- function(object, newdata = NULL, draws = 1000, offset = NULL, seed = NULL, ...,
+                                       ndraws = NULL) {
   check_dots(list(...), names(formals()), "posterior_linpred()")
   design <- prediction_design(object, newdata, offset)
-  linpred_draws(object, design, simulate.elvi_fit(object, check_row_draws(draws, object, design)))
+  linpred_draws(object, design, fit_draws(object, check_row_draws(ndraws %||% draws, object, design), seed))
 }
 
 # one number per draw for every row of the design and for every parameter
@@ -169,19 +174,20 @@ expected_response <- function(object, eta) {
 #' @rdname predict.elvi_glm
 #' @export
 #' @rawNamespace S3method(rstantools::posterior_epred, elvi_glm)
-posterior_epred.elvi_glm <- function(object, newdata = NULL, draws = 1000, offset = NULL, ...) {
+posterior_epred.elvi_glm <- function(object, newdata = NULL, draws = 1000, offset = NULL, seed = NULL, ...,
+                                     ndraws = NULL) {
   check_dots(list(...), names(formals()), "posterior_epred()")
-  expected_response(object, posterior_linpred.elvi_glm(object, newdata, draws, offset))
+  expected_response(object, posterior_linpred.elvi_glm(object, newdata, draws, offset, seed, ndraws = ndraws))
 }
 
 #' @rdname predict.elvi_glm
 #' @export
 #' @rawNamespace S3method(rstantools::posterior_predict, elvi_glm)
 posterior_predict.elvi_glm <- function(object, newdata = NULL, draws = 1000, offset = NULL,
-                                       trials = NULL, ...) {
+                                       trials = NULL, seed = NULL, ..., ndraws = NULL) {
   check_dots(list(...), names(formals()), "posterior_predict()")
   design <- prediction_design(object, newdata, offset)
-  x <- simulate.elvi_fit(object, check_row_draws(draws, object, design))
+  x <- fit_draws(object, check_row_draws(ndraws %||% draws, object, design), seed)
   mu <- expected_response(object, linpred_draws(object, design, x))
   n <- ncol(mu)
   if (record_of(object$family)$trials) {
@@ -195,28 +201,61 @@ posterior_predict.elvi_glm <- function(object, newdata = NULL, draws = 1000, off
     bad_argument("trials", "left out: it is for binomial fits", describe(trials))
   }
   trials <- rep(rep_len(trials %||% 1, n), each = nrow(mu))
-  value <- record_of(object$family)$draws(mu, dispersion_draws(object, x), trials, object$family)
+  value <- with_key(noise_key(object, design, seed),
+                    record_of(object$family)$draws(mu, dispersion_draws(object, x, if (is.null(newdata)) precisions(object)),
+                                                   trials, object$family))
   matrix(value, nrow(mu), dimnames = list(NULL, colnames(mu)))
 }
 
-# sigma or phi at each draw, or as it is known; recycled down the draws
-dispersion_draws <- function(object, x) {
+# Two different new observations have independent noise, so it depends on their rows too.
+noise_key <- function(object, design, seed) {
+  rows <- unlist(digest(list(design$X, design$offset)))
+  rows[!is.finite(rows)] <- 0
+  turn <- sum(rows * sqrt(seq_along(rows) + 1)) %% 1
+  (fit_key(object, seed) + floor(2^32 * turn)) %% 2^32
+}
+
+# sigma or phi at each draw, or as it is known: recycled down the draws, or one per draw and row that has a precision
+dispersion_draws <- function(object, x, precision = NULL) {
   model <- object$model
-  if (is_dispersed(model)) exp(x[, model$dispersion_at]) else sqrt(model$dispersion)
+  out <- if (is_dispersed(model)) exp(x[, model$dispersion_at]) else sqrt(model$dispersion)
+  if (is.null(precision)) out else rep_len(out, nrow(x)) / rep(sqrt(precision), each = nrow(x))
+}
+
+# of the data's responses, if their weights are that; a row of weight 0 has no law, and gets that of the others
+precisions <- function(object) {
+  weights <- stats::model.weights(object$frame)
+  if (!isTRUE(record_of(object$family)$dispersion$precision) || is.null(weights)) return(NULL)
+  ifelse(weights > 0, weights, 1)
 }
 
 # number of trials behind each response of the data
 response_trials <- function(object) {
   y <- stats::model.response(object$frame, "any")
-  if (record_of(object$family)$trials && is.matrix(y)) unname(rowSums(y)) else rep(1, NROW(y))
+  if (!record_of(object$family)$trials) return(rep(1, NROW(y)))
+  if (is.matrix(y)) return(unname(rowSums(y)))
+  if (is.numeric(y) && any(y %% 1 != 0)) stats::model.weights(object$frame) else rep(1, NROW(y))
+}
+
+# how often each row counts in the likelihood beyond its trials or its precision
+row_counts <- function(object) {
+  weights <- stats::model.weights(object$frame)
+  y <- stats::model.response(object$frame, "any")
+  if (!is.null(weights)) {
+    if (isTRUE(record_of(object$family)$dispersion$precision)) weights <- as.double(weights > 0)
+    else if (record_of(object$family)$trials && is.numeric(y) && !is.matrix(y) && any(y %% 1 != 0)) weights <- NULL
+  }
+  frequency <- object$frame[["(frequency)"]]
+  if (is.null(weights) && is.null(frequency)) NULL else (weights %||% 1) * (frequency %||% 1)
 }
 
 #' @rdname predict.elvi_glm
 #' @export
 #' @rawNamespace S3method(rstantools::log_lik, elvi_glm)
-log_lik.elvi_glm <- function(object, draws = 1000, ...) {
+log_lik.elvi_glm <- function(object, draws = 1000, seed = NULL, ..., ndraws = NULL) {
   check_dots(list(...), names(formals()), "log_lik()")
-  log_lik_at(object, simulate.elvi_fit(object, check_draws(draws, max(nobs.elvi_glm(object), object$model$dim))))
+  draws <- check_draws(ndraws %||% draws, max(nobs.elvi_glm(object), object$model$dim))
+  log_lik_at(object, fit_draws(object, draws, seed))
 }
 
 log_lik_at <- function(object, x) {
@@ -225,8 +264,8 @@ log_lik_at <- function(object, x) {
   n <- nrow(mu)
   y <- rep(object$model$rows$y, each = n)
   trials <- rep(response_trials(object), each = n)
-  value <- record_of(object$family)$log_lik(y, mu, dispersion_draws(object, x), trials, object$family)
-  weights <- stats::model.weights(object$frame)
-  if (!is.null(weights)) value <- value * rep(weights, each = n)
+  value <- record_of(object$family)$log_lik(y, mu, dispersion_draws(object, x, precisions(object)), trials, object$family)
+  counts <- row_counts(object)
+  if (!is.null(counts)) value <- value * rep(counts, each = n)
   matrix(value, n, dimnames = list(NULL, rownames(object$frame)))
 }

@@ -22,6 +22,9 @@
 #'   steps, guarantees and exact objective all rest. `student_t(3, 0, scale)` has
 #'   heavy tails too, and a peak that is round.
 #'
+#' Priors made by the functions of the same names of package 'rstanarm' are accepted too, and the other way
+#' round, so that it does not matter which package was attached last.
+#'
 #' Priors of an auxiliary parameter are priors of `sigma` or `phi` itself,
 #' truncated to positive values: `normal(0, s)` is half-normal, `cauchy(0, s)`
 #' half-Cauchy, `flat()` flat in `sigma`. The model's parameter is the logarithm,
@@ -34,6 +37,7 @@
 #'   positive number, or one per coefficient. `Inf` makes the prior of that
 #'   coefficient flat.
 #' @param rate inverse of the mean, a positive number.
+#' @param autoscale rescale the prior to the data of a formula, as its argument `autoscale` does?
 #' @return An object of class `elvi_prior` for [model_glm()]. `laplace()` always
 #'   fails.
 #' @examples
@@ -47,19 +51,19 @@ NULL
 
 #' @rdname priors
 #' @export
-normal <- function(location = 0, scale = 2.5) {
-  new_prior("normal", location, scale, Inf)
+normal <- function(location = 0, scale = 2.5, autoscale = FALSE) {
+  new_prior("normal", location, scale, Inf, autoscale)
 }
 
 #' @rdname priors
 #' @export
-student_t <- function(df = 3, location = 0, scale = 2.5) {
-  new_prior("student_t", location, scale, df)
+student_t <- function(df = 3, location = 0, scale = 2.5, autoscale = FALSE) {
+  new_prior("student_t", location, scale, df, autoscale)
 }
 
 #' @rdname priors
 #' @export
-cauchy <- function(location = 0, scale = 2.5) student_t(1, location, scale)
+cauchy <- function(location = 0, scale = 2.5, autoscale = FALSE) student_t(1, location, scale, autoscale)
 
 #' @rdname priors
 #' @export
@@ -67,8 +71,10 @@ flat <- function() new_prior("flat", 0, Inf, Inf)
 
 #' @rdname priors
 #' @export
-exponential <- function(rate = 1) {
-  structure(list(name = "exponential", rate = check_positive(rate, "rate")), class = "elvi_prior")
+exponential <- function(rate = 1, autoscale = FALSE) {
+  rate <- check_positive(rate, "rate")
+  structure(list(name = "exponential", rate = rate, dist = "exponential", df = NA, location = NA, scale = 1 / rate,
+                 autoscale = check_flag(autoscale, "autoscale")), class = "elvi_prior")
 }
 
 #' @rdname priors
@@ -80,7 +86,8 @@ laplace <- function(location = 0, scale = 1) {
              class = "elvi_error_argument", data = list(argument = "prior"))
 }
 
-new_prior <- function(name, location, scale, df) {
+# A prior as elvi has it: `name`, `location`, `scale` and `df`. Package 'rstanarm' reads `dist` and `autoscale`.
+new_prior <- function(name, location, scale, df, autoscale = FALSE) {
   location <- check_vector(location, "location")
   scale <- check_vector(scale, "scale", infinite = TRUE)
   df <- check_vector(df, "df", infinite = TRUE)
@@ -96,7 +103,23 @@ new_prior <- function(name, location, scale, df) {
   if (!length(df) || any(df <= 0)) {
     bad_argument("df", "positive", describe(if (length(df)) df[df <= 0][1L] else df))
   }
-  structure(list(name = name, location = location, scale = scale, df = df), class = "elvi_prior")
+  structure(list(name = name, location = location, scale = scale, df = df, dist = if (name == "student_t") "t" else name,
+                 autoscale = check_flag(autoscale, "autoscale")), class = "elvi_prior")
+}
+
+# The same prior when package 'rstanarm' has made it, a list with `dist`, `df`, `location`, `scale` and `autoscale`.
+as_prior <- function(prior, name) {
+  if (inherits(prior, "elvi_prior") || !is_plain_list(prior) || !is.character(prior$dist)) return(prior)
+  or_default <- function(x, default) if (is.null(x) || anyNA(x)) default else x
+  location <- or_default(prior$location, 0)
+  scale <- or_default(prior$scale, 2.5)
+  autoscale <- isTRUE(prior$autoscale)
+  switch(prior$dist[1L],
+         normal = normal(location, scale, autoscale),
+         t = student_t(prior$df, location, scale, autoscale),
+         cauchy = cauchy(location, scale, autoscale),
+         exponential = exponential(1 / scale, autoscale),
+         bad_argument(name, "made by normal(), student_t(), cauchy(), flat() or exponential()", paste0(prior$dist[1L], "()")))
 }
 
 #' @export
@@ -109,7 +132,7 @@ c.elvi_prior <- function(...) {
   })
   joined <- function(field) unlist(lapply(spread, function(p) p[[field]]))
   structure(list(name = "mixed", location = joined("location"), scale = joined("scale"),
-                 df = joined("df")), class = "elvi_prior")
+                 df = joined("df"), dist = "t", autoscale = FALSE), class = "elvi_prior")
 }
 
 check_coefficient_prior <- function(prior, name = "prior") {

@@ -2,30 +2,52 @@
 # matrix X is dense, or sparse and then kept by rows. Its columns count as X_j - shift_j, so that centring
 # neither copies a dense matrix nor fills a sparse one. All arithmetic with it is in src/rows*.c.
 
-new_rows <- function(X, shift, y, weight, offset) {
+# `count` is how many observations they are to a scale parameter, see check_rows().
+new_rows <- function(X, shift, y, weight, offset, count = sum(weight)) {
   structure(list(source = if (is_sparse(X)) "sparse" else "dense", X = X, shift = shift, y = y, weight = weight,
-                 offset = offset, dim = as.double(design_dim(X)[2L])), class = "elvi_rows")
+                 offset = offset, count = count, dim = as.double(design_dim(X)[2L])), class = "elvi_rows")
 }
 
-# The rows that a user gave, `given` with X (checked), y, weights, offset and shift, for a family. Trials count
-# as weights.
+# The rows that a user gave, `given` with X (checked), y, weights, frequency, offset and shift, for a family.
+# Trials count as weights. A precision, which is what a weight of a gaussian row is, changes the spread of its
+# response, but one row stays one observation.
 check_rows <- function(given, record) {
   n <- design_dim(given$X)[1L]
   response <- check_response(given$y, record, n)
   weight <- check_weights(given$weights, n)
+  if (is_proportion(response, record)) check_proportions(response$y, given$weights)
   if (!is.null(response$trials)) weight <- weight * response$trials
+  frequency <- check_weights(given$frequency, n, "frequency")
+  count <- if (isTRUE(record$dispersion$precision)) sum(frequency[weight > 0]) else sum(weight * frequency)
+  weight <- weight * frequency
+  if (all(weight == 0)) bad_argument("y", "at least one row that counts", "none (weights or trials are 0)")
   offset <- if (is.null(given$offset)) numeric(n) else check_vector(given$offset, "offset", n)
   check_magnitude(response$y, "y")
   check_magnitude(offset, "offset")
-  new_rows(given$X, given$shift, response$y, weight, offset)
+  new_rows(given$X, given$shift, response$y, weight, offset, count)
 }
 
-check_weights <- function(weights, n) {
+check_weights <- function(weights, n, name = "weights") {
   if (is.null(weights)) return(rep(1, n))
-  weights <- check_vector(weights, "weights", n)
-  if (any(weights < 0)) bad_argument("weights", "non-negative", describe(weights[weights < 0][1L]))
-  if (all(weights == 0)) bad_argument("weights", "positive somewhere", "0 everywhere")
+  weights <- check_vector(weights, name, n)
+  if (any(weights < 0)) bad_argument(name, "non-negative", describe(weights[weights < 0][1L]))
+  if (all(weights == 0)) bad_argument(name, "positive somewhere", "0 everywhere")
   weights
+}
+
+is_proportion <- function(response, record) record$trials && is.null(response$trials) && any(response$y %% 1 != 0)
+
+# A proportion is one of so many trials as its weight says; glm() only warns.
+check_proportions <- function(y, trials) {
+  if (is.null(trials)) {
+    bad_argument("weights", "the numbers of trials: the response has proportions", "left out")
+  }
+  successes <- y * trials
+  odd <- which(abs(successes - round(successes)) > 1e-3)
+  if (length(odd)) {
+    bad_argument("y", "proportions of the numbers of trials in `weights`",
+                 sprintf("%s of %s in row %d", format(y[odd[1L]]), format(trials[odd[1L]]), odd[1L]))
+  }
 }
 
 check_design <- function(X) {

@@ -51,7 +51,7 @@ stored_search <- function(file) {
 search_start <- function(model, starts, key, tol = 0.1, first = NULL) {
   target <- guarded_target(model)
   paths <- lapply(first_points(target, model$dim, starts, key, first), function(x) {
-    candidates_along(target, descend(target, x), key)
+    candidates_along(target, descent_path(target, x), key)
   })
   candidates <- by_objective(unlist(paths, recursive = FALSE))
   if (!length(candidates)) {
@@ -118,7 +118,7 @@ inside <- function(target, x, tries = 8L) {
 
 # Down from x by a trust-region quasi-Newton method, for which a point outside the domain is
 # one of infinite value: the points where it asked for a gradient.
-descend <- function(target, x, most = 150L) {
+descent_path <- function(target, x, most = 150L) {
   path <- list()
   last <- NULL
   at <- function(x) {

@@ -316,6 +316,16 @@ static elvi_expectation normal_expect(LIKELIHOOD, const elvi_rule *rule, double 
     return e;
 }
 
+/* Weights are precisions, of which each observation has one, and not as many log sigma as its weight says: the
+ * tally's weight makes up the difference. */
+static double normal_rest(const elvi_dispersion *a, const elvi_tally *missing, double *slope)
+{
+    double sum = 0.0;
+    for (int k = 0; k < missing->n; k++) sum += missing->weight[k];
+    if (slope) *slope = sum;
+    return sum * a->log;
+}
+
 /* ---- robust: a + (nu + 1) / 2 log(1 + (y - t)^2 / (nu sigma^2)), a = log sigma --------- */
 
 static double robust_loss(LIKELIHOOD, const elvi_part *rows, const double *eta)
@@ -438,7 +448,7 @@ static const elvi_family families[] = {
     { "probit", 1, 0, 0, 600.0, probit_loss, probit_slope, probit_expect, NULL, never, NULL },
     { "cloglog", 1, 0, 0, 600.0, cloglog_loss, cloglog_slope, cloglog_expect, NULL, fails, NULL },
     { "poisson", 1, 0, 0, 40.0, poisson_loss, poisson_slope, poisson_expect, NULL, always, NULL },
-    { "normal", 1, 1, 1, 40.0, normal_loss, normal_slope, normal_expect, NULL, never, NULL },
+    { "normal", 1, 1, 1, 40.0, normal_loss, normal_slope, normal_expect, NULL, never, normal_rest },
     { "robust", 0, 0, 1, 300.0, robust_loss, robust_slope, robust_at, NULL, never, NULL },
     { "neg_binomial_2", 1, 0, 1, 300.0, negbin_loss, negbin_slope, negbin_expect, NULL, never, negbin_rest },
 };

@@ -110,8 +110,9 @@ engine_bg_a <- function(d, kappa, L, lambda, kind = "symmetric") {
 engine_hessian <- function(model, work) {
   A <- engine_full(work$A)
   H <- if (model$kind == "quadratic") model$A else {
-    eta <- drop(model$X %*% work$m) + model$offset
-    crossprod(model$X, model$weight * plogis(eta) * plogis(-eta) * model$X) + diag(model$precision, model$dim)
+    X <- model$rows$X
+    eta <- drop(X %*% work$m) + model$rows$offset
+    crossprod(X, model$rows$weight * plogis(eta) * plogis(-eta) * X) + diag(model$blocks$coefficients$precision, model$dim)
   }
   crossprod(A, H %*% A)
 }

@@ -1,15 +1,12 @@
 test_that("a matrix of draws is what simulate() gives", {
   for (fit in list(nasty("exclude"), nasty("stochastic"), elvi(model_quadratic(diag(2)), method = "exact"))) {
-    set.seed(1)
-    x <- as.matrix(fit, draws = 30)
-    set.seed(1)
-    expect_identical(x, simulate(fit, 30))
+    x <- as.matrix(fit, draws = 30, seed = 1)
+    expect_identical(x, simulate(fit, 30, seed = 1))
     expect_identical(dim(x), c(30L, length(coef(fit))))
     expect_identical(colnames(x), names(coef(fit)))
   }
   expect_identical(nrow(as.matrix(nasty())), 1000L)
-  set.seed(2)
-  x <- as.matrix(nasty("exclude"), draws = 5e4)
+  x <- as.matrix(nasty("exclude"), draws = 5e4, seed = 2)
   expect_lt(max(abs(colMeans(x) - coef(nasty("exclude"))) / sqrt(diag(vcov(nasty("exclude"))) / 5e4)), 4)
   expect_equal(cov(x), vcov(nasty("exclude")), tolerance = 0.03)
   expect_snapshot(cat(sep = "\n",
@@ -17,17 +14,61 @@ test_that("a matrix of draws is what simulate() gives", {
     refusal(as.matrix(nasty(), draw = 3, resampel = TRUE), "resampel")))
 })
 
-test_that("the generator of R rules the draws", {
-  fit <- nasty("exclude")
-  set.seed(3)
-  a <- as.matrix(fit, draws = 5, resample = TRUE)
-  set.seed(3)
-  expect_identical(as.matrix(fit, draws = 5, resample = TRUE), a)
-  expect_false(identical(as.matrix(fit, draws = 5), as.matrix(fit, draws = 5)))
+test_that("a fit has one sequence of draws, whoever asks", {
+  for (fit in list(nasty("exclude"), nasty("stochastic"), elvi(model_quadratic(diag(2)), method = "exact"))) {
+    set.seed(4)
+    before <- .Random.seed
+    x <- as.matrix(fit, draws = 20)
+    expect_identical(as.matrix(fit, draws = 20), x)
+    expect_identical(as.matrix(fit, ndraws = 5), x[1:5, ])
+    resampled <- as.matrix(fit, draws = 5, resample = TRUE)
+    expect_identical(as.matrix(fit, draws = 5, resample = TRUE), resampled)
+    expect_identical(as.matrix(fit, draws = 20, seed = 3), as.matrix(fit, draws = 20, seed = 3))
+    expect_false(any(as.matrix(fit, draws = 20, seed = 3) == x))
+    expect_false(identical(as.matrix(fit, draws = 5, resample = TRUE, seed = 3), resampled))
+    expect_identical(.Random.seed, before)
+    file <- tempfile(fileext = ".rds")
+    saveRDS(fit, file)
+    expect_identical(as.matrix(readRDS(file), draws = 20), x)
+    unlink(file)
+  }
+})
+
+test_that("two fits of the same data by the exact solver have different draws, and set.seed() decides them", {
+  fitted <- function(seed) {
+    set.seed(seed)
+    elvi(case ~ age, data = infert, family = binomial())
+  }
+  expect_identical(as.matrix(fitted(1), draws = 3), as.matrix(fitted(1), draws = 3))
+  expect_false(any(as.matrix(fitted(1), draws = 3) == as.matrix(fitted(2), draws = 3)))
+})
+
+test_that("rows of two calls belong to the same draw", {
+  fit <- elvi(mpg ~ wt + hp, data = mtcars, dispersion = 6)
+  low <- data.frame(wt = 3, hp = 100)
+  high <- data.frame(wt = 3, hp = 110)
+  x <- as.matrix(fit, draws = 50)
+  expect_equal(drop(posterior_epred(fit, high, draws = 50) - posterior_epred(fit, low, ndraws = 50)), 10 * x[, "hp"],
+               ignore_attr = TRUE)
+  expect_equal(posterior_linpred(fit, seed = 8)[3, ], drop(model.matrix(fit) %*% as.matrix(fit, seed = 8)[3, ]),
+               ignore_attr = TRUE)
+  expect_equal(log_lik(fit, draws = 50)[7, ], dnorm(mtcars$mpg, posterior_epred(fit, draws = 50)[7, ], sqrt(6), log = TRUE),
+               ignore_attr = TRUE)
+  skip_if_not_installed("posterior")
+  expect_equal(unclass(posterior::as_draws_matrix(fit, draws = 50)), x, ignore_attr = TRUE)
+})
+
+test_that("new responses are the same in every call, and independent of those of other rows", {
+  fit <- elvi(mpg ~ wt + hp, data = mtcars, dispersion = 6)
   set.seed(4)
   before <- .Random.seed
-  expect_identical(simulate(fit, 2, seed = 9), simulate(fit, 2, seed = 9))
+  y <- posterior_predict(fit, draws = 500)
   expect_identical(.Random.seed, before)
+  expect_identical(posterior_predict(fit, mtcars, draws = 500), y)
+  expect_false(any(posterior_predict(fit, draws = 500, seed = 1) == y))
+  expect_identical(posterior_predict(fit, draws = 20, seed = 1), posterior_predict(fit, ndraws = 20, seed = 1))
+  noise <- function(data) posterior_predict(fit, data, draws = 500) - posterior_epred(fit, data, draws = 500)
+  expect_lt(abs(cor(noise(mtcars[1, ])[, 1], noise(mtcars[2, ])[, 1])), 0.2)
 })
 
 test_that("draws come in every format of posterior", {
@@ -36,16 +77,12 @@ test_that("draws come in every format of posterior", {
   formats <- c("as_draws", "as_draws_matrix", "as_draws_df", "as_draws_array", "as_draws_list", "as_draws_rvars")
   for (fit in list(nasty("exclude"), nasty("stochastic"))) for (format in formats) {
     convert <- getExportedValue("posterior", format)
-    set.seed(1)
     x <- convert(fit, draws = 20)
     expect_s3_class(x, if (format == "as_draws") "draws_matrix" else sub("as_", "", format))
     expect_identical(posterior::variables(x), names(coef(fit)))
     expect_identical(posterior::ndraws(x), 20L)
-    set.seed(1)
     expect_equal(unclass(posterior::as_draws_matrix(x)), as.matrix(fit, draws = 20), ignore_attr = TRUE)
-    set.seed(1)
     y <- convert(fit, draws = 20, resample = TRUE)
-    set.seed(1)
     expect_equal(unclass(posterior::as_draws_matrix(y)), as.matrix(fit, draws = 20, resample = TRUE),
                  ignore_attr = TRUE)
   }
@@ -61,8 +98,7 @@ test_that("resampling moves a skewed posterior to the truth, in one dimension", 
   mean <- moment(1) / moment(0)
   sd <- sqrt(moment(2) / moment(0) - mean^2)
   third <- integrate(function(x) ((x - mean) / sd)^3 * density(x), -12, 4)$value / moment(0)
-  set.seed(1)
-  x <- as.matrix(fit, draws = 2e4, resample = TRUE)[, 1]
+  x <- as.matrix(fit, draws = 2e4, resample = TRUE, seed = 1)[, 1]
   skew <- mean((x - mean(x))^3) / sd(x)^3
   expect_lt(third, -0.3)
   expect_lt(abs(mean(x) - mean), 0.02 * sd)
@@ -81,9 +117,8 @@ test_that("resampling moves a formula fit to the truth, in two dimensions", {
   w <- w / sum(w)
   truth <- c(sum(w * (grid$a - mean(d$x) * grid$b)), sum(w * grid$b))
   spread <- sqrt(c(sum(w * (grid$a - mean(d$x) * grid$b - truth[1])^2), sum(w * (grid$b - truth[2])^2)))
-  set.seed(1)
   plain <- abs(coef(fit) - truth) / spread
-  corrected <- as.matrix(fit, draws = 2e4, resample = TRUE)
+  corrected <- as.matrix(fit, draws = 2e4, resample = TRUE, seed = 1)
   expect_gt(max(plain), 0.01)
   expect_lt(max(abs(colMeans(corrected) - truth) / spread), 0.03)
   expect_equal(unname(apply(corrected, 2, sd)), spread, tolerance = 0.05)
@@ -92,6 +127,5 @@ test_that("resampling moves a formula fit to the truth, in two dimensions", {
 test_that("resampling warns where it cannot help", {
   A <- toeplitz(0.95^(0:9))
   fit <- elvi(model_quadratic(solve(A)), method = "exact", control = elvi_control(scale = "diagonal"))
-  set.seed(1)
-  expect_warning(as.matrix(fit, draws = 100, resample = TRUE), class = "elvi_warning_pareto_k")
+  expect_warning(as.matrix(fit, draws = 100, resample = TRUE, seed = 1), class = "elvi_warning_pareto_k")
 })

@@ -273,3 +273,41 @@ test_that("a saved fit works in another process", {
     expect_true(all(is.finite(c(there$k, there$objective, there$quantile, there$loo))))
   }
 })
+
+test_that("what other packages pass to any model is ignored, what a person misspells is not", {
+  fit <- nasty("exclude")
+  expect_identical(nobs(fit, use.fallback = TRUE), nobs(fit))
+  expect_identical(formula(fit, env = globalenv()), formula(fit))
+  expect_identical(predict(fit, na.action = na.pass), predict(fit))
+  expect_identical(model.frame(fit, data = NULL), model.frame(fit))
+  expect_identical(terms(fit, data = NULL), terms(fit))
+  refusal(predict(fit, typ = "link", tpye = "link"), "tpye")
+  skip_if_not_installed("generics")
+  plain <- generics::tidy(fit, conf.int = TRUE)
+  expect_identical(generics::tidy(fit, conf.int = TRUE, effects = "fixed", parametric = TRUE), plain)
+  scaled <- generics::tidy(fit, conf.int = TRUE, exponentiate = TRUE)
+  for (column in c("estimate", "conf.low", "conf.high")) expect_equal(scaled[[column]], exp(plain[[column]]))
+  expect_identical(scaled$std.error, plain$std.error)
+  refusal(generics::tidy(fit, conf.itn = TRUE), "conf.itn")
+  link <- generics::augment(fit, type.predict = "link", se_fit = TRUE)
+  expect_equal(exp(link$.fitted) > 0, rep(TRUE, nrow(link)))
+  rows <- fit
+  rows$na.action <- NULL
+  expect_equal(link$.fitted, unname(predict(rows)))
+  expect_identical(generics::glance(fit, vcov = NULL)$nobs, nobs(fit))
+})
+
+test_that("update() works inside functions, and where elvi is not attached", {
+  within <- function(d) {
+    shape <- mpg ~ wt
+    w <- rep(1:2, 16)
+    fit <- elvi(shape, data = d, dispersion = 6, weights = w)
+    update(update(fit, . ~ . + hp), data = d[-1, ], weights = w[-1])
+  }
+  expect_identical(names(coef(within(mtcars))), c("(Intercept)", "wt", "hp"))
+  local <- function(fun) {
+    elvi <- function(...) stop("not this one")
+    update(fun(mpg ~ wt, data = mtcars, dispersion = 6), . ~ . + hp)
+  }
+  expect_identical(nobs(local(elvi::elvi)), 32L)
+})

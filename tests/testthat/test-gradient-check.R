@@ -52,7 +52,6 @@ test_that("the check takes nothing from R's generator, and does not come again",
 })
 
 test_that("a gradient that elvi derives itself is not compared", {
-  skip_if_not_installed("numDeriv")
   expect_warning(model <- model_density(function(x) sum(x^2), dim = 2), class = "elvi_warning_slow_gradient")
   expect_false(model$own_gradient)
   expect_no_warning(elvi(model, budget = 50), class = "elvi_warning_gradient")
@@ -65,4 +64,39 @@ test_that("where the values there are not finite the check has no opinion", {
                                         start = list(mu = c(0, 0), Sigma = diag(2)),
                                         control = elvi_control("raw", smoothness = 1)),
                                    class = "elvi_warning_gradient"), class = "elvi_warning_nonfinite")
+})
+
+test_that("gradients by differences know neither the constant of f nor its scales", {
+  scales <- c(100, 0.03, 1)
+  centre <- c(1000, 0.5, -2)
+  bowl <- function(constant) function(x) constant + sum(((x - centre) / scales)^2) / 2 + log(cosh((x[3] + 2) / 2))
+  fitted <- lapply(c(0, 1000, -1e6), function(constant) {
+    suppressWarnings(model <- model_density(bowl(constant), dim = 3))
+    x <- centre + scales * c(0.7, -1, 0.4)
+    truth <- (x - centre) / scales^2 + c(0, 0, tanh((x[3] + 2) / 2) / 2)
+    expect_equal(model$gradient(matrix(x)) * scales, truth * scales, tolerance = 1e-6)
+    mode <- elvi:::find_mode(model)
+    expect_lt(max(abs(mode$x - centre) / scales), 1e-3)
+    expect_equal(mode$hessian * outer(scales, scales), diag(c(1, 1, 1.25)), tolerance = 1e-3)
+    set.seed(1)
+    elvi(model, budget = 2000)
+  })
+  sds <- sqrt(diag(vcov(fitted[[1]])))
+  for (fit in fitted[-1]) {
+    expect_lt(max(abs(coef(fit) - coef(fitted[[1]])) / sds), 0.01)
+    expect_equal(vcov(fit), vcov(fitted[[1]]), tolerance = 0.01)
+  }
+  expect_lt(max(abs(coef(fitted[[2]]) - centre) / scales), 0.1)
+})
+
+test_that("a log density without its minus is recognised", {
+  log_density <- list(
+    function(x) -sum(x^2) / 2, function(x) sum(dnorm(x, c(1, 2), 3, log = TRUE)), function(x) sum(dlogis(x, log = TRUE)),
+    function(x) sum(dt(x - 5, 3, log = TRUE)))
+  for (value in log_density) {
+    model <- suppressWarnings(model_density(value, dim = 2))
+    expect_error(elvi(model, budget = 100), "without the minus", class = "elvi_error_no_optimum")
+  }
+  own <- model_density(function(x) -sum((x - 1)^2), function(x) -2 * (x - 1), dim = 2)
+  expect_error(elvi(own, budget = 100), "without the minus", class = "elvi_error_no_optimum")
 })

@@ -222,11 +222,16 @@ test_that("the printed constants fail for a heavy-tailed elliptic base; the bloc
 })
 
 test_that("about the printed constants exactly what is true for the base at hand is said", {
+  # of f = |x|^2 / 2, whose optimum needs no solving
   both <- function(base, d) {
     kappa <- base_info(base, d)$kurtosis
-    rbind(bg_constants(model_quadratic(diag(d)), base)$table[1, ],
-          bg_constants(model_quadratic(diag(d)), base, case2_lambda(d, kappa))$table[1, ])
+    problem <- list(dim = d, kurtosis = kappa, L = 1, aligned = TRUE, unbounded = FALSE,
+                    spread = list(mu = 0, Sigma = d, total = d))
+    do.call(rbind, lapply(list(c(mu = 1, Sigma = 1), case2_lambda(d, kappa)), function(lambda) {
+      elvi:::printed_constants(problem, lambda, elvi:::noise_constants(problem, lambda))
+    }))
   }
+  expect_equal(both(base_laplace(), 3)[1, ], bg_constants(model_quadratic(diag(3)), base_laplace())$table[1, ])
   for (d in c(1, 2, 4, 5, 30, 200)) {
     for (base in list(base_gaussian(), base_laplace(), base_uniform(), base_student(6), base_student(30))) {
       expect_true(all(both(base, d)$proven), info = paste(base$kind, d))

@@ -168,3 +168,32 @@ test_that("without ggplot2 it says how to get it", {
   }
   expect_identical(elvi:::need_package, checked)
 })
+
+test_that("a density of many parameters is quick, and its areas stand on zero", {
+  skip_on_cran()
+  skip_if_not_installed("ggplot2")
+  fit <- elvi(model_quadratic(diag(41)), method = "exact")
+  p <- ggplot2::autoplot(fit, "density")
+  seconds <- system.time(built <- ggplot2::ggplot_build(p))[["user.self"]]
+  expect_lt(seconds, 10)   # it took 113 s
+  expect_true(all(built$data[[1]]$ymin == 0))
+  expect_equal(max(built$data[[1]]$ymax), dnorm(0), tolerance = 1e-6)
+})
+
+test_that("an intercept that would dwarf the slopes is told apart", {
+  skip_if_not_installed("ggplot2")
+  fit <- elvi(I(mpg + 1000) ~ wt + hp, data = mtcars, dispersion = 6)
+  p <- ggplot2::autoplot(fit, "intervals", pars = 1:2)
+  expect_identical(as.character(p$data$parameter), "wt")
+  expect_match(p$labels$caption, "not on this axis: \\(Intercept\\) 1037")
+  expect_identical(as.character(ggplot2::autoplot(fit, "intervals", pars = 1)$data$parameter), "(Intercept)")
+})
+
+test_that("labels do not repeat, and long names are shortened to what tells them apart", {
+  long <- strrep("x", 40)
+  expect_identical(unname(elvi:::short_names(c("a", paste0(long, 1), paste0(long, 2)), 20)),
+                   c("a", "xxxxxxxx...xxxxxxx1", "xxxxxxxx...xxxxxxx2"))
+  expect_identical(unname(elvi:::short_names(paste0("a", 1:2, long, "b"), 20)), c("a1xxxxxx...xxxxxxxb", "a2xxxxxx...xxxxxxxb"))
+  expect_identical(anyDuplicated(elvi:::short_names(paste0(long, 1:2, long))), 0L)
+  expect_identical(elvi:::distinct_labels(c(100000.1, 100000.2, NA)), c("100000.1", "100000.2", NA))
+})

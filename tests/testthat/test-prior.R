@@ -85,3 +85,31 @@ test_that("bad priors are refused by name", {
   )
   expect_snapshot(writeLines(messages))
 })
+
+test_that("priors of rstanarm are those of elvi, and the other way round", {
+  skip_on_cran()
+  skip_if_not_installed("rstanarm")
+  pairs <- list(list(rstanarm::normal(1, 2), normal(1, 2)), list(rstanarm::student_t(4, 0, 3), student_t(4, 0, 3)),
+                list(rstanarm::cauchy(0, 3), cauchy(0, 3)), list(rstanarm::normal(1, 2, TRUE), normal(1, 2, TRUE)))
+  summary_of <- function(...) prior_summary(elvi(case ~ age + parity, data = infert, family = binomial(), method = "mpsgd",
+                                                 budget = 50, ...))$priors
+  set.seed(1)
+  for (pair in pairs) {
+    theirs <- summary_of(prior = pair[[1]], prior_intercept = pair[[1]])
+    expect_identical(theirs, summary_of(prior = pair[[2]], prior_intercept = pair[[2]]))
+    expect_identical(model_glm(matrix(1, 4), c(0, 1, 1, 0), prior = pair[[1]])$blocks,
+                     model_glm(matrix(1, 4), c(0, 1, 1, 0), prior = pair[[2]])$blocks)
+    fields <- names(pair[[1]])
+    expect_true(all(fields %in% names(pair[[2]])))
+    expect_identical(unclass(pair[[2]])[c("dist", "location", "scale", "autoscale")],
+                     pair[[1]][c("dist", "location", "scale", "autoscale")])
+  }
+  expect_identical(unclass(exponential(4))[c("dist", "df", "location", "scale", "autoscale")], rstanarm::exponential(4))
+  expect_identical(model_glm(matrix(1, 3), 1:3, gaussian(), dispersion = NULL, prior_aux = rstanarm::exponential(4))$blocks,
+                   model_glm(matrix(1, 3), 1:3, gaussian(), dispersion = NULL, prior_aux = exponential(4))$blocks)
+  refusal(model_glm(matrix(1, 4), c(0, 1, 1, 0), prior = rstanarm::hs()), "prior")
+  handled <- rstanarm:::handle_glm_prior(student_t(4, 0, 3), 2, 2.5, "logit")
+  expect_identical(handled, rstanarm:::handle_glm_prior(rstanarm::student_t(4, 0, 3), 2, 2.5, "logit"))
+  expect_identical(rstanarm:::handle_glm_prior(normal(1, 2), 2, 2.5, "logit")[1:3],
+                   rstanarm:::handle_glm_prior(rstanarm::normal(1, 2), 2, 2.5, "logit")[1:3])
+})

@@ -204,3 +204,65 @@ test_that("a wide design with proper priors needs no d x d matrix", {
   p <- plogis(as.vector(X %*% mode$x))
   expect_equal(mode$hessian, Matrix::colSums(X^2 * (p * (1 - p))) + 1, tolerance = 1e-10)
 })
+
+test_that("weights of a gaussian regression are precisions, as glm() has them", {
+  w <- rep(c(0.5, 1, 3, 0), 8)
+  flat_fit <- function(...) suppressWarnings(elvi(mpg ~ wt, data = mtcars, prior = flat(), prior_intercept = flat(), ...))
+  sds <- function(fit) sqrt(diag(vcov(fit)))[1:2]
+  fit <- flat_fit(weights = w, prior_aux = flat(), tol = 1e-3)
+  twin <- glm(mpg ~ wt, data = mtcars, weights = w)
+  expect_equal(coef(fit)[1:2], coef(twin), tolerance = 2e-3)
+  expect_equal(sds(fit), suppressWarnings(sds(twin)), tolerance = 0.06)   # student marginals are wider than glm()'s normal
+  expect_equal(exp(coef(fit)[[3]]), suppressWarnings(sigma(twin)), tolerance = 0.06)
+  # weights that are all alike change sigma and nothing else, under the default priors too
+  set.seed(1)
+  plain <- elvi(mpg ~ wt, data = mtcars)
+  set.seed(1)
+  heavy <- elvi(mpg ~ wt, data = mtcars, weights = rep(100, 32))
+  expect_equal(coef(heavy), coef(plain) + c(0, 0, log(10)), tolerance = 1e-4)
+  expect_equal(sds(heavy), sds(plain), tolerance = 1e-3)
+  # as a frequency they are a hundred times the data
+  expect_equal(sds(elvi(mpg ~ wt, data = mtcars, frequency = rep(100, 32))), sds(plain) / 10, tolerance = 0.1)
+  # and new responses of the data are as precise as they say
+  noise <- posterior_predict(heavy, draws = 4000) - posterior_epred(heavy, draws = 4000)
+  expect_equal(sd(noise), sigma(glm(mpg ~ wt, data = mtcars)), tolerance = 0.05)
+})
+
+test_that("proportions with their trials as weights are cbind() of successes and failures", {
+  d <- data.frame(x = c(-1, -0.5, 0, 0.5, 1), s = c(1, 2, 3, 4, 5), n = c(5, 6, 6, 7, 6))
+  set.seed(1)
+  proportions <- elvi(s / n ~ x, data = d, family = binomial(), weights = n)
+  set.seed(1)
+  counts <- elvi(cbind(s, n - s) ~ x, data = d, family = binomial())
+  expect_equal(coef(proportions), coef(counts))
+  expect_equal(log_lik(proportions), log_lik(counts))
+  expect_equal(posterior_predict(proportions), posterior_predict(counts))
+  expect_equal(fitted(proportions), fitted(counts))
+  model <- model_glm(cbind(1, d$x), d$s / d$n, prior = flat(), weights = d$n)
+  expect_equal(elvi:::find_mode(model)$x, unname(coef(glm(s / n ~ x, binomial(), d, weights = n))), tolerance = 1e-5)
+  refusal(elvi(s / n ~ x, data = d, family = binomial()), "weights")
+  refusal(elvi(s / n ~ x, data = d, family = binomial(), weights = n + 0.5), "y")
+})
+
+test_that("a row without a trial adds nothing", {
+  d <- data.frame(x = c(-1, 0, 1, 2), s = c(1, 2, 0, 3), n = c(3, 4, 0, 5))
+  all <- model_glm(cbind(1, d$x), cbind(d$s, d$n - d$s))
+  rest <- model_glm(cbind(1, d$x)[-3, ], cbind(d$s, d$n - d$s)[-3, ])
+  x <- matrix(c(0.3, -0.2))
+  expect_equal(elvi:::target_at(all, x), elvi:::target_at(rest, x))
+  fit <- elvi(cbind(s, n - s) ~ x, data = d, family = binomial())
+  expect_identical(unname(log_lik(fit, draws = 3)[, 3]), numeric(3))
+  expect_identical(unname(posterior_predict(fit, draws = 3)[, 3]), integer(3))
+  refusal(elvi(cbind(s, n - s) ~ 1, data = d[3, ], family = binomial()), "y")
+})
+
+test_that("frequency is read as weights are, and log_lik() counts it", {
+  d <- data.frame(y = c(1, 4, 2), x = 1:3, often = c(2, 1, 3))
+  fit <- elvi(y ~ x, data = d, family = poisson(), frequency = often, subset = x > 1)
+  twin <- elvi(y ~ x, data = d[c(2, 3, 3, 3), ], family = poisson(), prior = normal(0, 2.5 / sd(2:3)))
+  expect_equal(unname(log_lik(fit)[1, 2]), unname(3 * dpois(2, posterior_epred(fit)[1, 2], log = TRUE)))
+  expect_identical(fit$model$rows$weight, c(1, 3))
+  expect_equal(coef(fit)[["x"]], coef(twin)[["x"]], tolerance = 0.05)
+  refusal(elvi(y ~ x, data = d, frequency = -often), "frequency")
+  refusal(model_glm(matrix(1, 3), d$y, gaussian(), frequency = 1:2), "frequency")
+})
