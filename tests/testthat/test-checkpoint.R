@@ -109,7 +109,7 @@ test_that("a run that is tried again with shorter steps goes on in the try it wa
   }, dim = 2, convex = TRUE)
   go <- function(file) {
     set.seed(3)
-    elvi(target$model, budget = 400, control = elvi_control(checkpoint = file, checkpoint_every = 1e-9))
+    elvi(target$model, budget = 400, control = elvi_control(estimator = "path", checkpoint = file, checkpoint_every = 1e-9))
   }
   whole <- hush(go(NULL))
   expect_gt(whole$plan$shorten, 1)
