@@ -92,6 +92,9 @@ check_metric <- function(x) {
   if (anyNA(x) || any(x <= 0 | x > 1)) {
     bad_argument("lambda", "in (0, 1]", describe(unname(x[is.na(x) | x <= 0 | x > 1][1L])))
   }
+  if (any(x < 1e-100)) {   # products of two of them must not vanish
+    bad_argument("lambda", "at least 1e-100", describe(unname(min(x))))
+  }
   x[c("mu", "Sigma")]
 }
 

@@ -241,13 +241,9 @@ check_dots <- function(dots, known, where, ignored = character()) {
 # What broom, modelsummary, marginaleffects, performance and stats itself pass to any model, whether it knows it or not.
 # None of it changes what is asked for.
 passed_by_frameworks <- list(
-  nobs = "use.fallback", formula = "env", terms = "data", family = "verbose",
-  model.frame = c("data", "na.action", "drop.unused.levels", "xlev", "subset", "weights"),
-  model.matrix = c("data", "contrasts.arg", "xlev"),
-  predict = c("na.action", "verbose", "allow.new.levels"),
-  tidy = c("conf.method", "effects", "parametric", "p.values", "verbose", "vcov"),
-  glance = c("verbose", "vcov", "metrics"),
-  augment = c("type.residuals", "se_fit", "se.fit"))
+  nobs = "use.fallback", formula = "env", family = "verbose", predict = c("na.action", "verbose"),
+  tidy = c("effects", "parametric", "p.values", "verbose"), glance = c("verbose", "metrics", "vcov"),
+  augment = c("se_fit", "se.fit"))   # standard errors are always there
 
 `%||%` <- function(x, y) if (is.null(x)) y else x
 

@@ -17,7 +17,7 @@ handed_over <- function(generic, refuse) {
 has_original_method <- function(generic, object) {
   home <- asNamespace("rstantools")
   known <- function(class) !is.null(utils::getS3method(generic, class, optional = TRUE, envir = home))
-  any(vapply(c(class(object), if (is.matrix(object)) "default"), known, NA))
+  any(vapply(c(class(object), if (is.matrix(object) && length(object)) "default"), known, NA))
 }
 
 #' @rdname predict.elvi_glm

@@ -79,21 +79,21 @@ formula.elvi_glm <- function(x, ...) {
 #' @rdname elvi_glm
 #' @export
 terms.elvi_glm <- function(x, ...) {
-  check_dots(list(...), names(formals()), "terms()", passed_by_frameworks$terms)
+  check_dots(list(...), names(formals()), "terms()")
   x$terms
 }
 
 #' @rdname elvi_glm
 #' @export
 model.frame.elvi_glm <- function(formula, ...) {
-  check_dots(list(...), names(formals()), "model.frame()", passed_by_frameworks$model.frame)
+  check_dots(list(...), names(formals()), "model.frame()")
   formula$frame
 }
 
 #' @rdname elvi_glm
 #' @export
 model.matrix.elvi_glm <- function(object, ...) {
-  check_dots(list(...), names(formals()), "model.matrix()", passed_by_frameworks$model.matrix)
+  check_dots(list(...), names(formals()), "model.matrix()")
   prediction_design(object, NULL)$X
 }
 

@@ -355,7 +355,7 @@ tidy.elvi_nested <- function(x, effects = c("fixed", "ran_pars"), conf.int = FAL
   check_dots(list(...), names(formals()), "tidy()")
   kinds <- c("fixed", "ran_pars", "ran_vals")
   if (!is.character(effects) || !length(effects) || !all(effects %in% kinds)) {
-    bad_argument("effects", "some of \"fixed\", \"ran_pars\" and \"ran_vals\"", describe(setdiff(effects, kinds)[1L]))
+    bad_argument("effects", "some of \"fixed\", \"ran_pars\" and \"ran_vals\"", describe(if (is.character(effects)) setdiff(effects, kinds)[1L] else effects))
   }
   conf.int <- check_flag(conf.int, "conf.int")
   conf.level <- check_number(conf.level, "conf.level", 0, 1, open = TRUE)

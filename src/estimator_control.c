@@ -57,7 +57,11 @@ static elvi_status block(const elvi_batch *at, int n, elvi_lane *lane, double *s
  * only a sum of w1 and w2 is known, which then moves with the least change of both (in
  * units of a and b); and a batch of very few numbers, one in dimension 1 with N = 1, has no
  * say of its own, where w = g / z would have no mean. A batch of n draws has n d numbers,
- * as a rule thousands. */
+ * as a rule thousands.
+ *
+ * w2 stays in [0, 1], what it is between a start and an optimum: where f is steeper than a
+ * gaussian of this scale, a larger one would grow like the inverse of a scale that shrinks,
+ * against the curvature that is to be taken out, and runs explode. */
 static void learn(const elvi_batch *at, double *w)
 {
     enum { FEW = 10 };
@@ -69,10 +73,12 @@ static void learn(const elvi_batch *at, double *w)
     const double aa = sum[AA] + more * size2, bb = sum[BB] + more * d * (d / size2), ab = sum[AB];
     const double ra = sum[GA] - w[W1] * sum[AA] - w[W2] * ab, rb = sum[GB] - w[W1] * ab - w[W2] * sum[BB];
     const double det = aa * bb - ab * ab;   /* > 0: ab^2 is at most the product without more */
-    const double d1 = (bb * ra - ab * rb) / det, d2 = (aa * rb - ab * ra) / det;
-    if (!isfinite(d1) || !isfinite(d2)) return;   /* sums of squares overflow before gradients do */
-    w[W1] += d1;
-    w[W2] += d2;
+    const double free2 = w[W2] + (aa * rb - ab * ra) / det, w2 = free2 < 0.0 ? 0.0 : free2 > 1.0 ? 1.0 : free2;
+    /* given w2 only w1 is left to fit; for the w2 of both this is the w1 of both */
+    const double w1 = w[W1] + (ra - ab * (w2 - w[W2])) / aa;
+    if (!isfinite(w1) || !isfinite(w2)) return;   /* sums of squares overflow before gradients do */
+    w[W1] = w1;
+    w[W2] = w2;
 }
 
 static elvi_status finish(const elvi_batch *at)

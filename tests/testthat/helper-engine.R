@@ -199,14 +199,16 @@ engine_gradient <- function(model, base, kind, estimator, mu, S, z, entropy = TR
 
 # The weights of the control estimator after a batch: least squares of grad f on S z and
 # S^-T z, as lm() would have it, with ten more observations, those of the mean draw of
-# either regressor on which the old weights are exact
+# either regressor on which the old weights are exact; the second stays in [0, 1]
 engine_learn <- function(w, S, z, g) {
   d <- nrow(S)
   size2 <- sum(S^2)
   X <- cbind(c(S %*% z), c(t(solve(S)) %*% z))
   X <- rbind(X, sqrt(10 / d) * diag(c(sqrt(size2), d / sqrt(size2))))
   y <- c(g, X[nrow(X) - 1:0, ] %*% w)
-  qr.solve(X, y)
+  free <- qr.solve(X, y)
+  w2 <- min(max(free[2L], 0), 1)
+  c(qr.solve(X[, 1L, drop = FALSE], y - w2 * X[, 2L]), w2)
 }
 
 # What fit should be, from its settings and its seed alone, in the coordinates of
