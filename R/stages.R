@@ -126,7 +126,7 @@ improve <- function(target, at, key, budget, tol) {
   gap <- gap_of(now)
   while (spent < budget * (if (is_moving(progress)) 4 else 1) && rejected < 6 && !isTRUE(gap$estimate + 2 * gap$se < tol)) {
     moments <- moments_of(now)
-    if (!all(is.finite(moments$G))) break   # as large as numbers get
+    if (!all(is.finite(gap$trust[2L] * moments$G))) break   # as large as numbers get
     new <- look(natural_move(now$mu, now$A, moments, rho, gap$trust))
     if (is_no_worse(new, now)) {
       if (!is_better(new, now)) size <- min(2 * size, 4096)   # noise is what is left

@@ -68,6 +68,8 @@ search_start <- function(model, starts, key, tol = 0.1, first = NULL) {
   rivals <- lapply(rivals, function(rival) leave_necks(target, rival, key, budget / 2, tol))
   ends <- by_objective(c(list(best), rivals))
   best <- ends[[1L]]
+  # no density is so wide: f may fall for ever
+  if (max(abs(best$mu), abs(best$A)) > 1e8) refuse_if_falling(model, numeric(model$dim), best$mu)
   list(mu = best$mu, A = best$A, objective = best$F, se = best$se,
        rivals = lapply(ends[-1L], function(end) end[c("mu", "A", "F", "se")]),
        account = as.list(target$account))

@@ -66,9 +66,9 @@ test_that("a certificate is not called rigorous where quadrature cannot resolve 
 test_that("a tuned run that gets nowhere is tried again with shorter steps", {
   # f is steep where the mode does not show it: exp() of a coordinate
   model <- model_density(function(x) sum(x^2) / 2 + sum(exp(3 * x)) / 100,
-                         function(x) x + 3 * exp(3 * x) / 100, dim = 5)
+                         function(x) x + 3 * exp(3 * x) / 100, dim = 5, convex = TRUE)
   set.seed(1)
-  fit <- suppressWarnings(elvi(model, base_gaussian(), tol = 0.01))
+  fit <- suppressWarnings(elvi(model, base_gaussian(), tol = 0.01, control = elvi_control(estimator = "path")))
   expect_gt(fit$plan$shorten, 1)
   expect_identical(fit$kept, "average")
   expect_lt(fit$lost, 0)

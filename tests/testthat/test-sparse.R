@@ -116,10 +116,7 @@ test_that("20,000 sparse columns fit in memory proportional to the factor", {
   # a tree rather than a random graph: fill stays small
   X <- Matrix::sparseMatrix(i = rep(seq_len(n), 2), j = c(a <- sample.int(d, n, TRUE), pmax(1, a %/% 2)), x = rnorm(2 * n), dims = c(n, d))
   y <- rbinom(n, 1, 0.5)
-  model <- list(kind = "glm", dim = d, X = elvi:::check_design(X), shift = NULL, y = y, weight = rep(1, n), offset = numeric(n),
-                family = binomial(), likelihood = "logit", centre = numeric(d), precision = rep(1, d), prior_df = rep(Inf, d),
-                names = paste0("x", seq_len(d)))
-  found <- elvi:::sparse_optimum(model, tol = 1e-6)
+  found <- elvi:::sparse_optimum(model_glm(X, y, prior = normal(0, 1)), tol = 1e-6)
   expect_true(found$converged)
   expect_lt(length(found$plan$pattern$row) + (found$plan$pattern$dim - found$plan$pattern$head)^2, 20 * d)
 })
