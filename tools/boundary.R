@@ -191,6 +191,11 @@ add("elvi_r_run", "interrupt", leaving(function() {
   signalCondition(structure(class = c("interrupt", "condition"), list(message = "", call = NULL)))
 }))
 
+# a target behind a pointer is compiled in test-native.R; here only what is none
+nowhere <- methods::new("externalptr")
+add("elvi_r_native", "nowhere", function() .Call(internal$elvi_r_native, nowhere))
+add("elvi_r_native_version", "", function() .Call(internal$elvi_r_native_version))
+
 # A routine that is not called here is not watched.
 routines <- names(getDLLRegisteredRoutines("elvi")$.Call)
 missed <- setdiff(routines, sub(" .*", "", names(boundary)))
