@@ -82,7 +82,7 @@ new_frame <- function(object, newdata, keep) {
   if (!is.data.frame(newdata) && !is_plain_list(newdata)) bad_argument("newdata", "a data frame", describe(newdata))
   terms <- stats::delete.response(attr(object$frame, "terms"))
   grouping <- unlist(lapply(group_terms_of(object), `[[`, "group"))
-  newdata <- as.data.frame(newdata, optional = TRUE)
+  newdata <- reading(as.data.frame(newdata, optional = TRUE), "newdata", "it is no data frame")
   absent <- unlist(lapply(object$groups[!keep], `[[`, "group"))
   for (name in setdiff(absent, names(newdata))) newdata[[name]] <- rep(NA_character_, nrow(newdata))
   fixed <- all_variable_names(stats::delete.response(object$terms))
