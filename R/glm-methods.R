@@ -79,21 +79,21 @@ formula.elvi_glm <- function(x, ...) {
 #' @rdname elvi_glm
 #' @export
 terms.elvi_glm <- function(x, ...) {
-  check_dots(list(...), names(formals()), "terms()")
+  check_dots(Filter(Negate(is.null), list(...)), names(formals()), "terms()")   # data = NULL is none
   x$terms
 }
 
 #' @rdname elvi_glm
 #' @export
 model.frame.elvi_glm <- function(formula, ...) {
-  check_dots(list(...), names(formals()), "model.frame()")
+  check_dots(Filter(Negate(is.null), list(...)), names(formals()), "model.frame()")   # data = NULL is none
   formula$frame
 }
 
 #' @rdname elvi_glm
 #' @export
 model.matrix.elvi_glm <- function(object, ...) {
-  check_dots(list(...), names(formals()), "model.matrix()")
+  check_dots(Filter(Negate(is.null), list(...)), names(formals()), "model.matrix()")   # data = NULL is none
   prediction_design(object, NULL)$X
 }
 
