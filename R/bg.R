@@ -414,7 +414,7 @@ gradient_score <- function(theta, problem, draws, batches = 32L, key = c(0, 0)) 
   z <- draw_base(problem$law, key, draws)   # a fixed key: R's generator is not touched
   diagonal <- problem$kind == "diagonal"
   x <- theta$mu + if (diagonal) theta$scale * z else theta$scale %*% z
-  g <- .Call(elvi_r_evaluate, problem$model, x)$gradient
+  g <- target_at(problem$model, x)$gradient
   r <- sqrt(colSums(z^2))
   score <- if (problem$law$path) -.Call(elvi_r_score, problem$law, r) / r else 1
   t <- (if (diagonal) theta$scale * g else crossprod(theta$scale, g)) - z * rep(score, each = nrow(z))

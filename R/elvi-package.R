@@ -29,7 +29,7 @@
 #'
 #' @useDynLib elvi, .registration = TRUE
 #' @importFrom stats coef confint family fitted formula model.frame model.matrix nobs residuals
-#' @importFrom stats simulate terms update vcov
+#' @importFrom stats sigma simulate terms update vcov
 #' @name elvi-package
 #' @keywords internal
 NULL

@@ -28,7 +28,8 @@
 #'     const double *a = data;
 #'     for (int j = 0; j < n; j++) {
 #'         const double *xj = x + 3 * j;
-#'         if (value) value[j] = (a[0] * xj[0] * xj[0] + a[1] * xj[1] * xj[1] + a[2] * xj[2] * xj[2]) / 2;
+#'         if (value)
+#'             value[j] = (a[0] * xj[0] * xj[0] + a[1] * xj[1] * xj[1] + a[2] * xj[2] * xj[2]) / 2;
 #'         for (int i = 0; grad && i < 3; i++) grad[3 * j + i] = a[i] * xj[i];
 #'     }
 #'     return 0;
@@ -49,7 +50,8 @@
 #' writeLines(code, file)
 #' include <- paste0("-I", shQuote(system.file("include", package = "elvi")))
 #' Sys.setenv(PKG_CPPFLAGS = include)
-#' system2(file.path(R.home("bin"), "R"), c("CMD", "SHLIB", shQuote(file)), stdout = FALSE, stderr = FALSE)
+#' system2(file.path(R.home("bin"), "R"), c("CMD", "SHLIB", shQuote(file)),
+#'         stdout = FALSE, stderr = FALSE)
 #' Sys.unsetenv("PKG_CPPFLAGS")
 #' library <- file.path(directory, paste0("bowl", .Platform$dynlib.ext))
 #' if (file.exists(library)) {   # not without a compiler

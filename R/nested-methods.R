@@ -20,7 +20,7 @@
 #' * `elbo()`: the lower bound of the log evidence, of which the error of the quadrature is not part.
 #' * `pareto_k()`: k-hat of every node and the number of draws it rests on; `k` is the worst.
 #'
-#' @param object,x,formula,fit a fit by [elvi()] whose formula has [group-level terms][group_terms].
+#' @param object,x a fit by [elvi()] whose formula has [group-level terms][group_terms].
 #' @param parm,pars parameters, by name or number.
 #' @param level,prob,conf.level probability of the interval.
 #' @param conf.int add credible intervals?
