@@ -285,7 +285,7 @@ quietly <- function(expr) {
 check_alpha <- function(alpha, work, L) {
   alpha <- check_positive(alpha, "alpha")
   if (is.null(work)) return(alpha)
-  shrink <- if (!is_whitened(work)) 1 else smallest_stretch(full_frame(work)$A)
+  shrink <- if (!is_whitened(work)) 1 else smallest_singular_value(full_frame(work)$A)
   inside <- alpha * shrink^2
   if (isTRUE(inside > L * (1 + 1e-8))) {
     bad_argument("alpha", sprintf("at most the smoothness of f (%s)", format(L / shrink^2, digits = 4)),

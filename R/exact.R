@@ -30,7 +30,7 @@ oracle_of <- function(model, law) UseMethod("oracle_of")
 
 #' @export
 oracle_of.elvi_model_glm <- function(model, law) {
-  rule <- model_rule(model, law)
+  rule <- model_quadrature(model, law)
   if (rule$limit <= 0) no_expectation(model, law)
   function(kind, mu, scale) {
     out <- .Call(elvi_r_exact, model, rule, kind, mu, scale, threads())
@@ -60,20 +60,20 @@ no_expectation <- function(model, law) {
 }
 
 # The rule of a model: that of its likelihood, and that of student priors.
-model_rule <- function(model, law) {
-  rule <- cached_rule(law, model$likelihood)
-  rule$prior_levels <- if (has_student_prior(model)) cached_rule(law, "tail")$levels else list()
+model_quadrature <- function(model, law) {
+  rule <- cached_quadrature(law, model$likelihood)
+  rule$prior_levels <- if (has_student_prior(model)) cached_quadrature(law, "tail")$levels else list()
   rule
 }
 
 # Rules depend on the base, the dimension and the likelihood only, and take a
 # tenth of a second to make: keep them for the session.
-rule_cache <- new.env(parent = emptyenv())
+quadrature_cache <- new.env(parent = emptyenv())
 
-cached_rule <- function(law, likelihood) {
+cached_quadrature <- function(law, likelihood) {
   if (law$kind == "radial") return(quadrature_rule(law, likelihood))
   dim <- if (law$kind %in% c("gaussian", "student")) 2 else law$dim   # the same marginal in all
   key <- paste(law$kind, format(law$par[1L], digits = 17), dim, likelihood)
-  if (is.null(rule_cache[[key]])) rule_cache[[key]] <- quadrature_rule(law, likelihood)
-  rule_cache[[key]]
+  if (is.null(quadrature_cache[[key]])) quadrature_cache[[key]] <- quadrature_rule(law, likelihood)
+  quadrature_cache[[key]]
 }

@@ -17,9 +17,9 @@ hyper_layout <- function(problem) {
                                   ")"))
     out
   })
-  aux <- if (!is.null(problem$dispersion)) at + 1L
-  list(terms = terms, aux = aux, length = at + length(aux),
-       names = c(names, if (length(aux)) paste("log", problem$dispersion$name)))
+  dispersion <- if (!is.null(problem$dispersion)) at + 1L
+  list(terms = terms, dispersion = dispersion, length = at + length(dispersion),
+       names = c(names, if (length(dispersion)) paste("log", problem$dispersion$name)))
 }
 
 hyper_names <- function(problem) hyper_layout(problem)$names
@@ -71,7 +71,7 @@ hyper_natural <- function(problem, theta) {
     list(label = term$label, sd = stats::setNames(at$sd, term$coefs), cor = R, cov = at$D)
   }, layout$terms, problem$terms)
   list(terms = parts,
-       dispersion = if (length(layout$aux)) stats::setNames(exp(theta[layout$aux]), problem$dispersion$name))
+       dispersion = if (length(layout$dispersion)) stats::setNames(exp(theta[layout$dispersion]), problem$dispersion$name))
 }
 
 # the same as one vector: one number per hyperparameter, with names
@@ -124,10 +124,10 @@ hyper_prior <- function(problem, layout, theta) {
       slope[slot$cor] <- part$slope
     }
   }
-  if (length(layout$aux)) {
-    part <- log_prior_positive(problem$dispersion$prior, theta[layout$aux])
+  if (length(layout$dispersion)) {
+    part <- log_prior_positive(problem$dispersion$prior, theta[layout$dispersion])
     value <- value + part$value
-    slope[layout$aux] <- part$slope
+    slope[layout$dispersion] <- part$slope
   }
   list(value = value, slope = slope)
 }

@@ -101,7 +101,7 @@ centre_of_prior <- function(model) {
 
 # f, gradient and Hessian at a point: the exact oracle with scale 0
 point_oracle <- function(model) {
-  rule <- model_rule(model, law_of(base_gaussian(), model$dim))
+  rule <- model_quadrature(model, law_of(base_gaussian(), model$dim))
   zero <- numeric(model$dim)
   function(x) .Call(elvi_r_exact, model, rule, "diagonal", x, zero, threads())
 }
@@ -351,7 +351,7 @@ hessian_diagonal.elvi_model_glm <- function(model, x) {
   last <- model$dispersion_at
   b <- x[block_entries(model$blocks$coefficients)]
   rows <- model$rows
-  rule <- model_rule(model, law_of(base_gaussian(), model$dim))
+  rule <- model_quadrature(model, law_of(base_gaussian(), model$dim))
   at <- .Call(elvi_r_expect_rows, model, rule, if (last > 0) exp(x[last]) else 1,
               list(y = rows$y, weight = rows$weight, eta = predictor_at(model, b) + rows$offset,
                    s = numeric(length(rows$y))))

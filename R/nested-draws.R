@@ -9,7 +9,7 @@ nested_draws <- function(fit, n) {
   x <- matrix(0, n, d)
   for (k in unique(node)) x[node == k, ] <- t(node_draws(fit$nested, k, z[, node == k, drop = FALSE]))
   p <- ncol(fit$problem$X)
-  if (p) x[, seq_len(p)] <- tcrossprod(x[, seq_len(p), drop = FALSE], report_fixed(fit))
+  if (p) x[, seq_len(p)] <- tcrossprod(x[, seq_len(p), drop = FALSE], as_reported(fit))
   colnames(x) <- rownames(fit$node_mu)
   theta <- draw_theta(fit, node)
   list(x = x, theta = theta, hyper = natural_hyper(fit, theta), node = node)

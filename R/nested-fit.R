@@ -251,10 +251,10 @@ name_nested <- function(fit) {
   names <- c(colnames(fit$problem$X), effect_names(fit$groups))
   mu <- matrix(vapply(fit$nested$nodes, function(node) node$mu, numeric(p + q)), p + q)
   sd <- matrix(vapply(fit$nested$nodes, function(node) node$sd, numeric(p + q)), p + q)
-  report <- report_fixed(fit)
-  fit$fixed_cov <- lapply(seq_along(weight), function(k) report %*% node_fixed_covariance(fit, k) %*% t(report))
+  reported <- as_reported(fit)
+  fit$fixed_cov <- lapply(seq_along(weight), function(k) reported %*% node_fixed_covariance(fit, k) %*% t(reported))
   if (p) {
-    mu[seq_len(p), ] <- report %*% mu[seq_len(p), , drop = FALSE]
+    mu[seq_len(p), ] <- reported %*% mu[seq_len(p), , drop = FALSE]
     sd[seq_len(p), ] <- vapply(fit$fixed_cov, function(V) sqrt(diag(V)), numeric(p))
   }
   rownames(mu) <- rownames(sd) <- names
@@ -283,7 +283,7 @@ node_fixed_covariance <- function(fit, k) {
 }
 
 # coefficients of the original predictors from those of the centred ones
-report_fixed <- function(fit) {
+as_reported <- function(fit) {
   p <- ncol(fit$problem$X)
   map <- diag(p)
   if (fit$intercept && p > 1L) map[1L, -1L] <- -fit$centre[-1L]
@@ -313,7 +313,7 @@ natural_hyper <- function(fit, theta) {
     sds <- lapply(slot$sd, function(j) exp(theta[, j]))
     c(stats::setNames(sds, sd_names(term)), if (slot$pairs) correlation_columns(term, theta[, slot$cor, drop = FALSE]))
   }, fit$groups, layout$terms), recursive = FALSE)
-  if (length(layout$aux)) columns[[fit$problem$dispersion$name]] <- exp(theta[, layout$aux])
+  if (length(layout$dispersion)) columns[[fit$problem$dispersion$name]] <- exp(theta[, layout$dispersion])
   matrix(unlist(columns), nrow(theta), dimnames = list(NULL, names(columns)))
 }
 

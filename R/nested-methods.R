@@ -319,9 +319,9 @@ print_hyper <- function(x, digits) {
       print(cbind(mean = x$mu[cors], sd = x$sd[cors]), digits = digits)
     }
   }
-  aux <- x$problem$dispersion$name
-  if (!is.null(aux)) cat(aux, ": ", format(x$mu[[aux]], digits = digits), " (sd ", format(x$sd[[aux]], digits = digits),
-                         ")\n", sep = "")
+  dispersion <- x$problem$dispersion$name
+  if (!is.null(dispersion)) cat(dispersion, ": ", format(x$mu[[dispersion]], digits = digits), " (sd ",
+                                 format(x$sd[[dispersion]], digits = digits), ")\n", sep = "")
 }
 
 #' @rdname nested_methods
@@ -399,8 +399,8 @@ tidy_hyper <- function(x) {
       }
     }
   }
-  aux <- names %in% c("sigma", "phi")
-  group[aux] <- "Residual"
+  dispersion <- names %in% c("sigma", "phi")
+  group[dispersion] <- "Residual"
   term[names == "sigma"] <- "sd__Observation"
   data.frame(effect = rep("ran_pars", length(names)), group = group, term = term, at = parameter_block(x, "hyper"))
 }

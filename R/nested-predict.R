@@ -129,7 +129,7 @@ row_offset <- function(object, frame, newdata, offset) {
 # Node by node, mean and standard deviation of X b + Z u for coefficients of the original predictors: rows x nodes.
 node_functionals <- function(object, X, Z) {
   K <- length(object$nested$nodes)
-  W <- cbind(methods::as(X %*% report_fixed(object), "CsparseMatrix"), Z)
+  W <- cbind(methods::as(X %*% as_reported(object), "CsparseMatrix"), Z)
   complete <- which(is.finite(Matrix::rowSums(W)))
   W <- W[complete, , drop = FALSE]
   mean <- variance <- matrix(NA_real_, nrow(X), K)
@@ -341,9 +341,9 @@ as.matrix.elvi_nested <- function(x, draws = 1000, resample = FALSE, ...) {
     bad_argument("resample", "FALSE: the weights of a nested fit's nodes are corrected already", "TRUE")
   }
   drawn <- nested_draws(x, check_draws(draws, length(x$mu)))
-  aux <- intersect(c("sigma", "phi"), colnames(drawn$hyper))
+  dispersion <- intersect(c("sigma", "phi"), colnames(drawn$hyper))
   smooth <- grep("^smooth_sd\\[", colnames(drawn$hyper))
-  cbind(drawn$x, drawn$hyper[, aux, drop = FALSE], drawn$hyper[, smooth, drop = FALSE], covariance_columns(x, drawn$hyper))
+  cbind(drawn$x, drawn$hyper[, dispersion, drop = FALSE], drawn$hyper[, smooth, drop = FALSE], covariance_columns(x, drawn$hyper))
 }
 
 # Sigma[g:x,(Intercept)], lower triangles, as in rstanarm

@@ -25,7 +25,7 @@ nested_setup <- function(problem, base) {
                       list(y = problem$y, weight = problem$weight, offset = problem$offset,
                            record = likelihood_of(problem$family), dispersion = dispersion), row_blocks(problem))
   law <- law_of(base, p + q)
-  rule <- cached_rule(law, likelihood)
+  rule <- cached_quadrature(law, likelihood)
   if (rule$limit <= 0) no_expectation(list(family = problem$family, kind = "glm"), law)
   rule$prior_levels <- list()
   setup <- list(problem = problem, layout = layout, plan = plan, base = base, law = law, rule = rule)
@@ -66,13 +66,13 @@ evidence_constant <- function(setup) {
 }
 
 dispersion_at <- function(setup, theta) {
-  if (length(setup$layout$aux)) exp(theta[[setup$layout$aux]]) else 1
+  if (length(setup$layout$dispersion)) exp(theta[[setup$layout$dispersion]]) else 1
 }
 
 # What the dispersion adds to the log likelihood, and its derivative in the logarithm
 dispersion_part <- function(setup, theta, solved = NULL) {
-  if (!length(setup$layout$aux)) return(list(value = 0, slope = NULL))
-  a <- theta[[setup$layout$aux]]
+  if (!length(setup$layout$dispersion)) return(list(value = 0, slope = NULL))
+  a <- theta[[setup$layout$dispersion]]
   y <- setup$problem$y
   w <- setup$problem$weight
   if (setup$plan$dispersion == "sigma") {
@@ -110,7 +110,7 @@ evidence_at <- function(setup, thetas, from = NULL, tol = 1e-7) {
     prior <- hyper_prior(setup$problem, setup$layout, theta)
     part <- dispersion_part(setup, theta, s)
     slope <- prior$slope + hyper_chain(setup$problem, setup$layout, precision, s$moment)
-    if (length(setup$layout$aux)) slope[setup$layout$aux] <- slope[setup$layout$aux] + part$slope
+    if (length(setup$layout$dispersion)) slope[setup$layout$dispersion] <- slope[setup$layout$dispersion] + part$slope
     list(theta = theta, value = prior$value + setup$constant + precision$log_det / 2 + part$value - s$objective,
          slope = slope, solution = s)
   }, thetas, precisions, solved)
@@ -137,7 +137,7 @@ start_theta <- function(setup) {
     square <- rowSums(matrix(Matrix::colSums(Z^2), slot$k)) / max(1, nrow(Z))
     theta[slot$sd] <- log(0.5 * unit / sqrt(ifelse(square > 0, square, 1)))
   }
-  if (length(layout$aux)) theta[layout$aux] <- if (setup$plan$dispersion == "sigma") log(unit) else 0
+  if (length(layout$dispersion)) theta[layout$dispersion] <- if (setup$plan$dispersion == "sigma") log(unit) else 0
   theta
 }
 
@@ -149,13 +149,13 @@ first_curvature <- function(setup) {
     out[slot$sd] <- 2 * slot$J
     out[slot$cor] <- slot$J
   }
-  if (length(layout$aux)) out[layout$aux] <- if (setup$plan$dispersion == "sigma") 2 * sum(setup$problem$weight > 0) else 1
+  if (length(layout$dispersion)) out[layout$dispersion] <- if (setup$plan$dispersion == "sigma") 2 * sum(setup$problem$weight > 0) else 1
   pmax(out, 1)
 }
 
 # BFGS with exact gradients; each optimum starts from the last. Ends when the next step
 # would gain less than `enough`: the nodes find their own way from there.
-evidence_mode <- function(setup, tol, enough = 1e-4, most = 100L, report = NULL) {
+evidence_mode <- function(setup, tol, enough = 1e-4, most = 100L, say = NULL) {
   at <- evidence_at(setup, list(start_theta(setup)), tol = tol)[[1L]]
   if (!is.finite(at$value)) no_conditional(setup, at$theta)
   evaluations <- 1L
@@ -200,7 +200,7 @@ evidence_mode <- function(setup, tol, enough = 1e-4, most = 100L, report = NULL)
       fresh <- FALSE
     }
     at <- new
-    if (!is.null(report)) report(sprintf("mode: evaluation %d, log evidence %.6g", evaluations, at$value))
+    if (!is.null(say)) say(sprintf("mode: evaluation %d, log evidence %.6g", evaluations, at$value))
   }
   c(at, list(evaluations = evaluations, inverse = B))
 }
@@ -258,26 +258,26 @@ theta_axes <- function(hessian) {
 
 # How far the log density really takes to fall by 1 along each axis, on either side, in
 # units of the standard deviation's sqrt(2): rows are axes, columns sides.
-axis_stretch <- function(setup, mode, axes, drift, tol) {
+axis_widths <- function(setup, mode, axes, drift, tol) {
   H <- length(mode$theta)
   sides <- c(seq_len(H), -seq_len(H))
   reach <- rep(sqrt(2), 2L * H)
   thetas <- Map(function(j, r) mode$theta + sign(j) * r * axes$sd[abs(j)] * axes$vectors[, abs(j)], sides, reach)
   found <- evidence_at(setup, thetas, lapply(thetas, start_near, near = mode, drift = drift), tol)
   fall <- pmax(mode$value - vapply(found, function(f) f$value, 0), 0.05)
-  list(stretch = matrix(pmin(pmax(1 / sqrt(fall), 0.4), 2.5), H, 2L), evaluations = 2L * H, found = found)
+  list(width = matrix(pmin(pmax(1 / sqrt(fall), 0.4), 2.5), H, 2L), evaluations = 2L * H, found = found)
 }
 
 # ---- nodes ---------------------------------------------------------------------------
 
-# Nodes in coordinates of the axes, with the log weight of the rule and whether they are
+# Nodes in coordinates of the axes, with the log weight of the grid and whether they are
 # in the next smaller one, each with its solution.
 
 # A few hyperparameters: the trapezoid rule on a lattice, which converges faster than any
 # power for densities that fall off, however skewed. From the mode outwards, as long as
 # the gradient there says that a neighbour has not fallen by `fall`. Every other point, as
-# on a chess board, is the next smaller rule.
-lattice_nodes <- function(setup, mode, axes, drift, step, tol, most = 2000L, report = NULL) {
+# on a chess board, is the next smaller grid.
+lattice_nodes <- function(setup, mode, axes, drift, step, tol, most = 2000L, say = NULL) {
   H <- length(mode$theta)
   fall <- c(8, 7, 7.5, 8)[H]
   move <- axes$vectors %*% diag(axes$sd * step, H)   # a step along each axis
@@ -306,7 +306,7 @@ lattice_nodes <- function(setup, mode, axes, drift, step, tol, most = 2000L, rep
     from <- Map(start_near, found[parent], thetas, MoreArgs = list(drift = drift))
     found <- c(found, evidence_at(setup, thetas, from, tol))
     place <- rbind(place, next_place)
-    if (!is.null(report)) report(sprintf("nodes: %d solved", nrow(place)))
+    if (!is.null(say)) say(sprintf("nodes: %d solved", nrow(place)))
   }
   cell <- sum(log(axes$sd)) + H * log(step)
   list(z = step * place, found = found, log_rule = rep(cell, nrow(place)), step = step, move = move, fall = fall,
@@ -314,14 +314,14 @@ lattice_nodes <- function(setup, mode, axes, drift, step, tol, most = 2000L, rep
 }
 
 # Twice as many nodes: the centres of the lattice's cells join it.
-refine_lattice <- function(setup, rule, drift, tol) {
-  H <- ncol(rule$z)
-  top <- max(vapply(rule$found, function(f) f$value, 0))
+refine_lattice <- function(setup, grid, drift, tol) {
+  H <- ncol(grid$z)
+  top <- max(vapply(grid$found, function(f) f$value, 0))
   corners <- as.matrix(expand.grid(rep(list(c(-0.5, 0.5)), H)))
-  ahead <- lapply(seq_along(rule$found), function(i) {
-    guess <- rule$found[[i]]$value + drop(corners %*% crossprod(rule$move, rule$found[[i]]$slope))
-    alive <- is.finite(guess) & guess > top - rule$fall
-    list(place = (rep(rule$z[i, ], each = nrow(corners)) / rule$step + corners)[alive, , drop = FALSE],
+  ahead <- lapply(seq_along(grid$found), function(i) {
+    guess <- grid$found[[i]]$value + drop(corners %*% crossprod(grid$move, grid$found[[i]]$slope))
+    alive <- is.finite(guess) & guess > top - grid$fall
+    list(place = (rep(grid$z[i, ], each = nrow(corners)) / grid$step + corners)[alive, , drop = FALSE],
          parent = rep(i, sum(alive)))
   })
   place <- do.call(rbind, lapply(ahead, function(a) a$place))
@@ -329,35 +329,35 @@ refine_lattice <- function(setup, rule, drift, tol) {
   new <- !duplicated(round(2 * place))
   place <- place[new, , drop = FALSE]
   parent <- parent[new]
-  origin <- rule$found[[1L]]$theta
-  thetas <- lapply(seq_along(parent), function(i) origin + drop(rule$move %*% place[i, ]))
-  found <- evidence_at(setup, thetas, Map(start_near, rule$found[parent], thetas, MoreArgs = list(drift = drift)), tol)
+  origin <- grid$found[[1L]]$theta
+  thetas <- lapply(seq_along(parent), function(i) origin + drop(grid$move %*% place[i, ]))
+  found <- evidence_at(setup, thetas, Map(start_near, grid$found[parent], thetas, MoreArgs = list(drift = drift)), tol)
   half <- if (H == 1L) 0.5 else 1
-  list(z = rbind(rule$z, rule$step * place), found = c(rule$found, found), step = rule$step * half,
-       move = rule$move * half, fall = rule$fall,
-       log_rule = rep(rule$log_rule[1L] - log(2), length(rule$found) + length(found)),
-       log_coarse = c(rule$log_rule, rep(-Inf, length(found))),
-       evaluations = rule$evaluations + length(found))
+  list(z = rbind(grid$z, grid$step * place), found = c(grid$found, found), step = grid$step * half,
+       move = grid$move * half, fall = grid$fall,
+       log_rule = rep(grid$log_rule[1L] - log(2), length(grid$found) + length(found)),
+       log_coarse = c(grid$log_rule, rep(-Inf, length(found))),
+       evaluations = grid$evaluations + length(found))
 }
 
 # More nodes as long as they change the answer, which in one dimension can go on
-settled_lattice <- function(setup, mode, axes, drift, step, tol, enough = 0.02, report = NULL) {
-  rule <- lattice_nodes(setup, mode, axes, drift, step, tol, report = report)
+settled_lattice <- function(setup, mode, axes, drift, step, tol, enough = 0.02, say = NULL) {
+  grid <- lattice_nodes(setup, mode, axes, drift, step, tol, say = say)
   for (again in seq_len(if (length(mode$theta) == 1L) 3L else 1L)) {
-    if (!isTRUE(rule_change(setup, rule) >= enough)) break
-    rule <- refine_lattice(setup, rule, drift, tol)
-    if (!is.null(report)) report(sprintf("nodes: %d solved, after refinement", length(rule$found)))
+    if (!isTRUE(grid_change(setup, grid) >= enough)) break
+    grid <- refine_lattice(setup, grid, drift, tol)
+    if (!is.null(say)) say(sprintf("nodes: %d solved, after refinement", length(grid$found)))
   }
-  rule
+  grid
 }
 
-# How far the hyperparameters' means move from the next smaller rule, in their sds, or
+# How far the hyperparameters' means move from the next smaller grid, in their sds, or
 # their sds, relative
-rule_change <- function(setup, rule) {
-  values <- vapply(rule$found, function(f) f$value, 0)
-  fit <- list(setup = setup, hyper = list(theta = do.call(rbind, lapply(rule$found, function(f) f$theta))))
-  here <- hyper_moments(fit, normalised(values + rule$log_rule))
-  there <- hyper_moments(fit, normalised(values + rule$log_coarse))
+grid_change <- function(setup, grid) {
+  values <- vapply(grid$found, function(f) f$value, 0)
+  fit <- list(setup = setup, hyper = list(theta = do.call(rbind, lapply(grid$found, function(f) f$theta))))
+  here <- hyper_moments(fit, normalised(values + grid$log_rule))
+  there <- hyper_moments(fit, normalised(values + grid$log_coarse))
   max(abs(here$mean - there$mean) / here$sd, abs(there$sd / here$sd - 1))
 }
 
@@ -385,7 +385,7 @@ solve_cost <- function(plan) {
 # More of them: a central composite design that integrates polynomials of degree 5 against
 # a normal density, all weights positive; without its corners, degree 3. On each side of
 # each axis the density has its own standard deviation.
-composite_nodes <- function(setup, mode, axes, drift, stretch, tol, report = NULL) {
+composite_nodes <- function(setup, mode, axes, drift, width, tol, say = NULL) {
   H <- length(mode$theta)
   corners <- fraction_corners(H)
   far <- sqrt(H + 2)
@@ -394,7 +394,7 @@ composite_nodes <- function(setup, mode, axes, drift, stretch, tol, report = NUL
   weight <- c(2 / (H + 2), rep(1 / (H + 2)^2, 2L * H), rep((H / (H + 2))^2 / m, m))
   small <- c(2 / (H + 2), rep(1 / (2 * (H + 2)), 2L * H), numeric(m))
   if (!m) weight <- small   # too many directions for corners
-  wide <- t(apply(z, 1L, function(zi) ifelse(zi > 0, stretch[, 1L], ifelse(zi < 0, stretch[, 2L], rowMeans(stretch)))))
+  wide <- t(apply(z, 1L, function(zi) ifelse(zi > 0, width[, 1L], ifelse(zi < 0, width[, 2L], rowMeans(width)))))
   wide <- matrix(wide, nrow(z)) * rep(axes$sd, each = nrow(z))
   thetas <- lapply(seq_len(nrow(z))[-1L], function(i) mode$theta + drop(axes$vectors %*% (wide[i, ] * z[i, ])))
   found <- c(list(mode[c("theta", "value", "slope", "solution")]),
@@ -435,10 +435,10 @@ nested_fit <- function(problem, base = base_gaussian(), control = list()) {
     on.exit(options(old))
   }
   setup <- nested_setup(problem, base)
-  report <- if (isTRUE(control$progress)) function(text) message("elvi: ", text)
+  say <- if (isTRUE(control$progress)) function(text) message("elvi: ", text)
   H <- setup$layout$length
   tol <- control$tol
-  mode <- if (H) evidence_mode(setup, 10 * tol, report = report)
+  mode <- if (H) evidence_mode(setup, 10 * tol, say = say)
           else c(evidence_at(setup, list(numeric()), tol = tol)[[1L]], list(evaluations = 1L))
   if (!is.finite(mode$value)) no_conditional(setup, mode$theta)
   evaluations <- mode$evaluations
@@ -447,35 +447,35 @@ nested_fit <- function(problem, base = base_gaussian(), control = list()) {
     axes <- theta_axes(curved$hessian)
     if (mode$solution$certificate > tol) mode[c("theta", "value", "slope", "solution")] <-
       evidence_at(setup, list(mode$theta), list(mode$solution), tol)[[1L]]
-    sides <- axis_stretch(setup, mode, axes, curved$drift, 10 * tol)
+    sides <- axis_widths(setup, mode, axes, curved$drift, 10 * tol)
     evaluations <- evaluations + curved$evaluations + sides$evaluations
     step <- lattice_step(setup, control$nodes)
     if (!is.null(step)) {
-      axes$sd <- axes$sd * pmax(rowMeans(sides$stretch), 0.5)
-      rule <- settled_lattice(setup, mode, axes, curved$drift, step, tol, report = report)
+      axes$sd <- axes$sd * pmax(rowMeans(sides$width), 0.5)
+      grid <- settled_lattice(setup, mode, axes, curved$drift, step, tol, say = say)
     } else {
-      rule <- composite_nodes(setup, mode, axes, curved$drift, sides$stretch, tol, report = report)
+      grid <- composite_nodes(setup, mode, axes, curved$drift, sides$width, tol, say = say)
     }
-    evaluations <- evaluations + rule$evaluations
+    evaluations <- evaluations + grid$evaluations
     hessian <- curved$hessian
   } else {
-    rule <- list(z = matrix(0, 1L, H), found = list(mode), log_rule = 0, log_coarse = 0)
+    grid <- list(z = matrix(0, 1L, H), found = list(mode), log_rule = 0, log_coarse = 0)
     hessian <- matrix(0, H, H)
   }
-  solved <- vapply(rule$found, function(f) is.finite(f$value), NA)
-  rule <- list(z = rule$z[solved, , drop = FALSE], found = rule$found[solved], log_rule = rule$log_rule[solved],
-               log_coarse = rule$log_coarse[solved])
-  values <- vapply(rule$found, function(f) f$value, 0)
-  ratios <- node_ratios(setup, rule, values, control)
-  log_weight <- values + rule$log_rule
+  solved <- vapply(grid$found, function(f) is.finite(f$value), NA)
+  grid <- list(z = grid$z[solved, , drop = FALSE], found = grid$found[solved], log_rule = grid$log_rule[solved],
+               log_coarse = grid$log_coarse[solved])
+  values <- vapply(grid$found, function(f) f$value, 0)
+  ratios <- node_ratios(setup, grid, values, control)
+  log_weight <- values + grid$log_rule
   weight <- normalised(log_weight + ratios$correction)
-  coarse <- normalised(values + rule$log_coarse + ratios$correction)
-  theta <- matrix(unlist(lapply(rule$found, function(f) f$theta)), ncol = H, byrow = TRUE,
+  coarse <- normalised(values + grid$log_coarse + ratios$correction)
+  theta <- matrix(unlist(lapply(grid$found, function(f) f$theta)), ncol = H, byrow = TRUE,
                   dimnames = list(NULL, setup$layout$names))
-  nodes <- lapply(rule$found, conditional_node, setup = setup)
+  nodes <- lapply(grid$found, conditional_node, setup = setup)
   fit <- list(
     hyper = list(names = setup$layout$names, mode = stats::setNames(mode$theta, setup$layout$names),
-                 hessian = hessian, theta = theta, z = rule$z, log_weight = log_weight, weight = weight,
+                 hessian = hessian, theta = theta, z = grid$z, log_weight = log_weight, weight = weight,
                  coarse_weight = coarse, correction = ratios$correction),
     nodes = nodes,
     evidence = list(log = log_sum(log_weight), corrected = log_sum(log_weight + ratios$correction),
@@ -533,7 +533,7 @@ hyper_moments <- function(fit, weight = fit$hyper$weight) {
   list(mean = mean, sd = sqrt(pmax(drop(values^2 %*% weight) - mean^2, 0)))
 }
 
-# How much the answer moves from the next smaller rule to this one: means in units of
+# How much the answer moves from the next smaller grid to this one: means in units of
 # their sd, sds relative.
 node_change <- function(fit) {
   if (length(fit$nodes) == 1L) return(list(mean = 0, sd = 0))
@@ -551,7 +551,7 @@ node_change <- function(fit) {
 # their noise cancels: k-hat, and log p(y, theta) less its lower bound. Rows fall in
 # blocks that depend on each other hardly at all, for a gaussian base: each block's
 # expectation is estimated by itself, which many blocks do not make harder.
-node_ratios <- function(setup, rule, values, control) {
+node_ratios <- function(setup, grid, values, control) {
   K <- length(values)
   none <- list(correction = numeric(K), k_hat = rep(-Inf, K), draws = 0L, corrected = FALSE)
   if (is_quadratic(setup$plan) && setup$law$kind == "gaussian") return(none)
@@ -559,7 +559,7 @@ node_ratios <- function(setup, rule, values, control) {
     none$k_hat[] <- NA_real_
     return(none)
   }
-  settings <- lapply(rule$found, function(f) conditional_node(f, setup)$setting)
+  settings <- lapply(grid$found, function(f) conditional_node(f, setup)$setting)
   key <- control$seed_key %||% c(20261117, 17)
   look <- function(which, draws) {
     z <- draw_base(setup$law, key, draws)
@@ -568,13 +568,13 @@ node_ratios <- function(setup, rule, values, control) {
     extra <- -radius^2 / 2 - setup$law$log_phi(radius)
     list(out = out, extra = extra - mean(extra))
   }
-  best <- which.max(values + rule$log_rule)
+  best <- which.max(values + grid$log_rule)
   draws <- control$draws
   if (is.null(draws)) {
     first <- look(best, 100L)$out[[1L]]
     draws <- min(max(ceiling(first$noise / 0.05^2), 200), 2000)
   }
-  weight <- normalised(values + rule$log_rule)
+  weight <- normalised(values + grid$log_rule)
   counts <- which(weight > 0.03 * max(weight))
   checked <- look(counts, draws)
   k_hat <- rep(NA_real_, K)
@@ -591,7 +591,7 @@ node_ratios <- function(setup, rule, values, control) {
     if (!separate) return(log_sum(o$total + checked$extra) - log(draws))
     o$level + if (coupled) (mean(o$total^2) - o$spread) / 2 else 0
   }, 0)
-  correction[-counts] <- smooth_correction(rule$z, counts, correction[counts])
+  correction[-counts] <- smooth_correction(grid$z, counts, correction[counts])
   list(correction = correction, k_hat = k_hat, draws = draws, corrected = TRUE)
 }
 

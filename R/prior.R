@@ -128,7 +128,7 @@ c.elvi_prior <- function(...) {
   for (part in parts) check_coefficient_prior(part)
   spread <- lapply(parts, function(p) {
     n <- max(lengths(p[c("location", "scale", "df")]))
-    lapply(p[c("location", "scale", "df")], stretch_prior, n)
+    lapply(p[c("location", "scale", "df")], recycle_prior, n)
   })
   joined <- function(field) unlist(lapply(spread, function(p) p[[field]]))
   structure(list(name = "mixed", location = joined("location"), scale = joined("scale"),
@@ -144,7 +144,7 @@ check_coefficient_prior <- function(prior, name = "prior") {
   prior
 }
 
-stretch_prior <- function(v, dim, name = "value") {
+recycle_prior <- function(v, dim, name = "value") {
   if (!length(v) %in% c(1L, dim)) {
     bad_argument("prior", sprintf("of length 1 or %d (one %s per coefficient)", dim, name),
                  paste("of length", length(v)))
@@ -153,14 +153,14 @@ stretch_prior <- function(v, dim, name = "value") {
 }
 
 # ---- blocks -------------------------------------------------------------------------
-# The parameters of a model come in named blocks, each a stretch of x with a prior, as src/prior.c reads
+# The parameters of a model come in named blocks, each a run of x with a prior, as src/prior.c reads
 # them. `first` is where the block begins; its length is that of centre, precision (0: flat), df (Inf: normal)
 # and rate. With `of_exp` the prior is that of e^x, times an exponential one with `rate`.
 
 coefficient_block <- function(prior, dim) {
-  precision <- 1 / stretch_prior(prior$scale, dim, "scale")^2
-  df <- stretch_prior(prior$df, dim, "df")
-  list(first = 1, of_exp = FALSE, centre = stretch_prior(prior$location, dim, "location"),
+  precision <- 1 / recycle_prior(prior$scale, dim, "scale")^2
+  df <- recycle_prior(prior$df, dim, "df")
+  list(first = 1, of_exp = FALSE, centre = recycle_prior(prior$location, dim, "location"),
        precision = precision, df = ifelse(precision > 0, df, Inf), rate = numeric(dim))
 }
 

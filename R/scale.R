@@ -30,8 +30,8 @@ congruent <- function(root, M) {
 congruent_trace <- function(root, M) if (is.matrix(root)) sum(root * (M %*% root)) else sum(diag(M) * root^2)
 
 # the largest and the smallest factor by which a root changes lengths
-largest_stretch <- function(root) if (is.matrix(root)) norm(root, "2") else max(root)
-smallest_stretch <- function(root) if (is.matrix(root)) min(svd(root, 0, 0)$d) else min(root)
+largest_singular_value <- function(root) if (is.matrix(root)) norm(root, "2") else max(root)
+smallest_singular_value <- function(root) if (is.matrix(root)) min(svd(root, 0, 0)$d) else min(root)
 
 name_scale <- function(scale, labels) {
   if (is.matrix(scale)) dimnames(scale) <- list(labels, labels) else names(scale) <- labels

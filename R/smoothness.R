@@ -29,7 +29,7 @@ smoothness_in.elvi_model_quadratic <- function(model, work) {
 }
 
 # the most by which a move of `work`'s coordinates becomes longer in the model's
-widening <- function(work) if (is_whitened(work)) largest_stretch(work$A) else 1
+widening <- function(work) if (is_whitened(work)) largest_singular_value(work$A) else 1
 
 # Is the model's own L, a bound, known to be attained?
 smoothness_attained <- function(model) UseMethod("smoothness_attained")

@@ -134,7 +134,7 @@ sparse_optimum <- function(model, base = base_gaussian(), tol = 1e-9, max_evalua
                       list(y = rows$y, weight = rows$weight, offset = rows$offset,
                            record = model$likelihood, dispersion = "none"))
   law <- law_of(base, d)
-  rule <- cached_rule(law, model$likelihood)
+  rule <- cached_quadrature(law, model$likelihood)
   if (rule$limit <= 0) no_expectation(model, law)
   rule$prior_levels <- list()
   definite <- all(entries$value[entries$row == entries$column] > 0)

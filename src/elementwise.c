@@ -148,7 +148,7 @@ void elvi_poisson_slope(int n, const double *y, const double *w, double *eta)
 
 /* E log(1 + e^t), E 1 / (1 + e^-t) and E[z / (1 + e^-t)] for t = eta_i + s_i z under a rule */
 FOR_EACH_WIDTH
-void elvi_logit_integrals(int n, const double *eta, const double *s, const elvi_rule_level *level, double *value,
+void elvi_logit_integrals(int n, const double *eta, const double *s, const elvi_quadrature_level *level, double *value,
                           double *slope, double *turn)
 {
     for (int i = 0; i < n; i++) value[i] = slope[i] = turn[i] = 0.0;

@@ -293,25 +293,25 @@ void elvi_rows_reach(const elvi_rows *from, double *reach);
 void elvi_design_by_rows(int rows, int dim, const int *from_start, const int *row,
                          const double *from, int *start, int *column, double *entry);
 
-/* ---- quadrature: R/rule.R makes rules, quadrature.h uses them -------------------- */
+/* ---- quadrature: R/quadrature.R makes rules, quadrature.h uses them -------------------- */
 
 /* E g(z_1) = sum_q w_q (g(z_q) + g(-z_q)), trusted for spreads up to limit */
 typedef struct {
     int n;
     const double *z, *w;     /* n each */
     double limit;
-} elvi_rule_level;
+} elvi_quadrature_level;
 
 typedef enum { ELVI_MGF_NONE, ELVI_MGF_GAUSSIAN, ELVI_MGF_LAPLACE } elvi_mgf;
 
-enum { ELVI_RULE_LEVELS = 8 };
+enum { ELVI_QUADRATURE_LEVELS = 8 };
 typedef struct {
-    elvi_rule_level level[ELVI_RULE_LEVELS];  /* the last has limit Inf */
-    elvi_rule_level prior[ELVI_RULE_LEVELS];  /* the same for student priors */
+    elvi_quadrature_level level[ELVI_QUADRATURE_LEVELS];  /* the last has limit Inf */
+    elvi_quadrature_level prior[ELVI_QUADRATURE_LEVELS];  /* the same for student priors */
     elvi_mgf mgf;            /* closed form of E exp(s z_1) */
     double mgf_rate;
     double limit;            /* E f does not exist for spreads from here on */
-} elvi_rule;
+} elvi_quadrature;
 
 typedef struct {
     double value, slope, curve;   /* E l, E l', E[l' z_1] / s at eta + s z_1 */
@@ -353,9 +353,9 @@ struct elvi_family {
                     double *eta);
     /* of one row, for a dispersion that is given; if l is not convex only s = 0 is asked for */
     elvi_expectation (*expect)(const elvi_likelihood *lik, const elvi_dispersion *a,
-                               const elvi_rule *rule, double y, double eta, double s);
+                               const elvi_quadrature *rule, double y, double eta, double s);
     /* of many rows, as elvi_expect_rows() does it, where there is a faster way; or NULL */
-    elvi_status (*expect_many)(const elvi_rule *rule, int n, const double *y, const double *w,
+    elvi_status (*expect_many)(const elvi_quadrature *rule, int n, const double *y, const double *w,
                                const double *eta, const double *s, double *sum, double *slope,
                                double *curve, double *widest);
     /* has the loss of a row with response y an exponential in it, whose expectation may
@@ -374,16 +374,16 @@ const elvi_family *elvi_family_named(const char *name);   /* NULL if there is no
  * y log phi is in it, but not the gamma functions of (y, phi). With s = 0
  * these are l, l' and l''. ELVI_NO_EXPECTATION if one does not exist, and with s > 0 for families
  * that are not convex (robust). */
-elvi_status elvi_expect_rows(const elvi_likelihood *lik, const elvi_rule *rule, double dispersion, int n,
+elvi_status elvi_expect_rows(const elvi_likelihood *lik, const elvi_quadrature *rule, double dispersion, int n,
                              const double *y, const double *w, const double *eta, const double *s,
                              double *sum, double *slope, double *curve, double *widest);
 
 /* expect_logit.c, as above; elementwise.c: E log(1 + e^t), E 1 / (1 + e^-t) and
  * E[z / (1 + e^-t)], t = eta_i + s_i z */
-elvi_status elvi_logit_expect_rows(const elvi_rule *rule, int n, const double *y, const double *w,
+elvi_status elvi_logit_expect_rows(const elvi_quadrature *rule, int n, const double *y, const double *w,
                                    const double *eta, const double *s, double *sum, double *slope,
                                    double *curve, double *widest);
-void elvi_logit_integrals(int n, const double *eta, const double *s, const elvi_rule_level *level,
+void elvi_logit_integrals(int n, const double *eta, const double *s, const elvi_quadrature_level *level,
                           double *value, double *slope, double *turn);
 
 /* phi(t) / Phi(t) of the normal distribution, to a few units in the last place for all t */
@@ -417,7 +417,7 @@ void elvi_prior_eval(const elvi_prior *prior, const double *x, int ld, int n,
 /* out <- P v, P the largest curvature of the prior; not for priors of e^x */
 void elvi_prior_curvature(const elvi_prior *prior, const double *v, double *out);
 /* of the i-th entry of a block under mu + s z_1; not for priors of e^x */
-elvi_expectation elvi_prior_expect(const elvi_prior_block *block, const elvi_rule *rule, int i,
+elvi_expectation elvi_prior_expect(const elvi_prior_block *block, const elvi_quadrature *rule, int i,
                                    double mu, double s2);
 
 /* ---- the models of this package: model_*.c ----------------------------------- */
@@ -481,7 +481,7 @@ typedef struct {
 
 size_t elvi_exact_scratch_length(const elvi_model *model, const elvi_scale_ops *kind);
 /* With a scale of zeros this is f, its gradient and its Hessian at mu. */
-elvi_status elvi_glm_exact(const elvi_model *model, const elvi_rule *rule,
+elvi_status elvi_glm_exact(const elvi_model *model, const elvi_quadrature *rule,
                            const elvi_scale_ops *kind, const elvi_theta *theta,
                            double *scratch, elvi_exact *out, const elvi_hooks *hooks);
 

@@ -14,7 +14,7 @@
 /* The prior of x_i = mu_i + s_i z_1 is one more observation, whose row of the
  * design is a unit vector. A student one need not be convex: its c_i may be
  * negative. */
-static void add_prior(const elvi_glm *glm, const elvi_rule *rule, const elvi_scale_ops *kind,
+static void add_prior(const elvi_glm *glm, const elvi_quadrature *rule, const elvi_scale_ops *kind,
                       const elvi_theta *theta, elvi_exact *out)
 {
     const int d = glm->rows.dim;
@@ -86,7 +86,7 @@ size_t elvi_exact_scratch_length(const elvi_model *model, const elvi_scale_ops *
 /* Some parts, from number `first` on. */
 typedef struct {
     const elvi_glm *glm;
-    const elvi_rule *rule;
+    const elvi_quadrature *rule;
     const elvi_spread *spread;
     const double *mu;
     int first;
@@ -127,7 +127,7 @@ static elvi_status add_part(void *ctx, int in_slot)
     return slot->status;
 }
 
-elvi_status elvi_glm_exact(const elvi_model *model, const elvi_rule *rule,
+elvi_status elvi_glm_exact(const elvi_model *model, const elvi_quadrature *rule,
                            const elvi_scale_ops *kind, const elvi_theta *theta,
                            double *scratch, elvi_exact *out, const elvi_hooks *hooks)
 {

@@ -16,7 +16,7 @@ static double point_curve(double t)
 /* Rows of a logistic regression in vectors: runs of rows whose spreads take the same level. */
 enum { RUN = 128 };
 
-static void expect_run(const elvi_rule_level *level, int n, const int *which, const double *y, const double *w,
+static void expect_run(const elvi_quadrature_level *level, int n, const int *which, const double *y, const double *w,
                        const double *eta, const double *s, double *sum, double *slope, double *curve)
 {
     double t[RUN], spread[RUN], value[RUN], first[RUN], turn[RUN];
@@ -34,10 +34,10 @@ static void expect_run(const elvi_rule_level *level, int n, const int *which, co
     }
 }
 
-static void expect_logit(const elvi_rule *rule, int n, const double *y, const double *w, const double *eta,
+static void expect_logit(const elvi_quadrature *rule, int n, const double *y, const double *w, const double *eta,
                          const double *s, double *sum, double *slope, double *curve)
 {
-    int waiting[ELVI_RULE_LEVELS][RUN], count[ELVI_RULE_LEVELS] = { 0 };
+    int waiting[ELVI_QUADRATURE_LEVELS][RUN], count[ELVI_QUADRATURE_LEVELS] = { 0 };
     for (int i = 0; i < n; i++) {
         int level = 0;
         if (!(w[i] > 0.0)) {
@@ -51,12 +51,12 @@ static void expect_logit(const elvi_rule *rule, int n, const double *y, const do
             count[level] = 0;
         }
     }
-    for (int level = 0; level < ELVI_RULE_LEVELS; level++)
+    for (int level = 0; level < ELVI_QUADRATURE_LEVELS; level++)
         if (count[level])
             expect_run(&rule->level[level], count[level], waiting[level], y, w, eta, s, sum, slope, curve);
 }
 
-elvi_status elvi_logit_expect_rows(const elvi_rule *rule, int n, const double *y, const double *w,
+elvi_status elvi_logit_expect_rows(const elvi_quadrature *rule, int n, const double *y, const double *w,
                                    const double *eta, const double *s, double *sum, double *slope,
                                    double *curve, double *widest)
 {

@@ -68,7 +68,7 @@ static double logit_slope(LIKELIHOOD, const elvi_part *rows, double *eta)
     return 0.0;
 }
 
-static elvi_expectation logit_expect(LIKELIHOOD, const elvi_rule *rule, double y, double eta, double s)
+static elvi_expectation logit_expect(LIKELIHOOD, const elvi_quadrature *rule, double y, double eta, double s)
 {
     elvi_expectation e = expect_softplus(rule->level, eta, s);
     UNUSED;
@@ -160,7 +160,7 @@ static double probit_slope(LIKELIHOOD, const elvi_part *rows, double *eta)
     return 0.0;
 }
 
-static elvi_expectation probit_expect(LIKELIHOOD, const elvi_rule *rule, double y, double eta, double s)
+static elvi_expectation probit_expect(LIKELIHOOD, const elvi_quadrature *rule, double y, double eta, double s)
 {
     elvi_expectation e = { 0.0, 0.0, 0.0 };
     UNUSED;
@@ -187,7 +187,7 @@ static inline double exponential_curve(double t, elvi_piece at)
 ELVI_EXPECTATION_OF(integrate_exponential, exponential, exponential_curve)
 
 /* E exp(eta + s z_1), in closed form where the base has one */
-static elvi_expectation expect_exponential(const elvi_rule *rule, double eta, double s)
+static elvi_expectation expect_exponential(const elvi_quadrature *rule, double eta, double s)
 {
     elvi_expectation e;
     if (rule->mgf == ELVI_MGF_NONE) return integrate_exponential(rule->level, eta, s);
@@ -214,7 +214,7 @@ static double poisson_slope(LIKELIHOOD, const elvi_part *rows, double *eta)
     return 0.0;
 }
 
-static elvi_expectation poisson_expect(LIKELIHOOD, const elvi_rule *rule, double y, double eta, double s)
+static elvi_expectation poisson_expect(LIKELIHOOD, const elvi_quadrature *rule, double y, double eta, double s)
 {
     elvi_expectation e = expect_exponential(rule, eta, s);
     UNUSED;
@@ -269,7 +269,7 @@ static double cloglog_slope(LIKELIHOOD, const elvi_part *rows, double *eta)
     return 0.0;
 }
 
-static elvi_expectation cloglog_expect(LIKELIHOOD, const elvi_rule *rule, double y, double eta, double s)
+static elvi_expectation cloglog_expect(LIKELIHOOD, const elvi_quadrature *rule, double y, double eta, double s)
 {
     elvi_expectation e = { 0.0, 0.0, 0.0 };
     UNUSED;
@@ -308,7 +308,7 @@ static double normal_slope(LIKELIHOOD, const elvi_part *rows, double *eta)
     return along;
 }
 
-static elvi_expectation normal_expect(LIKELIHOOD, const elvi_rule *rule, double y, double eta, double s)
+static elvi_expectation normal_expect(LIKELIHOOD, const elvi_quadrature *rule, double y, double eta, double s)
 {
     const double v = a->inverse * a->inverse;
     const elvi_expectation e = { a->log + 0.5 * v * ((eta - y) * (eta - y) + s * s), v * (eta - y), v };
@@ -352,7 +352,7 @@ static double robust_slope(LIKELIHOOD, const elvi_part *rows, double *eta)
 }
 
 /* at a point only: it is not convex */
-static elvi_expectation robust_at(LIKELIHOOD, const elvi_rule *rule, double y, double eta, double s)
+static elvi_expectation robust_at(LIKELIHOOD, const elvi_quadrature *rule, double y, double eta, double s)
 {
     const double nu = lik->error_df, u = (eta - y) * a->inverse, q = u * u / nu, by = 1.0 + 1.0 / nu;
     const elvi_expectation e = { a->log + 0.5 * (nu + 1.0) * log1p(q), by * u / (1.0 + q) * a->inverse,
@@ -401,7 +401,7 @@ static double negbin_slope(LIKELIHOOD, const elvi_part *rows, double *eta)
 }
 
 /* (y + phi) log(1 + e^u) - y u, u = t - log phi */
-static elvi_expectation negbin_expect(LIKELIHOOD, const elvi_rule *rule, double y, double eta, double s)
+static elvi_expectation negbin_expect(LIKELIHOOD, const elvi_quadrature *rule, double y, double eta, double s)
 {
     const double u = eta - a->log, by = y + a->natural;
     const elvi_expectation part = expect_softplus(rule->level, u, s);
@@ -460,7 +460,7 @@ const elvi_family *elvi_family_named(const char *name)
     return NULL;
 }
 
-elvi_status elvi_expect_rows(const elvi_likelihood *lik, const elvi_rule *rule, double dispersion, int n,
+elvi_status elvi_expect_rows(const elvi_likelihood *lik, const elvi_quadrature *rule, double dispersion, int n,
                              const double *y, const double *w, const double *eta, const double *s,
                              double *sum, double *slope, double *curve, double *widest)
 {

@@ -269,7 +269,7 @@ static void certify(const elvi_nested *p, const elvi_setting *at, workspace *w, 
 }
 
 /* the expectations of rows, in vectors where the family can */
-static elvi_status expect_rows(const elvi_nested *p, const elvi_rule *rule, int n, const double *y,
+static elvi_status expect_rows(const elvi_nested *p, const elvi_quadrature *rule, int n, const double *y,
                                const double *w, const double *eta, const double *s, double *sum,
                                double *slope, double *curve, double *widest)
 {
@@ -281,7 +281,7 @@ static elvi_status expect_rows(const elvi_nested *p, const elvi_rule *rule, int 
 
 /* Everything at (mu, c): w->L holds the factor of P(c) already if `factored`. F is infinite
  * where E f does not exist or P is not definite. */
-static void evaluate(const elvi_nested *p, const elvi_rule *rule, const elvi_setting *at, int factored,
+static void evaluate(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at, int factored,
                      workspace *w, point *x)
 {
     const int d = p->pattern.dim, n = p->rows;
@@ -417,7 +417,7 @@ static void swap(workspace *w)
 }
 
 /* The accelerated step, else the plain one, else shorter ones; 0 when none is better. */
-static int advance(const elvi_nested *p, const elvi_rule *rule, const elvi_setting *at, int known, workspace *w)
+static int advance(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at, int known, workspace *w)
 {
     const int n = p->rows, d = p->pattern.dim;
     if (residuals(p, at, w, &w->at)) return 0;
@@ -458,7 +458,7 @@ static int fit_predictors(const elvi_nested *p, const elvi_setting *at, workspac
     return 0;
 }
 
-static int begin(const elvi_nested *p, const elvi_rule *rule, const elvi_setting *at, workspace *w)
+static int begin(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at, workspace *w)
 {
     point *x = &w->at;
     set_rows(p, at->dispersion, w);
@@ -482,7 +482,7 @@ static int begin(const elvi_nested *p, const elvi_rule *rule, const elvi_setting
 }
 
 /* one Newton step is the optimum of a quadratic; a second one cleans up rounding */
-static void solve_normal(const elvi_nested *p, const elvi_rule *rule, const elvi_setting *at, workspace *w)
+static void solve_normal(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at, workspace *w)
 {
     point *x = &w->at;
     memcpy(x->curve, x->c, (size_t) p->rows * sizeof(double));
@@ -508,7 +508,7 @@ static void moments(const elvi_nested *p, const workspace *w, const point *x, do
 
 /* what the derivative of E f in the dispersion is made of: the loss, and for phi also
  * sum_i E log(1 + e^t) and sum_i w_i E l' */
-static void dispersion_sums(const elvi_nested *p, const elvi_rule *rule, const elvi_setting *at, workspace *w,
+static void dispersion_sums(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at, workspace *w,
                             elvi_conditional *out)
 {
     const point *x = &w->at;
@@ -529,7 +529,7 @@ static void dispersion_sums(const elvi_nested *p, const elvi_rule *rule, const e
     }
 }
 
-void elvi_nested_solve(const elvi_nested *p, const elvi_rule *rule, const elvi_setting *at, double tol,
+void elvi_nested_solve(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at, double tol,
                        int most, double *room, int *links, elvi_watch *watch, int polls,
                        elvi_conditional *out)
 {
@@ -606,7 +606,7 @@ static double losses(const elvi_nested *p, int n, const double *y, const double 
  * row i less its expectation, its slope and its curvature under the approximation. So a
  * block of rows has log ratio -sum r_i, of expectation 0, and almost does not depend on
  * other blocks if they share no sparse coefficient. */
-void elvi_nested_check(const elvi_nested *p, const elvi_rule *rule, const elvi_setting *at, const double *z,
+void elvi_nested_check(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at, const double *z,
                        int draws, double *room, int *links, elvi_ratios *out)
 {
     workspace w = bind(p, room, links);

@@ -65,7 +65,7 @@ typedef struct {
 } elvi_watch;
 
 /* The optimum given the hyperparameters; polls if told so. */
-void elvi_nested_solve(const elvi_nested *p, const elvi_rule *rule, const elvi_setting *at, double tol,
+void elvi_nested_solve(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at, double tol,
                        int most, double *work, int *links, elvi_watch *watch, int polls,
                        elvi_conditional *out);
 
@@ -77,7 +77,7 @@ typedef struct {
     double noise;            /* variance of `level`, for one draw */
     elvi_status status;
 } elvi_ratios;
-void elvi_nested_check(const elvi_nested *p, const elvi_rule *rule, const elvi_setting *at, const double *z,
+void elvi_nested_check(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at, const double *z,
                        int n, double *work, int *links, elvi_ratios *out);
 
 /* x (dim x n): z on entry, mu + P^-1/2 z on exit */

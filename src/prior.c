@@ -74,7 +74,7 @@ static inline double tail_curve(double t, elvi_piece at)
 
 ELVI_EXPECTATION_OF(expect_tail, tail, tail_curve)
 
-elvi_expectation elvi_prior_expect(const elvi_prior_block *b, const elvi_rule *rule, int i, double mu, double s2)
+elvi_expectation elvi_prior_expect(const elvi_prior_block *b, const elvi_quadrature *rule, int i, double mu, double s2)
 {
     const double p = b->precision[i], nu = b->prior_df[i], off = mu - b->centre[i];
     elvi_expectation e = { 0.5 * p * (off * off + s2), p * off, p };

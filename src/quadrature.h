@@ -1,4 +1,4 @@
-/* Expectations of a function of one variable under a rule (see elvi_rule in elvi.h), made for each
+/* Expectations of a function of one variable under a rule (see elvi_quadrature in elvi.h), made for each
  * function by itself so that compilers can inline it: a macro, not a pointer. */
 #ifndef ELVI_QUADRATURE_H
 #define ELVI_QUADRATURE_H
@@ -15,7 +15,7 @@ static const double elvi_tiny_spread = 1e-5;
 /* elvi_expectation name(level, eta, s), of a function `piece` whose second derivative, given the
  * first two, is `second` */
 #define ELVI_EXPECTATION_OF(name, piece, second)                                       \
-    static elvi_expectation name(const elvi_rule_level *level, double eta, double s)   \
+    static elvi_expectation name(const elvi_quadrature_level *level, double eta, double s)   \
     {                                                                                  \
         elvi_expectation e = { 0.0, 0.0, 0.0 };                                        \
         if (s == 0.0) {                                                                \

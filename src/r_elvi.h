@@ -42,7 +42,7 @@ elvi_model r_model(SEXP model, r_model_store *store, int threads);
 elvi_likelihood r_likelihood(SEXP model);            /* fields likelihood, error_df */
 
 /* r_exact.c */
-elvi_rule r_rule(SEXP rule);
+elvi_quadrature r_quadrature(SEXP rule);
 
 /* r_native.c: one that another package has written in C */
 elvi_model r_native(SEXP pointer, int threads);
@@ -52,7 +52,7 @@ SEXP r_target_pointer(void *target, SEXP owner);     /* for R_RegisterCCallable 
 elvi_base r_base(SEXP base);
 
 /* r_exact.c */
-elvi_rule r_rule(SEXP rule);
+elvi_quadrature r_quadrature(SEXP rule);
 
 /* r_run.c */
 const elvi_scale_ops *r_scale(SEXP name);

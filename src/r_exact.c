@@ -1,10 +1,10 @@
 #include "r_elvi.h"
 #include <string.h>
 
-static void read_levels(SEXP levels, elvi_rule_level *out)
+static void read_levels(SEXP levels, elvi_quadrature_level *out)
 {
     const int n = Rf_length(levels);
-    if (n > ELVI_RULE_LEVELS) Rf_error("elvi internal error: too many levels of quadrature");
+    if (n > ELVI_QUADRATURE_LEVELS) Rf_error("elvi internal error: too many levels of quadrature");
     for (int i = 0; i < n; i++) {
         SEXP level = VECTOR_ELT(levels, i);
         const R_xlen_t nodes = Rf_xlength(r_get(level, "z"));
@@ -15,10 +15,10 @@ static void read_levels(SEXP levels, elvi_rule_level *out)
     }
 }
 
-elvi_rule r_rule(SEXP list)
+elvi_quadrature r_quadrature(SEXP list)
 {
     static const char *const mgfs[] = { "none", "gaussian", "laplace", NULL };
-    elvi_rule rule;
+    elvi_quadrature rule;
     read_levels(r_get(list, "levels"), rule.level);
     read_levels(r_get(list, "prior_levels"), rule.prior);
     rule.mgf = r_choice(list, "mgf", mgfs);
@@ -41,7 +41,7 @@ SEXP elvi_r_exact(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale, SEXP th
     static const char *const names[] = { "status", "value", "g_mu", "B", "widest" };
     r_model_store store;
     const elvi_model m = r_model(model, &store, Rf_asInteger(threads));
-    const elvi_rule r = r_rule(rule);
+    const elvi_quadrature r = r_quadrature(rule);
     const elvi_theta theta = { REAL(mu), REAL(scale) };   /* only read */
     SEXP out = PROTECT(r_named_list(5, names));
     SET_VECTOR_ELT(out, 2, Rf_allocVector(REALSXP, m.dim));
@@ -73,7 +73,7 @@ SEXP elvi_r_expect_rows(SEXP likelihood, SEXP rule, SEXP dispersion, SEXP rows)
 {
     static const char *const names[] = { "status", "sum", "slope", "curve", "widest" };
     const elvi_likelihood lik = r_likelihood(likelihood);
-    const elvi_rule r = r_rule(rule);
+    const elvi_quadrature r = r_quadrature(rule);
     const R_xlen_t n = Rf_xlength(r_get(rows, "y"));
     double sum, widest;
     SEXP out = PROTECT(r_named_list(5, names));

@@ -135,7 +135,7 @@ SEXP elvi_r_sparse_inverse(SEXP pattern, SEXP values)
 
 typedef struct {
     elvi_nested plan;
-    elvi_rule rule;
+    elvi_quadrature rule;
     const elvi_setting *setting;
     elvi_conditional *solved;
     elvi_ratios *ratios;     /* NULL: solve */
@@ -226,7 +226,7 @@ SEXP elvi_r_nested_solve(SEXP plan, SEXP rule, SEXP settings, SEXP tol, SEXP mos
     const elvi_hooks hooks = { interrupted, NULL, NULL };
     team *t = (team *) R_alloc(1, sizeof(team));
     t->plan = read_plan(plan);
-    t->rule = r_rule(rule);
+    t->rule = r_quadrature(rule);
     t->setting = read_settings(&t->plan, settings);
     t->solved = (elvi_conditional *) R_alloc((size_t) n, sizeof(elvi_conditional));
     t->ratios = NULL;
@@ -247,7 +247,7 @@ SEXP elvi_r_nested_check(SEXP plan, SEXP rule, SEXP settings, SEXP z, SEXP threa
     const elvi_hooks hooks = { interrupted, NULL, NULL };
     team *t = (team *) R_alloc(1, sizeof(team));
     t->plan = read_plan(plan);
-    t->rule = r_rule(rule);
+    t->rule = r_quadrature(rule);
     t->setting = read_settings(&t->plan, settings);
     t->solved = NULL;
     t->ratios = (elvi_ratios *) R_alloc((size_t) n, sizeof(elvi_ratios));

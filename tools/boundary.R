@@ -84,7 +84,7 @@ add("elvi_r_by_rows", "", function() {
 add("elvi_r_openmp", "", function() .Call(internal$elvi_r_openmp))
 add("elvi_r_mills", "", function() .Call(internal$elvi_r_mills, c(-40, -1, 0, 3)))
 for (name in names(internal$family_records)) local({
-  rule <- internal$cached_rule(internal$law_of(base_gaussian(), 2), name)
+  rule <- internal$cached_quadrature(internal$law_of(base_gaussian(), 2), name)
   likelihood <- list(likelihood = name, error_df = 4)
   rows <- list(y = c(0, 1), weight = c(1, 2), eta = c(0.1, -3), s = if (length(rule$levels)) c(0.5, 1) else c(0, 0))
   add("elvi_r_expect_rows", name, function() .Call(internal$elvi_r_expect_rows, likelihood, rule, 2, rows))
@@ -92,7 +92,7 @@ for (name in names(internal$family_records)) local({
 add("elvi_r_blas_alone", "", function() .Call(internal$elvi_r_blas_alone))
 for (name in c("logit", "cloglog", "poisson", "normal", "sparse", "sparse_logit", "shifted")) for (kind in kinds) local({
   model <- models[[name]]
-  rule <- internal$model_rule(model, internal$law_of(base_gaussian(), 2))
+  rule <- internal$model_quadrature(model, internal$law_of(base_gaussian(), 2))
   scale <- scale_of(kind, 2)
   kind <- kind
   add("elvi_r_exact", paste(name, kind), function() .Call(internal$elvi_r_exact, model, rule, kind, c(0.1, 0.2), scale, 2L))

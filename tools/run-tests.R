@@ -4,7 +4,7 @@
 # usage: R_LIBS=build/lib Rscript tools/run-tests.R [regular expression that a file's name must match]
 
 # The longest files, which come first so that no core waits for one at the end.
-longest <- c("coordinates", "run", "arguments", "elvi", "rule", "checkpoint", "experiment", "experiment-paper", "stan",
+longest <- c("coordinates", "run", "arguments", "elvi", "quadrature", "checkpoint", "experiment", "experiment-paper", "stan",
              "threads", "optimum", "guarantee", "model", "stopping")
 
 wanted <- c(commandArgs(trailingOnly = TRUE), "")[1L]

@@ -1,4 +1,4 @@
-# References for the exact objective. They share nothing with R/rule.R: the law of
+# References for the exact objective. They share nothing with R/quadrature.R: the law of
 # the radius and that of the direction, put together by quadrature in plain R.
 
 # ---- the bases, by the law of their radius ---------------------------------------

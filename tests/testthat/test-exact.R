@@ -149,7 +149,7 @@ test_that("the scale is not overwritten, and of a symmetric one only the lower t
   expect_identical(at$B, t(at$B))
   half <- scale
   half[upper.tri(half)] <- NaN
-  rule <- elvi:::cached_rule(elvi:::law_of(base_gaussian(), 3), "logit")
+  rule <- elvi:::cached_quadrature(elvi:::law_of(base_gaussian(), 3), "logit")
   expect_identical(.Call(elvi:::elvi_r_exact, data$model, rule, "symmetric", mu, half, 1L)$value, at$value)
 })
 
@@ -168,7 +168,7 @@ test_that("parametrisations of one law of x give one number", {
 test_that("with a scale of 0 it is f, its gradient and its Hessian", {
   for (family in families) {
     data <- busy_glm(family)
-    rule <- elvi:::cached_rule(elvi:::law_of(base_laplace(), 3), family)
+    rule <- elvi:::cached_quadrature(elvi:::law_of(base_laplace(), 3), family)
     f <- function(x) plain_target(data, matrix(x))
     for (kind in kinds) {
       zero <- if (kind == "diagonal") numeric(3) else matrix(0, 3, 3)

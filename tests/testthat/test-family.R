@@ -1,5 +1,5 @@
 point_rule <- list(levels = list(), prior_levels = list(), mgf = "none", mgf_rate = 0, limit = Inf)
-gaussian_rule <- function(name) elvi:::cached_rule(elvi:::law_of(base_gaussian(), 2), name)
+gaussian_rule <- function(name) elvi:::cached_quadrature(elvi:::law_of(base_gaussian(), 2), name)
 
 # ---- records -------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ oracle_marginal <- function(law, d) {
 test_that("density, distribution and quantile functions belong together, for all bases", {
   skip_on_cran()
   d <- 3
-  # without radial_shells: the quadrature of rule.R is rough where a density jumps inside
+  # without radial_shells: the quadrature of quadrature.R is rough where a density jumps inside
   laws <- oracle_bases(d)[c("gaussian", "laplace", "uniform", "student5", "student3", "power0.7", "power3",
                             "radial_logistic", "radial_student3", "radial_beta")]
   for (name in names(laws)) {

@@ -169,7 +169,7 @@ test_that("Figure 1: the optimum is 211.3111991073, and 211.311356306, once take
   # Where the other number comes from: the optimum under a 24 x 24 product rule, which does not
   # resolve the bend of the logistic loss at spreads of 2 to 6.
   rule <- product_rule(24, d)
-  coarse_best <- with_swapped("cached_rule", function(law, likelihood) rule, elvi_optimum(data$model, base_laplace()))
+  coarse_best <- with_swapped("cached_quadrature", function(law, likelihood) rule, elvi_optimum(data$model, base_laplace()))
   expect_lt(abs(coarse_best$objective - 211.311356306), 1e-8)
 })
 

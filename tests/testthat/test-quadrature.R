@@ -5,7 +5,7 @@ dimensions <- c(1, 2, 3, 8, 200)
 likelihoods_in <- function(d) c("logit", if (d %in% c(1, 3, 200)) c("probit", "poisson"))
 names_in <- function(d) setdiff(all_names, c(if (d != 3) "radial_beta", if (d %in% c(2, 8)) c("radial_ball", "radial_logistic")))
 
-rule_of <- function(base, d, likelihood) elvi:::cached_rule(elvi:::law_of(base, d), likelihood)
+rule_of <- function(base, d, likelihood) elvi:::cached_quadrature(elvi:::law_of(base, d), likelihood)
 
 # all references, and a rule made once per base, dimension and likelihood
 references <- lapply(setNames(dimensions, dimensions), function(d) {
