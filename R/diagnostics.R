@@ -30,8 +30,9 @@ pareto_k.default <- not_a_fit
 pareto_k.elvi_fit <- function(object, draws = 2000, ...) {
   check_dots(list(...), names(formals()), "pareto_k()")
   draws <- check_draws(draws, object$model$dim, lower = 100)
-  drawn <- draws_with_ratios(object, draws)
-  new_pareto_k(drawn$log_ratios)
+  # many parameters: a few draws at a time, of which only the ratios stay
+  parts <- if (is_wide(object$model)) tabulate((seq_len(draws) - 1L) %/% 100L + 1L) else draws
+  new_pareto_k(unlist(lapply(parts, function(n) draws_with_ratios(object, n)$log_ratios)))
 }
 
 # Draws of q in model coordinates, one per column, with log p(x) (up to the

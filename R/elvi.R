@@ -58,7 +58,8 @@
 #' @param method `"mpsgd"`, the stochastic algorithm; `"exact"`, the deterministic
 #'   solver of [elvi_optimum()], for models with an exact objective ([model_glm()]
 #'   without an auxiliary parameter, [model_quadratic()]). `"auto"` takes the exact
-#'   one where there is one and its `dim` x `dim` matrices fit in memory, unless
+#'   one where there is one and its `dim` x `dim` matrices fit in memory (with more than
+#'   2,000 sparse columns it makes none), unless
 #'   `schedule`, `budget`, `start` or one of these settings is given in `control`:
 #'   `estimator`, `update`, `average`, `precondition`, `smoothness`, `scale_min`,
 #'   `scale_max`, `mu_centre`, `mu_radius`, `iterations`, `checkpoint`.
@@ -139,7 +140,7 @@ elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, bud
   if (!is.null(schedule) && !is.null(budget)) {
     bad_argument("budget", "left out when `schedule` is given (the schedule has its own)", describe(budget))
   }
-  method <- choose_method(method, object, stochastic_settings(schedule, budget, start, control))
+  method <- choose_method(method, object, stochastic_settings(schedule, budget, start, control), control$scale)
   if (method == "exact") return(exact_fit(object, base, control, tol %||% 1e-9, match.call()))
   schedule <- schedule %||% schedule_tuned(budget %||% if (is.null(tol)) 5000 else 1e5)
   check_class(schedule, "schedule", "elvi_schedule", "a schedule_*() function")
@@ -180,11 +181,13 @@ stochastic_settings <- function(schedule, budget, start, control) {
 
 # "auto" is exact where the model allows it, no one has asked for what only the stochastic
 # method has, and the solver's matrices fit in memory.
-choose_method <- function(method, model, stochastic) {
+choose_method <- function(method, model, stochastic, scale) {
   asked <- lengths(stochastic) > 0L
   if (method == "auto") {
-    return(if (has_exact(model) && !any(asked) && fits_in_memory(model$dim^2)) "exact" else "mpsgd")
+    fits <- is_factored(model, scale) || fits_in_memory(model$dim^2)
+    method <- if (has_exact(model) && !any(asked) && fits) "exact" else "mpsgd"
   }
+  if (method == "mpsgd") check_independent_prior(model)
   if (method == "exact" && asked[["arguments"]]) {
     bad_argument(names(stochastic$arguments)[1L],
                  "left out with the exact solver, which needs none; method = \"mpsgd\" uses it")
@@ -203,7 +206,7 @@ exact_fit <- function(model, base, control, tol, call) {
   new_fit(list(call = call, method = "exact", model = model, base = base, tol = tol, control = control),
           plan = list(seed = draw_key(), rng_kind = RNGkind()),   # of its draws
           result = list(status = if (optimum$converged) "finished" else "not converged", kept = "optimum",
-                        theta = list(mu = unname(optimum$mu), scale = unname(optimum$scale)),
+                        theta = list(mu = unname(optimum$mu), scale = name_scale(optimum$scale, NULL)),
                         converged = optimum$converged, optimum = optimum))
 }
 

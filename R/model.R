@@ -21,7 +21,8 @@
 #'
 #' @param X numeric design matrix, one row per observation. Add a column of ones
 #'   for an intercept. A sparse matrix of package 'Matrix' stays sparse, and costs
-#'   by its entries.
+#'   by its entries. With more than 2,000 sparse columns and normal priors the exact solver
+#'   keeps the scale as a sparse factor, see [elvi_optimum()].
 #' @param y response. For `binomial()`: 0/1, logical, a factor with two levels
 #'   (the second is the success), a two-column matrix of successes and failures,
 #'   or proportions of successes with the numbers of trials as `weights`. For `poisson()` and `neg_binomial_2()`: counts. For `gaussian()`
@@ -62,18 +63,32 @@ model_glm <- function(X, y, family = stats::binomial(), prior = normal(), weight
 # The model of rows as a user gave them, see check_rows().
 glm_target <- function(given, family, prior, dispersion, prior_aux) {
   family <- check_family(family)
-  check_coefficient_prior(prior)
+  check_coefficient_prior(prior, linked = TRUE)
   dispersion <- check_dispersion(dispersion, family)
   likelihood <- likelihood_of(family)
   rows <- check_rows(given, family_records[[likelihood]])
   fields <- list(names = column_names(rows$X), rows = rows, likelihood = likelihood,
                  error_df = as.double(family$df %||% Inf), family = family, prior = prior, dispersion = dispersion,
                  blocks = list(coefficients = coefficient_block(prior, design_dim(rows$X)[2L])))
-  if (is.null(dispersion)) return(dispersed_model(fields, prior_aux %||% exponential(1)))
+  if (is.null(dispersion)) {
+    if (!is.null(prior$precision)) bad_argument("prior", "independent where the dispersion is unknown", format(prior))
+    return(dispersed_model(fields, prior_aux %||% exponential(1)))
+  }
   if (!is.null(prior_aux)) {
     bad_argument("prior_aux", "left out: this model has no auxiliary parameter", describe(prior_aux))
   }
-  known_model(fields)
+  if (is.null(prior$precision)) known_model(fields) else linked_model(fields)
+}
+
+# A regression whose coefficients depend on each other a priori. The core sees the diagonal of their precision, target_at()
+# adds the rest, and only the sparse solver takes it as it is.
+linked_model <- function(fields) {
+  record <- family_records[[fields$likelihood]]
+  if (!record$convex) bad_argument("prior", "independent for this family, whose loss is not convex", format(fields$prior))
+  if (fields$dispersion != 1) fields$rows$weight <- fields$rows$weight / fields$dispersion
+  do.call(new_model, c(list(c("linked", "glm"), dim = length(fields$names), dispersion_at = 0, tally = no_tally,
+                            convex = TRUE, smoothness = NA_real_,
+                            smoothness_source = "not computed: the prior precision is a matrix", growth = 2), fields))
 }
 
 # A regression in its coefficients alone: what dispersion there is is known, and counts as a weight.
@@ -152,6 +167,7 @@ is_user_density <- function(model) inherits(model, "elvi_model_density")
 is_whitened <- function(work) inherits(work, "elvi_model_affine")
 is_regression <- function(model) inherits(model, "elvi_model_glm")
 is_dispersed <- function(model) inherits(model, "elvi_model_dispersed")
+is_linked <- function(model) inherits(model, "elvi_model_linked")
 
 # Beyond this nothing d x d is made of a model by itself, and a mean field makes do with the diagonal of the
 # Hessian at the mode.
@@ -477,4 +493,28 @@ description.elvi_model_dispersed <- function(model) {
 }
 
 # value (n) and gradient (d x n) of a model at the columns of x
-target_at <- function(model, x) .Call(elvi_r_evaluate, model, x, threads())
+target_at <- function(model, x) {
+  at <- .Call(elvi_r_evaluate, model, x, threads())
+  if (is_linked(model)) add_links(model, x, at) else at
+}
+
+# what the precision of a prior has beside its diagonal
+add_links <- function(model, x, at) {
+  off <- x - model$blocks$coefficients$centre
+  slope <- as.matrix(model$prior$precision %*% off) - Matrix::diag(model$prior$precision) * off
+  list(value = at$value + colSums(off * slope) / 2, gradient = at$gradient + unname(slope))
+}
+
+# What needs the whole model in the core is for independent priors.
+check_independent_prior <- function(model) {
+  if (is_linked(model)) {
+    bad_argument("prior", "independent here: a matrix as prior precision is for the exact solver, with its full scale",
+                 format(model$prior))
+  }
+}
+
+#' @export
+find_mode.elvi_model_linked <- function(model, diagonal = FALSE) check_independent_prior(model)
+
+#' @export
+oracle_of.elvi_model_linked <- function(model, law) check_independent_prior(model)

@@ -67,6 +67,7 @@ objective.default <- function(object, model, base = base_gaussian(), method = NU
 estimate_objective <- function(model, base, kind, mu, scale, method, draws) {
   draws <- check_draws(draws, 1, lower = 2)
   law <- law_of(base, model$dim)
+  if (is_sparse_root(scale)) return(sparse_objective(model, law, mu, scale, method, draws))
   default <- if (affords_exact(model, kind)) "exact" else "monte_carlo"
   method <- check_choice(method %||% default, "method", c("exact", "monte_carlo"))
   if (method == "exact") {

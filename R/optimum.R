@@ -23,6 +23,15 @@
 #' and with linear predictors so uncertain (spreads above 50, as of separable data
 #' under very wide priors) that the quadrature's own error matters.
 #'
+#' @section Many sparse columns:
+#' With more than 2,000 columns in a sparse `X`, and normal priors, nothing `dim` x `dim` is made: at the optimum
+#' `Sigma^-2` is the prior precision plus `X' diag(c) X` with one number `c_i` per row, and its sparse Cholesky factor
+#' and the entries of its inverse on the same pattern are all that is needed. Memory is proportional to rows,
+#' entries and factor. `$scale` then holds the factor, `$Sigma` is `NULL`; means, standard deviations, draws,
+#' objective and diagnostics work as always, `vcov()` as long as a `dim` x `dim` matrix fits. The same solver
+#' takes a prior whose `precision` is a matrix, see [normal()]. Student priors, flat priors and `scale = "diagonal"` are left
+#' to the dense solver.
+#'
 #' @param model a model from [model_glm()] or [model_quadratic()].
 #' @param base the variational base, see [bases].
 #' @param scale `"symmetric"`, `"triangular"` (the same optimum, parametrised by
@@ -54,6 +63,7 @@ elvi_optimum <- function(model, base = base_gaussian(),
       if (is_dispersed(model)) paste("one with an unknown", dispersion_record(model)$natural)
       else "a user-defined density")
   }
+  if (is_factored(model, scale)) return(sparse_optimum(model, base, tol, max_evaluations, scale))
   law <- law_of(base, model$dim)
   solve_optimum(model, base, law, scale, tol, max_evaluations)
 }
@@ -293,12 +303,16 @@ new_optimum <- function(model, base, law, scale, point, evaluations, tol) {
     gradient_norm = point$gradient_norm, evaluations = evaluations,
     converged = point$certificate <= tol, base = base, kind = scale, dim = model$dim)
   out$scale <- name_scale(scale_of(scale)$of_frame(point$scale), labels)
-  if (!out$converged) {
-    elvi_warn("The solver stopped after ", evaluations, " evaluations with a certificate of ",
-              format(point$certificate, digits = 3), " nats, above `tol`.",
+  warn_unconverged(structure(out, class = "elvi_optimum"))
+}
+
+warn_unconverged <- function(optimum) {
+  if (!optimum$converged) {
+    elvi_warn("The solver stopped after ", optimum$evaluations, " evaluations with a certificate of ",
+              format(optimum$certificate, digits = 3), " nats, above `tol`.",
               class = "elvi_warning_not_converged")
   }
-  structure(out, class = "elvi_optimum")
+  optimum
 }
 
 #' @export

@@ -36,6 +36,9 @@
 #' @param scale standard deviation of a normal prior, scale of a student one: one
 #'   positive number, or one per coefficient. `Inf` makes the prior of that
 #'   coefficient flat.
+#' @param precision for [model_glm()]: the inverse of the covariance matrix of all coefficients, symmetric and positive
+#'   definite, dense or sparse (package 'Matrix'), instead of `scale`. Random walks, autoregressions and Gaussian
+#'   Markov random fields are sparse ones. The exact solver takes such a prior, with `dispersion` known; nothing else does.
 #' @param rate inverse of the mean, a positive number.
 #' @param autoscale rescale the prior to the data of a formula, as its argument `autoscale` does?
 #' @return An object of class `elvi_prior` for [model_glm()]. `laplace()` always
@@ -51,8 +54,33 @@ NULL
 
 #' @rdname priors
 #' @export
-normal <- function(location = 0, scale = 2.5, autoscale = FALSE) {
-  new_prior("normal", location, scale, Inf, autoscale)
+normal <- function(location = 0, scale = 2.5, autoscale = FALSE, precision = NULL) {
+  if (is.null(precision)) return(new_prior("normal", location, scale, Inf, autoscale))
+  if (!missing(scale)) bad_argument("scale", "left out when `precision` is given", describe(scale))
+  if (check_flag(autoscale, "autoscale")) bad_argument("autoscale", "FALSE when `precision` is given", "TRUE")
+  precision <- check_precision(precision)
+  prior <- new_prior("normal", location, 1 / sqrt(Matrix::diag(precision)), Inf)
+  prior$precision <- precision
+  prior
+}
+
+# a sparse symmetric positive definite matrix
+check_precision <- function(Q) {
+  need_package("Matrix", "A matrix as prior precision")
+  loadNamespace("Matrix")   # its methods, not only its functions
+  if (is.matrix(Q)) Q <- check_matrix(Q, "precision")
+  else if (!inherits(Q, "Matrix")) bad_argument("precision", "a matrix, dense or of package 'Matrix'", describe(Q))
+  if (nrow(Q) != ncol(Q) || !nrow(Q)) bad_argument("precision", "a square matrix", sprintf("a %d x %d one", nrow(Q), ncol(Q)))
+  if (!all(is.finite(range(Q)))) bad_argument("precision", "free of missing and non-finite values", "one that is not")
+  dimnames(Q) <- list(NULL, NULL)
+  if (!Matrix::isSymmetric(Q)) bad_argument("precision", "symmetric", "a matrix that is not")
+  Q <- Matrix::forceSymmetric(methods::as(methods::as(Q, "dMatrix"), "CsparseMatrix"), "L")
+  definite <- tryCatch({
+    Matrix::Cholesky(Q, LDL = FALSE)
+    TRUE
+  }, error = function(e) FALSE, warning = function(w) FALSE)
+  if (!definite) bad_argument("precision", "positive definite", "a matrix that is not")
+  Q
 }
 
 #' @rdname priors
@@ -135,8 +163,11 @@ c.elvi_prior <- function(...) {
                  df = joined("df"), dist = "t", autoscale = FALSE), class = "elvi_prior")
 }
 
-check_coefficient_prior <- function(prior, name = "prior") {
+check_coefficient_prior <- function(prior, name = "prior", linked = FALSE) {
   check_class(prior, name, "elvi_prior", "normal(), student_t(), cauchy() or flat()")
+  if (!linked && !is.null(prior$precision)) {
+    bad_argument(name, "of independent coefficients: a matrix as `precision` is for model_glm()", format(prior))
+  }
   if (prior$name == "exponential") {
     bad_argument(name, "made by normal(), student_t(), cauchy() or flat()",
                  "exponential(), which is for the auxiliary parameter (`prior_aux`)")
@@ -158,6 +189,9 @@ recycle_prior <- function(v, dim, name = "value") {
 # and rate. With `of_exp` the prior is that of e^x, times an exponential one with `rate`.
 
 coefficient_block <- function(prior, dim) {
+  if (!is.null(prior$precision) && nrow(prior$precision) != dim) {
+    bad_argument("prior", sprintf("of a precision with a row for each of %d coefficients", dim), format(prior))
+  }
   precision <- 1 / recycle_prior(prior$scale, dim, "scale")^2
   df <- recycle_prior(prior$df, dim, "df")
   list(first = 1, of_exp = FALSE, centre = recycle_prior(prior$location, dim, "location"),
@@ -213,6 +247,9 @@ format.elvi_prior <- function(x, ...) {
   show <- function(v) if (length(v) == 1L) format(v) else paste0("c(", toString(format(v)), ")")
   if (x$name == "flat") return("flat prior")
   if (x$name == "exponential") return(paste("exponential prior, rate", format(x$rate)))
+  if (!is.null(x$precision)) {
+    return(sprintf("normal prior, location %s, precision a %d x %d matrix", show(x$location), nrow(x$precision), ncol(x$precision)))
+  }
   if (x$name == "mixed" && length(x$location) > 4L) {
     kinds <- table(ifelse(is.infinite(x$scale), "flat", ifelse(is.infinite(x$df), "normal", "student_t")))
     return(paste0("priors, one per coefficient: ", paste(kinds, names(kinds), collapse = ", ")))

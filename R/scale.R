@@ -1,16 +1,24 @@
 # Everything R does to a scale. One record per kind in `scale_kinds`, looked up by name, says what depends on the
 # kind; src/scale_<kind>.c is its other half. To add one, add a record: what it lacks is an error when the package is
 # loaded. To R a scale is an array, d x d or a vector of length d (a diagonal), and what takes any root of a covariance
-# depends on that only; it comes first.
+# depends on that only; it comes first. An optimum with many sparse columns has a root that is no array, but a factor of
+# its inverse: see sparse.R.
 
 # ---- any root R of a covariance R R' ------------------------------------------------------------------------------
 
-root_times <- function(root, z) if (is.matrix(root)) root %*% z else root * z
+root_times <- function(root, z) {
+  if (is_sparse_root(root)) return(sparse_root_times(root, z))
+  if (is.matrix(root)) root %*% z else root * z
+}
 
 # standard deviations of the coordinates of root z
-root_sd <- function(root) if (is.matrix(root)) sqrt(rowSums(root^2)) else abs(root)
+root_sd <- function(root) {
+  if (is_sparse_root(root)) return(stats::setNames(root$sd, root$names))
+  if (is.matrix(root)) sqrt(rowSums(root^2)) else abs(root)
+}
 
 root_covariance <- function(root) {
+  if (is_sparse_root(root)) root <- name_rows(sparse_root_matrix(root), root$names)
   if (is.matrix(root)) return(tcrossprod(root))
   structure(diag(root^2, length(root)), dimnames = if (!is.null(names(root))) list(names(root), names(root)))
 }
@@ -20,7 +28,10 @@ predictor_sd <- function(root, X, which) {
   if (is.matrix(root)) sqrt(rowSums((X %*% root[which, , drop = FALSE])^2)) else sqrt(drop(X^2 %*% root[which]^2))
 }
 
-root_matrix <- function(root) if (is.matrix(root)) root else diag(root, length(root))
+root_matrix <- function(root) {
+  if (is_sparse_root(root)) return(sparse_root_matrix(root))
+  if (is.matrix(root)) root else diag(root, length(root))
+}
 
 # R' M R and its trace, for a symmetric M
 congruent <- function(root, M) {
@@ -33,8 +44,14 @@ congruent_trace <- function(root, M) if (is.matrix(root)) sum(root * (M %*% root
 largest_singular_value <- function(root) if (is.matrix(root)) norm(root, "2") else max(root)
 smallest_singular_value <- function(root) if (is.matrix(root)) min(svd(root, 0, 0)$d) else min(root)
 
+name_rows <- function(root, labels) {
+  rownames(root) <- labels
+  root
+}
+
 name_scale <- function(scale, labels) {
-  if (is.matrix(scale)) dimnames(scale) <- list(labels, labels) else names(scale) <- labels
+  if (is_sparse_root(scale)) scale["names"] <- list(labels)
+  else if (is.matrix(scale)) dimnames(scale) <- list(labels, labels) else names(scale) <- labels
   scale
 }
 
@@ -246,7 +263,7 @@ scale_of <- function(kind) scale_kinds[[kind]]
 
 # ---- by name ------------------------------------------------------------------------------------------------------
 
-log_det <- function(kind, scale) scale_of(kind)$log_det(scale)
+log_det <- function(kind, scale) if (is_sparse_root(scale)) scale$log_det else scale_of(kind)$log_det(scale)
 
 # (mu, scale) of the run in the user's coordinates; scale of the same kind
 to_user <- function(work, kind, mu, scale) {
@@ -263,6 +280,7 @@ to_work <- function(work, kind, mu, scale) {
 
 # The symmetric matrix that has the law of a scale of this kind
 symmetric_scale <- function(kind, scale, labels) {
+  if (is_sparse_root(scale)) return(structure(symmetric_root(sparse_root_matrix(scale)), dimnames = list(labels, labels)))
   structure(scale_of(kind)$symmetric(scale), dimnames = list(labels, labels))
 }
 

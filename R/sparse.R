@@ -114,26 +114,32 @@ solve_settings <- function(plan, rule, settings, tol, most = 200L) {
   })
 }
 
-# The exact optimum of a model_glm() with a sparse design, whose scale is known by its
-# inverse square P, kept as a sparse factor. `precision`: sparse positive definite, or
-# NULL for the model's own.
-sparse_optimum <- function(model, base = base_gaussian(), tol = 1e-9, max_evaluations = 200, precision = NULL) {
-  if (any(is.finite(model$blocks$coefficients$df))) {
-    bad_argument("prior", "normal() or flat() for the sparse solver", "a student prior")
-  }
-  if (!is.null(model$rows$shift) && any(model$rows$shift != 0)) {
-    bad_argument("X", "not shifted for the sparse solver", "one with centred columns")
+# ---- regressions with many sparse columns ------------------------------------------------------
+
+# Has a model an optimum whose scale is kept as a sparse factor? With a matrix as prior precision always; with a
+# wide sparse design where nothing asks for more: every prior normal, columns as they are, a scale of any covariance.
+is_factored <- function(model, scale) {
+  if (is_linked(model)) return(TRUE)
+  is_regression(model) && !is_dispersed(model) && identical(model$rows$source, "sparse") && is_wide(model) &&
+    scale_of(scale)$full && all_proper(model) && !has_student_prior(model) && !any(model$rows$shift != 0)
+}
+
+# The exact optimum of such a model: its scale is known by its inverse square P, kept as a sparse factor.
+sparse_optimum <- function(model, base = base_gaussian(), tol = 1e-9, max_evaluations = 200, scale = "symmetric") {
+  if (has_student_prior(model)) bad_argument("prior", "normal() or flat() for the sparse solver", "a student prior")
+  if (any(model$rows$shift != 0)) bad_argument("X", "not shifted for the sparse solver", "one with centred columns")
+  if (!scale_of(scale)$full) {
+    bad_argument("scale", "\"symmetric\" or \"triangular\" with a matrix as prior precision", describe(scale))
   }
   loadNamespace("Matrix")   # its methods, not only its functions
-  d <- model$dim
   rows <- model$rows
   prior <- model$blocks$coefficients
   Z <- sparse_design(rows$X)
-  entries <- precision_entries(precision %||% prior$precision, d)
-  plan <- sparse_plan(matrix(0, length(rows$y), 0L), Z, dense_columns(Z), entries, is.null(precision), prior$centre,
+  entries <- precision_entries(model$prior$precision %||% prior$precision, model$dim)
+  plan <- sparse_plan(matrix(0, length(rows$y), 0L), Z, dense_columns(Z), entries, !is_linked(model), prior$centre,
                       list(y = rows$y, weight = rows$weight, offset = rows$offset,
                            record = model$likelihood, dispersion = "none"))
-  law <- law_of(base, d)
+  law <- law_of(base, model$dim)
   rule <- cached_quadrature(law, model$likelihood)
   if (rule$limit <= 0) no_expectation(model, law)
   rule$prior_levels <- list()
@@ -146,14 +152,63 @@ sparse_optimum <- function(model, base = base_gaussian(), tol = 1e-9, max_evalua
                class = "elvi_error_no_optimum")
   }
   setting[c("mu", "c")] <- found[c("mu", "c")]
-  structure(list(
-    mu = stats::setNames(original_order(plan, found$mu), model$names),
-    sd = stats::setNames(sqrt(original_order(plan, found$variance)), model$names),
-    objective = found$objective, elbo = law$entropy - found$objective, log_det = found$log_det,
+  root <- new_sparse_root(plan, setting, found, model$names)
+  warn_unconverged(structure(list(
+    mu = stats::setNames(original_order(plan, found$mu), model$names), Sigma = NULL,
+    objective = found$objective, elbo = law$entropy - found$objective,
     certificate = found$certificate,
     certificate_kind = if (found$rigorous && found$widest <= 50) "rigorous" else "estimated",
-    evaluations = found$iterations + 1L, converged = found$certificate <= tol,
-    base = base, dim = d, plan = plan, setting = setting), class = "elvi_sparse_optimum")
+    gradient_norm = sqrt(2 * found$estimate), evaluations = found$iterations + 1L, converged = found$certificate <= tol,
+    base = base, kind = scale, dim = model$dim, scale = root), class = "elvi_optimum"))
+}
+
+# ---- roots of covariances, kept as factors --------------------------------------------------------
+
+# R = P^-1/2 with P on a sparse pattern: what scale.R calls a root, for as many dimensions as the factor has room for.
+new_sparse_root <- function(plan, setting, found, names) {
+  structure(list(plan = plan, setting = setting, sd = sqrt(original_order(plan, found$variance)),
+                 log_det = -found$log_det / 2, objective = found$objective, names = names), class = "elvi_sparse_root")
+}
+
+is_sparse_root <- function(root) inherits(root, "elvi_sparse_root")
+
+# R z for the columns of z
+sparse_root_times <- function(root, z) {
+  plan <- root$plan
+  root$setting$mu <- numeric(plan$dim)
+  original_order(plan, .Call(elvi_r_nested_draws, plan, root$setting, as.matrix(z), FALSE))
+}
+
+sparse_root_matrix <- function(root) {
+  check_size(root$plan$dim^2, "object", root)
+  sparse_root_times(root, diag(root$plan$dim))
+}
+
+#' @export
+dim.elvi_sparse_root <- function(x) c(x$plan$dim, x$plan$dim)
+
+#' @export
+print.elvi_sparse_root <- function(x, ...) {
+  cat(sprintf("a root of a covariance in dimension %s, as the factor of its inverse with %s entries\n",
+              format_count(x$plan$dim), format_count(factor_entries(x$plan$pattern))))
+  invisible(x)
+}
+
+factor_entries <- function(pattern) {
+  tail <- pattern$dim - pattern$head
+  length(pattern$row) + tail * (tail + 1) / 2
+}
+
+# F of a fit whose scale is such a root: exact at the optimum, which is the only place it comes from; or from draws.
+sparse_objective <- function(model, law, mu, root, method, draws, chunk = 100L) {
+  method <- check_choice(method %||% "exact", "method", c("exact", "monte_carlo"))
+  if (method == "exact") return(new_estimate("objective F", root$objective, 0, NA, law))
+  z_key <- draw_key()
+  f <- unlist(lapply(split(seq_len(draws), (seq_len(draws) - 1L) %/% chunk), function(which) {
+    z <- draw_base(law, z_key, length(which), iteration = which[1L])
+    target_at(model, mu + sparse_root_times(root, z))$value
+  }))
+  new_estimate("objective F", mean(f) - root$log_det, stats::sd(f) / sqrt(draws), draws, law)
 }
 
 sparse_design <- function(X) {

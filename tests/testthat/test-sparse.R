@@ -72,9 +72,9 @@ test_that("a sparse optimum is the dense one, for every family and base", {
     expect_identical(found$certificate_kind, "rigorous", info = label)
     expect_equal(found$objective, best$objective, tolerance = 1e-11, info = label)
     expect_equal(unname(found$mu), unname(best$mu), tolerance = 1e-5, info = label)
-    expect_equal(unname(found$sd), unname(sqrt(diag(vcov(best)))), tolerance = 1e-5, info = label)
+    expect_equal(unname(elvi:::root_sd(found$scale)), unname(sqrt(diag(vcov(best)))), tolerance = 1e-5, info = label)
     # a certificate is a bound wherever the solver stops
-    early <- elvi:::sparse_optimum(model, base, tol = 1e-12, max_evaluations = 2)
+    early <- suppressWarnings(elvi:::sparse_optimum(model, base, tol = 1e-12, max_evaluations = 2))
     expect_gte(early$certificate, (early$objective - best$objective) * (1 - 1e-6) - 1e-9)
   }
 })
@@ -86,8 +86,7 @@ test_that("a prior precision may be any sparse positive definite matrix", {
   X <- Matrix::rsparsematrix(n, d, 0.2)
   y <- rbinom(n, 1, 0.4)
   Q <- Matrix::bandSparse(d, k = 0:1, diagonals = list(rep(2.1, d), rep(-1, d - 1)), symmetric = TRUE)
-  model <- model_glm(as.matrix(X), y, prior = normal(0, 1))
-  found <- elvi:::sparse_optimum(model, precision = Q, tol = 1e-11)
+  found <- elvi_optimum(model_glm(X, y, prior = normal(0, precision = Q)), tol = 1e-11)
   root <- solve(chol(as.matrix(Q)))
   best <- elvi_optimum(model_glm(as.matrix(X) %*% root, y, prior = normal(0, 1)), tol = 1e-11)
   expect_equal(unname(found$mu), unname(drop(root %*% best$mu)), tolerance = 1e-5)
@@ -106,17 +105,64 @@ test_that("flat priors have an estimated certificate, and refusals are by name",
   expect_error(elvi:::sparse_optimum(model_glm(X, y, prior = student_t())), class = "elvi_error_argument")
 })
 
+linked_example <- function() {
+  set.seed(3)
+  X <- as.matrix(Matrix::rsparsematrix(120, 12, 0.2))
+  Q <- Matrix::bandSparse(12, k = 0:1, diagonals = list(rep(2.1, 12), rep(-1, 11)), symmetric = TRUE)
+  list(X = X, y = rbinom(120, 1, 0.4), Q = Q, model = model_glm(X, rbinom(120, 1, 0.4), prior = normal(0.2, precision = Q)))
+}
+
+test_that("a fit with a matrix as prior precision is that of whitened coefficients", {
+  at <- linked_example()
+  model <- model_glm(at$X, at$y, prior = normal(0.2, precision = at$Q))
+  fit <- elvi(model)
+  R <- solve(chol(as.matrix(at$Q)))
+  white <- elvi(model_glm(at$X %*% R, at$y, prior = normal(0, 1), offset = drop(at$X %*% rep(0.2, 12))))
+  expect_identical(fit$method, "exact")
+  expect_equal(unname(coef(fit)), 0.2 + drop(R %*% coef(white)), tolerance = 1e-5)
+  expect_equal(unname(vcov(fit)), unname(R %*% vcov(white) %*% t(R)), tolerance = 1e-4)
+  expect_equal(fit$Sigma %*% fit$Sigma, vcov(fit), tolerance = 1e-8)
+  # f has the whole precision in it, and its gradient too
+  x <- matrix(rnorm(24), 12)
+  value <- function(x) elvi:::target_at(model, matrix(x, 12))$value
+  expect_equal(diff(value(x)), diff(elvi:::target_at(white$model, solve(R, x - 0.2))$value), tolerance = 1e-10)
+  h <- 1e-5
+  slope <- vapply(1:12, function(j) (value(x[, 1] + h * (1:12 == j)) - value(x[, 1] - h * (1:12 == j))) / (2 * h), 0)
+  expect_equal(elvi:::target_at(model, x)$gradient[, 1], slope, tolerance = 1e-6)
+  expect_lt(pareto_k(fit)$k, 0.7)
+  by_draws <- objective(fit, method = "monte_carlo", draws = 2000)
+  expect_lt(abs(by_draws$estimate - objective(fit)$estimate), 5 * by_draws$se)
+})
+
+test_that("what cannot be had with a matrix as prior precision is refused by name", {
+  at <- linked_example()
+  expect_error(elvi(at$model, method = "mpsgd"), class = "elvi_error_argument")
+  expect_error(elvi(at$model, control = elvi_control(scale = "diagonal")), class = "elvi_error_argument")
+  expect_error(normal(0, precision = -at$Q), "positive definite")
+  expect_error(normal(0, precision = matrix(1:4, 2)), "symmetric")
+  expect_error(normal(0, 1, precision = at$Q), "left out")
+  expect_error(model_glm(at$X[, 1:3], at$y, prior = normal(0, precision = at$Q)), class = "elvi_error_argument")
+  expect_error(model_glm(at$X, at$y + 0.5, gaussian(), dispersion = NULL, prior = normal(0, precision = at$Q)), class = "elvi_error_argument")
+  expect_error(elvi(y ~ X, at, prior = normal(0, precision = at$Q), family = binomial()), class = "elvi_error_argument")
+})
+
 test_that("20,000 sparse columns fit in memory proportional to the factor", {
   skip_on_cran()
   set.seed(5)
   d <- 20000
   n <- 40000
-  X <- Matrix::sparseMatrix(i = rep(seq_len(n), 2), j = c(sample.int(d, n, TRUE), pmin(d, sample.int(d, n, TRUE))),
-                            x = rnorm(2 * n), dims = c(n, d))
   # a tree rather than a random graph: fill stays small
   X <- Matrix::sparseMatrix(i = rep(seq_len(n), 2), j = c(a <- sample.int(d, n, TRUE), pmax(1, a %/% 2)), x = rnorm(2 * n), dims = c(n, d))
   y <- rbinom(n, 1, 0.5)
-  found <- elvi:::sparse_optimum(model_glm(X, y, prior = normal(0, 1)), tol = 1e-6)
-  expect_true(found$converged)
-  expect_lt(length(found$plan$pattern$row) + (found$plan$pattern$dim - found$plan$pattern$head)^2, 20 * d)
+  model <- model_glm(X, y, prior = normal(0, 1))
+  gc(reset = TRUE)
+  before <- sum(gc()[, 2])
+  fit <- elvi(model, tol = 1e-6)
+  expect_lt(sum(gc()[, 6]) - before, 400)   # MB; a d x d matrix has 3,200
+  expect_identical(fit$method, "exact")
+  expect_true(fit$converged)
+  expect_lt(elvi:::factor_entries(fit$scale$plan$pattern), 20 * d)
+  expect_identical(dim(as.matrix(fit, draws = 2)), c(2L, 20000L))
+  expect_error(vcov(fit), class = "elvi_error_argument")
+  expect_snapshot(print(fit$scale))
 })
