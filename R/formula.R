@@ -73,15 +73,14 @@ elvi.formula <- function(object, data, family = stats::gaussian(),
   if (!missing(data)) check_data(data)
   if (!missing(na.action)) check_na_action(na.action)
   structured <- structured_formula(object, if (!missing(data)) data)
-  if (!is.null(structured) || method == "nested") {
-    if (!missing(frequency)) bad_argument("frequency", "left out here: it is not known to nested fits", "given")
-    check_nested_arguments(structured, method, list(schedule = schedule, budget = budget, tol = tol, start = start),
-                           missing(prior_sd), missing(prior_cor))
-    return(nested_regression(structured, object, call, parent.frame(), family,
-                             list(prior = as_prior(prior, "prior"), prior_intercept = as_prior(prior_intercept, "prior_intercept"),
-                                  prior_aux = as_prior(prior_aux, "prior_aux"),
-                                  prior_sd = prior_sd, prior_cor = prior_cor),
-                             autoscale, dispersion, contrasts, base, control))
+  priors <- list(prior = as_prior(prior, "prior"), prior_intercept = as_prior(prior_intercept, "prior_intercept"),
+                 prior_aux = as_prior(prior_aux, "prior_aux"), prior_sd = prior_sd, prior_cor = prior_cor)
+  unused <- list(schedule = schedule, budget = budget, tol = tol, start = start)
+  if (!is.null(structured) || method == "nested" ||
+        (method == "auto" && prefers_nested(family, dispersion, priors, unused, control))) {
+    check_nested_arguments(structured, method, unused, missing(prior_sd), missing(prior_cor))
+    return(nested_regression(structured, object, call, parent.frame(), family, priors, autoscale, dispersion, contrasts,
+                             base, control))
   }
   check_no_structure(missing(prior_sd), missing(prior_cor))
   frame <- formula_frame(call, parent.frame())
@@ -92,8 +91,7 @@ elvi.formula <- function(object, data, family = stats::gaussian(),
   if (!design$intercept && !missing(prior_intercept)) {
     bad_argument("prior_intercept", "left out: the formula has no intercept", format(prior_intercept))
   }
-  priors <- formula_priors(design, family, as_prior(prior, "prior"), as_prior(prior_intercept, "prior_intercept"),
-                           as_prior(prior_aux, "prior_aux"), autoscale)
+  priors <- formula_priors(design, family, priors$prior, priors$prior_intercept, priors$prior_aux, autoscale)
   if (is.null(priors$aux) && !missing(prior_aux)) {
     bad_argument("prior_aux", "left out: this model has no auxiliary parameter", describe(prior_aux))
   }

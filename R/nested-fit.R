@@ -5,13 +5,16 @@
 # whose only hyperparameter is the dispersion.
 nested_regression <- function(parts, formula, call, env, family, priors, autoscale, dispersion, contrasts, base, control) {
   family <- check_nested_family(family)
+  plain <- is.null(parts)
   parts <- parts %||% list(fixed = formula, bars = list(), smooths = list())
   specs <- smooth_specs(parts$smooths, environment(parts$fixed))
   call_frame <- call
   call_frame$object <- frame_formula(parts, smooth_variables(specs))
   frame <- formula_frame(call_frame, env)
+  if (plain) parts$fixed <- formula <- stats::formula(attr(frame, "terms"))   # a dot is spelt out
   check_contrasts(contrasts, frame)
   design <- nested_design(parts, specs, frame, contrasts)
+  if (plain && !ncol(design$X)) bad_argument("object", "a formula with at least one coefficient", "an empty one")
   design$dispersion <- dispersion
   priors <- nested_priors(design, family, priors, autoscale)
   problem <- nested_problem(design, family, priors)
@@ -61,7 +64,7 @@ nested_design <- function(parts, specs, frame, contrasts) {
   if (intercept) centre[-1L] <- colMeans(X)[-1L]
   offset <- reading(stats::model.offset(frame), "offset", "it cannot be used")
   list(terms = terms, X = X, centre = centre, intercept = intercept, y = stats::model.response(frame, "any"),
-       weights = stats::model.weights(frame), offset = offset, offset_given = !is.null(offset),
+       weights = stats::model.weights(frame), frequency = frame[["(frequency)"]], offset = offset, offset_given = !is.null(offset),
        Z = sparse_columns(columns, nrow(frame)),
        groups = number_columns(c(groups, do.call(c, lapply(smooths, smooth_terms)))), smooths = smooths,
        xlevels = xlevels, contrasts = fixed_factors)
@@ -203,6 +206,7 @@ nested_problem <- function(design, family, priors) {
       list(prior_sd = prior, prior_cor = priors$cor$eta))
   }, design$groups, priors$sd)
   problem <- list(X = design$X, shift = if (design$intercept) design$centre, Z = design$Z, y = response$y, weight = weight,
+                  frequency = if (!is.null(design$frequency)) check_weights(design$frequency, n, "frequency"),
                   offset = offset, family = family, prior = fixed_prior(priors$joint, p), terms = unname(terms),
                   dispersion = if (is.null(dispersion)) list(name = record_of(family)$dispersion$natural,
                                                              prior = priors$aux))
@@ -345,16 +349,29 @@ check_nested_arguments <- function(structured, method, unused, default_sd, defau
   if (is.null(structured)) check_no_structure(default_sd, default_cor)
 }
 
+# A plain regression whose dispersion is unknown: by itself, unless someone asks for what only a stochastic run has, or
+# for a prior that is not log-concave.
+prefers_nested <- function(family, dispersion, priors, unused, control) {
+  record <- record_of(check_family(family))
+  known <- isTRUE(record$dispersion$may_be_known) && !is.null(dispersion)
+  if (is.null(record$conditional) || is.null(record$dispersion) || known || length(Filter(Negate(is.null), unused))) return(FALSE)
+  concave <- function(prior) !is.list(prior) || !any(is.finite(prior$df) & is.finite(prior$scale))
+  concave(priors$prior) && concave(priors$prior_intercept) && !length(nested_changes(control))
+}
+
 # Of the settings only the number of nodes and progress matter.
 check_nested_control <- function(control) {
-  check_class(control, "control", "elvi_control", "elvi_control()")
-  default <- elvi_control()
-  changed <- Filter(function(name) !identical(control[[name]], default[[name]]),
-                    setdiff(names(default), c("nodes", "progress")))
+  changed <- nested_changes(control)
   if (length(changed)) {
     bad_argument(changed[1L], "left at its default with group-level terms, smooth terms and method = \"nested\", which do not use it",
                  describe(control[[changed[1L]]]))
   }
+}
+
+nested_changes <- function(control) {
+  check_class(control, "control", "elvi_control", "elvi_control()")
+  default <- elvi_control()
+  Filter(function(name) !identical(control[[name]], default[[name]]), setdiff(names(default), c("nodes", "progress")))
 }
 
 # Movement beyond a twentieth of a standard deviation says that the rule is too small.

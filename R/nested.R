@@ -3,7 +3,7 @@
 
 # ---- the problem -----------------------------------------------------------------
 
-# What does not depend on theta. `problem`: X, shift, Z, y, weight, offset, family, prior
+# What does not depend on theta. `problem`: X, shift, Z, y, weight, frequency (or NULL), offset, family, prior
 # (centre, precision), terms, dispersion.
 nested_setup <- function(problem, base) {
   loadNamespace("Matrix")   # its methods, not only its functions
@@ -14,15 +14,18 @@ nested_setup <- function(problem, base) {
   q <- ncol(problem$Z)
   problem$Z <- methods::as(methods::as(problem$Z, "generalMatrix"), "CsparseMatrix")
   problem$weight <- rep_len(problem$weight %||% 1, n)
+  problem$frequency <- rep_len(problem$frequency %||% 1, n)
   problem$offset <- rep_len(problem$offset %||% 0, n)
   problem$prior <- list(centre = rep_len(problem$prior$centre %||% 0, p),
                         precision = rep_len(problem$prior$precision %||% 0, p))
+  problem$count <- sum(problem$frequency[problem$weight > 0])   # of observations, to a residual variance
   layout <- hyper_layout(problem)
   entries <- hyper_entries(problem, layout)
   likelihood <- record_of(problem$family)$conditional$likelihood
   dispersion <- if (is.null(problem$dispersion)) "none" else problem$dispersion$name
-  plan <- sparse_plan(problem$X, problem$Z, dense_terms(problem), entries, TRUE, c(problem$prior$centre, numeric(q)),
-                      list(y = problem$y, weight = problem$weight, offset = problem$offset,
+  rows <- sufficient_rows(problem)
+  plan <- sparse_plan(rows$X, rows$Z, dense_terms(problem), entries, TRUE, c(problem$prior$centre, numeric(q)),
+                      list(y = rows$y, weight = rows$weight, offset = rows$offset,
                            record = likelihood_of(problem$family), dispersion = dispersion), row_blocks(problem))
   law <- law_of(base, p + q)
   rule <- cached_quadrature(law, likelihood)
@@ -30,6 +33,21 @@ nested_setup <- function(problem, base) {
   rule$prior_levels <- list()
   setup <- list(problem = problem, layout = layout, plan = plan, base = base, law = law, rule = rule)
   c(setup, list(constant = evidence_constant(setup)))
+}
+
+# The rows as the solver takes them. Without groups a gaussian response is known by a triangular factor of [X y], of as many
+# rows as it has columns.
+sufficient_rows <- function(problem) {
+  weight <- problem$weight * problem$frequency
+  n <- nrow(problem$X)
+  p <- ncol(problem$X)
+  if (ncol(problem$Z) || !record_of(problem$family)$constant_curvature || n <= p + 1L) {
+    return(c(problem[c("X", "Z", "y", "offset")], list(weight = weight)))
+  }
+  factor <- qr(sqrt(weight) * cbind(problem$X, problem$y - problem$offset), LAPACK = TRUE)
+  R <- qr.R(factor)[, order(factor$pivot), drop = FALSE]
+  list(X = R[, seq_len(p), drop = FALSE], Z = problem$Z[seq_len(p + 1L), , drop = FALSE], y = R[, p + 1L],
+       offset = numeric(p + 1L), weight = rep(1, p + 1L))
 }
 
 # Smooths fill their columns; so do groups that hold much of the data each.
@@ -58,9 +76,11 @@ row_blocks <- function(problem) {
 evidence_constant <- function(setup) {
   problem <- setup$problem
   proper <- problem$prior$precision > 0
-  y <- problem$y
-  w <- problem$weight
-  data <- record_of(problem$family)$conditional$constant(y, w)
+  constant <- record_of(problem$family)$conditional$constant
+  alike <- if (all(problem$frequency == 1)) list(seq_along(problem$y)) else split(seq_along(problem$y), problem$frequency)
+  data <- sum(vapply(alike, function(rows) {
+    problem$frequency[rows[1L]] * constant(problem$y[rows], problem$weight[rows])
+  }, 0))
   setup$law$entropy - (sum(proper) + ncol(problem$Z)) / 2 * log(2 * pi) +
     sum(log(problem$prior$precision[proper])) / 2 + data
 }
@@ -74,9 +94,9 @@ dispersion_part <- function(setup, theta, solved = NULL) {
   if (!length(setup$layout$dispersion)) return(list(value = 0, slope = NULL))
   a <- theta[[setup$layout$dispersion]]
   y <- setup$problem$y
-  w <- setup$problem$weight
+  w <- setup$problem$weight * setup$problem$frequency
   if (setup$plan$dispersion == "sigma") {
-    n <- sum(w > 0)   # weights are precisions
+    n <- setup$problem$count   # weights are precisions
     return(list(value = -n * a, slope = if (!is.null(solved)) 2 * solved$loss - n))
   }
   phi <- exp(a)
@@ -126,9 +146,9 @@ start_theta <- function(setup) {
   theta <- numeric(layout$length)
   unit <- 1
   if (is_quadratic(setup$plan)) {
-    X <- cbind(1, problem$X)
-    rest <- stats::lm.wfit(X, problem$y - problem$offset, pmax(problem$weight, 1e-300))$residuals
-    unit <- sqrt(sum(problem$weight * rest^2) / max(sum(problem$weight > 0), 1))
+    weight <- problem$weight * problem$frequency
+    rest <- stats::lm.wfit(cbind(1, problem$X), problem$y - problem$offset, pmax(weight, 1e-300))$residuals
+    unit <- sqrt(sum(weight * rest^2) / max(problem$count, 1))
     if (!is.finite(unit) || unit <= 0) unit <- 1
   }
   for (t in seq_along(layout$terms)) {
@@ -149,7 +169,7 @@ first_curvature <- function(setup) {
     out[slot$sd] <- 2 * slot$J
     out[slot$cor] <- slot$J
   }
-  if (length(layout$dispersion)) out[layout$dispersion] <- if (setup$plan$dispersion == "sigma") 2 * sum(setup$problem$weight > 0) else 1
+  if (length(layout$dispersion)) out[layout$dispersion] <- if (setup$plan$dispersion == "sigma") 2 * setup$problem$count else 1
   pmax(out, 1)
 }
 
