@@ -102,6 +102,8 @@ family_entries <- c(
   "trials",           # may new responses be counts out of several trials?
   "draws",            # function(mu, dispersion, trials, family): responses around their means
   "log_lik",          # function(y, mu, dispersion, trials, family)
+  "variance",         # function(mu, dispersion, family): of a response of weight 1, up to glm()'s dispersion
+  "deviance",         # function(y, mu, dispersion, family): that of a response of weight 1, as glm() has it
   "convex",           # is the loss convex in the predictor? Then it has an expectation in C
   "curvature_bound",  # the largest second derivative of the loss in the predictor; NA: unbounded
   "bound_attained",   # function(rows): is that known to be attained?
@@ -155,6 +157,8 @@ binomial_record <- function(link, ...) {
     response = binomial_response, trials = TRUE,
     draws = function(mu, dispersion, trials, family) stats::rbinom(length(mu), trials, mu),
     log_lik = function(y, mu, dispersion, trials, family) stats::dbinom(round(y * trials), trials, mu, log = TRUE),
+    variance = function(mu, dispersion, family) mu * (1 - mu),
+    deviance = function(y, mu, dispersion, family) stats::binomial()$dev.resids(y, mu, rep(1, length(y))),
     convex = TRUE, constant_curvature = FALSE, bends = TRUE,
     never_up = function(move, y, small) {
       all(ifelse(y == 1, move > -small, ifelse(y == 0, move < small, abs(move) < small)))
@@ -195,6 +199,8 @@ family_records <- list(
     response = function(y) list(y = count_response(y)), trials = FALSE,
     draws = function(mu, dispersion, trials, family) stats::rpois(length(mu), mu),
     log_lik = function(y, mu, dispersion, trials, family) stats::dpois(y, mu, log = TRUE),
+    variance = function(mu, dispersion, family) mu,
+    deviance = function(y, mu, dispersion, family) stats::poisson()$dev.resids(y, mu, rep(1, length(y))),
     convex = TRUE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
     exponential = TRUE, bends = FALSE, calibration = list(exponential_loss),
     never_up = function(move, y, small) all(move < small) && all(abs(move[y > 0]) < small),
@@ -208,6 +214,8 @@ family_records <- list(
     response = function(y) list(y = check_vector(y, "y")), trials = FALSE,
     draws = function(mu, dispersion, trials, family) stats::rnorm(length(mu), mu, dispersion),
     log_lik = function(y, mu, dispersion, trials, family) stats::dnorm(y, mu, dispersion, log = TRUE),
+    variance = function(mu, dispersion, family) rep(1, length(mu)),
+    deviance = function(y, mu, dispersion, family) (y - mu)^2,
     convex = TRUE, curvature_bound = 1, bound_attained = function(rows) TRUE, constant_curvature = TRUE,
     exponential = FALSE, bends = FALSE, calibration = list(),
     never_up = function(move, y, small) FALSE, separable = NA, autoscale = TRUE,
@@ -222,6 +230,10 @@ family_records <- list(
     response = function(y) list(y = count_response(y)), trials = FALSE,
     draws = function(mu, dispersion, trials, family) stats::rnbinom(length(mu), size = dispersion, mu = mu),
     log_lik = function(y, mu, dispersion, trials, family) stats::dnbinom(y, size = dispersion, mu = mu, log = TRUE),
+    variance = function(mu, dispersion, family) mu + mu^2 / dispersion,
+    deviance = function(y, mu, dispersion, family) {
+      2 * (y * log(pmax(y, 1) / mu) - (y + dispersion) * log((y + dispersion) / (mu + dispersion)))
+    },
     convex = TRUE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
     exponential = FALSE, bends = TRUE, calibration = list(softplus_loss),
     never_up = function(move, y, small) all(move < small) && all(abs(move[y > 0]) < small),
@@ -246,6 +258,8 @@ family_records <- list(
     log_lik = function(y, mu, dispersion, trials, family) {
       stats::dt((y - mu) / dispersion, family$df, log = TRUE) - log(dispersion)
     },
+    variance = function(mu, dispersion, family) rep(1, length(mu)),
+    deviance = function(y, mu, dispersion, family) (family$df + 1) * log1p(((y - mu) / dispersion)^2 / family$df),
     convex = FALSE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
     exponential = FALSE, bends = TRUE, calibration = list(),
     never_up = function(move, y, small) FALSE, separable = NA, autoscale = TRUE, conditional = NULL,
@@ -325,7 +339,7 @@ check_dispersion <- function(dispersion, family) {
   dispersion
 }
 
-check_response <- function(y, record, n) {
+check_response <- function(y, record, n, quietly = FALSE) {
   if (NROW(y) != n) {
     bad_argument("y", sprintf("of length %d, the number of rows of `X`", n),
                  paste("of length", NROW(y)))
@@ -335,7 +349,7 @@ check_response <- function(y, record, n) {
                  sprintf("NA at position %d", which(is.na(y))[1L]))
   }
   out <- record$response(y)
-  if (n > 1L && all(out$y == out$y[1L])) {
+  if (!quietly && n > 1L && all(out$y == out$y[1L])) {
     elvi_warn("`y` is constant: its ", n, " values are all ", format(out$y[1L]),
               " and say nothing about the slopes.", class = "elvi_warning_constant_response")
   }

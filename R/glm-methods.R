@@ -47,9 +47,8 @@ confint.elvi_fit <- function(object, parm = NULL, level = 0.95, ...) {
 credible_intervals <- function(fit, which, level) {
   p <- c((1 - level) / 2, (1 + level) / 2)
   z <- marginal_quantile(law_of(fit$base, fit$model$dim), p)
-  mu <- fit$mu[which]
-  out <- mu + outer(posterior_sd(fit)[which], z)
-  dimnames(out) <- list(names(mu), paste(format(100 * p, trim = TRUE, digits = 3), "%"))
+  out <- natural_limits(fit, which, fit$mu[which] + outer(posterior_sd(fit)[which], z))
+  dimnames(out) <- list(natural_names(fit)[which], paste(format(100 * p, trim = TRUE, digits = 3), "%"))
   out
 }
 
@@ -152,15 +151,16 @@ print.elvi_prior_summary <- function(x, ...) {
 #' @exportS3Method generics::tidy
 tidy.elvi_fit <- function(x, conf.int = FALSE, conf.level = 0.95, exponentiate = FALSE, ...) {
   check_dots(list(...), names(formals()), "tidy()", passed_by_frameworks$tidy)
-  mu <- x$mu
-  out <- data.frame(term = names(mu), estimate = unname(mu), std.error = unname(posterior_sd(x)))
+  table <- natural_table(x)
+  out <- data.frame(term = rownames(table), estimate = unname(table[, "mean"]), std.error = unname(table[, "sd"]))
   if (check_flag(conf.int, "conf.int")) {
     limits <- confint.elvi_fit(x, level = conf.level)
     out$conf.low <- unname(limits[, 1L])
     out$conf.high <- unname(limits[, 2L])
   }
   scaled <- intersect(c("estimate", "conf.low", "conf.high"), names(out))   # not the errors, as broom has it
-  if (check_flag(exponentiate, "exponentiate")) out[scaled] <- exp(out[scaled])
+  coefficients <- coefficient_places(x)
+  if (check_flag(exponentiate, "exponentiate")) out[coefficients, scaled] <- exp(out[coefficients, scaled])
   as_tibble_if_there(out)
 }
 

@@ -27,9 +27,9 @@
 #' @param effects which effects: `"fixed"`, `"ran_pars"`, `"ran_vals"`, or several.
 #' @param sigma for the generic's sake: not used.
 #' @param complete,digits see [elvi_fit].
-#' @param draws number of draws.
+#' @param draws,ndraws number of draws, under either name.
+#' @param seed optional number: draws other than those of the fit.
 #' @param resample must be `FALSE`: the weights of the nodes are corrected already.
-#' @param nsim,seed as in [simulate.elvi_fit()]; without `seed` the fit's own.
 #' @param row.names,optional as in [as.data.frame()].
 #' @param ... nothing: unknown names are errors.
 #' @return As their generics say.
