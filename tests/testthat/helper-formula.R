@@ -41,7 +41,7 @@ nasty <- function(which = "exclude") {
       omit = nasty_fit(na.omit),
       binomial = nasty_fit(na.omit, binomial()),
       # needs the stochastic engine: log_phi is a parameter
-      stochastic = withr_seed(5, nasty_fit(na.exclude, neg_binomial_2())))
+      stochastic = withr_seed(5, nasty_fit(na.exclude, neg_binomial_2(), method = "mpsgd")))
   }
   formula_store[[which]]
 }

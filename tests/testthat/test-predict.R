@@ -18,9 +18,9 @@ family_cases <- function() {
       cloglog = elvi(cbind(s, 5 - s) ~ x, data = d, family = binomial("cloglog"), weights = w),
       poisson = elvi(p ~ x + offset(o), data = d, family = poisson(), weights = w),
       known = elvi(g ~ x, data = d, dispersion = 4),
-      gaussian = elvi(g ~ x + offset(o), data = d, weights = w),
+      gaussian = elvi(g ~ x + offset(o), data = d, weights = w, method = "mpsgd"),
       robust = elvi(g ~ x, data = d, family = robust(5)),
-      size = elvi(p ~ x, data = d, family = neg_binomial_2())))
+      size = elvi(p ~ x, data = d, family = neg_binomial_2(), method = "mpsgd")))
   }
   formula_store$families
 }
