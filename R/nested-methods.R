@@ -24,6 +24,7 @@
 #' @param parm,pars parameters, by name or number.
 #' @param level,prob,conf.level probability of the interval.
 #' @param conf.int add credible intervals?
+#' @param exponentiate estimates and intervals of `exp()` of the coefficients?
 #' @param effects which effects: `"fixed"`, `"ran_pars"`, `"ran_vals"`, or several.
 #' @param sigma for the generic's sake: not used.
 #' @param complete,digits see [elvi_fit].
@@ -351,8 +352,8 @@ print.summary.elvi_nested <- function(x, digits = max(3L, getOption("digits") - 
 
 #' @rdname nested_methods
 #' @exportS3Method generics::tidy
-tidy.elvi_nested <- function(x, effects = c("fixed", "ran_pars"), conf.int = FALSE, conf.level = 0.95, ...) {
-  check_dots(list(...), names(formals()), "tidy()")
+tidy.elvi_nested <- function(x, effects = c("fixed", "ran_pars"), conf.int = FALSE, conf.level = 0.95, exponentiate = FALSE, ...) {
+  check_dots(given_values(list(...)), names(formals()), "tidy()", passed_by_frameworks$tidy)
   kinds <- c("fixed", "ran_pars", "ran_vals")
   if (!is.character(effects) || !length(effects) || !all(effects %in% kinds)) {
     bad_argument("effects", "some of \"fixed\", \"ran_pars\" and \"ran_vals\"", describe(if (is.character(effects)) setdiff(effects, kinds)[1L] else effects))
@@ -376,6 +377,9 @@ tidy.elvi_nested <- function(x, effects = c("fixed", "ran_pars"), conf.int = FAL
     out$conf.high <- unname(limits[, 2L])
   }
   rownames(out) <- NULL
+  scaled <- intersect(c("estimate", "conf.low", "conf.high"), names(out))
+  coefficients <- out$effect == "fixed"
+  if (check_flag(exponentiate, "exponentiate")) out[coefficients, scaled] <- exp(out[coefficients, scaled])
   as_tibble_if_there(out)
 }
 
@@ -418,7 +422,7 @@ tidy_effects <- function(x) {
 #' @rdname nested_methods
 #' @exportS3Method generics::glance
 glance.elvi_nested <- function(x, ...) {
-  check_dots(list(...), names(formals()), "glance()")
+  check_dots(given_values(list(...)), names(formals()), "glance()", passed_by_frameworks$glance)
   as_tibble_if_there(data.frame(
     elbo = x$nested$evidence$log, nodes = length(x$nested$nodes), certificate = worst_certificate(x),
     change = max(unlist(x$nested$change)),

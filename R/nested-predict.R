@@ -11,7 +11,7 @@
 #' @param type `"link"` or `"response"`.
 #' @param se.fit also return posterior standard deviations?
 #' @param re.form `NULL` for all group-level terms, `NA` or `~ 0` for none, or a one-sided formula with the terms to
-#'   keep, such as `~ (1 | g)`. Smooth terms always stay.
+#'   keep, such as `~ (1 | g)`. Smooth terms always stay. `re_formula`, as 'brms' calls it, is understood too.
 #' @param allow_new_levels what to do with levels of a grouping factor that the data did not have: an error, or
 #'   effects from the population (`TRUE`), whose standard deviations are part of the posterior.
 #' @param interval,level,offset,draws,ndraws,seed,trials see [predict.elvi_glm()].
@@ -215,7 +215,7 @@ fitted.elvi_nested <- function(object, ...) {
 
 #' @export
 model.matrix.elvi_nested <- function(object, ...) {
-  check_dots(Filter(Negate(is.null), list(...)), names(formals()), "model.matrix()")   # data = NULL is none
+  check_dots(given_values(list(...)), names(formals()), "model.matrix()")   # data = NULL is none
   object$problem$X
 }
 
@@ -251,8 +251,8 @@ nested_linpred <- function(object, rows, drawn) {
 #' @rawNamespace S3method(rstantools::posterior_linpred, elvi_nested)
 posterior_linpred.elvi_nested <- function(object, newdata = NULL, draws = 1000, re.form = NULL, allow_new_levels = FALSE,
                                           offset = NULL, seed = NULL, ..., ndraws = NULL) {
-  check_dots(list(...), names(formals()), "posterior_linpred()")
-  rows <- nested_rows(object, newdata, re.form, allow_new_levels, offset)
+  check_dots(given_values(list(...)), names(formals()), "posterior_linpred()", "re_formula")
+  rows <- nested_rows(object, newdata, list(...)$re_formula %||% re.form, allow_new_levels, offset)
   object <- reseeded(object, seed)
   nested_linpred(object, rows, nested_draws(object, check_nested_draws(ndraws %||% draws, object, rows)))
 }
@@ -262,7 +262,8 @@ posterior_linpred.elvi_nested <- function(object, newdata = NULL, draws = 1000, 
 #' @rawNamespace S3method(rstantools::posterior_epred, elvi_nested)
 posterior_epred.elvi_nested <- function(object, newdata = NULL, draws = 1000, re.form = NULL, allow_new_levels = FALSE,
                                         offset = NULL, seed = NULL, ..., ndraws = NULL) {
-  check_dots(list(...), names(formals()), "posterior_epred()")
+  check_dots(given_values(list(...)), names(formals()), "posterior_epred()", "re_formula")
+  re.form <- list(...)$re_formula %||% re.form
   expected_response(object, posterior_linpred.elvi_nested(object, newdata, draws, re.form, allow_new_levels, offset, seed,
                                                           ndraws = ndraws))
 }
@@ -272,8 +273,8 @@ posterior_epred.elvi_nested <- function(object, newdata = NULL, draws = 1000, re
 #' @rawNamespace S3method(rstantools::posterior_predict, elvi_nested)
 posterior_predict.elvi_nested <- function(object, newdata = NULL, draws = 1000, re.form = NULL, allow_new_levels = FALSE,
                                           offset = NULL, trials = NULL, seed = NULL, ..., ndraws = NULL) {
-  check_dots(list(...), names(formals()), "posterior_predict()")
-  rows <- nested_rows(object, newdata, re.form, allow_new_levels, offset)
+  check_dots(given_values(list(...)), names(formals()), "posterior_predict()", "re_formula")
+  rows <- nested_rows(object, newdata, list(...)$re_formula %||% re.form, allow_new_levels, offset)
   object <- reseeded(object, seed)
   drawn <- nested_draws(object, check_nested_draws(ndraws %||% draws, object, rows))
   mu <- expected_response(object, nested_linpred(object, rows, drawn))
@@ -317,7 +318,7 @@ keyed <- function(object, expr) {
 #' @export
 #' @rawNamespace S3method(rstantools::log_lik, elvi_nested)
 log_lik.elvi_nested <- function(object, draws = 1000, seed = NULL, ..., ndraws = NULL) {
-  check_dots(list(...), names(formals()), "log_lik()")
+  check_dots(given_values(list(...)), names(formals()), "log_lik()", "re_formula")
   rows <- nested_rows(object, NULL)
   object <- reseeded(object, seed)
   drawn <- nested_draws(object, check_nested_draws(ndraws %||% draws, object, rows))

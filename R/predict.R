@@ -213,7 +213,7 @@ mean_dispersion <- function(object) {
 #' @rawNamespace S3method(rstantools::posterior_linpred, elvi_glm)
 posterior_linpred.elvi_glm <- function(object, newdata = NULL, draws = 1000, offset = NULL, seed = NULL, ...,
                                        ndraws = NULL) {
-  check_dots(list(...), names(formals()), "posterior_linpred()")
+  check_dots(given_values(list(...)), names(formals()), "posterior_linpred()", passed_by_frameworks$draws)
   design <- prediction_design(object, newdata, offset)
   linpred_draws(object, design, fit_draws(object, check_row_draws(ndraws %||% draws, object, design), seed))
 }
@@ -240,7 +240,7 @@ expected_response <- function(object, eta) {
 #' @rawNamespace S3method(rstantools::posterior_epred, elvi_glm)
 posterior_epred.elvi_glm <- function(object, newdata = NULL, draws = 1000, offset = NULL, seed = NULL, ...,
                                      ndraws = NULL) {
-  check_dots(list(...), names(formals()), "posterior_epred()")
+  check_dots(given_values(list(...)), names(formals()), "posterior_epred()", passed_by_frameworks$draws)
   expected_response(object, posterior_linpred.elvi_glm(object, newdata, draws, offset, seed, ndraws = ndraws))
 }
 
@@ -249,7 +249,7 @@ posterior_epred.elvi_glm <- function(object, newdata = NULL, draws = 1000, offse
 #' @rawNamespace S3method(rstantools::posterior_predict, elvi_glm)
 posterior_predict.elvi_glm <- function(object, newdata = NULL, draws = 1000, offset = NULL,
                                        trials = NULL, seed = NULL, ..., ndraws = NULL) {
-  check_dots(list(...), names(formals()), "posterior_predict()")
+  check_dots(given_values(list(...)), names(formals()), "posterior_predict()", passed_by_frameworks$draws)
   design <- prediction_design(object, newdata, offset)
   x <- fit_draws(object, check_row_draws(ndraws %||% draws, object, design), seed)
   mu <- expected_response(object, linpred_draws(object, design, x))
@@ -321,7 +321,7 @@ row_counts <- function(object) {
 #' @export
 #' @rawNamespace S3method(rstantools::log_lik, elvi_glm)
 log_lik.elvi_glm <- function(object, newdata = NULL, draws = 1000, offset = NULL, seed = NULL, ..., ndraws = NULL) {
-  check_dots(list(...), names(formals()), "log_lik()")
+  check_dots(given_values(list(...)), names(formals()), "log_lik()", passed_by_frameworks$draws)
   design <- prediction_design(object, newdata, offset)
   x <- fit_draws(object, check_row_draws(ndraws %||% draws, object, design), seed)
   log_lik_at(object, x, observed_rows(object, newdata, design))

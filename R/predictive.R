@@ -19,7 +19,8 @@
 #' @param nsim number of columns.
 #' @param K number of folds.
 #' @param folds optional: for each row of the fit the number of its fold. By default they are drawn.
-#' @param ... nothing: unknown names are errors; for `waic()` passed on.
+#' @param ... for `waic()` passed on, for `simulate()` the `re.form` of a fit with [groups][group_terms]; else nothing: unknown names
+#'   are errors.
 #' @return `bayes_R2()`: a vector of draws. `predictive_interval()`: a matrix with a row for each row of the data. `simulate()`: a
 #'   data frame with a column for each simulation, of the type of the response, and the attribute `"seed"`. `waic()` and `kfold()`: objects
 #'   of package 'loo'.
@@ -74,10 +75,10 @@ df.residual.elvi_glm <- function(object, ...) {
 #' @rdname predictive
 #' @export
 simulate.elvi_glm <- function(object, nsim = 1, seed = NULL, ...) {
-  check_dots(list(...), names(formals()), "simulate()")
+  check_dots(given_values(list(...)), names(formals()), "simulate()", passed_by_frameworks$draws)
   nsim <- check_draws(nsim, nobs.elvi_glm(object), "nsim")
   if (is.null(seed)) seed <- stats::runif(1L, 0, 2^31 - 1)
-  y <- posterior_predict(object, draws = nsim, seed = seed)
+  y <- posterior_predict(object, draws = nsim, seed = seed, ...)
   out <- lapply(seq_len(nsim), function(i) as_response(object, y[i, ]))
   out <- structure(out, names = paste0("sim_", seq_len(nsim)), row.names = rownames(object$frame), class = "data.frame")
   structure(out, seed = seed)
@@ -146,6 +147,9 @@ refitted <- function(fit, data) {
   call <- fit$call
   call$subset <- NULL
   call$data <- data
+  # as they were, wherever the fit was made
+  known <- list(family = fit$family, prior = fit$priors$prior, prior_intercept = fit$priors$prior_intercept)
+  for (name in intersect(names(known), names(call))) call[[name]] <- known[[name]]
   call[[1L]] <- quote(elvi::elvi)
   eval(call, environment(fit$formula))
 }

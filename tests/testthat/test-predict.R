@@ -52,7 +52,7 @@ test_that("the expected response is the mean of its draws, and se.fit their sd",
     data <- nasty_data()[c(1, 2, 3, 4, 6), ]
     set.seed(1)
     drawn <- moments(fit$family$linkinv(
-      tcrossprod(simulate(fit, 4e4)[, seq_len(ncol(model.matrix(fit)))], model.matrix(fit)[rownames(data), ]) +
+      tcrossprod(as.matrix(fit, draws = 4e4)[, seq_len(ncol(model.matrix(fit)))], model.matrix(fit)[rownames(data), ]) +
         rep(log(data$e) + 0.1 * data$e, each = 4e4)))
     at <- predict(fit, data, type = "response", se.fit = TRUE)
     expect_lt(max(abs(unname(at$fit) - drawn$mean) / drawn$se), 4)
