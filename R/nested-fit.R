@@ -234,8 +234,16 @@ check_nested_problem <- function(problem, dispersion) {
   if (!is.null(problem$dispersion) && problem$dispersion$name == "sigma") check_residuals_left(problem)
 }
 
-# With an effect for every row, nothing tells residuals from effects.
+# With an effect for every row, nothing tells residuals from effects; with none left at all, sigma runs off to 0.
 check_residuals_left <- function(problem) {
+  used <- problem$weight > 0
+  y <- (problem$y - problem$offset)[used]
+  X <- qr(cbind(problem$X[used, , drop = FALSE]), tol = 1e-11)
+  if (sum(used) > X$rank && sum(qr.resid(X, y)^2) <= 1e-22 * sum(y^2)) {
+    elvi_abort("No optimum exists: the coefficients fit the responses perfectly, and sigma runs off to 0. ",
+               "Use fewer coefficients, or gaussian() with a known `dispersion`.",
+               class = c("elvi_error_no_optimum", "elvi_error_argument"), data = list(argument = "data"))
+  }
   for (term in problem$terms[vapply(problem$terms, function(t) t$kind == "group", NA)]) {
     if (length(term$columns) >= length(problem$y)) {
       elvi_abort("`object`: the term of `", term$label, "` has ", length(term$columns), " effects for ", length(problem$y),

@@ -18,7 +18,9 @@
 #'   also of effects (`names(fit$mu)`).
 #' * `tidy(effects = )`: as in 'broom.mixed': `"fixed"`, `"ran_pars"` (`sd__`, `cor__`) and `"ran_vals"`.
 #' * `elbo()`: the lower bound of the log evidence, of which the error of the quadrature is not part.
-#' * `pareto_k()`: k-hat of every node and the number of draws it rests on; `k` is the worst.
+#' * `pareto_k()`: k-hat of the joint law of all coefficients and effects at every node that counts, and the number of
+#'   draws it rests on; `k` is the worst. It grows with the number of effects: beyond 0.7 joint draws cannot be reweighed, but
+#'   weights of nodes are corrected group by group, for which it need not be small.
 #'
 #' @param object,x a fit by [elvi()] whose formula has [group-level terms][group_terms].
 #' @param parm,pars parameters, by name or number.
@@ -28,7 +30,8 @@
 #' @param effects which effects: `"fixed"`, `"ran_pars"`, `"ran_vals"`, or several.
 #' @param sigma for the generic's sake: not used.
 #' @param complete,digits see [elvi_fit].
-#' @param draws,ndraws number of draws, under either name.
+#' @param draws,ndraws number of draws, under either name; for `pareto_k()` new ones at each node that counts, by default those
+#'   of the fit.
 #' @param seed optional number: draws other than those of the fit.
 #' @param resample must be `FALSE`: the weights of the nodes are corrected already.
 #' @param row.names,optional as in [as.data.frame()].
@@ -369,6 +372,7 @@ tidy.elvi_nested <- function(x, effects = c("fixed", "ran_pars"), conf.int = FAL
   }))
   at <- out$at
   out$at <- NULL
+  if (!length(x$groups)) out <- data.frame(term = names(x$mu)[at])   # as of any other regression
   out$estimate <- unname(x$mu[at])
   out$std.error <- unname(x$sd[at])
   if (conf.int) {
@@ -482,9 +486,14 @@ objective.elvi_nested <- function(object, ...) {
 
 #' @rdname nested_methods
 #' @export
-pareto_k.elvi_nested <- function(object, ...) {
+pareto_k.elvi_nested <- function(object, draws = NULL, ...) {
   check_dots(list(...), names(formals()), "pareto_k()")
-  structure(list(k = worst_k(object$nested), nodes = object$nested$k_hat, draws = object$nested$draws),
+  nested <- object$nested
+  if (!is.null(draws)) {
+    draws <- check_draws(draws, nrow(object$node_mu), lower = 100)
+    nested[c("k_hat", "draws")] <- node_shapes(nested, draws, draw_key())
+  }
+  structure(list(k = worst_k(nested), nodes = nested$k_hat, draws = nested$draws, corrected = nested$corrected),
             class = c("elvi_nested_pareto_k", "elvi_pareto_k"))
 }
 
@@ -493,15 +502,19 @@ worst_k <- function(nested) if (all(is.na(nested$k_hat))) NA_real_ else max(nest
 
 #' @export
 print.elvi_nested_pareto_k <- function(x, ...) {
-  cat(k_line(x$k, x$nodes, x$draws), "\n", sep = "")
+  cat(k_line(x$k, x$nodes, x$draws, x$corrected), "\n", sep = "")
   invisible(x)
 }
 
-k_line <- function(k, nodes, draws) {
+# k-hat is about all coefficients and effects of a node at once, and grows with their number however close each of them is;
+# the correction needs less: each group's own ratios.
+k_line <- function(k, nodes, draws, corrected) {
   if (is.na(k)) return("Pareto k-hat: not computed, no draws were made")
   if (k == -Inf) return("Pareto k-hat: none needed, the nodes' laws are exact for gaussian data and base")
-  sprintf("Pareto k-hat of the worst of %d nodes: %s (%s; %s draws a node)", sum(!is.na(nodes)), format(k, digits = 2),
-          k_verdict(k), format_count(draws))
+  joint <- sprintf("Pareto k-hat of the joint law at the worst of %d nodes: %s from %s draws each", sum(!is.na(nodes)),
+                   format(k, digits = 2), format_count(draws))
+  says <- if (k < 0.5) "good" else if (k < 0.7) "fair" else if (corrected) "too many effects to reweigh at once" else k_verdict(k)
+  paste0(joint, " (", says, "); weights of nodes ", if (corrected) "corrected, group by group" else "not corrected")
 }
 
 worst_certificate <- function(fit) max(vapply(fit$nested$nodes, function(node) node$certificate, 0))
@@ -512,7 +525,7 @@ nested_account <- function(fit) {
   c(sprintf("%s at %d nodes over %d hyperparameter%s: every node at most %s nats above its optimum",
             if (fit$converged) "Solved" else "NOT CONVERGED", length(nested$nodes), ncol(nested$hyper$theta),
             if (ncol(nested$hyper$theta) == 1L) "" else "s", format(worst_certificate(fit), digits = 1)),
-    paste0(k_line(worst_k(nested), nested$k_hat, nested$draws), if (nested$corrected) ", weights corrected"),
+    k_line(worst_k(nested), nested$k_hat, nested$draws, nested$corrected),
     sprintf("Against the next smaller rule means moved by at most %s sd, sds by %s %%",
             format(nested$change$mean, digits = 2),
             format(100 * nested$change$sd, digits = 2)),

@@ -615,6 +615,20 @@ node_ratios <- function(setup, grid, values, control) {
   list(correction = correction, k_hat = k_hat, draws = draws, corrected = TRUE)
 }
 
+# k-hat from new draws at the nodes that count
+node_shapes <- function(nested, draws, key) {
+  setup <- nested$setup
+  if (is_quadratic(setup$plan)) return(list(nested$k_hat, nested$draws))
+  counts <- which(nested$hyper$weight > 0.03 * max(nested$hyper$weight))
+  z <- draw_base(setup$law, key, draws)
+  out <- .Call(elvi_r_nested_check, setup$plan, setup$rule, lapply(nested$nodes[counts], `[[`, "setting"), z, threads())
+  radius <- sqrt(colSums(z^2))
+  extra <- -radius^2 / 2 - setup$law$log_phi(radius)
+  k_hat <- rep(NA_real_, length(nested$nodes))
+  k_hat[counts] <- vapply(out, function(o) pareto_shape(o$total + extra), 0)
+  list(k_hat, draws)
+}
+
 # At nodes that hardly count: the correction is a smooth function of theta, and a quadratic
 # through the others is good enough.
 smooth_correction <- function(z, known, correction) {

@@ -157,8 +157,11 @@ test_that("method auto takes the exact solver where there is one", {
   expect_identical(elvi(poisson ~ a, data = d, family = poisson())$method, "exact")
   expect_identical(elvi(normal ~ a, data = d, dispersion = 1)$method, "exact")
   set.seed(1)
+  expect_identical(elvi(normal ~ a, data = d)$method, "nested")
+  expect_identical(elvi(poisson ~ a, data = d, family = neg_binomial_2())$method, "nested")
   for (family in list(gaussian(), robust())) {
-    fit <- elvi(normal ~ a, data = d, family = family)
+    # a student prior, or a setting of a run, asks for the stochastic algorithm
+    fit <- elvi(normal ~ a, data = d, family = family, prior = student_t(30))
     expect_identical(fit$method, "mpsgd")
     expect_identical(fit$tol, 0.01)
     expect_true(fit$converged)
@@ -237,10 +240,21 @@ test_that("bad formulas and data are refused, or said to be odd", {
 oracle_csv <- function(name) read.csv(test_path("oracles", name))
 
 expect_posterior <- function(fit, reference, label) {
-  mean <- abs(unname(coef(fit)) - reference$mean) / reference$sd
-  sd <- abs(unname(sqrt(diag(vcov(fit)))) / reference$sd - 1)
+  mean <- abs(unname(fit$mu) - reference$mean) / reference$sd
+  sd <- abs(unname(elvi:::posterior_sd(fit)) / reference$sd - 1)
   expect_lt(max(mean), 0.15, label = paste(label, "mean"))
   expect_lt(max(sd), 0.15, label = paste(label, "sd"))
+}
+
+# left to itself, sigma is integrated over; the reference has its logarithm last
+expect_nested_posterior <- function(fit, reference, label) {
+  expect_identical(fit$method, "nested")
+  which <- seq_along(coef(fit))
+  expect_lt(max(abs(unname(coef(fit)) - reference$mean[which]) / reference$sd[which]), 0.05, label = paste(label, "mean, nested"))
+  expect_lt(max(abs(unname(sqrt(diag(vcov(fit)))) / reference$sd[which] - 1)), 0.03, label = paste(label, "sd, nested"))
+  log_sigma <- log(as.matrix(fit, draws = 4000)[, "sigma"])
+  expect_lt(abs(mean(log_sigma) - reference$mean[-which]) / reference$sd[-which], 0.07)
+  expect_lt(abs(sd(log_sigma) / reference$sd[-which] - 1), 0.07)
 }
 
 test_that("formulas reproduce reference posteriors of linear models", {
@@ -248,14 +262,18 @@ test_that("formulas reproduce reference posteriors of linear models", {
   data <- oracle_csv("mesquite-data.csv")
   fit <- elvi(y ~ . - x.1, data = data, prior = flat(), prior_intercept = flat(), prior_aux = flat(), tol = 0.005)
   expect_posterior(fit, oracle_csv("mesquite-posterior.csv"), "mesquite")
+  expect_nested_posterior(elvi(y ~ . - x.1, data = data, prior = flat(), prior_intercept = flat(), prior_aux = flat()), oracle_csv("mesquite-posterior.csv"), "mesquite")
   data <- oracle_csv("sblri-data.csv")
   fit <- elvi(y ~ . - 1, data = data, prior = normal(0, 10), prior_aux = normal(0, 10), tol = 0.005)
   expect_posterior(fit, oracle_csv("sblri-posterior.csv"), "sblri")
+  expect_nested_posterior(elvi(y ~ . - 1, data = data, prior = normal(0, 10), prior_aux = normal(0, 10)), oracle_csv("sblri-posterior.csv"), "sblri")
   # uncentred years: the column of ones is a predictor, and keeps its own prior
   data <- oracle_csv("kilpisjarvi-data.csv")
   fit <- elvi(y ~ x.1 + x.2 - 1, data = data, prior = normal(c(9.31290322580645, 0), c(100, 1 / 30)),
               prior_aux = flat(), tol = 0.005)
   expect_posterior(fit, oracle_csv("kilpisjarvi-posterior.csv"), "kilpisjarvi")
+  expect_nested_posterior(elvi(y ~ x.1 + x.2 - 1, data = data, prior = normal(c(9.31290322580645, 0), c(100, 1 / 30)),
+                               prior_aux = flat()), oracle_csv("kilpisjarvi-posterior.csv"), "kilpisjarvi")
 })
 
 test_that("formulas reproduce exact variational optima", {
