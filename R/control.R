@@ -45,7 +45,8 @@
 #' @param block the largest number of samples processed at a time. The draws do
 #'   not depend on it.
 #' @param nodes for fits with [group-level terms][group_terms]: number of nodes along each hyperparameter when there are up to
-#'   three of them, 1 for the mode alone. `NULL` lets elvi choose.
+#'   four of them; with more, the number of nodes for each of their first and second moments; 2 or 3 for a central composite
+#'   design, 1 for the mode alone. `NULL` lets elvi choose.
 #' @param progress show progress when a run takes more than two seconds?
 #' @param checkpoint name of a file that keeps the state of a stochastic run while it
 #'   runs, or `NULL` for none; see the section on checkpoints.

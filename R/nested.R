@@ -299,7 +299,7 @@ axis_widths <- function(setup, mode, axes, drift, tol) {
 # on a chess board, is the next smaller grid.
 lattice_nodes <- function(setup, mode, axes, drift, step, tol, most = 2000L, say = NULL) {
   H <- length(mode$theta)
-  fall <- c(8, 7, 7.5, 8)[H]
+  fall <- c(8, 7, 7.5, 8, 8.5)[H]
   move <- axes$vectors %*% diag(axes$sd * step, H)   # a step along each axis
   place <- matrix(0L, 1L, H)
   found <- list(mode[c("theta", "value", "slope", "solution")])
@@ -360,10 +360,10 @@ refine_lattice <- function(setup, grid, drift, tol) {
        evaluations = grid$evaluations + length(found))
 }
 
-# More nodes as long as they change the answer, which in one dimension can go on
+# More nodes as long as they change the answer, which in one dimension can go on, and in five has many already
 settled_lattice <- function(setup, mode, axes, drift, step, tol, enough = 0.02, say = NULL) {
   grid <- lattice_nodes(setup, mode, axes, drift, step, tol, say = say)
-  for (again in seq_len(if (length(mode$theta) == 1L) 3L else 1L)) {
+  for (again in seq_len(c(3L, 1L, 1L, 1L, 0L)[length(mode$theta)])) {
     if (!isTRUE(grid_change(setup, grid) >= enough)) break
     grid <- refine_lattice(setup, grid, drift, tol)
     if (!is.null(say)) say(sprintf("nodes: %d solved, after refinement", length(grid$found)))
@@ -387,9 +387,9 @@ grid_change <- function(setup, grid) {
 lattice_step <- function(setup, nodes) {
   H <- setup$layout$length
   if (!is.null(nodes)) return(if (nodes > 3 && H <= 4L) 7 / (nodes - 1))
-  if (H > 4L) return(NULL)
-  step <- c(0.75, 1, 1.2, 1.4)[H]
-  number <- c(10, 41, 127, 329)[H]
+  if (H > 5L) return(NULL)
+  step <- c(0.75, 1, 1.2, 1.4, 1.7)[H]
+  number <- c(10, 41, 127, 329, 1500)[H]
   if (H <= 2L || number * solve_cost(setup$plan) < 3e9) step
 }
 
@@ -402,7 +402,164 @@ solve_cost <- function(plan) {
   pass * if (is_quadratic(plan)) 1 else 8
 }
 
-# More of them: a central composite design that integrates polynomials of degree 5 against
+# More of them: importance sampling from a quasi-random set, in pairs on either side of the middle, calibrated by the exact
+# gradients at the nodes. The first nodes are placed by the mode and its curvature, the next as many by mean and
+# covariance of those before, and again until the last half hardly changes the answer; without it the rule is the next
+# smaller one.
+sampled_nodes <- function(setup, mode, axes, drift, width, tol, number, enough = 0.035, say = NULL) {
+  H <- length(mode$theta)
+  proposals <- list()
+  counts <- c()
+  found <- list()
+  log_rule <- NULL
+  repeat {
+    proposals <- c(proposals, list(if (length(found)) next_proposal(theta, weight) else first_proposal(mode, axes, width)))
+    counts <- c(counts, ceiling(max(number$first, length(found)) / 2) * 2)
+    new <- length(found) / 2 + seq_len(counts[length(counts)] / 2)
+    points <- proposed_points(proposals[[length(counts)]], quasi_random(max(new), H)[new, , drop = FALSE])
+    thetas <- lapply(seq_len(ncol(points)), function(i) points[, i])
+    for (part in split(seq_along(thetas), (seq_along(thetas) - 1L) %/% 20L)) {   # so that there is something to say
+      found <- c(found, evidence_at(setup, thetas[part], lapply(thetas[part], start_near, near = mode, drift = drift), tol))
+      if (!is.null(say)) say(sprintf("nodes: %d of %d solved", length(found), sum(counts)))
+    }
+    values <- vapply(found, function(f) f$value, 0)
+    theta <- vapply(found, function(f) f$theta, numeric(H))
+    last_rule <- log_rule
+    log_rule <- calibrated_rule(values, -mixed_density(proposals, counts, theta), found, mode, axes)
+    weight <- normalised(ifelse(is.finite(values), values + log_rule, -Inf))
+    log_coarse <- if (is.null(last_rule)) first_half(values, -mixed_density(proposals, counts, theta), found, mode, axes)
+                  else c(last_rule, rep(-Inf, counts[length(counts)]))
+    grid <- list(z = scaled_away(theta, mode, axes, width), found = found, log_rule = log_rule, log_coarse = log_coarse,
+                 evaluations = length(found))
+    grid$noise <- sqrt(sum(weight^2))   # of a mean in sds, had the nodes been drawn at random and not calibrated
+    settled <- length(counts) > 1L && grid$noise < enough && isTRUE(grid_change(setup, grid) < enough)
+    if (settled || 2 * length(found) > number$most) return(counting_nodes(grid, values))
+  }
+}
+
+# a student law with its own scale on each side of each axis: tails of a standard deviation near 0 fall off no
+# faster than exponentially in its logarithm
+tail_df <- 6
+tail_unit <- sqrt((tail_df - 2) / tail_df)
+
+first_proposal <- function(mode, axes, width) {
+  list(centre = mode$theta, vectors = axes$vectors, right = axes$sd * width[, 1L], left = axes$sd * width[, 2L])
+}
+
+# by the moments of weighted points, the columns of theta
+next_proposal <- function(theta, weight) {
+  mean <- drop(theta %*% weight)
+  away <- theta - mean
+  axes <- eigen(away %*% (weight * t(away)), symmetric = TRUE)
+  along <- crossprod(axes$vectors, away)
+  side <- function(sign) {
+    there <- (sign * along > 0) * rep(weight, each = nrow(along))
+    sqrt(pmax(rowSums(there * along^2) / pmax(rowSums(there), 1e-300), 0.1 * axes$values))
+  }
+  list(centre = mean, vectors = axes$vectors, right = side(1), left = side(-1))
+}
+
+proposed_points <- function(proposal, u) {
+  z <- t(stats::qt(u, tail_df) * tail_unit)
+  z <- cbind(z, -z)[, order(rep(seq_len(ncol(z)), 2L)), drop = FALSE]
+  proposal$centre + proposal$vectors %*% (z * ifelse(z > 0, proposal$right, proposal$left))
+}
+
+# log density of points drawn `counts` times from each of the proposals
+mixed_density <- function(proposals, counts, theta) {
+  parts <- vapply(seq_along(proposals), function(k) {
+    along <- crossprod(proposals[[k]]$vectors, theta - proposals[[k]]$centre)
+    scale <- ifelse(along > 0, proposals[[k]]$right, proposals[[k]]$left) * tail_unit
+    log(counts[k]) + colSums(stats::dt(along / scale, tail_df, log = TRUE) - log(scale))
+  }, numeric(ncol(theta)))
+  parts <- matrix(parts, ncol(theta))
+  top <- apply(parts, 1L, max)
+  top + log(rowSums(exp(parts - top)))
+}
+
+first_half <- function(values, log_rule, found, mode, axes) {
+  half <- seq_along(values) <= length(values) / 2
+  ifelse(half, replace(log_rule, half, calibrated_rule(values[half], log_rule[half], found[half], mode, axes)), -Inf)
+}
+
+# in units of the axes' sides, one row per point
+scaled_away <- function(theta, mode, axes, width) {
+  z <- crossprod(axes$vectors, theta - mode$theta) / axes$sd
+  t(z / ifelse(z > 0, width[, 1L], width[, 2L]))
+}
+
+# nodes without weight say nothing and cost as much as others later
+counting_nodes <- function(grid, values) {
+  weight <- pmax(normalised(values + grid$log_rule), normalised(values + grid$log_coarse))
+  keep <- weight > 1e-5 * max(weight)
+  for (name in c("log_rule", "log_coarse")) grid[[name]] <- grid[[name]][keep]
+  grid$z <- grid$z[keep, , drop = FALSE]
+  grid$found <- grid$found[keep]
+  grid
+}
+
+# Points that fill the cube evenly: multiples of powers of a root of x^(H + 1) = x + 1, the golden ratio for H = 1
+# (Roberts, 2018)
+quasi_random <- function(n, H) {
+  root <- stats::uniroot(function(x) x^(H + 1) - x - 1, c(1, 2), tol = 1e-14)$root
+  outer(seq_len(n), root^-seq_len(H), function(i, a) (0.5 + i * a) %% 1)
+}
+
+# Under the density of theta the gradient g of its logarithm has mean 0, and (theta - mode) g' has mean -I. Weights are
+# tilted, as little as can be, such that they have these moments: for a normal density that makes its mean
+# and covariance exact, wherever the nodes are.
+calibrated_rule <- function(values, log_rule, found, mode, axes) {
+  usable <- is.finite(values)
+  H <- length(mode$theta)
+  by <- axes$vectors %*% diag(axes$sd, H)
+  weight <- normalised(ifelse(usable, values + log_rule, -Inf))
+  away <- vapply(found, function(f) drop(solve(by, f$theta - mode$theta)), numeric(H))
+  slope <- vapply(found, function(f) if (is.finite(f$value)) drop(crossprod(by, f$slope)) else numeric(H), numeric(H))
+  away <- matrix(away, H)
+  slope <- matrix(slope, H)
+  low <- which(lower.tri(diag(H), diag = TRUE), arr.ind = TRUE)
+  second <- away[low[, 1L], , drop = FALSE] * slope[low[, 2L], , drop = FALSE] +
+    away[low[, 2L], , drop = FALSE] * slope[low[, 1L], , drop = FALSE] + 2 * (low[, 1L] == low[, 2L])
+  for (h in list(rbind(slope, second), slope)) {
+    if (sum(usable) < 2 * nrow(h)) next
+    tilt <- tilted(weight, t(h))
+    if (!is.null(tilt)) return(log_rule + tilt)
+  }
+  log_rule
+}
+
+# log w' / w for weights w' = w exp(h lambda) / sum of mean 0 in the columns of h; NULL where there are none nearby
+tilted <- function(weight, h, most = 3, steps = 50L) {
+  lambda <- numeric(ncol(h))
+  for (step in seq_len(steps)) {
+    tilt <- drop(h %*% lambda)
+    top <- max(tilt[weight > 0])
+    w <- weight * exp(tilt - top)
+    total <- sum(w)
+    w <- w / total
+    mean <- colSums(w * h)
+    covariance <- crossprod(sqrt(w) * sweep(h, 2L, mean))
+    if (max(abs(mean) / sqrt(pmax(diag(covariance), 1e-300))) < 1e-8) {
+      spread <- sqrt(sum(w * (tilt - sum(w * tilt))^2))
+      return(if (spread < most) tilt - top - log(total))
+    }
+    move <- tryCatch(solve(covariance + diag(1e-10 * max(diag(covariance)), ncol(h)), mean), error = function(e) NULL)
+    if (is.null(move)) return(NULL)
+    by <- min(1, 2 / max(abs(h[weight > 0, , drop = FALSE] %*% move)))
+    lambda <- lambda - by * move
+  }
+  NULL
+}
+
+# how many nodes: some for each moment that calibrates them; no more than the time that each takes allows
+sampled_number <- function(setup, nodes) {
+  H <- setup$layout$length
+  moments <- H + H * (H + 1) / 2
+  if (!is.null(nodes)) return(list(first = nodes * moments / 8, most = nodes * moments))
+  list(first = 10 * moments, most = min(3500, max(20 * moments, 4e10 / solve_cost(setup$plan))))
+}
+
+# Few nodes, where these are asked for: a central composite design that integrates polynomials of degree 5 against
 # a normal density, all weights positive; without its corners, degree 3. On each side of
 # each axis the density has its own standard deviation.
 composite_nodes <- function(setup, mode, axes, drift, width, tol, say = NULL) {
@@ -438,8 +595,8 @@ fraction_corners <- function(H) {
 
 # ---- the fit ---------------------------------------------------------------------------
 
-# nodes: NULL, 1 (the mode alone), 2 or 3 (a composite design), or more: a lattice with so many
-# along seven standard deviations. draws: of the check at each node, 0 for none. correct: the
+# nodes: NULL, 1 (the mode alone), 2 or 3 (a composite design), or more: a lattice with so many along seven standard
+# deviations, or so many for each moment of a sample. draws: of the check at each node, 0 for none. correct: the
 # weights, by these draws? seed_key: of the draws, which are the same in every fit without one.
 nested_control <- function(control) {
   defaults <- list(nodes = NULL, tol = 5e-7, progress = FALSE, threads = NULL, draws = NULL, correct = TRUE,
@@ -455,7 +612,7 @@ nested_fit <- function(problem, base = base_gaussian(), control = list()) {
     on.exit(options(old))
   }
   setup <- nested_setup(problem, base)
-  say <- if (isTRUE(control$progress)) function(text) message("elvi: ", text)
+  say <- if (isTRUE(control$progress)) patient_voice()
   H <- setup$layout$length
   tol <- control$tol
   mode <- if (H) evidence_mode(setup, 10 * tol, say = say)
@@ -473,8 +630,10 @@ nested_fit <- function(problem, base = base_gaussian(), control = list()) {
     if (!is.null(step)) {
       axes$sd <- axes$sd * pmax(rowMeans(sides$width), 0.5)
       grid <- settled_lattice(setup, mode, axes, curved$drift, step, tol, say = say)
-    } else {
+    } else if (isTRUE(control$nodes <= 3)) {
       grid <- composite_nodes(setup, mode, axes, curved$drift, sides$width, tol, say = say)
+    } else {
+      grid <- sampled_nodes(setup, mode, axes, curved$drift, sides$width, tol, sampled_number(setup, control$nodes), say = say)
     }
     evaluations <- evaluations + grid$evaluations
     hessian <- curved$hessian
@@ -484,8 +643,9 @@ nested_fit <- function(problem, base = base_gaussian(), control = list()) {
   }
   solved <- vapply(grid$found, function(f) is.finite(f$value), NA)
   grid <- list(z = grid$z[solved, , drop = FALSE], found = grid$found[solved], log_rule = grid$log_rule[solved],
-               log_coarse = grid$log_coarse[solved])
+               log_coarse = grid$log_coarse[solved], noise = grid$noise %||% 0)
   values <- vapply(grid$found, function(f) f$value, 0)
+  if (!is.null(say)) say("draws that check the nodes")
   ratios <- node_ratios(setup, grid, values, control)
   log_weight <- values + grid$log_rule
   weight <- normalised(log_weight + ratios$correction)
@@ -505,7 +665,18 @@ nested_fit <- function(problem, base = base_gaussian(), control = list()) {
     evaluations = evaluations,
     converged = all(vapply(nodes, function(node) node$converged, NA)))
   fit$change <- node_change(fit)
+  fit$change$mean <- max(fit$change$mean, grid$noise)
   fit
+}
+
+# Messages of a run that takes more than `wait` seconds, one a second
+patient_voice <- function(wait = 2, between = 1, clock = function() proc.time()[["elapsed"]]) {
+  due <- clock() + wait
+  function(text) {
+    if (clock() < due) return(invisible())
+    due <<- clock() + between
+    message("elvi: ", text)
+  }
 }
 
 normalised <- function(log_weight) {

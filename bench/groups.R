@@ -56,7 +56,7 @@ invisible(fit_by_lme4(models$cbpp))   # loads lme4
 against_lme4("cbpp: elvi / glmer, time", models$cbpp, 3, rounds)
 verbagg <- against_lme4("VerbAgg: elvi / glmer, time", models$verbagg, 1, 1)
 if ("verbagg" %in% taken$set) {
-  record("VerbAgg: stan_glmer (stored; another run, at low priority) / elvi, time",
+  record("VerbAgg: stan_glmer (stored, CPU seconds of its chains) / elvi, time",
          sprintf("%.0f", taken$seconds[taken$set == "verbagg"] / verbagg$b), ">= 100", taken$seconds[taken$set == "verbagg"] / verbagg$b >= 100)
 }
 
@@ -79,3 +79,20 @@ covered <- mean(effects[, 1] < u[as.integer(rownames(ranef(fit)$g))] & u[as.inte
 record("50,000 x 2,000 groups: coverage of 95 % intervals of the effects", sprintf("%.3f", covered), "0.935-0.965", covered > 0.935 && covered < 0.965)
 
 against_lme4("InstEval (73,421 rows, crossed): elvi / lmer, time", list(y ~ service + (1 | s) + (1 | d), InstEval, gaussian()), 3, 1)
+
+# ---- memory ---------------------------------------------------------------------------------------------
+
+# what R holds at most during a fit beyond what it held before, in MB
+peak_of <- function(n, J = 1000) {
+  g <- sample(J, n, replace = TRUE)
+  x <- rnorm(n)
+  data <- data.frame(y = rbinom(n, 1, plogis(0.5 * x + rnorm(J, 0, 0.7)[g])), x = x, g = g)
+  before <- sum(gc(reset = TRUE)[, 2])
+  invisible(elvi(y ~ x + (1 | g), data, family = binomial()))
+  sum(gc()[, 6]) - before
+}
+rows <- c(1e4, 1e5, 1e6)
+peaks <- vapply(rows, peak_of, 0)
+slope <- diff(log(peaks[2:3])) / log(10)
+record("memory of a logistic fit with 1,000 groups and 1e4, 1e5, 1e6 rows, MB", paste(round(peaks), collapse = ", "),
+       "linear: x 10 or less", peaks[3] / peaks[2] <= 10.5)
