@@ -19,9 +19,9 @@
 #' @section Families:
 #' `binomial()` (links logit, probit, cloglog), `poisson()` and `gaussian()` with
 #' a known `dispersion` have an exact objective. `gaussian()` with unknown
-#' residual standard deviation (the default), [robust()] and [neg_binomial_2()]
-#' have one more parameter, which is fitted on the log scale as `log_sigma` or
-#' `log_phi`, last.
+#' residual standard deviation (the default) and [neg_binomial_2()] have one more parameter, `sigma` or `phi`,
+#' which is integrated over (see [group_terms]): exact given it, quadrature over it. With [robust()], with student priors,
+#' and with `method = "mpsgd"` or an argument that only that has, it is fitted on the log scale as `log_sigma` or `log_phi`, last.
 #'
 #' @section Group-level and smooth terms:
 #' `(1 | g)`, `(x | g)` and their kin, and `s(x)`: see [group_terms].

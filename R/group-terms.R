@@ -39,8 +39,8 @@
 #' deviations), and a lower bound of the log evidence. `elvi_control(nodes = )` makes the rule larger.
 #'
 #' @section Families:
-#' `binomial()`, `poisson()`, `gaussian()` and [neg_binomial_2()]. `sigma` and `phi` join the hyperparameters; `method
-#' = "nested"` does so for formulas without group-level terms too.
+#' `binomial()`, `poisson()`, `gaussian()` and [neg_binomial_2()]. `sigma` and `phi` join the hyperparameters, also of
+#' formulas without group-level terms.
 #' @seealso [`methods`][nested_methods], [`predictions`][predict.elvi_nested], [`plots`][plot.elvi_nested],
 #'   `vignette("groups")`
 #' @examples

@@ -556,7 +556,8 @@ sampled_number <- function(setup, nodes) {
   H <- setup$layout$length
   moments <- H + H * (H + 1) / 2
   if (!is.null(nodes)) return(list(first = nodes * moments / 8, most = nodes * moments))
-  list(first = 10 * moments, most = min(3500, max(20 * moments, 4e10 / solve_cost(setup$plan))))
+  most <- min(3500, max(8 * moments, 4e10 / solve_cost(setup$plan)))
+  list(first = min(10 * moments, most / 2), most = most)
 }
 
 # Few nodes, where these are asked for: a central composite design that integrates polynomials of degree 5 against
@@ -630,7 +631,7 @@ nested_fit <- function(problem, base = base_gaussian(), control = list()) {
     if (!is.null(step)) {
       axes$sd <- axes$sd * pmax(rowMeans(sides$width), 0.5)
       grid <- settled_lattice(setup, mode, axes, curved$drift, step, tol, say = say)
-    } else if (isTRUE(control$nodes <= 3)) {
+    } else if (isTRUE(control$nodes <= 3) || H <= 4L) {   # of a large problem, whose law is near normal
       grid <- composite_nodes(setup, mode, axes, curved$drift, sides$width, tol, say = say)
     } else {
       grid <- sampled_nodes(setup, mode, axes, curved$drift, sides$width, tol, sampled_number(setup, control$nodes), say = say)
@@ -763,7 +764,8 @@ node_ratios <- function(setup, grid, values, control) {
   draws <- control$draws
   if (is.null(draws)) {
     first <- look(best, 100L)$out[[1L]]
-    draws <- min(max(ceiling(first$noise / 0.05^2), 200), 2000)
+    # no more than fit in 160 MB: noise of many groups is the same at all nodes, which have the same draws
+    draws <- min(max(ceiling(first$noise / 0.05^2), 200), 2000, max(200, floor(2e7 / setup$plan$dim)))
   }
   weight <- normalised(values + grid$log_rule)
   counts <- which(weight > 0.03 * max(weight))

@@ -54,10 +54,11 @@ against_lme4 <- function(what, m, target, rounds) {
 }
 invisible(fit_by_lme4(models$cbpp))   # loads lme4
 against_lme4("cbpp: elvi / glmer, time", models$cbpp, 3, rounds)
-verbagg <- against_lme4("VerbAgg: elvi / glmer, time", models$verbagg, 1, 1)
-if ("verbagg" %in% taken$set) {
-  record("VerbAgg: stan_glmer (stored, CPU seconds of its chains) / elvi, time",
-         sprintf("%.0f", taken$seconds[taken$set == "verbagg"] / verbagg$b), ">= 100", taken$seconds[taken$set == "verbagg"] / verbagg$b >= 100)
+against_lme4("VerbAgg: elvi / glmer, time", models$verbagg, 1, 1)
+if ("verbagg" %in% taken$set) {   # CPU against CPU: NUTS was run on a busy machine
+  mine <- sum(system.time(fit_by_elvi(models$verbagg))[1:2])
+  ratio <- taken$seconds[taken$set == "verbagg"] / mine
+  record("VerbAgg: stan_glmer (stored, 4 chains) / elvi, CPU seconds", sprintf("%.0f", ratio), ">= 100", ratio >= 100)
 }
 
 # 50,000 rows in 2,000 groups: coverage of the truth
@@ -91,8 +92,8 @@ peak_of <- function(n, J = 1000) {
   invisible(elvi(y ~ x + (1 | g), data, family = binomial()))
   sum(gc()[, 6]) - before
 }
+invisible(peak_of(2000, 100))   # loads packages
 rows <- c(1e4, 1e5, 1e6)
 peaks <- vapply(rows, peak_of, 0)
-slope <- diff(log(peaks[2:3])) / log(10)
 record("memory of a logistic fit with 1,000 groups and 1e4, 1e5, 1e6 rows, MB", paste(round(peaks), collapse = ", "),
        "linear: x 10 or less", peaks[3] / peaks[2] <= 10.5)
