@@ -42,7 +42,7 @@ q_quantile <- function(object, parameter, p) {
   at <- marginal_at(object, parameter)
   p <- check_probabilities(p, "p")
   if (length(at$weight) == 1L) return(at$mean + at$sd * marginal_quantile(at$law, p))
-  reach <- support_edge(at$law) * at$sd
+  reach <- at$law$edge * at$sd
   out <- ifelse(p > 0, max(at$mean + reach), min(at$mean - reach))
   inside <- p > 0 & p < 1
   if (any(inside)) out[inside] <- mixture_quantiles(t(at$mean), t(at$sd), at$weight, at$law, p[inside])
@@ -83,22 +83,14 @@ check_parameters <- function(fit, which, name) {
 
 # P(z_1 <= z) and its inverse for a base in its dimension
 marginal_probability <- function(law, z) {
-  upper <- switch(law$kind,
-    gaussian = stats::pnorm(abs(z), lower.tail = FALSE),
-    student = stats::pt(abs(z) * sqrt(law$par[1L] / (law$par[1L] - 2)), law$par[1L], lower.tail = FALSE),
-    uniform = stats::pbeta(pmin(z / law$par[1L], 1)^2, 0.5, (law$dim + 1) / 2, lower.tail = FALSE) / 2,
-    tail_function(law)(abs(z)))
+  upper <- (if (is.null(law$marginal)) tail_function(law) else law$marginal$upper)(abs(z))
   upper[z > 0] <- 1 - upper[z > 0]
   upper
 }
 
 marginal_quantile <- function(law, p) {
   tail <- pmin(p, 1 - p)
-  z <- switch(law$kind,
-    gaussian = stats::qnorm(tail, lower.tail = FALSE),
-    student = stats::qt(tail, law$par[1L], lower.tail = FALSE) / sqrt(law$par[1L] / (law$par[1L] - 2)),
-    uniform = law$par[1L] * sqrt(stats::qbeta(2 * tail, 0.5, (law$dim + 1) / 2, lower.tail = FALSE)),
-    tabulated_quantile(law, tail))
+  z <- if (is.null(law$marginal)) tabulated_quantile(law, tail) else law$marginal$quantile(tail)
   low <- !(p > 0.5)
   z[low] <- -z[low]
   z
@@ -107,7 +99,7 @@ marginal_quantile <- function(law, p) {
 # upper tail P(z_1 > z), z >= 0, as a function of z: whole panels are summed once,
 # the panel that z cuts is done by Gauss-Legendre
 tail_function <- function(law) {
-  edge <- support_edge(law)
+  edge <- law$edge
   reach <- if (is.finite(edge)) edge else marginal_reach(law)
   gl <- gauss_legendre(40L)
   # unit panels, and growing ones far out: heavy tails reach far
@@ -131,7 +123,7 @@ tabulated_quantile <- function(law, tail) {
   upper <- tail_function(law)
   vapply(tail, function(q) {
     if (q >= 0.5) return(0)
-    if (q <= 0) return(support_edge(law))
+    if (q <= 0) return(law$edge)
     top <- 2
     while (upper(top) > q) top <- 2 * top
     # 0 beyond the support has no logarithm

@@ -10,20 +10,7 @@
 marginal_density <- function(law, z) {
   d <- law$dim
   if (d == 1) return(exp(law$log_constant + law$log_phi(z)))
-  switch(
-    law$kind,
-    gaussian = stats::dnorm(z),
-    student = {
-      unit <- sqrt(law$par[1L] / (law$par[1L] - 2))
-      stats::dt(z * unit, law$par[1L]) * unit
-    },
-    uniform = {
-      edge <- law$par[1L]
-      log_c <- lgamma(d / 2 + 1) - lgamma((d + 1) / 2) - log(pi) / 2 - log(edge)
-      ifelse(z < edge, exp(log_c + (d - 1) / 2 * log1p(-pmin(z / edge, 1)^2)), 0)
-    },
-    marginal_by_integration(law, z)
-  )
+  if (is.null(law$marginal)) marginal_by_integration(law, z) else law$marginal$density(z)
 }
 
 # p_1(z) = C area(S^{d-2}) int_0^inf r^{d-2} phi(sqrt(z^2 + r^2)) dr. In t = log r
@@ -33,7 +20,7 @@ marginal_density <- function(law, z) {
 marginal_by_integration <- function(law, z) {
   d <- law$dim
   log_factor <- law$log_constant + log_sphere_area(d - 1)
-  edge <- support_edge(law)
+  edge <- law$edge
   if (is.finite(edge)) {
     gl <- gauss_legendre(200L)
     return(vapply(z, function(zi) {
@@ -54,12 +41,6 @@ marginal_by_integration <- function(law, z) {
   vapply(z, function(zi) h * sum(exp(lead + law$log_phi(sqrt(zi^2 + r2)))), 0)
 }
 
-support_edge <- function(law) {
-  if (law$kind == "uniform") return(law$par[1L])
-  if (law$kind == "radial" && !law$path) return(utils::tail(law$table$r, 1L))
-  Inf
-}
-
 gauss_legendre <- function(n) {
   k <- seq_len(n - 1L)
   off <- k / sqrt(4 * k^2 - 1)
@@ -74,7 +55,7 @@ gauss_legendre <- function(n) {
 # growing by `growth` per panel in heavy tails, and doubling beyond 1e4, where they
 # are power laws.
 composite_rule <- function(law, width, growth, grade) {
-  edge <- support_edge(law)
+  edge <- law$edge
   reach <- if (is.finite(edge)) edge else marginal_reach(law)
   breaks <- c(0, width * 2^(-rev(seq_len(grade))), seq(width, max(2 * width, min(reach, 16)), by = width))
   while ((last <- utils::tail(breaks, 1L)) < reach) {
@@ -167,21 +148,6 @@ calibrate <- function(rules, fine, loss, spreads) {
   limits
 }
 
-# Whether E f exists for a loss with an exponential, and up to which spread.
-exponential_limit <- function(law) {
-  switch(law$kind,
-         gaussian = Inf, uniform = Inf, laplace = law$par[1L], student = 0,
-         power = if (law$par[1L] > 1) Inf else if (law$par[1L] == 1) law$par[2L] else 0,
-         radial = {
-           if (!law$path) return(Inf)
-           # slope of log phi at the end of the table: the exponential rate there
-           last <- utils::tail(law$table$r, 1L)
-           rate <- -utils::tail(law$table$score, 1L)
-           before <- -law$table$score[which.min(abs(law$table$r - last / 2))]
-           if (rate > 1.2 * before) Inf else if (rate < 0.8 * before) 0 else rate
-         })
-}
-
 # The rule of a base in its dimension for a likelihood or "tail", as C reads it.
 quadrature_rule <- function(law, what) {
   losses <- losses_of(what)
@@ -189,14 +155,14 @@ quadrature_rule <- function(law, what) {
     return(list(levels = list(), prior_levels = list(), mgf = "none", mgf_rate = 0, limit = Inf))
   }
   exponential <- isTRUE(family_records[[what]]$exponential)
-  closed <- exponential && law$kind %in% c("gaussian", "laplace")
-  mgf <- if (closed) law$kind else "none"
-  limit <- if (exponential) exponential_limit(law) else Inf
+  mgf <- if (exponential) law$mgf else "none"
+  closed <- mgf != "none"
+  limit <- if (exponential) law$exp_limit else Inf   # of the spreads for which E f exists
   if (limit <= 0) return(list(limit = 0))
   if (exponential && !closed) {
     # exp(s z) moves the mass outwards: trust spreads up to a tilt, reach so far
     law$tilt <- min(4, 0.9 * limit)
-    limit <- if (is.finite(support_edge(law))) Inf else law$tilt
+    limit <- if (is.finite(law$edge)) Inf else law$tilt
   }
   fine <- composite_rule(law, width = 0.125, growth = 1.125, grade = 20L)
   candidates <- c(lapply(c(2L, 4L, 8L, 16L, 32L), function(n) gauss_rule(fine, n)),
