@@ -107,7 +107,7 @@ law_entries <- c(
   "log_concave",
   "path",           # is the path gradient valid? Not where the density jumps
   "edge",           # radius of the support; Inf
-  "exp_limit",      # E exp(s z_1) exists for s below this
+  "exponential_limit",   # E exp(s z_1) exists for s below this
   "mgf",            # its closed form in C: "none", or the name there
   "independent",    # are the coordinates of z independent?
   "marginal",       # closed forms of z_1 > 0: list(density(z), upper(z), quantile(tail)); NULL: by quadrature
@@ -118,7 +118,7 @@ base_laws <- list(
   gaussian = function(base, d) list(
     par = c(0, 0), log_phi = function(r) -r^2 / 2, log_constant = -d / 2 * log(2 * pi),
     mean_log_phi = -d / 2, kurtosis = 3, log_concave = TRUE, path = TRUE,
-    edge = Inf, exp_limit = Inf, mgf = "gaussian", independent = TRUE,
+    edge = Inf, exponential_limit = Inf, mgf = "gaussian", independent = TRUE,
     marginal = list(density = stats::dnorm, upper = function(z) stats::pnorm(z, lower.tail = FALSE),
                     quantile = function(tail) stats::qnorm(tail, lower.tail = FALSE)),
     pair_radius = function(mass) sqrt(stats::qchisq(mass, 2)), key = "gaussian"),
@@ -128,7 +128,7 @@ base_laws <- list(
     list(par = c(rate, 0), log_phi = function(r) -rate * r,
          log_constant = log_normaliser(d, lgamma(d) - d * log(rate)),
          mean_log_phi = -d, kurtosis = 3 * (d + 3) / (d + 1), log_concave = TRUE, path = TRUE,
-         edge = Inf, exp_limit = rate, mgf = "laplace", independent = FALSE,
+         edge = Inf, exponential_limit = rate, mgf = "laplace", independent = FALSE,
          marginal = NULL, pair_radius = NULL, key = paste("laplace", d))
   },
 
@@ -138,7 +138,7 @@ base_laws <- list(
     list(par = c(radius, 0), log_phi = function(r) ifelse(r <= radius, 0, -Inf),
          log_constant = log_normaliser(d, d * log(radius) - log(d)),
          mean_log_phi = 0, kurtosis = 3 * (d + 2) / (d + 4), log_concave = TRUE, path = FALSE,
-         edge = radius, exp_limit = Inf, mgf = "none", independent = FALSE,
+         edge = radius, exponential_limit = Inf, mgf = "none", independent = FALSE,
          marginal = list(
            density = function(z) {
              ifelse(z < radius, exp(log_c + (d - 1) / 2 * log1p(-pmin(z / radius, 1)^2)), 0)
@@ -157,7 +157,7 @@ base_laws <- list(
          mean_log_phi = -power * (digamma(power) - digamma(df / 2)),
          kurtosis = if (df > 4) 3 * (df - 2) / (df - 4) else Inf,
          log_concave = FALSE, path = TRUE,
-         edge = Inf, exp_limit = 0, mgf = "none", independent = FALSE,
+         edge = Inf, exponential_limit = 0, mgf = "none", independent = FALSE,
          marginal = list(density = function(z) stats::dt(z * unit, df) * unit,
                          upper = function(z) stats::pt(z * unit, df, lower.tail = FALSE),
                          quantile = function(tail) stats::qt(tail, df, lower.tail = FALSE) / unit),
@@ -174,7 +174,7 @@ base_laws <- list(
          log_constant = log_normaliser(d, lgamma(d / s) - log(s) - d * log_rate),
          mean_log_phi = -d / s, kurtosis = 3 / (d * (d + 2)) * exp(log_r4),
          log_concave = s >= 1, path = TRUE,
-         edge = Inf, exp_limit = if (s > 1) Inf else if (s == 1) rate else 0, mgf = "none", independent = FALSE,
+         edge = Inf, exponential_limit = if (s > 1) Inf else if (s == 1) rate else 0, mgf = "none", independent = FALSE,
          marginal = NULL, pair_radius = NULL, key = paste("power", format(s, digits = 17), d))
   },
 
@@ -186,6 +186,9 @@ law_of <- function(base, dim) {
   if (length(lacks)) stop("the base \"", base$kind, "\" lacks ", toString(lacks), ", see R/base.R")
   c(list(kind = base$kind, dim = as.double(dim)), out, list(entropy = -(out$log_constant + out$mean_log_phi)))
 }
+
+support_edge <- function(law) law$edge
+exponential_limit <- function(law) law$exponential_limit
 
 # Tabulates a user's radial density: finds where the mass of r^(d-1) phi(r) is,
 # standardizes so that E R^2 = d, and lays a table of the law of R there.
@@ -256,7 +259,7 @@ radial_law <- function(base, d, nodes = 8192L) {
        mean_log_phi = mean_log_phi, kurtosis = kurtosis,
        log_concave = base$log_concave,
        path = !ends,   # a density that ends at a jump has no path gradient
-       edge = if (ends) r[length(r)] else Inf, exp_limit = if (ends) Inf else tail_rate(r, score), mgf = "none",
+       edge = if (ends) r[length(r)] else Inf, exponential_limit = if (ends) Inf else tail_rate(r, score), mgf = "none",
        independent = FALSE, marginal = NULL, pair_radius = NULL, key = NULL,
        table = list(r = r, density = density, cdf = cdf, score = score))
 }

@@ -61,7 +61,7 @@ judge_existence <- function(model, law) {
   r <- model$growth
   if (is.na(r)) return(judge_growth(model))
   growth <- if (r >= 2) "quadratic growth" else sprintf("growth |x|^%g", r)
-  if (is_user_density(model) && is.na(model$smoothness) && !is.finite(law$edge)) {
+  if (is_user_density(model) && is.na(model$smoothness) && !is.finite(support_edge(law))) {
     return(finding(NA, paste0(growth, ", but E f may be infinite"),
                    sprintf(paste("The target f has %s, but E f may be infinite: f has no known smoothness and the",
                                  "%s base has unbounded support"), growth, law$kind), r))

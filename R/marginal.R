@@ -42,7 +42,7 @@ q_quantile <- function(object, parameter, p) {
   at <- marginal_at(object, parameter)
   p <- check_probabilities(p, "p")
   if (length(at$weight) == 1L) return(at$mean + at$sd * marginal_quantile(at$law, p))
-  reach <- at$law$edge * at$sd
+  reach <- support_edge(at$law) * at$sd
   out <- ifelse(p > 0, max(at$mean + reach), min(at$mean - reach))
   inside <- p > 0 & p < 1
   if (any(inside)) out[inside] <- mixture_quantiles(t(at$mean), t(at$sd), at$weight, at$law, p[inside])
@@ -99,7 +99,7 @@ marginal_quantile <- function(law, p) {
 # upper tail P(z_1 > z), z >= 0, as a function of z: whole panels are summed once,
 # the panel that z cuts is done by Gauss-Legendre
 tail_function <- function(law) {
-  edge <- law$edge
+  edge <- support_edge(law)
   reach <- if (is.finite(edge)) edge else marginal_reach(law)
   gl <- gauss_legendre(40L)
   # unit panels, and growing ones far out: heavy tails reach far
@@ -123,7 +123,7 @@ tabulated_quantile <- function(law, tail) {
   upper <- tail_function(law)
   vapply(tail, function(q) {
     if (q >= 0.5) return(0)
-    if (q <= 0) return(law$edge)
+    if (q <= 0) return(support_edge(law))
     top <- 2
     while (upper(top) > q) top <- 2 * top
     # 0 beyond the support has no logarithm

@@ -160,7 +160,7 @@ inner_breaks <- function(limits) {
 
 plot_density <- function(fit, which) {
   law <- law_of(fit$base, fit$model$dim)
-  edge <- min(4, law$edge)
+  edge <- min(4, support_edge(law))
   z <- seq(-edge, edge, length.out = 101L)
   height <- marginal_density(law, pmax(abs(z), 1e-12))
   sd <- posterior_sd(fit)

@@ -115,7 +115,7 @@ response_moments <- function(object, at, block = 2000L) {
 
 # exp() of a heavy-tailed predictor has no mean
 check_response_mean <- function(object, law, at) {
-  if (object$family$link == "log" && law$exp_limit <= 2 * max(at$sd, 0, na.rm = TRUE)) {
+  if (object$family$link == "log" && exponential_limit(law) <= 2 * max(at$sd, 0, na.rm = TRUE)) {
     elvi_abort("`type` = \"response\": the expected response has no finite mean or variance under a ",
                law$kind, " base. Use type = \"link\", or a gaussian or uniform base.",
                class = c("elvi_error_no_expectation", "elvi_error_argument"), data = list(argument = "type"))

@@ -20,7 +20,7 @@ marginal_density <- function(law, z) {
 marginal_by_integration <- function(law, z) {
   d <- law$dim
   log_factor <- law$log_constant + log_sphere_area(d - 1)
-  edge <- law$edge
+  edge <- support_edge(law)
   if (is.finite(edge)) {
     gl <- gauss_legendre(200L)
     return(vapply(z, function(zi) {
@@ -55,7 +55,7 @@ gauss_legendre <- function(n) {
 # growing by `growth` per panel in heavy tails, and doubling beyond 1e4, where they
 # are power laws.
 composite_rule <- function(law, width, growth, grade) {
-  edge <- law$edge
+  edge <- support_edge(law)
   reach <- if (is.finite(edge)) edge else marginal_reach(law)
   breaks <- c(0, width * 2^(-rev(seq_len(grade))), seq(width, max(2 * width, min(reach, 16)), by = width))
   while ((last <- utils::tail(breaks, 1L)) < reach) {
@@ -157,12 +157,12 @@ quadrature_rule <- function(law, what) {
   exponential <- isTRUE(family_records[[what]]$exponential)
   mgf <- if (exponential) law$mgf else "none"
   closed <- mgf != "none"
-  limit <- if (exponential) law$exp_limit else Inf   # of the spreads for which E f exists
+  limit <- if (exponential) exponential_limit(law) else Inf   # of the spreads for which E f exists
   if (limit <= 0) return(list(limit = 0))
   if (exponential && !closed) {
     # exp(s z) moves the mass outwards: trust spreads up to a tilt, reach so far
     law$tilt <- min(4, 0.9 * limit)
-    limit <- if (is.finite(law$edge)) Inf else law$tilt
+    limit <- if (is.finite(support_edge(law))) Inf else law$tilt
   }
   fine <- composite_rule(law, width = 0.125, growth = 1.125, grade = 20L)
   candidates <- c(lapply(c(2L, 4L, 8L, 16L, 32L), function(n) gauss_rule(fine, n)),

@@ -214,7 +214,7 @@ test_that("a discrete measure with fewer points than nodes has no Gauss rule", {
 })
 
 test_that("up to which spread the expectation of exp() exists", {
-  limit <- function(base, d) elvi:::law_of(base, d)$exp_limit
+  limit <- function(base, d) elvi:::exponential_limit(elvi:::law_of(base, d))
   expect_identical(limit(base_gaussian(), 3), Inf)
   expect_identical(limit(base_uniform(), 3), Inf)
   expect_equal(limit(base_laplace(), 8), 3)
