@@ -69,18 +69,9 @@ static int interrupted(void *ctx, const elvi_state *state)
 SEXP elvi_r_pattern_pairs(SEXP pattern, SEXP start, SEXP column)
 {
     const elvi_pattern p = read_pattern(pattern);
-    const R_xlen_t rows = Rf_xlength(start) - 1;
-    const int *from = INTEGER(start), *j = INTEGER(column);
-    double length = 0.0;
-    for (R_xlen_t i = 0; i < rows; i++) {
-        const double k = from[i + 1] - from[i];
-        length += 0.5 * k * (k + 1.0);
-    }
-    SEXP out = PROTECT(Rf_allocVector(INTSXP, (R_xlen_t) length));
-    int *place = INTEGER(out);
-    for (R_xlen_t i = 0; i < rows; i++)
-        for (int a = from[i]; a < from[i + 1]; a++)
-            for (int b = from[i]; b <= a; b++) *place++ = (int) elvi_pattern_at(&p, j[a], j[b]);
+    const size_t rows = (size_t) Rf_xlength(start) - 1;
+    SEXP out = PROTECT(Rf_allocVector(INTSXP, (R_xlen_t) elvi_pattern_pairs(rows, INTEGER(start))));
+    elvi_pattern_pair_places(&p, rows, INTEGER(start), INTEGER(column), INTEGER(out));
     UNPROTECT(1);
     return out;
 }
