@@ -137,7 +137,7 @@ c.elvi_prior <- function(...) {
 
 check_coefficient_prior <- function(prior, name = "prior") {
   check_class(prior, name, "elvi_prior", "normal(), student_t(), cauchy() or flat()")
-  if (is_exponential(prior)) {
+  if (prior$name == "exponential") {
     bad_argument(name, "made by normal(), student_t(), cauchy() or flat()",
                  "exponential(), which is for the auxiliary parameter (`prior_aux`)")
   }
@@ -167,7 +167,7 @@ coefficient_block <- function(prior, dim) {
 # of the logarithm of a positive parameter, number `first` of x
 dispersion_block <- function(prior, first) {
   check_class(prior, "prior_aux", "elvi_prior", "exponential(), normal(), student_t(), cauchy() or flat()")
-  if (is_exponential(prior)) {
+  if (prior$name == "exponential") {
     return(list(first = first, of_exp = TRUE, centre = 0, precision = 0, df = Inf, rate = prior$rate))
   }
   if (any(lengths(prior[c("location", "scale", "df")]) != 1L)) {
@@ -270,7 +270,7 @@ print.elvi_prior <- function(x, ...) {
 format.elvi_prior <- function(x, ...) {
   show <- function(v) if (length(v) == 1L) format(v) else paste0("c(", toString(format(v)), ")")
   if (x$name == "flat") return("flat prior")
-  if (is_exponential(x)) return(paste("exponential prior, rate", format(x$rate)))
+  if (x$name == "exponential") return(paste("exponential prior, rate", format(x$rate)))
   if (x$name == "mixed" && length(x$location) > 4L) {
     kinds <- table(ifelse(is.infinite(x$scale), "flat", ifelse(is.infinite(x$df), "normal", "student_t")))
     return(paste0("priors, one per coefficient: ", paste(kinds, names(kinds), collapse = ", ")))
