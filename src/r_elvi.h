@@ -13,9 +13,11 @@ SEXP r_get(SEXP list, const char *name);             /* error when missing */
 double r_number(SEXP list, const char *name);
 uint64_t r_count(SEXP list, const char *name);
 const double *r_reals(SEXP list, const char *name, R_xlen_t length);
+const int *r_ints(SEXP list, const char *name, R_xlen_t length);
 int r_choice(SEXP list, const char *name, const char *const *choices);
 uint64_t r_key(SEXP key);
 SEXP r_named_list(int n, const char *const *names);
+int r_interrupt_pending(void);                       /* asks R, and does not jump */
 /* An interrupt leaves C at once: for routines with no memory but R_alloc's, on R's own thread. */
 extern const elvi_hooks r_interruptible;
 

@@ -242,14 +242,6 @@ static int pause_due(void *ctx)
     return R_FINITE(w->pause_at) && steady_clock() >= w->pause_at;
 }
 
-/* for routines that have nothing to save: the interrupt leaves them */
-static int leave_if_interrupted(void *ctx, const elvi_state *st)
-{
-    (void) ctx; (void) st;
-    R_CheckUserInterrupt();   /* nothing to free: all memory is R_alloc'd */
-    return 0;
-}
-
 /* ---- .Call routines ---------------------------------------------------------- */
 
 SEXP elvi_r_run(SEXP model, SEXP base, SEXP settings, SEXP state)
@@ -290,10 +282,9 @@ SEXP elvi_r_gradient(SEXP model, SEXP base, SEXP settings, SEXP state, SEXP batc
                              r_scale(r_get(settings, "scale")) };
     const elvi_settings s = read_settings(settings, p.model.dim);
     const elvi_state st = read_state(state, &p, s.estimator);
-    const elvi_hooks hooks = { leave_if_interrupted, NULL, NULL };
 
     make_work(&p, s.estimator, (int) r_count(settings, "block"), &w);
-    const elvi_status status = elvi_gradient(&p, &s, &st, (uint64_t) Rf_asReal(batch), &w, &hooks);
+    const elvi_status status = elvi_gradient(&p, &s, &st, (uint64_t) Rf_asReal(batch), &w, &r_interruptible);
     SEXP out = PROTECT(r_named_list(3, names));
     SET_VECTOR_ELT(out, 0, Rf_ScalarInteger(status));
     SET_VECTOR_ELT(out, 1, real_vector(w.grad.mu, p.model.dim));
