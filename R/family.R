@@ -274,6 +274,12 @@ check_family_records <- function(records) {
 
 check_family_records(family_records)
 
+# Run when the package is loaded: each record has its other half in src/likelihood.c.
+check_family_twins <- function(names = base::names(family_records)) {
+  alone <- names[!.Call(elvi_r_has_family, names)]
+  if (length(alone)) stop("families whose record in src/likelihood.c is missing or not whole: ", toString(alone), call. = FALSE)
+}
+
 # ---- finding one ---------------------------------------------------------------------
 
 # the name of the record of a family object, which is that of its likelihood in C

@@ -125,3 +125,8 @@ test_that("at a point the loss has its own derivatives; student errors have no e
   at <- .Call(elvi:::elvi_r_expect_rows, list(likelihood = "robust", error_df = 4), point_rule, 1, rows)
   expect_identical(at$status, elvi:::status_no_expectation)
 })
+
+test_that("a family that C does not have, or not whole, stops the package from loading", {
+  expect_silent(elvi:::check_family_twins())
+  expect_error(elvi:::check_family_twins(c("logit", "tweedie")), "not whole: tweedie")
+})
