@@ -136,6 +136,8 @@ elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, bud
   if (!is.null(tol)) tol <- check_positive(tol, "tol")
   check_class(base, "base", "elvi_base", "a base_*() function")
   check_class(control, "control", "elvi_control", "elvi_control()")
+  old <- show_passes(control)
+  on.exit(options(old))
   if (!is.null(schedule) && !is.null(budget)) {
     bad_argument("budget", "left out when `schedule` is given (the schedule has its own)", describe(budget))
   }
