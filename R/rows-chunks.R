@@ -186,16 +186,18 @@ row_tasks <- list(
                 join = function(a, b) join_surveys(a, b)),
   levels = list(of_chunk = TRUE, part = function(chunk, recipe, args) chunk_levels(recipe, chunk),
                 join = function(a, b) join_levels(a, b)),
-  log_lik = list(part = function(rows, recipe, args) list(rows_log_lik(rows, args)),
-                 join = function(a, b) list(cbind(a[[1L]], b[[1L]]))),
-  fitted = list(part = function(rows, recipe, args) list(rows_fitted(rows, args)),
-                join = function(a, b) list(rbind(a[[1L]], b[[1L]]))))
+  # a method of a fit at its data, see at_chunks()
+  method = list(of_chunk = TRUE, part = function(chunk, recipe, args) chunk_method(recipe, chunk, args),
+                join = function(a, b) {
+                  bind <- if (is.matrix(a[[1L]])) cbind else c
+                  if (is.null(a)) b else if (is.null(b)) a else Map(bind, a, b)
+                }))
 
 # ---- the survey --------------------------------------------------------------------------
 
 # Numbers, sums about the point `about` and extremes: all that model and priors need of the data.
 survey_rows <- function(rows, args) {
-  rows$shift <- args$about
+  rows["shift"] <- list(args$about)
   n <- length(rows$y)
   p <- rows$dim
   ones <- rep(1, n)
@@ -207,7 +209,7 @@ survey_rows <- function(rows, args) {
   all_ones <- all(rows$weight == 1)
   gram <- .Call(elvi_r_gram, model)
   sums <- function(weight) weighted_sums(rows, normal, weight)
-  list(n = n, dropped = rows$dropped, count = rows$count, weight = sum(rows$weight), used = sum(used),
+  list(n = as.double(n), dropped = as.double(rows$dropped), count = rows$count, weight = sum(rows$weight), used = as.double(sum(used)),
        sums = sums(ones), squares = .Call(elvi_r_squares, model, ones),
        gram = gram, used_sums = sums(as.double(used)),
        weighted = if (all_ones) gram else weighted_gram(rows, normal), weighted_sums = sums(rows$weight),
@@ -265,7 +267,7 @@ recentred <- function(gram, sums, n, by) gram - outer(sums, by) - outer(by, sums
 chunk_levels <- function(recipe, chunk) {
   frame <- recipe_frame(recipe, check_chunk(chunk))
   categorical <- Filter(function(x) is.factor(x) || is.character(x), as.list(frame))
-  list(n = nrow(frame), variables = lapply(categorical, function(x) {
+  list(n = as.double(nrow(frame)), variables = lapply(categorical, function(x) {
     text <- as.character(x)
     list(declared = if (is.factor(x)) list(levels(x)) else list(), occurring = unique(text[!is.na(text)]))
   }))
@@ -320,7 +322,7 @@ answer_to <- function(chunk, recipe, task, args) {
 }
 
 answer_of <- function(rows, recipe, task, args, check = check_sums(rows)) {
-  rows$shift <- recipe$centre
+  rows["shift"] <- list(recipe$centre)
   list(answer = row_tasks[[task]]$part(rows, recipe, args), check = check)
 }
 

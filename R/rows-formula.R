@@ -32,7 +32,7 @@ source_design <- function(source, formula, call, env, contrasts, family) {
   if (intercept) recipe$centre <- centre
   list(terms = recipe$terms, intercept = intercept, centre = centre, spread = survey_spread(survey),
        offset_given = !is.null(stats::model.offset(sample)) || !is.null(recipe$extra$offset),
-       xlevels = if (length(x <- recipe$levels[setdiff(names(recipe$levels), response_name(recipe$terms))])) x,
+       xlevels = stats::.getXlevels(recipe$terms, sample),
        contrasts = recipe$contrasts, rows = rows_elsewhere(source, recipe, survey))
 }
 
@@ -45,8 +45,6 @@ formula_recipe <- function(formula, call, env, chunk, likelihood) {
   mentioned <- unique(c(all.vars(terms), unlist(lapply(extra[names(extra) != "na.action"], all.vars))))
   new_recipe("formula", likelihood, terms = terms, extra = extra, columns = intersect(mentioned, names(chunk)))
 }
-
-response_name <- function(terms) rownames(attr(terms, "factors"))[1L] %||% deparse1(attr(terms, "variables")[[2L]])
 
 # labels, contrasts and means of the design of a first chunk, and about where its responses are
 sample_design <- function(recipe, frame, contrasts) {

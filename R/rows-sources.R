@@ -84,7 +84,7 @@ rows_chunked <- function(next_chunk) {
 #' @rdname rows_elsewhere
 #' @export
 rows_files <- function(files, reader = NULL) {
-  if (!length(files) || !(is.character(files) && !anyNA(files) || is_plain_list(files))) {
+  if (!length(files) || !is.vector(files) || is.character(files) && anyNA(files)) {
     bad_argument("files", "names of files", describe(files))
   }
   selects <- FALSE
