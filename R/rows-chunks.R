@@ -38,8 +38,10 @@ recipe_rows.elvi_recipe_formula <- function(recipe, chunk) {
   given <- plain_design(recipe, chunk) %||% framed_design(recipe, chunk)
   if (!NROW(given$X)) return(NULL)
   check_labels(recipe, colnames(given$X))
-  check_matrix(given$X, "data")
-  check_magnitude(given$X, "data")
+  if (is.null(recipe$centre)) {   # later passes are of the same rows, see check_unchanged()
+    check_matrix(given$X, "data")
+    check_magnitude(given$X, "data")
+  }
   rows <- read_rows(given, family_records[[recipe$likelihood]])
   rows$precision <- given$weights
   rows$numeric <- if (is.numeric(given$y) && is.null(dim(given$y))) given$y
@@ -75,9 +77,9 @@ plain_design <- function(recipe, chunk) {
   columns <- c(plain$response, plain$predictors)
   if (!all(columns %in% names(chunk))) return(NULL)
   for (name in columns) if (!is_plain_column(chunk[[name]])) return(NULL)
-  X <- matrix(1, nrow(chunk), length(recipe$labels), dimnames = list(NULL, recipe$labels))
-  first <- length(recipe$labels) - length(plain$predictors)
-  for (j in seq_along(plain$predictors)) X[, first + j] <- chunk[[plain$predictors[j]]]
+  ones <- if (length(recipe$labels) > length(plain$predictors)) list(rep(1, nrow(chunk)))
+  X <- as.double(unlist(c(ones, unclass(chunk)[plain$predictors]), use.names = FALSE))
+  attributes(X) <- list(dim = c(nrow(chunk), length(recipe$labels)), dimnames = list(NULL, recipe$labels))
   list(X = X, y = chunk[[plain$response]], dropped = 0)
 }
 
