@@ -160,6 +160,13 @@ row_tasks <- list(
       list(family_records[[recipe$likelihood]]$never_up(predictor_of(rows, args$spec, args$x)[used], rows$y[used], args$small))
     },
     join = function(a, b) list(a[[1L]] && b[[1L]])),
+  # the gradient from some rows, see rows-subsample.R; each shard draws its own
+  subsample = list(
+    part = function(rows, recipe, args) {
+      own <- sum(check_sums(rows) * sqrt(2:5)) %% 1
+      list(some_gradient(rows, args$spec, args$x, (args$key + floor(2^32 * own)) %% 2^32, args$fraction))
+    },
+    join = add_up),
   # the diagonal of the Hessian of the likelihood
   diagonal = list(
     part = function(rows, recipe, args) {
