@@ -27,7 +27,8 @@
 #' `(1 | g)`, `(x | g)` and their kin, and `s(x)`: see [group_terms].
 #'
 #' @param object a formula, or an object that [stats::as.formula()] understands.
-#' @param data data frame, list or environment with the variables.
+#' @param data data frame, list or environment with the variables, or a source of rows that live
+#'   [elsewhere][rows_elsewhere]: files, a database, a [cluster][rows_cluster()].
 #' @param family response distribution and link.
 #' @param prior,prior_intercept,prior_aux priors, see [normal()]. `prior_aux` is
 #'   for the auxiliary parameter itself, not for its logarithm.

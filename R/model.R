@@ -19,10 +19,11 @@
 #' `log_phi`, and `prior_aux` is the prior of `sigma` or `phi` itself. These
 #' models are not convex and have no exact objective.
 #'
-#' @param X numeric design matrix, one row per observation. Add a column of ones
+#' @param X numeric design matrix, one row per observation, or a source of rows that live [elsewhere][rows_elsewhere],
+#'   whose chunks have `X`, `y`, `weights`, `frequency` and `offset`. Add a column of ones
 #'   for an intercept. A sparse matrix of package 'Matrix' stays sparse, and costs
 #'   by its entries.
-#' @param y response. For `binomial()`: 0/1, logical, a factor with two levels
+#' @param y response, left out with a source. For `binomial()`: 0/1, logical, a factor with two levels
 #'   (the second is the success), a two-column matrix of successes and failures,
 #'   or proportions of successes with the numbers of trials as `weights`. For `poisson()` and `neg_binomial_2()`: counts. For `gaussian()`
 #'   and `robust()`: numbers.
