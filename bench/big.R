@@ -31,8 +31,11 @@ from_files <- function(chunk = 100000L) {
   }
   rm(X)
   read <- 0
+  reading <- 0   # seconds, within the fit: what else the machine does counts on both sides of a ratio
   reader <- function(file) {
     read <<- read + 1
+    began <- proc.time()[["elapsed"]]
+    on.exit(reading <<- reading + proc.time()[["elapsed"]] - began)
     readRDS(file)
   }
   passes <- function() read / length(files)
@@ -51,10 +54,8 @@ from_files <- function(chunk = 100000L) {
   record("... certified gap in nats", format(certificate, digits = 2), "<= 0.01", certificate <= 0.01)
   per_pass <- whole / mine
 
-  message(size, ": reading alone ...")
-  alone <- seconds(function() for (file in files) readRDS(file))
-  record(sprintf("... seconds a pass (%.1f passes) / seconds to read the files", mine),
-         sprintf("%.2f / %.2f = %.2f", per_pass, alone, per_pass / alone), "<= 3", per_pass / alone <= 3)
+  record(sprintf("... seconds (%.1f passes) / those of them in readRDS(), of files that are not compressed", mine),
+         sprintf("%.0f / %.0f = %.2f", whole, reading, whole / reading), "<= 3", whole / reading <= 3)
 
   if (requireNamespace("biglm", quietly = TRUE)) {
     message(size, ": bigglm, two iterations ...")
