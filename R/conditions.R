@@ -18,6 +18,7 @@
 #' | `elvi_error_no_guarantee` | [best_split()] or [budget_for()] of a guarantee that guarantees nothing | `argument` | `$assumptions` of the guarantee says which one fails |
 #' | `elvi_error_nonfinite` | a gradient or an iterate is NaN or infinite | in a run `iteration`, `mu` and `scale`, for [mpsgd()] `iteration` and `theta`, in the search for a mode `x`, where it has them | shorter steps; look at your function at that point; rescale the data |
 #' | `elvi_error_target` | the C function of a [model_native()] says that it has failed | `iteration`, `mu` | look at your function at that point |
+#' | `elvi_error_time_limit` | a limit of [setTimeLimit()] was reached during a run | `fit`, the run so far | more time; `elvi(fit)` goes on |
 #' | `elvi_error_singular` | the scale is no longer positive definite | `iteration`, `mu`, `scale` | shorter steps |
 #' | `elvi_error_lapack` | an eigenvalue decomposition did not converge | | report it |
 #' | `elvi_error_quadrature` | the marginal of a [base_radial()] is too rough for a quadrature rule | `argument` | a smoother `log_phi`; `method = "mpsgd"` |

@@ -72,7 +72,8 @@
 #' not the same. (`iterations` and `progress` may change.) The data of a regression are
 #' compared by sums over all of them; a target that is given as functions by its values
 #' and gradients at three points. If a state cannot be written later on, the run goes on
-#' with a warning of class `elvi_warning_checkpoint`.
+#' with a warning of class `elvi_warning_checkpoint`. A file from elsewhere can make a run go on from numbers that
+#' somebody chose, but it cannot run code: it may hold numbers and texts only, of the types and lengths of this run.
 #'
 #' `elvi()` on a fit goes on from the fit, and keeps writing to the checkpoint.
 #' @return A list of class `elvi_control` for [elvi()].

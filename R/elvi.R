@@ -141,7 +141,7 @@ elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, bud
   if (!is.null(schedule) && !is.null(budget)) {
     bad_argument("budget", "left out when `schedule` is given (the schedule has its own)", describe(budget))
   }
-  method <- choose_method(method, object, stochastic_settings(schedule, budget, start, control))
+  method <- choose_method(method, object, stochastic_settings(schedule, budget, start, starts, control))
   if (method == "exact") return(exact_fit(object, base, control, tol %||% 1e-9, match.call()))
   schedule <- schedule %||% schedule_tuned(budget %||% if (is.null(tol)) 5000 else 1e5)
   check_class(schedule, "schedule", "elvi_schedule", "a schedule_*() function")
@@ -172,8 +172,8 @@ elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, bud
 
 # Arguments and settings that only the stochastic method has a use for, of those that were
 # given: the exact solver knows no constraints, steps or iterations.
-stochastic_settings <- function(schedule, budget, start, control) {
-  arguments <- Filter(Negate(is.null), list(schedule = schedule, budget = budget, start = start))
+stochastic_settings <- function(schedule, budget, start, starts, control) {
+  arguments <- Filter(Negate(is.null), list(schedule = schedule, budget = budget, start = start, starts = starts))
   default <- elvi_control()
   mine <- c("estimator", "update", "average", "precondition", "smoothness", "scale_min", "scale_max",
             "mu_centre", "mu_radius", "iterations", "checkpoint", "rows_per_step")

@@ -71,9 +71,8 @@ model_quadrature <- function(model, law) {
 quadrature_cache <- new.env(parent = emptyenv())
 
 cached_quadrature <- function(law, likelihood) {
-  if (law$kind == "radial") return(quadrature_rule(law, likelihood))
-  dim <- if (law$kind %in% c("gaussian", "student")) 2 else law$dim   # the same marginal in all
-  key <- paste(law$kind, format(law$par[1L], digits = 17), dim, likelihood)
+  if (is.null(law$key)) return(quadrature_rule(law, likelihood))
+  key <- paste(law$key, likelihood)
   if (is.null(quadrature_cache[[key]])) quadrature_cache[[key]] <- quadrature_rule(law, likelihood)
   quadrature_cache[[key]]
 }

@@ -254,7 +254,7 @@ formula_priors <- function(design, family, prior, prior_intercept, prior_aux, au
     if (!is.null(y)) intercept$location <- intercept$location + y$mean
   }
   has_aux <- !is.null(record$dispersion) && !(record$dispersion$may_be_known && !is.null(design$dispersion))
-  if (has_aux && autoscale[[3L]] && prior_aux$name == "exponential" && !is.null(y)) {
+  if (has_aux && autoscale[[3L]] && is_exponential(prior_aux) && !is.null(y)) {
     # sigma is that of a response of weight 1
     precision <- if (record$dispersion$precision) design$spread$precision else 1
     prior_aux <- exponential(prior_aux$rate / spread / sqrt(precision))

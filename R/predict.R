@@ -98,7 +98,7 @@ prediction_design <- function(object, newdata, offset = NULL) {
 linear_predictor <- function(object, design) {
   p <- seq_len(ncol(design$X))
   list(mean = drop(design$X %*% object$mu[p]) + design$offset,
-       sd = predictor_sd(reported_factor(object), design$X, p))
+       sd = linear_sd(object, design$X))
 }
 
 # mean and standard deviation of the expected response, by quadrature

@@ -32,6 +32,10 @@ typedef struct {
     void *ctx;
 } elvi_hooks;
 
+/* ---- checksum.c ------------------------------------------------------------- */
+
+uint64_t elvi_checksum(const unsigned char *bytes, size_t n);
+
 /* ---- threads: parallel.c ----------------------------------------------------- */
 
 /* Work is cut into parts that do not depend on the threads. Each thread (a "lane",
