@@ -25,6 +25,8 @@
 #' | `elvi_error_checkpoint` | a `checkpoint` that is not this run's, is damaged, or cannot be written | `argument`, `file`, `differs`: what is not the same | the call that the file belongs to, or another file name |
 #' | `elvi_error_interrupted` | an interrupt or a time limit ended a fit with group-level terms, of which nothing is left | | call again |
 #' | `elvi_error_term` | a [group-level or smooth term][group_terms] of a formula that cannot be had | `argument`, `term` | read the message: it says why |
+#' | `elvi_error_rows` | rows of a [source][rows_elsewhere] cannot be read, are not what the others are, or are others than in the first pass | `parent`, the error behind it; `shard` | read the message: it says where |
+#' | `elvi_error_worker` | all workers of a [cluster][rows_cluster()] are lost, or one cannot answer | `shards` | another cluster |
 #' | `elvi_error_package` | a suggested package is missing | | install it |
 #'
 #' Results that would not fit in memory are refused before they are allocated, with
@@ -45,6 +47,7 @@
 #' | `elvi_warning_quadrature` | the answer of a fit with [group-level terms][group_terms] moved by more than 0.05 standard deviations from the next smaller rule over the hyperparameters | `change` | a larger `elvi_control(nodes = )`, or a tighter `prior_sd` |
 #' | `elvi_warning_checkpoint` | a checkpoint could not be written; the run goes on | | make room, or look at the rights of the directory |
 #' | `elvi_warning_verdict` | something speaks against a fit whose start was searched: k-hat, importance weights that move means or sds, other starts that ended elsewhere, draws outside the domain | `verdict` | another parametrisation (non-centred), base or scale; more `starts` |
+#' | `elvi_warning_worker` | a worker of a [cluster][rows_cluster()] is lost; others have its rows now, and the result is the same | `worker` | |
 #' | `elvi_warning_pareto_k` | importance resampling where the approximation misses part of the target | | another base or scale |
 #'
 #' @section Messages:
@@ -53,6 +56,7 @@
 #' | `elvi_message_collinear` | the columns of a design are dependent: the prior decides what the data cannot |
 #' | `elvi_message_indefinite` | the Hessian at the mode is not positive definite; whitening uses its absolute eigenvalues |
 #' | `elvi_message_checkpoint` | a run goes on from its checkpoint, or had ended |
+#' | `elvi_message_pass` | a pass over rows that live [elsewhere][rows_elsewhere], where progress is shown |
 #' | `elvi_message_start_kept` | a run did not improve on its start, which is returned |
 #'
 #' @examples

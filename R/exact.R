@@ -33,7 +33,7 @@ oracle_of.elvi_model_glm <- function(model, law) {
   rule <- model_quadrature(model, law)
   if (rule$limit <= 0) no_expectation(model, law)
   function(kind, mu, scale) {
-    out <- .Call(elvi_r_exact, model, rule, kind, mu, scale, threads())
+    out <- exact_at(model, rule, law, kind, mu, scale)
     check_status(if (out$status == status_no_expectation) status_ok else out$status)
     out$objective <- if (out$status == status_ok) out$value - log_det(kind, scale) else Inf
     out

@@ -331,7 +331,8 @@ check_dispersion <- function(dispersion, family) {
   dispersion
 }
 
-check_response <- function(y, record, n) {
+# n responses; all of them, if `whole`
+check_response <- function(y, record, n, whole = TRUE) {
   if (NROW(y) != n) {
     bad_argument("y", sprintf("of length %d, the number of rows of `X`", n),
                  paste("of length", NROW(y)))
@@ -341,9 +342,14 @@ check_response <- function(y, record, n) {
                  sprintf("NA at position %d", which(is.na(y))[1L]))
   }
   out <- record$response(y)
-  if (n > 1L && all(out$y == out$y[1L])) {
-    elvi_warn("`y` is constant: its ", n, " values are all ", format(out$y[1L]),
+  if (whole) warn_if_constant(out$y, n)
+  out
+}
+
+# n responses, with the extremes in `y`
+warn_if_constant <- function(y, n) {
+  if (n > 1 && all(y == y[1L])) {
+    elvi_warn("`y` is constant: its ", n, " values are all ", format(y[1L]),
               " and say nothing about the slopes.", class = "elvi_warning_constant_response")
   }
-  out
 }

@@ -17,7 +17,7 @@ fit_fields <- list(
   state = "stage",
   result = c("trace", "cpu", "status", "kept", "theta", "lost", "remaining", "converged", "optimum", "verdict"),
   regression = c("formula", "terms", "xlevels", "contrasts", "offset_given", "family", "frame", "priors",
-                 "na.action"))
+                 "na.action", "dropped"))
 
 part_of_field <- local({
   parts <- rep(names(fit_fields), lengths(fit_fields))

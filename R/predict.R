@@ -44,6 +44,10 @@ predict.elvi_glm <- function(object, newdata = NULL, type = c("link", "response"
   check_dots(list(...), names(formals()), "predict()", passed_by_frameworks$predict)
   type <- check_choice(type, "type", c("link", "response"))
   se.fit <- check_flag(se.fit, "se.fit")
+  if (is.null(newdata) && is_elsewhere(object$given$model)) {
+    out <- at_chunks(object, "predict.elvi_glm", list(type = type, se.fit = se.fit, offset = offset))
+    return(if (se.fit) out else out[[1L]])
+  }
   design <- prediction_design(object, newdata, offset)
   at <- linear_predictor(object, design)
   out <- if (type == "link") at else response_moments(object, at)
@@ -56,6 +60,7 @@ predict.elvi_glm <- function(object, newdata = NULL, type = c("link", "response"
 # design matrix and offset of new data, or of the data themselves
 prediction_design <- function(object, newdata, offset = NULL) {
   if (is.null(newdata)) {
+    check_in_memory(object)
     given <- stats::model.offset(object$frame)
     X <- stats::model.matrix(object$terms, object$frame, object$contrasts)
     return(list(X = X, offset = given %||% numeric(nrow(X))))
@@ -64,7 +69,9 @@ prediction_design <- function(object, newdata, offset = NULL) {
     bad_argument("newdata", "a data frame", describe(newdata))
   }
   if (is.data.frame(newdata) && !nrow(newdata)) {   # which splines and polynomials cannot take
-    return(list(X = prediction_design(object, NULL)$X[0L, , drop = FALSE], offset = numeric()))
+    if (is_elsewhere(object$given$model)) X <- matrix(0, 0L, object$given$model$rows$dim)
+    else X <- prediction_design(object, NULL)$X[0L, , drop = FALSE]
+    return(list(X = X, offset = numeric()))
   }
   terms <- stats::delete.response(object$terms)
   frame <- reading(stats::model.frame(terms, newdata, na.action = stats::na.pass, xlev = object$xlevels),
@@ -138,6 +145,7 @@ fitted.elvi_glm <- function(object, ...) {
 #' @export
 residuals.elvi_glm <- function(object, ...) {
   check_dots(list(...), names(formals()), "residuals()")
+  if (is_elsewhere(object$given$model)) return(at_chunks(object, "residuals.elvi_glm")[[1L]])
   response <- stats::naresid(object$na.action, stats::setNames(object$model$rows$y, rownames(object$frame)))
   response - fitted.elvi_glm(object)
 }
@@ -263,6 +271,7 @@ log_lik.elvi_glm <- function(object, draws = 1000, seed = NULL, ..., ndraws = NU
 }
 
 log_lik_at <- function(object, x) {
+  if (is_elsewhere(object$given$model)) return(at_chunks(object, "log_lik_at", list(x = x))[[1L]])
   design <- prediction_design(object, NULL)
   mu <- expected_response(object, linpred_draws(object, design, x))
   n <- nrow(mu)

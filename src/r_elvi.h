@@ -82,6 +82,7 @@ SEXP elvi_r_by_rows(SEXP rows, SEXP start, SEXP row, SEXP entry);
 SEXP elvi_r_native(SEXP pointer);
 SEXP elvi_r_native_version(void);
 SEXP elvi_r_openmp(void);
+SEXP elvi_r_hold_interrupts(SEXP hold);
 SEXP elvi_r_blas_alone(void);
 SEXP elvi_r_exact(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale, SEXP threads);
 SEXP elvi_r_pattern_pairs(SEXP pattern, SEXP start, SEXP column);

@@ -82,6 +82,10 @@ add("elvi_r_by_rows", "", function() {
   .Call(internal$elvi_r_by_rows, 6L, by_columns$start, by_columns$row, by_columns$entry)
 })
 add("elvi_r_openmp", "", function() .Call(internal$elvi_r_openmp))
+add("elvi_r_hold_interrupts", "", function() {
+  held <- .Call(internal$elvi_r_hold_interrupts, TRUE)
+  c(held, .Call(internal$elvi_r_hold_interrupts, held))
+})
 add("elvi_r_checksum", "", function() .Call(internal$elvi_r_checksum, as.raw(1:3)))
 add("elvi_r_sync", "", function() .Call(internal$elvi_r_sync, tempdir()))
 add("elvi_r_clock", "", function() .Call(internal$elvi_r_clock))
