@@ -152,8 +152,15 @@ ngrps <- function(object, ...) UseMethod("ngrps")
 
 #' @export
 ngrps.default <- function(object, ...) {
-  if (!requireNamespace("lme4", quietly = TRUE)) not_a_fit(object)
-  getExportedValue("lme4", "ngrps")(object, ...)
+  for (package in intersect(c("lme4", "brms"), loadedNamespaces())) {   # which have a generic each
+    home <- asNamespace(package)
+    known <- function(class) !is.null(utils::getS3method("ngrps", class, optional = TRUE, envir = home))
+    # from there: called from here it would find this method first
+    if (any(vapply(class(object), known, NA))) {
+      return(do.call(getExportedValue(package, "ngrps"), list(object, ...), quote = TRUE, envir = home))
+    }
+  }
+  not_a_fit(object)
 }
 
 #' @rdname nested_methods

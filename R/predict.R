@@ -203,7 +203,7 @@ mean_dispersion <- function(object) {
   name <- record_of(object$family)$dispersion$natural
   if (is.null(name)) return(1)
   if (inherits(object, "elvi_nested")) return(if (name %in% names(object$mu)) object$mu[[name]] else sqrt(object$given_dispersion))
-  if (is_dispersed(object$model)) natural_table(object)[[name, "mean"]] else sqrt(object$model$dispersion)
+  if (is_dispersed(object$model)) natural_table(object)[[name, "mean"]] else known_dispersion(object$model)
 }
 
 # ---- draws ----------------------------------------------------------------------
@@ -282,8 +282,14 @@ noise_key <- function(object, design, seed) {
 # sigma or phi at each draw, or as it is known: recycled down the draws, or one per draw and row that has a precision
 dispersion_draws <- function(object, x, precision = NULL) {
   model <- object$model
-  out <- if (is_dispersed(model)) exp(x[, model$dispersion_at]) else sqrt(model$dispersion)
+  out <- if (is_dispersed(model)) exp(x[, model$dispersion_at]) else known_dispersion(model)
   spread_by_precision(out, nrow(x), precision)
+}
+
+# sigma or shape that goes with a given dispersion; families without one ask for none
+known_dispersion <- function(model) {
+  dispersion <- dispersion_record(model)
+  if (is.null(dispersion)) 1 else dispersion$known(model$dispersion)
 }
 
 spread_by_precision <- function(sigma, draws, precision) {
