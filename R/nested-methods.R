@@ -156,7 +156,7 @@ ngrps.default <- function(object, ...) {
     home <- asNamespace(package)
     known <- function(class) !is.null(utils::getS3method("ngrps", class, optional = TRUE, envir = home))
     # from there: called from here it would find this method first
-    if (any(vapply(class(object), known, NA))) {
+    if (any(vapply(if (isS4(object)) methods::is(object) else class(object), known, NA))) {
       return(do.call(getExportedValue(package, "ngrps"), list(object, ...), quote = TRUE, envir = home))
     }
   }
