@@ -228,9 +228,12 @@ positive_record <- function(...) {
 
 # one number in place of a response for each row
 mean_tally <- function(rows, of) {
+  if (is_elsewhere_rows(rows)) {
+    bad_argument("data", "rows in memory for a family of positive responses whose dispersion is not given", "rows elsewhere")
+  }
   used <- rows$weight > 0
   total <- sum(rows$weight[used])
-  list(y = sum(rows$weight[used] * of[used]) / total, weight = total)
+  list(y = sum(rows$weight[used] * of(rows$y[used])) / total, weight = total)
 }
 
 family_records <- list(
@@ -335,7 +338,7 @@ family_records <- list(
     never_up = function(move, y, small) FALSE, separable = NA, autoscale = FALSE, conditional = NULL,
     dispersion = positive_record(
       natural = "shape", may_be_known = TRUE, known = function(dispersion) 1 / dispersion,
-      tally = function(rows) mean_tally(rows, log(rows$y)),
+      tally = function(rows) mean_tally(rows, log),
       start = function(model) positive_start(model, function(y, mu) ((y - mu) / mu)^2))),
 
   inverse_gaussian = list(
@@ -352,7 +355,7 @@ family_records <- list(
     never_up = function(move, y, small) FALSE, separable = NA, autoscale = FALSE, conditional = NULL,
     dispersion = positive_record(
       natural = "lambda", may_be_known = FALSE, known = NULL,
-      tally = function(rows) mean_tally(rows, 1 / rows$y),
+      tally = function(rows) mean_tally(rows, function(y) 1 / y),
       start = function(model) positive_start(model, function(y, mu) (y - mu)^2 / (mu^2 * y)))))
 
 # Stops unless every record has every entry and no other.
@@ -373,6 +376,12 @@ check_family_records <- function(records) {
 }
 
 check_family_records(family_records)
+
+# Run when the package is loaded: each record has its other half in src/likelihood.c.
+check_family_twins <- function(names = base::names(family_records)) {
+  alone <- names[!.Call(elvi_r_has_family, names)]
+  if (length(alone)) stop("families whose record in src/likelihood.c is missing or not whole: ", toString(alone), call. = FALSE)
+}
 
 # ---- finding one ---------------------------------------------------------------------
 
@@ -425,7 +434,8 @@ check_dispersion <- function(dispersion, family) {
   dispersion
 }
 
-check_response <- function(y, record, n, quietly = FALSE) {
+# n responses; all of them, if `whole`
+check_response <- function(y, record, n, whole = TRUE) {
   if (NROW(y) != n) {
     bad_argument("y", sprintf("of length %d, the number of rows of `X`", n),
                  paste("of length", NROW(y)))
@@ -435,9 +445,14 @@ check_response <- function(y, record, n, quietly = FALSE) {
                  sprintf("NA at position %d", which(is.na(y))[1L]))
   }
   out <- record$response(y)
-  if (!quietly && n > 1L && all(out$y == out$y[1L])) {
-    elvi_warn("`y` is constant: its ", n, " values are all ", format(out$y[1L]),
+  if (whole) warn_if_constant(out$y, n)
+  out
+}
+
+# n responses, with the extremes in `y`
+warn_if_constant <- function(y, n) {
+  if (n > 1 && all(y == y[1L])) {
+    elvi_warn("`y` is constant: its ", n, " values are all ", format(y[1L]),
               " and say nothing about the slopes.", class = "elvi_warning_constant_response")
   }
-  out
 }

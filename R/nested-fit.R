@@ -164,26 +164,6 @@ sd_priors <- function(prior, labels) {
   lapply(prior, check_sd_prior)
 }
 
-check_sd_prior <- function(prior) {
-  check_class(prior, "prior_sd", "elvi_prior", "exponential(), normal(), student_t() or cauchy()")
-  if (prior$name == "flat" || (prior$name != "exponential" && any(is.infinite(prior$scale)))) {
-    bad_argument("prior_sd", "a proper prior: few groups cannot bound a standard deviation from above", "flat()")
-  }
-  if (prior$name != "exponential" && any(lengths(prior[c("location", "scale", "df")]) != 1L)) {
-    bad_argument("prior_sd", "a prior of one parameter, used for every standard deviation", "one of several")
-  }
-  if (prior$name != "exponential" && prior$location != 0) {
-    bad_argument("prior_sd", "centred at 0, of which the positive half is used",
-                 paste("one centred at", format(prior$location)))
-  }
-  prior
-}
-
-scaled_prior <- function(prior, by) {
-  if (prior$name == "exponential") prior$rate <- prior$rate / by else prior$scale <- prior$scale * by
-  prior
-}
-
 # ---- the problem that the core solves -----------------------------------------------------------
 
 nested_problem <- function(design, family, priors) {

@@ -32,6 +32,10 @@ typedef struct {
     void *ctx;
 } elvi_hooks;
 
+/* ---- checksum.c ------------------------------------------------------------- */
+
+uint64_t elvi_checksum(const unsigned char *bytes, size_t n);
+
 /* ---- threads: parallel.c ----------------------------------------------------- */
 
 /* Work is cut into parts that do not depend on the threads. Each thread (a "lane",
@@ -288,6 +292,12 @@ void elvi_rows_predict(const elvi_rows *from, const elvi_part *part, const doubl
 double elvi_rows_extent(const elvi_rows *from, const double *x, double *eta);
 /* the largest |X_ij| of each column over rows of positive weight, or a bound */
 void elvi_rows_reach(const elvi_rows *from, double *reach);
+/* X'X over the rows of positive weight; used has room for a part, scratch that of crossprod */
+elvi_status elvi_rows_gram(const elvi_rows *from, double *used, double *scratch, double *out, const elvi_hooks *hooks);
+/* the diagonal of X' diag(weight) X */
+elvi_status elvi_rows_squares(const elvi_rows *from, const double *weight, double *out, const elvi_hooks *hooks);
+/* X x, without the offset */
+void elvi_rows_times(const elvi_rows *from, const double *x, double *out);
 
 /* rows_sparse.c: a matrix stored by columns as one stored by rows: start (rows + 1), column, entry */
 void elvi_design_by_rows(int rows, int dim, const int *from_start, const int *row,
@@ -366,6 +376,7 @@ struct elvi_family {
 };
 
 const elvi_family *elvi_family_named(const char *name);   /* NULL if there is none */
+int elvi_family_is_whole(const elvi_family *family);      /* has its record every entry that it must have? */
 
 /* *sum = sum_i w_i E l(eta_i + s_i z_1; y_i), slope_i = w_i E l', curve_i = w_i E[l' z_1] / s_i
  * (>= 0 for convex losses), *widest the largest s_i of a row of positive weight. dispersion is sigma or phi where the
@@ -463,7 +474,10 @@ typedef struct {
 } elvi_curvature;
 void elvi_curvature_apply(const elvi_curvature *c, const double *v, double *out);
 
-double elvi_glm_cost(const elvi_glm *glm);   /* operations per point, roughly */
+/* operations per point, roughly */
+double elvi_glm_cost(const elvi_glm *glm);
+double elvi_quadratic_cost(int dim);
+double elvi_affine_cost(const elvi_affine *affine);
 /* out = (P + X' diag(bound * weight) X) v, P the largest curvature of the prior;
  * scratch as for eval with n = 1 */
 void elvi_glm_curvature(const elvi_glm *glm, double bound, const double *v,

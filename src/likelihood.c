@@ -567,6 +567,11 @@ const elvi_family *elvi_family_named(const char *name)
     return NULL;
 }
 
+int elvi_family_is_whole(const elvi_family *family)
+{
+    return family->cost > 0.0 && family->loss && family->slope && family->expect && family->exponential;
+}
+
 elvi_status elvi_expect_rows(const elvi_likelihood *lik, const elvi_quadrature *rule, double dispersion, int n,
                              const double *y, const double *w, const double *eta, const double *s,
                              double *sum, double *slope, double *curve, double *widest)

@@ -57,6 +57,12 @@ void elvi_crossprod(int n, int d, const double *A, double *C)
     F77_CALL(dsyrk)("L", "T", &d, &n, &d_one, A, &n, &d_one, C, &d FCONE FCONE);
 }
 
+void elvi_mirror(int d, double *m)
+{
+    for (int j = 0; j < d; j++)
+        for (int i = j + 1; i < d; i++) m[(size_t) i * d + j] = m[(size_t) j * d + i];
+}
+
 void elvi_times_symmetric(int n, int d, const double *X, int ldx, const double *S, double *B)
 {
     F77_CALL(dsymm)("R", "L", &n, &d, &d_one, S, &d, X, &ldx, &d_zero, B,
@@ -143,7 +149,7 @@ int elvi_eigen_lapack_lengths(int d, int *n_real, int *n_int)
     const int il = 1, iu = d, query = -1;
     double real_best = 0.0;
     int info = 0, count = 0, int_best = 0;
-    F77_CALL(dsyevr)("V", "V", "L", &d, (double *) &d_zero, &d, &from, &to, &il,
+    F77_CALL(dsyevr)("V", "V", "L", &d, &real_best, &d, &from, &to, &il,
                      &iu, &abstol, &count, &real_best, &real_best, &d,
                      &int_best, &real_best, &query, &int_best, &query,
                      &info FCONE FCONE FCONE);

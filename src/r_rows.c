@@ -1,15 +1,6 @@
 #include "r_elvi.h"
-#include <string.h>
 
 /* ---- sources: lists made by new_rows() in R/rows.R ------------------------------- */
-
-static const int *integers(SEXP list, const char *name, R_xlen_t length)
-{
-    SEXP v = r_get(list, name);
-    if (TYPEOF(v) != INTSXP || Rf_xlength(v) != length)
-        Rf_error("elvi internal error: field '%s' has the wrong type or length", name);
-    return INTEGER(v);
-}
 
 static void read_dense(SEXP rows, elvi_rows *out, r_rows_store *store)
 {
@@ -25,8 +16,8 @@ static void read_sparse(SEXP rows, elvi_rows *out, r_rows_store *store)
     SEXP list = r_get(rows, "X");
     elvi_design *X = &store->design;
     const R_xlen_t entries = Rf_xlength(r_get(list, "entry"));
-    X->start = integers(list, "start", (R_xlen_t) out->rows + 1);
-    X->column = integers(list, "column", entries);
+    X->start = r_ints(list, "start", (R_xlen_t) out->rows + 1);
+    X->column = r_ints(list, "column", entries);
     X->entry = r_reals(list, "entry", entries);
     out->ops = &elvi_rows_sparse;
     out->source = X;
@@ -66,14 +57,7 @@ SEXP elvi_r_gram(SEXP model)
     double *used = (double *) R_alloc(elvi_rows_chunk(rows, ELVI_POINT), sizeof(double));
     double *scratch = (double *) R_alloc(rows->ops->scratch_length(rows), sizeof(double));
     SEXP out = PROTECT(Rf_allocMatrix(REALSXP, rows->dim, rows->dim));
-    memset(REAL(out), 0, (size_t) rows->dim * rows->dim * sizeof(double));
-    for (int k = 0, parts = elvi_rows_parts(rows, ELVI_POINT); k < parts; k++) {
-        const elvi_part part = elvi_rows_part(rows, ELVI_POINT, k);
-        R_CheckUserInterrupt();
-        for (int i = 0; i < part.rows; i++) used[i] = part.weight[i] > 0.0;
-        rows->ops->crossprod(rows, &part, used, scratch, REAL(out));
-    }
-    r_mirror(rows->dim, REAL(out));
+    elvi_rows_gram(rows, used, scratch, REAL(out), &r_interruptible);
     UNPROTECT(1);
     return out;
 }
@@ -84,12 +68,7 @@ SEXP elvi_r_squares(SEXP model, SEXP weight)
     r_model_store store;
     const elvi_rows *rows = rows_of(model, &store);
     SEXP out = PROTECT(Rf_allocVector(REALSXP, rows->dim));
-    memset(REAL(out), 0, (size_t) rows->dim * sizeof(double));
-    for (int k = 0, parts = elvi_rows_parts(rows, ELVI_POINT); k < parts; k++) {
-        const elvi_part part = elvi_rows_part(rows, ELVI_POINT, k);
-        R_CheckUserInterrupt();
-        rows->ops->squares(rows, &part, REAL(weight) + part.first, REAL(out));
-    }
+    elvi_rows_squares(rows, REAL(weight), REAL(out), &r_interruptible);
     UNPROTECT(1);
     return out;
 }
@@ -109,11 +88,7 @@ SEXP elvi_r_predictor(SEXP model, SEXP x)
     r_model_store store;
     const elvi_rows *rows = rows_of(model, &store);
     SEXP out = PROTECT(Rf_allocVector(REALSXP, rows->rows));
-    memset(REAL(out), 0, (size_t) rows->rows * sizeof(double));
-    for (int k = 0, parts = elvi_rows_parts(rows, ELVI_POINT); k < parts; k++) {
-        const elvi_part part = elvi_rows_part(rows, ELVI_POINT, k);
-        rows->ops->predict(rows, &part, REAL(x), rows->dim, 1, REAL(out) + part.first);
-    }
+    elvi_rows_times(rows, REAL(x), REAL(out));
     UNPROTECT(1);
     return out;
 }

@@ -129,6 +129,11 @@ test_that("at a point the loss has its own derivatives; student errors have no e
   expect_identical(at$status, elvi:::status_no_expectation)
 })
 
+test_that("a family that C does not have, or not whole, stops the package from loading", {
+  expect_silent(elvi:::check_family_twins())
+  expect_error(elvi:::check_family_twins(c("logit", "tweedie")), "not whole: tweedie")
+})
+
 # ---- positive responses -------------------------------------------------------------------
 
 positive_data <- function() {
