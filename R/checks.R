@@ -251,8 +251,12 @@ check_dots <- function(dots, known, where, ignored = character()) {
 # None of it changes what is asked for.
 passed_by_frameworks <- list(
   nobs = "use.fallback", formula = "env", family = "verbose", predict = c("na.action", "verbose"),
-  tidy = c("effects", "parametric", "p.values", "verbose"), glance = c("verbose", "metrics", "vcov"),
-  augment = c("se_fit", "se.fit"))   # standard errors are always there
+  tidy = c("effects", "parametric", "p.values", "verbose", "coef_rename"), glance = c("verbose", "metrics", "vcov"),
+  augment = c("se_fit", "se.fit"),   # standard errors are always there
+  draws = c("re_formula", "re.form"))   # which groups: a fit without groups has none to leave out
+
+# nor does an argument that is given as NULL
+given_values <- function(dots) dots[!vapply(dots, is.null, NA)]
 
 `%||%` <- function(x, y) if (is.null(x)) y else x
 
