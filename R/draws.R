@@ -49,9 +49,10 @@ fit_key <- function(fit, seed = NULL) if (is.null(seed)) (fit$seed + 2) %% 2^32 
 keyed_draws <- function(fit, n, key) {
   z <- draw_base(law_of(fit$base, fit$model$dim), key, n)
   # the scale as parametrised: any root of the covariance gives the same law
-  at <- reported_theta(fit)
-  x <- t(at$mu + root_times(at$scale, z))
-  colnames(x) <- names(at$mu)
+  at <- if (stays_its_kind(fit)) reported_theta(fit) else model_parameters(fit)
+  x <- at$mu + root_times(at$scale, z)
+  x <- t(if (stays_its_kind(fit)) x else reported_points(fit$given$model, x))
+  colnames(x) <- fit$given$model$names
   x
 }
 

@@ -65,7 +65,7 @@ posterior_interval.elvi_fit <- function(object, prob = 0.9, pars = NULL, ...) {
 #' @export
 nobs.elvi_glm <- function(object, ...) {
   check_dots(list(...), names(formals()), "nobs()", passed_by_frameworks$nobs)
-  nrow(object$frame)
+  if (is_elsewhere(object$given$model)) object$given$model$rows$n else nrow(object$frame)
 }
 
 #' @rdname elvi_glm
@@ -86,6 +86,7 @@ terms.elvi_glm <- function(x, ...) {
 #' @export
 model.frame.elvi_glm <- function(formula, ...) {
   check_dots(given_values(list(...)), names(formals()), "model.frame()")   # data = NULL is none
+  check_in_memory(formula)
   formula$frame
 }
 
@@ -183,6 +184,7 @@ glance.elvi_fit <- function(x, ...) {
 #' @exportS3Method generics::augment
 augment.elvi_glm <- function(x, data = NULL, newdata = NULL, type.predict = c("response", "link"), ...) {
   check_dots(list(...), names(formals()), "augment()", passed_by_frameworks$augment)
+  if (is.null(newdata)) check_in_memory(x)
   # the frame lacks the rows that na.exclude would put back
   if (is.null(newdata) && is.null(data)) x$na.action <- NULL
   at <- stats::predict(x, newdata = newdata, se.fit = TRUE,
@@ -218,6 +220,7 @@ loo.elvi_glm <- function(x, draws = 2000, seed = NULL, ...) {
 #' @exportS3Method bayesplot::pp_check
 pp_check.elvi_glm <- function(object, type = "dens_overlay", draws = 50, seed = NULL, ...) {
   need_package("bayesplot", "pp_check()")
+  check_in_memory(object)
   plot <- tryCatch(getExportedValue("bayesplot", paste0("ppc_", type)), error = function(e) NULL)
   if (is.null(plot)) bad_argument("type", "the name of one of bayesplot's ppc_ plots", describe(type))
   plot(object$model$rows$y * response_trials(object), posterior_predict.elvi_glm(object, draws = draws, seed = seed), ...)

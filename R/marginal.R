@@ -89,22 +89,14 @@ check_parameters <- function(fit, which, name) {
 
 # P(z_1 <= z) and its inverse for a base in its dimension
 marginal_probability <- function(law, z) {
-  upper <- switch(law$kind,
-    gaussian = stats::pnorm(abs(z), lower.tail = FALSE),
-    student = stats::pt(abs(z) * sqrt(law$par[1L] / (law$par[1L] - 2)), law$par[1L], lower.tail = FALSE),
-    uniform = stats::pbeta(pmin(z / law$par[1L], 1)^2, 0.5, (law$dim + 1) / 2, lower.tail = FALSE) / 2,
-    tail_function(law)(abs(z)))
+  upper <- (if (is.null(law$marginal)) tail_function(law) else law$marginal$upper)(abs(z))
   upper[z > 0] <- 1 - upper[z > 0]
   upper
 }
 
 marginal_quantile <- function(law, p) {
   tail <- pmin(p, 1 - p)
-  z <- switch(law$kind,
-    gaussian = stats::qnorm(tail, lower.tail = FALSE),
-    student = stats::qt(tail, law$par[1L], lower.tail = FALSE) / sqrt(law$par[1L] / (law$par[1L] - 2)),
-    uniform = law$par[1L] * sqrt(stats::qbeta(2 * tail, 0.5, (law$dim + 1) / 2, lower.tail = FALSE)),
-    tabulated_quantile(law, tail))
+  z <- if (is.null(law$marginal)) tabulated_quantile(law, tail) else law$marginal$quantile(tail)
   low <- !(p > 0.5)
   z[low] <- -z[low]
   z

@@ -155,8 +155,15 @@ ngrps <- function(object, ...) UseMethod("ngrps")
 
 #' @export
 ngrps.default <- function(object, ...) {
-  if (!requireNamespace("lme4", quietly = TRUE)) not_a_fit(object)
-  getExportedValue("lme4", "ngrps")(object, ...)
+  for (package in intersect(c("lme4", "brms"), loadedNamespaces())) {   # which have a generic each
+    home <- asNamespace(package)
+    known <- function(class) !is.null(utils::getS3method("ngrps", class, optional = TRUE, envir = home))
+    # from there: called from here it would find this method first
+    if (any(vapply(if (isS4(object)) methods::is(object) else class(object), known, NA))) {
+      return(do.call(getExportedValue(package, "ngrps"), list(object, ...), quote = TRUE, envir = home))
+    }
+  }
+  not_a_fit(object)
 }
 
 #' @rdname nested_methods
@@ -450,7 +457,7 @@ prior_summary.elvi_nested <- function(object, ...) {
 print.elvi_nested_prior_summary <- function(x, ...) {
   if (length(x$priors$joint$location)) NextMethod()
   texts <- vapply(x$sd, format, "")
-  half <- vapply(x$sd, function(prior) prior$name != "exponential", NA)
+  half <- !vapply(x$sd, is_exponential, NA)
   texts[half] <- paste("positive half of", texts[half])
   for (text in unique(texts)) cat("sd of ", toString(names(x$sd)[texts == text]), ": ", text, "\n", sep = "")
   if (!is.null(x$cor)) cat("correlations: ", format(x$cor), "\n", sep = "")

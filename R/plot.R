@@ -211,10 +211,10 @@ plot_pairs <- function(fit, which) {
 # Radii of the discs that hold the given mass of two coordinates of z; without a
 # closed form by draws of a fixed key, good enough for a picture.
 pair_radii <- function(law, mass) {
-  radii <- switch(law$kind,
-    gaussian = sqrt(stats::qchisq(mass, 2)),
-    student = sqrt(2 * stats::qf(mass, 2, law$par[1L]) * (law$par[1L] - 2) / law$par[1L]),
-    stats::quantile(sqrt(colSums(draw_base(law, c(1, 2), 40000L)[1:2, ]^2)), mass, names = FALSE))
+  by_draws <- function(mass) {
+    stats::quantile(sqrt(colSums(draw_base(law, c(1, 2), 40000L)[1:2, ]^2)), mass, names = FALSE)
+  }
+  radii <- (law$pair_radius %||% by_draws)(mass)
   stats::setNames(radii, paste(100 * mass, "%"))
 }
 

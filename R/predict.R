@@ -53,6 +53,11 @@ predict.elvi_glm <- function(object, newdata = NULL, type = c("link", "response"
   se.fit <- check_flag(se.fit, "se.fit")
   interval <- check_interval(interval, type, object$family)
   level <- check_number(level, "level", 0, 1, open = TRUE)
+  if (is.null(newdata) && is_elsewhere(object$given$model)) {
+    if (interval != "none") bad_argument("newdata", "given with `interval` where the rows are not in memory", "NULL")
+    out <- at_chunks(object, "predict.elvi_glm", list(type = type, se.fit = se.fit, offset = offset))
+    return(if (se.fit) out else out[[1L]])
+  }
   design <- prediction_design(object, newdata, offset)
   at <- linear_predictor(object, design)
   out <- if (type == "link") at else response_moments(object, at)
@@ -91,6 +96,7 @@ predictive_quantiles <- function(object, p, draws = 4000, ...) {
 # design matrix and offset of new data, or of the data themselves
 prediction_design <- function(object, newdata, offset = NULL) {
   if (is.null(newdata)) {
+    check_in_memory(object)
     given <- stats::model.offset(object$frame)
     X <- stats::model.matrix(object$terms, object$frame, object$contrasts)
     return(list(X = X, offset = given %||% numeric(nrow(X))))
@@ -99,7 +105,9 @@ prediction_design <- function(object, newdata, offset = NULL) {
     bad_argument("newdata", "a data frame", describe(newdata))
   }
   if (is.data.frame(newdata) && !nrow(newdata)) {   # which splines and polynomials cannot take
-    return(list(X = prediction_design(object, NULL)$X[0L, , drop = FALSE], offset = numeric()))
+    if (is_elsewhere(object$given$model)) X <- matrix(0, 0L, object$given$model$rows$dim)
+    else X <- prediction_design(object, NULL)$X[0L, , drop = FALSE]
+    return(list(X = X, offset = numeric()))
   }
   terms <- stats::delete.response(object$terms)
   frame <- reading(stats::model.frame(terms, newdata, na.action = stats::na.pass, xlev = object$xlevels),
@@ -126,7 +134,7 @@ prediction_design <- function(object, newdata, offset = NULL) {
 linear_predictor <- function(object, design) {
   p <- seq_len(ncol(design$X))
   list(mean = drop(design$X %*% object$mu[p]) + design$offset,
-       sd = predictor_sd(reported_factor(object), design$X, p))
+       sd = linear_sd(object, design$X))
 }
 
 # mean and standard deviation of the expected response, by quadrature
@@ -174,6 +182,7 @@ fitted.elvi_glm <- function(object, ...) {
 residuals.elvi_glm <- function(object, type = c("response", "pearson", "deviance", "working"), ...) {
   check_dots(list(...), names(formals()), "residuals()")
   type <- check_choice(type, "type", c("response", "pearson", "deviance", "working"))
+  if (is_elsewhere(object$given$model)) return(at_chunks(object, "residuals.elvi_glm", list(type = type))[[1L]])
   y <- observed_response(object)
   mu <- stats::fitted(without_gaps(object))
   record <- record_of(object$family)
@@ -203,7 +212,7 @@ mean_dispersion <- function(object) {
   name <- record_of(object$family)$dispersion$natural
   if (is.null(name)) return(1)
   if (inherits(object, "elvi_nested")) return(if (name %in% names(object$mu)) object$mu[[name]] else sqrt(object$given_dispersion))
-  if (is_dispersed(object$model)) natural_table(object)[[name, "mean"]] else sqrt(object$model$dispersion)
+  if (is_dispersed(object$model)) natural_table(object)[[name, "mean"]] else known_dispersion(object$model)
 }
 
 # ---- draws ----------------------------------------------------------------------
@@ -282,8 +291,14 @@ noise_key <- function(object, design, seed) {
 # sigma or phi at each draw, or as it is known: recycled down the draws, or one per draw and row that has a precision
 dispersion_draws <- function(object, x, precision = NULL) {
   model <- object$model
-  out <- if (is_dispersed(model)) exp(x[, model$dispersion_at]) else sqrt(model$dispersion)
+  out <- if (is_dispersed(model)) exp(x[, model$dispersion_at]) else known_dispersion(model)
   spread_by_precision(out, nrow(x), precision)
+}
+
+# sigma or shape that goes with a given dispersion; families without one ask for none
+known_dispersion <- function(model) {
+  dispersion <- dispersion_record(model)
+  if (is.null(dispersion)) 1 else dispersion$known(model$dispersion)
 }
 
 spread_by_precision <- function(sigma, draws, precision) {
@@ -322,6 +337,9 @@ row_counts <- function(object) {
 #' @rawNamespace S3method(rstantools::log_lik, elvi_glm)
 log_lik.elvi_glm <- function(object, newdata = NULL, draws = 1000, offset = NULL, seed = NULL, ..., ndraws = NULL) {
   check_dots(given_values(list(...)), names(formals()), "log_lik()", passed_by_frameworks$draws)
+  if (is.null(newdata) && is_elsewhere(object$given$model)) {
+    return(log_lik_at(object, fit_draws(object, check_draws(ndraws %||% draws, max(nobs.elvi_glm(object), object$model$dim)), seed)))
+  }
   design <- prediction_design(object, newdata, offset)
   x <- fit_draws(object, check_row_draws(ndraws %||% draws, object, design), seed)
   log_lik_at(object, x, observed_rows(object, newdata, design))
@@ -329,6 +347,7 @@ log_lik.elvi_glm <- function(object, newdata = NULL, draws = 1000, offset = NULL
 
 # Log likelihood of rows, those of the data by default, at draws of the parameters.
 log_lik_at <- function(object, x, rows = observed_rows(object)) {
+  if (missing(rows) && is_elsewhere(object$given$model)) return(at_chunks(object, "log_lik_at", list(x = x))[[1L]])
   mu <- expected_response(object, linpred_draws(object, rows$design, x))
   n <- nrow(mu)
   value <- record_of(object$family)$log_lik(rep(rows$y, each = n), mu, dispersion_draws(object, x, rows$precision),
@@ -344,7 +363,7 @@ observed_rows <- function(object, newdata = NULL, design = prediction_design(obj
   if (!is.null(newdata)) {
     seen <- object
     seen$frame <- response_frame(object, newdata)
-    y <- check_response(stats::model.response(seen$frame, "any"), record_of(object$family), nrow(design$X), quietly = TRUE)$y
+    y <- check_response(stats::model.response(seen$frame, "any"), record_of(object$family), nrow(design$X), whole = FALSE)$y
     object <- seen
   }
   list(design = design, y = y, trials = response_trials(object), precision = precisions(object), counts = row_counts(object))

@@ -159,7 +159,7 @@ sparse_optimum <- function(model, base = base_gaussian(), tol = 1e-9, max_evalua
     certificate = found$certificate,
     certificate_kind = if (found$rigorous && found$widest <= 50) "rigorous" else "estimated",
     gradient_norm = sqrt(2 * found$estimate), evaluations = found$iterations + 1L, converged = found$certificate <= tol,
-    base = base, kind = scale, dim = model$dim, scale = root), class = "elvi_optimum"))
+    interrupted = FALSE, base = base, kind = scale, dim = model$dim, scale = root), class = "elvi_optimum"))
 }
 
 # ---- roots of covariances, kept as factors --------------------------------------------------------

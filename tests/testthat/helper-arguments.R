@@ -186,8 +186,15 @@ argument_templates <- function() {
              function() list(coordinates = "raw", scale = "symmetric", estimator = "path", update = "project",
                              average = "tail", tail = 0.5, precondition = c(mu = 1, Sigma = 0.5), smoothness = 2,
                              smoothness_safety = 2, scale_min = 0.1, scale_max = 10, mu_centre = c(0, 0),
-                             mu_radius = 5, iterations = 10, trace_draws = 10, block = 8, progress = FALSE),
+                             mu_radius = 5, iterations = 10, trace_draws = 10, block = 8, rows_per_step = 100,
+                             progress = FALSE),
              of_class("elvi_control")),
+    # rows elsewhere, which are not read before a fit
+    template("rows_chunked", rows_chunked, function() list(next_chunk = function(reset) NULL), of_class("elvi_source")),
+    template("rows_files", rows_files, function() list(files = c("a", "b"), reader = function(file) NULL),
+             of_class("elvi_source")),
+    template("rows_cluster", rows_cluster, function() list(cl = structure(list(1), class = "cluster"), load = identity, shards = 2,
+                                                           timeout = 10, threads = 1), of_class("elvi_source")),
     # fits
     template("elvi of a model", elvi,
              function() list(object = at("model"), base = base_gaussian(), budget = 200, start = NULL,

@@ -80,7 +80,7 @@ test_that("draws come in every format of posterior", {
     convert <- getExportedValue("posterior", format)
     x <- convert(fit, draws = 20)
     expect_s3_class(x, if (format == "as_draws") "draws_matrix" else sub("as_", "", format))
-    expect_identical(posterior::variables(x), names(coef(fit)))
+    expect_identical(posterior::variables(x), rownames(summary(fit)$table))
     expect_identical(posterior::ndraws(x), 20L)
     expect_equal(unclass(posterior::as_draws_matrix(x)), as.matrix(fit, draws = 20), ignore_attr = TRUE)
     y <- convert(fit, draws = 20, resample = TRUE)
