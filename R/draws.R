@@ -3,8 +3,13 @@
 #' Draws from the approximation as a matrix, or in any format of the package
 #' 'posterior'. With `resample = TRUE` draws are importance resampled: the
 #' approximation proposes, and proposals are kept in proportion to the ratio of
-#' target to approximation. That corrects what the family cannot represent as
-#' long as [pareto_k()] is below 0.7, and warns beyond.
+#' target to approximation. That corrects what the family cannot represent, as a posterior's skewness or the mouth of a
+#' funnel, as long as [pareto_k()] is below 0.7, and warns beyond.
+#'
+#' A fit of a target that is only a function ([model_density()], [model_stan()]) has looked at its importance weights
+#' already, for its `verdict`. Its draws are resampled by these, the largest truncated, unless `resample = FALSE` asks for
+#' those of the approximation, or k-hat is 1 or more, where the weights have no mean. Other fits
+#' are resampled only if asked to be.
 #'
 #' A fit has one sequence of draws, and every method that samples takes the first
 #' ones of it: rows of `as.matrix()`, of [posterior_epred()][predict.elvi_glm] and of
@@ -14,7 +19,7 @@
 #'
 #' @param x an `elvi_fit`.
 #' @param draws,ndraws number of draws, under either name.
-#' @param resample importance resample?
+#' @param resample importance resample? `NULL`, the default: a fit that has a verdict, see below.
 #' @param seed optional number: draws other than those of the fit, the same for the same seed.
 #' @param ... nothing: unknown names are errors.
 #' @return A matrix with one row per draw and one named column per parameter, or
@@ -26,11 +31,45 @@
 #'   posterior::summarise_draws(posterior::as_draws(fit, draws = 1000))
 #' }
 #' @export
-as.matrix.elvi_fit <- function(x, draws = 1000, resample = FALSE, seed = NULL, ..., ndraws = NULL) {
+as.matrix.elvi_fit <- function(x, draws = 1000, resample = NULL, seed = NULL, ..., ndraws = NULL) {
   check_dots(list(...), names(formals()), "as.matrix()")
+  weighed <- is_corrected(x) && is.null(seed)
+  asked <- !is.null(resample)
+  resample <- if (is.null(resample)) weighed else check_flag(resample, "resample")
   # resampling looks at ten proposals for each draw
-  draws <- check_draws(ndraws %||% draws, x$model$dim * if (check_flag(resample, "resample")) 10 else 1)
-  if (resample) resampled_draws(x, draws, seed) else fit_draws(x, draws, seed)
+  draws <- check_draws(ndraws %||% draws, x$model$dim * if (resample) 10 else 1)
+  if (!resample) return(fit_draws(x, draws, seed))
+  if (!weighed) return(resampled_draws(x, draws, seed))
+  if (asked) warn_if_missed(x$verdict$k, x$verdict$limit)
+  corrected_draws(x, draws)
+}
+
+# Has its verdict weights that have a mean?
+is_corrected <- function(fit) {
+  v <- fit$result$verdict
+  !is.null(v) && isTRUE(v$k < 1) && any(is.finite(v$log_ratios))
+}
+
+# The first n of the sequence of draws that the weights of the verdict pick from its own.
+corrected_draws <- function(fit, n) {
+  v <- fit$result$verdict
+  x <- do.call(cbind, lapply(seq_len(v$draws / k_block), function(i) verdict_points(fit, k_block, i)$x))
+  u <- with_key(fit_key(fit), stats::runif(n))
+  keep <- findInterval(u, cumsum(truncated_weights(v$log_ratios)), rightmost.closed = TRUE) + 1L
+  in_rows(fit, x[, pmin(keep, v$draws), drop = FALSE])
+}
+
+in_rows <- function(fit, x) {
+  x <- t(reported_points(fit$given$model, x))
+  colnames(x) <- fit$given$model$names
+  x
+}
+
+warn_if_missed <- function(k, limit) {
+  if (k >= limit) {
+    elvi_warn("Pareto k-hat is ", format(k, digits = 2), ": the approximation misses part of the target, ",
+              "and importance resampling cannot put it back.", class = "elvi_warning_pareto_k")
+  }
 }
 
 # The first n draws of a fit, one per row, in the user's coordinates.
@@ -40,6 +79,7 @@ fit_draws <- function(fit, n, seed = NULL) keyed_draws(fit, n, fit_key(fit, seed
 fit_key <- function(fit, seed = NULL) if (is.null(seed)) (fit$seed + 2) %% 2^32 else key_of_seed(seed)
 
 keyed_draws <- function(fit, n, key) {
+  if (!is.null(fit$result$stack)) return(in_rows(fit, points_and_density(fit, n, key)$x))
   z <- draw_base(law_of(fit$base, fit$model$dim), key, n)
   # the scale as parametrised: any root of the covariance gives the same law
   at <- reported_theta(fit)
@@ -51,20 +91,14 @@ keyed_draws <- function(fit, n, key) {
 resampled_draws <- function(fit, n, seed = NULL, proposals = max(10 * n, 1000)) {
   key <- fit_key(fit, seed)
   drawn <- draws_with_ratios(fit, proposals, key)
-  k <- new_pareto_k(drawn$log_ratios)$k
-  if (k > 0.7) {
-    elvi_warn("Pareto k-hat is ", format(k, digits = 2), ": the approximation misses part of the target, ",
-              "and importance resampling cannot put it back.", class = "elvi_warning_pareto_k")
-  }
+  warn_if_missed(pareto_shape(drawn$log_ratios), 0.7)
   keep <- with_key(key, sample.int(proposals, n, replace = TRUE,
                                    prob = exp(drawn$log_ratios - max(drawn$log_ratios))))
-  x <- t(reported_points(fit$given$model, drawn$x[, keep, drop = FALSE]))
-  colnames(x) <- fit$given$model$names
-  x
+  in_rows(fit, drawn$x[, keep, drop = FALSE])
 }
 
 in_format <- function(format) {
-  function(x, draws = 1000, resample = FALSE, seed = NULL, ..., ndraws = NULL) {
+  function(x, draws = 1000, resample = NULL, seed = NULL, ..., ndraws = NULL) {
     convert <- getExportedValue("posterior", format)
     convert(as.matrix.elvi_fit(x, draws = draws, resample = resample, seed = seed, ndraws = ndraws, ...))
   }

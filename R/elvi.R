@@ -78,6 +78,8 @@
 #' @param starts for a target that is only a function ([model_density()], [model_stan()]) and not
 #'   known to be convex: the number of points from which a start is searched, 6 by default. See
 #'   the section on the search.
+#' @param combine `"best"` returns the best of several starts; `"stack"` the mixture of those that ended at different
+#'   places, with weights in proportion to `exp(ELBO)`, see the section on the search.
 #' @param control see [elvi_control()].
 #' @param iterations for a fit: stop after this many iterations in all.
 #' @param ... nothing: unknown names are errors.
@@ -130,7 +132,7 @@ elvi.default <- function(object, ...) {
 #' @export
 elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, budget = NULL,
                             start = NULL, control = elvi_control(), tol = NULL,
-                            method = c("auto", "mpsgd", "exact"), starts = NULL, ...) {
+                            method = c("auto", "mpsgd", "exact"), starts = NULL, combine = c("best", "stack"), ...) {
   check_dots(list(...), names(formals()), "elvi()")
   method <- check_choice(method, "method", c("auto", "mpsgd", "exact"))
   if (!is.null(tol)) tol <- check_positive(tol, "tol")
@@ -149,6 +151,7 @@ elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, bud
   check_size(scale_of(control$scale)$size(object$dim), "scale", control$scale)
   seed <- draw_key()
   found <- find_start(object, control, start, starts, tol, seed)
+  combine <- check_combine(combine, found, base, control)
   work <- work_model(object, control$coordinates, control$scale, found)
   if (control$coordinates == "raw") check_existence(object)
   smoothness <- run_smoothness(object, work, law, control)
@@ -157,11 +160,12 @@ elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, bud
   feasible <- feasible_set(control, work, smoothness$L)
   start <- check_start(start, work, control$scale, feasible, smoothness$L)
   given <- list(call = match.call(), method = "mpsgd", model = object, base = base, schedule = schedule,
-                tol = tol, control = control)
+                tol = tol, control = control, combine = combine)
   plan <- c(plan, list(smoothness = smoothness$L, smoothness_source = smoothness$source, feasible = feasible,
                        work = without_inner(work), start = start, seed = seed, rng_kind = RNGkind(),
                        search = found))
   fit <- new_fit(given, plan, initial_state(start), no_result)
+  if (isTRUE(found$interrupted)) return(conclude(mark_interrupted(fit)))
   compare_gradient(object, work, control$scale, start)   # after the key: a user's function may draw
   journal <- open_journal(fit, law)
   if (has_ended(journal$fit)) conclude(journal$fit) else run(journal, law, control$iterations)
