@@ -18,6 +18,7 @@
 #'
 #' @param object an `elvi_fit`.
 #' @param draws number of draws; `NULL` takes them until the verdict is settled.
+#' @param seed optional number: other draws than the fit's own, which are the same in every call.
 #' @param ... nothing: unknown names are errors.
 #' @return An object of class `elvi_pareto_k`: a list with `k`, its standard error `se`, `limit`, `settled`, `draws`, `ess`
 #'   (effective sample size of the importance weights), `outside` (the share of the target outside the support), `starts`
@@ -39,10 +40,10 @@ pareto_k.default <- not_a_fit
 
 #' @rdname pareto_k
 #' @export
-pareto_k.elvi_fit <- function(object, draws = NULL, ...) {
+pareto_k.elvi_fit <- function(object, draws = NULL, seed = NULL, ...) {
   check_dots(list(...), names(formals()), "pareto_k()")
   if (!is.null(draws)) draws <- check_draws(draws, object$model$dim, lower = 100)
-  key <- draw_key()
+  key <- fit_key(object, seed)
   drawn <- k_until_stable(function(i, n) draws_with_ratios(object, n, key, iteration = i - 1)$log_ratios,
                           block = draws %||% first_draws(object$model), most = if (is.null(draws)) 4L else 1L,
                           extra = 0.5)

@@ -8,8 +8,8 @@
 #'
 #' A fit of a target that is only a function ([model_density()], [model_stan()]) has looked at its importance weights
 #' already, for its `verdict`. Its draws are resampled by these, the largest truncated, unless `resample = FALSE` asks for
-#' those of the approximation, or k-hat is 1 or more, where the weights have no mean. Other fits
-#' are resampled only if asked to be.
+#' those of the approximation, or k-hat is 1 or more, where the weights have no mean, and they leave less than half of
+#' the draws. Other fits are resampled only if asked to be.
 #'
 #' A fit has one sequence of draws, and every method that samples takes the first
 #' ones of it: rows of `as.matrix()`, of [posterior_epred()][predict.elvi_glm] and of
@@ -40,14 +40,14 @@ as.matrix.elvi_fit <- function(x, draws = 1000, resample = NULL, seed = NULL, ..
   draws <- check_draws(ndraws %||% draws, x$model$dim * if (resample) 10 else 1)
   if (!resample) return(fit_draws(x, draws, seed))
   if (!weighed) return(resampled_draws(x, draws, seed))
-  if (asked) warn_if_missed(x$verdict$k, x$verdict$limit)
+  if (asked && misses_part(x$verdict)) warn_of_missing(x$verdict$k)
   corrected_draws(x, draws)
 }
 
-# Has its verdict weights that have a mean?
+# Has its verdict weights that are of use?
 is_corrected <- function(fit) {
   v <- fit$result$verdict
-  !is.null(v) && isTRUE(v$k < 1) && any(is.finite(v$log_ratios))
+  !is.null(v) && (isTRUE(v$k < 1) || isTRUE(v$ess > v$draws / 2))
 }
 
 # The first n of the sequence of draws that the weights of the verdict pick from its own.
@@ -65,11 +65,9 @@ in_rows <- function(fit, x) {
   x
 }
 
-warn_if_missed <- function(k, limit) {
-  if (k >= limit) {
-    elvi_warn("Pareto k-hat is ", format(k, digits = 2), ": the approximation misses part of the target, ",
-              "and importance resampling cannot put it back.", class = "elvi_warning_pareto_k")
-  }
+warn_of_missing <- function(k) {
+  elvi_warn("Pareto k-hat is ", format(k, digits = 2), ": the approximation misses part of the target, ",
+            "and importance resampling cannot put it back.", class = "elvi_warning_pareto_k")
 }
 
 # The first n draws of a fit, one per row, in the user's coordinates.
@@ -91,7 +89,8 @@ keyed_draws <- function(fit, n, key) {
 resampled_draws <- function(fit, n, seed = NULL, proposals = max(10 * n, 1000)) {
   key <- fit_key(fit, seed)
   drawn <- draws_with_ratios(fit, proposals, key)
-  warn_if_missed(pareto_shape(drawn$log_ratios), 0.7)
+  k <- pareto_shape(drawn$log_ratios)
+  if (k > 0.7) warn_of_missing(k)
   keep <- with_key(key, sample.int(proposals, n, replace = TRUE,
                                    prob = exp(drawn$log_ratios - max(drawn$log_ratios))))
   in_rows(fit, drawn$x[, keep, drop = FALSE])

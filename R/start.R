@@ -88,9 +88,17 @@ search_ends <- function(target, starts, key, tol, first, so_far) {
   note(ends)
   for (rival in short[-1L]) {
     if (!isTRUE(rival$F < ends[[1L]]$F + close_rival)) next
-    ends <- c(ends, list(leave_necks(target, rival, key, budget / 2, tol)))
+    ends <- c(ends, rival_ends(target, rival, key, budget / 2, tol))
     note(ends)
   }
+}
+
+# Widened, a rival may leave its own place, which may be a mode of its own: then what it comes to there counts as well.
+rival_ends <- function(target, rival, key, budget, tol) {
+  end <- leave_necks(target, rival, key, budget, tol)
+  if (distance_between(end, rival) <= apart) return(list(end))
+  stayed <- improve(target, rival, key, budget, tol / 4)
+  list(end, stayed)
 }
 
 # nats behind the best end within which another start is worth following: beyond, it would have less than a hundredth of

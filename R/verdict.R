@@ -18,14 +18,12 @@ verdict_on <- function(fit) {
 
 # ---- draws that no part of the run has seen -----------------------------------------------
 
-# A few blocks of them, but as few as the fit itself took where a value is dear.
 verdict_draws <- function(fit) {
-  spent <- fit$plan$search$account$evaluations + fit$state$evals
   parts <- list()
   drawn <- k_until_stable(function(i, n) {
     parts[[i]] <<- keyed_ratios(fit, n, block = i)
     parts[[i]]$log_ratios
-  }, most = max(1, min(4, spent %/% k_block)))
+  })
   drawn$x <- do.call(cbind, lapply(parts, function(part) part$x))
   drawn$outside <- sum(vapply(parts, function(part) part$outside, 0))
   drawn
@@ -166,7 +164,8 @@ verdict_lines <- function(fit) {
   against <- objections(fit)
   c(sprintf("Pareto k-hat %s (standard error %s, %s draws, effective sample size %s%s)", format(v$k, digits = 2),
             format(v$k_se, digits = 1), format_count(v$draws), format_count(round(v$ess)),
-            if (v$stable) "" else sprintf("; more draws may take it across its limit %s", format(v$limit, digits = 2))),
+            if (v$k >= v$limit && !misses_part(v)) ": a few draws of large weight, the others nearly equal"
+            else if (v$stable) "" else sprintf("; more draws may take it across its limit %s", format(v$limit, digits = 2))),
     if (length(fit$plan$search$rivals)) sprintf("R-hat over starts %s", format(v$spread, digits = 3)),
     if (outside > 0) sprintf("%s of %s points were outside the model's domain%s", format_count(outside),
                              format_count(search$evaluations + fit$state$evals),
