@@ -23,7 +23,7 @@ verdict_draws <- function(fit) {
   drawn <- k_until_stable(function(i, n) {
     parts[[i]] <<- keyed_ratios(fit, n, block = i)
     parts[[i]]$log_ratios
-  })
+  }, enough = nearly_equal)
   drawn$x <- do.call(cbind, lapply(parts, function(part) part$x))
   drawn$outside <- sum(vapply(parts, function(part) part$outside, 0))
   drawn
@@ -143,8 +143,10 @@ objections <- function(fit) {
                                             format_count(v$outside), format_count(v$draws)))
 }
 
-# A k-hat beyond its limit is of no consequence where the weights are nearly equal.
+# A k-hat beyond its limit is of no consequence where the weights are nearly equal: they leave more than half of the draws.
 misses_part <- function(v) v$k >= v$limit && v$ess < v$draws / 2 || v$ess < fewest_effective
+
+nearly_equal <- function(log_ratios) 1 / sum(truncated_weights(log_ratios)^2) > length(log_ratios) / 2
 
 # as many as R-hat and quantiles are said to need (Vehtari et al. 2021)
 fewest_effective <- 400
