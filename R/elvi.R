@@ -45,12 +45,20 @@
 #' and the `rivals` that other starts came to.
 #'
 #' A point where the target throws an error or is not finite is a rejected point. In the run the
-#' gaussian that whitens it stands in for the target there, which is counted and said.
+#' gaussian that whitens it stands in for the target there, which is counted and said. An interrupt in the
+#' search returns the best start so far as a fit, which `elvi(fit)` takes up.
 #'
-#' Such a fit has a `$verdict`, which is printed with it: [pareto_k()] of up to 10,000 draws, by how much
+#' Such a fit has a `$verdict`, which is printed with it: [pareto_k()] of blocks of 10,000 draws, by how much
 #' importance weights change means and standard deviations, and whether other starts ended as high
-#' elsewhere. If any of them speaks against the fit there is a warning of class
-#' `elvi_warning_verdict`.
+#' elsewhere (less than `log(100)` nats behind, more than two standard deviations away), with an R-hat over starts. There
+#' is a warning of class `elvi_warning_verdict` if k-hat is at or above its limit and the weights leave less than half of the
+#' draws, or fewer than 400; if they move a mean by 0.3 standard deviations or change one by a factor of 1.5; if
+#' other starts ended elsewhere; if one draw in a hundred is outside the domain. What it cannot see: a mode that no start has
+#' come to, and the neck of a funnel that the approximation has no draws in. Draws of such a fit
+#' are corrected by these weights, see [as.matrix()][as.matrix.elvi_fit].
+#'
+#' With `combine = "stack"` the result is a mixture of the gaussians that starts ended in at different places:
+#' [coef()], [vcov()], draws, [elbo()], [pareto_k()] and the verdict are those of the mixture. `$stack` has its weights and parts.
 #'
 #' @param object a model (see [model_glm()], [model_quadratic()],
 #'   [model_density()]) or a fit to continue.

@@ -171,7 +171,7 @@ run_settings <- function(fit, iterations) {
        lambda_scale = plan$lambda[["Sigma"]],
        scale_min = fit$plan$feasible$scale_min, scale_max = fit$plan$feasible$scale_max,
        mu_centre = fit$plan$feasible$mu_centre, mu_radius = fit$plan$feasible$mu_radius,
-       longest = if (fit$given$schedule$kind == "tuned") 1 else Inf,   # theorems are about steps as they are
+       longest = plan$longest %||% Inf,
        average = control$average, bg_a = if (is.finite(plan$bg_a)) plan$bg_a else 0,
        tail_start = horizon - floor(control$tail * horizon) + 1,
        trace_draws = control$trace_draws,

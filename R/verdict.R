@@ -103,8 +103,9 @@ spread_of_starts <- function(fit) {
 
 end_matrix <- function(mu) if (is.matrix(mu)) mu else matrix(mu, 1L)
 
-# Those at another place: how many, how far away in sds, how many nats behind.
+# Those at another place: how many, how far away in sds, how many nats behind. A stack has them in it.
 ends_elsewhere <- function(fit) {
+  if (!is.null(fit$result$stack)) return(NULL)
   ends <- close_ends(fit$plan$search)
   far <- Filter(function(end) distance_between(end, ends[[1L]]) > apart, ends[-1L])
   if (!length(far)) return(NULL)

@@ -16,7 +16,7 @@ two_places <- function() {
 
 stacked <- function() {
   set.seed(1)
-  suppressWarnings(elvi(two_places(), tol = 0.01, combine = "stack"))
+  expect_no_warning(elvi(two_places(), tol = 0.01, combine = "stack"))
 }
 
 test_that("a stack has the weights, moments and draws of the mixture", {
@@ -36,6 +36,14 @@ test_that("a stack has the weights, moments and draws of the mixture", {
   expect_lt(pareto_k(fit)$k, 0.7)
   expect_output(print(fit), "Stack of 2 starts")
   expect_output(print(summary(fit)), "ELBO")
+})
+
+test_that("without the stack, the other place is an objection though k-hat is content", {
+  set.seed(1)
+  expect_warning(fit <- elvi(two_places(), tol = 0.01), "ended elsewhere", class = "elvi_warning_verdict")
+  expect_lt(fit$verdict$k, 0.5)
+  expect_gt(fit$verdict$spread, 2)
+  expect_output(print(pareto_k(fit)), "R-hat over starts")
 })
 
 test_that("its density integrates to 1", {
