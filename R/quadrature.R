@@ -101,9 +101,26 @@ farthest <- 1e12
 
 # where z^2 p_1(z), tilted for poisson, has fallen below 1e-18 of its bulk
 marginal_reach <- function(law) {
-  z <- exp(seq(log(1), log(farthest), length.out = 700L))
-  tail <- z^3 * marginal_density(law, z) * exp(pmin((law$tilt %||% 0) * z, 600))
-  z[max(which(tail > 1e-18 * max(tail)))]
+  z <- reach_grid()
+  tail_end(z, log(marginal_density(law, z)), law$tilt %||% 0)
+}
+
+reach_grid <- function() exp(seq(log(1), log(farthest), length.out = 700L))
+
+tail_end <- function(z, log_density, tilt) {
+  tail <- 3 * log(z) + log_density + tilt * z
+  z[max(which(tail > max(tail) + log(1e-18)))]
+}
+
+# exp(s z) moves the mass outwards. The widest spread, below `limit`, whose mass lies where densities are
+# numbers above 0.
+widest_tilt <- function(law, limit) {
+  z <- reach_grid()
+  log_density <- log(marginal_density(law, z))
+  last <- z[max(which(log_density > log(1e-300)))]
+  fits <- function(s) tail_end(z, log_density, s) < last
+  tilts <- min(limit, 64) * seq(0.98, 0.02, by = -0.02)
+  tilts[which(vapply(tilts, fits, NA))[1L]]
 }
 
 # n-node Gauss rule in z^2 of a discrete measure (2n nodes in z): Lanczos with
@@ -148,9 +165,9 @@ loss_integrals <- function(rule, loss, eta, s) {
   }, numeric(3))
 }
 
-# For each rule the largest spread for which it agrees with the fine one to 1e-12,
-# relative, over a range of eta. 0 when it never does.
-calibrate <- function(rules, fine, loss, spreads) {
+# For each rule the largest spread for which it agrees with the fine one, relative, over a range of eta.
+# 0 when it never does.
+calibrate <- function(rules, fine, loss, spreads, enough = 1e-12) {
   limits <- numeric(length(rules))
   alive <- seq_along(rules)
   for (s in spreads) {
@@ -158,7 +175,7 @@ calibrate <- function(rules, fine, loss, spreads) {
     truth <- loss_integrals(fine, loss, eta, s)
     good <- vapply(alive, function(i) {
       off <- abs(loss_integrals(rules[[i]], loss, eta, s) - truth) / pmax(abs(truth), 1e-2)
-      all(is.finite(off)) && max(off) <= 1e-12
+      all(is.finite(off)) && max(off) <= enough
     }, NA)
     alive <- alive[good]
     limits[alive] <- s
@@ -193,11 +210,9 @@ quadrature_rule <- function(law, what) {
   mgf <- if (closed) law$kind else "none"
   limit <- if (exponential) exponential_limit(law) else Inf
   if (limit <= 0) return(list(limit = 0))
-  if (exponential && !closed) {
-    # exp(s z) moves the mass outwards: trust spreads up to a tilt, reach so far
-    law$tilt <- min(4, 0.9 * limit)
-    limit <- if (is.finite(support_edge(law))) Inf else law$tilt
-  }
+  tilted <- exponential && !closed
+  unbounded <- tilted && !is.finite(support_edge(law))
+  if (tilted) law$tilt <- if (unbounded) widest_tilt(law, limit) else 4
   fine <- composite_rule(law, width = 0.125, growth = 1.125, grade = 20L)
   candidates <- c(lapply(c(2L, 4L, 8L, 16L, 32L), function(n) gauss_rule(fine, n)),
                   list(composite_rule(law, width = 2, growth = 1.25, grade = 2L),
@@ -205,6 +220,11 @@ quadrature_rule <- function(law, what) {
   candidates <- Filter(Negate(is.null), candidates)
   spreads <- 0.01 * 2^(0:24 / 2)
   if (closed) losses <- losses[1L]
+  if (unbounded) {   # trusted as far as a rule of half the width agrees
+    finer <- composite_rule(law, width = 0.0625, growth = 1.0625, grade = 20L)
+    tilts <- law$tilt * seq(0.02, 1, by = 0.02)
+    limit <- min(vapply(losses, function(loss) calibrate(list(fine), finer, loss, tilts, enough = 1e-10), 0))
+  }
   limits <- do.call(pmin, lapply(losses, function(loss) calibrate(candidates, fine, loss, spreads[spreads < limit])))
   levels <- Map(function(rule, limit) c(rule, limit = limit), candidates, limits)
   # The fine rule's panels resolve spreads up to about 50, when the bend of l is

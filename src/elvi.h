@@ -288,6 +288,12 @@ void elvi_rows_predict(const elvi_rows *from, const elvi_part *part, const doubl
 double elvi_rows_extent(const elvi_rows *from, const double *x, double *eta);
 /* the largest |X_ij| of each column over rows of positive weight, or a bound */
 void elvi_rows_reach(const elvi_rows *from, double *reach);
+/* X'X over the rows of positive weight; used has room for a part, scratch that of crossprod */
+elvi_status elvi_rows_gram(const elvi_rows *from, double *used, double *scratch, double *out, const elvi_hooks *hooks);
+/* the diagonal of X' diag(weight) X */
+elvi_status elvi_rows_squares(const elvi_rows *from, const double *weight, double *out, const elvi_hooks *hooks);
+/* X x, without the offset */
+void elvi_rows_times(const elvi_rows *from, const double *x, double *out);
 
 /* rows_sparse.c: a matrix stored by columns as one stored by rows: start (rows + 1), column, entry */
 void elvi_design_by_rows(int rows, int dim, const int *from_start, const int *row,
@@ -463,7 +469,10 @@ typedef struct {
 } elvi_curvature;
 void elvi_curvature_apply(const elvi_curvature *c, const double *v, double *out);
 
-double elvi_glm_cost(const elvi_glm *glm);   /* operations per point, roughly */
+/* operations per point, roughly */
+double elvi_glm_cost(const elvi_glm *glm);
+double elvi_quadratic_cost(int dim);
+double elvi_affine_cost(const elvi_affine *affine);
 /* out = (P + X' diag(bound * weight) X) v, P the largest curvature of the prior;
  * scratch as for eval with n = 1 */
 void elvi_glm_curvature(const elvi_glm *glm, double bound, const double *v,

@@ -57,6 +57,12 @@ void elvi_crossprod(int n, int d, const double *A, double *C)
     F77_CALL(dsyrk)("L", "T", &d, &n, &d_one, A, &n, &d_one, C, &d FCONE FCONE);
 }
 
+void elvi_mirror(int d, double *m)
+{
+    for (int j = 0; j < d; j++)
+        for (int i = j + 1; i < d; i++) m[(size_t) i * d + j] = m[(size_t) j * d + i];
+}
+
 void elvi_times_symmetric(int n, int d, const double *X, int ldx, const double *S, double *B)
 {
     F77_CALL(dsymm)("R", "L", &n, &d, &d_one, S, &d, X, &ldx, &d_zero, B,

@@ -18,6 +18,7 @@ void elvi_syr2k(int d, int n, double alpha, const double *A, const double *B,
 void elvi_syrk(int d, int n, double alpha, const double *A, double *C);
 /* lower triangle of C <- C + A' A, A n x d */
 void elvi_crossprod(int n, int d, const double *A, double *C);
+void elvi_mirror(int d, double *m);   /* lower triangle to upper */
 /* B (n x d) <- X S for symmetric S; X has leading dimension ldx */
 void elvi_times_symmetric(int n, int d, const double *X, int ldx, const double *S, double *B);
 /* B (n x d) <- B L for lower triangular L */

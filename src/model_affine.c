@@ -43,3 +43,8 @@ void elvi_curvature_apply(const elvi_curvature *c, const double *v, double *out)
     elvi_glm_curvature(c->glm, c->bound, out, c->moved, c->scratch);
     c->affine->kind->transposed(c->glm->rows.dim, c->affine->A, 1, c->moved, out);
 }
+
+double elvi_affine_cost(const elvi_affine *affine)
+{
+    return affine->inner.cost + 2.0 * (double) affine->kind->length(affine->inner.dim);
+}

@@ -25,3 +25,8 @@ static elvi_status quadratic_eval(const elvi_model *model, const double *x, int 
 }
 
 const elvi_model_ops elvi_quadratic_ops = { quadratic_eval, quadratic_scratch_length };
+
+double elvi_quadratic_cost(int dim)
+{
+    return 2.0 * dim * dim;
+}

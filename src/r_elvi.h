@@ -16,8 +16,8 @@ const double *r_reals(SEXP list, const char *name, R_xlen_t length);
 int r_choice(SEXP list, const char *name, const char *const *choices);
 uint64_t r_key(SEXP key);
 SEXP r_named_list(int n, const char *const *names);
-
-void r_mirror(int d, double *m);                     /* lower triangle to upper */
+/* An interrupt leaves C at once: for routines with no memory but R_alloc's, on R's own thread. */
+extern const elvi_hooks r_interruptible;
 
 /* r_rows.c: rows that live as long as the R object behind them */
 typedef struct {
@@ -50,9 +50,6 @@ SEXP r_target_pointer(void *target, SEXP owner);     /* for R_RegisterCCallable 
 
 /* r_base.c */
 elvi_base r_base(SEXP base);
-
-/* r_exact.c */
-elvi_quadrature r_quadrature(SEXP rule);
 
 /* r_run.c */
 const elvi_scale_ops *r_scale(SEXP name);

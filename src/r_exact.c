@@ -1,5 +1,5 @@
 #include "r_elvi.h"
-#include <string.h>
+#include "linalg.h"
 
 static void read_levels(SEXP levels, elvi_quadrature_level *out)
 {
@@ -27,14 +27,6 @@ elvi_quadrature r_quadrature(SEXP list)
     return rule;
 }
 
-/* All memory is R_alloc'd, so a jump out of here leaves nothing behind. */
-static int check_interrupt(void *ctx, const elvi_state *state)
-{
-    (void) ctx; (void) state;
-    R_CheckUserInterrupt();
-    return 0;
-}
-
 /* E f, its gradient in mu, B as a full symmetric matrix, and the widest spread */
 SEXP elvi_r_exact(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale, SEXP threads)
 {
@@ -47,11 +39,10 @@ SEXP elvi_r_exact(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale, SEXP th
     SET_VECTOR_ELT(out, 2, Rf_allocVector(REALSXP, m.dim));
     SET_VECTOR_ELT(out, 3, Rf_allocMatrix(REALSXP, m.dim, m.dim));
     elvi_exact e = { 0.0, REAL(VECTOR_ELT(out, 2)), REAL(VECTOR_ELT(out, 3)), 0.0 };
-    const elvi_hooks hooks = { check_interrupt, NULL, NULL };
     const elvi_scale_ops *k = r_scale(kind);
     double *scratch = (double *) R_alloc(elvi_exact_scratch_length(&m, k), sizeof(double));
-    const elvi_status status = elvi_glm_exact(&m, &r, k, &theta, scratch, &e, &hooks);
-    r_mirror(m.dim, e.B);
+    const elvi_status status = elvi_glm_exact(&m, &r, k, &theta, scratch, &e, &r_interruptible);
+    elvi_mirror(m.dim, e.B);
     SET_VECTOR_ELT(out, 0, Rf_ScalarInteger(status));
     SET_VECTOR_ELT(out, 1, Rf_ScalarReal(e.value));
     SET_VECTOR_ELT(out, 4, Rf_ScalarReal(e.widest));

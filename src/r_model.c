@@ -116,55 +116,61 @@ static elvi_glm read_glm(SEXP model, r_rows_store *store)
     return glm;
 }
 
-static elvi_affine read_affine(SEXP model, r_model_store *store, int threads)
+static elvi_model read_glm_model(SEXP model, r_model_store *store, elvi_model out)
 {
-    elvi_affine a;
-    a.inner = r_model(r_get(model, "inner"), store, threads);
-    a.kind = r_scale(r_get(model, "scale"));
-    a.A = r_reals(model, "A", (R_xlen_t) a.kind->length(a.inner.dim));
-    a.m = r_reals(model, "m", a.inner.dim);
-    a.log_det = r_number(model, "log_det");
-    return a;
+    store->glm = read_glm(model, &store->rows);
+    out.ops = &elvi_glm_ops;
+    out.data = &store->glm;
+    out.cost = elvi_glm_cost(&store->glm);
+    return out;
+}
+
+static elvi_model read_quadratic(SEXP model, r_model_store *store, elvi_model out)
+{
+    store->quadratic.A = r_reals(model, "A", (R_xlen_t) out.dim * out.dim);
+    store->quadratic.m = r_reals(model, "m", out.dim);
+    out.ops = &elvi_quadratic_ops;
+    out.data = &store->quadratic;
+    out.cost = elvi_quadratic_cost(out.dim);
+    return out;
+}
+
+static elvi_model read_density(SEXP model, r_model_store *store, elvi_model out)
+{
+    if (r_get(model, "pointer") != R_NilValue) return r_native(r_get(model, "pointer"), out.threads);
+    store->density.value = r_get(model, "value");
+    store->density.gradient = r_get(model, "gradient");
+    store->density.catch_interrupts = 0;
+    out.ops = &density_ops;
+    out.data = &store->density;
+    out.cost = 1e7;   /* R code is worth a poll every ten points */
+    out.threads = 0;  /* R has one thread, and may use BLAS itself */
+    return out;
+}
+
+static elvi_model read_affine(SEXP model, r_model_store *store, elvi_model out)
+{
+    elvi_affine *a = &store->affine;
+    a->inner = r_model(r_get(model, "inner"), store, out.threads);
+    a->kind = r_scale(r_get(model, "scale"));
+    a->A = r_reals(model, "A", (R_xlen_t) a->kind->length(a->inner.dim));
+    a->m = r_reals(model, "m", a->inner.dim);
+    a->log_det = r_number(model, "log_det");
+    out.ops = &elvi_affine_ops;
+    out.threads = a->inner.threads;
+    out.data = a;
+    out.cost = elvi_affine_cost(a);
+    return out;
 }
 
 elvi_model r_model(SEXP model, r_model_store *store, int threads)
 {
     static const char *const kinds[] = { "glm", "quadratic", "density", "affine", NULL };
-    elvi_model out;
-    out.dim = (int) r_count(model, "dim");
-    out.threads = threads;
-    switch (r_choice(model, "kind", kinds)) {
-    case 0:
-        store->glm = read_glm(model, &store->rows);
-        out.ops = &elvi_glm_ops;
-        out.data = &store->glm;
-        out.cost = elvi_glm_cost(&store->glm);
-        break;
-    case 1:
-        store->quadratic.A = r_reals(model, "A", (R_xlen_t) out.dim * out.dim);
-        store->quadratic.m = r_reals(model, "m", out.dim);
-        out.ops = &elvi_quadratic_ops;
-        out.data = &store->quadratic;
-        out.cost = 2.0 * out.dim * out.dim;
-        break;
-    case 2:
-        if (r_get(model, "pointer") != R_NilValue) return r_native(r_get(model, "pointer"), threads);
-        store->density.value = r_get(model, "value");
-        store->density.gradient = r_get(model, "gradient");
-        store->density.catch_interrupts = 0;
-        out.ops = &density_ops;
-        out.data = &store->density;
-        out.cost = 1e7;   /* R code is worth a poll every ten points */
-        out.threads = 0;  /* R has one thread, and may use BLAS itself */
-        break;
-    default:
-        store->affine = read_affine(model, store, threads);
-        out.ops = &elvi_affine_ops;
-        out.threads = store->affine.inner.threads;
-        out.data = &store->affine;
-        out.cost = store->affine.inner.cost + 2.0 * out.dim * out.dim;
-    }
-    return out;
+    static elvi_model (*const read[])(SEXP, r_model_store *, elvi_model) = {
+        read_glm_model, read_quadratic, read_density, read_affine
+    };
+    const elvi_model out = { .dim = (int) r_count(model, "dim"), .threads = threads };
+    return read[r_choice(model, "kind", kinds)](model, store, out);
 }
 
 /* ---- .Call routines -------------------------------------------------------- */

@@ -1,5 +1,4 @@
 #include "r_elvi.h"
-#include <string.h>
 
 /* ---- sources: lists made by new_rows() in R/rows.R ------------------------------- */
 
@@ -66,14 +65,7 @@ SEXP elvi_r_gram(SEXP model)
     double *used = (double *) R_alloc(elvi_rows_chunk(rows, ELVI_POINT), sizeof(double));
     double *scratch = (double *) R_alloc(rows->ops->scratch_length(rows), sizeof(double));
     SEXP out = PROTECT(Rf_allocMatrix(REALSXP, rows->dim, rows->dim));
-    memset(REAL(out), 0, (size_t) rows->dim * rows->dim * sizeof(double));
-    for (int k = 0, parts = elvi_rows_parts(rows, ELVI_POINT); k < parts; k++) {
-        const elvi_part part = elvi_rows_part(rows, ELVI_POINT, k);
-        R_CheckUserInterrupt();
-        for (int i = 0; i < part.rows; i++) used[i] = part.weight[i] > 0.0;
-        rows->ops->crossprod(rows, &part, used, scratch, REAL(out));
-    }
-    r_mirror(rows->dim, REAL(out));
+    elvi_rows_gram(rows, used, scratch, REAL(out), &r_interruptible);
     UNPROTECT(1);
     return out;
 }
@@ -84,12 +76,7 @@ SEXP elvi_r_squares(SEXP model, SEXP weight)
     r_model_store store;
     const elvi_rows *rows = rows_of(model, &store);
     SEXP out = PROTECT(Rf_allocVector(REALSXP, rows->dim));
-    memset(REAL(out), 0, (size_t) rows->dim * sizeof(double));
-    for (int k = 0, parts = elvi_rows_parts(rows, ELVI_POINT); k < parts; k++) {
-        const elvi_part part = elvi_rows_part(rows, ELVI_POINT, k);
-        R_CheckUserInterrupt();
-        rows->ops->squares(rows, &part, REAL(weight) + part.first, REAL(out));
-    }
+    elvi_rows_squares(rows, REAL(weight), REAL(out), &r_interruptible);
     UNPROTECT(1);
     return out;
 }
@@ -109,11 +96,7 @@ SEXP elvi_r_predictor(SEXP model, SEXP x)
     r_model_store store;
     const elvi_rows *rows = rows_of(model, &store);
     SEXP out = PROTECT(Rf_allocVector(REALSXP, rows->rows));
-    memset(REAL(out), 0, (size_t) rows->rows * sizeof(double));
-    for (int k = 0, parts = elvi_rows_parts(rows, ELVI_POINT); k < parts; k++) {
-        const elvi_part part = elvi_rows_part(rows, ELVI_POINT, k);
-        rows->ops->predict(rows, &part, REAL(x), rows->dim, 1, REAL(out) + part.first);
-    }
+    elvi_rows_times(rows, REAL(x), REAL(out));
     UNPROTECT(1);
     return out;
 }

@@ -61,8 +61,11 @@ SEXP r_named_list(int n, const char *const *names)
     return out;
 }
 
-void r_mirror(int d, double *m)
+static int check_interrupt(void *ctx, const elvi_state *state)
 {
-    for (int j = 0; j < d; j++)
-        for (int i = j + 1; i < d; i++) m[(size_t) i * d + j] = m[(size_t) j * d + i];
+    (void) ctx; (void) state;
+    R_CheckUserInterrupt();
+    return 0;
 }
+
+const elvi_hooks r_interruptible = { check_interrupt, NULL, NULL };

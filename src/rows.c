@@ -1,6 +1,7 @@
 /* Passes over rows, a part at a time, so that scratch stays small however many rows there are and
  * wherever they come from. Parts do not depend on the threads that take them. */
 #include "elvi.h"
+#include "linalg.h"
 #include <math.h>
 #include <string.h>
 
@@ -56,5 +57,38 @@ void elvi_rows_reach(const elvi_rows *from, double *reach)
     for (int k = 0, parts = elvi_rows_parts(from, ELVI_POINT); k < parts; k++) {
         const elvi_part part = elvi_rows_part(from, ELVI_POINT, k);
         from->ops->reach(from, &part, reach);
+    }
+}
+
+elvi_status elvi_rows_gram(const elvi_rows *from, double *used, double *scratch, double *out, const elvi_hooks *hooks)
+{
+    memset(out, 0, (size_t) from->dim * from->dim * sizeof(double));
+    for (int k = 0, parts = elvi_rows_parts(from, ELVI_POINT); k < parts; k++) {
+        const elvi_part part = elvi_rows_part(from, ELVI_POINT, k);
+        if (hooks->poll(hooks->ctx, NULL)) return ELVI_STOPPED;
+        for (int i = 0; i < part.rows; i++) used[i] = part.weight[i] > 0.0;
+        from->ops->crossprod(from, &part, used, scratch, out);
+    }
+    elvi_mirror(from->dim, out);
+    return ELVI_OK;
+}
+
+elvi_status elvi_rows_squares(const elvi_rows *from, const double *weight, double *out, const elvi_hooks *hooks)
+{
+    memset(out, 0, (size_t) from->dim * sizeof(double));
+    for (int k = 0, parts = elvi_rows_parts(from, ELVI_POINT); k < parts; k++) {
+        const elvi_part part = elvi_rows_part(from, ELVI_POINT, k);
+        if (hooks->poll(hooks->ctx, NULL)) return ELVI_STOPPED;
+        from->ops->squares(from, &part, weight + part.first, out);
+    }
+    return ELVI_OK;
+}
+
+void elvi_rows_times(const elvi_rows *from, const double *x, double *out)
+{
+    memset(out, 0, (size_t) from->rows * sizeof(double));
+    for (int k = 0, parts = elvi_rows_parts(from, ELVI_POINT); k < parts; k++) {
+        const elvi_part part = elvi_rows_part(from, ELVI_POINT, k);
+        from->ops->predict(from, &part, x, from->dim, 1, out + part.first);
     }
 }

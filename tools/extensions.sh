@@ -1,7 +1,8 @@
 #!/bin/bash
 # Applies each worked example of vignette("internals"), inst/extend/*.patch, to a copy of the package, builds that and
 # runs the tests the example belongs to: its first line names them, as "tests: run schedule" for test-run.R and
-# test-schedule.R. As many at a time as there are cores. `tools/extensions.sh base` does one of them.
+# test-schedule.R. A second line "namespace: export(waiting)" has what `make document` would add to NAMESPACE. As many at a
+# time as there are cores. `tools/extensions.sh base` does one of them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export room
@@ -15,6 +16,7 @@ try_example() {
   mkdir -p "$copy" "$lib"
   git ls-files -z | xargs -0 cp --parents -t "$copy"
   patch --quiet -p1 -d "$copy" < "inst/extend/$example.patch"
+  sed -n '2s/^namespace: *//p' "inst/extend/$example.patch" | tr ' ' '\n' >> "$copy/NAMESPACE"
   R CMD INSTALL --no-docs --library="$lib" "$copy"
   cd "$copy"
   for file in $tests; do R_LIBS=$lib${R_LIBS:+:$R_LIBS} Rscript tools/test-file.R "$file"; done

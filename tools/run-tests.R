@@ -1,22 +1,25 @@
-# Runs the files of tests/testthat against the installed elvi, each in a process of its own, as many at a time as there
-# are cores (or TESTTHAT_CPUS). Each file's output is shown when it has ended. The last line is the tally of test_that()
-# blocks, in which a file whose process dies is one failure.
+# Runs the files of tests/testthat against the installed elvi, the long ones each in a process of its own and the others
+# eight to a process, as many at a time as there are cores (or TESTTHAT_CPUS). The output of a process is shown when it
+# has ended. The last line is the tally of test_that() blocks, in which a process that dies is one failure.
 # usage: R_LIBS=build/lib Rscript tools/run-tests.R [regular expression that a file's name must match]
 
 # The longest files, which come first so that no core waits for one at the end.
-longest <- c("coordinates", "run", "arguments", "elvi", "quadrature", "checkpoint", "experiment", "experiment-paper", "stan",
-             "threads", "optimum", "guarantee", "model", "stopping")
+longest <- c("arguments", "coordinates", "elvi", "checkpoint", "guarantee", "estimator", "quadrature", "nested", "rows",
+             "stan", "experiment-paper", "nested-fit", "experiment-stored", "nested-plot", "optimum", "model", "experiment",
+             "run", "base", "exact")
 
 wanted <- c(commandArgs(trailingOnly = TRUE), "")[1L]
 files <- sub("^test-(.*)[.]R$", "\\1", list.files("tests/testthat", "^test-.*[.]R$"))
 files <- grep(wanted, files, value = TRUE)
 if (!length(files)) stop("no file of tests/testthat matches ", wanted)
-queue <- c(intersect(longest, files), setdiff(files, longest))
+short <- setdiff(files, longest)
+queue <- c(intersect(longest, files), unname(split(short, (seq_along(short) - 1L) %/% 8L)))
 cores <- as.integer(Sys.getenv("TESTTHAT_CPUS", parallel::detectCores()))
 
-start <- function(file) {
-  results <- tempfile(file)
-  output <- tempfile(file)
+start <- function(files) {
+  file <- paste(files, collapse = "|")
+  results <- tempfile()
+  output <- tempfile()
   process <- processx::process$new(file.path(R.home("bin"), "Rscript"), c("tools/test-file.R", file, results),
                                    stdout = output, stderr = "2>&1")
   list(file = file, process = process, results = results, output = output)
@@ -36,7 +39,7 @@ running <- list()
 ended <- list()
 while (length(queue) || length(running)) {
   while (length(queue) && length(running) < cores) {
-    running <- c(running, list(start(queue[1L])))
+    running <- c(running, list(start(queue[[1L]])))
     queue <- queue[-1L]
   }
   processx::poll(lapply(running, function(job) job$process), 1000)

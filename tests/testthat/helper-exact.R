@@ -116,6 +116,10 @@ plain_losses <- list(
 # E l, E l' and E[l' z_1] / s at eta + s z_1
 plain_integrals <- function(nodes, likelihood, eta, s) {
   loss <- plain_losses[[likelihood]]
+  if (likelihood == "poisson") {   # where exp() would overflow there must be nothing left to add
+    size <- log(nodes$w) + s * nodes$z
+    nodes <- lapply(nodes, `[`, size > max(size) - 45)
+  }
   up <- eta + s * nodes$z
   down <- eta - s * nodes$z
   slope_up <- loss$slope(up)

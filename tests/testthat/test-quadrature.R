@@ -249,3 +249,25 @@ test_that("the normal likelihood needs no rule", {
   expect_length(rule$levels, 0)
   expect_identical(rule$limit, Inf)
 })
+
+test_that("a base that is gaussian under another name integrates exponentials at wide spreads too", {
+  same <- list(base_power(2), base_radial(function(r) -r^2 / 2))
+  for (family in list(poisson(), binomial("cloglog"))) for (sd in c(1, 4.1, 9)) {
+    model <- model_glm(matrix(c(1, 1)), 0:1, family)
+    expected <- objective(list(mu = -9, Sigma = sd), model, base_gaussian())$estimate
+    for (base in same) {
+      expect_equal(objective(list(mu = -9, Sigma = sd), model, base)$estimate, expected, tolerance = 1e-8)
+    }
+  }
+})
+
+test_that("exponentials of a base with lighter tails are trusted beyond a spread of 4", {
+  law <- elvi:::law_of(base_power(1.5), 2)
+  limit <- elvi:::quadrature_rule(law, "poisson")$limit
+  expect_gt(limit, 4)
+  mgf <- function(s) 2 * integrate(function(z) elvi:::marginal_density(law, z) * cosh(s * z), 0, 80, rel.tol = 1e-10)$value
+  model <- suppressMessages(model_glm(matrix(c(1, 0), 1), 0, poisson(), normal(0, 1e8)))
+  oracle <- elvi:::exact_oracle(model, law)
+  at <- oracle("diagonal", c(-3, 0), c(4, 1))$value
+  expect_equal(log(at), log(mgf(4)) - 3, tolerance = 1e-8)
+})
