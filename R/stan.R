@@ -166,6 +166,31 @@ constrained <- function(stan, x) {
   if (is.matrix(out)) t(out) else matrix(out, dimnames = list(NULL, names))
 }
 
+#' Leave-one-out cross-validation of a Stan model
+#'
+#' For a fit of a [model_stan()] whose program has the log likelihood of each observation as `log_lik`, in its transformed
+#' parameters or generated quantities.
+#'
+#' @param x a fit of a [model_stan()].
+#' @param draws number of draws.
+#' @param seed optional number: other draws than the fit's own.
+#' @param ... passed to `loo::loo_approximate_posterior()`.
+#' @return An object of class `loo`.
+#' @seealso [pareto_k()], which judges the fit as a whole
+#' @exportS3Method loo::loo
+loo.elvi_fit <- function(x, draws = 2000, seed = NULL, ...) {
+  need_package("loo", "loo()")
+  if (is.null(x$model$stan)) {
+    bad_argument("x", "a fit of a formula or of a model_stan(): the observations of another model are not known", "another")
+  }
+  draws <- check_draws(draws, x$model$dim, lower = 2)
+  drawn <- draws_with_ratios(x, draws, fit_key(x, seed))
+  all <- constrained(x$model$stan, drawn$x)
+  pointwise <- all[, sub("\\[.*", "", colnames(all)) == "log_lik", drop = FALSE]
+  if (!ncol(pointwise)) bad_argument("x", "a fit of a Stan program that has a `log_lik`", "one without")
+  loo::loo_approximate_posterior(pointwise, log_p = drawn$log_p, log_g = drawn$log_q, ...)
+}
+
 # a named list of arrays as a vector with Stan's names: "sigma", "beta[2]", "Omega[1,2]"
 flat_parameters <- function(parameters) {
   labelled <- function(value, name) {

@@ -113,7 +113,7 @@ for (name in grep(pattern, basename(list.dirs(folder, recursive = FALSE)), value
   }
 }
 rows <- do.call(rbind, rows)
-rows$mean[rows$failed] <- Inf
+rows$mean[is.na(rows$mean)] <- Inf   # no draws, or none that are numbers
 shown <- intersect(c("elvi", "elvi-plain", "laplace", "meanfield", "fullrank"), rows$method)
 worst <- with(rows, tapply(mean, list(case, factor(method, shown)), max))
 good <- with(rows, tapply(good, list(case, factor(method, shown)), sum))
@@ -138,7 +138,7 @@ others <- intersect(c("laplace", "meanfield"), shown)
 if ("elvi" %in% shown && length(others)) {
   ours <- rows[rows$method == "elvi", c("case", "seed", "mean")]
   theirs <- merge(ours, rows[rows$method %in% others, c("case", "seed", "method", "mean")], by = c("case", "seed"))
-  behind <- theirs[theirs$mean.x > theirs$mean.y + 0.1, ]
+  behind <- theirs[which(theirs$mean.x > theirs$mean.y + 0.1), ]
   cat("\nRuns where Laplace or meanfield has a worst mean error smaller by more than 0.1 sd:", nrow(behind), "\n")
   if (nrow(behind)) print(behind, row.names = FALSE)
 }

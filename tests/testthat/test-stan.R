@@ -174,7 +174,8 @@ cmdstan_double <- function() {
       structure(c(-(u[1] - 1) / 4, -u[2]), log_prob = log_prob(u))
     },
     constrain_variables = function(unconstrained_variables, ...) {
-      list(x = unconstrained_variables[1], s = exp(unconstrained_variables[2]))
+      x <- unconstrained_variables[1]
+      list(x = x, s = exp(unconstrained_variables[2]), log_lik = dnorm(c(0.5, 1, 2), x, 1, log = TRUE))
     }), class = c("CmdStanMCMC", "CmdStanFit", "R6"))
 }
 
@@ -187,7 +188,7 @@ test_that("a fit by cmdstanr is used through its methods", {
   fit <- elvi(model, tol = 0.01)
   expect_equal(unname(fit$mu), c(1, 0), tolerance = 0.05)
   x <- constrain_draws(fit, draws = 2000)
-  expect_equal(colnames(x), c("x", "s"))
+  expect_equal(colnames(x), c("x", "s", paste0("log_lik[", 1:3, "]")))
   expect_equal(log(x[, "s"]), unname(as.matrix(fit, draws = 2000)[, 2]))
 })
 
@@ -202,4 +203,16 @@ test_that("kept methods give what the functions of rstan give", {
   fixed <- names(theirs) != "mean_PPD"   # a draw
   expect_equal(colnames(ours), names(theirs))
   expect_equal(ours[2, fixed], theirs[fixed])
+})
+
+test_that("loo takes the log_lik of the program, and says what it needs", {
+  skip_if_not_installed("loo")
+  set.seed(1)
+  fit <- elvi(model_stan(cmdstan_double()), tol = 0.01)
+  out <- suppressWarnings(loo::loo(fit, draws = 500))
+  expect_s3_class(out, "loo")
+  expect_equal(nrow(out$pointwise), 3L)
+  set.seed(1)
+  other <- elvi(model_density(function(x) sum(x^2), function(x) 2 * x, dim = 2), tol = 0.05)
+  expect_error(loo::loo(other), "model_stan", class = "elvi_error_argument")
 })
