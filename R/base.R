@@ -93,53 +93,102 @@ print.elvi_base <- function(x, ...) {
 
 log_sphere_area <- function(d) log(2) + d / 2 * log(pi) - lgamma(d / 2)
 
-# What the C core needs (kind, dim, par, table) and what R code asks for:
-# log_phi, log_constant (log C), entropy, kurtosis, log_concave, path.
+# log of the constant that makes phi a density of z, from the integral of r^(d-1) phi(r)
+log_normaliser <- function(d, log_integral) -log_sphere_area(d) - log_integral
+
+# What a law has: what C reads (kind, dim, par, table), and what R code asks for. `kind` is for words only; nothing else
+# may depend on it.
+law_entries <- c(
+  "par",            # two numbers, see elvi_base in elvi.h
+  "log_phi",        # function(r): log density up to log_constant
+  "log_constant",
+  "mean_log_phi",   # E log phi(R)
+  "kurtosis",       # of a coordinate
+  "log_concave",
+  "path",           # is the path gradient valid? Not where the density jumps
+  "edge",           # radius of the support; Inf
+  "exponential_limit",   # E exp(s z_1) exists for s below this
+  "mgf",            # its closed form in C: "none", or the name there
+  "independent",    # are the coordinates of z independent?
+  "marginal",       # closed forms of z_1 > 0: list(density(z), upper(z), quantile(tail)); NULL: by quadrature
+  "pair_radius",    # function(mass): radius of the disc that holds so much of two coordinates; NULL: by draws
+  "key")            # what decides the law of z_1, as text; NULL: too much to say
+
+base_laws <- list(
+  gaussian = function(base, d) list(
+    par = c(0, 0), log_phi = function(r) -r^2 / 2, log_constant = -d / 2 * log(2 * pi),
+    mean_log_phi = -d / 2, kurtosis = 3, log_concave = TRUE, path = TRUE,
+    edge = Inf, exponential_limit = Inf, mgf = "gaussian", independent = TRUE,
+    marginal = list(density = stats::dnorm, upper = function(z) stats::pnorm(z, lower.tail = FALSE),
+                    quantile = function(tail) stats::qnorm(tail, lower.tail = FALSE)),
+    pair_radius = function(mass) sqrt(stats::qchisq(mass, 2)), key = "gaussian"),
+
+  laplace = function(base, d) {
+    rate <- sqrt(d + 1)
+    list(par = c(rate, 0), log_phi = function(r) -rate * r,
+         log_constant = log_normaliser(d, lgamma(d) - d * log(rate)),
+         mean_log_phi = -d, kurtosis = 3 * (d + 3) / (d + 1), log_concave = TRUE, path = TRUE,
+         edge = Inf, exponential_limit = rate, mgf = "laplace", independent = FALSE,
+         marginal = NULL, pair_radius = NULL, key = paste("laplace", d))
+  },
+
+  uniform = function(base, d) {
+    radius <- sqrt(d + 2)
+    log_c <- lgamma(d / 2 + 1) - lgamma((d + 1) / 2) - log(pi) / 2 - log(radius)
+    list(par = c(radius, 0), log_phi = function(r) ifelse(r <= radius, 0, -Inf),
+         log_constant = log_normaliser(d, d * log(radius) - log(d)),
+         mean_log_phi = 0, kurtosis = 3 * (d + 2) / (d + 4), log_concave = TRUE, path = FALSE,
+         edge = radius, exponential_limit = Inf, mgf = "none", independent = FALSE,
+         marginal = list(
+           density = function(z) {
+             ifelse(z < radius, exp(log_c + (d - 1) / 2 * log1p(-pmin(z / radius, 1)^2)), 0)
+           },
+           upper = function(z) stats::pbeta(pmin(z / radius, 1)^2, 0.5, (d + 1) / 2, lower.tail = FALSE) / 2,
+           quantile = function(tail) radius * sqrt(stats::qbeta(2 * tail, 0.5, (d + 1) / 2, lower.tail = FALSE))),
+         pair_radius = NULL, key = paste("uniform", d))
+  },
+
+  student = function(base, d) {
+    df <- base$df
+    power <- (df + d) / 2
+    unit <- sqrt(df / (df - 2))
+    list(par = c(df, 0), log_phi = function(r) -power * log1p(r^2 / (df - 2)),
+         log_constant = lgamma(power) - lgamma(df / 2) - d / 2 * log(pi * (df - 2)),
+         mean_log_phi = -power * (digamma(power) - digamma(df / 2)),
+         kurtosis = if (df > 4) 3 * (df - 2) / (df - 4) else Inf,
+         log_concave = FALSE, path = TRUE,
+         edge = Inf, exponential_limit = 0, mgf = "none", independent = FALSE,
+         marginal = list(density = function(z) stats::dt(z * unit, df) * unit,
+                         upper = function(z) stats::pt(z * unit, df, lower.tail = FALSE),
+                         quantile = function(tail) stats::qt(tail, df, lower.tail = FALSE) / unit),
+         pair_radius = function(mass) sqrt(2 * stats::qf(mass, 2, df) * (df - 2) / df),
+         key = paste("student", format(df, digits = 17)))
+  },
+
+  power = function(base, d) {
+    s <- base$shape
+    log_rate <- (lgamma((d + 2) / s) - lgamma(d / s) - log(d)) / 2
+    rate <- exp(log_rate)
+    log_r4 <- lgamma((d + 4) / s) - lgamma(d / s) - 4 * log_rate
+    list(par = c(s, rate), log_phi = function(r) -(rate * r)^s,
+         log_constant = log_normaliser(d, lgamma(d / s) - log(s) - d * log_rate),
+         mean_log_phi = -d / s, kurtosis = 3 / (d * (d + 2)) * exp(log_r4),
+         log_concave = s >= 1, path = TRUE,
+         edge = Inf, exponential_limit = if (s > 1) Inf else if (s == 1) rate else 0, mgf = "none", independent = FALSE,
+         marginal = NULL, pair_radius = NULL, key = paste("power", format(s, digits = 17), d))
+  },
+
+  radial = function(base, d) radial_law(base, d))
+
 law_of <- function(base, dim) {
-  d <- dim
-  # density of z from that of r: C = 1 / (area of the sphere * integral)
-  log_constant <- function(log_integral) -log_sphere_area(d) - log_integral
-  out <- switch(
-    base$kind,
-    gaussian = list(
-      par = c(0, 0), log_phi = function(r) -r^2 / 2, log_constant = -d / 2 * log(2 * pi),
-      mean_log_phi = -d / 2, kurtosis = 3, log_concave = TRUE, path = TRUE),
-    laplace = {
-      rate <- sqrt(d + 1)
-      list(par = c(rate, 0), log_phi = function(r) -rate * r,
-           log_constant = log_constant(lgamma(d) - d * log(rate)),
-           mean_log_phi = -d, kurtosis = 3 * (d + 3) / (d + 1), log_concave = TRUE, path = TRUE)
-    },
-    uniform = {
-      radius <- sqrt(d + 2)
-      list(par = c(radius, 0), log_phi = function(r) ifelse(r <= radius, 0, -Inf),
-           log_constant = log_constant(d * log(radius) - log(d)),
-           mean_log_phi = 0, kurtosis = 3 * (d + 2) / (d + 4), log_concave = TRUE, path = FALSE)
-    },
-    student = {
-      df <- base$df
-      power <- (df + d) / 2
-      list(par = c(df, 0), log_phi = function(r) -power * log1p(r^2 / (df - 2)),
-           log_constant = lgamma(power) - lgamma(df / 2) - d / 2 * log(pi * (df - 2)),
-           mean_log_phi = -power * (digamma(power) - digamma(df / 2)),
-           kurtosis = if (df > 4) 3 * (df - 2) / (df - 4) else Inf,
-           log_concave = FALSE, path = TRUE)
-    },
-    power = {
-      s <- base$shape
-      log_rate <- (lgamma((d + 2) / s) - lgamma(d / s) - log(d)) / 2
-      rate <- exp(log_rate)
-      log_r4 <- lgamma((d + 4) / s) - lgamma(d / s) - 4 * log_rate
-      list(par = c(s, rate), log_phi = function(r) -(rate * r)^s,
-           log_constant = log_constant(lgamma(d / s) - log(s) - d * log_rate),
-           mean_log_phi = -d / s, kurtosis = 3 / (d * (d + 2)) * exp(log_r4),
-           log_concave = s >= 1, path = TRUE)
-    },
-    radial = radial_law(base, d)
-  )
-  c(list(kind = base$kind, dim = as.double(d)), out,
-    list(entropy = -(out$log_constant + out$mean_log_phi)))
+  out <- base_laws[[base$kind]](base, dim)
+  lacks <- setdiff(law_entries, names(out))
+  if (length(lacks)) stop("the base \"", base$kind, "\" lacks ", toString(lacks), ", see R/base.R")
+  c(list(kind = base$kind, dim = as.double(dim)), out, list(entropy = -(out$log_constant + out$mean_log_phi)))
 }
+
+support_edge <- function(law) law$edge
+exponential_limit <- function(law) law$exponential_limit
 
 # Tabulates a user's radial density: finds where the mass of r^(d-1) phi(r) is,
 # standardizes so that E R^2 = d, and lays a table of the law of R there.
@@ -204,13 +253,22 @@ radial_law <- function(base, d, nodes = 8192L) {
   r <- r[seq_len(length(cells) + 1L)]
   density <- density[seq_along(r)]
   cdf <- c(0, cumsum(cells)) / sum(cells)
-  list(par = c(0, 0), log_phi = log_phi,
-       log_constant = -log_sphere_area(d) - (m0 - d * log_unit),
+  score <- radial_score(base, r, unit)
+  ends <- attr(pieces, "edge")
+  list(par = c(0, 0), log_phi = log_phi, log_constant = log_normaliser(d, m0 - d * log_unit),
        mean_log_phi = mean_log_phi, kurtosis = kurtosis,
        log_concave = base$log_concave,
-       path = !attr(pieces, "edge"),   # a density that ends at a jump has no path gradient
-       table = list(r = r, density = density, cdf = cdf,
-                    score = radial_score(base, r, unit)))
+       path = !ends,   # a density that ends at a jump has no path gradient
+       edge = if (ends) r[length(r)] else Inf, exponential_limit = if (ends) Inf else tail_rate(r, score), mgf = "none",
+       independent = FALSE, marginal = NULL, pair_radius = NULL, key = NULL,
+       table = list(r = r, density = density, cdf = cdf, score = score))
+}
+
+# The exponential rate at which a tabulated density falls at the end of its table: Inf if faster than any, 0 if slower.
+tail_rate <- function(r, score) {
+  rate <- -score[length(r)]
+  before <- -score[which.min(abs(r - r[length(r)] / 2))]
+  if (rate > 1.2 * before) Inf else if (rate < 0.8 * before) 0 else rate
 }
 
 slope_at_end <- function(x, y) {

@@ -117,7 +117,7 @@ moment_blocks <- function(dim, kappa, L, scale_min = 1 / sqrt(L), aligned = TRUE
        level = c(mu = 0, Sigma = (1 + cross) * dim / scale_min^2))
 }
 
-is_aligned <- function(kind, convex = TRUE) isTRUE(convex) && kind != "triangular"
+is_aligned <- function(kind, convex = TRUE) isTRUE(convex) && scale_of(kind)$aligned
 
 # From moments about m to constants about theta*, by |x + y|^2 <= grow |x|^2 +
 # shrink |y|^2, 1/grow + 1/shrink = 1, for each block j of the distance. grow = 2 in
@@ -412,17 +412,15 @@ judge_given <- function(given, problem, draws = 1024L) {
 # the score of z: the base's, or for a density that jumps the gaussian's, which is unbiased too.
 gradient_score <- function(theta, problem, draws, batches = 32L, key = c(0, 0)) {
   z <- draw_base(problem$law, key, draws)   # a fixed key: R's generator is not touched
-  diagonal <- problem$kind == "diagonal"
-  x <- theta$mu + if (diagonal) theta$scale * z else theta$scale %*% z
+  x <- theta$mu + root_times(theta$scale, z)
   g <- target_at(problem$model, x)$gradient
   r <- sqrt(colSums(z^2))
   score <- if (problem$law$path) -.Call(elvi_r_score, problem$law, r) / r else 1
-  t <- (if (diagonal) theta$scale * g else crossprod(theta$scale, g)) - z * rep(score, each = nrow(z))
+  t <- root_crossprod(theta$scale, g) - z * rep(score, each = nrow(z))
   mean <- square <- 0
   for (rows in split(seq_len(draws), rep(seq_len(batches), length.out = draws))) {
     here <- t[, rows, drop = FALSE]
-    there <- z[, rows, drop = FALSE]
-    one <- cbind(rowMeans(here), if (diagonal) rowMeans(here * there) else tcrossprod(here, there) / length(rows))
+    one <- cbind(rowMeans(here), root_outer(theta$scale, here, z[, rows, drop = FALSE]))
     mean <- mean + one / batches
     square <- square + one^2 / batches
   }

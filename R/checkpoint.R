@@ -52,7 +52,8 @@ journal_due_in <- function(journal) {
   max(0, journal$written + journal$every - seconds())
 }
 
-seconds <- function() proc.time()[["elapsed"]]
+# not the time of day, which can be set back
+seconds <- function() .Call(elvi_r_clock)
 
 # A run of hours does not end because the disk is full now: it may not be later.
 write_or_warn <- function(journal) {
@@ -77,6 +78,7 @@ progress_of <- function(fit) unclass(fit)[c("plan", "state", "result")]
 
 take_up <- function(stored, journal, fit) {
   refuse_difference(journal$file, fingerprint_difference(stored$fingerprint, journal$fingerprint, fit))
+  refuse_shape(journal$file, stored$progress, fit)
   fit <- do.call(new_fit, c(list(given = fit$given), stored$progress))
   say_going_on(journal$file, fit)
   fit
@@ -212,43 +214,75 @@ write_checkpoint <- function(x, file) {
   temporary <- paste0(file, ".", Sys.getpid(), ".tmp")
   on.exit(unlink(temporary, expand = FALSE))
   bytes <- serialize(x, NULL)
-  append_bytes(bytes, temporary, "wb")
-  append_bytes(charToRaw(seal(tools::md5sum(temporary))), temporary, "ab")
+  write_bytes(c(bytes, seal(bytes)), temporary)
+  if (file.exists(file)) Sys.chmod(temporary, file.mode(file), use_umask = FALSE)
+  .Call(elvi_r_sync, temporary)   # or a machine that stops may have the new name with nothing behind it
   renamed <- suppressWarnings(file.rename(temporary, file))
   if (!renamed) write_failed("a temporary file cannot be renamed to it")
+  .Call(elvi_r_sync, dirname(file))
 }
 
-seal <- function(md5) paste0("\nelvi checkpoint 2 ", md5, "\n")
+seal <- function(bytes) charToRaw(paste0("\nelvi checkpoint 3 ", .Call(elvi_r_checksum, bytes), "\n"))
 
-append_bytes <- function(bytes, file, mode) {
-  before <- if (mode == "ab") file.size(file) else 0
+write_bytes <- function(bytes, file) {
   write_all <- function() {
-    connection <- base::file(file, mode)
+    connection <- base::file(file, "wb")
     on.exit(close(connection))
     writeBin(bytes, connection)
   }
   tryCatch(suppressWarnings(write_all()),
            error = function(e) write_failed("no file can be made there"))
   # a full disk is noticed when the buffer is emptied, which fails without a word
-  complete <- identical(file.size(file), before + length(bytes))
+  complete <- identical(file.size(file), as.double(length(bytes)))
   if (!complete) write_failed("it is cut short, as on a full disk")
 }
 
 write_failed <- function(why) elvi_abort(why, class = "elvi_write_failed")
 
+read_bytes <- function(file) readBin(file, "raw", file.size(file))
+
 read_checkpoint <- function(file) {
   damaged <- function(...) {
     bad_checkpoint(file, "a checkpoint", "another kind of file, or a damaged one")
   }
-  bytes <- tryCatch(suppressWarnings(readBin(file, "raw", file.size(file))), error = damaged)
-  sealed <- length(bytes) - nchar(seal(strrep("0", 32L)))
+  bytes <- tryCatch(suppressWarnings(read_bytes(file)), error = function(e) {
+    elvi_abort("`checkpoint` cannot be read: ", file, ". Its owner or mode does not allow it, or the disk fails: ",
+               "nothing says that it is damaged.", class = c("elvi_error_checkpoint", "elvi_error_argument"),
+               data = list(argument = "checkpoint", file = file, differs = NULL))
+  })
+  sealed <- length(bytes) - length(seal(raw()))
   if (sealed < 1) damaged()
   payload <- bytes[seq_len(sealed)]
-  copy <- tempfile("elvi-checkpoint-")
-  on.exit(unlink(copy, expand = FALSE))
-  writeBin(payload, copy)
-  if (!identical(bytes[-seq_len(sealed)], charToRaw(seal(tools::md5sum(copy))))) damaged()
-  tryCatch(unserialize(payload), error = damaged)
+  if (!identical(bytes[-seq_len(sealed)], seal(payload))) damaged()
+  stored <- tryCatch(unserialize(payload), error = damaged)
+  if (!is_plain(stored)) damaged()
+  stored
+}
+
+# Vectors and lists of them, with no attributes but those of arrays and data frames: nothing that could run when
+# it is looked at, as a function, an environment or a promise in one does.
+is_plain <- function(x) {
+  if (is.null(x)) return(TRUE)
+  if (isS4(x) || !typeof(x) %in% c("logical", "integer", "double", "character", "raw", "list")) return(FALSE)
+  about <- attributes(x)
+  all(names(about) %in% c("names", "dim", "dimnames", "class", "row.names")) &&
+    all(vapply(about, is_plain, NA)) && (!is.list(x) || all(vapply(unclass(x), is_plain, NA)))
+}
+
+# What C reads by length must have it. What a run makes as it goes is not there yet at its start.
+refuse_shape <- function(file, progress, fit) {
+  fixed <- function(part, grows) part[setdiff(names(part), grows)]
+  sound <- same_shape(progress$plan, fixed(fit$plan, c("search", "work"))) &&
+    same_shape(progress$state, fixed(fit$state, c("memory", "stage")))
+  if (!sound) bad_checkpoint(file, "a checkpoint", "one whose numbers have other types or lengths than this run's")
+}
+
+# Is every number and text of `now` in `stored` as well, of the same type and length?
+same_shape <- function(stored, now) {
+  if (is.null(now)) return(TRUE)
+  if (typeof(stored) != typeof(now)) return(FALSE)
+  if (!is.list(now)) return(length(stored) == length(now))
+  all(vapply(names(now), function(name) same_shape(unclass(stored)[[name]], unclass(now)[[name]]), NA))
 }
 
 # Absolute: a user's function may change the directory.

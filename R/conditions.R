@@ -18,12 +18,15 @@
 #' | `elvi_error_no_guarantee` | [best_split()] or [budget_for()] of a guarantee that guarantees nothing | `argument` | `$assumptions` of the guarantee says which one fails |
 #' | `elvi_error_nonfinite` | a gradient or an iterate is NaN or infinite | in a run `iteration`, `mu` and `scale`, for [mpsgd()] `iteration` and `theta`, in the search for a mode `x`, where it has them | shorter steps; look at your function at that point; rescale the data |
 #' | `elvi_error_target` | the C function of a [model_native()] says that it has failed | `iteration`, `mu` | look at your function at that point |
+#' | `elvi_error_time_limit` | a limit of [setTimeLimit()] was reached during a run | `fit`, the run so far | more time; `elvi(fit)` goes on |
 #' | `elvi_error_singular` | the scale is no longer positive definite | `iteration`, `mu`, `scale` | shorter steps |
 #' | `elvi_error_lapack` | an eigenvalue decomposition did not converge | | report it |
 #' | `elvi_error_quadrature` | the marginal of a [base_radial()] is too rough for a quadrature rule | `argument` | a smoother `log_phi`; `method = "mpsgd"` |
 #' | `elvi_error_checkpoint` | a `checkpoint` that is not this run's, is damaged, or cannot be written | `argument`, `file`, `differs`: what is not the same | the call that the file belongs to, or another file name |
 #' | `elvi_error_interrupted` | an interrupt or a time limit ended a fit with group-level terms, or the search for a start before it had found any: nothing is left | | call again |
 #' | `elvi_error_term` | a [group-level or smooth term][group_terms] of a formula that cannot be had | `argument`, `term` | read the message: it says why |
+#' | `elvi_error_rows` | rows of a [source][rows_elsewhere] cannot be read, are not what the others are, or are others than in the first pass | `parent`, the error behind it; `shard` | read the message: it says where |
+#' | `elvi_error_worker` | all workers of a [cluster][rows_cluster()] are lost, or one cannot answer | `shards` | another cluster |
 #' | `elvi_error_package` | a suggested package is missing | | install it |
 #'
 #' Results that would not fit in memory are refused before they are allocated, with
@@ -44,6 +47,7 @@
 #' | `elvi_warning_quadrature` | the answer of a fit with [group-level terms][group_terms] moved by more than 0.05 standard deviations from the next smaller rule over the hyperparameters | `change` | a larger `elvi_control(nodes = )`, or a tighter `prior_sd` |
 #' | `elvi_warning_checkpoint` | a checkpoint could not be written; the run goes on | | make room, or look at the rights of the directory |
 #' | `elvi_warning_verdict` | something speaks against a fit whose start was searched: k-hat, importance weights that move means or sds, other starts that ended elsewhere, draws outside the domain | `verdict` | another parametrisation (non-centred), base or scale; more `starts` |
+#' | `elvi_warning_worker` | a worker of a [cluster][rows_cluster()] is lost; others have its rows now, and the result is the same | `worker` | |
 #' | `elvi_warning_pareto_k` | importance resampling where the approximation misses part of the target | | another base or scale |
 #'
 #' @section Messages:
@@ -52,6 +56,7 @@
 #' | `elvi_message_collinear` | the columns of a design are dependent: the prior decides what the data cannot |
 #' | `elvi_message_indefinite` | the Hessian at the mode is not positive definite; whitening uses its absolute eigenvalues |
 #' | `elvi_message_checkpoint` | a run goes on from its checkpoint, or had ended |
+#' | `elvi_message_pass` | a pass over rows that live [elsewhere][rows_elsewhere], where progress is shown |
 #' | `elvi_message_start_kept` | a run did not improve on its start, which is returned |
 #'
 #' @examples

@@ -46,6 +46,10 @@
 #'   not depend on it.
 #' @param nodes for fits with [group-level terms][group_terms]: number of nodes along each hyperparameter when there are up to
 #'   three of them, 1 for the mode alone. `NULL` lets elvi choose.
+#' @param rows_per_step for regressions with very many rows, in memory or on a [cluster][rows_cluster()]: each step of the stochastic algorithm
+#'   looks at so many of them, drawn anew by the run's key, and corrects them by the gradient of all rows at the start, so that its gradients stay unbiased. Their noise is
+#'   larger, and [guarantee()] then guarantees nothing. Objectives in the trace, which take all rows, can be left out by
+#'   `trace_draws = 0`.
 #' @param progress show progress when a run takes more than two seconds?
 #' @param checkpoint name of a file that keeps the state of a stochastic run while it
 #'   runs, or `NULL` for none; see the section on checkpoints.
@@ -68,7 +72,8 @@
 #' not the same. (`iterations` and `progress` may change.) The data of a regression are
 #' compared by sums over all of them; a target that is given as functions by its values
 #' and gradients at three points. If a state cannot be written later on, the run goes on
-#' with a warning of class `elvi_warning_checkpoint`.
+#' with a warning of class `elvi_warning_checkpoint`. A file from elsewhere can make a run go on from numbers that
+#' somebody chose, but it cannot run code: it may hold numbers and texts only, of the types and lengths of this run.
 #'
 #' `elvi()` on a fit goes on from the fit, and keeps writing to the checkpoint.
 #' @return A list of class `elvi_control` for [elvi()].
@@ -96,7 +101,7 @@ elvi_control <- function(coordinates = c("whitened", "raw"),
                          mu_centre = NULL, mu_radius = Inf,
                          iterations = Inf,
                          trace_draws = 100,
-                         block = NULL, nodes = NULL,
+                         block = NULL, nodes = NULL, rows_per_step = NULL,
                          progress = interactive(),
                          checkpoint = NULL, checkpoint_every = 60,
                          ...) {
@@ -119,6 +124,7 @@ elvi_control <- function(coordinates = c("whitened", "raw"),
     trace_draws = check_count(trace_draws, "trace_draws", lower = 0),
     block = if (!is.null(block)) check_count(block, "block"),
     nodes = if (!is.null(nodes)) check_count(nodes, "nodes", upper = 100),
+    rows_per_step = if (!is.null(rows_per_step)) check_count(rows_per_step, "rows_per_step"),
     progress = check_flag(progress, "progress"),
     checkpoint = if (!is.null(checkpoint)) check_file_name(checkpoint, "checkpoint"),
     checkpoint_every = check_positive(checkpoint_every, "checkpoint_every", infinite = TRUE)

@@ -21,9 +21,10 @@
 #' @param draws,ndraws number of draws, under either name.
 #' @param resample importance resample? `NULL`, the default: a fit that has a verdict, see below.
 #' @param seed optional number: draws other than those of the fit, the same for the same seed.
-#' @param ... nothing: unknown names are errors.
-#' @return A matrix with one row per draw and one named column per parameter, or
-#'   the format asked for.
+#' @param row.names,optional as in [as.data.frame()].
+#' @param ... for `as.data.frame()`: arguments of `as.matrix()`; else nothing: unknown names are errors.
+#' @return A matrix with one row per draw and one named column per parameter (`sigma` and `phi` themselves, not
+#'   their logarithms), or the format asked for.
 #' @examples
 #' fit <- elvi(case ~ age + parity, data = infert, family = binomial())
 #' head(as.matrix(fit, draws = 10))
@@ -38,10 +39,16 @@ as.matrix.elvi_fit <- function(x, draws = 1000, resample = NULL, seed = NULL, ..
   resample <- if (is.null(resample)) weighed else check_flag(resample, "resample")
   # resampling looks at ten proposals for each draw
   draws <- check_draws(ndraws %||% draws, x$model$dim * if (resample) 10 else 1)
-  if (!resample) return(fit_draws(x, draws, seed))
-  if (!weighed) return(resampled_draws(x, draws, seed))
+  if (!resample) return(natural_draws(x, fit_draws(x, draws, seed)))
+  if (!weighed) return(natural_draws(x, resampled_draws(x, draws, seed)))
   if (asked && misses_part(x$verdict)) warn_of_missing(x$verdict$k)
   corrected_draws(x, draws)
+}
+
+#' @rdname as.matrix.elvi_fit
+#' @export
+as.data.frame.elvi_fit <- function(x, row.names = NULL, optional = FALSE, ...) {
+  as.data.frame(as.matrix(x, ...), row.names = row.names, optional = optional)
 }
 
 # Has its verdict weights that are of use?
@@ -80,9 +87,10 @@ keyed_draws <- function(fit, n, key) {
   if (!is.null(fit$result$stack)) return(in_rows(fit, points_and_density(fit, n, key)$x))
   z <- draw_base(law_of(fit$base, fit$model$dim), key, n)
   # the scale as parametrised: any root of the covariance gives the same law
-  at <- reported_theta(fit)
-  x <- t(at$mu + root_times(at$scale, z))
-  colnames(x) <- names(at$mu)
+  at <- if (stays_its_kind(fit)) reported_theta(fit) else model_parameters(fit)
+  x <- at$mu + root_times(at$scale, z)
+  x <- t(if (stays_its_kind(fit)) x else reported_points(fit$given$model, x))
+  colnames(x) <- fit$given$model$names
   x
 }
 

@@ -146,16 +146,19 @@ elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, bud
   if (!is.null(tol)) tol <- check_positive(tol, "tol")
   check_class(base, "base", "elvi_base", "a base_*() function")
   check_class(control, "control", "elvi_control", "elvi_control()")
+  old <- show_passes(control)
+  on.exit(options(old))
   if (!is.null(schedule) && !is.null(budget)) {
     bad_argument("budget", "left out when `schedule` is given (the schedule has its own)", describe(budget))
   }
-  method <- choose_method(method, object, stochastic_settings(schedule, budget, start, control))
+  method <- choose_method(method, object, stochastic_settings(schedule, budget, start, starts, control))
   if (method == "exact") return(exact_fit(object, base, control, tol %||% 1e-9, match.call()))
   schedule <- schedule %||% schedule_tuned(budget %||% if (is.null(tol)) 5000 else 1e5)
   check_class(schedule, "schedule", "elvi_schedule", "a schedule_*() function")
 
   law <- law_of(base, object$dim)
   check_expectation(object, law)
+  check_rows_per_step(object, control)
   check_size(scale_of(control$scale)$size(object$dim), "scale", control$scale)
   seed <- draw_key()
   found <- find_start(object, control, start, starts, tol, seed)
@@ -171,7 +174,7 @@ elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, bud
                 tol = tol, control = control, combine = combine)
   plan <- c(plan, list(smoothness = smoothness$L, smoothness_source = smoothness$source, feasible = feasible,
                        work = without_inner(work), start = start, seed = seed, rng_kind = RNGkind(),
-                       search = found))
+                       search = found, anchor = anchor_of(object, work, control, start)))
   fit <- new_fit(given, plan, initial_state(start), no_result)
   if (isTRUE(found$interrupted)) return(conclude(mark_interrupted(fit)))
   compare_gradient(object, work, control$scale, start)   # after the key: a user's function may draw
@@ -181,11 +184,11 @@ elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, bud
 
 # Arguments and settings that only the stochastic method has a use for, of those that were
 # given: the exact solver knows no constraints, steps or iterations.
-stochastic_settings <- function(schedule, budget, start, control) {
-  arguments <- Filter(Negate(is.null), list(schedule = schedule, budget = budget, start = start))
+stochastic_settings <- function(schedule, budget, start, starts, control) {
+  arguments <- Filter(Negate(is.null), list(schedule = schedule, budget = budget, start = start, starts = starts))
   default <- elvi_control()
   mine <- c("estimator", "update", "average", "precondition", "smoothness", "scale_min", "scale_max",
-            "mu_centre", "mu_radius", "iterations", "checkpoint")
+            "mu_centre", "mu_radius", "iterations", "checkpoint", "rows_per_step")
   changed <- Filter(function(name) !identical(control[[name]], default[[name]]), mine)
   list(arguments = arguments, control = unclass(control)[changed])
 }
@@ -211,10 +214,10 @@ choose_method <- function(method, model, stochastic) {
 
 # The optimum itself as a fit.
 exact_fit <- function(model, base, control, tol, call) {
-  optimum <- elvi_optimum(model, base, control$scale, tol = tol)
+  optimum <- solve_optimum(model, base, law_of(base, model$dim), control$scale, check_positive(tol, "tol"), 200, control$progress)
   new_fit(list(call = call, method = "exact", model = model, base = base, tol = tol, control = control),
           plan = list(seed = draw_key(), rng_kind = RNGkind()),   # of its draws
-          result = list(status = if (optimum$converged) "finished" else "not converged", kept = "optimum",
+          result = list(status = if (optimum$interrupted) "interrupted" else if (optimum$converged) "finished" else "not converged", kept = "optimum",
                         theta = list(mu = unname(optimum$mu), scale = unname(optimum$scale)),
                         converged = optimum$converged, optimum = optimum))
 }

@@ -33,7 +33,7 @@ oracle_of.elvi_model_glm <- function(model, law) {
   rule <- model_quadrature(model, law)
   if (rule$limit <= 0) no_expectation(model, law)
   function(kind, mu, scale) {
-    out <- .Call(elvi_r_exact, model, rule, kind, mu, scale, threads())
+    out <- exact_at(model, rule, law, kind, mu, scale)
     check_status(if (out$status == status_no_expectation) status_ok else out$status)
     out$objective <- if (out$status == status_ok) out$value - log_det(kind, scale) else Inf
     out
@@ -71,9 +71,8 @@ model_quadrature <- function(model, law) {
 quadrature_cache <- new.env(parent = emptyenv())
 
 cached_quadrature <- function(law, likelihood) {
-  if (law$kind == "radial") return(quadrature_rule(law, likelihood))
-  dim <- if (law$kind %in% c("gaussian", "student")) 2 else law$dim   # the same marginal in all
-  key <- paste(law$kind, format(law$par[1L], digits = 17), dim, likelihood)
+  if (is.null(law$key)) return(quadrature_rule(law, likelihood))
+  key <- paste(law$key, likelihood)
   if (is.null(quadrature_cache[[key]])) quadrature_cache[[key]] <- quadrature_rule(law, likelihood)
   quadrature_cache[[key]]
 }

@@ -17,7 +17,7 @@ fit_fields <- list(
   state = "stage",
   result = c("trace", "cpu", "status", "kept", "theta", "lost", "remaining", "converged", "optimum", "verdict", "stack"),
   regression = c("formula", "terms", "xlevels", "contrasts", "offset_given", "family", "frame", "priors",
-                 "na.action"))
+                 "na.action", "dropped"))
 
 part_of_field <- local({
   parts <- rep(names(fit_fields), lengths(fit_fields))
@@ -126,16 +126,35 @@ reported_location <- function(fit) {
 
 reported_factor <- function(fit) {
   if (!is.null(fit$result$stack)) return(stacked_theta(fit)$scale)
-  work <- run_model(fit)
-  root <- fit$result$theta$scale
-  if (is_whitened(work)) root <- root_times(work$A, root)
   model <- fit$given$model
+  root <- model_factor(fit)
   if (!is.null(model$reported)) root <- reported_points(model, root_matrix(root))
   name_scale(root, model$names)
 }
 
+# the same of the model's own parameters
+model_factor <- function(fit) {
+  work <- run_model(fit)
+  root <- fit$result$theta$scale
+  if (is_whitened(work)) root_times(work$A, root) else root
+}
+
+# Of what is reported, and of X times the coefficients that are. A diagonal root stays one: what a formula's intercept
+# takes up from the centred predictors goes into the rows that it is multiplied by.
 posterior_sd <- function(fit) {
-  root_sd(reported_factor(fit))
+  model <- fit$given$model
+  if (is.null(model$reported)) return(root_sd(reported_factor(fit)))
+  root <- model_factor(fit)
+  sd <- root_sd(root)
+  sd[1L] <- sqrt(sum(root_crossprod(root, model$reported + (seq_along(sd) == 1L))^2))
+  stats::setNames(sd, model$names)
+}
+
+linear_sd <- function(fit, X) {
+  p <- seq_len(ncol(X))
+  reported <- fit$given$model$reported
+  if (is.null(reported)) return(predictor_sd(reported_factor(fit), X, p))
+  predictor_sd(model_factor(fit), X + outer(X[, 1L], reported[p]), p)
 }
 
 # ---- what a model's parameters are to its user -----------------------------------------
@@ -149,6 +168,12 @@ reported_points <- function(model, x) {
 }
 
 reported_kind <- function(model, kind) if (is.null(model$reported)) kind else scale_of(kind)$reported
+
+# Or would a diagonal scale have to become a square matrix?
+stays_its_kind <- function(fit) {
+  kind <- fit$given$control$scale
+  identical(reported_kind(fit$given$model, kind), kind)
+}
 
 # A law with location mu and the given scale, seen so; its scale is of the kind above.
 reported_law <- function(model, kind, theta) {

@@ -27,7 +27,8 @@
 #' `(1 | g)`, `(x | g)` and their kin, and `s(x)`: see [group_terms].
 #'
 #' @param object a formula, or an object that [stats::as.formula()] understands.
-#' @param data data frame, list or environment with the variables.
+#' @param data data frame, list or environment with the variables, or a source of rows that live
+#'   [elsewhere][rows_elsewhere]: files, a database, a [cluster][rows_cluster()].
 #' @param family response distribution and link.
 #' @param prior,prior_intercept,prior_aux priors, see [normal()]. `prior_aux` is
 #'   for the auxiliary parameter itself, not for its logarithm.
@@ -72,7 +73,9 @@ elvi.formula <- function(object, data, family = stats::gaussian(),
   method <- check_choice(method, "method", c("auto", "exact", "mpsgd", "nested"))
   if (!missing(data)) check_data(data)
   if (!missing(na.action)) check_na_action(na.action)
-  structured <- structured_formula(object, if (!missing(data)) data)
+  elsewhere <- !missing(data) && is_source(data)
+  structured <- structured_formula(object, if (!missing(data) && !elsewhere) data)
+  if (elsewhere) check_for_source(structured, method)
   if (!is.null(structured) || method == "nested") {
     if (!missing(frequency)) bad_argument("frequency", "left out here: it is not known to nested fits", "given")
     check_nested_arguments(structured, method, list(schedule = schedule, budget = budget, tol = tol, start = start),
@@ -84,11 +87,16 @@ elvi.formula <- function(object, data, family = stats::gaussian(),
                              autoscale, dispersion, contrasts, base, control))
   }
   check_no_structure(missing(prior_sd), missing(prior_cor))
-  frame <- formula_frame(call, parent.frame())
-  check_contrasts(contrasts, frame)
-  design <- formula_design(frame, contrasts)
-  design$dispersion <- dispersion
   family <- check_family(family)
+  if (elsewhere) {
+    design <- showing_passes(control, source_design(data, object, call, parent.frame(), contrasts, family))
+    frame <- NULL
+  } else {
+    frame <- formula_frame(call, parent.frame())
+    check_contrasts(contrasts, frame)
+    design <- formula_design(frame, contrasts)
+  }
+  design$dispersion <- dispersion
   if (!design$intercept && !missing(prior_intercept)) {
     bad_argument("prior_intercept", "left out: the formula has no intercept", format(prior_intercept))
   }
@@ -97,7 +105,7 @@ elvi.formula <- function(object, data, family = stats::gaussian(),
   if (is.null(priors$aux) && !missing(prior_aux)) {
     bad_argument("prior_aux", "left out: this model has no auxiliary parameter", describe(prior_aux))
   }
-  given <- c(design[c("X", "y", "weights", "frequency", "offset")], list(shift = if (design$intercept) design$centre))
+  given <- c(design[c("X", "y", "weights", "frequency", "offset", "rows")], list(shift = if (design$intercept) design$centre))
   model <- glm_target(given, family, priors$joint,
                       if (is.null(record_of(family)$dispersion)) dispersion %||% 1 else dispersion, priors$aux)
   model$reported <- reported_intercept(design, model$dim)
@@ -114,7 +122,8 @@ elvi.formula <- function(object, data, family = stats::gaussian(),
   fit$given$call <- call
   fit$regression <- c(list(formula = stats::formula(design$terms)),
                       design[c("terms", "xlevels", "contrasts", "offset_given")],
-                      list(family = family, frame = frame, priors = priors, na.action = attr(frame, "na.action")))
+                      list(family = family, frame = frame, priors = priors, na.action = attr(frame, "na.action")),
+                      if (elsewhere) list(dropped = design$rows$dropped))
   structure(fit, class = c("elvi_glm", "elvi_fit"))
 }
 
@@ -155,8 +164,8 @@ formula_frame <- function(call, env) {
 }
 
 check_data <- function(data) {
-  if (!is.data.frame(data) && !is.environment(data) && !is_plain_list(data)) {
-    bad_argument("data", "a data frame, a list or an environment", describe(data))
+  if (!is.data.frame(data) && !is.environment(data) && !is_plain_list(data) && !is_source(data)) {
+    bad_argument("data", "a data frame, a list, an environment or a source made by rows_chunked() and the like", describe(data))
   }
 }
 
@@ -206,9 +215,18 @@ formula_design <- function(frame, contrasts) {
   centre <- numeric(ncol(X))
   if (intercept) centre[-1L] <- colMeans(X)[-1L]   # not of X[, -1], a copy
   list(terms = terms, X = X, y = stats::model.response(frame, "any"), intercept = intercept,
-       centre = centre, weights = weights, frequency = frame[["(frequency)"]],
+       centre = centre, spread = design_spread(X, stats::model.response(frame, "any"), weights),
+       weights = weights, frequency = frame[["(frequency)"]],
        offset = offset, offset_given = !is.null(offset),
        xlevels = stats::.getXlevels(terms, frame), contrasts = attr(X, "contrasts"))
+}
+
+# What autoscaled priors ask of the data: standard deviations of some columns, mean and standard deviation of a numeric
+# response, and the mean of weights that are precisions.
+design_spread <- function(X, y, weights) {
+  list(columns = function(j) vapply(j, function(j) stats::sd(X[, j]), 0),
+       response = if (is.numeric(y)) list(mean = mean(y), sd = stats::sd(y)),
+       precision = if (is.null(weights)) 1 else mean(weights[weights > 0]))
 }
 
 # Of the original predictors' coefficients only the intercept is another than of the
@@ -222,24 +240,24 @@ formula_priors <- function(design, family, prior, prior_intercept, prior_aux, au
   check_coefficient_prior(prior)
   check_coefficient_prior(prior_intercept, "prior_intercept")
   record <- record_of(family)
-  y <- if (record$autoscale && is.numeric(design$y)) design$y
-  spread <- if (is.null(y) || !isTRUE(stats::sd(y) > 0)) 1 else stats::sd(y)
-  slopes <- setdiff(seq_len(ncol(design$X)), if (design$intercept) 1L)
+  y <- if (record$autoscale) design$spread$response
+  spread <- if (is.null(y) || !isTRUE(y$sd > 0)) 1 else y$sd
+  slopes <- setdiff(seq_along(design$centre), if (design$intercept) 1L)
   used <- if (length(slopes)) prior_of_length(prior, length(slopes))
   if (length(slopes) && autoscale[[1L]]) {
-    sds <- vapply(slopes, function(j) stats::sd(design$X[, j]), 0)
+    sds <- design$spread$columns(slopes)
     used$scale <- used$scale * spread / ifelse(is.finite(sds) & sds > 0, sds, 1)
   }
   intercept <- if (design$intercept) prior_of_length(prior_intercept, 1L, "prior_intercept")
   if (design$intercept && autoscale[[2L]]) {
     intercept$scale <- intercept$scale * spread
-    if (!is.null(y)) intercept$location <- intercept$location + mean(y)
+    if (!is.null(y)) intercept$location <- intercept$location + y$mean
   }
   has_aux <- !is.null(record$dispersion) && !(record$dispersion$may_be_known && !is.null(design$dispersion))
-  if (has_aux && autoscale[[3L]] && prior_aux$name == "exponential" && !is.null(y)) {
+  if (has_aux && autoscale[[3L]] && is_exponential(prior_aux) && !is.null(y)) {
     # sigma is that of a response of weight 1
-    precision <- if (record$dispersion$precision && !is.null(design$weights)) design$weights else 1
-    prior_aux <- exponential(prior_aux$rate / spread / sqrt(mean(precision[precision > 0])))
+    precision <- if (record$dispersion$precision) design$spread$precision else 1
+    prior_aux <- exponential(prior_aux$rate / spread / sqrt(precision))
   }
   list(prior = prior, prior_intercept = if (design$intercept) prior_intercept,
        joint = do.call(c, Filter(Negate(is.null), list(intercept, used))),

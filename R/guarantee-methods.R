@@ -172,10 +172,7 @@ print.elvi_guarantee <- function(x, ...) {
         ".\n", sep = "")
   }
   cat("", numbers(x, n), sep = "\n")
-  if (x$control$scale != "symmetric") {
-    cat(if (x$control$scale == "diagonal") "The constants are those of a symmetric scale; ",
-        "D is measured in the ", x$control$scale, " parametrisation.\n", sep = "")
-  }
+  writeLines(scale_of(x$control$scale)$caveat)
   rows <- x$assumptions
   cat("", paste0("  ", format(rows$assumption), "  ", format(rows$status), "  ",
                  ifelse(rows$needed, "", "(not needed) "), rows$why), sep = "\n")

@@ -339,6 +339,9 @@ list_assumptions <- function(g, problem, plan, feasible, start, contains) {
   add("step", check_steps(g, plan, convex, L_text), needed = !(convex && g$single), about = "run")
   add("estimator", yes_no(estimators[[g$control$estimator]]$theory, g$control$estimator,
                           sprintf("the noise constants do not cover \"%s\"", g$control$estimator)), about = "run")
+  if (!is.null(g$control$rows_per_step)) {
+    add("all rows", list("fails", "the noise constants do not cover `rows_per_step`"), about = "run")
+  }
   if (convex) {
     add("average", yes_no(g$control$average == "theorem", "theorem",
                           sprintf("\"%s\" is not the theorem's average", g$control$average)), about = "run")

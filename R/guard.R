@@ -37,6 +37,7 @@ call_guarded <- function(f, x, n_out, account) {
   out <- tryCatch(matrix(f(x), n_out), error = identity)
   if (!inherits(out, "error")) return(out)
   if (inherits(out, "elvi_error_argument")) stop(out)   # of the wrong shape: wrong everywhere
+  if (is_time_limit(out)) stop(out)
   n <- ncol(x)
   if (n == 1L) {
     account$first_error <- account$first_error %||% conditionMessage(out)
@@ -45,6 +46,13 @@ call_guarded <- function(f, x, n_out, account) {
   first <- seq_len(n %/% 2L)
   cbind(call_guarded(f, x[, first, drop = FALSE], n_out, account),
         call_guarded(f, x[, -first, drop = FALSE], n_out, account))
+}
+
+# an error of setTimeLimit(), which is about the session and not about a point
+is_time_limit <- function(condition) {
+  texts <- c("reached elapsed time limit", "reached CPU time limit", "reached session elapsed time limit",
+             "reached session CPU time limit")
+  any(startsWith(conditionMessage(condition), c(texts, gettext(texts, domain = "R"))))
 }
 
 # The model for a run in the coordinates of `frame`: outside its domain stands the gaussian of
@@ -62,7 +70,8 @@ standing_in <- function(model, frame, account = new_account()) {
   }
   model$gradient <- function(x) {
     out <- call_guarded(own$gradient, x, model$dim, account)
-    bad <- which(!note_outside(colSums(!is.finite(out)) == 0, account))
+    # what is too large to be squared is as good as infinite: sums over a batch would overflow
+    bad <- which(!note_outside(is.finite(colSums(out^2)), account))
     if (length(bad)) out[, bad] <- unwhite(white(x[, bad, drop = FALSE]))
     as.double(out)
   }

@@ -82,25 +82,6 @@ hyper_vector <- function(problem, theta) {
   c(unlist(terms), natural$dispersion)
 }
 
-# log density of a positive parameter, normalised, and its derivative, in its logarithm a
-log_prior_positive <- function(prior, a) {
-  s <- exp(a)
-  n <- length(a)
-  if (prior$name == "exponential") {
-    rate <- rep_len(prior$rate, n)
-    return(list(value = log(rate) - rate * s + a, slope = 1 - rate * s))
-  }
-  centre <- rep_len(prior$location, n)
-  scale <- rep_len(prior$scale, n)
-  df <- rep_len(prior$df, n)
-  off <- (s - centre) / scale
-  tail <- log(ifelse(is.infinite(df), stats::pnorm(centre / scale), stats::pt(centre / scale, df)))
-  flat <- is.infinite(scale)
-  value <- ifelse(is.infinite(df), stats::dnorm(off, log = TRUE), stats::dt(off, df, log = TRUE)) - log(scale) - tail
-  slope <- -ifelse(is.infinite(df), off, (df + 1) * off / (df + off^2)) / scale
-  list(value = ifelse(flat, 0, value) + a, slope = ifelse(flat, 0, slope) * s + 1)
-}
-
 # Partial correlations of an LKJ matrix are independent, and symmetric beta on (-1, 1).
 log_prior_correlation <- function(y, k, eta) {
   column <- col(diag(k))[lower.tri(diag(k))]

@@ -62,22 +62,24 @@ newton_mode <- function(model, max_steps = 100L, decrement_below = 1e-10, reach_
     }
   }
   before <- Inf
+  exponential <- record_of(model)$exponential
   for (k in seq_len(max_steps)) {
     if (!is.finite(now$value) || any(!is.finite(now$B))) nonfinite_mode(x, overflow_advice)
     step <- newton_step(now$B, now$g_mu)
     decrement <- sum(step * now$g_mu)
-    reach <- extent_along(model, step)
-    if (!is.finite(decrement) || !is.finite(reach)) nonfinite_mode(x, overflow_advice)
     # with large responses rounding stops the decrement before 1e-10 does
-    stalled <- decrement < 1e-12 * abs(now$value) && decrement > before / 4 &&
-      reach < 1e-6 * extent_along(model, x)
-    if ((decrement < decrement_below && reach < reach_below) || stalled) {
+    stalls <- decrement < 1e-12 * abs(now$value) && decrement > before / 4
+    settles <- decrement < decrement_below
+    # which is another pass over the rows
+    reach <- if (isTRUE(stalls || settles) || exponential || k > 20L) extent_along(model, step) else 1
+    if (!is.finite(decrement) || !is.finite(reach)) nonfinite_mode(x, overflow_advice)
+    if ((settles && reach < reach_below) || (stalls && reach < 1e-6 * extent_along(model, x))) {
       return(list(x = x, hessian = now$B, evaluations = evaluations))
     }
     before <- decrement
     if (reach > 0.3 && k > 20L) refuse_if_recession(model, -step)
     # under exp() a longer move than this says nothing
-    size <- if (record_of(model)$exponential) min(1, 10 / reach) else 1
+    size <- if (exponential) min(1, 10 / reach) else 1
     repeat {
       new <- at(x - size * step)
       evaluations <- evaluations + 1
@@ -101,9 +103,10 @@ centre_of_prior <- function(model) {
 
 # f, gradient and Hessian at a point: the exact oracle with scale 0
 point_oracle <- function(model) {
-  rule <- model_quadrature(model, law_of(base_gaussian(), model$dim))
+  law <- law_of(base_gaussian(), model$dim)
+  rule <- model_quadrature(model, law)
   zero <- numeric(model$dim)
-  function(x) .Call(elvi_r_exact, model, rule, "diagonal", x, zero, threads())
+  function(x) exact_at(model, rule, law, "diagonal", x, zero)
 }
 
 newton_step <- function(H, g) {
@@ -126,12 +129,8 @@ downhill_step <- function(H, g) {
 refuse_if_recession <- function(model, direction) {
   flat <- flat_coefficients(model)
   if (!any(flat)) return(invisible())
-  rows <- model$rows
-  move <- predictor_at(model, ifelse(flat, direction, 0))[rows$weight > 0]
-  small <- 1e-6 * max(abs(move))
-  record <- record_of(model)
-  if (small == 0 || !record$never_up(move, rows$y[rows$weight > 0], small)) return(invisible())
-  elvi_abort("No optimum exists: ", record$separable,
+  if (!falls_along(model, ifelse(flat, direction, 0))) return(invisible())
+  elvi_abort("No optimum exists: ", record_of(model)$separable,
              " can be separated and the prior is flat, so the coefficients run off to infinity. ",
              "Give a proper prior such as normal(0, 2.5).",
              class = c("elvi_error_no_optimum", "elvi_error_argument"), data = list(argument = "prior"))
@@ -232,7 +231,7 @@ dispersed_mode <- function(model, max_steps = 100L) {
       polished <- polish(gradient, x, H)
       return(list(x = polished$x, hessian = H, evaluations = evaluations + polished$evaluations))
     }
-    if (x[last] < start$x[last] - 30) break
+    if (abs(x[last] - start$x[last]) > 30) break
     size <- min(1, 2 / abs(step[last]))   # beyond a factor e^2 no model of f is good
     repeat {
       new <- target_at(model, matrix(x - size * step))$value
@@ -251,7 +250,10 @@ no_dispersed_mode <- function(model) {
 }
 
 # The regression of known dispersion inside a model with an unknown one, with another likelihood.
-inner_glm <- function(model, likelihood, weight = model$rows$weight) {
+inner_glm <- function(model, likelihood, ...) UseMethod("inner_glm")
+
+#' @export
+inner_glm.elvi_model_glm <- function(model, likelihood, weight = model$rows$weight, ...) {
   model$likelihood <- likelihood
   model$dim <- model$dim - 1
   model$dispersion_at <- 0
@@ -264,7 +266,10 @@ inner_mode <- function(inner) if (is_wide(inner)) wide_mode(inner) else newton_m
 
 # (coefficients, log sigma) by least squares, weighted anew in each pass by `reweigh` of the squared residuals
 # in units of sigma
-scale_start <- function(model, passes, reweigh) {
+scale_start <- function(model, passes, reweigh) UseMethod("scale_start")
+
+#' @export
+scale_start.elvi_model_glm <- function(model, passes, reweigh) {
   w <- model$rows$weight
   y <- model$rows$y - model$rows$offset
   variance <- function(r, u = 1) sum(w * u * r^2) / model$rows$count
@@ -284,12 +289,25 @@ scale_start <- function(model, passes, reweigh) {
 }
 
 # (coefficients, log phi) from the poisson fit and the moments of its residuals
-count_start <- function(model) {
+count_start <- function(model) UseMethod("count_start")
+
+#' @export
+count_start.elvi_model_glm <- function(model) {
   found <- inner_mode(inner_glm(model, "poisson"))
   rows <- model$rows
   mu <- exp(predictor_at(model, found$x) + rows$offset)
   excess <- sum(rows$weight * ((rows$y - mu)^2 - mu)) / sum(rows$weight * mu^2)
   list(x = c(found$x, -log(min(max(excess, 1e-3), 1e2))), evaluations = found$evaluations)
+}
+
+# (coefficients, log precision) from the fit of exponential responses, in which the mean is the same, and the mean of
+# `unit` deviations around it
+positive_start <- function(model, unit) {
+  found <- inner_mode(inner_glm(model, "gamma"))
+  rows <- model$rows
+  mu <- exp(predictor_at(model, found$x) + rows$offset)
+  spread <- sum(rows$weight * unit(rows$y, mu)) / sum(rows$weight)
+  list(x = c(found$x, -log(max(spread, 1e-12))), evaluations = found$evaluations)
 }
 
 # ---- wide models ----------------------------------------------------------------------------
@@ -351,12 +369,7 @@ hessian_diagonal.elvi_model_quadratic <- function(model, x) diag(model$A)
 hessian_diagonal.elvi_model_glm <- function(model, x) {
   last <- model$dispersion_at
   b <- x[block_entries(model$blocks$coefficients)]
-  rows <- model$rows
-  rule <- model_quadrature(model, law_of(base_gaussian(), model$dim))
-  at <- .Call(elvi_r_expect_rows, model, rule, if (last > 0) exp(x[last]) else 1,
-              list(y = rows$y, weight = rows$weight, eta = predictor_at(model, b) + rows$offset,
-                   s = numeric(length(rows$y))))
-  likelihood <- column_squares(model, at$curve)
+  likelihood <- likelihood_diagonal(model, b, law_of(base_gaussian(), model$dim), if (last > 0) exp(x[last]) else 1)
   out <- numeric(model$dim)
   for (block in model$blocks) out[block_entries(block)] <- block_curvature(block, x)
   out[seq_along(likelihood)] <- out[seq_along(likelihood)] + likelihood

@@ -15,20 +15,22 @@
 #' @section Auxiliary parameters:
 #' `gaussian()` with `dispersion = NULL` and `robust()` have an unknown residual
 #' scale `sigma`, `neg_binomial_2()` an unknown size `phi` (the variance is `mu +
-#' mu^2 / phi`). Its logarithm is the last parameter of the model, `log_sigma` or
-#' `log_phi`, and `prior_aux` is the prior of `sigma` or `phi` itself. These
-#' models are not convex and have no exact objective.
+#' mu^2 / phi`), `Gamma()` with `dispersion = NULL` an unknown `shape` (the variance is `mu^2 / shape`) and
+#' `inverse.gaussian()` an unknown `lambda` (the variance is `mu^3 / lambda`). Its logarithm is the last parameter of the model, such as `log_sigma`,
+#' and `prior_aux` is the prior of the parameter itself. These
+#' models are not convex and have no exact objective. Fits show the parameter itself, see [elvi_fit].
 #'
-#' @param X numeric design matrix, one row per observation. Add a column of ones
+#' @param X numeric design matrix, one row per observation, or a source of rows that live [elsewhere][rows_elsewhere],
+#'   whose chunks have `X`, `y`, `weights`, `frequency` and `offset`. Add a column of ones
 #'   for an intercept. A sparse matrix of package 'Matrix' stays sparse, and costs
 #'   by its entries.
-#' @param y response. For `binomial()`: 0/1, logical, a factor with two levels
+#' @param y response, left out with a source. For `binomial()`: 0/1, logical, a factor with two levels
 #'   (the second is the success), a two-column matrix of successes and failures,
 #'   or proportions of successes with the numbers of trials as `weights`. For `poisson()` and `neg_binomial_2()`: counts. For `gaussian()`
-#'   and `robust()`: numbers.
+#'   and `robust()`: numbers. For `Gamma()` and `inverse.gaussian()`: positive numbers.
 #' @param family `binomial()` (logit, probit or cloglog link), `poisson()` (log
-#'   link), `gaussian()` (identity link), [neg_binomial_2()] (log link) or
-#'   [robust()] (identity link).
+#'   link), `gaussian()` (identity link), `Gamma()` and `inverse.gaussian()` (log link), [neg_binomial_2()] (log link) or
+#'   [robust()] (identity link); see [families].
 #' @param prior prior of the coefficients: [normal()], [student_t()], [cauchy()],
 #'   [flat()], or several of them in a row, see [priors].
 #' @param weights optional non-negative weights, which mean what they mean to [stats::glm()].
@@ -39,8 +41,8 @@
 #' @param frequency optional numbers that say how often each row counts, for every
 #'   family: `frequency = 2` is the row given twice. They need not be whole.
 #' @param offset optional offset of the linear predictor.
-#' @param dispersion known residual variance of the gaussian family; `NULL` when
-#'   it is unknown.
+#' @param dispersion known residual variance of the gaussian family, or `1 / shape` of the Gamma family (1 is the exponential
+#'   distribution); `NULL` when it is unknown.
 #' @param prior_aux prior of the auxiliary parameter `sigma` or `phi`; by default
 #'   `exponential(1)`. Can be [exponential()], [normal()], [student_t()],
 #'   [cauchy()] or [flat()].
@@ -55,7 +57,12 @@
 #' @export
 model_glm <- function(X, y, family = stats::binomial(), prior = normal(), weights = NULL,
                       offset = NULL, dispersion = 1, prior_aux = NULL, frequency = NULL) {
-  given <- list(X = check_design(X), y = y, weights = weights, frequency = frequency, offset = offset)
+  if (is_source(X)) {
+    check_in_chunks(list(y = if (!missing(y)) y, weights = weights, frequency = frequency, offset = offset))
+    given <- list(X = X)
+  } else {
+    given <- list(X = check_design(X), y = y, weights = weights, frequency = frequency, offset = offset)
+  }
   glm_target(given, family, as_prior(prior, "prior"), dispersion, as_prior(prior_aux, "prior_aux"))
 }
 
@@ -65,22 +72,24 @@ glm_target <- function(given, family, prior, dispersion, prior_aux) {
   check_coefficient_prior(prior)
   dispersion <- check_dispersion(dispersion, family)
   likelihood <- likelihood_of(family)
-  rows <- check_rows(given, family_records[[likelihood]])
-  fields <- list(names = column_names(rows$X), rows = rows, likelihood = likelihood,
+  rows <- given$rows %||% if (is_source(given$X)) matrix_source_rows(given$X, likelihood)
+  rows <- rows %||% check_rows(given, family_records[[likelihood]])
+  fields <- list(names = row_labels(rows), rows = rows, likelihood = likelihood,
                  error_df = as.double(family$df %||% Inf), family = family, prior = prior, dispersion = dispersion,
-                 blocks = list(coefficients = coefficient_block(prior, design_dim(rows$X)[2L])))
-  if (is.null(dispersion)) return(dispersed_model(fields, prior_aux %||% exponential(1)))
+                 blocks = list(coefficients = coefficient_block(prior, rows_size(rows)[2L])))
+  if (is.null(dispersion)) return(finish_rows(dispersed_model(fields, prior_aux %||% exponential(1))))
   if (!is.null(prior_aux)) {
     bad_argument("prior_aux", "left out: this model has no auxiliary parameter", describe(prior_aux))
   }
-  known_model(fields)
+  finish_rows(known_model(fields))
 }
 
 # A regression in its coefficients alone: what dispersion there is is known, and counts as a weight.
 known_model <- function(fields) {
   record <- family_records[[fields$likelihood]]
   if (fields$dispersion != 1) fields$rows$weight <- fields$rows$weight / fields$dispersion
-  model <- do.call(new_model, c(list("glm", dim = length(fields$names), dispersion_at = 0, tally = no_tally), fields))
+  model <- do.call(new_model, c(list(c(row_kinds(fields$rows), "glm"), dim = length(fields$names), dispersion_at = 0,
+                                     tally = no_tally), fields))
   model$convex <- record$convex && !has_student_prior(model)
   gram <- if (needs_gram(model)) used_gram(model)
   identified <- is.null(gram) || check_rank(model, gram)
@@ -105,7 +114,7 @@ dispersed_model <- function(fields, prior_aux) {
   fields$names <- c(fields$names, name)
   last <- length(fields$names)
   fields$blocks$dispersion <- dispersion_block(prior_aux, last)
-  model <- do.call(new_model, c(list(c("dispersed", "glm"), dim = last, dispersion_at = last,
+  model <- do.call(new_model, c(list(c(row_kinds(fields$rows), "dispersed", "glm"), dim = last, dispersion_at = last,
                                      tally = dispersion$tally(fields$rows),
                                      prior_aux = prior_aux, convex = FALSE, smoothness = NA_real_,
                                      smoothness_source = paste("none exists: the curvature in", name,
@@ -234,8 +243,8 @@ check_rank <- function(model, gram) {
 # The largest eigenvalue of the curvature bound. Where the Gram matrix is at hand, small, and no weights make
 # another one, from it; else by Lanczos steps.
 glm_smoothness <- function(model, bound, gram) {
-  if (is.null(gram) || ncol(gram) > 500 || any(model$rows$weight != 1)) {
-    return(.Call(elvi_r_curvature_max, model, bound))
+  if (is_elsewhere(model) || is.null(gram) || ncol(gram) > 500 || any(model$rows$weight != 1)) {
+    return(curvature_max(model, bound))
   }
   block <- model$blocks$coefficients
   prior <- (1 + 1 / block$df) * block$precision   # of a student one, at its centre
@@ -465,9 +474,9 @@ description.elvi_model_density <- function(model) sprintf("user-defined target i
 
 #' @export
 description.elvi_model_glm <- function(model) {
-  size <- design_dim(model$rows$X)
-  c(sprintf("%s regression (%s link), %d observations, %d coefficients%s", model$family$family, model$family$link,
-            size[1L], size[2L], if (is_dispersed(model)) paste(" and", dispersion_name(model)) else ""),
+  size <- rows_size(model$rows)
+  c(sprintf("%s regression (%s link), %.0f observations, %d coefficients%s", model$family$family, model$family$link,
+            size[1L], as.integer(size[2L]), if (is_dispersed(model)) paste(" and", dispersion_name(model)) else ""),
     format(model$prior))
 }
 
@@ -477,4 +486,7 @@ description.elvi_model_dispersed <- function(model) {
 }
 
 # value (n) and gradient (d x n) of a model at the columns of x
-target_at <- function(model, x) .Call(elvi_r_evaluate, model, x, threads())
+target_at <- function(model, x) UseMethod("target_at")
+
+#' @export
+target_at.default <- function(model, x) .Call(elvi_r_evaluate, model, x, threads())

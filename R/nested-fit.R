@@ -29,8 +29,8 @@ nested_regression <- function(parts, formula, call, env, family, priors, autosca
 check_nested_family <- function(family) {
   family <- check_family(family)
   if (is.null(record_of(family)$conditional)) {
-    bad_argument("family", paste("binomial(), poisson(), gaussian() or neg_binomial_2() with group-level or smooth terms:",
-                                 "the loss of robust() is not convex"), "robust()")
+    bad_argument("family", "binomial(), poisson(), gaussian() or neg_binomial_2() with group-level or smooth terms",
+                 paste0(family$family, "()"))
   }
   family
 }
@@ -162,26 +162,6 @@ sd_priors <- function(prior, labels) {
     prior <- rep(list(prior), length(labels))
   }
   lapply(prior, check_sd_prior)
-}
-
-check_sd_prior <- function(prior) {
-  check_class(prior, "prior_sd", "elvi_prior", "exponential(), normal(), student_t() or cauchy()")
-  if (prior$name == "flat" || (prior$name != "exponential" && any(is.infinite(prior$scale)))) {
-    bad_argument("prior_sd", "a proper prior: few groups cannot bound a standard deviation from above", "flat()")
-  }
-  if (prior$name != "exponential" && any(lengths(prior[c("location", "scale", "df")]) != 1L)) {
-    bad_argument("prior_sd", "a prior of one parameter, used for every standard deviation", "one of several")
-  }
-  if (prior$name != "exponential" && prior$location != 0) {
-    bad_argument("prior_sd", "centred at 0, of which the positive half is used",
-                 paste("one centred at", format(prior$location)))
-  }
-  prior
-}
-
-scaled_prior <- function(prior, by) {
-  if (prior$name == "exponential") prior$rate <- prior$rate / by else prior$scale <- prior$scale * by
-  prior
 }
 
 # ---- the problem that the core solves -----------------------------------------------------------

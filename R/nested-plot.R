@@ -147,16 +147,6 @@ plot_sds <- function(fit) {
     ggplot2::labs(x = NULL, y = "posterior density; prior dashed", subtitle = nested_subtitle(fit))
 }
 
-# density of a prior's positive half
-positive_density <- function(prior, x) {
-  if (prior$name == "exponential") return(stats::dexp(x, prior$rate))
-  if (is.infinite(prior$scale)) return(rep(NA_real_, length(x)))
-  z <- (x - prior$location) / prior$scale
-  z0 <- prior$location / prior$scale
-  if (is.infinite(prior$df)) stats::dnorm(z) / prior$scale / stats::pnorm(z0)
-  else stats::dt(z, prior$df) / prior$scale / stats::pt(z0, prior$df)
-}
-
 # ---- smooths ------------------------------------------------------------------------------------------------
 
 plot_smooths <- function(fit, pars, points = 100L) {

@@ -554,7 +554,7 @@ node_change <- function(fit) {
 node_ratios <- function(setup, grid, values, control) {
   K <- length(values)
   none <- list(correction = numeric(K), k_hat = rep(-Inf, K), draws = 0L, corrected = FALSE)
-  if (is_quadratic(setup$plan) && setup$law$kind == "gaussian") return(none)
+  if (is_quadratic(setup$plan) && setup$law$independent) return(none)
   if (is_quadratic(setup$plan) || isTRUE(control$draws == 0)) {
     none$k_hat[] <- NA_real_
     return(none)
@@ -580,7 +580,7 @@ node_ratios <- function(setup, grid, values, control) {
   k_hat <- rep(NA_real_, K)
   k_hat[counts] <- vapply(checked$out, function(o) pareto_shape(o$total + checked$extra), 0)
   correction <- rep(NA_real_, K)
-  separate <- setup$law$kind == "gaussian" && length(setup$plan$block_start) > 2L
+  separate <- setup$law$independent && length(setup$plan$block_start) > 2L
   total_var <- mean(checked$out[[match(best, counts)]]$total^2)
   coupled <- separate && total_var * sqrt(2 / draws) < 0.1
   usable <- separate || max(k_hat[counts]) < 0.7

@@ -103,6 +103,7 @@ new_prior <- function(name, location, scale, df, autoscale = FALSE) {
   if (!length(df) || any(df <= 0)) {
     bad_argument("df", "positive", describe(if (length(df)) df[df <= 0][1L] else df))
   }
+  if (any(df < 1e-100)) bad_argument("df", "at least 1e-100, so that it can be divided by", describe(df[df < 1e-100][1L]))
   structure(list(name = name, location = location, scale = scale, df = df, dist = if (name == "student_t") "t" else name,
                  autoscale = check_flag(autoscale, "autoscale")), class = "elvi_prior")
 }
@@ -200,6 +201,64 @@ all_proper <- function(model) !any(flat_coefficients(model))
 # a, if the prior of a positive parameter falls off as parameter^-a
 prior_tail <- function(block) {
   if (block$rate > 0) Inf else if (block$precision > 0) block$df + 1 else 0
+}
+
+# ---- positive parameters ------------------------------------------------------------
+# A dispersion or a standard deviation has an exponential prior, or the positive half of one that is made for coefficients.
+
+is_exponential <- function(prior) prior$name == "exponential"
+
+check_sd_prior <- function(prior) {
+  check_class(prior, "prior_sd", "elvi_prior", "exponential(), normal(), student_t() or cauchy()")
+  if (is_exponential(prior)) return(prior)
+  if (any(is.infinite(prior$scale))) {
+    bad_argument("prior_sd", "a proper prior: few groups cannot bound a standard deviation from above", "flat()")
+  }
+  if (any(lengths(prior[c("location", "scale", "df")]) != 1L)) {
+    bad_argument("prior_sd", "a prior of one parameter, used for every standard deviation", "one of several")
+  }
+  if (prior$location != 0) {
+    bad_argument("prior_sd", "centred at 0, of which the positive half is used",
+                 paste("one centred at", format(prior$location)))
+  }
+  prior
+}
+
+# the prior of `by` times the parameter
+scaled_prior <- function(prior, by) {
+  if (is_exponential(prior)) prior$rate <- prior$rate / by
+  prior$scale <- prior$scale * by
+  prior
+}
+
+# log density at s >= 0, normalised unless it is flat, and its derivative
+positive_log_density <- function(prior, s) {
+  n <- length(s)
+  if (is_exponential(prior)) {
+    rate <- rep_len(prior$rate, n)
+    return(list(value = log(rate) - rate * s, slope = -rate))
+  }
+  centre <- rep_len(prior$location, n)
+  scale <- rep_len(prior$scale, n)
+  df <- rep_len(prior$df, n)
+  off <- (s - centre) / scale
+  half <- log(ifelse(is.infinite(df), stats::pnorm(centre / scale), stats::pt(centre / scale, df)))
+  value <- ifelse(is.infinite(df), stats::dnorm(off, log = TRUE), stats::dt(off, df, log = TRUE)) - log(scale) - half
+  slope <- -ifelse(is.infinite(df), off, (df + 1) * off / (df + off^2)) / scale
+  flat <- is.infinite(scale)
+  list(value = ifelse(flat, 0, value), slope = ifelse(flat, 0, slope))
+}
+
+# the same of its logarithm a
+log_prior_positive <- function(prior, a) {
+  s <- exp(a)
+  at <- positive_log_density(prior, s)
+  list(value = at$value + a, slope = at$slope * s + 1)
+}
+
+# NA where it is flat
+positive_density <- function(prior, x) {
+  if (any(is.infinite(prior$scale))) rep(NA_real_, length(x)) else exp(positive_log_density(prior, x)$value)
 }
 
 #' @export

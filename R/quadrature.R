@@ -10,20 +10,7 @@
 marginal_density <- function(law, z) {
   d <- law$dim
   if (d == 1) return(exp(law$log_constant + law$log_phi(z)))
-  switch(
-    law$kind,
-    gaussian = stats::dnorm(z),
-    student = {
-      unit <- sqrt(law$par[1L] / (law$par[1L] - 2))
-      stats::dt(z * unit, law$par[1L]) * unit
-    },
-    uniform = {
-      edge <- law$par[1L]
-      log_c <- lgamma(d / 2 + 1) - lgamma((d + 1) / 2) - log(pi) / 2 - log(edge)
-      ifelse(z < edge, exp(log_c + (d - 1) / 2 * log1p(-pmin(z / edge, 1)^2)), 0)
-    },
-    marginal_by_integration(law, z)
-  )
+  if (is.null(law$marginal)) marginal_by_integration(law, z) else law$marginal$density(z)
 }
 
 # p_1(z) = C area(S^{d-2}) int_0^inf r^{d-2} phi(sqrt(z^2 + r^2)) dr. In t = log r
@@ -52,12 +39,6 @@ marginal_by_integration <- function(law, z) {
   r2 <- r[keep]^2
   lead <- (d - 1) * t[keep] + log_factor
   vapply(z, function(zi) h * sum(exp(lead + law$log_phi(sqrt(zi^2 + r2)))), 0)
-}
-
-support_edge <- function(law) {
-  if (law$kind == "uniform") return(law$par[1L])
-  if (law$kind == "radial" && !law$path) return(utils::tail(law$table$r, 1L))
-  Inf
 }
 
 gauss_legendre <- function(n) {
@@ -184,21 +165,6 @@ calibrate <- function(rules, fine, loss, spreads, enough = 1e-12) {
   limits
 }
 
-# Whether E f exists for a loss with an exponential, and up to which spread.
-exponential_limit <- function(law) {
-  switch(law$kind,
-         gaussian = Inf, uniform = Inf, laplace = law$par[1L], student = 0,
-         power = if (law$par[1L] > 1) Inf else if (law$par[1L] == 1) law$par[2L] else 0,
-         radial = {
-           if (!law$path) return(Inf)
-           # slope of log phi at the end of the table: the exponential rate there
-           last <- utils::tail(law$table$r, 1L)
-           rate <- -utils::tail(law$table$score, 1L)
-           before <- -law$table$score[which.min(abs(law$table$r - last / 2))]
-           if (rate > 1.2 * before) Inf else if (rate < 0.8 * before) 0 else rate
-         })
-}
-
 # The rule of a base in its dimension for a likelihood or "tail", as C reads it.
 quadrature_rule <- function(law, what) {
   losses <- losses_of(what)
@@ -206,9 +172,9 @@ quadrature_rule <- function(law, what) {
     return(list(levels = list(), prior_levels = list(), mgf = "none", mgf_rate = 0, limit = Inf))
   }
   exponential <- isTRUE(family_records[[what]]$exponential)
-  closed <- exponential && law$kind %in% c("gaussian", "laplace")
-  mgf <- if (closed) law$kind else "none"
-  limit <- if (exponential) exponential_limit(law) else Inf
+  mgf <- if (exponential) law$mgf else "none"
+  closed <- mgf != "none"
+  limit <- if (exponential) exponential_limit(law) else Inf   # of the spreads for which E f exists
   if (limit <= 0) return(list(limit = 0))
   tilted <- exponential && !closed
   unbounded <- tilted && !is.finite(support_edge(law))

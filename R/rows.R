@@ -12,26 +12,36 @@ new_rows <- function(X, shift, y, weight, offset, count = sum(weight)) {
 # Trials count as weights. A precision, which is what a weight of a gaussian row is, changes the spread of its
 # response, but one row stays one observation.
 check_rows <- function(given, record) {
+  rows <- read_rows(given, record, whole = TRUE)
+  check_counting(rows$weight)
+  rows
+}
+
+check_counting <- function(weight) {
+  if (all(weight == 0)) bad_argument("y", "at least one row that counts", "none (weights or trials are 0)")
+}
+
+# Without `whole` they are some of the rows, of which less can be asked.
+read_rows <- function(given, record, whole = FALSE) {
   n <- design_dim(given$X)[1L]
-  response <- check_response(given$y, record, n)
-  weight <- check_weights(given$weights, n)
+  response <- check_response(given$y, record, n, whole)
+  weight <- check_weights(given$weights, n, whole = whole)
   if (is_proportion(response, record)) check_proportions(response$y, given$weights)
   if (!is.null(response$trials)) weight <- weight * response$trials
-  frequency <- check_weights(given$frequency, n, "frequency")
+  frequency <- check_weights(given$frequency, n, "frequency", whole)
   count <- if (isTRUE(record$dispersion$precision)) sum(frequency[weight > 0]) else sum(weight * frequency)
   weight <- weight * frequency
-  if (all(weight == 0)) bad_argument("y", "at least one row that counts", "none (weights or trials are 0)")
   offset <- if (is.null(given$offset)) numeric(n) else check_vector(given$offset, "offset", n)
   check_magnitude(response$y, "y")
   check_magnitude(offset, "offset")
   new_rows(given$X, given$shift, response$y, weight, offset, count)
 }
 
-check_weights <- function(weights, n, name = "weights") {
+check_weights <- function(weights, n, name = "weights", whole = TRUE) {
   if (is.null(weights)) return(rep(1, n))
   weights <- check_vector(weights, name, n)
   if (any(weights < 0)) bad_argument(name, "non-negative", describe(weights[weights < 0][1L]))
-  if (all(weights == 0)) bad_argument(name, "positive somewhere", "0 everywhere")
+  if (whole && all(weights == 0)) bad_argument(name, "positive somewhere", "0 everywhere")
   weights
 }
 
@@ -52,6 +62,7 @@ check_proportions <- function(y, trials) {
 
 check_design <- function(X) {
   if (inherits(X, "sparseMatrix")) return(sparse_rows(X))
+  if (inherits(X, "Matrix")) X <- as.matrix(X)   # dense, under a class of package Matrix
   X <- check_matrix(X, "X")
   check_design_size(dim(X))
   check_magnitude(X, "X")
@@ -115,13 +126,60 @@ fill_names <- function(given, n) {
 predictor_at <- function(model, x) .Call(elvi_r_predictor, model, x)
 
 # the largest |X_i x|
-extent_along <- function(model, x) .Call(elvi_r_extent, model, x)
+extent_along <- function(model, x) UseMethod("extent_along")
+
+#' @export
+extent_along.elvi_model_glm <- function(model, x) .Call(elvi_r_extent, model, x)
 
 # X'X over the rows that count
-used_gram <- function(model) .Call(elvi_r_gram, model)
+used_gram <- function(model) UseMethod("used_gram")
+
+#' @export
+used_gram.elvi_model_glm <- function(model) .Call(elvi_r_gram, model)
 
 # the diagonal of X' diag(weight) X
 column_squares <- function(model, weight) .Call(elvi_r_squares, model, weight)
 
 # the largest |X_ij| of each column over the rows that count, or a bound of it
-column_reach <- function(model) .Call(elvi_r_reach, model)
+column_reach <- function(model) UseMethod("column_reach")
+
+#' @export
+column_reach.elvi_model_glm <- function(model) .Call(elvi_r_reach, model)
+
+# The largest eigenvalue of the curvature `bound` X' diag(weight) X + that of the prior; in the coordinates of
+# `work`, if it is whitened, by Lanczos steps.
+curvature_max <- function(model, bound, work = model) UseMethod("curvature_max")
+
+#' @export
+curvature_max.elvi_model_glm <- function(model, bound, work = model) .Call(elvi_r_curvature_max, work, bound)
+
+# E f, its gradient in mu and the matrix B at one point, by the quadrature rule of a law: see exact_oracle()
+exact_at <- function(model, rule, law, kind, mu, scale) UseMethod("exact_at")
+
+#' @export
+exact_at.elvi_model_glm <- function(model, rule, law, kind, mu, scale) {
+  .Call(elvi_r_exact, model, rule, kind, mu, scale, threads())
+}
+
+# the diagonal of the Hessian of the likelihood at x
+likelihood_diagonal <- function(model, x, law, dispersion) UseMethod("likelihood_diagonal")
+
+#' @export
+likelihood_diagonal.elvi_model_glm <- function(model, x, law, dispersion) {
+  rows <- model$rows
+  at <- .Call(elvi_r_expect_rows, model, model_quadrature(model, law), dispersion,
+              list(y = rows$y, weight = rows$weight, eta = predictor_at(model, x) + rows$offset,
+                   s = numeric(length(rows$y))))
+  column_squares(model, at$curve)
+}
+
+# can the loss of no row that counts rise along a direction that moves some of them?
+falls_along <- function(model, direction) UseMethod("falls_along")
+
+#' @export
+falls_along.elvi_model_glm <- function(model, direction) {
+  rows <- model$rows
+  move <- predictor_at(model, direction)[rows$weight > 0]
+  small <- 1e-6 * max(abs(move))
+  small > 0 && record_of(model)$never_up(move, rows$y[rows$weight > 0], small)
+}

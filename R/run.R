@@ -8,15 +8,24 @@ status_no_expectation <- 5L
 # tolerance, the estimated gap is below it. An interrupt that C has not seen, because
 # it fell between two calls, is the same to the user as one that it has.
 run <- function(journal, law, iterations) {
-  tryCatch({
+  fit <- tryCatch({
     fit <- attempt_run(journal$fit, law, iterations, journal)
     close_journal(journal, fit)
-    conclude(fit)
+    fit
   }, interrupt = function(condition) {
-    fit <- mark_interrupted(journal$fit)
+    # noted as ended: only the closing was interrupted
+    fit <- if (has_ended(journal$fit)) journal$fit else mark_interrupted(journal$fit)
     close_journal(journal, fit)
-    conclude(fit)
+    fit
   })
+  tryCatch(conclude(fit), interrupt = function(condition) conclude_unjudged(fit))
+}
+
+# The run has done what it was to do; what takes long now is judging it.
+conclude_unjudged <- function(fit) {
+  elvi_warn("Interrupted while the fit was judged: the fit is as the run left it (", fit$result$status,
+            "), without a verdict. pareto_k() and elbo() judge it.", class = "elvi_warning_interrupted")
+  fit
 }
 
 attempt_run <- function(fit, law, iterations, journal) {
@@ -98,16 +107,28 @@ horizon_of <- function(fit) fit$state$stage$end %||% fit$plan$iterations
 # One call into C, until the journal is due for an entry.
 run_slice <- function(fit, law, iterations, journal) {
   settings <- run_settings(fit, iterations)
-  settings$pause_after <- journal_due_in(journal)
+  settings$pause_after <- if (subsamples(fit)) 0 else journal_due_in(journal)   # other rows in each iteration
   account <- new_account()
-  out <- .Call(elvi_r_run, run_model(fit, account), law, settings, fit$state)
+  out <- .Call(elvi_r_run, iteration_model(run_model(fit, account), fit), law, settings, fit$state)
   fit$state$outside <- fit$state$outside + account$outside
   fit$state[names(out$state)] <- out$state
   fit$result$cpu <- out$cpu
   fit$result$trace <- join_traces(fit$result$trace, as.data.frame(out$trace))
   check_status(out$status, fit)
   fit$result$status <- if (out$status == status_stopped) "interrupted" else "paused"
+  if (out$limited) stop_at_time_limit(journal, fit)
   fit
+}
+
+# setTimeLimit() means what it says: its error goes on to whoever set it, with the run so far.
+stop_at_time_limit <- function(journal, fit) {
+  fit <- mark_interrupted(fit)
+  close_journal(journal, fit)
+  elvi_abort("reached elapsed time limit, or that of CPU time, of setTimeLimit(), after ", format_count(fit$state$k), " of ",
+             format_count(fit$plan$iterations), " iterations. ",
+             if (is.null(journal$file)) "The error's `fit` is the run so far; elvi_control(checkpoint = ) keeps it on disk."
+             else paste0("The same call goes on from the checkpoint (", journal$file, ")."),
+             class = "elvi_error_time_limit", data = list(fit = fit))
 }
 
 # The fit so far. Its user wants it now: instead of evaluating the target once more,

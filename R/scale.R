@@ -7,6 +7,11 @@
 
 root_times <- function(root, z) if (is.matrix(root)) root %*% z else root * z
 
+root_crossprod <- function(root, u) if (is.matrix(root)) crossprod(root, u) else root * u   # R' u
+
+# the mean of g z' over the columns of both, as far as such a root can go there
+root_outer <- function(root, g, z) if (is.matrix(root)) tcrossprod(g, z) / ncol(z) else rowMeans(g * z)
+
 # standard deviations of the coordinates of root z
 root_sd <- function(root) if (is.matrix(root)) sqrt(rowSums(root^2)) else abs(root)
 
@@ -64,7 +69,8 @@ root_of_inverse <- function(precision) {
 #   size(dim)               numbers that make one
 #   full                    is there one for every covariance?
 #   prox                    has -log|S| a proximal step?
-#   theory                  do the theorems cover it?
+#   aligned                 is <B S, gradient of log|S|> = tr B, for the gradient B S of a mean in S?
+#   caveat                  what must be said of the theorems' constants for it, if anything
 #   log_det(S)
 #   check(S, dim, name)     a user's S, a matrix or a vector (a diagonal), as one of this kind, or an error
 #   of_symmetric(S, name)   the same of a symmetric positive definite matrix, by its law
@@ -85,8 +91,8 @@ root_of_inverse <- function(precision) {
 #   dual(Q, G)              its squared norm in Q^-1
 #   local(S)                free entries of T in S T: identity, scale(entries), gradient(at)
 
-parts_of_scales <- c("size", "full", "prox", "theory", "log_det", "check", "of_symmetric", "symmetric", "reported", "of_root",
-                     "frame", "of_frame", "to_user", "to_work", "local_gradient")
+parts_of_scales <- c("size", "full", "prox", "aligned", "caveat", "log_det", "check", "of_symmetric", "symmetric",
+                     "reported", "of_root", "frame", "of_frame", "to_user", "to_work", "local_gradient")
 parts_of_frames <- c("inverse_root", "precision_part", "solve", "whiten", "unwhiten", "whitened_gradient", "gradient", "dual",
                      "local")
 
@@ -103,7 +109,7 @@ not_diagonal <- function(S) any(S[row(S) != col(S)] != 0)
 dual_norm2 <- function(Q, v) if (is.matrix(Q)) sum(v * solve(Q, v, tol = 0)) else sum(v^2 / Q)
 
 scale_symmetric <- list(
-  size = function(dim) dim^2, full = TRUE, prox = FALSE, theory = TRUE,
+  size = function(dim) dim^2, full = TRUE, prox = FALSE, aligned = TRUE, caveat = character(),
   log_det = function(S) as.double(determinant(S)$modulus),
   check = function(S, dim, name) {
     S <- check_scale_matrix(S, dim, name)
@@ -125,7 +131,8 @@ scale_symmetric <- list(
   })
 
 scale_triangular <- list(
-  size = function(dim) dim^2, full = TRUE, prox = TRUE, theory = FALSE,
+  size = function(dim) dim^2, full = TRUE, prox = TRUE, aligned = FALSE,
+  caveat = "D is measured in the triangular parametrisation.",
   log_det = function(S) sum(log(diag(S))),
   check = function(S, dim, name) {
     S <- check_scale_matrix(S, dim, name)
@@ -187,7 +194,8 @@ scale_triangular <- list(
   })
 
 scale_diagonal <- list(
-  size = function(dim) dim, full = FALSE, prox = TRUE, theory = FALSE,
+  size = function(dim) dim, full = FALSE, prox = TRUE, aligned = TRUE,
+  caveat = "The constants are those of a symmetric scale; D is measured in the diagonal parametrisation.",
   log_det = function(S) sum(log(S)),
   check = function(S, dim, name) {
     if (is.matrix(S)) {

@@ -19,7 +19,7 @@ smoothness_in.elvi_model <- function(model, work) model$smoothness * widening(wo
 #' @export
 smoothness_in.elvi_model_glm <- function(model, work) {
   if (!is_whitened(work)) return(model$smoothness)
-  .Call(elvi_r_curvature_max, work, record_of(model)$curvature_bound)
+  curvature_max(model, record_of(model)$curvature_bound, work)
 }
 
 #' @export

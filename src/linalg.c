@@ -149,7 +149,7 @@ int elvi_eigen_lapack_lengths(int d, int *n_real, int *n_int)
     const int il = 1, iu = d, query = -1;
     double real_best = 0.0;
     int info = 0, count = 0, int_best = 0;
-    F77_CALL(dsyevr)("V", "V", "L", &d, (double *) &d_zero, &d, &from, &to, &il,
+    F77_CALL(dsyevr)("V", "V", "L", &d, &real_best, &d, &from, &to, &il,
                      &iu, &abstol, &count, &real_best, &real_best, &d,
                      &int_best, &real_best, &query, &int_best, &query,
                      &info FCONE FCONE FCONE);

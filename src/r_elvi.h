@@ -13,9 +13,11 @@ SEXP r_get(SEXP list, const char *name);             /* error when missing */
 double r_number(SEXP list, const char *name);
 uint64_t r_count(SEXP list, const char *name);
 const double *r_reals(SEXP list, const char *name, R_xlen_t length);
+const int *r_ints(SEXP list, const char *name, R_xlen_t length);
 int r_choice(SEXP list, const char *name, const char *const *choices);
 uint64_t r_key(SEXP key);
 SEXP r_named_list(int n, const char *const *names);
+int r_interrupt_pending(void);                       /* asks R, and does not jump */
 /* An interrupt leaves C at once: for routines with no memory but R_alloc's, on R's own thread. */
 extern const elvi_hooks r_interruptible;
 
@@ -69,6 +71,10 @@ SEXP elvi_r_gram(SEXP model);
 SEXP elvi_r_extent(SEXP model, SEXP x);
 SEXP elvi_r_squares(SEXP model, SEXP weight);
 SEXP elvi_r_mills(SEXP t);
+SEXP elvi_r_has_family(SEXP names);
+SEXP elvi_r_checksum(SEXP bytes);
+SEXP elvi_r_sync(SEXP path);
+SEXP elvi_r_clock(void);
 SEXP elvi_r_expect_rows(SEXP likelihood, SEXP rule, SEXP dispersion, SEXP rows);
 SEXP elvi_r_predictor(SEXP model, SEXP x);
 SEXP elvi_r_reach(SEXP model);
@@ -76,6 +82,7 @@ SEXP elvi_r_by_rows(SEXP rows, SEXP start, SEXP row, SEXP entry);
 SEXP elvi_r_native(SEXP pointer);
 SEXP elvi_r_native_version(void);
 SEXP elvi_r_openmp(void);
+SEXP elvi_r_hold_interrupts(SEXP hold);
 SEXP elvi_r_blas_alone(void);
 SEXP elvi_r_exact(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale, SEXP threads);
 SEXP elvi_r_pattern_pairs(SEXP pattern, SEXP start, SEXP column);

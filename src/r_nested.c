@@ -3,14 +3,6 @@
 #include "nested.h"
 #include <string.h>
 
-static const int *r_ints(SEXP list, const char *name, R_xlen_t length)
-{
-    SEXP v = r_get(list, name);
-    if (TYPEOF(v) != INTSXP || (length >= 0 && Rf_xlength(v) != length))
-        Rf_error("elvi internal error: field '%s' has the wrong type or length", name);
-    return INTEGER(v);
-}
-
 static elvi_pattern read_pattern(SEXP list)
 {
     elvi_pattern p;
@@ -32,7 +24,7 @@ static elvi_nested read_plan(SEXP plan)
     p.start = r_ints(plan, "start", (R_xlen_t) p.rows + 1);
     p.column = r_ints(plan, "column", p.start[p.rows]);
     p.entry = r_reals(plan, "entry", p.start[p.rows]);
-    p.pair = r_ints(plan, "pair", -1);
+    p.pair = r_ints(plan, "pair", Rf_xlength(r_get(plan, "pair")));
     p.precisions = Rf_length(r_get(plan, "a_row"));
     p.a_row = r_ints(plan, "a_row", p.precisions);
     p.a_column = r_ints(plan, "a_column", p.precisions);
@@ -64,17 +56,11 @@ static elvi_setting read_setting(const elvi_nested *p, SEXP list)
     return s;
 }
 
-static void check_interrupt(void *ctx)
-{
-    (void) ctx;
-    R_CheckUserInterrupt();
-}
-
 /* on R's own thread, in a team or not: so it must not jump */
 static int interrupted(void *ctx, const elvi_state *state)
 {
     (void) ctx; (void) state;
-    return R_ToplevelExec(check_interrupt, NULL) == FALSE;
+    return r_interrupt_pending();
 }
 
 /* ---- the places of entries in a pattern ------------------------------------------ */
@@ -83,18 +69,9 @@ static int interrupted(void *ctx, const elvi_state *state)
 SEXP elvi_r_pattern_pairs(SEXP pattern, SEXP start, SEXP column)
 {
     const elvi_pattern p = read_pattern(pattern);
-    const R_xlen_t rows = Rf_xlength(start) - 1;
-    const int *from = INTEGER(start), *j = INTEGER(column);
-    double length = 0.0;
-    for (R_xlen_t i = 0; i < rows; i++) {
-        const double k = from[i + 1] - from[i];
-        length += 0.5 * k * (k + 1.0);
-    }
-    SEXP out = PROTECT(Rf_allocVector(INTSXP, (R_xlen_t) length));
-    int *place = INTEGER(out);
-    for (R_xlen_t i = 0; i < rows; i++)
-        for (int a = from[i]; a < from[i + 1]; a++)
-            for (int b = from[i]; b <= a; b++) *place++ = (int) elvi_pattern_at(&p, j[a], j[b]);
+    const size_t rows = (size_t) Rf_xlength(start) - 1;
+    SEXP out = PROTECT(Rf_allocVector(INTSXP, (R_xlen_t) elvi_pattern_pairs(rows, INTEGER(start))));
+    elvi_pattern_pair_places(&p, rows, INTEGER(start), INTEGER(column), INTEGER(out));
     UNPROTECT(1);
     return out;
 }

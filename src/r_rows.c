@@ -2,14 +2,6 @@
 
 /* ---- sources: lists made by new_rows() in R/rows.R ------------------------------- */
 
-static const int *integers(SEXP list, const char *name, R_xlen_t length)
-{
-    SEXP v = r_get(list, name);
-    if (TYPEOF(v) != INTSXP || Rf_xlength(v) != length)
-        Rf_error("elvi internal error: field '%s' has the wrong type or length", name);
-    return INTEGER(v);
-}
-
 static void read_dense(SEXP rows, elvi_rows *out, r_rows_store *store)
 {
     elvi_design *X = &store->design;
@@ -24,8 +16,8 @@ static void read_sparse(SEXP rows, elvi_rows *out, r_rows_store *store)
     SEXP list = r_get(rows, "X");
     elvi_design *X = &store->design;
     const R_xlen_t entries = Rf_xlength(r_get(list, "entry"));
-    X->start = integers(list, "start", (R_xlen_t) out->rows + 1);
-    X->column = integers(list, "column", entries);
+    X->start = r_ints(list, "start", (R_xlen_t) out->rows + 1);
+    X->column = r_ints(list, "column", entries);
     X->entry = r_reals(list, "entry", entries);
     out->ops = &elvi_rows_sparse;
     out->source = X;

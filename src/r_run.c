@@ -33,9 +33,9 @@ static elvi_schedule read_schedule(SEXP list)
     s.step_power = r_number(list, "step_power");
     s.batch0 = r_number(list, "batch0");
     s.batch_power = r_number(list, "batch_power");
-    s.step_table = steps == R_NilValue ? NULL : REAL(steps);
-    s.batch_table = batches == R_NilValue ? NULL : REAL(batches);
     s.table_length = (uint64_t) Rf_xlength(steps);
+    s.step_table = steps == R_NilValue ? NULL : r_reals(list, "step_table", Rf_xlength(steps));
+    s.batch_table = batches == R_NilValue ? NULL : r_reals(list, "batch_table", Rf_xlength(steps));
     return s;
 }
 
@@ -47,6 +47,8 @@ static elvi_settings read_settings(SEXP list, int dim)
     s.schedule = read_schedule(r_get(list, "schedule"));
     s.iterations = r_count(list, "iterations");
     s.horizon = r_count(list, "horizon");
+    if (s.schedule.step_table && (s.horizon > s.schedule.table_length || s.iterations > s.schedule.table_length))
+        Rf_error("elvi internal error: a schedule ends before its run");
     s.fresh = Rf_asLogical(r_get(list, "fresh")) == TRUE;
     s.key = r_key(r_get(list, "seed"));
     s.estimator = read_estimator(r_get(list, "estimator"));
@@ -184,20 +186,41 @@ typedef struct {
     int progress;            /* show a bar? */
     time_t started;
     int shown;               /* last percentage printed, -1 for none */
-    double pause_at;         /* on wall_clock(); may be Inf */
+    double pause_at;         /* on steady_clock(); may be Inf */
+    int limited;             /* has a limit of setTimeLimit() been reached? */
 } watcher;
 
-static double wall_clock(void)
+/* seconds since some moment, whatever is done to the time of day */
+static double steady_clock(void)
 {
     struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
+    clock_gettime(CLOCK_MONOTONIC, &t);
     return (double) t.tv_sec + 1e-9 * (double) t.tv_nsec;
 }
 
-static void check_interrupt(void *unused)
+static SEXP check_interrupt(void *unused)
 {
     (void) unused;
     R_CheckUserInterrupt();
+    return R_NilValue;
+}
+
+static SEXP note_condition(SEXP condition, void *limited)
+{
+    *(int *) limited = Rf_inherits(condition, "error");
+    return R_NilValue;
+}
+
+/* A limit of setTimeLimit() is an error. Neither may jump past the state of the run. */
+static int interrupted(int *limited)
+{
+    SEXP conditions = PROTECT(Rf_allocVector(STRSXP, 2));
+    SET_STRING_ELT(conditions, 0, Rf_mkChar("interrupt"));
+    SET_STRING_ELT(conditions, 1, Rf_mkChar("error"));
+    *limited = -1;
+    R_tryCatch(check_interrupt, NULL, conditions, note_condition, limited, NULL, NULL);
+    UNPROTECT(1);
+    return *limited >= 0;
 }
 
 static int watch(void *ctx, const elvi_state *st)
@@ -211,28 +234,20 @@ static int watch(void *ctx, const elvi_state *st)
             w->shown = percent;
         }
     }
-    return R_ToplevelExec(check_interrupt, NULL) == FALSE;
+    return interrupted(&w->limited);
 }
 
 static int pause_due(void *ctx)
 {
     const watcher *w = ctx;
-    return R_FINITE(w->pause_at) && wall_clock() >= w->pause_at;
-}
-
-/* for routines that have nothing to save: the interrupt leaves them */
-static int leave_if_interrupted(void *ctx, const elvi_state *st)
-{
-    (void) ctx; (void) st;
-    R_CheckUserInterrupt();   /* nothing to free: all memory is R_alloc'd */
-    return 0;
+    return R_FINITE(w->pause_at) && steady_clock() >= w->pause_at;
 }
 
 /* ---- .Call routines ---------------------------------------------------------- */
 
 SEXP elvi_r_run(SEXP model, SEXP base, SEXP settings, SEXP state)
 {
-    static const char *const names[] = { "status", "state", "trace", "cpu" };
+    static const char *const names[] = { "status", "state", "trace", "cpu", "limited" };
     r_model_store store;
     elvi_work w;
     const elvi_problem p = { r_model(model, &store, (int) r_count(settings, "threads")), r_base(base),
@@ -241,7 +256,7 @@ SEXP elvi_r_run(SEXP model, SEXP base, SEXP settings, SEXP state)
     elvi_state st = read_state(state, &p, s.estimator);
     elvi_trace trace = make_trace(r_number(settings, "cpu"));
     watcher ctx = { s.horizon, Rf_asLogical(r_get(settings, "progress")) == TRUE,
-                    time(NULL), -1, wall_clock() + r_number(settings, "pause_after") };
+                    time(NULL), -1, steady_clock() + r_number(settings, "pause_after"), -1 };
     const elvi_hooks hooks = { watch, pause_due, &ctx };
 
     store.density.catch_interrupts = 1;
@@ -249,7 +264,8 @@ SEXP elvi_r_run(SEXP model, SEXP base, SEXP settings, SEXP state)
     const elvi_status status = elvi_run(&p, &s, &st, &w, &trace, &hooks);
     if (ctx.shown >= 0) REprintf("\n");
 
-    SEXP out = PROTECT(r_named_list(4, names));
+    SEXP out = PROTECT(r_named_list(5, names));
+    SET_VECTOR_ELT(out, 4, Rf_ScalarLogical(ctx.limited == 1));
     SET_VECTOR_ELT(out, 0, Rf_ScalarInteger(status));
     SET_VECTOR_ELT(out, 1, state_out(&st, &p, s.estimator));
     SET_VECTOR_ELT(out, 2, trace_out(&trace));
@@ -267,10 +283,9 @@ SEXP elvi_r_gradient(SEXP model, SEXP base, SEXP settings, SEXP state, SEXP batc
                              r_scale(r_get(settings, "scale")) };
     const elvi_settings s = read_settings(settings, p.model.dim);
     const elvi_state st = read_state(state, &p, s.estimator);
-    const elvi_hooks hooks = { leave_if_interrupted, NULL, NULL };
 
     make_work(&p, s.estimator, (int) r_count(settings, "block"), &w);
-    const elvi_status status = elvi_gradient(&p, &s, &st, (uint64_t) Rf_asReal(batch), &w, &hooks);
+    const elvi_status status = elvi_gradient(&p, &s, &st, (uint64_t) Rf_asReal(batch), &w, &r_interruptible);
     SEXP out = PROTECT(r_named_list(3, names));
     SET_VECTOR_ELT(out, 0, Rf_ScalarInteger(status));
     SET_VECTOR_ELT(out, 1, real_vector(w.grad.mu, p.model.dim));
@@ -335,6 +350,11 @@ SEXP elvi_r_schedule(SEXP schedule, SEXP k)
     }
     UNPROTECT(1);
     return out;
+}
+
+SEXP elvi_r_clock(void)
+{
+    return Rf_ScalarReal(steady_clock());
 }
 
 SEXP elvi_r_horizon(SEXP schedule, SEXP budget)

@@ -33,6 +33,14 @@ const double *r_reals(SEXP list, const char *name, R_xlen_t length)
     return REAL(v);
 }
 
+const int *r_ints(SEXP list, const char *name, R_xlen_t length)
+{
+    SEXP v = r_get(list, name);
+    if (TYPEOF(v) != INTSXP || Rf_xlength(v) != length)
+        Rf_error("elvi internal error: field '%s' has the wrong type or length", name);
+    return INTEGER(v);
+}
+
 int r_choice(SEXP list, const char *name, const char *const *choices)
 {
     SEXP v = r_get(list, name);
@@ -61,11 +69,22 @@ SEXP r_named_list(int n, const char *const *names)
     return out;
 }
 
-static int check_interrupt(void *ctx, const elvi_state *state)
+static void check_interrupt(void *unused)
+{
+    (void) unused;
+    R_CheckUserInterrupt();
+}
+
+int r_interrupt_pending(void)
+{
+    return R_ToplevelExec(check_interrupt, NULL) == FALSE;
+}
+
+static int leave_if_interrupted(void *ctx, const elvi_state *state)
 {
     (void) ctx; (void) state;
     R_CheckUserInterrupt();
     return 0;
 }
 
-const elvi_hooks r_interruptible = { check_interrupt, NULL, NULL };
+const elvi_hooks r_interruptible = { leave_if_interrupted, NULL, NULL };

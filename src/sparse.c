@@ -30,6 +30,23 @@ size_t elvi_pattern_at(const elvi_pattern *p, int row, int column)
     return (size_t) low;
 }
 
+size_t elvi_pattern_pairs(size_t rows, const int *start)
+{
+    size_t sum = 0;
+    for (size_t i = 0; i < rows; i++) {
+        const size_t k = (size_t) (start[i + 1] - start[i]);
+        sum += k * (k + 1) / 2;
+    }
+    return sum;
+}
+
+void elvi_pattern_pair_places(const elvi_pattern *p, size_t rows, const int *start, const int *column, int *place)
+{
+    for (size_t i = 0; i < rows; i++)
+        for (int a = start[i]; a < start[i + 1]; a++)
+            for (int b = start[i]; b <= a; b++) *place++ = (int) elvi_pattern_at(p, column[a], column[b]);
+}
+
 /* the first entry of a sparse column that is in the dense rows */
 static int first_in_tail(const elvi_pattern *p, int column)
 {

@@ -18,6 +18,11 @@ size_t elvi_pattern_length(const elvi_pattern *p);
 /* where entry (row, column), row >= column, is stored; it must be in the pattern */
 size_t elvi_pattern_at(const elvi_pattern *p, int row, int column);
 
+/* how many pairs of entries a >= b the rows have, entries start[i], ..., start[i + 1] - 1 of row i; and the places of
+ * (column[a], column[b]), row by row. Columns increase within a row. */
+size_t elvi_pattern_pairs(size_t rows, const int *start);
+void elvi_pattern_pair_places(const elvi_pattern *p, size_t rows, const int *start, const int *column, int *place);
+
 /* A matrix on the pattern <- its Cholesky factor. 0 when positive definite. work has
  * dim doubles, links 3 dim ints. */
 int elvi_sparse_cholesky(const elvi_pattern *p, double *values, double *work, int *links);

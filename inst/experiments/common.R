@@ -3,7 +3,7 @@
 # By name, each with a title, run(...) that returns list(data =, numbers =), and
 # draw(x, ...) that makes a ggplot of the result. Where there is shrink(x), it leaves out what need not be stored.
 experiments <- function() {
-  c(paper_experiments(), rate_experiments(), nonconvex_experiments(), base_experiments())
+  c(paper_experiments(), rate_experiments(), nonconvex_experiments(), base_experiments(), pass_experiments())
 }
 
 experiment_interrupted <- function() elvi_abort("The experiment was interrupted.")

@@ -508,3 +508,53 @@ test_that("mpsgd() refuses the checkpoint of another problem", {
   refused_checkpoint(mpsgd_problem()$go("/nowhere/run"))
   expect_error(mpsgd_problem()$go(7), "`checkpoint`", class = "elvi_error_argument")
 })
+
+# ---- what a file from elsewhere could do --------------------------------------------------
+
+test_that("a checkpoint holds numbers and texts only: anything that could run is refused unseen", {
+  file <- new_file()
+  go <- function() elvi(engine_quadratic(2), budget = 100, control = elvi_control(checkpoint = file))
+  go()
+  sound <- elvi:::read_checkpoint(file)
+  expect_true(elvi:::is_plain(sound))
+  ran <- FALSE
+  trap <- new.env()
+  delayedAssign("k", ran <<- TRUE, assign.env = trap)
+  for (bad in list(trap, function(x) x, quote(stop()), structure(1, tricky = trap), list(list(trap)))) {
+    crafted <- sound
+    crafted$progress$state$alpha <- bad
+    elvi:::write_checkpoint(crafted, file)
+    expect_match(refused_checkpoint(go()), "another kind of file, or a damaged one")
+  }
+  expect_false(ran)
+})
+
+test_that("a checkpoint whose numbers have other types or lengths is refused before C sees it", {
+  file <- new_file()
+  go <- function() elvi(engine_quadratic(2), schedule = schedule_custom(rep(0.1, 20), rep(2, 20)),
+                        control = elvi_control(checkpoint = file, coordinates = "raw"))
+  go()
+  sound <- elvi:::read_checkpoint(file)
+  craft <- list(plan = list(step_table = "a", batch_table = 1, step0 = character(), seed = 1),
+                state = list(mu = 1, scale = 1:4, average_mu = numeric(3), k = NULL))
+  for (part in names(craft)) for (field in names(craft[[part]])) {
+    crafted <- sound
+    crafted$progress[[part]][field] <- craft[[part]][field]
+    elvi:::write_checkpoint(crafted, file)
+    expect_match(refused_checkpoint(go()), "other types or lengths", info = field)
+  }
+})
+
+test_that("a checkpoint that cannot be read is not called damaged; its mode stays as it was", {
+  skip_on_os("windows")
+  file <- new_file()
+  go <- function() elvi(engine_quadratic(2), budget = 100, control = elvi_control(checkpoint = file))
+  go()
+  Sys.chmod(file, "600")
+  expect_message(go(), class = "elvi_message_checkpoint")
+  expect_identical(format(file.mode(file)), "600")
+  unreadable <- function(...) stop("cannot open the connection")
+  message <- with_swapped("read_bytes", unreadable, refused_checkpoint(go()))
+  expect_match(message, "cannot be read")
+  expect_no_match(message, "delete")
+})

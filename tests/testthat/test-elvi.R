@@ -837,7 +837,9 @@ test_that("a model is fitted exactly where it can be, unless something asks for 
     expect_identical(method(control = do.call(elvi_control, settings[name])), "mpsgd", label = name)
   }
   unlink(settings$checkpoint)
-  for (argument in list(list(budget = 100), list(start = list(mu = numeric(3))), list(schedule = schedule_tuned(100)))) {
+  expect_error(elvi(model, starts = 2), "starts", class = "elvi_error_argument")   # not dropped: it has no search
+  for (argument in list(list(budget = 100), list(start = list(mu = numeric(3))), list(schedule = schedule_tuned(100)),
+                        list(starts = 2))) {
     e <- tryCatch(do.call(elvi, c(list(model, method = "exact"), argument)), elvi_error_argument = identity)
     expect_identical(e$argument, names(argument))
   }

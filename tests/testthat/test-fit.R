@@ -127,3 +127,24 @@ test_that("a fit survives saveRDS(), str() and print()", {
     expect_gt(length(capture.output(str(fit))), 20)
   }
 })
+
+test_that("a formula's mean field is looked at without a square matrix, though its intercept depends on all slopes", {
+  set.seed(4)
+  X <- matrix(rnorm(240, 2), 60, 4)
+  y <- rbinom(60, 1, 0.4)
+  fit <- elvi(y ~ X, family = binomial(), control = elvi_control(scale = "diagonal"))
+  V <- vcov(fit)
+  expect_gt(abs(cov2cor(V)[1L, 2L]), 0.1)
+  rows <- cbind(1, X)
+  with_swapped("root_matrix", function(root) stop("a square matrix"), {
+    sd <- elvi:::posterior_sd(fit)
+    expect_output(print(fit), "Posterior mean")
+    link <- predict(fit, se.fit = TRUE)
+    draws <- as.matrix(fit, draws = 40000)
+  })
+  expect_equal(sd, sqrt(diag(V)))
+  expect_equal(unname(link$se.fit), sqrt(rowSums((rows %*% V) * rows)))
+  expect_identical(colnames(draws), names(coef(fit)))
+  expect_lt(max(abs(colMeans(draws) - coef(fit)) / sqrt(diag(V))), 0.02)
+  expect_lt(max(abs(cov(draws) / tcrossprod(sqrt(diag(V))) - cov2cor(V))), 0.02)
+})

@@ -382,11 +382,10 @@ test_that("SIGINT in native code returns the fit so far, which goes on exactly",
     k <- fit$state$k
     out <- list(fit = fit, warned = warned, time = time, resumed = elvi(fit, iterations = k + 7),
                 whole = start(iterations = k + 7))
-    # a time limit does the same
-    warned <- NULL
-    limited <- { setTimeLimit(elapsed = 0.3, transient = TRUE); quietly(start()) }
+    # a time limit is an error, which has the run so far
+    limited <- tryCatch({ setTimeLimit(elapsed = 0.3, transient = TRUE); start() }, error = identity)
     setTimeLimit()
-    out <- c(out, list(limited = limited, limit_warned = warned, again = start(iterations = limited$state$k)))'),
+    out <- c(out, list(limited = limited, again = start(iterations = limited$fit$state$k)))'),
     during = function(pid) {
       wait_until(file.exists(file))
       tools::pskill(pid, tools::SIGINT)
@@ -399,9 +398,10 @@ test_that("SIGINT in native code returns the fit so far, which goes on exactly",
   for (part in c("mu", "Sigma", "scale", "last", "state", "trace")) {
     expect_identical(engine_bare(r$resumed)[[part]], engine_bare(r$whole)[[part]], label = part)
   }
-  expect_identical(r$limited$status, "interrupted")
-  expect_true("elvi_warning_interrupted" %in% r$limit_warned)
-  expect_identical(r$limited$state, r$again$state)
+  expect_s3_class(r$limited, "elvi_error_time_limit")
+  expect_match(conditionMessage(r$limited), "reached elapsed time limit")
+  expect_identical(r$limited$fit$status, "interrupted")
+  expect_identical(r$limited$fit$state, r$again$state)
 })
 
 test_that("SIGINT in a user's function returns the fit so far, which goes on exactly", {
@@ -598,11 +598,11 @@ test_that("a time limit ends a run of a user's function", {
     time <- system.time(end <- {
       setTimeLimit(elapsed = 0.3, transient = TRUE)
       tryCatch(elvi(model, schedule = schedule_custom(0.1, 1, iterations = 1e5), control = elvi_control("raw")),
-               error = identity, elvi_warning_interrupted = identity)
+               error = identity)
     })[["elapsed"]]
     out <- list(time = time, end = conditionMessage(end))')$out
   expect_lt(out$time, 5)
-  expect_match(out$end, "time limit|Interrupted")
+  expect_match(out$end, "reached elapsed time limit")
 })
 
 # ---- functions that leave, and functions that meddle ------------------------------------------
@@ -780,4 +780,38 @@ test_that("a user's function is called once per block, of at most the length giv
   elvi(model, schedule = schedule_custom(0.1, 250, iterations = 2), control = raw_control(block = 100))
   # the first is compared with `value`, before the run; blocks are about equal, in eights
   expect_equal(unname(shapes), cbind(3, c(1, rep(c(88, 88, 74), 2))))
+})
+
+test_that("a time limit ends a run with its error, and the checkpoint has the run so far", {
+  skip_on_cran()
+  set.seed(1)
+  file <- tempfile("elvi-limit-")
+  model <- model_density(function(x) colSums(x^2) / 2, function(x) {
+    Sys.sleep(0.02)
+    x
+  }, dim = 2, vectorized = TRUE, convex = TRUE, smoothness = 1)
+  limited <- function(...) {
+    on.exit(setTimeLimit())
+    setTimeLimit(elapsed = 1, transient = TRUE)
+    elvi(model, schedule = schedule_custom(0.1, 1, 100), control = elvi_control(coordinates = "raw", ...))
+  }
+  expect_error(limited(), "reached elapsed time limit")
+  expect_error(limited(checkpoint = file), "reached elapsed time limit")
+  whole <- function(...) elvi(model, schedule = schedule_custom(0.1, 1, 100),
+                              control = elvi_control(coordinates = "raw", ...))
+  set.seed(1)
+  expect_message(resumed <- whole(checkpoint = file), "Going on")
+  expect_identical(resumed$status, "finished")
+})
+
+test_that("an interrupt while a finished run is judged leaves it finished", {
+  interrupt <- function(...) stop(structure(class = c("interrupt", "condition"), list(message = "", call = NULL)))
+  model <- model_density(function(x) colSums(x^2) / 2, function(x) x, dim = 2, convex = TRUE, smoothness = 1)
+  set.seed(1)
+  expect_warning(fit <- with_swapped("verdict_on", interrupt, elvi(model, tol = 0.1)), class = "elvi_warning_interrupted")
+  expect_identical(fit$status, "finished")
+  set.seed(1)
+  whole <- elvi(model, tol = 0.1)
+  expect_identical(fit$state, whole$state)
+  expect_identical(elvi(fit)$state$k, elvi(whole)$state$k)
 })

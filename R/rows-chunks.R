@@ -1,0 +1,363 @@
+# From a chunk of a source to rows in memory, and what is done with them in a pass. A recipe says how a chunk becomes
+# rows; a task is a function of rows whose answers for several chunks can be joined. Both are plain lists, since they
+# travel to the workers of a cluster.
+
+# ---- recipes ---------------------------------------------------------------------------
+
+new_recipe <- function(kind, likelihood, ...) {
+  structure(list(likelihood = likelihood, ...), class = c(paste0("elvi_recipe_", kind), "elvi_recipe"))
+}
+
+# The rows of a chunk, NULL if it has none. `dropped` counts those with missing values.
+recipe_rows <- function(recipe, chunk) UseMethod("recipe_rows")
+
+# chunks that are list(X =, y =, ...), for model_glm()
+#' @export
+recipe_rows.elvi_recipe_matrices <- function(recipe, chunk) {
+  if (!is_plain_list(chunk) || is.null(chunk$X) || is.null(chunk$y)) {
+    bad_argument("X", "a source whose chunks are lists with X and y (data frames are for a formula)", describe(chunk))
+  }
+  unknown <- setdiff(names(chunk), c("X", "y", "weights", "weight", "frequency", "offset"))
+  if (length(unknown)) bad_argument("X", "a source of chunks with X, y, weights, frequency and offset",
+                                    paste0("one with `", unknown[1L], "`"))
+  if (!is_chunk_matrix(chunk$X)) bad_argument("X", "a source of chunks whose X is a numeric matrix", describe(chunk$X))
+  if (dim(chunk$X)[1L] == 0L) return(NULL)
+  given <- list(X = check_design(chunk$X), y = chunk$y, weights = chunk$weights %||% chunk$weight,
+                frequency = chunk$frequency, offset = chunk$offset)
+  check_labels(recipe, column_names(given$X))
+  rows <- read_rows(given, family_records[[recipe$likelihood]])
+  c(unclass(rows), list(dropped = 0))
+}
+
+is_chunk_matrix <- function(X) inherits(X, "sparseMatrix") || is.matrix(X)
+
+# data frames, for a formula
+#' @export
+recipe_rows.elvi_recipe_formula <- function(recipe, chunk) {
+  chunk <- check_chunk(chunk)
+  given <- plain_design(recipe, chunk) %||% framed_design(recipe, chunk)
+  if (!NROW(given$X)) return(NULL)
+  check_labels(recipe, colnames(given$X))
+  if (is.null(recipe$centre)) {   # later passes are of the same rows, see check_unchanged()
+    check_matrix(given$X, "data")
+    check_magnitude(given$X, "data")
+  }
+  rows <- read_rows(given, family_records[[recipe$likelihood]])
+  rows$precision <- given$weights
+  rows$numeric <- if (is.numeric(given$y) && is.null(dim(given$y))) given$y
+  c(unclass(rows), list(dropped = given$dropped))
+}
+
+check_chunk <- function(chunk) {
+  if (!is.data.frame(chunk)) bad_argument("data", "a source whose chunks are data frames", describe(chunk))
+  chunk
+}
+
+# By model.frame() and model.matrix(), as in memory.
+framed_design <- function(recipe, chunk) {
+  frame <- recipe_frame(recipe, chunk)
+  if (!nrow(frame)) return(list(X = NULL))
+  list(X = stats::model.matrix(recipe$terms, frame, recipe$contrasts), y = stats::model.response(frame, "any"),
+       weights = stats::model.weights(frame), frequency = frame[["(frequency)"]],
+       offset = reading(stats::model.offset(frame), "offset", "it cannot be used"),
+       dropped = length(attr(frame, "na.action")))
+}
+
+recipe_frame <- function(recipe, chunk) {
+  call <- as.call(c(quote(stats::model.frame), list(formula = recipe$terms, data = quote(chunk)), recipe$extra,
+                    if (length(recipe$levels)) list(xlev = recipe$levels)))
+  if (!nrow(chunk)) return(data.frame())
+  reading_frame(eval(call))
+}
+
+# Numeric columns as they are need no model frame, which would take longer than the pass.
+plain_design <- function(recipe, chunk) {
+  plain <- recipe$plain
+  if (is.null(plain) || !nrow(chunk)) return(NULL)
+  columns <- c(plain$response, plain$predictors)
+  if (!all(columns %in% names(chunk))) return(NULL)
+  for (name in columns) if (!is_plain_column(chunk[[name]])) return(NULL)
+  ones <- if (length(recipe$labels) > length(plain$predictors)) list(rep(1, nrow(chunk)))
+  X <- as.double(unlist(c(ones, unclass(chunk)[plain$predictors]), use.names = FALSE))
+  attributes(X) <- list(dim = c(nrow(chunk), length(recipe$labels)), dimnames = list(NULL, recipe$labels))
+  list(X = X, y = chunk[[plain$response]], dropped = 0)
+}
+
+is_plain_column <- function(x) is.numeric(x) && !is.object(x) && is.null(dim(x)) && !anyNA(x)
+
+check_labels <- function(recipe, labels) {
+  if (is.null(recipe$labels) || identical(labels, recipe$labels)) return(invisible())
+  elvi_abort("A chunk has other columns than those before it: (", toString(utils::head(labels, 8L)), ") instead of (",
+             toString(utils::head(recipe$labels, 8L)), ").", class = c("elvi_error_rows", "elvi_error_argument"),
+             data = list(argument = "data"))
+}
+
+# ---- tasks -----------------------------------------------------------------------------
+# `part(rows, recipe, args)` for the rows of a chunk; `join(a, b)` of two answers. `of_chunk`: the task is done to the chunk.
+
+add_up <- function(a, b) Map(`+`, a, b)
+
+# A regression of a chunk without a prior. `spec` says what the likelihood is, see pass_spec().
+bare_model <- function(rows, spec) {
+  none <- numeric(spec$dim)
+  list(kind = "glm", dim = spec$dim, rows = spec_rows(rows, spec), likelihood = spec$likelihood, error_df = spec$error_df,
+       dispersion_at = spec$dispersion_at, tally = no_tally,
+       blocks = list(list(first = 1, of_exp = FALSE, centre = none, precision = none, df = none + Inf, rate = none)))
+}
+
+# made where it is used, from the base: it is larger than what a pass returns
+likelihood_rule <- function(spec, law) {
+  rule <- law$rule %||% cached_quadrature(law, spec$likelihood)
+  rule$prior_levels <- list()
+  rule
+}
+
+# Weights as the model has them: divided by a known variance, and by those of an earlier fit for student errors.
+spec_rows <- function(rows, spec) {
+  if (spec$divide != 1) rows$weight <- rows$weight / spec$divide
+  if (!is.null(spec$reweigh)) rows$weight <- rows$weight * student_weights(rows, spec)
+  rows
+}
+
+student_weights <- function(rows, spec) {
+  r <- residuals_at(rows, spec, spec$reweigh$x)
+  (spec$reweigh$df + 1) / (spec$reweigh$df + r^2 / spec$reweigh$variance)
+}
+
+residuals_at <- function(rows, spec, x) rows$y - rows$offset - predictor_of(rows, spec, x)
+
+# X x, without the offset
+predictor_of <- function(rows, spec, x) {
+  spec[c("divide", "dim", "dispersion_at")] <- list(1, rows$dim, 0)
+  spec["reweigh"] <- list(NULL)
+  .Call(elvi_r_predictor, bare_model(rows, spec), x[seq_len(rows$dim)])
+}
+
+row_tasks <- list(
+  # E f, its gradient and curvature; with a scale of 0 f and its derivatives
+  exact = list(
+    part = function(rows, recipe, args) {
+      rule <- likelihood_rule(args$spec, args$law)
+      .Call(elvi_r_exact, bare_model(rows, args$spec), rule, args$kind, args$mu, args$scale, threads())
+    },
+    join = function(a, b) {
+      list(status = max(a$status, b$status), value = a$value + b$value, g_mu = a$g_mu + b$g_mu, B = a$B + b$B,
+           widest = max(a$widest, b$widest))
+    }),
+  evaluate = list(
+    part = function(rows, recipe, args) .Call(elvi_r_evaluate, bare_model(rows, args$spec), args$x, threads()),
+    join = add_up),
+  # the largest |X_i x|, over the rows that count if `used`
+  extent = list(
+    part = function(rows, recipe, args) {
+      move <- abs(predictor_of(rows, args$spec, args$x))
+      list(max(if (args$used) move[rows$weight > 0] else move, 0))
+    },
+    join = function(a, b) list(max(a[[1L]], b[[1L]]))),
+  never_up = list(
+    part = function(rows, recipe, args) {
+      used <- rows$weight > 0
+      list(family_records[[recipe$likelihood]]$never_up(predictor_of(rows, args$spec, args$x)[used], rows$y[used], args$small))
+    },
+    join = function(a, b) list(a[[1L]] && b[[1L]])),
+  # the gradient from some rows, see rows-subsample.R; each shard draws its own
+  subsample = list(
+    part = function(rows, recipe, args) {
+      own <- sum(check_sums(rows) * sqrt(2:5)) %% 1
+      list(some_gradient(rows, args$spec, args$x, (args$key + floor(2^32 * own)) %% 2^32, args$fraction))
+    },
+    join = add_up),
+  # the diagonal of the Hessian of the likelihood
+  diagonal = list(
+    part = function(rows, recipe, args) {
+      model <- bare_model(rows, args$spec)
+      rule <- likelihood_rule(args$spec, args$law)
+      at <- .Call(elvi_r_expect_rows, model, rule, args$dispersion,
+                  list(y = rows$y, weight = model$rows$weight, eta = predictor_of(rows, args$spec, args$x) + rows$offset,
+                       s = numeric(length(rows$y))))
+      list(.Call(elvi_r_squares, model, at$curve))
+    },
+    join = add_up),
+  # weighted squares of residuals
+  squares = list(
+    part = function(rows, recipe, args) {
+      list(sum(spec_rows(rows, args$spec)$weight * residuals_at(rows, args$spec, args$x)^2))
+    },
+    join = add_up),
+  # of a poisson fit: how much larger its residuals are than they should be
+  excess = list(
+    part = function(rows, recipe, args) {
+      mu <- exp(predictor_of(rows, args$spec, args$x) + rows$offset)
+      list(sum(rows$weight * ((rows$y - mu)^2 - mu)), sum(rows$weight * mu^2))
+    },
+    join = add_up),
+  survey = list(part = function(rows, recipe, args) survey_rows(rows, args),
+                join = function(a, b) join_surveys(a, b)),
+  levels = list(of_chunk = TRUE, part = function(chunk, recipe, args) chunk_levels(recipe, chunk),
+                join = function(a, b) join_levels(a, b)),
+  # a method of a fit at its data, see at_chunks()
+  method = list(of_chunk = TRUE, part = function(chunk, recipe, args) chunk_method(recipe, chunk, args),
+                join = function(a, b) {
+                  bind <- if (is.matrix(a[[1L]])) cbind else c
+                  if (is.null(a)) b else if (is.null(b)) a else Map(bind, a, b)
+                }))
+
+# ---- the survey --------------------------------------------------------------------------
+
+# Numbers, sums about the point `about` and extremes: all that model and priors need of the data.
+survey_rows <- function(rows, args) {
+  rows["shift"] <- list(args$about)
+  n <- length(rows$y)
+  p <- rows$dim
+  ones <- rep(1, n)
+  normal <- list(likelihood = "normal", error_df = Inf, dim = p, dispersion_at = 0, divide = 1)
+  model <- bare_model(rows, normal)
+  used <- rows$weight > 0
+  y <- if (!is.null(rows$numeric)) rows$numeric - args$level
+  around <- rows$y - rows$offset - args$level
+  all_ones <- all(rows$weight == 1)
+  gram <- .Call(elvi_r_gram, model)
+  sums <- function(weight) weighted_sums(rows, normal, weight)
+  list(n = as.double(n), dropped = as.double(rows$dropped), count = rows$count, weight = sum(rows$weight), used = as.double(sum(used)),
+       sums = sums(ones), squares = .Call(elvi_r_squares, model, ones),
+       gram = gram, used_sums = sums(as.double(used)),
+       weighted = if (all_ones) gram else weighted_gram(rows, normal), weighted_sums = sums(rows$weight),
+       reach = .Call(elvi_r_reach, model),
+       response = if (is.null(y)) c(0, 0) else c(sum(y), sum(y^2)),
+       around = c(sum(rows$weight * around), sum(rows$weight * around^2)),
+       precision = c(sum(rows$precision[rows$precision > 0]), sum(rows$precision > 0)),
+       low = c(min(rows$y), min(rows$offset)), high = c(max(rows$y), max(rows$offset)),
+       tally = if (args$counts) tally_of(rows, rows$y > 0),
+       size = check_sums(rows, abs), check = check_sums(rows))
+}
+
+# sum_i weight_i X_i, and sum_i weight_i X_i X_i', through the derivatives of a normal likelihood
+weighted_sums <- function(rows, spec, weight) {
+  rows$y <- rep(-1, length(rows$y))
+  rows$offset <- numeric(length(rows$y))
+  rows$weight <- weight
+  as.double(.Call(elvi_r_evaluate, bare_model(rows, spec), matrix(0, spec$dim), threads())$gradient)
+}
+
+weighted_gram <- function(rows, spec) {
+  zero <- numeric(spec$dim)
+  rule <- likelihood_rule(spec, law_of(base_gaussian(), spec$dim))
+  .Call(elvi_r_exact, bare_model(rows, spec), rule, "diagonal", zero, zero, threads())$B
+}
+
+survey_extremes <- list(low = pmin, high = pmax, reach = pmax)
+
+join_surveys <- function(a, b) {
+  out <- a
+  for (name in setdiff(names(a), "tally")) {
+    join <- survey_extremes[[name]] %||% `+`
+    out[[name]] <- join(a[[name]], b[[name]])
+  }
+  if (!is.null(a$tally)) {
+    totals <- rowsum(c(a$tally$weight, b$tally$weight), c(a$tally$y, b$tally$y))
+    out$tally <- list(y = as.double(rownames(totals)), weight = as.double(totals))
+  }
+  out
+}
+
+# What tells other rows from these: their number and sums of X, of the responses, and of both together.
+check_sums <- function(rows, of = identity) {
+  x <- if (is_sparse(rows$X)) rows$X$entry else rows$X
+  last <- if (is_sparse(rows$X)) 0 else x[, ncol(x)]
+  c(length(rows$y), sum(of(x)), sum(of(rows$weight * rows$y)), sum(of(last * rows$y)))
+}
+
+# sum (x - centre)(x - centre)' from the same about another point
+recentred <- function(gram, sums, n, by) gram - outer(sums, by) - outer(by, sums) + n * outer(by, by)
+
+# ---- levels ----------------------------------------------------------------------------
+
+# Of each categorical variable of the frame of a chunk: levels as declared, and which of them occur.
+chunk_levels <- function(recipe, chunk) {
+  frame <- recipe_frame(recipe, check_chunk(chunk))
+  categorical <- Filter(function(x) is.factor(x) || is.character(x), as.list(frame))
+  list(n = as.double(nrow(frame)), variables = lapply(categorical, function(x) {
+    text <- as.character(x)
+    list(declared = if (is.factor(x)) list(levels(x)) else list(), occurring = unique(text[!is.na(text)]))
+  }))
+}
+
+join_levels <- function(a, b) {
+  names <- union(names(a$variables), names(b$variables))
+  both <- lapply(stats::setNames(names, names), function(name) {
+    list(declared = unique(c(a$variables[[name]]$declared, b$variables[[name]]$declared)),
+         occurring = union(a$variables[[name]]$occurring, b$variables[[name]]$occurring))
+  })
+  list(n = a$n + b$n, variables = both)
+}
+
+# As in memory: those that occur, in the order declared; sorted, if they come from characters or from a call such as factor().
+final_levels <- function(found) {
+  out <- lapply(stats::setNames(nm = names(found)), function(name) {
+    variable <- found[[name]]
+    if (length(variable$declared) == 1L) return(intersect(variable$declared[[1L]], variable$occurring))
+    is_column <- is.name(tryCatch(str2lang(name), error = function(e) NULL))
+    if (length(variable$declared) && is_column) return(intersect(unlist(variable$declared), variable$occurring))
+    number <- suppressWarnings(as.numeric(variable$occurring))
+    if (!is_column && !anyNA(number)) variable$occurring[order(number)] else sort(variable$occurring)
+  })
+  Filter(length, out)
+}
+
+# ---- a pass in this process ----------------------------------------------------------------
+
+# The answers of a task to all chunks, joined in their order: `answer`, with `check`, the sums that tell the rows.
+pass_over <- function(source, recipe, task, args = list()) UseMethod("pass_over")
+
+#' @export
+pass_over.elvi_source <- function(source, recipe, task, args = list()) {
+  chunks <- source$open(recipe$columns)
+  on.exit(chunks$close())
+  total <- NULL
+  at <- 0
+  repeat {
+    chunk <- chunks$read()
+    if (is.null(chunk)) return(total)
+    at <- at + 1
+    total <- join_answers(task, total, in_chunk(at, answer_to(chunk, recipe, task, args)))
+  }
+}
+
+# NULL for a chunk without rows
+answer_to <- function(chunk, recipe, task, args) {
+  if (isTRUE(row_tasks[[task]]$of_chunk)) return(list(answer = row_tasks[[task]]$part(chunk, recipe, args)))
+  rows <- recipe_rows(recipe, chunk)
+  if (!is.null(rows)) answer_of(rows, recipe, task, args)
+}
+
+answer_of <- function(rows, recipe, task, args, check = check_sums(rows)) {
+  rows["shift"] <- list(recipe$centre)
+  list(answer = row_tasks[[task]]$part(rows, recipe, args), check = check)
+}
+
+join_answers <- function(task, a, b) {
+  if (is.null(a) || is.null(b)) return(a %||% b)
+  list(answer = row_tasks[[task]]$join(a$answer, b$answer), check = if (!is.null(a$check)) a$check + b$check)
+}
+
+in_chunk <- function(number, expr) {
+  tryCatch(expr, elvi_error_argument = function(e) {
+    e$message <- paste0("Chunk ", format_count(number), ": ", e$message)
+    stop(e)
+  })
+}
+
+# The first chunk that has rows, NULL if none has.
+first_chunk <- function(source) UseMethod("first_chunk")
+
+#' @export
+first_chunk.elvi_source <- function(source) {
+  chunks <- source$open(NULL)
+  on.exit(chunks$close())
+  repeat {
+    chunk <- chunks$read()
+    if (is.null(chunk) || chunk_length(chunk) > 0) return(chunk)
+  }
+}
+
+chunk_length <- function(chunk) if (is.data.frame(chunk)) nrow(chunk) else NROW(chunk$X)

@@ -1,0 +1,301 @@
+# Rows on the workers of a cluster. A shard is made on a worker by load() and stays there; a pass sends the point and the
+# worker adds up its rows, with the routines for rows in memory. Answers are joined in the order of the shards, so it
+# does not matter who was first, nor how many workers there are. Sending and receiving is the cluster's own.
+
+#' Rows on a cluster
+#'
+#' A source of rows for [elvi()] and [model_glm()] that are spread over the workers of a cluster: of R's package
+#' 'parallel' (`makePSOCKcluster()`, on other machines through ssh as well, `makeForkCluster()`), of 'snow' with 'Rmpi',
+#' of 'parallelly', or `mirai::make_cluster()`. Parameters go out and sums come back, about `8 (d^2 + d)` bytes for each shard and
+#' pass each way, whatever the number of rows.
+#'
+#' The shards and their order decide the result, not the workers: the same shards on other workers, or on fewer, give the
+#' same numbers. `load(i)` must give the same rows whenever and wherever it is called. elvi must be
+#' installed on the workers. Shards stay on their workers until the cluster is stopped. Variables and functions that a
+#' formula takes from its environment travel with it; what such a function takes from your workspace does not, and is for
+#' `parallel::clusterExport()`.
+#'
+#' @section Workers that are lost:
+#' A worker whose connection breaks, or that does not answer for `timeout` seconds, is not asked again: its shards are loaded by the
+#' others, the pass goes on, and a warning of class `elvi_warning_worker` says so. Nothing of the result
+#' changes. When the last one is lost the fit ends with an error of class `elvi_error_worker` that names the shards that are lost with it. An error
+#' in `load()`, or in the rows it returns, is an error of the fit, and names the shard. An interrupt waits
+#' for answers that are on their way, so that the workers can be used again.
+#'
+#' @param cl a cluster.
+#' @param load function of the number of a shard, called on a worker. It returns its rows: a data frame for a formula, a list with `X` and `y`
+#'   for [model_glm()], or a source such as [rows_files()] or [rows_dbi()], which the worker then reads chunk by
+#'   chunk in every pass.
+#' @param shards number of shards.
+#' @param timeout seconds after which a worker that does not answer counts as lost.
+#' @param threads number of threads of each worker, see [elvi_threads()].
+#' @return An object of class `elvi_source`.
+#' @seealso [rows_chunked()] about formulas and about what such a fit can do.
+#' @examples
+#' \donttest{
+#' cl <- parallel::makePSOCKcluster(2)
+#' part <- rep(1:3, length.out = nrow(infert))
+#' shards <- split(infert, part)
+#' source <- rows_cluster(cl, function(i) shards[[i]], shards = 3)
+#' elvi(case ~ age + parity + spontaneous, data = source, family = binomial())
+#' parallel::stopCluster(cl)
+#' }
+#' @export
+rows_cluster <- function(cl, load, shards = length(cl), timeout = 3600, threads = 1) {
+  if (!inherits(cl, "cluster") || !length(cl)) {
+    bad_argument("cl", "a cluster, as made by parallel::makeCluster() or mirai::make_cluster()", describe(cl))
+  }
+  need_package("parallel", "rows_cluster()")
+  check_function(load, "load")
+  shards <- check_count(shards, "shards", upper = 1e6)
+  timeout <- check_positive(timeout, "timeout", infinite = TRUE)
+  threads <- check_count(threads, "threads", upper = 1024)
+  state <- list2env(list(cl = cl, alive = rep(TRUE, length(cl)), owner = rep_len(seq_along(cl), shards),
+                         told = replicate(length(cl), list(), simplify = FALSE), recipes = list()), parent = emptyenv())
+  id <- paste(Sys.getpid(), format(as.numeric(Sys.time()), digits = 17), sep = "-")
+  new_source("cluster", sprintf("%.0f shard(s) on %d worker(s)", shards, length(cl)), NULL, load = load, shards = shards,
+             timeout = timeout, threads = threads, id = id, state = state)
+}
+
+# ---- a worker -------------------------------------------------------------------------------
+
+# what a worker keeps: shards as loaded, their rows, recipes
+shard_store <- new.env(parent = emptyenv())
+
+# An answer for each shard of a request: `answer`, or `missing` where the worker lacks something that was sent to another, or
+# `failure`, a message.
+answer_request <- function(request) {
+  if (!is.null(request$recipe)) assign(paste(request$id, "recipe", request$key), request$recipe, shard_store)
+  old <- options(elvi.threads = request$threads)
+  on.exit(options(old))
+  answers <- lapply(request$shards, function(shard) {
+    tryCatch(answer_for_shard(request, shard), error = function(e) list(failure = conditionMessage(e)))
+  })
+  structure(list(answers = answers, shards = request$shards), class = "elvi_reply")
+}
+
+answer_for_shard <- function(request, shard) {
+  key <- paste(request$id, shard)
+  recipe <- shard_store[[paste(request$id, "recipe", request$key)]]
+  if ((is.null(shard_store[[key]]) || is.null(recipe)) && is.null(request$load)) return(list(missing = TRUE))
+  if (is.null(shard_store[[key]])) {
+    data <- tryCatch(request$load(shard), error = function(e) stop("load() failed: ", conditionMessage(e), call. = FALSE))
+    if (!is.list(data)) stop("load() must return a data frame, a list with X and y or a source, not ", describe(data), call. = FALSE)
+    assign(key, list2env(list(data = data), parent = emptyenv()), shard_store)
+  }
+  list(answer = shard_task(shard_store[[key]], recipe, request))
+}
+
+shard_task <- function(shard, recipe, request) {
+  data <- shard$data
+  if (!is.null(request$centre)) recipe$centre <- request$centre
+  if (request$task == "first") return(list(answer = first_rows(if (is_source(data)) first_chunk(data) else data)))
+  if (is_source(data)) return(pass_over(data, recipe, request$task, request$args))
+  if (isTRUE(row_tasks[[request$task]]$of_chunk)) return(answer_to(data, recipe, request$task, request$args))
+  if (!identical(shard$key, request$key)) {
+    shard$rows <- recipe_rows(recipe, data)
+    shard$check <- if (!is.null(shard$rows)) check_sums(shard$rows)
+    shard$key <- request$key
+  }
+  if (!is.null(shard$rows)) answer_of(shard$rows, recipe, request$task, request$args, shard$check)
+}
+
+first_rows <- function(chunk, most = 1000L) {
+  if (is.null(chunk) || chunk_length(chunk) == 0) return(NULL)
+  i <- seq_len(min(chunk_length(chunk), most))
+  if (is.data.frame(chunk)) return(chunk[i, , drop = FALSE])
+  lapply(chunk, function(x) if (length(dim(x)) == 2L) x[i, , drop = FALSE] else x[i])
+}
+
+# what is called there; it must not bring the environment of this package along
+at_worker <- function(request) getNamespace("elvi")$answer_request(request)
+environment(at_worker) <- baseenv()
+
+# ---- a pass ---------------------------------------------------------------------------------
+
+#' @export
+pass_over.elvi_source_cluster <- function(source, recipe, task, args = list()) {
+  answers <- ask_shards(source, recipe, task, args)
+  total <- NULL
+  for (answer in answers) total <- join_answers(task, total, answer)
+  total
+}
+
+#' @export
+first_chunk.elvi_source_cluster <- function(source) {
+  answers <- ask_shards(source, list(), "first")
+  for (answer in answers) if (!is.null(answer$answer)) return(answer$answer)
+  NULL
+}
+
+# The answers of all shards, in their order.
+ask_shards <- function(source, recipe, task, args = list()) {
+  state <- source$state
+  request <- list(id = source$id, task = task, args = args, centre = recipe$centre, threads = source$threads,
+                  key = recipe_key(state, recipe))
+  answers <- vector("list", source$shards)
+  done <- logical(source$shards)
+  waiting <- rep(NA_real_, length(state$cl))   # since when
+  on.exit(drain(source, which(!is.na(waiting))))
+  repeat {
+    give_away(state, which(!done))
+    for (node in which(state$alive & is.na(waiting))) {
+      shards <- which(!done & state$owner == node)
+      if (!length(shards)) next
+      holding_interrupts(if (send_shards(source, node, shards, request, recipe)) waiting[node] <- now())
+      if (is.na(waiting[node])) lose(state, node)
+    }
+    if (all(done)) return(answers)
+    for (node in arrivals(state$cl, which(!is.na(waiting)), source$timeout - (now() - min(waiting, Inf, na.rm = TRUE)))) {
+      holding_interrupts({
+        waiting[node] <- NA
+        reply <- receive_reply(state$cl[[node]])
+      })
+      if (is.null(reply)) lose(state, node)
+      for (k in seq_along(reply$shards)) {
+        shard <- reply$shards[k]
+        answer <- reply$answers[[k]]
+        if (!is.null(answer$failure)) shard_failed(source, shard, answer$failure)
+        if (isTRUE(answer$missing)) {
+          state$told[[node]] <- list()
+        } else {
+          answers[shard] <- list(answer$answer)
+          done[shard] <- TRUE
+        }
+      }
+    }
+    late <- which(now() - waiting > source$timeout)
+    for (node in late) {
+      waiting[node] <- NA
+      lose(state, node, "has not answered in time")
+    }
+  }
+}
+
+now <- function() proc.time()[["elapsed"]]
+
+# Which of the recipes of this source it is: workers keep them. The centre is apart, since the same rows get another.
+recipe_key <- function(state, recipe) {
+  recipe["centre"] <- list(NULL)
+  for (k in seq_along(state$recipes)) if (identical(state$recipes[[k]], recipe)) return(k)
+  state$recipes <- c(state$recipes, list(recipe))
+  length(state$recipes)
+}
+
+# Shards of workers that are lost go to those that have the fewest.
+give_away <- function(state, unfinished) {
+  orphans <- which(!state$alive[state$owner])
+  if (!length(orphans)) return(invisible())
+  if (!any(state$alive)) {
+    lost <- intersect(orphans, unfinished)
+    elvi_abort("All workers are lost, and with them shard", if (length(lost) > 1L) "s", " ",
+               toString(if (length(lost)) lost else orphans), ".", class = "elvi_error_worker", data = list(shards = lost))
+  }
+  for (shard in orphans) {
+    load <- tabulate(state$owner, length(state$cl))
+    load[!state$alive] <- Inf
+    state$owner[shard] <- which.min(load)
+  }
+}
+
+lose <- function(state, node, how = "is lost") {
+  state$alive[node] <- FALSE
+  elvi_warn("Worker ", node, " ", how, if (any(state$alive)) ": its shards (" else ", with its shards (",
+            toString(which(state$owner == node)), ")", if (any(state$alive)) " are loaded again by others", ".",
+            class = "elvi_warning_worker", data = list(worker = node))
+}
+
+# With load() and the recipe, if the worker has not had them for these shards.
+send_shards <- function(source, node, shards, request, recipe) {
+  state <- source$state
+  told <- state$told[[node]]
+  request$shards <- shards
+  if (!all(shards %in% told$shards)) request$load <- source$load
+  if (!request$key %in% told$recipes) request$recipe <- portable_recipe(recipe)
+  sent <- tryCatch({
+    suppressWarnings(engine("sendCall")(state$cl[[node]], at_worker, list(request)))
+    TRUE
+  }, error = function(e) FALSE)
+  if (sent) state$told[[node]] <- list(shards = union(told$shards, shards), recipes = union(told$recipes, request$key))
+  sent
+}
+
+# An interrupt must not tear a message apart: it waits, see src/r_interrupts.c.
+holding_interrupts <- function(expr) {
+  held <- .Call(elvi_r_hold_interrupts, TRUE)
+  on.exit(.Call(elvi_r_hold_interrupts, held))
+  expr
+}
+
+# the generic functions by which 'parallel' talks to a node
+engine <- function(name) utils::getFromNamespace(name, "parallel")
+
+# NULL from a worker that is lost
+receive_reply <- function(node) {
+  reply <- tryCatch(holding_interrupts(suppressWarnings(engine("recvResult")(node))), error = function(e) NULL)
+  if (inherits(reply, "try-error")) {
+    elvi_abort("A worker could not answer: ", sub("\n$", "", as.character(reply)), class = "elvi_error_worker")
+  }
+  if (inherits(reply, "elvi_reply")) reply
+}
+
+shard_failed <- function(source, shard, message) {
+  elvi_abort("Shard ", shard, " of ", source$shards, ": ", message, class = c("elvi_error_rows", "elvi_error_worker"),
+             data = list(shard = shard))
+}
+
+# The nodes of `waiting` that have something to say, within some seconds. Of a cluster that cannot tell, the first.
+arrivals <- function(cl, waiting, within) {
+  if (!length(waiting)) return(integer())
+  nodes <- lapply(waiting, function(k) cl[[k]])
+  within <- min(max(within, 0.001), 1e6)
+  connections <- lapply(nodes, function(node) if (!is.environment(node) || inherits(node, "SOCKnode")) node$con)
+  if (all(vapply(connections, inherits, NA, "sockconn"))) {
+    return(waiting[socketSelect(connections, FALSE, within)])
+  }
+  if (all(vapply(nodes, inherits, NA, "miraiNode"))) return(waiting[resolved(nodes, within)])
+  waiting[1L]
+}
+
+resolved <- function(nodes, within) {
+  end <- now() + within
+  repeat {
+    ready <- !vapply(nodes, function(node) mirai::unresolved(node$mirai), NA)
+    if (any(ready) || now() > end) return(ready)
+    Sys.sleep(0.001)
+  }
+}
+
+# Answers that are on their way when an error or an interrupt ends a pass: what comes next must not get them.
+drain <- function(source, waiting) {
+  if (!length(waiting)) return(invisible())
+  holding_interrupts({
+    end <- now() + min(source$timeout, 60)
+    while (length(waiting) && now() < end) {
+      for (node in arrivals(source$state$cl, waiting, end - now())) {
+        try(receive_reply(source$state$cl[[node]]), silent = TRUE)
+        waiting <- setdiff(waiting, node)
+      }
+    }
+    source$state$alive[waiting] <- FALSE
+  })
+}
+
+# ---- what travels -----------------------------------------------------------------------------
+
+# A recipe whose formula brings along what it takes from its environment, and nothing else of that.
+portable_recipe <- function(recipe) {
+  recipe["centre"] <- list(NULL)
+  if (is.null(recipe$terms)) return(recipe)
+  extra <- recipe$extra[names(recipe$extra) != "na.action"]
+  mentioned <- unique(c(all.names(attr(recipe$terms, "variables")), unlist(lapply(extra, all.names))))
+  from <- environment(recipe$terms)
+  luggage <- new.env(parent = globalenv())
+  for (name in setdiff(mentioned, recipe$columns)) {
+    at <- from
+    while (!identical(at, emptyenv()) && !exists(name, at, inherits = FALSE) && !identical(at, globalenv())) at <- parent.env(at)
+    if (!identical(at, emptyenv()) && exists(name, at, inherits = FALSE)) assign(name, get(name, at), luggage)
+  }
+  environment(recipe$terms) <- luggage
+  recipe
+}

@@ -1,0 +1,115 @@
+# A formula applied to rows that live elsewhere: one set of levels, one centre and one scale of the priors for all chunks.
+
+check_for_source <- function(structured, method) {
+  if (!is.null(structured)) {
+    bad_argument("data", "in memory: group-level and smooth terms need all rows at once", "a source of rows")
+  }
+  if (method == "nested") bad_argument("method", "another with a source of rows: nested fits need all rows at once", "\"nested\"")
+}
+
+# What formula_design() gives, with `rows` in place of the design.
+source_design <- function(source, formula, call, env, contrasts, family) {
+  chunk <- check_chunk(first_chunk(source) %||%
+                         bad_argument("data", "data with at least one complete row", "a source without rows"))
+  recipe <- formula_recipe(formula, call, env, chunk, likelihood_of(family))
+  sample <- recipe_frame(recipe, chunk)
+  check_contrasts(contrasts, sample)
+  refuse_if_collective(recipe, chunk, sample)
+  recipe$terms <- attr(sample, "terms")
+  if (any(vapply(sample, function(x) is.factor(x) || is.character(x), NA))) {
+    found <- pass_over(source, recipe, "levels")$answer
+    recipe$levels <- final_levels(found$variables)
+    sample <- recipe_frame(recipe, chunk)
+  }
+  first <- sample_design(recipe, sample, contrasts)
+  recipe[c("labels", "contrasts")] <- list(first$labels, first$contrasts)
+  recipe$plain <- plain_columns(recipe, chunk)
+  intercept <- attr(recipe$terms, "intercept") == 1
+  about <- if (intercept) replace(first$means, 1L, 0)
+  survey <- survey_source(source, recipe, about, first$level)
+  centre <- numeric(length(recipe$labels))
+  if (intercept) centre[-1L] <- (survey$about + survey$sums / survey$n)[-1L]
+  if (intercept) recipe$centre <- centre
+  list(terms = recipe$terms, intercept = intercept, centre = centre, spread = survey_spread(survey),
+       offset_given = !is.null(stats::model.offset(sample)) || !is.null(recipe$extra$offset),
+       xlevels = stats::.getXlevels(recipe$terms, sample),
+       contrasts = recipe$contrasts, rows = rows_elsewhere(source, recipe, survey))
+}
+
+# The formula with the other arguments that are evaluated in the data, and the columns that all of them mention.
+formula_recipe <- function(formula, call, env, chunk, likelihood) {
+  extra <- as.list(call)[intersect(c("subset", "weights", "frequency", "na.action", "offset"), names(call))]
+  if (!is.null(extra$na.action)) extra$na.action <- eval(extra$na.action, env)
+  terms <- reading(stats::terms(stats::as.formula(formula), data = chunk), "object", "it cannot be read")
+  if (attr(terms, "response") == 0) bad_argument("object", "a formula with a response on its left", "a one-sided formula")
+  mentioned <- unique(c(all.vars(terms), unlist(lapply(extra[names(extra) != "na.action"], all.vars))))
+  new_recipe("formula", likelihood, terms = terms, extra = extra, columns = intersect(mentioned, names(chunk)))
+}
+
+# labels, contrasts and means of the design of a first chunk, and about where its responses are
+sample_design <- function(recipe, frame, contrasts) {
+  X <- stats::model.matrix(recipe$terms, frame, contrasts)
+  if (!ncol(X)) bad_argument("object", "a formula with at least one coefficient", "an empty one")
+  means <- colMeans(X)
+  y <- stats::model.response(frame, "any")
+  level <- if (is.numeric(y) && is.null(dim(y))) mean(y) else 0
+  list(labels = colnames(X), contrasts = attr(X, "contrasts"), means = ifelse(is.finite(means), unname(means), 0),
+       level = if (is.finite(level)) level else 0)
+}
+
+# A variable whose values in the first half of a chunk are others without the second half depends on the other rows.
+refuse_if_collective <- function(recipe, chunk, frame) {
+  n <- nrow(frame)
+  if (n < 2L || nrow(chunk) < 2L) return(invisible())
+  half <- seq_len(nrow(chunk) %/% 2L)
+  alone <- tryCatch(suppressWarnings(recipe_frame(recipe, chunk[half, , drop = FALSE])), error = function(e) NULL)
+  both <- if (!is.null(alone)) intersect(rownames(frame), rownames(alone))
+  for (name in names(frame)) {
+    whole <- frame[[name]]
+    calls <- !is.name(tryCatch(str2lang(name), error = function(e) NULL)) && !startsWith(name, "(")
+    if (!calls) next
+    same <- !is.null(alone) && isTRUE(all.equal(
+      as_plain(alone[both, name, drop = FALSE]), as_plain(frame[both, name, drop = FALSE]), check.attributes = FALSE))
+    if (!same) {
+      bad_argument("object", paste0("a formula of variables that each row has by itself, with a source of rows: `", name,
+                                    "` depends on other rows too"), "this one")
+    }
+  }
+}
+
+as_plain <- function(frame) {
+  x <- frame[[1L]]
+  if (is.factor(x)) as.character(x) else unclass(x)
+}
+
+# The columns themselves, where each coefficient belongs to one of them, for plain_design().
+plain_columns <- function(recipe, chunk) {
+  terms <- recipe$terms
+  if (length(recipe$extra) || length(recipe$levels) || !is.null(attr(terms, "offset"))) return(NULL)
+  variables <- vapply(as.list(attr(terms, "variables"))[-1L], function(v) if (is.name(v)) as.character(v) else "", "")
+  if (!all(variables %in% recipe$columns)) return(NULL)
+  labels <- attr(terms, "term.labels")
+  if (!all(labels %in% variables) || !all(vapply(chunk[variables], is.numeric, NA))) return(NULL)
+  list(response = variables[1L], predictors = labels)
+}
+
+# what autoscaled priors ask of the data, see design_spread()
+survey_spread <- function(survey) {
+  variance <- (survey$squares - survey$sums^2 / survey$n) / (survey$n - 1)
+  y <- survey$response
+  list(columns = function(j) sqrt(pmax(variance[j], 0)),
+       response = list(mean = survey$level + y[1L] / survey$n,
+                       sd = sqrt(max((y[2L] - y[1L]^2 / survey$n) / (survey$n - 1), 0))),
+       precision = if (survey$precision[2L] > 0) survey$precision[1L] / survey$precision[2L] else 1)
+}
+
+# with a line for each pass, if control asks for progress
+showing_passes <- function(control, expr) {
+  old <- show_passes(control)
+  on.exit(options(old))
+  expr
+}
+
+show_passes <- function(control) {
+  options(elvi.rows_progress = (is.list(control) && isTRUE(control$progress)) || isTRUE(getOption("elvi.rows_progress")))
+}

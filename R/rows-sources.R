@@ -1,0 +1,177 @@
+# Where rows are read from that do not fit in memory. A source is a list: `open(columns)` starts a pass and returns
+# `read()`, which gives the next chunk (a data frame, or a list with X and y) or NULL at the end, and `close()`.
+
+#' Rows that live elsewhere: chunks, files, databases
+#'
+#' A source of rows in place of the `data` of a formula, or of the `X` of [model_glm()], for data
+#' that do not fit in memory. Every step of the algorithms is a sum over rows, so it is read chunk by chunk, in as many
+#' passes as there are steps (10 to 20 for an exact fit), and memory is that of one chunk and of a few `d` x `d`
+#' matrices. The answer is that of the same rows in memory.
+#'
+#' * `rows_chunked()` reads through a function in the convention of package 'biglm': `next_chunk(reset = TRUE)`
+#'   goes back to the beginning, `next_chunk(reset = FALSE)` returns the next chunk or `NULL` when there is none left.
+#' * `rows_files()` reads several files, each of which is a chunk. A `reader` with an argument `columns` is told which
+#'   columns are needed, and reads no others.
+#' * `rows_dbi()` reads the result of a query through a connection of package 'DBI'. Only the columns of the formula are selected.
+#' * `rows_arrow()` reads an Arrow dataset, again only the columns of the formula.
+#'
+#' A chunk is a data frame for a formula, and a list with `X` and `y`, and optionally `weights`, `frequency` and
+#' `offset`, for [model_glm()]. Chunks may be empty.
+#'
+#' @section Formulas:
+#' The formula is applied to one chunk at a time. Levels of factors are found in a pass of their own, where there are any:
+#' those of characters are sorted, those of factors that differ between chunks are in order of appearance. A
+#' second pass finds means, spreads and numbers, so that predictors are centred and priors scaled as in memory. Functions
+#' whose value in a row depends on other rows, such as `poly()`, `ns()`, `scale()` and `cut(x, 3)`, are refused.
+#' Rows with missing values are dropped, and `nobs()` counts those that were used. Variables that are not in
+#' the chunks are taken from the environment of the formula, which is where single numbers and functions may be.
+#' Group-level and smooth terms need their rows in memory.
+#'
+#' @section What a fit can do:
+#' `predict(newdata = )` and everything that needs only the approximation work as usual. `log_lik()`, `loo()`,
+#' `fitted()` and `residuals()` read the rows once more; `posterior_predict()` and its
+#' relatives need `newdata`. `model.frame()` and `model.matrix()` would have to hold all rows and say so.
+#' A pass whose rows are others than those of the first one ends in an error of class `elvi_error_rows`: numbers of rows and sums are
+#' compared.
+#'
+#' @param next_chunk a function of `reset`, see above.
+#' @param files names of files, or a list of whatever `reader` takes.
+#' @param reader function of a file's name, and perhaps of `columns`, that returns a chunk; by default
+#'   [utils::read.csv()], or [readRDS()] for names that end in `.rds`.
+#' @param con a `DBIConnection`, or a function without arguments that opens one, which is then closed after each pass.
+#' @param query an SQL query, without a semicolon at its end.
+#' @param chunk rows to fetch at a time.
+#' @param dataset a dataset, as made by `arrow::open_dataset()`, or its directory.
+#' @return An object of class `elvi_source`.
+#' @seealso [rows_cluster()] for rows on several machines; `vignette("big-data")`.
+#' @examples
+#' # infert in four files
+#' part <- rep(1:4, length.out = nrow(infert))
+#' files <- file.path(tempdir(), paste0("infert", 1:4, ".csv"))
+#' for (i in 1:4) write.csv(infert[part == i, ], files[i], row.names = FALSE)
+#' fit <- elvi(case ~ education + age + parity, data = rows_files(files), family = binomial())
+#' fit
+#' nobs(fit)
+#' unlink(files)
+#' @name rows_elsewhere
+NULL
+
+new_source <- function(kind, label, open, ...) {
+  structure(list(kind = kind, label = label, open = open, ...), class = c(paste0("elvi_source_", kind), "elvi_source"))
+}
+
+is_source <- function(x) inherits(x, "elvi_source")
+
+#' @export
+print.elvi_source <- function(x, ...) {
+  cat("Rows from ", x$label, "\n", sep = "")
+  invisible(x)
+}
+
+#' @rdname rows_elsewhere
+#' @export
+rows_chunked <- function(next_chunk) {
+  check_function(next_chunk, "next_chunk")
+  if (!any(c("reset", "...") %in% names(formals(args(next_chunk))))) {
+    bad_argument("next_chunk", "a function with an argument `reset`", "one without")
+  }
+  new_source("chunked", "a function of chunks", function(columns = NULL) {
+    next_chunk(reset = TRUE)
+    list(read = function() next_chunk(reset = FALSE), close = function() invisible())
+  })
+}
+
+#' @rdname rows_elsewhere
+#' @export
+rows_files <- function(files, reader = NULL) {
+  if (!length(files) || !is.vector(files) || is.character(files) && anyNA(files)) {
+    bad_argument("files", "names of files", describe(files))
+  }
+  selects <- FALSE
+  if (is.null(reader)) {
+    if (!is.character(files)) bad_argument("reader", "given: `files` are not names", "NULL")
+    reader <- read_by_name
+  } else {
+    check_function(reader, "reader")
+    selects <- "columns" %in% names(formals(args(reader)))
+  }
+  if (is.character(files) && identical(reader, read_by_name) && !all(there <- file.exists(files))) {
+    bad_argument("files", "names of files that exist", describe(files[!there][1L]))
+  }
+  new_source("files", sprintf("%d file(s)", length(files)), function(columns = NULL) {
+    at <- 0L
+    list(read = function() {
+      if (at == length(files)) return(NULL)
+      at <<- at + 1L
+      reading_rows(if (selects) reader(files[[at]], columns = columns) else reader(files[[at]]),
+                   if (is.character(files)) paste0("file ", files[[at]]) else paste("file number", at)) %||%
+        data.frame()   # of which there may be more
+    }, close = function() invisible())
+  })
+}
+
+read_by_name <- function(file) {
+  if (grepl("\\.rds$", file, ignore.case = TRUE)) readRDS(file) else utils::read.csv(file)
+}
+
+#' @rdname rows_elsewhere
+#' @export
+rows_dbi <- function(con, query, chunk = 1e5) {
+  need_package("DBI", "rows_dbi()")
+  if (!is.function(con) && !methods::is(con, "DBIConnection")) {
+    bad_argument("con", "a connection of package 'DBI', or a function that opens one", describe(con))
+  }
+  if (!is.character(query) || length(query) != 1L || is.na(query) || !nzchar(query)) {
+    bad_argument("query", "an SQL query, a string", describe(query))
+  }
+  chunk <- check_count(chunk, "chunk")
+  what <- "the database"
+  new_source("dbi", paste("the query", query), function(columns = NULL) {
+    link <- if (is.function(con)) reading_rows(con(), what) else con
+    done <- function() if (is.function(con)) try(DBI::dbDisconnect(link), silent = TRUE)
+    result <- tryCatch(reading_rows(DBI::dbSendQuery(link, select_columns(link, query, columns)), what),
+                       error = function(e) { done(); stop(e) })
+    list(read = function() {
+      if (reading_rows(DBI::dbHasCompleted(result), what)) return(NULL)
+      reading_rows(DBI::dbFetch(result, n = chunk), what)
+    }, close = function() {
+      try(DBI::dbClearResult(result), silent = TRUE)
+      done()
+      invisible()
+    })
+  })
+}
+
+select_columns <- function(con, query, columns) {
+  if (!length(columns)) return(query)
+  paste0("SELECT ", paste(DBI::dbQuoteIdentifier(con, columns), collapse = ", "), " FROM (", query, ") AS elvi_rows")
+}
+
+#' @rdname rows_elsewhere
+#' @export
+rows_arrow <- function(dataset, chunk = 1e5) {
+  need_package("arrow", "rows_arrow()")
+  if (is.character(dataset) && length(dataset) == 1L) {
+    dataset <- reading(arrow::open_dataset(dataset), "dataset", "it cannot be opened")
+  }
+  if (!inherits(dataset, c("Dataset", "ArrowTabular"))) {
+    bad_argument("dataset", "made by arrow::open_dataset(), or a directory", describe(dataset))
+  }
+  chunk <- check_count(chunk, "chunk")
+  new_source("arrow", "an Arrow dataset", function(columns = NULL) {
+    scanner <- arrow::Scanner$create(dataset, projection = columns %||% names(dataset), batch_size = chunk)
+    batches <- reading_rows(scanner$ToRecordBatchReader(), "the Arrow dataset")
+    list(read = function() {
+      batch <- reading_rows(batches$read_next_batch(), "the Arrow dataset")
+      if (!is.null(batch)) as.data.frame(batch)
+    }, close = function() invisible())
+  })
+}
+
+# An error while rows are read is one of the place where they are.
+reading_rows <- function(expr, what) {
+  tryCatch(expr, error = function(e) {
+    elvi_abort("Rows could not be read from ", what, ": ", conditionMessage(e), class = "elvi_error_rows",
+               data = list(parent = e))
+  })
+}

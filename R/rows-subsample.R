@@ -1,0 +1,79 @@
+# Steps of the stochastic algorithm that look at some of the rows only. With g the gradient of f over all rows at the
+# start x0 of the run, g + (n / m) sum over m rows of (l_i'(x) - l_i'(x0)), plus what the prior changes, is unbiased, and
+# its noise is small near x0. The rows of an iteration are a function of the run's key and of the iteration.
+
+check_rows_per_step <- function(model, control) {
+  m <- control$rows_per_step
+  if (is.null(m)) return(invisible())
+  if (!is_regression(model)) bad_argument("rows_per_step", "left out: this target is no regression with rows", describe(m))
+  if (is_elsewhere(model) && !inherits(model$rows$place, "elvi_source_cluster")) {
+    bad_argument("rows_per_step", "left out: to draw rows from a source that is read in order saves nothing", describe(m))
+  }
+}
+
+subsamples <- function(fit) {
+  m <- fit$given$control$rows_per_step
+  !is.null(m) && m < rows_size(fit$given$model$rows)[1L]
+}
+
+# the start in the model's coordinates, and the gradient of all rows there
+anchor_of <- function(model, work, control, start) {
+  if (is.null(control$rows_per_step)) return(NULL)
+  x <- to_user(work, control$scale, start$mu, start$scale)$mu
+  list(x = as.double(x), gradient = as.double(target_at(model, matrix(x))$gradient))
+}
+
+# The model of a run in its next iteration: that itself, or one whose gradients see the rows of this iteration.
+iteration_model <- function(work, fit) {
+  if (!subsamples(fit)) return(work)
+  inner <- subsampled_model(fit$given$model, fit$plan$anchor, fit$given$control$rows_per_step,
+                            (fit$plan$seed[1L] + 2654435761 * (fit$state$k + 1)) %% 2^32)
+  if (!is_whitened(work)) return(inner)
+  work$inner <- inner
+  work
+}
+
+subsampled_model <- function(model, anchor, m, key) {
+  prior <- prior_model(model)
+  at_anchor <- matrix(anchor$x)
+  before <- as.double(.Call(elvi_r_evaluate, prior, at_anchor, 1L)$gradient)
+  gradient <- function(x) {
+    x <- matrix(x, model$dim)
+    change <- subsample_gradient(model, cbind(at_anchor, x), m, key)
+    change <- change[, -1L, drop = FALSE] - change[, 1L]
+    as.double(.Call(elvi_r_evaluate, prior, x, 1L)$gradient - before + anchor$gradient + change)
+  }
+  new_model("density", dim = model$dim, names = model$names, value = function(x) as.double(target_at(model, matrix(x, model$dim))$value),
+            gradient = gradient, pointer = NULL)
+}
+
+# of the likelihood, from about m rows, at the columns of x
+subsample_gradient <- function(model, x, m, key) {
+  spec <- pass_spec(model)
+  fraction <- m / rows_size(model$rows)[1L]
+  if (is_elsewhere(model)) return(pass_of(model, "subsample", list(x = x, key = key, fraction = fraction), spec)[[1L]])
+  spec$divide <- 1   # the weights have it already
+  some_gradient(model$rows, spec, x, key, fraction)
+}
+
+some_gradient <- function(rows, spec, x, key, fraction) {
+  .Call(elvi_r_evaluate, bare_model(some_rows(rows, key, fraction), spec), x, threads())$gradient
+}
+
+# A fraction of the rows, drawn by the key, that count for all of them.
+some_rows <- function(rows, key, fraction) {
+  n <- length(rows$y)
+  m <- max(1, min(n, round(fraction * n)))
+  i <- sort(with_key(key, sample.int(n, m)))
+  rows$X <- if (is_sparse(rows$X)) sparse_subset(rows$X, i) else rows$X[i, , drop = FALSE]
+  rows[c("y", "offset")] <- list(rows$y[i], rows$offset[i])
+  rows$weight <- rows$weight[i] * (n / m)
+  rows
+}
+
+# rows i of a matrix by rows
+sparse_subset <- function(X, i) {
+  lengths <- diff(X$start)[i]
+  at <- sequence(lengths, X$start[i] + 1L)
+  list(start = c(0L, cumsum(lengths)), column = X$column[at], entry = X$entry[at], dim = c(length(i), X$dim[2L]), names = X$names)
+}

@@ -1,0 +1,157 @@
+# Rows that live elsewhere: a regression from files in bounded memory, against reading them and against biglm::bigglm;
+# two workers against one, and what goes over the wire; workers that are killed.
+#
+#   Rscript bench/big.R [--rows=10000000] [--columns=20] [--cluster_rows=2000000] [--cluster_columns=50] [--kills=50]
+#                       [--only=files|cluster|kills] [--dry]
+
+source(file.path(dirname(sub("^--file=", "", grep("^--file=", commandArgs(), value = TRUE)[1])), "common.R"))
+with_one_blas_thread()
+options(elvi.threads = 1L)
+rows <- option("rows", 10000000L)
+columns <- option("columns", 20L)
+cluster_rows <- option("cluster_rows", 2000000L)
+cluster_columns <- option("cluster_columns", 50L)
+kills <- option("kills", 50L)
+only <- sub("^--only=", "", grep("^--only=", args, value = TRUE))
+wanted <- function(part) !length(only) || part %in% only
+
+# ---- files -------------------------------------------------------------------------------------------------------------
+
+from_files <- function(chunk = 100000L) {
+  folder <- tempfile("big")
+  dir.create(folder)
+  on.exit(unlink(folder, recursive = TRUE))
+  beta <- sin(seq_len(columns)) / 3
+  files <- file.path(folder, sprintf("part%04d.rds", seq_len(ceiling(rows / chunk))))
+  message("writing ", length(files), " files ...")
+  for (k in seq_along(files)) {
+    set.seed(k)
+    X <- matrix(rnorm(chunk * columns), chunk)
+    saveRDS(data.frame(y = as.double(runif(chunk) < plogis(drop(X %*% beta))), X), files[k], compress = FALSE)
+  }
+  rm(X)
+  read <- 0
+  reading <- 0   # seconds, within the fit: what else the machine does counts on both sides of a ratio
+  reader <- function(file) {
+    read <<- read + 1
+    began <- proc.time()[["elapsed"]]
+    on.exit(reading <<- reading + proc.time()[["elapsed"]] - began)
+    readRDS(file)
+  }
+  passes <- function() read / length(files)
+  size <- sprintf("%g x %d from %d files", rows, columns, length(files))
+
+  message(size, ": elvi ...")
+  certificate <- NA
+  beyond <- peak_megabytes(function() {
+    whole <<- seconds(function() {
+      fit <- elvi::elvi(y ~ ., data = elvi::rows_files(files, reader), family = binomial())
+      certificate <<- fit$optimum$certificate
+    })
+  })
+  mine <- passes()
+  record(paste0(size, ": peak memory beyond the start, MB"), sprintf("%.0f", beyond), "<= 300", beyond <= 300)
+  record("... certified gap in nats", format(certificate, digits = 2), "<= 0.01", certificate <= 0.01)
+  per_pass <- whole / mine
+
+  record(sprintf("... seconds (%.1f passes) / those of them in readRDS(), of files that are not compressed", mine),
+         sprintf("%.0f / %.0f = %.2f", whole, reading, whole / reading), "<= 3", whole / reading <= 3)
+
+  if (requireNamespace("biglm", quietly = TRUE)) {
+    message(size, ": bigglm, two iterations ...")
+    read <- 0
+    at <- 0
+    next_chunk <- function(reset = FALSE) {
+      if (reset) {
+        at <<- 0
+        return(NULL)
+      }
+      if (at == length(files)) return(NULL)
+      at <<- at + 1
+      reader(files[at])
+    }
+    theirs <- seconds(function() suppressWarnings(
+      biglm::bigglm(reformulate(paste0("X", seq_len(columns)), "y"), data = next_chunk, family = binomial(), maxit = 2)))
+    record(sprintf("... bigglm / elvi, seconds a pass (%.1f passes of bigglm)", passes()),
+           sprintf("%.2f / %.2f = %.2f", theirs / passes(), per_pass, theirs / passes() / per_pass), "> 1",
+           theirs / passes() > per_pass)
+  }
+}
+
+# ---- workers ------------------------------------------------------------------------------------------------------------
+
+loader <- function(rows, columns, shards) {
+  load <- function(i) {
+    set.seed(i)
+    n <- rows %/% shards
+    X <- matrix(rnorm(n * columns), n)
+    list(X = X, y = as.double(runif(n) < plogis(drop(X %*% (sin(seq_len(columns)) / 3)))))
+  }
+  environment(load) <- list2env(list(rows = rows, columns = columns, shards = shards), parent = globalenv())
+  load
+}
+
+loopback_bytes <- function() {
+  line <- grep("^ *lo:", readLines("/proc/net/dev"), value = TRUE)
+  as.numeric(strsplit(trimws(sub("^ *lo:", "", line)), " +")[[1]][1])
+}
+
+on_a_cluster <- function(rounds = 3L) {
+  cl <- parallel::makePSOCKcluster(2)
+  on.exit(parallel::stopCluster(cl))
+  load <- loader(cluster_rows, cluster_columns, 2L)
+  models <- lapply(list(cl[1], cl), function(cl) elvi::model_glm(elvi::rows_cluster(cl, load, 2L)))
+  law <- elvi:::law_of(elvi::base_gaussian(), cluster_columns)
+  S <- diag(0.01, cluster_columns)
+  mu <- sin(seq_len(cluster_columns)) / 4
+  pass <- function(model) function() {
+    seconds(function() elvi:::exact_oracle(model, law)("symmetric", mu, S))
+  }
+  times <- alternate(sprintf("%g x %d in 2 shards: a pass with one worker / with two", cluster_rows, cluster_columns),
+                     pass(models[[2]]), pass(models[[1]]), rounds)
+  record_ratio(times, 1.7)
+  traffic <- min(vapply(1:5, function(i) {
+    before <- loopback_bytes()
+    pass(models[[2]])()
+    loopback_bytes() - before
+  }, 0))
+  expected <- 2 * 8 * (cluster_columns^2 + cluster_columns)   # out and back
+  record("... bytes a shard and pass, out and back, of 8 (d^2 + d) each way", sprintf("%.0f of %.0f", traffic / 2, expected),
+         "<= 1.5 times", traffic / 2 <= 1.5 * expected)
+}
+
+# ---- kills --------------------------------------------------------------------------------------------------------------
+
+under_fire <- function(size = 6L) {
+  load <- loader(6000L, 5L, 7L)
+  fit <- function(source) elvi::elvi(elvi::model_glm(source), method = "exact")
+  right <- 0
+  reference <- NULL
+  done <- 0
+  set.seed(1)
+  message("killing ", kills, " workers ...")
+  while (done < kills) {
+    cl <- parallel::makePSOCKcluster(size)
+    pids <- unlist(parallel::clusterCall(cl, Sys.getpid))
+    source <- elvi::rows_cluster(cl, load, 7L, timeout = 120)
+    reference <- reference %||% fit(source)
+    for (k in seq_len(min(size - 1L, kills - done))) {
+      system(sprintf("(sleep %g; kill -9 %d) &", runif(1, 0, 0.6), pids[k]))
+      same <- TRUE
+      while (source$state$alive[k]) {
+        same <- same && identical(suppressWarnings(fit(source))$mu, reference$mu)
+      }
+      right <- right + same
+      done <- done + 1
+    }
+    suppressWarnings(try(parallel::stopCluster(cl[size]), silent = TRUE))
+  }
+  record(sprintf("%d workers killed (kill -9) at random moments: fits with the same numbers", kills), sprintf("%d of %d", right, kills),
+         "all", right == kills)
+}
+`%||%` <- function(x, y) if (is.null(x)) y else x
+
+whole <- NA
+if (wanted("kills")) under_fire()
+if (wanted("cluster")) on_a_cluster()
+if (wanted("files")) from_files()

@@ -1,0 +1,22 @@
+/* R tears a message apart when an interrupt arrives while it is read from a socket, even one that is suspended.
+ * Held by the system it waits until the message is whole. */
+#if !defined(_WIN32) && !defined(_POSIX_C_SOURCE)
+# define _POSIX_C_SOURCE 200809L
+#endif
+#include "r_elvi.h"
+#include <signal.h>
+
+/* TRUE holds interrupts, FALSE lets them through; whether they were held before */
+SEXP elvi_r_hold_interrupts(SEXP hold)
+{
+#ifdef _WIN32
+    (void) hold;
+    return Rf_ScalarLogical(0);
+#else
+    sigset_t set, before;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigprocmask(Rf_asLogical(hold) == 1 ? SIG_BLOCK : SIG_UNBLOCK, &set, &before);
+    return Rf_ScalarLogical(sigismember(&before, SIGINT) == 1);
+#endif
+}

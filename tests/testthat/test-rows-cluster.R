@@ -1,0 +1,185 @@
+# workers that find elvi where this process does
+new_cluster <- function(n = 2, make = parallel::makePSOCKcluster) {
+  cl <- make(n)
+  parallel::clusterCall(cl, function(paths) .libPaths(paths), .libPaths())
+  cl
+}
+
+# one for the tests that leave it as it was
+shared <- new.env()
+shared_cluster <- function() {
+  if (is.null(shared$cl)) shared$cl <- new_cluster()
+  shared$cl
+}
+
+# part i of `shards`; its environment travels to the workers, so it is small
+loader <- function(data, shards) {
+  load <- function(i) data[seq(i, nrow(data), by = shards), , drop = FALSE]
+  environment(load) <- list2env(list(data = data, shards = shards), parent = globalenv())
+  load
+}
+
+pids_of <- function(cl) unlist(parallel::clusterCall(cl, Sys.getpid))
+
+test_that("1, 2, 3 and 7 shards give the fit of memory, whoever has them", {
+  skip_on_cran()
+  data <- rows_data(200)
+  reference <- fit_rows("probit", data)
+  cl <- shared_cluster()
+  for (shards in c(1, 2, 3, 7)) {
+    fit <- fit_rows("probit", rows_cluster(cl, loader(data, shards), shards))
+    expect_same_fit(fit, reference)
+  }
+  alone <- fit_rows("probit", rows_cluster(cl[1], loader(data, 7), 7))
+  expect_identical(alone$mu, fit$mu)
+  expect_identical(alone$Sigma, fit$Sigma)
+  expect_output(print(rows_cluster(cl, loader(data, 7), 7)), "7 shard\\(s\\) on 2 worker")
+})
+
+test_that("a shard may be a source itself, be empty, or hold X and y", {
+  skip_on_cran()
+  data <- rows_data(200)
+  cl <- shared_cluster()
+  pieces <- loader(data, 6)
+  streamed <- rows_cluster(cl, function(i) if (i == 2) pieces(1)[0, ] else
+    elvi::rows_files(if (i == 1) 1:3 else 4:6, function(k) pieces(k)), 3)
+  expect_same_fit(fit_rows("logit", streamed), fit_rows("logit", data))
+  X <- model.matrix(~ z, data)
+  matrices <- rows_cluster(cl, function(i) {
+    j <- seq(i, 200, by = 2)
+    list(X = X[j, ], y = data$count[j], offset = data$o[j])
+  }, 2)
+  inside <- elvi(model_glm(X, data$count, poisson(), offset = data$o))
+  expect_equal(elvi(model_glm(matrices, family = poisson()))$mu, inside$mu, tolerance = 1e-9)
+})
+
+test_that("a stochastic fit and its methods run on a cluster", {
+  skip_on_cran()
+  data <- rows_data(120)
+  cl <- shared_cluster()
+  source <- rows_cluster(cl, loader(data, 3), 3)
+  run <- function(source) fit_rows("robust", source, budget = 300)
+  fit <- run(source)
+  reference <- run(data)
+  expect_same_fit(fit, reference)
+  expect_equal(sort(unname(fitted(fit))), sort(unname(fitted(reference))))
+  by <- 2
+  twice <- function(v) by * v
+  expect_same_fit(elvi(count ~ twice(z), data = source, family = poisson()), elvi(count ~ twice(z), data = data, family = poisson()))
+})
+
+test_that("a worker that is killed, at whatever moment, changes nothing", {
+  skip_on_cran()
+  skip_on_os("windows")
+  data <- rows_data(120)
+  cl <- new_cluster(4)
+  on.exit(suppressWarnings(try(parallel::stopCluster(cl), silent = TRUE)))
+  pids <- pids_of(cl)
+  source <- rows_cluster(cl, loader(data, 5), 5)
+  whole <- fit_rows("logit", source)
+  for (k in 1:3) {
+    system(sprintf("(sleep %g; kill -9 %d) &", c(0.02, 0.11, 0.3)[k], pids[k]))
+    while (source$state$alive[k]) {   # until the fit in which it happened
+      fit <- withCallingHandlers(fit_rows("logit", source), elvi_warning_worker = function(w) invokeRestart("muffleWarning"))
+      expect_identical(fit$mu, whole$mu)
+    }
+  }
+  expect_identical(source$state$alive, c(FALSE, FALSE, FALSE, TRUE))
+})
+
+test_that("without workers a fit ends, and names the shards that are lost", {
+  skip_on_cran()
+  skip_on_os("windows")
+  data <- rows_data(60)
+  cl <- new_cluster()
+  pids <- pids_of(cl)
+  source <- rows_cluster(cl, loader(data, 3), 3)
+  for (pid in pids) tools::pskill(pid, 9)
+  e <- expect_error(suppressWarnings(fit_rows("logit", source)), class = "elvi_error_worker", regexp = "shards 1, 2, 3")
+  expect_equal(e$shards, 1:3)
+})
+
+test_that("a worker that stops answering is given up after `timeout`", {
+  skip_on_cran()
+  skip_on_os("windows")
+  data <- rows_data(60)
+  cl <- new_cluster()
+  pids <- pids_of(cl)
+  on.exit(for (pid in pids) tools::pskill(pid, 9))
+  source <- rows_cluster(cl, loader(data, 3), 3)
+  whole <- fit_rows("probit", source)
+  source$timeout <- 4
+  tools::pskill(pids[2], tools::SIGSTOP)
+  expect_warning(fit <- fit_rows("probit", source), "Worker 2 has not answered in time", class = "elvi_warning_worker")
+  expect_identical(fit$mu, whole$mu)
+})
+
+test_that("errors of load() and of its rows name the shard and leave the workers usable", {
+  skip_on_cran()
+  data <- rows_data(60)
+  cl <- shared_cluster()
+  good <- loader(data, 3)
+  fit <- function(load) elvi(count ~ z, data = rows_cluster(cl, load, 3), family = poisson())
+  expect_error(fit(function(i) if (i == 3) stop("disk full") else good(i)), "Shard 3 of 3: load\\(\\) failed: disk full",
+               class = "elvi_error_rows")
+  expect_error(fit(function(i) if (i == 3) good(i)["count"] else good(i)), "Shard 3 of 3: .*'z' not found")
+  expect_error(fit(function(i) if (i == 2) 1:3 else good(i)), "Shard 2 of 3: load\\(\\) must return")
+  expect_identical(unlist(parallel::clusterCall(cl, function() 42)), c(42, 42))
+  changing <- function(i) transform(good(i), z = z + as.numeric(Sys.time()) %% 1)   # another each time it is loaded
+  source <- rows_cluster(cl, changing, 3)
+  elvi(count ~ z, data = source, family = poisson())
+  model <- elvi(count ~ z, data = source, family = poisson())$model
+  parallel::clusterCall(cl, function() rm(list = ls(getNamespace("elvi")$shard_store), envir = getNamespace("elvi")$shard_store))
+  expect_error(elvi:::target_at(model, matrix(0, 2)), "other values", class = "elvi_error_rows")
+})
+
+test_that("an interrupt leaves the workers usable", {
+  skip_on_cran()
+  skip_on_os("windows")
+  data <- rows_data(60)
+  cl <- shared_cluster()
+  source <- rows_cluster(cl, loader(data, 3), 3)
+  whole <- fit_rows("logit", source)
+  for (wait in c(0.05, 0.11, 0.23)) {
+    ended <- tryCatch({
+      system(sprintf("(sleep %g; kill -INT %d) &", wait, Sys.getpid()))
+      repeat fit_rows("logit", source)
+    }, interrupt = function(e) "interrupted")
+    expect_identical(ended, "interrupted")
+    expect_identical(unlist(parallel::clusterCall(cl, function() 42)), c(42, 42))
+  }
+  expect_identical(fit_rows("logit", source)$mu, whole$mu)
+})
+
+test_that("the workers that all this was done to can be stopped", {
+  skip_on_cran()
+  expect_no_error(parallel::stopCluster(shared_cluster()))
+})
+
+test_that("mirai's cluster does as well", {
+  skip_on_cran()
+  skip_if_not_installed("mirai")
+  data <- rows_data(120)
+  cl <- new_cluster(2, mirai::make_cluster)
+  on.exit(mirai::stop_cluster(cl))
+  expect_same_fit(fit_rows("logit", rows_cluster(cl, loader(data, 3), 3)), fit_rows("logit", data))
+})
+
+test_that("what goes over the wire does not grow with the rows", {
+  size_of <- function(n) {
+    data <- rows_data(n)
+    frame <- model.frame(count ~ x + z + g, data[-c(3, n %/% 2), ])
+    X <- model.matrix(count ~ x + z + g, frame)
+    recipe <- elvi:::new_recipe("matrices", "poisson")
+    rows <- elvi:::recipe_rows(recipe, list(X = X, y = frame$count))
+    spec <- list(likelihood = "poisson", error_df = Inf, dim = 6, dispersion_at = 0, divide = 1)
+    args <- list(spec = spec, law = elvi:::law_of(base_gaussian(), 6), kind = "symmetric", mu = numeric(6), scale = diag(6))
+    length(serialize(elvi:::answer_of(rows, recipe, "exact", args), NULL))
+  }
+  expect_identical(size_of(400), size_of(100))
+  expect_lt(size_of(100), 8 * (36 + 6) + 400)
+})
+
+test_that("only clusters are clusters", {
+  expect_error(rows_cluster(2, identity), "`cl` must be a cluster")
+})

@@ -1,0 +1,122 @@
+test_that("every family has the fit of its rows in memory", {
+  skip_on_cran()
+  data <- rows_data()
+  for (case in names(rows_cases)) {
+    expect_same_fit(fit_rows(case, rows_chunked(chunks_of(data))), fit_rows(case, data))
+  }
+})
+
+test_that("chunks may be empty, of one row, or without a complete row", {
+  data <- rows_data(120)
+  pieces <- list(integer(), 3L, 1L, 4:60, integer(), c(2L, 61:118), 119:120, integer())
+  expect_same_fit(fit_rows("logit", rows_chunked(chunks_of(data, pieces))), fit_rows("logit", data))
+})
+
+test_that("a model takes chunks of X and y, dense and sparse", {
+  data <- rows_data(120)[-c(3, 60), ]
+  X <- model.matrix(~ x + z, data)
+  given <- function(i) list(X = X[i, ], y = data$count[i], weights = data$w[i], offset = data$o[i])
+  source <- function(shape = identity) {
+    at <- 0
+    rows_chunked(function(reset = FALSE) {
+      at <<- if (reset) 0 else at + 1
+      if (!reset && at <= 3) shape(given(seq(at, nrow(X), by = 3)))
+    })
+  }
+  for (family in list(poisson(), neg_binomial_2())) {
+    inside <- model_glm(X, data$count, family, normal(0, 2), weights = data$w, offset = data$o)
+    outside <- model_glm(source(), family = family, prior = normal(0, 2))
+    x <- matrix(0.1 * sin(seq_len(3 * inside$dim)), inside$dim)
+    expect_equal(elvi:::target_at(outside, x), elvi:::target_at(inside, x), tolerance = 1e-12)
+    expect_equal(outside$names, inside$names)
+    expect_equal(elvi:::used_gram(outside), unname(elvi:::used_gram(inside)), tolerance = 1e-12)
+    expect_equal(elvi:::hessian_diagonal(outside, x[, 1]), elvi:::hessian_diagonal(inside, x[, 1]), tolerance = 1e-6)
+  }
+  inside <- elvi(model_glm(X, data$count, poisson(), weights = data$w, offset = data$o))
+  outside <- elvi(model_glm(source(), family = poisson()))
+  expect_lt(max(abs(inside$mu - outside$mu)), 1e-10)
+  skip_if_not_installed("Matrix")
+  sparse <- source(function(chunk) replace(chunk, "X", list(Matrix::Matrix(chunk$X, sparse = TRUE))))
+  expect_equal(elvi(model_glm(sparse, family = poisson()))$mu, inside$mu, tolerance = 1e-9)
+})
+
+test_that("smoothness is that of memory, also whitened and with weights", {
+  data <- rows_data(120)[-c(3, 60), ]
+  X <- model.matrix(~ x + z, data)
+  source <- rows_files(list(1:50, 51:118), function(i) list(X = X[i, ], y = data$share[i], weights = data$trials[i]))
+  inside <- model_glm(X, data$share, weights = data$trials)
+  outside <- model_glm(source)
+  expect_equal(outside$smoothness, inside$smoothness, tolerance = 1e-10)
+  law <- elvi:::law_of(base_gaussian(), 3)
+  L <- function(model) elvi:::run_smoothness(model, elvi:::work_model(model, "whitened", "symmetric"), law, elvi_control())$L
+  expect_equal(L(outside), L(inside), tolerance = 1e-8)
+})
+
+test_that("the stochastic algorithm runs as in memory, with all estimators", {
+  skip_on_cran()
+  data <- rows_data(120)
+  for (estimator in c("control", "reparam", "path")) {
+    fits <- lapply(list(data, rows_chunked(chunks_of(data))), function(source) {
+      fit_rows("logit", source, method = "mpsgd", budget = 300, control = elvi_control(estimator = estimator, scale = "triangular"))
+    })
+    expect_equal(fits[[2]]$mu, fits[[1]]$mu, tolerance = 1e-9)
+    expect_equal(fits[[2]]$trace$objective, fits[[1]]$trace$objective, tolerance = 1e-9)
+  }
+})
+
+test_that("separable rows and dependent columns are refused as in memory", {
+  X <- cbind(1, c(-2, -1, 1, 2))
+  source <- rows_files(list(1:2, 3:4), function(i) list(X = X[i, ], y = c(0, 0, 1, 1)[i]))
+  expect_error(elvi(model_glm(source, prior = flat())), class = "elvi_error_no_optimum")
+  double <- rows_files(list(1:2, 3:4), function(i) list(X = X[i, c(1, 2, 2)], y = c(0, 1, 0, 1)[i]))
+  expect_error(model_glm(double, prior = flat()), "linearly dependent")
+  expect_message(model_glm(double), class = "elvi_message_collinear")
+})
+
+test_that("rows that change between passes are noticed", {
+  data <- rows_data(120)[-c(3, 60), ]
+  passes <- 0
+  change <- function(how) {
+    passes <<- 0
+    inner <- chunks_of(data)
+    rows_chunked(function(reset = FALSE) {
+      if (reset) passes <<- passes + 1
+      chunk <- inner(reset)
+      if (!is.null(chunk) && passes == 5) how(chunk) else chunk
+    })
+  }
+  expect_error(elvi(count ~ x, data = change(function(chunk) chunk[-1, ]), family = poisson()), class = "elvi_error_rows",
+               regexp = "116 instead of 118")
+  expect_error(elvi(count ~ x, data = change(function(chunk) { chunk$x[2] <- chunk$x[2] + 1e-6; chunk }), family = poisson()),
+               class = "elvi_error_rows", regexp = "other values")
+  expect_error(elvi(count ~ x, data = change(function(chunk) { chunk$count <- rev(chunk$count); chunk }), family = poisson()),
+               class = "elvi_error_rows", regexp = "other values")
+  expect_error(elvi(count ~ x + g, data = change(function(chunk) { chunk$g[1] <- "new"; chunk }), family = poisson()), "new level")
+})
+
+test_that("a checkpoint belongs to its rows", {
+  skip_on_cran()
+  data <- rows_data(120)
+  file <- tempfile()
+  on.exit(unlink(file))
+  control <- function(...) elvi_control(checkpoint = file, checkpoint_every = 1e-6, ...)
+  run <- function(data, ...) fit_rows("logit", rows_chunked(chunks_of(data)), method = "mpsgd", budget = 300, control = control(...))
+  half <- run(data, iterations = 3)
+  expect_message(whole <- run(data), class = "elvi_message_checkpoint")
+  expect_equal(whole$mu, fit_rows("logit", data, method = "mpsgd", budget = 300)$mu, tolerance = 1e-9)
+  data$x[7] <- data$x[7] + 1
+  expect_error(run(data), class = "elvi_error_checkpoint")
+})
+
+test_that("passes are told where progress is asked for", {
+  data <- rows_data(120)
+  expect_message(fit_rows("logit", rows_chunked(chunks_of(data)), control = elvi_control(progress = TRUE)),
+                 "pass over 118 rows: .* rows/s", class = "elvi_message_pass")
+  expect_no_message(fit_rows("logit", rows_chunked(chunks_of(data)), control = elvi_control(progress = FALSE)))
+})
+
+test_that("what belongs to rows is not given beside them", {
+  source <- rows_files(list(1), function(i) list(X = diag(2), y = 0:1))
+  expect_error(model_glm(source, 0:1), "`y` must be left out")
+  expect_error(model_glm(source, weights = 1), "`weights` must be left out")
+})

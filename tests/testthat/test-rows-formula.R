@@ -1,0 +1,62 @@
+test_that("terms that depend on other rows are refused by name", {
+  data <- rows_data(120)[-c(3, 60), ]
+  source <- rows_chunked(chunks_of(data))
+  for (term in c("poly(x, 2)", "scale(z)", "cut(z, 3)", "I(z - mean(z))", "rank(z)", "splines::ns(z, 3)")) {
+    expect_error(elvi(reformulate(term, "real"), data = source), term, fixed = TRUE, class = "elvi_error_argument")
+  }
+  expect_error(elvi(real ~ x + (1 | g), data = source), "group-level")
+  expect_error(elvi(real ~ x, data = source, method = "nested"), "nested")
+})
+
+test_that("levels are those of memory, whatever chunk they are in", {
+  data <- rows_data(120)[-c(3, 60), ]
+  data$f <- factor(data$g, levels = c("unused", "only here", "c", "b", "a"))
+  data$h <- factor(data$trials)
+  data$l <- data$z > 0.95
+  data$q <- ordered(data$g)
+  for (formula in list(count ~ f, count ~ g, count ~ factor(trials), count ~ h, count ~ l + x, count ~ q,
+                       count ~ factor(g, levels = c("b", "only here", "a", "c")), count ~ 0 + g, count ~ .)) {
+    reference <- elvi(formula, data = data, family = poisson())
+    fit <- elvi(formula, data = rows_chunked(chunks_of(data)), family = poisson())
+    expect_same_fit(fit, reference)
+    expect_equal(fit$xlevels, reference$xlevels)
+  }
+  sums <- elvi(count ~ g, data = rows_chunked(chunks_of(data)), family = poisson(), contrasts = list(g = "contr.sum"))
+  expect_same_fit(sums, elvi(count ~ g, data = data, family = poisson(), contrasts = list(g = "contr.sum")))
+  # factors that know only the levels of their chunk, as files give them
+  own <- rows_files(split(seq_len(118), rep(1:4, length.out = 118)), function(i) {
+    transform(data[sort(i), ], g = factor(g), yes = factor(as.character(yes)))
+  })
+  expect_setequal(names(coef(elvi(yes ~ g, data = own, family = binomial()))),
+                  names(coef(elvi(yes ~ g, data = data, family = binomial()))))
+})
+
+test_that("the formula's environment is seen", {
+  data <- rows_data(120)
+  by <- 2
+  twice <- function(v) by * v
+  expect_same_fit(elvi(count ~ twice(x), data = rows_chunked(chunks_of(data)), family = poisson()),
+                  elvi(count ~ twice(x), data = data, family = poisson()))
+})
+
+test_that("missing values are dropped and counted, or refused", {
+  data <- rows_data(120)
+  fit <- elvi(count ~ x, data = rows_chunked(chunks_of(data)), family = poisson())
+  expect_equal(c(nobs(fit), fit$dropped), c(118, 2))
+  expect_error(elvi(count ~ x, data = rows_chunked(chunks_of(data)), family = poisson(), na.action = na.fail), "missing values")
+  data$x <- NA_real_
+  expect_error(elvi(count ~ x, data = rows_chunked(chunks_of(data)), family = poisson()), "at least one complete row")
+})
+
+test_that("odd chunks are errors that say which", {
+  data <- rows_data(120)[-c(3, 60), ]
+  bad <- function(odd) rows_files(1:3, function(i) if (i == 2) odd else data)
+  expect_error(elvi(count ~ x, data = bad(1:3), family = poisson()), "Chunk 2: `data` must be a source whose chunks are data frames")
+  expect_error(elvi(count ~ x, data = bad(data["count"]), family = poisson()), "'x' not found")
+  expect_error(elvi(count ~ x, data = bad(transform(data, x = Inf)), family = poisson()), "Chunk 2: `data` must be free of")
+  expect_error(elvi(count ~ x, data = bad(transform(data, count = -1)), family = poisson()), "Chunk 2: `y` must be counts")
+  expect_error(elvi(count ~ x, data = bad(transform(data, x = g)), family = poisson()), "Chunk 2")
+  expect_error(elvi(count ~ x, data = rows_files(1, function(i) data[0, ]), family = poisson()), "without rows")
+  expect_error(elvi(~ x, data = bad(data)), "response on its left")
+  expect_warning(elvi(rep(1, length(x)) ~ x, data = rows_files(1:2, function(i) data), dispersion = 1), class = "elvi_warning_constant_response")
+})

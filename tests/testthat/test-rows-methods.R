@@ -1,0 +1,47 @@
+test_that("methods at the data read the rows once more", {
+  skip_on_cran()
+  data <- rows_data(150)
+  for (case in c("logit", "probit", "cloglog", "poisson", "known")) {
+    fit <- fit_rows(case, rows_chunked(chunks_of(data)))
+    reference <- fit_rows(case, data)
+    expect_equal(predict(fit, se.fit = TRUE), predict(reference, se.fit = TRUE))
+    expect_equal(fitted(fit), fitted(reference))
+    expect_equal(residuals(fit), residuals(reference))
+    expect_equal(log_lik(fit, draws = 5), log_lik(reference, draws = 5))
+    expect_equal(predict(fit, data[1:5, ], type = "response"), predict(reference, data[1:5, ], type = "response"))
+    expect_length(predict(fit, data[0, ], offset = if (case == "logit") numeric()), 0L)
+  }
+  excluding <- lapply(list(data, rows_chunked(chunks_of(data))), function(source) {
+    fitted(elvi(count ~ x, data = source, family = poisson(), na.action = na.exclude))
+  })
+  expect_equal(excluding[[2]], excluding[[1]])
+})
+
+test_that("loo() reads the rows twice and holds what it returns", {
+  skip_on_cran()
+  skip_if_not_installed("loo")
+  data <- rows_data(100)
+  loos <- lapply(list(data, rows_chunked(chunks_of(data))), function(source) {
+    suppressWarnings(loo::loo(fit_rows("poisson", source), draws = 200))$estimates
+  })
+  expect_equal(loos[[2]], loos[[1]], tolerance = 1e-8)
+})
+
+test_that("what would hold all rows says so; what needs none works", {
+  data <- rows_data(100)
+  fit <- fit_rows("logit", rows_chunked(chunks_of(data)))
+  for (f in list(model.frame, model.matrix, posterior_predict, posterior_linpred, generics::augment)) {
+    expect_error(f(fit), class = "elvi_error_rows", regexp = "not in memory")
+  }
+  expect_equal(dim(posterior_predict(fit, data[c(1, 2, 4), ], draws = 6, offset = numeric(3))), c(6L, 3L))
+  expect_s3_class(pareto_k(fit), "elvi_pareto_k")
+  expect_equal(generics::glance(fit)$nobs, 98)
+  expect_output(print(summary(fit)), "98 observations")
+  grDevices::pdf(NULL)
+  on.exit(grDevices::dev.off())
+  expect_no_error(plot(fit))
+  chunks <- rows_chunked(chunks_of(data))
+  whole <- elvi(count ~ x + g, data = chunks, family = poisson())
+  expect_equal(names(coef(update(whole, . ~ x))), c("(Intercept)", "x"))
+  expect_false(any(c("data", "chunk") %in% names(unclass(fit))))
+})

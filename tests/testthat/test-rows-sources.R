@@ -1,0 +1,78 @@
+test_that("files are read by name or by a reader, which is told the columns", {
+  data <- rows_data(120)
+  reference <- fit_rows("logit", data)
+  pieces <- split(seq_len(120), rep(1:3, each = 40))
+  files <- file.path(tempdir(), paste0("rows", 1:3))
+  on.exit(unlink(c(paste0(files, ".csv"), paste0(files, ".rds"))))
+  for (i in 1:3) {
+    write.csv(data[pieces[[i]], ], paste0(files[i], ".csv"), row.names = FALSE)
+    saveRDS(data[pieces[[i]], ], paste0(files[i], ".rds"))
+  }
+  written <- fit_rows("logit", rows_files(paste0(files, ".csv")))
+  expect_equal(unname(written$mu), unname(reference$mu), tolerance = 1e-10)
+  expect_same_fit(fit_rows("logit", rows_files(paste0(files, ".rds"))), reference)
+  asked <- NULL
+  reader <- function(file, columns) {
+    asked <<- c(asked, list(columns))
+    data <- readRDS(file)
+    if (is.null(columns)) data else data[columns]
+  }
+  expect_same_fit(fit_rows("logit", rows_files(paste0(files, ".rds"), reader)), reference)
+  expect_setequal(asked[[length(asked)]], c("yes", "x", "g", "o"))
+  unlink(paste0(files[2], ".rds"))
+  expect_error(suppressWarnings(fit_rows("logit", rows_files(paste0(files, ".rds"), reader))), class = "elvi_error_rows", regexp = "rows2.rds")
+  expect_error(rows_files(paste0(files, ".rds")), "rows2.rds")
+})
+
+test_that("a database gives the fit of memory, reads only what it needs, and may go away", {
+  skip_if_not_installed("RSQLite")
+  data <- rows_data(300)
+  data$yes <- as.character(data$yes)
+  file <- tempfile(fileext = ".sqlite")
+  on.exit(unlink(file))
+  con <- DBI::dbConnect(RSQLite::SQLite(), file)
+  DBI::dbWriteTable(con, "d", data)
+  reference <- elvi(count ~ x + z + g, data = data, family = poisson(), weights = w, offset = o)
+  fit <- function(source) elvi(count ~ x + z + g, data = source, family = poisson(), weights = w, offset = o)
+  expect_same_fit(fit(rows_dbi(con, "SELECT * FROM d", chunk = 77)), reference)
+  expect_same_fit(fit(rows_dbi(con, "SELECT * FROM d WHERE 1")), reference)
+  opener <- function() DBI::dbConnect(RSQLite::SQLite(), file)
+  expect_same_fit(fit(rows_dbi(opener, "SELECT * FROM d", chunk = 100)), reference)
+  expect_identical(elvi:::select_columns(con, "SELECT * FROM d", c("a", "b c")), "SELECT `a`, `b c` FROM (SELECT * FROM d) AS elvi_rows")
+  expect_error(fit(rows_dbi(con, "SELECT * FROM nowhere")), class = "elvi_error_rows", regexp = "no such table: nowhere")
+  # it goes away in the middle of a pass
+  fetched <- 0
+  source <- rows_dbi(con, "SELECT * FROM d", chunk = 50)
+  failing <- source
+  failing$open <- function(columns) {
+    chunks <- source$open(columns)
+    read <- chunks$read
+    chunks$read <- function() {
+      fetched <<- fetched + 1
+      if (fetched == 20) DBI::dbDisconnect(con)
+      read()
+    }
+    chunks
+  }
+  expect_error(suppressWarnings(fit(failing)), class = "elvi_error_rows", regexp = "the database")
+})
+
+test_that("an Arrow dataset gives the fit of memory", {
+  skip_if_not_installed("arrow")
+  data <- rows_data(300)
+  folder <- tempfile()
+  on.exit(unlink(folder, recursive = TRUE))
+  dir.create(folder)
+  arrow::write_parquet(data, file.path(folder, "d.parquet"))
+  expect_same_fit(fit_rows("logit", rows_arrow(folder, chunk = 77)), fit_rows("logit", data))
+})
+
+test_that("sources say what they are, and refuse what they cannot be", {
+  expect_output(print(rows_files(list(1, 2), identity)), "Rows from 2 file")
+  expect_error(rows_chunked(function() NULL), "argument `reset`")
+  expect_error(rows_chunked(1), "`next_chunk` must be a function")
+  expect_error(rows_files(character()), "`files`")
+  expect_error(rows_files(list(1)), "`reader` must be given")
+  skip_if_not_installed("DBI")
+  expect_error(rows_dbi(1, "SELECT 1"), "`con`")
+})
