@@ -172,7 +172,15 @@ check_function <- function(x, name) {
   x
 }
 
+# The doubles of an integer64 are the bits of its integers: without package bit64 they mean something else.
+refuse_integer64 <- function(x, name) {
+  if (inherits(x, "integer64")) {
+    bad_argument(name, "made of R's own numbers (as.double() of package bit64 makes them)", "integer64")
+  }
+}
+
 check_vector <- function(x, name, length = NULL, infinite = FALSE) {
+  refuse_integer64(x, name)
   if (!is.numeric(x) || is.factor(x) || !(is.null(dim(x)) || NCOL(x) == 1L) ||
         (!is.null(length) && length(x) != length)) {
     bad_argument(name, if (is.null(length)) "a numeric vector" else
@@ -193,6 +201,7 @@ check_matrix <- function(x, name, nrow = NULL, ncol = NULL) {
   if (!is.matrix(x) || !(is.numeric(x) || is.logical(x))) {
     bad_argument(name, "a numeric matrix", describe(x))
   }
+  refuse_integer64(x, name)
   x <- unclass(x)   # a table, say: its class has no methods for matrices
   if ((!is.null(nrow) && nrow(x) != nrow) || (!is.null(ncol) && ncol(x) != ncol)) {
     bad_argument(name, sprintf("a %s x %s matrix", nrow %||% "n", ncol %||% "d"), describe(x))
@@ -242,8 +251,12 @@ check_dots <- function(dots, known, where, ignored = character()) {
 # None of it changes what is asked for.
 passed_by_frameworks <- list(
   nobs = "use.fallback", formula = "env", family = "verbose", predict = c("na.action", "verbose"),
-  tidy = c("effects", "parametric", "p.values", "verbose"), glance = c("verbose", "metrics", "vcov"),
-  augment = c("se_fit", "se.fit"))   # standard errors are always there
+  tidy = c("effects", "parametric", "p.values", "verbose", "coef_rename"), glance = c("verbose", "metrics", "vcov"),
+  augment = c("se_fit", "se.fit"),   # standard errors are always there
+  draws = c("re_formula", "re.form"))   # which groups: a fit without groups has none to leave out
+
+# nor does an argument that is given as NULL
+given_values <- function(dots) dots[!vapply(dots, is.null, NA)]
 
 `%||%` <- function(x, y) if (is.null(x)) y else x
 

@@ -16,9 +16,10 @@
 #' @param draws,ndraws number of draws, under either name.
 #' @param resample importance resample?
 #' @param seed optional number: draws other than those of the fit, the same for the same seed.
-#' @param ... nothing: unknown names are errors.
-#' @return A matrix with one row per draw and one named column per parameter, or
-#'   the format asked for.
+#' @param row.names,optional as in [as.data.frame()].
+#' @param ... for `as.data.frame()`: arguments of `as.matrix()`; else nothing: unknown names are errors.
+#' @return A matrix with one row per draw and one named column per parameter (`sigma` and `phi` themselves, not
+#'   their logarithms), or the format asked for.
 #' @examples
 #' fit <- elvi(case ~ age + parity, data = infert, family = binomial())
 #' head(as.matrix(fit, draws = 10))
@@ -30,7 +31,13 @@ as.matrix.elvi_fit <- function(x, draws = 1000, resample = FALSE, seed = NULL, .
   check_dots(list(...), names(formals()), "as.matrix()")
   # resampling looks at ten proposals for each draw
   draws <- check_draws(ndraws %||% draws, x$model$dim * if (check_flag(resample, "resample")) 10 else 1)
-  if (resample) resampled_draws(x, draws, seed) else fit_draws(x, draws, seed)
+  natural_draws(x, if (resample) resampled_draws(x, draws, seed) else fit_draws(x, draws, seed))
+}
+
+#' @rdname as.matrix.elvi_fit
+#' @export
+as.data.frame.elvi_fit <- function(x, row.names = NULL, optional = FALSE, ...) {
+  as.data.frame(as.matrix(x, ...), row.names = row.names, optional = optional)
 }
 
 # The first n draws of a fit, one per row, in the user's coordinates.

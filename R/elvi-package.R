@@ -28,7 +28,7 @@
 #' [elvi_conditions].
 #'
 #' @useDynLib elvi, .registration = TRUE
-#' @importFrom stats coef confint family fitted formula model.frame model.matrix nobs residuals
+#' @importFrom stats coef confint deviance df.residual family fitted formula model.frame model.matrix nobs residuals
 #' @importFrom stats sigma simulate terms update vcov
 #' @name elvi-package
 #' @keywords internal

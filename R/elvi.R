@@ -202,10 +202,10 @@ choose_method <- function(method, model, stochastic) {
 
 # The optimum itself as a fit.
 exact_fit <- function(model, base, control, tol, call) {
-  optimum <- elvi_optimum(model, base, control$scale, tol = tol)
+  optimum <- solve_optimum(model, base, law_of(base, model$dim), control$scale, check_positive(tol, "tol"), 200, control$progress)
   new_fit(list(call = call, method = "exact", model = model, base = base, tol = tol, control = control),
           plan = list(seed = draw_key(), rng_kind = RNGkind()),   # of its draws
-          result = list(status = if (optimum$converged) "finished" else "not converged", kept = "optimum",
+          result = list(status = if (optimum$interrupted) "interrupted" else if (optimum$converged) "finished" else "not converged", kept = "optimum",
                         theta = list(mu = unname(optimum$mu), scale = unname(optimum$scale)),
                         converged = optimum$converged, optimum = optimum))
 }

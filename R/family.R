@@ -8,6 +8,22 @@
 #' mu^2 / phi`, `robust()` a regression with student errors, which outlying
 #' responses do not pull. Both leave a parameter to estimate, see [model_glm()].
 #'
+#' @section All families:
+#' What is exact: for families with an exact objective the solver of [elvi_optimum()] finds the best approximation
+#' and certifies it. The others are fitted by stochastic gradients, checked by [pareto_k()].
+#'
+#' | family | links | parameter | exact |
+#' |---|---|---|---|
+#' | `binomial()` | logit, probit, cloglog | | yes |
+#' | `poisson()` | log | | yes |
+#' | `gaussian()` | identity | `sigma`, or a known `dispersion` (`sigma^2`) | with known `dispersion` |
+#' | `Gamma(link = "log")` | log | `shape` (variance `mu^2 / shape`), or a known `dispersion` (`1 / shape`; 1 is exponential) | with known `dispersion` |
+#' | `inverse.gaussian(link = "log")` | log | `lambda` (variance `mu^3 / lambda`) | no: its loss is not convex |
+#' | `neg_binomial_2()` | log | `phi` | no |
+#' | `robust()` | identity | `sigma` | no: its loss is not convex |
+#'
+#' Parameters are positive, have the prior `prior_aux`, and stand beside the coefficients in every table.
+#'
 #' @param df degrees of freedom of the errors, known.
 #' @return A `family` object for [model_glm()].
 #' @examples
@@ -15,6 +31,9 @@
 #' model_glm(X, cars$dist, family = robust(df = 4), prior = normal(0, 100),
 #'           prior_aux = exponential(0.1))
 #' model_glm(X, cars$dist, family = neg_binomial_2())
+#' set.seed(1)
+#' elvi(dist ~ speed, data = cars, family = robust(df = 4))
+#' elvi(dist ~ speed, data = cars, family = Gamma(link = "log"))
 #' @name families
 NULL
 
@@ -49,6 +68,12 @@ first_bad <- function(y, test) {
   y[test(y)][1L]
 }
 
+positive_response <- function(y) {
+  y <- check_vector(y, "y")
+  if (any(y <= 0)) bad_argument("y", "positive numbers", describe(y[y <= 0][1L]))
+  y
+}
+
 binomial_response <- function(y) {
   if (is.matrix(y)) {
     shaped <- is.numeric(y) && ncol(y) == 2L
@@ -73,6 +98,15 @@ binomial_response <- function(y) {
                  describe(first_bad(y, function(v) !(v >= 0 & v <= 1))))
   }
   list(y = as.double(y))
+}
+
+# Michael, Schucany and Haas (1976): the smaller root of a chi-squared variable, or the larger one.
+inverse_gaussian_draws <- function(mu, lambda) {
+  n <- length(mu)
+  chi <- stats::rnorm(n)^2
+  half <- mu * chi / (2 * lambda)
+  small <- mu / (1 + half + sqrt(half * (2 + half)))   # without cancellation
+  ifelse(stats::runif(n) * (mu + small) <= mu, small, mu^2 / small)
 }
 
 # ---- losses to calibrate a quadrature with ------------------------------------------
@@ -102,6 +136,8 @@ family_entries <- c(
   "trials",           # may new responses be counts out of several trials?
   "draws",            # function(mu, dispersion, trials, family): responses around their means
   "log_lik",          # function(y, mu, dispersion, trials, family)
+  "variance",         # function(mu, dispersion, family): of a response of weight 1, up to glm()'s dispersion
+  "deviance",         # function(y, mu, dispersion, family): that of a response of weight 1, as glm() has it
   "convex",           # is the loss convex in the predictor? Then it has an expectation in C
   "curvature_bound",  # the largest second derivative of the loss in the predictor; NA: unbounded
   "bound_attained",   # function(rows): is that known to be attained?
@@ -123,6 +159,7 @@ conditional_entries <- c(
 dispersion_entries <- c(
   "natural",          # its name; the model has its logarithm
   "may_be_known",     # through the argument `dispersion`?
+  "known",            # function(dispersion): it itself, if so
   "precision",        # does a weight divide its square, as those of glm() do? Else rows count as often as it says
   "exponential",      # does the loss grow exponentially in its logarithm?
   "tally",            # function(rows) of what needs terms of the dispersion alone, see elvi_family in elvi.h
@@ -155,6 +192,8 @@ binomial_record <- function(link, ...) {
     response = binomial_response, trials = TRUE,
     draws = function(mu, dispersion, trials, family) stats::rbinom(length(mu), trials, mu),
     log_lik = function(y, mu, dispersion, trials, family) stats::dbinom(round(y * trials), trials, mu, log = TRUE),
+    variance = function(mu, dispersion, family) mu * (1 - mu),
+    deviance = function(y, mu, dispersion, family) stats::binomial()$dev.resids(y, mu, rep(1, length(y))),
     convex = TRUE, constant_curvature = FALSE, bends = TRUE,
     never_up = function(move, y, small) {
       all(ifelse(y == 1, move > -small, ifelse(y == 0, move < small, abs(move) < small)))
@@ -164,7 +203,7 @@ binomial_record <- function(link, ...) {
 
 sigma_record <- function(...) {
   c(list(
-    natural = "sigma", unit = identity,
+    natural = "sigma", known = sqrt, unit = identity,
     # As sigma grows every flat coefficient may spread with it: the posterior falls off like
     # sigma^(flat - n), and the prior must do the rest.
     tail = function(rows, flat) rows$count - flat,
@@ -173,6 +212,28 @@ sigma_record <- function(...) {
     },
     lost = paste("the coefficients may fit the responses perfectly, and sigma then runs off to 0.",
                  "Use fewer coefficients, or gaussian() with a known `dispersion`.")), list(...))
+}
+
+# A precision of positive responses, which grows without bound only where the coefficients fit all of them.
+positive_record <- function(...) {
+  c(list(
+    precision = FALSE, exponential = TRUE, unit = function(dispersion) 1 / sqrt(dispersion),
+    tail = function(rows, flat) if (rows$count > flat) Inf else 0,
+    unbounded = function(rows, flat) {
+      sprintf("%g observations and %d coefficients of flat prior leave the dispersion unbounded", rows$count, flat)
+    },
+    lost = paste("the coefficients may fit the responses perfectly, and their dispersion then runs off to 0.",
+                 "Use fewer coefficients.")), list(...))
+}
+
+# one number in place of a response for each row
+mean_tally <- function(rows, of) {
+  if (is_elsewhere_rows(rows)) {
+    bad_argument("data", "rows in memory for a family of positive responses whose dispersion is not given", "rows elsewhere")
+  }
+  used <- rows$weight > 0
+  total <- sum(rows$weight[used])
+  list(y = sum(rows$weight[used] * of(rows$y[used])) / total, weight = total)
 }
 
 family_records <- list(
@@ -195,6 +256,8 @@ family_records <- list(
     response = function(y) list(y = count_response(y)), trials = FALSE,
     draws = function(mu, dispersion, trials, family) stats::rpois(length(mu), mu),
     log_lik = function(y, mu, dispersion, trials, family) stats::dpois(y, mu, log = TRUE),
+    variance = function(mu, dispersion, family) mu,
+    deviance = function(y, mu, dispersion, family) stats::poisson()$dev.resids(y, mu, rep(1, length(y))),
     convex = TRUE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
     exponential = TRUE, bends = FALSE, calibration = list(exponential_loss),
     never_up = function(move, y, small) all(move < small) && all(abs(move[y > 0]) < small),
@@ -208,6 +271,8 @@ family_records <- list(
     response = function(y) list(y = check_vector(y, "y")), trials = FALSE,
     draws = function(mu, dispersion, trials, family) stats::rnorm(length(mu), mu, dispersion),
     log_lik = function(y, mu, dispersion, trials, family) stats::dnorm(y, mu, dispersion, log = TRUE),
+    variance = function(mu, dispersion, family) rep(1, length(mu)),
+    deviance = function(y, mu, dispersion, family) (y - mu)^2,
     convex = TRUE, curvature_bound = 1, bound_attained = function(rows) TRUE, constant_curvature = TRUE,
     exponential = FALSE, bends = FALSE, calibration = list(),
     never_up = function(move, y, small) FALSE, separable = NA, autoscale = TRUE,
@@ -222,6 +287,10 @@ family_records <- list(
     response = function(y) list(y = count_response(y)), trials = FALSE,
     draws = function(mu, dispersion, trials, family) stats::rnbinom(length(mu), size = dispersion, mu = mu),
     log_lik = function(y, mu, dispersion, trials, family) stats::dnbinom(y, size = dispersion, mu = mu, log = TRUE),
+    variance = function(mu, dispersion, family) mu + mu^2 / dispersion,
+    deviance = function(y, mu, dispersion, family) {
+      2 * (y * log(pmax(y, 1) / mu) - (y + dispersion) * log((y + dispersion) / (mu + dispersion)))
+    },
     convex = TRUE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
     exponential = FALSE, bends = TRUE, calibration = list(softplus_loss),
     never_up = function(move, y, small) all(move < small) && all(abs(move[y > 0]) < small),
@@ -231,7 +300,7 @@ family_records <- list(
       list(eta = log(m), c = weight * m * dispersion / (m + dispersion))
     }),
     dispersion = list(
-      natural = "phi", may_be_known = FALSE, precision = FALSE, exponential = TRUE,
+      natural = "phi", may_be_known = FALSE, known = NULL, precision = FALSE, exponential = TRUE,
       tally = function(rows) tally_of(rows, rows$y > 0),
       unit = function(dispersion) 1, start = function(model) count_start(model),
       # as phi grows the likelihood tends to the poisson one and does nothing
@@ -246,6 +315,8 @@ family_records <- list(
     log_lik = function(y, mu, dispersion, trials, family) {
       stats::dt((y - mu) / dispersion, family$df, log = TRUE) - log(dispersion)
     },
+    variance = function(mu, dispersion, family) rep(1, length(mu)),
+    deviance = function(y, mu, dispersion, family) (family$df + 1) * log1p(((y - mu) / dispersion)^2 / family$df),
     convex = FALSE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
     exponential = FALSE, bends = TRUE, calibration = list(),
     never_up = function(move, y, small) FALSE, separable = NA, autoscale = TRUE, conditional = NULL,
@@ -253,7 +324,39 @@ family_records <- list(
       may_be_known = FALSE, precision = FALSE, exponential = FALSE, tally = function(rows) no_tally,
       start = function(model) scale_start(model, passes = 10L, function(r2) {   # the EM algorithm
         (model$error_df + 1) / (model$error_df + r2)
-      }))))
+      }))),
+
+  gamma = list(
+    family = "Gamma", link = "log", make = function() stats::Gamma("log"),
+    response = function(y) list(y = positive_response(y)), trials = FALSE,
+    draws = function(mu, dispersion, trials, family) stats::rgamma(length(mu), dispersion, scale = mu / dispersion),
+    log_lik = function(y, mu, dispersion, trials, family) stats::dgamma(y, dispersion, scale = mu / dispersion, log = TRUE),
+    variance = function(mu, dispersion, family) mu^2,
+    deviance = function(y, mu, dispersion, family) stats::Gamma()$dev.resids(y, mu, rep(1, length(y))),
+    convex = TRUE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
+    exponential = TRUE, bends = FALSE, calibration = list(exponential_loss),
+    never_up = function(move, y, small) FALSE, separable = NA, autoscale = FALSE, conditional = NULL,
+    dispersion = positive_record(
+      natural = "shape", may_be_known = TRUE, known = function(dispersion) 1 / dispersion,
+      tally = function(rows) mean_tally(rows, log),
+      start = function(model) positive_start(model, function(y, mu) ((y - mu) / mu)^2))),
+
+  inverse_gaussian = list(
+    family = "inverse.gaussian", link = "log", make = function() stats::inverse.gaussian("log"),
+    response = function(y) list(y = positive_response(y)), trials = FALSE,
+    draws = function(mu, dispersion, trials, family) inverse_gaussian_draws(mu, dispersion),
+    log_lik = function(y, mu, dispersion, trials, family) {
+      (log(dispersion) - log(2 * pi * y^3) - dispersion * (y - mu)^2 / (mu^2 * y)) / 2
+    },
+    variance = function(mu, dispersion, family) mu^3,
+    deviance = function(y, mu, dispersion, family) stats::inverse.gaussian()$dev.resids(y, mu, rep(1, length(y))),
+    convex = FALSE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
+    exponential = TRUE, bends = FALSE, calibration = list(),
+    never_up = function(move, y, small) FALSE, separable = NA, autoscale = FALSE, conditional = NULL,
+    dispersion = positive_record(
+      natural = "lambda", may_be_known = FALSE, known = NULL,
+      tally = function(rows) mean_tally(rows, function(y) 1 / y),
+      start = function(model) positive_start(model, function(y, mu) (y - mu)^2 / (mu^2 * y)))))
 
 # Stops unless every record has every entry and no other.
 check_family_records <- function(records) {
@@ -273,6 +376,12 @@ check_family_records <- function(records) {
 }
 
 check_family_records(family_records)
+
+# Run when the package is loaded: each record has its other half in src/likelihood.c.
+check_family_twins <- function(names = base::names(family_records)) {
+  alone <- names[!.Call(elvi_r_has_family, names)]
+  if (length(alone)) stop("families whose record in src/likelihood.c is missing or not whole: ", toString(alone), call. = FALSE)
+}
 
 # ---- finding one ---------------------------------------------------------------------
 

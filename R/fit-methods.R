@@ -1,8 +1,13 @@
 #' What to do with a fit
 #'
 #' `coef()` is the posterior mean, `vcov()` the posterior covariance
-#' `Sigma %*% Sigma` of the approximation, `simulate()` draws from it.
+#' `Sigma %*% Sigma` of the approximation, `simulate()` draws from it (of a fit from a
+#' formula, responses: see [simulate.elvi_glm()]).
 #' `update()` and [elvi()] continue a run.
+#'
+#' A regression with an unknown dispersion is fitted in its logarithm, and `fit$mu` and `fit$Sigma` have that as their last
+#' parameter. Whatever tabulates, draws or plots shows `sigma` or `phi` itself; `coef()` and `vcov()` have the
+#' coefficients only, and `sigma()` is the posterior mean of the residual standard deviation, 1 for families that have none.
 #'
 #' @param object,x an `elvi_fit`.
 #' @param nsim number of draws.
@@ -38,7 +43,7 @@ print.elvi_fit <- function(x, digits = max(3L, getOption("digits") - 3L), ...) {
       if (x$kept == "optimum") "at the optimum" else
       switch(x$control$average, theorem = "weighted average of the iterates",
              tail = "average of the last iterates", last = "last iterate"), "):\n", sep = "")
-  table <- rbind(mean = x$mu, sd = posterior_sd(x))
+  table <- t(natural_table(x))
   shown <- min(ncol(table), 10L)
   print(table[, seq_len(shown), drop = FALSE], digits = digits)
   if (shown < ncol(table)) cat("... and", ncol(table) - shown, "more\n")
@@ -50,7 +55,7 @@ run_account <- function(x) if (x$method == "exact") exact_account(x) else mpsgd_
 
 exact_account <- function(x) {
   c(sprintf("Exact solver: %s after %s evaluations of the gradient",
-            if (x$converged) "converged" else "NOT CONVERGED", format_count(x$optimum$evaluations)),
+            if (x$status == "interrupted") "INTERRUPTED" else if (x$converged) "converged" else "NOT CONVERGED", format_count(x$optimum$evaluations)),
     sprintf("Objective F = %s, %s %s nats above the optimum (%s)", format(x$optimum$objective, digits = 8),
             if (x$optimum$certificate_kind == "rigorous") "at most" else "estimated to be",
             format(x$optimum$certificate, digits = 1), x$optimum$certificate_kind))
@@ -81,7 +86,7 @@ mpsgd_account <- function(x) {
 summary.elvi_fit <- function(object, ...) {
   check_dots(list(...), names(formals()), "summary()")
   structure(list(fit = object,
-                 table = cbind(mean = object$mu, sd = posterior_sd(object)),
+                 table = natural_table(object),
                  objective = objective(object), elbo = elbo(object), gap = exact_gap(object),
                  pareto_k = pareto_k(object)),
             class = "summary.elvi_fit")
@@ -114,7 +119,7 @@ print.summary.elvi_fit <- function(x, digits = max(3L, getOption("digits") - 3L)
 coef.elvi_fit <- function(object, complete = TRUE, ...) {
   check_dots(list(...), names(formals()), "coef()")
   check_flag(complete, "complete")
-  object$mu
+  object$mu[coefficient_places(object)]
 }
 
 #' @rdname elvi_fit
@@ -122,7 +127,20 @@ coef.elvi_fit <- function(object, complete = TRUE, ...) {
 vcov.elvi_fit <- function(object, complete = TRUE, ...) {
   check_dots(list(...), names(formals()), "vcov()")
   check_flag(complete, "complete")
-  root_covariance(reported_factor(object))
+  which <- coefficient_places(object)
+  parameter_covariance(object)[which, which, drop = FALSE]
+}
+
+# of all parameters, a logarithm of a dispersion included
+parameter_covariance <- function(fit) root_covariance(reported_factor(fit))
+
+#' @rdname elvi_fit
+#' @export
+sigma.elvi_fit <- function(object, ...) {
+  check_dots(list(...), names(formals()), "sigma()")
+  model <- object$model
+  if (!is_regression(model) || !identical(dispersion_record(model)$natural, "sigma")) return(1)
+  if (is_dispersed(model)) natural_table(object)[["sigma", "mean"]] else sqrt(model$dispersion)
 }
 
 #' @rdname elvi_fit
@@ -130,7 +148,7 @@ vcov.elvi_fit <- function(object, complete = TRUE, ...) {
 simulate.elvi_fit <- function(object, nsim = 1, seed = NULL, ...) {
   check_dots(list(...), names(formals()), "simulate()")
   nsim <- check_draws(nsim, object$model$dim, "nsim")
-  keyed_draws(object, nsim, if (is.null(seed)) draw_key() else key_of_seed(seed))
+  natural_draws(object, keyed_draws(object, nsim, if (is.null(seed)) draw_key() else key_of_seed(seed)))
 }
 
 #' @rdname elvi_fit

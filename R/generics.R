@@ -48,6 +48,20 @@ log_lik <- function(object, ...) UseMethod("log_lik")
 #' @export
 log_lik.default <- handed_over("log_lik", not_a_regression)
 
+#' @rdname predictive
+#' @export
+predictive_interval <- function(object, ...) UseMethod("predictive_interval")
+
+#' @export
+predictive_interval.default <- handed_over("predictive_interval", not_a_regression)
+
+#' @rdname predictive
+#' @export
+bayes_R2 <- function(object, ...) UseMethod("bayes_R2")
+
+#' @export
+bayes_R2.default <- handed_over("bayes_R2", not_a_regression)
+
 #' @rdname elvi_glm
 #' @export
 posterior_interval <- function(object, ...) UseMethod("posterior_interval")

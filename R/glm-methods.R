@@ -47,9 +47,8 @@ confint.elvi_fit <- function(object, parm = NULL, level = 0.95, ...) {
 credible_intervals <- function(fit, which, level) {
   p <- c((1 - level) / 2, (1 + level) / 2)
   z <- marginal_quantile(law_of(fit$base, fit$model$dim), p)
-  mu <- fit$mu[which]
-  out <- mu + outer(posterior_sd(fit)[which], z)
-  dimnames(out) <- list(names(mu), paste(format(100 * p, trim = TRUE, digits = 3), "%"))
+  out <- natural_limits(fit, which, fit$mu[which] + outer(posterior_sd(fit)[which], z))
+  dimnames(out) <- list(natural_names(fit)[which], paste(format(100 * p, trim = TRUE, digits = 3), "%"))
   out
 }
 
@@ -79,14 +78,14 @@ formula.elvi_glm <- function(x, ...) {
 #' @rdname elvi_glm
 #' @export
 terms.elvi_glm <- function(x, ...) {
-  check_dots(Filter(Negate(is.null), list(...)), names(formals()), "terms()")   # data = NULL is none
+  check_dots(given_values(list(...)), names(formals()), "terms()")   # data = NULL is none
   x$terms
 }
 
 #' @rdname elvi_glm
 #' @export
 model.frame.elvi_glm <- function(formula, ...) {
-  check_dots(Filter(Negate(is.null), list(...)), names(formals()), "model.frame()")   # data = NULL is none
+  check_dots(given_values(list(...)), names(formals()), "model.frame()")   # data = NULL is none
   check_in_memory(formula)
   formula$frame
 }
@@ -94,7 +93,7 @@ model.frame.elvi_glm <- function(formula, ...) {
 #' @rdname elvi_glm
 #' @export
 model.matrix.elvi_glm <- function(object, ...) {
-  check_dots(Filter(Negate(is.null), list(...)), names(formals()), "model.matrix()")   # data = NULL is none
+  check_dots(given_values(list(...)), names(formals()), "model.matrix()")   # data = NULL is none
   prediction_design(object, NULL)$X
 }
 
@@ -137,9 +136,8 @@ prior_summary.elvi_glm <- function(object, ...) {
 print.elvi_prior_summary <- function(x, ...) {
   joint <- x$priors$joint
   p <- length(joint$location)
-  kind <- ifelse(is.infinite(joint$scale), "flat", ifelse(is.infinite(joint$df), "normal", "student_t"))
   cat("Priors used", if (x$intercept) " (the intercept's is for predictors at their means)", ":\n", sep = "")
-  print(data.frame(prior = kind, df = ifelse(is.infinite(joint$df), NA, joint$df), location = joint$location,
+  print(data.frame(prior = prior_kinds(joint), df = ifelse(is.infinite(joint$df), NA, joint$df), location = joint$location,
                    scale = joint$scale, row.names = x$coefficients[seq_len(p)]), digits = 4)
   if (!is.null(x$priors$aux)) {
     cat(sub("log_", "", x$coefficients[p + 1L]), ": ", format(x$priors$aux), "\n", sep = "")
@@ -147,28 +145,33 @@ print.elvi_prior_summary <- function(x, ...) {
   invisible(x)
 }
 
+prior_kinds <- function(prior) {
+  ifelse(is.infinite(prior$scale), "flat", ifelse(is.infinite(prior$df), "normal", "student_t"))
+}
+
 # ---- broom ------------------------------------------------------------------------
 
 #' @rdname elvi_glm
 #' @exportS3Method generics::tidy
 tidy.elvi_fit <- function(x, conf.int = FALSE, conf.level = 0.95, exponentiate = FALSE, ...) {
-  check_dots(list(...), names(formals()), "tidy()", passed_by_frameworks$tidy)
-  mu <- x$mu
-  out <- data.frame(term = names(mu), estimate = unname(mu), std.error = unname(posterior_sd(x)))
+  check_dots(given_values(list(...)), names(formals()), "tidy()", passed_by_frameworks$tidy)
+  table <- natural_table(x)
+  out <- data.frame(term = rownames(table), estimate = unname(table[, "mean"]), std.error = unname(table[, "sd"]))
   if (check_flag(conf.int, "conf.int")) {
     limits <- confint.elvi_fit(x, level = conf.level)
     out$conf.low <- unname(limits[, 1L])
     out$conf.high <- unname(limits[, 2L])
   }
   scaled <- intersect(c("estimate", "conf.low", "conf.high"), names(out))   # not the errors, as broom has it
-  if (check_flag(exponentiate, "exponentiate")) out[scaled] <- exp(out[scaled])
+  coefficients <- coefficient_places(x)
+  if (check_flag(exponentiate, "exponentiate")) out[coefficients, scaled] <- exp(out[coefficients, scaled])
   as_tibble_if_there(out)
 }
 
 #' @rdname elvi_glm
 #' @exportS3Method generics::glance
 glance.elvi_fit <- function(x, ...) {
-  check_dots(list(...), names(formals()), "glance()", passed_by_frameworks$glance)
+  check_dots(given_values(list(...)), names(formals()), "glance()", passed_by_frameworks$glance)
   value <- elbo(x)
   as_tibble_if_there(data.frame(
     elbo = value$estimate, elbo.se = value$se, method = x$method, base = x$base$kind,

@@ -2,7 +2,8 @@
 #'
 #' The approximation is a known distribution: each parameter is `mu_j + s_j z`
 #' with `z` the marginal of the base and `s_j` its standard deviation. These are
-#' its density, distribution and quantile functions, exact up to quadrature.
+#' its density, distribution and quantile functions, exact up to quadrature. A `sigma` or `phi` is `exp()` of
+#' such a variable.
 #'
 #' @param object an `elvi_fit`.
 #' @param parameter name or number of one parameter.
@@ -20,10 +21,10 @@ q_density <- function(object, parameter, x) {
   at <- marginal_at(object, parameter)
   x <- check_vector(x, "x", infinite = TRUE)
   over_components(at, function(mean, sd) {
-    z <- abs(x - mean) / sd
+    z <- abs(at$scale(x) - mean) / sd
     out <- numeric(length(z))
     finite <- is.finite(z)
-    out[finite] <- marginal_density(at$law, pmax(z[finite], 1e-12)) / sd
+    out[finite] <- marginal_density(at$law, pmax(z[finite], 1e-12)) / sd * at$stretch(x[finite])
     out
   })
 }
@@ -33,7 +34,7 @@ q_density <- function(object, parameter, x) {
 q_probability <- function(object, parameter, x) {
   at <- marginal_at(object, parameter)
   x <- check_vector(x, "x", infinite = TRUE)
-  over_components(at, function(mean, sd) marginal_probability(at$law, (x - mean) / sd))
+  over_components(at, function(mean, sd) marginal_probability(at$law, (at$scale(x) - mean) / sd))
 }
 
 #' @rdname q_density
@@ -41,7 +42,7 @@ q_probability <- function(object, parameter, x) {
 q_quantile <- function(object, parameter, p) {
   at <- marginal_at(object, parameter)
   p <- check_probabilities(p, "p")
-  if (length(at$weight) == 1L) return(at$mean + at$sd * marginal_quantile(at$law, p))
+  if (length(at$weight) == 1L) return(at$unscale(at$mean + at$sd * marginal_quantile(at$law, p)))
   reach <- support_edge(at$law) * at$sd
   out <- ifelse(p > 0, max(at$mean + reach), min(at$mean - reach))
   inside <- p > 0 & p < 1
@@ -59,9 +60,14 @@ marginal_at <- function(fit, parameter) {
   check_class(fit, "object", "elvi_fit", "elvi()")
   j <- check_parameters(fit, parameter, "parameter")
   if (length(j) != 1L) bad_argument("parameter", "the name or number of one parameter", describe(parameter))
-  if (inherits(fit, "elvi_nested")) return(nested_marginal(fit, j))
-  list(mean = fit$mu[[j]], sd = posterior_sd(fit)[[j]], weight = 1, law = law_of(fit$base, fit$model$dim))
+  if (inherits(fit, "elvi_nested")) return(c(nested_marginal(fit, j), own_scale))
+  c(list(mean = fit$mu[[j]], sd = posterior_sd(fit)[[j]], weight = 1, law = law_of(fit$base, fit$model$dim)),
+    if (j == dispersion_place(fit)) log_scale else own_scale)
 }
+
+# The scale on which a marginal is that of the base: to it, back, and the derivative of the way to it.
+own_scale <- list(scale = identity, unscale = identity, stretch = function(x) 1)
+log_scale <- list(scale = function(x) log(pmax(x, 0)), unscale = exp, stretch = function(x) 1 / x)
 
 # A marginal is a mixture of one component, or of one for each node of a nested fit.
 over_components <- function(at, f) {
@@ -70,7 +76,7 @@ over_components <- function(at, f) {
 
 # positions of parameters given by name or number; NULL for all
 check_parameters <- function(fit, which, name) {
-  labels <- names(fit$mu)
+  labels <- if (inherits(fit, "elvi_nested")) names(fit$mu) else natural_names(fit)
   if (is.null(which)) return(seq_along(labels))
   j <- if (is.character(which)) match(which, labels) else if (is.numeric(which)) match(which, seq_along(labels))
   if (is.null(j) || anyNA(j) || !length(j)) {

@@ -230,7 +230,7 @@ dispersed_mode <- function(model, max_steps = 100L) {
       polished <- polish(gradient, x, H)
       return(list(x = polished$x, hessian = H, evaluations = evaluations + polished$evaluations))
     }
-    if (x[last] < start$x[last] - 30) break
+    if (abs(x[last] - start$x[last]) > 30) break
     size <- min(1, 2 / abs(step[last]))   # beyond a factor e^2 no model of f is good
     repeat {
       new <- target_at(model, matrix(x - size * step))$value
@@ -297,6 +297,16 @@ count_start.elvi_model_glm <- function(model) {
   mu <- exp(predictor_at(model, found$x) + rows$offset)
   excess <- sum(rows$weight * ((rows$y - mu)^2 - mu)) / sum(rows$weight * mu^2)
   list(x = c(found$x, -log(min(max(excess, 1e-3), 1e2))), evaluations = found$evaluations)
+}
+
+# (coefficients, log precision) from the fit of exponential responses, in which the mean is the same, and the mean of
+# `unit` deviations around it
+positive_start <- function(model, unit) {
+  found <- inner_mode(inner_glm(model, "gamma"))
+  rows <- model$rows
+  mu <- exp(predictor_at(model, found$x) + rows$offset)
+  spread <- sum(rows$weight * unit(rows$y, mu)) / sum(rows$weight)
+  list(x = c(found$x, -log(max(spread, 1e-12))), evaluations = found$evaluations)
 }
 
 # ---- wide models ----------------------------------------------------------------------------

@@ -15,9 +15,10 @@
 #' @section Auxiliary parameters:
 #' `gaussian()` with `dispersion = NULL` and `robust()` have an unknown residual
 #' scale `sigma`, `neg_binomial_2()` an unknown size `phi` (the variance is `mu +
-#' mu^2 / phi`). Its logarithm is the last parameter of the model, `log_sigma` or
-#' `log_phi`, and `prior_aux` is the prior of `sigma` or `phi` itself. These
-#' models are not convex and have no exact objective.
+#' mu^2 / phi`), `Gamma()` with `dispersion = NULL` an unknown `shape` (the variance is `mu^2 / shape`) and
+#' `inverse.gaussian()` an unknown `lambda` (the variance is `mu^3 / lambda`). Its logarithm is the last parameter of the model, such as `log_sigma`,
+#' and `prior_aux` is the prior of the parameter itself. These
+#' models are not convex and have no exact objective. Fits show the parameter itself, see [elvi_fit].
 #'
 #' @param X numeric design matrix, one row per observation, or a source of rows that live [elsewhere][rows_elsewhere],
 #'   whose chunks have `X`, `y`, `weights`, `frequency` and `offset`. Add a column of ones
@@ -26,10 +27,10 @@
 #' @param y response, left out with a source. For `binomial()`: 0/1, logical, a factor with two levels
 #'   (the second is the success), a two-column matrix of successes and failures,
 #'   or proportions of successes with the numbers of trials as `weights`. For `poisson()` and `neg_binomial_2()`: counts. For `gaussian()`
-#'   and `robust()`: numbers.
+#'   and `robust()`: numbers. For `Gamma()` and `inverse.gaussian()`: positive numbers.
 #' @param family `binomial()` (logit, probit or cloglog link), `poisson()` (log
-#'   link), `gaussian()` (identity link), [neg_binomial_2()] (log link) or
-#'   [robust()] (identity link).
+#'   link), `gaussian()` (identity link), `Gamma()` and `inverse.gaussian()` (log link), [neg_binomial_2()] (log link) or
+#'   [robust()] (identity link); see [families].
 #' @param prior prior of the coefficients: [normal()], [student_t()], [cauchy()],
 #'   [flat()], or several of them in a row, see [priors].
 #' @param weights optional non-negative weights, which mean what they mean to [stats::glm()].
@@ -40,8 +41,8 @@
 #' @param frequency optional numbers that say how often each row counts, for every
 #'   family: `frequency = 2` is the row given twice. They need not be whole.
 #' @param offset optional offset of the linear predictor.
-#' @param dispersion known residual variance of the gaussian family; `NULL` when
-#'   it is unknown.
+#' @param dispersion known residual variance of the gaussian family, or `1 / shape` of the Gamma family (1 is the exponential
+#'   distribution); `NULL` when it is unknown.
 #' @param prior_aux prior of the auxiliary parameter `sigma` or `phi`; by default
 #'   `exponential(1)`. Can be [exponential()], [normal()], [student_t()],
 #'   [cauchy()] or [flat()].

@@ -29,8 +29,8 @@ nested_regression <- function(parts, formula, call, env, family, priors, autosca
 check_nested_family <- function(family) {
   family <- check_family(family)
   if (is.null(record_of(family)$conditional)) {
-    bad_argument("family", paste("binomial(), poisson(), gaussian() or neg_binomial_2() with group-level or smooth terms:",
-                                 "the loss of robust() is not convex"), "robust()")
+    bad_argument("family", "binomial(), poisson(), gaussian() or neg_binomial_2() with group-level or smooth terms",
+                 paste0(family$family, "()"))
   }
   family
 }

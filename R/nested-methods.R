@@ -24,12 +24,13 @@
 #' @param parm,pars parameters, by name or number.
 #' @param level,prob,conf.level probability of the interval.
 #' @param conf.int add credible intervals?
+#' @param exponentiate estimates and intervals of `exp()` of the coefficients?
 #' @param effects which effects: `"fixed"`, `"ran_pars"`, `"ran_vals"`, or several.
 #' @param sigma for the generic's sake: not used.
 #' @param complete,digits see [elvi_fit].
-#' @param draws number of draws.
+#' @param draws,ndraws number of draws, under either name.
+#' @param seed optional number: draws other than those of the fit.
 #' @param resample must be `FALSE`: the weights of the nodes are corrected already.
-#' @param nsim,seed as in [simulate.elvi_fit()]; without `seed` the fit's own.
 #' @param row.names,optional as in [as.data.frame()].
 #' @param ... nothing: unknown names are errors.
 #' @return As their generics say.
@@ -151,8 +152,15 @@ ngrps <- function(object, ...) UseMethod("ngrps")
 
 #' @export
 ngrps.default <- function(object, ...) {
-  if (!requireNamespace("lme4", quietly = TRUE)) not_a_fit(object)
-  getExportedValue("lme4", "ngrps")(object, ...)
+  for (package in intersect(c("lme4", "brms"), loadedNamespaces())) {   # which have a generic each
+    home <- asNamespace(package)
+    known <- function(class) !is.null(utils::getS3method("ngrps", class, optional = TRUE, envir = home))
+    # from there: called from here it would find this method first
+    if (any(vapply(if (isS4(object)) methods::is(object) else class(object), known, NA))) {
+      return(do.call(getExportedValue(package, "ngrps"), list(object, ...), quote = TRUE, envir = home))
+    }
+  }
+  not_a_fit(object)
 }
 
 #' @rdname nested_methods
@@ -351,8 +359,8 @@ print.summary.elvi_nested <- function(x, digits = max(3L, getOption("digits") - 
 
 #' @rdname nested_methods
 #' @exportS3Method generics::tidy
-tidy.elvi_nested <- function(x, effects = c("fixed", "ran_pars"), conf.int = FALSE, conf.level = 0.95, ...) {
-  check_dots(list(...), names(formals()), "tidy()")
+tidy.elvi_nested <- function(x, effects = c("fixed", "ran_pars"), conf.int = FALSE, conf.level = 0.95, exponentiate = FALSE, ...) {
+  check_dots(given_values(list(...)), names(formals()), "tidy()", passed_by_frameworks$tidy)
   kinds <- c("fixed", "ran_pars", "ran_vals")
   if (!is.character(effects) || !length(effects) || !all(effects %in% kinds)) {
     bad_argument("effects", "some of \"fixed\", \"ran_pars\" and \"ran_vals\"", describe(if (is.character(effects)) setdiff(effects, kinds)[1L] else effects))
@@ -376,6 +384,9 @@ tidy.elvi_nested <- function(x, effects = c("fixed", "ran_pars"), conf.int = FAL
     out$conf.high <- unname(limits[, 2L])
   }
   rownames(out) <- NULL
+  scaled <- intersect(c("estimate", "conf.low", "conf.high"), names(out))
+  coefficients <- out$effect == "fixed"
+  if (check_flag(exponentiate, "exponentiate")) out[coefficients, scaled] <- exp(out[coefficients, scaled])
   as_tibble_if_there(out)
 }
 
@@ -418,7 +429,7 @@ tidy_effects <- function(x) {
 #' @rdname nested_methods
 #' @exportS3Method generics::glance
 glance.elvi_nested <- function(x, ...) {
-  check_dots(list(...), names(formals()), "glance()")
+  check_dots(given_values(list(...)), names(formals()), "glance()", passed_by_frameworks$glance)
   as_tibble_if_there(data.frame(
     elbo = x$nested$evidence$log, nodes = length(x$nested$nodes), certificate = worst_certificate(x),
     change = max(unlist(x$nested$change)),

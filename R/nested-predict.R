@@ -11,10 +11,10 @@
 #' @param type `"link"` or `"response"`.
 #' @param se.fit also return posterior standard deviations?
 #' @param re.form `NULL` for all group-level terms, `NA` or `~ 0` for none, or a one-sided formula with the terms to
-#'   keep, such as `~ (1 | g)`. Smooth terms always stay.
+#'   keep, such as `~ (1 | g)`. Smooth terms always stay. `re_formula`, as 'brms' calls it, is understood too.
 #' @param allow_new_levels what to do with levels of a grouping factor that the data did not have: an error, or
 #'   effects from the population (`TRUE`), whose standard deviations are part of the posterior.
-#' @param offset,draws,trials see [predict.elvi_glm()].
+#' @param interval,level,offset,draws,ndraws,seed,trials see [predict.elvi_glm()].
 #' @param ... nothing: unknown names are errors; for `loo()` passed on.
 #' @return As for [predict.elvi_glm()].
 #' @examples
@@ -162,12 +162,19 @@ mixture_of_rows <- function(at, weight) {
 #' @rdname predict.elvi_nested
 #' @export
 predict.elvi_nested <- function(object, newdata = NULL, type = c("link", "response"), se.fit = FALSE, re.form = NULL,
-                                allow_new_levels = FALSE, offset = NULL, ...) {
-  check_dots(list(...), names(formals()), "predict()")
+                                allow_new_levels = FALSE, offset = NULL, interval = c("none", "credible", "prediction"),
+                                level = 0.95, ...) {
+  check_dots(list(...), names(formals()), "predict()", passed_by_frameworks$predict)
   type <- check_choice(type, "type", c("link", "response"))
   se.fit <- check_flag(se.fit, "se.fit")
+  interval <- check_interval(interval, type, object$family)
+  level <- check_number(level, "level", 0, 1, open = TRUE)
   rows <- nested_rows(object, newdata, re.form, allow_new_levels, offset)
   at <- node_predictors(object, rows)
+  limits <- switch(interval, none = NULL,
+    credible = on_scale(object, type, node_limits(object, at, level)),
+    prediction = predictive_quantiles(object, c((1 - level) / 2, (1 + level) / 2), newdata = newdata, re.form = re.form,
+                                      allow_new_levels = allow_new_levels, offset = offset))
   if (type == "response" && object$family$link != "identity") {
     for (k in seq_len(ncol(at$mean))) {
       moments <- mixture_response(object, list(mean = at$mean[, k], sd = at$sd[, k]))
@@ -177,7 +184,21 @@ predict.elvi_nested <- function(object, newdata = NULL, type = c("link", "respon
   }
   out <- mixture_of_rows(at, object$nested$hyper$weight)
   named <- function(x) restore_rows(object, newdata, stats::setNames(x, rownames(rows$X)))
-  if (se.fit) list(fit = named(out$mean), se.fit = named(out$sd)) else named(out$mean)
+  fit <- named(out$mean)
+  if (!is.null(limits)) fit <- cbind(fit = fit, lwr = named(limits[, 1L]), upr = named(limits[, 2L]))
+  if (se.fit) list(fit = fit, se.fit = named(out$sd)) else fit
+}
+
+# quantiles of the mixture of predictors over the nodes, NA where a predictor is missing
+node_limits <- function(object, at, level) {
+  out <- matrix(NA_real_, nrow(at$mean), 2L)
+  there <- which(is.finite(rowSums(at$mean)))
+  if (length(there)) {
+    out[there, ] <- mixture_quantiles(at$mean[there, , drop = FALSE], at$sd[there, , drop = FALSE],
+                                      object$nested$hyper$weight, law_of(object$base, nrow(object$node_mu)),
+                                      c((1 - level) / 2, (1 + level) / 2))
+  }
+  out
 }
 
 # response_moments() asks for the family, base and dimension of its object
@@ -192,16 +213,9 @@ fitted.elvi_nested <- function(object, ...) {
   predict.elvi_nested(object, type = "response")
 }
 
-#' @rdname predict.elvi_nested
-#' @export
-residuals.elvi_nested <- function(object, ...) {
-  check_dots(list(...), names(formals()), "residuals()")
-  stats::naresid(object$na.action, stats::setNames(object$problem$y, rownames(object$frame))) - fitted.elvi_nested(object)
-}
-
 #' @export
 model.matrix.elvi_nested <- function(object, ...) {
-  check_dots(list(...), names(formals()), "model.matrix()")
+  check_dots(given_values(list(...)), names(formals()), "model.matrix()")   # data = NULL is none
   object$problem$X
 }
 
@@ -236,29 +250,33 @@ nested_linpred <- function(object, rows, drawn) {
 #' @export
 #' @rawNamespace S3method(rstantools::posterior_linpred, elvi_nested)
 posterior_linpred.elvi_nested <- function(object, newdata = NULL, draws = 1000, re.form = NULL, allow_new_levels = FALSE,
-                                          offset = NULL, ...) {
-  check_dots(list(...), names(formals()), "posterior_linpred()")
-  rows <- nested_rows(object, newdata, re.form, allow_new_levels, offset)
-  nested_linpred(object, rows, nested_draws(object, check_nested_draws(draws, object, rows)))
+                                          offset = NULL, seed = NULL, ..., ndraws = NULL) {
+  check_dots(given_values(list(...)), names(formals()), "posterior_linpred()", "re_formula")
+  rows <- nested_rows(object, newdata, list(...)$re_formula %||% re.form, allow_new_levels, offset)
+  object <- reseeded(object, seed)
+  nested_linpred(object, rows, nested_draws(object, check_nested_draws(ndraws %||% draws, object, rows)))
 }
 
 #' @rdname predict.elvi_nested
 #' @export
 #' @rawNamespace S3method(rstantools::posterior_epred, elvi_nested)
 posterior_epred.elvi_nested <- function(object, newdata = NULL, draws = 1000, re.form = NULL, allow_new_levels = FALSE,
-                                        offset = NULL, ...) {
-  check_dots(list(...), names(formals()), "posterior_epred()")
-  expected_response(object, posterior_linpred.elvi_nested(object, newdata, draws, re.form, allow_new_levels, offset))
+                                        offset = NULL, seed = NULL, ..., ndraws = NULL) {
+  check_dots(given_values(list(...)), names(formals()), "posterior_epred()", "re_formula")
+  re.form <- list(...)$re_formula %||% re.form
+  expected_response(object, posterior_linpred.elvi_nested(object, newdata, draws, re.form, allow_new_levels, offset, seed,
+                                                          ndraws = ndraws))
 }
 
 #' @rdname predict.elvi_nested
 #' @export
 #' @rawNamespace S3method(rstantools::posterior_predict, elvi_nested)
 posterior_predict.elvi_nested <- function(object, newdata = NULL, draws = 1000, re.form = NULL, allow_new_levels = FALSE,
-                                          offset = NULL, trials = NULL, ...) {
-  check_dots(list(...), names(formals()), "posterior_predict()")
-  rows <- nested_rows(object, newdata, re.form, allow_new_levels, offset)
-  drawn <- nested_draws(object, check_nested_draws(draws, object, rows))
+                                          offset = NULL, trials = NULL, seed = NULL, ..., ndraws = NULL) {
+  check_dots(given_values(list(...)), names(formals()), "posterior_predict()", "re_formula")
+  rows <- nested_rows(object, newdata, list(...)$re_formula %||% re.form, allow_new_levels, offset)
+  object <- reseeded(object, seed)
+  drawn <- nested_draws(object, check_nested_draws(ndraws %||% draws, object, rows))
   mu <- expected_response(object, nested_linpred(object, rows, drawn))
   trials <- prediction_trials(object, newdata, trials, ncol(mu))
   precision <- if (is.null(newdata)) precisions(object)
@@ -299,10 +317,11 @@ keyed <- function(object, expr) {
 #' @rdname predict.elvi_nested
 #' @export
 #' @rawNamespace S3method(rstantools::log_lik, elvi_nested)
-log_lik.elvi_nested <- function(object, draws = 1000, ...) {
-  check_dots(list(...), names(formals()), "log_lik()")
+log_lik.elvi_nested <- function(object, draws = 1000, seed = NULL, ..., ndraws = NULL) {
+  check_dots(given_values(list(...)), names(formals()), "log_lik()", "re_formula")
   rows <- nested_rows(object, NULL)
-  drawn <- nested_draws(object, check_nested_draws(draws, object, rows))
+  object <- reseeded(object, seed)
+  drawn <- nested_draws(object, check_nested_draws(ndraws %||% draws, object, rows))
   mu <- expected_response(object, nested_linpred(object, rows, drawn))
   n <- nrow(mu)
   y <- rep(object$problem$y, each = n)
@@ -335,12 +354,12 @@ pp_check.elvi_nested <- function(object, type = "dens_overlay", draws = 50, ...)
 
 #' @rdname nested_methods
 #' @export
-as.matrix.elvi_nested <- function(x, draws = 1000, resample = FALSE, ...) {
+as.matrix.elvi_nested <- function(x, draws = 1000, resample = FALSE, seed = NULL, ..., ndraws = NULL) {
   check_dots(list(...), names(formals()), "as.matrix()")
   if (check_flag(resample, "resample")) {
     bad_argument("resample", "FALSE: the weights of a nested fit's nodes are corrected already", "TRUE")
   }
-  drawn <- nested_draws(x, check_draws(draws, length(x$mu)))
+  drawn <- nested_draws(reseeded(x, seed), check_draws(ndraws %||% draws, length(x$mu)))
   dispersion <- intersect(c("sigma", "phi"), colnames(drawn$hyper))
   smooth <- grep("^smooth_sd\\[", colnames(drawn$hyper))
   cbind(drawn$x, drawn$hyper[, dispersion, drop = FALSE], drawn$hyper[, smooth, drop = FALSE], covariance_columns(x, drawn$hyper))
@@ -360,8 +379,9 @@ covariance_columns <- function(fit, hyper) {
 }
 
 nested_in_format <- function(format) {
-  function(x, draws = 1000, resample = FALSE, ...) {
-    getExportedValue("posterior", format)(as.matrix.elvi_nested(x, draws = draws, resample = resample, ...))
+  function(x, draws = 1000, resample = FALSE, seed = NULL, ..., ndraws = NULL) {
+    getExportedValue("posterior", format)(as.matrix.elvi_nested(x, draws = draws, resample = resample, seed = seed,
+                                                                ndraws = ndraws, ...))
   }
 }
 
@@ -389,10 +409,9 @@ as_draws_list.elvi_nested <- nested_in_format("as_draws_list")
 #' @exportS3Method posterior::as_draws_rvars
 as_draws_rvars.elvi_nested <- nested_in_format("as_draws_rvars")
 
-#' @rdname nested_methods
-#' @export
-simulate.elvi_nested <- function(object, nsim = 1, seed = NULL, ...) {
-  check_dots(list(...), names(formals()), "simulate()")
-  if (!is.null(seed)) object$seed <- keyed(list(seed = c(0, 2 * check_number(seed, "seed", 0, 2^31 - 1))), draw_key())
-  as.matrix.elvi_nested(object, draws = check_draws(nsim, length(object$mu), "nsim"))
+# with another sequence of draws, the same for the same seed
+reseeded <- function(object, seed) {
+  if (is.null(seed)) return(object)
+  object$seed <- keyed(list(seed = c(0, 2 * check_number(seed, "seed", 0, 2^31 - 1))), draw_key())
+  object
 }

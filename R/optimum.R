@@ -32,7 +32,8 @@
 #' @return An object of class `elvi_optimum`: a list with `mu`, `Sigma`
 #'   (symmetric), `scale` (as parametrised), `objective` (`F*`), `elbo`,
 #'   `certificate` and `certificate_kind`, `gradient_norm` (in whitened
-#'   coordinates), `evaluations` and `converged`.
+#'   coordinates), `evaluations`, `converged` and `interrupted`: an interrupt (Ctrl-C) returns the best point so far, with
+#'   a warning of class `elvi_warning_interrupted`.
 #' @examples
 #' X <- model.matrix(~ age + parity + induced + spontaneous, data = infert)
 #' model <- model_glm(X, infert$case, prior = normal(0, 2.5))
@@ -55,13 +56,15 @@ elvi_optimum <- function(model, base = base_gaussian(),
       else "a user-defined density")
   }
   law <- law_of(base, model$dim)
-  solve_optimum(model, base, law, scale, tol, max_evaluations)
+  solve_optimum(model, base, law, scale, tol, max_evaluations, progress = interactive())
 }
 
-solve_optimum <- function(model, base, law, scale, tol, max_evaluations) {
+solve_optimum <- function(model, base, law, scale, tol, max_evaluations, progress = FALSE) {
   work <- scale_of(scale)$frame
   precision_part <- scale_of(work)$precision_part
-  oracle <- exact_oracle(model, law)
+  watch <- new_watch(model, progress)
+  on.exit(end_watch(watch))
+  oracle <- watched(exact_oracle(model, law), watch)
   start <- near_mode(model)
   precision <- precision_part(start$hessian)
   point <- evaluate_at(oracle, model, work, start$x, precision)
@@ -75,7 +78,18 @@ solve_optimum <- function(model, base, law, scale, tol, max_evaluations) {
     point <- narrow
   }
   if (!is.finite(point$objective) || is.nan(point$certificate)) nonfinite_mode(start$x, overflow_advice)
-  frame <- list(centre = start$x, kind = work, scale = point$scale)
+  before <- watch$passes
+  found <- tryCatch(
+    approach_optimum(oracle, model, work, start$x, point, tol, max_evaluations - evaluations),
+    interrupt = function(condition) list(point = watch$best, evaluations = watch$passes - before, interrupted = TRUE))
+  new_optimum(model, base, law, scale, found$point, evaluations + found$evaluations, tol, isTRUE(found$interrupted))
+}
+
+# From a point near the optimum to one that is `tol` from it.
+approach_optimum <- function(oracle, model, work, centre, point, tol, max_evaluations) {
+  precision_part <- scale_of(work)$precision_part
+  evaluations <- 0
+  frame <- list(centre = centre, kind = work, scale = point$scale)
   history <- NULL
   wasted <- 0
   while (point$certificate > tol && evaluations < max_evaluations && wasted < 10) {
@@ -95,8 +109,39 @@ solve_optimum <- function(model, base, law, scale, tol, max_evaluations) {
     point <- found$point
     evaluations <- evaluations + found$evaluations
   }
-  new_optimum(model, base, law, scale, point, evaluations, tol)
+  list(point = point, evaluations = evaluations)
 }
+
+# ---- watching ----------------------------------------------------------------------
+
+# Counts the passes over the data, keeps the best point for an interrupt, and after two seconds says how far it is.
+new_watch <- function(model, progress) {
+  list2env(list(rows = if (is_regression(model)) length(model$rows$y), progress = progress, started = proc.time()[["elapsed"]],
+                passes = 0, best = NULL, shown = FALSE), parent = emptyenv())
+}
+
+watched <- function(oracle, watch) {
+  structure(function(kind, mu, scale) {
+    watch$passes <- watch$passes + 1
+    oracle(kind, mu, scale)
+  }, watch = watch)
+}
+
+note_point <- function(watch, point) {
+  if (is.null(watch) || !is.finite(point$objective)) return(invisible())
+  if (is.null(watch$best) || better(point, watch$best)) watch$best <- point
+  spent <- proc.time()[["elapsed"]] - watch$started
+  if (!watch$progress || spent < 2) return(invisible())
+  watch$shown <- TRUE
+  cat(sprintf("\relvi: %d passes%s, %s %s nats above the optimum   ", watch$passes,
+              if (is.null(watch$rows)) "" else sprintf(" (%.1e rows/s)", watch$rows * watch$passes / spent),
+              if (watch$best$certificate_kind == "rigorous") "at most" else "about", format(watch$best$certificate, digits = 1)),
+      file = stderr())
+}
+
+end_watch <- function(watch) if (watch$shown) cat("\n", file = stderr())
+
+# ---- steps --------------------------------------------------------------------------
 
 # Everything known at one point of parameter space.
 evaluate_at <- function(oracle, model, kind, mu, precision) {
@@ -108,8 +153,10 @@ evaluate_at <- function(oracle, model, kind, mu, precision) {
 evaluate_scale <- function(oracle, model, kind, mu, scale) {
   at <- oracle(kind, mu, scale)
   if (!is.finite(at$objective)) return(list(objective = Inf))
-  c(list(mu = mu, scale = scale, kind = kind), at[c("objective", "g_mu", "B", "widest")],
-    certify(model, kind, at, mu, scale))
+  point <- c(list(mu = mu, scale = scale, kind = kind), at[c("objective", "g_mu", "B", "widest")],
+             certify(model, kind, at, mu, scale))
+  note_point(attr(oracle, "watch"), point)
+  point
 }
 
 # Coordinates in which the start, frame$centre and frame$scale, is (0, I): differences
@@ -282,7 +329,7 @@ certify <- function(model, kind, at, mu, scale) {
   list(certificate = bound, certificate_kind = "rigorous", gradient_norm = norm)
 }
 
-new_optimum <- function(model, base, law, scale, point, evaluations, tol) {
+new_optimum <- function(model, base, law, scale, point, evaluations, tol, interrupted = FALSE) {
   labels <- model$names
   if (point$widest > resolved_spread(model)) point$certificate_kind <- "estimated"
   out <- list(
@@ -291,9 +338,13 @@ new_optimum <- function(model, base, law, scale, point, evaluations, tol) {
     objective = point$objective, elbo = law$entropy - point$objective,
     certificate = point$certificate, certificate_kind = point$certificate_kind,
     gradient_norm = point$gradient_norm, evaluations = evaluations,
-    converged = point$certificate <= tol, base = base, kind = scale, dim = model$dim)
+    converged = point$certificate <= tol, interrupted = interrupted, base = base, kind = scale, dim = model$dim)
   out$scale <- name_scale(scale_of(scale)$of_frame(point$scale), labels)
-  if (!out$converged) {
+  if (interrupted) {
+    elvi_warn("Interrupted after ", evaluations, " evaluations: this is the best point so far, ",
+              if (point$certificate_kind == "rigorous") "at most " else "about ", format(point$certificate, digits = 2),
+              " nats above the optimum.", class = "elvi_warning_interrupted")
+  } else if (!out$converged) {
     elvi_warn("The solver stopped after ", evaluations, " evaluations with a certificate of ",
               format(point$certificate, digits = 3), " nats, above `tol`.",
               class = "elvi_warning_not_converged")
@@ -310,7 +361,7 @@ print.elvi_optimum <- function(x, digits = max(3L, getOption("digits") - 3L), ..
   cat(if (x$certificate_kind == "rigorous") "At most " else "Estimated to be ",
       format(x$certificate, digits = 2), " nats above the optimum (",
       x$certificate_kind, "), ", x$evaluations, " evaluations of the gradient",
-      if (!x$converged) ", NOT CONVERGED", "\n", sep = "")
+      if (x$interrupted) ", INTERRUPTED" else if (!x$converged) ", NOT CONVERGED", "\n", sep = "")
   shown <- seq_len(min(x$dim, 10))
   print(rbind(mean = x$mu, sd = root_sd(x$scale))[, shown, drop = FALSE], digits = digits)
   if (x$dim > 10) cat("... and", x$dim - 10, "more\n")

@@ -99,8 +99,8 @@ optimum_line <- function(fit, right) {
 plot_intervals <- function(fit, which) {
   inner <- credible_intervals(fit, which, 0.5)
   outer <- credible_intervals(fit, which, 0.95)
-  mu <- fit$mu[which]
-  labels <- names(mu)
+  mu <- natural_table(fit)[which, "mean"]
+  labels <- natural_names(fit)[which]
   data <- data.frame(parameter = factor(labels, rev(unique(labels))),
                      panel = factor(labels, unique(labels)), mean = mu,
                      low = outer[, 1L], high = outer[, 2L], low50 = inner[, 1L], high50 = inner[, 2L])
@@ -117,7 +117,7 @@ plot_intervals <- function(fit, which) {
     ggplot2::labs(x = "posterior mean, 50 % and 95 % credible intervals", y = NULL,
                   subtitle = plot_subtitle(fit), caption = caption)
   width <- data$high - data$low
-  short <- short_names(names(fit$mu))
+  short <- short_names(natural_names(fit))
   if (max(width) <= 20 * min(width)) return(plot + ggplot2::scale_y_discrete(labels = short))
   # parameters of very different sizes: an axis each
   plot + ggplot2::facet_wrap(ggplot2::vars(.data$panel), scales = "free", labeller = ggplot2::as_labeller(short)) +
@@ -165,9 +165,13 @@ plot_density <- function(fit, which) {
   height <- marginal_density(law, pmax(abs(z), 1e-12))
   sd <- posterior_sd(fit)
   mu <- fit$mu
-  labels <- names(mu)
-  data <- do.call(rbind, lapply(which, function(j) data.frame(
-    parameter = labels[j], x = mu[[j]] + sd[[j]] * z, density = height / sd[[j]])))
+  labels <- natural_names(fit)
+  logged <- dispersion_place(fit)
+  data <- do.call(rbind, lapply(which, function(j) {
+    x <- mu[[j]] + sd[[j]] * z
+    data.frame(parameter = labels[j], x = if (j == logged) exp(x) else x,
+               density = height / sd[[j]] * if (j == logged) exp(-x) else 1)
+  }))
   data$parameter <- factor(data$parameter, unique(labels[which]))
   ggplot2::ggplot(data, ggplot2::aes(x = .data$x, y = .data$density)) +
     ggplot2::geom_ribbon(ggplot2::aes(ymin = 0, ymax = .data$density), fill = plot_blue, alpha = 0.25) +
@@ -182,15 +186,15 @@ plot_density <- function(fit, which) {
 plot_pairs <- function(fit, which) {
   which <- unique(which)
   mu <- fit$mu
-  labels <- names(mu)
+  labels <- natural_names(fit)
   if (length(which) < 2L) bad_argument("pars", "at least two parameters", describe(labels[which]))
-  V <- vcov.elvi_fit(fit)
+  V <- parameter_covariance(fit)
   radii <- pair_radii(law_of(fit$base, fit$model$dim), c(0.5, 0.95))
   angle <- seq(0, 2 * pi, length.out = 100L)
   circle <- rbind(cos(angle), sin(angle))
   pairs <- utils::combn(which, 2L, simplify = FALSE)
   ellipse <- function(pair, i) {
-    xy <- mu[pair] + t(chol(V[pair, pair])) %*% circle * radii[[i]]
+    xy <- natural_limits(fit, pair, mu[pair] + t(chol(V[pair, pair])) %*% circle * radii[[i]])
     data.frame(across = labels[pair[1L]], up = labels[pair[2L]], x = xy[1L, ], y = xy[2L, ],
                mass = names(radii)[i])
   }

@@ -3,9 +3,11 @@
 #' `predict()` gives posterior means, and standard deviations with `se.fit`, of
 #' the linear predictor or of the expected response. The linear predictor of a
 #' row is `eta + s z` with `z` the marginal of the base, so both are
-#' one-dimensional integrals and need no draws. `fitted()` is
+#' one-dimensional integrals and need no draws. So do credible intervals; those of new
+#' responses (`interval = "prediction"`) are quantiles of 4000 draws. `fitted()` is
 #' `predict(type = "response")` at the data, `residuals()` the difference to the
-#' response (for counts of successes: to the proportion).
+#' response (for counts of successes: to the proportion), or what [stats::residuals.glm()]
+#' has by the same name, at the posterior means.
 #'
 #' `posterior_linpred()`, `posterior_epred()` and `posterior_predict()` give draws
 #' of the linear predictor, of the expected response and of new responses: a
@@ -19,7 +21,12 @@
 #' @param newdata optional data frame. Without it, the data of the fit.
 #' @param type `"link"` for the linear predictor, `"response"` for the expected
 #'   response.
+#'   For `residuals()`: `"response"`, `"pearson"`, `"deviance"` or `"working"`, as in [stats::residuals.glm()]; a `phi`
+#'   that they depend on is at its posterior mean.
 #' @param se.fit also return posterior standard deviations?
+#' @param interval `"credible"` adds credible intervals of what `type` says (`"confidence"`, as [stats::predict.lm()]
+#'   calls it, is the same), `"prediction"` intervals for new responses.
+#' @param level probability of the interval.
 #' @param offset optional offset for the new data, when the fit was given one
 #'   outside its formula.
 #' @param draws,ndraws number of draws, under either name. They are the first ones of
@@ -28,8 +35,8 @@
 #' @param trials number of trials for each row of `newdata`, for binomial fits of
 #'   counts; 1 by default, those of the data without `newdata`.
 #' @param ... nothing: unknown names are errors.
-#' @return `predict()`: a named vector, or with `se.fit` a list with `fit` and
-#'   `se.fit`. The others as above.
+#' @return `predict()`: a named vector, with `interval` a matrix with columns `fit`, `lwr` and
+#'   `upr`, or with `se.fit` a list with `fit` and `se.fit`. The others as above.
 #' @examples
 #' fit <- elvi(case ~ age + parity + spontaneous, data = infert, family = binomial())
 #' predict(fit, newdata = infert[1:3, ], type = "response", se.fit = TRUE)
@@ -40,21 +47,50 @@ NULL
 #' @rdname predict.elvi_glm
 #' @export
 predict.elvi_glm <- function(object, newdata = NULL, type = c("link", "response"), se.fit = FALSE,
-                             offset = NULL, ...) {
+                             offset = NULL, interval = c("none", "credible", "prediction"), level = 0.95, ...) {
   check_dots(list(...), names(formals()), "predict()", passed_by_frameworks$predict)
   type <- check_choice(type, "type", c("link", "response"))
   se.fit <- check_flag(se.fit, "se.fit")
+  interval <- check_interval(interval, type, object$family)
+  level <- check_number(level, "level", 0, 1, open = TRUE)
   if (is.null(newdata) && is_elsewhere(object$given$model)) {
+    if (interval != "none") bad_argument("newdata", "given with `interval` where the rows are not in memory", "NULL")
     out <- at_chunks(object, "predict.elvi_glm", list(type = type, se.fit = se.fit, offset = offset))
     return(if (se.fit) out else out[[1L]])
   }
   design <- prediction_design(object, newdata, offset)
   at <- linear_predictor(object, design)
   out <- if (type == "link") at else response_moments(object, at)
-  rows <- rownames(design$X)
-  mean <- restore_rows(object, newdata, stats::setNames(out$mean, rows))
-  if (!se.fit) return(mean)
-  list(fit = mean, se.fit = restore_rows(object, newdata, stats::setNames(out$sd, rows)))
+  named <- function(x) restore_rows(object, newdata, stats::setNames(x, rownames(design$X)))
+  fit <- named(out$mean)
+  if (interval != "none") {
+    p <- c((1 - level) / 2, (1 + level) / 2)
+    limits <- if (interval == "prediction") predictive_quantiles(object, p, newdata = newdata, offset = offset)
+              else on_scale(object, type, at$mean + outer(at$sd, marginal_quantile(law_of(object$base, object$model$dim), p)))
+    fit <- cbind(fit = fit, lwr = named(limits[, 1L]), upr = named(limits[, 2L]))
+  }
+  if (se.fit) list(fit = fit, se.fit = named(out$sd)) else fit
+}
+
+check_interval <- function(interval, type, family) {
+  if (identical(interval, "confidence")) return("credible")
+  interval <- check_choice(interval, "interval", c("none", "credible", "prediction"))
+  if (interval == "prediction" && type == "link" && family$link != "identity") {
+    bad_argument("type", "\"response\" for intervals of new responses", "\"link\"")
+  }
+  interval
+}
+
+# Quantiles of the expected response are those of the predictor, seen through the link: all links rise.
+on_scale <- function(object, type, eta) if (type == "link") eta else expected_response(object, eta)
+
+# two columns; rows with missing predictors have none
+predictive_quantiles <- function(object, p, draws = 4000, ...) {
+  y <- suppressWarnings(posterior_predict(object, draws = draws, ...))   # NA means that NAs are produced
+  at <- which(!is.na(colSums(y)))
+  out <- matrix(NA_real_, ncol(y), length(p))
+  if (length(at)) out[at, ] <- t(apply(y[, at, drop = FALSE], 2L, stats::quantile, p, names = FALSE))
+  out
 }
 
 # design matrix and offset of new data, or of the data themselves
@@ -143,11 +179,40 @@ fitted.elvi_glm <- function(object, ...) {
 
 #' @rdname predict.elvi_glm
 #' @export
-residuals.elvi_glm <- function(object, ...) {
+residuals.elvi_glm <- function(object, type = c("response", "pearson", "deviance", "working"), ...) {
   check_dots(list(...), names(formals()), "residuals()")
-  if (is_elsewhere(object$given$model)) return(at_chunks(object, "residuals.elvi_glm")[[1L]])
-  response <- stats::naresid(object$na.action, stats::setNames(object$model$rows$y, rownames(object$frame)))
-  response - fitted.elvi_glm(object)
+  type <- check_choice(type, "type", c("response", "pearson", "deviance", "working"))
+  if (is_elsewhere(object$given$model)) return(at_chunks(object, "residuals.elvi_glm", list(type = type))[[1L]])
+  y <- observed_response(object)
+  mu <- stats::fitted(without_gaps(object))
+  record <- record_of(object$family)
+  out <- switch(type,
+    response = y - mu,
+    pearson = (y - mu) * sqrt(glm_weights(object) / record$variance(mu, mean_dispersion(object), object$family)),
+    deviance = sign(y - mu) *
+      sqrt(glm_weights(object) * pmax(0, record$deviance(y, mu, mean_dispersion(object), object$family))),
+    working = (y - mu) / object$family$mu.eta(object$family$linkfun(mu)))
+  stats::naresid(object$na.action, stats::setNames(out, rownames(object$frame)))
+}
+
+# without the rows that na.exclude would put back
+without_gaps <- function(object) {
+  object$na.action <- NULL
+  object
+}
+
+# proportions, counts or numbers
+observed_response <- function(object) object$problem$y %||% object$model$rows$y
+
+# what glm() calls prior weights
+glm_weights <- function(object) response_trials(object) * (row_counts(object) %||% 1) * (precisions(object) %||% 1)
+
+# posterior mean of sigma or phi, or as it is known
+mean_dispersion <- function(object) {
+  name <- record_of(object$family)$dispersion$natural
+  if (is.null(name)) return(1)
+  if (inherits(object, "elvi_nested")) return(if (name %in% names(object$mu)) object$mu[[name]] else sqrt(object$given_dispersion))
+  if (is_dispersed(object$model)) natural_table(object)[[name, "mean"]] else known_dispersion(object$model)
 }
 
 # ---- draws ----------------------------------------------------------------------
@@ -157,7 +222,7 @@ residuals.elvi_glm <- function(object, ...) {
 #' @rawNamespace S3method(rstantools::posterior_linpred, elvi_glm)
 posterior_linpred.elvi_glm <- function(object, newdata = NULL, draws = 1000, offset = NULL, seed = NULL, ...,
                                        ndraws = NULL) {
-  check_dots(list(...), names(formals()), "posterior_linpred()")
+  check_dots(given_values(list(...)), names(formals()), "posterior_linpred()", passed_by_frameworks$draws)
   design <- prediction_design(object, newdata, offset)
   linpred_draws(object, design, fit_draws(object, check_row_draws(ndraws %||% draws, object, design), seed))
 }
@@ -184,7 +249,7 @@ expected_response <- function(object, eta) {
 #' @rawNamespace S3method(rstantools::posterior_epred, elvi_glm)
 posterior_epred.elvi_glm <- function(object, newdata = NULL, draws = 1000, offset = NULL, seed = NULL, ...,
                                      ndraws = NULL) {
-  check_dots(list(...), names(formals()), "posterior_epred()")
+  check_dots(given_values(list(...)), names(formals()), "posterior_epred()", passed_by_frameworks$draws)
   expected_response(object, posterior_linpred.elvi_glm(object, newdata, draws, offset, seed, ndraws = ndraws))
 }
 
@@ -193,7 +258,7 @@ posterior_epred.elvi_glm <- function(object, newdata = NULL, draws = 1000, offse
 #' @rawNamespace S3method(rstantools::posterior_predict, elvi_glm)
 posterior_predict.elvi_glm <- function(object, newdata = NULL, draws = 1000, offset = NULL,
                                        trials = NULL, seed = NULL, ..., ndraws = NULL) {
-  check_dots(list(...), names(formals()), "posterior_predict()")
+  check_dots(given_values(list(...)), names(formals()), "posterior_predict()", passed_by_frameworks$draws)
   design <- prediction_design(object, newdata, offset)
   x <- fit_draws(object, check_row_draws(ndraws %||% draws, object, design), seed)
   mu <- expected_response(object, linpred_draws(object, design, x))
@@ -226,8 +291,14 @@ noise_key <- function(object, design, seed) {
 # sigma or phi at each draw, or as it is known: recycled down the draws, or one per draw and row that has a precision
 dispersion_draws <- function(object, x, precision = NULL) {
   model <- object$model
-  out <- if (is_dispersed(model)) exp(x[, model$dispersion_at]) else sqrt(model$dispersion)
+  out <- if (is_dispersed(model)) exp(x[, model$dispersion_at]) else known_dispersion(model)
   spread_by_precision(out, nrow(x), precision)
+}
+
+# sigma or shape that goes with a given dispersion; families without one ask for none
+known_dispersion <- function(model) {
+  dispersion <- dispersion_record(model)
+  if (is.null(dispersion)) 1 else dispersion$known(model$dispersion)
 }
 
 spread_by_precision <- function(sigma, draws, precision) {
@@ -264,21 +335,42 @@ row_counts <- function(object) {
 #' @rdname predict.elvi_glm
 #' @export
 #' @rawNamespace S3method(rstantools::log_lik, elvi_glm)
-log_lik.elvi_glm <- function(object, draws = 1000, seed = NULL, ..., ndraws = NULL) {
-  check_dots(list(...), names(formals()), "log_lik()")
-  draws <- check_draws(ndraws %||% draws, max(nobs.elvi_glm(object), object$model$dim))
-  log_lik_at(object, fit_draws(object, draws, seed))
+log_lik.elvi_glm <- function(object, newdata = NULL, draws = 1000, offset = NULL, seed = NULL, ..., ndraws = NULL) {
+  check_dots(given_values(list(...)), names(formals()), "log_lik()", passed_by_frameworks$draws)
+  if (is.null(newdata) && is_elsewhere(object$given$model)) {
+    return(log_lik_at(object, fit_draws(object, check_draws(ndraws %||% draws, max(nobs.elvi_glm(object), object$model$dim)), seed)))
+  }
+  design <- prediction_design(object, newdata, offset)
+  x <- fit_draws(object, check_row_draws(ndraws %||% draws, object, design), seed)
+  log_lik_at(object, x, observed_rows(object, newdata, design))
 }
 
-log_lik_at <- function(object, x) {
-  if (is_elsewhere(object$given$model)) return(at_chunks(object, "log_lik_at", list(x = x))[[1L]])
-  design <- prediction_design(object, NULL)
-  mu <- expected_response(object, linpred_draws(object, design, x))
+# Log likelihood of rows, those of the data by default, at draws of the parameters.
+log_lik_at <- function(object, x, rows = observed_rows(object)) {
+  if (missing(rows) && is_elsewhere(object$given$model)) return(at_chunks(object, "log_lik_at", list(x = x))[[1L]])
+  mu <- expected_response(object, linpred_draws(object, rows$design, x))
   n <- nrow(mu)
-  y <- rep(object$model$rows$y, each = n)
-  trials <- rep(response_trials(object), each = n)
-  value <- record_of(object$family)$log_lik(y, mu, dispersion_draws(object, x, precisions(object)), trials, object$family)
-  counts <- row_counts(object)
-  if (!is.null(counts)) value <- value * rep(counts, each = n)
-  matrix(value, n, dimnames = list(NULL, rownames(object$frame)))
+  value <- record_of(object$family)$log_lik(rep(rows$y, each = n), mu, dispersion_draws(object, x, rows$precision),
+                                            rep(rows$trials, each = n), object$family)
+  if (!is.null(rows$counts)) value <- value * rep(rows$counts, each = n)
+  matrix(value, n, dimnames = list(NULL, rownames(rows$design$X)))
+}
+
+# Responses and what is known of them beside their predictors. New ones need the response in `newdata`; weights and
+# frequencies of the fit are looked up there too.
+observed_rows <- function(object, newdata = NULL, design = prediction_design(object, newdata)) {
+  y <- observed_response(object)
+  if (!is.null(newdata)) {
+    seen <- object
+    seen$frame <- response_frame(object, newdata)
+    y <- check_response(stats::model.response(seen$frame, "any"), record_of(object$family), nrow(design$X), whole = FALSE)$y
+    object <- seen
+  }
+  list(design = design, y = y, trials = response_trials(object), precision = precisions(object), counts = row_counts(object))
+}
+
+response_frame <- function(object, newdata) {
+  call <- c(list(quote(stats::model.frame), stats::update(object$terms, . ~ 1), data = newdata, na.action = stats::na.pass),
+            Filter(Negate(is.null), as.list(object$call)[c("weights", "frequency")]))
+  reading(eval(as.call(call), environment(object$formula)), "newdata", "the response cannot be read from it")
 }

@@ -6,6 +6,8 @@
     isTRUE(tryCatch(utils::getFromNamespace("isChild", "parallel")(), error = function(e) FALSE))
   options(elvi.process = if (child) 0L else Sys.getpid())
   check_scale_kinds()
+  check_family_twins()
+  admit_to_marginaleffects()
 }
 
 # Run when the package is installed, after all other files: the rules that most

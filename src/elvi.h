@@ -376,6 +376,7 @@ struct elvi_family {
 };
 
 const elvi_family *elvi_family_named(const char *name);   /* NULL if there is none */
+int elvi_family_is_whole(const elvi_family *family);      /* has its record every entry that it must have? */
 
 /* *sum = sum_i w_i E l(eta_i + s_i z_1; y_i), slope_i = w_i E l', curve_i = w_i E[l' z_1] / s_i
  * (>= 0 for convex losses), *widest the largest s_i of a row of positive weight. dispersion is sigma or phi where the

@@ -440,6 +440,110 @@ static double negbin_rest(const elvi_dispersion *a, const elvi_tally *counts, do
     return sum;
 }
 
+/* ---- gamma: k (t + y e^-t), k the shape, e^t the mean, a = log k --------------------- */
+
+static double gamma_loss(LIKELIHOOD, const elvi_part *rows, const double *eta)
+{
+    double sum = 0.0;
+    (void) lik;
+    for (int i = 0; i < rows->rows; i++)
+        if (rows->weight[i] > 0.0) sum += rows->weight[i] * (eta[i] + rows->y[i] * exp(-eta[i]));
+    return a->natural * sum;
+}
+
+static double gamma_slope(LIKELIHOOD, const elvi_part *rows, double *eta)
+{
+    double sum = 0.0;
+    (void) lik;
+    for (int i = 0; i < rows->rows; i++) {
+        const double w = rows->weight[i], ratio = rows->y[i] * exp(-eta[i]);
+        if (w > 0.0) sum += w * (eta[i] + ratio);
+        eta[i] = w > 0.0 ? a->natural * w * (1.0 - ratio) : 0.0;
+    }
+    return a->natural * sum;
+}
+
+static elvi_expectation gamma_expect(LIKELIHOOD, const elvi_quadrature *rule, double y, double eta, double s)
+{
+    elvi_expectation e = { a->natural * eta, a->natural, 0.0 };
+    (void) lik;
+    add(&e, a->natural * y, -1.0, expect_exponential(rule, -eta, s));
+    return e;
+}
+
+/* log Gamma(k) - k log k, by Stirling's series where both are huge */
+static double log_gamma_excess(const elvi_dispersion *k)
+{
+    if (k->natural > 1e8) return M_LN_SQRT_2PI - k->natural - 0.5 * k->log;
+    return k->natural > 1e-300 ? lgammafn(k->natural) - k->natural * k->log : -k->log;
+}
+
+/* digamma(k) - log k */
+static double digamma_excess(const elvi_dispersion *k)
+{
+    if (k->natural > 1e8) return -0.5 / k->natural;
+    return k->natural > 1e-300 ? digamma(k->natural) - k->log : -1.0 / k->natural;
+}
+
+/* The tally's y are means of log y. */
+static double gamma_rest(const elvi_dispersion *a, const elvi_tally *logs, double *slope)
+{
+    double sum = 0.0;
+    if (slope) *slope = 0.0;
+    for (int i = 0; i < logs->n; i++) {
+        sum += logs->weight[i] * (log_gamma_excess(a) - a->natural * logs->y[i]);
+        if (slope) *slope += logs->weight[i] * a->natural * (digamma_excess(a) - 1.0 - logs->y[i]);
+    }
+    return sum;
+}
+
+/* ---- inverse gaussian: lambda (y e^-2t / 2 - e^-t), e^t the mean, a = log lambda -------- */
+
+static double inverse_gaussian_loss(LIKELIHOOD, const elvi_part *rows, const double *eta)
+{
+    double sum = 0.0;
+    (void) lik;
+    for (int i = 0; i < rows->rows; i++) {
+        const double e = exp(-eta[i]);
+        if (rows->weight[i] > 0.0) sum += rows->weight[i] * e * (0.5 * rows->y[i] * e - 1.0);
+    }
+    return a->natural * sum;
+}
+
+static double inverse_gaussian_slope(LIKELIHOOD, const elvi_part *rows, double *eta)
+{
+    double sum = 0.0;
+    (void) lik;
+    for (int i = 0; i < rows->rows; i++) {
+        const double w = rows->weight[i], e = exp(-eta[i]), ratio = rows->y[i] * e;
+        if (w > 0.0) sum += w * e * (0.5 * ratio - 1.0);
+        eta[i] = w > 0.0 ? a->natural * w * e * (1.0 - ratio) : 0.0;
+    }
+    return a->natural * sum;
+}
+
+/* at a point only: it is not convex where the mean is more than twice the response */
+static elvi_expectation inverse_gaussian_at(LIKELIHOOD, const elvi_quadrature *rule, double y, double eta, double s)
+{
+    const double e = exp(-eta), by = a->natural * e;
+    const elvi_expectation at = { by * (0.5 * y * e - 1.0), by * (1.0 - y * e), by * (2.0 * y * e - 1.0) };
+    (void) lik; (void) rule; (void) s;
+    return at;
+}
+
+/* The tally's y are means of 1 / y. */
+static double inverse_gaussian_rest(const elvi_dispersion *a, const elvi_tally *inverses, double *slope)
+{
+    double sum = 0.0;
+    if (slope) *slope = 0.0;
+    for (int i = 0; i < inverses->n; i++) {
+        const double part = 0.5 * a->natural * inverses->y[i];
+        sum += inverses->weight[i] * (part - 0.5 * a->log);
+        if (slope) *slope += inverses->weight[i] * (part - 0.5);
+    }
+    return sum;
+}
+
 /* ---- the records ------------------------------------------------------------------- */
 
 static const elvi_family families[] = {
@@ -451,6 +555,9 @@ static const elvi_family families[] = {
     { "normal", 1, 1, 1, 40.0, normal_loss, normal_slope, normal_expect, NULL, never, normal_rest },
     { "robust", 0, 0, 1, 300.0, robust_loss, robust_slope, robust_at, NULL, never, NULL },
     { "neg_binomial_2", 1, 0, 1, 300.0, negbin_loss, negbin_slope, negbin_expect, NULL, never, negbin_rest },
+    { "gamma", 1, 0, 1, 100.0, gamma_loss, gamma_slope, gamma_expect, NULL, always, gamma_rest },
+    { "inverse_gaussian", 0, 0, 1, 100.0, inverse_gaussian_loss, inverse_gaussian_slope, inverse_gaussian_at, NULL, never,
+      inverse_gaussian_rest },
 };
 
 const elvi_family *elvi_family_named(const char *name)
@@ -458,6 +565,11 @@ const elvi_family *elvi_family_named(const char *name)
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
         if (strcmp(families[i].name, name) == 0) return &families[i];
     return NULL;
+}
+
+int elvi_family_is_whole(const elvi_family *family)
+{
+    return family->cost > 0.0 && family->loss && family->slope && family->expect && family->exponential;
 }
 
 elvi_status elvi_expect_rows(const elvi_likelihood *lik, const elvi_quadrature *rule, double dispersion, int n,

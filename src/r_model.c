@@ -67,6 +67,18 @@ static const elvi_model_ops density_ops = { density_eval, density_scratch_length
 
 /* ---- lists to structs ----------------------------------------------------- */
 
+/* for each of the names: has it a whole record here? */
+SEXP elvi_r_has_family(SEXP names)
+{
+    SEXP out = PROTECT(Rf_allocVector(LGLSXP, Rf_xlength(names)));
+    for (R_xlen_t i = 0; i < Rf_xlength(names); i++) {
+        const elvi_family *family = elvi_family_named(CHAR(STRING_ELT(names, i)));
+        LOGICAL(out)[i] = family && elvi_family_is_whole(family);
+    }
+    UNPROTECT(1);
+    return out;
+}
+
 elvi_likelihood r_likelihood(SEXP model)
 {
     const char *name = CHAR(Rf_asChar(r_get(model, "likelihood")));

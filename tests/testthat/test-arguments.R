@@ -5,6 +5,11 @@
 
 # ---- the properties ---------------------------------------------------------------
 
+other_packages_methods <- local({
+  methods <- getNamespaceInfo("elvi", "S3methods")
+  methods[methods[, 4L] %in% c("bayestestR", "emmeans", "insight", "marginaleffects", "parameters", "performance"), 3L]
+})
+
 # not called with odd arguments, each for a reason
 without_template <- c(
   # no argument at all
@@ -14,7 +19,7 @@ without_template <- c(
   "print.elvi_experiment", "print.elvi_guarantee", "print.elvi_model", "print.elvi_mpsgd_guarantee", "print.elvi_pareto_k", "print.elvi_prior",
   "print.elvi_prior_summary", "print.elvi_rate", "print.elvi_schedule", "print.elvi_split", "format.elvi_prior",
   # default methods that refuse everything: covered by their generics
-  "log_lik.default", "pareto_k.default", "posterior_epred.default", "posterior_interval.default",
+  "bayes_R2.default", "predictive_interval.default", "log_lik.default", "pareto_k.default", "posterior_epred.default", "posterior_interval.default",
   "posterior_linpred.default", "posterior_predict.default", "prior_summary.default",
   # a fit is read like a list (test-fit.R)
   "$.elvi_fit", "[[.elvi_fit", "[.elvi_fit", "$<-.elvi_fit", "[[<-.elvi_fit", ".DollarNames.elvi_fit",
@@ -25,6 +30,10 @@ without_template <- c(
   "plot.elvi_nested", "loo.elvi_nested", "pp_check.elvi_nested", "as.data.frame.VarCorr.elvi_nested",
   "print.VarCorr.elvi_nested", "print.ranef.elvi_nested", "print.elvi_lkj", "format.elvi_lkj",
   "print.elvi_nested_elbo", "print.elvi_nested_pareto_k", "print.elvi_nested_prior_summary",
+  # tables of a summary
+  "coef.summary.elvi_fit", "coef.summary.elvi_nested", "as.data.frame.summary.elvi_fit", "as.data.frame.summary.elvi_nested",
+  # called by other packages, with what those check (test-other-packages.R)
+  other_packages_methods,
   # what they take is of packages that need not be there (test-rows-sources.R)
   "rows_arrow", "rows_dbi", "print.elvi_source",
   # an experiment takes minutes

@@ -80,19 +80,22 @@ reference_losses <- list(
   # minus the log density, up to gamma functions of (y, phi)
   neg_binomial_2 = function(eta, y, phi, df) {
     -dnbinom(y, size = phi, mu = exp(eta), log = TRUE) + lgamma(phi + y) - lgamma(phi) - lgamma(y + 1)
-  })
+  },
+  # up to what has no eta in it
+  gamma = function(eta, y, shape, df) shape * (eta + y * exp(-eta)),
+  inverse_gaussian = function(eta, y, lambda, df) lambda * (y * exp(-2 * eta) / 2 - exp(-eta)))
 
 test_that("expectations of rows are those of the loss, and slope and curve their derivatives", {
   y <- c(0, 1, 3, 10)
   eta <- c(-1, 0.3, 2, 1)
   s <- c(0.01, 0.4, 1.5, 5)
   w <- c(1, 0, 2, 0.5)
-  for (name in c("normal", "neg_binomial_2")) for (dispersion in c(0.3, 2, 40)) {
+  for (name in c("normal", "neg_binomial_2", "gamma")) for (dispersion in c(0.3, 2, 40)) {
     loss <- function(eta, y) reference_losses[[name]](eta, y, dispersion, 4)
     at <- .Call(elvi:::elvi_r_expect_rows, list(likelihood = name, error_df = 4), gaussian_rule(name), dispersion,
                 list(y = y, weight = w, eta = eta, s = s))
     expected <- function(i, eta, s) {
-      integrate(function(z) dnorm(z) * loss(eta + s * z, y[i]), -12, 12, rel.tol = 1e-11, subdivisions = 1000L)$value
+      integrate(function(z) dnorm(z) * loss(eta + s * z, y[i]), -16, 12, rel.tol = 1e-11, subdivisions = 1000L)$value
     }
     value <- vapply(1:4, function(i) expected(i, eta[i], s[i]), 0)
     expect_equal(at$sum, sum(w * value), tolerance = 1e-9, label = name)
@@ -124,4 +127,121 @@ test_that("at a point the loss has its own derivatives; student errors have no e
   rows$s <- c(0, 0.1, 0, 0)
   at <- .Call(elvi:::elvi_r_expect_rows, list(likelihood = "robust", error_df = 4), point_rule, 1, rows)
   expect_identical(at$status, elvi:::status_no_expectation)
+})
+
+test_that("a family that C does not have, or not whole, stops the package from loading", {
+  expect_silent(elvi:::check_family_twins())
+  expect_error(elvi:::check_family_twins(c("logit", "tweedie")), "not whole: tweedie")
+})
+
+# ---- positive responses -------------------------------------------------------------------
+
+positive_data <- function() {
+  withr_seed(21, {
+    d <- data.frame(x = rnorm(300), o = runif(300, -0.3, 0.3), w = sample(1:3, 300, TRUE))
+    mu <- exp(1 + d$x / 2 + d$o)
+    d$gamma <- rgamma(300, 3, scale = mu / 3)
+    d$inverse <- elvi:::inverse_gaussian_draws(mu, 4)
+    d
+  })
+}
+
+positive_laws <- list(
+  gamma = function(y, eta, precision) dgamma(y, precision, scale = exp(eta) / precision, log = TRUE),
+  inverse = function(y, eta, precision) {
+    mu <- exp(eta)
+    0.5 * log(precision / (2 * pi * y^3)) - precision * (y - mu)^2 / (2 * mu^2 * y)
+  })
+positive_families <- list(gamma = Gamma("log"), inverse = inverse.gaussian("log"))
+
+test_that("targets of positive responses are minus log densities, with their gradients", {
+  d <- positive_data()
+  for (name in names(positive_laws)) {
+    model <- model_glm(cbind(1, d$x), d[[name]], positive_families[[name]], normal(0, 10), weights = d$w, offset = d$o,
+                       dispersion = NULL, prior_aux = exponential(2))
+    f <- function(x) {
+      -sum(d$w * positive_laws[[name]](d[[name]], x[1] + x[2] * d$x + d$o, exp(x[3]))) + sum(x[1:2]^2) / 200 +
+        2 * exp(x[3]) - x[3]
+    }
+    x <- cbind(c(1, 0.5, 1), c(0.5, -0.2, -2), c(1.5, 0.2, 5))
+    value <- elvi:::target_at(model, x)$value
+    expect_equal(diff(value), diff(apply(x, 2, f)), tolerance = 1e-10, label = name)
+    for (j in 1:3) expect_equal(elvi:::target_at(model, x)$gradient[, j], fd_gradient(f, x[, j]), tolerance = 1e-6, label = name)
+    # far out, where gamma functions of the precision would lose all digits or overflow
+    far <- cbind(c(1, 0.5, 30), c(1, 0.5, -40), c(1, 0.5, 18), c(1, 0.5, 19))
+    at <- elvi:::target_at(model, far)
+    expect_true(all(is.finite(at$value)) && all(is.finite(at$gradient)))
+    refusal(model_glm(cbind(1, d$x), -d[[name]], positive_families[[name]]), "y")
+  }
+  refusal(model_glm(cbind(1, d$x), d$gamma, Gamma()), "family")
+  refusal(model_glm(cbind(1, d$x), d$inverse, inverse.gaussian("log"), dispersion = 2), "dispersion")
+})
+
+test_that("Gamma regression of known dispersion has an exact, certified optimum", {
+  d <- positive_data()
+  fit <- elvi(gamma ~ x + offset(o), data = d, family = Gamma("log"), dispersion = 1 / 3, prior = normal(0, 10),
+              prior_intercept = normal(0, 10))
+  expect_identical(c(fit$method, fit$optimum$certificate_kind), c("exact", "rigorous"))
+  expect_lt(fit$optimum$certificate, 1e-8)
+  # its objective is E f by draws
+  z <- elvi:::draw_base(elvi:::law_of(base_gaussian(), 2), c(1, 2), 2e4)
+  drawn <- elvi:::target_at(fit$model, fit$theta$mu + fit$theta$scale %*% z)$value
+  at <- fit$optimum$objective + as.double(determinant(fit$theta$scale)$modulus)
+  expect_lt(abs(mean(drawn) - at), 4 * sd(drawn) / sqrt(2e4))
+  twin <- glm(gamma ~ x + offset(o), Gamma("log"), d)
+  se <- sqrt(diag(summary(twin, dispersion = 1 / 3)$cov.scaled))
+  expect_lt(max(abs(coef(fit) - coef(twin)) / se), 0.1)
+  expect_equal(sqrt(diag(vcov(fit))), se, tolerance = 0.05)
+  # the exponential distribution is that of dispersion 1
+  exponential <- elvi(gamma ~ x, data = d, family = Gamma("log"), dispersion = 1)
+  expect_equal(unname(log_lik(exponential, draws = 3)),
+               unname(dexp(rep(d$gamma, each = 3), 1 / posterior_epred(exponential, draws = 3), log = TRUE)), ignore_attr = TRUE)
+  expect_error(elvi(gamma ~ x, data = d, family = Gamma("log"), base = base_student(5)), class = "elvi_error_no_expectation")
+})
+
+test_that("posteriors of positive responses are those of a grid", {
+  skip_on_cran()
+  d <- positive_data()
+  for (name in names(positive_laws)) {
+    y <- d[[name]]
+    fit <- withr_seed(4, elvi(y ~ 1, family = positive_families[[name]], prior_intercept = normal(0, 5), tol = 1e-3))
+    grid <- expand.grid(b = seq(0.7, 1.6, length.out = 91), a = seq(-0.5, 2.5, length.out = 121))
+    log_p <- mapply(function(b, a) sum(positive_laws[[name]](y, b, exp(a))), grid$b, grid$a) + dnorm(grid$b, 0, 5, log = TRUE) -
+      exp(grid$a) + grid$a
+    p <- exp(log_p - max(log_p))
+    p <- p / sum(p)
+    precision <- exp(grid$a)
+    mean <- c(sum(p * grid$b), sum(p * precision))
+    sd <- sqrt(c(sum(p * (grid$b - mean[1])^2), sum(p * (precision - mean[2])^2)))
+    table <- summary(fit)$table
+    expect_identical(rownames(table)[2], c(gamma = "shape", inverse = "lambda")[[name]])
+    expect_lt(max(abs(table[, "mean"] - mean) / sd), 0.05, label = name)
+    expect_lt(max(abs(table[, "sd"] / sd - 1)), 0.05, label = name)
+    # new responses, and the log likelihood
+    new <- posterior_predict(fit, draws = 4000)
+    expect_equal(mean(new), exp(mean[1]), tolerance = 0.02, label = name)
+    variance <- if (name == "gamma") exp(2 * mean[1]) / mean[2] else exp(3 * mean[1]) / mean[2]
+    expect_equal(var(c(new)), variance, tolerance = 0.1, label = name)
+    x <- as.matrix(fit, draws = 3)
+    expect_equal(unname(log_lik(fit, draws = 3)), unname(t(apply(x, 1, function(x) positive_laws[[name]](y, x[1], x[2])))))
+  }
+})
+
+test_that("residuals and deviances of positive responses are those of glm()", {
+  d <- positive_data()
+  fits <- withr_seed(4, lapply(c("gamma", "inverse"), function(name) {
+    elvi(reformulate("x", name), data = d, family = positive_families[[name]], prior = normal(0, 100),
+         prior_intercept = normal(0, 100))
+  }))
+  twins <- list(glm(gamma ~ x, Gamma("log"), d), glm(inverse ~ x, inverse.gaussian("log"), d, start = c(1, 0.5)))
+  for (i in 1:2) {
+    expect_equal(deviance(fits[[i]]), deviance(twins[[i]]), tolerance = 2e-3)
+    expect_equal(residuals(fits[[i]], "pearson"), residuals(twins[[i]], "pearson"), tolerance = 0.05)
+  }
+})
+
+test_that("inverse gaussian draws have their moments", {
+  y <- withr_seed(1, elvi:::inverse_gaussian_draws(rep(2, 2e5), 3))
+  expect_equal(c(mean(y), var(y), mean(1 / y)), c(2, 8 / 3, 1 / 2 + 1 / 3), tolerance = 0.02)
+  expect_true(all(is.finite(withr_seed(1, elvi:::inverse_gaussian_draws(rep(1e8, 1000), 1e-8)))))
 })

@@ -527,3 +527,46 @@ test_that("cloglog with wide priors, and priors far from where exp() is tame", {
   far <- model_glm(cbind(1, income), counts, poisson(), normal(0.3, 2.5))
   expect_true(elvi_optimum(far)$converged)
 })
+
+# ---- interrupts and progress -------------------------------------------------------------
+
+# a model whose exact objective signals an interrupt at a given pass, or takes a while
+watched_model <- function(at_pass = Inf, seconds = 0) {
+  model <- model_glm(cbind(1, sin(1:60)), as.double(cos(1:60) > 0.2), prior = normal(0, 2.5))
+  passes <- 0
+  registerS3method("oracle_of", "elvi_test_watched", envir = asNamespace("elvi"), method = function(model, law) {
+    class(model) <- setdiff(class(model), "elvi_test_watched")
+    oracle <- elvi:::oracle_of(model, law)
+    function(kind, mu, scale) {
+      passes <<- passes + 1
+      if (seconds) Sys.sleep(seconds)
+      if (passes == at_pass) signalCondition(structure(class = c("interrupt", "condition"), list()))
+      oracle(kind, mu, scale)
+    }
+  })
+  structure(model, class = c("elvi_test_watched", class(model)))
+}
+
+test_that("an interrupt returns the best point so far, with its certificate", {
+  full <- elvi_optimum(watched_model())
+  expect_false(full$interrupted)
+  expect_warning(optimum <- elvi_optimum(watched_model(at_pass = 3)), "best point so far", class = "elvi_warning_interrupted")
+  expect_true(optimum$interrupted && !optimum$converged)
+  expect_gte(optimum$objective, full$objective - 1e-12)
+  expect_lte(optimum$objective - full$objective, optimum$certificate + 1e-12)
+  expect_lt(optimum$evaluations, full$evaluations)
+  expect_output(print(optimum), "INTERRUPTED")
+  expect_warning(fit <- elvi(watched_model(at_pass = 3)), class = "elvi_warning_interrupted")
+  expect_identical(fit$status, "interrupted")
+  expect_false(fit$converged)
+  expect_equal(fit$mu, optimum$mu)
+  expect_output(print(fit), "INTERRUPTED")
+})
+
+test_that("progress is shown after two seconds, passes, rows per second and certificate", {
+  skip_on_cran()
+  model <- watched_model(seconds = 0.5)
+  shown <- capture.output(elvi(model, control = elvi_control(progress = TRUE)), type = "message")
+  expect_match(shown[1], "elvi: [0-9]+ passes \\([-+.e0-9]+ rows/s\\), at most [-+.e0-9]+ nats above the optimum")
+  expect_identical(capture.output(elvi(model, control = elvi_control(progress = FALSE)), type = "message"), character())
+})

@@ -52,7 +52,7 @@ test_that("the expected response is the mean of its draws, and se.fit their sd",
     data <- nasty_data()[c(1, 2, 3, 4, 6), ]
     set.seed(1)
     drawn <- moments(fit$family$linkinv(
-      tcrossprod(simulate(fit, 4e4)[, seq_len(ncol(model.matrix(fit)))], model.matrix(fit)[rownames(data), ]) +
+      tcrossprod(as.matrix(fit, draws = 4e4)[, seq_len(ncol(model.matrix(fit)))], model.matrix(fit)[rownames(data), ]) +
         rep(log(data$e) + 0.1 * data$e, each = 4e4)))
     at <- predict(fit, data, type = "response", se.fit = TRUE)
     expect_lt(max(abs(unname(at$fit) - drawn$mean) / drawn$se), 4)
@@ -123,9 +123,9 @@ test_that("new responses have the moments of their law", {
     at <- moments(y)
     expect_lt(max(abs(at$mean - mu$fit) / at$se), 4.5, label = name)
     # variance = E var + var E
-    x <- as.matrix(fit, draws = n, seed = 4)
+    x <- as.matrix(fit, draws = n, seed = 4)   # with sigma or phi itself
     m <- posterior_epred(fit, d, draws = n, seed = 4)
-    aux <- if (elvi:::is_dispersed(fit$model)) exp(x[, ncol(x)])
+    aux <- if (elvi:::is_dispersed(fit$model)) x[, ncol(x)]
     within <- switch(fit$family$family, binomial = m * (1 - m), poisson = m, gaussian = (aux %||% 2)^2 + 0 * m,
                      robust = aux^2 * 5 / 3 + 0 * m, neg_binomial_2 = m + exp(2 * log(m)) / aux)
     expect_equal(unname(at$sd), unname(sqrt(colMeans(within) + mu$se.fit^2)), tolerance = 0.04, label = name)
@@ -154,16 +154,16 @@ test_that("log_lik is the log density of R's own functions, with weights", {
     cloglog = function(x) d$w * dbinom(d$s, 5, 1 - exp(-exp(x[1] + x[2] * d$x)), log = TRUE),
     poisson = function(x) d$w * dpois(d$p, exp(x[1] + x[2] * d$x + d$o), log = TRUE),
     known = function(x) dnorm(d$g, x[1] + x[2] * d$x, 2, log = TRUE),
-    gaussian = function(x) dnorm(d$g, x[1] + x[2] * d$x + d$o, exp(x[3]) / sqrt(d$w), log = TRUE),
-    robust = function(x) dt((d$g - x[1] - x[2] * d$x) / exp(x[3]), 5, log = TRUE) - x[3],
-    size = function(x) dnbinom(d$p, size = exp(x[3]), mu = exp(x[1] + x[2] * d$x), log = TRUE))
+    gaussian = function(x) dnorm(d$g, x[1] + x[2] * d$x + d$o, x[3] / sqrt(d$w), log = TRUE),
+    robust = function(x) dt((d$g - x[1] - x[2] * d$x) / x[3], 5, log = TRUE) - log(x[3]),
+    size = function(x) dnbinom(d$p, size = x[3], mu = exp(x[1] + x[2] * d$x), log = TRUE))
   for (name in names(laws)) {
     x <- as.matrix(cases[[name]], draws = 20)
     ll <- log_lik(cases[[name]], draws = 20)
     expect_equal(unname(ll), unname(t(apply(x, 1, laws[[name]]))), tolerance = 1e-8, label = name)
     expect_identical(colnames(ll), rownames(d))
     # it is the likelihood that the model was fitted with: with the prior, f up to a constant
-    centred <- solve(reported_map(cases[[name]]), t(x))
+    centred <- solve(reported_map(cases[[name]]), t(elvi:::fit_draws(cases[[name]], 20)))
     f <- elvi:::target_at(cases[[name]]$model, centred)$value
     joint <- cases[[name]]$priors$joint
     k <- seq_along(joint$location)
