@@ -172,7 +172,15 @@ check_function <- function(x, name) {
   x
 }
 
+# The doubles of an integer64 are the bits of its integers: without package bit64 they mean something else.
+refuse_integer64 <- function(x, name) {
+  if (inherits(x, "integer64")) {
+    bad_argument(name, "made of R's own numbers (as.double() of package bit64 makes them)", "integer64")
+  }
+}
+
 check_vector <- function(x, name, length = NULL, infinite = FALSE) {
+  refuse_integer64(x, name)
   if (!is.numeric(x) || is.factor(x) || !(is.null(dim(x)) || NCOL(x) == 1L) ||
         (!is.null(length) && length(x) != length)) {
     bad_argument(name, if (is.null(length)) "a numeric vector" else
@@ -193,6 +201,7 @@ check_matrix <- function(x, name, nrow = NULL, ncol = NULL) {
   if (!is.matrix(x) || !(is.numeric(x) || is.logical(x))) {
     bad_argument(name, "a numeric matrix", describe(x))
   }
+  refuse_integer64(x, name)
   x <- unclass(x)   # a table, say: its class has no methods for matrices
   if ((!is.null(nrow) && nrow(x) != nrow) || (!is.null(ncol) && ncol(x) != ncol)) {
     bad_argument(name, sprintf("a %s x %s matrix", nrow %||% "n", ncol %||% "d"), describe(x))

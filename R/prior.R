@@ -106,6 +106,7 @@ new_prior <- function(name, location, scale, df, autoscale = FALSE) {
   if (!length(df) || any(df <= 0)) {
     bad_argument("df", "positive", describe(if (length(df)) df[df <= 0][1L] else df))
   }
+  if (any(df < 1e-100)) bad_argument("df", "at least 1e-100, so that it can be divided by", describe(df[df < 1e-100][1L]))
   structure(list(name = name, location = location, scale = scale, df = df, dist = if (name == "student_t") "t" else name,
                  autoscale = check_flag(autoscale, "autoscale")), class = "elvi_prior")
 }

@@ -62,6 +62,7 @@ check_proportions <- function(y, trials) {
 
 check_design <- function(X) {
   if (inherits(X, "sparseMatrix")) return(sparse_rows(X))
+  if (inherits(X, "Matrix")) X <- as.matrix(X)   # dense, under a class of package Matrix
   X <- check_matrix(X, "X")
   check_design_size(dim(X))
   check_magnitude(X, "X")

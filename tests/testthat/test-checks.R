@@ -187,3 +187,10 @@ test_that("the upper bound of a count is named when it is passed", {
   expect_identical(elvi:::check_dim(2^31 - 1), 2^31 - 1)
   expect_snapshot(writeLines(messages))
 })
+
+test_that("integers of 64 bits are refused, whose doubles mean something else", {
+  X <- structure(matrix(c(4.9e-324, 9.9e-324)), class = "integer64")
+  expect_error(model_glm(X, 0:1), "R's own numbers", class = "elvi_error_argument")
+  expect_error(model_glm(matrix(1:2), structure(c(0, 4.9e-324), class = "integer64"), gaussian()), "R's own numbers",
+               class = "elvi_error_argument")
+})

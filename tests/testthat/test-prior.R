@@ -113,3 +113,7 @@ test_that("priors of rstanarm are those of elvi, and the other way round", {
   expect_identical(rstanarm:::handle_glm_prior(normal(1, 2), 2, 2.5, "logit")[1:3],
                    rstanarm:::handle_glm_prior(rstanarm::normal(1, 2), 2, 2.5, "logit")[1:3])
 })
+
+test_that("degrees of freedom that cannot be divided by are refused", {
+  expect_error(student_t(5e-324), "at least 1e-100", class = "elvi_error_argument")
+})

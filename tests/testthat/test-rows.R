@@ -266,3 +266,9 @@ test_that("frequency is read as weights are, and log_lik() counts it", {
   refusal(elvi(y ~ x, data = d, frequency = -often), "frequency")
   refusal(model_glm(matrix(1, 3), d$y, gaussian(), frequency = 1:2), "frequency")
 })
+
+test_that("dense matrices of package Matrix are matrices", {
+  X <- cbind(1, c(0.5, -1, 2, 0.3))
+  dense <- methods::as(X, "dgeMatrix")
+  expect_equal(model_glm(dense, c(0, 1, 1, 0))$rows$X, X)
+})
