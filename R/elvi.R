@@ -1,5 +1,8 @@
 #' Fit an elliptic variational approximation
 #'
+#' `elvi(y ~ x, data, family)` fits a regression from a formula: see [elvi.formula()]. This page is about models of your
+#' own, and about what all fits have in common.
+#'
 #' Minimises `F(mu, Sigma) = E f(mu + Sigma z) - log|Sigma|` over the location
 #' `mu` and the scale `Sigma`, where `f` is the target and `z` the base: by the
 #' exact solver of [elvi_optimum()] where the model has an exact objective, else,
@@ -115,6 +118,8 @@
 #'   * `status`: `"finished"`, `"paused"`, `"interrupted"` or `"diverged"`.
 #' @seealso [objective()], [elbo()], [`elvi_fit methods`][elvi_fit]
 #' @examples
+#' elvi(case ~ age + parity + spontaneous, data = infert, family = binomial())
+#' # a model of one's own, another base, and the stochastic algorithm
 #' X <- scale(as.matrix(infert[, c("age", "parity", "induced", "spontaneous")]))
 #' model <- model_glm(cbind(1, X), infert$case, prior = normal(0, 2.5))
 #' set.seed(1)

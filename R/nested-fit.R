@@ -61,6 +61,7 @@ nested_design <- function(parts, specs, frame, contrasts) {
   if (intercept) centre[-1L] <- colMeans(X)[-1L]
   offset <- reading(stats::model.offset(frame), "offset", "it cannot be used")
   list(terms = terms, X = X, centre = centre, intercept = intercept, y = stats::model.response(frame, "any"),
+       spread = design_spread(X, stats::model.response(frame, "any"), stats::model.weights(frame)),
        weights = stats::model.weights(frame), offset = offset, offset_given = !is.null(offset),
        Z = sparse_columns(columns, nrow(frame)),
        groups = number_columns(c(groups, do.call(c, lapply(smooths, smooth_terms)))), smooths = smooths,
