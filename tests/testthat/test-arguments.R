@@ -21,6 +21,8 @@ without_template <- c(
   # default methods that refuse everything: covered by their generics
   "bayes_R2.default", "predictive_interval.default", "log_lik.default", "pareto_k.default", "posterior_epred.default", "posterior_interval.default",
   "posterior_linpred.default", "posterior_predict.default", "prior_summary.default",
+  # needs a Stan program (test-stan.R)
+  "loo.elvi_fit",
   # a fit is read like a list (test-fit.R)
   "$.elvi_fit", "[[.elvi_fit", "[.elvi_fit", "$<-.elvi_fit", "[[<-.elvi_fit", ".DollarNames.elvi_fit",
   # the same for fits with group-level terms; the others are covered by the methods they call (test-nested-*.R)
