@@ -219,7 +219,9 @@ choose_method <- function(method, model, stochastic) {
 
 # The optimum itself as a fit.
 exact_fit <- function(model, base, control, tol, call) {
-  optimum <- solve_optimum(model, base, law_of(base, model$dim), control$scale, check_positive(tol, "tol"), 200, control$progress)
+  tol <- check_positive(tol, "tol")
+  check_has_exact(model)
+  optimum <- solve_optimum(model, base, law_of(base, model$dim), control$scale, tol, 200, control$progress)
   new_fit(list(call = call, method = "exact", model = model, base = base, tol = tol, control = control),
           plan = list(seed = draw_key(), rng_kind = RNGkind()),   # of its draws
           result = list(status = if (optimum$interrupted) "interrupted" else if (optimum$converged) "finished" else "not converged", kept = "optimum",

@@ -47,6 +47,12 @@ elvi_optimum <- function(model, base = base_gaussian(),
   scale <- check_choice(scale, "scale", names(scale_kinds))
   tol <- check_positive(tol, "tol")
   max_evaluations <- check_count(max_evaluations, "max_evaluations")
+  check_has_exact(model)
+  law <- law_of(base, model$dim)
+  solve_optimum(model, base, law, scale, tol, max_evaluations, progress = interactive())
+}
+
+check_has_exact <- function(model) {
   if (!has_exact(model)) {
     bad_argument("model", paste0(
       "one with an exact objective (model_glm() or model_quadratic()); ",
@@ -55,8 +61,6 @@ elvi_optimum <- function(model, base = base_gaussian(),
       if (is_dispersed(model)) paste("one with an unknown", dispersion_record(model)$natural)
       else "a user-defined density")
   }
-  law <- law_of(base, model$dim)
-  solve_optimum(model, base, law, scale, tol, max_evaluations, progress = interactive())
 }
 
 solve_optimum <- function(model, base, law, scale, tol, max_evaluations, progress = FALSE) {

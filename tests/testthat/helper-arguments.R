@@ -403,7 +403,7 @@ argument_templates <- function() {
                function() list(x = at("glm"), draws = 100), of_class("waic"), "waic.elvi_glm", "x", long_draws),
       template("kfold", function(x, K = 2, folds = NULL, draws = 20) loo::kfold(x, K, folds, draws = draws),
                function() list(x = at("glm"), K = 2, folds = rep(1:2, 20), draws = 20), of_class("kfold"), "kfold.elvi_glm", "x",
-               c(long_draws, list(K = long_count(5), folds = function(v) length(unique(v)) > 5))),
+               c(long_draws, list(K = long_count(5), folds = function(v) is.atomic(v) && length(unique(v)) > 5))),
       template("loo", function(x, draws = 100) suppressWarnings(loo::loo(x, draws)),   # loo warns of its own
                function() list(x = at("glm"), draws = 100), of_class("loo"), "loo.elvi_glm", "x", long_draws)),
     bayesplot = function() list(

@@ -7,7 +7,9 @@
 
 other_packages_methods <- local({
   methods <- getNamespaceInfo("elvi", "S3methods")
-  methods[methods[, 4L] %in% c("bayestestR", "emmeans", "insight", "marginaleffects", "parameters", "performance"), 3L]
+  theirs <- methods[, 4L] %in% c("bayestestR", "emmeans", "insight", "marginaleffects", "parameters", "performance")
+  # a name that elvi has for something of its own is none of a generic below
+  methods[theirs & !methods[, 1L] %in% ls(asNamespace("elvi")), 3L]
 })
 
 # not called with odd arguments, each for a reason
