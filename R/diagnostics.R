@@ -67,7 +67,7 @@ points_and_density <- function(fit, n, key, iteration = 0) {
   law <- law_of(fit$base, fit$model$dim)
   z <- draw_base(law, key, n, iteration = iteration)
   if (!is.null(fit$result$stack)) return(stacked_points(fit, z, key, iteration))
-  at <- model_parameters(fit)
+  at <- model_theta(fit)
   list(x = at$mu + root_times(at$scale, z),
        log_q = law$log_constant + law$log_phi(sqrt(colSums(z^2))) - log_det(fit$control$scale, at$scale))
 }
@@ -117,7 +117,7 @@ share_outside <- function(fit, key, n = 4000) {
   if (is.finite(law$log_phi(1e6))) return(NULL)
   wide <- law_of(base_student(5), fit$model$dim)
   z <- draw_base(wide, key, n, iteration = 2^41)
-  at <- model_parameters(fit)
+  at <- model_theta(fit)
   r <- sqrt(colSums(z^2))
   log_w <- -target_at(fit$model, at$mu + root_times(at$scale, z))$value - wide$log_phi(r)
   w <- exp(log_w - max(log_w[is.finite(log_w)]))

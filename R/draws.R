@@ -87,7 +87,7 @@ keyed_draws <- function(fit, n, key) {
   if (!is.null(fit$result$stack)) return(in_rows(fit, points_and_density(fit, n, key)$x))
   z <- draw_base(law_of(fit$base, fit$model$dim), key, n)
   # the scale as parametrised: any root of the covariance gives the same law
-  at <- if (stays_its_kind(fit)) reported_theta(fit) else model_parameters(fit)
+  at <- if (stays_its_kind(fit)) reported_theta(fit) else model_theta(fit)
   x <- at$mu + root_times(at$scale, z)
   x <- t(if (stays_its_kind(fit)) x else reported_points(fit$given$model, x))
   colnames(x) <- fit$given$model$names

@@ -95,7 +95,7 @@ without_inner <- function(work) {
 }
 
 # mu and scale of the returned approximation in the coordinates of the model
-model_parameters <- function(fit, theta = fit$result$theta) {
+model_theta <- function(fit, theta = fit$result$theta) {
   to_user(run_model(fit), fit$given$control$scale, theta$mu, theta$scale)
 }
 
@@ -104,7 +104,7 @@ reported_theta <- function(fit, theta = NULL) {
   if (is.null(theta) && !is.null(fit$result$stack)) return(stacked_theta(fit))
   theta <- theta %||% fit$result$theta
   model <- fit$given$model
-  at <- reported_law(model, fit$given$control$scale, model_parameters(fit, theta))
+  at <- reported_law(model, fit$given$control$scale, model_theta(fit, theta))
   list(mu = stats::setNames(at$mu, model$names), scale = name_scale(at$scale, model$names))
 }
 

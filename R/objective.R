@@ -44,7 +44,7 @@ elbo <- function(object, ...) UseMethod("elbo")
 objective.elvi_fit <- function(object, method = NULL, draws = 1000, ...) {
   check_dots(list(...), names(formals()), "objective()")
   if (!is.null(object$stack)) return(stacked_objective(object, draws))
-  at <- model_parameters(object)
+  at <- model_theta(object)
   estimate_objective(object$model, object$base, object$control$scale, at$mu, at$scale, method, draws)
 }
 

@@ -22,7 +22,7 @@ stack_of <- function(fit) {
   if (!identical(fit$given$combine, "stack")) return(NULL)
   ends <- distinct(close_ends(fit$plan$search))
   if (length(ends) < 2L) return(NULL)
-  at <- model_parameters(fit)
+  at <- model_theta(fit)
   ends[[1L]][c("mu", "A")] <- list(at$mu, root_matrix(at$scale))
   F <- vapply(ends, function(end) end$F, 0)
   list(weights = exp(min(F) - F) / sum(exp(min(F) - F)),

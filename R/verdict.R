@@ -70,7 +70,7 @@ own_parameters <- function(model, x) {
 # factor e. Those of a Stan model are known by what they are there, those of a function by a name as log_tau.
 loose_logarithms <- function(fit) {
   model <- fit$given$model
-  at <- model_parameters(fit)
+  at <- model_theta(fit)
   wide <- root_sd(at$scale) > 1
   is_log <- grepl("^log[_(. ]", model$names)
   if (!is.null(model$stan)) {
