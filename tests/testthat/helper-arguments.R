@@ -15,6 +15,11 @@ own_errors <- list(
   },
   # c() evaluates language objects once more before its methods see them
   language = function(e, case) case$template$name == "c.elvi_prior" && is.language(case$args$b),
+  # a matrix is one of draws to these, and handed over to the methods of rstantools
+  handed_over = function(e, case) {
+    is.matrix(case$args$object) &&
+      case$template$name %in% c("posterior_interval", "prior_summary", "bayes_R2", "predictive_interval")
+  },
   # a user's function failed: its error must reach the user unchanged
   callback = function(e, case) inherits(e, "own_error"),
   # a user's function that cannot take the arguments it is called with: R says so
