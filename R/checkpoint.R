@@ -121,7 +121,7 @@ bad_checkpoint <- function(file, expected, got = NULL, differs = NULL) {
 # digits with the number of threads: those are apart, and compared to a tolerance.
 fingerprint <- function(fit, law) {
   model <- fit$given$model
-  start <- model_parameters(fit, fit$plan$start)
+  start <- model_theta(fit, fit$plan$start)
   points <- landmarks(start)
   without <- function(x, names) unclass(x)[setdiff(names(x), names)]
   list(exact = exact_fingerprint(algorithm = "elvi", model = without(model, "smoothness"), base = unclass(law),

@@ -23,7 +23,7 @@
 #' | `elvi_error_lapack` | an eigenvalue decomposition did not converge | | report it |
 #' | `elvi_error_quadrature` | the marginal of a [base_radial()] is too rough for a quadrature rule | `argument` | a smoother `log_phi`; `method = "mpsgd"` |
 #' | `elvi_error_checkpoint` | a `checkpoint` that is not this run's, is damaged, or cannot be written | `argument`, `file`, `differs`: what is not the same | the call that the file belongs to, or another file name |
-#' | `elvi_error_interrupted` | an interrupt or a time limit ended a fit with group-level terms, of which nothing is left | | call again |
+#' | `elvi_error_interrupted` | an interrupt or a time limit ended a fit with group-level terms, or the search for a start before it had found any: nothing is left | | call again |
 #' | `elvi_error_term` | a [group-level or smooth term][group_terms] of a formula that cannot be had | `argument`, `term` | read the message: it says why |
 #' | `elvi_error_rows` | rows of a [source][rows_elsewhere] cannot be read, are not what the others are, or are others than in the first pass | `parent`, the error behind it; `shard` | read the message: it says where |
 #' | `elvi_error_worker` | all workers of a [cluster][rows_cluster()] are lost, or one cannot answer | `shards` | another cluster |

@@ -21,10 +21,14 @@ work_model <- function(model, coordinates, kind, found = NULL) {
   H <- definite_hessian(mode$hessian)
   A <- record$inverse_root(if (is.matrix(H)) record$precision_part(H) else H)
   hessian <- if (!record$full) { if (is.matrix(H)) congruent(A, H) else rep(1, model$dim) }
-  new_model("affine", dim = model$dim, names = model$names, inner = model, A = A, scale = frame,
-            m = as.double(mode$x), log_det = record$log_det(A),
-            hessian = hessian, mu_root = if (is.matrix(hessian)) t(chol(hessian)),
-            convex = model$convex, growth = model$growth)
+  # what may fail is guarded, as a target is whose start was searched
+  level <- if (is_function_of_r(model) && !isTRUE(model$convex)) as.double(model$value(matrix(mode$x)))
+  work <- new_model("affine", dim = model$dim, names = model$names, inner = model, A = A, scale = frame,
+                    m = as.double(mode$x), log_det = record$log_det(A),
+                    hessian = hessian, mu_root = if (is.matrix(hessian)) t(chol(hessian)),
+                    convex = model$convex, growth = model$growth, level = level)
+  work$inner <- standing_in(model, work)
+  work
 }
 
 # Whitened by a gaussian x = mu + A z that was found, not by the Hessian at a mode.

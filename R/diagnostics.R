@@ -2,18 +2,31 @@
 #'
 #' Pareto k-hat of the importance ratios `p(x)/q(x)` of target to approximation,
 #' from draws of the approximation. A k-hat below 0.5 means the approximation is
-#' close enough for importance sampling to correct what is left, up to 0.7 that
-#' it may be used with care, above 0.7 that it misses part of the target: being
+#' close enough for importance sampling to correct what is left, up to a limit of about 0.7 that
+#' it may be used with care, above it that the approximation misses part of the target: being
 #' at the optimum of the family does not help then, another base or scale may.
 #'
+#' The limit is `1 - 1 / log10(n)` for `n` draws, 0.7 for 2,000 and 0.75 for 10,000. k-hat is an estimate: its standard
+#' error is that of a Pareto shape, and without `draws` blocks of draws are taken, up to four, until k-hat, the mean over
+#' the blocks, is more than two standard errors away from what separates its verdicts, else it is said not to be settled.
+#' What importance sampling can correct is judged by the effective sample size of the weights too.
+#'
+#' k-hat sees only places where the approximation has draws. It knows nothing of another mode: for that, compare what
+#' several starts end in (`starts` of [elvi()], and R-hat over starts, which such a fit prints). Nor does it see what
+#' is outside the support of a uniform base; what share of the target that is, is estimated by draws from a
+#' wider law and said.
+#'
 #' @param object an `elvi_fit`.
-#' @param draws number of draws.
+#' @param draws number of draws; `NULL` takes them until the verdict is settled.
+#' @param seed optional number: other draws than the fit's own, which are the same in every call.
 #' @param ... nothing: unknown names are errors.
-#' @return An object of class `elvi_pareto_k`: a list with `k`, `draws`, `ess`
-#'   (effective sample size of the importance weights) and `log_ratios`.
+#' @return An object of class `elvi_pareto_k`: a list with `k`, its standard error `se`, `limit`, `settled`, `draws`, `ess`
+#'   (effective sample size of the importance weights), `outside` (the share of the target outside the support), `starts`
+#'   (R-hat over starts, where some were compared) and `log_ratios`.
 #' @references Yao, Vehtari, Simpson and Gelman (2018), *Yes, but did it work?
 #'   Evaluating variational inference*. Zhang and Stephens (2009) for the
-#'   estimator of the Pareto shape.
+#'   estimator of the Pareto shape. Vehtari, Simpson, Gelman, Yao and Gabry (2024), *Pareto smoothed importance
+#'   sampling*, for the limit.
 #' @examples
 #' model <- model_glm(cbind(1, scale(infert$age)), infert$case)
 #' set.seed(1)
@@ -27,31 +40,88 @@ pareto_k.default <- not_a_fit
 
 #' @rdname pareto_k
 #' @export
-pareto_k.elvi_fit <- function(object, draws = 2000, ...) {
+pareto_k.elvi_fit <- function(object, draws = NULL, seed = NULL, ...) {
   check_dots(list(...), names(formals()), "pareto_k()")
-  draws <- check_draws(draws, object$model$dim, lower = 100)
-  # many parameters: a few draws at a time, of which only the ratios stay
-  parts <- if (is_wide(object$model)) tabulate((seq_len(draws) - 1L) %/% 100L + 1L) else draws
-  new_pareto_k(unlist(lapply(parts, function(n) draws_with_ratios(object, n)$log_ratios)))
+  if (!is.null(draws)) draws <- check_draws(draws, object$model$dim, lower = 100)
+  key <- fit_key(object, seed)
+  drawn <- k_until_stable(function(i, n) draws_with_ratios(object, n, key, iteration = i - 1)$log_ratios,
+                          block = draws %||% first_draws(object$model), most = if (is.null(draws)) 4L else 1L,
+                          extra = 0.5)
+  new_pareto_k(drawn$log_ratios, drawn, outside = share_outside(object, key),
+               starts = object$verdict$spread, one_mode = isTRUE(object$model$convex))
 }
+
+# fewer where a value takes a pass over very many rows, or a draw has very many parameters
+first_draws <- function(model) if (is_wide(model)) max(500, min(2000, 2e7 %/% model$dim)) else max(2000, min(k_block, 1e9 %/% max(1, length(model$rows$y))))
 
 # Draws of q in model coordinates, one per column, with log p(x) (up to the
 # constants that f leaves out), log q(x) and their difference.
-draws_with_ratios <- function(fit, n, key = draw_key()) {
-  law <- law_of(fit$base, fit$model$dim)
-  z <- draw_base(law, key, n)
-  at <- model_parameters(fit)
-  x <- at$mu + root_times(at$scale, z)
-  log_p <- -target_at(fit$model, x)$value
-  log_q <- law$log_constant + law$log_phi(sqrt(colSums(z^2))) - log_det(fit$control$scale, at$scale)
-  list(x = x, log_p = log_p, log_q = log_q, log_ratios = log_p - log_q)
+draws_with_ratios <- function(fit, n, key = draw_key(), iteration = 0) {
+  drawn <- points_and_density(fit, n, key, iteration)
+  drawn$log_p <- -target_at(fit$model, drawn$x)$value
+  drawn$log_ratios <- drawn$log_p - drawn$log_q
+  drawn
 }
 
-new_pareto_k <- function(log_ratios) {
+points_and_density <- function(fit, n, key, iteration = 0) {
+  law <- law_of(fit$base, fit$model$dim)
+  z <- draw_base(law, key, n, iteration = iteration)
+  if (!is.null(fit$result$stack)) return(stacked_points(fit, z, key, iteration))
+  at <- model_theta(fit)
+  list(x = at$mu + root_times(at$scale, z),
+       log_q = law$log_constant + law$log_phi(sqrt(colSums(z^2))) - log_det(fit$control$scale, at$scale))
+}
+
+# ---- k-hat and what it rests on ------------------------------------------------------------
+
+# k-hat depends on the number of draws, so it is that of blocks of this size.
+k_block <- 10000
+
+# what separates "misses part of the target" from the rest (Vehtari et al. 2024)
+k_limit <- function(n) 1 - 1 / log10(n)
+
+# the asymptotic standard error of a Pareto shape estimated from the tail
+k_error <- function(k, n) if (is.finite(k)) (1 + max(k, 0)) / sqrt(min(0.2 * n, 3 * sqrt(n))) else 0
+
+# The mean of k-hat over blocks of log ratios, draw(i, n) the i-th of them, taken until it is more than two standard
+# errors away from its limit, and from `extra`, or until they are `enough` without that.
+k_until_stable <- function(draw, block = k_block, most = 4L, extra = NULL, enough = function(log_ratios) FALSE) {
+  log_ratios <- numeric()
+  k <- numeric()
+  for (i in seq_len(most)) {
+    new <- draw(i, block)
+    log_ratios <- c(log_ratios, new)
+    k <- c(k, pareto_shape(new))
+    se <- k_error(mean(k), block) / sqrt(i)
+    stable <- all(abs(mean(k) - c(k_limit(block), extra)) > 2 * se)
+    if (stable || enough(log_ratios)) break
+  }
+  list(k = mean(k), k_se = se, limit = k_limit(block), stable = stable, draws = length(log_ratios),
+       log_ratios = log_ratios)
+}
+
+new_pareto_k <- function(log_ratios, drawn = NULL, outside = 0, starts = NULL, one_mode = FALSE) {
+  n <- length(log_ratios)
+  drawn <- drawn %||% k_until_stable(function(i, n) log_ratios, n, 1L, extra = 0.5)
   weights <- exp(log_ratios - max(log_ratios))
-  structure(list(k = pareto_shape(log_ratios), draws = length(log_ratios),
-                 ess = sum(weights)^2 / sum(weights^2), log_ratios = log_ratios),
+  structure(list(k = drawn$k, se = drawn$k_se, limit = drawn$limit, settled = drawn$stable, draws = n,
+                 ess = sum(weights)^2 / sum(weights^2), outside = outside, starts = starts, one_mode = one_mode,
+                 log_ratios = log_ratios),
             class = "elvi_pareto_k")
+}
+
+# The share of the target outside a bounded support, by draws of a student law about the approximation. NULL for bases
+# that are everywhere.
+share_outside <- function(fit, key, n = 4000) {
+  law <- law_of(fit$base, fit$model$dim)
+  if (is.finite(law$log_phi(1e6))) return(NULL)
+  wide <- law_of(base_student(5), fit$model$dim)
+  z <- draw_base(wide, key, n, iteration = 2^41)
+  at <- model_theta(fit)
+  r <- sqrt(colSums(z^2))
+  log_w <- -target_at(fit$model, at$mu + root_times(at$scale, z))$value - wide$log_phi(r)
+  w <- exp(log_w - max(log_w[is.finite(log_w)]))
+  sum(w[is.finite(w) & law$log_phi(r) == -Inf]) / sum(w[is.finite(w)])
 }
 
 # Shape of the generalised Pareto law fitted to the largest importance ratios.
@@ -87,16 +157,27 @@ zhang_stephens <- function(x) {
 
 #' @export
 print.elvi_pareto_k <- function(x, ...) {
-  cat("Pareto k-hat: ", format(x$k, digits = 2), " (", k_verdict(x$k), "; ",
-      format(x$draws, big.mark = ","), " draws, effective sample size ",
-      format(round(x$ess), big.mark = ","), ")\n", sep = "")
+  cat("Pareto k-hat: ", format(x$k, digits = 2), if (is.finite(x$k)) sprintf(" (standard error %s)", format(x$se, digits = 1)),
+      ", ", format_count(x$draws), " draws, effective sample size ", format_count(round(x$ess)), "\n", sep = "")
+  cat(judged_k(x), "\n", sep = "")
+  if (!is.null(x$starts)) cat("R-hat over starts: ", format(x$starts, digits = 3), "\n", sep = "")
+  else if (!x$one_mode) cat("It cannot see a mode that the approximation never reaches: compare several starts.\n")
   invisible(x)
 }
 
-k_verdict <- function(k) {
+judged_k <- function(x) {
+  if (isTRUE(x$outside > 0.01)) return(sprintf(
+    "poor: the support of its base is bounded, and leaves out about %.0f%% of the target, which k-hat cannot see",
+    100 * x$outside))
+  if (x$ess < min(fewest_effective, x$draws / 10)) return(sprintf(
+    "poor: importance weights leave %s draws, too few to correct it", format_count(round(x$ess))))
+  paste0(k_verdict(x$k, x$limit), if (!x$settled) " (not settled: within two standard errors of another verdict)")
+}
+
+k_verdict <- function(k, limit = 0.7) {
   if (k < 0.5) {
     "good: close to the target"
-  } else if (k < 0.7) {
+  } else if (k < limit) {
     "fair: importance sampling can correct it"
   } else {
     "poor: the family misses part of the target"

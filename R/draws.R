@@ -3,8 +3,13 @@
 #' Draws from the approximation as a matrix, or in any format of the package
 #' 'posterior'. With `resample = TRUE` draws are importance resampled: the
 #' approximation proposes, and proposals are kept in proportion to the ratio of
-#' target to approximation. That corrects what the family cannot represent as
-#' long as [pareto_k()] is below 0.7, and warns beyond.
+#' target to approximation. That corrects what the family cannot represent, as a posterior's skewness or the mouth of a
+#' funnel, as long as [pareto_k()] is below 0.7, and warns beyond.
+#'
+#' A fit of a target that is only a function ([model_density()], [model_stan()]) has looked at its importance weights
+#' already, for its `verdict`. Its draws are resampled by these, the largest truncated, unless `resample = FALSE` asks for
+#' those of the approximation, or k-hat is 1 or more, where the weights have no mean, and they leave less than half of
+#' the draws. Other fits are resampled only if asked to be.
 #'
 #' A fit has one sequence of draws, and every method that samples takes the first
 #' ones of it: rows of `as.matrix()`, of [posterior_epred()][predict.elvi_glm] and of
@@ -14,7 +19,7 @@
 #'
 #' @param x an `elvi_fit`.
 #' @param draws,ndraws number of draws, under either name.
-#' @param resample importance resample?
+#' @param resample importance resample? `NULL`, the default: a fit that has a verdict, see below.
 #' @param seed optional number: draws other than those of the fit, the same for the same seed.
 #' @param row.names,optional as in [as.data.frame()].
 #' @param ... for `as.data.frame()`: arguments of `as.matrix()`; else nothing: unknown names are errors.
@@ -27,17 +32,49 @@
 #'   posterior::summarise_draws(posterior::as_draws(fit, draws = 1000))
 #' }
 #' @export
-as.matrix.elvi_fit <- function(x, draws = 1000, resample = FALSE, seed = NULL, ..., ndraws = NULL) {
+as.matrix.elvi_fit <- function(x, draws = 1000, resample = NULL, seed = NULL, ..., ndraws = NULL) {
   check_dots(list(...), names(formals()), "as.matrix()")
+  weighed <- is_corrected(x) && is.null(seed)
+  asked <- !is.null(resample)
+  resample <- if (is.null(resample)) weighed else check_flag(resample, "resample")
   # resampling looks at ten proposals for each draw
-  draws <- check_draws(ndraws %||% draws, x$model$dim * if (check_flag(resample, "resample")) 10 else 1)
-  natural_draws(x, if (resample) resampled_draws(x, draws, seed) else fit_draws(x, draws, seed))
+  draws <- check_draws(ndraws %||% draws, x$model$dim * if (resample) 10 else 1)
+  if (!resample) return(natural_draws(x, fit_draws(x, draws, seed)))
+  if (!weighed) return(natural_draws(x, resampled_draws(x, draws, seed)))
+  if (asked && misses_part(x$verdict)) warn_of_missing(x$verdict$k)
+  corrected_draws(x, draws)
 }
 
 #' @rdname as.matrix.elvi_fit
 #' @export
 as.data.frame.elvi_fit <- function(x, row.names = NULL, optional = FALSE, ...) {
   as.data.frame(as.matrix(x, ...), row.names = row.names, optional = optional)
+}
+
+# Has its verdict weights that are of use?
+is_corrected <- function(fit) {
+  v <- fit$result$verdict
+  !is.null(v) && (isTRUE(v$k < 1) || isTRUE(v$ess > v$draws / 2))
+}
+
+# The first n of the sequence of draws that the weights of the verdict pick from its own.
+corrected_draws <- function(fit, n) {
+  v <- fit$result$verdict
+  x <- do.call(cbind, lapply(seq_len(v$draws / k_block), function(i) verdict_points(fit, k_block, i)$x))
+  u <- with_key(fit_key(fit), stats::runif(n))
+  keep <- findInterval(u, cumsum(truncated_weights(v$log_ratios)), rightmost.closed = TRUE) + 1L
+  in_rows(fit, x[, pmin(keep, v$draws), drop = FALSE])
+}
+
+in_rows <- function(fit, x) {
+  x <- t(reported_points(fit$given$model, x))
+  colnames(x) <- fit$given$model$names
+  x
+}
+
+warn_of_missing <- function(k) {
+  elvi_warn("Pareto k-hat is ", format(k, digits = 2), ": the approximation misses part of the target, ",
+            "and importance resampling cannot put it back.", class = "elvi_warning_pareto_k")
 }
 
 # The first n draws of a fit, one per row, in the user's coordinates.
@@ -47,9 +84,10 @@ fit_draws <- function(fit, n, seed = NULL) keyed_draws(fit, n, fit_key(fit, seed
 fit_key <- function(fit, seed = NULL) if (is.null(seed)) (fit$seed + 2) %% 2^32 else key_of_seed(seed)
 
 keyed_draws <- function(fit, n, key) {
+  if (!is.null(fit$result$stack)) return(in_rows(fit, points_and_density(fit, n, key)$x))
   z <- draw_base(law_of(fit$base, fit$model$dim), key, n)
   # the scale as parametrised: any root of the covariance gives the same law
-  at <- if (stays_its_kind(fit)) reported_theta(fit) else model_parameters(fit)
+  at <- if (stays_its_kind(fit)) reported_theta(fit) else model_theta(fit)
   x <- at$mu + root_times(at$scale, z)
   x <- t(if (stays_its_kind(fit)) x else reported_points(fit$given$model, x))
   colnames(x) <- fit$given$model$names
@@ -59,20 +97,15 @@ keyed_draws <- function(fit, n, key) {
 resampled_draws <- function(fit, n, seed = NULL, proposals = max(10 * n, 1000)) {
   key <- fit_key(fit, seed)
   drawn <- draws_with_ratios(fit, proposals, key)
-  k <- new_pareto_k(drawn$log_ratios)$k
-  if (k > 0.7) {
-    elvi_warn("Pareto k-hat is ", format(k, digits = 2), ": the approximation misses part of the target, ",
-              "and importance resampling cannot put it back.", class = "elvi_warning_pareto_k")
-  }
+  k <- pareto_shape(drawn$log_ratios)
+  if (k > 0.7) warn_of_missing(k)
   keep <- with_key(key, sample.int(proposals, n, replace = TRUE,
                                    prob = exp(drawn$log_ratios - max(drawn$log_ratios))))
-  x <- t(reported_points(fit$given$model, drawn$x[, keep, drop = FALSE]))
-  colnames(x) <- fit$given$model$names
-  x
+  in_rows(fit, drawn$x[, keep, drop = FALSE])
 }
 
 in_format <- function(format) {
-  function(x, draws = 1000, resample = FALSE, seed = NULL, ..., ndraws = NULL) {
+  function(x, draws = 1000, resample = NULL, seed = NULL, ..., ndraws = NULL) {
     convert <- getExportedValue("posterior", format)
     convert(as.matrix.elvi_fit(x, draws = draws, resample = resample, seed = seed, ndraws = ndraws, ...))
   }

@@ -1,5 +1,8 @@
 #' Fit an elliptic variational approximation
 #'
+#' `elvi(y ~ x, data, family)` fits a regression from a formula: see [elvi.formula()]. This page is about models of your
+#' own, and about what all fits have in common.
+#'
 #' Minimises `F(mu, Sigma) = E f(mu + Sigma z) - log|Sigma|` over the location
 #' `mu` and the scale `Sigma`, where `f` is the target and `z` the base: by the
 #' exact solver of [elvi_optimum()] where the model has an exact objective, else,
@@ -45,12 +48,20 @@
 #' and the `rivals` that other starts came to.
 #'
 #' A point where the target throws an error or is not finite is a rejected point. In the run the
-#' gaussian that whitens it stands in for the target there, which is counted and said.
+#' gaussian that whitens it stands in for the target there, which is counted and said. An interrupt in the
+#' search returns the best start so far as a fit, which `elvi(fit)` takes up.
 #'
-#' Such a fit has a `$verdict`, which is printed with it: [pareto_k()] of up to 10,000 draws, by how much
+#' Such a fit has a `$verdict`, which is printed with it: [pareto_k()] of blocks of 10,000 draws, by how much
 #' importance weights change means and standard deviations, and whether other starts ended as high
-#' elsewhere. If any of them speaks against the fit there is a warning of class
-#' `elvi_warning_verdict`.
+#' elsewhere (less than `log(100)` nats behind, more than two standard deviations away), with an R-hat over starts. There
+#' is a warning of class `elvi_warning_verdict` if k-hat is at or above its limit and the weights leave less than half of the
+#' draws, or fewer than 400; if they move a mean by 0.3 standard deviations or change one by a factor of 1.5; if
+#' other starts ended elsewhere; if one draw in a hundred is outside the domain. What it cannot see: a mode that no start has
+#' come to, and the neck of a funnel that the approximation has no draws in. Draws of such a fit
+#' are corrected by these weights, see [as.matrix()][as.matrix.elvi_fit].
+#'
+#' With `combine = "stack"` the result is a mixture of the gaussians that starts ended in at different places:
+#' [coef()], [vcov()], draws, [elbo()], [pareto_k()] and the verdict are those of the mixture. `$stack` has its weights and parts.
 #'
 #' @param object a model (see [model_glm()], [model_quadratic()],
 #'   [model_density()]) or a fit to continue.
@@ -79,6 +90,8 @@
 #' @param starts for a target that is only a function ([model_density()], [model_stan()]) and not
 #'   known to be convex: the number of points from which a start is searched, 6 by default. See
 #'   the section on the search.
+#' @param combine `"best"` returns the best of several starts; `"stack"` the mixture of those that ended at different
+#'   places, with weights in proportion to `exp(ELBO)`, see the section on the search.
 #' @param control see [elvi_control()].
 #' @param iterations for a fit: stop after this many iterations in all.
 #' @param ... nothing: unknown names are errors.
@@ -106,6 +119,8 @@
 #'   * `status`: `"finished"`, `"paused"`, `"interrupted"` or `"diverged"`.
 #' @seealso [objective()], [elbo()], [`elvi_fit methods`][elvi_fit]
 #' @examples
+#' elvi(case ~ age + parity + spontaneous, data = infert, family = binomial())
+#' # a model of one's own, another base, and the stochastic algorithm
 #' X <- scale(as.matrix(infert[, c("age", "parity", "induced", "spontaneous")]))
 #' model <- model_glm(cbind(1, X), infert$case, prior = normal(0, 2.5))
 #' set.seed(1)
@@ -131,7 +146,7 @@ elvi.default <- function(object, ...) {
 #' @export
 elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, budget = NULL,
                             start = NULL, control = elvi_control(), tol = NULL,
-                            method = c("auto", "mpsgd", "exact"), starts = NULL, ...) {
+                            method = c("auto", "mpsgd", "exact"), starts = NULL, combine = c("best", "stack"), ...) {
   check_dots(list(...), names(formals()), "elvi()")
   method <- check_choice(method, "method", c("auto", "mpsgd", "exact"))
   if (!is.null(tol)) tol <- check_positive(tol, "tol")
@@ -153,6 +168,7 @@ elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, bud
   check_size(scale_of(control$scale)$size(object$dim), "scale", control$scale)
   seed <- draw_key()
   found <- find_start(object, control, start, starts, tol, seed)
+  combine <- check_combine(combine, found, base, control)
   work <- work_model(object, control$coordinates, control$scale, found)
   if (control$coordinates == "raw") check_existence(object)
   smoothness <- run_smoothness(object, work, law, control)
@@ -161,11 +177,12 @@ elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, bud
   feasible <- feasible_set(control, work, smoothness$L)
   start <- check_start(start, work, control$scale, feasible, smoothness$L)
   given <- list(call = match.call(), method = "mpsgd", model = object, base = base, schedule = schedule,
-                tol = tol, control = control)
+                tol = tol, control = control, combine = combine)
   plan <- c(plan, list(smoothness = smoothness$L, smoothness_source = smoothness$source, feasible = feasible,
                        work = without_inner(work), start = start, seed = seed, rng_kind = RNGkind(),
                        search = found, anchor = anchor_of(object, work, control, start)))
   fit <- new_fit(given, plan, initial_state(start), no_result)
+  if (isTRUE(found$interrupted)) return(conclude(mark_interrupted(fit)))
   compare_gradient(object, work, control$scale, start)   # after the key: a user's function may draw
   journal <- open_journal(fit, law)
   if (has_ended(journal$fit)) conclude(journal$fit) else run(journal, law, control$iterations)
@@ -205,8 +222,9 @@ choose_method <- function(method, model, stochastic, scale) {
 
 # The optimum itself as a fit.
 exact_fit <- function(model, base, control, tol, call) {
+  tol <- check_positive(tol, "tol")
   check_has_exact(model)
-  optimum <- solve_optimum(model, base, law_of(base, model$dim), control$scale, check_positive(tol, "tol"), 200, control$progress)
+  optimum <- solve_optimum(model, base, law_of(base, model$dim), control$scale, tol, 200, control$progress)
   new_fit(list(call = call, method = "exact", model = model, base = base, tol = tol, control = control),
           plan = list(seed = draw_key(), rng_kind = RNGkind()),   # of its draws
           result = list(status = if (optimum$interrupted) "interrupted" else if (optimum$converged) "finished" else "not converged", kept = "optimum",

@@ -37,8 +37,9 @@ print.elvi_fit <- function(x, digits = max(3L, getOption("digits") - 3L), ...) {
   check_digits(digits)
   cat("elvi fit: ", x$base$kind, " base, ", x$control$scale, " scale\n", sep = "")
   print(x$model)
-  cat(c(run_account(x), verdict_lines(x)), sep = "\n")
+  cat(c(run_account(x), stack_line(x), verdict_lines(x)), sep = "\n")
   cat("\nPosterior mean and standard deviation (",
+      if (!is.null(x$stack)) "of the mixture" else
       if (x$kept == "start") "the start, which the run did not improve" else
       if (x$kept == "optimum") "at the optimum" else
       switch(x$control$average, theorem = "weighted average of the iterates",

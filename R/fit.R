@@ -12,10 +12,10 @@ new_fit <- function(given, plan = NULL, state = NULL, result) {
 }
 
 fit_fields <- list(
-  given = c("call", "method", "model", "base", "schedule", "tol", "control"),
+  given = c("call", "method", "model", "base", "schedule", "tol", "control", "combine"),
   plan = c("smoothness", "smoothness_source", "feasible", "start", "seed", "rng_kind", "search"),
   state = "stage",
-  result = c("trace", "cpu", "status", "kept", "theta", "lost", "remaining", "converged", "optimum", "verdict"),
+  result = c("trace", "cpu", "status", "kept", "theta", "lost", "remaining", "converged", "optimum", "verdict", "stack"),
   regression = c("formula", "terms", "xlevels", "contrasts", "offset_given", "family", "frame", "priors",
                  "na.action", "dropped"))
 
@@ -95,14 +95,16 @@ without_inner <- function(work) {
 }
 
 # mu and scale of the returned approximation in the coordinates of the model
-model_parameters <- function(fit, theta = fit$result$theta) {
+model_theta <- function(fit, theta = fit$result$theta) {
   to_user(run_model(fit), fit$given$control$scale, theta$mu, theta$scale)
 }
 
 # and in those of the user
-reported_theta <- function(fit, theta = fit$result$theta) {
+reported_theta <- function(fit, theta = NULL) {
+  if (is.null(theta) && !is.null(fit$result$stack)) return(stacked_theta(fit))
+  theta <- theta %||% fit$result$theta
   model <- fit$given$model
-  at <- reported_law(model, fit$given$control$scale, model_parameters(fit, theta))
+  at <- reported_law(model, fit$given$control$scale, model_theta(fit, theta))
   list(mu = stats::setNames(at$mu, model$names), scale = name_scale(at$scale, model$names))
 }
 
@@ -114,6 +116,7 @@ reported_root <- function(fit) {
 # The location alone, and a root of the covariance of no particular kind, need no
 # decomposition.
 reported_location <- function(fit) {
+  if (!is.null(fit$result$stack)) return(stacked_theta(fit)$mu)
   work <- run_model(fit)
   mu <- fit$result$theta$mu
   if (is_whitened(work)) mu <- drop(work$m + root_times(work$A, mu))
@@ -122,6 +125,7 @@ reported_location <- function(fit) {
 }
 
 reported_factor <- function(fit) {
+  if (!is.null(fit$result$stack)) return(stacked_theta(fit)$scale)
   model <- fit$given$model
   root <- model_factor(fit)
   if (!is.null(model$reported)) root <- reported_points(model, root_matrix(root))

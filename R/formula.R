@@ -213,8 +213,7 @@ formula_design <- function(frame, contrasts) {
   centre <- numeric(ncol(X))
   if (intercept) centre[-1L] <- colMeans(X)[-1L]   # not of X[, -1], a copy
   list(terms = terms, X = X, y = stats::model.response(frame, "any"), intercept = intercept,
-       centre = centre, spread = design_spread(X, stats::model.response(frame, "any"), weights),
-       weights = weights, frequency = frame[["(frequency)"]],
+       centre = centre, weights = weights, frequency = frame[["(frequency)"]],
        offset = offset, offset_given = !is.null(offset),
        xlevels = stats::.getXlevels(terms, frame), contrasts = attr(X, "contrasts"))
 }
@@ -238,12 +237,13 @@ formula_priors <- function(design, family, prior, prior_intercept, prior_aux, au
   check_coefficient_prior(prior)
   check_coefficient_prior(prior_intercept, "prior_intercept")
   record <- record_of(family)
-  y <- if (record$autoscale) design$spread$response
+  data <- design$spread %||% design_spread(design$X, design$y, design$weights)
+  y <- if (record$autoscale) data$response
   spread <- if (is.null(y) || !isTRUE(y$sd > 0)) 1 else y$sd
   slopes <- setdiff(seq_along(design$centre), if (design$intercept) 1L)
   used <- if (length(slopes)) prior_of_length(prior, length(slopes))
   if (length(slopes) && autoscale[[1L]]) {
-    sds <- design$spread$columns(slopes)
+    sds <- data$columns(slopes)
     used$scale <- used$scale * spread / ifelse(is.finite(sds) & sds > 0, sds, 1)
   }
   intercept <- if (design$intercept) prior_of_length(prior_intercept, 1L, "prior_intercept")
@@ -254,7 +254,7 @@ formula_priors <- function(design, family, prior, prior_intercept, prior_aux, au
   has_aux <- !is.null(record$dispersion) && !(record$dispersion$may_be_known && !is.null(design$dispersion))
   if (has_aux && autoscale[[3L]] && is_exponential(prior_aux) && !is.null(y)) {
     # sigma is that of a response of weight 1
-    precision <- if (record$dispersion$precision) design$spread$precision else 1
+    precision <- if (record$dispersion$precision) data$precision else 1
     prior_aux <- exponential(prior_aux$rate / spread / sqrt(precision))
   }
   list(prior = prior, prior_intercept = if (design$intercept) prior_intercept,

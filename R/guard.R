@@ -60,8 +60,8 @@ is_time_limit <- function(condition) {
 standing_in <- function(model, frame, account = new_account()) {
   if (!is_function_of_r(model) || is.null(frame$level)) return(model)
   own <- model[c("value", "gradient")]
-  root <- if (is.matrix(frame$A)) frame$A else diag(frame$A, model$dim)
-  white <- function(x) forwardsolve(root, x - frame$m)
+  white <- function(x) if (is.matrix(frame$A)) forwardsolve(frame$A, x - frame$m) else (x - frame$m) / frame$A
+  unwhite <- function(w) if (is.matrix(frame$A)) backsolve(t(frame$A), w) else w / frame$A
   model$value <- function(x) {
     out <- call_guarded(own$value, x, 1, account)
     bad <- which(!note_outside(is.finite(drop(out)), account))
@@ -70,11 +70,27 @@ standing_in <- function(model, frame, account = new_account()) {
   }
   model$gradient <- function(x) {
     out <- call_guarded(own$gradient, x, model$dim, account)
-    bad <- which(!note_outside(colSums(!is.finite(out)) == 0, account))
-    if (length(bad)) out[, bad] <- backsolve(t(root), white(x[, bad, drop = FALSE]))
+    # what is too large to be squared is as good as infinite: sums over a batch would overflow
+    bad <- which(!note_outside(is.finite(colSums(out^2)), account))
+    if (length(bad)) out[, bad] <- unwhite(white(x[, bad, drop = FALSE]))
     as.double(out)
   }
   model
+}
+
+# The target for a line search: a point that fails has an infinite value and says nothing of a direction. Not for one
+# that is said to be convex, which has no business to fail.
+rejecting <- function(model) {
+  if (!is_function_of_r(model) || isTRUE(model$convex)) return(model[c("value", "gradient")])
+  list(value = function(x) {
+         f <- call_guarded(model$value, x, 1, new_account())
+         as.double(ifelse(is.finite(f), f, Inf))
+       },
+       gradient = function(x) {
+         g <- call_guarded(model$gradient, x, model$dim, new_account())
+         g[, colSums(!is.finite(g)) > 0] <- 0
+         g
+       })
 }
 
 # not one in C, which says for itself what it does outside its domain

@@ -141,7 +141,8 @@ refuse_if_recession <- function(model, direction) {
 gradient_mode <- function(model) {
   gradient <- function(x) matrix(model$gradient(x), model$dim)
   start <- model$around$x %||% numeric(model$dim)
-  found <- scaled_minimum(model$value, gradient, start, model$around$unit %||% rep(1, model$dim))
+  descent <- rejecting(model)
+  found <- scaled_minimum(descent$value, descent$gradient, start, model$around$unit %||% rep(1, model$dim))
   refuse_if_falling(model, found$par, found$par)
   if (any(!is.finite(gradient(matrix(found$par))))) nonfinite_mode(found$par)
   # a gradient by differences has fewer digits, and bears longer moves

@@ -333,6 +333,8 @@ model_quadratic <- function(A, m = NULL) {
 #'   dim = 2, smoothness = 3, convex = TRUE, growth = 2
 #' )
 #' rosy
+#' set.seed(1)
+#' elvi(rosy)
 #' @export
 model_density <- function(value, gradient = NULL, dim, smoothness = NULL, convex = NA, growth = NA,
                           names = NULL, vectorized = NA) {

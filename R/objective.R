@@ -43,7 +43,8 @@ elbo <- function(object, ...) UseMethod("elbo")
 #' @export
 objective.elvi_fit <- function(object, method = NULL, draws = 1000, ...) {
   check_dots(list(...), names(formals()), "objective()")
-  at <- model_parameters(object)
+  if (!is.null(object$stack)) return(stacked_objective(object, draws))
+  at <- model_theta(object)
   estimate_objective(object$model, object$base, object$control$scale, at$mu, at$scale, method, draws)
 }
 

@@ -49,6 +49,9 @@
 #' c(normal(0, 10), student_t(3, 0, c(1, 2.5)))
 #' flat()
 #' exponential(2)
+#' # a prior for each slope, and one for the intercept
+#' elvi(case ~ age + parity, data = infert, family = binomial(), prior = normal(0, c(0.1, 1)),
+#'      prior_intercept = student_t(3, 0, 2.5))
 #' @name priors
 NULL
 

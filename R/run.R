@@ -75,7 +75,7 @@ initial_state <- function(start) {
 }
 
 no_result <- list(trace = NULL, cpu = 0, status = NULL, kept = NULL, theta = NULL, lost = NULL, remaining = NULL,
-                  converged = NULL, verdict = NULL)
+                  converged = NULL, verdict = NULL, stack = NULL)
 
 # More than a nat above its start: not the noise of a run that began at the optimum.
 gets_nowhere <- function(fit) {
@@ -144,6 +144,7 @@ mark_interrupted <- function(fit) {
 # What the user is told at the end of a run.
 conclude <- function(fit) {
   fit <- check_divergence(fit)
+  fit$result["stack"] <- list(stack_of(fit))
   fit$result$verdict <- verdict_on(fit)
   if (is.nan(fit$result$lost) && is_user_density(fit$given$model)) {
     elvi_warn("`value` is not finite at draws of the approximation: the run cannot be compared with its start, ",
@@ -191,6 +192,7 @@ run_settings <- function(fit, iterations) {
        lambda_scale = plan$lambda[["Sigma"]],
        scale_min = fit$plan$feasible$scale_min, scale_max = fit$plan$feasible$scale_max,
        mu_centre = fit$plan$feasible$mu_centre, mu_radius = fit$plan$feasible$mu_radius,
+       longest = plan$longest %||% Inf,
        average = control$average, bg_a = if (is.finite(plan$bg_a)) plan$bg_a else 0,
        tail_start = horizon - floor(control$tail * horizon) + 1,
        trace_draws = control$trace_draws,

@@ -174,7 +174,8 @@ plan_schedule <- function(schedule, dim, kappa, L, control = elvi_control(), sho
                               batch0 = schedule$batch, batch_power = schedule$batch_power),
                  custom = list(step_table = schedule$step, batch_table = schedule$batch))
   full <- list(step0 = 0, step_power = 0, batch0 = 1, batch_power = 0, step_table = NULL,
-               batch_table = NULL, lambda = c(mu = 1, Sigma = 1), shorten = shorten)
+               batch_table = NULL, lambda = c(mu = 1, Sigma = 1), shorten = shorten,
+               longest = Inf)   # theorems are about steps as they are
   full[names(plan)] <- plan
   plan <- full
   plan$lambda <- control$precondition %||% plan$lambda
@@ -204,7 +205,8 @@ plan_tuned <- function(schedule, dim, kappa, control, shorten) {
                  "schedule_tuned()")
   }
   first <- ceiling(0.06 * (dim + min(kappa, 9)))
-  list(step0 = 0.2 / shorten, batch0 = min(first, schedule$budget), batch_power = 1)
+  # and no step is longer than the norm of the scale, which only one that is about to explode would be
+  list(step0 = 0.2 / shorten, batch0 = min(first, schedule$budget), batch_power = 1, longest = 1)
 }
 
 plan_fixed <- function(schedule, dim, kappa, L) {

@@ -10,9 +10,9 @@
 #' other names: `alpha`, `beta` and `aux` of [constrain_draws()] are usually what
 #' it calls the intercept, the coefficients and `sigma`.
 #'
-#' 'rstan' has the log density and its gradient as R functions of one point, and
-#' registers nothing that C code of another package could call: so a Stan model is run
-#' like a [model_density()], at two calls of R per draw, not like a [model_native()].
+#' 'rstan' and 'cmdstanr' have the log density and its gradient as R functions of one point, and
+#' register nothing that C code of another package could call: so a Stan model is run
+#' like a [model_density()], at a call of R per draw, not like a [model_native()].
 #'
 #' Where Stan throws an exception, as a solver of differential equations does that takes too many steps,
 #' is outside the domain; see the section on the search in [elvi()], which is also for posteriors without
@@ -23,8 +23,8 @@
 #' session; the objective, a longer run and constrained draws cannot.
 #'
 #' @param object a `stanfit` object of 'rstan' (from `sampling()`; with `chains =
-#'   0` if no draws are wanted) or a fit by 'rstanarm' or, with the backend 'rstan', 'brms', made in
-#'   this session.
+#'   0` if no draws are wanted), a fit by 'rstanarm' or, with the backend 'rstan', 'brms', or a fit
+#'   by 'cmdstanr' after its `$init_model_methods()`; made in this session.
 #' @param smoothness,convex,growth as in [model_density()], if you know them.
 #' @return An object of class `elvi_model`.
 #' @examples
@@ -40,45 +40,96 @@
 #' }
 #' @export
 model_stan <- function(object, smoothness = NULL, convex = NA, growth = NA) {
-  object <- stanfit_of(object)
-  need_package("rstan", "model_stan()")
-  dim <- tryCatch(rstan::get_num_upars(object), error = function(e) elvi_abort(
-    "`object` must have its compiled model behind it: make it in this session, by sampling.",
-    class = "elvi_error_argument", data = list(argument = "object")))
+  object <- stan_object(object)
+  stan <- if (inherits(object, "CmdStanFit")) methods_of_cmdstan(object) else methods_of_rstan(object)
+  dim <- stan$dim
+  each <- function(f, x, n_out) vapply(seq_len(ncol(x)), function(j) f(x[, j]), numeric(n_out))
+  both <- function(x) -each(stan$value_and_gradient, stan$alive(x), dim + 1)
   model <- model_density(
-    value = function(x) -rstan::log_prob(object, x, adjust_transform = TRUE),
-    gradient = function(x) -rstan::grad_log_prob(object, x, adjust_transform = TRUE),
-    dim = dim, smoothness = smoothness, convex = convex, growth = growth,
-    names = unconstrained_names(object, dim), vectorized = FALSE)
-  model$both <- function(x) {
-    apply(x, 2L, function(x) {
-      g <- rstan::grad_log_prob(object, x, adjust_transform = TRUE)
-      -c(attr(g, "log_prob"), g)
-    })
-  }
+    value = function(x) -each(stan$value, stan$alive(x), 1),
+    gradient = function(x) both(x)[-1L, ],
+    dim = dim, smoothness = smoothness, convex = convex, growth = growth, names = stan$names, vectorized = TRUE)
+  model$both <- both
   model$own_gradient <- FALSE
+  model$stan <- stan
   model$stanfit <- object
   model
 }
 
-# the stanfit behind the fits of packages that use 'rstan'
-stanfit_of <- function(object) {
+# What is behind the fits of packages that use Stan: a stanfit, or one by 'cmdstanr'.
+stan_object <- function(object) {
   if (inherits(object, "stanreg")) object <- object$stanfit
   if (inherits(object, "brmsfit")) {
     if (identical(object$backend, "cmdstanr")) {
-      bad_argument("object", "a brmsfit made with backend = \"rstan\"", "one made with backend = \"cmdstanr\"")
+      bad_argument("object", paste("a brmsfit made with backend = \"rstan\": one by 'cmdstanr' keeps draws, but not the",
+                                   "compiled model"), "one made with backend = \"cmdstanr\"")
     }
     object <- object$fit
   }
-  if (inherits(object, "CmdStanFit")) {
-    bad_argument("object", paste("a fit whose model 'rstan' can evaluate; one by 'cmdstanr' with model methods is a",
-                                 "target as model_density(function(x) -fit$log_prob(x), function(x)",
-                                 "-fit$grad_log_prob(x), dim, vectorized = FALSE)"), "one by 'cmdstanr'")
+  if (inherits(object, c("stanmodel", "CmdStanModel"))) {
+    bad_argument("object", "a Stan model with its data, as sampling(model, data = , chains = 0) makes of it",
+                 "a program without data")
   }
-  if (!inherits(object, "stanfit")) {
-    bad_argument("object", "a stanfit object of 'rstan' or a fit by 'rstanarm' or 'brms'", describe(object))
+  if (!inherits(object, c("stanfit", "CmdStanFit"))) {
+    bad_argument("object", "a stanfit object of 'rstan' or a fit by 'rstanarm', 'brms' or 'cmdstanr'", describe(object))
   }
   object
+}
+
+# ---- what elvi asks of a Stan model --------------------------------------------------------
+# `value` and `value_and_gradient` of log p at one point, `constrain`, its parameters there by name, `alive`, which
+# returns what it is given or stops where the compiled code is gone.
+
+# The functions of 'rstan' look up a method in each call, which takes several times as long as a small model: the
+# methods are kept, and asked once for each block whether what they point to is still there.
+methods_of_rstan <- function(object) {
+  need_package("rstan", "model_stan()")
+  alive <- function(x) {
+    tryCatch(rstan::get_num_upars(object), error = function(e) elvi_abort(
+      "`object` must have its compiled model behind it: make it in this session, by sampling.",
+      class = "elvi_error_argument", data = list(argument = "object")))
+    x
+  }
+  alive(NULL)
+  kept <- function(name, public) {
+    tryCatch(eval(call("$", object@.MISC$stan_fit_instance, name)), error = function(e) NULL) %||% public
+  }
+  gradient <- kept("grad_log_prob", function(x, adjust) rstan::grad_log_prob(object, x, adjust_transform = adjust))
+  value <- kept("log_prob", function(x, adjust, gradient) rstan::log_prob(object, x, adjust_transform = adjust))
+  flat <- kept("constrain_pars", function(x) unlist(rstan::constrain_pars(object, x), use.names = FALSE))
+  dim <- rstan::get_num_upars(object)
+  list(dim = dim, names = unconstrained_names(object, dim), alive = alive,
+       value = function(x) value(x, TRUE, FALSE),
+       value_and_gradient = function(x) {
+         g <- gradient(x, TRUE)
+         c(attr(g, "log_prob"), g)
+       },
+       constrain = function(x, names) {
+         if (is.null(names)) flat_parameters(rstan::constrain_pars(object, x)) else stats::setNames(flat(x), names)
+       })
+}
+
+methods_of_cmdstan <- function(object) {
+  dim <- tryCatch(length(cmdstan_point(object)), error = function(e) bad_argument(
+    "object", "a fit by 'cmdstanr' with model methods: call its $init_model_methods() first",
+    paste0("one that says \"", conditionMessage(e), "\"")))
+  names <- names(cmdstan_point(object))
+  list(dim = dim, names = names %||% paste0("u", seq_len(dim)), alive = identity,
+       value = function(x) object$log_prob(x),
+       value_and_gradient = function(x) {
+         g <- object$grad_log_prob(x)
+         c(attr(g, "log_prob") %||% object$log_prob(x), g)
+       },
+       constrain = function(x, names) flat_parameters(object$constrain_variables(x)))
+}
+
+# one of its draws on the unconstrained scale, in whatever format that comes
+cmdstan_point <- function(object) {
+  draws <- object$draws()
+  one <- if (is.null(dim(draws))) draws else posterior::subset_draws(posterior::as_draws_matrix(draws), draw = 1)
+  point <- object$unconstrain_draws(draws = one)
+  names <- if (inherits(point, "draws")) posterior::variables(point)
+  stats::setNames(as.double(unlist(point, use.names = FALSE)), names)
 }
 
 # Stan knows the names but rstan has no function to ask for them, so be ready not
@@ -95,19 +146,49 @@ unconstrained_names <- function(object, dim) {
 #'
 #' @param fit a fit of a [model_stan()].
 #' @param draws number of draws.
-#' @param resample importance resample? See [as.matrix.elvi_fit()].
+#' @param resample importance resample? `NULL` decides by the fit's verdict. See [as.matrix.elvi_fit()], whose rows
+#'   these are.
 #' @return A matrix with one row per draw and one column per parameter,
 #'   transformed parameter and generated quantity of the model, with Stan's names.
 #' @seealso [model_stan()]
 #' @export
-constrain_draws <- function(fit, draws = 1000, resample = FALSE) {
+constrain_draws <- function(fit, draws = 1000, resample = NULL) {
   check_class(fit, "fit", "elvi_fit", "elvi()")
-  stanfit <- fit$model$stanfit
-  if (is.null(stanfit)) bad_argument("fit", "a fit of a model_stan()", "another")
-  need_package("rstan", "constrain_draws()")
-  x <- as.matrix.elvi_fit(fit, draws = draws, resample = resample)
-  at_draw <- function(i) flat_parameters(rstan::constrain_pars(stanfit, x[i, ]))
-  do.call(rbind, lapply(seq_len(nrow(x)), at_draw))
+  if (is.null(fit$model$stan)) bad_argument("fit", "a fit of a model_stan()", "another")
+  constrained(fit$model$stan, t(as.matrix.elvi_fit(fit, draws = draws, resample = resample)))
+}
+
+# The columns of x in the model's own parameters, one row each.
+constrained <- function(stan, x) {
+  stan$alive(NULL)
+  names <- names(stan$constrain(x[, 1L], NULL))
+  out <- vapply(seq_len(ncol(x)), function(j) stan$constrain(x[, j], names), stats::setNames(numeric(length(names)), names))
+  if (is.matrix(out)) t(out) else matrix(out, dimnames = list(NULL, names))
+}
+
+#' Leave-one-out cross-validation of a Stan model
+#'
+#' For a fit of a [model_stan()] whose program has the log likelihood of each observation as `log_lik`, in its transformed
+#' parameters or generated quantities.
+#'
+#' @param x a fit of a [model_stan()].
+#' @param draws number of draws.
+#' @param seed optional number: other draws than the fit's own.
+#' @param ... passed to `loo::loo_approximate_posterior()`.
+#' @return An object of class `loo`.
+#' @seealso [pareto_k()], which judges the fit as a whole
+#' @exportS3Method loo::loo
+loo.elvi_fit <- function(x, draws = 2000, seed = NULL, ...) {
+  need_package("loo", "loo()")
+  if (is.null(x$model$stan)) {
+    bad_argument("x", "a fit of a formula or of a model_stan(): the observations of another model are not known", "another")
+  }
+  draws <- check_draws(draws, x$model$dim, lower = 2)
+  drawn <- draws_with_ratios(x, draws, fit_key(x, seed))
+  all <- constrained(x$model$stan, drawn$x)
+  pointwise <- all[, sub("\\[.*", "", colnames(all)) == "log_lik", drop = FALSE]
+  if (!ncol(pointwise)) bad_argument("x", "a fit of a Stan program that has a `log_lik`", "one without")
+  loo::loo_approximate_posterior(pointwise, log_p = drawn$log_p, log_g = drawn$log_q, ...)
 }
 
 # a named list of arrays as a vector with Stan's names: "sigma", "beta[2]", "Omega[1,2]"

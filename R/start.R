@@ -47,36 +47,63 @@ stored_search <- function(file) {
 }
 
 # The best gaussian that was found, as x = mu + A z, with `objective` and `se`; `rivals`,
-# what other starts came to; `account`, what it cost and where the target failed.
+# what other starts came to; `account`, what it cost and where the target failed. An interrupt ends the search with what
+# it has.
 search_start <- function(model, starts, key, tol = 0.1, first = NULL) {
   target <- guarded_target(model)
-  paths <- lapply(first_points(target, model$dim, starts, key, first), function(x) {
-    candidates_along(target, descent_path(target, x), key)
-  })
-  candidates <- by_objective(unlist(paths, recursive = FALSE))
-  if (!length(candidates)) {
+  so_far <- list2env(list(ends = list()), parent = emptyenv())
+  interrupted <- tryCatch({
+    search_ends(target, starts, key, tol, first, so_far)
+    FALSE
+  }, interrupt = function(condition) TRUE)
+  if (!length(so_far$ends)) {
+    if (interrupted) elvi_abort("Interrupted before the search for a start had found any.", class = "elvi_error_interrupted")
     if (target$account$outside < target$account$evaluations) return(NULL)   # no gaussian: a mode may do
     fails_everywhere(target)
   }
-  budget <- search_budget(model$dim)
-  short <- lapply(distinct(candidates, most = 3L), function(candidate) {
-    improve(target, candidate, key, budget / 8, search_tol(tol, model$dim))
-  })
-  short <- by_objective(short)
-  best <- leave_necks(target, short[[1L]], key, budget, tol)
-  rivals <- Filter(function(rival) isTRUE(rival$F < best$F + close_rival), short[-1L])
-  rivals <- lapply(rivals, function(rival) leave_necks(target, rival, key, budget / 2, tol))
-  ends <- by_objective(c(list(best), rivals))
-  best <- ends[[1L]]
+  best <- so_far$ends[[1L]]
   # no density is so wide: f may fall for ever
   if (max(abs(best$mu), abs(best$A)) > 1e8) refuse_if_falling(model, numeric(model$dim), best$mu)
   list(mu = best$mu, A = best$A, objective = best$F, se = best$se,
-       rivals = lapply(ends[-1L], function(end) end[c("mu", "A", "F", "se")]),
-       account = as.list(target$account))
+       rivals = lapply(so_far$ends[-1L], function(end) end[c("mu", "A", "F", "se")]),
+       account = as.list(target$account), interrupted = interrupted)
 }
 
-# nats behind the best end within which another start is worth following, and a word
-close_rival <- 5
+# Puts what it has come to into `so_far$ends`, the best one first.
+search_ends <- function(target, starts, key, tol, first, so_far) {
+  note <- function(ends) so_far$ends <- by_objective(ends)
+  candidates <- list()
+  for (x in first_points(target, target$dim, starts, key, first)) {
+    candidates <- by_objective(c(candidates, candidates_along(target, descent_path(target, x), key)))
+    so_far$ends <- utils::head(candidates, 1L)
+  }
+  if (!length(candidates)) return(invisible())
+  budget <- search_budget(target$dim)
+  short <- lapply(distinct(candidates, most = 3L), function(candidate) {
+    improve(target, candidate, key, budget / 8, search_tol(tol, target$dim))
+  })
+  short <- by_objective(short)
+  note(short[1L])
+  ends <- list(leave_necks(target, short[[1L]], key, budget, tol))
+  note(ends)
+  for (rival in short[-1L]) {
+    if (!isTRUE(rival$F < ends[[1L]]$F + close_rival)) next
+    ends <- c(ends, rival_ends(target, rival, key, budget / 2, tol))
+    note(ends)
+  }
+}
+
+# Widened, a rival may leave its own place, which may be a mode of its own: then what it comes to there counts as well.
+rival_ends <- function(target, rival, key, budget, tol) {
+  end <- leave_necks(target, rival, key, budget, tol)
+  if (distance_between(end, rival) <= apart) return(list(end))
+  stayed <- improve(target, rival, key, budget, tol / 4)
+  list(end, stayed)
+}
+
+# nats behind the best end within which another start is worth following: beyond, it would have less than a hundredth of
+# the weight
+close_rival <- log(100)
 
 search_budget <- function(dim) 6000 + 100 * dim
 
@@ -173,8 +200,11 @@ laplace_root <- function(target, point) {
   unit * e$vectors * rep(1 / sqrt(curvature), each = d)
 }
 
-# The best ones that are not at the place of a better one, in units of the better one's scale.
-distinct <- function(candidates, most, apart = 2) {
+# means so many sds apart belong to different places
+apart <- 2
+
+# The best ones that are not at the place of a better one.
+distinct <- function(candidates, most = Inf) {
   kept <- list()
   for (candidate in candidates) {
     near <- vapply(kept, function(x) distance_between(x, candidate) < apart, NA)

@@ -2,83 +2,155 @@
 # draws for k-hat, what their importance weights do to means and standard deviations, and where
 # other starts ended.
 
-# NULL where the exact objective tells, and for a run that is not at its end.
-verdict_on <- function(fit, most = 10000) {
+# NULL where the exact objective tells, and for a run that is not at its end. `log_ratios` are kept: draws of the fit
+# are corrected by them (R/draws.R).
+verdict_on <- function(fit) {
   if (is.null(fit$plan$search) || !isTRUE(fit$result$status %in% c("finished", "diverged"))) return(NULL)
-  n <- most
-  drawn <- keyed_ratios(fit, n)
-  k <- new_pareto_k(drawn$log_ratios)
-  moved <- weighted_moments(drawn$x, drawn$log_ratios)
   names <- fit$given$model$names
-  list(k = k$k, k_se = k_error(k$k, n), draws = n, ess = moved$ess,
-       shift = moved$shift[which.max(moved$shift)], shifted = names[which.max(moved$shift)],
-       ratio = moved$ratio[which.max(moved$ratio)], rescaled = names[which.max(moved$ratio)],
-       outside = drawn$outside, elsewhere = ends_elsewhere(fit))
+  drawn <- verdict_draws(fit)
+  moved <- weighted_moments(drawn$x, drawn$log_ratios)
+  c(drawn[c("k", "k_se", "limit", "stable", "draws", "log_ratios", "outside")],
+    list(ess = moved$ess, shift = max(moved$shift), shifted = names[which.max(moved$shift)],
+         ratio = max(moved$ratio), rescaled = names[which.max(moved$ratio)],
+         spread = spread_of_starts(fit), elsewhere = ends_elsewhere(fit),
+         loose = loose_logarithms(fit)))
 }
 
-# log p / q at draws of the returned approximation that no part of the run has seen; -Inf
-# outside the domain
-keyed_ratios <- function(fit, n) {
-  model <- fit$given$model
-  law <- law_of(fit$given$base, model$dim)
-  z <- draw_base(law, fit$plan$seed, n, iteration = 2^42)
-  at <- model_parameters(fit)
-  x <- at$mu + root_times(at$scale, z)
-  f <- call_guarded(function(x) target_values(model, x), x, 1, new_account())
-  log_p <- ifelse(is.finite(f), -f, -Inf)
-  log_q <- law$log_constant + law$log_phi(sqrt(colSums(z^2))) - log_det(fit$given$control$scale, at$scale)
-  list(x = x, log_ratios = drop(log_p) - log_q, outside = sum(!is.finite(f)))
+# ---- draws that no part of the run has seen -----------------------------------------------
+
+verdict_draws <- function(fit) {
+  parts <- list()
+  drawn <- k_until_stable(function(i, n) {
+    parts[[i]] <<- keyed_ratios(fit, n, block = i)
+    parts[[i]]$log_ratios
+  }, enough = nearly_equal)
+  drawn$x <- do.call(cbind, lapply(parts, function(part) part$x))
+  drawn$outside <- sum(vapply(parts, function(part) part$outside, 0))
+  drawn
 }
+
+# log p / q at draws of the returned approximation; -Inf outside the domain
+keyed_ratios <- function(fit, n, block = 1) {
+  model <- fit$given$model
+  drawn <- verdict_points(fit, n, block)
+  f <- call_guarded(function(x) target_values(model, x), drawn$x, 1, new_account())
+  log_p <- ifelse(is.finite(f), -f, -Inf)
+  list(x = drawn$x, log_ratios = drop(log_p) - drawn$log_q, outside = sum(!is.finite(f)))
+}
+
+verdict_points <- function(fit, n, block) points_and_density(fit, n, fit$plan$seed, iteration = 2^42 + block - 1)
 
 target_values <- function(model, x) if (is_function_of_r(model)) model$value(x) else target_at(model, x)$value
 
-# the asymptotic standard error of a Pareto shape estimated from the tail
-k_error <- function(k, n) if (is.finite(k)) (1 + max(k, 0)) / sqrt(min(0.2 * n, 3 * sqrt(n))) else NA_real_
+# ---- what the weights say ----------------------------------------------------------------------
 
-# By how many of the new sds the weights move each mean, and by what factor each sd; truncated
-# as by Ionides (2008), so that a single draw cannot do it.
-weighted_moments <- function(x, log_ratios) {
+# Importance weights, the largest truncated as by Ionides (2008), so that a single draw cannot decide. They add to 1.
+truncated_weights <- function(log_ratios) {
   w <- exp(log_ratios - max(log_ratios))
   w <- pmin(w, mean(w) * sqrt(length(w)))
-  w <- w / sum(w)
+  w / sum(w)
+}
+
+# By how many of the new sds the weights move each mean, and by what factor each sd.
+weighted_moments <- function(x, log_ratios) {
+  w <- truncated_weights(log_ratios)
   plain <- list(mean = rowMeans(x), sd = sqrt(rowMeans((x - rowMeans(x))^2)))
   mean <- drop(x %*% w)
   sd <- sqrt(drop((x - mean)^2 %*% w))
   list(shift = abs(mean - plain$mean) / sd, ratio = pmax(sd / plain$sd, plain$sd / sd), ess = 1 / sum(w^2))
 }
 
-# Other starts whose end is as good within the few nats that make a posterior share, but at
-# another place: how far away, in sds, and how many nats behind.
-ends_elsewhere <- function(fit) {
-  best <- fit$plan$search
-  far <- Filter(function(rival) rival$F < best$objective + 3 && distance_between(rival, best) > 2.5, best$rivals)
-  if (!length(far)) return(NULL)
-  list(number = length(far), distance = distance_between(far[[1L]], best), behind = far[[1L]]$F - best$objective)
+# the parameters that are declared in the program, of all that it reports
+own_parameters <- function(model, x) {
+  all <- constrained(model$stan, x)
+  all[, sub("\\[.*", "", colnames(all)) %in% sub("\\[.*", "", model$names), drop = FALSE]
 }
+
+# Positive parameters, as sds of groups, that the data do not keep away from 0: one sd of their logarithm is more than a
+# factor e. Those of a Stan model are known by what they are there, those of a function by a name as log_tau.
+loose_logarithms <- function(fit) {
+  model <- fit$given$model
+  at <- model_theta(fit)
+  wide <- root_sd(at$scale) > 1
+  is_log <- grepl("^log[_(. ]", model$names)
+  if (!is.null(model$stan)) {
+    x <- cbind(at$mu, at$mu + 0.5)
+    own <- tryCatch(own_parameters(model, x), error = function(e) NULL)
+    # declared parameters come in the order of the unconstrained ones; a simplex has one more
+    if (NROW(t(own)) != model$dim) return(character())
+    is_log <- rowSums(abs(log(abs(t(own))) - x) > 1e-6) == 0
+  }
+  model$names[wide & is_log]
+}
+
+# ---- other starts -------------------------------------------------------------------------------
+
+# Ends of starts whose share in a mixture weighted by the ELBO is at least a hundredth, the best one first.
+close_ends <- function(search) {
+  best <- list(mu = search$mu, A = search$A, F = search$objective, se = search$se)
+  near <- Filter(function(rival) isTRUE(rival$F - 2 * sqrt(rival$se^2 + best$se^2) < best$F + close_rival), search$rivals)
+  c(list(best), near)
+}
+
+# R-hat over starts: the spread of their means against their own, the largest over the parameters; 1 for a single one.
+spread_of_starts <- function(fit) {
+  ends <- close_ends(fit$plan$search)
+  if (length(ends) < 2L) return(1)
+  mu <- vapply(ends, function(end) end$mu, fit$plan$search$mu)
+  within <- rowMeans(matrix(vapply(ends, function(end) rowSums(end$A^2), fit$plan$search$mu), nrow(end_matrix(mu))))
+  sqrt(max(1 + apply(end_matrix(mu), 1L, stats::var) / within))
+}
+
+end_matrix <- function(mu) if (is.matrix(mu)) mu else matrix(mu, 1L)
+
+# Those at another place: how many, how far away in sds, how many nats behind. A stack has them in it.
+ends_elsewhere <- function(fit) {
+  if (!is.null(fit$result$stack)) return(NULL)
+  ends <- close_ends(fit$plan$search)
+  far <- Filter(function(end) distance_between(end, ends[[1L]]) > apart, ends[-1L])
+  if (!length(far)) return(NULL)
+  list(number = length(far), distance = distance_between(far[[1L]], ends[[1L]]), behind = far[[1L]]$F - ends[[1L]]$F)
+}
+
+# ---- in words -----------------------------------------------------------------------------------
+
+# A mean is right within this many sds, an sd within this factor.
+most_shift <- 0.3
+most_ratio <- 1.5
 
 # Sentences, one for each thing that speaks against the fit; none if nothing does.
 objections <- function(fit) {
   v <- fit$result$verdict
   if (is.null(v)) return(character())
-  share <- v$ess / v$draws
-  c(if (v$k >= 0.7 && share < 0.2 || share < 0.06) {
-      sprintf(paste("Pareto k-hat is %s (standard error %s) and importance weights leave %s of %s draws: the",
-                    "approximation misses part of the target."), format(v$k, digits = 2), format(v$k_se, digits = 1),
-              format_count(round(v$ess)), format_count(v$draws))
+  c(if (misses_part(v)) {
+      sprintf(paste("Pareto k-hat is %s (standard error %s; at most %s for %s draws at a time) and importance weights leave",
+                    "%s of %s draws: the approximation misses part of the target."), format(v$k, digits = 2),
+              format(v$k_se, digits = 1), format(v$limit, digits = 2), format_count(k_block), format_count(round(v$ess)),
+              format_count(v$draws))
     },
-    if (v$shift > 0.3) sprintf("Importance weights move the mean of `%s` by %s standard deviations.", v$shifted,
-                               format(v$shift, digits = 2)),
-    if (v$ratio > 1.45) sprintf(paste("Importance weights change the standard deviation of `%s` by a factor of %s: if",
-                                      "others depend on it as on the logarithm of a group's sd, the target is a",
-                                      "funnel, which no gaussian follows; a non-centred parametrisation may help."),
-                                v$rescaled, format(v$ratio, digits = 3)),
-    if (!is.null(v$elsewhere)) sprintf(paste("%d other start(s) ended elsewhere, %s standard deviations away and %s",
-                                             "nats behind: there may be more than one mode, or a long funnel."),
-                                       v$elsewhere$number, format(v$elsewhere$distance, digits = 2),
-                                       format(max(0, v$elsewhere$behind), digits = 2)),
+    if (v$shift > most_shift) sprintf("Importance weights move the mean of `%s` by %s standard deviations.", v$shifted,
+                                      format(v$shift, digits = 2)),
+    if (v$ratio > most_ratio) sprintf(
+      paste("Importance weights change the standard deviation of `%s` by a factor of %s: if others depend on it as on",
+            "the logarithm of a group's sd, the target is a funnel, which no gaussian follows; a non-centred",
+            "parametrisation may help."), v$rescaled, format(v$ratio, digits = 3)),
+    if (!is.null(v$elsewhere)) sprintf(
+      paste("%s, but %d other start(s) ended elsewhere, %s standard deviations away and %s nats behind (R-hat over starts",
+            "%s): there may be more than one mode, or a long funnel. combine = \"stack\" mixes them."),
+      if (isTRUE(fit$result$converged)) "Converged" else "It ended here", v$elsewhere$number,
+      format(v$elsewhere$distance, digits = 2), format(max(0, v$elsewhere$behind), digits = 2),
+      format(v$spread, digits = 3)),
     if (v$outside > 0.01 * v$draws) sprintf("%s of %s draws are outside the model's domain.",
                                             format_count(v$outside), format_count(v$draws)))
 }
+
+# A k-hat beyond its limit is of no consequence where the weights are nearly equal: they leave more than half of the draws.
+misses_part <- function(v) v$k >= v$limit && v$ess < v$draws / 2 || v$ess < fewest_effective
+
+nearly_equal <- function(log_ratios) 1 / sum(truncated_weights(log_ratios)^2) > length(log_ratios) / 2
+
+# as many as R-hat and quantiles are said to need (Vehtari et al. 2021)
+fewest_effective <- 400
 
 warn_of_verdict <- function(fit) {
   said <- objections(fit)
@@ -93,11 +165,18 @@ verdict_lines <- function(fit) {
   search <- fit$plan$search$account
   outside <- search$outside + fit$state$outside
   against <- objections(fit)
-  c(sprintf("Pareto k-hat %s (standard error %s, %s draws)", format(v$k, digits = 2), format(v$k_se, digits = 1),
-            format_count(v$draws)),
+  c(sprintf("Pareto k-hat %s (standard error %s, %s draws, effective sample size %s%s)", format(v$k, digits = 2),
+            format(v$k_se, digits = 1), format_count(v$draws), format_count(round(v$ess)),
+            if (v$k >= v$limit && !misses_part(v)) ": a few draws of large weight, the others nearly equal"
+            else if (v$stable) "" else sprintf("; more draws may take it across its limit %s", format(v$limit, digits = 2))),
+    if (length(fit$plan$search$rivals)) sprintf("R-hat over starts %s", format(v$spread, digits = 3)),
     if (outside > 0) sprintf("%s of %s points were outside the model's domain%s", format_count(outside),
                              format_count(search$evaluations + fit$state$evals),
                              if (is.null(search$first_error)) "" else paste0(": ", search$first_error)),
+    if (length(v$loose)) sprintf(
+      paste("%s may go to 0: one standard deviation of the logarithm is more than a factor e. A prior that avoids 0, or a",
+            "non-centred parametrisation, may help."), paste0("`", utils::head(v$loose, 3), "`", collapse = ", ")),
+    if (is_corrected(fit)) "Draws are corrected by importance weights, resample = FALSE gives those of the approximation",
     if (length(against)) paste("NOT GOOD:", against)
     else if (isTRUE(fit$result$converged)) "Verdict: good, nothing speaks against it"
     else "Verdict: nothing speaks against it, but it was not run to a tolerance")

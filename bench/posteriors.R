@@ -6,6 +6,8 @@
 # The folder has one folder a case, <data>-<model>, with data.json and reference.csv; the Stan programs are in
 # bench/posteriors. Compiled models are kept in /tmp/stan-cache, as compiling takes minutes. Good is: every mean within
 # 0.3 reference sd, every sd within a factor of 1.5. A fit assures when it converged and its verdict has no objection.
+# elvi's draws are as constrain_draws() gives them, corrected by importance weights; elvi-plain has those of the
+# approximation itself, of the same fits.
 suppressMessages({
   library(elvi)
   library(rstan)
@@ -48,7 +50,8 @@ by_elvi <- function(case, seed) {
                              warning = function(w) { said <<- c(said, class(w)[1]); invokeRestart("muffleWarning") },
                              message = function(m) invokeRestart("muffleMessage")))
   v <- fit$verdict
-  list(time = time, draws = constrain_draws(fit, draws = 4000), assured = isTRUE(fit$converged) && !length(said),
+  list(time = time, draws = constrain_draws(fit, draws = 4000), plain = constrain_draws(fit, draws = 4000, resample = FALSE),
+       assured = isTRUE(fit$converged) && !length(said),
        k = if (is.null(v)) NA else v$k, evaluations = fit$search$account$evaluations + fit$state$evals,
        note = sprintf("ess %.2f shift %.2f ratio %.2f gap %.3f %s", v$ess / v$draws, v$shift, v$ratio, fit$remaining$estimate,
                       paste(sub("elvi_warning_", "", said), collapse = " ")))
@@ -91,28 +94,51 @@ one <- function(case, method, seed) {
   row$assured <- if (is.null(out$assured)) NA else out$assured
   row$evaluations <- if (is.null(out$evaluations)) NA else out$evaluations
   row$note <- paste(c(paste(e$worst, collapse = "/"), out$note), collapse = " ")
-  row
+  if (is.null(out$plain)) return(row)
+  e <- errors(out$plain, case$reference)
+  plain <- within(row, { method <- "elvi-plain"; mean <- e$mean; sd <- e$sd; good <- isTRUE(e$mean < 0.3 && e$sd < 1.5) })
+  rbind(row, plain)
 }
 
 rows <- list()
 for (name in grep(pattern, basename(list.dirs(folder, recursive = FALSE)), value = TRUE)) {
   case <- read_case(name)
   for (method in methods) for (seed in seeds) {
-    row <- one(case, method, seed)
-    rows[[length(rows) + 1]] <- row
+    both <- one(case, method, seed)
+    rows[[length(rows) + 1]] <- both
+    row <- both[1, ]
     cat(sprintf("%-40s %-9s %d mean %6.2f sd %6.2f k %5.2f cpu %5.1f ev %7.0f %s%s %s\n", row$case, method, seed, row$mean,
                 row$sd, row$k, row$cpu, row$evaluations, if (row$failed) "FAILED" else if (row$good) "good" else "bad",
                 if (is.na(row$assured)) "" else if (row$assured) " assured" else " alarm", row$note))
   }
 }
 rows <- do.call(rbind, rows)
-saveRDS(rows, file.path(tempdir(), "posteriors.rds"))
-cat("\n| method | runs | failed | good | false assurance | false alarm | median worst mean error | median CPU s |\n",
-    "|---|---|---|---|---|---|---|---|\n", sep = "")
-for (method in methods) {
+rows$mean[is.na(rows$mean)] <- Inf   # no draws, or none that are numbers
+shown <- intersect(c("elvi", "elvi-plain", "laplace", "meanfield", "fullrank"), rows$method)
+worst <- with(rows, tapply(mean, list(case, factor(method, shown)), max))
+good <- with(rows, tapply(good, list(case, factor(method, shown)), sum))
+alarms <- with(rows[rows$method == "elvi", ], tapply(!assured, case, sum))
+
+cat("\nWorst mean error over the seeds, in reference sds, and on how many of", length(seeds), "seeds it was good\n\n")
+cat("| case |", paste(shown, collapse = " | "), "| elvi's alarms |\n|---|", strrep("---|", length(shown) + 1), "\n", sep = "")
+for (case in rownames(worst)) {
+  cat("| ", case, " | ", paste(sprintf("%.2f (%d)", worst[case, ], good[case, ]), collapse = " | "), " | ", alarms[case], " |\n", sep = "")
+}
+
+cat("\n| method | runs | failed | good | fewest good on a seed | false assurance | false alarm | median worst mean error |",
+    "median CPU s |\n|---|---|---|---|---|---|---|---|---|\n")
+for (method in shown) {
   r <- rows[rows$method == method, ]
-  cat(sprintf("| %s | %d | %d | %d | %s | %s | %.2f sd | %.1f |\n", method, nrow(r), sum(r$failed), sum(r$good),
-              if (method == "elvi") sum(r$assured & !r$good, na.rm = TRUE) else "",
-              if (method == "elvi") sum(!r$assured & r$good, na.rm = TRUE) else "",
-              median(ifelse(r$failed, Inf, r$mean)), median(r$cpu)))
+  ours <- method == "elvi"
+  cat(sprintf("| %s | %d | %d | %d | %d | %s | %s | %.2f sd | %.1f |\n", method, nrow(r), sum(r$failed), sum(r$good),
+              min(tapply(r$good, r$seed, sum)), if (ours) sum(r$assured & !r$good, na.rm = TRUE) else "",
+              if (ours) sum(!r$assured & r$good, na.rm = TRUE) else "", median(r$mean), median(r$cpu)))
+}
+others <- intersect(c("laplace", "meanfield"), shown)
+if ("elvi" %in% shown && length(others)) {
+  ours <- rows[rows$method == "elvi", c("case", "seed", "mean")]
+  theirs <- merge(ours, rows[rows$method %in% others, c("case", "seed", "method", "mean")], by = c("case", "seed"))
+  behind <- theirs[which(theirs$mean.x > theirs$mean.y + 0.1), ]
+  cat("\nRuns where Laplace or meanfield has a worst mean error smaller by more than 0.1 sd:", nrow(behind), "\n")
+  if (nrow(behind)) print(behind, row.names = FALSE)
 }

@@ -540,6 +540,7 @@ typedef struct {
     double scale_min, scale_max; /* bounds of the feasible set; may be Inf */
     const double *mu_centre;     /* d */
     double mu_radius;            /* may be Inf */
+    double longest;              /* of a step, in norms of the scale; may be Inf */
     elvi_averaging averaging;
     double bg_a;                 /* a of the noise bound, for theorem weights */
     uint64_t tail_start;         /* first iterate of the tail average */

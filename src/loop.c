@@ -49,6 +49,29 @@ static double gradient_map(const elvi_problem *p, const elvi_settings *s,
     return sqrt(mu2 / s->lambda_mu + scale2 / s->lambda_scale) / step;
 }
 
+/* The norm of a scale, the length of a typical z under it. */
+static double reach(const elvi_problem *p, const elvi_theta *theta)
+{
+    double sum = 0.0;
+    for (int i = 0; i < p->model.dim; i++) sum += p->scale->variance(p->model.dim, theta->scale, i);
+    return sqrt(sum);
+}
+
+/* A batch far out in a tail has a gradient of any length: a step that would take theta further than `longest` times
+ * its own reach is made that long, and w->next with it. */
+static elvi_status guard(const elvi_problem *p, const elvi_settings *s, const elvi_theta *theta,
+                         elvi_work *w, double *step, double *map, int *clipped)
+{
+    *map = gradient_map(p, s, theta, *step, w);
+    if (!isfinite(s->longest)) return ELVI_OK;
+    const double most = s->longest * reach(p, theta), length = *map * *step;
+    if (!(length > most)) return ELVI_OK;
+    *step *= most / length;
+    const elvi_status status = descend(p, s, theta, *step, w, clipped);
+    *map = gradient_map(p, s, theta, *step, w);
+    return status;
+}
+
 /* the state after the step to w->next */
 static elvi_state stepped(const elvi_state *st, const elvi_work *w, uint64_t batch)
 {
@@ -75,15 +98,15 @@ elvi_status elvi_run(const elvi_problem *p, const elvi_settings *s,
     if (st->k == 0 && s->fresh) status = elvi_trace_add(p, s, st, NAN, 0, NAN, 0, w, trace, hooks);
 
     while (status == ELVI_OK && st->k < s->iterations) {
-        const double step = elvi_schedule_step(&s->schedule, st->k);
+        double step = elvi_schedule_step(&s->schedule, st->k), map = NAN;
         const uint64_t batch = elvi_schedule_batch(&s->schedule, st->k);
         int clipped = 0;
 
         status = elvi_gradient(p, s, st, batch, w, hooks);
         if (status != ELVI_OK) break;
         status = descend(p, s, &st->theta, step, w, &clipped);
+        if (status == ELVI_OK) status = guard(p, s, &st->theta, w, &step, &map, &clipped);
         if (status != ELVI_OK) break;
-        const double map = gradient_map(p, s, &st->theta, step, w);
 
         /* The trace looks ahead: interrupted there, a run that goes on makes
          * this step again, and its row with it. */

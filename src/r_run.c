@@ -61,6 +61,7 @@ static elvi_settings read_settings(SEXP list, int dim)
     s.scale_max = r_number(list, "scale_max");
     s.mu_centre = r_reals(list, "mu_centre", dim);
     s.mu_radius = r_number(list, "mu_radius");
+    s.longest = r_number(list, "longest");
     s.averaging = r_choice(list, "average", averages);
     s.bg_a = r_number(list, "bg_a");
     s.tail_start = r_count(list, "tail_start");

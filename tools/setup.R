@@ -2,7 +2,8 @@
 # usage: Rscript tools/setup.R demo|test|check|sanitize|document|site|coverage
 
 # The packages that elvi enhances are heavy and optional: tests that need them skip themselves.
-tested <- c("testthat", "ggplot2", "MASS", "posterior", "loo", "generics", "numDeriv", "mgcv", "lme4", "reformulas")
+tested <- c("testthat", "ggplot2", "MASS", "posterior", "loo", "generics", "numDeriv", "mgcv", "lme4", "reformulas",
+            "DBI", "RSQLite")
 not_in_debian <- "reformulas"   # in 12, that is: apt-get would refuse the whole list for it
 packages_for <- list(
   demo = "ggplot2",

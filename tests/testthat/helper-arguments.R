@@ -15,6 +15,11 @@ own_errors <- list(
   },
   # c() evaluates language objects once more before its methods see them
   language = function(e, case) case$template$name == "c.elvi_prior" && is.language(case$args$b),
+  # a matrix is one of draws to these, and handed over to the methods of rstantools
+  handed_over = function(e, case) {
+    is.matrix(case$args$object) &&
+      case$template$name %in% c("posterior_interval", "prior_summary", "bayes_R2", "predictive_interval")
+  },
   # a user's function failed: its error must reach the user unchanged
   callback = function(e, case) inherits(e, "own_error"),
   # a user's function that cannot take the arguments it is called with: R says so
@@ -209,7 +214,8 @@ argument_templates <- function() {
              function() list(object = at("density"), base = base_uniform(), budget = 200,
                              start = list(mu = c(0, 0), Sigma = c(1, 1)), control = elvi_control(scale = "diagonal")),
              a_fit, character(), long = list(budget = long_count(1e5))),
-    template("elvi with starts", elvi, function() list(object = at("bumpy"), budget = 200, starts = 2), a_fit, character(),
+    template("elvi with starts", elvi, function() list(object = at("bumpy"), budget = 200, starts = 2, combine = "stack"),
+             a_fit, character(),
              long = list(budget = long_count(1e5), starts = long_count(50))),
     template("elvi, exact", elvi,
              function() list(object = at("model"), base = base_gaussian(), tol = 1e-6, method = "exact",
@@ -402,7 +408,7 @@ argument_templates <- function() {
                function() list(x = at("glm"), draws = 100), of_class("waic"), "waic.elvi_glm", "x", long_draws),
       template("kfold", function(x, K = 2, folds = NULL, draws = 20) loo::kfold(x, K, folds, draws = draws),
                function() list(x = at("glm"), K = 2, folds = rep(1:2, 20), draws = 20), of_class("kfold"), "kfold.elvi_glm", "x",
-               c(long_draws, list(K = long_count(5), folds = function(v) length(unique(v)) > 5))),
+               c(long_draws, list(K = long_count(5), folds = function(v) is.atomic(v) && length(unique(v)) > 5))),
       template("loo", function(x, draws = 100) suppressWarnings(loo::loo(x, draws)),   # loo warns of its own
                function() list(x = at("glm"), draws = 100), of_class("loo"), "loo.elvi_glm", "x", long_draws)),
     bayesplot = function() list(

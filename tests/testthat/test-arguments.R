@@ -7,7 +7,9 @@
 
 other_packages_methods <- local({
   methods <- getNamespaceInfo("elvi", "S3methods")
-  methods[methods[, 4L] %in% c("bayestestR", "emmeans", "insight", "marginaleffects", "parameters", "performance"), 3L]
+  theirs <- methods[, 4L] %in% c("bayestestR", "emmeans", "insight", "marginaleffects", "parameters", "performance")
+  # a name that elvi has for something of its own is none of a generic below
+  methods[theirs & !methods[, 1L] %in% ls(asNamespace("elvi")), 3L]
 })
 
 # not called with odd arguments, each for a reason
@@ -21,6 +23,8 @@ without_template <- c(
   # default methods that refuse everything: covered by their generics
   "bayes_R2.default", "predictive_interval.default", "log_lik.default", "pareto_k.default", "posterior_epred.default", "posterior_interval.default",
   "posterior_linpred.default", "posterior_predict.default", "prior_summary.default",
+  # needs a Stan program (test-stan.R)
+  "loo.elvi_fit",
   # a fit is read like a list (test-fit.R)
   "$.elvi_fit", "[[.elvi_fit", "[.elvi_fit", "$<-.elvi_fit", "[[<-.elvi_fit", ".DollarNames.elvi_fit",
   # the same for fits with group-level terms; the others are covered by the methods they call (test-nested-*.R)

@@ -34,7 +34,7 @@ test_that("the ratios are target over approximation", {
   expect_equal(r$log_p, -colSums(off * (A %*% off)) / 2, tolerance = 1e-10)
   # E exp(log ratio) is the normalising constant of exp(-f)
   set.seed(2)
-  w <- exp(pareto_k(fit, draws = 4e4)$log_ratios)
+  w <- exp(pareto_k(fit, draws = 4e4, seed = 2)$log_ratios)
   expect_lt(abs(mean(w) - 2 * pi / sqrt(det(A))) / (sd(w) / 200), 4)
 })
 
@@ -68,14 +68,72 @@ test_that("k-hat recovers the shape of Pareto ratios", {
   }
 })
 
-test_that("k-hat prints with a verdict", {
+test_that("k-hat prints with a verdict, and with what it cannot see", {
+  judged <- function(k, ess = 1234.4, ...) {
+    fields <- list(k = k, se = 0.05, limit = 0.75, settled = TRUE, draws = 10000, ess = ess, one_mode = FALSE)
+    print(structure(utils::modifyList(fields, list(...)), class = "elvi_pareto_k"))
+  }
   expect_snapshot({
-    for (k in c(0.2, 0.6, 0.9, -Inf)) {
-      print(structure(list(k = k, draws = 2000, ess = 1234.4), class = "elvi_pareto_k"))
-    }
+    for (k in c(0.2, 0.6, 0.9, -Inf)) judged(k, one_mode = TRUE)
+    judged(0.6, ess = 5)
+    judged(0.48, settled = FALSE)
+    judged(-0.9, outside = 0.3)
+    judged(0.3, starts = 3.02)
     cat(sep = "\n", refusal(pareto_k(elvi(model_quadratic(1), method = "exact"), draws = 10), "draws"),
         refusal(pareto_k(elvi(model_quadratic(1), method = "exact"), n = 10), "n"))
   })
+})
+
+test_that("k-hat rests on as many draws as its verdict needs, and its error is that of the estimate", {
+  pareto <- function(shape) function(i, n) {
+    set.seed(i)
+    shape * rexp(n)
+  }
+  clear <- k_until_stable(pareto(0.2))
+  expect_equal(clear$draws, k_block)
+  expect_true(clear$stable)
+  close <- k_until_stable(pareto(0.74))
+  expect_equal(close$draws, 4 * k_block)
+  expect_false(close$stable)
+  expect_equal(close$limit, 0.75)
+  # over many estimates their spread is what is said
+  k <- vapply(1:60, function(i) pareto_shape(pareto(0.5)(i, 4000)), 0)
+  expect_equal(sd(k), k_error(0.5, 4000), tolerance = 0.3)
+})
+
+test_that("the same fit gets the same verdict in every call", {
+  set.seed(1)
+  fit <- elvi(case ~ age + parity + induced + spontaneous, data = infert, family = binomial())
+  before <- .Random.seed
+  k <- pareto_k(fit)
+  expect_identical(pareto_k(fit), k)
+  expect_identical(.Random.seed, before)
+  # and with other draws it is the same within its error
+  others <- vapply(1:12, function(seed) pareto_k(fit, seed = seed)$k, 0)
+  expect_lt(max(abs(others - mean(c(k$k, others)))), 3.5 * k$se)
+})
+
+test_that("a uniform base that does not cover the target is said not to", {
+  fit <- elvi(model_quadratic(diag(3)), base_uniform(), method = "exact")
+  set.seed(1)
+  k <- pareto_k(fit)
+  # |z|^2 is chi squared: what is beyond the radius of the ball, in sds of the target
+  radius <- sqrt(5) * fit$Sigma[1, 1]
+  expect_equal(k$outside, pchisq(radius^2, 3, lower.tail = FALSE), tolerance = 0.1)
+  expect_output(print(k), "leaves out")
+  expect_null(pareto_k(elvi(model_quadratic(diag(3)), method = "exact"))$outside)
+})
+
+test_that("pareto_k(), draws and the verdict are there for student, power and laplace bases of a function", {
+  target <- model_density(function(x) 2 * log1p(colSums(x^2)), function(x) 4 * x / rep(1 + colSums(x^2), each = 2),
+                          dim = 2, vectorized = TRUE)
+  for (base in list(base_student(5), base_power(1.5), base_laplace())) {
+    set.seed(1)
+    fit <- suppressWarnings(elvi(target, base = base, tol = 0.05))
+    expect_true(is.finite(fit$verdict$k))
+    expect_true(is.finite(pareto_k(fit)$k))
+    expect_equal(dim(as.matrix(fit, draws = 50)), c(50L, 2L))
+  }
 })
 
 test_that("objective and elbo of a formula fit are those of its model", {

@@ -36,3 +36,30 @@ test_that("outside the domain stands the gaussian of the frame, ten nats up", {
   expect_equal(matrix(safe$gradient(x), 2), cbind(c(0, 0), solve(t(found$A), w)))
   expect_equal(account$outside, 2)
 })
+
+test_that("on the way from a mode a target that fails in part of its domain is guarded too, for every estimator", {
+  # too wide for a search; throws in a tail
+  value <- function(x) if (x[1] > 2.5) stop("too far") else sum(x^2) / 2 + log(cosh(x[1]))
+  gradient <- function(x) if (x[1] > 2.5) stop("too far") else x + c(tanh(x[1]), numeric(length(x) - 1))
+  model <- model_density(value, gradient, dim = widest_search + 1, vectorized = FALSE)
+  for (estimator in c("control", "path", "reparam")) {
+    set.seed(1)
+    fit <- suppressMessages(suppressWarnings(elvi(
+      model, budget = 600, control = elvi_control(scale = "diagonal", estimator = estimator))))
+    expect_equal(fit$status, "finished")
+    expect_lt(max(abs(fit$mu)), 1)
+  }
+})
+
+test_that("no step is longer than the scale, however steep the target, for every estimator", {
+  steep <- model_density(function(x) sum(exp(4 * abs(x)) / 4), function(x) sign(x) * exp(4 * abs(x)), dim = 3, convex = TRUE,
+                         vectorized = FALSE)
+  for (estimator in c("control", "path", "reparam")) {
+    set.seed(1)
+    fit <- suppressMessages(suppressWarnings(elvi(
+      steep, budget = 3000, start = list(mu = c(3, -3, 3), Sigma = diag(0.5, 3)), control = elvi_control(estimator = estimator))))
+    expect_true(all(is.finite(c(fit$mu, fit$Sigma))))
+    expect_lt(max(abs(fit$mu)), 3)
+    expect_true(all(fit$trace$step <= 0.2, na.rm = TRUE))
+  }
+})

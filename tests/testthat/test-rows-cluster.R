@@ -68,12 +68,32 @@ test_that("a stochastic fit and its methods run on a cluster", {
   expect_same_fit(elvi(count ~ twice(z), data = source, family = poisson()), elvi(count ~ twice(z), data = data, family = poisson()))
 })
 
+test_that("steps with some rows draw them on the workers", {
+  skip_on_cran()
+  data <- rows_data(200)[-c(3, 100), ]
+  cl <- shared_cluster()
+  X <- model.matrix(~ x + z, data)
+  load <- function(i) list(X = X[seq(i, 198, by = 3), ], y = data$count[seq(i, 198, by = 3)])
+  environment(load) <- list2env(list(X = X, data = data["count"]), parent = globalenv())
+  model <- model_glm(rows_cluster(cl, load, 3), family = poisson())
+  inside <- model_glm(X, data$count, poisson())
+  x <- matrix(c(0.1, 0.2, 0.3, 0, 0.25, 0.1), 3)
+  likelihood <- elvi:::target_at(inside, x)$gradient - .Call(elvi:::elvi_r_evaluate, elvi:::prior_model(inside), x, 1L)$gradient
+  draws <- vapply(1:40, function(key) as.double(elvi:::subsample_gradient(model, x, 60, 1e7 * key)), numeric(6))
+  expect_lt(max(abs(rowMeans(draws) - likelihood) / (apply(draws, 1, sd) / sqrt(40))), 4)
+  run <- function() withr_seed(2, elvi(model, budget = 60, control = elvi_control(rows_per_step = 60, trace_draws = 0)))
+  expect_identical(run()$state$mu, run()$state$mu)
+})
+
 test_that("a worker that is killed, at whatever moment, changes nothing", {
   skip_on_cran()
   skip_on_os("windows")
   data <- rows_data(120)
   cl <- new_cluster(4)
-  on.exit(suppressWarnings(try(parallel::stopCluster(cl), silent = TRUE)))
+  on.exit({
+    parallel::stopCluster(cl[4])
+    for (node in cl[1:3]) close(node$con)
+  })
   pids <- pids_of(cl)
   source <- rows_cluster(cl, loader(data, 5), 5)
   whole <- fit_rows("logit", source)
@@ -94,6 +114,7 @@ test_that("without workers a fit ends, and names the shards that are lost", {
   cl <- new_cluster()
   pids <- pids_of(cl)
   source <- rows_cluster(cl, loader(data, 3), 3)
+  on.exit(for (node in cl) close(node$con))
   for (pid in pids) tools::pskill(pid, 9)
   e <- expect_error(suppressWarnings(fit_rows("logit", source)), class = "elvi_error_worker", regexp = "shards 1, 2, 3")
   expect_equal(e$shards, 1:3)
@@ -105,7 +126,10 @@ test_that("a worker that stops answering is given up after `timeout`", {
   data <- rows_data(60)
   cl <- new_cluster()
   pids <- pids_of(cl)
-  on.exit(for (pid in pids) tools::pskill(pid, 9))
+  on.exit({
+    for (pid in pids) tools::pskill(pid, 9)
+    for (node in cl) close(node$con)
+  })
   source <- rows_cluster(cl, loader(data, 3), 3)
   whole <- fit_rows("probit", source)
   source$timeout <- 4

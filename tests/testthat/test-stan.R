@@ -87,9 +87,8 @@ test_that("from a formula, with the same default priors, elvi agrees with NUTS",
   reference <- as.matrix(run)
   sds <- sqrt(diag(vcov(fit)))
   expect_agrees(coef(fit)[1:4], sds[1:4], reference[, 1:4])
-  # log_sigma is gaussian, so sigma is log-normal
-  mean_sigma <- unname(exp(coef(fit)[5] + sds[5]^2 / 2))
-  expect_agrees(mean_sigma, mean_sigma * sqrt(expm1(sds[5]^2)), reference[, 5, drop = FALSE])
+  sigma <- as.matrix(fit, draws = 4000)[, "sigma"]
+  expect_agrees(mean(sigma), sd(sigma), reference[, 5, drop = FALSE])
 
   run <- nuts("binomial")
   fit <- elvi(case ~ age + parity + induced + spontaneous, data = infert, family = binomial())
@@ -139,8 +138,9 @@ test_that("a fit by brms is its stanfit, and value and gradient come in one call
 
 test_that("what is no Stan fit is refused by name", {
   expect_error(model_stan(lm(dist ~ speed, cars)), "`object` must be a stanfit", class = "elvi_error_argument")
-  expect_error(model_stan(structure(list(), class = c("CmdStanMCMC", "CmdStanFit", "R6"))), "model_density",
+  expect_error(model_stan(structure(list(), class = c("CmdStanMCMC", "CmdStanFit", "R6"))), "init_model_methods",
                class = "elvi_error_argument")
+  expect_error(model_stan(structure(list(), class = "stanmodel")), "without data", class = "elvi_error_argument")
   expect_error(model_stan(structure(list(backend = "cmdstanr"), class = "brmsfit")), "backend",
                class = "elvi_error_argument")
   fit <- elvi(model_quadratic(diag(2)), budget = 500)
@@ -159,4 +159,59 @@ test_that("a Stan fit from another session can be read but not run", {
   expect_identical(coef(again), coef(fit))
   expect_identical(vcov(again), vcov(fit))
   expect_error(model_stan(again$model$stanfit), "compiled model", class = "elvi_error_argument")
+})
+
+# what a fit by 'cmdstanr' has after $init_model_methods(): x ~ N(1, 2), log s ~ N(0, 1), as (x, s)
+cmdstan_double <- function() {
+  log_prob <- function(u) -(u[1] - 1)^2 / 8 - u[2]^2 / 2
+  structure(list(
+    draws = function(...) c(x = 0, s = 1),
+    unconstrain_draws = function(draws, ...) list(list(c(draws[["x"]], log(draws[["s"]])))),
+    log_prob = function(unconstrained_variables, jacobian = TRUE) log_prob(unconstrained_variables),
+    grad_log_prob = function(unconstrained_variables, jacobian = TRUE) {
+      u <- unconstrained_variables
+      structure(c(-(u[1] - 1) / 4, -u[2]), log_prob = log_prob(u))
+    },
+    constrain_variables = function(unconstrained_variables, ...) {
+      x <- unconstrained_variables[1]
+      list(x = x, s = exp(unconstrained_variables[2]), log_lik = dnorm(c(0.5, 1, 2), x, 1, log = TRUE))
+    }), class = c("CmdStanMCMC", "CmdStanFit", "R6"))
+}
+
+test_that("a fit by cmdstanr is used through its methods", {
+  model <- model_stan(cmdstan_double())
+  expect_equal(model$dim, 2)
+  expect_equal(model$value(cbind(c(3, 1))), 1)
+  expect_equal(model$gradient(cbind(c(3, 1))), c(0.5, 1))
+  set.seed(1)
+  fit <- elvi(model, tol = 0.01)
+  expect_equal(unname(fit$mu), c(1, 0), tolerance = 0.05)
+  x <- constrain_draws(fit, draws = 2000)
+  expect_equal(colnames(x), c("x", "s", paste0("log_lik[", 1:3, "]")))
+  expect_equal(log(x[, "s"]), unname(as.matrix(fit, draws = 2000)[, 2]))
+})
+
+test_that("kept methods give what the functions of rstan give", {
+  run <- nuts("gaussian")
+  model <- model_stan(run)
+  x <- c(70, -0.2, 0.1, 0.3, -0.5)
+  expect_identical(model$value(cbind(x)), -as.double(rstan::log_prob(run$stanfit, x)))
+  expect_identical(model$gradient(cbind(x)), -as.double(rstan::grad_log_prob(run$stanfit, x)))
+  ours <- constrained(model$stan, cbind(x, x))
+  theirs <- flat_parameters(rstan::constrain_pars(run$stanfit, x))
+  fixed <- names(theirs) != "mean_PPD"   # a draw
+  expect_equal(colnames(ours), names(theirs))
+  expect_equal(ours[2, fixed], theirs[fixed])
+})
+
+test_that("loo takes the log_lik of the program, and says what it needs", {
+  skip_if_not_installed("loo")
+  set.seed(1)
+  fit <- elvi(model_stan(cmdstan_double()), tol = 0.01)
+  out <- suppressWarnings(loo::loo(fit, draws = 500))
+  expect_s3_class(out, "loo")
+  expect_equal(nrow(out$pointwise), 3L)
+  set.seed(1)
+  other <- elvi(model_density(function(x) sum(x^2), function(x) 2 * x, dim = 2), tol = 0.05)
+  expect_error(loo::loo(other), "model_stan", class = "elvi_error_argument")
 })

@@ -93,3 +93,25 @@ test_that("`starts` is refused where nothing is searched", {
   expect_error(elvi(model_quadratic(diag(2)), starts = 3, method = "mpsgd"), "starts", class = "elvi_error_argument")
   expect_error(elvi(groups(1:3), starts = 0), "starts", class = "elvi_error_argument")
 })
+
+test_that("an interrupt in the search returns the best start so far", {
+  calls <- 0
+  value <- function(x) {
+    calls <<- calls + 1
+    if (calls == 400) stop(structure(class = c("interrupt", "condition"), list(message = "", call = NULL)))
+    sum((x - 1)^2)
+  }
+  model <- model_density(value, function(x) 2 * (x - 1), dim = 2, vectorized = FALSE)
+  set.seed(1)
+  expect_warning(fit <- elvi(model, tol = 0.01), class = "elvi_warning_interrupted")
+  expect_equal(fit$status, "interrupted")
+  expect_equal(unname(fit$mu), c(1, 1), tolerance = 0.1)
+  expect_true(suppressWarnings(elvi(fit))$converged)
+  at_once <- FALSE
+  never <- model_density(function(x) {
+    if (at_once) stop(structure(class = c("interrupt", "condition"), list(message = "", call = NULL)))
+    sum(x^2)
+  }, function(x) 2 * x, dim = 2, vectorized = FALSE)
+  at_once <- TRUE
+  expect_error(elvi(never), class = "elvi_error_interrupted")
+})

@@ -30,17 +30,48 @@ test_that("weights move moments by what they should", {
 })
 
 test_that("another start as high elsewhere is an objection", {
-  fit <- list(plan = list(search = list(mu = 0, A = matrix(1), objective = 10,
-                                        rivals = list(list(mu = 8, A = matrix(1), F = 10.5)))))
+  fit <- list(plan = list(search = list(mu = 0, A = matrix(1), objective = 10, se = 0.1,
+                                        rivals = list(list(mu = 8, A = matrix(1), F = 10.5, se = 0.1)))))
   there <- ends_elsewhere(fit)
   expect_equal(there$distance, 8)
   expect_equal(there$behind, 0.5)
+  expect_equal(spread_of_starts(fit), sqrt(1 + 32))   # var(0, 8) = 32
   fit$plan$search$rivals[[1]]$F <- 20
   expect_null(ends_elsewhere(fit))
+  expect_equal(spread_of_starts(fit), 1)
 })
 
 test_that("the verdict is the same whenever it is asked for", {
   set.seed(2)
   fit <- suppressWarnings(elvi(neals_funnel(3), budget = 2000))
   expect_identical(verdict_on(fit), fit$verdict)
+})
+
+test_that("draws of a searched fit are corrected by its weights, the same in every call and after saving", {
+  # a skewed target: log of a gamma variable of shape 2
+  skewed <- model_density(function(x) sum(exp(x) - 2 * x), function(x) exp(x) - 2, dim = 2)
+  set.seed(1)
+  fit <- elvi(skewed, tol = 0.01)
+  x <- as.matrix(fit, draws = 8000)
+  expect_identical(as.matrix(fit, draws = 20), x[1:20, ])
+  file <- tempfile(fileext = ".rds")
+  saveRDS(fit, file)
+  expect_identical(as.matrix(readRDS(file), draws = 20), x[1:20, ])
+  truth <- c(digamma(2), sqrt(trigamma(2)))
+  for (j in 1:2) {
+    expect_lt(abs(mean(x[, j]) - truth[1]), 0.05)
+    expect_lt(abs(sd(x[, j]) / truth[2] - 1), 0.05)
+    expect_lt(mean((x[, j] - truth[1])^3) / truth[2]^3, -0.5)   # its skewness is -0.78
+  }
+  plain <- as.matrix(fit, draws = 8000, resample = FALSE)
+  expect_lt(abs(mean((plain[, 1] - mean(plain[, 1]))^3) / sd(plain[, 1])^3), 0.15)
+  expect_output(print(fit), "corrected by importance weights")
+})
+
+test_that("a logarithm that the data do not hold is named", {
+  set.seed(1)
+  fit <- suppressWarnings(elvi(model_density(function(x) x[1]^2 / 8 + x[2]^2 / 2, function(x) x / c(4, 1), dim = 2,
+                                             names = c("log_tau", "mu")), tol = 0.05))
+  expect_equal(fit$verdict$loose, "log_tau")
+  expect_output(print(fit), "`log_tau` may go to 0")
 })

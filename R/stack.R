@@ -1,0 +1,80 @@
+# A stack: the mixture of gaussians that several starts ended in, weighted by their ELBO. Where these do not overlap that
+# is the best mixture of them, as the ELBO of each is the logarithm of the mass it stands for.
+
+check_combine <- function(combine, found, base, control) {
+  combine <- check_choice(combine, "combine", c("best", "stack"))
+  if (combine == "stack" && is.null(found)) {
+    bad_argument("combine", paste("\"best\": only for a target that is a function, not known to be convex, in whitened",
+                                  "coordinates, are several starts compared"), "\"stack\"")
+  }
+  if (combine == "stack" && base$kind != "gaussian") {
+    bad_argument("combine", paste("\"best\" with the", base$kind, "base: what starts end in are gaussians"), "\"stack\"")
+  }
+  if (combine == "stack" && !scale_of(control$scale)$full) {
+    bad_argument("combine", paste0("\"best\" with scale = \"", control$scale, "\": what starts end in has a full scale"),
+                 "\"stack\"")
+  }
+  combine
+}
+
+# NULL where it was not asked for, or has one part. The first part is the fit itself.
+stack_of <- function(fit) {
+  if (!identical(fit$given$combine, "stack")) return(NULL)
+  ends <- distinct(close_ends(fit$plan$search))
+  if (length(ends) < 2L) return(NULL)
+  at <- model_theta(fit)
+  ends[[1L]][c("mu", "A")] <- list(at$mu, root_matrix(at$scale))
+  F <- vapply(ends, function(end) end$F, 0)
+  list(weights = exp(min(F) - F) / sum(exp(min(F) - F)),
+       parts = lapply(ends, function(end) list(mu = end$mu, root = lower_root(end$A))))
+}
+
+# Draws of the mixture made of standard ones: which part each belongs to is decided by another keyed number.
+stacked_points <- function(fit, z, key, iteration) {
+  stack <- fit$result$stack
+  u <- stats::pnorm(drop(draw_base(law_of(base_gaussian(), 1), key, ncol(z), iteration = iteration + 2^43)))
+  part <- findInterval(u, cumsum(stack$weights), rightmost.closed = TRUE) + 1L
+  part <- pmin(part, length(stack$weights))
+  x <- z
+  for (j in unique(part)) x[, part == j] <- stack$parts[[j]]$mu + stack$parts[[j]]$root %*% z[, part == j, drop = FALSE]
+  list(x = x, log_q = stacked_log_density(stack, x))
+}
+
+stacked_log_density <- function(stack, x) {
+  each <- vapply(seq_along(stack$parts), function(j) {
+    part <- stack$parts[[j]]
+    w <- forwardsolve(part$root, x - part$mu)
+    log(stack$weights[j]) - colSums(w^2) / 2 - sum(log(diag(part$root))) - nrow(x) / 2 * log(2 * pi)
+  }, numeric(ncol(x)))
+  each <- matrix(each, ncol(x))
+  top <- apply(each, 1L, max)
+  top + log(rowSums(exp(each - top)))
+}
+
+# mean and a root of the covariance, with names
+stacked_theta <- function(fit) {
+  stack <- fit$result$stack
+  names <- fit$given$model$names
+  d <- length(names)
+  mu <- matrix(vapply(stack$parts, function(part) part$mu, numeric(d)), d)
+  mean <- drop(mu %*% stack$weights)
+  V <- (mu - mean) %*% (stack$weights * t(mu - mean))
+  for (j in seq_along(stack$parts)) V <- V + stack$weights[j] * tcrossprod(stack$parts[[j]]$root)
+  kind <- fit$given$control$scale
+  list(mu = stats::setNames(mean, names), scale = name_scale(scale_of(kind)$of_root(t(chol(V))), names))
+}
+
+# F such that the ELBO is, as for a single gaussian, the entropy of the base less F
+stacked_objective <- function(fit, draws) {
+  draws <- check_draws(draws, fit$model$dim, lower = 2)
+  law <- law_of(fit$base, fit$model$dim)
+  ratios <- draws_with_ratios(fit, draws)$log_ratios
+  new_estimate("objective F", law$entropy - mean(ratios), stats::sd(ratios) / sqrt(draws), draws, law)
+}
+
+stack_line <- function(fit) {
+  stack <- fit$result$stack
+  if (is.null(stack)) return(NULL)
+  sprintf("Stack of %d starts that ended at different places, weights %s", length(stack$weights),
+          toString(format(stack$weights, digits = 2)))
+}

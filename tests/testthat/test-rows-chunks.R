@@ -1,0 +1,65 @@
+chunk_recipe <- function(data, formula, likelihood = "poisson") {
+  call <- as.call(list(quote(elvi), formula))
+  elvi:::formula_recipe(formula, call, globalenv(), data, likelihood)
+}
+
+test_that("columns as they are make the design that model.matrix() makes", {
+  data <- rows_data(50)[-c(3, 25), ]
+  for (formula in list(count ~ x + z, count ~ 0 + z + o, count ~ trials)) {
+    recipe <- chunk_recipe(data, formula)
+    recipe$labels <- colnames(model.matrix(formula, data))
+    recipe$plain <- elvi:::plain_columns(recipe, data)
+    plain <- elvi:::plain_design(recipe, data)
+    framed <- elvi:::framed_design(recipe, data)
+    expect_equal(plain$X, framed$X, ignore_attr = TRUE)
+    expect_identical(colnames(plain$X), colnames(framed$X))
+    expect_equal(plain$y, framed$y, ignore_attr = TRUE)
+  }
+  # and leave to it what is not so plain
+  for (formula in list(count ~ log(x), count ~ x:z, count ~ g, count ~ x + offset(o))) {
+    expect_null(elvi:::plain_columns(chunk_recipe(data, formula), data))
+  }
+  data$x[2] <- NA
+  recipe <- chunk_recipe(data, count ~ x)
+  recipe$plain <- list(response = "count", predictors = "x")
+  expect_null(elvi:::plain_design(recipe, data))
+})
+
+test_that("surveys of parts, joined, are the survey of the whole, about any point", {
+  data <- rows_data(60)[-c(3, 30), ]
+  X <- model.matrix(~ x + z, data)
+  recipe <- elvi:::new_recipe("matrices", "neg_binomial_2")
+  survey <- function(i, about) {
+    rows <- elvi:::recipe_rows(recipe, list(X = X[i, ], y = data$count[i], weights = data$w[i]))
+    elvi:::survey_rows(rows, list(about = about, level = 2, counts = TRUE))
+  }
+  about <- c(0, 4, 0.3)
+  whole <- survey(1:58, about)
+  expect_equal(elvi:::join_surveys(survey(1:20, about), survey(21:58, about)), whole)
+  centred <- X - rep(about, each = 58)
+  expect_equal(whole$sums, unname(colSums(centred)))
+  expect_equal(whole$squares, unname(colSums(centred^2)))
+  expect_equal(whole$weighted, unname(crossprod(centred * sqrt(data$w))))
+  expect_equal(whole$gram, unname(crossprod(centred[data$w > 0, ])))
+  expect_equal(whole$tally$weight, as.double(tapply(data$w, data$count, sum)[as.character(whole$tally$y)]))
+  by <- colMeans(X) - about
+  expect_equal(elvi:::recentred(whole$weighted, whole$weighted_sums, whole$weight, by),
+               crossprod((X - rep(colMeans(X), each = 58)) * sqrt(data$w)), ignore_attr = TRUE)
+})
+
+test_that("levels are declared ones in their order, else sorted as factor() does", {
+  variable <- function(declared, occurring) list(declared = declared, occurring = occurring)
+  found <- elvi:::final_levels(list(
+    a = variable(list(c("z", "y", "x")), c("x", "z")), b = variable(list(), c("q", "p")),
+    c = variable(list(c("m", "k"), c("m", "a")), c("k", "a", "m")),
+    `factor(n)` = variable(list(c("2", "10"), "1"), c("10", "2", "1"))))
+  expect_identical(found, list(a = c("z", "x"), b = c("p", "q"), c = c("m", "k", "a"), `factor(n)` = c("1", "2", "10")))
+})
+
+test_that("other rows have other sums", {
+  rows <- list(X = cbind(1, c(1, 2, 3)), y = c(1, 0, 1), weight = rep(1, 3))
+  sums <- elvi:::check_sums(rows)
+  for (change in list(list(y = c(1, 1, 0)), list(X = cbind(1, c(1, 2, 3.1))), list(weight = c(1, 1, 2)))) {
+    expect_false(identical(elvi:::check_sums(utils::modifyList(rows, change)), sums))
+  }
+})
