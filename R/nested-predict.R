@@ -317,20 +317,19 @@ keyed <- function(object, expr) {
 #' @rdname predict.elvi_nested
 #' @export
 #' @rawNamespace S3method(rstantools::log_lik, elvi_nested)
-log_lik.elvi_nested <- function(object, draws = 1000, seed = NULL, ..., ndraws = NULL) {
+log_lik.elvi_nested <- function(object, newdata = NULL, draws = 1000, offset = NULL, allow_new_levels = FALSE, seed = NULL, ...,
+                                ndraws = NULL) {
   check_dots(given_values(list(...)), names(formals()), "log_lik()", "re_formula")
-  rows <- nested_rows(object, NULL)
+  rows <- nested_rows(object, newdata, NULL, allow_new_levels, offset)
+  seen <- observed_rows(object, newdata, rows)
   object <- reseeded(object, seed)
   drawn <- nested_draws(object, check_nested_draws(ndraws %||% draws, object, rows))
   mu <- expected_response(object, nested_linpred(object, rows, drawn))
   n <- nrow(mu)
-  y <- rep(object$problem$y, each = n)
-  trials <- rep(response_trials(object), each = n)
-  value <- record_of(object$family)$log_lik(y, mu, nested_dispersion(object, drawn, precisions(object)), trials,
-                                            object$family)
-  counts <- row_counts(object)
-  if (!is.null(counts)) value <- value * rep(counts, each = n)
-  matrix(value, n, dimnames = list(NULL, rownames(object$frame)))
+  value <- record_of(object$family)$log_lik(rep(seen$y, each = n), mu, nested_dispersion(object, drawn, seen$precision),
+                                            rep(seen$trials, each = n), object$family)
+  if (!is.null(seen$counts)) value <- value * rep(seen$counts, each = n)
+  matrix(value, n, dimnames = list(NULL, rownames(rows$X)))
 }
 
 #' @rdname predict.elvi_nested

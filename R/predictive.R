@@ -109,10 +109,10 @@ waic.elvi_glm <- function(x, draws = 2000, ...) {
 kfold.elvi_glm <- function(x, K = 10, folds = NULL, draws = 1000, ...) {
   need_package("loo", "kfold()")
   check_dots(list(...), names(formals()), "kfold()")
-  if (inherits(x, "elvi_nested")) {
+  if (length(x$groups)) {
     bad_argument("x", "a fit without group-level or smooth terms (loo() takes those)", "one with them")
   }
-  draws <- check_draws(draws, max(nobs.elvi_glm(x), x$model$dim), lower = 2)
+  draws <- check_draws(draws, max(nobs.elvi_glm(x), length(x$mu)), lower = 2)
   n <- nobs.elvi_glm(x)
   folds <- check_folds(folds, K, n)
   data <- data_of(x)

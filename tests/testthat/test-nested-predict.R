@@ -95,3 +95,19 @@ test_that("loo() is that of the draws' log likelihoods", {
   skip_if_not_installed("generics")
   expect_identical(nrow(generics::augment(fit)), 240L)
 })
+
+test_that("plain regressions with an unknown dispersion have log likelihoods of new rows, and kfold()", {
+  skip_if_not_installed("loo")
+  d <- group_data()[1:80, ]
+  fit <- elvi(y ~ x, d)
+  expect_identical(fit$method, "nested")
+  expect_equal(log_lik(fit, draws = 5), log_lik(fit, newdata = d, draws = 5), ignore_attr = TRUE)
+  # a fold for each row is leaving one out, which loo() does without fitting again
+  folded <- loo::kfold(fit, folds = seq_len(80), draws = 1000)
+  expect_equal(folded$elpd_kfold, loo::loo(fit)$estimates["elpd_loo", "Estimate"], tolerance = 0.005)
+  expect_identical(names(generics::tidy(fit)), c("term", "estimate", "std.error"))
+  often <- elvi(y ~ x, d, frequency = w, autoscale = FALSE)
+  repeated <- elvi(y ~ x, d[rep(seq_len(80), d$w), ], autoscale = FALSE, prior_intercept = normal(0, 2.5))
+  expect_equal(sigma(often), sigma(repeated), tolerance = 1e-3)
+  expect_equal(often$nested$evidence$log, repeated$nested$evidence$log, tolerance = 1e-3)
+})

@@ -71,7 +71,7 @@ test_that("insight: a Bayesian model whose parameters are draws", {
   for (fit in other_fits()) {
     info <- insight::model_info(fit)
     expect_true(info$is_bayesian)
-    expect_identical(info$is_mixed, inherits(fit, "elvi_nested"))
+    expect_identical(info$is_mixed, length(fit$groups) > 0)
     draws <- insight::get_parameters(fit)
     expect_identical(names(draws), insight::find_parameters(fit, flatten = TRUE))
     expect_equal(colMeans(insight::get_parameters(fit, effects = "fixed", component = "conditional")), fixed_effects(fit),
