@@ -34,6 +34,8 @@ without_template <- c(
   "plot.elvi_nested", "loo.elvi_nested", "pp_check.elvi_nested", "as.data.frame.VarCorr.elvi_nested",
   "print.VarCorr.elvi_nested", "print.ranef.elvi_nested", "print.elvi_lkj", "format.elvi_lkj",
   "print.elvi_nested_elbo", "print.elvi_nested_pareto_k", "print.elvi_nested_prior_summary",
+  # a scale that is a sparse factor takes nothing but itself (test-sparse.R)
+  "dim.elvi_sparse_root", "print.elvi_sparse_root",
   # tables of a summary
   "coef.summary.elvi_fit", "coef.summary.elvi_nested", "as.data.frame.summary.elvi_fit", "as.data.frame.summary.elvi_nested",
   # called by other packages, with what those check (test-other-packages.R)
