@@ -154,7 +154,13 @@ family_entries <- c(
 conditional_entries <- c(
   "likelihood",       # its name in C: a negative binomial of known phi is a logistic regression
   "start",            # function(y, weight, dispersion): list(eta, c), predictors and curvatures near the responses
-  "constant")         # function(y, weight): log likelihood minus what C sums, where no dispersion is in it
+  "constant",         # function(y, weight): log likelihood minus what C sums, where no dispersion is in it
+  "hyper")            # an unknown dispersion as a hyperparameter, see hyperparameter_entries; NULL: there is none
+
+hyperparameter_entries <- c(
+  "part",             # function(a, problem, solved): what it adds to the log likelihood, and the derivative in a, its logarithm
+  "start",            # function(unit): where to start from, given that of the residuals
+  "curvature")        # function(count): of a full data fit, roughly
 
 dispersion_entries <- c(
   "natural",          # its name; the model has its logarithm
@@ -179,10 +185,32 @@ binomial_conditional <- function(link, eta, curvature) {
          list(eta = eta(p), c = weight * curvature(p))
        },
        # weights are trials: whole ones, or else what they stand for is not known
+       hyper = NULL,
        constant = function(y, weight) {
          if (all(abs(weight - round(weight)) < 1e-9)) sum(lchoose(round(weight), round(weight * y))) else 0
        })
 }
+
+sigma_hyper <- list(
+  part = function(a, problem, solved) {
+    n <- problem$count   # weights are precisions
+    list(value = -n * a, slope = if (!is.null(solved)) 2 * solved$loss - n)
+  },
+  start = function(unit) log(unit),
+  curvature = function(count) 2 * count)
+
+phi_hyper <- list(
+  part = function(a, problem, solved) {
+    y <- problem$y
+    w <- problem$weight * problem$frequency
+    phi <- exp(a)
+    list(value = sum(w * (lgamma(y + phi) - lgamma(phi))),
+         slope = if (!is.null(solved)) {
+           phi * (sum(w * (digamma(y + phi) - digamma(phi))) - solved$level) + solved$slope
+         })
+  },
+  start = function(unit) 0,
+  curvature = function(count) 1)
 
 count_constant <- function(y, weight) -sum(weight * lgamma(y + 1))
 
@@ -262,7 +290,7 @@ family_records <- list(
     exponential = TRUE, bends = FALSE, calibration = list(exponential_loss),
     never_up = function(move, y, small) all(move < small) && all(abs(move[y > 0]) < small),
     separable = "the counts", autoscale = FALSE,
-    conditional = list(likelihood = "poisson", constant = count_constant,
+    conditional = list(likelihood = "poisson", constant = count_constant, hyper = NULL,
                        start = function(y, weight, dispersion) list(eta = log(y + 0.5), c = weight * (y + 0.5))),
     dispersion = NULL),
 
@@ -277,7 +305,8 @@ family_records <- list(
     exponential = FALSE, bends = FALSE, calibration = list(),
     never_up = function(move, y, small) FALSE, separable = NA, autoscale = TRUE,
     conditional = list(likelihood = "normal", start = function(y, weight, dispersion) list(eta = y, c = weight),
-                       constant = function(y, weight) sum(log(weight[weight > 0] / (2 * pi))) / 2),
+                       constant = function(y, weight) sum(log(weight[weight > 0] / (2 * pi))) / 2,
+                       hyper = sigma_hyper),
     dispersion = sigma_record(may_be_known = TRUE, precision = TRUE, exponential = TRUE,
                               tally = function(rows) list(y = 0, weight = rows$count - sum(rows$weight)),
                               start = function(model) scale_start(model, passes = 3L, function(r2) 1))),
@@ -295,7 +324,7 @@ family_records <- list(
     exponential = FALSE, bends = TRUE, calibration = list(softplus_loss),
     never_up = function(move, y, small) all(move < small) && all(abs(move[y > 0]) < small),
     separable = "the counts", autoscale = FALSE,
-    conditional = list(likelihood = "logit", constant = count_constant, start = function(y, weight, dispersion) {
+    conditional = list(likelihood = "logit", constant = count_constant, hyper = phi_hyper, start = function(y, weight, dispersion) {
       m <- y + 0.5
       list(eta = log(m), c = weight * m * dispersion / (m + dispersion))
     }),
@@ -369,6 +398,8 @@ check_family_records <- function(records) {
     complain(name, names(record), family_entries)
     if (!is.null(record$conditional)) {
       complain(paste0(name, "$conditional"), names(record$conditional), conditional_entries)
+      hyper <- record$conditional$hyper
+      if (!is.null(hyper)) complain(paste0(name, "$conditional$hyper"), names(hyper), hyperparameter_entries)
     }
     if (!is.null(record$dispersion)) complain(paste0(name, "$dispersion"), names(record$dispersion), dispersion_entries)
   }

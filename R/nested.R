@@ -92,19 +92,10 @@ dispersion_at <- function(setup, theta) {
 # What the dispersion adds to the log likelihood, and its derivative in the logarithm
 dispersion_part <- function(setup, theta, solved = NULL) {
   if (!length(setup$layout$dispersion)) return(list(value = 0, slope = NULL))
-  a <- theta[[setup$layout$dispersion]]
-  y <- setup$problem$y
-  w <- setup$problem$weight * setup$problem$frequency
-  if (setup$plan$dispersion == "sigma") {
-    n <- setup$problem$count   # weights are precisions
-    return(list(value = -n * a, slope = if (!is.null(solved)) 2 * solved$loss - n))
-  }
-  phi <- exp(a)
-  list(value = sum(w * (lgamma(y + phi) - lgamma(phi))),
-       slope = if (!is.null(solved)) {
-         phi * (sum(w * (digamma(y + phi) - digamma(phi))) - solved$level) + solved$slope
-       })
+  hyper_of(setup)$part(theta[[setup$layout$dispersion]], setup$problem, solved)
 }
+
+hyper_of <- function(setup) family_records[[setup$plan$record]]$conditional$hyper
 
 # ---- the evidence ----------------------------------------------------------------------
 
@@ -157,7 +148,7 @@ start_theta <- function(setup) {
     square <- rowSums(matrix(Matrix::colSums(Z^2), slot$k)) / max(1, nrow(Z))
     theta[slot$sd] <- log(0.5 * unit / sqrt(ifelse(square > 0, square, 1)))
   }
-  if (length(layout$dispersion)) theta[layout$dispersion] <- if (setup$plan$dispersion == "sigma") log(unit) else 0
+  if (length(layout$dispersion)) theta[layout$dispersion] <- hyper_of(setup)$start(unit)
   theta
 }
 
@@ -169,7 +160,7 @@ first_curvature <- function(setup) {
     out[slot$sd] <- 2 * slot$J
     out[slot$cor] <- slot$J
   }
-  if (length(layout$dispersion)) out[layout$dispersion] <- if (setup$plan$dispersion == "sigma") 2 * setup$problem$count else 1
+  if (length(layout$dispersion)) out[layout$dispersion] <- hyper_of(setup)$curvature(setup$problem$count)
   pmax(out, 1)
 }
 
