@@ -52,6 +52,7 @@ test_that("directions are uniform on the sphere and independent of the radius", 
 })
 
 test_that("draws are standardized: E z = 0, E zz' = I, E R^2 = d, E z_i^4 = kappa", {
+  skip_on_cran()
   n <- 100000
   for_each_base(dims, function(b, d, label) {
     z <- draws_of(b, n, d, seed = 4)

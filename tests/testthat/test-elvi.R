@@ -216,6 +216,7 @@ test_that("without an exact objective the start is compared on common draws", {
 # ---- known optima ------------------------------------------------------------------
 
 test_that("every base and every scale finds the optimum of a quadratic target", {
+  skip_on_cran()
   model <- engine_quadratic(3)
   full <- engine_root(model$A)
   diagonal <- diag(1 / sqrt(diag(model$A)))

@@ -24,6 +24,7 @@ control_probe <- function(model, base, kind, block = 256, update = "project") {
 }
 
 test_that("the control gradient is the one of the specification, for every base and kind of scale", {
+  skip_on_cran()
   for (d in c(1, 3)) {
     mu <- 0.3 * seq_len(d)
     for (model in list(engine_quadratic(d), engine_logistic(d))) for (kind in kinds) {
@@ -49,6 +50,7 @@ test_that("the control gradient is the one of the specification, for every base 
 })
 
 test_that("the control gradient is unbiased for every base and kind of scale, whatever its weights", {
+  skip_on_cran()
   d <- 3
   n <- 4000
   batches <- 25
@@ -91,6 +93,7 @@ test_that("a target of the form the control knows leaves no noise, and its weigh
 })
 
 test_that("the second weight stays below 1, and few numbers move the weights little", {
+  skip_on_cran()
   # scale I: scale z and scale^-T z are the same, and A = 3 I needs w1 + w2 = 3; from (0, 1), both would move to (1, 2)
   model <- model_quadratic(3 * diag(2), m = c(0, 0))
   settings <- raw_control(estimator = "control", average = "last", scale_min = 0.01, trace_draws = 0)

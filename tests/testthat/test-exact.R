@@ -324,6 +324,7 @@ test_that("quadratics: (|mu - m|_A^2 + tr(A V)) / 2 - log|scale|", {
 # ---- objective() and elbo() ---------------------------------------------------------------
 
 test_that("objective() is exact at fits of every scale, and elbo() is the entropy less it", {
+  skip_on_cran()
   data <- busy_glm("logit", d = 2)
   for (name in c("gaussian", "laplace")) {
     law <- radius_laws(2)[[name]]

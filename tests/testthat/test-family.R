@@ -178,6 +178,7 @@ test_that("targets of positive responses are minus log densities, with their gra
 })
 
 test_that("Gamma regression of known dispersion has an exact, certified optimum", {
+  skip_on_cran()
   d <- positive_data()
   fit <- elvi(gamma ~ x + offset(o), data = d, family = Gamma("log"), dispersion = 1 / 3, prior = normal(0, 10),
               prior_intercept = normal(0, 10))

@@ -14,6 +14,7 @@ regression <- function(...) {
 }
 
 test_that("a fit has its parts, and every field is found in its own", {
+  skip_on_cran()
   for (fit in list(stochastic(), exact(), regression(), regression(budget = 300))) {
     stored <- unclass(fit)
     expect_identical(names(fit)[1:4], c("given", "plan", "state", "result"))
@@ -100,6 +101,7 @@ test_that("fields can be set where they live; computed ones cannot", {
 })
 
 test_that("no scale is stored twice, and a checkpoint has no data", {
+  skip_on_cran()
   d <- 60
   X <- matrix(sin(seq_len(5000 * d)^1.1), 5000)
   model <- model_glm(X, rep(0:1, 2500))

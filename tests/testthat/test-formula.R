@@ -41,6 +41,7 @@ test_that("gaussian fits with known dispersion are exactly the posterior of lm()
 })
 
 test_that("gaussian fits with unknown sigma are lm() in a large sample", {
+  skip_on_cran()
   d <- big_data(5000)
   set.seed(1)
   fit <- elvi(normal ~ a + b + f + offset(o), data = d, prior = normal(0, 100), prior_intercept = normal(0, 100),

@@ -35,6 +35,7 @@ test_that("na.omit and na.exclude differ in the missing rows only", {
 })
 
 test_that("confint, posterior_interval, tidy, vcov and the marginals say the same", {
+  skip_on_cran()
   for (which in c("exclude", "stochastic")) {
     fit <- nasty(which)
     sd <- sqrt(diag(vcov(fit)))

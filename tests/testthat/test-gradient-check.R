@@ -4,6 +4,7 @@ quartic <- function(gradient, dim = 3) {
 right <- function(x) x + x^3
 
 test_that("a right gradient is left alone, in every coordinates and scale", {
+  skip_on_cran()
   for (coordinates in c("raw", "whitened")) for (scale in c("symmetric", "triangular", "diagonal")) {
     control <- elvi_control(coordinates, scale, smoothness = 10)
     expect_no_warning(elvi(quartic(right), schedule = schedule_custom(0.01, 1, 3), control = control),
@@ -67,6 +68,7 @@ test_that("where the values there are not finite the check has no opinion", {
 })
 
 test_that("gradients by differences know neither the constant of f nor its scales", {
+  skip_on_cran()
   scales <- c(100, 0.03, 1)
   centre <- c(1000, 0.5, -2)
   bowl <- function(constant) function(x) constant + sum(((x - centre) / scales)^2) / 2 + log(cosh((x[3] + 2) / 2))
@@ -90,6 +92,7 @@ test_that("gradients by differences know neither the constant of f nor its scale
 })
 
 test_that("a log density without its minus is recognised", {
+  skip_on_cran()
   log_density <- list(
     function(x) -sum(x^2) / 2, function(x) sum(dnorm(x, c(1, 2), 3, log = TRUE)), function(x) sum(dlogis(x, log = TRUE)),
     function(x) sum(dt(x - 5, 3, log = TRUE)))

@@ -1,4 +1,5 @@
 test_that("draws are those of the fit's own seed, and shorter calls are the beginning of longer ones", {
+  skip_on_cran()
   fit <- nested_example("slopes")
   all <- as.matrix(fit, draws = 300)
   set.seed(99)
@@ -14,6 +15,7 @@ test_that("draws are those of the fit's own seed, and shorter calls are the begi
 })
 
 test_that("draws have the moments of the mixture", {
+  skip_on_cran()
   for (which in c("binary", "slopes", "trials", "smooth")) {
     fit <- nested_example(which)
     drawn <- nested_draws(fit, 6000)

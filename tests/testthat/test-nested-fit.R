@@ -67,6 +67,7 @@ test_that("priors of sds are checked and scaled", {
 })
 
 test_that("a tight prior of sds and correlations is obeyed", {
+  skip_on_cran()
   skip_without_parser()
   d <- group_data()
   tight <- elvi(y ~ x + (1 | g), d, prior_sd = normal(0, 0.01))

@@ -30,6 +30,7 @@ test_that("densities of sds integrate to one", {
 })
 
 test_that("a smooth's curve is the prediction less the rest", {
+  skip_on_cran()
   skip_if_not_installed("ggplot2")
   fit <- nested_example("smooth")
   data <- ggplot2::autoplot(fit, "smooths")$data
@@ -48,6 +49,7 @@ test_that("what cannot be drawn says so", {
 })
 
 test_that("plots can be drawn", {
+  skip_on_cran()
   skip_if_not_installed("ggplot2")
   file <- tempfile(fileext = ".pdf")
   grDevices::pdf(file)

@@ -1,4 +1,5 @@
 test_that("predictions at the data and at the same rows given anew agree", {
+  skip_on_cran()
   d <- group_data()
   for (which in c("binary", "slopes", "trials", "counts", "smooth", "by", "overdispersed")) {
     fit <- nested_example(which)
@@ -13,6 +14,7 @@ test_that("predictions at the data and at the same rows given anew agree", {
 })
 
 test_that("expected responses are integrals over the mixture", {
+  skip_on_cran()
   fit <- nested_example("binary")
   at <- predict(fit, type = "response", se.fit = TRUE)
   mu <- posterior_epred(fit, draws = 4000)
@@ -88,6 +90,7 @@ test_that("predictive draws have the family's spread", {
 })
 
 test_that("loo() is that of the draws' log likelihoods", {
+  skip_on_cran()
   skip_if_not_installed("loo")
   fit <- nested_example("slopes")
   out <- suppressWarnings(loo::loo(fit, draws = 1000))
@@ -97,6 +100,7 @@ test_that("loo() is that of the draws' log likelihoods", {
 })
 
 test_that("plain regressions with an unknown dispersion have log likelihoods of new rows, and kfold()", {
+  skip_on_cran()
   skip_if_not_installed("loo")
   d <- group_data()[1:80, ]
   fit <- elvi(y ~ x, d)

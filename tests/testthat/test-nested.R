@@ -57,6 +57,7 @@ test_that("densities of hyperparameters are normalised, with the right derivativ
 })
 
 test_that("conditional optima are those of the dense solver, for every family and base", {
+  skip_on_cran()
   theta <- c(-0.3, -0.8, 0.4, -0.6)
   for (family in list(binomial(), binomial("probit"), binomial("cloglog"), poisson(), gaussian())) for (base in base_list) {
     problem <- small_problem(family)
@@ -110,6 +111,7 @@ test_that("a negative binomial given phi is its own likelihood", {
 })
 
 test_that("the gaussian evidence is exact, and the answer that of a finer rule", {
+  skip_on_cran()
   skip_if_not_installed("lme4")
   problem <- sleep_problem()
   setup <- elvi:::nested_setup(problem, base_gaussian())
@@ -367,6 +369,7 @@ test_that("bases whose expectation does not exist are refused", {
 })
 
 test_that("results do not depend on the number of threads", {
+  skip_on_cran()
   problem <- small_problem(binomial())
   withr_threads <- function(n) {
     old <- options(elvi.threads = n)

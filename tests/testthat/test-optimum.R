@@ -127,6 +127,7 @@ product_rule <- function(n, d) {
 }
 
 test_that("Figure 1: certified to 1e-8 in fewer than 30 evaluations", {
+  skip_on_cran()
   best <- figure1_optimum()
   expect_identical(best$certificate_kind, "rigorous")
   expect_lt(best$certificate, 1e-8)

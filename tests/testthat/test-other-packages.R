@@ -87,6 +87,7 @@ test_that("insight: a Bayesian model whose parameters are draws", {
 })
 
 test_that("bayestestR and parameters: tables of the draws", {
+  skip_on_cran()
   skip_if_not_installed("bayestestR")
   skip_if_not_installed("insight")
   for (fit in other_fits()) {
@@ -124,6 +125,7 @@ test_that("performance: cross-validation, R2 and predictive checks", {
 })
 
 test_that("modelsummary, broom.mixed and knitr make tables", {
+  skip_on_cran()
   fit <- other_fits()$sigma
   if (requireNamespace("modelsummary", quietly = TRUE)) {
     table <- suppressWarnings(modelsummary::modelsummary(fit, output = "data.frame"))

@@ -15,6 +15,7 @@ predictive_pairs <- function() {
 }
 
 test_that("residuals, deviance and degrees of freedom are those of glm()", {
+  skip_on_cran()
   for (pair in predictive_pairs()$fits) {
     for (type in c("response", "pearson", "deviance", "working")) {
       there <- residuals(pair[[2]], type)

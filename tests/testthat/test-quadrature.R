@@ -102,6 +102,7 @@ test_that("so they are for the cloglog link and for student priors", {
 })
 
 test_that("outlying observations do not escape the coarse levels", {
+  skip_on_cran()
   for (name in setdiff(all_names, "radial_beta")) {
     nodes <- reference(name, 3)$nodes
     for (likelihood in c("logit", "probit")) {
@@ -251,6 +252,7 @@ test_that("the normal likelihood needs no rule", {
 })
 
 test_that("a base that is gaussian under another name integrates exponentials at wide spreads too", {
+  skip_on_cran()
   same <- list(base_power(2), base_radial(function(r) -r^2 / 2))
   for (family in list(poisson(), binomial("cloglog"))) for (sd in c(1, 4.1, 9)) {
     model <- model_glm(matrix(c(1, 1)), 0:1, family)
@@ -262,6 +264,7 @@ test_that("a base that is gaussian under another name integrates exponentials at
 })
 
 test_that("exponentials of a base with lighter tails are trusted beyond a spread of 4", {
+  skip_on_cran()
   law <- elvi:::law_of(base_power(1.5), 2)
   limit <- elvi:::quadrature_rule(law, "poisson")$limit
   expect_gt(limit, 4)

@@ -28,6 +28,7 @@ test_that("loo() reads the rows twice and holds what it returns", {
 })
 
 test_that("what would hold all rows says so; what needs none works", {
+  skip_on_cran()
   skip_if_not_installed("generics")
   data <- rows_data(100)
   fit <- fit_rows("logit", rows_chunked(chunks_of(data)))

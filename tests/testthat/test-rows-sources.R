@@ -1,4 +1,5 @@
 test_that("files are read by name or by a reader, which is told the columns", {
+  skip_on_cran()
   data <- rows_data(120)
   reference <- fit_rows("logit", data)
   pieces <- split(seq_len(120), rep(1:3, each = 40))
@@ -25,6 +26,7 @@ test_that("files are read by name or by a reader, which is told the columns", {
 })
 
 test_that("a database gives the fit of memory, reads only what it needs, and may go away", {
+  skip_on_cran()
   skip_if_not_installed("RSQLite")
   data <- rows_data(300)
   data$yes <- as.character(data$yes)

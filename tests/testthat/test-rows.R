@@ -163,6 +163,7 @@ with_threads <- function(n, code) {
 }
 
 test_that("values and gradients do not depend on the threads that take the parts, nor on who else is at work", {
+  skip_on_cran()
   skip_if_not_installed("Matrix")
   set.seed(5)
   n <- 5000   # five parts
@@ -187,6 +188,7 @@ test_that("values and gradients do not depend on the threads that take the parts
 })
 
 test_that("a wide design with proper priors needs no d x d matrix", {
+  skip_on_cran()
   skip_if_not_installed("Matrix")
   set.seed(6)
   n <- 3000

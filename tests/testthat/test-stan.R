@@ -179,6 +179,7 @@ cmdstan_double <- function() {
 }
 
 test_that("a fit by cmdstanr is used through its methods", {
+  skip_on_cran()
   model <- model_stan(cmdstan_double())
   expect_equal(model$dim, 2)
   expect_equal(model$value(cbind(c(3, 1))), 1)

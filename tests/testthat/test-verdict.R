@@ -14,6 +14,7 @@ test_that("a gaussian target is good, and print() says k-hat", {
 })
 
 test_that("a funnel is not good, in words", {
+  skip_on_cran()
   set.seed(1)
   expect_warning(fit <- elvi(neals_funnel(), tol = 0.1), class = "elvi_warning_verdict")
   expect_output(print(fit), "NOT GOOD")
@@ -42,6 +43,7 @@ test_that("another start as high elsewhere is an objection", {
 })
 
 test_that("the verdict is the same whenever it is asked for", {
+  skip_on_cran()
   set.seed(2)
   fit <- suppressWarnings(elvi(neals_funnel(3), budget = 2000))
   expect_identical(verdict_on(fit), fit$verdict)
