@@ -107,7 +107,7 @@ resampled_draws <- function(fit, n, seed = NULL, proposals = max(10 * n, 1000)) 
 in_format <- function(format) {
   function(x, draws = 1000, resample = NULL, seed = NULL, ..., ndraws = NULL) {
     convert <- getExportedValue("posterior", format)
-    convert(as.matrix.elvi_fit(x, draws = draws, resample = resample, seed = seed, ndraws = ndraws, ...))
+    convert(as.matrix(x, draws = draws, resample = resample, seed = seed, ndraws = ndraws, ...))
   }
 }
 

@@ -210,19 +210,39 @@ formula_design <- function(frame, contrasts) {
   intercept <- attr(terms, "intercept") == 1
   weights <- stats::model.weights(frame)
   offset <- reading(stats::model.offset(frame), "offset", "it cannot be used")
-  centre <- numeric(ncol(X))
-  if (intercept) centre[-1L] <- colMeans(X)[-1L]   # not of X[, -1], a copy
   list(terms = terms, X = X, y = stats::model.response(frame, "any"), intercept = intercept,
-       centre = centre, weights = weights, frequency = frame[["(frequency)"]],
+       centre = design_centre(X, intercept, rows_that_count(frame)), spread = design_spread(X, frame),
+       weights = weights, frequency = frame[["(frequency)"]],
        offset = offset, offset_given = !is.null(offset),
        xlevels = stats::.getXlevels(terms, frame), contrasts = attr(X, "contrasts"))
 }
 
+# Rows with no weight or no trials add nothing, to means and scales either. TRUE where all rows count: nothing is copied.
+rows_that_count <- function(frame) {
+  y <- stats::model.response(frame, "any")
+  trials <- if (is.matrix(y) && is.numeric(y)) rowSums(y)
+  nothing <- Reduce(function(a, x) if (is.null(x)) a else a | x %in% 0,
+                    list(stats::model.weights(frame), frame[["(frequency)"]], trials), FALSE)
+  if (any(nothing) && !all(nothing)) !nothing else TRUE
+}
+
+design_centre <- function(X, intercept, counting) {
+  centre <- numeric(ncol(X))
+  if (intercept) centre[-1L] <- colMeans(if (isTRUE(counting)) X else X[counting, , drop = FALSE])[-1L]
+  centre
+}
+
 # What autoscaled priors ask of the data: standard deviations of some columns, mean and standard deviation of a numeric
 # response, and the mean of weights that are precisions.
-design_spread <- function(X, y, weights) {
-  list(columns = function(j) vapply(j, function(j) stats::sd(X[, j]), 0),
-       response = if (is.numeric(y)) list(mean = mean(y), sd = stats::sd(y)),
+design_spread <- function(X, frame) {
+  y <- stats::model.response(frame, "any")
+  weights <- stats::model.weights(frame)
+  counting <- rows_that_count(frame)
+  list(columns = function(j) vapply(j, function(j) stats::sd(X[counting, j]), 0),
+       response = if (is.numeric(y)) {
+         used <- if (is.matrix(y)) y[counting, ] else y[counting]
+         list(mean = mean(used), sd = stats::sd(used))
+       },
        precision = if (is.null(weights)) 1 else mean(weights[weights > 0]))
 }
 
@@ -237,7 +257,7 @@ formula_priors <- function(design, family, prior, prior_intercept, prior_aux, au
   check_coefficient_prior(prior)
   check_coefficient_prior(prior_intercept, "prior_intercept")
   record <- record_of(family)
-  data <- design$spread %||% design_spread(design$X, design$y, design$weights)
+  data <- design$spread
   y <- if (record$autoscale) data$response
   spread <- if (is.null(y) || !isTRUE(y$sd > 0)) 1 else y$sd
   slopes <- setdiff(seq_along(design$centre), if (design$intercept) 1L)

@@ -22,8 +22,6 @@ hyper_layout <- function(problem) {
        names = c(names, if (length(dispersion)) paste("log", problem$dispersion$name)))
 }
 
-hyper_names <- function(problem) hyper_layout(problem)$names
-
 # The Cholesky factor of a correlation matrix from partial correlations tanh(y), row by
 # row: y holds them by columns of the lower triangle. Given the earlier ones, each
 # is free in (-1, 1).

@@ -60,11 +60,9 @@ nested_design <- function(parts, specs, frame, contrasts) {
     group_columns(term, slope_matrix(term$slopes, frame, term$contrasts), level_index(term, frame))
   }), lapply(do.call(c, lapply(smooth_parts, `[[`, "penalised")), methods::as, "dMatrix"))
   intercept <- attr(terms, "intercept") == 1
-  centre <- numeric(ncol(X))
-  if (intercept) centre[-1L] <- colMeans(X)[-1L]
   offset <- reading(stats::model.offset(frame), "offset", "it cannot be used")
-  list(terms = terms, X = X, centre = centre, intercept = intercept, y = stats::model.response(frame, "any"),
-       spread = design_spread(X, stats::model.response(frame, "any"), stats::model.weights(frame)),
+  list(terms = terms, X = X, centre = design_centre(X, intercept, rows_that_count(frame)), intercept = intercept, y = stats::model.response(frame, "any"),
+       spread = design_spread(X, frame),
        weights = stats::model.weights(frame), frequency = frame[["(frequency)"]], offset = offset, offset_given = !is.null(offset),
        Z = sparse_columns(columns, nrow(frame)),
        groups = number_columns(c(groups, do.call(c, lapply(smooths, smooth_terms)))), smooths = smooths,

@@ -33,7 +33,7 @@
 #' @param draws,ndraws number of draws, under either name; for `pareto_k()` new ones at each node that counts, by default those
 #'   of the fit.
 #' @param seed optional number: draws other than those of the fit.
-#' @param resample must be `FALSE`: the weights of the nodes are corrected already.
+#' @param resample `NULL` or `FALSE`: the weights of the nodes are corrected already.
 #' @param row.names,optional as in [as.data.frame()].
 #' @param ... nothing: unknown names are errors.
 #' @return As their generics say.

@@ -353,9 +353,9 @@ pp_check.elvi_nested <- function(object, type = "dens_overlay", draws = 50, ...)
 
 #' @rdname nested_methods
 #' @export
-as.matrix.elvi_nested <- function(x, draws = 1000, resample = FALSE, seed = NULL, ..., ndraws = NULL) {
+as.matrix.elvi_nested <- function(x, draws = 1000, resample = NULL, seed = NULL, ..., ndraws = NULL) {
   check_dots(list(...), names(formals()), "as.matrix()")
-  if (check_flag(resample, "resample")) {
+  if (!is.null(resample) && check_flag(resample, "resample")) {
     bad_argument("resample", "FALSE: the weights of a nested fit's nodes are corrected already", "TRUE")
   }
   drawn <- nested_draws(reseeded(x, seed), check_draws(ndraws %||% draws, length(x$mu)))
@@ -376,37 +376,6 @@ covariance_columns <- function(fit, hyper) {
                                                            term$coefs[pairs[, 2L]])))
   }))
 }
-
-nested_in_format <- function(format) {
-  function(x, draws = 1000, resample = FALSE, seed = NULL, ..., ndraws = NULL) {
-    getExportedValue("posterior", format)(as.matrix.elvi_nested(x, draws = draws, resample = resample, seed = seed,
-                                                                ndraws = ndraws, ...))
-  }
-}
-
-#' @rdname nested_methods
-#' @exportS3Method posterior::as_draws
-as_draws.elvi_nested <- nested_in_format("as_draws_matrix")
-
-#' @rdname nested_methods
-#' @exportS3Method posterior::as_draws_matrix
-as_draws_matrix.elvi_nested <- nested_in_format("as_draws_matrix")
-
-#' @rdname nested_methods
-#' @exportS3Method posterior::as_draws_df
-as_draws_df.elvi_nested <- nested_in_format("as_draws_df")
-
-#' @rdname nested_methods
-#' @exportS3Method posterior::as_draws_array
-as_draws_array.elvi_nested <- nested_in_format("as_draws_array")
-
-#' @rdname nested_methods
-#' @exportS3Method posterior::as_draws_list
-as_draws_list.elvi_nested <- nested_in_format("as_draws_list")
-
-#' @rdname nested_methods
-#' @exportS3Method posterior::as_draws_rvars
-as_draws_rvars.elvi_nested <- nested_in_format("as_draws_rvars")
 
 # with another sequence of draws, the same for the same seed
 reseeded <- function(object, seed) {

@@ -209,18 +209,17 @@ survey_rows <- function(rows, args) {
   rows["shift"] <- list(args$about)
   n <- length(rows$y)
   p <- rows$dim
-  ones <- rep(1, n)
   normal <- list(likelihood = "normal", error_df = Inf, dim = p, dispersion_at = 0, divide = 1)
   model <- bare_model(rows, normal)
   used <- rows$weight > 0
-  y <- if (!is.null(rows$numeric)) rows$numeric - args$level
+  once <- as.double(used)
+  y <- if (!is.null(rows$numeric)) rows$numeric[used] - args$level
   around <- rows$y - rows$offset - args$level
   all_ones <- all(rows$weight == 1)
   gram <- .Call(elvi_r_gram, model)
   sums <- function(weight) weighted_sums(rows, normal, weight)
   list(n = as.double(n), dropped = as.double(rows$dropped), count = rows$count, weight = sum(rows$weight), used = as.double(sum(used)),
-       sums = sums(ones), squares = .Call(elvi_r_squares, model, ones),
-       gram = gram, used_sums = sums(as.double(used)),
+       sums = sums(once), squares = .Call(elvi_r_squares, model, once), gram = gram,
        weighted = if (all_ones) gram else weighted_gram(rows, normal), weighted_sums = sums(rows$weight),
        reach = .Call(elvi_r_reach, model),
        response = if (is.null(y)) c(0, 0) else c(sum(y), sum(y^2)),

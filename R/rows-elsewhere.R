@@ -13,7 +13,7 @@ rows_elsewhere <- function(source, recipe, survey) {
     place = source, recipe = recipe, dim = length(survey$sums), n = survey$n, dropped = survey$dropped,
     count = survey$count, y = survey$tally$y %||% survey$low[1L], weight = survey$tally$weight %||% survey$weight,
     offset = c(survey$low[2L], survey$high[2L]),
-    gram = recentred(survey$gram, survey$used_sums, survey$used, by),
+    gram = recentred(survey$gram, survey$sums, survey$used, by),
     weighted = recentred(survey$weighted, survey$weighted_sums, survey$weight, by),
     reach = survey$reach + abs(by), total = spread_about_mean(survey), check = survey$check, size = survey$size),
     class = c("elvi_rows_elsewhere", "elvi_rows"))

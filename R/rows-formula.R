@@ -28,7 +28,7 @@ source_design <- function(source, formula, call, env, contrasts, family) {
   about <- if (intercept) replace(first$means, 1L, 0)
   survey <- survey_source(source, recipe, about, first$level)
   centre <- numeric(length(recipe$labels))
-  if (intercept) centre[-1L] <- (survey$about + survey$sums / survey$n)[-1L]
+  if (intercept) centre[-1L] <- (survey$about + survey$sums / survey$used)[-1L]
   if (intercept) recipe$centre <- centre
   list(terms = recipe$terms, intercept = intercept, centre = centre, spread = survey_spread(survey),
        offset_given = !is.null(stats::model.offset(sample)) || !is.null(recipe$extra$offset),
@@ -95,11 +95,11 @@ plain_columns <- function(recipe, chunk) {
 
 # what autoscaled priors ask of the data, see design_spread()
 survey_spread <- function(survey) {
-  variance <- (survey$squares - survey$sums^2 / survey$n) / (survey$n - 1)
+  variance <- (survey$squares - survey$sums^2 / survey$used) / (survey$used - 1)
   y <- survey$response
   list(columns = function(j) sqrt(pmax(variance[j], 0)),
-       response = list(mean = survey$level + y[1L] / survey$n,
-                       sd = sqrt(max((y[2L] - y[1L]^2 / survey$n) / (survey$n - 1), 0))),
+       response = list(mean = survey$level + y[1L] / survey$used,
+                       sd = sqrt(max((y[2L] - y[1L]^2 / survey$used) / (survey$used - 1), 0))),
        precision = if (survey$precision[2L] > 0) survey$precision[1L] / survey$precision[2L] else 1)
 }
 

@@ -214,3 +214,18 @@ run_cases <- function(templates, n, first = 1L) {
     do.call(rbind, out)
   })
 }
+
+# w[1] N((at[1], at[1]), sd[1]^2) + w[2] N((at[2], at[2]), sd[2]^2) in two dimensions, up to the factor 1 / (2 pi)
+two_normals <- function(w, at, sd) {
+  part <- function(x, j) log(w[j]) - 2 * log(sd[j]) - colSums((x - at[j])^2) / (2 * sd[j]^2)
+  value <- function(x) {
+    l <- cbind(part(x, 1), part(x, 2))
+    m <- pmax(l[, 1], l[, 2])
+    -(m + log(rowSums(exp(l - m))))
+  }
+  gradient <- function(x) {
+    first <- rep(1 / (1 + exp(part(x, 2) - part(x, 1))), each = 2)
+    (x - at[1]) / sd[1]^2 * first + (x - at[2]) / sd[2]^2 * (1 - first)
+  }
+  model_density(value, gradient, dim = 2, vectorized = TRUE)
+}

@@ -29,8 +29,7 @@ without_template <- c(
   "$.elvi_fit", "[[.elvi_fit", "[.elvi_fit", "$<-.elvi_fit", "[[<-.elvi_fit", ".DollarNames.elvi_fit",
   # the same for fits with group-level terms; the others are covered by the methods they call (test-nested-*.R)
   ".DollarNames.elvi_nested", "$.elvi_nested", "[[.elvi_nested", "[.elvi_nested", "$<-.elvi_nested", "[[<-.elvi_nested", "elvi.elvi_nested",
-  "objective.elvi_nested", "as_draws.elvi_nested", "as_draws_matrix.elvi_nested", "as_draws_df.elvi_nested",
-  "as_draws_array.elvi_nested", "as_draws_list.elvi_nested", "as_draws_rvars.elvi_nested", "autoplot.elvi_nested",
+  "objective.elvi_nested", "autoplot.elvi_nested",
   "plot.elvi_nested", "loo.elvi_nested", "pp_check.elvi_nested", "as.data.frame.VarCorr.elvi_nested",
   "print.VarCorr.elvi_nested", "print.ranef.elvi_nested", "print.elvi_lkj", "format.elvi_lkj",
   "print.elvi_nested_elbo", "print.elvi_nested_pareto_k", "print.elvi_nested_prior_summary",

@@ -315,3 +315,19 @@ test_that("what a formula cannot read is an error that names its argument", {
   )
   expect_snapshot(writeLines(messages))
 })
+
+test_that("a row without trials, weight or frequency adds nothing, not to means and scales of predictors either", {
+  d <- data.frame(s = c(1, 2, 3, 1), n = c(3, 4, 5, 2), x = c(0, 1, 2, 5), y = c(1, 3, 2, 8), w = 1)
+  more <- rbind(d, list(0, 0, 100, 50, 0))
+  same <- function(a, b) expect_equal(coef(a), coef(b), tolerance = 1e-6)
+  same(elvi(cbind(s, n - s) ~ x, more, binomial()), elvi(cbind(s, n - s) ~ x, d, binomial()))
+  same(elvi(s ~ x, more, poisson(), weights = w), elvi(s ~ x, d, poisson()))
+  same(elvi(y ~ x, more, frequency = w), elvi(y ~ x, d))
+  same(elvi(cbind(s, n - s) ~ x, rows_chunked(local({
+    at <- 0
+    function(reset = FALSE) {
+      at <<- if (reset) 0 else at + 1
+      if (at %in% 1:2) more[seq(at, 5, by = 2), ]
+    }
+  })), binomial()), elvi(cbind(s, n - s) ~ x, d, binomial()))
+})

@@ -20,7 +20,7 @@ test_that("hyperparameters: names, natural scale, correlations", {
   problem <- small_problem(binomial())
   layout <- elvi:::hyper_layout(problem)
   expect_identical(layout$length, 4L)
-  expect_identical(elvi:::hyper_names(problem),
+  expect_identical(elvi:::hyper_layout(problem)$names,
                    c("log sd(g: (Intercept))", "log sd(g: x)", "z cor(g: (Intercept), x)", "log sd(h: (Intercept))"))
   at <- elvi:::hyper_natural(problem, c(0, log(2), 0.5, -1))
   expect_equal(unname(at$terms[[1]]$sd), c(1, 2))

@@ -1,18 +1,4 @@
-# 0.7 N((3, 3), 1) + 0.3 N((-3, -3), 0.5^2)
-two_places <- function() {
-  parts <- function(x) cbind(log(0.7) - colSums((x - 3)^2) / 2, log(0.3) - 2 * log(0.5) - 2 * colSums((x + 3)^2))
-  value <- function(x) {
-    l <- parts(x)
-    m <- pmax(l[, 1], l[, 2])
-    -(m + log(rowSums(exp(l - m))))
-  }
-  gradient <- function(x) {
-    l <- parts(x)
-    w <- 1 / (1 + exp(l[, 2] - l[, 1]))
-    (x - 3) * rep(w, each = 2) + 4 * (x + 3) * rep(1 - w, each = 2)
-  }
-  model_density(value, gradient, dim = 2, vectorized = TRUE)
-}
+two_places <- function() two_normals(c(0.7, 0.3), c(3, -3), c(1, 0.5))
 
 stacked <- function() {
   set.seed(1)

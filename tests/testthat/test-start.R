@@ -46,20 +46,7 @@ test_that("the search leaves the neck of a hierarchical target that has no mode"
 })
 
 test_that("of two modes the one with more mass is found, whichever is nearer", {
-  # 0.95 N(6, 1) + 0.05 N(-3, 0.3), in two dimensions
-  parts <- function(x) cbind(log(0.95) - colSums((x - 6)^2) / 2,
-                             log(0.05) - 2 * log(0.3) - colSums((x + 3)^2) / (2 * 0.09))
-  value <- function(x) {
-    l <- parts(x)
-    m <- pmax(l[, 1], l[, 2])
-    -(m + log(rowSums(exp(l - m))))
-  }
-  gradient <- function(x) {
-    l <- parts(x)
-    w <- 1 / (1 + exp(l[, 2] - l[, 1]))
-    (x - 6) * rep(w, each = 2) + (x + 3) / 0.09 * rep(1 - w, each = 2)
-  }
-  model <- model_density(value, gradient, dim = 2, vectorized = TRUE)
+  model <- two_normals(c(0.95, 0.05), c(6, -3), c(1, 0.3))
   found <- search_start(model, starts = 8, key = c(5, 6))
   expect_equal(found$mu, c(6, 6), tolerance = 0.05)
   expect_equal(tcrossprod(found$A), diag(2), tolerance = 0.2)
