@@ -268,15 +268,21 @@ static void certify(const elvi_nested *p, const elvi_setting *at, workspace *w, 
     x->certificate = at->definite ? 0.5 * (dual(p, at, x->g, w) + far * far) : x->estimate;
 }
 
+/* as the loss takes it: set_rows() has put others into the rows */
+static double own_dispersion(const elvi_nested *p, const elvi_setting *at)
+{
+    return p->dispersion == ELVI_DISPERSION_OWN ? at->dispersion : 1.0;
+}
+
 /* the expectations of rows, in vectors where the family can */
-static elvi_status expect_rows(const elvi_nested *p, const elvi_quadrature *rule, int n, const double *y,
-                               const double *w, const double *eta, const double *s, double *sum,
+static elvi_status expect_rows(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at, int n,
+                               const double *y, const double *w, const double *eta, const double *s, double *sum,
                                double *slope, double *curve, double *widest)
 {
     const elvi_family *family = p->likelihood.family;
     if (family->expect_many && n > 1)
         return family->expect_many(rule, n, y, w, eta, s, sum, slope, curve, widest);
-    return elvi_expect_rows(&p->likelihood, rule, 1.0, n, y, w, eta, s, sum, slope, curve, widest);
+    return elvi_expect_rows(&p->likelihood, rule, own_dispersion(p, at), n, y, w, eta, s, sum, slope, curve, widest);
 }
 
 /* Everything at (mu, c): w->L holds the factor of P(c) already if `factored`. F is infinite
@@ -301,8 +307,8 @@ static void evaluate(const elvi_nested *p, const elvi_quadrature *rule, const el
     } else {
         if (elvi_sparse_inverse(&p->pattern, w->L, w->inverse, w->small, w->links)) return;
         spreads(p, w->inverse, x->s);
-        if (expect_rows(p, rule, n, w->y, w->weight, x->eta, x->s, &x->sum, x->slope, x->curve,
-                             &x->widest) != ELVI_OK) return;
+        if (expect_rows(p, rule, at, n, w->y, w->weight, x->eta, x->s, &x->sum, x->slope, x->curve,
+                        &x->widest) != ELVI_OK) return;
         for (int i = 0; i < n; i++) spread += x->c[i] * x->s[i] * x->s[i];
     }
     for (int i = 0; i < d; i++) off[i] = x->mu[i] - p->centre[i];
@@ -506,8 +512,8 @@ static void moments(const elvi_nested *p, const workspace *w, const point *x, do
     }
 }
 
-/* what the derivative of E f in the dispersion is made of: the loss, and for phi also
- * sum_i E log(1 + e^t) and sum_i w_i E l' */
+/* what the derivative of E f in the dispersion is made of: the loss; for phi also
+ * sum_i E log(1 + e^t) and sum_i w_i E l'; for others, as `slope`, sum_i w_i E dl/da */
 static void dispersion_sums(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at, workspace *w,
                             elvi_conditional *out)
 {
@@ -523,9 +529,16 @@ static void dispersion_sums(const elvi_nested *p, const elvi_quadrature *rule, c
     if (p->dispersion == ELVI_DISPERSION_PHI) {
         double widest;
         memset(w->turn, 0, (size_t) p->rows * sizeof(double));
-        expect_rows(p, rule, p->rows, w->turn, p->weight, x->eta, x->s, &out->level, w->to.slope,
-                         w->to.curve, &widest);
+        expect_rows(p, rule, at, p->rows, w->turn, p->weight, x->eta, x->s, &out->level, w->to.slope,
+                    w->to.curve, &widest);
         for (int i = 0; i < p->rows; i++) out->slope += x->slope[i];
+    }
+    if (p->dispersion == ELVI_DISPERSION_OWN && p->likelihood.family->along) {   /* slopes and curvatures have the weights in them */
+        const elvi_dispersion a = elvi_dispersion_at(log(at->dispersion));
+        for (int i = 0; i < p->rows; i++) {
+            const elvi_expectation e = { 0.0, x->slope[i], x->curve[i] };
+            if (p->weight[i] > 0.0) out->slope += p->likelihood.family->along(&a, p->y[i], x->eta[i], x->s[i], &e);
+        }
     }
 }
 
@@ -596,10 +609,11 @@ elvi_status elvi_nested_whiten(const elvi_nested *p, const elvi_setting *at, int
 }
 
 /* sum_i w_i l(eta_i) over consecutive rows */
-static double losses(const elvi_nested *p, int n, const double *y, const double *w, const double *eta)
+static double losses(const elvi_nested *p, const elvi_dispersion *a, int n, const double *y, const double *w,
+                     const double *eta)
 {
     const elvi_part rows = { 0, n, y, w, NULL };
-    return p->likelihood.family->loss(&p->likelihood, &elvi_no_dispersion, &rows, eta);
+    return p->likelihood.family->loss(&p->likelihood, a, &rows, eta);
 }
 
 /* At the optimum f(mu + P^-1/2 z) = const + |z|^2 / 2 + sum_i r_i, where r_i is the loss of
@@ -614,6 +628,7 @@ void elvi_nested_check(const elvi_nested *p, const elvi_quadrature *rule, const 
     const int d = p->pattern.dim, n = p->rows;
     double *drawn = w.small, *eta = w.to.eta, *known = w.to.slope;
     double *tilt = w.q, *square = w.turn;   /* per block: sums of e^r - r - 1 and of r^2 */
+    const elvi_dispersion a = elvi_dispersion_at(log(own_dispersion(p, at)));
     double noise = 0.0, noise2 = 0.0;
     out->status = ELVI_SINGULAR_SCALE;
     set_rows(p, at->dispersion, &w);
@@ -626,8 +641,8 @@ void elvi_nested_check(const elvi_nested *p, const elvi_quadrature *rule, const 
     for (int i = 0; i < n; i++) {
         double widest, value;
         x->eta[i] += w.offset[i];
-        if (expect_rows(p, rule, 1, w.y + i, w.weight + i, x->eta + i, x->s + i, &value,
-                             x->slope + i, x->curve + i, &widest) != ELVI_OK) return;
+        if (expect_rows(p, rule, at, 1, w.y + i, w.weight + i, x->eta + i, x->s + i, &value,
+                        x->slope + i, x->curve + i, &widest) != ELVI_OK) return;
         known[i] = value - 0.5 * x->c[i] * x->s[i] * x->s[i];
     }
     memset(tilt, 0, (size_t) n * sizeof(double));
@@ -645,7 +660,7 @@ void elvi_nested_check(const elvi_nested *p, const elvi_quadrature *rule, const 
                 r += known[i] + off * (x->slope[i] + 0.5 * x->c[i] * off);
                 eta[i] = x->eta[i] + off;
             }
-            r -= losses(p, rows, w.y + first, w.weight + first, eta + first);
+            r -= losses(p, &a, rows, w.y + first, w.weight + first, eta + first);
             total += r;
             const double bend = exp(r) - 1.0 - r;
             tilt[b] += bend;

@@ -5,9 +5,14 @@
 #include "sparse.h"
 
 /* What the dispersion of a setting is: nothing, sigma of a gaussian, phi of a negative
- * binomial. Given phi, the last is a logistic regression of y / (y + phi) with
- * weights y + phi and offset - log phi. */
-typedef enum { ELVI_DISPERSION_NONE, ELVI_DISPERSION_SIGMA, ELVI_DISPERSION_PHI } elvi_dispersion_kind;
+ * binomial, or what the family's own loss takes it for. Given phi, a negative binomial is a
+ * logistic regression of y / (y + phi) with weights y + phi and offset - log phi. */
+typedef enum {
+    ELVI_DISPERSION_NONE,
+    ELVI_DISPERSION_SIGMA,
+    ELVI_DISPERSION_PHI,
+    ELVI_DISPERSION_OWN
+} elvi_dispersion_kind;
 
 /* f(x) = (x - centre)' A (x - centre) / 2 + sum_i weight_i l(w_i'x + offset_i; y_i). The
  * last `dense` of the dim unknowns have dense columns, stored by rows; the entries of
@@ -50,7 +55,7 @@ typedef struct {
     double *moment;          /* sources: sum of (x - centre)(x - centre)' over A's entries */
     double objective, log_det;             /* F and log|P| */
     double certificate, estimate, widest;
-    double loss, level, slope;             /* for the derivative in the dispersion */
+    double loss, level, slope;             /* for the derivative in the dispersion, see dispersion_sums() */
     int rigorous, iterations;
     elvi_status status;
 } elvi_conditional;

@@ -15,7 +15,7 @@ static elvi_pattern read_pattern(SEXP list)
 
 static elvi_nested read_plan(SEXP plan)
 {
-    static const char *const dispersions[] = { "none", "sigma", "phi", NULL };
+    static const char *const dispersions[] = { "none", "sigma", "phi", "own", NULL };
     elvi_nested p;
     p.pattern = read_pattern(r_get(plan, "pattern"));
     p.rows = (int) r_count(plan, "rows");
