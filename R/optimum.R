@@ -68,8 +68,10 @@ check_has_exact <- function(model) {
       "one with an exact objective (model_glm() or model_quadratic()); ",
       if (isTRUE(model$convex)) "elvi() approaches the optimum of yours, which is unique"
       else "elvi() finds a stationary point of yours, which need not be a global optimum"),
-      if (is_dispersed(model)) paste("one with an unknown", dispersion_record(model)$natural)
-      else "a user-defined density")
+      if (is_dispersed(model)) {
+        paste0("one with an unknown ", dispersion_record(model)$natural,
+               if (!record_of(model)$convex) paste0(", and the ", model$family$family, " loss is not convex even given it"))
+      } else "a user-defined density")
   }
 }
 

@@ -373,6 +373,8 @@ struct elvi_family {
     int (*exponential)(double y);
     /* the sum of what has no eta in it, and its derivative in a; NULL if that is 0 */
     double (*rest)(const elvi_dispersion *a, const elvi_tally *tally, double *slope);
+    /* E dl/da of one row from its expectation e at eta + s z_1; NULL if it is E l, or if nobody asks */
+    double (*along)(const elvi_dispersion *a, double y, double eta, double s, const elvi_expectation *e);
 };
 
 const elvi_family *elvi_family_named(const char *name);   /* NULL if there is none */
