@@ -149,6 +149,19 @@ prior_kinds <- function(prior) {
   ifelse(is.infinite(prior$scale), "flat", ifelse(is.infinite(prior$df), "normal", "student_t"))
 }
 
+# logLik() of a fit that has none: AIC(), BIC() and step() end here
+no_likelihood <- function() {
+  elvi_abort("A fit by elvi() has no maximised likelihood, and so no logLik(), AIC() or BIC(): compare fits by loo() or kfold(), ",
+             "or by elbo() of the same data.", class = "elvi_error_argument",
+             data = list(argument = "object"))
+}
+
+#' @rawNamespace S3method(stats::logLik, elvi_fit)
+logLik.elvi_fit <- function(object, ...) no_likelihood()
+
+#' @rawNamespace S3method(stats::extractAIC, elvi_fit)
+extractAIC.elvi_fit <- function(fit, ...) no_likelihood()
+
 # ---- broom ------------------------------------------------------------------------
 
 #' @rdname elvi_glm
