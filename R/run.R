@@ -110,7 +110,7 @@ run_slice <- function(fit, law, iterations, journal) {
   settings <- run_settings(fit, iterations)
   settings$pause_after <- if (subsamples(fit)) 0 else journal_due_in(journal)   # other rows in each iteration
   account <- new_account()
-  out <- .Call(elvi_r_run, iteration_model(run_model(fit, account), fit), law, settings, fit$state)
+  out <- .Call(elvi_r_run, iteration_model(run_model(fit, account), fit, law), law, settings, fit$state)
   fit$state$outside <- fit$state$outside + account$outside
   fit$state[names(out$state)] <- out$state
   fit$result$cpu <- out$cpu
