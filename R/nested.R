@@ -8,7 +8,8 @@
 nested_setup <- function(problem, base) {
   loadNamespace("Matrix")   # its methods, not only its functions
   problem$X <- as.matrix(problem$X)
-  if (!is.null(problem$shift)) problem$X <- problem$X - rep(problem$shift, each = nrow(problem$X))
+  problem$triangle <- problem$triangle %||% problem_triangle(problem)
+  if (!is.null(problem$shift) && is.null(problem$triangle)) problem$X <- problem$X - rep(problem$shift, each = nrow(problem$X))
   n <- nrow(problem$X)
   p <- ncol(problem$X)
   q <- ncol(problem$Z)
@@ -18,12 +19,12 @@ nested_setup <- function(problem, base) {
   problem$offset <- rep_len(problem$offset %||% 0, n)
   problem$prior <- list(centre = rep_len(problem$prior$centre %||% 0, p),
                         precision = rep_len(problem$prior$precision %||% 0, p))
-  problem$count <- sum(problem$frequency[problem$weight > 0])   # of observations, to a residual variance
+  problem$count <- problem$count %||% sum(problem$frequency[problem$weight > 0])   # of observations, to a residual variance
   layout <- hyper_layout(problem)
   entries <- hyper_entries(problem, layout)
   likelihood <- record_of(problem$family)$conditional$likelihood
   dispersion <- if (is.null(problem$dispersion)) "none" else problem$dispersion$name
-  rows <- sufficient_rows(problem)
+  rows <- solver_rows(problem)
   plan <- sparse_plan(rows$X, rows$Z, dense_terms(problem), entries, TRUE, c(problem$prior$centre, numeric(q)),
                       list(y = rows$y, weight = rows$weight, offset = rows$offset,
                            record = likelihood_of(problem$family), dispersion = dispersion), row_blocks(problem))
@@ -35,19 +36,12 @@ nested_setup <- function(problem, base) {
   c(setup, list(constant = evidence_constant(setup)))
 }
 
-# The rows as the solver takes them. Without groups a gaussian response is known by a triangular factor of [X y], of as many
-# rows as it has columns.
-sufficient_rows <- function(problem) {
-  weight <- problem$weight * problem$frequency
-  n <- nrow(problem$X)
-  p <- ncol(problem$X)
-  if (ncol(problem$Z) || !record_of(problem$family)$constant_curvature || n <= p + 1L) {
-    return(c(problem[c("X", "Z", "y", "offset")], list(weight = weight)))
-  }
-  factor <- qr(sqrt(weight) * cbind(problem$X, problem$y - problem$offset), LAPACK = TRUE)
-  R <- qr.R(factor)[, order(factor$pivot), drop = FALSE]
-  list(X = R[, seq_len(p), drop = FALSE], Z = problem$Z[seq_len(p + 1L), , drop = FALSE], y = R[, p + 1L],
-       offset = numeric(p + 1L), weight = rep(1, p + 1L))
+# The rows as the solver takes them: a gaussian response without groups needs few, see rows-nested.R.
+solver_rows <- function(problem) {
+  few <- problem$triangle
+  if (is.null(few)) return(c(problem[c("X", "Z", "y", "offset")], list(weight = problem$weight * problem$frequency)))
+  n <- nrow(few$X)
+  c(few, list(Z = problem$Z[seq_len(n), , drop = FALSE], offset = numeric(n), weight = rep(1, n)))
 }
 
 # Smooths fill their columns; so do groups that hold much of the data each.
@@ -78,7 +72,7 @@ evidence_constant <- function(setup) {
   proper <- problem$prior$precision > 0
   constant <- record_of(problem$family)$conditional$constant
   alike <- if (all(problem$frequency == 1)) list(seq_along(problem$y)) else split(seq_along(problem$y), problem$frequency)
-  data <- sum(vapply(alike, function(rows) {
+  data <- problem$constant %||% sum(vapply(alike, function(rows) {
     problem$frequency[rows[1L]] * constant(problem$y[rows], problem$weight[rows])
   }, 0))
   setup$law$entropy - (sum(proper) + ncol(problem$Z)) / 2 * log(2 * pi) +
@@ -143,9 +137,10 @@ start_theta <- function(setup) {
   theta <- numeric(layout$length)
   unit <- 1
   if (is_quadratic(setup$plan)) {
-    weight <- problem$weight * problem$frequency
-    rest <- stats::lm.wfit(cbind(1, problem$X), problem$y - problem$offset, pmax(weight, 1e-300))$residuals
-    unit <- sqrt(sum(weight * rest^2) / max(problem$count, 1))
+    few <- problem$triangle %||% list(X = cbind(1, problem$X), y = problem$y - problem$offset,
+                                      root = sqrt(problem$weight * problem$frequency))
+    rest <- stats::lm.fit(few$X * (few$root %||% 1), few$y * (few$root %||% 1))$residuals
+    unit <- sqrt(sum(rest^2) / max(problem$count, 1))
     if (!is.finite(unit) || unit <= 0) unit <- 1
   }
   for (t in seq_along(layout$terms)) {
