@@ -51,6 +51,13 @@ pareto_k.elvi_fit <- function(object, draws = NULL, seed = NULL, ...) {
                starts = object$verdict$spread, one_mode = isTRUE(object$model$convex))
 }
 
+# What the verdict has looked at already; NULL for a fit without one.
+k_of_verdict <- function(fit) {
+  v <- fit$result$verdict
+  if (!is.null(v)) new_pareto_k(v$log_ratios, list(k = v$k, k_se = v$k_se, limit = v$limit, stable = v$stable), 
+                                outside = v$uncovered, starts = v$spread)
+}
+
 # fewer where a value takes a pass over very many rows, or a draw has very many parameters
 first_draws <- function(model) if (is_wide(model)) max(500, min(2000, 2e7 %/% model$dim)) else max(2000, min(k_block, 1e9 %/% max(1, length(model$rows$y))))
 
@@ -58,7 +65,8 @@ first_draws <- function(model) if (is_wide(model)) max(500, min(2000, 2e7 %/% mo
 # constants that f leaves out), log q(x) and their difference.
 draws_with_ratios <- function(fit, n, key = draw_key(), iteration = 0) {
   drawn <- points_and_density(fit, n, key, iteration)
-  drawn$log_p <- -target_at(fit$model, drawn$x)$value
+  f <- guarded_values(fit$model, drawn$x)
+  drawn$log_p <- ifelse(is.finite(f), -f, -Inf)
   drawn$log_ratios <- drawn$log_p - drawn$log_q
   drawn
 }

@@ -33,8 +33,20 @@ attempt_run <- function(fit, law, iterations, journal) {
     if (is.null(fit$given$tol)) advance(fit, law, iterations, journal)
     else run_to_tolerance(fit, law, iterations, journal)
   }
-  if (fit$given$schedule$kind == "tuned" && !has_ended(fit)) with_shorter_steps(fit, law, attempt)
-  else attempt(fit)
+  tryCatch(
+    if (fit$given$schedule$kind == "tuned" && !has_ended(fit)) with_shorter_steps(fit, law, attempt) else attempt(fit),
+    elvi_error_nonfinite = function(e) back_from_explosion(fit, e),
+    elvi_error_singular = function(e) back_from_explosion(fit, e))
+}
+
+# A target that is a function is no reason to end without a fit: where its steps have led to numbers that are none, the start
+# is returned, and that is said.
+back_from_explosion <- function(fit, error) {
+  if (!is_guarded(fit)) stop(error)
+  elvi_warn("The run diverged. ", conditionMessage(error), " The start is returned.", class = "elvi_warning_diverged")
+  fit <- keep(back_to_start(fit), "start", NA_real_)
+  fit$result$status <- "diverged"
+  fit
 }
 
 # What ended may be given more to spend; what did not is still the same run.
@@ -71,7 +83,7 @@ back_to_start <- function(fit) {
 
 initial_state <- function(start) {
   list(mu = start$mu, scale = start$scale, average_mu = start$mu, average_scale = start$scale,
-       k = 0, evals = 0, alpha = 1, weight = 0, memory = numeric(), outside = 0, stage = NULL)
+       k = 0, evals = 0, alpha = 1, weight = 0, memory = numeric(), outside = 0, first_error = NULL, stage = NULL)
 }
 
 no_result <- list(trace = NULL, cpu = 0, status = NULL, kept = NULL, theta = NULL, lost = NULL, remaining = NULL,
@@ -111,6 +123,7 @@ run_slice <- function(fit, law, iterations, journal) {
   account <- new_account()
   out <- .Call(elvi_r_run, iteration_model(run_model(fit, account), fit), law, settings, fit$state)
   fit$state$outside <- fit$state$outside + account$outside
+  fit$state["first_error"] <- list(fit$state$first_error %||% account$first_error)
   fit$state[names(out$state)] <- out$state
   fit$result$cpu <- out$cpu
   fit$result$trace <- join_traces(fit$result$trace, as.data.frame(out$trace))
@@ -164,6 +177,7 @@ conclude <- function(fit) {
               format(fit$result$remaining$se, digits = 2), "), above `tol` = ", format(fit$given$tol),
               ". elvi(fit, budget = ) goes on from here.", class = "elvi_warning_not_converged")
   }
+  warn_of_outside(fit)
   warn_of_verdict(fit)
   fit
 }
@@ -192,13 +206,17 @@ run_settings <- function(fit, iterations) {
        lambda_scale = plan$lambda[["Sigma"]],
        scale_min = fit$plan$feasible$scale_min, scale_max = fit$plan$feasible$scale_max,
        mu_centre = fit$plan$feasible$mu_centre, mu_radius = fit$plan$feasible$mu_radius,
-       longest = plan$longest %||% Inf,
+       longest = longest_step(fit),
        average = control$average, bg_a = if (is.finite(plan$bg_a)) plan$bg_a else 0,
        tail_start = horizon - floor(control$tail * horizon) + 1,
        trace_draws = control$trace_draws,
        block = block, progress = control$progress, pause_after = Inf, cpu = fit$result$cpu,
        threads = threads())
 }
+
+# In norms of the scale. Theorems are about steps as they are, but none is about a step that leaves for another world: of a
+# target that is a function nobody knows how steep it is out there.
+longest_step <- function(fit) min(fit$plan$longest %||% Inf, if (is_user_density(fit$given$model)) 1000 else Inf)
 
 # 12,345 and 1,000,000, not 1e+06
 format_count <- function(n) format(n, big.mark = ",", scientific = FALSE)
