@@ -42,6 +42,7 @@
 #' | `elvi_warning_gradient` | `gradient` of a [model_density()] is not that of `value` | `x`, `direction`, `by_value`, `by_gradient`: where, along what, and the two derivatives | correct one of the two |
 #' | `elvi_warning_nonfinite` | `value` of a [model_density()] is NaN or infinite at draws of the approximation, so that the run cannot be compared with its start | | look at `value`; a base of bounded support |
 #' | `elvi_warning_outside` | a target that is a function failed at points of a run that has no verdict: it is convex by its author, or in raw coordinates | `outside`, `first_error` | look at its domain |
+#' | `elvi_warning_shortened` | the steps of a schedule led a run on a target that is a function to numbers that are none, or to an objective that rose: it was made again with shorter ones | `shorten` | shorter steps |
 #' | `elvi_warning_slow_gradient` | a [model_density()] without `gradient` | | give one |
 #' | `elvi_warning_flat_prior` | a formula with a flat prior: an optimum need not exist | | a proper prior |
 #' | `elvi_warning_constant_response` | all responses are equal | | check the data |

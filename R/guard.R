@@ -102,7 +102,7 @@ outside_line <- function(fit) {
   if (outside == 0) return(NULL)
   said <- search$first_error %||% fit$state$first_error
   sprintf("%s of %s points were outside the model's domain%s", format_count(outside),
-          format_count((search$evaluations %||% 0) + fit$state$evals), if (is.null(said)) "" else paste0(": ", said))
+          format_count((search$evaluations %||% 0) + fit$state$looked), if (is.null(said)) "" else paste0(": ", said))
 }
 
 # A fit with a verdict has it there.

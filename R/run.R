@@ -34,7 +34,7 @@ attempt_run <- function(fit, law, iterations, journal) {
     else run_to_tolerance(fit, law, iterations, journal)
   }
   tryCatch(
-    if (fit$given$schedule$kind == "tuned" && !has_ended(fit)) with_shorter_steps(fit, law, attempt) else attempt(fit),
+    if (may_shorten(fit) && !has_ended(fit)) with_shorter_steps(fit, law, attempt) else attempt(fit),
     elvi_error_nonfinite = function(e) back_from_explosion(fit, e),
     elvi_error_singular = function(e) back_from_explosion(fit, e))
 }
@@ -53,14 +53,26 @@ back_from_explosion <- function(fit, error) {
 has_ended <- function(fit) isTRUE(fit$result$status %in% c("finished", "diverged"))
 
 # The tuned schedule's step suits most targets; for the others, quarter it until
-# the run improves on its start.
+# the run improves on its start. The steps of another schedule are its user's: those of a target that is a function, of
+# which nobody knows how steep it is, are quartered where the run explodes.
 with_shorter_steps <- function(fit, law, attempt) {
+  failed <- if (is_tuned(fit)) gets_nowhere else has_diverged
   while (fit$plan$shorten < most_shortened) {
     out <- tryCatch(attempt(fit), elvi_error_nonfinite = identity, elvi_error_singular = identity)
-    if (!inherits(out, "error") && (out$result$status == "interrupted" || !gets_nowhere(out))) return(out)
+    if (!inherits(out, "error") && (out$result$status == "interrupted" || !failed(out))) return(out)
     fit <- back_to_start(plan_again(fit, law, 4 * fit$plan$shorten))
   }
   attempt(fit)
+}
+
+is_tuned <- function(fit) fit$given$schedule$kind == "tuned"
+
+may_shorten <- function(fit) is_tuned(fit) || is_guarded(fit)
+
+warn_of_shorter <- function(fit) {
+  if (is_tuned(fit) || !isTRUE(fit$plan$shorten > 1)) return(invisible())
+  elvi_warn("With the steps of its schedule the run diverged: it was made again with steps ", fit$plan$shorten,
+            " times shorter.", class = "elvi_warning_shortened", data = list(shorten = fit$plan$shorten))
 }
 
 most_shortened <- 64
@@ -83,7 +95,7 @@ back_to_start <- function(fit) {
 
 initial_state <- function(start) {
   list(mu = start$mu, scale = start$scale, average_mu = start$mu, average_scale = start$scale,
-       k = 0, evals = 0, alpha = 1, weight = 0, memory = numeric(), outside = 0, first_error = NULL, stage = NULL)
+       k = 0, evals = 0, alpha = 1, weight = 0, memory = numeric(), outside = 0, looked = 0, first_error = NULL, stage = NULL)
 }
 
 no_result <- list(trace = NULL, cpu = 0, status = NULL, kept = NULL, theta = NULL, lost = NULL, remaining = NULL,
@@ -123,6 +135,7 @@ run_slice <- function(fit, law, iterations, journal) {
   account <- new_account()
   out <- .Call(elvi_r_run, iteration_model(run_model(fit, account), fit), law, settings, fit$state)
   fit$state$outside <- fit$state$outside + account$outside
+  fit$state$looked <- fit$state$looked + account$evaluations
   fit$state["first_error"] <- list(fit$state$first_error %||% account$first_error)
   fit$state[names(out$state)] <- out$state
   fit$result$cpu <- out$cpu
@@ -177,6 +190,7 @@ conclude <- function(fit) {
               format(fit$result$remaining$se, digits = 2), "), above `tol` = ", format(fit$given$tol),
               ". elvi(fit, budget = ) goes on from here.", class = "elvi_warning_not_converged")
   }
+  warn_of_shorter(fit)
   warn_of_outside(fit)
   warn_of_verdict(fit)
   fit
@@ -216,7 +230,7 @@ run_settings <- function(fit, iterations) {
 
 # In norms of the scale. Theorems are about steps as they are, but none is about a step that leaves for another world: of a
 # target that is a function nobody knows how steep it is out there.
-longest_step <- function(fit) min(fit$plan$longest %||% Inf, if (is_user_density(fit$given$model)) 1000 else Inf)
+longest_step <- function(fit) min(fit$plan$longest %||% Inf, if (is_user_density(fit$given$model)) 100 else Inf)
 
 # 12,345 and 1,000,000, not 1e+06
 format_count <- function(n) format(n, big.mark = ",", scientific = FALSE)

@@ -50,7 +50,7 @@ truncated_weights <- function(log_ratios) {
 }
 
 # By how many of the new sds the weights move each mean, and by what factor each sd.
-weighted_moments <- function(x, log_ratios, names) {
+weighted_moments <- function(x, log_ratios, names = rownames(x)) {
   w <- truncated_weights(log_ratios)
   plain <- list(mean = rowMeans(x), sd = sqrt(rowMeans((x - rowMeans(x))^2)))
   under <- moments_under(x, w, names)
@@ -121,9 +121,9 @@ objections <- function(fit) {
   v <- fit$result$verdict
   if (is.null(v)) return(character())
   c(if (misses_part(v)) {
-      sprintf(paste("Pareto k-hat is %s (standard error %s; at most %s for %s draws at a time) and importance weights leave",
+      sprintf(paste("Pareto k-hat is %s (standard error %s; at most %s for so many draws) and importance weights leave",
                     "%s of %s draws: the approximation misses part of the target."), format(v$k, digits = 2),
-              format(v$k_se, digits = 1), format(v$limit, digits = 2), format_count(k_block), format_count(round(v$ess)),
+              format(v$k_se, digits = 1), format(v$limit, digits = 2), format_count(round(v$ess)),
               format_count(v$draws))
     },
     if (v$shift > most_shift) sprintf("Importance weights move the mean of `%s` by %s standard deviations.", v$shifted,
