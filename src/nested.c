@@ -641,6 +641,7 @@ void elvi_nested_check(const elvi_nested *p, const elvi_quadrature *rule, const 
                        int draws, double *room, int *links, elvi_ratios *out)
 {
     workspace w = bind(p, room, links);
+    const point *x = &w.at;
     const int d = p->pattern.dim, n = p->rows;
     double *drawn = w.small, *eta = w.to.eta, *known = w.to.slope;
     double *tilt = w.q, *square = w.turn;   /* per block: sums of e^r - r - 1 and of r^2 */
