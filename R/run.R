@@ -221,7 +221,7 @@ run_settings <- function(fit, iterations) {
        lambda_scale = plan$lambda[["Sigma"]],
        scale_min = fit$plan$feasible$scale_min, scale_max = fit$plan$feasible$scale_max,
        mu_centre = fit$plan$feasible$mu_centre, mu_radius = fit$plan$feasible$mu_radius,
-       longest = longest_step(fit),
+       longest = longest_move(fit),
        average = control$average, bg_a = if (is.finite(plan$bg_a)) plan$bg_a else 0,
        tail_start = horizon - floor(control$tail * horizon) + 1,
        trace_draws = control$trace_draws,
