@@ -260,6 +260,7 @@ elvi.elvi_fit <- function(object, budget = NULL, iterations = Inf, ...) {
 # Refuse a target whose expectation under the base is infinite.
 check_expectation <- function(model, law) {
   if (grows_exponentially(model) && exponential_limit(law) <= 0) no_expectation(model, law)
+  if (grows_beyond_exponentials(model) && !is.finite(support_edge(law))) no_joint_expectation(model, law)
 }
 
 # Settings that were left to elvi, now that base and schedule are known.

@@ -57,9 +57,7 @@ run_account <- function(x) if (x$method == "exact") exact_account(x) else mpsgd_
 exact_account <- function(x) {
   c(sprintf("Exact solver: %s after %s evaluations of the gradient",
             if (x$status == "interrupted") "INTERRUPTED" else if (x$converged) "converged" else "NOT CONVERGED", format_count(x$optimum$evaluations)),
-    sprintf("Objective F = %s, %s %s nats above the optimum (%s)", format(x$optimum$objective, digits = 8),
-            if (x$optimum$certificate_kind == "rigorous") "at most" else "estimated to be",
-            format(x$optimum$certificate, digits = 1), x$optimum$certificate_kind))
+    sprintf("Objective F = %s, %s", format(x$optimum$objective, digits = 8), distance_words(x$optimum)))
 }
 
 mpsgd_account <- function(x) {

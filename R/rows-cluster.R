@@ -92,9 +92,9 @@ shard_task <- function(shard, recipe, request) {
   if (!is.null(request$centre)) recipe$centre <- request$centre
   if (request$task == "first") return(list(answer = first_rows(if (is_source(data)) first_chunk(data) else data)))
   if (is_source(data)) return(pass_over(data, recipe, request$task, request$args))
-  if (isTRUE(row_tasks[[request$task]]$of_chunk)) return(answer_to(data, recipe, request$task, request$args))
+  if (isTRUE(row_tasks[[request$task]]$of_chunk)) return(answer_to_chunk(data, recipe, request$task, request$args))
   if (!identical(shard$key, request$key)) {
-    shard$rows <- recipe_rows(recipe, data)
+    shard$rows <- recipe_rows(recipe, data, seen = request$task != "survey")
     shard$check <- if (!is.null(shard$rows)) check_sums(shard$rows)
     shard$key <- request$key
   }
@@ -177,7 +177,7 @@ now <- function() proc.time()[["elapsed"]]
 
 # Which of the recipes of this source it is: workers keep them. The centre is apart, since the same rows get another.
 recipe_key <- function(state, recipe) {
-  recipe["centre"] <- list(NULL)
+  recipe <- uncentred(recipe)
   for (k in seq_along(state$recipes)) if (identical(state$recipes[[k]], recipe)) return(k)
   state$recipes <- c(state$recipes, list(recipe))
   length(state$recipes)
@@ -286,7 +286,7 @@ drain <- function(source, waiting) {
 
 # A recipe whose formula brings along what it takes from its environment, and nothing else of that.
 portable_recipe <- function(recipe) {
-  recipe["centre"] <- list(NULL)
+  recipe <- uncentred(recipe)
   if (is.null(recipe$terms)) return(recipe)
   extra <- recipe$extra[names(recipe$extra) != "na.action"]
   mentioned <- unique(c(all.names(attr(recipe$terms, "variables")), unlist(lapply(extra, all.names))))

@@ -43,6 +43,9 @@
 #' @param con a `DBIConnection`, or a function without arguments that opens one, which is then closed after each pass.
 #' @param query an SQL query, without a semicolon at its end.
 #' @param chunk rows to fetch at a time.
+#' @param cache bytes of disk, in [tempdir()], that a copy of the rows as numbers may take: about `8 (d + 3)` for each row. 0,
+#'   the default, makes none. With a copy the source is read once or twice, and all other passes read the copy, which
+#'   is faster for text files, queries and formulas with factors or functions. It lasts as long as the source, and every fit makes it anew.
 #' @param dataset a dataset, as made by `arrow::open_dataset()`, or its directory.
 #' @return An object of class `elvi_source`.
 #' @seealso [rows_cluster()] for rows on several machines; `vignette("big-data")`.
@@ -72,7 +75,7 @@ print.elvi_source <- function(x, ...) {
 
 #' @rdname rows_elsewhere
 #' @export
-rows_chunked <- function(next_chunk) {
+rows_chunked <- function(next_chunk, cache = 0) {
   check_function(next_chunk, "next_chunk")
   if (!any(c("reset", "...") %in% names(formals(args(next_chunk))))) {
     bad_argument("next_chunk", "a function with an argument `reset`", "one without")
@@ -80,12 +83,12 @@ rows_chunked <- function(next_chunk) {
   new_source("chunked", "a function of chunks", function(columns = NULL) {
     next_chunk(reset = TRUE)
     list(read = function() next_chunk(reset = FALSE), close = function() invisible())
-  })
+  }, copy = new_copy(cache))
 }
 
 #' @rdname rows_elsewhere
 #' @export
-rows_files <- function(files, reader = NULL) {
+rows_files <- function(files, reader = NULL, cache = 0) {
   if (!length(files) || !is.vector(files) || is.character(files) && anyNA(files)) {
     bad_argument("files", "names of files", describe(files))
   }
@@ -109,7 +112,7 @@ rows_files <- function(files, reader = NULL) {
                    if (is.character(files)) paste0("file ", files[[at]]) else paste("file number", at)) %||%
         data.frame()   # of which there may be more
     }, close = function() invisible())
-  })
+  }, copy = new_copy(cache))
 }
 
 read_by_name <- function(file) {
@@ -118,7 +121,7 @@ read_by_name <- function(file) {
 
 #' @rdname rows_elsewhere
 #' @export
-rows_dbi <- function(con, query, chunk = 1e5) {
+rows_dbi <- function(con, query, chunk = 1e5, cache = 0) {
   need_package("DBI", "rows_dbi()")
   if (!is.function(con) && !methods::is(con, "DBIConnection")) {
     bad_argument("con", "a connection of package 'DBI', or a function that opens one", describe(con))
@@ -141,7 +144,7 @@ rows_dbi <- function(con, query, chunk = 1e5) {
       done()
       invisible()
     })
-  })
+  }, copy = new_copy(cache))
 }
 
 select_columns <- function(con, query, columns) {
@@ -151,7 +154,7 @@ select_columns <- function(con, query, columns) {
 
 #' @rdname rows_elsewhere
 #' @export
-rows_arrow <- function(dataset, chunk = 1e5) {
+rows_arrow <- function(dataset, chunk = 1e5, cache = 0) {
   need_package("arrow", "rows_arrow()")
   if (is.character(dataset) && length(dataset) == 1L) {
     dataset <- reading(arrow::open_dataset(dataset), "dataset", "it cannot be opened")
@@ -167,7 +170,7 @@ rows_arrow <- function(dataset, chunk = 1e5) {
       batch <- reading_rows(batches$read_next_batch(), "the Arrow dataset")
       if (!is.null(batch)) as.data.frame(batch)
     }, close = function() invisible())
-  })
+  }, copy = new_copy(cache))
 }
 
 # An error while rows are read is one of the place where they are.

@@ -303,6 +303,11 @@ elvi_status elvi_rows_gram(const elvi_rows *from, double *used, double *scratch,
 elvi_status elvi_rows_squares(const elvi_rows *from, const double *weight, double *out, const elvi_hooks *hooks);
 /* X x, without the offset */
 void elvi_rows_times(const elvi_rows *from, const double *x, double *out);
+/* A column of a dense design from numbers; non-zero if one of them is missing. */
+int elvi_column_of_reals(int n, const double *from, double *column);
+int elvi_column_of_ints(int n, const int *from, int missing, double *column);
+/* sum x_i y_i, or with `size` sum |x_i y_i|, in pieces whose rounding errors do not pile up; y NULL: all 1 */
+double elvi_check_sum(size_t n, const double *x, const double *y, int size);
 
 /* rows_sparse.c: a matrix stored by columns as one stored by rows: start (rows + 1), column, entry */
 void elvi_design_by_rows(int rows, int dim, const int *from_start, const int *row,
@@ -378,6 +383,8 @@ struct elvi_family {
     int (*exponential)(double y);
     /* the sum of what has no eta in it, and its derivative in a; NULL if that is 0 */
     double (*rest)(const elvi_dispersion *a, const elvi_tally *tally, double *slope);
+    /* E dl/da of one row from its expectation e at eta + s z_1; NULL if it is E l, or if nobody asks */
+    double (*along)(const elvi_dispersion *a, double y, double eta, double s, const elvi_expectation *e);
 };
 
 const elvi_family *elvi_family_named(const char *name);   /* NULL if there is none */

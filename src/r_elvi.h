@@ -78,6 +78,8 @@ SEXP elvi_r_clock(void);
 SEXP elvi_r_expect_rows(SEXP likelihood, SEXP rule, SEXP dispersion, SEXP rows);
 SEXP elvi_r_predictor(SEXP model, SEXP x);
 SEXP elvi_r_reach(SEXP model);
+SEXP elvi_r_columns(SEXP columns, SEXP n, SEXP intercept);
+SEXP elvi_r_check_sums(SEXP X, SEXP y, SEXP weight, SEXP size);
 SEXP elvi_r_by_rows(SEXP rows, SEXP start, SEXP row, SEXP entry);
 SEXP elvi_r_native(SEXP pointer);
 SEXP elvi_r_native_version(void);
