@@ -7,12 +7,14 @@ paper_experiments <- function() {
 
 paper_problems <- list(
   figure1 = list(title = "Figure 1 of the paper: laplace base, M = 300", base = "laplace", rows = 300, alpha = 0.1,
-                 advi_longest = 10000),
-  figure2 = list(title = "Figure 2 of the paper: gaussian base, M = 1000", base = "gaussian", rows = 1000, alpha = 0.1),
-  figure3 = list(title = "Figure 3 of the paper: uniform base, M = 2000", base = "uniform", rows = 2000, alpha = 0.5))
+                 advi_longest = 10000, psgd_data_sets = 3),
+  figure2 = list(title = "Figure 2 of the paper: gaussian base, M = 1000", base = "gaussian", rows = 1000, alpha = 0.1,
+                 psgd_data_sets = 3),
+  figure3 = list(title = "Figure 3 of the paper: uniform base, M = 2000", base = "uniform", rows = 2000, alpha = 0.5,
+                 psgd_data_sets = 1))
 
 paper_figure <- function(of) {
-  list(title = of$title,
+  figure <- list(title = of$title,
        run = function(data_sets = 3, psgd_data_sets = 3, seeds = 1, settings = c("printed", "right", "whitened"),
                       methods = c("case1", "case2", "psgd", "psgd_scaled", "tuned", "advi"),
                       budget = 5000, dim = 200, points = 12, cores = 1) {
@@ -35,6 +37,8 @@ paper_figure <- function(of) {
          list(data = data, numbers = paper_numbers(problems, data, budget))
        },
        draw = draw_paper_figure)
+  formals(figure$run)$psgd_data_sets <- of$psgd_data_sets   # what is affordable
+  figure
 }
 
 paper_settings <- c(printed = "L as printed", right = "the right L",
@@ -184,9 +188,11 @@ paper_numbers <- function(problems, data, budget) {
 
 # ---- any L between the printed and the right one -----------------------------------------
 
+# MPSGD alone answers the question; PSGD, on the figures named by `psgd`, takes half a minute a run.
+
 paper_sweep <- function() {
   list(title = "The paper's methods for every L from the printed to the right one",
-       run = function(figures = c("figure1", "figure2", "figure3"), psgd = "figure1", points = 7, data_set = 1,
+       run = function(figures = c("figure1", "figure2", "figure3"), psgd = NULL, points = 7, data_set = 1,
                       budget = 5000, dim = 200, cores = 1) {
          figures <- check_choices(figures, "figures", names(paper_problems))
          if (length(psgd)) psgd <- check_choices(psgd, "psgd", names(paper_problems))
@@ -267,10 +273,9 @@ draw_paper_gap <- function(x) {
   x$data$shown <- ifelse(x$data$method == "tuned", x$data$average, x$data$gap)
   drawn <- x$data[x$data$method != "advi" | x$data$evaluations <= max(x$data$evaluations[x$data$method != "advi"]), ]
   data <- paper_curves(drawn, "shown", c("right", "whitened"))
-  apart <- 0.07 * diff(range(log10(data$mean)))
   labels <- end_labels(data, function(ends, one) {
     data.frame(at = Inf, text = paste0(" ", method_labels[paste(ends$method)], ": ", format_each(ends$mean)),
-               mean = 10^spread_out(log10(ends$mean), apart))
+               mean = 10^spread_out(log10(ends$mean), 0.1 * diff(range(log10(one$mean)))))
   })
   averages <- data[!duplicated(data[c("setting", "method")], fromLast = TRUE), ]
   known <- x$numbers$ends
@@ -310,8 +315,7 @@ paper_layers <- function(labels) {
   list(ggplot2::geom_ribbon(ggplot2::aes(fill = .data$method, ymin = .data$low, ymax = .data$high),
                             alpha = 0.25),
        ggplot2::geom_line(coloured(linetype = .data$method, linewidth = .data$method)),
-       ggplot2::geom_text(coloured(label = .data$text), data = data.frame(labels, across = factor(paper_axes[["evaluations"]], paper_axes)),
-                          hjust = 0, size = 3),
+       ggplot2::geom_text(coloured(label = .data$text), data = labels, hjust = 0, size = 3),
        ggplot2::scale_colour_manual(values = method_colours(), aesthetics = c("colour", "fill")),
        ggplot2::scale_linetype_manual(values = dashes),
        ggplot2::scale_linewidth_manual(values = ifelse(dashes == "solid", 0.6, 1)))
@@ -339,7 +343,8 @@ paper_curves <- function(data, value, settings) {
 end_labels <- function(data, describe) {
   bind_rows(lapply(split(data, data$setting), function(one) {
     ends <- one[!duplicated(one$method, fromLast = TRUE), ]
-    data.frame(ends[c("method", "panel")], describe(ends, one))
+    data.frame(ends[c("method", "panel")], describe(ends, one),
+               across = factor(paper_axes[["evaluations"]], paper_axes))
   }))
 }
 
@@ -370,7 +375,7 @@ draw_paper_sweep <- function(x, ...) {
   ends <- data[data$share == 1, ]
   labels <- bind_rows(lapply(split(ends, ends$figure), function(one) {
     data.frame(one[c("method", "panel")], at = 1, text = paste0(" ", method_labels[paste(one$method)]),
-               left = 10^spread_out(log10(one$left), 0.07 * diff(range(log10(data$left)))))
+               left = 10^spread_out(log10(one$left), 0.08 * diff(range(log10(data$left)))))
   }))
   dashes <- c(case1 = "22", case2 = "22", psgd = "solid", psgd_scaled = "solid")
   ggplot2::ggplot(data, ggplot2::aes(.data$at, .data$left, colour = .data$method)) +
@@ -379,7 +384,7 @@ draw_paper_sweep <- function(x, ...) {
     ggplot2::geom_point(size = 1) +
     ggplot2::geom_text(ggplot2::aes(label = .data$text), data = labels, hjust = 0, size = 3) +
     ggplot2::facet_wrap(ggplot2::vars(.data$panel)) +
-    ggplot2::scale_x_log10(expand = ggplot2::expansion(c(0.05, 0.7)), breaks = c(0.01, 0.1, 1), labels = plain_number) +
+    ggplot2::scale_x_log10(expand = ggplot2::expansion(c(0.05, 1.1)), breaks = c(0.01, 0.1, 1), labels = plain_number) +
     ggplot2::scale_y_log10(labels = plain_number) +
     ggplot2::scale_colour_manual(values = method_colours()) +
     ggplot2::scale_linetype_manual(values = dashes) +

@@ -690,7 +690,9 @@ test_that("everything holds for a covered run, whatever its doubtful parts", {
 test_that("each assumption is found out", {
   fixed <- schedule_fixed(100, "case2")
   counts <- model_glm(cbind(1, c(-1, 0, 1, 2)), c(1, 0, 2, 5), poisson())
-  expect_identical(doubts(counts, schedule = fixed, control = reparam()), c("f smooth" = "fails"))
+  expect_identical(doubts(counts, schedule = fixed, control = reparam(backtrack = 0)), c("f smooth" = "fails"))
+  # its steps are made from an estimate, and checked
+  expect_identical(doubts(counts, schedule = fixed, control = reparam()), c("f smooth" = "fails", step = "unknown"))
   expect_identical(doubts(counts, base_student(5), fixed, control = reparam())[["optimum exists"]], "fails")
 
   heavy <- doubts(logistic(), base_student(3), fixed, control = reparam())
