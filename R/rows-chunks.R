@@ -171,11 +171,26 @@ row_tasks <- list(
       list(family_records[[recipe$likelihood]]$never_up(predictor_of(rows, args$spec, args$x)[used], rows$y[used], args$small))
     },
     join = function(a, b) list(a[[1L]] && b[[1L]])),
+  # f or sums of its gradients at draws that are made here, see rows-draws.R
+  draws = list(
+    part = function(rows, recipe, args) {
+      model <- bare_model(rows, args$spec)
+      at <- function(x) .Call(elvi_r_evaluate, model, x, threads())
+      list(if (args$draws$values) values_at_draws(args$draws, function(x) at(x)$value)
+           else sums_over_draws(args$draws, function(x) at(x)$gradient))
+    },
+    join = add_up),
   # the gradient from some rows, see rows-subsample.R; each shard draws its own
   subsample = list(
+    part = function(rows, recipe, args) list(some_gradient(rows, args$spec, args$x, shard_key(rows, args$key), args$fraction)),
+    join = add_up),
+  # the same for draws that are made here, less that at the anchor
+  subsample_draws = list(
     part = function(rows, recipe, args) {
-      own <- sum(check_sums(rows) * sqrt(2:5)) %% 1
-      list(some_gradient(rows, args$spec, args$x, (args$key + floor(2^32 * own)) %% 2^32, args$fraction))
+      model <- bare_model(some_rows(rows, shard_key(rows, args$key), args$fraction), args$spec)
+      at <- function(x) .Call(elvi_r_evaluate, model, x, threads())$gradient
+      before <- as.double(at(args$anchor))
+      list(sums_over_draws(args$draws, function(x) at(x) - before))
     },
     join = add_up),
   # the diagonal of the Hessian of the likelihood
@@ -202,6 +217,8 @@ row_tasks <- list(
       list(sum(rows$weight * ((rows$y - mu)^2 - mu)), sum(rows$weight * mu^2))
     },
     join = add_up),
+  # see rows-nested.R
+  triangle = list(part = function(rows, recipe, args) chunk_triangle(rows), join = function(a, b) join_triangles(a, b)),
   survey = list(part = function(rows, recipe, args) survey_rows(rows, args),
                 join = function(a, b) join_surveys(a, b)),
   levels = list(of_chunk = TRUE, part = function(chunk, recipe, args) chunk_levels(recipe, chunk),
@@ -275,8 +292,13 @@ check_sums <- function(rows, size = FALSE) {
   c(length(rows$y), .Call(elvi_r_check_sums, if (is_sparse(rows$X)) rows$X$entry else rows$X, rows$y, rows$weight, size))
 }
 
-# sum (x - centre)(x - centre)' from the same about another point
-recentred <- function(gram, sums, n, by) gram - outer(sums, by) - outer(by, sums) + n * outer(by, by)
+# sum (x - centre)(x - centre)' from the same about another point. What is left of a column that is constant is rounding.
+recentred <- function(gram, sums, n, by) {
+  out <- gram - outer(sums, by) - outer(by, sums) + n * outer(by, by)
+  constant <- diag(out) <= 1e-14 * (diag(gram) + n * by^2)
+  out[constant, ] <- out[, constant] <- 0
+  out
+}
 
 # ---- levels ----------------------------------------------------------------------------
 

@@ -20,7 +20,8 @@
 #' others, the pass goes on, and a warning of class `elvi_warning_worker` says so. Nothing of the result
 #' changes. When the last one is lost the fit ends with an error of class `elvi_error_worker` that names the shards that are lost with it. An error
 #' in `load()`, or in the rows it returns, is an error of the fit, and names the shard. An interrupt waits
-#' for answers that are on their way, so that the workers can be used again.
+#' for answers that are on their way, so that the workers can be used again. MPI ends a whole job when
+#' one of its processes dies, before R can do anything about it.
 #'
 #' @param cl a cluster.
 #' @param load function of the number of a shard, called on a worker. It returns its rows: a data frame for a formula, a list with `X` and `y`
@@ -254,14 +255,21 @@ arrivals <- function(cl, waiting, within) {
   if (all(vapply(connections, inherits, NA, "sockconn"))) {
     return(waiting[socketSelect(connections, FALSE, within)])
   }
-  if (all(vapply(nodes, inherits, NA, "miraiNode"))) return(waiting[resolved(nodes, within)])
+  for (kind in names(has_answered)) {
+    if (all(vapply(nodes, inherits, NA, kind))) return(waiting[polled(nodes, has_answered[[kind]], within)])
+  }
   waiting[1L]
 }
 
-resolved <- function(nodes, within) {
+# of nodes that cannot be waited for together
+has_answered <- list(
+  miraiNode = function(node) !mirai::unresolved(node$mirai),
+  MPInode = function(node) isTRUE(as.logical(Rmpi::mpi.iprobe(node$rank, node$RECVTAG, node$comm))))
+
+polled <- function(nodes, answered, within) {
   end <- now() + within
   repeat {
-    ready <- !vapply(nodes, function(node) mirai::unresolved(node$mirai), NA)
+    ready <- vapply(nodes, answered, NA)
     if (any(ready) || now() > end) return(ready)
     Sys.sleep(0.001)
   }

@@ -75,6 +75,12 @@ open_copy <- function(copy) {
 
 # ---- writing ---------------------------------------------------------------------------------
 
+# of the numbers, which are most of it
+bytes_of <- function(rows) {
+  entries <- if (is_sparse(rows$X)) 1.5 * length(rows$X$entry) else length(rows$X)
+  8 * (entries + 3 * length(rows$y))
+}
+
 no_copy <- list(add = function(piece) NULL, finish = function() NULL, close = function() NULL)
 
 # A copy that fails, or would be too large, is given up: the rows are where they were.
@@ -94,7 +100,7 @@ start_copy <- function(copy, recipe) {
   list(add = function(piece) {
     if (is.null(con)) return(invisible())
     piece$rows[c("numeric", "precision")] <- NULL   # for surveys
-    bytes <<- bytes + as.double(utils::object.size(piece$rows))
+    bytes <<- bytes + bytes_of(piece$rows)
     if (bytes > copy$limit) return(give_up(paste("it would take more than `cache` =", format(copy$limit), "bytes")))
     pieces <<- pieces + 1
     tryCatch(serialize(piece, con, xdr = FALSE), error = function(e) give_up(conditionMessage(e)))
@@ -102,7 +108,7 @@ start_copy <- function(copy, recipe) {
     if (is.null(con)) return(invisible())
     close(con)
     con <<- NULL
-    if (isTRUE(file.size(path) > 0.9 * bytes)) {   # what is buffered is lost without an error where the disk is full
+    if (isTRUE(file.size(path) >= bytes)) {   # what is buffered is lost without an error where the disk is full
       copy$path <- path
       copy$recipe <- uncentred(recipe)
       copy$pieces <- pieces

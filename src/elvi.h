@@ -206,7 +206,16 @@ typedef struct {
     int threads;             /* at most so many may evaluate it at once; 0: one, and
                                 BLAS has threads instead */
     double cost;             /* rough number of operations per point */
+    int gathers;             /* bit r: can it gather, below, for scales of rank r? */
 } elvi_model;
+
+/* Points mu + spread z for draws z number first, ..., first + n - 1 of an iteration. The spread is d x d, or if rank
+ * is 1 a diagonal: so many columns of d. */
+typedef struct {
+    uint64_t iteration, first, n;
+    int rank, columns;
+    const double *mu, *spread;
+} elvi_draws;
 
 struct elvi_model_ops {
     /* f and its gradient at the columns of x (d x n). value (n) and grad
@@ -214,6 +223,11 @@ struct elvi_model_ops {
     elvi_status (*eval)(const elvi_model *model, const double *x, int n,
                         double *value, double *grad, double *scratch);
     size_t (*scratch_length)(const elvi_model *model, int n);
+    /* NULL, or for targets that are far away and can make draws themselves: f at them (n), or the sum of its gradients
+     * (d) and that of the gradients times z' (as long as the spread); what is not asked for is NULL. scratch has
+     * d and twice the length of the spread. */
+    elvi_status (*gather)(const elvi_model *model, const elvi_draws *draws, double *value, double *sum,
+                          double *sum_z, double *scratch);
 };
 
 /* ---- rows: rows.c, rows_dense.c, rows_sparse.c ------------------------------- */
@@ -591,6 +605,14 @@ typedef struct {
     elvi_status status;
 } elvi_slot;
 
+/* What is known of a batch whose draws the target has made. As long as a spread each, if there is no other remark. */
+typedef struct {
+    double *spread, *unit;       /* the scale; I, or ones for a diagonal */
+    double *sum;                 /* d: of gradients */
+    double *sum_z;               /* of gradients times z' */
+    double *scratch;             /* as ops->gather says; NULL where the target makes no draws */
+} elvi_far;
+
 typedef struct {
     int block;                   /* points per block */
     int lanes;
@@ -599,6 +621,7 @@ typedef struct {
     elvi_ziggurat zig;
     elvi_theta grad, next;
     elvi_scale_room room;        /* of the kind of scale, at theta */
+    elvi_far far;
     double sums[ELVI_MOST_SUMS]; /* the estimator's, over the batch */
     double memory[ELVI_MOST_MEMORY];   /* and what it has learnt with it */
     double cost_since_poll;
@@ -629,10 +652,14 @@ struct elvi_estimator_ops {
     int factors;                 /* does it need the scale's factor whatever the update? */
     int extra;                   /* does a lane need its extra array? */
     int memory;                  /* how many numbers it remembers */
+    int linear;                  /* is h linear in grad f, and are the sums, up to a constant? Then grad f may be added
+                                    afterwards, as sums over draws that were made elsewhere. */
     void (*start)(double *memory);
     /* lane->g (grad f at n points) <- h; sums += any over these draws. lane->x, the points,
      * may be overwritten. */
     elvi_status (*block)(const elvi_batch *b, int n, elvi_lane *lane, double *sums);
+    /* w->sums += what is linear in grad f, from w->far; NULL if there is nothing. Only if linear. */
+    elvi_status (*gathered)(const elvi_batch *b);
     /* w->grad, the mean of (h, h z') <- the estimate, without the entropy if update is
      * ELVI_PROX; w->memory, that of the state, <- what to remember, from w->sums */
     elvi_status (*finish)(const elvi_batch *b);
@@ -653,6 +680,11 @@ double elvi_moved(const elvi_problem *p, const elvi_settings *s, const elvi_thet
 elvi_status elvi_run(const elvi_problem *p, const elvi_settings *s,
                      elvi_state *st, elvi_work *w, elvi_trace *trace,
                      const elvi_hooks *hooks);
+
+/* gradient.c: are draws made by the target? */
+int elvi_gathers(const elvi_problem *p, const elvi_estimator_ops *estimator);
+/* how many columns of d a spread has for this kind of scale */
+int elvi_spread_columns(const elvi_problem *p);
 
 /* gradient.c: w->grad, and w->memory for the next state, from draws 0, ..., batch - 1 of
  * iteration k at theta */
