@@ -406,7 +406,7 @@ check_steps <- function(g, plan, convex, L_text) {
   if (is.null(plan)) {
     return(list("unknown", if (is.na(g$L)) "no step without L" else "no step without a finite kurtosis"))
   }
-  longest <- longest_step(g, plan)
+  longest <- longest_planned_step(g, plan)
   said <- sprintf("%s %s %s = %s", format(longest, digits = 4), if (convex) "<=" else "<", L_text,
                   format(1 / g$lip, digits = 4))
   if (is.na(g$lip)) return(list("unknown", "no bound without L"))
@@ -414,9 +414,9 @@ check_steps <- function(g, plan, convex, L_text) {
   list("fails", sub(" <=? ", if (convex) " is longer than " else " is not below ", said))
 }
 
-longest_step <- function(g, plan) max(g$gamma, plan$step_table)
+longest_planned_step <- function(g, plan) max(g$gamma, plan$step_table)
 
 steps_short <- function(g, plan) {
-  room <- longest_step(g, plan) * g$lip
+  room <- longest_planned_step(g, plan) * g$lip
   isTRUE(if (g$kind != "non-convex") room <= 1 + 1e-12 else room < 1 - 1e-12)
 }
