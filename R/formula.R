@@ -17,11 +17,13 @@
 #' separable data are refused.
 #'
 #' @section Families:
-#' `binomial()` (links logit, probit, cloglog), `poisson()` and `gaussian()` with
+#' `binomial()` (links logit, probit, cloglog), `poisson()`, `"exponential"` times, and `gaussian()` and `Gamma(link = "log")` with
 #' a known `dispersion` have an exact objective. `gaussian()` with unknown
-#' residual standard deviation (the default) and [neg_binomial_2()] have one more parameter, `sigma` or `phi`,
-#' which is integrated over (see [group_terms]): exact given it, quadrature over it. With [robust()], with student priors,
-#' and with `method = "mpsgd"` or an argument that only that has, it is fitted on the log scale as `log_sigma` or `log_phi`, last.
+#' residual standard deviation (the default), [neg_binomial_2()], `Gamma(link = "log")` and [weibull()] have one more parameter,
+#' `sigma`, `phi` or `shape`,
+#' which is integrated over (see [group_terms]): exact given it, quadrature over it. With [robust()], [Beta()] and `inverse.gaussian()`, with
+#' student priors,
+#' and with `method = "mpsgd"` or an argument that only that has, it is fitted on the log scale as `log_sigma` or `log_phi`, last. See [families].
 #'
 #' @section Group-level and smooth terms:
 #' `(1 | g)`, `(x | g)` and their kin, and `s(x)`: see [group_terms].
@@ -244,10 +246,7 @@ design_spread <- function(X, frame) {
   weights <- stats::model.weights(frame)
   counting <- rows_that_count(frame)
   list(columns = function(j) vapply(j, function(j) stats::sd(X[counting, j]), 0),
-       response = if (is.numeric(y)) {
-         used <- if (is.matrix(y)) y[counting, ] else y[counting]
-         list(mean = mean(used), sd = stats::sd(used))
-       },
+       response = if (is.numeric(y) && !is.matrix(y)) list(mean = mean(y[counting]), sd = stats::sd(y[counting])),
        precision = if (is.null(weights)) 1 else mean(weights[weights > 0]))
 }
 

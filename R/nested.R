@@ -23,7 +23,7 @@ nested_setup <- function(problem, base) {
   layout <- hyper_layout(problem)
   entries <- hyper_entries(problem, layout)
   likelihood <- record_of(problem$family)$conditional$likelihood
-  dispersion <- if (is.null(problem$dispersion)) "none" else problem$dispersion$name
+  dispersion <- if (is.null(problem$dispersion)) "none" else record_of(problem$family)$conditional$dispersion
   rows <- solver_rows(problem)
   plan <- sparse_plan(rows$X, rows$Z, dense_terms(problem), entries, TRUE, c(problem$prior$centre, numeric(q)),
                       list(y = rows$y, weight = rows$weight, offset = rows$offset,
