@@ -169,7 +169,6 @@ inner_breaks <- function(limits) {
 }
 
 plot_density <- function(fit, which) {
-  labels <- natural_names(fit)
   curves <- if (is_corrected(fit)) corrected_curves(fit, which) else approximation_curves(fit, which)
   density_picture(curves, plot_subtitle(fit), if (is_corrected(fit)) "density" else "density of the approximation")
 }

@@ -221,7 +221,7 @@ run_settings <- function(fit, iterations) {
        lambda_scale = plan$lambda[["Sigma"]],
        scale_min = fit$plan$feasible$scale_min, scale_max = fit$plan$feasible$scale_max,
        mu_centre = fit$plan$feasible$mu_centre, mu_radius = fit$plan$feasible$mu_radius,
-       longest = longest_step(fit),
+       longest = longest_move(fit),
        average = control$average, bg_a = if (is.finite(plan$bg_a)) plan$bg_a else 0,
        tail_start = horizon - floor(control$tail * horizon) + 1,
        trace_draws = control$trace_draws,
@@ -236,7 +236,7 @@ check_step_of <- function(fit) if (isTRUE(fit$plan$smoothness > 0)) 1 / (2 * fit
 
 # In norms of the scale. Theorems are about steps as they are, but none is about a step that leaves for another world: of a
 # target that is a function nobody knows how steep it is out there.
-longest_step <- function(fit) min(fit$plan$longest %||% Inf, if (is_user_density(fit$given$model)) 100 else Inf)
+longest_move <- function(fit) min(fit$plan$longest %||% Inf, if (is_user_density(fit$given$model)) 100 else Inf)
 
 # 12,345 and 1,000,000, not 1e+06
 format_count <- function(n) format(n, big.mark = ",", scientific = FALSE)
