@@ -304,13 +304,14 @@ parameter_block <- function(fit, block) {
 }
 
 # Standard deviations, correlations and dispersion (columns) at each theta (rows), by name.
-natural_hyper <- function(fit, theta) {
-  layout <- hyper_layout(fit$problem)
+natural_hyper <- function(fit, theta) natural_columns(fit$groups, hyper_layout(fit$problem), fit$problem$dispersion$name, theta)
+
+natural_columns <- function(groups, layout, dispersion, theta) {
   columns <- unlist(Map(function(term, slot) {
     sds <- lapply(slot$sd, function(j) exp(theta[, j]))
     c(stats::setNames(sds, sd_names(term)), if (slot$pairs) correlation_columns(term, theta[, slot$cor, drop = FALSE]))
-  }, fit$groups, layout$terms), recursive = FALSE)
-  if (length(layout$dispersion)) columns[[fit$problem$dispersion$name]] <- exp(theta[, layout$dispersion])
+  }, groups, layout$terms), recursive = FALSE)
+  if (length(layout$dispersion)) columns[[dispersion]] <- exp(theta[, layout$dispersion])
   matrix(unlist(columns), nrow(theta), dimnames = list(NULL, names(columns)))
 }
 

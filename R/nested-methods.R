@@ -20,7 +20,7 @@
 #' * `elbo()`: the lower bound of the log evidence, of which the error of the quadrature is not part.
 #' * `pareto_k()`: k-hat of the joint law of all coefficients and effects at every node that counts, and the number of
 #'   draws it rests on; `k` is the worst. It grows with the number of effects: beyond 0.7 joint draws cannot be reweighed, but
-#'   weights of nodes are corrected group by group, for which it need not be small.
+#'   weights and means of nodes are corrected group by group, for which it need not be small.
 #'
 #' @param object,x a fit by [elvi()] whose formula has [group-level terms][group_terms].
 #' @param parm,pars parameters, by name or number.

@@ -258,8 +258,8 @@ leaning <- function(setup, mode, curved, control, tol, enough = 0.3, most = 4L, 
 correction_slope <- function(setup, curved, control, draws = 100L) {
   H <- length(curved$h)
   none <- numeric(H)
-  solved <- all(vapply(curved$around, function(f) is.finite(f$value), NA))
-  if (!solved || is_quadratic(setup$plan) || !isTRUE(control$correct) || isTRUE(control$draws == 0)) return(none)
+  if (is_quadratic(setup$plan) || !isTRUE(control$correct) || isTRUE(control$draws == 0)) return(none)
+  if (!all(vapply(curved$around, function(f) is.finite(f$value), NA))) return(none)
   checked <- check_by_draws(setup, curved$around, draws, control)
   if (!separate_blocks(setup) && max(node_k(checked)) > 0.5) return(none)
   correction <- corrections(setup, checked)
@@ -745,8 +745,7 @@ node_moments <- function(fit, weight = fit$hyper$weight) {
 
 # The same for the hyperparameters, on their natural scale
 hyper_moments <- function(fit, weight = fit$hyper$weight) {
-  values <- apply(fit$hyper$theta, 1L, function(theta) hyper_vector(fit$setup$problem, theta))
-  values <- matrix(values, ncol = length(weight))
+  values <- t(natural_columns(fit$setup$problem$terms, fit$setup$layout, fit$setup$problem$dispersion$name, fit$hyper$theta))
   mean <- drop(values %*% weight)
   list(mean = mean, sd = sqrt(pmax(drop(values^2 %*% weight) - mean^2, 0)))
 }
