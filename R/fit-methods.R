@@ -66,9 +66,7 @@ run_account <- function(x) if (x$method == "exact") exact_account(x) else mpsgd_
 exact_account <- function(x) {
   c(sprintf("Exact solver: %s after %s evaluations of the gradient",
             if (x$status == "interrupted") "INTERRUPTED" else if (x$converged) "converged" else "NOT CONVERGED", format_count(x$optimum$evaluations)),
-    sprintf("Objective F = %s, %s %s nats above the optimum (%s)", format(x$optimum$objective, digits = 8),
-            if (x$optimum$certificate_kind == "rigorous") "at most" else "estimated to be",
-            format(x$optimum$certificate, digits = 1), x$optimum$certificate_kind))
+    sprintf("Objective F = %s, %s", format(x$optimum$objective, digits = 8), distance_words(x$optimum)))
 }
 
 mpsgd_account <- function(x) {
@@ -80,6 +78,7 @@ mpsgd_account <- function(x) {
             format_count(x$state$evals), x$cpu),
     sprintf("Smoothness L = %s in %s coordinates (%s)", format(x$smoothness, digits = 5),
             x$control$coordinates, x$smoothness_source),
+    checks_account(x),
     if (isTRUE(is.finite(last$objective))) sprintf(
       "Objective F at the last iterate: %s (Monte Carlo, standard error %s; started at %s)",
       format(last$objective, digits = 6), format(last$se, digits = 2),
@@ -101,6 +100,12 @@ neighbourhood_line <- function(x) {
   sprintf("That gap is to an optimum within %s standard deviations of the fit; the last stage gained %s nats (standard error %s)",
           format(sqrt(2 * (gap$estimate + 2 * gap$se)), digits = 1), format(gap$gain$estimate, digits = 2),
           format(gap$gain$se, digits = 1))
+}
+
+checks_account <- function(x) {
+  if (!isTRUE(x$control$backtrack > 0)) return(NULL)
+  sprintf("Steps checked on %s fresh draws each (%s of the evaluations), now divided by %s, at most by %s",
+          x$control$backtrack, format_count(x$state$checks), format_count(x$state$shorten), format_count(x$state$steepest))
 }
 
 #' @rdname elvi_fit

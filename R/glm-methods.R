@@ -151,6 +151,19 @@ prior_kinds <- function(prior) {
   ifelse(is.infinite(prior$scale), "flat", ifelse(is.infinite(prior$df), "normal", "student_t"))
 }
 
+# logLik() of a fit that has none: AIC(), BIC() and step() end here
+no_likelihood <- function() {
+  elvi_abort("A fit by elvi() has no maximised likelihood, and so no logLik(), AIC() or BIC(): compare fits by loo() or kfold(), ",
+             "or by elbo() of the same data.", class = "elvi_error_argument",
+             data = list(argument = "object"))
+}
+
+#' @rawNamespace S3method(stats::logLik, elvi_fit)
+logLik.elvi_fit <- function(object, ...) no_likelihood()
+
+#' @rawNamespace S3method(stats::extractAIC, elvi_fit)
+extractAIC.elvi_fit <- function(fit, ...) no_likelihood()
+
 # ---- broom ------------------------------------------------------------------------
 
 #' @rdname elvi_glm
@@ -225,5 +238,5 @@ pp_check.elvi_glm <- function(object, type = "dens_overlay", draws = 50, seed = 
   check_in_memory(object)
   plot <- tryCatch(getExportedValue("bayesplot", paste0("ppc_", type)), error = function(e) NULL)
   if (is.null(plot)) bad_argument("type", "the name of one of bayesplot's ppc_ plots", describe(type))
-  plot(object$model$rows$y * response_trials(object), posterior_predict.elvi_glm(object, draws = draws, seed = seed), ...)
+  plot(seen_response(object)$y * response_trials(object), posterior_predict.elvi_glm(object, draws = draws, seed = seed), ...)
 }

@@ -225,7 +225,7 @@ whiten_anew <- function(fit, law) {
   theta <- to_work(work, kind, at$mu, at$scale)
   begun <- initial_state(theta)
   begun$before <- list(mu = at$mu, scale = at$scale)
-  goes_on <- c("k", "evals", "outside", "looked", "first_error")
+  goes_on <- c("k", "evals", "checks", "outside", "looked", "first_error")   # a new L has had no checks yet
   begun[goes_on] <- fit$state[goes_on]
   fit$state <- begun
   fit
