@@ -671,12 +671,12 @@ check_dispersion <- function(dispersion, family) {
 # n responses; all of them, if `whole`
 check_response <- function(y, record, n, whole = TRUE) {
   if (NROW(y) != n) {
-    bad_argument("y", sprintf("of length %d, the number of rows of `X`", n),
+    bad_argument("y", sprintf("of length %.0f, the number of rows of `X`", n),
                  paste("of length", NROW(y)))
   }
   if (anyNA(y)) {
     bad_argument("y", "free of missing values",
-                 sprintf("NA at position %d", which(is.na(y))[1L]))
+                 sprintf("NA at position %.0f", which(is.na(y))[1L]))
   }
   out <- record$response(y)
   if (whole) warn_if_constant(out$y, n)

@@ -66,6 +66,25 @@ test_that("the stochastic algorithm runs as in memory, with all estimators", {
   }
 })
 
+test_that("nor does it depend on scale, base, coordinates or update", {
+  skip_on_cran()
+  data <- rows_data(120)
+  for (control in list(elvi_control(scale = "symmetric", trace_draws = 30), elvi_control(scale = "diagonal"),
+                       elvi_control("raw", "symmetric", "path", block = 7), elvi_control(scale = "triangular", update = "prox"),
+                       elvi_control("raw", "diagonal", "reparam"))) {
+    base <- if (identical(control$estimator, "path")) base_student(7) else base_gaussian()
+    schedule <- if (control$coordinates == "raw") schedule_custom(0.003, 12, iterations = 30)
+    fits <- lapply(list(data, rows_chunked(chunks_of(data))), function(source) {
+      fit_rows("logit", source, method = "mpsgd", budget = if (is.null(schedule)) 600, schedule = schedule, base = base,
+               control = control)
+    })
+    expect_equal(fits[[2]]$mu, fits[[1]]$mu, tolerance = 1e-8)
+    expect_equal(fits[[2]]$last, fits[[1]]$last, tolerance = 1e-8)
+    expect_equal(fits[[2]]$trace$objective, fits[[1]]$trace$objective, tolerance = 1e-8)
+    expect_identical(fits[[2]]$state$evals, fits[[1]]$state$evals)
+  }
+})
+
 test_that("separable rows and dependent columns are refused as in memory", {
   X <- cbind(1, c(-2, -1, 1, 2))
   source <- rows_files(list(1:2, 3:4), function(i) list(X = X[i, ], y = c(0, 0, 1, 1)[i]))
