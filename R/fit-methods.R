@@ -57,9 +57,7 @@ run_account <- function(x) if (x$method == "exact") exact_account(x) else mpsgd_
 exact_account <- function(x) {
   c(sprintf("Exact solver: %s after %s evaluations of the gradient",
             if (x$status == "interrupted") "INTERRUPTED" else if (x$converged) "converged" else "NOT CONVERGED", format_count(x$optimum$evaluations)),
-    sprintf("Objective F = %s, %s %s nats above the optimum (%s)", format(x$optimum$objective, digits = 8),
-            if (x$optimum$certificate_kind == "rigorous") "at most" else "estimated to be",
-            format(x$optimum$certificate, digits = 1), x$optimum$certificate_kind))
+    sprintf("Objective F = %s, %s", format(x$optimum$objective, digits = 8), distance_words(x$optimum)))
 }
 
 mpsgd_account <- function(x) {
@@ -71,6 +69,7 @@ mpsgd_account <- function(x) {
             format_count(x$state$evals), x$cpu),
     sprintf("Smoothness L = %s in %s coordinates (%s)", format(x$smoothness, digits = 5),
             x$control$coordinates, x$smoothness_source),
+    checks_account(x),
     if (isTRUE(is.finite(last$objective))) sprintf(
       "Objective F at the last iterate: %s (Monte Carlo, standard error %s; started at %s)",
       format(last$objective, digits = 6), format(last$se, digits = 2),
@@ -80,6 +79,12 @@ mpsgd_account <- function(x) {
       if (isTRUE(x$converged)) "Converged" else if (is.na(x$converged)) "Not there yet" else "NOT CONVERGED",
       if (isTRUE(x$model$convex)) "the optimum" else "a local optimum (the target may have better ones)",
       format(x$remaining$estimate, digits = 2), format(x$remaining$se, digits = 2), format(x$tol)))
+}
+
+checks_account <- function(x) {
+  if (!isTRUE(x$control$backtrack > 0)) return(NULL)
+  sprintf("Steps checked on %s fresh draws each (%s of the evaluations), now divided by %s, at most by %s",
+          x$control$backtrack, format_count(x$state$checks), format_count(x$state$shorten), format_count(x$state$steepest))
 }
 
 #' @rdname elvi_fit

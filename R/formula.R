@@ -239,10 +239,7 @@ design_spread <- function(X, frame) {
   weights <- stats::model.weights(frame)
   counting <- rows_that_count(frame)
   list(columns = function(j) vapply(j, function(j) stats::sd(X[counting, j]), 0),
-       response = if (is.numeric(y)) {
-         used <- if (is.matrix(y)) y[counting, ] else y[counting]
-         list(mean = mean(used), sd = stats::sd(used))
-       },
+       response = if (is.numeric(y) && !is.matrix(y)) list(mean = mean(y[counting]), sd = stats::sd(y[counting])),
        precision = if (is.null(weights)) 1 else mean(weights[weights > 0]))
 }
 

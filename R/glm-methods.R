@@ -223,5 +223,5 @@ pp_check.elvi_glm <- function(object, type = "dens_overlay", draws = 50, seed = 
   check_in_memory(object)
   plot <- tryCatch(getExportedValue("bayesplot", paste0("ppc_", type)), error = function(e) NULL)
   if (is.null(plot)) bad_argument("type", "the name of one of bayesplot's ppc_ plots", describe(type))
-  plot(object$model$rows$y * response_trials(object), posterior_predict.elvi_glm(object, draws = draws, seed = seed), ...)
+  plot(seen_response(object)$y * response_trials(object), posterior_predict.elvi_glm(object, draws = draws, seed = seed), ...)
 }

@@ -310,6 +310,19 @@ positive_start <- function(model, unit) {
   list(x = c(found$x, -log(max(spread, 1e-12))), evaluations = found$evaluations)
 }
 
+# (coefficients, log phi) of shares from least squares of their logits and the moments around those
+share_start <- function(model) {
+  rows <- model$rows
+  logits <- stats::qlogis(rows$y)
+  centre <- sum(rows$weight * logits) / sum(rows$weight)
+  level <- max(sum(rows$weight * (logits - centre)^2) / sum(rows$weight), 1e-12)
+  model$rows$y <- logits
+  found <- inner_mode(inner_glm(model, "normal", rows$weight / level))
+  mu <- stats::plogis(predictor_at(model, found$x) + rows$offset)
+  spread <- sum(rows$weight * (rows$y - mu)^2 / (mu * (1 - mu))) / sum(rows$weight)
+  list(x = c(found$x, log(max(1 / min(max(spread, 1e-12), 1e6) - 1, 1e-2))), evaluations = found$evaluations)
+}
+
 # ---- wide models ----------------------------------------------------------------------------
 
 # L-BFGS from gradients alone, in units in which the curvature at the start is 1, renewed where it has moved.

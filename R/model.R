@@ -195,8 +195,11 @@ grows_exponentially.elvi_model_glm <- function(model) record_of(model)$exponenti
 # student errors do not make it so, with a student or flat prior
 #' @export
 grows_exponentially.elvi_model_dispersed <- function(model) {
-  dispersion_record(model)$exponential || is.infinite(prior_tail(model$blocks$dispersion))
+  dispersion_record(model)$exponential > 0 || is.infinite(prior_tail(model$blocks$dispersion))
 }
+
+# So fast that only a base of bounded support will do?
+grows_beyond_exponentials <- function(model) is_dispersed(model) && dispersion_record(model)$exponential > 1
 
 # how many points a block has at most
 longest_block <- function(model) UseMethod("longest_block")

@@ -32,8 +32,9 @@ nested_regression <- function(parts, formula, call, env, family, priors, autosca
 check_nested_family <- function(family) {
   family <- check_family(family)
   if (is.null(record_of(family)$conditional)) {
-    bad_argument("family", "binomial(), poisson(), gaussian() or neg_binomial_2() with group-level or smooth terms",
-                 paste0(family$family, "()"))
+    able <- !vapply(family_records, function(r) is.null(r$conditional), NA)
+    bad_argument("family", paste(or(paste0("\"", unique(known_families()[able]), "\"")), "with group-level or smooth terms"),
+                 paste0(family$family, "(), whose loss is not convex"))
   }
   family
 }

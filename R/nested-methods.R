@@ -146,7 +146,7 @@ vcov.elvi_nested <- function(object, complete = TRUE, ...) {
 sigma.elvi_nested <- function(object, ...) {
   check_dots(list(...), names(formals()), "sigma()")
   if ("sigma" %in% colnames(object$hyper)) return(object$mu[["sigma"]])
-  if (is.null(record_of(object$family)$dispersion)) 1 else sqrt(object$given_dispersion)
+  if (is.null(object$given_dispersion)) 1 else sqrt(object$given_dispersion)
 }
 
 #' @rdname nested_methods
@@ -414,7 +414,7 @@ tidy_hyper <- function(x) {
       }
     }
   }
-  dispersion <- names %in% c("sigma", "phi")
+  dispersion <- names %in% x$problem$dispersion$name
   group[dispersion] <- "Residual"
   term[names == "sigma"] <- "sd__Observation"
   data.frame(effect = rep("ran_pars", length(names)), group = group, term = term, at = parameter_block(x, "hyper"))

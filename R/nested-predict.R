@@ -302,8 +302,14 @@ nested_responses <- function(object, mu, drawn, trials, precision = NULL) {
 
 nested_dispersion <- function(object, drawn, precision = NULL) {
   unknown <- object$problem$dispersion
-  out <- if (is.null(unknown)) sqrt(object$given_dispersion) else drawn$hyper[, unknown$name]
+  out <- if (is.null(unknown)) given_dispersion(object) else drawn$hyper[, unknown$name]
   spread_by_precision(out, nrow(drawn$hyper), precision)
+}
+
+# sigma or shape that goes with a given dispersion; families without one ask for none
+given_dispersion <- function(object) {
+  dispersion <- record_of(object$family)$dispersion
+  if (is.null(dispersion)) 1 else dispersion$known(object$given_dispersion)
 }
 
 # R's generator set from the fit's own seed, and put back
@@ -346,7 +352,7 @@ pp_check.elvi_nested <- function(object, type = "dens_overlay", draws = 50, ...)
   need_package("bayesplot", "pp_check()")
   plot <- tryCatch(getExportedValue("bayesplot", paste0("ppc_", type)), error = function(e) NULL)
   if (is.null(plot)) bad_argument("type", "the name of one of bayesplot's ppc_ plots", describe(type))
-  plot(object$problem$y * response_trials(object), posterior_predict.elvi_nested(object, draws = draws), ...)
+  plot(seen_response(object)$y * response_trials(object), posterior_predict.elvi_nested(object, draws = draws), ...)
 }
 
 # ---- matrices of draws ------------------------------------------------------------------------------------
@@ -359,7 +365,7 @@ as.matrix.elvi_nested <- function(x, draws = 1000, resample = NULL, seed = NULL,
     bad_argument("resample", "FALSE: the weights of a nested fit's nodes are corrected already", "TRUE")
   }
   drawn <- nested_draws(reseeded(x, seed), check_draws(ndraws %||% draws, length(x$mu)))
-  dispersion <- intersect(c("sigma", "phi"), colnames(drawn$hyper))
+  dispersion <- intersect(x$problem$dispersion$name, colnames(drawn$hyper))
   smooth <- grep("^smooth_sd\\[", colnames(drawn$hyper))
   cbind(drawn$x, drawn$hyper[, dispersion, drop = FALSE], drawn$hyper[, smooth, drop = FALSE], covariance_columns(x, drawn$hyper))
 }

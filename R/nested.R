@@ -22,7 +22,7 @@ nested_setup <- function(problem, base) {
   layout <- hyper_layout(problem)
   entries <- hyper_entries(problem, layout)
   likelihood <- record_of(problem$family)$conditional$likelihood
-  dispersion <- if (is.null(problem$dispersion)) "none" else problem$dispersion$name
+  dispersion <- if (is.null(problem$dispersion)) "none" else record_of(problem$family)$conditional$dispersion
   rows <- sufficient_rows(problem)
   plan <- sparse_plan(rows$X, rows$Z, dense_terms(problem), entries, TRUE, c(problem$prior$centre, numeric(q)),
                       list(y = rows$y, weight = rows$weight, offset = rows$offset,
@@ -122,9 +122,15 @@ evidence_at <- function(setup, thetas, from = NULL, tol = 1e-7) {
     part <- dispersion_part(setup, theta, s)
     slope <- prior$slope + hyper_chain(setup$problem, setup$layout, precision, s$moment)
     if (length(setup$layout$dispersion)) slope[setup$layout$dispersion] <- slope[setup$layout$dispersion] + part$slope
-    list(theta = theta, value = prior$value + setup$constant + precision$log_det / 2 + part$value - s$objective,
-         slope = slope, solution = s)
+    lean <- lean_at(setup, theta)
+    list(theta = theta, value = prior$value + setup$constant + precision$log_det / 2 + part$value - s$objective + lean,
+         slope = slope + (setup$lean$slope %||% 0), solution = s)
   }, thetas, precisions, solved)
+}
+
+# what a linear correction of the evidence, if there is one, adds at theta: see leaning()
+lean_at <- function(setup, theta) {
+  if (is.null(setup$lean)) 0 else sum(setup$lean$slope * (theta - setup$lean$at))
 }
 
 # ---- the mode ------------------------------------------------------------------------
@@ -166,12 +172,12 @@ first_curvature <- function(setup) {
 
 # BFGS with exact gradients; each optimum starts from the last. Ends when the next step
 # would gain less than `enough`: the nodes find their own way from there.
-evidence_mode <- function(setup, tol, enough = 1e-4, most = 100L, say = NULL) {
-  at <- evidence_at(setup, list(start_theta(setup)), tol = tol)[[1L]]
+evidence_mode <- function(setup, tol, enough = 1e-4, most = 100L, say = NULL, from = NULL) {
+  at <- evidence_at(setup, list(from$theta %||% start_theta(setup)), if (!is.null(from)) list(from$solution), tol = tol)[[1L]]
   if (!is.finite(at$value)) no_conditional(setup, at$theta)
   evaluations <- 1L
-  B <- diag(1 / first_curvature(setup), length(at$theta))   # inverse curvature
-  fresh <- TRUE
+  B <- from$inverse %||% diag(1 / first_curvature(setup), length(at$theta))   # inverse curvature
+  fresh <- is.null(from)
   while (evaluations < most) {
     step <- drop(B %*% at$slope)
     gain <- sum(step * at$slope) / 2
@@ -233,7 +239,36 @@ evidence_hessian <- function(setup, mode, tol) {
   slopes <- vapply(around, function(a) a$slope, numeric(H))
   slopes <- matrix(slopes, H)
   out <- (slopes[, H + seq_len(H), drop = FALSE] - slopes[, seq_len(H), drop = FALSE]) / rep(2 * h, each = H)
-  list(hessian = (out + t(out)) / 2, evaluations = 2L * H, drift = solution_drift(around, h))
+  list(hessian = (out + t(out)) / 2, evaluations = 2L * H, drift = solution_drift(around, h), around = around, h = h)
+}
+
+# What draws correct the evidence by can be steep in theta: many groups of few rows each move the mode by whole standard
+# deviations. The nodes have to be where the corrected law is, so the correction's slope joins the evidence, and the
+# mode is looked for again. The nodes' weights have the whole correction, whatever was taken here.
+leaning <- function(setup, mode, curved, control, tol, enough = 0.3, most = 4L, say = NULL) {
+  evaluations <- 0L
+  for (again in seq_len(most)) {
+    slope <- correction_slope(setup, curved, control)
+    axes <- theta_axes(curved$hessian)
+    shift <- axes$sd * crossprod(axes$vectors, slope - (setup$lean$slope %||% 0))
+    if (!all(is.finite(shift)) || max(abs(shift)) < enough) break
+    setup$lean <- list(at = mode$theta, slope = slope)
+    mode <- evidence_mode(setup, tol, say = say, from = mode)
+    curved <- evidence_hessian(setup, mode, tol)
+    evaluations <- evaluations + mode$evaluations + curved$evaluations
+  }
+  list(setup = setup, mode = mode, curved = curved, evaluations = evaluations)
+}
+
+correction_slope <- function(setup, curved, control, draws = 100L) {
+  H <- length(curved$h)
+  none <- numeric(H)
+  solved <- all(vapply(curved$around, function(f) is.finite(f$value), NA))
+  if (!solved || is_quadratic(setup$plan) || !isTRUE(control$correct) || isTRUE(control$draws == 0)) return(none)
+  checked <- check_by_draws(setup, curved$around, draws, control)
+  if (!separate_blocks(setup) && max(node_k(checked)) > 0.5) return(none)
+  correction <- corrections(setup, checked)
+  (correction[seq_len(H)] - correction[H + seq_len(H)]) / (2 * curved$h)
 }
 
 # Derivatives of the conditional optimum in theta, mu and log c, from those around the mode
@@ -612,12 +647,15 @@ nested_fit <- function(problem, base = base_gaussian(), control = list()) {
   if (!is.finite(mode$value)) no_conditional(setup, mode$theta)
   evaluations <- mode$evaluations
   if (H && !identical(as.numeric(control$nodes), 1)) {
-    curved <- evidence_hessian(setup, mode, 10 * tol)
+    leant <- leaning(setup, mode, evidence_hessian(setup, mode, 10 * tol), control, 10 * tol, say = say)
+    setup <- leant$setup
+    mode <- leant$mode
+    curved <- leant$curved
     axes <- theta_axes(curved$hessian)
     if (mode$solution$certificate > tol) mode[c("theta", "value", "slope", "solution")] <-
       evidence_at(setup, list(mode$theta), list(mode$solution), tol)[[1L]]
     sides <- axis_widths(setup, mode, axes, curved$drift, 10 * tol)
-    evaluations <- evaluations + curved$evaluations + sides$evaluations
+    evaluations <- evaluations + 2L * H + leant$evaluations + sides$evaluations
     step <- lattice_step(setup, control$nodes)
     if (!is.null(step)) {
       axes$sd <- axes$sd * pmax(rowMeans(sides$width), 0.5)
@@ -639,6 +677,7 @@ nested_fit <- function(problem, base = base_gaussian(), control = list()) {
   values <- vapply(grid$found, function(f) f$value, 0)
   if (!is.null(say)) say("draws that check the nodes")
   ratios <- node_ratios(setup, grid, values, control)
+  values <- values - vapply(grid$found, function(f) lean_at(setup, f$theta), 0)
   log_weight <- values + grid$log_rule
   weight <- normalised(log_weight + ratios$correction)
   coarse <- normalised(values + grid$log_coarse + ratios$correction)
@@ -742,41 +781,49 @@ node_ratios <- function(setup, grid, values, control) {
     none$k_hat[] <- NA_real_
     return(none)
   }
-  settings <- lapply(grid$found, function(f) conditional_node(f, setup)$setting)
-  key <- control$seed_key %||% c(20261117, 17)
-  look <- function(which, draws) {
-    z <- draw_base(setup$law, key, draws)
-    out <- .Call(elvi_r_nested_check, setup$plan, setup$rule, settings[which], z, threads())
-    radius <- sqrt(colSums(z^2))
-    extra <- -radius^2 / 2 - setup$law$log_phi(radius)
-    list(out = out, extra = extra - mean(extra))
-  }
   best <- which.max(values + grid$log_rule)
   draws <- control$draws
   if (is.null(draws)) {
-    first <- look(best, 100L)$out[[1L]]
+    first <- check_by_draws(setup, grid$found[best], 100L, control)$out[[1L]]
     # no more than fit in 160 MB: noise of many groups is the same at all nodes, which have the same draws
     draws <- min(max(ceiling(first$noise / 0.05^2), 200), 2000, max(200, floor(2e7 / setup$plan$dim)))
   }
   weight <- normalised(values + grid$log_rule)
   counts <- which(weight > 0.03 * max(weight))
-  checked <- look(counts, draws)
+  checked <- check_by_draws(setup, grid$found[counts], draws, control)
   k_hat <- rep(NA_real_, K)
-  k_hat[counts] <- vapply(checked$out, function(o) pareto_shape(o$total + checked$extra), 0)
-  correction <- rep(NA_real_, K)
-  separate <- setup$law$independent && length(setup$plan$block_start) > 2L
-  total_var <- mean(checked$out[[match(best, counts)]]$total^2)
-  coupled <- separate && total_var * sqrt(2 / draws) < 0.1
-  usable <- separate || max(k_hat[counts]) < 0.7
+  k_hat[counts] <- node_k(checked)
+  usable <- separate_blocks(setup) || max(k_hat[counts]) < 0.7
   if (!isTRUE(control$correct) || !usable) {
     return(list(correction = numeric(K), k_hat = k_hat, draws = draws, corrected = FALSE))
   }
-  correction[counts] <- vapply(checked$out, function(o) {
-    if (!separate) return(log_sum(o$total + checked$extra) - log(draws))
-    o$level + if (coupled) (mean(o$total^2) - o$spread) / 2 else 0
-  }, 0)
+  correction <- rep(NA_real_, K)
+  correction[counts] <- corrections(setup, checked, match(best, counts))
   correction[-counts] <- smooth_correction(grid$z, counts, correction[counts])
   list(correction = correction, k_hat = k_hat, draws = draws, corrected = TRUE)
+}
+
+check_by_draws <- function(setup, found, draws, control) {
+  z <- draw_base(setup$law, control$seed_key %||% c(20261117, 17), draws)
+  settings <- lapply(found, function(f) conditional_node(f, setup)$setting)
+  out <- .Call(elvi_r_nested_check, setup$plan, setup$rule, settings, z, threads())
+  radius <- sqrt(colSums(z^2))
+  extra <- -radius^2 / 2 - setup$law$log_phi(radius)
+  list(out = out, extra = extra - mean(extra), draws = draws)
+}
+
+separate_blocks <- function(setup) setup$law$independent && length(setup$plan$block_start) > 2L
+
+node_k <- function(checked) vapply(checked$out, function(o) pareto_shape(o$total + checked$extra), 0)
+
+# log p(y, theta) less its lower bound, at each of the nodes. What blocks have in common counts where the draws can tell.
+corrections <- function(setup, checked, best = 1L) {
+  separate <- separate_blocks(setup)
+  coupled <- separate && mean(checked$out[[best]]$total^2) * sqrt(2 / checked$draws) < 0.1
+  vapply(checked$out, function(o) {
+    if (!separate) return(log_sum(o$total + checked$extra) - log(checked$draws))
+    o$level + if (coupled) (mean(o$total^2) - o$spread) / 2 else 0
+  }, 0)
 }
 
 # k-hat from new draws at the nodes that count

@@ -71,7 +71,8 @@ back_to_start <- function(fit) {
 
 initial_state <- function(start) {
   list(mu = start$mu, scale = start$scale, average_mu = start$mu, average_scale = start$scale,
-       k = 0, evals = 0, alpha = 1, weight = 0, memory = numeric(), outside = 0, stage = NULL)
+       k = 0, evals = 0, alpha = 1, weight = 0, memory = numeric(), shorten = 1, steepest = 1, checks = 0,
+       outside = 0, stage = NULL)
 }
 
 no_result <- list(trace = NULL, cpu = 0, status = NULL, kept = NULL, theta = NULL, lost = NULL, remaining = NULL,
@@ -197,8 +198,13 @@ run_settings <- function(fit, iterations) {
        tail_start = horizon - floor(control$tail * horizon) + 1,
        trace_draws = control$trace_draws,
        block = block, progress = control$progress, pause_after = Inf, cpu = fit$result$cpu,
-       threads = threads())
+       threads = threads(),
+       check_draws = control$backtrack %||% 0, check_step = check_step_of(fit), check_floor = is.null(control$scale_min),
+       check_divides = steps_from_L(fit$given$schedule))
 }
+
+# Checks are of the L that bounds the scale from below, too, and so of no step shorter than 1/(2L).
+check_step_of <- function(fit) if (isTRUE(fit$plan$smoothness > 0)) 1 / (2 * fit$plan$smoothness) else 0
 
 # 12,345 and 1,000,000, not 1e+06
 format_count <- function(n) format(n, big.mark = ",", scientific = FALSE)
@@ -224,6 +230,9 @@ check_status <- function(status, fit = NULL) {
   advice <- paste0(" The steps may be too long: a larger `smoothness` in elvi_control() shortens them.",
                    if (is_user_density(fit$given$model)) " Or `gradient` is not finite near there by itself.")
   switch(as.character(status),
+    "7" = elvi_abort("No step passes its check", where, ", however short: the target's value may not be what its gradient is ",
+                     "the gradient of.", at, class = c("elvi_error_backtrack", "elvi_error_nonfinite"),
+                     data = list(iteration = fit$state$k + 1, mu = fit$state$mu, scale = fit$state$scale)),
     "6" = elvi_abort("The C function of the target says that it has failed", where, ".", at,
                      class = "elvi_error_target", data = list(iteration = fit$state$k + 1, mu = fit$state$mu)),
     "2" = elvi_abort("The gradient is not finite", where, ".", at, advice,

@@ -225,7 +225,8 @@ whiten_anew <- function(fit, law) {
   theta <- to_work(work, kind, at$mu, at$scale)
   begun <- initial_state(theta)
   begun$before <- list(mu = at$mu, scale = at$scale)
-  begun[c("k", "evals", "outside")] <- fit$state[c("k", "evals", "outside")]
+  kept <- c("k", "evals", "checks", "outside")   # a new L has had no checks yet
+  begun[kept] <- fit$state[kept]
   fit$state <- begun
   fit
 }

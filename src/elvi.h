@@ -17,7 +17,8 @@ typedef enum {
     ELVI_SINGULAR_SCALE = 3,     /* scale not positive definite */
     ELVI_EIGEN_FAILED = 4,       /* LAPACK did not converge */
     ELVI_NO_EXPECTATION = 5,     /* E f is infinite, or beyond quadrature */
-    ELVI_TARGET_FAILED = 6       /* another package's target says so */
+    ELVI_TARGET_FAILED = 6,      /* another package's target says so */
+    ELVI_NO_STEP = 7             /* no step passes its check */
 } elvi_status;
 
 /* ---- hooks ------------------------------------------------------------------ */
@@ -96,6 +97,7 @@ typedef struct {
     void (*axpy)(int d, const double *x, double alpha, const double *y, double *out);  /* x + alpha y */
     void (*mix)(int d, double by, const double *x, double *out);   /* out += by (x - out) */
     double (*dist2)(int d, const double *x, const double *y);      /* squared Frobenius norm */
+    double (*inner)(int d, const double *x, const double *y);
 
     /* linear algebra. Of these only `factor` changes the room's memory. */
     void (*room)(int d, size_t *n_reals, size_t *n_ints);
@@ -115,6 +117,9 @@ typedef struct {
      * NULL where there is none; both forget the factor */
     elvi_status (*project)(int d, double lo, double hi, double *s, elvi_scale_room *room, int *clipped);
     void (*prox)(int d, double t, double *s);
+    /* -log|s|, continued where an eigenvalue (of a symmetric scale) or an entry of the diagonal is below lo by
+     * the parabola that has its value and both derivatives at lo; forgets the factor */
+    elvi_status (*barrier)(int d, double lo, const double *s, elvi_scale_room *room, double *value);
 
     /* spreads |scale' u|. For dense rows: s2_i = |scale' u_i - moved|^2, u_i the rows of U
      * (n x d, ldu rows apart), moved NULL or d long, room n x d. */
@@ -392,6 +397,8 @@ struct elvi_family {
     int (*exponential)(double y);
     /* the sum of what has no eta in it, and its derivative in a; NULL if that is 0 */
     double (*rest)(const elvi_dispersion *a, const elvi_tally *tally, double *slope);
+    /* E dl/da of one row from its expectation e at eta + s z_1; NULL if it is E l, or if nobody asks */
+    double (*along)(const elvi_dispersion *a, double y, double eta, double s, const elvi_expectation *e);
 };
 
 const elvi_family *elvi_family_named(const char *name);   /* NULL if there is none */
@@ -565,6 +572,10 @@ typedef struct {
     uint64_t tail_start;         /* first iterate of the tail average */
     int trace_draws;             /* draws behind the objective; 0: no objective */
     uint64_t horizon;            /* planned iterations: the last gets a row */
+    int check_draws;             /* behind the check of a step; 0: none */
+    double check_step;           /* no shorter one is checked: 1/(2L) */
+    int check_floor;             /* is scale_min made from this L, */
+    int check_divides;           /* and are the schedule's steps? */
 } elvi_settings;
 
 enum { ELVI_MOST_MEMORY = 8, ELVI_MOST_SUMS = 8 };   /* of an estimator */
@@ -575,6 +586,8 @@ struct elvi_state {
     uint64_t k, evals;
     double alpha, weight;        /* averaging: alpha_k and the sum of weights */
     double memory[ELVI_MOST_MEMORY];   /* what the estimator has learnt */
+    double shorten, steepest;    /* checks divide steps by this now, and have by so much */
+    uint64_t checks;             /* how many of evals were for them */
 };
 
 /* What a thread needs to differentiate at a block of points. */
@@ -659,7 +672,11 @@ extern const elvi_estimator_ops elvi_estimator_reparam, elvi_estimator_path, elv
 void elvi_work_bind(elvi_work *w, const elvi_problem *p, const elvi_estimator_ops *estimator,
                     int block, double *reals, int *ints, size_t *n_reals, size_t *n_ints);
 
-/* loop.c */
+/* loop.c: w->next = theta - step Lambda w->grad, without a projection; and its distance from
+ * theta in the metric of 1 / Lambda */
+void elvi_move(const elvi_problem *p, const elvi_settings *s, const elvi_theta *theta, double step, elvi_work *w);
+double elvi_moved(const elvi_problem *p, const elvi_settings *s, const elvi_theta *theta, const elvi_work *w);
+
 elvi_status elvi_run(const elvi_problem *p, const elvi_settings *s,
                      elvi_state *st, elvi_work *w, elvi_trace *trace,
                      const elvi_hooks *hooks);
@@ -692,6 +709,8 @@ elvi_status elvi_scale_factor(const elvi_problem *p, const elvi_theta *theta, el
 void elvi_scale_move(const elvi_problem *p, const elvi_theta *theta, const double *z, int n, double *x);
 /* sum of log v_i over a diagonal, stride apart; NaN unless all are positive */
 double elvi_log_det_diagonal(const double *v, int d, size_t stride);
+/* -log v, below lo continued by a parabola, added up */
+double elvi_barrier_diagonal(const double *v, int d, size_t stride, double lo);
 /* the positive root of v^2 - c v - t = 0 for each c of a diagonal */
 void elvi_prox_diagonal(double *v, int d, size_t stride, double t);
 
@@ -702,6 +721,17 @@ void elvi_project_ball(int d, const double *centre, double radius, double *mu);
 void elvi_average_before(const elvi_problem *p, const elvi_settings *s,
                          double step, uint64_t batch, elvi_state *st);
 void elvi_average_after(const elvi_problem *p, const elvi_settings *s, elvi_state *st);
+
+/* backtrack.c: what a check has found, before the gradient of its step is drawn */
+typedef struct {
+    double shorten, steepest;
+    uint64_t evals;
+} elvi_check;
+elvi_status elvi_backtrack(const elvi_problem *p, const elvi_settings *s, const elvi_state *st, double step,
+                           elvi_work *w, const elvi_hooks *hooks, elvi_check *check);
+/* the schedule's step and scale_min as checks have changed them */
+double elvi_checked_step(const elvi_settings *s, double step, double shorten);
+double elvi_floor(const elvi_settings *s, double steepest);
 
 /* trace.c */
 void elvi_trace_begin(elvi_trace *trace, double cpu_before);

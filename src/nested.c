@@ -97,18 +97,11 @@ static workspace bind(const elvi_nested *p, double *room, int *links)
 /* the response as the loss takes it, given the dispersion */
 static void set_rows(const elvi_nested *p, double dispersion, workspace *w)
 {
-    const double log_phi = p->dispersion == ELVI_DISPERSION_PHI ? log(dispersion) : 0.0;
-    for (int i = 0; i < p->rows; i++) {
-        w->y[i] = p->y[i];
-        w->weight[i] = p->weight[i];
-        w->offset[i] = p->offset[i];
-        if (p->dispersion == ELVI_DISPERSION_SIGMA) w->weight[i] /= dispersion * dispersion;
-        if (p->dispersion == ELVI_DISPERSION_PHI) {
-            w->weight[i] *= p->y[i] + dispersion;
-            w->y[i] /= p->y[i] + dispersion;
-            w->offset[i] -= log_phi;
-        }
-    }
+    const size_t bytes = (size_t) p->rows * sizeof(double);
+    memcpy(w->y, p->y, bytes);
+    memcpy(w->weight, p->weight, bytes);
+    memcpy(w->offset, p->offset, bytes);
+    p->dispersion->set_rows(dispersion, p->rows, w->y, w->weight, w->offset);
 }
 
 /* ---- rows ---------------------------------------------------------------------- */
@@ -268,15 +261,20 @@ static void certify(const elvi_nested *p, const elvi_setting *at, workspace *w, 
     x->certificate = at->definite ? 0.5 * (dual(p, at, x->g, w) + far * far) : x->estimate;
 }
 
-/* the expectations of rows, in vectors where the family can */
-static elvi_status expect_rows(const elvi_nested *p, const elvi_quadrature *rule, int n, const double *y,
-                               const double *w, const double *eta, const double *s, double *sum,
-                               double *slope, double *curve, double *widest)
+/* as the loss takes it: set_rows() has put others into the rows */
+static double own_dispersion(const elvi_nested *p, const elvi_setting *at)
+{
+    return p->dispersion->own ? at->dispersion : 1.0;
+}
+
+elvi_status elvi_nested_expect_rows(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at, int n,
+                                    const double *y, const double *w, const double *eta, const double *s, double *sum,
+                                    double *slope, double *curve, double *widest)
 {
     const elvi_family *family = p->likelihood.family;
     if (family->expect_many && n > 1)
         return family->expect_many(rule, n, y, w, eta, s, sum, slope, curve, widest);
-    return elvi_expect_rows(&p->likelihood, rule, 1.0, n, y, w, eta, s, sum, slope, curve, widest);
+    return elvi_expect_rows(&p->likelihood, rule, own_dispersion(p, at), n, y, w, eta, s, sum, slope, curve, widest);
 }
 
 /* Everything at (mu, c): w->L holds the factor of P(c) already if `factored`. F is infinite
@@ -301,8 +299,8 @@ static void evaluate(const elvi_nested *p, const elvi_quadrature *rule, const el
     } else {
         if (elvi_sparse_inverse(&p->pattern, w->L, w->inverse, w->small, w->links)) return;
         spreads(p, w->inverse, x->s);
-        if (expect_rows(p, rule, n, w->y, w->weight, x->eta, x->s, &x->sum, x->slope, x->curve,
-                             &x->widest) != ELVI_OK) return;
+        if (elvi_nested_expect_rows(p, rule, at, n, w->y, w->weight, x->eta, x->s, &x->sum, x->slope, x->curve,
+                                    &x->widest) != ELVI_OK) return;
         for (int i = 0; i < n; i++) spread += x->c[i] * x->s[i] * x->s[i];
     }
     for (int i = 0; i < d; i++) off[i] = x->mu[i] - p->centre[i];
@@ -506,27 +504,14 @@ static void moments(const elvi_nested *p, const workspace *w, const point *x, do
     }
 }
 
-/* what the derivative of E f in the dispersion is made of: the loss, and for phi also
- * sum_i E log(1 + e^t) and sum_i w_i E l' */
 static void dispersion_sums(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at, workspace *w,
                             elvi_conditional *out)
 {
-    const point *x = &w->at;
-    out->loss = x->sum;
+    /* of the next iterate nothing is needed any more */
+    const elvi_optimum_rows x = { w->inverse, w->at.eta, w->at.s, w->at.slope, w->at.curve, w->to.c };
+    out->loss = w->at.sum;
     out->level = out->slope = 0.0;
-    if (p->dispersion == ELVI_DISPERSION_SIGMA) {
-        double trace = 0.0;   /* tr(A P^-1) = d - sum_i c_i s_i^2 */
-        for (int k = 0; k < p->precisions; k++)
-            trace += (p->a_row[k] == p->a_column[k] ? 1.0 : 2.0) * at->A[p->a_source[k]] * w->inverse[p->a_place[k]];
-        out->loss += 0.5 * (p->pattern.dim - trace);
-    }
-    if (p->dispersion == ELVI_DISPERSION_PHI) {
-        double widest;
-        memset(w->turn, 0, (size_t) p->rows * sizeof(double));
-        expect_rows(p, rule, p->rows, w->turn, p->weight, x->eta, x->s, &out->level, w->to.slope,
-                         w->to.curve, &widest);
-        for (int i = 0; i < p->rows; i++) out->slope += x->slope[i];
-    }
+    p->dispersion->add_sums(p, rule, at, &x, out);
 }
 
 void elvi_nested_solve(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at, double tol,
@@ -596,10 +581,47 @@ elvi_status elvi_nested_whiten(const elvi_nested *p, const elvi_setting *at, int
 }
 
 /* sum_i w_i l(eta_i) over consecutive rows */
-static double losses(const elvi_nested *p, int n, const double *y, const double *w, const double *eta)
+static double losses(const elvi_nested *p, const elvi_dispersion *a, int n, const double *y, const double *w,
+                     const double *eta)
 {
     const elvi_part rows = { 0, n, y, w, NULL };
-    return p->likelihood.family->loss(&p->likelihood, &elvi_no_dispersion, &rows, eta);
+    return p->likelihood.family->loss(&p->likelihood, a, &rows, eta);
+}
+
+/* factor, spreads and expectations at the optimum; known[i] is what r_i has in it whatever is drawn */
+static int begin_check(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at, workspace *w,
+                       double *known)
+{
+    point *x = &w->at;
+    set_rows(p, at->dispersion, w);
+    memcpy(x->mu, at->mu, (size_t) p->pattern.dim * sizeof(double));
+    memcpy(x->c, at->c, (size_t) p->rows * sizeof(double));
+    if (factor(p, at, x->c, w)) return 1;
+    if (elvi_sparse_inverse(&p->pattern, w->L, w->inverse, w->small, w->links)) return 1;
+    spreads(p, w->inverse, x->s);
+    predict(p, x->mu, x->eta);
+    for (int i = 0; i < p->rows; i++) {
+        double widest, value;
+        x->eta[i] += w->offset[i];
+        if (elvi_nested_expect_rows(p, rule, at, 1, w->y + i, w->weight + i, x->eta + i, x->s + i, &value,
+                                    x->slope + i, x->curve + i, &widest) != ELVI_OK) return 1;
+        known[i] = value - 0.5 * x->c[i] * x->s[i] * x->s[i];
+    }
+    return 0;
+}
+
+/* r of the rows from `first` on; eta holds how far their predictors are off on entry */
+static double block_ratio(const elvi_nested *p, const workspace *w, const elvi_dispersion *a, const double *known,
+                          int first, int rows, double *eta)
+{
+    const point *x = &w->at;
+    double r = 0.0;
+    for (int i = first; i < first + rows; i++) {
+        const double off = eta[i];
+        r += known[i] + off * (x->slope[i] + 0.5 * x->c[i] * off);
+        eta[i] = x->eta[i] + off;
+    }
+    return r - losses(p, a, rows, w->y + first, w->weight + first, eta + first);
 }
 
 /* At the optimum f(mu + P^-1/2 z) = const + |z|^2 / 2 + sum_i r_i, where r_i is the loss of
@@ -610,26 +632,13 @@ void elvi_nested_check(const elvi_nested *p, const elvi_quadrature *rule, const 
                        int draws, double *room, int *links, elvi_ratios *out)
 {
     workspace w = bind(p, room, links);
-    point *x = &w.at;
     const int d = p->pattern.dim, n = p->rows;
     double *drawn = w.small, *eta = w.to.eta, *known = w.to.slope;
     double *tilt = w.q, *square = w.turn;   /* per block: sums of e^r - r - 1 and of r^2 */
+    const elvi_dispersion a = elvi_dispersion_at(log(own_dispersion(p, at)));
     double noise = 0.0, noise2 = 0.0;
     out->status = ELVI_SINGULAR_SCALE;
-    set_rows(p, at->dispersion, &w);
-    memcpy(x->mu, at->mu, (size_t) d * sizeof(double));
-    memcpy(x->c, at->c, (size_t) n * sizeof(double));
-    if (factor(p, at, x->c, &w)) return;
-    if (elvi_sparse_inverse(&p->pattern, w.L, w.inverse, w.small, w.links)) return;
-    spreads(p, w.inverse, x->s);
-    predict(p, x->mu, x->eta);
-    for (int i = 0; i < n; i++) {
-        double widest, value;
-        x->eta[i] += w.offset[i];
-        if (expect_rows(p, rule, 1, w.y + i, w.weight + i, x->eta + i, x->s + i, &value,
-                             x->slope + i, x->curve + i, &widest) != ELVI_OK) return;
-        known[i] = value - 0.5 * x->c[i] * x->s[i] * x->s[i];
-    }
+    if (begin_check(p, rule, at, &w, known)) return;
     memset(tilt, 0, (size_t) n * sizeof(double));
     memset(square, 0, (size_t) n * sizeof(double));
     for (int k = 0; k < draws; k++, z += d) {
@@ -639,15 +648,8 @@ void elvi_nested_check(const elvi_nested *p, const elvi_quadrature *rule, const 
         predict(p, drawn, eta);
         for (int b = 0; b < p->blocks; b++) {
             const int first = p->block_start[b], rows = p->block_start[b + 1] - first;
-            double r = 0.0;
-            for (int i = first; i < first + rows; i++) {
-                const double off = eta[i];
-                r += known[i] + off * (x->slope[i] + 0.5 * x->c[i] * off);
-                eta[i] = x->eta[i] + off;
-            }
-            r -= losses(p, rows, w.y + first, w.weight + first, eta + first);
+            const double r = block_ratio(p, &w, &a, known, first, rows, eta), bend = exp(r) - 1.0 - r;
             total += r;
-            const double bend = exp(r) - 1.0 - r;
             tilt[b] += bend;
             square[b] += r * r;
             round += bend;

@@ -4,10 +4,8 @@
 
 #include "sparse.h"
 
-/* What the dispersion of a setting is: nothing, sigma of a gaussian, phi of a negative
- * binomial. Given phi, the last is a logistic regression of y / (y + phi) with
- * weights y + phi and offset - log phi. */
-typedef enum { ELVI_DISPERSION_NONE, ELVI_DISPERSION_SIGMA, ELVI_DISPERSION_PHI } elvi_dispersion_kind;
+/* What the dispersion of a setting is and does: nested_dispersion.c. */
+typedef struct elvi_dispersion_ops elvi_dispersion_ops;
 
 /* f(x) = (x - centre)' A (x - centre) / 2 + sum_i weight_i l(w_i'x + offset_i; y_i). The
  * last `dense` of the dim unknowns have dense columns, stored by rows; the entries of
@@ -25,7 +23,7 @@ typedef struct {
     int blocked;             /* is the inverse of A on the same pattern? */
     const double *centre;    /* dim */
     elvi_likelihood likelihood;   /* of y / (y + phi) in case of phi */
-    elvi_dispersion_kind dispersion;
+    const elvi_dispersion_ops *dispersion;
     const double *y, *weight, *offset;
     int blocks;              /* of consecutive rows, for the check by draws */
     const int *block_start;  /* blocks + 1 */
@@ -50,10 +48,33 @@ typedef struct {
     double *moment;          /* sources: sum of (x - centre)(x - centre)' over A's entries */
     double objective, log_det;             /* F and log|P| */
     double certificate, estimate, widest;
-    double loss, level, slope;             /* for the derivative in the dispersion */
+    double loss, level, slope;             /* for the derivative in the dispersion, see dispersion_sums() */
     int rigorous, iterations;
     elvi_status status;
 } elvi_conditional;
+
+/* Rows at an optimum, and what is known of them there. */
+typedef struct {
+    const double *inverse;           /* P^-1 on the pattern */
+    const double *eta, *s, *slope, *curve;   /* rows; the last two times the weights */
+    double *room;                    /* 3 rows */
+} elvi_optimum_rows;
+
+struct elvi_dispersion_ops {
+    const char *name;
+    int own;   /* does the family's loss take it? Else it is in the rows */
+    /* response, weight and offset of n rows, as the loss takes them given the dispersion */
+    void (*set_rows)(double dispersion, int n, double *y, double *weight, double *offset);
+    /* adds to loss, level and slope what the derivative of E f in the dispersion is made of */
+    void (*add_sums)(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at,
+                     const elvi_optimum_rows *x, elvi_conditional *out);
+};
+const elvi_dispersion_ops *elvi_dispersion_named(const char *name);   /* NULL if there is none */
+
+/* The expectations of rows, as elvi_expect_rows() has them, in vectors where the family can. */
+elvi_status elvi_nested_expect_rows(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at, int n,
+                                    const double *y, const double *w, const double *eta, const double *s, double *sum,
+                                    double *slope, double *curve, double *widest);
 
 size_t elvi_nested_work_length(const elvi_nested *p);
 size_t elvi_nested_links_length(const elvi_nested *p);

@@ -13,9 +13,16 @@ static elvi_pattern read_pattern(SEXP list)
     return p;
 }
 
+static const elvi_dispersion_ops *read_dispersion(SEXP plan)
+{
+    const char *name = CHAR(Rf_asChar(r_get(plan, "dispersion")));
+    const elvi_dispersion_ops *out = elvi_dispersion_named(name);
+    if (!out) Rf_error("elvi internal error: no dispersion '%s'", name);
+    return out;
+}
+
 static elvi_nested read_plan(SEXP plan)
 {
-    static const char *const dispersions[] = { "none", "sigma", "phi", NULL };
     elvi_nested p;
     p.pattern = read_pattern(r_get(plan, "pattern"));
     p.rows = (int) r_count(plan, "rows");
@@ -34,7 +41,7 @@ static elvi_nested read_plan(SEXP plan)
     p.blocked = Rf_asLogical(r_get(plan, "blocked"));
     p.centre = r_reals(plan, "centre", p.pattern.dim);
     p.likelihood = r_likelihood(plan);
-    p.dispersion = r_choice(plan, "dispersion", dispersions);
+    p.dispersion = read_dispersion(plan);
     p.y = r_reals(plan, "y", p.rows);
     p.weight = r_reals(plan, "weight", p.rows);
     p.offset = r_reals(plan, "offset", p.rows);

@@ -1,0 +1,82 @@
+/* What the dispersion of a setting is: nothing, sigma of a gaussian, phi of a negative
+ * binomial, or what the family's own loss takes it for; see nested.h. */
+#include "nested.h"
+#include <math.h>
+#include <string.h>
+
+static void leave_rows(double dispersion, int n, double *y, double *weight, double *offset)
+{
+    (void) dispersion; (void) n; (void) y; (void) weight; (void) offset;
+}
+
+static void add_nothing(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at,
+                        const elvi_optimum_rows *x, elvi_conditional *out)
+{
+    (void) p; (void) rule; (void) at; (void) x; (void) out;
+}
+
+static void sigma_rows(double sigma, int n, double *y, double *weight, double *offset)
+{
+    (void) y; (void) offset;
+    for (int i = 0; i < n; i++) weight[i] /= sigma * sigma;
+}
+
+/* the loss of a quadratic has half of sum_i c_i s_i^2 = d - tr(A P^-1) in it */
+static void sigma_sums(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at,
+                       const elvi_optimum_rows *x, elvi_conditional *out)
+{
+    double trace = 0.0;
+    (void) rule;
+    for (int k = 0; k < p->precisions; k++)
+        trace += (p->a_row[k] == p->a_column[k] ? 1.0 : 2.0) * at->A[p->a_source[k]] * x->inverse[p->a_place[k]];
+    out->loss += 0.5 * (p->pattern.dim - trace);
+}
+
+/* Given phi it is a logistic regression of y / (y + phi) with weights y + phi and offset - log phi. */
+static void phi_rows(double phi, int n, double *y, double *weight, double *offset)
+{
+    const double log_phi = log(phi);
+    for (int i = 0; i < n; i++) {
+        weight[i] *= y[i] + phi;
+        y[i] /= y[i] + phi;
+        offset[i] -= log_phi;
+    }
+}
+
+/* sum_i E log(1 + e^t), which is the loss of a response 0, and sum_i w_i E l' */
+static void phi_sums(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at,
+                     const elvi_optimum_rows *x, elvi_conditional *out)
+{
+    const int n = p->rows;
+    double *zero = x->room, *slope = zero + n, *curve = slope + n, widest;
+    memset(zero, 0, (size_t) n * sizeof(double));
+    elvi_nested_expect_rows(p, rule, at, n, zero, p->weight, x->eta, x->s, &out->level, slope, curve, &widest);
+    for (int i = 0; i < n; i++) out->slope += x->slope[i];
+}
+
+/* sum_i w_i E dl/da */
+static void own_sums(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at,
+                     const elvi_optimum_rows *x, elvi_conditional *out)
+{
+    const elvi_dispersion a = elvi_dispersion_at(log(at->dispersion));
+    (void) rule;
+    if (!p->likelihood.family->along) return;
+    for (int i = 0; i < p->rows; i++) {
+        const elvi_expectation e = { 0.0, x->slope[i], x->curve[i] };
+        if (p->weight[i] > 0.0) out->slope += p->likelihood.family->along(&a, p->y[i], x->eta[i], x->s[i], &e);
+    }
+}
+
+static const elvi_dispersion_ops records[] = {
+    { "none", 0, leave_rows, add_nothing },
+    { "sigma", 0, sigma_rows, sigma_sums },
+    { "phi", 0, phi_rows, phi_sums },
+    { "own", 1, leave_rows, own_sums },
+};
+
+const elvi_dispersion_ops *elvi_dispersion_named(const char *name)
+{
+    for (size_t k = 0; k < sizeof records / sizeof *records; k++)
+        if (!strcmp(records[k].name, name)) return &records[k];
+    return NULL;
+}
