@@ -181,6 +181,7 @@ elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, bud
                 tol = tol, control = control, combine = combine)
   plan <- c(plan, list(smoothness = smoothness$L, smoothness_source = smoothness$source, feasible = feasible,
                        work = without_inner(work), start = start, seed = seed, rng_kind = RNGkind(),
+                       raw_frame = if (control$coordinates == "raw") raw_frame(object, start, start$scale),
                        search = found, anchor = anchor_of(object, work, control, start)))
   fit <- new_fit(given, plan, initial_state(start), no_result)
   if (isTRUE(found$interrupted)) return(conclude(mark_interrupted(fit)))

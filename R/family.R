@@ -623,7 +623,7 @@ check_family <- function(family) {
     family <- family_records[[match(family, known_families())]]$make()
   }
   if (!inherits(family, "family") || !family$family %in% known_families()) {
-    bad_argument("family", or(paste0(unique(known_families()), "()")),
+    bad_argument("family", paste("a family, or the name of one:", or(paste0("\"", unique(known_families()), "\""))),
                  if (inherits(family, "family")) paste0(family$family, "()") else describe(family))
   }
   links <- vapply(family_records[known_families() == family$family], function(r) r$link, "")

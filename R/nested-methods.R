@@ -301,7 +301,7 @@ print.elvi_nested <- function(x, digits = max(3L, getOption("digits") - 3L), ...
 }
 
 nested_heading <- function(x) {
-  c("elvi fit: ", x$family$family, " regression (", x$family$link, " link), ", format_count(nrow(x$frame)),
+  c("elvi fit: ", x$family$family, " regression (", x$family$link, " link), ", format_count(nobs.elvi_glm(x)),
     " observations\n",
     "formula:  ", deparse_one(x$formula))
 }
@@ -437,7 +437,7 @@ glance.elvi_nested <- function(x, ...) {
   as_tibble_if_there(data.frame(
     elbo = x$nested$evidence$log, nodes = length(x$nested$nodes), certificate = worst_certificate(x),
     change = max(unlist(x$nested$change)),
-    pareto_k = worst_k(x$nested), base = x$base$kind, converged = x$converged, nobs = nrow(x$frame)))
+    pareto_k = worst_k(x$nested), base = x$base$kind, converged = x$converged, nobs = nobs.elvi_glm(x)))
 }
 
 #' @rdname nested_methods

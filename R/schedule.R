@@ -178,6 +178,7 @@ plan_schedule <- function(schedule, dim, kappa, L, control = elvi_control(), sho
                longest = Inf)   # theorems are about steps as they are
   full[names(plan)] <- plan
   plan <- full
+  if (schedule$kind != "tuned") plan[c("step0", "step_table")] <- list(plan$step0 / shorten, shorter(plan$step_table, shorten))
   plan$lambda <- control$precondition %||% plan$lambda
   plan$iterations <- plan$iterations %||% .Call(elvi_r_horizon, plan, schedule$budget)
   if (plan$iterations < 1) {
@@ -186,6 +187,8 @@ plan_schedule <- function(schedule, dim, kappa, L, control = elvi_control(), sho
   plan$bg_a <- plan$bg_a %||% bg_a(dim, kappa, L, plan$lambda, control$scale)
   plan
 }
+
+shorter <- function(steps, by) if (!is.null(steps)) steps / by
 
 default_step <- function(L) {
   if (is.na(L)) {

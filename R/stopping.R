@@ -19,8 +19,9 @@ run_to_tolerance <- function(fit, law, iterations, journal) {
       return(fit)
     }
     fit$state["stage"] <- list(NULL)
+    fit$result$remaining$gain <- last_gain(fit, law)
     fit$result$converged <- fit$result$remaining$estimate + 2 * fit$result$remaining$se < fit$given$tol &&
-      !still_gains(fit, law)
+      !still_gains(fit)
     # a tuned run that gets nowhere is soon tried with shorter steps
     hopeless <- fit$given$schedule$kind == "tuned" && fit$plan$shorten < most_shortened &&
       gets_nowhere(fit) && fit$state$evals > 4000

@@ -141,7 +141,7 @@ for (name in c("logit", "probit", "cloglog", "poisson", "normal", "phi")) local(
     .Call(internal$elvi_r_nested_solve, plan, setup$rule, settings, 1e-8, 50L, 2L)
   })
   add("elvi_r_nested_check", name, function() {
-    .Call(internal$elvi_r_nested_check, plan, setup$rule, list(setting, setting), z, 2L)
+    .Call(internal$elvi_r_nested_check, plan, setup$rule, list(setting, setting), z, TRUE, 2L)
   })
   add("elvi_r_nested_draws", name, function() .Call(internal$elvi_r_nested_draws, plan, setting, z, FALSE))
   add("elvi_r_nested_draws", paste(name, "whiten"), function() .Call(internal$elvi_r_nested_draws, plan, setting, z, TRUE))
