@@ -19,6 +19,9 @@
 #'   through a temporary table, within DuckDB's own `memory_limit`.
 #' * `rows_arrow()` reads an Arrow dataset, again only the columns of the formula.
 #'
+#' Anything that can be cut into rows is a list of "files": for a matrix `m` of package 'bigmemory' they are numbers of rows, as in
+#' `rows_files(split(1:n, (1:n - 1) %/% 1e5), function(i) as.data.frame(m[i, , drop = FALSE]))`.
+#'
 #' A chunk is a data frame for a formula, and a list with `X` and `y`, and optionally `weights`, `frequency` and
 #' `offset`, for [model_glm()]. Chunks may be empty.
 #'
