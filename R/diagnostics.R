@@ -58,7 +58,7 @@ first_draws <- function(model) if (is_wide(model)) max(500, min(2000, 2e7 %/% mo
 # constants that f leaves out), log q(x) and their difference.
 draws_with_ratios <- function(fit, n, key = draw_key(), iteration = 0) {
   drawn <- points_and_density(fit, n, key, iteration)
-  drawn$log_p <- -target_at(fit$model, drawn$x)$value
+  drawn$log_p <- -target_values(fit$model, drawn$x)
   drawn$log_ratios <- drawn$log_p - drawn$log_q
   drawn
 }
@@ -119,7 +119,7 @@ share_outside <- function(fit, key, n = 4000) {
   z <- draw_base(wide, key, n, iteration = 2^41)
   at <- model_theta(fit)
   r <- sqrt(colSums(z^2))
-  log_w <- -target_at(fit$model, at$mu + root_times(at$scale, z))$value - wide$log_phi(r)
+  log_w <- -target_values(fit$model, at$mu + root_times(at$scale, z)) - wide$log_phi(r)
   w <- exp(log_w - max(log_w[is.finite(log_w)]))
   sum(w[is.finite(w) & law$log_phi(r) == -Inf]) / sum(w[is.finite(w)])
 }

@@ -113,7 +113,7 @@ run_slice <- function(fit, law, iterations, journal) {
   fit$state$outside <- fit$state$outside + account$outside
   fit$state[names(out$state)] <- out$state
   fit$result$cpu <- out$cpu
-  fit$result$trace <- join_traces(fit$result$trace, as.data.frame(out$trace))
+  fit$result$trace <- join_traces(fit$result$trace, list2DF(out$trace))
   check_status(out$status, fit)
   fit$result$status <- if (out$status == status_stopped) "interrupted" else "paused"
   if (out$limited) stop_at_time_limit(journal, fit)
@@ -210,9 +210,8 @@ on_trace_grid <- function(k) k %% 10^pmax(0, floor(log10(pmax(k, 1))) - 1) == 0
 join_traces <- function(old, new) {
   if (is.null(old)) return(new)
   if (!nrow(new)) return(old)
-  out <- rbind(old[on_trace_grid(old$iteration), ], new)
-  rownames(out) <- NULL
-  out
+  kept <- on_trace_grid(old$iteration)
+  list2DF(Map(function(before, after) c(before[kept], after), old, new[names(old)]))   # rbind() takes its time
 }
 
 check_status <- function(status, fit = NULL) {

@@ -40,8 +40,6 @@ keyed_ratios <- function(fit, n, block = 1) {
 
 verdict_points <- function(fit, n, block) points_and_density(fit, n, fit$plan$seed, iteration = 2^42 + block - 1)
 
-target_values <- function(model, x) if (is_function_of_r(model)) model$value(x) else target_at(model, x)$value
-
 # ---- what the weights say ----------------------------------------------------------------------
 
 # Importance weights, the largest truncated as by Ionides (2008), so that a single draw cannot decide. They add to 1.
