@@ -269,7 +269,7 @@ resolve_control <- function(control, schedule, law, plan) {
                  " base, whose density jumps at its edge (the path gradient would be biased)"), describe(control$estimator))
   }
   if (is.null(control$average)) {
-    control$average <- if (schedule$kind == "fixed" && is.finite(plan$bg_a)) "theorem" else "tail"
+    control$average <- if (schedule_record(schedule)$horizon && is.finite(plan$bg_a)) "theorem" else "tail"
   }
   control
 }

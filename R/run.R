@@ -33,7 +33,7 @@ attempt_run <- function(fit, law, iterations, journal) {
     if (is.null(fit$given$tol)) advance(fit, law, iterations, journal)
     else run_to_tolerance(fit, law, iterations, journal)
   }
-  if (fit$given$schedule$kind == "tuned" && !has_ended(fit)) with_shorter_steps(fit, law, attempt)
+  if (schedule_record(fit$given$schedule)$retried && !has_ended(fit)) with_shorter_steps(fit, law, attempt)
   else attempt(fit)
 }
 
