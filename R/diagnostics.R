@@ -128,7 +128,7 @@ share_outside <- function(fit, key, n = 4000) {
   z <- draw_base(wide, key, n, iteration = 2^41)
   at <- model_theta(fit)
   r <- sqrt(colSums(z^2))
-  log_w <- -target_at(fit$model, at$mu + root_times(at$scale, z))$value - wide$log_phi(r)
+  log_w <- -target_values(fit$model, at$mu + root_times(at$scale, z)) - wide$log_phi(r)
   w <- exp(log_w - max(log_w[is.finite(log_w)]))
   sum(w[is.finite(w) & law$log_phi(r) == -Inf]) / sum(w[is.finite(w)])
 }

@@ -275,7 +275,7 @@ resolve_control <- function(control, schedule, law, plan, smoothness_source) {
                  " base, whose density jumps at its edge (the path gradient would be biased)"), describe(control$estimator))
   }
   if (is.null(control$average)) {
-    control$average <- if (schedule$kind == "fixed" && is.finite(plan$bg_a)) "theorem" else "tail"
+    control$average <- if (schedule_record(schedule)$horizon && is.finite(plan$bg_a)) "theorem" else "tail"
   }
   control$backtrack <- control$backtrack %||% default_backtrack(control, schedule, plan, smoothness_source)
   control
@@ -290,10 +290,6 @@ default_backtrack <- function(control, schedule, plan, smoothness_source) {
 }
 
 fewest_check_draws <- 16
-
-steps_from_L <- function(schedule) {
-  identical(schedule$kind, "fixed") || (identical(schedule$kind, "power") && is.null(schedule$step))
-}
 
 # What P_Theta projects onto, in the coordinates of the run.
 feasible_set <- function(control, work, L) {

@@ -14,7 +14,7 @@ predict.elvi_guarantee <- function(object, budget = object$schedule$budget, ...)
 
 bound_for_budget <- function(g, E) {
   if (is.na(g$bound)) return(NA_real_)
-  if (g$schedule$kind == "custom" && E == g$schedule$budget) return(g$bound)
+  if (schedule_record(g$schedule)$listed && E == g$schedule$budget) return(g$bound)
   evaluate_bound(g, replan(g, E))$bound
 }
 
@@ -129,7 +129,7 @@ smallest_budget <- function(bound, target) {
 }
 
 schedule_budget <- function(g, target) {
-  if (is.na(g$bound) || g$schedule$kind == "custom") return(NA_real_)
+  if (is.na(g$bound) || schedule_record(g$schedule)$listed) return(NA_real_)
   if (g$kind == "finite horizon") return(smallest_budget(function(E) bound_for_budget(g, E), target))
   plan <- replan(g, g$schedule$budget)
   K <- 1024

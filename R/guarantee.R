@@ -155,7 +155,7 @@ guarantee <- function(model, base = base_gaussian(), schedule = schedule_fixed()
   g <- structure(
     list(bound = NA_real_, conditional = NA_real_, sharper = NA_real_, best_iterate = NA_real_,
          kind = if (!isTRUE(model$convex)) "non-convex"
-                else if (if (is.null(plan)) schedule$kind == "fixed" else is_constant(plan)) "finite horizon"
+                else if (if (is.null(plan)) schedule_record(schedule)$horizon else is_constant(plan)) "finite horizon"
                 else "dynamic",
          D = distance2(start, problem, lambda), a = noise$a, b = noise$b,
          a_weights = if (is.null(plan)) NA_real_ else plan$bg_a, gamma = one_or_ends(ends$step),
@@ -249,11 +249,11 @@ theorem_settings <- c(estimator = "estimator = \"reparam\"", average = "average 
 
 with_budget <- function(schedule, budget) {
   budget <- check_count(budget, "budget")
-  if (schedule$kind == "custom") {
+  if (schedule_record(schedule)$listed) {
     bad_argument("budget", "left out with schedule_custom(), whose steps and batches fix it", describe(budget))
   }
   # without a horizon of its own a schedule is summed up iteration by iteration
-  if (schedule$kind %in% c("power", "tuned")) check_budget(budget)
+  if (schedule_record(schedule)$open) check_budget(budget)
   schedule$budget <- budget
   schedule
 }

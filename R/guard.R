@@ -50,7 +50,7 @@ call_guarded <- function(f, x, n_out, account) {
 
 # f at the columns of x; not a number where it fails
 guarded_values <- function(model, x) {
-  if (!is_function_of_r(model)) return(target_at(model, x)$value)
+  if (!is_function_of_r(model)) return(target_values(model, x))
   drop(call_guarded(model$value, x, 1, new_account()))
 }
 

@@ -234,7 +234,7 @@ dispersed_mode <- function(model, max_steps = 100L) {
     if (abs(x[last] - start$x[last]) > 30) break
     size <- min(1, 2 / abs(step[last]))   # beyond a factor e^2 no model of f is good
     repeat {
-      new <- target_at(model, matrix(x - size * step))$value
+      new <- target_values(model, matrix(x - size * step))
       evaluations <- evaluations + 1
       if (is.finite(new) && new <= at$value - 1e-4 * size * decrement) break
       size <- size / 2

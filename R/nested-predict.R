@@ -182,11 +182,9 @@ predict.elvi_nested <- function(object, newdata = NULL, type = c("link", "respon
     prediction = predictive_quantiles(object, c((1 - level) / 2, (1 + level) / 2), newdata = newdata, re.form = re.form,
                                       allow_new_levels = allow_new_levels, offset = offset))
   if (type == "response" && object$family$link != "identity") {
-    for (k in seq_len(ncol(at$mean))) {
-      moments <- mixture_response(object, list(mean = at$mean[, k], sd = at$sd[, k]))
-      at$mean[, k] <- moments$mean
-      at$sd[, k] <- moments$sd
-    }
+    moments <- mixture_response(object, lapply(at[c("mean", "sd")], as.double))   # of all nodes at once
+    at$mean[] <- moments$mean
+    at$sd[] <- moments$sd
   }
   out <- mixture_of_rows(at, object$nested$hyper$weight)
   named <- function(x) restore_rows(object, newdata, stats::setNames(x, rownames(rows$X)))

@@ -56,7 +56,7 @@ has_ended <- function(fit) isTRUE(fit$result$status %in% c("finished", "diverged
 # the run improves on its start. The steps of another schedule are its user's: those of a target that is a function, of
 # which nobody knows how steep it is, are quartered where the run explodes.
 with_shorter_steps <- function(fit, law, attempt) {
-  failed <- if (is_tuned(fit)) gets_nowhere else has_diverged
+  failed <- if (is_retried(fit)) gets_nowhere else has_diverged
   while (fit$plan$shorten < most_shortened) {
     out <- tryCatch(attempt(fit), elvi_error_nonfinite = identity, elvi_error_singular = identity)
     if (!inherits(out, "error") && (out$result$status == "interrupted" || !failed(out))) return(out)
@@ -65,12 +65,12 @@ with_shorter_steps <- function(fit, law, attempt) {
   attempt(fit)
 }
 
-is_tuned <- function(fit) fit$given$schedule$kind == "tuned"
+is_retried <- function(fit) schedule_record(fit$given$schedule)$retried
 
-may_shorten <- function(fit) is_tuned(fit) || is_guarded(fit)
+may_shorten <- function(fit) is_retried(fit) || is_guarded(fit)
 
 warn_of_shorter <- function(fit) {
-  if (is_tuned(fit) || !isTRUE(fit$plan$shorten > 1)) return(invisible())
+  if (is_retried(fit) || !isTRUE(fit$plan$shorten > 1)) return(invisible())
   elvi_warn("With the steps of its schedule the run diverged: it was made again with steps ", fit$plan$shorten,
             " times shorter.", class = "elvi_warning_shortened", data = list(shorten = fit$plan$shorten))
 }
@@ -140,7 +140,7 @@ run_slice <- function(fit, law, iterations, journal) {
   fit$state["first_error"] <- list(fit$state$first_error %||% account$first_error)
   fit$state[names(out$state)] <- out$state
   fit$result$cpu <- out$cpu
-  fit$result$trace <- join_traces(fit$result$trace, as.data.frame(out$trace))
+  fit$result$trace <- join_traces(fit$result$trace, list2DF(out$trace))
   check_status(out$status, fit)
   fit$result$status <- if (out$status == status_stopped) "interrupted" else "paused"
   if (out$limited) stop_at_time_limit(journal, fit)
@@ -248,9 +248,8 @@ on_trace_grid <- function(k) k %% 10^pmax(0, floor(log10(pmax(k, 1))) - 1) == 0
 join_traces <- function(old, new) {
   if (is.null(old)) return(new)
   if (!nrow(new)) return(old)
-  out <- rbind(old[on_trace_grid(old$iteration), ], new)
-  rownames(out) <- NULL
-  out
+  kept <- on_trace_grid(old$iteration)
+  list2DF(Map(function(before, after) c(before[kept], after), old, new[names(old)]))   # rbind() takes its time
 }
 
 check_status <- function(status, fit = NULL) {

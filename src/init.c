@@ -8,6 +8,7 @@ static const R_CallMethodDef call_routines[] = {
     ENTRY(elvi_r_draws, 5),
     ENTRY(elvi_r_score, 2),
     ENTRY(elvi_r_evaluate, 3),
+    ENTRY(elvi_r_target_values, 3),
     ENTRY(elvi_r_curvature_max, 2),
     ENTRY(elvi_r_schedule, 2),
     ENTRY(elvi_r_horizon, 2),

@@ -62,6 +62,7 @@ const elvi_scale_ops *r_scale(SEXP name);
 SEXP elvi_r_draws(SEXP base, SEXP key, SEXP iteration, SEXP first, SEXP n);
 SEXP elvi_r_score(SEXP base, SEXP r);
 SEXP elvi_r_evaluate(SEXP model, SEXP x, SEXP threads);
+SEXP elvi_r_target_values(SEXP model, SEXP x, SEXP threads);
 SEXP elvi_r_curvature_max(SEXP model, SEXP bound);
 SEXP elvi_r_schedule(SEXP schedule, SEXP k);
 SEXP elvi_r_horizon(SEXP schedule, SEXP budget);

@@ -65,6 +65,7 @@ for (name in names(models)) local({
   model <- models[[name]]
   x <- matrix(0.1 * sin(seq_len(2 * model$dim)), model$dim)
   add("elvi_r_evaluate", name, function() .Call(internal$elvi_r_evaluate, model, x, 2L))
+  add("elvi_r_target_values", name, function() .Call(internal$elvi_r_target_values, model, x, 2L))
 })
 for (name in c("logit", "logit_whitened")) local({
   model <- models[[name]]
