@@ -299,7 +299,7 @@ judge_smoothness <- function(model, work, law, control, L, unbounded) {
   shown <- sprintf("L = %s, %s", format(L$L, digits = 4), L$source)
   if (unbounded) return(list("fails", paste("no L", sub("^none ", "", model$smoothness_source))))
   if (is.na(L$L)) return(list("unknown", L$source))
-  if (grepl("^estimated", L$source)) return(list("unknown", shown))
+  if (is_estimate(L$source)) return(list("unknown", shown))
   if (!is.null(control$smoothness) && !is.na(model$smoothness)) {
     control["smoothness"] <- list(NULL)   # `$<-` would drop it, and $smoothness find smoothness_safety
     own <- run_smoothness(model, work, law, control)$L

@@ -39,7 +39,7 @@ describe <- function(x) {
   if (is.atomic(x) && length(x) == 1L) {
     return(if (is.character(x)) shortened(encodeString(x, quote = "\"")) else format(x))
   }
-  if (is.atomic(x)) return(sprintf("%s vector of length %d", with_article(typeof(x)), length(x)))
+  if (is.atomic(x)) return(sprintf("%s vector of length %.0f", with_article(typeof(x)), length(x)))
   paste("an object of class", encodeString(class(x)[1L], quote = "\""))
 }
 
@@ -184,12 +184,12 @@ check_vector <- function(x, name, length = NULL, infinite = FALSE) {
   if (!is.numeric(x) || is.factor(x) || !(is.null(dim(x)) || NCOL(x) == 1L) ||
         (!is.null(length) && length(x) != length)) {
     bad_argument(name, if (is.null(length)) "a numeric vector" else
-      sprintf("a numeric vector of length %d", length), describe(x))
+      sprintf("a numeric vector of length %.0f", length), describe(x))
   }
   bad <- if (infinite) is.na(x) else !is.finite(x)
   if (any(bad)) {
     bad_argument(name, paste0("free of missing ", if (!infinite) "and non-finite ", "values"),
-                 sprintf("%s at position %d", format(x[bad][1L]), which(bad)[1L]))
+                 sprintf("%s at position %.0f", format(x[bad][1L]), which(bad)[1L]))
   }
   as.double(x)
 }

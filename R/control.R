@@ -33,6 +33,9 @@
 #'   has one, it is estimated by power iteration at draws from the Laplace
 #'   approximation, and called estimated.
 #' @param smoothness_safety factor on an estimated `L`.
+#' @param backtrack number of fresh draws to check the step of each iteration with, at least 16, or 0 for steps as the
+#'   schedule has them; see the section on checked steps. `NULL` checks on 16 draws where `L` is an estimate, the
+#'   schedule makes its steps from it, and batches are larger than 1; steps from an `L` that is known are never checked.
 #' @param scale_min,scale_max bounds of the feasible set: on the eigenvalues of
 #'   a symmetric scale; on the diagonal (from below) and the largest singular
 #'   value (from above) of a triangular one; on the entries of a diagonal one.
@@ -57,6 +60,20 @@
 #' @param checkpoint_every seconds between two states that are written. The last one
 #'   is always written.
 #' @param ... nothing: unknown names are errors.
+#' @section Checked steps:
+#' The theorems need a smoothness `L`. Where it is a guess, steps made from it may be too long, and the bound `1/sqrt(L)`
+#' of the feasible set too high, so that the set lacks the optimum. With `backtrack = n` every iteration first looks at
+#' `n` draws of its own for a gradient `p`, and at `n` others for whether `F` at `theta - 2 step p` is below its tangent
+#' at `theta` plus `step |p|^2`, within two standard errors. What is checked is the schedule's step or `1/(2L)`, whichever is longer,
+#' divided by 2 until it passes. The square of the bound is divided by the same factor, and so is a step that is made from `L`; a step of your own is
+#' made no longer than what has passed. Every tenth iteration tries half the factor, while the bound never goes up again. It takes `n` evaluations of the gradient for `p`, and for each step that is tried `n` of
+#' the gradient and `n` of the value. They count in `evals` of the trace, and come on top of the schedule's budget;
+#' `fit$state$checks` says how many there were, `fit$state$shorten` and `fit$state$steepest` what the steps are divided by and have been at most.
+#'
+#' The step is chosen before the gradient that it multiplies is drawn, as the proofs need. What survives of the theorems is
+#' in [guarantee()] and, with its proof, in `vignette("internals")`: twice the bound, with the steps as they were taken, up to the
+#' first check that is wrong. A check looks along one direction, on few draws: it finds out that steps are much too long,
+#' not that they are right.
 #' @section Checkpoints:
 #' With a `checkpoint` a run survives its session: a crash, a power cut or a job
 #' that is killed at its time limit. The same call of [elvi()], with the file still
@@ -96,7 +113,7 @@ elvi_control <- function(coordinates = c("whitened", "raw"),
                          update = c("project", "prox"),
                          average = NULL,
                          tail = 0.5,
-                         precondition = NULL,
+                         precondition = NULL, backtrack = NULL,
                          smoothness = NULL, smoothness_safety = 2,
                          scale_min = NULL, scale_max = Inf,
                          mu_centre = NULL, mu_radius = Inf,
@@ -117,6 +134,7 @@ elvi_control <- function(coordinates = c("whitened", "raw"),
     precondition = check_precondition(precondition),
     smoothness = if (!is.null(smoothness)) check_positive(smoothness, "smoothness"),
     smoothness_safety = check_number(smoothness_safety, "smoothness_safety", 1),
+    backtrack = if (!is.null(backtrack)) check_backtrack(backtrack),
     scale_min = if (!is.null(scale_min)) check_positive(scale_min, "scale_min"),
     scale_max = check_positive(scale_max, "scale_max", infinite = TRUE),
     mu_centre = if (!is.null(mu_centre)) check_vector(mu_centre, "mu_centre"),
@@ -143,6 +161,9 @@ elvi_control <- function(coordinates = c("whitened", "raw"),
       bad_argument("update", "\"project\" when the scale is bounded by `scale_min` or `scale_max`", "\"prox\"")
     }
   }
+  if (isTRUE(control$backtrack > 0) && !is.null(rows_per_step)) {
+    bad_argument("backtrack", "0 with `rows_per_step` (the rows of a step would decide how long it is)", describe(backtrack))
+  }
   structure(control, class = "elvi_control")
 }
 
@@ -154,6 +175,12 @@ estimators <- list(
   control = list(prox = TRUE, any_base = TRUE, theory = FALSE))
 
 default_estimator <- function(update) if (update == "prox") "reparam" else "control"
+
+check_backtrack <- function(n) {
+  n <- check_count(n, "backtrack", lower = 0, upper = 1e6)
+  if (n > 0 && n < fewest_check_draws) bad_argument("backtrack", "0, or at least 16 draws", describe(n))
+  n
+}
 
 check_precondition <- function(x) {
   if (is.null(x)) return(NULL)

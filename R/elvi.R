@@ -73,7 +73,7 @@
 #'   2,000 sparse columns it makes none), unless
 #'   `schedule`, `budget`, `start` or one of these settings is given in `control`:
 #'   `estimator`, `update`, `average`, `precondition`, `smoothness`, `scale_min`,
-#'   `scale_max`, `mu_centre`, `mu_radius`, `iterations`, `checkpoint`.
+#'   `scale_max`, `mu_centre`, `mu_radius`, `iterations`, `checkpoint`, `backtrack`.
 #' @param tol stop when the estimated gap to the optimum plus two standard errors
 #'   is below this many nats; say so, loudly, when the budget ends first. The gap
 #'   is estimated from the gradient at the returned approximation over fresh
@@ -113,7 +113,8 @@
 #'   * `trace`: a data frame with iteration, gradient evaluations, batch, step,
 #'     an estimate of the objective at the iterate and its standard error (on
 #'     the same draws throughout), the norm of the estimated gradient mapping,
-#'     the number of clipped eigenvalues, and CPU seconds.
+#'     the number of clipped eigenvalues, and CPU seconds. Evaluations and steps are those
+#'     made: with the checks of `elvi_control(backtrack = )`, and as these have shortened them.
 #'   * `plan`: steps, batches, iterations and preconditioner in numbers.
 #'   * `seed`, `rng_kind`: the key of the draws and R's generator it came from.
 #'   * `status`: `"finished"`, `"paused"`, `"interrupted"` or `"diverged"`.
@@ -173,13 +174,14 @@ elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, bud
   if (control$coordinates == "raw") check_existence(object)
   smoothness <- run_smoothness(object, work, law, control)
   plan <- plan_schedule(schedule, object$dim, law$kurtosis, smoothness$L, control)
-  control <- resolve_control(control, schedule, law, plan)
+  control <- resolve_control(control, schedule, law, plan, smoothness$source)
   feasible <- feasible_set(control, work, smoothness$L)
   start <- check_start(start, work, control$scale, feasible, smoothness$L)
   given <- list(call = match.call(), method = "mpsgd", model = object, base = base, schedule = schedule,
                 tol = tol, control = control, combine = combine)
   plan <- c(plan, list(smoothness = smoothness$L, smoothness_source = smoothness$source, feasible = feasible,
                        work = without_inner(work), start = start, seed = seed, rng_kind = RNGkind(),
+                       raw_frame = if (control$coordinates == "raw") raw_frame(object, start, start$scale),
                        search = found, anchor = anchor_of(object, work, control, start)))
   fit <- new_fit(given, plan, initial_state(start), no_result)
   if (isTRUE(found$interrupted)) return(conclude(mark_interrupted(fit)))
@@ -194,7 +196,7 @@ stochastic_settings <- function(schedule, budget, start, starts, control) {
   arguments <- Filter(Negate(is.null), list(schedule = schedule, budget = budget, start = start, starts = starts))
   default <- elvi_control()
   mine <- c("estimator", "update", "average", "precondition", "smoothness", "scale_min", "scale_max",
-            "mu_centre", "mu_radius", "iterations", "checkpoint", "rows_per_step")
+            "mu_centre", "mu_radius", "iterations", "checkpoint", "rows_per_step", "backtrack")
   changed <- Filter(function(name) !identical(control[[name]], default[[name]]), mine)
   list(arguments = arguments, control = unclass(control)[changed])
 }
@@ -243,7 +245,7 @@ elvi.elvi_fit <- function(object, budget = NULL, iterations = Inf, ...) {
   iterations <- check_count(iterations, "iterations", infinite = TRUE)
   law <- law_of(fit$given$base, fit$given$model$dim)
   if (!is.null(budget)) {
-    fit$given$schedule <- extend_budget(fit$given$schedule, budget, fit$state$evals)
+    fit$given$schedule <- extend_budget(fit$given$schedule, budget, fit$state$evals - fit$state$checks)
     fit <- plan_again(fit, law)
     fit$state["stage"] <- list(NULL)
   }
@@ -259,10 +261,11 @@ elvi.elvi_fit <- function(object, budget = NULL, iterations = Inf, ...) {
 # Refuse a target whose expectation under the base is infinite.
 check_expectation <- function(model, law) {
   if (grows_exponentially(model) && exponential_limit(law) <= 0) no_expectation(model, law)
+  if (grows_beyond_exponentials(model) && !is.finite(support_edge(law))) no_joint_expectation(model, law)
 }
 
 # Settings that were left to elvi, now that base and schedule are known.
-resolve_control <- function(control, schedule, law, plan) {
+resolve_control <- function(control, schedule, law, plan, smoothness_source) {
   control$estimator <- control$estimator %||% default_estimator(control$update)
   if (!law$path && !estimators[[control$estimator]]$any_base) {
     bad_argument("estimator", paste0("\"control\" or \"reparam\" with the ", law$kind,
@@ -271,7 +274,22 @@ resolve_control <- function(control, schedule, law, plan) {
   if (is.null(control$average)) {
     control$average <- if (schedule_record(schedule)$horizon && is.finite(plan$bg_a)) "theorem" else "tail"
   }
+  control$backtrack <- control$backtrack %||% default_backtrack(control, schedule, plan, smoothness_source)
   control
+}
+
+# Checked are steps made from an L that is an estimate. Single gradients need no smoothness, and would cost a
+# fiftieth of their checks.
+default_backtrack <- function(control, schedule, plan, smoothness_source) {
+  doubtful <- steps_from_L(schedule) && is_estimate(smoothness_source) && is.null(control$rows_per_step) &&
+    !is.null(plan$iterations) && !single_gradients(plan)
+  if (doubtful) fewest_check_draws else 0
+}
+
+fewest_check_draws <- 16
+
+steps_from_L <- function(schedule) {
+  schedule_record(schedule)$needs_L(schedule)
 }
 
 # What P_Theta projects onto, in the coordinates of the run.

@@ -6,23 +6,46 @@
 #'
 #' `neg_binomial_2()` is the negative binomial with mean `mu` and variance `mu +
 #' mu^2 / phi`, `robust()` a regression with student errors, which outlying
-#' responses do not pull. Both leave a parameter to estimate, see [model_glm()].
+#' responses do not pull, `weibull()` one of times until something happens, some of which may be censored,
+#' `Beta()` one of shares between 0 and 1, with mean `mu` and variance `mu (1 - mu) / (1 + phi)`. All leave a
+#' parameter to estimate, see [model_glm()].
 #'
 #' @section All families:
-#' What is exact: for families with an exact objective the solver of [elvi_optimum()] finds the best approximation
-#' and certifies it. The others are fitted by stochastic gradients, checked by [pareto_k()].
+#' What is exact: where the loss is convex the solver of [elvi_optimum()] finds the best approximation
+#' and certifies it. "Given `shape`" and the like: [elvi()] does so at each of several values of that parameter, over which
+#' it integrates numerically (from a formula, with `normal()` or `flat()` priors; see [group_terms]). The others are fitted by stochastic
+#' gradients, whose gap to the optimum is estimated, not certified, and checked by [pareto_k()].
 #'
-#' | family | links | parameter | exact |
+#' | family | links | parameter | exact and certified |
 #' |---|---|---|---|
 #' | `binomial()` | logit, probit, cloglog | | yes |
 #' | `poisson()` | log | | yes |
-#' | `gaussian()` | identity | `sigma`, or a known `dispersion` (`sigma^2`) | with known `dispersion` |
-#' | `Gamma(link = "log")` | log | `shape` (variance `mu^2 / shape`), or a known `dispersion` (`1 / shape`; 1 is exponential) | with known `dispersion` |
-#' | `inverse.gaussian(link = "log")` | log | `lambda` (variance `mu^3 / lambda`) | no: its loss is not convex |
-#' | `neg_binomial_2()` | log | `phi` | no |
+#' | `gaussian()` | identity | `sigma`, or a known `dispersion` (`sigma^2`) | given `sigma` |
+#' | `Gamma(link = "log")` | log | `shape` (variance `mu^2 / shape`), or a known `dispersion` (`1 / shape`; 1 is exponential) | given `shape` |
+#' | `inverse.gaussian(link = "log")` | log | `lambda` (variance `mu^3 / lambda`) | no: its loss is not convex where `mu > 2 y` |
+#' | `neg_binomial_2()` | log | `phi` | given `phi` |
 #' | `robust()` | identity | `sigma` | no: its loss is not convex |
+#' | `"exponential"` | log | | yes |
+#' | `weibull()` | log | `shape` | given `shape` |
+#' | `Beta()` | logit | `phi` | no: its loss is not convex where `mu` is far from `y` |
 #'
 #' Parameters are positive, have the prior `prior_aux`, and stand beside the coefficients in every table.
+#'
+#' @section Times, and censoring:
+#' For `weibull()` and `"exponential"` (a Weibull law of shape 1) the response is a vector of positive times, or
+#' [survival::Surv()]`(time, status)` with those that are not seen to end censored on the right. The mean is `exp(eta)`, as in 'brms':
+#' a positive coefficient says that it takes longer. Coefficients are those of [survival::survreg()], up to the intercept, which there is
+#' larger by `-lgamma(1 + 1 / shape)`; times `-shape` they are log hazard ratios. New responses (`posterior_predict()`, `simulate()`) are
+#' not censored; `residuals()` take a censored time as if it were one, and their deviance residuals are positive there; `log_lik()` has the
+#' log probability of a later time. The shape is an exponent, so that a gaussian law of
+#' its logarithm and the coefficients together has no expected log likelihood: `method = "mpsgd"` and student priors are
+#' refused but for [base_uniform()].
+#'
+#' @section Families that are not here:
+#' A family is a loss of one number per row, its linear predictor. Ordinal responses have cut points on either side of it, those
+#' of several categories a predictor each: they are refused by name, and are short work with [model_density()]: see the last examples.
+#' A cumulative logit or probit model is convex in cut points and coefficients together, a multinomial logit one in all its
+#' coefficients, but without an exact objective neither is certified.
 #'
 #' @param df degrees of freedom of the errors, known.
 #' @return A `family` object for [model_glm()].
@@ -34,6 +57,25 @@
 #' set.seed(1)
 #' elvi(dist ~ speed, data = cars, family = robust(df = 4))
 #' elvi(dist ~ speed, data = cars, family = Gamma(link = "log"))
+#' # times, some censored
+#' if (requireNamespace("survival", quietly = TRUE)) {
+#'   elvi(survival::Surv(time, status) ~ sex + age, data = survival::lung, family = weibull())
+#' }
+#' # not here: a cumulative logit model of three ordered categories
+#' x <- mtcars$wt - mean(mtcars$wt)
+#' gears <- mtcars$gear - 2   # 1, 2 or 3
+#' cumulative <- function(par) {   # first cut point, log of the distance to the second, slope
+#'   cut <- c(-Inf, par[1], par[1] + exp(par[2]), Inf)
+#'   p <- plogis(cut[gears + 1] - par[3] * x) - plogis(cut[gears] - par[3] * x)
+#'   -sum(log(p)) + sum(par^2) / (2 * 2.5^2)
+#' }
+#' suppressWarnings(elvi(model_density(cumulative, dim = 3, names = c("cut", "log_step", "wt"))))
+#' # and a multinomial logit one, a predictor for each category but the first
+#' multinomial <- function(par) {
+#'   eta <- cbind(0, par[1] + par[2] * x, par[3] + par[4] * x)
+#'   -sum(eta[cbind(seq_along(gears), gears)] - log(rowSums(exp(eta)))) + sum(par^2) / (2 * 2.5^2)
+#' }
+#' suppressWarnings(elvi(model_density(multinomial, dim = 4, convex = TRUE)))
 #' @name families
 NULL
 
@@ -44,6 +86,14 @@ neg_binomial_2 <- function() new_family("neg_binomial_2", "log")
 #' @rdname families
 #' @export
 robust <- function(df = 4) new_family("robust", "identity", df = check_positive(df, "df"))
+
+#' @rdname families
+#' @export
+weibull <- function() new_family("weibull", "log")
+
+#' @rdname families
+#' @export
+Beta <- function() new_family("beta", "logit")
 
 new_family <- function(family, link, ...) {
   parts <- stats::make.link(link)
@@ -72,6 +122,25 @@ positive_response <- function(y) {
   y <- check_vector(y, "y")
   if (any(y <= 0)) bad_argument("y", "positive numbers", describe(y[y <= 0][1L]))
   y
+}
+
+# strictly between 0 and 1
+share_response <- function(y) {
+  y <- check_vector(y, "y")
+  outside <- y <= 0 | y >= 1
+  if (any(outside)) bad_argument("y", "numbers between 0 and 1, both excluded", describe(y[outside][1L]))
+  y
+}
+
+# Times of events, and minus those of responses that are only known to be later.
+time_response <- function(y) {
+  if (!inherits(y, "Surv")) return(positive_response(y))
+  if (!identical(attr(y, "type"), "right")) {
+    bad_argument("y", "times, or survival::Surv(time, status) with censoring on the right",
+                 paste0("Surv(type = \"", attr(y, "type"), "\")"))
+  }
+  y <- unclass(y)
+  ifelse(y[, "status"] == 1, 1, -1) * positive_response(as.double(y[, "time"]))
 }
 
 binomial_response <- function(y) {
@@ -107,6 +176,34 @@ inverse_gaussian_draws <- function(mu, lambda) {
   half <- mu * chi / (2 * lambda)
   small <- mu / (1 + half + sqrt(half * (2 + half)))   # without cancellation
   ifelse(stats::runif(n) * (mu + small) <= mu, small, mu^2 / small)
+}
+
+# The deviance needs the predictor that fits a response best: where phi pulls neither way.
+beta_deviance <- function(y, mu, phi) {
+  log_density <- function(mu) stats::dbeta(y, mu * phi, (1 - mu) * phi, log = TRUE)
+  low <- rep(-50, length(y))
+  high <- rep(50, length(y))
+  for (halving in 1:60) {
+    middle <- (low + high) / 2
+    m <- stats::plogis(middle)
+    up <- digamma(pmax(m * phi, 1e-300)) - digamma(pmax((1 - m) * phi, 1e-300)) < stats::qlogis(y)
+    low <- ifelse(up, middle, low)
+    high <- ifelse(up, high, middle)
+  }
+  2 * (log_density(stats::plogis(low)) - log_density(mu))
+}
+
+# u of a Weibull law of mean mu: the time passes e^u in units of the cumulated hazard
+weibull_u <- function(y, mu, shape) shape * (log(abs(y)) + lgamma(1 + 1 / shape) - log(mu))
+
+weibull_log_lik <- function(y, mu, shape) {
+  u <- weibull_u(y, mu, shape)
+  ifelse(y > 0, log(shape) + u - log(abs(y)), 0) - exp(u)
+}
+
+weibull_deviance <- function(y, mu, shape) {
+  u <- weibull_u(y, mu, shape)
+  2 * (exp(u) - ifelse(y > 0, u + 1, 0))
 }
 
 # ---- losses to calibrate a quadrature with ------------------------------------------
@@ -150,6 +247,7 @@ family_entries <- c(
   "log_lik",          # function(y, mu, dispersion, trials, family)
   "variance",         # function(mu, dispersion, family): of a response of weight 1, up to glm()'s dispersion
   "deviance",         # function(y, mu, dispersion, family): that of a response of weight 1, as glm() has it
+  "seen",             # function(y): list(y, censored), responses as people read them, and which are only known to be larger
   "convex",           # is the loss convex in the predictor? Then it has an expectation in C
   "curvature_bound",  # the largest second derivative of the loss in the predictor; NA: unbounded
   "bound_attained",   # function(rows): is that known to be attained?
@@ -167,6 +265,7 @@ conditional_entries <- c(
   "likelihood",       # its name in C: a negative binomial of known phi is a logistic regression
   "start",            # function(y, weight, dispersion): list(eta, c), predictors and curvatures near the responses
   "constant",         # function(y, weight): log likelihood minus what C sums, where no dispersion is in it
+  "dispersion",       # which of the kinds in nested.h an unknown dispersion is
   "hyper")            # an unknown dispersion as a hyperparameter, see hyperparameter_entries; NULL: there is none
 
 hyperparameter_entries <- c(
@@ -179,7 +278,7 @@ dispersion_entries <- c(
   "may_be_known",     # through the argument `dispersion`?
   "known",            # function(dispersion): it itself, if so
   "precision",        # does a weight divide its square, as those of glm() do? Else rows count as often as it says
-  "exponential",      # does the loss grow exponentially in its logarithm?
+  "exponential",      # how many exponentials of its logarithm the loss has, one in the other: 0, 1 or 2
   "tally",            # function(rows) of what needs terms of the dispersion alone, see elvi_family in elvi.h
   "unit",             # function(dispersion): moves of a predictor that change the loss by about 1
   "start",            # function(model): list(x, evaluations), from where Newton's method finds the mode
@@ -189,6 +288,9 @@ dispersion_entries <- c(
 
 no_bound <- function(rows) FALSE
 
+as_they_are <- function(y) list(y = y, censored = rep(FALSE, length(y)))
+as_times <- function(y) list(y = abs(y), censored = y < 0)
+
 # c from the inverse of the link and its derivative at the proportions, shrunk
 binomial_conditional <- function(link, eta, curvature) {
   list(likelihood = link,
@@ -197,7 +299,7 @@ binomial_conditional <- function(link, eta, curvature) {
          list(eta = eta(p), c = weight * curvature(p))
        },
        # weights are trials: whole ones, or else what they stand for is not known
-       hyper = NULL,
+       dispersion = "none", hyper = NULL,
        constant = function(y, weight) {
          if (all(abs(weight - round(weight)) < 1e-9)) sum(lchoose(round(weight), round(weight * y))) else 0
        })
@@ -224,6 +326,29 @@ phi_hyper <- list(
   start = function(unit) 0,
   curvature = function(count) 1)
 
+shape_hyper <- list(
+  part = function(a, problem, solved) {
+    events <- sum((problem$weight * problem$frequency)[problem$y > 0])
+    list(value = events * a, slope = if (!is.null(solved)) events - solved$slope)
+  },
+  start = function(unit) 0,
+  curvature = function(count) count)
+
+# k (log k + log y) - log Gamma(k) of each response, which has k (eta + y e^-eta) beside that
+gamma_hyper <- list(
+  part = function(a, problem, solved) {
+    w <- problem$weight * problem$frequency
+    k <- exp(a)
+    total <- sum(w)
+    logs <- sum(w * log(problem$y))
+    list(value = total * (k * a - lgamma(k)) + k * logs,
+         slope = if (!is.null(solved)) k * (total * (a + 1 - digamma(k)) + logs) - solved$loss)
+  },
+  start = function(unit) 0,
+  curvature = function(count) count / 2)
+
+log_constant <- function(y, weight) -sum((weight * log(abs(y)))[y > 0])
+
 count_constant <- function(y, weight) -sum(weight * lgamma(y + 1))
 
 binomial_record <- function(link, ...) {
@@ -234,7 +359,7 @@ binomial_record <- function(link, ...) {
     log_lik = function(y, mu, dispersion, trials, family) stats::dbinom(round(y * trials), trials, mu, log = TRUE),
     variance = function(mu, dispersion, family) mu * (1 - mu),
     deviance = function(y, mu, dispersion, family) stats::binomial()$dev.resids(y, mu, rep(1, length(y))),
-    convex = TRUE, constant_curvature = FALSE, bends = TRUE,
+    seen = as_they_are, convex = TRUE, constant_curvature = FALSE, bends = TRUE,
     never_up = function(move, y, small) {
       all(ifelse(y == 1, move > -small, ifelse(y == 0, move < small, abs(move) < small)))
     },
@@ -255,9 +380,9 @@ sigma_record <- function(...) {
 }
 
 # A precision of positive responses, which grows without bound only where the coefficients fit all of them.
-positive_record <- function(...) {
+positive_record <- function(..., exponential = 1, unit = function(dispersion) 1 / sqrt(dispersion)) {
   c(list(
-    precision = FALSE, exponential = TRUE, unit = function(dispersion) 1 / sqrt(dispersion),
+    precision = FALSE, exponential = exponential, unit = unit,
     tail = function(rows, flat) if (rows$count > flat) Inf else 0,
     unbounded = function(rows, flat) {
       sprintf("%g observations and %d coefficients of flat prior leave the dispersion unbounded", rows$count, flat)
@@ -274,6 +399,30 @@ mean_tally <- function(rows, of) {
   used <- rows$weight > 0
   total <- sum(rows$weight[used])
   list(y = sum(rows$weight[used] * of(rows$y[used])) / total, weight = total)
+}
+
+# Times until something happens, of mean e^eta. `shape` of what the record's functions are given as dispersion
+time_record <- function(family, make, shape, ...) {
+  c(list(
+    family = family, link = "log", make = make,
+    response = function(y) list(y = time_response(y)), trials = FALSE,
+    draws = function(mu, dispersion, trials, family) {
+      stats::rweibull(length(mu), shape(dispersion), mu / gamma(1 + 1 / shape(dispersion)))
+    },
+    log_lik = function(y, mu, dispersion, trials, family) weibull_log_lik(y, mu, shape(dispersion)),
+    deviance = function(y, mu, dispersion, family) weibull_deviance(y, mu, shape(dispersion)), seen = as_times,
+    convex = TRUE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
+    exponential = TRUE, bends = FALSE, calibration = list(exponential_loss),
+    # later than a censored time is later still
+    never_up = function(move, y, small) all(move > -small) && all(abs(move[y > 0]) < small),
+    separable = "censored times", autoscale = FALSE), list(...))
+}
+
+time_conditional <- function(likelihood, dispersion, hyper) {
+  list(likelihood = likelihood, constant = log_constant, dispersion = dispersion, hyper = hyper,
+       start = function(y, weight, dispersion) {
+         list(eta = log(abs(y)) + lgamma(1 + 1 / dispersion), c = weight * dispersion^2)
+       })
 }
 
 family_records <- list(
@@ -298,11 +447,11 @@ family_records <- list(
     log_lik = function(y, mu, dispersion, trials, family) stats::dpois(y, mu, log = TRUE),
     variance = function(mu, dispersion, family) mu,
     deviance = function(y, mu, dispersion, family) stats::poisson()$dev.resids(y, mu, rep(1, length(y))),
-    convex = TRUE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
+    seen = as_they_are, convex = TRUE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
     exponential = TRUE, bends = FALSE, calibration = list(exponential_loss),
     never_up = function(move, y, small) all(move < small) && all(abs(move[y > 0]) < small),
     separable = "the counts", autoscale = FALSE,
-    conditional = list(likelihood = "poisson", constant = count_constant, hyper = NULL,
+    conditional = list(likelihood = "poisson", constant = count_constant, dispersion = "none", hyper = NULL,
                        start = function(y, weight, dispersion) list(eta = log(y + 0.5), c = weight * (y + 0.5))),
     dispersion = NULL),
 
@@ -313,13 +462,13 @@ family_records <- list(
     log_lik = function(y, mu, dispersion, trials, family) stats::dnorm(y, mu, dispersion, log = TRUE),
     variance = function(mu, dispersion, family) rep(1, length(mu)),
     deviance = function(y, mu, dispersion, family) (y - mu)^2,
-    convex = TRUE, curvature_bound = 1, bound_attained = function(rows) TRUE, constant_curvature = TRUE,
+    seen = as_they_are, convex = TRUE, curvature_bound = 1, bound_attained = function(rows) TRUE, constant_curvature = TRUE,
     exponential = FALSE, bends = FALSE, calibration = list(),
     never_up = function(move, y, small) FALSE, separable = NA, autoscale = TRUE,
     conditional = list(likelihood = "normal", start = function(y, weight, dispersion) list(eta = y, c = weight),
                        constant = function(y, weight) sum(log(weight[weight > 0] / (2 * pi))) / 2,
-                       hyper = sigma_hyper),
-    dispersion = sigma_record(may_be_known = TRUE, precision = TRUE, exponential = TRUE,
+                       dispersion = "sigma", hyper = sigma_hyper),
+    dispersion = sigma_record(may_be_known = TRUE, precision = TRUE, exponential = 1,
                               tally = function(rows) list(y = 0, weight = rows$count - sum(rows$weight)),
                               start = function(model) scale_start(model, passes = 3L, function(r2) 1))),
 
@@ -332,16 +481,17 @@ family_records <- list(
     deviance = function(y, mu, dispersion, family) {
       2 * (y * log(pmax(y, 1) / mu) - (y + dispersion) * log((y + dispersion) / (mu + dispersion)))
     },
-    convex = TRUE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
+    seen = as_they_are, convex = TRUE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
     exponential = FALSE, bends = TRUE, calibration = list(softplus_loss),
     never_up = function(move, y, small) all(move < small) && all(abs(move[y > 0]) < small),
     separable = "the counts", autoscale = FALSE,
-    conditional = list(likelihood = "logit", constant = count_constant, hyper = phi_hyper, start = function(y, weight, dispersion) {
+    conditional = list(likelihood = "logit", constant = count_constant, dispersion = "phi", hyper = phi_hyper,
+                       start = function(y, weight, dispersion) {
       m <- y + 0.5
       list(eta = log(m), c = weight * m * dispersion / (m + dispersion))
     }),
     dispersion = list(
-      natural = "phi", may_be_known = FALSE, known = NULL, precision = FALSE, exponential = TRUE,
+      natural = "phi", may_be_known = FALSE, known = NULL, precision = FALSE, exponential = 1,
       tally = function(rows) tally_of(rows, rows$y > 0),
       unit = function(dispersion) 1, start = function(model) count_start(model),
       # as phi grows the likelihood tends to the poisson one and does nothing
@@ -358,11 +508,11 @@ family_records <- list(
     },
     variance = function(mu, dispersion, family) rep(1, length(mu)),
     deviance = function(y, mu, dispersion, family) (family$df + 1) * log1p(((y - mu) / dispersion)^2 / family$df),
-    convex = FALSE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
+    seen = as_they_are, convex = FALSE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
     exponential = FALSE, bends = TRUE, calibration = list(),
     never_up = function(move, y, small) FALSE, separable = NA, autoscale = TRUE, conditional = NULL,
     dispersion = sigma_record(
-      may_be_known = FALSE, precision = FALSE, exponential = FALSE, tally = function(rows) no_tally,
+      may_be_known = FALSE, precision = FALSE, exponential = 0, tally = function(rows) no_tally,
       start = function(model) scale_start(model, passes = 10L, function(r2) {   # the EM algorithm
         (model$error_df + 1) / (model$error_df + r2)
       }))),
@@ -374,9 +524,11 @@ family_records <- list(
     log_lik = function(y, mu, dispersion, trials, family) stats::dgamma(y, dispersion, scale = mu / dispersion, log = TRUE),
     variance = function(mu, dispersion, family) mu^2,
     deviance = function(y, mu, dispersion, family) stats::Gamma()$dev.resids(y, mu, rep(1, length(y))),
-    convex = TRUE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
+    seen = as_they_are, convex = TRUE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
     exponential = TRUE, bends = FALSE, calibration = list(exponential_loss),
-    never_up = function(move, y, small) FALSE, separable = NA, autoscale = FALSE, conditional = NULL,
+    never_up = function(move, y, small) FALSE, separable = NA, autoscale = FALSE,
+    conditional = list(likelihood = "gamma", constant = log_constant, dispersion = "own", hyper = gamma_hyper,
+                       start = function(y, weight, dispersion) list(eta = log(y), c = weight * dispersion)),
     dispersion = positive_record(
       natural = "shape", may_be_known = TRUE, known = function(dispersion) 1 / dispersion,
       tally = function(rows) mean_tally(rows, log),
@@ -391,13 +543,46 @@ family_records <- list(
     },
     variance = function(mu, dispersion, family) mu^3,
     deviance = function(y, mu, dispersion, family) stats::inverse.gaussian()$dev.resids(y, mu, rep(1, length(y))),
-    convex = FALSE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
+    seen = as_they_are, convex = FALSE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
     exponential = TRUE, bends = FALSE, calibration = list(),
     never_up = function(move, y, small) FALSE, separable = NA, autoscale = FALSE, conditional = NULL,
     dispersion = positive_record(
       natural = "lambda", may_be_known = FALSE, known = NULL,
       tally = function(rows) mean_tally(rows, function(y) 1 / y),
-      start = function(model) positive_start(model, function(y, mu) (y - mu)^2 / (mu^2 * y)))))
+      start = function(model) positive_start(model, function(y, mu) (y - mu)^2 / (mu^2 * y)))),
+
+  exponential = time_record(
+    "exponential", function() new_family("exponential", "log"), function(dispersion) 1,
+    variance = function(mu, dispersion, family) mu^2, dispersion = NULL,
+    conditional = time_conditional("exponential", "none", NULL)),
+
+  weibull = time_record(
+    "weibull", weibull, identity,
+    variance = function(mu, dispersion, family) mu^2 * expm1(lgamma(1 + 2 / dispersion) - 2 * lgamma(1 + 1 / dispersion)),
+    conditional = time_conditional("weibull", "own", shape_hyper),
+    dispersion = positive_record(
+      natural = "shape", may_be_known = FALSE, known = NULL, exponential = 2, unit = function(dispersion) 1 / dispersion,
+      tally = function(rows) list(y = 0, weight = mean_tally(rows, function(y) y > 0)$y * mean_tally(rows, abs)$weight),
+      start = function(model) {
+        found <- inner_mode(inner_glm(model, "exponential"))
+        list(x = c(found$x, 0), evaluations = found$evaluations)
+      })),
+
+  beta = list(
+    family = "beta", link = "logit", make = Beta,
+    response = function(y) list(y = share_response(y)), trials = FALSE,
+    draws = function(mu, dispersion, trials, family) stats::rbeta(length(mu), mu * dispersion, (1 - mu) * dispersion),
+    log_lik = function(y, mu, dispersion, trials, family) {
+      stats::dbeta(y, mu * dispersion, (1 - mu) * dispersion, log = TRUE)
+    },
+    variance = function(mu, dispersion, family) mu * (1 - mu) / (1 + dispersion),
+    deviance = function(y, mu, dispersion, family) beta_deviance(y, mu, dispersion),
+    seen = as_they_are, convex = FALSE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
+    exponential = FALSE, bends = TRUE, calibration = list(),
+    never_up = function(move, y, small) FALSE, separable = NA, autoscale = FALSE, conditional = NULL,
+    dispersion = positive_record(
+      natural = "phi", may_be_known = FALSE, known = NULL,
+      tally = function(rows) mean_tally(rows, function(y) log1p(-y)), start = function(model) share_start(model))))
 
 # Stops unless every record has every entry and no other.
 check_family_records <- function(records) {
@@ -442,12 +627,15 @@ record_of <- function(x) {
 known_families <- function() vapply(family_records, function(r) r$family, "")
 
 check_family <- function(family) {
+  if (is.function(family)) family <- family()
+  # the prior of that name, which is what exponential() makes, says as much
+  if (inherits(family, "elvi_prior") && is_exponential(family) && family$rate == 1) family <- "exponential"
+  refuse_other_families(if (inherits(family, "family")) family$family else family)
   if (is.character(family) && length(family) == 1L && family %in% known_families()) {
     family <- family_records[[match(family, known_families())]]$make()
   }
-  if (is.function(family)) family <- family()
   if (!inherits(family, "family") || !family$family %in% known_families()) {
-    bad_argument("family", or(paste0(unique(known_families()), "()")),
+    bad_argument("family", paste("a family, or the name of one:", or(paste0("\"", unique(known_families()), "\""))),
                  if (inherits(family, "family")) paste0(family$family, "()") else describe(family))
   }
   links <- vapply(family_records[known_families() == family$family], function(r) r$link, "")
@@ -456,6 +644,21 @@ check_family <- function(family) {
                  paste0("link \"", family$link, "\""))
   }
   family
+}
+
+# Families of others by the names that they go by there, which a record has no room for: what is between y and the
+# parameters is one number per row, see elvi_family in elvi.h.
+refuse_other_families <- function(name) {
+  if (!is.character(name) || length(name) != 1L) return(invisible())
+  why <- if (name %in% c("ordinal", "cumulative", "sratio", "cratio", "acat", "ocat")) {
+    "a row of an ordinal response depends on two numbers, the predictor less the cut point on either side"
+  } else if (name %in% c("multinomial", "categorical", "multinom")) {
+    "a row of a response with several categories depends on a predictor for each of them"
+  }
+  if (is.null(why)) return(invisible())
+  elvi_abort("`family`: there is no \"", name, "\" here: ", why, ", and a family of elvi is a loss of one number. ",
+             "Give the log density to model_density(): the examples of ?families have this one, and end in a fit.",
+             class = "elvi_error_argument", data = list(argument = "family"))
 }
 
 # "a, b or c"
@@ -480,12 +683,12 @@ check_dispersion <- function(dispersion, family) {
 # n responses; all of them, if `whole`
 check_response <- function(y, record, n, whole = TRUE) {
   if (NROW(y) != n) {
-    bad_argument("y", sprintf("of length %d, the number of rows of `X`", n),
+    bad_argument("y", sprintf("of length %.0f, the number of rows of `X`", n),
                  paste("of length", NROW(y)))
   }
   if (anyNA(y)) {
     bad_argument("y", "free of missing values",
-                 sprintf("NA at position %d", which(is.na(y))[1L]))
+                 sprintf("NA at position %.0f", which(is.na(y))[1L]))
   }
   out <- record$response(y)
   if (whole) warn_if_constant(out$y, n)

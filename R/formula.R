@@ -17,11 +17,13 @@
 #' separable data are refused.
 #'
 #' @section Families:
-#' `binomial()` (links logit, probit, cloglog), `poisson()` and `gaussian()` with
+#' `binomial()` (links logit, probit, cloglog), `poisson()`, `"exponential"` times, and `gaussian()` and `Gamma(link = "log")` with
 #' a known `dispersion` have an exact objective. `gaussian()` with unknown
-#' residual standard deviation (the default) and [neg_binomial_2()] have one more parameter, `sigma` or `phi`,
-#' which is integrated over (see [group_terms]): exact given it, quadrature over it. With [robust()], with student priors,
-#' and with `method = "mpsgd"` or an argument that only that has, it is fitted on the log scale as `log_sigma` or `log_phi`, last.
+#' residual standard deviation (the default), [neg_binomial_2()], `Gamma(link = "log")` and [weibull()] have one more parameter,
+#' `sigma`, `phi` or `shape`,
+#' which is integrated over (see [group_terms]): exact given it, quadrature over it. With [robust()], [Beta()] and `inverse.gaussian()`, with
+#' student priors,
+#' and with `method = "mpsgd"` or an argument that only that has, it is fitted on the log scale as `log_sigma` or `log_phi`, last. See [families].
 #'
 #' @section Group-level and smooth terms:
 #' `(1 | g)`, `(x | g)` and their kin, and `s(x)`: see [group_terms].
@@ -75,13 +77,18 @@ elvi.formula <- function(object, data, family = stats::gaussian(),
   if (!missing(na.action)) check_na_action(na.action)
   elsewhere <- !missing(data) && is_source(data)
   structured <- structured_formula(object, if (!missing(data) && !elsewhere) data)
-  if (elsewhere) check_for_source(structured, method)
+  if (elsewhere) check_for_source(structured, method, family, dispersion)
   priors <- list(prior = as_prior(prior, "prior"), prior_intercept = as_prior(prior_intercept, "prior_intercept"),
                  prior_aux = as_prior(prior_aux, "prior_aux"), prior_sd = prior_sd, prior_cor = prior_cor)
   unused <- list(schedule = schedule, budget = budget, tol = tol, start = start)
   if (!is.null(structured) || method == "nested" ||
-        (method == "auto" && !elsewhere && prefers_nested(family, dispersion, priors, unused, control))) {
+        (method == "auto" && (!elsewhere || needs_no_rows(family, dispersion)) &&
+           prefers_nested(family, dispersion, priors, unused, control))) {
     check_nested_arguments(structured, method, unused, missing(prior_sd), missing(prior_cor))
+    if (elsewhere) {
+      return(showing_passes(control, nested_source_regression(data, object, call, parent.frame(), family, priors, autoscale,
+                                                              contrasts, base, control)))
+    }
     return(nested_regression(structured, object, call, parent.frame(), family, priors, autoscale, dispersion, contrasts,
                              base, control))
   }
@@ -239,10 +246,7 @@ design_spread <- function(X, frame) {
   weights <- stats::model.weights(frame)
   counting <- rows_that_count(frame)
   list(columns = function(j) vapply(j, function(j) stats::sd(X[counting, j]), 0),
-       response = if (is.numeric(y)) {
-         used <- if (is.matrix(y)) y[counting, ] else y[counting]
-         list(mean = mean(used), sd = stats::sd(used))
-       },
+       response = if (is.numeric(y) && !is.matrix(y)) list(mean = mean(y[counting]), sd = stats::sd(y[counting])),
        precision = if (is.null(weights)) 1 else mean(weights[weights > 0]))
 }
 

@@ -46,8 +46,10 @@ confint.elvi_fit <- function(object, parm = NULL, level = 0.95, ...) {
 
 credible_intervals <- function(fit, which, level) {
   p <- c((1 - level) / 2, (1 + level) / 2)
-  z <- marginal_quantile(law_of(fit$base, fit$model$dim), p)
-  out <- natural_limits(fit, which, fit$mu[which] + outer(posterior_sd(fit)[which], z))
+  out <- if (is_corrected(fit)) corrected_quantiles(fit, which, p) else {
+    z <- marginal_quantile(law_of(fit$base, fit$model$dim), p)
+    natural_limits(fit, which, fit$mu[which] + outer(approximation_sd(fit)[which], z))
+  }
   dimnames(out) <- list(natural_names(fit)[which], paste(format(100 * p, trim = TRUE, digits = 3), "%"))
   out
 }
@@ -149,6 +151,19 @@ prior_kinds <- function(prior) {
   ifelse(is.infinite(prior$scale), "flat", ifelse(is.infinite(prior$df), "normal", "student_t"))
 }
 
+# logLik() of a fit that has none: AIC(), BIC() and step() end here
+no_likelihood <- function() {
+  elvi_abort("A fit by elvi() has no maximised likelihood, and so no logLik(), AIC() or BIC(): compare fits by loo() or kfold(), ",
+             "or by elbo() of the same data.", class = "elvi_error_argument",
+             data = list(argument = "object"))
+}
+
+#' @rawNamespace S3method(stats::logLik, elvi_fit)
+logLik.elvi_fit <- function(object, ...) no_likelihood()
+
+#' @rawNamespace S3method(stats::extractAIC, elvi_fit)
+extractAIC.elvi_fit <- function(fit, ...) no_likelihood()
+
 # ---- broom ------------------------------------------------------------------------
 
 #' @rdname elvi_glm
@@ -223,5 +238,5 @@ pp_check.elvi_glm <- function(object, type = "dens_overlay", draws = 50, seed = 
   check_in_memory(object)
   plot <- tryCatch(getExportedValue("bayesplot", paste0("ppc_", type)), error = function(e) NULL)
   if (is.null(plot)) bad_argument("type", "the name of one of bayesplot's ppc_ plots", describe(type))
-  plot(object$model$rows$y * response_trials(object), posterior_predict.elvi_glm(object, draws = draws, seed = seed), ...)
+  plot(seen_response(object)$y * response_trials(object), posterior_predict.elvi_glm(object, draws = draws, seed = seed), ...)
 }

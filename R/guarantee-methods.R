@@ -220,5 +220,10 @@ still_holds <- function(x, n) {
       if ("f smooth" %in% bad) paste0("If L = ", n(x$L), " is right, "),
       if (length(settings)) paste0(if ("f smooth" %in% bad) "with" else "With", " elvi_control(",
                                    paste(settings, collapse = ", "), ") "),
-      "the bound is ", n(x$conditional), if (x$kind != "non-convex") " nats", "."))
+      if (x$checked) paste0(if ("f smooth" %in% bad || length(settings)) "and if" else "If", " the checks are right and shorten no step, "),
+      "the bound is ", n(x$conditional), if (x$kind != "non-convex") " nats", "."),
+    if (x$checked) paste0(
+      "With the steps g_k that are taken and u_k = prod_{i <= k} 1/(1 + a g_i^2/N_i), over the iterations before the ",
+      "first wrong check, E sum_k g_k u_k (F(theta_k) - F*) <= D + b/a: the theorem with a factor of 2. It needs a and b of ",
+      "the true L and a set that contains the optimum; how likely a wrong check is, is not known."))
 }

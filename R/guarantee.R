@@ -57,6 +57,18 @@
 #' ones), and the set `diag >= 1/sqrt(L)` is convex and contains the optimum; `D` is
 #' measured in that parametrisation.
 #'
+#' @section Checked steps:
+#' With `elvi_control(backtrack = )`, the default where `L` is an estimate and makes the steps, a check on fresh draws takes the place of the
+#' assumption that the steps are at most `1/(2L)`. What survives, for a convex `f`, with the steps `g_k` that are
+#' taken and `u_k = prod_{i <= k} 1/(1 + a g_i^2/N_i)`:
+#'
+#' `E sum_k g_k u_k (F(theta_k) - F*) <= D + b/a`, over the iterations before the first check that is wrong.
+#'
+#' That is the theorem with a factor of 2. It still needs the noise constants `a` and `b` of the true `L`, and a set that contains
+#' the optimum, which the checks make likely and do not prove. How likely a wrong check is, is not known either.
+#' So `bound` is `NA`, and `conditional` is the value for an `L` that is right and checks that are right and shorten nothing:
+#' twice the formula, or the formula itself where `L` is known and the steps are short enough without checks.
+#'
 #' @section When nothing is guaranteed:
 #' `bound` is a number only if every assumption that it needs `"holds"` or is
 #' `"assumed"`. Otherwise
@@ -122,7 +134,7 @@ guarantee <- function(model, base = base_gaussian(), schedule = schedule_fixed()
   model <- problem$model
   plan <- plan_if_possible(schedule, problem, control)
   single <- !is.null(plan) && single_gradients(plan)
-  control <- resolve_control(control, schedule, problem$law, plan %||% list(bg_a = Inf))
+  control <- resolve_control(control, schedule, problem$law, plan %||% list(bg_a = Inf), problem$L_source)
   feasible <- if (!is.null(problem$work) && !is.na(problem$L)) feasible_set(control, problem$work, problem$L)
   start <- place_start(start, problem, feasible)
   contains <- check_contains(problem, feasible)
@@ -152,6 +164,7 @@ guarantee <- function(model, base = base_gaussian(), schedule = schedule_fixed()
          lambda = lambda, L = problem$L, L_source = problem$L_source, lip = problem$L + 1 / floor^2,
          optimum_kind = problem$spread$kind, gap_start = start_gap(start, problem),
          slope = 0, shift = shift, single = single,
+         checked = isTRUE(control$backtrack > 0) && control$update == "project" && isTRUE(model$convex),
          gap0 = NA_real_, moment = NA_real_, assumptions = NULL, almost_surely = NULL, schedule = schedule, base = base,
          control = control, dim = model$dim, kurtosis = problem$kurtosis),
     class = "elvi_guarantee")
@@ -182,17 +195,24 @@ fill_bound <- function(g, plan) {
   # what the formula may be asked to assume: the settings of the run but for its
   # steps, and an L that is likely, with what follows from it
   assumed <- doubtful$assumption %in% names(theorem_settings) |
+    (g$checked & doubtful$assumption == "step") |
     (doubtful$status == "unknown" & (doubtful$assumption %in% c("f smooth", "set contains it") |
        (doubtful$assumption == "optimum exists" & doubtful$why != "the growth of f is not known")))
   if (!all(assumed)) return(g)
   value <- evaluate_bound(g, plan)
   if (nrow(doubtful)) {
-    g$conditional <- value$bound
+    g$conditional <- price_of_checks(g, plan) * value$bound
   } else {
     g$bound <- value$bound
     g$sharper <- value$sharper
   }
   g
+}
+
+# A check keeps half of the descent that smoothness keeps, see vignette("internals").
+price_of_checks <- function(g, plan) {
+  known <- g$assumptions$status[g$assumptions$assumption == "f smooth"] == "holds"
+  if (g$checked && !(known && steps_short(g, plan))) 2 else 1
 }
 
 in_doubt <- function(g) g$assumptions[g$assumptions$needed & g$assumptions$status %in% c("fails", "unknown"), ]
@@ -336,7 +356,10 @@ list_assumptions <- function(g, problem, plan, feasible, start, contains) {
                                     "give `gap0`"), about = "run")
   }
   # without smoothness of F, single gradients have a bound for every step
-  add("step", check_steps(g, plan, convex, L_text), needed = !(convex && g$single), about = "run")
+  steps <- if (isTRUE(g$control$backtrack > 0)) {
+    list("unknown", sprintf("checked on %g fresh draws each, and shortened as these say", g$control$backtrack))
+  } else check_steps(g, plan, convex, L_text)
+  add("step", steps, needed = !(convex && g$single) || g$control$backtrack > 0, about = "run")
   add("estimator", yes_no(estimators[[g$control$estimator]]$theory, g$control$estimator,
                           sprintf("the noise constants do not cover \"%s\"", g$control$estimator)), about = "run")
   if (!is.null(g$control$rows_per_step)) {
@@ -383,11 +406,17 @@ check_steps <- function(g, plan, convex, L_text) {
   if (is.null(plan)) {
     return(list("unknown", if (is.na(g$L)) "no step without L" else "no step without a finite kurtosis"))
   }
-  longest <- max(g$gamma, plan$step_table)
+  longest <- longest_step(g, plan)
   said <- sprintf("%s %s %s = %s", format(longest, digits = 4), if (convex) "<=" else "<", L_text,
                   format(1 / g$lip, digits = 4))
   if (is.na(g$lip)) return(list("unknown", "no bound without L"))
-  short <- if (convex) longest * g$lip <= 1 + 1e-12 else longest * g$lip < 1 - 1e-12
-  if (short) return(list("holds", said))
+  if (steps_short(g, plan)) return(list("holds", said))
   list("fails", sub(" <=? ", if (convex) " is longer than " else " is not below ", said))
+}
+
+longest_step <- function(g, plan) max(g$gamma, plan$step_table)
+
+steps_short <- function(g, plan) {
+  room <- longest_step(g, plan) * g$lip
+  isTRUE(if (g$kind != "non-convex") room <= 1 + 1e-12 else room < 1 - 1e-12)
 }

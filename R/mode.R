@@ -139,7 +139,7 @@ refuse_if_recession <- function(model, direction) {
 # L-BFGS for a user's functions, then a Hessian by central differences of the
 # gradient, all points in one block.
 gradient_mode <- function(model) {
-  gradient <- function(x) matrix(model$gradient(x), model$dim)
+  gradient <- function(x) matrix(guarded_gradients(model, x), model$dim)
   start <- model$around$x %||% numeric(model$dim)
   descent <- rejecting(model)
   found <- scaled_minimum(descent$value, descent$gradient, start, model$around$unit %||% rep(1, model$dim))
@@ -161,7 +161,7 @@ refuse_if_falling <- function(model, x, direction) {
   if (all(direction == 0) || !all(is.finite(direction))) return(invisible())
   far <- 10^(0:5) * max(1, sqrt(sum(x^2)))
   for (sign in c(1, -1)) {
-    values <- model$value(cbind(x, x + outer(sign * direction / sqrt(sum(direction^2)), far)))
+    values <- guarded_values(model, cbind(x, x + outer(sign * direction / sqrt(sum(direction^2)), far)))
     values[which(values == -Inf)] <- -.Machine$double.xmax
     if (!anyNA(values) && all(diff(values) < 0 | values[-1L] == -.Machine$double.xmax)) {
       elvi_abort("The target falls without bound, so no optimum exists: `value` must be -log density. ",
@@ -308,6 +308,19 @@ positive_start <- function(model, unit) {
   mu <- exp(predictor_at(model, found$x) + rows$offset)
   spread <- sum(rows$weight * unit(rows$y, mu)) / sum(rows$weight)
   list(x = c(found$x, -log(max(spread, 1e-12))), evaluations = found$evaluations)
+}
+
+# (coefficients, log phi) of shares from least squares of their logits and the moments around those
+share_start <- function(model) {
+  rows <- model$rows
+  logits <- stats::qlogis(rows$y)
+  centre <- sum(rows$weight * logits) / sum(rows$weight)
+  level <- max(sum(rows$weight * (logits - centre)^2) / sum(rows$weight), 1e-12)
+  model$rows$y <- logits
+  found <- inner_mode(inner_glm(model, "normal", rows$weight / level))
+  mu <- stats::plogis(predictor_at(model, found$x) + rows$offset)
+  spread <- sum(rows$weight * (rows$y - mu)^2 / (mu * (1 - mu))) / sum(rows$weight)
+  list(x = c(found$x, log(max(1 / min(max(spread, 1e-12), 1e6) - 1, 1e-2))), evaluations = found$evaluations)
 }
 
 # ---- wide models ----------------------------------------------------------------------------

@@ -15,10 +15,11 @@
 #' @section Auxiliary parameters:
 #' `gaussian()` with `dispersion = NULL` and `robust()` have an unknown residual
 #' scale `sigma`, `neg_binomial_2()` an unknown size `phi` (the variance is `mu +
-#' mu^2 / phi`), `Gamma()` with `dispersion = NULL` an unknown `shape` (the variance is `mu^2 / shape`) and
-#' `inverse.gaussian()` an unknown `lambda` (the variance is `mu^3 / lambda`). Its logarithm is the last parameter of the model, such as `log_sigma`,
+#' mu^2 / phi`), `Gamma()` with `dispersion = NULL` an unknown `shape` (the variance is `mu^2 / shape`),
+#' `inverse.gaussian()` an unknown `lambda` (the variance is `mu^3 / lambda`), [weibull()] an unknown `shape` and
+#' [Beta()] an unknown `phi` (the variance is `mu (1 - mu) / (1 + phi)`). Its logarithm is the last parameter of the model, such as `log_sigma`,
 #' and `prior_aux` is the prior of the parameter itself. These
-#' models are not convex and have no exact objective. Fits show the parameter itself, see [elvi_fit].
+#' models are not convex and have no exact objective; from a formula [elvi()] integrates over the parameter where they are convex given it. Fits show the parameter itself, see [elvi_fit].
 #'
 #' @param X numeric design matrix, one row per observation, or a source of rows that live [elsewhere][rows_elsewhere],
 #'   whose chunks have `X`, `y`, `weights`, `frequency` and `offset`. Add a column of ones
@@ -28,10 +29,11 @@
 #' @param y response, left out with a source. For `binomial()`: 0/1, logical, a factor with two levels
 #'   (the second is the success), a two-column matrix of successes and failures,
 #'   or proportions of successes with the numbers of trials as `weights`. For `poisson()` and `neg_binomial_2()`: counts. For `gaussian()`
-#'   and `robust()`: numbers. For `Gamma()` and `inverse.gaussian()`: positive numbers.
+#'   and `robust()`: numbers. For `Gamma()` and `inverse.gaussian()`: positive numbers. For `weibull()` and `"exponential"`: positive times, or
+#'   `survival::Surv(time, status)`. For `Beta()`: numbers between 0 and 1.
 #' @param family `binomial()` (logit, probit or cloglog link), `poisson()` (log
-#'   link), `gaussian()` (identity link), `Gamma()` and `inverse.gaussian()` (log link), [neg_binomial_2()] (log link) or
-#'   [robust()] (identity link); see [families].
+#'   link), `gaussian()` (identity link), `Gamma()` and `inverse.gaussian()` (log link), [neg_binomial_2()] (log link),
+#'   [robust()] (identity link), [weibull()] and `"exponential"` (log link) or [Beta()] (logit link); see [families].
 #' @param prior prior of the coefficients: [normal()], [student_t()], [cauchy()],
 #'   [flat()], or several of them in a row, see [priors].
 #' @param weights optional non-negative weights, which mean what they mean to [stats::glm()].
@@ -195,8 +197,11 @@ grows_exponentially.elvi_model_glm <- function(model) record_of(model)$exponenti
 # student errors do not make it so, with a student or flat prior
 #' @export
 grows_exponentially.elvi_model_dispersed <- function(model) {
-  dispersion_record(model)$exponential || is.infinite(prior_tail(model$blocks$dispersion))
+  dispersion_record(model)$exponential > 0 || is.infinite(prior_tail(model$blocks$dispersion))
 }
+
+# So fast that only a base of bounded support will do?
+grows_beyond_exponentials <- function(model) is_dispersed(model) && dispersion_record(model)$exponential > 1
 
 # how many points a block has at most
 longest_block <- function(model) UseMethod("longest_block")

@@ -180,7 +180,7 @@ mpsgd.default <- function(start, gradient, project = NULL, schedule, lambda = NU
          project = check_project(project, blocks),
          objective = if (!is.null(objective)) check_function(objective, "objective"),
          value = if (!is.null(value)) check_function(value, "value"),
-         backtrack = check_backtrack(backtrack, value), shortened = 1,
+         backtrack = check_checks(backtrack, value), shortened = 1,
          average = check_choice(average, "average", c("theorem", "tail", "last")),
          tail = check_number(tail, "tail", 0, 1),
          state = list(theta = blocks, average = blocks, k = 0, evals = 0, alpha = 1, weight = 0, shorten = 1)),
@@ -382,9 +382,8 @@ value_at <- function(fit, state, n) {
   as.double(value)
 }
 
-check_backtrack <- function(n, value) {
-  n <- check_count(n, "backtrack", lower = 0)
-  if (n > 0 && n < 16) bad_argument("backtrack", "0, or at least 16 draws", describe(n))
+check_checks <- function(n, value) {
+  n <- check_backtrack(n)
   if (n > 0 && is.null(value)) bad_argument("value", "given for `backtrack`", "NULL")
   n
 }

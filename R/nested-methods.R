@@ -146,7 +146,7 @@ vcov.elvi_nested <- function(object, complete = TRUE, ...) {
 sigma.elvi_nested <- function(object, ...) {
   check_dots(list(...), names(formals()), "sigma()")
   if ("sigma" %in% colnames(object$hyper)) return(object$mu[["sigma"]])
-  if (is.null(record_of(object$family)$dispersion)) 1 else sqrt(object$given_dispersion)
+  if (is.null(object$given_dispersion)) 1 else sqrt(object$given_dispersion)
 }
 
 #' @rdname nested_methods
@@ -301,7 +301,7 @@ print.elvi_nested <- function(x, digits = max(3L, getOption("digits") - 3L), ...
 }
 
 nested_heading <- function(x) {
-  c("elvi fit: ", x$family$family, " regression (", x$family$link, " link), ", format_count(nrow(x$frame)),
+  c("elvi fit: ", x$family$family, " regression (", x$family$link, " link), ", format_count(nobs.elvi_glm(x)),
     " observations\n",
     "formula:  ", deparse_one(x$formula))
 }
@@ -414,7 +414,7 @@ tidy_hyper <- function(x) {
       }
     }
   }
-  dispersion <- names %in% c("sigma", "phi")
+  dispersion <- names %in% x$problem$dispersion$name
   group[dispersion] <- "Residual"
   term[names == "sigma"] <- "sd__Observation"
   data.frame(effect = rep("ran_pars", length(names)), group = group, term = term, at = parameter_block(x, "hyper"))
@@ -437,7 +437,7 @@ glance.elvi_nested <- function(x, ...) {
   as_tibble_if_there(data.frame(
     elbo = x$nested$evidence$log, nodes = length(x$nested$nodes), certificate = worst_certificate(x),
     change = max(unlist(x$nested$change)),
-    pareto_k = worst_k(x$nested), base = x$base$kind, converged = x$converged, nobs = nrow(x$frame)))
+    pareto_k = worst_k(x$nested), base = x$base$kind, converged = x$converged, nobs = nobs.elvi_glm(x)))
 }
 
 #' @rdname nested_methods

@@ -1,15 +1,18 @@
-#' Plots of fits with group-level and smooth terms
+#' Plots of fits with group-level and smooth terms, or integrated over a dispersion
 #'
-#' * `"intervals"`, the default without groups and smooths: coefficients, standard deviations and dispersion.
+#' * `"intervals"`, the default without groups and smooths: coefficients, standard deviations and dispersion. An intercept so far
+#'   off that the others would be dots is given below the picture, in numbers.
+#' * `"density"`: marginal densities of the same. `"pairs"`: draws of each pair of parameters.
 #' * `"groups"`, the default with groups: a caterpillar plot, for each term the effects of its levels in order of
 #'   their means, with 50 % and 95 % credible intervals. Of more than 500 levels, 500 are drawn.
 #' * `"sds"`: densities of the standard deviations of terms (and of sigma or phi), with the prior dashed.
 #' * `"smooths"`, the default with smooths and no groups: each smooth of one variable with 50 % and 95 % pointwise
 #'   bands, on the scale of the linear predictor, and a rug of the data.
 #'
-#' @param object,x a fit by [elvi()] whose formula has [group-level terms][group_terms].
+#' @param object,x a fit by [elvi()] whose formula has [group-level terms][group_terms], or whose family has a dispersion that
+#'   was integrated over.
 #' @param type what to draw.
-#' @param pars for `"intervals"`: parameters to show, by name or number. For `"groups"`: grouping factors. For
+#' @param pars for `"intervals"`, `"density"` and `"pairs"`: parameters to show, by name or number; the first four for pairs. For `"groups"`: grouping factors. For
 #'   `"smooths"`: labels of smooths.
 #' @param ... passed on from `plot()` to `autoplot()`; otherwise nothing.
 #' @return A ggplot object; `plot()` draws it and returns it invisibly.
@@ -25,9 +28,14 @@ autoplot.elvi_nested <- function(object, type = NULL, pars = NULL, ...) {
   check_dots(list(...), names(formals()), "autoplot()")
   need_package("ggplot2", "Plotting a fit")
   default <- if (length(group_terms_of(object))) "groups" else if (length(drawable_smooths(object))) "smooths" else "intervals"
-  type <- check_choice(type %||% default, "type", c("intervals", "groups", "sds", "smooths"))
+  type <- check_choice(type %||% default, "type", c("intervals", "density", "pairs", "groups", "sds", "smooths"))
   plot <- switch(type,
-                 intervals = plot_nested_intervals(object, nested_parameters(object, pars, "pars")),
+                 intervals = interval_picture(interval_data(object, nested_parameters(object, pars, "pars")),
+                                              nested_subtitle(object)),
+                 density = density_picture(nested_densities(object, nested_parameters(object, pars, "pars")),
+                                           nested_subtitle(object)),
+                 pairs = plot_nested_pairs(object, if (is.null(pars)) utils::head(nested_parameters(object, NULL, "pars"), 4L)
+                                                   else nested_parameters(object, pars, "pars")),
                  groups = plot_groups(object, pars),
                  sds = plot_sds(object),
                  smooths = plot_smooths(object, pars)) +
@@ -44,8 +52,9 @@ plot.elvi_nested <- function(x, ...) {
 }
 
 nested_subtitle <- function(fit) {
-  text <- sprintf("%s, mixture over %d nodes", deparse_one(fit$formula), length(fit$nested$nodes))
-  paste(strwrap(text, 70), collapse = "\n")
+  text <- deparse_one(fit$formula)
+  if (nchar(text) > 60L) text <- paste0(substr(text, 1L, 57L), "...")
+  sprintf("%s\nmixture over %d nodes", text, length(fit$nested$nodes))
 }
 
 interval_data <- function(fit, which) {
@@ -61,17 +70,40 @@ interval_layers <- function(width = 0.5, wide = 1.5) {
                              linewidth = wide))
 }
 
-plot_nested_intervals <- function(fit, which) {
-  data <- interval_data(fit, which)
-  data$at <- factor(data$parameter, rev(unique(data$parameter)))
-  data$panel <- factor(data$parameter, unique(data$parameter))
-  plot <- ggplot2::ggplot(data, ggplot2::aes(x = .data$mean, y = .data$at)) +
-    ggplot2::geom_vline(xintercept = 0, colour = "grey70") + interval_layers() + ggplot2::geom_point(size = 2) +
-    ggplot2::labs(x = "posterior mean, 50 % and 95 % credible intervals", y = NULL, subtitle = nested_subtitle(fit))
-  width <- data$high - data$low
-  if (max(width) <= 20 * min(width)) return(plot)
-  plot + ggplot2::facet_wrap(ggplot2::vars(.data$panel), scales = "free") +
-    ggplot2::scale_x_continuous(n.breaks = 4) + ggplot2::scale_y_discrete(labels = NULL)
+# ---- coefficients and dispersion -------------------------------------------------------------------------
+
+# Coefficients and effects are mixtures over the nodes; the others are known by draws.
+nested_densities <- function(fit, which) {
+  d <- nrow(fit$node_mu)
+  sample <- if (any(which > d)) hyper_sample(fit)
+  lapply(which, function(j) {
+    if (j > d) {
+      curve <- stats::density(sample[, j - d], bw = 1.3 * stats::bw.nrd0(sample[, j - d]), n = 256L)
+      return(data.frame(parameter = names(fit$mu)[j], x = curve$x, density = curve$y))
+    }
+    x <- fit$mu[[j]] + fit$sd[[j]] * seq(-4, 4, length.out = 81L)
+    data.frame(parameter = names(fit$mu)[j], x = x, density = q_density(fit, names(fit$mu)[j], x))
+  })
+}
+
+# draws, where an ellipse would not be what a mixture is
+plot_nested_pairs <- function(fit, which, draws = 500L) {
+  which <- unique(which)
+  if (length(which) < 2L) bad_argument("pars", "at least two parameters", describe(names(fit$mu)[which]))
+  drawn <- nested_draws(fit, draws)
+  x <- cbind(drawn$x, drawn$hyper)[, which, drop = FALSE]
+  labels <- names(fit$mu)[which]
+  data <- do.call(rbind, utils::combn(length(which), 2L, function(pair) {
+    data.frame(across = labels[pair[1L]], up = labels[pair[2L]], x = x[, pair[1L]], y = x[, pair[2L]])
+  }, simplify = FALSE))
+  data$across <- factor(data$across, labels)
+  data$up <- factor(data$up, labels)
+  ggplot2::ggplot(data, ggplot2::aes(x = .data$x, y = .data$y)) +
+    ggplot2::geom_point(colour = plot_blue, alpha = 0.25, size = 0.8) +
+    ggplot2::facet_grid(ggplot2::vars(.data$up), ggplot2::vars(.data$across), scales = "free",
+                        labeller = ggplot2::as_labeller(short_names(labels, 22L))) +
+    ggplot2::scale_x_continuous(breaks = inner_breaks) +
+    ggplot2::labs(x = NULL, y = NULL, subtitle = paste0(nested_subtitle(fit), "; ", draws, " draws"))
 }
 
 # ---- groups ------------------------------------------------------------------------------------------

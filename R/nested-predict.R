@@ -33,6 +33,7 @@ NULL
 # list(term, rows, level (an index), M).
 nested_rows <- function(object, newdata, re.form = NULL, allow_new_levels = FALSE, offset = NULL) {
   keep <- kept_terms(object, re.form)
+  if (is.null(newdata)) check_in_memory(object)
   frame <- if (is.null(newdata)) object$frame else new_frame(object, newdata, keep)
   X <- stats::model.matrix(stats::delete.response(object$terms), frame, contrasts.arg = object$contrasts)
   parts <- lapply(object$smooths, smooth_columns, frame)
@@ -169,6 +170,11 @@ predict.elvi_nested <- function(object, newdata = NULL, type = c("link", "respon
   se.fit <- check_flag(se.fit, "se.fit")
   interval <- check_interval(interval, type, object$family)
   level <- check_number(level, "level", 0, 1, open = TRUE)
+  if (is.null(newdata) && is_elsewhere(object$given$model)) {
+    if (interval != "none") bad_argument("newdata", "given with `interval` where the rows are not in memory", "NULL")
+    out <- at_chunks(object, "predict.elvi_nested", list(type = type, se.fit = se.fit, offset = offset))
+    return(if (se.fit) out else out[[1L]])
+  }
   rows <- nested_rows(object, newdata, re.form, allow_new_levels, offset)
   at <- node_predictors(object, rows)
   limits <- switch(interval, none = NULL,
@@ -214,6 +220,7 @@ fitted.elvi_nested <- function(object, ...) {
 #' @export
 model.matrix.elvi_nested <- function(object, ...) {
   check_dots(given_values(list(...)), names(formals()), "model.matrix()")   # data = NULL is none
+  check_in_memory(object)
   object$problem$X
 }
 
@@ -300,8 +307,14 @@ nested_responses <- function(object, mu, drawn, trials, precision = NULL) {
 
 nested_dispersion <- function(object, drawn, precision = NULL) {
   unknown <- object$problem$dispersion
-  out <- if (is.null(unknown)) sqrt(object$given_dispersion) else drawn$hyper[, unknown$name]
+  out <- if (is.null(unknown)) given_dispersion(object) else drawn$hyper[, unknown$name]
   spread_by_precision(out, nrow(drawn$hyper), precision)
+}
+
+# sigma or shape that goes with a given dispersion; families without one ask for none
+given_dispersion <- function(object) {
+  dispersion <- record_of(object$family)$dispersion
+  if (is.null(dispersion)) 1 else dispersion$known(object$given_dispersion)
 }
 
 # R's generator set from the fit's own seed, and put back
@@ -318,6 +331,10 @@ keyed <- function(object, expr) {
 log_lik.elvi_nested <- function(object, newdata = NULL, draws = 1000, offset = NULL, allow_new_levels = FALSE, seed = NULL, ...,
                                 ndraws = NULL) {
   check_dots(given_values(list(...)), names(formals()), "log_lik()", "re_formula")
+  if (is.null(newdata) && is_elsewhere(object$given$model)) {
+    draws <- check_draws(ndraws %||% draws, max(nobs.elvi_glm(object), nrow(object$node_mu)))
+    return(at_chunks(reseeded(object, seed), "log_lik.elvi_nested", list(draws = draws, offset = offset))[[1L]])
+  }
   rows <- nested_rows(object, newdata, NULL, allow_new_levels, offset)
   seen <- observed_rows(object, newdata, rows)
   object <- reseeded(object, seed)
@@ -344,7 +361,7 @@ pp_check.elvi_nested <- function(object, type = "dens_overlay", draws = 50, ...)
   need_package("bayesplot", "pp_check()")
   plot <- tryCatch(getExportedValue("bayesplot", paste0("ppc_", type)), error = function(e) NULL)
   if (is.null(plot)) bad_argument("type", "the name of one of bayesplot's ppc_ plots", describe(type))
-  plot(object$problem$y * response_trials(object), posterior_predict.elvi_nested(object, draws = draws), ...)
+  plot(seen_response(object)$y * response_trials(object), posterior_predict.elvi_nested(object, draws = draws), ...)
 }
 
 # ---- matrices of draws ------------------------------------------------------------------------------------
@@ -357,7 +374,7 @@ as.matrix.elvi_nested <- function(x, draws = 1000, resample = NULL, seed = NULL,
     bad_argument("resample", "FALSE: the weights of a nested fit's nodes are corrected already", "TRUE")
   }
   drawn <- nested_draws(reseeded(x, seed), check_draws(ndraws %||% draws, length(x$mu)))
-  dispersion <- intersect(c("sigma", "phi"), colnames(drawn$hyper))
+  dispersion <- intersect(x$problem$dispersion$name, colnames(drawn$hyper))
   smooth <- grep("^smooth_sd\\[", colnames(drawn$hyper))
   cbind(drawn$x, drawn$hyper[, dispersion, drop = FALSE], drawn$hyper[, smooth, drop = FALSE], covariance_columns(x, drawn$hyper))
 }

@@ -8,7 +8,8 @@
 nested_setup <- function(problem, base) {
   loadNamespace("Matrix")   # its methods, not only its functions
   problem$X <- as.matrix(problem$X)
-  if (!is.null(problem$shift)) problem$X <- problem$X - rep(problem$shift, each = nrow(problem$X))
+  problem$triangle <- problem$triangle %||% problem_triangle(problem)
+  if (!is.null(problem$shift) && is.null(problem$triangle)) problem$X <- problem$X - rep(problem$shift, each = nrow(problem$X))
   n <- nrow(problem$X)
   p <- ncol(problem$X)
   q <- ncol(problem$Z)
@@ -18,12 +19,12 @@ nested_setup <- function(problem, base) {
   problem$offset <- rep_len(problem$offset %||% 0, n)
   problem$prior <- list(centre = rep_len(problem$prior$centre %||% 0, p),
                         precision = rep_len(problem$prior$precision %||% 0, p))
-  problem$count <- sum(problem$frequency[problem$weight > 0])   # of observations, to a residual variance
+  problem$count <- problem$count %||% sum(problem$frequency[problem$weight > 0])   # of observations, to a residual variance
   layout <- hyper_layout(problem)
   entries <- hyper_entries(problem, layout)
   likelihood <- record_of(problem$family)$conditional$likelihood
-  dispersion <- if (is.null(problem$dispersion)) "none" else problem$dispersion$name
-  rows <- sufficient_rows(problem)
+  dispersion <- if (is.null(problem$dispersion)) "none" else record_of(problem$family)$conditional$dispersion
+  rows <- solver_rows(problem)
   plan <- sparse_plan(rows$X, rows$Z, dense_terms(problem), entries, TRUE, c(problem$prior$centre, numeric(q)),
                       list(y = rows$y, weight = rows$weight, offset = rows$offset,
                            record = likelihood_of(problem$family), dispersion = dispersion), row_blocks(problem))
@@ -35,19 +36,12 @@ nested_setup <- function(problem, base) {
   c(setup, list(constant = evidence_constant(setup)))
 }
 
-# The rows as the solver takes them. Without groups a gaussian response is known by a triangular factor of [X y], of as many
-# rows as it has columns.
-sufficient_rows <- function(problem) {
-  weight <- problem$weight * problem$frequency
-  n <- nrow(problem$X)
-  p <- ncol(problem$X)
-  if (ncol(problem$Z) || !record_of(problem$family)$constant_curvature || n <= p + 1L) {
-    return(c(problem[c("X", "Z", "y", "offset")], list(weight = weight)))
-  }
-  factor <- qr(sqrt(weight) * cbind(problem$X, problem$y - problem$offset), LAPACK = TRUE)
-  R <- qr.R(factor)[, order(factor$pivot), drop = FALSE]
-  list(X = R[, seq_len(p), drop = FALSE], Z = problem$Z[seq_len(p + 1L), , drop = FALSE], y = R[, p + 1L],
-       offset = numeric(p + 1L), weight = rep(1, p + 1L))
+# The rows as the solver takes them: a gaussian response without groups needs few, see rows-nested.R.
+solver_rows <- function(problem) {
+  few <- problem$triangle
+  if (is.null(few)) return(c(problem[c("X", "Z", "y", "offset")], list(weight = problem$weight * problem$frequency)))
+  n <- nrow(few$X)
+  c(few, list(Z = problem$Z[seq_len(n), , drop = FALSE], offset = numeric(n), weight = rep(1, n)))
 }
 
 # Smooths fill their columns; so do groups that hold much of the data each.
@@ -78,7 +72,7 @@ evidence_constant <- function(setup) {
   proper <- problem$prior$precision > 0
   constant <- record_of(problem$family)$conditional$constant
   alike <- if (all(problem$frequency == 1)) list(seq_along(problem$y)) else split(seq_along(problem$y), problem$frequency)
-  data <- sum(vapply(alike, function(rows) {
+  data <- problem$constant %||% sum(vapply(alike, function(rows) {
     problem$frequency[rows[1L]] * constant(problem$y[rows], problem$weight[rows])
   }, 0))
   setup$law$entropy - (sum(proper) + ncol(problem$Z)) / 2 * log(2 * pi) +
@@ -122,9 +116,15 @@ evidence_at <- function(setup, thetas, from = NULL, tol = 1e-7) {
     part <- dispersion_part(setup, theta, s)
     slope <- prior$slope + hyper_chain(setup$problem, setup$layout, precision, s$moment)
     if (length(setup$layout$dispersion)) slope[setup$layout$dispersion] <- slope[setup$layout$dispersion] + part$slope
-    list(theta = theta, value = prior$value + setup$constant + precision$log_det / 2 + part$value - s$objective,
-         slope = slope, solution = s)
+    lean <- lean_at(setup, theta)
+    list(theta = theta, value = prior$value + setup$constant + precision$log_det / 2 + part$value - s$objective + lean,
+         slope = slope + (setup$lean$slope %||% 0), solution = s)
   }, thetas, precisions, solved)
+}
+
+# what a linear correction of the evidence, if there is one, adds at theta: see leaning()
+lean_at <- function(setup, theta) {
+  if (is.null(setup$lean)) 0 else sum(setup$lean$slope * (theta - setup$lean$at))
 }
 
 # ---- the mode ------------------------------------------------------------------------
@@ -137,9 +137,10 @@ start_theta <- function(setup) {
   theta <- numeric(layout$length)
   unit <- 1
   if (is_quadratic(setup$plan)) {
-    weight <- problem$weight * problem$frequency
-    rest <- stats::lm.wfit(cbind(1, problem$X), problem$y - problem$offset, pmax(weight, 1e-300))$residuals
-    unit <- sqrt(sum(weight * rest^2) / max(problem$count, 1))
+    few <- problem$triangle %||% list(X = cbind(1, problem$X), y = problem$y - problem$offset,
+                                      root = sqrt(problem$weight * problem$frequency))
+    rest <- stats::lm.fit(few$X * (few$root %||% 1), few$y * (few$root %||% 1))$residuals
+    unit <- sqrt(sum(rest^2) / max(problem$count, 1))
     if (!is.finite(unit) || unit <= 0) unit <- 1
   }
   for (t in seq_along(layout$terms)) {
@@ -166,12 +167,12 @@ first_curvature <- function(setup) {
 
 # BFGS with exact gradients; each optimum starts from the last. Ends when the next step
 # would gain less than `enough`: the nodes find their own way from there.
-evidence_mode <- function(setup, tol, enough = 1e-4, most = 100L, say = NULL) {
-  at <- evidence_at(setup, list(start_theta(setup)), tol = tol)[[1L]]
+evidence_mode <- function(setup, tol, enough = 1e-4, most = 100L, say = NULL, from = NULL) {
+  at <- evidence_at(setup, list(from$theta %||% start_theta(setup)), if (!is.null(from)) list(from$solution), tol = tol)[[1L]]
   if (!is.finite(at$value)) no_conditional(setup, at$theta)
   evaluations <- 1L
-  B <- diag(1 / first_curvature(setup), length(at$theta))   # inverse curvature
-  fresh <- TRUE
+  B <- from$inverse %||% diag(1 / first_curvature(setup), length(at$theta))   # inverse curvature
+  fresh <- is.null(from)
   while (evaluations < most) {
     step <- drop(B %*% at$slope)
     gain <- sum(step * at$slope) / 2
@@ -233,7 +234,36 @@ evidence_hessian <- function(setup, mode, tol) {
   slopes <- vapply(around, function(a) a$slope, numeric(H))
   slopes <- matrix(slopes, H)
   out <- (slopes[, H + seq_len(H), drop = FALSE] - slopes[, seq_len(H), drop = FALSE]) / rep(2 * h, each = H)
-  list(hessian = (out + t(out)) / 2, evaluations = 2L * H, drift = solution_drift(around, h))
+  list(hessian = (out + t(out)) / 2, evaluations = 2L * H, drift = solution_drift(around, h), around = around, h = h)
+}
+
+# What draws correct the evidence by can be steep in theta: many groups of few rows each move the mode by whole standard
+# deviations. The nodes have to be where the corrected law is, so the correction's slope joins the evidence, and the
+# mode is looked for again. The nodes' weights have the whole correction, whatever was taken here.
+leaning <- function(setup, mode, curved, control, tol, enough = 0.3, most = 4L, say = NULL) {
+  evaluations <- 0L
+  for (again in seq_len(most)) {
+    slope <- correction_slope(setup, curved, control)
+    axes <- theta_axes(curved$hessian)
+    shift <- axes$sd * crossprod(axes$vectors, slope - (setup$lean$slope %||% 0))
+    if (!all(is.finite(shift)) || max(abs(shift)) < enough) break
+    setup$lean <- list(at = mode$theta, slope = slope)
+    mode <- evidence_mode(setup, tol, say = say, from = mode)
+    curved <- evidence_hessian(setup, mode, tol)
+    evaluations <- evaluations + mode$evaluations + curved$evaluations
+  }
+  list(setup = setup, mode = mode, curved = curved, evaluations = evaluations)
+}
+
+correction_slope <- function(setup, curved, control, draws = 100L) {
+  H <- length(curved$h)
+  none <- numeric(H)
+  solved <- all(vapply(curved$around, function(f) is.finite(f$value), NA))
+  if (!solved || is_quadratic(setup$plan) || !isTRUE(control$correct) || isTRUE(control$draws == 0)) return(none)
+  checked <- check_by_draws(setup, curved$around, draws, control)
+  if (!separate_blocks(setup) && max(node_k(checked)) > 0.5) return(none)
+  correction <- corrections(setup, checked)
+  (correction[seq_len(H)] - correction[H + seq_len(H)]) / (2 * curved$h)
 }
 
 # Derivatives of the conditional optimum in theta, mu and log c, from those around the mode
@@ -612,12 +642,15 @@ nested_fit <- function(problem, base = base_gaussian(), control = list()) {
   if (!is.finite(mode$value)) no_conditional(setup, mode$theta)
   evaluations <- mode$evaluations
   if (H && !identical(as.numeric(control$nodes), 1)) {
-    curved <- evidence_hessian(setup, mode, 10 * tol)
+    leant <- leaning(setup, mode, evidence_hessian(setup, mode, 10 * tol), control, 10 * tol, say = say)
+    setup <- leant$setup
+    mode <- leant$mode
+    curved <- leant$curved
     axes <- theta_axes(curved$hessian)
     if (mode$solution$certificate > tol) mode[c("theta", "value", "slope", "solution")] <-
       evidence_at(setup, list(mode$theta), list(mode$solution), tol)[[1L]]
     sides <- axis_widths(setup, mode, axes, curved$drift, 10 * tol)
-    evaluations <- evaluations + curved$evaluations + sides$evaluations
+    evaluations <- evaluations + 2L * H + leant$evaluations + sides$evaluations
     step <- lattice_step(setup, control$nodes)
     if (!is.null(step)) {
       axes$sd <- axes$sd * pmax(rowMeans(sides$width), 0.5)
@@ -639,12 +672,13 @@ nested_fit <- function(problem, base = base_gaussian(), control = list()) {
   values <- vapply(grid$found, function(f) f$value, 0)
   if (!is.null(say)) say("draws that check the nodes")
   ratios <- node_ratios(setup, grid, values, control)
+  values <- values - vapply(grid$found, function(f) lean_at(setup, f$theta), 0)
   log_weight <- values + grid$log_rule
   weight <- normalised(log_weight + ratios$correction)
   coarse <- normalised(values + grid$log_coarse + ratios$correction)
   theta <- matrix(unlist(lapply(grid$found, function(f) f$theta)), ncol = H, byrow = TRUE,
                   dimnames = list(NULL, setup$layout$names))
-  nodes <- lapply(grid$found, conditional_node, setup = setup)
+  nodes <- Map(conditional_node, grid$found, list(setup), ratios$shift)
   fit <- list(
     hyper = list(names = setup$layout$names, mode = stats::setNames(mode$theta, setup$layout$names),
                  hessian = hessian, theta = theta, z = grid$z, log_weight = log_weight, weight = weight,
@@ -684,11 +718,12 @@ evidence_basis <- function(setup, ratios) {
          if (ratios$corrected) paste0("; corrected by ", ratios$draws, " draws at each"))
 }
 
-conditional_node <- function(found, setup) {
+# The optimum at a node, in the user's order. `mu` is its mean, moved by what the draws say; the setting keeps the optimum itself.
+conditional_node <- function(found, setup, shift = 0) {
   s <- found$solution
   plan <- setup$plan
   precision <- hyper_precision(setup$problem, setup$layout, found$theta)
-  list(theta = found$theta, mu = original_order(plan, s$mu), sd = sqrt(original_order(plan, s$variance)),
+  list(theta = found$theta, mu = original_order(plan, s$mu + shift), sd = sqrt(original_order(plan, s$variance)),
        objective = s$objective, log_det = s$log_det, certificate = s$certificate,
        certificate_kind = if (s$rigorous && s$widest <= 50) "rigorous" else "estimated",
        converged = s$certificate <= 1e-6, iterations = s$iterations,
@@ -736,47 +771,62 @@ node_change <- function(fit) {
 # expectation is estimated by itself, which many blocks do not make harder.
 node_ratios <- function(setup, grid, values, control) {
   K <- length(values)
-  none <- list(correction = numeric(K), k_hat = rep(-Inf, K), draws = 0L, corrected = FALSE)
+  none <- list(correction = numeric(K), k_hat = rep(-Inf, K), draws = 0L, corrected = FALSE, shift = rep(list(0), K))
   if (is_quadratic(setup$plan) && setup$law$independent) return(none)
   if (is_quadratic(setup$plan) || isTRUE(control$draws == 0)) {
     none$k_hat[] <- NA_real_
     return(none)
   }
-  settings <- lapply(grid$found, function(f) conditional_node(f, setup)$setting)
-  key <- control$seed_key %||% c(20261117, 17)
-  look <- function(which, draws) {
-    z <- draw_base(setup$law, key, draws)
-    out <- .Call(elvi_r_nested_check, setup$plan, setup$rule, settings[which], z, threads())
-    radius <- sqrt(colSums(z^2))
-    extra <- -radius^2 / 2 - setup$law$log_phi(radius)
-    list(out = out, extra = extra - mean(extra))
-  }
-  best <- which.max(values + grid$log_rule)
-  draws <- control$draws
-  if (is.null(draws)) {
-    first <- look(best, 100L)$out[[1L]]
-    # no more than fit in 160 MB: noise of many groups is the same at all nodes, which have the same draws
-    draws <- min(max(ceiling(first$noise / 0.05^2), 200), 2000, max(200, floor(2e7 / setup$plan$dim)))
-  }
   weight <- normalised(values + grid$log_rule)
   counts <- which(weight > 0.03 * max(weight))
-  checked <- look(counts, draws)
+  best <- which.max(weight)
+  draws <- control$draws %||% enough_draws(setup, grid$found[[best]], control)
+  checked <- check_by_draws(setup, grid$found[counts], draws, control, shift = separate_blocks(setup))
   k_hat <- rep(NA_real_, K)
-  k_hat[counts] <- vapply(checked$out, function(o) pareto_shape(o$total + checked$extra), 0)
-  correction <- rep(NA_real_, K)
-  separate <- setup$law$independent && length(setup$plan$block_start) > 2L
-  total_var <- mean(checked$out[[match(best, counts)]]$total^2)
-  coupled <- separate && total_var * sqrt(2 / draws) < 0.1
-  usable <- separate || max(k_hat[counts]) < 0.7
+  k_hat[counts] <- node_k(checked)
+  usable <- separate_blocks(setup) || max(k_hat[counts]) < 0.7
   if (!isTRUE(control$correct) || !usable) {
-    return(list(correction = numeric(K), k_hat = k_hat, draws = draws, corrected = FALSE))
+    return(replace(none, c("k_hat", "draws"), list(k_hat, draws)))
   }
-  correction[counts] <- vapply(checked$out, function(o) {
-    if (!separate) return(log_sum(o$total + checked$extra) - log(draws))
+  correction <- rep(NA_real_, K)
+  correction[counts] <- corrections(setup, checked, match(best, counts))
+  correction[-counts] <- smooth_correction(grid$z, counts, correction[counts])
+  shift <- none$shift
+  if (separate_blocks(setup)) {
+    shift[counts] <- lapply(checked$out, `[[`, "shift")
+    shift[-counts] <- list(Reduce(`+`, Map(`*`, shift[counts], weight[counts] / sum(weight[counts]))))
+  }
+  list(correction = correction, k_hat = k_hat, draws = draws, corrected = TRUE, shift = shift)
+}
+
+# By the noise of the correction at one node, though much of it is common to all of them, which have the same draws: the ratios
+# of single groups can have heavy tails, of which a hundred draws see little. No more than fit in 160 MB.
+enough_draws <- function(setup, found, control, noise = 0.05, first = 100L) {
+  bend <- check_by_draws(setup, list(found), first, control)$out[[1L]]$bend
+  min(max(ceiling(stats::var(bend) / noise^2), 200), 2000, max(200, floor(2e7 / setup$plan$dim)))
+}
+
+check_by_draws <- function(setup, found, draws, control, shift = FALSE) {
+  z <- draw_base(setup$law, control$seed_key %||% c(20261117, 17), draws)
+  settings <- lapply(found, function(f) conditional_node(f, setup)$setting)
+  out <- .Call(elvi_r_nested_check, setup$plan, setup$rule, settings, z, shift, threads())
+  radius <- sqrt(colSums(z^2))
+  extra <- -radius^2 / 2 - setup$law$log_phi(radius)
+  list(out = out, extra = extra - mean(extra), draws = draws)
+}
+
+separate_blocks <- function(setup) setup$law$independent && length(setup$plan$block_start) > 2L
+
+node_k <- function(checked) vapply(checked$out, function(o) pareto_shape(o$total + checked$extra), 0)
+
+# log p(y, theta) less its lower bound, at each of the nodes. What blocks have in common counts where the draws can tell.
+corrections <- function(setup, checked, best = 1L) {
+  separate <- separate_blocks(setup)
+  coupled <- separate && mean(checked$out[[best]]$total^2) * sqrt(2 / checked$draws) < 0.1
+  vapply(checked$out, function(o) {
+    if (!separate) return(log_sum(o$total + checked$extra) - log(checked$draws))
     o$level + if (coupled) (mean(o$total^2) - o$spread) / 2 else 0
   }, 0)
-  correction[-counts] <- smooth_correction(grid$z, counts, correction[counts])
-  list(correction = correction, k_hat = k_hat, draws = draws, corrected = TRUE)
 }
 
 # k-hat from new draws at the nodes that count
@@ -785,7 +835,7 @@ node_shapes <- function(nested, draws, key) {
   if (is_quadratic(setup$plan)) return(list(nested$k_hat, nested$draws))
   counts <- which(nested$hyper$weight > 0.03 * max(nested$hyper$weight))
   z <- draw_base(setup$law, key, draws)
-  out <- .Call(elvi_r_nested_check, setup$plan, setup$rule, lapply(nested$nodes[counts], `[[`, "setting"), z, threads())
+  out <- .Call(elvi_r_nested_check, setup$plan, setup$rule, lapply(nested$nodes[counts], `[[`, "setting"), z, FALSE, threads())
   radius <- sqrt(colSums(z^2))
   extra <- -radius^2 / 2 - setup$law$log_phi(radius)
   k_hat <- rep(NA_real_, length(nested$nodes))
@@ -808,8 +858,9 @@ smooth_correction <- function(z, known, correction) {
 # x = mu + P^-1/2 z at node k, for the columns of z; rows in the order of [X Z]
 node_draws <- function(fit, k, z) {
   plan <- fit$setup$plan
-  x <- .Call(elvi_r_nested_draws, plan, fit$nodes[[k]]$setting, as.matrix(z), FALSE)
-  original_order(plan, x)
+  node <- fit$nodes[[k]]
+  x <- .Call(elvi_r_nested_draws, plan, node$setting, as.matrix(z), FALSE)
+  original_order(plan, x) + (node$mu - original_order(plan, node$setting$mu))
 }
 
 # v' P^-1 v at node k for the rows v of V (rows x (p + q)), in chunks

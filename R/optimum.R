@@ -19,7 +19,8 @@
 #' `certificate_kind` is `"rigorous"`. With a flat prior on some coefficient no
 #' such `Q` is known for the other families; the certificate is then the second
 #' order estimate of what is left, and labelled `"estimated"`. So it is with
-#' student priors, which are not log-concave: the optimum may then be a local one;
+#' student and cauchy priors, which are not log-concave: the optimum may then be a local one,
+#' and far from it, where `F` bends less than at the optimum, what is left may be several times the estimate;
 #' and with linear predictors so uncertain (spreads above 50, as of separable data
 #' under very wide priors) that the quadrature's own error matters.
 #'
@@ -67,8 +68,10 @@ check_has_exact <- function(model) {
       "one with an exact objective (model_glm() or model_quadratic()); ",
       if (isTRUE(model$convex)) "elvi() approaches the optimum of yours, which is unique"
       else "elvi() finds a stationary point of yours, which need not be a global optimum"),
-      if (is_dispersed(model)) paste("one with an unknown", dispersion_record(model)$natural)
-      else "a user-defined density")
+      if (is_dispersed(model)) {
+        paste0("one with an unknown ", dispersion_record(model)$natural,
+               if (!record_of(model)$convex) paste0(", and the ", model$family$family, " loss is not convex even given it"))
+      } else "a user-defined density")
   }
 }
 
@@ -360,8 +363,7 @@ new_optimum <- function(model, base, law, scale, point, evaluations, tol, interr
 warn_unconverged <- function(optimum) {
   if (optimum$interrupted) {
     elvi_warn("Interrupted after ", optimum$evaluations, " evaluations: this is the best point so far, ",
-              if (optimum$certificate_kind == "rigorous") "at most " else "about ", format(optimum$certificate, digits = 2),
-              " nats above the optimum.", class = "elvi_warning_interrupted")
+              distance_words(optimum), ".", class = "elvi_warning_interrupted")
   } else if (!optimum$converged) {
     elvi_warn("The solver stopped after ", optimum$evaluations, " evaluations with a certificate of ",
               format(optimum$certificate, digits = 3), " nats, above `tol`.",
@@ -370,15 +372,20 @@ warn_unconverged <- function(optimum) {
   optimum
 }
 
+# What a certificate says. An estimated one is no bound, whatever its size: see ?elvi_optimum.
+distance_words <- function(optimum) {
+  rigorous <- optimum$certificate_kind == "rigorous"
+  paste(if (rigorous) "at most" else "estimated to be", format(optimum$certificate, digits = 1), "nats above the optimum",
+        if (rigorous) "(rigorous)" else "(to second order: no bound)")
+}
+
 #' @export
 print.elvi_optimum <- function(x, digits = max(3L, getOption("digits") - 3L), ...) {
   check_digits(digits)
   cat("Exact variational optimum: ", x$base$kind, " base, ", x$kind, " scale, dimension ",
       x$dim, "\n", sep = "")
   cat("Objective F*: ", format(x$objective, digits = 10), ", ELBO: ", format(x$elbo, digits = 10), "\n", sep = "")
-  cat(if (x$certificate_kind == "rigorous") "At most " else "Estimated to be ",
-      format(x$certificate, digits = 2), " nats above the optimum (",
-      x$certificate_kind, "), ", x$evaluations, " evaluations of the gradient",
+  cat("It is ", distance_words(x), ", ", x$evaluations, " evaluations of the gradient",
       if (x$interrupted) ", INTERRUPTED" else if (!x$converged) ", NOT CONVERGED", "\n", sep = "")
   shown <- seq_len(min(x$dim, 10))
   print(rbind(mean = x$mu, sd = root_sd(x$scale))[, shown, drop = FALSE], digits = digits)

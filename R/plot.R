@@ -10,6 +10,9 @@
 #' * `"pairs"`: for each pair of parameters the ellipses that hold 50 % and 95 %
 #'   of the approximation's mass.
 #'
+#' Of a fit that is corrected by importance weights (see [elvi_fit]) all but the trace show what the weights make of it, and
+#' say so: densities are kernel estimates from weighted draws, ellipses those of the corrected mean and covariance.
+#'
 #' @param object,x an `elvi_fit`.
 #' @param type what to draw. The default is the intervals of a regression from a formula and of any exact fit, and the
 #'   trace of another stochastic run.
@@ -50,7 +53,9 @@ autoplot.elvi_fit <- function(object, type = NULL, against = c("evaluations", "i
 
 plot_blue <- "#0072B2"
 
-plot_subtitle <- function(fit) paste0(fit$base$kind, " base, ", fit$control$scale, " scale")
+family_subtitle <- function(fit) paste0(fit$base$kind, " base, ", fit$control$scale, " scale")
+
+plot_subtitle <- function(fit) paste0(family_subtitle(fit), if (is_corrected(fit)) paste0(", ", corrected_label))
 
 plot_trace <- function(fit, against, optimum) {
   against <- check_choice(against, "against", c("evaluations", "iterations", "seconds"))
@@ -76,7 +81,7 @@ plot_trace <- function(fit, against, optimum) {
     ggplot2::labs(x = c(evaluations = "gradient evaluations", iterations = "iterations",
                         seconds = "CPU seconds")[[against]],
                   y = "objective F at the iterate",
-                  subtitle = paste0(plot_subtitle(fit), ", ", fit$control$coordinates, " coordinates"))
+                  subtitle = paste0(family_subtitle(fit), ", ", fit$control$coordinates, " coordinates"))
   if (affords_exact(fit$model, fit$control$scale) && !isFALSE(optimum)) plot + optimum_line(fit, max(data$at)) else plot
 }
 
@@ -100,11 +105,16 @@ optimum_line <- function(fit, right) {
 plot_intervals <- function(fit, which) {
   inner <- credible_intervals(fit, which, 0.5)
   outer <- credible_intervals(fit, which, 0.95)
-  mu <- natural_table(fit)[which, "mean"]
-  labels <- natural_names(fit)[which]
-  data <- data.frame(parameter = factor(labels, rev(unique(labels))),
-                     panel = factor(labels, unique(labels)), mean = mu,
-                     low = outer[, 1L], high = outer[, 2L], low50 = inner[, 1L], high50 = inner[, 2L])
+  interval_picture(data.frame(parameter = natural_names(fit)[which], mean = natural_table(fit)[which, "mean"],
+                              low = outer[, 1L], high = outer[, 2L], low50 = inner[, 1L], high50 = inner[, 2L]),
+                   plot_subtitle(fit))
+}
+
+# a row for each parameter
+interval_picture <- function(data, subtitle) {
+  labels <- data$parameter
+  data$parameter <- factor(labels, rev(unique(labels)))
+  data$panel <- factor(labels, unique(labels))
   apart <- labels == "(Intercept)" & dwarfs_others(data, labels == "(Intercept)")
   caption <- if (any(apart)) said_apart(data[apart, ])
   data <- data[!apart, ]
@@ -115,14 +125,13 @@ plot_intervals <- function(fit, which) {
     ggplot2::geom_segment(ggplot2::aes(x = .data$low50, xend = .data$high50, yend = .data$parameter),
                           colour = plot_blue, linewidth = 1.5) +
     ggplot2::geom_point(size = 2) +
-    ggplot2::labs(x = "posterior mean, 50 % and 95 % credible intervals", y = NULL,
-                  subtitle = plot_subtitle(fit), caption = caption)
+    ggplot2::labs(x = "posterior mean, 50 % and 95 % credible intervals", y = NULL, subtitle = subtitle, caption = caption)
   width <- data$high - data$low
-  short <- short_names(natural_names(fit))
-  if (max(width) <= 20 * min(width)) return(plot + ggplot2::scale_y_discrete(labels = short))
-  # parameters of very different sizes: an axis each
+  short <- short_names(labels)
+  # parameters of very different sizes: an axis each, as long as there is room for them
+  if (max(width) <= 20 * min(width) || nrow(data) > 30L) return(plot + ggplot2::scale_y_discrete(labels = short))
   plot + ggplot2::facet_wrap(ggplot2::vars(.data$panel), scales = "free", labeller = ggplot2::as_labeller(short)) +
-    ggplot2::scale_x_continuous(n.breaks = 4) + ggplot2::scale_y_discrete(labels = NULL)
+    ggplot2::scale_x_continuous(breaks = inner_breaks, minor_breaks = NULL) + ggplot2::scale_y_discrete(labels = NULL)
 }
 
 # An intercept is where the responses are; on one axis with it slopes may be no more than dots.
@@ -133,7 +142,7 @@ dwarfs_others <- function(data, intercept) {
 }
 
 said_apart <- function(row) {
-  shown <- format(c(row$mean, row$low, row$high), digits = 4, trim = TRUE)
+  shown <- distinct_labels(c(row$mean, row$low, row$high))
   sprintf("not on this axis: %s %s, 95 %% from %s to %s", row$parameter, shown[1L], shown[2L], shown[3L])
 }
 
@@ -156,42 +165,96 @@ inner_breaks <- function(limits) {
     at <- at[abs(at - mean(limits)) < 0.38 * diff(limits)]
     if (length(at) >= 2L) break
   }
-  at
+  if (length(at) > 3L) at[c(TRUE, FALSE)] else at
 }
 
 plot_density <- function(fit, which) {
+  curves <- if (is_corrected(fit)) corrected_curves(fit, which) else approximation_curves(fit, which)
+  density_picture(curves, plot_subtitle(fit), if (is_corrected(fit)) "density" else "density of the approximation")
+}
+
+# One height for all: its units differ, and no one reads them.
+density_picture <- function(parts, subtitle, title = "density of the approximation", panels = 16L) {
+  data <- do.call(rbind, lapply(parts, function(part) cbind(part, height = part$density / max(part$density))))
+  data$parameter <- factor(data$parameter, unique(data$parameter))
+  plot <- if (nlevels(data$parameter) > panels) density_tiles(data) else density_panels(data)
+  plot + ggplot2::labs(x = NULL, y = title, subtitle = subtitle)
+}
+
+density_panels <- function(data) {
+  ggplot2::ggplot(data, ggplot2::aes(x = .data$x, y = .data$height)) +
+    ggplot2::geom_ribbon(ggplot2::aes(ymin = 0, ymax = .data$height), fill = plot_blue, alpha = 0.25) +
+    ggplot2::geom_line(colour = plot_blue) +
+    ggplot2::facet_wrap(ggplot2::vars(.data$parameter), scales = "free_x",
+                        labeller = ggplot2::as_labeller(short_names(levels(data$parameter), 22L))) +
+    ggplot2::scale_x_continuous(breaks = inner_breaks, minor_breaks = NULL) +
+    ggplot2::scale_y_continuous(breaks = NULL)
+}
+
+# Many parameters: tiles of one panel, each with its own ticks. A panel of ggplot2's for each takes a hundred times as long.
+density_tiles <- function(data) {
+  places <- levels(data$parameter)
+  columns <- ceiling(sqrt(length(places)))
+  left <- (seq_along(places) - 1L) %% columns
+  base <- -((seq_along(places) - 1L) %/% columns)
+  at <- as.integer(data$parameter)
+  low <- vapply(split(data$x, data$parameter), min, 0)
+  wide <- vapply(split(data$x, data$parameter), max, 0) - low
+  across <- function(x, tile) left[tile] + 0.9 * (x - low[tile]) / wide[tile]
+  data$across <- across(data$x, at)
+  data$base <- base[at]
+  data$up <- base[at] + 0.55 * data$height
+  ticks <- do.call(rbind, lapply(seq_along(places), function(i) {
+    x <- inner_breaks(low[[i]] + c(0, wide[[i]]))
+    data.frame(across = across(x, i), base = base[i], label = distinct_labels(x))
+  }))
+  names <- data.frame(across = left + 0.45, up = base + 0.62, label = unname(short_names(places, 22L)))
+  ggplot2::ggplot(data, ggplot2::aes(x = .data$across, group = .data$parameter)) +
+    ggplot2::geom_ribbon(ggplot2::aes(ymin = .data$base, ymax = .data$up), fill = plot_blue, alpha = 0.25) +
+    ggplot2::geom_line(ggplot2::aes(y = .data$up), colour = plot_blue) +
+    ggplot2::geom_segment(ggplot2::aes(xend = .data$across, y = .data$base, yend = .data$base - 0.03, group = NULL), ticks,
+                          colour = "grey50") +
+    ggplot2::geom_text(ggplot2::aes(y = .data$base - 0.05, label = .data$label, group = NULL), ticks, size = 2.4, vjust = 1,
+                       colour = "grey30") +
+    ggplot2::geom_text(ggplot2::aes(y = .data$up, label = .data$label, group = NULL), names, size = 2.6, vjust = 0) +
+    ggplot2::scale_x_continuous(breaks = NULL) + ggplot2::scale_y_continuous(breaks = NULL)
+}
+
+# points of the marginal densities of the parameters `which`
+approximation_curves <- function(fit, which) {
   law <- law_of(fit$base, fit$model$dim)
   edge <- min(4, support_edge(law))
   z <- seq(-edge, edge, length.out = 81L)
   height <- marginal_density(law, pmax(abs(z), 1e-12))
-  sd <- posterior_sd(fit)
+  sd <- approximation_sd(fit)
   mu <- fit$mu
   labels <- natural_names(fit)
   logged <- dispersion_place(fit)
-  data <- do.call(rbind, lapply(which, function(j) {
+  lapply(which, function(j) {
     x <- mu[[j]] + sd[[j]] * z
     data.frame(parameter = labels[j], x = if (j == logged) exp(x) else x,
                density = height / sd[[j]] * if (j == logged) exp(-x) else 1)
-  }))
-  data$parameter <- factor(data$parameter, unique(labels[which]))
-  data$height <- data$density / stats::ave(data$density, data$parameter, FUN = max)
-  ggplot2::ggplot(data, ggplot2::aes(x = .data$x, y = .data$height)) +
-    ggplot2::geom_ribbon(ggplot2::aes(ymin = 0, ymax = .data$height), fill = plot_blue, alpha = 0.25) +
-    ggplot2::geom_line(colour = plot_blue) +
-    # one height for all panels: its units differ, no one reads them, and a scale for each takes half the time
-    ggplot2::facet_wrap(ggplot2::vars(.data$parameter), scales = "free_x",
-                        labeller = ggplot2::as_labeller(short_names(labels, 22L))) +
-    ggplot2::scale_x_continuous(breaks = inner_breaks, minor_breaks = NULL) +
-    ggplot2::scale_y_continuous(breaks = NULL) +
-    ggplot2::labs(x = NULL, y = "density of the approximation", subtitle = plot_subtitle(fit))
+  })
+}
+
+corrected_curves <- function(fit, which) {
+  points <- weighted_points(fit)
+  labels <- natural_names(fit)
+  ess <- fit$result$verdict$ess
+  lapply(which, function(j) {
+    # the rule of thumb for as many draws as the weights leave
+    width <- 1.06 * posterior_sd(fit)[[j]] * ess^-0.2
+    curve <- stats::density(points$x[j, ], bw = width, weights = points$w, n = 128L)
+    data.frame(parameter = labels[j], x = curve$x, density = curve$y)
+  })
 }
 
 plot_pairs <- function(fit, which) {
   which <- unique(which)
-  mu <- fit$mu
+  mu <- posterior_mean(fit)
   labels <- natural_names(fit)
   if (length(which) < 2L) bad_argument("pars", "at least two parameters", describe(labels[which]))
-  V <- parameter_covariance(fit)
+  V <- posterior_covariance(fit)
   radii <- pair_radii(law_of(fit$base, fit$model$dim), c(0.5, 0.95))
   angle <- seq(0, 2 * pi, length.out = 100L)
   circle <- rbind(cos(angle), sin(angle))
@@ -206,8 +269,9 @@ plot_pairs <- function(fit, which) {
   data$up <- factor(data$up, unique(labels[which]))
   ggplot2::ggplot(data, ggplot2::aes(x = .data$x, y = .data$y, linetype = .data$mass)) +
     ggplot2::geom_path(colour = plot_blue) +
-    ggplot2::facet_grid(ggplot2::vars(.data$up), ggplot2::vars(.data$across), scales = "free") +
-    ggplot2::scale_x_continuous(n.breaks = 4) +
+    ggplot2::facet_grid(ggplot2::vars(.data$up), ggplot2::vars(.data$across), scales = "free",
+                        labeller = ggplot2::as_labeller(short_names(labels, 22L))) +
+    ggplot2::scale_x_continuous(breaks = inner_breaks) +
     ggplot2::labs(x = NULL, y = NULL, linetype = "mass inside", subtitle = plot_subtitle(fit))
 }
 

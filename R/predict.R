@@ -183,14 +183,15 @@ residuals.elvi_glm <- function(object, type = c("response", "pearson", "deviance
   check_dots(list(...), names(formals()), "residuals()")
   type <- check_choice(type, "type", c("response", "pearson", "deviance", "working"))
   if (is_elsewhere(object$given$model)) return(at_chunks(object, "residuals.elvi_glm", list(type = type))[[1L]])
-  y <- observed_response(object)
+  seen <- seen_response(object)
+  y <- seen$y
   mu <- stats::fitted(without_gaps(object))
   record <- record_of(object$family)
   out <- switch(type,
     response = y - mu,
     pearson = (y - mu) * sqrt(glm_weights(object) / record$variance(mu, mean_dispersion(object), object$family)),
-    deviance = sign(y - mu) *
-      sqrt(glm_weights(object) * pmax(0, record$deviance(y, mu, mean_dispersion(object), object$family))),
+    deviance = ifelse(seen$censored, 1, sign(y - mu)) *
+      sqrt(glm_weights(object) * pmax(0, record$deviance(observed_response(object), mu, mean_dispersion(object), object$family))),
     working = (y - mu) / object$family$mu.eta(object$family$linkfun(mu)))
   stats::naresid(object$na.action, stats::setNames(out, rownames(object$frame)))
 }
@@ -201,8 +202,11 @@ without_gaps <- function(object) {
   object
 }
 
-# proportions, counts or numbers
+# proportions, counts or numbers; times of events, and minus those of censored ones
 observed_response <- function(object) object$problem$y %||% object$model$rows$y
+
+# the same as people read them
+seen_response <- function(object) record_of(object$family)$seen(observed_response(object))
 
 # what glm() calls prior weights
 glm_weights <- function(object) response_trials(object) * (row_counts(object) %||% 1) * (precisions(object) %||% 1)
@@ -211,7 +215,7 @@ glm_weights <- function(object) response_trials(object) * (row_counts(object) %|
 mean_dispersion <- function(object) {
   name <- record_of(object$family)$dispersion$natural
   if (is.null(name)) return(1)
-  if (inherits(object, "elvi_nested")) return(if (name %in% names(object$mu)) object$mu[[name]] else sqrt(object$given_dispersion))
+  if (inherits(object, "elvi_nested")) return(if (name %in% names(object$mu)) object$mu[[name]] else given_dispersion(object))
   if (is_dispersed(object$model)) natural_table(object)[[name, "mean"]] else known_dispersion(object$model)
 }
 

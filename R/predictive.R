@@ -49,6 +49,9 @@ predictive_interval.elvi_glm <- function(object, prob = 0.9, newdata = NULL, dra
 #' @rawNamespace S3method(rstantools::bayes_R2, elvi_glm)
 bayes_R2.elvi_glm <- function(object, draws = 1000, seed = NULL, ..., ndraws = NULL) {
   check_dots(list(...), names(formals()), "bayes_R2()")
+  if (any(seen_response(object)$censored)) {
+    bad_argument("object", "a fit without censored responses: their residuals are not known", "one with them")
+  }
   mu <- posterior_epred(object, draws = ndraws %||% draws, seed = seed)
   trials <- response_trials(object)
   residual <- rep(observed_response(object) * trials, each = nrow(mu)) - mu * rep(trials, each = nrow(mu))

@@ -127,7 +127,7 @@ check_entries <- function(x, name, infinite = FALSE) {
   bad <- if (infinite) is.na(x) else !is.finite(x)
   if (any(bad)) {
     bad_argument(name, paste0("free of missing ", if (!infinite) "and non-finite ", "values"),
-                 sprintf("%s at position %d", format(x[bad][1L]), which(bad)[1L]))
+                 sprintf("%s at position %.0f", format(x[bad][1L]), which(bad)[1L]))
   }
 }
 

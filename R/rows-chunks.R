@@ -8,12 +8,13 @@ new_recipe <- function(kind, likelihood, ...) {
   structure(list(likelihood = likelihood, ...), class = c(paste0("elvi_recipe_", kind), "elvi_recipe"))
 }
 
-# The rows of a chunk, NULL if it has none. `dropped` counts those with missing values.
-recipe_rows <- function(recipe, chunk) UseMethod("recipe_rows")
+# The rows of a chunk, NULL if it has none. `dropped` counts those with missing values. Rows that a pass before has `seen`
+# are not checked again, see check_unchanged().
+recipe_rows <- function(recipe, chunk, seen = FALSE) UseMethod("recipe_rows")
 
 # chunks that are list(X =, y =, ...), for model_glm()
 #' @export
-recipe_rows.elvi_recipe_matrices <- function(recipe, chunk) {
+recipe_rows.elvi_recipe_matrices <- function(recipe, chunk, seen = FALSE) {
   if (!is_plain_list(chunk) || is.null(chunk$X) || is.null(chunk$y)) {
     bad_argument("X", "a source whose chunks are lists with X and y (data frames are for a formula)", describe(chunk))
   }
@@ -33,12 +34,14 @@ is_chunk_matrix <- function(X) inherits(X, "sparseMatrix") || is.matrix(X)
 
 # data frames, for a formula
 #' @export
-recipe_rows.elvi_recipe_formula <- function(recipe, chunk) {
+recipe_rows.elvi_recipe_formula <- function(recipe, chunk, seen = FALSE) {
   chunk <- check_chunk(chunk)
-  given <- plain_design(recipe, chunk) %||% framed_design(recipe, chunk)
+  given <- plain_design(recipe, chunk)
+  if (seen && !is.null(given)) return(plain_rows(given))
+  if (is.null(given)) given <- framed_design(recipe, chunk)
   if (!NROW(given$X)) return(NULL)
   check_labels(recipe, colnames(given$X))
-  if (is.null(recipe$centre)) {   # later passes are of the same rows, see check_unchanged()
+  if (!seen) {
     check_matrix(given$X, "data")
     check_magnitude(given$X, "data")
   }
@@ -73,17 +76,25 @@ recipe_frame <- function(recipe, chunk) {
 # Numeric columns as they are need no model frame, which would take longer than the pass.
 plain_design <- function(recipe, chunk) {
   plain <- recipe$plain
-  if (is.null(plain) || !nrow(chunk)) return(NULL)
+  n <- nrow(chunk)
+  if (is.null(plain) || !n) return(NULL)
   columns <- c(plain$response, plain$predictors)
   if (!all(columns %in% names(chunk))) return(NULL)
   for (name in columns) if (!is_plain_column(chunk[[name]])) return(NULL)
-  ones <- if (length(recipe$labels) > length(plain$predictors)) list(rep(1, nrow(chunk)))
-  X <- as.double(unlist(c(ones, unclass(chunk)[plain$predictors]), use.names = FALSE))
-  attributes(X) <- list(dim = c(nrow(chunk), length(recipe$labels)), dimnames = list(NULL, recipe$labels))
-  list(X = X, y = chunk[[plain$response]], dropped = 0)
+  y <- chunk[[plain$response]]
+  X <- .Call(elvi_r_columns, unclass(chunk)[plain$predictors], n, length(recipe$labels) > length(plain$predictors))
+  if (is.null(X) || anyNA(y)) return(NULL)
+  dimnames(X) <- list(NULL, recipe$labels)
+  list(X = X, y = y, dropped = 0)
 }
 
-is_plain_column <- function(x) is.numeric(x) && !is.object(x) && is.null(dim(x)) && !anyNA(x)
+is_plain_column <- function(x) (is.double(x) || is.integer(x)) && !is.object(x) && is.null(dim(x))
+
+# what read_rows() makes of them, for every family
+plain_rows <- function(given) {
+  n <- length(given$y)
+  c(unclass(new_rows(given$X, NULL, as.double(given$y), rep(1, n), numeric(n), n)), list(dropped = 0))
+}
 
 check_labels <- function(recipe, labels) {
   if (is.null(recipe$labels) || identical(labels, recipe$labels)) return(invisible())
@@ -160,11 +171,26 @@ row_tasks <- list(
       list(family_records[[recipe$likelihood]]$never_up(predictor_of(rows, args$spec, args$x)[used], rows$y[used], args$small))
     },
     join = function(a, b) list(a[[1L]] && b[[1L]])),
+  # f or sums of its gradients at draws that are made here, see rows-draws.R
+  draws = list(
+    part = function(rows, recipe, args) {
+      model <- bare_model(rows, args$spec)
+      at <- function(x) .Call(elvi_r_evaluate, model, x, threads())
+      list(if (args$draws$values) values_at_draws(args$draws, function(x) at(x)$value)
+           else sums_over_draws(args$draws, function(x) at(x)$gradient))
+    },
+    join = add_up),
   # the gradient from some rows, see rows-subsample.R; each shard draws its own
   subsample = list(
+    part = function(rows, recipe, args) list(some_gradient(rows, args$spec, args$x, shard_key(rows, args$key), args$fraction)),
+    join = add_up),
+  # the same for draws that are made here, less that at the anchor
+  subsample_draws = list(
     part = function(rows, recipe, args) {
-      own <- sum(check_sums(rows) * sqrt(2:5)) %% 1
-      list(some_gradient(rows, args$spec, args$x, (args$key + floor(2^32 * own)) %% 2^32, args$fraction))
+      model <- bare_model(some_rows(rows, shard_key(rows, args$key), args$fraction), args$spec)
+      at <- function(x) .Call(elvi_r_evaluate, model, x, threads())$gradient
+      before <- as.double(at(args$anchor))
+      list(sums_over_draws(args$draws, function(x) at(x) - before))
     },
     join = add_up),
   # the diagonal of the Hessian of the likelihood
@@ -191,6 +217,8 @@ row_tasks <- list(
       list(sum(rows$weight * ((rows$y - mu)^2 - mu)), sum(rows$weight * mu^2))
     },
     join = add_up),
+  # see rows-nested.R
+  triangle = list(part = function(rows, recipe, args) chunk_triangle(rows), join = function(a, b) join_triangles(a, b)),
   survey = list(part = function(rows, recipe, args) survey_rows(rows, args),
                 join = function(a, b) join_surveys(a, b)),
   levels = list(of_chunk = TRUE, part = function(chunk, recipe, args) chunk_levels(recipe, chunk),
@@ -227,7 +255,7 @@ survey_rows <- function(rows, args) {
        precision = c(sum(rows$precision[rows$precision > 0]), sum(rows$precision > 0)),
        low = c(min(rows$y), min(rows$offset)), high = c(max(rows$y), max(rows$offset)),
        tally = if (args$counts) tally_of(rows, rows$y > 0),
-       size = check_sums(rows, abs), check = check_sums(rows))
+       size = check_sums(rows, size = TRUE), check = check_sums(rows))
 }
 
 # sum_i weight_i X_i, and sum_i weight_i X_i X_i', through the derivatives of a normal likelihood
@@ -259,15 +287,18 @@ join_surveys <- function(a, b) {
   out
 }
 
-# What tells other rows from these: their number and sums of X, of the responses, and of both together.
-check_sums <- function(rows, of = identity) {
-  x <- if (is_sparse(rows$X)) rows$X$entry else rows$X
-  last <- if (is_sparse(rows$X)) 0 else x[, ncol(x)]
-  c(length(rows$y), sum(of(x)), sum(of(rows$weight * rows$y)), sum(of(last * rows$y)))
+# What tells other rows from these: their number and sums of X, of the responses, and of both together; or of their sizes.
+check_sums <- function(rows, size = FALSE) {
+  c(length(rows$y), .Call(elvi_r_check_sums, if (is_sparse(rows$X)) rows$X$entry else rows$X, rows$y, rows$weight, size))
 }
 
-# sum (x - centre)(x - centre)' from the same about another point
-recentred <- function(gram, sums, n, by) gram - outer(sums, by) - outer(by, sums) + n * outer(by, by)
+# sum (x - centre)(x - centre)' from the same about another point. What is left of a column that is constant is rounding.
+recentred <- function(gram, sums, n, by) {
+  out <- gram - outer(sums, by) - outer(by, sums) + n * outer(by, by)
+  constant <- diag(out) <= 1e-14 * (diag(gram) + n * by^2)
+  out[constant, ] <- out[, constant] <- 0
+  out
+}
 
 # ---- levels ----------------------------------------------------------------------------
 
@@ -310,6 +341,18 @@ pass_over <- function(source, recipe, task, args = list()) UseMethod("pass_over"
 
 #' @export
 pass_over.elvi_source <- function(source, recipe, task, args = list()) {
+  if (isTRUE(row_tasks[[task]]$of_chunk)) return(pass_over_chunks(source, recipe, task, args))
+  pieces <- open_rows(source, recipe, task)
+  on.exit(pieces$close())
+  total <- NULL
+  repeat {
+    piece <- pieces$read()
+    if (is.null(piece)) return(total)
+    total <- join_answers(task, total, answer_of(piece$rows, recipe, task, args, piece$check))
+  }
+}
+
+pass_over_chunks <- function(source, recipe, task, args) {
   chunks <- source$open(recipe$columns)
   on.exit(chunks$close())
   total <- NULL
@@ -318,16 +361,11 @@ pass_over.elvi_source <- function(source, recipe, task, args = list()) {
     chunk <- chunks$read()
     if (is.null(chunk)) return(total)
     at <- at + 1
-    total <- join_answers(task, total, in_chunk(at, answer_to(chunk, recipe, task, args)))
+    total <- join_answers(task, total, in_chunk(at, answer_to_chunk(chunk, recipe, task, args)))
   }
 }
 
-# NULL for a chunk without rows
-answer_to <- function(chunk, recipe, task, args) {
-  if (isTRUE(row_tasks[[task]]$of_chunk)) return(list(answer = row_tasks[[task]]$part(chunk, recipe, args)))
-  rows <- recipe_rows(recipe, chunk)
-  if (!is.null(rows)) answer_of(rows, recipe, task, args)
-}
+answer_to_chunk <- function(chunk, recipe, task, args) list(answer = row_tasks[[task]]$part(chunk, recipe, args))
 
 answer_of <- function(rows, recipe, task, args, check = check_sums(rows)) {
   rows["shift"] <- list(recipe$centre)

@@ -20,7 +20,8 @@
 #' others, the pass goes on, and a warning of class `elvi_warning_worker` says so. Nothing of the result
 #' changes. When the last one is lost the fit ends with an error of class `elvi_error_worker` that names the shards that are lost with it. An error
 #' in `load()`, or in the rows it returns, is an error of the fit, and names the shard. An interrupt waits
-#' for answers that are on their way, so that the workers can be used again.
+#' for answers that are on their way, so that the workers can be used again. MPI ends a whole job when
+#' one of its processes dies, before R can do anything about it.
 #'
 #' @param cl a cluster.
 #' @param load function of the number of a shard, called on a worker. It returns its rows: a data frame for a formula, a list with `X` and `y`
@@ -92,9 +93,9 @@ shard_task <- function(shard, recipe, request) {
   if (!is.null(request$centre)) recipe$centre <- request$centre
   if (request$task == "first") return(list(answer = first_rows(if (is_source(data)) first_chunk(data) else data)))
   if (is_source(data)) return(pass_over(data, recipe, request$task, request$args))
-  if (isTRUE(row_tasks[[request$task]]$of_chunk)) return(answer_to(data, recipe, request$task, request$args))
+  if (isTRUE(row_tasks[[request$task]]$of_chunk)) return(answer_to_chunk(data, recipe, request$task, request$args))
   if (!identical(shard$key, request$key)) {
-    shard$rows <- recipe_rows(recipe, data)
+    shard$rows <- recipe_rows(recipe, data, seen = request$task != "survey")
     shard$check <- if (!is.null(shard$rows)) check_sums(shard$rows)
     shard$key <- request$key
   }
@@ -177,7 +178,7 @@ now <- function() proc.time()[["elapsed"]]
 
 # Which of the recipes of this source it is: workers keep them. The centre is apart, since the same rows get another.
 recipe_key <- function(state, recipe) {
-  recipe["centre"] <- list(NULL)
+  recipe <- uncentred(recipe)
   for (k in seq_along(state$recipes)) if (identical(state$recipes[[k]], recipe)) return(k)
   state$recipes <- c(state$recipes, list(recipe))
   length(state$recipes)
@@ -254,14 +255,21 @@ arrivals <- function(cl, waiting, within) {
   if (all(vapply(connections, inherits, NA, "sockconn"))) {
     return(waiting[socketSelect(connections, FALSE, within)])
   }
-  if (all(vapply(nodes, inherits, NA, "miraiNode"))) return(waiting[resolved(nodes, within)])
+  for (kind in names(has_answered)) {
+    if (all(vapply(nodes, inherits, NA, kind))) return(waiting[polled(nodes, has_answered[[kind]], within)])
+  }
   waiting[1L]
 }
 
-resolved <- function(nodes, within) {
+# of nodes that cannot be waited for together
+has_answered <- list(
+  miraiNode = function(node) !mirai::unresolved(node$mirai),
+  MPInode = function(node) isTRUE(as.logical(Rmpi::mpi.iprobe(node$rank, node$RECVTAG, node$comm))))
+
+polled <- function(nodes, answered, within) {
   end <- now() + within
   repeat {
-    ready <- !vapply(nodes, function(node) mirai::unresolved(node$mirai), NA)
+    ready <- vapply(nodes, answered, NA)
     if (any(ready) || now() > end) return(ready)
     Sys.sleep(0.001)
   }
@@ -286,7 +294,7 @@ drain <- function(source, waiting) {
 
 # A recipe whose formula brings along what it takes from its environment, and nothing else of that.
 portable_recipe <- function(recipe) {
-  recipe["centre"] <- list(NULL)
+  recipe <- uncentred(recipe)
   if (is.null(recipe$terms)) return(recipe)
   extra <- recipe$extra[names(recipe$extra) != "na.action"]
   mentioned <- unique(c(all.names(attr(recipe$terms, "variables")), unlist(lapply(extra, all.names))))

@@ -6,15 +6,17 @@
 #' A source of rows in place of the `data` of a formula, or of the `X` of [model_glm()], for data
 #' that do not fit in memory. Every step of the algorithms is a sum over rows, so it is read chunk by chunk, in as many
 #' passes as there are steps (10 to 20 for an exact fit), and memory is that of one chunk and of a few `d` x `d`
-#' matrices. The answer is that of the same rows in memory; where
-#' sigma or phi is unknown, that of `method = "mpsgd"`, since integrating over it, as [elvi()] does in memory, is not
-#' done in passes yet.
+#' matrices. The answer is that of the same rows in memory. For `gaussian()` with unknown sigma, too: such rows are known by a
+#' triangular factor, found in one pass. Where phi of [neg_binomial_2()] is unknown it is that of `method = "mpsgd"`, since integrating
+#' over it, as [elvi()] does in memory, needs all rows again and again.
 #'
 #' * `rows_chunked()` reads through a function in the convention of package 'biglm': `next_chunk(reset = TRUE)`
 #'   goes back to the beginning, `next_chunk(reset = FALSE)` returns the next chunk or `NULL` when there is none left.
 #' * `rows_files()` reads several files, each of which is a chunk. A `reader` with an argument `columns` is told which
 #'   columns are needed, and reads no others.
-#' * `rows_dbi()` reads the result of a query through a connection of package 'DBI'. Only the columns of the formula are selected.
+#' * `rows_dbi()` reads the result of a query through a connection of package 'DBI'. Only the columns of the formula are
+#'   selected. SQLite and Postgres hand out a result piece by piece; from 'duckdb', whose results are whole data frames, it goes
+#'   through a temporary table, within DuckDB's own `memory_limit`.
 #' * `rows_arrow()` reads an Arrow dataset, again only the columns of the formula.
 #'
 #' A chunk is a data frame for a formula, and a list with `X` and `y`, and optionally `weights`, `frequency` and
@@ -43,6 +45,9 @@
 #' @param con a `DBIConnection`, or a function without arguments that opens one, which is then closed after each pass.
 #' @param query an SQL query, without a semicolon at its end.
 #' @param chunk rows to fetch at a time.
+#' @param cache bytes of disk, in [tempdir()], that a copy of the rows as numbers may take: about `8 (d + 3)` for each row. 0,
+#'   the default, makes none. With a copy the source is read once or twice, and all other passes read the copy, which
+#'   is faster for text files, queries and formulas with factors or functions. It lasts as long as the source, and every fit makes it anew.
 #' @param dataset a dataset, as made by `arrow::open_dataset()`, or its directory.
 #' @return An object of class `elvi_source`.
 #' @seealso [rows_cluster()] for rows on several machines; `vignette("big-data")`.
@@ -72,7 +77,7 @@ print.elvi_source <- function(x, ...) {
 
 #' @rdname rows_elsewhere
 #' @export
-rows_chunked <- function(next_chunk) {
+rows_chunked <- function(next_chunk, cache = 0) {
   check_function(next_chunk, "next_chunk")
   if (!any(c("reset", "...") %in% names(formals(args(next_chunk))))) {
     bad_argument("next_chunk", "a function with an argument `reset`", "one without")
@@ -80,12 +85,12 @@ rows_chunked <- function(next_chunk) {
   new_source("chunked", "a function of chunks", function(columns = NULL) {
     next_chunk(reset = TRUE)
     list(read = function() next_chunk(reset = FALSE), close = function() invisible())
-  })
+  }, copy = new_copy(cache))
 }
 
 #' @rdname rows_elsewhere
 #' @export
-rows_files <- function(files, reader = NULL) {
+rows_files <- function(files, reader = NULL, cache = 0) {
   if (!length(files) || !is.vector(files) || is.character(files) && anyNA(files)) {
     bad_argument("files", "names of files", describe(files))
   }
@@ -109,7 +114,7 @@ rows_files <- function(files, reader = NULL) {
                    if (is.character(files)) paste0("file ", files[[at]]) else paste("file number", at)) %||%
         data.frame()   # of which there may be more
     }, close = function() invisible())
-  })
+  }, copy = new_copy(cache))
 }
 
 read_by_name <- function(file) {
@@ -118,7 +123,7 @@ read_by_name <- function(file) {
 
 #' @rdname rows_elsewhere
 #' @export
-rows_dbi <- function(con, query, chunk = 1e5) {
+rows_dbi <- function(con, query, chunk = 1e5, cache = 0) {
   need_package("DBI", "rows_dbi()")
   if (!is.function(con) && !methods::is(con, "DBIConnection")) {
     bad_argument("con", "a connection of package 'DBI', or a function that opens one", describe(con))
@@ -127,31 +132,50 @@ rows_dbi <- function(con, query, chunk = 1e5) {
     bad_argument("query", "an SQL query, a string", describe(query))
   }
   chunk <- check_count(chunk, "chunk")
-  what <- "the database"
   new_source("dbi", paste("the query", query), function(columns = NULL) {
-    link <- if (is.function(con)) reading_rows(con(), what) else con
+    link <- if (is.function(con)) from_database(con()) else con
     done <- function() if (is.function(con)) try(DBI::dbDisconnect(link), silent = TRUE)
-    result <- tryCatch(reading_rows(DBI::dbSendQuery(link, select_columns(link, query, columns)), what),
-                       error = function(e) { done(); stop(e) })
-    list(read = function() {
-      if (reading_rows(DBI::dbHasCompleted(result), what)) return(NULL)
-      reading_rows(DBI::dbFetch(result, n = chunk), what)
-    }, close = function() {
-      try(DBI::dbClearResult(result), silent = TRUE)
+    open <- if (inherits(link, "duckdb_connection")) open_table else open_result
+    chunks <- tryCatch(open(link, query, columns, chunk), error = function(e) { done(); stop(e) })
+    list(read = chunks$read, close = function() {
+      try(chunks$close(), silent = TRUE)
       done()
       invisible()
     })
-  })
+  }, copy = new_copy(cache))
+}
+
+from_database <- function(expr) reading_rows(expr, "the database")
+
+# The database hands out its result piece by piece.
+open_result <- function(con, query, columns, chunk) {
+  result <- from_database(DBI::dbSendQuery(con, select_columns(con, query, columns)))
+  list(read = function() if (!from_database(DBI::dbHasCompleted(result))) from_database(DBI::dbFetch(result, n = chunk)),
+       close = function() DBI::dbClearResult(result))
+}
+
+# DuckDB's client holds all of a result, so it is left in a temporary table, in DuckDB's own memory (its `memory_limit`) and
+# on its disk, whose rows have numbers to ask for. Without columns only the first rows are wanted.
+open_table <- function(con, query, columns, chunk) {
+  name <- basename(tempfile("elvi_rows_"))
+  from_database(DBI::dbExecute(con, paste("CREATE TEMPORARY TABLE", name, "AS", select_columns(con, query, columns),
+                                          if (is.null(columns)) paste0("LIMIT ", format(chunk, scientific = FALSE)))))
+  first <- 0
+  list(read = function() {
+    found <- from_database(DBI::dbGetQuery(con, sprintf("SELECT * FROM %s WHERE rowid >= %.0f AND rowid < %.0f", name, first, first + chunk)))
+    first <<- first + chunk
+    if (nrow(found)) found
+  }, close = function() DBI::dbExecute(con, paste("DROP TABLE", name)))
 }
 
 select_columns <- function(con, query, columns) {
-  if (!length(columns)) return(query)
-  paste0("SELECT ", paste(DBI::dbQuoteIdentifier(con, columns), collapse = ", "), " FROM (", query, ") AS elvi_rows")
+  wanted <- if (is.null(columns)) "*" else paste(DBI::dbQuoteIdentifier(con, columns), collapse = ", ")
+  paste0("SELECT ", wanted, " FROM (", query, ") AS elvi_rows")
 }
 
 #' @rdname rows_elsewhere
 #' @export
-rows_arrow <- function(dataset, chunk = 1e5) {
+rows_arrow <- function(dataset, chunk = 1e5, cache = 0) {
   need_package("arrow", "rows_arrow()")
   if (is.character(dataset) && length(dataset) == 1L) {
     dataset <- reading(arrow::open_dataset(dataset), "dataset", "it cannot be opened")
@@ -167,7 +191,7 @@ rows_arrow <- function(dataset, chunk = 1e5) {
       batch <- reading_rows(batches$read_next_batch(), "the Arrow dataset")
       if (!is.null(batch)) as.data.frame(batch)
     }, close = function() invisible())
-  })
+  }, copy = new_copy(cache))
 }
 
 # An error while rows are read is one of the place where they are.

@@ -23,28 +23,39 @@ anchor_of <- function(model, work, control, start) {
   list(x = as.double(x), gradient = as.double(target_at(model, matrix(x))$gradient))
 }
 
-# The model of a run in its next iteration: that itself, or one whose gradients see the rows of this iteration.
-iteration_model <- function(work, fit) {
-  if (!subsamples(fit)) return(work)
-  inner <- subsampled_model(fit$given$model, fit$plan$anchor, fit$given$control$rows_per_step,
-                            (fit$plan$seed[1L] + 2654435761 * (fit$state$k + 1)) %% 2^32)
+# The model of a run in its next iterations: that itself, or one whose gradients see the rows of one iteration; and of rows
+# elsewhere one that makes its draws there.
+iteration_model <- function(work, fit, law) {
+  model <- fit$given$model
+  if (!subsamples(fit) && !is_elsewhere(model)) return(work)
+  inner <- if (subsamples(fit)) next_subsample(fit) else model
+  if (is_elsewhere(model)) inner$gather <- gathering(model, inner$over_draws, fit$plan$seed, law)
   if (!is_whitened(work)) return(inner)
   work$inner <- inner
   work
+}
+
+next_subsample <- function(fit) {
+  subsampled_model(fit$given$model, fit$plan$anchor, fit$given$control$rows_per_step,
+                   (fit$plan$seed[1L] + 2654435761 * (fit$state$k + 1)) %% 2^32)
 }
 
 subsampled_model <- function(model, anchor, m, key) {
   prior <- prior_model(model)
   at_anchor <- matrix(anchor$x)
   before <- as.double(.Call(elvi_r_evaluate, prior, at_anchor, 1L)$gradient)
+  rest <- function(x) .Call(elvi_r_evaluate, prior, x, 1L)$gradient - before + anchor$gradient
   gradient <- function(x) {
     x <- matrix(x, model$dim)
     change <- subsample_gradient(model, cbind(at_anchor, x), m, key)
-    change <- change[, -1L, drop = FALSE] - change[, 1L]
-    as.double(.Call(elvi_r_evaluate, prior, x, 1L)$gradient - before + anchor$gradient + change)
+    as.double(rest(x) + (change[, -1L, drop = FALSE] - change[, 1L]))
+  }
+  over_draws <- function(draws) {
+    args <- list(draws = draws, anchor = at_anchor, key = key, fraction = m / rows_size(model$rows)[1L])
+    sums_over_draws(draws, rest) + pass_of(model, "subsample_draws", args)[[1L]]
   }
   new_model("density", dim = model$dim, names = model$names, value = function(x) as.double(target_at(model, matrix(x, model$dim))$value),
-            gradient = gradient, pointer = NULL)
+            gradient = gradient, pointer = NULL, over_draws = over_draws)
 }
 
 # of the likelihood, from about m rows, at the columns of x
@@ -55,6 +66,9 @@ subsample_gradient <- function(model, x, m, key) {
   spec$divide <- 1   # the weights have it already
   some_gradient(model$rows, spec, x, key, fraction)
 }
+
+# each shard draws rows of its own
+shard_key <- function(rows, key) (key + floor(2^32 * (sum(check_sums(rows) * sqrt(2:5)) %% 1))) %% 2^32
 
 some_gradient <- function(rows, spec, x, key, fraction) {
   .Call(elvi_r_evaluate, bare_model(some_rows(rows, key, fraction), spec), x, threads())$gradient

@@ -28,6 +28,9 @@ smoothness_in.elvi_model_quadratic <- function(model, work) {
   max(eigen(congruent(work$A, model$A), symmetric = TRUE, only.values = TRUE)$values)
 }
 
+# Where an L came from, in the words of estimated_smoothness().
+is_estimate <- function(source) grepl("^estimated", source)
+
 # the most by which a move of `work`'s coordinates becomes longer in the model's
 widening <- function(work) if (is_whitened(work)) largest_singular_value(work$A) else 1
 

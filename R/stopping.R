@@ -7,7 +7,7 @@
 run_to_tolerance <- function(fit, law, iterations, journal) {
   # a search has used up what is quick to gain: the rest takes an average over more
   first <- if (is.null(fit$plan$search)) 1000 else 5000
-  look <- max(first, 2 * fit$state$evals)
+  look <- max(first, 2 * (fit$state$evals - fit$state$checks))   # of the schedule's own
   repeat {
     if (is.null(fit$state$stage)) fit <- begin_stage(whiten_anew(fit, law), look)
     look <- 2 * fit$state$stage$look
@@ -19,8 +19,9 @@ run_to_tolerance <- function(fit, law, iterations, journal) {
       return(fit)
     }
     fit$state["stage"] <- list(NULL)
+    fit$result$remaining$gain <- last_gain(fit, law)
     fit$result$converged <- fit$result$remaining$estimate + 2 * fit$result$remaining$se < fit$given$tol &&
-      !still_gains(fit, law)
+      !still_gains(fit)
     # a tuned run that gets nowhere is soon tried with shorter steps
     hopeless <- schedule_record(fit$given$schedule)$retried && fit$plan$shorten < most_shortened &&
       gets_nowhere(fit) && fit$state$evals > 4000
@@ -57,7 +58,8 @@ remaining_gap <- function(fit, law, batches = 16L) {
   g <- vapply(seq_len(batches), function(b) {
     state <- list(mu = fit$result$theta$mu, scale = fit$result$theta$scale, average_mu = fit$result$theta$mu,
                   average_scale = fit$result$theta$scale, k = 2^40 + fit$state$k * batches + b,
-                  evals = 0, alpha = 1, weight = 0, memory = fit$state$memory)   # draws the run never sees
+                  evals = 0, alpha = 1, weight = 0, memory = fit$state$memory,   # draws the run never sees
+                  shorten = 1, steepest = 1, checks = 0)
     out <- .Call(elvi_r_gradient, run_model(fit), law, settings, state, size)
     check_status(out$status, fit)
     # where the scale is I, each entry divided by the root of twice its curvature: the

@@ -17,7 +17,8 @@ typedef enum {
     ELVI_SINGULAR_SCALE = 3,     /* scale not positive definite */
     ELVI_EIGEN_FAILED = 4,       /* LAPACK did not converge */
     ELVI_NO_EXPECTATION = 5,     /* E f is infinite, or beyond quadrature */
-    ELVI_TARGET_FAILED = 6       /* another package's target says so */
+    ELVI_TARGET_FAILED = 6,      /* another package's target says so */
+    ELVI_NO_STEP = 7             /* no step passes its check */
 } elvi_status;
 
 /* ---- hooks ------------------------------------------------------------------ */
@@ -96,6 +97,7 @@ typedef struct {
     void (*axpy)(int d, const double *x, double alpha, const double *y, double *out);  /* x + alpha y */
     void (*mix)(int d, double by, const double *x, double *out);   /* out += by (x - out) */
     double (*dist2)(int d, const double *x, const double *y);      /* squared Frobenius norm */
+    double (*inner)(int d, const double *x, const double *y);
 
     /* linear algebra. Of these only `factor` changes the room's memory. */
     void (*room)(int d, size_t *n_reals, size_t *n_ints);
@@ -115,6 +117,9 @@ typedef struct {
      * NULL where there is none; both forget the factor */
     elvi_status (*project)(int d, double lo, double hi, double *s, elvi_scale_room *room, int *clipped);
     void (*prox)(int d, double t, double *s);
+    /* -log|s|, continued where an eigenvalue (of a symmetric scale) or an entry of the diagonal is below lo by
+     * the parabola that has its value and both derivatives at lo; forgets the factor */
+    elvi_status (*barrier)(int d, double lo, const double *s, elvi_scale_room *room, double *value);
 
     /* spreads |scale' u|. For dense rows: s2_i = |scale' u_i - moved|^2, u_i the rows of U
      * (n x d, ldu rows apart), moved NULL or d long, room n x d. */
@@ -201,7 +206,16 @@ typedef struct {
     int threads;             /* at most so many may evaluate it at once; 0: one, and
                                 BLAS has threads instead */
     double cost;             /* rough number of operations per point */
+    int gathers;             /* bit r: can it gather, below, for scales of rank r? */
 } elvi_model;
+
+/* Points mu + spread z for draws z number first, ..., first + n - 1 of an iteration. The spread is d x d, or if rank
+ * is 1 a diagonal: so many columns of d. */
+typedef struct {
+    uint64_t iteration, first, n;
+    int rank, columns;
+    const double *mu, *spread;
+} elvi_draws;
 
 struct elvi_model_ops {
     /* f and its gradient at the columns of x (d x n). value (n) and grad
@@ -209,6 +223,11 @@ struct elvi_model_ops {
     elvi_status (*eval)(const elvi_model *model, const double *x, int n,
                         double *value, double *grad, double *scratch);
     size_t (*scratch_length)(const elvi_model *model, int n);
+    /* NULL, or for targets that are far away and can make draws themselves: f at them (n), or the sum of its gradients
+     * (d) and that of the gradients times z' (as long as the spread); what is not asked for is NULL. scratch has
+     * d and twice the length of the spread. */
+    elvi_status (*gather)(const elvi_model *model, const elvi_draws *draws, double *value, double *sum,
+                          double *sum_z, double *scratch);
 };
 
 /* ---- rows: rows.c, rows_dense.c, rows_sparse.c ------------------------------- */
@@ -298,6 +317,11 @@ elvi_status elvi_rows_gram(const elvi_rows *from, double *used, double *scratch,
 elvi_status elvi_rows_squares(const elvi_rows *from, const double *weight, double *out, const elvi_hooks *hooks);
 /* X x, without the offset */
 void elvi_rows_times(const elvi_rows *from, const double *x, double *out);
+/* A column of a dense design from numbers; non-zero if one of them is missing. */
+int elvi_column_of_reals(int n, const double *from, double *column);
+int elvi_column_of_ints(int n, const int *from, int missing, double *column);
+/* sum x_i y_i, or with `size` sum |x_i y_i|, in pieces whose rounding errors do not pile up; y NULL: all 1 */
+double elvi_check_sum(size_t n, const double *x, const double *y, int size);
 
 /* rows_sparse.c: a matrix stored by columns as one stored by rows: start (rows + 1), column, entry */
 void elvi_design_by_rows(int rows, int dim, const int *from_start, const int *row,
@@ -373,6 +397,8 @@ struct elvi_family {
     int (*exponential)(double y);
     /* the sum of what has no eta in it, and its derivative in a; NULL if that is 0 */
     double (*rest)(const elvi_dispersion *a, const elvi_tally *tally, double *slope);
+    /* E dl/da of one row from its expectation e at eta + s z_1; NULL if it is E l, or if nobody asks */
+    double (*along)(const elvi_dispersion *a, double y, double eta, double s, const elvi_expectation *e);
 };
 
 const elvi_family *elvi_family_named(const char *name);   /* NULL if there is none */
@@ -546,6 +572,10 @@ typedef struct {
     uint64_t tail_start;         /* first iterate of the tail average */
     int trace_draws;             /* draws behind the objective; 0: no objective */
     uint64_t horizon;            /* planned iterations: the last gets a row */
+    int check_draws;             /* behind the check of a step; 0: none */
+    double check_step;           /* no shorter one is checked: 1/(2L) */
+    int check_floor;             /* is scale_min made from this L, */
+    int check_divides;           /* and are the schedule's steps? */
 } elvi_settings;
 
 enum { ELVI_MOST_MEMORY = 8, ELVI_MOST_SUMS = 8 };   /* of an estimator */
@@ -556,6 +586,8 @@ struct elvi_state {
     uint64_t k, evals;
     double alpha, weight;        /* averaging: alpha_k and the sum of weights */
     double memory[ELVI_MOST_MEMORY];   /* what the estimator has learnt */
+    double shorten, steepest;    /* checks divide steps by this now, and have by so much */
+    uint64_t checks;             /* how many of evals were for them */
 };
 
 /* What a thread needs to differentiate at a block of points. */
@@ -573,6 +605,14 @@ typedef struct {
     elvi_status status;
 } elvi_slot;
 
+/* What is known of a batch whose draws the target has made. As long as a spread each, if there is no other remark. */
+typedef struct {
+    double *spread, *unit;       /* the scale; I, or ones for a diagonal */
+    double *sum;                 /* d: of gradients */
+    double *sum_z;               /* of gradients times z' */
+    double *scratch;             /* as ops->gather says; NULL where the target makes no draws */
+} elvi_far;
+
 typedef struct {
     int block;                   /* points per block */
     int lanes;
@@ -581,6 +621,7 @@ typedef struct {
     elvi_ziggurat zig;
     elvi_theta grad, next;
     elvi_scale_room room;        /* of the kind of scale, at theta */
+    elvi_far far;
     double sums[ELVI_MOST_SUMS]; /* the estimator's, over the batch */
     double memory[ELVI_MOST_MEMORY];   /* and what it has learnt with it */
     double cost_since_poll;
@@ -611,10 +652,14 @@ struct elvi_estimator_ops {
     int factors;                 /* does it need the scale's factor whatever the update? */
     int extra;                   /* does a lane need its extra array? */
     int memory;                  /* how many numbers it remembers */
+    int linear;                  /* is h linear in grad f, and are the sums, up to a constant? Then grad f may be added
+                                    afterwards, as sums over draws that were made elsewhere. */
     void (*start)(double *memory);
     /* lane->g (grad f at n points) <- h; sums += any over these draws. lane->x, the points,
      * may be overwritten. */
     elvi_status (*block)(const elvi_batch *b, int n, elvi_lane *lane, double *sums);
+    /* w->sums += what is linear in grad f, from w->far; NULL if there is nothing. Only if linear. */
+    elvi_status (*gathered)(const elvi_batch *b);
     /* w->grad, the mean of (h, h z') <- the estimate, without the entropy if update is
      * ELVI_PROX; w->memory, that of the state, <- what to remember, from w->sums */
     elvi_status (*finish)(const elvi_batch *b);
@@ -627,10 +672,19 @@ extern const elvi_estimator_ops elvi_estimator_reparam, elvi_estimator_path, elv
 void elvi_work_bind(elvi_work *w, const elvi_problem *p, const elvi_estimator_ops *estimator,
                     int block, double *reals, int *ints, size_t *n_reals, size_t *n_ints);
 
-/* loop.c */
+/* loop.c: w->next = theta - step Lambda w->grad, without a projection; and its distance from
+ * theta in the metric of 1 / Lambda */
+void elvi_move(const elvi_problem *p, const elvi_settings *s, const elvi_theta *theta, double step, elvi_work *w);
+double elvi_moved(const elvi_problem *p, const elvi_settings *s, const elvi_theta *theta, const elvi_work *w);
+
 elvi_status elvi_run(const elvi_problem *p, const elvi_settings *s,
                      elvi_state *st, elvi_work *w, elvi_trace *trace,
                      const elvi_hooks *hooks);
+
+/* gradient.c: are draws made by the target? */
+int elvi_gathers(const elvi_problem *p, const elvi_estimator_ops *estimator);
+/* how many columns of d a spread has for this kind of scale */
+int elvi_spread_columns(const elvi_problem *p);
 
 /* gradient.c: w->grad, and w->memory for the next state, from draws 0, ..., batch - 1 of
  * iteration k at theta */
@@ -655,6 +709,8 @@ elvi_status elvi_scale_factor(const elvi_problem *p, const elvi_theta *theta, el
 void elvi_scale_move(const elvi_problem *p, const elvi_theta *theta, const double *z, int n, double *x);
 /* sum of log v_i over a diagonal, stride apart; NaN unless all are positive */
 double elvi_log_det_diagonal(const double *v, int d, size_t stride);
+/* -log v, below lo continued by a parabola, added up */
+double elvi_barrier_diagonal(const double *v, int d, size_t stride, double lo);
 /* the positive root of v^2 - c v - t = 0 for each c of a diagonal */
 void elvi_prox_diagonal(double *v, int d, size_t stride, double t);
 
@@ -665,6 +721,17 @@ void elvi_project_ball(int d, const double *centre, double radius, double *mu);
 void elvi_average_before(const elvi_problem *p, const elvi_settings *s,
                          double step, uint64_t batch, elvi_state *st);
 void elvi_average_after(const elvi_problem *p, const elvi_settings *s, elvi_state *st);
+
+/* backtrack.c: what a check has found, before the gradient of its step is drawn */
+typedef struct {
+    double shorten, steepest;
+    uint64_t evals;
+} elvi_check;
+elvi_status elvi_backtrack(const elvi_problem *p, const elvi_settings *s, const elvi_state *st, double step,
+                           elvi_work *w, const elvi_hooks *hooks, elvi_check *check);
+/* the schedule's step and scale_min as checks have changed them */
+double elvi_checked_step(const elvi_settings *s, double step, double shorten);
+double elvi_floor(const elvi_settings *s, double steepest);
 
 /* trace.c */
 void elvi_trace_begin(elvi_trace *trace, double cpu_before);

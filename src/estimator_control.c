@@ -51,6 +51,20 @@ static elvi_status block(const elvi_batch *at, int n, elvi_lane *lane, double *s
     return status;
 }
 
+/* sum g'scale z and sum g'scale^-T z are inner products of sum g z' with scale and with scale^-T. */
+static elvi_status gathered(const elvi_batch *at)
+{
+    const elvi_problem *p = at->p;
+    const elvi_far *far = &at->w->far;
+    const int d = p->model.dim, columns = elvi_spread_columns(p), n = d * columns;
+    double *inverse = far->scratch;
+    for (int i = 0; i < n; i++) inverse[i] = far->unit[i];
+    const elvi_status status = p->scale->solve(d, at->st->theta.scale, &at->w->room, columns, inverse);
+    at->w->sums[GA] += dot(n, far->sum_z, far->spread);
+    at->w->sums[GB] += dot(n, far->sum_z, inverse);
+    return status;
+}
+
 /* w <- w + delta, delta the coefficients of what w leaves of grad f, shrunk towards 0 as if
  * a few more coordinates of an average draw had left nothing. That settles all that least
  * squares alone would not: where scale is near a multiple of I, a and b are collinear and
@@ -98,6 +112,6 @@ static elvi_status finish(const elvi_batch *at)
 }
 
 const elvi_estimator_ops elvi_estimator_control = {
-    .name = "control", .factors = 1, .extra = 1, .memory = WEIGHTS,
-    .start = start, .block = block, .finish = finish
+    .name = "control", .factors = 1, .extra = 1, .memory = WEIGHTS, .linear = 1,
+    .start = start, .block = block, .gathered = gathered, .finish = finish
 };

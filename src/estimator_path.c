@@ -35,6 +35,6 @@ static elvi_status finish(const elvi_batch *b)
 }
 
 const elvi_estimator_ops elvi_estimator_path = {
-    .name = "path", .factors = 1, .extra = 0, .memory = 0,
+    .name = "path", .factors = 1, .extra = 0, .memory = 0, .linear = 1,
     .start = start, .block = block, .finish = finish
 };

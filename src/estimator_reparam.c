@@ -21,6 +21,6 @@ static elvi_status finish(const elvi_batch *b)
 }
 
 const elvi_estimator_ops elvi_estimator_reparam = {
-    .name = "reparam", .factors = 0, .extra = 0, .memory = 0,
+    .name = "reparam", .factors = 0, .extra = 0, .memory = 0, .linear = 1,
     .start = start, .block = block, .finish = finish
 };

@@ -4,6 +4,53 @@
 #include <math.h>
 #include <string.h>
 
+/* ---- draws that the target makes ------------------------------------------------------ */
+
+int elvi_gathers(const elvi_problem *p, const elvi_estimator_ops *estimator)
+{
+    return p->model.ops->gather && estimator->linear && (p->model.gathers & (1 << p->scale->rank));
+}
+
+int elvi_spread_columns(const elvi_problem *p)
+{
+    return p->scale->rank == 1 ? 1 : p->model.dim;
+}
+
+static elvi_draws far_draws(const elvi_problem *p, const elvi_theta *theta, uint64_t iteration, uint64_t first,
+                            uint64_t n, const elvi_far *far)
+{
+    const elvi_draws draws = { iteration, first, n, p->scale->rank, elvi_spread_columns(p), theta->mu, far->spread };
+    p->scale->show(p->model.dim, theta->scale, far->spread);
+    return draws;
+}
+
+/* column i of I, or all of them in one for a diagonal */
+static void fill_unit(int d, int columns, double *unit)
+{
+    memset(unit, 0, (size_t) d * columns * sizeof(double));
+    for (int i = 0; i < d; i++) unit[columns == 1 ? (size_t) i : (size_t) i * d + i] = 1.0;
+}
+
+/* What the gradients of a batch add to an estimate that has been made without them. */
+static elvi_status add_far(const elvi_batch *at, uint64_t batch)
+{
+    const elvi_problem *p = at->p;
+    const elvi_estimator_ops *estimator = at->s->estimator;
+    elvi_work *w = at->w;
+    const elvi_far *far = &w->far;
+    const elvi_draws draws = far_draws(p, &at->st->theta, at->st->k, 0, batch, far);
+    const double share = 1.0 / (double) batch;
+    const int d = p->model.dim;
+    const elvi_status status = p->model.ops->gather(&p->model, &draws, NULL, far->sum, far->sum_z, far->scratch);
+    if (status != ELVI_OK) return status;
+    fill_unit(d, draws.columns, far->unit);
+    for (int i = 0; i < d; i++) w->grad.mu[i] += share * far->sum[i];
+    p->scale->outer(d, share, far->sum_z, far->unit, draws.columns, w->grad.scale);
+    return estimator->gathered ? estimator->gathered(at) : ELVI_OK;
+}
+
+/* ---- draws of a block ------------------------------------------------------------------ */
+
 typedef struct {
     const elvi_problem *p;
     const elvi_theta *theta;
@@ -32,6 +79,10 @@ elvi_status elvi_values(const elvi_problem *p, const elvi_theta *theta,
                         uint64_t key, uint64_t iteration, uint64_t first, int n,
                         elvi_work *w, double *value)
 {
+    if (w->far.scratch) {
+        const elvi_draws draws = far_draws(p, theta, iteration, first, (uint64_t) n, &w->far);
+        return p->model.ops->gather(&p->model, &draws, value, NULL, NULL, w->far.scratch);
+    }
     block_of_draws b = { p, theta, n, &w->lane[0], value, ELVI_OK };
     const elvi_job job = { evaluate, evaluated, &b, 0.0 };
     elvi_base_fill(&p->base, &w->zig, key, iteration, first, n, b.lane->z);
@@ -89,7 +140,12 @@ static void differentiate(void *ctx, int part, int in_lane, int in_slot)
     memset(slot->sums, 0, sizeof slot->sums);
     elvi_base_fill(&p->base, &at->w->zig, at->s->key, at->st->k, first, n, lane->z);
     elvi_scale_move(p, &at->st->theta, lane->z, n, lane->x);
-    slot->status = p->model.ops->eval(&p->model, lane->x, n, NULL, lane->g, lane->scratch);
+    if (elvi_gathers(p, at->s->estimator)) {   /* see add_far() */
+        memset(lane->g, 0, (size_t) d * n * sizeof(double));
+        slot->status = ELVI_OK;
+    } else {
+        slot->status = p->model.ops->eval(&p->model, lane->x, n, NULL, lane->g, lane->scratch);
+    }
     if (slot->status == ELVI_OK) slot->status = at->s->estimator->block(at, n, lane, slot->sums);
     for (int j = 0; j < n; j++)
         for (int i = 0; i < d; i++) slot->grad.mu[i] += share * lane->g[(size_t) j * d + i];
@@ -150,6 +206,7 @@ elvi_status elvi_gradient(const elvi_problem *p, const elvi_settings *s,
         b.first += (uint64_t) now * block;
     }
     w->slot[0].grad = part;
+    if (status == ELVI_OK && elvi_gathers(p, s->estimator)) status = add_far(&at, batch);
     if (status == ELVI_OK) status = s->estimator->finish(&at);
     if (status == ELVI_OK && !all_finite(p, &w->grad)) status = ELVI_NONFINITE_GRADIENT;
     return status;

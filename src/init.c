@@ -27,6 +27,8 @@ static const R_CallMethodDef call_routines[] = {
     ENTRY(elvi_r_predictor, 2),
     ENTRY(elvi_r_reach, 1),
     ENTRY(elvi_r_by_rows, 4),
+    ENTRY(elvi_r_columns, 3),
+    ENTRY(elvi_r_check_sums, 4),
     ENTRY(elvi_r_native, 1),
     ENTRY(elvi_r_native_version, 0),
     ENTRY(elvi_r_openmp, 0),
@@ -37,7 +39,7 @@ static const R_CallMethodDef call_routines[] = {
     ENTRY(elvi_r_pattern_places, 3),
     ENTRY(elvi_r_sparse_inverse, 2),
     ENTRY(elvi_r_nested_solve, 6),
-    ENTRY(elvi_r_nested_check, 5),
+    ENTRY(elvi_r_nested_check, 6),
     ENTRY(elvi_r_nested_draws, 4),
     ENTRY(elvi_r_run, 4),
     { NULL, NULL, 0 }

@@ -544,10 +544,164 @@ static double inverse_gaussian_rest(const elvi_dispersion *a, const elvi_tally *
     return sum;
 }
 
+/* ---- times: e^u - d u, u = k (log t + c(k) - eta), e^eta the mean, k the shape, a = log k ---- */
+
+/* A response is a time t > 0, negative where it is censored: whatever happened (d = 1) did so then, or not before
+ * (d = 0). log Gamma(1 + 1/k) = c makes e^eta the mean of a Weibull law; with k = 1 it is exponential. */
+typedef struct {
+    double u, d;
+} survival;
+
+static inline survival survival_of(double shape, double centre, double y, double eta)
+{
+    const survival out = { shape * (log(fabs(y)) + centre - eta), y > 0.0 ? 1.0 : 0.0 };
+    return out;
+}
+
+/* log Gamma(1 + 1/k), also where 1/k overflows the function: Stirling's series */
+static double weibull_centre(const elvi_dispersion *a)
+{
+    return a->inverse > 1e100 ? a->inverse * (-a->log - 1.0) : lgammafn(1.0 + a->inverse);
+}
+
+/* du/da - u */
+static double weibull_turn(const elvi_dispersion *a)
+{
+    return a->inverse > 1e100 ? a->log : -digamma(1.0 + a->inverse);
+}
+
+static double weibull_loss(LIKELIHOOD, const elvi_part *rows, const double *eta)
+{
+    const double centre = weibull_centre(a);
+    double sum = 0.0;
+    (void) lik;
+    for (int i = 0; i < rows->rows; i++) {
+        const survival at = survival_of(a->natural, centre, rows->y[i], eta[i]);
+        if (rows->weight[i] > 0.0) sum += rows->weight[i] * (exp(at.u) - at.d * at.u);
+    }
+    return sum;
+}
+
+static double weibull_slope(LIKELIHOOD, const elvi_part *rows, double *eta)
+{
+    const double centre = weibull_centre(a), turn = weibull_turn(a);
+    double along = 0.0;
+    (void) lik;
+    for (int i = 0; i < rows->rows; i++) {
+        const double w = rows->weight[i];
+        const survival at = survival_of(a->natural, centre, rows->y[i], eta[i]);
+        const double excess = exp(at.u) - at.d;
+        eta[i] = w > 0.0 ? -a->natural * w * excess : 0.0;
+        if (w > 0.0) along += w * excess * (at.u + turn);
+    }
+    return along;
+}
+
+static elvi_expectation weibull_expect(LIKELIHOOD, const elvi_quadrature *rule, double y, double eta, double s)
+{
+    const double k = a->natural;
+    const survival at = survival_of(k, weibull_centre(a), y, eta);
+    elvi_expectation e = { HUGE_VAL, 0.0, 0.0 };
+    (void) lik;
+    if (!(k * s < rule->limit)) return e;   /* it does not exist */
+    const elvi_expectation up = expect_exponential(rule, at.u, k * s);
+    e.value = up.value - at.d * at.u;
+    e.slope = -k * (up.slope - at.d);
+    e.curve = k * k * up.curve;
+    return e;
+}
+
+/* E (e^u - d) du/da, du/da = u + turn and u as far from its mean as eta is */
+static double weibull_along(const elvi_dispersion *a, double y, double eta, double s, const elvi_expectation *e)
+{
+    const survival at = survival_of(a->natural, weibull_centre(a), y, eta);
+    return -(at.u + weibull_turn(a)) * a->inverse * e->slope + s * s * e->curve;
+}
+
+/* the tally's weight counts events: -log k each */
+static double weibull_rest(const elvi_dispersion *a, const elvi_tally *events, double *slope)
+{
+    double sum = 0.0;
+    for (int i = 0; i < events->n; i++) sum += events->weight[i];
+    if (slope) *slope = -sum;
+    return -sum * a->log;
+}
+
+/* ---- beta: log B(m phi, (1 - m) phi) - m phi logit(y), m = 1 / (1 + e^-eta) the mean, a = log phi ---- */
+
+/* the two parameters of the law, not so small or large that their functions would fail */
+typedef struct {
+    double m, rest, p, q, level;   /* mean and 1 - mean; their parameters; logit(y) */
+} beta_law;
+
+static inline beta_law beta_of(const elvi_dispersion *a, double y, double eta)
+{
+    const two_sides at = sides_of(eta);
+    const double phi = fmin(fmax(a->natural, 1e-290), 1e290);
+    const beta_law out = { at.p, at.q, fmax(at.p * phi, 1e-300), fmax(at.q * phi, 1e-300), log(y) - log1p(-y) };
+    return out;
+}
+
+static inline double beta_value(const beta_law *b) { return lbeta(b->p, b->q) - b->p * b->level; }
+
+/* digamma(p) - digamma(q) - logit(y) */
+static inline double beta_pull(const beta_law *b) { return digamma(b->p) - digamma(b->q) - b->level; }
+
+static inline double beta_along(const beta_law *b)
+{
+    const double both = digamma(b->p + b->q);
+    return b->p * (digamma(b->p) - both - b->level) + b->q * (digamma(b->q) - both);
+}
+
+static double beta_loss(LIKELIHOOD, const elvi_part *rows, const double *eta)
+{
+    double sum = 0.0;
+    (void) lik;
+    for (int i = 0; i < rows->rows; i++) {
+        if (!(rows->weight[i] > 0.0)) continue;
+        const beta_law b = beta_of(a, rows->y[i], eta[i]);
+        sum += rows->weight[i] * beta_value(&b);
+    }
+    return sum;
+}
+
+static double beta_slope(LIKELIHOOD, const elvi_part *rows, double *eta)
+{
+    double along = 0.0;
+    (void) lik;
+    for (int i = 0; i < rows->rows; i++) {
+        const double w = rows->weight[i];
+        const beta_law b = beta_of(a, rows->y[i], eta[i]);
+        if (w > 0.0) along += w * beta_along(&b);
+        eta[i] = w > 0.0 ? w * b.p * b.rest * beta_pull(&b) : 0.0;
+    }
+    return along;
+}
+
+/* at a point only: it is not convex where the mean is far from the response */
+static elvi_expectation beta_at(LIKELIHOOD, const elvi_quadrature *rule, double y, double eta, double s)
+{
+    const beta_law b = beta_of(a, y, eta);
+    const double pull = beta_pull(&b), by = b.p * b.rest;
+    const elvi_expectation e = { beta_value(&b), by * pull,
+                                 by * ((b.rest - b.m) * pull + by * (trigamma(b.p) + trigamma(b.q))) };
+    (void) lik; (void) rule; (void) s;
+    return e;
+}
+
+/* The tally's y are means of log(1 - y). */
+static double beta_rest(const elvi_dispersion *a, const elvi_tally *logs, double *slope)
+{
+    double sum = 0.0;
+    for (int i = 0; i < logs->n; i++) sum -= logs->weight[i] * a->natural * logs->y[i];
+    if (slope) *slope = sum;
+    return sum;
+}
+
 /* ---- the records ------------------------------------------------------------------- */
 
 static const elvi_family families[] = {
-    /* name, convex, quadratic, dispersions, cost, loss, slope, expect, expect_many, exponential, rest */
+    /* name, convex, quadratic, dispersions, cost, loss, slope, expect, expect_many, exponential, rest, along */
     { "logit", 1, 0, 0, 40.0, logit_loss, logit_slope, logit_expect, elvi_logit_expect_rows, never, NULL },
     { "probit", 1, 0, 0, 600.0, probit_loss, probit_slope, probit_expect, NULL, never, NULL },
     { "cloglog", 1, 0, 0, 600.0, cloglog_loss, cloglog_slope, cloglog_expect, NULL, fails, NULL },
@@ -558,6 +712,9 @@ static const elvi_family families[] = {
     { "gamma", 1, 0, 1, 100.0, gamma_loss, gamma_slope, gamma_expect, NULL, always, gamma_rest },
     { "inverse_gaussian", 0, 0, 1, 100.0, inverse_gaussian_loss, inverse_gaussian_slope, inverse_gaussian_at, NULL, never,
       inverse_gaussian_rest },
+    { "exponential", 1, 0, 0, 100.0, weibull_loss, weibull_slope, weibull_expect, NULL, always, NULL },
+    { "weibull", 1, 0, 1, 150.0, weibull_loss, weibull_slope, weibull_expect, NULL, always, weibull_rest, weibull_along },
+    { "beta", 0, 0, 1, 600.0, beta_loss, beta_slope, beta_at, NULL, never, beta_rest },
 };
 
 const elvi_family *elvi_family_named(const char *name)

@@ -16,15 +16,21 @@ static void precondition(const elvi_settings *s, int d, const double *g, double 
     for (int i = 0; i < d; i++) out[i] *= s->lambda_mu;
 }
 
+void elvi_move(const elvi_problem *p, const elvi_settings *s, const elvi_theta *theta, double step, elvi_work *w)
+{
+    const int d = p->model.dim;
+    precondition(s, d, w->grad.mu, w->next.mu);
+    for (int i = 0; i < d; i++) w->next.mu[i] = theta->mu[i] - step * w->next.mu[i];
+    p->scale->axpy(d, theta->scale, -step * s->lambda_scale, w->grad.scale, w->next.scale);
+}
+
 /* w->next = theta - step Lambda gradient, made feasible */
 static elvi_status descend(const elvi_problem *p, const elvi_settings *s,
                            const elvi_theta *theta, double step, elvi_work *w,
                            int *clipped)
 {
     const int d = p->model.dim;
-    precondition(s, d, w->grad.mu, w->next.mu);
-    for (int i = 0; i < d; i++) w->next.mu[i] = theta->mu[i] - step * w->next.mu[i];
-    p->scale->axpy(d, theta->scale, -step * s->lambda_scale, w->grad.scale, w->next.scale);
+    elvi_move(p, s, theta, step, w);
     elvi_project_ball(d, s->mu_centre, s->mu_radius, w->next.mu);
     *clipped = 0;
     if (s->update == ELVI_PROX) {
@@ -34,10 +40,7 @@ static elvi_status descend(const elvi_problem *p, const elvi_settings *s,
     return p->scale->project(d, s->scale_min, s->scale_max, w->next.scale, &w->room, clipped);
 }
 
-/* Lambda-norm of the gradient mapping (theta - next) / (step Lambda) */
-static double gradient_map(const elvi_problem *p, const elvi_settings *s,
-                           const elvi_theta *theta, double step,
-                           const elvi_work *w)
+double elvi_moved(const elvi_problem *p, const elvi_settings *s, const elvi_theta *theta, const elvi_work *w)
 {
     const int d = p->model.dim;
     double *delta = w->lane[0].x;   /* free between two batches */
@@ -46,7 +49,15 @@ static double gradient_map(const elvi_problem *p, const elvi_settings *s,
     if (s->mu_root) elvi_trmm_lower('T', d, 1, s->mu_root, delta);
     for (int i = 0; i < d; i++) mu2 += delta[i] * delta[i];
     const double scale2 = p->scale->dist2(d, theta->scale, w->next.scale);
-    return sqrt(mu2 / s->lambda_mu + scale2 / s->lambda_scale) / step;
+    return sqrt(mu2 / s->lambda_mu + scale2 / s->lambda_scale);
+}
+
+/* Lambda-norm of the gradient mapping (theta - next) / (step Lambda) */
+static double gradient_map(const elvi_problem *p, const elvi_settings *s,
+                           const elvi_theta *theta, double step,
+                           const elvi_work *w)
+{
+    return elvi_moved(p, s, theta, w) / step;
 }
 
 /* The norm of a scale, the length of a typical z under it. */
@@ -73,20 +84,23 @@ static elvi_status guard(const elvi_problem *p, const elvi_settings *s, const el
 }
 
 /* the state after the step to w->next */
-static elvi_state stepped(const elvi_state *st, const elvi_work *w, uint64_t batch)
+static elvi_state stepped(const elvi_state *st, const elvi_work *w, uint64_t batch, const elvi_check *check)
 {
     elvi_state next = *st;
     next.theta = w->next;
-    next.evals += batch;
+    next.evals += batch + check->evals;
+    next.checks += check->evals;
+    next.shorten = check->shorten;
+    next.steepest = check->steepest;
     next.k++;
     memcpy(next.memory, w->memory, sizeof next.memory);
     return next;
 }
 
-static void accept(elvi_state *st, elvi_work *w, uint64_t batch)
+static void accept(elvi_state *st, elvi_work *w, uint64_t batch, const elvi_check *check)
 {
     const elvi_theta old = st->theta;
-    *st = stepped(st, w, batch);
+    *st = stepped(st, w, batch, check);
     w->next = old;
 }
 
@@ -100,23 +114,29 @@ elvi_status elvi_run(const elvi_problem *p, const elvi_settings *s,
     while (status == ELVI_OK && st->k < s->iterations) {
         double step = elvi_schedule_step(&s->schedule, st->k), map = NAN;
         const uint64_t batch = elvi_schedule_batch(&s->schedule, st->k);
+        elvi_settings now = *s;
+        elvi_check check;
         int clipped = 0;
 
+        status = elvi_backtrack(p, s, st, step, w, hooks, &check);
+        if (status != ELVI_OK) break;
+        step = elvi_checked_step(s, step, check.shorten);
+        now.scale_min = elvi_floor(s, check.steepest);
         status = elvi_gradient(p, s, st, batch, w, hooks);
         if (status != ELVI_OK) break;
-        status = descend(p, s, &st->theta, step, w, &clipped);
-        if (status == ELVI_OK) status = guard(p, s, &st->theta, w, &step, &map, &clipped);
+        status = descend(p, &now, &st->theta, step, w, &clipped);
+        if (status == ELVI_OK) status = guard(p, &now, &st->theta, w, &step, &map, &clipped);
         if (status != ELVI_OK) break;
 
         /* The trace looks ahead: interrupted there, a run that goes on makes
          * this step again, and its row with it. */
-        const elvi_state next = stepped(st, w, batch);
+        const elvi_state next = stepped(st, w, batch, &check);
         w->room.factored = 0;
         status = elvi_trace_add(p, s, &next, step, batch, map, clipped, w, trace, hooks);
         if (status != ELVI_OK) break;
 
         elvi_average_before(p, s, step, batch, st);
-        accept(st, w, batch);
+        accept(st, w, batch, &check);
         elvi_average_after(p, s, st);
         if (hooks->pause(hooks->ctx)) break;
     }

@@ -31,7 +31,31 @@ static elvi_status affine_eval(const elvi_model *model, const double *w, int n,
     return status;
 }
 
-const elvi_model_ops elvi_affine_ops = { affine_eval, affine_scratch_length };
+static elvi_status affine_gather(const elvi_model *model, const elvi_draws *draws, double *value, double *sum,
+                                 double *sum_z, double *scratch)
+{
+    const elvi_affine *a = model->data;
+    const int d = model->dim;
+    const size_t spread = (size_t) d * draws->columns;
+    double *mu = scratch, *moved = scratch + d, *rest = moved + spread;
+    elvi_draws inner = *draws;
+    a->kind->apply(d, a->A, 1, draws->mu, mu);
+    for (int i = 0; i < d; i++) mu[i] += a->m[i];
+    a->kind->apply(d, a->A, draws->columns, draws->spread, moved);
+    inner.mu = mu;
+    inner.spread = moved;
+    const elvi_status status = a->inner.ops->gather(&a->inner, &inner, value, sum, sum_z, rest);
+    if (sum) {
+        a->kind->transposed(d, a->A, 1, sum, mu);
+        memcpy(sum, mu, (size_t) d * sizeof(double));
+        a->kind->transposed(d, a->A, draws->columns, sum_z, moved);
+        memcpy(sum_z, moved, spread * sizeof(double));
+    }
+    for (uint64_t j = 0; value && j < draws->n; j++) value[j] -= a->log_det;
+    return status;
+}
+
+const elvi_model_ops elvi_affine_ops = { affine_eval, affine_scratch_length, affine_gather };
 
 void elvi_curvature_apply(const elvi_curvature *c, const double *v, double *out)
 {

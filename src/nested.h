@@ -48,7 +48,7 @@ typedef struct {
     double *moment;          /* sources: sum of (x - centre)(x - centre)' over A's entries */
     double objective, log_det;             /* F and log|P| */
     double certificate, estimate, widest;
-    double loss, level, slope;             /* for the derivative in the dispersion */
+    double loss, level, slope;             /* for the derivative in the dispersion, see dispersion_sums() */
     int rigorous, iterations;
     elvi_status status;
 } elvi_conditional;
@@ -56,12 +56,13 @@ typedef struct {
 /* Rows at an optimum, and what is known of them there. */
 typedef struct {
     const double *inverse;           /* P^-1 on the pattern */
-    const double *eta, *s, *slope;   /* rows */
+    const double *eta, *s, *slope, *curve;   /* rows; the last two times the weights */
     double *room;                    /* 3 rows */
 } elvi_optimum_rows;
 
 struct elvi_dispersion_ops {
     const char *name;
+    int own;   /* does the family's loss take it? Else it is in the rows */
     /* response, weight and offset of n rows, as the loss takes them given the dispersion */
     void (*set_rows)(double dispersion, int n, double *y, double *weight, double *offset);
     /* adds to loss, level and slope what the derivative of E f in the dispersion is made of */
@@ -71,8 +72,8 @@ struct elvi_dispersion_ops {
 const elvi_dispersion_ops *elvi_dispersion_named(const char *name);   /* NULL if there is none */
 
 /* The expectations of rows, as elvi_expect_rows() has them, in vectors where the family can. */
-elvi_status elvi_nested_expect_rows(const elvi_nested *p, const elvi_quadrature *rule, int n, const double *y,
-                                    const double *w, const double *eta, const double *s, double *sum,
+elvi_status elvi_nested_expect_rows(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at, int n,
+                                    const double *y, const double *w, const double *eta, const double *s, double *sum,
                                     double *slope, double *curve, double *widest);
 
 size_t elvi_nested_work_length(const elvi_nested *p);
@@ -94,7 +95,8 @@ typedef struct {
     double *total;           /* n: log ratio of each draw, less its expectation, for a gaussian base */
     double level;            /* sum over blocks of log E exp(block's log ratio) */
     double spread;           /* sum over blocks of its variance */
-    double noise;            /* variance of `level`, for one draw */
+    double *bend;            /* n: sum over blocks of e^r - 1 - r, whose mean is `level`, almost */
+    double *shift;           /* dim: what the ratios of the blocks move the mean by; NULL: not wanted */
     elvi_status status;
 } elvi_ratios;
 void elvi_nested_check(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at, const double *z,

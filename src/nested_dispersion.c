@@ -1,5 +1,5 @@
 /* What the dispersion of a setting is: nothing, sigma of a gaussian, phi of a negative
- * binomial; see nested.h. */
+ * binomial, or what the family's own loss takes it for; see nested.h. */
 #include "nested.h"
 #include <math.h>
 #include <string.h>
@@ -49,16 +49,29 @@ static void phi_sums(const elvi_nested *p, const elvi_quadrature *rule, const el
 {
     const int n = p->rows;
     double *zero = x->room, *slope = zero + n, *curve = slope + n, widest;
-    (void) at;
     memset(zero, 0, (size_t) n * sizeof(double));
-    elvi_nested_expect_rows(p, rule, n, zero, p->weight, x->eta, x->s, &out->level, slope, curve, &widest);
+    elvi_nested_expect_rows(p, rule, at, n, zero, p->weight, x->eta, x->s, &out->level, slope, curve, &widest);
     for (int i = 0; i < n; i++) out->slope += x->slope[i];
 }
 
+/* sum_i w_i E dl/da */
+static void own_sums(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at,
+                     const elvi_optimum_rows *x, elvi_conditional *out)
+{
+    const elvi_dispersion a = elvi_dispersion_at(log(at->dispersion));
+    (void) rule;
+    if (!p->likelihood.family->along) return;
+    for (int i = 0; i < p->rows; i++) {
+        const elvi_expectation e = { 0.0, x->slope[i], x->curve[i] };
+        if (p->weight[i] > 0.0) out->slope += p->likelihood.family->along(&a, p->y[i], x->eta[i], x->s[i], &e);
+    }
+}
+
 static const elvi_dispersion_ops records[] = {
-    { "none", leave_rows, add_nothing },
-    { "sigma", sigma_rows, sigma_sums },
-    { "phi", phi_rows, phi_sums },
+    { "none", 0, leave_rows, add_nothing },
+    { "sigma", 0, sigma_rows, sigma_sums },
+    { "phi", 0, phi_rows, phi_sums },
+    { "own", 1, leave_rows, own_sums },
 };
 
 const elvi_dispersion_ops *elvi_dispersion_named(const char *name)

@@ -10,6 +10,7 @@
 
 /* r_util.c */
 SEXP r_get(SEXP list, const char *name);             /* error when missing */
+SEXP r_get_if(SEXP list, const char *name);          /* NULL when missing */
 double r_number(SEXP list, const char *name);
 uint64_t r_count(SEXP list, const char *name);
 const double *r_reals(SEXP list, const char *name, R_xlen_t length);
@@ -30,6 +31,7 @@ elvi_rows r_rows(SEXP rows, r_rows_store *store);
 /* r_model.c: a model that lives as long as the R object behind it */
 typedef struct {
     SEXP value, gradient;    /* closures of a d x n matrix */
+    SEXP gather;             /* NULL, or one of the fields of elvi_draws */
     int catch_interrupts;    /* as ELVI_STOPPED, or let them leave C? */
 } r_density;
 typedef struct {
@@ -79,6 +81,8 @@ SEXP elvi_r_clock(void);
 SEXP elvi_r_expect_rows(SEXP likelihood, SEXP rule, SEXP dispersion, SEXP rows);
 SEXP elvi_r_predictor(SEXP model, SEXP x);
 SEXP elvi_r_reach(SEXP model);
+SEXP elvi_r_columns(SEXP columns, SEXP n, SEXP intercept);
+SEXP elvi_r_check_sums(SEXP X, SEXP y, SEXP weight, SEXP size);
 SEXP elvi_r_by_rows(SEXP rows, SEXP start, SEXP row, SEXP entry);
 SEXP elvi_r_native(SEXP pointer);
 SEXP elvi_r_native_version(void);
@@ -90,7 +94,7 @@ SEXP elvi_r_pattern_pairs(SEXP pattern, SEXP start, SEXP column);
 SEXP elvi_r_pattern_places(SEXP pattern, SEXP row, SEXP column);
 SEXP elvi_r_sparse_inverse(SEXP pattern, SEXP values);
 SEXP elvi_r_nested_solve(SEXP plan, SEXP rule, SEXP settings, SEXP tol, SEXP most, SEXP threads);
-SEXP elvi_r_nested_check(SEXP plan, SEXP rule, SEXP settings, SEXP z, SEXP threads);
+SEXP elvi_r_nested_check(SEXP plan, SEXP rule, SEXP settings, SEXP z, SEXP shifts, SEXP threads);
 SEXP elvi_r_nested_draws(SEXP plan, SEXP setting, SEXP x, SEXP whiten);
 SEXP elvi_r_run(SEXP model, SEXP base, SEXP settings, SEXP state);
 

@@ -22,16 +22,12 @@ static SEXP note_interrupt(SEXP condition, void *data)
     return R_NilValue;
 }
 
-/* Calls f(x) and copies its n_out numbers to out. Errors and other conditions
- * of f go to the user as they are; only an interrupt may be caught, so that a
+/* Evaluates a call, which is protected, and copies its n_out numbers to out. Errors and other conditions
+ * go to the user as they are; only an interrupt may be caught, so that a
  * run can return what it has. */
-static elvi_status call_back(SEXP f, const elvi_model *model, const double *x,
-                             int n, R_xlen_t n_out, double *out)
+static elvi_status call_back(SEXP call, const r_density *density, R_xlen_t n_out, double *out)
 {
-    const r_density *density = model->data;
-    SEXP arg = PROTECT(Rf_allocMatrix(REALSXP, model->dim, n));
-    memcpy(REAL(arg), x, (size_t) model->dim * n * sizeof(double));
-    guarded g = { PROTECT(Rf_lang2(f, arg)), R_NilValue, 0 };
+    guarded g = { call, R_NilValue, 0 };
     SEXP conditions = PROTECT(Rf_mkString("interrupt"));
     g.result = PROTECT(density->catch_interrupts
         ? R_tryCatch(evaluate, &g, conditions, note_interrupt, &g, NULL, NULL)
@@ -41,8 +37,24 @@ static elvi_status call_back(SEXP f, const elvi_model *model, const double *x,
             Rf_error("elvi internal error: a model function returned the wrong shape");
         memcpy(out, REAL(g.result), (size_t) n_out * sizeof(double));
     }
-    UNPROTECT(4);
+    UNPROTECT(2);
     return g.interrupted ? ELVI_STOPPED : ELVI_OK;
+}
+
+static SEXP matrix_of(const double *x, int rows, int columns)
+{
+    SEXP out = Rf_allocMatrix(REALSXP, rows, columns);
+    memcpy(REAL(out), x, (size_t) rows * columns * sizeof(double));
+    return out;
+}
+
+static elvi_status call_at(SEXP f, const elvi_model *model, const double *x, int n, R_xlen_t n_out, double *out)
+{
+    SEXP arg = PROTECT(matrix_of(x, model->dim, n));
+    SEXP call = PROTECT(Rf_lang2(f, arg));
+    const elvi_status status = call_back(call, model->data, n_out, out);
+    UNPROTECT(2);
+    return status;
 }
 
 static elvi_status density_eval(const elvi_model *model, const double *x, int n,
@@ -51,9 +63,9 @@ static elvi_status density_eval(const elvi_model *model, const double *x, int n,
     const r_density *f = model->data;
     elvi_status status = ELVI_OK;
     (void) scratch;
-    if (value) status = call_back(f->value, model, x, n, n, value);
+    if (value) status = call_at(f->value, model, x, n, n, value);
     if (grad && status == ELVI_OK)
-        status = call_back(f->gradient, model, x, n, (R_xlen_t) model->dim * n, grad);
+        status = call_at(f->gradient, model, x, n, (R_xlen_t) model->dim * n, grad);
     return status;
 }
 
@@ -63,7 +75,33 @@ static size_t density_scratch_length(const elvi_model *model, int n)
     return 0;
 }
 
-static const elvi_model_ops density_ops = { density_eval, density_scratch_length };
+/* R's function has one answer, sum and sum_z one after the other, which scratch has room for. */
+static elvi_status density_gather(const elvi_model *model, const elvi_draws *draws, double *value, double *sum,
+                                  double *sum_z, double *scratch)
+{
+    static const char *const names[] = { "mu", "spread", "iteration", "first", "n", "values" };
+    const r_density *f = model->data;
+    const int d = model->dim;
+    const size_t spread = (size_t) d * draws->columns;
+    SEXP arg = PROTECT(r_named_list(6, names));
+    SET_VECTOR_ELT(arg, 0, matrix_of(draws->mu, d, 1));
+    SET_VECTOR_ELT(arg, 1, matrix_of(draws->spread, d, draws->columns));
+    SET_VECTOR_ELT(arg, 2, Rf_ScalarReal(draws->iteration == ELVI_TRACE_ITERATION ? -1.0 : (double) draws->iteration));
+    SET_VECTOR_ELT(arg, 3, Rf_ScalarReal((double) draws->first));
+    SET_VECTOR_ELT(arg, 4, Rf_ScalarReal((double) draws->n));
+    SET_VECTOR_ELT(arg, 5, Rf_ScalarLogical(value != NULL));
+    SEXP call = PROTECT(Rf_lang2(f->gather, arg));
+    const elvi_status status = value ? call_back(call, f, (R_xlen_t) draws->n, value)
+                                     : call_back(call, f, (R_xlen_t) ((size_t) d + spread), scratch);
+    if (!value && status == ELVI_OK) {
+        memcpy(sum, scratch, (size_t) d * sizeof(double));
+        memcpy(sum_z, scratch + d, spread * sizeof(double));
+    }
+    UNPROTECT(2);
+    return status;
+}
+
+static const elvi_model_ops density_ops = { density_eval, density_scratch_length, density_gather };
 
 /* ---- lists to structs ----------------------------------------------------- */
 
@@ -152,11 +190,13 @@ static elvi_model read_density(SEXP model, r_model_store *store, elvi_model out)
     if (r_get(model, "pointer") != R_NilValue) return r_native(r_get(model, "pointer"), out.threads);
     store->density.value = r_get(model, "value");
     store->density.gradient = r_get(model, "gradient");
+    store->density.gather = r_get_if(model, "gather");
     store->density.catch_interrupts = 0;
     out.ops = &density_ops;
     out.data = &store->density;
     out.cost = 1e7;   /* R code is worth a poll every ten points */
     out.threads = 0;  /* R has one thread, and may use BLAS itself */
+    out.gathers = store->density.gather == R_NilValue ? 0 : 1 << 1 | 1 << 2;
     return out;
 }
 
@@ -170,6 +210,7 @@ static elvi_model read_affine(SEXP model, r_model_store *store, elvi_model out)
     a->log_det = r_number(model, "log_det");
     out.ops = &elvi_affine_ops;
     out.threads = a->inner.threads;
+    out.gathers = a->inner.gathers & (1 << a->kind->rank);
     out.data = a;
     out.cost = elvi_affine_cost(a);
     return out;

@@ -104,6 +104,39 @@ SEXP elvi_r_reach(SEXP model)
     return out;
 }
 
+/* The matrix of a list of numeric vectors of length n, with a first column of ones for an intercept; NULL if a value is
+ * missing. */
+SEXP elvi_r_columns(SEXP columns, SEXP n, SEXP intercept)
+{
+    const int rows = Rf_asInteger(n), ones = Rf_asLogical(intercept) == TRUE, given = Rf_length(columns);
+    SEXP out = PROTECT(Rf_allocMatrix(REALSXP, rows, ones + given));
+    double *to = REAL(out);
+    int missing = 0;
+    for (int i = 0; ones && i < rows; i++) to[i] = 1.0;
+    for (int j = 0; j < given && !missing; j++) {
+        SEXP from = VECTOR_ELT(columns, j);
+        double *column = to + (size_t) (ones + j) * rows;
+        if (Rf_xlength(from) != rows) Rf_error("elvi internal error: a column has another length");
+        missing = TYPEOF(from) == INTSXP ? elvi_column_of_ints(rows, INTEGER(from), NA_INTEGER, column)
+                                         : elvi_column_of_reals(rows, REAL(from), column);
+    }
+    UNPROTECT(1);
+    return missing ? R_NilValue : out;
+}
+
+/* Sums of X (its entries, if it is sparse), of weight y, and of y times the last column of a matrix; or of their sizes. */
+SEXP elvi_r_check_sums(SEXP X, SEXP y, SEXP weight, SEXP size)
+{
+    const int of_size = Rf_asLogical(size) == TRUE;
+    const size_t n = (size_t) Rf_xlength(y), entries = (size_t) Rf_xlength(X);
+    SEXP out = PROTECT(Rf_allocVector(REALSXP, 3));
+    REAL(out)[0] = elvi_check_sum(entries, REAL(X), NULL, of_size);
+    REAL(out)[1] = elvi_check_sum(n, REAL(weight), REAL(y), of_size);
+    REAL(out)[2] = Rf_isMatrix(X) ? elvi_check_sum(n, REAL(X) + (entries - n), REAL(y), of_size) : 0.0;
+    UNPROTECT(1);
+    return out;
+}
+
 /* A matrix stored by columns (start, row, entry) as one stored by rows. */
 SEXP elvi_r_by_rows(SEXP rows, SEXP start, SEXP row, SEXP entry)
 {

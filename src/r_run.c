@@ -66,6 +66,10 @@ static elvi_settings read_settings(SEXP list, int dim)
     s.bg_a = r_number(list, "bg_a");
     s.tail_start = r_count(list, "tail_start");
     s.trace_draws = (int) r_count(list, "trace_draws");
+    s.check_draws = (int) r_count(list, "check_draws");
+    s.check_step = r_number(list, "check_step");
+    s.check_divides = Rf_asLogical(r_get(list, "check_divides")) == TRUE;
+    s.check_floor = Rf_asLogical(r_get(list, "check_floor")) == TRUE;
     return s;
 }
 
@@ -104,6 +108,9 @@ static elvi_state read_state(SEXP list, const elvi_problem *p, const elvi_estima
     st.evals = r_count(list, "evals");
     st.alpha = r_number(list, "alpha");
     st.weight = r_number(list, "weight");
+    st.shorten = r_number(list, "shorten");
+    st.steepest = r_number(list, "steepest");
+    st.checks = r_count(list, "checks");
     memset(st.memory, 0, sizeof st.memory);
     if (Rf_xlength(memory) == 0)
         estimator->start(st.memory);
@@ -129,10 +136,11 @@ static SEXP scale_out(const elvi_scale_ops *kind, int d, const double *scale)
 static SEXP state_out(const elvi_state *st, const elvi_problem *p, const elvi_estimator_ops *estimator)
 {
     static const char *const names[] = {
-        "mu", "scale", "average_mu", "average_scale", "k", "evals", "alpha", "weight", "memory"
+        "mu", "scale", "average_mu", "average_scale", "k", "evals", "alpha", "weight", "memory",
+        "shorten", "steepest", "checks"
     };
     const int d = p->model.dim;
-    SEXP out = PROTECT(r_named_list(9, names));
+    SEXP out = PROTECT(r_named_list(12, names));
     SET_VECTOR_ELT(out, 0, real_vector(st->theta.mu, d));
     SET_VECTOR_ELT(out, 1, scale_out(p->scale, d, st->theta.scale));
     SET_VECTOR_ELT(out, 2, real_vector(st->average.mu, d));
@@ -142,6 +150,9 @@ static SEXP state_out(const elvi_state *st, const elvi_problem *p, const elvi_es
     SET_VECTOR_ELT(out, 6, Rf_ScalarReal(st->alpha));
     SET_VECTOR_ELT(out, 7, Rf_ScalarReal(st->weight));
     SET_VECTOR_ELT(out, 8, real_vector(st->memory, estimator->memory));
+    SET_VECTOR_ELT(out, 9, Rf_ScalarReal(st->shorten));
+    SET_VECTOR_ELT(out, 10, Rf_ScalarReal(st->steepest));
+    SET_VECTOR_ELT(out, 11, Rf_ScalarReal((double) st->checks));
     UNPROTECT(1);
     return out;
 }

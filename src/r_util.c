@@ -3,13 +3,25 @@
 #include "r_elvi.h"
 #include <string.h>
 
-SEXP r_get(SEXP list, const char *name)
+static R_xlen_t field(SEXP list, const char *name)
 {
     SEXP names = Rf_getAttrib(list, R_NamesSymbol);
     for (R_xlen_t i = 0; i < Rf_xlength(names); i++)
-        if (strcmp(CHAR(STRING_ELT(names, i)), name) == 0) return VECTOR_ELT(list, i);
-    Rf_error("elvi internal error: no field '%s'", name);
-    return R_NilValue;
+        if (strcmp(CHAR(STRING_ELT(names, i)), name) == 0) return i;
+    return -1;
+}
+
+SEXP r_get(SEXP list, const char *name)
+{
+    const R_xlen_t i = field(list, name);
+    if (i < 0) Rf_error("elvi internal error: no field '%s'", name);
+    return VECTOR_ELT(list, i);
+}
+
+SEXP r_get_if(SEXP list, const char *name)
+{
+    const R_xlen_t i = field(list, name);
+    return i < 0 ? R_NilValue : VECTOR_ELT(list, i);
 }
 
 double r_number(SEXP list, const char *name)

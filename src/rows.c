@@ -92,3 +92,45 @@ void elvi_rows_times(const elvi_rows *from, const double *x, double *out)
         from->ops->predict(from, &part, x, from->dim, 1, out + part.first);
     }
 }
+
+int elvi_column_of_reals(int n, const double *from, double *column)
+{
+    int missing = 0;
+    for (int i = 0; i < n; i++) {
+        missing |= isnan(from[i]);
+        column[i] = from[i];
+    }
+    return missing;
+}
+
+int elvi_column_of_ints(int n, const int *from, int missing, double *column)
+{
+    int found = 0;
+    for (int i = 0; i < n; i++) {
+        found |= from[i] == missing;
+        column[i] = from[i];
+    }
+    return found;
+}
+
+static double term(const double *x, const double *y, size_t i, int size)
+{
+    const double v = y ? x[i] * y[i] : x[i];
+    return size ? fabs(v) : v;
+}
+
+double elvi_check_sum(size_t n, const double *x, const double *y, int size)
+{
+    enum { PIECE = 1024 };
+    double total = 0.0;
+    for (size_t first = 0; first < n; first += PIECE) {
+        const size_t end = n - first < PIECE ? n : first + PIECE;
+        double sum[4] = { 0.0, 0.0, 0.0, 0.0 };
+        size_t i = first;
+        for (; i + 4 <= end; i += 4)
+            for (size_t j = 0; j < 4; j++) sum[j] += term(x, y, i + j, size);
+        for (; i < end; i++) sum[0] += term(x, y, i, size);
+        total += (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    }
+    return total;
+}

@@ -30,6 +30,16 @@ double elvi_log_det_diagonal(const double *v, int d, size_t stride)
     return sum;
 }
 
+double elvi_barrier_diagonal(const double *v, int d, size_t stride, double lo)
+{
+    double sum = 0.0;
+    for (int i = 0; i < d; i++) {
+        const double below = lo > 0.0 ? fmax(0.0, 1.0 - v[i * stride] / lo) : 0.0;
+        sum += below * (1.0 + 0.5 * below) - log(fmax(v[i * stride], lo));
+    }
+    return sum;
+}
+
 void elvi_prox_diagonal(double *v, int d, size_t stride, double t)
 {
     for (int i = 0; i < d; i++) {

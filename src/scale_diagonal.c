@@ -36,6 +36,13 @@ static double dist2(int d, const double *x, const double *y)
     return sum;
 }
 
+static double inner(int d, const double *x, const double *y)
+{
+    double sum = 0.0;
+    for (int i = 0; i < d; i++) sum += x[i] * y[i];
+    return sum;
+}
+
 static void no_room(int d, size_t *n_reals, size_t *n_ints)
 {
     (void) d;
@@ -93,6 +100,13 @@ static void prox(int d, double t, double *s)
     elvi_prox_diagonal(s, d, 1, t);
 }
 
+static elvi_status barrier(int d, double lo, const double *s, elvi_scale_room *room, double *value)
+{
+    (void) room;
+    *value = elvi_barrier_diagonal(s, d, 1, lo);
+    return ELVI_OK;
+}
+
 static void spread2_rows(int d, const double *s, int n, const double *U, int ldu,
                          const double *moved, double *room, double *s2)
 {
@@ -129,9 +143,9 @@ static double variance(int d, const double *s, int i)
 
 const elvi_scale_ops elvi_scale_diagonal = {
     .name = "diagonal", .rank = 1,
-    .length = length, .show = show, .finite = all_finite, .axpy = axpy, .mix = mix, .dist2 = dist2,
+    .length = length, .show = show, .finite = all_finite, .axpy = axpy, .mix = mix, .dist2 = dist2, .inner = inner,
     .room = no_room, .factor = factor, .apply = apply, .transposed = apply, .solve = solve,
-    .outer = outer, .add_entropy = add_entropy, .project = project, .prox = prox,
+    .outer = outer, .add_entropy = add_entropy, .project = project, .prox = prox, .barrier = barrier,
     .spread2_rows = spread2_rows, .form_length = length, .form = form, .form_value = form_value,
     .variance = variance
 };

@@ -43,6 +43,16 @@ void elvi_lower_dist2(int d, const double *x, const double *y, double *diagonal,
     }
 }
 
+void elvi_lower_inner(int d, const double *x, const double *y, double *diagonal, double *below)
+{
+    *diagonal = *below = 0.0;
+    for (int j = 0; j < d; j++) {
+        const size_t at = (size_t) j * d;
+        *diagonal += x[at + j] * y[at + j];
+        for (int i = j + 1; i < d; i++) *below += x[at + i] * y[at + i];
+    }
+}
+
 /* ---- room ----------------------------------------------------------------------- */
 
 void elvi_lower_room_lengths(int d, int matrices, size_t *n_reals, size_t *n_ints)

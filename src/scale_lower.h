@@ -12,6 +12,9 @@ void elvi_lower_mix(int d, double by, const double *x, double *out);
 /* squared distances on the diagonal and below it */
 void elvi_lower_dist2(int d, const double *x, const double *y, double *diagonal, double *below);
 
+/* sums of products on the diagonal and below it */
+void elvi_lower_inner(int d, const double *x, const double *y, double *diagonal, double *below);
+
 /* The room of both kinds: some matrices, two vectors, LAPACK's workspace. */
 enum { ELVI_MOST_MATRICES = 5 };
 typedef struct {

@@ -33,6 +33,13 @@ static double dist2(int d, const double *x, const double *y)
     return diagonal + 2.0 * below;
 }
 
+static double inner(int d, const double *x, const double *y)
+{
+    double diagonal, below;
+    elvi_lower_inner(d, x, y, &diagonal, &below);
+    return diagonal + 2.0 * below;
+}
+
 static elvi_status factor(int d, const double *s, elvi_scale_room *room)
 {
     double *L = room_of(d, room).mat[0];
@@ -168,6 +175,23 @@ static elvi_status project(int d, double lo, double hi, double *S, elvi_scale_ro
     return status;
 }
 
+static elvi_status barrier(int d, double lo, const double *S, elvi_scale_room *room, double *value)
+{
+    const elvi_lower_room r = room_of(d, room);
+    const double size = frobenius(d, S);
+    int count = 0;
+    if (!isfinite(size)) return ELVI_NONFINITE_GRADIENT;
+    if (lo > 0.0 && elvi_definite(d, S, 1.0, lo, r.mat[1])) {
+        const elvi_status status = factor(d, S, room);
+        *value = -room->log_det;
+        return status;
+    }
+    if (elvi_eigen_range(d, S, r.mat[1], -2.0 * size - 1.0, 2.0 * size + 1.0, &count, r.vec[0], r.mat[2], &r.lapack) ||
+        count != d) return ELVI_EIGEN_FAILED;
+    *value = elvi_barrier_diagonal(r.vec[0], d, 1, lo);
+    return ELVI_OK;
+}
+
 /* ---- spreads ------------------------------------------------------------------------ */
 
 static void spread2_rows(int d, const double *s, int n, const double *U, int ldu,
@@ -196,9 +220,9 @@ static double variance(int d, const double *s, int i)
 const elvi_scale_ops elvi_scale_symmetric = {
     .name = "symmetric", .rank = 2,
     .length = elvi_lower_length, .show = show, .finite = elvi_lower_finite, .axpy = elvi_lower_axpy,
-    .mix = elvi_lower_mix, .dist2 = dist2,
+    .mix = elvi_lower_mix, .dist2 = dist2, .inner = inner,
     .room = room_lengths, .factor = factor, .apply = apply, .transposed = apply, .solve = solve,
-    .outer = outer, .add_entropy = add_entropy, .project = project, .prox = NULL,
+    .outer = outer, .add_entropy = add_entropy, .project = project, .prox = NULL, .barrier = barrier,
     .spread2_rows = spread2_rows, .form_length = elvi_lower_form_length, .form = form,
     .form_value = elvi_lower_form_value, .variance = variance
 };

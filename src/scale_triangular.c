@@ -40,6 +40,13 @@ static double dist2(int d, const double *x, const double *y)
     return diagonal + below;
 }
 
+static double inner(int d, const double *x, const double *y)
+{
+    double diagonal, below;
+    elvi_lower_inner(d, x, y, &diagonal, &below);
+    return diagonal + below;
+}
+
 static elvi_status factor(int d, const double *s, elvi_scale_room *room)
 {
     room->log_det = elvi_log_det_diagonal(s, d, (size_t) d + 1);
@@ -172,6 +179,13 @@ static void prox(int d, double t, double *s)
     elvi_prox_diagonal(s, d, (size_t) d + 1, t);
 }
 
+static elvi_status barrier(int d, double lo, const double *s, elvi_scale_room *room, double *value)
+{
+    (void) room;
+    *value = elvi_barrier_diagonal(s, d, (size_t) d + 1, lo);
+    return ELVI_OK;
+}
+
 /* ---- spreads ---------------------------------------------------------------------- */
 
 static void spread2_rows(int d, const double *s, int n, const double *U, int ldu,
@@ -199,9 +213,9 @@ static double variance(int d, const double *s, int i)
 const elvi_scale_ops elvi_scale_triangular = {
     .name = "triangular", .rank = 2,
     .length = elvi_lower_length, .show = show, .finite = elvi_lower_finite, .axpy = elvi_lower_axpy,
-    .mix = elvi_lower_mix, .dist2 = dist2,
+    .mix = elvi_lower_mix, .dist2 = dist2, .inner = inner,
     .room = room_lengths, .factor = factor, .apply = apply, .transposed = transposed, .solve = solve,
-    .outer = outer, .add_entropy = add_entropy, .project = project, .prox = prox,
+    .outer = outer, .add_entropy = add_entropy, .project = project, .prox = prox, .barrier = barrier,
     .spread2_rows = spread2_rows, .form_length = elvi_lower_form_length, .form = form,
     .form_value = elvi_lower_form_value, .variance = variance
 };

@@ -13,6 +13,17 @@ static double *take(arena *a, size_t n)
     return here;
 }
 
+static void bind_far(arena *a, const elvi_problem *p, const elvi_estimator_ops *estimator, elvi_far *far)
+{
+    const size_t d = (size_t) p->model.dim;
+    const size_t spread = elvi_gathers(p, estimator) ? d * (size_t) elvi_spread_columns(p) : 0;
+    far->spread = take(a, spread);
+    far->unit = take(a, spread);
+    far->sum_z = take(a, spread);
+    far->sum = take(a, spread ? d : 0);
+    far->scratch = spread ? take(a, d + 2 * spread) : NULL;
+}
+
 void elvi_work_bind(elvi_work *w, const elvi_problem *p, const elvi_estimator_ops *estimator,
                     int block, double *reals, int *ints, size_t *n_reals, size_t *n_ints)
 {
@@ -44,6 +55,7 @@ void elvi_work_bind(elvi_work *w, const elvi_problem *p, const elvi_estimator_op
         lane->scratch = take(&a, p->model.ops->scratch_length(t == 0 ? &p->model : &alone, block));
         lane->extra = take(&a, estimator->extra ? dn : 0);
     }
+    bind_far(&a, p, estimator, &w->far);
     for (int t = 0; t < elvi_slots(w->lanes); t++) {
         w->slot[t].grad.mu = take(&a, d);
         w->slot[t].grad.scale = take(&a, scale);

@@ -82,6 +82,14 @@ for (name in c("logit", "shifted", "sparse", "sparse_shifted")) local({
 add("elvi_r_by_rows", "", function() {
   .Call(internal$elvi_r_by_rows, 6L, by_columns$start, by_columns$row, by_columns$entry)
 })
+for (missing in c(FALSE, TRUE)) local({
+  columns <- list(c(0.5, 1, if (missing) NA else 2), 1:3)
+  add("elvi_r_columns", missing, function() .Call(internal$elvi_r_columns, columns, 3L, TRUE))
+})
+for (size in c(FALSE, TRUE)) local({
+  add("elvi_r_check_sums", paste("dense", size), function() .Call(internal$elvi_r_check_sums, X, y, counts, size))
+  add("elvi_r_check_sums", paste("sparse", size), function() .Call(internal$elvi_r_check_sums, sparse$entry, y, counts, size))
+})
 add("elvi_r_openmp", "", function() .Call(internal$elvi_r_openmp))
 add("elvi_r_hold_interrupts", "", function() {
   held <- .Call(internal$elvi_r_hold_interrupts, TRUE)
@@ -134,7 +142,7 @@ for (name in c("logit", "probit", "cloglog", "poisson", "normal", "phi")) local(
     .Call(internal$elvi_r_nested_solve, plan, setup$rule, settings, 1e-8, 50L, 2L)
   })
   add("elvi_r_nested_check", name, function() {
-    .Call(internal$elvi_r_nested_check, plan, setup$rule, list(setting, setting), z, 2L)
+    .Call(internal$elvi_r_nested_check, plan, setup$rule, list(setting, setting), z, TRUE, 2L)
   })
   add("elvi_r_nested_draws", name, function() .Call(internal$elvi_r_nested_draws, plan, setting, z, FALSE))
   add("elvi_r_nested_draws", paste(name, "whiten"), function() .Call(internal$elvi_r_nested_draws, plan, setting, z, TRUE))

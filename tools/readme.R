@@ -1,12 +1,21 @@
-# Prints the session that README.md shows and draws its picture.
+# Runs the R code of README.md, puts what it prints below it there, and draws its picture.
 # usage: R_LIBS=build/lib Rscript tools/readme.R
-library(elvi)
-fit <- elvi(type ~ ., data = MASS::Pima.tr, family = binomial())
-fit
-confint(fit, c("glu", "bmi", "ped"))
-predict(fit, MASS::Pima.te[1:3, ], type = "response", se.fit = TRUE)
+lines <- readLines("README.md")
+fence <- which(startsWith(lines, "```"))
+opens <- which(lines == "```r")[1L]
+closes <- fence[fence > opens][1L]
+code <- lines[(opens + 1L):(closes - 1L)]
 set.seed(1)
-pareto_k(fit)
+shown <- unlist(lapply(parse(text = code), function(expression) {
+  printed <- capture.output({
+    value <- withVisible(eval(expression, globalenv()))
+    if (value$visible) print(value$value)
+  })
+  if (length(printed)) c(printed, "")
+}))
+below <- fence[fence > closes][1:2]
+lines <- c(lines[seq_len(below[1L])], shown[-length(shown)], lines[below[2L]:length(lines)])
+writeLines(lines, "README.md")
 picture <- ggplot2::autoplot(fit, "density") +
   ggplot2::labs(subtitle = "Diabetes in Pima women: posterior of each coefficient")
 ggplot2::ggsave("man/figures/README-pima.png", picture, width = 7, height = 4.5, dpi = 110, bg = "white")

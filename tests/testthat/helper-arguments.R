@@ -152,6 +152,8 @@ argument_templates <- function() {
              fixed = "first"),
     template("robust", robust, function() list(df = 4), function(x, args) finite(x$df) && x$df > 0),
     template("neg_binomial_2", neg_binomial_2, function() list(), of_class("family")),
+    template("weibull", weibull, function() list(), of_class("family")),
+    template("Beta", Beta, function() list(), of_class("family")),
     # models
     template("model_glm", model_glm,
              function() list(X = cbind(1, at("data")$age - 32), y = at("data")$case, family = binomial(),

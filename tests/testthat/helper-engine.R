@@ -291,7 +291,8 @@ engine_probe <- function(model, base, control = raw_control(average = "last")) {
   settings$block <- 256
   function(mu, scale, batch = 1, k = 0, memory = numeric()) {
     state <- list(mu = as.double(mu), scale = scale, average_mu = as.double(mu), average_scale = scale,
-                  k = as.double(k), evals = 0, alpha = 1, weight = 0, memory = as.double(memory))
+                  k = as.double(k), evals = 0, alpha = 1, weight = 0, memory = as.double(memory),
+                  shorten = 1, steepest = 1, checks = 0)
     .Call(elvi:::elvi_r_gradient, model, law, settings, state, as.double(batch))
   }
 }

@@ -23,6 +23,8 @@ without_template <- c(
   # default methods that refuse everything: covered by their generics
   "bayes_R2.default", "predictive_interval.default", "log_lik.default", "pareto_k.default", "posterior_epred.default", "posterior_interval.default",
   "posterior_linpred.default", "posterior_predict.default", "prior_summary.default",
+  # refuse everything (test-glm-methods.R)
+  "logLik.elvi_fit", "extractAIC.elvi_fit",
   # needs a Stan program (test-stan.R)
   "loo.elvi_fit",
   # a fit is read like a list (test-fit.R)

@@ -194,3 +194,8 @@ test_that("integers of 64 bits are refused, whose doubles mean something else", 
   expect_error(model_glm(matrix(1:2), structure(c(0, 4.9e-324), class = "integer64"), gaussian()), "R's own numbers",
                class = "elvi_error_argument")
 })
+
+test_that("what is longer than 2^31 is described too", {
+  expect_identical(describe(seq_len(3e9)), "a double vector of length 3000000000")
+  expect_error(model_density(function(x) seq_len(3e9), dim = 2), "length 3000000000", class = "elvi_error_argument")
+})

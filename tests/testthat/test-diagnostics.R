@@ -150,3 +150,16 @@ test_that("objective and elbo of a formula fit are those of its model", {
   expect_identical(a$method, "monte_carlo")
   expect_gt(a$se, 0)
 })
+
+test_that("a wider base is the way out of a poor k: student for a logit link, laplace for a log link", {
+  skip_on_cran()
+  few <- data.frame(x = 1:20, y = c(rep(0, 9), 1, 0, rep(1, 9)))
+  rare <- data.frame(g = factor(1:8), y = c(1, 2, 1, 3, 1, 2, 1, 1))
+  binary <- function(base) elvi(y ~ x, few, family = binomial(), base = base, prior = normal(0, 10), prior_intercept = normal(0, 10))
+  counts <- function(base) elvi(y ~ 0 + g, rare, family = poisson(), base = base, prior = normal(0, 5))
+  # over several keys: a single k-hat is uncertain by 0.1
+  k <- function(fit) mean(vapply(1:4, function(seed) withr_seed(seed, pareto_k(fit, draws = 10000))$k, 0))
+  expect_lt(k(binary(base_student(5))), k(binary(base_gaussian())) - 0.1)
+  expect_lt(k(counts(base_laplace())), k(counts(base_gaussian())))
+  expect_error(counts(base_student(5)), class = "elvi_error_no_expectation")
+})

@@ -27,12 +27,13 @@ test_that("every record has a likelihood of its name in C, and is found by its f
     family <- if (record$family == "binomial") binomial(record$link) else record$make()
     expect_identical(elvi:::likelihood_of(family), name)
     expect_identical(elvi:::check_family(record$family)$family, record$family)
+    y <- if (name == "beta") 0.4 else 1
     at <- .Call(elvi:::elvi_r_expect_rows, list(likelihood = name, error_df = 4), point_rule, 1,
-                list(y = 1, weight = 1, eta = 0.3, s = 0))
+                list(y = y, weight = 1, eta = 0.3, s = 0))
     expect_true(all(is.finite(c(at$sum, at$slope, at$curve))))
     # and says of it in R what C knows
     spread <- .Call(elvi:::elvi_r_expect_rows, list(likelihood = name, error_df = 4), gaussian_rule(name), 1,
-                    list(y = 1, weight = 1, eta = 0.3, s = 0.5))
+                    list(y = y, weight = 1, eta = 0.3, s = 0.5))
     expect_identical(spread$status == elvi:::status_ok, record$convex)
   }
 })
@@ -83,17 +84,35 @@ reference_losses <- list(
   },
   # up to what has no eta in it
   gamma = function(eta, y, shape, df) shape * (eta + y * exp(-eta)),
-  inverse_gaussian = function(eta, y, lambda, df) lambda * (y * exp(-2 * eta) / 2 - exp(-eta)))
+  inverse_gaussian = function(eta, y, lambda, df) lambda * (y * exp(-2 * eta) / 2 - exp(-eta)),
+  # up to log(shape / y) of events
+  weibull = function(eta, y, shape, df) {
+    y <- rep_len(ifelse(y == 0, -2, y), length(eta))   # a censored one too
+    scale <- exp(eta) / gamma(1 + 1 / shape)
+    ifelse(y > 0, -dweibull(abs(y), shape, scale, log = TRUE) + log(shape / abs(y)),
+           -pweibull(abs(y), shape, scale, lower.tail = FALSE, log.p = TRUE))
+  },
+  # of y / 11, up to -phi log(1 - y)
+  beta = function(eta, y, phi, df) {
+    y <- (y + 0.5) / 11
+    -dbeta(y, plogis(eta) * phi, plogis(-eta) * phi, log = TRUE) - log(y) - log1p(-y) + phi * log1p(-y)
+  })
+
+# responses that a family can have, in place of 0, 1, 3 and 10
+responses_of <- function(name, y) {
+  switch(name, weibull = ifelse(y == 0, -2, y), beta = (y + 0.5) / 11, y)
+}
 
 test_that("expectations of rows are those of the loss, and slope and curve their derivatives", {
   y <- c(0, 1, 3, 10)
   eta <- c(-1, 0.3, 2, 1)
   s <- c(0.01, 0.4, 1.5, 5)
   w <- c(1, 0, 2, 0.5)
-  for (name in c("normal", "neg_binomial_2", "gamma")) for (dispersion in c(0.3, 2, 40)) {
+  for (name in c("normal", "neg_binomial_2", "gamma", "weibull")) for (dispersion in c(0.3, 2, if (name != "weibull") 40)) {
+    if (name == "weibull") s <- c(0.01, 0.4, 1.5, 1)   # twice that is its spread
     loss <- function(eta, y) reference_losses[[name]](eta, y, dispersion, 4)
     at <- .Call(elvi:::elvi_r_expect_rows, list(likelihood = name, error_df = 4), gaussian_rule(name), dispersion,
-                list(y = y, weight = w, eta = eta, s = s))
+                list(y = responses_of(name, y), weight = w, eta = eta, s = s))
     expected <- function(i, eta, s) {
       integrate(function(z) dnorm(z) * loss(eta + s * z, y[i]), -16, 12, rel.tol = 1e-11, subdivisions = 1000L)$value
     }
@@ -106,7 +125,7 @@ test_that("expectations of rows are those of the loss, and slope and curve their
     curve <- vapply(1:4, function(i) (expected(i, eta[i], s[i] + h) - expected(i, eta[i], s[i] - h)) / (2 * h * s[i]), 0)
     expect_equal(at$curve, w * curve, tolerance = 1e-4, label = name)
     expect_true(all(at$curve >= 0))
-    expect_identical(at$widest, 5)   # not that of the row without weight
+    expect_identical(at$widest, max(s[w > 0]))   # not that of the row without weight
   }
 })
 
@@ -114,7 +133,7 @@ test_that("at a point the loss has its own derivatives; student errors have no e
   y <- c(0, 1, 3, 10)
   eta <- c(-1, 0.3, 2, 1)
   for (name in names(reference_losses)) for (dispersion in c(0.3, 2)) {
-    rows <- list(y = y, weight = c(1, 1, 2, 0.5), eta = eta, s = numeric(4))
+    rows <- list(y = responses_of(name, y), weight = c(1, 1, 2, 0.5), eta = eta, s = numeric(4))
     loss <- function(eta) reference_losses[[name]](eta, y, dispersion, 4)
     at <- .Call(elvi:::elvi_r_expect_rows, list(likelihood = name, error_df = 4), gaussian_rule(name), dispersion, rows)
     expect_identical(at$status, elvi:::status_ok)
@@ -245,4 +264,222 @@ test_that("inverse gaussian draws have their moments", {
   y <- withr_seed(1, elvi:::inverse_gaussian_draws(rep(2, 2e5), 3))
   expect_equal(c(mean(y), var(y), mean(1 / y)), c(2, 8 / 3, 1 / 2 + 1 / 3), tolerance = 0.02)
   expect_true(all(is.finite(withr_seed(1, elvi:::inverse_gaussian_draws(rep(1e8, 1000), 1e-8)))))
+})
+
+# ---- times and shares -------------------------------------------------------------------------
+
+time_data <- function(n = 300) {
+  withr_seed(22, {
+    d <- data.frame(x = rnorm(n), o = runif(n, -0.3, 0.3), w = sample(1:3, n, TRUE))
+    d$full <- rweibull(n, 1.7, exp(1 + d$x / 2 + d$o) / gamma(1 + 1 / 1.7))
+    d$status <- as.double(d$full < 4)
+    d$time <- pmin(d$full, 4)
+    mu <- plogis(0.3 + 0.8 * d$x + d$o)
+    d$share <- rbeta(n, 9 * mu, 9 * (1 - mu))
+    d
+  })
+}
+
+# what Surv() makes, so that the tests do not need its package
+right_censored <- function(time, status) {
+  structure(cbind(time = time, status = status), type = "right", class = "Surv")
+}
+
+weibull_log_density <- function(time, status, eta, shape) {
+  scale <- exp(eta) / gamma(1 + 1 / shape)
+  ifelse(status == 1, dweibull(time, shape, scale, log = TRUE), pweibull(time, shape, scale, lower.tail = FALSE, log.p = TRUE))
+}
+
+test_that("targets of times and shares are minus log densities, with their gradients", {
+  d <- time_data()
+  laws <- list(weibull = function(eta, a) weibull_log_density(d$time, d$status, eta, exp(a)),
+               beta = function(eta, a) dbeta(d$share, plogis(eta) * exp(a), plogis(-eta) * exp(a), log = TRUE))
+  for (name in names(laws)) {
+    y <- if (name == "beta") d$share else right_censored(d$time, d$status)
+    model <- model_glm(cbind(1, d$x), y, name, normal(0, 10), weights = d$w, offset = d$o, prior_aux = exponential(2))
+    f <- function(x) {
+      -sum(d$w * laws[[name]](x[1] + x[2] * d$x + d$o, x[3])) + sum(x[1:2]^2) / 200 + 2 * exp(x[3]) - x[3]
+    }
+    x <- cbind(c(1, 0.5, 0.6), c(0.5, -0.2, -1), c(1.5, 0.2, 1))
+    value <- elvi:::target_at(model, x)$value
+    expect_equal(diff(value), diff(apply(x, 2, f)), tolerance = 1e-9, label = name)
+    for (j in 1:3) expect_equal(elvi:::target_at(model, x)$gradient[, j], fd_gradient(f, x[, j]), tolerance = 1e-6, label = name)
+    far <- cbind(c(50, -1, 0), c(30, 30, -3), c(1, 0.5, -6))
+    if (name == "beta") far <- cbind(far, c(800, 1, 700), c(-800, 1, -700))
+    at <- elvi:::target_at(model, far)
+    expect_true(all(is.finite(at$value)) && all(is.finite(at$gradient)), label = name)
+  }
+})
+
+test_that("responses that are no times or shares are refused by name", {
+  x <- cbind(1, 1:3)
+  refusal(model_glm(x, c(0.2, 1, 0.5), Beta()), "y")
+  refusal(model_glm(x, c(0.2, 0, 0.5), "beta"), "y")
+  refusal(model_glm(x, c(1, 0, 2), weibull()), "y")
+  refusal(model_glm(x, right_censored(c(1, -2, 3), c(1, 0, 1)), weibull()), "y")
+  interval <- structure(cbind(start = 1:3, stop = 2:4, status = c(1, 0, 1)), type = "counting", class = "Surv")
+  expect_error(model_glm(x, interval, weibull()), "censoring on the right")
+  refusal(model_glm(x, c(1, 3, 2), weibull(), dispersion = 2), "dispersion")
+  refusal(model_glm(x, c(1, 3, 2), exponential(2)), "family")
+})
+
+test_that("exponential times are a poisson regression with the log of time as offset", {
+  d <- time_data()
+  y <- right_censored(d$time, d$status)
+  times <- model_glm(cbind(1, d$x), y, exponential(), normal(0, 10), weights = d$w)   # the prior of that name will do
+  counts <- model_glm(cbind(1, d$x), d$status, poisson(), normal(0, 10), weights = d$w, offset = log(d$time))
+  x <- cbind(c(1, 0.5), c(0.5, -0.2), c(0, 0))
+  shift <- sum((d$w * log(d$time))[d$status == 1])
+  expect_equal(elvi:::target_at(times, x)$value, elvi:::target_at(counts, -x)$value)
+  expect_equal(elvi:::target_at(times, x)$gradient, -elvi:::target_at(counts, -x)$gradient)
+  ours <- elvi_optimum(times)
+  theirs <- elvi_optimum(counts)
+  expect_equal(unname(ours$mu), -unname(theirs$mu), tolerance = 1e-6)
+  expect_equal(unname(ours$Sigma), unname(theirs$Sigma), tolerance = 1e-5)
+  expect_equal(ours$objective, theirs$objective, tolerance = 1e-9)
+  expect_identical(ours$certificate_kind, "rigorous")
+  # flat priors: that of glm(), nearly
+  fit <- suppressWarnings(elvi(y ~ x, data = d, family = "exponential", prior = flat(), prior_intercept = flat()))
+  twin <- glm(status ~ x + offset(log(time)), poisson(), d)
+  se <- sqrt(diag(vcov(twin)))
+  expect_lt(max(abs(coef(fit) + coef(twin)) / se), 0.1)
+  # nothing happened: the mean runs off
+  d$never <- right_censored(d$time, numeric(300))
+  expect_error(suppressWarnings(elvi(never ~ x, data = d, family = "exponential", prior = flat(), prior_intercept = flat())),
+               class = "elvi_error_no_optimum")
+})
+
+# posterior of (intercept, shape) without predictors, by a grid
+weibull_grid <- function(time, status) {
+  grid <- expand.grid(b = seq(0.3, 1.7, length.out = 141), a = seq(-0.3, 1.3, length.out = 161))
+  log_p <- mapply(function(b, a) sum(weibull_log_density(time, status, b, exp(a))), grid$b, grid$a) +
+    dnorm(grid$b, 0, 5, log = TRUE) - exp(grid$a) + grid$a
+  grid$p <- exp(log_p - max(log_p))
+  grid$log_sum <- max(log_p) + log(sum(grid$p) * (1.4 / 140) * (1.6 / 160))
+  grid$p <- grid$p / sum(grid$p)
+  grid
+}
+
+test_that("a Weibull posterior with censored times is that of a grid, and so is its evidence", {
+  d <- time_data(100)
+  fit <- elvi(right_censored(time, status) ~ 1, data = d, family = weibull(), prior_intercept = normal(0, 5))
+  expect_identical(fit$method, "nested")
+  grid <- weibull_grid(d$time, d$status)
+  shape <- exp(grid$a)
+  mean <- c(sum(grid$p * grid$b), sum(grid$p * shape))
+  sd <- sqrt(c(sum(grid$p * (grid$b - mean[1])^2), sum(grid$p * (shape - mean[2])^2)))
+  table <- summary(fit)$table
+  expect_identical(rownames(table), c("(Intercept)", "shape"))
+  expect_lt(max(abs(table[, "mean"] - mean) / sd), 0.03)
+  expect_lt(max(abs(table[, "sd"] / sd - 1)), 0.03)
+  expect_lt(abs(fit$nested$evidence$corrected - grid$log_sum[1]), 0.005)
+  # each node is certified
+  expect_true(all(vapply(fit$nested$nodes, function(node) node$certificate < 1e-6 && node$certificate_kind == "rigorous", NA)))
+})
+
+test_that("the evidence of a dispersion in the family's own loss has its slope", {
+  d <- time_data(60)
+  d$g <- rep(1:6, 10)
+  fits <- list(elvi(right_censored(time, status) ~ x + (1 | g) + offset(o), data = d, family = weibull(), weights = w),
+               elvi(full ~ x + (1 | g) + offset(o), data = d, family = Gamma("log"), weights = w))
+  for (fit in fits) {
+    setup <- fit$nested$setup
+    theta <- fit$nested$hyper$mode + c(0.2, -0.3)
+    value <- function(theta) elvi:::evidence_at(setup, list(theta), tol = 1e-12)[[1L]]
+    expect_equal(value(theta)$slope, unname(fd_gradient(function(t) value(t)$value, theta)), tolerance = 1e-5)
+  }
+})
+
+test_that("Weibull regression is that of survreg() where the prior is flat", {
+  skip_if_not_installed("survival")
+  d <- time_data()
+  Surv <- survival::Surv
+  fit <- suppressWarnings(elvi(Surv(time, status) ~ x + offset(o), data = d, family = weibull(), prior = flat(),
+                               prior_intercept = flat(), prior_aux = flat()))
+  twin <- survival::survreg(Surv(time, status) ~ x + offset(o), data = d, dist = "weibull")
+  se <- sqrt(diag(vcov(twin)))[1:2]
+  expect_lt(max(abs(coef(fit) - coef(twin) - c(lgamma(1 + twin$scale), 0)) / se), 0.2)
+  expect_equal(fit$mu[["shape"]], 1 / twin$scale, tolerance = 0.02)
+  expect_equal(unname(sqrt(diag(vcov(fit)))[2]), unname(se[2]), tolerance = 0.05)
+  # rows without an answer are dropped, as anywhere
+  d$status[3] <- NA
+  expect_identical(nobs(elvi(Surv(time, status) ~ x, data = d, family = weibull())), 299L)
+})
+
+test_that("methods take censored times for what they are", {
+  d <- time_data(80)
+  fit <- elvi(right_censored(time, status) ~ x, data = d, family = weibull())
+  draws <- as.matrix(fit, draws = 5)
+  at <- function(i) weibull_log_density(d$time, d$status, draws[i, 1] + draws[i, 2] * d$x, draws[i, "shape"])
+  expect_equal(unname(log_lik(fit, draws = 5)), t(sapply(1:5, at)))
+  expect_equal(unname(log_lik(fit, newdata = d[1:4, ], draws = 5)), t(sapply(1:5, at))[, 1:4])
+  expect_identical(unname(residuals(fit)), unname(d$time - fitted(fit)))
+  u <- fit$mu[["shape"]] * (log(d$time) + lgamma(1 + 1 / fit$mu[["shape"]]) - log(fitted(fit)))
+  expect_equal(unname(residuals(fit, "deviance")^2), unname(2 * (exp(u) - d$status * (u + 1))))
+  expect_true(all(residuals(fit, "deviance")[d$status == 0] > 0))
+  expect_equal(deviance(fit), sum(residuals(fit, "deviance")^2))
+  y <- posterior_predict(fit, data.frame(x = rep(0.2, 4)), draws = 4000)
+  expect_equal(mean(y), predict(fit, data.frame(x = 0.2), type = "response")[[1]], tolerance = 0.03)
+  expect_true(all(y > 0) && any(y > 4))
+  expect_identical(dim(simulate(fit, 2)), c(80L, 2L))
+  refusal(bayes_R2(fit), "object")
+  full <- elvi(full ~ x, data = d, family = weibull())
+  expect_gt(mean(bayes_R2(full)), 0.1)
+  expect_true(all(is.finite(residuals(full, "pearson"))))
+})
+
+test_that("a Weibull law with its shape has an expectation under bounded bases only", {
+  d <- time_data(80)
+  for (args in list(list(method = "mpsgd"), list(prior = student_t(4, 0, 1)))) {
+    expect_error(do.call(elvi, c(list(full ~ x, data = d, family = weibull()), args)), class = "elvi_error_no_expectation")
+  }
+  joint <- withr_seed(1, elvi(full ~ x, data = d, family = weibull(), method = "mpsgd", base = base_uniform()))
+  nested <- elvi(full ~ x, data = d, family = weibull())
+  expect_lt(max(abs(coef(joint) - coef(nested)) / nested$sd[1:2]), 0.1)
+})
+
+test_that("the posterior of shares is that of a grid; its loss is not convex, and nothing is called exact", {
+  skip_on_cran()
+  d <- time_data(200)
+  y <- d$share
+  fit <- withr_seed(4, elvi(share ~ 1, data = d, family = Beta(), prior_intercept = normal(0, 5), tol = 1e-3))
+  grid <- expand.grid(b = seq(-0.3, 1, length.out = 131), a = seq(0.2, 2.6, length.out = 121))
+  log_p <- mapply(function(b, a) sum(dbeta(y, plogis(b) * exp(a), plogis(-b) * exp(a), log = TRUE)), grid$b, grid$a) +
+    dnorm(grid$b, 0, 5, log = TRUE) - exp(grid$a) + grid$a
+  p <- exp(log_p - max(log_p))
+  p <- p / sum(p)
+  mean <- c(sum(p * grid$b), sum(p * exp(grid$a)))
+  sd <- sqrt(c(sum(p * (grid$b - mean[1])^2), sum(p * (exp(grid$a) - mean[2])^2)))
+  table <- summary(fit)$table
+  expect_identical(rownames(table)[2], "phi")
+  expect_lt(max(abs(table[, "mean"] - mean) / sd), 0.05)
+  expect_lt(max(abs(table[, "sd"] / sd - 1)), 0.05)
+  new <- posterior_predict(fit, draws = 2000)
+  expect_equal(c(mean(new), var(c(new))), c(plogis(mean[1]), plogis(mean[1]) * plogis(-mean[1]) / (1 + mean[2])), tolerance = 0.05)
+  expect_error(elvi(share ~ x, data = d, family = Beta(), method = "exact"), "beta.*not convex")
+  expect_error(elvi(share ~ x + (1 | w), data = d, family = Beta()), "not convex")
+  # the deviance is that to the best of all means
+  expect_true(all(elvi:::beta_deviance(y, 0.4, 5) >= 0))
+  best <- optimize(function(m) dbeta(y[1], 5 * m, 5 * (1 - m), log = TRUE), c(0, 1), maximum = TRUE, tol = 1e-10)
+  expect_equal(elvi:::beta_deviance(y[1], 0.4, 5), 2 * (best$objective - dbeta(y[1], 2, 3, log = TRUE)), tolerance = 1e-8)
+  # and where it is not convex
+  at <- .Call(elvi:::elvi_r_expect_rows, list(likelihood = "beta", error_df = 4), point_rule, 5,
+              list(y = 0.9, weight = 1, eta = -4, s = 0))
+  expect_lt(at$curve, 0)
+})
+
+test_that("ordinal and multinomial responses are refused by name, with the way round", {
+  for (name in c("ordinal", "cumulative", "multinomial", "categorical")) {
+    expect_error(elvi(mpg ~ wt, data = mtcars, family = name), paste0("no \"", name, "\" here.*model_density"),
+                 class = "elvi_error_argument")
+  }
+})
+
+test_that("families that brms makes are taken by their names", {
+  skip_on_cran()
+  suppressWarnings(skip_if_not_installed("brms"))   # rstan and ggplot2 are not of one age everywhere
+  expect_identical(elvi:::likelihood_of(elvi:::check_family(brms::weibull())), "weibull")
+  expect_identical(elvi:::likelihood_of(elvi:::check_family(brms::Beta())), "beta")
+  expect_identical(elvi:::likelihood_of(elvi:::check_family(brms::exponential())), "exponential")
+  expect_error(elvi(gear ~ wt, data = mtcars, family = brms::cumulative()), "model_density")
 })

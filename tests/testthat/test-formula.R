@@ -331,3 +331,58 @@ test_that("a row without trials, weight or frequency adds nothing, not to means 
     }
   })), binomial()), elvi(cbind(s, n - s) ~ x, d, binomial()))
 })
+
+# ---- weights --------------------------------------------------------------------------------
+
+test_that("weights are what they are to glm(), and frequency is the row given again", {
+  d <- withr_seed(8, data.frame(x = rnorm(40), w = sample(1:4, 40, TRUE)))
+  d$y <- withr_seed(9, 1 + d$x + rnorm(40) / sqrt(d$w))
+  wide <- list(prior = normal(0, 100), prior_intercept = normal(0, 100), prior_aux = flat())
+  fit <- function(...) do.call(elvi, c(list(y ~ x, data = quote(d), ...), wide))
+  # weights that are all alike move sigma and nothing else
+  same <- fit()
+  hundred <- fit(weights = rep(100, 40))
+  expect_equal(hundred$sd[1:2], same$sd[1:2], tolerance = 1e-3)
+  expect_equal(sigma(hundred), 10 * sigma(same), tolerance = 1e-3)
+  # precisions: those of glm(), whose t has 38 degrees of freedom
+  twin <- glm(y ~ x, data = d, weights = w)
+  ours <- fit(weights = d$w)
+  expect_equal(coef(ours), coef(twin), tolerance = 1e-3)
+  expect_equal(unname(ours$sd[1:2]), unname(sqrt(diag(vcov(twin)) * 38 / 36)), tolerance = 0.02)
+  # frequencies: the rows again and again
+  often <- fit(frequency = d$w)
+  d <- d[rep(1:40, d$w), ]
+  again <- fit()
+  expect_equal(often$mu, again$mu, tolerance = 1e-5)
+  expect_equal(often$sd, again$sd, tolerance = 1e-4)
+  # trials of a proportion
+  e <- transform(esoph, age = as.numeric(agegp), n = ncases + ncontrols)
+  e <- e[e$n > 0, ]
+  expect_equal(coef(elvi(I(ncases / n) ~ age, data = e, family = binomial(), weights = n)),
+               coef(elvi(cbind(ncases, n - ncases) ~ age, data = e, family = binomial())))
+})
+
+test_that("more coefficients than rows have an answer with proper priors: that of ridge regressions, sigma integrated over", {
+  X <- withr_seed(3, matrix(rnorm(8 * 12), 8))
+  y <- withr_seed(4, X[, 1] + rnorm(8))
+  fit <- elvi(y ~ 0 + X, prior = normal(0, 1), prior_aux = exponential(1))
+  a <- seq(-10, 3, length.out = 600)
+  at <- lapply(exp(a), function(sigma) {
+    P <- crossprod(X) / sigma^2 + diag(12)
+    V <- solve(P)
+    S <- tcrossprod(X) + diag(sigma^2, 8)
+    list(mean = drop(V %*% crossprod(X, y)) / sigma^2, var = diag(V),
+         log_p = -(determinant(S)$modulus + sum(y * solve(S, y))) / 2 - sigma + log(sigma))
+  })
+  log_p <- vapply(at, function(l) as.double(l$log_p), 0)
+  p <- exp(log_p - max(log_p))
+  p <- p / sum(p)
+  means <- vapply(at, function(l) l$mean, numeric(12))
+  mean <- drop(means %*% p)
+  sd <- sqrt(drop((vapply(at, function(l) l$var, numeric(12)) + (means - mean)^2) %*% p))
+  expect_lt(max(abs(coef(fit) - mean) / sd), 0.02)
+  expect_equal(unname(fit$sd[1:12]), sd, tolerance = 0.02)
+  centre <- sum(p * exp(a))
+  expect_lt(abs(sigma(fit) - centre), 0.1 * sqrt(sum(p * (exp(a) - centre)^2)))
+  expect_identical(length(coef(elvi(y ~ X))), 13L)   # and with the priors that it comes with
+})

@@ -64,3 +64,39 @@ test_that("fits of rstanarm work as before whatever the order of loading", {
     expect_match(paste(out, collapse = "\n"), "all well", fixed = TRUE)
   }
 })
+
+test_that("brms, loo, bayesplot and lme4 work as before whatever the order of loading, and so does elvi", {
+  skip_on_cran()
+  checks <- list(
+    brms = c(
+      "theirs <- brms:::rename_pars(brms:::brmsfit_example1)",   # comes with brms: nothing is compiled
+      "for (generic in c('posterior_predict', 'posterior_epred', 'posterior_linpred', 'log_lik')) {",
+      "  stopifnot(identical(dim(match.fun(generic)(theirs)), c(25L, 40L)))",
+      "}",
+      "stopifnot(inherits(prior_summary(theirs), 'brmsprior'), nrow(posterior_interval(theirs)) > 5, nrow(bayes_R2(theirs)) == 1)",
+      "stopifnot(nrow(fixef(theirs)) == 9, names(ranef(theirs)) == 'visit', names(VarCorr(theirs)) == 'visit', unlist(elvi::ngrps(theirs)) == 4)",
+      "stopifnot(nrow(predictive_interval(theirs)) == 40, inherits(suppressWarnings(loo(theirs)), 'loo'))"),
+    lme4 = c(
+      "theirs <- lmer(Reaction ~ Days + (1 | Subject), data = sleepstudy)",
+      "stopifnot(nrow(ranef(theirs)$Subject) == 18, length(fixef(theirs)) == 2, length(VarCorr(theirs)) == 1, ngrps(theirs) == 18)"),
+    loo = "stopifnot(inherits(loo(matrix(sin(1:2000), 100), r_eff = rep(1, 20)), 'loo'))",
+    bayesplot = "stopifnot(inherits(pp_check(1:10, matrix(rnorm(50), 5), ppc_dens_overlay), 'ggplot'))")
+  there <- suppressWarnings(vapply(names(checks), requireNamespace, NA, quietly = TRUE))
+  skip_if(!any(there), "none of brms, lme4, loo, bayesplot is there")
+  ours <- c("data <- transform(InsectSprays, block = factor(rep(1:12, 6)))",
+            "ours <- elvi(count ~ spray + (1 | block), data = data, family = poisson())",
+            "stopifnot(nrow(ranef(ours)$block) == 12, length(fixef(ours)) == 6, length(VarCorr(ours)) == 1, ngrps(ours) == 12)",
+            "stopifnot(identical(dim(posterior_predict(ours, draws = 3)), c(3L, 72L)), ncol(log_lik(ours, draws = 3)) == 72)",
+            "stopifnot(nrow(posterior_interval(ours)) > 5, length(bayes_R2(ours)) == 1000, nrow(predictive_interval(ours)) == 72)",
+            if (there[["loo"]]) "stopifnot(inherits(loo(ours), 'loo'), inherits(waic(ours), 'waic'))",
+            if (there[["bayesplot"]]) "stopifnot(inherits(pp_check(ours), 'ggplot'))")
+  others <- names(checks)[there]
+  for (order in list(c("elvi", others), c(rev(others), "elvi"))) {
+    file <- tempfile(fileext = ".R")
+    writeLines(c(sprintf(".libPaths(c(%s))", toString(encodeString(.libPaths(), quote = "\""))),
+                 sprintf("suppressWarnings(suppressPackageStartupMessages(library(%s)))", order), unlist(checks[others]), ours,
+                 "cat('all well')"), file)
+    out <- suppressWarnings(system2(file.path(R.home("bin"), "Rscript"), shQuote(file), stdout = TRUE, stderr = TRUE))
+    expect_match(paste(out, collapse = "\n"), "all well", fixed = TRUE, label = toString(order))
+  }
+})

@@ -314,3 +314,28 @@ test_that("update() works inside functions, and where elvi is not attached", {
   }
   expect_identical(nobs(local(elvi::elvi)), 32L)
 })
+
+test_that("update() works in functions as glm()'s does", {
+  grown <- function(fitter) {
+    rows <- mtcars[1:20, ]
+    noise <- gaussian()
+    fit <- fitter(mpg ~ wt, data = rows, family = noise)
+    update(fit, . ~ . + hp)
+  }
+  expect_equal(coef(grown(elvi)), coef(grown(glm)), tolerance = 0.01)
+  handed <- function(fit, rows) update(fit, data = rows)
+  expect_equal(coef(handed(elvi(mpg ~ wt, data = mtcars), mtcars[1:20, ])), coef(elvi(mpg ~ wt, data = mtcars[1:20, ])))
+  expect_equal(coef(handed(glm(mpg ~ wt, data = mtcars), mtcars[1:20, ])), coef(glm(mpg ~ wt, data = mtcars[1:20, ])))
+  everywhere <- lapply(c(10, 20), function(n) {
+    some <- mtcars[seq_len(n), ]
+    update(elvi(mpg ~ wt, data = some), . ~ 1)
+  })
+  expect_equal(vapply(everywhere, coef, 0), c(mean(mtcars$mpg[1:10]), mean(mtcars$mpg[1:20])), tolerance = 0.02, ignore_attr = TRUE)
+})
+
+test_that("step() and AIC() say why there is none", {
+  fit <- elvi(mpg ~ wt + hp, data = mtcars)
+  expect_error(step(fit, trace = 0), "compare.*loo")
+  expect_error(AIC(fit), "compare.*loo")
+  expect_error(BIC(fit), "compare.*loo")
+})

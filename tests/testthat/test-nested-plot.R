@@ -29,6 +29,32 @@ test_that("densities of sds integrate to one", {
   }
 })
 
+test_that("fits of every family have intervals, densities and pairs, the intercept apart", {
+  skip_if_not_installed("ggplot2")
+  fit <- elvi(I(mpg + 1000) ~ wt + hp, data = mtcars)
+  p <- ggplot2::autoplot(fit, pars = 1:2)
+  expect_identical(as.character(p$data$parameter), "wt")
+  expect_match(p$labels$caption, "not on this axis: \\(Intercept\\) 1037")
+  data <- ggplot2::autoplot(fit, "density")$data
+  expect_identical(levels(data$parameter), c("(Intercept)", "wt", "hp", "sigma"))
+  for (part in split(data, data$parameter)) {
+    area <- sum(diff(part$x) * (part$density[-1] + part$density[-nrow(part)]) / 2)
+    expect_equal(area, 1, tolerance = 0.02)
+  }
+  wt <- data[data$parameter == "wt", ]
+  expect_equal(wt$density, q_density(fit, "wt", wt$x))
+  pairs <- ggplot2::autoplot(fit, "pairs", pars = c("wt", "sigma"))$data
+  drawn <- as.matrix(fit, draws = 500)
+  expect_equal(pairs$x, unname(drawn[, "wt"]))
+  expect_equal(pairs$y, unname(drawn[, "sigma"]))
+  expect_error(ggplot2::autoplot(fit, "pairs", pars = 1), "at least two")
+  for (family in list(binomial(), poisson(), robust(), weibull(), Gamma("log"))) {
+    fit <- withr_seed(1, elvi(I(1 + am * (family$family != "binomial") - (1 - am) * (family$family == "binomial")) ~ wt,
+                              data = mtcars, family = family))
+    expect_match(ggplot2::autoplot(fit)$labels$x, "50 % and 95 %", fixed = TRUE)
+  }
+})
+
 test_that("a smooth's curve is the prediction less the rest", {
   skip_on_cran()
   skip_if_not_installed("ggplot2")

@@ -571,3 +571,19 @@ test_that("progress is shown after two seconds, passes, rows per second and cert
   expect_match(shown[1], "elvi: [0-9]+ passes \\([-+.e0-9]+ rows/s\\), at most [-+.e0-9]+ nats above the optimum")
   expect_identical(capture.output(elvi(model, control = elvi_control(progress = FALSE)), type = "message"), character())
 })
+
+test_that("an estimated certificate says that it is no bound, and is one of the right size", {
+  ratio <- vapply(1:30, function(seed) {
+    set.seed(seed)
+    X <- cbind(1, matrix(rnorm(30), 10))
+    y <- c(0, 1, rbinom(8, 1, plogis(X[-(1:2), ] %*% rnorm(4, 0, 2))))
+    model <- model_glm(X, y, prior = cauchy(0, 2.5))
+    expect_warning(stopped <- elvi_optimum(model, max_evaluations = 4, tol = 1e-12), class = "elvi_warning_not_converged")
+    (stopped$objective - elvi_optimum(model, tol = 1e-10)$objective) / stopped$certificate
+  }, numeric(1))
+  expect_gt(max(ratio), 1)
+  expect_lt(max(ratio), 4)
+  expect_gt(min(ratio), 0.1)
+  model <- model_glm(cbind(1, 1:4), c(0, 1, 0, 1), prior = cauchy(0, 2.5))
+  expect_output(print(elvi_optimum(model)), "estimated to be .* nats above the optimum \\(to second order: no bound\\)")
+})

@@ -25,23 +25,32 @@ test_that("files are read by name or by a reader, which is told the columns", {
   expect_error(rows_files(paste0(files, ".rds")), "rows2.rds")
 })
 
-test_that("a database gives the fit of memory, reads only what it needs, and may go away", {
+# a function that opens a database in a file
+databases <- list(
+  RSQLite = function(file) function() DBI::dbConnect(RSQLite::SQLite(), file),
+  duckdb = function(file) function() suppressMessages(DBI::dbConnect(duckdb::duckdb(), dbdir = file)))
+
+for (package in names(databases)) test_that(paste("a database gives the fit of memory, reads only what it needs, and may go away:", package), {
   skip_on_cran()
-  skip_if_not_installed("RSQLite")
+  skip_if_not_installed(package)
   data <- rows_data(300)
   data$yes <- as.character(data$yes)
-  file <- tempfile(fileext = ".sqlite")
+  file <- tempfile(fileext = ".db")
   on.exit(unlink(file))
-  con <- DBI::dbConnect(RSQLite::SQLite(), file)
-  DBI::dbWriteTable(con, "d", data)
+  opener <- databases[[package]](file)
+  con <- opener()
+  DBI::dbWriteTable(con, "d", cbind(data, wide = "not wanted"))
   reference <- elvi(count ~ x + z + g, data = data, family = poisson(), weights = w, offset = o)
   fit <- function(source) elvi(count ~ x + z + g, data = source, family = poisson(), weights = w, offset = o)
   expect_same_fit(fit(rows_dbi(con, "SELECT * FROM d", chunk = 77)), reference)
-  expect_same_fit(fit(rows_dbi(con, "SELECT * FROM d WHERE 1")), reference)
-  opener <- function() DBI::dbConnect(RSQLite::SQLite(), file)
-  expect_same_fit(fit(rows_dbi(opener, "SELECT * FROM d", chunk = 100)), reference)
-  expect_identical(elvi:::select_columns(con, "SELECT * FROM d", c("a", "b c")), "SELECT `a`, `b c` FROM (SELECT * FROM d) AS elvi_rows")
-  expect_error(fit(rows_dbi(con, "SELECT * FROM nowhere")), class = "elvi_error_rows", regexp = "no such table: nowhere")
+  expect_same_fit(fit(rows_dbi(con, "SELECT * FROM d WHERE 1 = 1", cache = 1e6)), reference)
+  expect_same_fit(fit(rows_dbi(con, "SELECT * FROM d", chunk = 100)), reference)   # the last chunk is full
+  chunks <- rows_dbi(con, "SELECT * FROM d", chunk = 77)$open(c("x", "g"))
+  expect_identical(dim(chunks$read()), c(77L, 2L))
+  chunks$close()
+  expect_identical(DBI::dbListTables(con), "d")
+  expect_error(fit(rows_dbi(con, "SELECT * FROM nowhere")), class = "elvi_error_rows", regexp = "nowhere")
+  expect_error(fit(rows_dbi(con, "SELECT * FROM d WHERE x > 1000")), "source without rows")
   # it goes away in the middle of a pass
   fetched <- 0
   source <- rows_dbi(con, "SELECT * FROM d", chunk = 50)
@@ -57,16 +66,33 @@ test_that("a database gives the fit of memory, reads only what it needs, and may
     chunks
   }
   expect_error(suppressWarnings(fit(failing)), class = "elvi_error_rows", regexp = "the database")
+  expect_same_fit(fit(rows_dbi(opener, "SELECT * FROM d", chunk = 100)), reference)   # opened for each pass
+  expect_error(fit(rows_dbi(function() stop("no route to host"), "SELECT 1")), class = "elvi_error_rows", regexp = "no route to host")
+})
+
+test_that("only the columns of the formula are asked for", {
+  skip_if_not_installed("RSQLite")
+  con <- DBI::dbConnect(RSQLite::SQLite(), ":memory:")
+  on.exit(DBI::dbDisconnect(con))
+  expect_identical(elvi:::select_columns(con, "SELECT * FROM d", c("a", "b c")), "SELECT `a`, `b c` FROM (SELECT * FROM d) AS elvi_rows")
 })
 
 test_that("an Arrow dataset gives the fit of memory", {
+  skip_on_cran()
   skip_if_not_installed("arrow")
   data <- rows_data(300)
   folder <- tempfile()
   on.exit(unlink(folder, recursive = TRUE))
   dir.create(folder)
-  arrow::write_parquet(data, file.path(folder, "d.parquet"))
-  expect_same_fit(fit_rows("logit", rows_arrow(folder, chunk = 77)), fit_rows("logit", data))
+  for (i in 1:3) arrow::write_parquet(data[seq(100 * i - 99, 100 * i), ], file.path(folder, paste0(i, ".parquet")))
+  for (case in c("logit", "probit", "poisson")) {
+    expect_same_fit(fit_rows(case, rows_arrow(folder, chunk = 77)), fit_rows(case, data))
+  }
+  expect_same_fit(fit_rows("logit", rows_arrow(arrow::open_dataset(folder), cache = 1e6)), fit_rows("logit", data))
+  chunks <- rows_arrow(folder, chunk = 77)$open(c("x", "g"))
+  expect_identical(names(chunks$read()), c("x", "g"))
+  chunks$close()
+  expect_error(rows_arrow(file.path(folder, "nowhere")), "`dataset`")
 })
 
 test_that("sources say what they are, and refuse what they cannot be", {

@@ -1,0 +1,43 @@
+# Draws of the stochastic algorithm at rows that live elsewhere are made where the rows are: a draw is a function of the
+# run's key, the iteration and its number. What a gradient needs of a batch is linear in grad f, sum grad f and
+# sum grad f z', so mu and a scale go out and as much comes back, however large the batch.
+
+# What C calls for a batch (src/gradient.c), with the fields of elvi_draws; a run's own `over_draws` in place of all rows.
+gathering <- function(model, over_draws, seed, law) {
+  law <- law[intersect(c("kind", "par", "dim", "table"), names(law))]   # as much as a draw needs
+  prior <- prior_model(model)
+  at_prior <- function(x) .Call(elvi_r_evaluate, prior, x, 1L)
+  function(draws) {
+    draws <- c(draws, list(seed = seed, law = law))
+    if (!draws$values && !is.null(over_draws)) return(over_draws(draws))
+    own <- if (draws$values) values_at_draws(draws, function(x) at_prior(x)$value)
+           else sums_over_draws(draws, function(x) at_prior(x)$gradient)
+    own + pass_of(model, "draws", list(draws = draws))[[1L]]
+  }
+}
+
+# f(z, x) for some of the draws and their points at a time, in order
+for_draws <- function(draws, f, most = 512) {
+  full <- ncol(draws$spread) == nrow(draws$mu)
+  spread <- if (full) draws$spread else as.double(draws$spread)
+  for (done in seq(0, draws$n - 1, by = most)) {
+    z <- .Call(elvi_r_draws, draws$law, draws$seed, draws$iteration, draws$first + done, min(most, draws$n - done))
+    f(z, as.double(draws$mu) + if (full) spread %*% z else spread * z, full)
+  }
+}
+
+# sum g and sum g z', or its diagonal if that of the scale is all there is, one after the other
+sums_over_draws <- function(draws, gradient) {
+  total <- 0
+  for_draws(draws, function(z, x, full) {
+    g <- gradient(x)
+    total <<- total + c(rowSums(g), if (full) tcrossprod(g, z) else rowSums(g * z))
+  })
+  total
+}
+
+values_at_draws <- function(draws, value) {
+  out <- list()
+  for_draws(draws, function(z, x, full) out <<- c(out, list(as.double(value(x)))))
+  unlist(out)
+}
