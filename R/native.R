@@ -66,7 +66,7 @@ model_native <- function(pointer, smoothness = NULL, convex = NA, growth = NA, n
   dim <- check_target_pointer(pointer)
   known <- check_known(dim, smoothness, convex, growth, names)
   bare <- new_model(c("native", "density"), dim = dim, value = NULL, gradient = NULL, pointer = pointer)
-  do.call(new_model, c(list(c("native", "density"), dim = dim, value = function(x) target_at(bare, x)$value,
+  do.call(new_model, c(list(c("native", "density"), dim = dim, value = function(x) target_values(bare, x),
                             gradient = function(x) as.double(target_at(bare, x)$gradient),
                             own_gradient = TRUE, pointer = pointer), known))
 }

@@ -157,15 +157,16 @@ print.elvi_schedule <- function(x, ...) {
 
 # plan: what of the plan it decides, see plan_schedule(); words: for print(); exponent, rate: see schedule_rate();
 # open: no horizon of its own, so that it can be spent more on or cut into stages; horizon: constant steps made for one;
-# listed: by hand, iteration by iteration; own_steps: needs no L or kappa; from_L: are its steps made
-# from L?; retried: with shorter steps where it gets nowhere, and planned with them
+# listed: by hand, iteration by iteration; own_steps: for any problem; needs_L: of its model, for its steps; retried: with
+# shorter steps where it gets nowhere
 schedule_records <- list(
   fixed = list(
     plan = function(schedule, dim, kappa, L, control, shorten) plan_fixed(schedule, dim, kappa, L),
     words = function(x) sprintf("finite horizon, preset \"%s\"", x$preset),
     exponent = function(x) -1 / 2,
     rate = "finite horizon: a new budget has its own step, batch and number of iterations",
-    open = FALSE, horizon = TRUE, listed = FALSE, own_steps = FALSE, from_L = function(x) TRUE, retried = FALSE),
+    open = FALSE, horizon = TRUE, listed = FALSE, own_steps = FALSE,
+    needs_L = function(x) TRUE, retried = FALSE),
   power = list(
     plan = function(schedule, dim, kappa, L, control, shorten) {
       list(step0 = schedule$step %||% default_step(L), step_power = schedule$step_power, batch0 = schedule$batch,
@@ -179,14 +180,15 @@ schedule_records <- list(
     # steps add up to K^(1 - step_power), batches to K^(1 + batch_power)
     exponent = function(x) -(1 - x$step_power) / (1 + x$batch_power),
     rate = "the steps add up to infinity and the sum of step^2/batch is finite",
-    open = TRUE, horizon = FALSE, listed = FALSE, own_steps = TRUE, from_L = function(x) is.null(x$step),
-    retried = FALSE),
+    open = TRUE, horizon = FALSE, listed = FALSE, own_steps = TRUE,
+    needs_L = function(x) is.null(x$step), retried = FALSE),
   tuned = list(
     plan = function(schedule, dim, kappa, L, control, shorten) plan_tuned(schedule, dim, kappa, control, shorten),
     words = function(x) "tuned for whitened coordinates",
     exponent = function(x) NA_real_,
     rate = "no theorem covers this schedule",
-    open = TRUE, horizon = FALSE, listed = FALSE, own_steps = FALSE, from_L = function(x) FALSE, retried = TRUE),
+    open = TRUE, horizon = FALSE, listed = FALSE, own_steps = FALSE,
+    needs_L = function(x) FALSE, retried = TRUE),
   custom = list(
     plan = function(schedule, dim, kappa, L, control, shorten) {
       list(step_table = schedule$step, batch_table = schedule$batch)
@@ -194,7 +196,8 @@ schedule_records <- list(
     words = function(x) sprintf("custom, %d iterations", length(x$step)),
     exponent = function(x) NA_real_,
     rate = "a schedule of finite length has no rate",
-    open = FALSE, horizon = FALSE, listed = TRUE, own_steps = TRUE, from_L = function(x) FALSE, retried = FALSE))
+    open = FALSE, horizon = FALSE, listed = TRUE, own_steps = TRUE,
+    needs_L = function(x) FALSE, retried = FALSE))
 
 schedule_record <- function(schedule) schedule_records[[schedule$kind]]
 
