@@ -291,10 +291,6 @@ default_backtrack <- function(control, schedule, plan, smoothness_source) {
 
 fewest_check_draws <- 16
 
-steps_from_L <- function(schedule) {
-  schedule_record(schedule)$needs_L(schedule)
-}
-
 # What P_Theta projects onto, in the coordinates of the run.
 feasible_set <- function(control, work, L) {
   whitened <- is_whitened(work)

@@ -201,7 +201,7 @@ schedule_records <- list(
 
 schedule_record <- function(schedule) schedule_records[[schedule$kind]]
 
-steps_from_L <- function(schedule) schedule_record(schedule)$from_L(schedule)
+steps_from_L <- function(schedule) schedule_record(schedule)$needs_L(schedule)
 
 # ---- from a schedule to a plan ------------------------------------------------
 
