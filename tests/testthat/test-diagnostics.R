@@ -92,7 +92,7 @@ test_that("k-hat rests on as many draws as its verdict needs, and its error is t
   clear <- k_until_stable(pareto(0.2))
   expect_equal(clear$draws, k_block)
   expect_true(clear$stable)
-  close <- k_until_stable(pareto(0.74))
+  close <- k_until_stable(pareto(0.78))
   expect_equal(close$draws, 4 * k_block)
   expect_false(close$stable)
   expect_equal(close$limit, k_limit(4 * k_block))
