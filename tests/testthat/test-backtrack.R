@@ -234,13 +234,13 @@ test_that("settings that cannot be are refused, and so is a value that does not 
     elvi_control(backtrack = 32, rows_per_step = 10)
     elvi(target, method = "exact", control = elvi_control(backtrack = 16))
   })
-  wrong <- model_density(function(x) -1e3 * colSums(abs(x)), function(x) -x, dim = 1, smoothness = 1)
-  wrong$value <- function(x) rep(Inf, ncol(x))
   expect_error(suppressWarnings(suppressMessages(elvi:::run_slice(
     local({
-      fit <- elvi(model_density(function(x) colSums(x^2) / 2, function(x) x, dim = 1, smoothness = 1),
+      fit <- elvi(model_density(function(x) colSums(x^2) / 2, function(x) x, dim = 1, smoothness = 1, convex = TRUE),
                   schedule = schedule_custom(0.5, 5, 5), control = elvi_control(coordinates = "raw", backtrack = 16, iterations = 1))
-      fit$given$model$value <- wrong$value
+      calls <- 0   # a value that rises with every call
+      fit$given$model <- model_density(function(x) { calls <<- calls + 1; rep(1e6 * calls, ncol(x)) }, function(x) x, dim = 1,
+                                       smoothness = 1, convex = TRUE)
       fit
     }), elvi:::law_of(base_gaussian(), 1), 5, elvi:::new_journal(NULL)))), "No step passes its check",
     class = "elvi_error_backtrack")
