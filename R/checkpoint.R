@@ -128,7 +128,7 @@ fingerprint <- function(fit, law) {
                                  schedule = unclass(fit$given$schedule), tol = fit$given$tol,
                                  control = without(fit$given$control, volatile_settings)),
        start = start, smoothness = fit$plan$smoothness,
-       points = points, target = target_at(model, points))
+       points = points, target = known_by(model, points))
 }
 
 exact_fingerprint <- function(algorithm, ...) {
@@ -143,6 +143,11 @@ landmarks <- function(start) {
   cbind(start$mu, start$mu + spread(cos(i)), start$mu + 3 * spread(sin(i)))
 }
 
+# values and gradients; where it fails it fails again
+known_by <- function(model, points) {
+  if (is_function_of_r(model)) evaluate_guarded(model, points, new_account()) else target_at(model, points)
+}
+
 # NULL, or what differs first between two fingerprints, and how.
 fingerprint_difference <- function(stored, now, fit) {
   exact <- first_difference(stored$exact, now$exact)
@@ -151,7 +156,7 @@ fingerprint_difference <- function(stored, now, fit) {
     return(difference("smoothness", stored$smoothness, now$smoothness))
   }
   if (!about_same(stored$start, now$start, 1e-6)) return(difference("start"))
-  if (!about_same(stored$target, target_at(fit$given$model, stored$points))) {
+  if (!about_same(stored$target, known_by(fit$given$model, stored$points))) {
     return(list(what = "model", how = " (its functions have other values)"))
   }
   NULL
@@ -273,7 +278,7 @@ is_plain <- function(x) {
 refuse_shape <- function(file, progress, fit) {
   fixed <- function(part, grows) part[setdiff(names(part), grows)]
   sound <- same_shape(progress$plan, fixed(fit$plan, c("search", "work"))) &&
-    same_shape(progress$state, fixed(fit$state, c("memory", "stage")))
+    same_shape(progress$state, fixed(fit$state, c("memory", "stage", "first_error")))
   if (!sound) bad_checkpoint(file, "a checkpoint", "one whose numbers have other types or lengths than this run's")
 }
 

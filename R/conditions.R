@@ -41,12 +41,15 @@
 #' | `elvi_warning_not_converged` | the budget, or the solver, ended above `tol` | | `elvi(fit, budget = )` goes on |
 #' | `elvi_warning_gradient` | `gradient` of a [model_density()] is not that of `value` | `x`, `direction`, `by_value`, `by_gradient`: where, along what, and the two derivatives | correct one of the two |
 #' | `elvi_warning_nonfinite` | `value` of a [model_density()] is NaN or infinite at draws of the approximation, so that the run cannot be compared with its start | | look at `value`; a base of bounded support |
+#' | `elvi_warning_outside` | a target that is a function failed at points of a run that has no verdict: it is convex by its author, or in raw coordinates | `outside`, `first_error` | look at its domain |
+#' | `elvi_warning_shortened` | the steps of a schedule led a run on a target that is a function to numbers that are none, or to an objective that rose: it was made again with shorter ones | `shorten` | shorter steps |
 #' | `elvi_warning_slow_gradient` | a [model_density()] without `gradient` | | give one |
 #' | `elvi_warning_flat_prior` | a formula with a flat prior: an optimum need not exist | | a proper prior |
 #' | `elvi_warning_constant_response` | all responses are equal | | check the data |
 #' | `elvi_warning_quadrature` | the answer of a fit with [group-level terms][group_terms] moved by more than 0.05 standard deviations from the next smaller rule over the hyperparameters | `change` | a larger `elvi_control(nodes = )`, or a tighter `prior_sd` |
 #' | `elvi_warning_checkpoint` | a checkpoint could not be written; the run goes on | | make room, or look at the rights of the directory |
 #' | `elvi_warning_verdict` | something speaks against a fit whose start was searched: k-hat, importance weights that move means or sds, other starts that ended elsewhere, draws outside the domain | `verdict` | another parametrisation (non-centred), base or scale; more `starts` |
+#' | `elvi_warning_uncorrected` | draws of the approximation itself (`resample = FALSE`) of a fit that is shown as corrected by importance weights, where the two differ by more than 0.3 standard deviations or a factor of 1.5 | | leave `resample` out |
 #' | `elvi_warning_worker` | a worker of a [cluster][rows_cluster()] is lost; others have its rows now, and the result is the same | `worker` | |
 #' | `elvi_warning_pareto_k` | importance resampling where the approximation misses part of the target | | another base or scale |
 #'

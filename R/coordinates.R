@@ -22,7 +22,7 @@ work_model <- function(model, coordinates, kind, found = NULL) {
   A <- record$inverse_root(if (is.matrix(H)) record$precision_part(H) else H)
   hessian <- if (!record$full) { if (is.matrix(H)) congruent(A, H) else rep(1, model$dim) }
   # what may fail is guarded, as a target is whose start was searched
-  level <- if (is_function_of_r(model) && !isTRUE(model$convex)) as.double(model$value(matrix(mode$x)))
+  level <- if (is_function_of_r(model)) finite_or_null(guarded_values(model, matrix(mode$x)))
   work <- new_model("affine", dim = model$dim, names = model$names, inner = model, A = A, scale = frame,
                     m = as.double(mode$x), log_det = record$log_det(A),
                     hessian = hessian, mu_root = if (is.matrix(hessian)) t(chol(hessian)),

@@ -6,7 +6,7 @@
 #' it may be used with care, above it that the approximation misses part of the target: being
 #' at the optimum of the family does not help then, another base or scale may.
 #'
-#' The limit is `1 - 1 / log10(n)` for `n` draws, 0.7 for 2,000 and 0.75 for 10,000. k-hat is an estimate: its standard
+#' The limit is `1 - 1 / log10(n)` for `n` draws, 0.7 for 2,000, 0.75 for 10,000 and 0.78 for 40,000. k-hat is an estimate: its standard
 #' error is that of a Pareto shape, and without `draws` blocks of draws are taken, up to four, until k-hat, the mean over
 #' the blocks, is more than two standard errors away from what separates its verdicts, else it is said not to be settled.
 #' What importance sampling can correct is judged by the effective sample size of the weights too.
@@ -51,6 +51,13 @@ pareto_k.elvi_fit <- function(object, draws = NULL, seed = NULL, ...) {
                starts = object$verdict$spread, one_mode = isTRUE(object$model$convex))
 }
 
+# What the verdict has looked at already; NULL for a fit without one.
+k_of_verdict <- function(fit) {
+  v <- fit$result$verdict
+  if (!is.null(v)) new_pareto_k(v$log_ratios, list(k = v$k, k_se = v$k_se, limit = v$limit, stable = v$stable), 
+                                outside = v$uncovered, starts = v$spread)
+}
+
 # fewer where a value takes a pass over very many rows, or a draw has very many parameters
 first_draws <- function(model) if (is_wide(model)) max(500, min(2000, 2e7 %/% model$dim)) else max(2000, min(k_block, 1e9 %/% max(1, length(model$rows$y))))
 
@@ -58,7 +65,8 @@ first_draws <- function(model) if (is_wide(model)) max(500, min(2000, 2e7 %/% mo
 # constants that f leaves out), log q(x) and their difference.
 draws_with_ratios <- function(fit, n, key = draw_key(), iteration = 0) {
   drawn <- points_and_density(fit, n, key, iteration)
-  drawn$log_p <- -target_at(fit$model, drawn$x)$value
+  f <- guarded_values(fit$model, drawn$x)
+  drawn$log_p <- ifelse(is.finite(f), -f, -Inf)
   drawn$log_ratios <- drawn$log_p - drawn$log_q
   drawn
 }
@@ -74,7 +82,8 @@ points_and_density <- function(fit, n, key, iteration = 0) {
 
 # ---- k-hat and what it rests on ------------------------------------------------------------
 
-# k-hat depends on the number of draws, so it is that of blocks of this size.
+# k-hat depends on the number of draws, so it is that of blocks of this size. Its limit is that of all draws, as it is they
+# that estimates are made of.
 k_block <- 10000
 
 # what separates "misses part of the target" from the rest (Vehtari et al. 2024)
@@ -93,10 +102,10 @@ k_until_stable <- function(draw, block = k_block, most = 4L, extra = NULL, enoug
     log_ratios <- c(log_ratios, new)
     k <- c(k, pareto_shape(new))
     se <- k_error(mean(k), block) / sqrt(i)
-    stable <- all(abs(mean(k) - c(k_limit(block), extra)) > 2 * se)
+    stable <- all(abs(mean(k) - c(k_limit(i * block), extra)) > 2 * se)
     if (stable || enough(log_ratios)) break
   }
-  list(k = mean(k), k_se = se, limit = k_limit(block), stable = stable, draws = length(log_ratios),
+  list(k = mean(k), k_se = se, limit = k_limit(length(log_ratios)), stable = stable, draws = length(log_ratios),
        log_ratios = log_ratios)
 }
 
@@ -119,7 +128,7 @@ share_outside <- function(fit, key, n = 4000) {
   z <- draw_base(wide, key, n, iteration = 2^41)
   at <- model_theta(fit)
   r <- sqrt(colSums(z^2))
-  log_w <- -target_at(fit$model, at$mu + root_times(at$scale, z))$value - wide$log_phi(r)
+  log_w <- -target_values(fit$model, at$mu + root_times(at$scale, z)) - wide$log_phi(r)
   w <- exp(log_w - max(log_w[is.finite(log_w)]))
   sum(w[is.finite(w) & law$log_phi(r) == -Inf]) / sum(w[is.finite(w)])
 }

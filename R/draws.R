@@ -34,36 +34,24 @@
 #' @export
 as.matrix.elvi_fit <- function(x, draws = 1000, resample = NULL, seed = NULL, ..., ndraws = NULL) {
   check_dots(list(...), names(formals()), "as.matrix()")
-  weighed <- is_corrected(x) && is.null(seed)
   asked <- !is.null(resample)
-  resample <- if (is.null(resample)) weighed else check_flag(resample, "resample")
+  resample <- if (asked) check_flag(resample, "resample") else is_corrected(x)
   # resampling looks at ten proposals for each draw
   draws <- check_draws(ndraws %||% draws, x$model$dim * if (resample) 10 else 1)
-  if (!resample) return(natural_draws(x, fit_draws(x, draws, seed)))
-  if (!weighed) return(natural_draws(x, resampled_draws(x, draws, seed)))
+  if (!resample) {
+    plain <- natural_draws(x, fit_draws(x, draws, seed))
+    if (is_corrected(x) && draws >= 100) warn_of_plain(plain, corrected_draws(x, draws, fit_key(x, seed)))
+    return(plain)
+  }
+  if (!is_corrected(x)) return(natural_draws(x, resampled_draws(x, draws, seed)))
   if (asked && misses_part(x$verdict)) warn_of_missing(x$verdict$k)
-  corrected_draws(x, draws)
+  corrected_draws(x, draws, fit_key(x, seed))
 }
 
 #' @rdname as.matrix.elvi_fit
 #' @export
 as.data.frame.elvi_fit <- function(x, row.names = NULL, optional = FALSE, ...) {
   as.data.frame(as.matrix(x, ...), row.names = row.names, optional = optional)
-}
-
-# Has its verdict weights that are of use?
-is_corrected <- function(fit) {
-  v <- fit$result$verdict
-  !is.null(v) && (isTRUE(v$k < 1) || isTRUE(v$ess > v$draws / 2))
-}
-
-# The first n of the sequence of draws that the weights of the verdict pick from its own.
-corrected_draws <- function(fit, n) {
-  v <- fit$result$verdict
-  x <- do.call(cbind, lapply(seq_len(v$draws / k_block), function(i) verdict_points(fit, k_block, i)$x))
-  u <- with_key(fit_key(fit), stats::runif(n))
-  keep <- findInterval(u, cumsum(truncated_weights(v$log_ratios)), rightmost.closed = TRUE) + 1L
-  in_rows(fit, x[, pmin(keep, v$draws), drop = FALSE])
 }
 
 in_rows <- function(fit, x) {

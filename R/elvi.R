@@ -28,8 +28,11 @@
 #' compared by its trace alone, at no cost.
 #'
 #' @section When a run fails:
-#' A gradient that is not finite stops the run with an error of class
-#' `elvi_error_nonfinite`. A run whose objective is clearly worse at its end
+#' A gradient that is not finite stops the run of a regression or a quadratic with an error of class
+#' `elvi_error_nonfinite`. For a target that is a function such a draw is a rejected point: a gaussian, that which
+#' whitens the run or, in raw coordinates, that of its start, stands in for the target there, which is counted and said; only one that
+#' fails everywhere is an error. Where the steps of its schedule lead to numbers that are none, or to an objective that rises, they are
+#' made shorter, by a factor of up to 64, and if that does not help the start is returned, with a warning. A run whose objective is clearly worse at its end
 #' than at its start comes back with a warning of class
 #' `elvi_warning_diverged`: the step is usually too long because the smoothness
 #' is too small.
@@ -57,8 +60,8 @@
 #' is a warning of class `elvi_warning_verdict` if k-hat is at or above its limit and the weights leave less than half of the
 #' draws, or fewer than 400; if they move a mean by 0.3 standard deviations or change one by a factor of 1.5; if
 #' other starts ended elsewhere; if one draw in a hundred is outside the domain. What it cannot see: a mode that no start has
-#' come to, and the neck of a funnel that the approximation has no draws in. Draws of such a fit
-#' are corrected by these weights, see [as.matrix()][as.matrix.elvi_fit].
+#' come to, and the neck of a funnel that the approximation has no draws in. What such a fit shows of the posterior, in tables, plots
+#' and draws, is corrected by these weights, see [elvi_fit].
 #'
 #' With `combine = "stack"` the result is a mixture of the gaussians that starts ended in at different places:
 #' [coef()], [vcov()], draws, [elbo()], [pareto_k()] and the verdict are those of the mixture. `$stack` has its weights and parts.
@@ -181,6 +184,7 @@ elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, bud
                 tol = tol, control = control, combine = combine)
   plan <- c(plan, list(smoothness = smoothness$L, smoothness_source = smoothness$source, feasible = feasible,
                        work = without_inner(work), start = start, seed = seed, rng_kind = RNGkind(),
+                       raw_frame = if (control$coordinates == "raw") raw_frame(object, start, start$scale),
                        search = found, anchor = anchor_of(object, work, control, start)))
   fit <- new_fit(given, plan, initial_state(start), no_result)
   if (isTRUE(found$interrupted)) return(conclude(mark_interrupted(fit)))
@@ -271,7 +275,7 @@ resolve_control <- function(control, schedule, law, plan, smoothness_source) {
                  " base, whose density jumps at its edge (the path gradient would be biased)"), describe(control$estimator))
   }
   if (is.null(control$average)) {
-    control$average <- if (schedule$kind == "fixed" && is.finite(plan$bg_a)) "theorem" else "tail"
+    control$average <- if (schedule_record(schedule)$horizon && is.finite(plan$bg_a)) "theorem" else "tail"
   }
   control$backtrack <- control$backtrack %||% default_backtrack(control, schedule, plan, smoothness_source)
   control
@@ -286,10 +290,6 @@ default_backtrack <- function(control, schedule, plan, smoothness_source) {
 }
 
 fewest_check_draws <- 16
-
-steps_from_L <- function(schedule) {
-  identical(schedule$kind, "fixed") || (identical(schedule$kind, "power") && is.null(schedule$step))
-}
 
 # What P_Theta projects onto, in the coordinates of the run.
 feasible_set <- function(control, work, L) {

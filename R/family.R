@@ -218,8 +218,20 @@ miss_loss <- list(l = function(t) -stats::pnorm(t, log.p = TRUE), slope = functi
                   in_C = TRUE)
 exponential_loss <- list(l = exp, slope = exp, eta = usual_predictors)
 hit_loss <- list(
-  l = function(t) ifelse(t < -37, -t, ifelse(t < 0, -log(-expm1(-exp(t))), -log1p(-exp(-exp(t))))),
-  slope = function(t) ifelse(t < -37, -1, ifelse(t < 6.5, -exp(t) / expm1(exp(t)), 0)),
+  l = function(t) {
+    out <- -t
+    low <- which(t >= -37 & t < 0)
+    high <- which(t >= 0)
+    out[low] <- -log(-expm1(-exp(t[low])))
+    out[high] <- -log1p(-exp(-exp(t[high])))
+    out
+  },
+  slope = function(t) {
+    out <- -(t < 6.5)
+    bent <- which(t >= -37 & t < 6.5)
+    out[bent] <- -exp(t[bent]) / expm1(exp(t[bent]))
+    out
+  },
   eta = c(-4, -2, -1, -0.5, 0, 0.5, 1, 2, 4))
 
 # ---- records -------------------------------------------------------------------------

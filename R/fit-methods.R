@@ -5,6 +5,14 @@
 #' formula, responses: see [simulate.elvi_glm()]).
 #' `update()` and [elvi()] continue a run.
 #'
+#' A fit of a target that is only a function ([model_density()], [model_stan()]) whose start was searched has importance
+#' weights, those of its verdict. Whatever shows its posterior - `coef()`, `vcov()`, `print()`, `summary()`, `confint()`,
+#' `tidy()`, `plot()`, `simulate()`, [as.matrix()][as.matrix.elvi_fit] and all formats of draws - shows the approximation as
+#' these weights correct it, and says so; the verdict is about that. `fit$mu`, `fit$Sigma`, [q_density()], [objective()] and
+#' [elbo()] are about the approximation itself, and so are draws with `resample = FALSE`, which come with a warning where the
+#' two differ by more than 0.3 standard deviations or a factor of 1.5. The weights are not used where k-hat is 1 or more, as
+#' they have no mean there, unless they leave more than half of the draws: then everything shows the approximation itself.
+#'
 #' A regression with an unknown dispersion is fitted in its logarithm, and `fit$mu` and `fit$Sigma` have that as their last
 #' parameter. Whatever tabulates, draws or plots shows `sigma` or `phi` itself; `coef()` and `vcov()` have the
 #' coefficients only, and `sigma()` is the posterior mean of the residual standard deviation, 1 for families that have none.
@@ -39,6 +47,7 @@ print.elvi_fit <- function(x, digits = max(3L, getOption("digits") - 3L), ...) {
   print(x$model)
   cat(c(run_account(x), stack_line(x), verdict_lines(x)), sep = "\n")
   cat("\nPosterior mean and standard deviation (",
+      if (is_corrected(x)) paste0(corrected_label, "; $mu and $Sigma are the approximation's") else
       if (!is.null(x$stack)) "of the mixture" else
       if (x$kept == "start") "the start, which the run did not improve" else
       if (x$kept == "optimum") "at the optimum" else
@@ -78,7 +87,19 @@ mpsgd_account <- function(x) {
       "%s: estimated gap to %s %s nats (standard error %s), tol = %s",
       if (isTRUE(x$converged)) "Converged" else if (is.na(x$converged)) "Not there yet" else "NOT CONVERGED",
       if (isTRUE(x$model$convex)) "the optimum" else "a local optimum (the target may have better ones)",
-      format(x$remaining$estimate, digits = 2), format(x$remaining$se, digits = 2), format(x$tol)))
+      format(x$remaining$estimate, digits = 2), format(x$remaining$se, digits = 2), format(x$tol)),
+    neighbourhood_line(x),
+    outside_line(x))
+}
+
+# A gap from gradients is that of a quadratic with its optimum a Newton step away; how far that can be trusted is shown by
+# what the run has gained of late.
+neighbourhood_line <- function(x) {
+  gap <- x$remaining
+  if (is.null(gap$gain)) return(NULL)
+  sprintf("That gap is to an optimum within %s standard deviations of the fit; the last stage gained %s nats (standard error %s)",
+          format(sqrt(2 * (gap$estimate + 2 * gap$se)), digits = 1), format(gap$gain$estimate, digits = 2),
+          format(gap$gain$se, digits = 1))
 }
 
 checks_account <- function(x) {
@@ -94,7 +115,7 @@ summary.elvi_fit <- function(object, ...) {
   structure(list(fit = object,
                  table = natural_table(object),
                  objective = objective(object), elbo = elbo(object), gap = exact_gap(object),
-                 pareto_k = pareto_k(object)),
+                 pareto_k = k_of_verdict(object) %||% pareto_k(object)),
             class = "summary.elvi_fit")
 }
 
@@ -106,7 +127,8 @@ print.summary.elvi_fit <- function(x, digits = max(3L, getOption("digits") - 3L)
       if (fit$method == "mpsgd") paste0(", ", fit$control$estimator, " gradient"), "\n", sep = "")
   print(fit$model)
   if (fit$method == "mpsgd") print(fit$schedule)
-  cat(run_account(fit), "", sep = "\n")
+  cat(c(run_account(fit), stack_line(fit), verdict_lines(fit)), "", sep = "\n")
+  if (is_corrected(fit)) cat("Posterior, ", corrected_label, " ($mu and $Sigma are the approximation's):\n", sep = "")
   print(x$table, digits = digits)
   cat("\nOf the returned approximation:\n")
   print(x$objective)
@@ -116,7 +138,7 @@ print.summary.elvi_fit <- function(x, digits = max(3L, getOption("digits") - 3L)
         " nats (F* = ", format(x$gap$optimum$objective, digits = 10), ", known to ",
         format(x$gap$optimum$certificate, digits = 1), " nats, ", x$gap$optimum$certificate_kind, ")\n", sep = "")
   }
-  print(x$pareto_k)
+  if (is.null(fit$verdict)) print(x$pareto_k)   # else it is among the lines of the verdict
   invisible(x)
 }
 
@@ -125,7 +147,7 @@ print.summary.elvi_fit <- function(x, digits = max(3L, getOption("digits") - 3L)
 coef.elvi_fit <- function(object, complete = TRUE, ...) {
   check_dots(list(...), names(formals()), "coef()")
   check_flag(complete, "complete")
-  object$mu[coefficient_places(object)]
+  posterior_mean(object)[coefficient_places(object)]
 }
 
 #' @rdname elvi_fit
@@ -134,11 +156,8 @@ vcov.elvi_fit <- function(object, complete = TRUE, ...) {
   check_dots(list(...), names(formals()), "vcov()")
   check_flag(complete, "complete")
   which <- coefficient_places(object)
-  parameter_covariance(object)[which, which, drop = FALSE]
+  posterior_covariance(object)[which, which, drop = FALSE]
 }
-
-# of all parameters, a logarithm of a dispersion included
-parameter_covariance <- function(fit) root_covariance(reported_factor(fit))
 
 #' @rdname elvi_fit
 #' @export
@@ -154,7 +173,8 @@ sigma.elvi_fit <- function(object, ...) {
 simulate.elvi_fit <- function(object, nsim = 1, seed = NULL, ...) {
   check_dots(list(...), names(formals()), "simulate()")
   nsim <- check_draws(nsim, object$model$dim, "nsim")
-  natural_draws(object, keyed_draws(object, nsim, if (is.null(seed)) draw_key() else key_of_seed(seed)))
+  key <- if (is.null(seed)) draw_key() else key_of_seed(seed)
+  if (is_corrected(object)) corrected_draws(object, nsim, key) else natural_draws(object, keyed_draws(object, nsim, key))
 }
 
 #' @rdname elvi_fit

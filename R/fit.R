@@ -83,7 +83,7 @@ set_field <- function(fit, name, value) {
 # it without the user's, which is given.
 run_model <- function(fit, account = new_account()) {
   work <- fit$plan$work
-  if (is.null(work)) return(fit$given$model)
+  if (is.null(work)) return(standing_in(fit$given$model, fit$plan$raw_frame, account))
   work$inner <- standing_in(fit$given$model, work, account)
   work
 }
@@ -141,7 +141,7 @@ model_factor <- function(fit) {
 
 # Of what is reported, and of X times the coefficients that are. A diagonal root stays one: what a formula's intercept
 # takes up from the centred predictors goes into the rows that it is multiplied by.
-posterior_sd <- function(fit) {
+approximation_sd <- function(fit) {
   model <- fit$given$model
   if (is.null(model$reported)) return(root_sd(reported_factor(fit)))
   root <- model_factor(fit)

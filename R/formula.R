@@ -77,13 +77,18 @@ elvi.formula <- function(object, data, family = stats::gaussian(),
   if (!missing(na.action)) check_na_action(na.action)
   elsewhere <- !missing(data) && is_source(data)
   structured <- structured_formula(object, if (!missing(data) && !elsewhere) data)
-  if (elsewhere) check_for_source(structured, method)
+  if (elsewhere) check_for_source(structured, method, family, dispersion)
   priors <- list(prior = as_prior(prior, "prior"), prior_intercept = as_prior(prior_intercept, "prior_intercept"),
                  prior_aux = as_prior(prior_aux, "prior_aux"), prior_sd = prior_sd, prior_cor = prior_cor)
   unused <- list(schedule = schedule, budget = budget, tol = tol, start = start)
   if (!is.null(structured) || method == "nested" ||
-        (method == "auto" && !elsewhere && prefers_nested(family, dispersion, priors, unused, control))) {
+        (method == "auto" && (!elsewhere || needs_no_rows(family, dispersion)) &&
+           prefers_nested(family, dispersion, priors, unused, control))) {
     check_nested_arguments(structured, method, unused, missing(prior_sd), missing(prior_cor))
+    if (elsewhere) {
+      return(showing_passes(control, nested_source_regression(data, object, call, parent.frame(), family, priors, autoscale,
+                                                              contrasts, base, control)))
+    }
     return(nested_regression(structured, object, call, parent.frame(), family, priors, autoscale, dispersion, contrasts,
                              base, control))
   }

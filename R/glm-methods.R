@@ -46,8 +46,10 @@ confint.elvi_fit <- function(object, parm = NULL, level = 0.95, ...) {
 
 credible_intervals <- function(fit, which, level) {
   p <- c((1 - level) / 2, (1 + level) / 2)
-  z <- marginal_quantile(law_of(fit$base, fit$model$dim), p)
-  out <- natural_limits(fit, which, fit$mu[which] + outer(posterior_sd(fit)[which], z))
+  out <- if (is_corrected(fit)) corrected_quantiles(fit, which, p) else {
+    z <- marginal_quantile(law_of(fit$base, fit$model$dim), p)
+    natural_limits(fit, which, fit$mu[which] + outer(approximation_sd(fit)[which], z))
+  }
   dimnames(out) <- list(natural_names(fit)[which], paste(format(100 * p, trim = TRUE, digits = 3), "%"))
   out
 }

@@ -11,8 +11,8 @@ compare_gradient <- function(model, work, kind, start) {
   x <- at$mu + move(fixed_direction(model$dim, 1))
   v <- move(fixed_direction(model$dim, sqrt(2)))
   h <- 1e-3
-  values <- model$value(cbind(x + h * v, x - h * v, deparse.level = 0))
-  gradient <- model$gradient(matrix(x))
+  values <- guarded_values(model, cbind(x + h * v, x - h * v, deparse.level = 0))
+  gradient <- guarded_gradients(model, matrix(x))
   if (any(!is.finite(values)) || any(!is.finite(gradient))) return(invisible())   # the run says so, if it matters
   by_value <- (values[1L] - values[2L]) / (2 * h)
   by_gradient <- sum(gradient * v)

@@ -38,6 +38,14 @@
 #' moved against the next smaller quadrature rule (a warning of class `elvi_warning_quadrature` beyond 0.05 standard
 #' deviations), and a lower bound of the log evidence. `elvi_control(nodes = )` makes the rule larger.
 #'
+#' The same draws at all nodes correct the nodes' weights and the means of coefficients and effects, group by group, where the base
+#' is gaussian; the certificate is that of the optima before this correction. Draws of a fit are independent draws of the mixture,
+#' none is weighted or drawn again, so `loo()` takes a relative efficiency of 1.
+#'
+#' @section Long runs:
+#' `elvi_control(progress = TRUE)` shows mode and nodes after two seconds. An interrupt is seen between nodes and between the iterations of each;
+#' one factorisation of a sparse matrix, and the ordering of its columns by package 'Matrix', are not interrupted.
+#'
 #' @section Families:
 #' `binomial()`, `poisson()`, `gaussian()` and [neg_binomial_2()]. `sigma` and `phi` join the hyperparameters, also of
 #' formulas without group-level terms.

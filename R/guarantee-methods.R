@@ -14,7 +14,7 @@ predict.elvi_guarantee <- function(object, budget = object$schedule$budget, ...)
 
 bound_for_budget <- function(g, E) {
   if (is.na(g$bound)) return(NA_real_)
-  if (g$schedule$kind == "custom" && E == g$schedule$budget) return(g$bound)
+  if (schedule_record(g$schedule)$listed && E == g$schedule$budget) return(g$bound)
   evaluate_bound(g, replan(g, E))$bound
 }
 
@@ -129,7 +129,7 @@ smallest_budget <- function(bound, target) {
 }
 
 schedule_budget <- function(g, target) {
-  if (is.na(g$bound) || g$schedule$kind == "custom") return(NA_real_)
+  if (is.na(g$bound) || schedule_record(g$schedule)$listed) return(NA_real_)
   if (g$kind == "finite horizon") return(smallest_budget(function(E) bound_for_budget(g, E), target))
   plan <- replan(g, g$schedule$budget)
   K <- 1024
@@ -222,7 +222,7 @@ still_holds <- function(x, n) {
                                    paste(settings, collapse = ", "), ") "),
       if (x$checked) paste0(if ("f smooth" %in% bad || length(settings)) "and if" else "If", " the checks are right and shorten no step, "),
       "the bound is ", n(x$conditional), if (x$kind != "non-convex") " nats", "."),
-    if (x$checked) paste0(
+    if (x$checked && status[["f smooth"]] != "fails") paste0(
       "With the steps g_k that are taken and u_k = prod_{i <= k} 1/(1 + a g_i^2/N_i), over the iterations before the ",
       "first wrong check, E sum_k g_k u_k (F(theta_k) - F*) <= D + b/a: the theorem with a factor of 2. It needs a and b of ",
       "the true L and a set that contains the optimum; how likely a wrong check is, is not known."))

@@ -155,7 +155,7 @@ guarantee <- function(model, base = base_gaussian(), schedule = schedule_fixed()
   g <- structure(
     list(bound = NA_real_, conditional = NA_real_, sharper = NA_real_, best_iterate = NA_real_,
          kind = if (!isTRUE(model$convex)) "non-convex"
-                else if (if (is.null(plan)) schedule$kind == "fixed" else is_constant(plan)) "finite horizon"
+                else if (if (is.null(plan)) schedule_record(schedule)$horizon else is_constant(plan)) "finite horizon"
                 else "dynamic",
          D = distance2(start, problem, lambda), a = noise$a, b = noise$b,
          a_weights = if (is.null(plan)) NA_real_ else plan$bg_a, gamma = one_or_ends(ends$step),
@@ -249,11 +249,11 @@ theorem_settings <- c(estimator = "estimator = \"reparam\"", average = "average 
 
 with_budget <- function(schedule, budget) {
   budget <- check_count(budget, "budget")
-  if (schedule$kind == "custom") {
+  if (schedule_record(schedule)$listed) {
     bad_argument("budget", "left out with schedule_custom(), whose steps and batches fix it", describe(budget))
   }
   # without a horizon of its own a schedule is summed up iteration by iteration
-  if (schedule$kind %in% c("power", "tuned")) check_budget(budget)
+  if (schedule_record(schedule)$open) check_budget(budget)
   schedule$budget <- budget
   schedule
 }
@@ -406,7 +406,7 @@ check_steps <- function(g, plan, convex, L_text) {
   if (is.null(plan)) {
     return(list("unknown", if (is.na(g$L)) "no step without L" else "no step without a finite kurtosis"))
   }
-  longest <- longest_step(g, plan)
+  longest <- longest_planned_step(g, plan)
   said <- sprintf("%s %s %s = %s", format(longest, digits = 4), if (convex) "<=" else "<", L_text,
                   format(1 / g$lip, digits = 4))
   if (is.na(g$lip)) return(list("unknown", "no bound without L"))
@@ -414,9 +414,9 @@ check_steps <- function(g, plan, convex, L_text) {
   list("fails", sub(" <=? ", if (convex) " is longer than " else " is not below ", said))
 }
 
-longest_step <- function(g, plan) max(g$gamma, plan$step_table)
+longest_planned_step <- function(g, plan) max(g$gamma, plan$step_table)
 
 steps_short <- function(g, plan) {
-  room <- longest_step(g, plan) * g$lip
+  room <- longest_planned_step(g, plan) * g$lip
   isTRUE(if (g$kind != "non-convex") room <= 1 + 1e-12 else room < 1 - 1e-12)
 }

@@ -48,6 +48,19 @@ call_guarded <- function(f, x, n_out, account) {
         call_guarded(f, x[, -first, drop = FALSE], n_out, account))
 }
 
+# f at the columns of x; not a number where it fails
+guarded_values <- function(model, x) {
+  if (!is_function_of_r(model)) return(target_values(model, x))
+  drop(call_guarded(model$value, x, 1, new_account()))
+}
+
+guarded_gradients <- function(model, x) {
+  if (!is_function_of_r(model)) return(target_at(model, x)$gradient)
+  call_guarded(model$gradient, x, model$dim, new_account())
+}
+
+finite_or_null <- function(x) if (is.finite(x)) x
+
 # an error of setTimeLimit(), which is about the session and not about a point
 is_time_limit <- function(condition) {
   texts <- c("reached elapsed time limit", "reached CPU time limit", "reached session elapsed time limit",
@@ -55,8 +68,8 @@ is_time_limit <- function(condition) {
   any(startsWith(conditionMessage(condition), c(texts, gettext(texts, domain = "R"))))
 }
 
-# The model for a run in the coordinates of `frame`: outside its domain stands the gaussian of
-# the frame, raised by ten nats, so that such a draw neither ends the run nor moves it.
+# The model for a run whose points lie about `frame` (x = m + A z, and f about `level` at m): outside its domain stands the
+# gaussian of the frame, raised by ten nats, so that such a draw neither ends the run nor moves it.
 standing_in <- function(model, frame, account = new_account()) {
   if (!is_function_of_r(model) || is.null(frame$level)) return(model)
   own <- model[c("value", "gradient")]
@@ -78,10 +91,42 @@ standing_in <- function(model, frame, account = new_account()) {
   model
 }
 
-# The target for a line search: a point that fails has an infinite value and says nothing of a direction. Not for one
-# that is said to be convex, which has no business to fail.
+is_guarded <- function(fit) {
+  is_function_of_r(fit$given$model) && !is.null(fit$plan$work$level %||% fit$plan$raw_frame$level)
+}
+
+# How many points of the search and of the run failed, and what the target said first; NULL if none did.
+outside_line <- function(fit) {
+  search <- fit$plan$search$account
+  outside <- (search$outside %||% 0) + (fit$state$outside %||% 0)
+  if (outside == 0) return(NULL)
+  said <- search$first_error %||% fit$state$first_error
+  sprintf("%s of %s points were outside the model's domain%s", format_count(outside),
+          format_count((search$evaluations %||% 0) + fit$state$looked), if (is.null(said)) "" else paste0(": ", said))
+}
+
+# A fit with a verdict has it there.
+warn_of_outside <- function(fit) {
+  if (!is.null(fit$result$verdict) || !isTRUE(fit$state$outside > 0)) return(invisible())
+  elvi_warn(outside_line(fit), ". The gaussian that the run ", if (is.null(fit$plan$work)) "started from" else "is whitened by",
+            " stood in for the target there: the fit is one of that.", class = "elvi_warning_outside",
+            data = list(outside = fit$state$outside, first_error = fit$state$first_error))
+}
+
+# In raw coordinates no gaussian whitens the run: the one that it starts from stands in. Without a number for a level, as
+# when all values fail, there is none, and a gradient that fails ends the run.
+raw_frame <- function(model, start, scale, draws = 16L) {
+  if (!is_function_of_r(model)) return(NULL)
+  A <- if (is.matrix(scale)) lower_root(scale) else scale
+  z <- cbind(0, draw_base(law_of(base_gaussian(), model$dim), c(0, 0), draws))
+  values <- guarded_values(model, start$mu + root_times(A, z))
+  if (!any(is.finite(values))) return(NULL)
+  list(m = start$mu, A = A, level = min(values[is.finite(values)]))
+}
+
+# The target for a line search: a point that fails has an infinite value and says nothing of a direction.
 rejecting <- function(model) {
-  if (!is_function_of_r(model) || isTRUE(model$convex)) return(model[c("value", "gradient")])
+  if (!is_function_of_r(model)) return(model[c("value", "gradient")])
   list(value = function(x) {
          f <- call_guarded(model$value, x, 1, new_account())
          as.double(ifelse(is.finite(f), f, Inf))

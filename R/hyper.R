@@ -72,14 +72,6 @@ hyper_natural <- function(problem, theta) {
        dispersion = if (length(layout$dispersion)) stats::setNames(exp(theta[layout$dispersion]), problem$dispersion$name))
 }
 
-# the same as one vector: one number per hyperparameter, with names
-hyper_vector <- function(problem, theta) {
-  natural <- hyper_natural(problem, theta)
-  terms <- Map(function(t, slot) c(t$sd, if (slot$pairs) t$cor[lower.tri(t$cor)]),
-               natural$terms, hyper_layout(problem)$terms)
-  c(unlist(terms), natural$dispersion)
-}
-
 # Partial correlations of an LKJ matrix are independent, and symmetric beta on (-1, 1).
 log_prior_correlation <- function(y, k, eta) {
   column <- col(diag(k))[lower.tri(diag(k))]

@@ -61,7 +61,7 @@ marginal_at <- function(fit, parameter) {
   j <- check_parameters(fit, parameter, "parameter")
   if (length(j) != 1L) bad_argument("parameter", "the name or number of one parameter", describe(parameter))
   if (inherits(fit, "elvi_nested")) return(c(nested_marginal(fit, j), own_scale))
-  c(list(mean = fit$mu[[j]], sd = posterior_sd(fit)[[j]], weight = 1, law = law_of(fit$base, fit$model$dim)),
+  c(list(mean = fit$mu[[j]], sd = approximation_sd(fit)[[j]], weight = 1, law = law_of(fit$base, fit$model$dim)),
     if (j == dispersion_place(fit)) log_scale else own_scale)
 }
 

@@ -139,7 +139,7 @@ refuse_if_recession <- function(model, direction) {
 # L-BFGS for a user's functions, then a Hessian by central differences of the
 # gradient, all points in one block.
 gradient_mode <- function(model) {
-  gradient <- function(x) matrix(model$gradient(x), model$dim)
+  gradient <- function(x) matrix(guarded_gradients(model, x), model$dim)
   start <- model$around$x %||% numeric(model$dim)
   descent <- rejecting(model)
   found <- scaled_minimum(descent$value, descent$gradient, start, model$around$unit %||% rep(1, model$dim))
@@ -161,7 +161,7 @@ refuse_if_falling <- function(model, x, direction) {
   if (all(direction == 0) || !all(is.finite(direction))) return(invisible())
   far <- 10^(0:5) * max(1, sqrt(sum(x^2)))
   for (sign in c(1, -1)) {
-    values <- model$value(cbind(x, x + outer(sign * direction / sqrt(sum(direction^2)), far)))
+    values <- guarded_values(model, cbind(x, x + outer(sign * direction / sqrt(sum(direction^2)), far)))
     values[which(values == -Inf)] <- -.Machine$double.xmax
     if (!anyNA(values) && all(diff(values) < 0 | values[-1L] == -.Machine$double.xmax)) {
       elvi_abort("The target falls without bound, so no optimum exists: `value` must be -log density. ",
@@ -234,7 +234,7 @@ dispersed_mode <- function(model, max_steps = 100L) {
     if (abs(x[last] - start$x[last]) > 30) break
     size <- min(1, 2 / abs(step[last]))   # beyond a factor e^2 no model of f is good
     repeat {
-      new <- target_at(model, matrix(x - size * step))$value
+      new <- target_values(model, matrix(x - size * step))
       evaluations <- evaluations + 1
       if (is.finite(new) && new <= at$value - 1e-4 * size * decrement) break
       size <- size / 2

@@ -518,6 +518,15 @@ target_at.default <- function(model, x) .Call(elvi_r_evaluate, model, x, threads
 #' @export
 target_at.elvi_model_linked <- function(model, x) add_links(model, x, .Call(elvi_r_evaluate, model, x, threads()))
 
+# f at the columns of x
+target_values <- function(model, x) UseMethod("target_values")
+
+#' @export
+target_values.default <- function(model, x) .Call(elvi_r_target_values, model, x, threads())
+
+#' @export
+target_values.elvi_model_linked <- function(model, x) target_at(model, x)$value
+
 # what the precision of a prior has beside its diagonal
 add_links <- function(model, x, at) {
   off <- x - model$blocks$coefficients$centre

@@ -216,12 +216,12 @@ mpsgd.elvi_mpsgd <- function(start, budget = NULL, iterations = Inf, ...) {
 # The plan of elvi(), with this problem's blocks and constant.
 plan_mpsgd <- function(schedule, lambda, a) {
   check_class(schedule, "schedule", "elvi_schedule", "a schedule_*() function")
-  if (!schedule$kind %in% c("power", "custom")) {
+  if (!schedule_record(schedule)$own_steps) {
     bad_argument("schedule", paste("one with steps of its own, such as schedule_custom() (a preset",
                                    "needs L and kappa of an elliptic problem)"),
                  paste0("schedule_", schedule$kind, "()"))
   }
-  if (schedule$kind == "power" && is.null(schedule$step)) {
+  if (is.null(schedule$step)) {
     bad_argument("schedule", "one with a `step` of its own (the default needs the smoothness of a model)",
                  paste0("schedule_", schedule$name, "() without it"))
   }

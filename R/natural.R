@@ -13,7 +13,7 @@ natural_names <- function(fit) {
 
 # mean and standard deviation of each parameter
 natural_table <- function(fit) {
-  table <- cbind(mean = fit$mu, sd = posterior_sd(fit))
+  table <- cbind(mean = posterior_mean(fit), sd = posterior_sd(fit))
   at <- dispersion_place(fit)
   if (at) table[at, ] <- exponential_moments(law_of(fit$base, fit$model$dim), table[at, 1L], table[at, 2L])
   rownames(table) <- natural_names(fit)

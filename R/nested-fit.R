@@ -19,13 +19,17 @@ nested_regression <- function(parts, formula, call, env, family, priors, autosca
   priors <- nested_priors(design, family, priors, autoscale)
   problem <- nested_problem(design, family, priors)
   check_nested_control(control)
+  finish_nested(call, problem, priors, family, base, control,
+                list(formula = formula, frame = frame, na.action = attr(frame, "na.action"), given_dispersion = dispersion),
+                design[c("terms", "xlevels", "contrasts", "offset_given", "intercept", "centre", "groups", "smooths")])
+}
+
+finish_nested <- function(call, problem, priors, family, base, control, data, design) {
   nested <- nested_fit(problem, base, control[c("nodes", "progress")])
   warn_nested(nested)
   call[[1L]] <- quote(elvi)   # not the method, which is not exported
-  fit <- c(list(call = call, formula = formula, method = "nested", base = base, control = control, family = family,
-                frame = frame, na.action = attr(frame, "na.action"), priors = priors, seed = draw_key(),
-                problem = problem, nested = nested, given_dispersion = dispersion, converged = nested$converged),
-           design[c("terms", "xlevels", "contrasts", "offset_given", "intercept", "centre", "groups", "smooths")])
+  fit <- c(list(call = call, method = "nested", base = base, control = control, family = family, priors = priors,
+                seed = draw_key(), problem = problem, nested = nested, converged = nested$converged), data, design)
   name_nested(structure(fit, class = c("elvi_nested", "elvi_glm", "elvi_fit")))
 }
 
@@ -190,7 +194,8 @@ nested_problem <- function(design, family, priors) {
                   offset = offset, family = family, prior = fixed_prior(priors$joint, p), terms = unname(terms),
                   dispersion = if (is.null(dispersion)) list(name = record_of(family)$dispersion$natural,
                                                              prior = priors$aux))
-  check_nested_problem(problem, dispersion)
+  problem$triangle <- problem_triangle(problem)
+  check_nested_problem(problem, dispersion, sum(weight > 0))
   problem
 }
 
@@ -199,7 +204,8 @@ fixed_prior <- function(joint, p) {
   coefficient_block(joint, p)[c("centre", "precision")]
 }
 
-check_nested_problem <- function(problem, dispersion) {
+# rows: of the data, those that count
+check_nested_problem <- function(problem, dispersion, rows) {
   if (!length(problem$terms) && is.null(problem$dispersion)) {
     bad_argument("method", "\"exact\" or \"auto\": this model has no hyperparameters, and is a single problem",
                  "\"nested\"")
@@ -211,15 +217,14 @@ check_nested_problem <- function(problem, dispersion) {
                "Drop columns or give a proper prior such as normal(0, 2.5).",
                class = c("elvi_error_no_optimum", "elvi_error_argument"), data = list(argument = "data"))
   }
-  if (!is.null(problem$dispersion) && problem$dispersion$name == "sigma") check_residuals_left(problem)
+  if (!is.null(problem$dispersion) && problem$dispersion$name == "sigma") check_residuals_left(problem, rows)
 }
 
 # With an effect for every row, nothing tells residuals from effects; with none left at all, sigma runs off to 0.
-check_residuals_left <- function(problem) {
-  used <- problem$weight > 0
-  y <- (problem$y - problem$offset)[used]
-  X <- qr(cbind(problem$X[used, , drop = FALSE]), tol = 1e-11)
-  if (sum(used) > X$rank && sum(qr.resid(X, y)^2) <= 1e-22 * sum(y^2)) {
+check_residuals_left <- function(problem, rows) {
+  left <- problem$triangle %||% triangle_rows(triangle(cbind(problem$X, problem$y - problem$offset)[problem$weight > 0, , drop = FALSE]))
+  X <- qr(left$X, tol = 1e-11)
+  if (rows > X$rank && sum(qr.resid(X, left$y)^2) <= 1e-22 * sum(left$y^2)) {
     elvi_abort("No optimum exists: the coefficients fit the responses perfectly, and sigma runs off to 0. ",
                "Use fewer coefficients, or gaussian() with a known `dispersion`.",
                class = c("elvi_error_no_optimum", "elvi_error_argument"), data = list(argument = "data"))
@@ -299,13 +304,14 @@ parameter_block <- function(fit, block) {
 }
 
 # Standard deviations, correlations and dispersion (columns) at each theta (rows), by name.
-natural_hyper <- function(fit, theta) {
-  layout <- hyper_layout(fit$problem)
+natural_hyper <- function(fit, theta) natural_columns(fit$groups, hyper_layout(fit$problem), fit$problem$dispersion$name, theta)
+
+natural_columns <- function(groups, layout, dispersion, theta) {
   columns <- unlist(Map(function(term, slot) {
     sds <- lapply(slot$sd, function(j) exp(theta[, j]))
     c(stats::setNames(sds, sd_names(term)), if (slot$pairs) correlation_columns(term, theta[, slot$cor, drop = FALSE]))
-  }, fit$groups, layout$terms), recursive = FALSE)
-  if (length(layout$dispersion)) columns[[fit$problem$dispersion$name]] <- exp(theta[, layout$dispersion])
+  }, groups, layout$terms), recursive = FALSE)
+  if (length(layout$dispersion)) columns[[dispersion]] <- exp(theta[, layout$dispersion])
   matrix(unlist(columns), nrow(theta), dimnames = list(NULL, names(columns)))
 }
 

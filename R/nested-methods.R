@@ -20,7 +20,7 @@
 #' * `elbo()`: the lower bound of the log evidence, of which the error of the quadrature is not part.
 #' * `pareto_k()`: k-hat of the joint law of all coefficients and effects at every node that counts, and the number of
 #'   draws it rests on; `k` is the worst. It grows with the number of effects: beyond 0.7 joint draws cannot be reweighed, but
-#'   weights of nodes are corrected group by group, for which it need not be small.
+#'   weights and means of nodes are corrected group by group, for which it need not be small.
 #'
 #' @param object,x a fit by [elvi()] whose formula has [group-level terms][group_terms].
 #' @param parm,pars parameters, by name or number.
@@ -301,7 +301,7 @@ print.elvi_nested <- function(x, digits = max(3L, getOption("digits") - 3L), ...
 }
 
 nested_heading <- function(x) {
-  c("elvi fit: ", x$family$family, " regression (", x$family$link, " link), ", format_count(nrow(x$frame)),
+  c("elvi fit: ", x$family$family, " regression (", x$family$link, " link), ", format_count(nobs.elvi_glm(x)),
     " observations\n",
     "formula:  ", deparse_one(x$formula))
 }
@@ -437,7 +437,7 @@ glance.elvi_nested <- function(x, ...) {
   as_tibble_if_there(data.frame(
     elbo = x$nested$evidence$log, nodes = length(x$nested$nodes), certificate = worst_certificate(x),
     change = max(unlist(x$nested$change)),
-    pareto_k = worst_k(x$nested), base = x$base$kind, converged = x$converged, nobs = nrow(x$frame)))
+    pareto_k = worst_k(x$nested), base = x$base$kind, converged = x$converged, nobs = nobs.elvi_glm(x)))
 }
 
 #' @rdname nested_methods

@@ -33,6 +33,7 @@ NULL
 # list(term, rows, level (an index), M).
 nested_rows <- function(object, newdata, re.form = NULL, allow_new_levels = FALSE, offset = NULL) {
   keep <- kept_terms(object, re.form)
+  if (is.null(newdata)) check_in_memory(object)
   frame <- if (is.null(newdata)) object$frame else new_frame(object, newdata, keep)
   X <- stats::model.matrix(stats::delete.response(object$terms), frame, contrasts.arg = object$contrasts)
   parts <- lapply(object$smooths, smooth_columns, frame)
@@ -169,6 +170,11 @@ predict.elvi_nested <- function(object, newdata = NULL, type = c("link", "respon
   se.fit <- check_flag(se.fit, "se.fit")
   interval <- check_interval(interval, type, object$family)
   level <- check_number(level, "level", 0, 1, open = TRUE)
+  if (is.null(newdata) && is_elsewhere(object$given$model)) {
+    if (interval != "none") bad_argument("newdata", "given with `interval` where the rows are not in memory", "NULL")
+    out <- at_chunks(object, "predict.elvi_nested", list(type = type, se.fit = se.fit, offset = offset))
+    return(if (se.fit) out else out[[1L]])
+  }
   rows <- nested_rows(object, newdata, re.form, allow_new_levels, offset)
   at <- node_predictors(object, rows)
   limits <- switch(interval, none = NULL,
@@ -176,11 +182,9 @@ predict.elvi_nested <- function(object, newdata = NULL, type = c("link", "respon
     prediction = predictive_quantiles(object, c((1 - level) / 2, (1 + level) / 2), newdata = newdata, re.form = re.form,
                                       allow_new_levels = allow_new_levels, offset = offset))
   if (type == "response" && object$family$link != "identity") {
-    for (k in seq_len(ncol(at$mean))) {
-      moments <- mixture_response(object, list(mean = at$mean[, k], sd = at$sd[, k]))
-      at$mean[, k] <- moments$mean
-      at$sd[, k] <- moments$sd
-    }
+    moments <- mixture_response(object, lapply(at[c("mean", "sd")], as.double))   # of all nodes at once
+    at$mean[] <- moments$mean
+    at$sd[] <- moments$sd
   }
   out <- mixture_of_rows(at, object$nested$hyper$weight)
   named <- function(x) restore_rows(object, newdata, stats::setNames(x, rownames(rows$X)))
@@ -216,6 +220,7 @@ fitted.elvi_nested <- function(object, ...) {
 #' @export
 model.matrix.elvi_nested <- function(object, ...) {
   check_dots(given_values(list(...)), names(formals()), "model.matrix()")   # data = NULL is none
+  check_in_memory(object)
   object$problem$X
 }
 
@@ -326,6 +331,10 @@ keyed <- function(object, expr) {
 log_lik.elvi_nested <- function(object, newdata = NULL, draws = 1000, offset = NULL, allow_new_levels = FALSE, seed = NULL, ...,
                                 ndraws = NULL) {
   check_dots(given_values(list(...)), names(formals()), "log_lik()", "re_formula")
+  if (is.null(newdata) && is_elsewhere(object$given$model)) {
+    draws <- check_draws(ndraws %||% draws, max(nobs.elvi_glm(object), nrow(object$node_mu)))
+    return(at_chunks(reseeded(object, seed), "log_lik.elvi_nested", list(draws = draws, offset = offset))[[1L]])
+  }
   rows <- nested_rows(object, newdata, NULL, allow_new_levels, offset)
   seen <- observed_rows(object, newdata, rows)
   object <- reseeded(object, seed)

@@ -8,7 +8,8 @@
 nested_setup <- function(problem, base) {
   loadNamespace("Matrix")   # its methods, not only its functions
   problem$X <- as.matrix(problem$X)
-  if (!is.null(problem$shift)) problem$X <- problem$X - rep(problem$shift, each = nrow(problem$X))
+  problem$triangle <- problem$triangle %||% problem_triangle(problem)
+  if (!is.null(problem$shift) && is.null(problem$triangle)) problem$X <- problem$X - rep(problem$shift, each = nrow(problem$X))
   n <- nrow(problem$X)
   p <- ncol(problem$X)
   q <- ncol(problem$Z)
@@ -18,12 +19,12 @@ nested_setup <- function(problem, base) {
   problem$offset <- rep_len(problem$offset %||% 0, n)
   problem$prior <- list(centre = rep_len(problem$prior$centre %||% 0, p),
                         precision = rep_len(problem$prior$precision %||% 0, p))
-  problem$count <- sum(problem$frequency[problem$weight > 0])   # of observations, to a residual variance
+  problem$count <- problem$count %||% sum(problem$frequency[problem$weight > 0])   # of observations, to a residual variance
   layout <- hyper_layout(problem)
   entries <- hyper_entries(problem, layout)
   likelihood <- record_of(problem$family)$conditional$likelihood
   dispersion <- if (is.null(problem$dispersion)) "none" else record_of(problem$family)$conditional$dispersion
-  rows <- sufficient_rows(problem)
+  rows <- solver_rows(problem)
   plan <- sparse_plan(rows$X, rows$Z, dense_terms(problem), entries, TRUE, c(problem$prior$centre, numeric(q)),
                       list(y = rows$y, weight = rows$weight, offset = rows$offset,
                            record = likelihood_of(problem$family), dispersion = dispersion), row_blocks(problem))
@@ -35,19 +36,12 @@ nested_setup <- function(problem, base) {
   c(setup, list(constant = evidence_constant(setup)))
 }
 
-# The rows as the solver takes them. Without groups a gaussian response is known by a triangular factor of [X y], of as many
-# rows as it has columns.
-sufficient_rows <- function(problem) {
-  weight <- problem$weight * problem$frequency
-  n <- nrow(problem$X)
-  p <- ncol(problem$X)
-  if (ncol(problem$Z) || !record_of(problem$family)$constant_curvature || n <= p + 1L) {
-    return(c(problem[c("X", "Z", "y", "offset")], list(weight = weight)))
-  }
-  factor <- qr(sqrt(weight) * cbind(problem$X, problem$y - problem$offset), LAPACK = TRUE)
-  R <- qr.R(factor)[, order(factor$pivot), drop = FALSE]
-  list(X = R[, seq_len(p), drop = FALSE], Z = problem$Z[seq_len(p + 1L), , drop = FALSE], y = R[, p + 1L],
-       offset = numeric(p + 1L), weight = rep(1, p + 1L))
+# The rows as the solver takes them: a gaussian response without groups needs few, see rows-nested.R.
+solver_rows <- function(problem) {
+  few <- problem$triangle
+  if (is.null(few)) return(c(problem[c("X", "Z", "y", "offset")], list(weight = problem$weight * problem$frequency)))
+  n <- nrow(few$X)
+  c(few, list(Z = problem$Z[seq_len(n), , drop = FALSE], offset = numeric(n), weight = rep(1, n)))
 }
 
 # Smooths fill their columns; so do groups that hold much of the data each.
@@ -78,7 +72,7 @@ evidence_constant <- function(setup) {
   proper <- problem$prior$precision > 0
   constant <- record_of(problem$family)$conditional$constant
   alike <- if (all(problem$frequency == 1)) list(seq_along(problem$y)) else split(seq_along(problem$y), problem$frequency)
-  data <- sum(vapply(alike, function(rows) {
+  data <- problem$constant %||% sum(vapply(alike, function(rows) {
     problem$frequency[rows[1L]] * constant(problem$y[rows], problem$weight[rows])
   }, 0))
   setup$law$entropy - (sum(proper) + ncol(problem$Z)) / 2 * log(2 * pi) +
@@ -143,9 +137,10 @@ start_theta <- function(setup) {
   theta <- numeric(layout$length)
   unit <- 1
   if (is_quadratic(setup$plan)) {
-    weight <- problem$weight * problem$frequency
-    rest <- stats::lm.wfit(cbind(1, problem$X), problem$y - problem$offset, pmax(weight, 1e-300))$residuals
-    unit <- sqrt(sum(weight * rest^2) / max(problem$count, 1))
+    few <- problem$triangle %||% list(X = cbind(1, problem$X), y = problem$y - problem$offset,
+                                      root = sqrt(problem$weight * problem$frequency))
+    rest <- stats::lm.fit(few$X * (few$root %||% 1), few$y * (few$root %||% 1))$residuals
+    unit <- sqrt(sum(rest^2) / max(problem$count, 1))
     if (!is.finite(unit) || unit <= 0) unit <- 1
   }
   for (t in seq_along(layout$terms)) {
@@ -263,8 +258,8 @@ leaning <- function(setup, mode, curved, control, tol, enough = 0.3, most = 4L, 
 correction_slope <- function(setup, curved, control, draws = 100L) {
   H <- length(curved$h)
   none <- numeric(H)
-  solved <- all(vapply(curved$around, function(f) is.finite(f$value), NA))
-  if (!solved || is_quadratic(setup$plan) || !isTRUE(control$correct) || isTRUE(control$draws == 0)) return(none)
+  if (is_quadratic(setup$plan) || !isTRUE(control$correct) || isTRUE(control$draws == 0)) return(none)
+  if (!all(vapply(curved$around, function(f) is.finite(f$value), NA))) return(none)
   checked <- check_by_draws(setup, curved$around, draws, control)
   if (!separate_blocks(setup) && max(node_k(checked)) > 0.5) return(none)
   correction <- corrections(setup, checked)
@@ -683,7 +678,7 @@ nested_fit <- function(problem, base = base_gaussian(), control = list()) {
   coarse <- normalised(values + grid$log_coarse + ratios$correction)
   theta <- matrix(unlist(lapply(grid$found, function(f) f$theta)), ncol = H, byrow = TRUE,
                   dimnames = list(NULL, setup$layout$names))
-  nodes <- lapply(grid$found, conditional_node, setup = setup)
+  nodes <- Map(conditional_node, grid$found, list(setup), ratios$shift)
   fit <- list(
     hyper = list(names = setup$layout$names, mode = stats::setNames(mode$theta, setup$layout$names),
                  hessian = hessian, theta = theta, z = grid$z, log_weight = log_weight, weight = weight,
@@ -723,11 +718,12 @@ evidence_basis <- function(setup, ratios) {
          if (ratios$corrected) paste0("; corrected by ", ratios$draws, " draws at each"))
 }
 
-conditional_node <- function(found, setup) {
+# The optimum at a node, in the user's order. `mu` is its mean, moved by what the draws say; the setting keeps the optimum itself.
+conditional_node <- function(found, setup, shift = 0) {
   s <- found$solution
   plan <- setup$plan
   precision <- hyper_precision(setup$problem, setup$layout, found$theta)
-  list(theta = found$theta, mu = original_order(plan, s$mu), sd = sqrt(original_order(plan, s$variance)),
+  list(theta = found$theta, mu = original_order(plan, s$mu + shift), sd = sqrt(original_order(plan, s$variance)),
        objective = s$objective, log_det = s$log_det, certificate = s$certificate,
        certificate_kind = if (s$rigorous && s$widest <= 50) "rigorous" else "estimated",
        converged = s$certificate <= 1e-6, iterations = s$iterations,
@@ -749,8 +745,7 @@ node_moments <- function(fit, weight = fit$hyper$weight) {
 
 # The same for the hyperparameters, on their natural scale
 hyper_moments <- function(fit, weight = fit$hyper$weight) {
-  values <- apply(fit$hyper$theta, 1L, function(theta) hyper_vector(fit$setup$problem, theta))
-  values <- matrix(values, ncol = length(weight))
+  values <- t(natural_columns(fit$setup$problem$terms, fit$setup$layout, fit$setup$problem$dispersion$name, fit$hyper$theta))
   mean <- drop(values %*% weight)
   list(mean = mean, sd = sqrt(pmax(drop(values^2 %*% weight) - mean^2, 0)))
 }
@@ -775,38 +770,45 @@ node_change <- function(fit) {
 # expectation is estimated by itself, which many blocks do not make harder.
 node_ratios <- function(setup, grid, values, control) {
   K <- length(values)
-  none <- list(correction = numeric(K), k_hat = rep(-Inf, K), draws = 0L, corrected = FALSE)
+  none <- list(correction = numeric(K), k_hat = rep(-Inf, K), draws = 0L, corrected = FALSE, shift = rep(list(0), K))
   if (is_quadratic(setup$plan) && setup$law$independent) return(none)
   if (is_quadratic(setup$plan) || isTRUE(control$draws == 0)) {
     none$k_hat[] <- NA_real_
     return(none)
   }
-  best <- which.max(values + grid$log_rule)
-  draws <- control$draws
-  if (is.null(draws)) {
-    first <- check_by_draws(setup, grid$found[best], 100L, control)$out[[1L]]
-    # no more than fit in 160 MB: noise of many groups is the same at all nodes, which have the same draws
-    draws <- min(max(ceiling(first$noise / 0.05^2), 200), 2000, max(200, floor(2e7 / setup$plan$dim)))
-  }
   weight <- normalised(values + grid$log_rule)
   counts <- which(weight > 0.03 * max(weight))
-  checked <- check_by_draws(setup, grid$found[counts], draws, control)
+  best <- which.max(weight)
+  draws <- control$draws %||% enough_draws(setup, grid$found[[best]], control)
+  checked <- check_by_draws(setup, grid$found[counts], draws, control, shift = separate_blocks(setup))
   k_hat <- rep(NA_real_, K)
   k_hat[counts] <- node_k(checked)
   usable <- separate_blocks(setup) || max(k_hat[counts]) < 0.7
   if (!isTRUE(control$correct) || !usable) {
-    return(list(correction = numeric(K), k_hat = k_hat, draws = draws, corrected = FALSE))
+    return(replace(none, c("k_hat", "draws"), list(k_hat, draws)))
   }
   correction <- rep(NA_real_, K)
   correction[counts] <- corrections(setup, checked, match(best, counts))
   correction[-counts] <- smooth_correction(grid$z, counts, correction[counts])
-  list(correction = correction, k_hat = k_hat, draws = draws, corrected = TRUE)
+  shift <- none$shift
+  if (separate_blocks(setup)) {
+    shift[counts] <- lapply(checked$out, `[[`, "shift")
+    shift[-counts] <- list(Reduce(`+`, Map(`*`, shift[counts], weight[counts] / sum(weight[counts]))))
+  }
+  list(correction = correction, k_hat = k_hat, draws = draws, corrected = TRUE, shift = shift)
 }
 
-check_by_draws <- function(setup, found, draws, control) {
+# By the noise of the correction at one node, though much of it is common to all of them, which have the same draws: the ratios
+# of single groups can have heavy tails, of which a hundred draws see little. No more than fit in 160 MB.
+enough_draws <- function(setup, found, control, noise = 0.05, first = 100L) {
+  bend <- check_by_draws(setup, list(found), first, control)$out[[1L]]$bend
+  min(max(ceiling(stats::var(bend) / noise^2), 200), 2000, max(200, floor(2e7 / setup$plan$dim)))
+}
+
+check_by_draws <- function(setup, found, draws, control, shift = FALSE) {
   z <- draw_base(setup$law, control$seed_key %||% c(20261117, 17), draws)
   settings <- lapply(found, function(f) conditional_node(f, setup)$setting)
-  out <- .Call(elvi_r_nested_check, setup$plan, setup$rule, settings, z, threads())
+  out <- .Call(elvi_r_nested_check, setup$plan, setup$rule, settings, z, shift, threads())
   radius <- sqrt(colSums(z^2))
   extra <- -radius^2 / 2 - setup$law$log_phi(radius)
   list(out = out, extra = extra - mean(extra), draws = draws)
@@ -832,7 +834,7 @@ node_shapes <- function(nested, draws, key) {
   if (is_quadratic(setup$plan)) return(list(nested$k_hat, nested$draws))
   counts <- which(nested$hyper$weight > 0.03 * max(nested$hyper$weight))
   z <- draw_base(setup$law, key, draws)
-  out <- .Call(elvi_r_nested_check, setup$plan, setup$rule, lapply(nested$nodes[counts], `[[`, "setting"), z, threads())
+  out <- .Call(elvi_r_nested_check, setup$plan, setup$rule, lapply(nested$nodes[counts], `[[`, "setting"), z, FALSE, threads())
   radius <- sqrt(colSums(z^2))
   extra <- -radius^2 / 2 - setup$law$log_phi(radius)
   k_hat <- rep(NA_real_, length(nested$nodes))
@@ -855,8 +857,9 @@ smooth_correction <- function(z, known, correction) {
 # x = mu + P^-1/2 z at node k, for the columns of z; rows in the order of [X Z]
 node_draws <- function(fit, k, z) {
   plan <- fit$setup$plan
-  x <- .Call(elvi_r_nested_draws, plan, fit$nodes[[k]]$setting, as.matrix(z), FALSE)
-  original_order(plan, x)
+  node <- fit$nodes[[k]]
+  x <- .Call(elvi_r_nested_draws, plan, node$setting, as.matrix(z), FALSE)
+  original_order(plan, x) + (node$mu - original_order(plan, node$setting$mu))
 }
 
 # v' P^-1 v at node k for the rows v of V (rows x (p + q)), in chunks

@@ -10,6 +10,9 @@
 #' * `"pairs"`: for each pair of parameters the ellipses that hold 50 % and 95 %
 #'   of the approximation's mass.
 #'
+#' Of a fit that is corrected by importance weights (see [elvi_fit]) all but the trace show what the weights make of it, and
+#' say so: densities are kernel estimates from weighted draws, ellipses those of the corrected mean and covariance.
+#'
 #' @param object,x an `elvi_fit`.
 #' @param type what to draw. The default is the intervals of a regression from a formula and of any exact fit, and the
 #'   trace of another stochastic run.
@@ -50,7 +53,9 @@ autoplot.elvi_fit <- function(object, type = NULL, against = c("evaluations", "i
 
 plot_blue <- "#0072B2"
 
-plot_subtitle <- function(fit) paste0(fit$base$kind, " base, ", fit$control$scale, " scale")
+family_subtitle <- function(fit) paste0(fit$base$kind, " base, ", fit$control$scale, " scale")
+
+plot_subtitle <- function(fit) paste0(family_subtitle(fit), if (is_corrected(fit)) paste0(", ", corrected_label))
 
 plot_trace <- function(fit, against, optimum) {
   against <- check_choice(against, "against", c("evaluations", "iterations", "seconds"))
@@ -76,7 +81,7 @@ plot_trace <- function(fit, against, optimum) {
     ggplot2::labs(x = c(evaluations = "gradient evaluations", iterations = "iterations",
                         seconds = "CPU seconds")[[against]],
                   y = "objective F at the iterate",
-                  subtitle = paste0(plot_subtitle(fit), ", ", fit$control$coordinates, " coordinates"))
+                  subtitle = paste0(family_subtitle(fit), ", ", fit$control$coordinates, " coordinates"))
   if (affords_exact(fit$model, fit$control$scale) && !isFALSE(optimum)) plot + optimum_line(fit, max(data$at)) else plot
 }
 
@@ -164,27 +169,16 @@ inner_breaks <- function(limits) {
 }
 
 plot_density <- function(fit, which) {
-  law <- law_of(fit$base, fit$model$dim)
-  edge <- min(4, support_edge(law))
-  z <- seq(-edge, edge, length.out = 81L)
-  height <- marginal_density(law, pmax(abs(z), 1e-12))
-  sd <- posterior_sd(fit)
-  mu <- fit$mu
-  labels <- natural_names(fit)
-  logged <- dispersion_place(fit)
-  density_picture(lapply(which, function(j) {
-    x <- mu[[j]] + sd[[j]] * z
-    data.frame(parameter = labels[j], x = if (j == logged) exp(x) else x,
-               density = height / sd[[j]] * if (j == logged) exp(-x) else 1)
-  }), plot_subtitle(fit))
+  curves <- if (is_corrected(fit)) corrected_curves(fit, which) else approximation_curves(fit, which)
+  density_picture(curves, plot_subtitle(fit), if (is_corrected(fit)) "density" else "density of the approximation")
 }
 
 # One height for all: its units differ, and no one reads them.
-density_picture <- function(parts, subtitle, panels = 16L) {
+density_picture <- function(parts, subtitle, title = "density of the approximation", panels = 16L) {
   data <- do.call(rbind, lapply(parts, function(part) cbind(part, height = part$density / max(part$density))))
   data$parameter <- factor(data$parameter, unique(data$parameter))
   plot <- if (nlevels(data$parameter) > panels) density_tiles(data) else density_panels(data)
-  plot + ggplot2::labs(x = NULL, y = "density of the approximation", subtitle = subtitle)
+  plot + ggplot2::labs(x = NULL, y = title, subtitle = subtitle)
 }
 
 density_panels <- function(data) {
@@ -226,12 +220,41 @@ density_tiles <- function(data) {
     ggplot2::scale_x_continuous(breaks = NULL) + ggplot2::scale_y_continuous(breaks = NULL)
 }
 
-plot_pairs <- function(fit, which) {
-  which <- unique(which)
+# points of the marginal densities of the parameters `which`
+approximation_curves <- function(fit, which) {
+  law <- law_of(fit$base, fit$model$dim)
+  edge <- min(4, support_edge(law))
+  z <- seq(-edge, edge, length.out = 81L)
+  height <- marginal_density(law, pmax(abs(z), 1e-12))
+  sd <- approximation_sd(fit)
   mu <- fit$mu
   labels <- natural_names(fit)
+  logged <- dispersion_place(fit)
+  lapply(which, function(j) {
+    x <- mu[[j]] + sd[[j]] * z
+    data.frame(parameter = labels[j], x = if (j == logged) exp(x) else x,
+               density = height / sd[[j]] * if (j == logged) exp(-x) else 1)
+  })
+}
+
+corrected_curves <- function(fit, which) {
+  points <- weighted_points(fit)
+  labels <- natural_names(fit)
+  ess <- fit$result$verdict$ess
+  lapply(which, function(j) {
+    # the rule of thumb for as many draws as the weights leave
+    width <- 1.06 * posterior_sd(fit)[[j]] * ess^-0.2
+    curve <- stats::density(points$x[j, ], bw = width, weights = points$w, n = 128L)
+    data.frame(parameter = labels[j], x = curve$x, density = curve$y)
+  })
+}
+
+plot_pairs <- function(fit, which) {
+  which <- unique(which)
+  mu <- posterior_mean(fit)
+  labels <- natural_names(fit)
   if (length(which) < 2L) bad_argument("pars", "at least two parameters", describe(labels[which]))
-  V <- parameter_covariance(fit)
+  V <- posterior_covariance(fit)
   radii <- pair_radii(law_of(fit$base, fit$model$dim), c(0.5, 0.95))
   angle <- seq(0, 2 * pi, length.out = 100L)
   circle <- rbind(cos(angle), sin(angle))

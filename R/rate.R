@@ -21,17 +21,8 @@
 #' @export
 schedule_rate <- function(schedule) {
   check_class(schedule, "schedule", "elvi_schedule", "a schedule_*() function")
-  exponent <- switch(schedule$kind,
-                     fixed = -1 / 2,
-                     # steps add up to K^(1 - step_power), batches to K^(1 + batch_power)
-                     power = -(1 - schedule$step_power) / (1 + schedule$batch_power),
-                     NA_real_)
-  text <- switch(schedule$kind,
-                 fixed = "finite horizon: a new budget has its own step, batch and number of iterations",
-                 power = "the steps add up to infinity and the sum of step^2/batch is finite",
-                 tuned = "no theorem covers this schedule",
-                 custom = "a schedule of finite length has no rate")
-  structure(list(exponent = exponent, text = text), class = "elvi_rate")
+  record <- schedule_record(schedule)
+  structure(list(exponent = record$exponent(schedule), text = record$rate), class = "elvi_rate")
 }
 
 #' @export

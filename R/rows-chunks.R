@@ -217,6 +217,8 @@ row_tasks <- list(
       list(sum(rows$weight * ((rows$y - mu)^2 - mu)), sum(rows$weight * mu^2))
     },
     join = add_up),
+  # see rows-nested.R
+  triangle = list(part = function(rows, recipe, args) chunk_triangle(rows), join = function(a, b) join_triangles(a, b)),
   survey = list(part = function(rows, recipe, args) survey_rows(rows, args),
                 join = function(a, b) join_surveys(a, b)),
   levels = list(of_chunk = TRUE, part = function(chunk, recipe, args) chunk_levels(recipe, chunk),

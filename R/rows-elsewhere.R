@@ -122,6 +122,9 @@ target_elsewhere <- function(model, x) {
 target_at.elvi_model_elsewhere <- function(model, x) target_elsewhere(model, x)
 
 #' @export
+target_values.elvi_model_elsewhere <- function(model, x) target_elsewhere(model, x)$value
+
+#' @export
 exact_at.elvi_model_elsewhere <- function(model, rule, law, kind, mu, scale) {
   prior <- .Call(elvi_r_exact, prior_model(model), rule, kind, mu, scale, 1L)
   row_tasks$exact$join(prior, pass_of(model, "exact", list(law = small_law(law, rule), kind = kind, mu = mu, scale = scale)))

@@ -1,10 +1,12 @@
 # A formula applied to rows that live elsewhere: one set of levels, one centre and one scale of the priors for all chunks.
 
-check_for_source <- function(structured, method) {
+check_for_source <- function(structured, method, family, dispersion) {
   if (!is.null(structured)) {
     bad_argument("data", "in memory: group-level and smooth terms need all rows at once", "a source of rows")
   }
-  if (method == "nested") bad_argument("method", "another with a source of rows: nested fits need all rows at once", "\"nested\"")
+  if (method == "nested" && !needs_no_rows(family, dispersion)) {
+    bad_argument("method", "another with a source of rows: but for gaussian() with unknown dispersion, nested fits need all rows at once", "\"nested\"")
+  }
 }
 
 # What formula_design() gives, with `rows` in place of the design.
@@ -33,7 +35,8 @@ source_design <- function(source, formula, call, env, contrasts, family) {
   list(terms = recipe$terms, intercept = intercept, centre = centre, spread = survey_spread(survey),
        offset_given = !is.null(stats::model.offset(sample)) || !is.null(recipe$extra$offset),
        xlevels = stats::.getXlevels(recipe$terms, sample),
-       contrasts = recipe$contrasts, rows = rows_elsewhere(source, recipe, survey))
+       contrasts = recipe$contrasts, rows = rows_elsewhere(source, recipe, survey),
+       frame = structure(sample[0L, , drop = FALSE], terms = recipe$terms))
 }
 
 # The formula with the other arguments that are evaluated in the data, and the columns that all of them mention.

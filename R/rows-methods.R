@@ -26,7 +26,12 @@ portable_fit <- function(object) {
   small <- unclass(model)[intersect(keep, names(model))]
   object$given$model <- structure(small, class = setdiff(class(model), "elvi_model_elsewhere"))
   object$given$call <- object$given$call[intersect(c("", "offset"), names(object$given$call))]
-  environment(object$regression$terms) <- environment(object$regression$formula) <- globalenv()
+  if (inherits(object, "elvi_nested")) {
+    object$call <- object$call[intersect(c("", "offset"), names(object$call))]
+    environment(object$terms) <- environment(object$formula) <- environment(attr(object$frame, "terms")) <- globalenv()
+  } else {
+    environment(object$regression$terms) <- environment(object$regression$formula) <- globalenv()
+  }
   object
 }
 
@@ -34,9 +39,17 @@ chunk_method <- function(recipe, chunk, args) {
   frame <- recipe_frame(recipe, check_chunk(chunk))
   if (!nrow(frame)) return(NULL)
   object <- args$object
-  object$regression$frame <- frame
-  object$regression$na.action <- attr(frame, "na.action")
-  object$given$model$rows <- read_rows(framed_design(recipe, chunk), family_records[[recipe$likelihood]])
+  rows <- read_rows(framed_design(recipe, chunk), family_records[[recipe$likelihood]])
+  if (inherits(object, "elvi_nested")) {
+    object[["frame"]] <- frame
+    object["na.action"] <- list(attr(frame, "na.action"))
+    object$problem$y <- rows$y
+    object["given"] <- list(NULL)
+  } else {
+    object$regression$frame <- frame
+    object$regression$na.action <- attr(frame, "na.action")
+    object$given$model$rows <- rows
+  }
   out <- do.call(args$method, c(list(object), args$args))
   if (is.list(out)) out else list(out)
 }

@@ -6,9 +6,9 @@
 #' A source of rows in place of the `data` of a formula, or of the `X` of [model_glm()], for data
 #' that do not fit in memory. Every step of the algorithms is a sum over rows, so it is read chunk by chunk, in as many
 #' passes as there are steps (10 to 20 for an exact fit), and memory is that of one chunk and of a few `d` x `d`
-#' matrices. The answer is that of the same rows in memory; where
-#' sigma or phi is unknown, that of `method = "mpsgd"`, since integrating over it, as [elvi()] does in memory, is not
-#' done in passes yet.
+#' matrices. The answer is that of the same rows in memory. For `gaussian()` with unknown sigma, too: such rows are known by a
+#' triangular factor, found in one pass. Where phi of [neg_binomial_2()] is unknown it is that of `method = "mpsgd"`, since integrating
+#' over it, as [elvi()] does in memory, needs all rows again and again.
 #'
 #' * `rows_chunked()` reads through a function in the convention of package 'biglm': `next_chunk(reset = TRUE)`
 #'   goes back to the beginning, `next_chunk(reset = FALSE)` returns the next chunk or `NULL` when there is none left.
@@ -18,6 +18,9 @@
 #'   selected. SQLite and Postgres hand out a result piece by piece; from 'duckdb', whose results are whole data frames, it goes
 #'   through a temporary table, within DuckDB's own `memory_limit`.
 #' * `rows_arrow()` reads an Arrow dataset, again only the columns of the formula.
+#'
+#' Anything that can be cut into rows is a list of "files": for a matrix `m` of package 'bigmemory' they are numbers of rows, as in
+#' `rows_files(split(1:n, (1:n - 1) %/% 1e5), function(i) as.data.frame(m[i, , drop = FALSE]))`.
 #'
 #' A chunk is a data frame for a formula, and a list with `X` and `y`, and optionally `weights`, `frequency` and
 #' `offset`, for [model_glm()]. Chunks may be empty.

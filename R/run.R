@@ -33,22 +33,46 @@ attempt_run <- function(fit, law, iterations, journal) {
     if (is.null(fit$given$tol)) advance(fit, law, iterations, journal)
     else run_to_tolerance(fit, law, iterations, journal)
   }
-  if (fit$given$schedule$kind == "tuned" && !has_ended(fit)) with_shorter_steps(fit, law, attempt)
-  else attempt(fit)
+  tryCatch(
+    if (may_shorten(fit) && !has_ended(fit)) with_shorter_steps(fit, law, attempt) else attempt(fit),
+    elvi_error_nonfinite = function(e) back_from_explosion(fit, e),
+    elvi_error_singular = function(e) back_from_explosion(fit, e))
+}
+
+# A target that is a function is no reason to end without a fit: where its steps have led to numbers that are none, the start
+# is returned, and that is said.
+back_from_explosion <- function(fit, error) {
+  if (!is_guarded(fit)) stop(error)
+  elvi_warn("The run diverged. ", conditionMessage(error), " The start is returned.", class = "elvi_warning_diverged")
+  fit <- keep(back_to_start(fit), "start", NA_real_)
+  fit$result$status <- "diverged"
+  fit
 }
 
 # What ended may be given more to spend; what did not is still the same run.
 has_ended <- function(fit) isTRUE(fit$result$status %in% c("finished", "diverged"))
 
 # The tuned schedule's step suits most targets; for the others, quarter it until
-# the run improves on its start.
+# the run improves on its start. The steps of another schedule are its user's: those of a target that is a function, of
+# which nobody knows how steep it is, are quartered where the run explodes.
 with_shorter_steps <- function(fit, law, attempt) {
+  failed <- if (is_retried(fit)) gets_nowhere else has_diverged
   while (fit$plan$shorten < most_shortened) {
     out <- tryCatch(attempt(fit), elvi_error_nonfinite = identity, elvi_error_singular = identity)
-    if (!inherits(out, "error") && (out$result$status == "interrupted" || !gets_nowhere(out))) return(out)
+    if (!inherits(out, "error") && (out$result$status == "interrupted" || !failed(out))) return(out)
     fit <- back_to_start(plan_again(fit, law, 4 * fit$plan$shorten))
   }
   attempt(fit)
+}
+
+is_retried <- function(fit) schedule_record(fit$given$schedule)$retried
+
+may_shorten <- function(fit) is_retried(fit) || is_guarded(fit)
+
+warn_of_shorter <- function(fit) {
+  if (is_retried(fit) || !isTRUE(fit$plan$shorten > 1)) return(invisible())
+  elvi_warn("With the steps of its schedule the run diverged: it was made again with steps ", fit$plan$shorten,
+            " times shorter.", class = "elvi_warning_shortened", data = list(shorten = fit$plan$shorten))
 }
 
 most_shortened <- 64
@@ -72,7 +96,7 @@ back_to_start <- function(fit) {
 initial_state <- function(start) {
   list(mu = start$mu, scale = start$scale, average_mu = start$mu, average_scale = start$scale,
        k = 0, evals = 0, alpha = 1, weight = 0, memory = numeric(), shorten = 1, steepest = 1, checks = 0,
-       outside = 0, stage = NULL)
+       outside = 0, looked = 0, first_error = NULL, stage = NULL)
 }
 
 no_result <- list(trace = NULL, cpu = 0, status = NULL, kept = NULL, theta = NULL, lost = NULL, remaining = NULL,
@@ -112,9 +136,11 @@ run_slice <- function(fit, law, iterations, journal) {
   account <- new_account()
   out <- .Call(elvi_r_run, iteration_model(run_model(fit, account), fit, law), law, settings, fit$state)
   fit$state$outside <- fit$state$outside + account$outside
+  fit$state$looked <- fit$state$looked + account$evaluations
+  fit$state["first_error"] <- list(fit$state$first_error %||% account$first_error)
   fit$state[names(out$state)] <- out$state
   fit$result$cpu <- out$cpu
-  fit$result$trace <- join_traces(fit$result$trace, as.data.frame(out$trace))
+  fit$result$trace <- join_traces(fit$result$trace, list2DF(out$trace))
   check_status(out$status, fit)
   fit$result$status <- if (out$status == status_stopped) "interrupted" else "paused"
   if (out$limited) stop_at_time_limit(journal, fit)
@@ -165,6 +191,8 @@ conclude <- function(fit) {
               format(fit$result$remaining$se, digits = 2), "), above `tol` = ", format(fit$given$tol),
               ". elvi(fit, budget = ) goes on from here.", class = "elvi_warning_not_converged")
   }
+  warn_of_shorter(fit)
+  warn_of_outside(fit)
   warn_of_verdict(fit)
   fit
 }
@@ -193,7 +221,7 @@ run_settings <- function(fit, iterations) {
        lambda_scale = plan$lambda[["Sigma"]],
        scale_min = fit$plan$feasible$scale_min, scale_max = fit$plan$feasible$scale_max,
        mu_centre = fit$plan$feasible$mu_centre, mu_radius = fit$plan$feasible$mu_radius,
-       longest = plan$longest %||% Inf,
+       longest = longest_move(fit),
        average = control$average, bg_a = if (is.finite(plan$bg_a)) plan$bg_a else 0,
        tail_start = horizon - floor(control$tail * horizon) + 1,
        trace_draws = control$trace_draws,
@@ -206,6 +234,10 @@ run_settings <- function(fit, iterations) {
 # Checks are of the L that bounds the scale from below, too, and so of no step shorter than 1/(2L).
 check_step_of <- function(fit) if (isTRUE(fit$plan$smoothness > 0)) 1 / (2 * fit$plan$smoothness) else 0
 
+# In norms of the scale. Theorems are about steps as they are, but none is about a step that leaves for another world: of a
+# target that is a function nobody knows how steep it is out there.
+longest_move <- function(fit) min(fit$plan$longest %||% Inf, if (is_user_density(fit$given$model)) 100 else Inf)
+
 # 12,345 and 1,000,000, not 1e+06
 format_count <- function(n) format(n, big.mark = ",", scientific = FALSE)
 
@@ -216,9 +248,8 @@ on_trace_grid <- function(k) k %% 10^pmax(0, floor(log10(pmax(k, 1))) - 1) == 0
 join_traces <- function(old, new) {
   if (is.null(old)) return(new)
   if (!nrow(new)) return(old)
-  out <- rbind(old[on_trace_grid(old$iteration), ], new)
-  rownames(out) <- NULL
-  out
+  kept <- on_trace_grid(old$iteration)
+  list2DF(Map(function(before, after) c(before[kept], after), old, new[names(old)]))   # rbind() takes its time
 }
 
 check_status <- function(status, fit = NULL) {

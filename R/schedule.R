@@ -148,17 +148,57 @@ tabulate_over_k <- function(x, name, n) {
 
 #' @export
 print.elvi_schedule <- function(x, ...) {
-  cat(switch(x$kind,
-    fixed = sprintf("finite horizon, preset \"%s\"", x$preset),
-    tuned = "tuned for whitened coordinates",
-    power = sprintf("%s: step_k = %s%s, batch_k = ceil(%g (k+1)^%g)", x$name,
-                    if (is.null(x$step)) "1/(2L)" else format(x$step),
-                    if (x$step_power > 0) sprintf(" (k+1)^-%g", x$step_power) else "",
-                    x$batch, x$batch_power),
-    custom = sprintf("custom, %d iterations", length(x$step))),
+  cat(schedule_record(x)$words(x),
     ", budget ", format_count(x$budget), " gradient evaluations\n", sep = "")
   invisible(x)
 }
+
+# ---- a record for each kind ---------------------------------------------------
+
+# plan: what of the plan it decides, see plan_schedule(); words: for print(); exponent, rate: see schedule_rate();
+# open: no horizon of its own, so that it can be spent more on or cut into stages; horizon: constant steps made for one;
+# listed: by hand, iteration by iteration; own_steps: needs no L or kappa; from_L: are its steps made
+# from L?; retried: with shorter steps where it gets nowhere, and planned with them
+schedule_records <- list(
+  fixed = list(
+    plan = function(schedule, dim, kappa, L, control, shorten) plan_fixed(schedule, dim, kappa, L),
+    words = function(x) sprintf("finite horizon, preset \"%s\"", x$preset),
+    exponent = function(x) -1 / 2,
+    rate = "finite horizon: a new budget has its own step, batch and number of iterations",
+    open = FALSE, horizon = TRUE, listed = FALSE, own_steps = FALSE, from_L = function(x) TRUE, retried = FALSE),
+  power = list(
+    plan = function(schedule, dim, kappa, L, control, shorten) {
+      list(step0 = schedule$step %||% default_step(L), step_power = schedule$step_power, batch0 = schedule$batch,
+           batch_power = schedule$batch_power)
+    },
+    words = function(x) {
+      sprintf("%s: step_k = %s%s, batch_k = ceil(%g (k+1)^%g)", x$name,
+              if (is.null(x$step)) "1/(2L)" else format(x$step),
+              if (x$step_power > 0) sprintf(" (k+1)^-%g", x$step_power) else "", x$batch, x$batch_power)
+    },
+    # steps add up to K^(1 - step_power), batches to K^(1 + batch_power)
+    exponent = function(x) -(1 - x$step_power) / (1 + x$batch_power),
+    rate = "the steps add up to infinity and the sum of step^2/batch is finite",
+    open = TRUE, horizon = FALSE, listed = FALSE, own_steps = TRUE, from_L = function(x) is.null(x$step),
+    retried = FALSE),
+  tuned = list(
+    plan = function(schedule, dim, kappa, L, control, shorten) plan_tuned(schedule, dim, kappa, control, shorten),
+    words = function(x) "tuned for whitened coordinates",
+    exponent = function(x) NA_real_,
+    rate = "no theorem covers this schedule",
+    open = TRUE, horizon = FALSE, listed = FALSE, own_steps = FALSE, from_L = function(x) FALSE, retried = TRUE),
+  custom = list(
+    plan = function(schedule, dim, kappa, L, control, shorten) {
+      list(step_table = schedule$step, batch_table = schedule$batch)
+    },
+    words = function(x) sprintf("custom, %d iterations", length(x$step)),
+    exponent = function(x) NA_real_,
+    rate = "a schedule of finite length has no rate",
+    open = FALSE, horizon = FALSE, listed = TRUE, own_steps = TRUE, from_L = function(x) FALSE, retried = FALSE))
+
+schedule_record <- function(schedule) schedule_records[[schedule$kind]]
+
+steps_from_L <- function(schedule) schedule_record(schedule)$from_L(schedule)
 
 # ---- from a schedule to a plan ------------------------------------------------
 
@@ -166,18 +206,13 @@ print.elvi_schedule <- function(x, ...) {
 # steps; without a precondition in `control` the preset decides. `shorten`: see
 # with_shorter_steps().
 plan_schedule <- function(schedule, dim, kappa, L, control = elvi_control(), shorten = 1) {
-  plan <- switch(schedule$kind,
-                 fixed = plan_fixed(schedule, dim, kappa, L),
-                 tuned = plan_tuned(schedule, dim, kappa, control, shorten),
-                 power = list(step0 = schedule$step %||% default_step(L),
-                              step_power = schedule$step_power,
-                              batch0 = schedule$batch, batch_power = schedule$batch_power),
-                 custom = list(step_table = schedule$step, batch_table = schedule$batch))
+  plan <- schedule_record(schedule)$plan(schedule, dim, kappa, L, control, shorten)
   full <- list(step0 = 0, step_power = 0, batch0 = 1, batch_power = 0, step_table = NULL,
                batch_table = NULL, lambda = c(mu = 1, Sigma = 1), shorten = shorten,
                longest = Inf)   # theorems are about steps as they are
   full[names(plan)] <- plan
   plan <- full
+  if (!schedule_record(schedule)$retried) plan[c("step0", "step_table")] <- list(plan$step0 / shorten, shorter(plan$step_table, shorten))
   plan$lambda <- control$precondition %||% plan$lambda
   plan$iterations <- plan$iterations %||% .Call(elvi_r_horizon, plan, schedule$budget)
   if (plan$iterations < 1) {
@@ -186,6 +221,8 @@ plan_schedule <- function(schedule, dim, kappa, L, control = elvi_control(), sho
   plan$bg_a <- plan$bg_a %||% bg_a(dim, kappa, L, plan$lambda, control$scale)
   plan
 }
+
+shorter <- function(steps, by) if (!is.null(steps)) steps / by
 
 default_step <- function(L) {
   if (is.na(L)) {
@@ -255,7 +292,7 @@ plan_at <- function(plan, k) .Call(elvi_r_schedule, plan, as.double(k))
 # A schedule without a horizon of its own, with more to spend.
 extend_budget <- function(schedule, budget, spent) {
   budget <- check_budget(budget)
-  if (!schedule$kind %in% c("power", "tuned")) {
+  if (!schedule_record(schedule)$open) {
     bad_argument("budget", paste("left out with a schedule that was made for its own budget (start a",
                                  "new run, or use schedule_growing())"), describe(budget))
   }

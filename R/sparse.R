@@ -206,7 +206,7 @@ sparse_objective <- function(model, law, mu, root, method, draws, chunk = 100L) 
   z_key <- draw_key()
   f <- unlist(lapply(split(seq_len(draws), (seq_len(draws) - 1L) %/% chunk), function(which) {
     z <- draw_base(law, z_key, length(which), iteration = which[1L])
-    target_at(model, mu + sparse_root_times(root, z))$value
+    target_values(model, mu + sparse_root_times(root, z))
   }))
   new_estimate("objective F", mean(f) - root$log_det, stats::sd(f) / sqrt(draws), draws, law)
 }

@@ -225,19 +225,26 @@ whiten_anew <- function(fit, law) {
   theta <- to_work(work, kind, at$mu, at$scale)
   begun <- initial_state(theta)
   begun$before <- list(mu = at$mu, scale = at$scale)
-  kept <- c("k", "evals", "checks", "outside")   # a new L has had no checks yet
-  begun[kept] <- fit$state[kept]
+  goes_on <- c("k", "evals", "checks", "outside", "looked", "first_error")   # a new L has had no checks yet
+  begun[goes_on] <- fit$state[goes_on]
   fit$state <- begun
   fit
 }
 
-# A small gap speaks of the neighbourhood. Does the objective, on draws that no stage has
-# seen, still fall by more than the tolerance from stage to stage?
-still_gains <- function(fit, law) {
-  before <- fit$state$before
-  if (is.null(fit$plan$search) || is.null(before)) return(FALSE)
+# A small gap speaks of the neighbourhood. By how much did the objective fall in the last stage, on draws that no stage
+# has seen? NULL where that is not known.
+last_gain <- function(fit, law) {
+  if (is.null(fit$plan$search)) return(NULL)
   judge <- judge_of(fit, law)
-  if (is.null(judge)) return(FALSE)
-  gain <- judge(to_work(run_model(fit), fit$given$control$scale, before$mu, before$scale)) - judge(fit$result$theta)
-  isTRUE(mean(gain) - 2 * stats::sd(gain) / sqrt(length(gain)) > fit$given$tol)
+  if (is.null(judge)) return(NULL)
+  before <- fit$state$before
+  before <- if (is.null(before)) fit$plan$start else to_work(run_model(fit), fit$given$control$scale, before$mu, before$scale)
+  gain <- judge(before) - judge(fit$result$theta)
+  list(estimate = mean(gain), se = stats::sd(gain) / sqrt(length(gain)))
+}
+
+# by more than the tolerance, which a gap below it would not allow
+still_gains <- function(fit) {
+  gain <- fit$result$remaining$gain
+  isTRUE(gain$estimate - 2 * gain$se > fit$given$tol)
 }

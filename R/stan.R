@@ -147,7 +147,8 @@ unconstrained_names <- function(object, dim) {
 #' @param fit a fit of a [model_stan()].
 #' @param draws number of draws.
 #' @param resample importance resample? `NULL` decides by the fit's verdict. See [as.matrix.elvi_fit()], whose rows
-#'   these are.
+#'   these are. With `FALSE` there is a warning where means or standard deviations of what comes out are far from those that
+#'   importance weights give.
 #' @return A matrix with one row per draw and one column per parameter,
 #'   transformed parameter and generated quantity of the model, with Stan's names.
 #' @seealso [model_stan()]
@@ -155,7 +156,14 @@ unconstrained_names <- function(object, dim) {
 constrain_draws <- function(fit, draws = 1000, resample = NULL) {
   check_class(fit, "fit", "elvi_fit", "elvi()")
   if (is.null(fit$model$stan)) bad_argument("fit", "a fit of a model_stan()", "another")
-  constrained(fit$model$stan, t(as.matrix.elvi_fit(fit, draws = draws, resample = resample)))
+  if (!isFALSE(resample) || !is_corrected(fit)) {
+    return(constrained(fit$model$stan, t(as.matrix.elvi_fit(fit, draws = draws, resample = resample))))
+  }
+  # the two may agree on the unconstrained scale and differ here
+  draws <- check_draws(draws, fit$model$dim)
+  plain <- constrained(fit$model$stan, t(fit_draws(fit, draws)))
+  if (draws >= 100) warn_of_plain(plain, constrained(fit$model$stan, t(corrected_draws(fit, draws, fit_key(fit)))))
+  plain
 }
 
 # The columns of x in the model's own parameters, one row each.

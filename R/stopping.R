@@ -19,10 +19,11 @@ run_to_tolerance <- function(fit, law, iterations, journal) {
       return(fit)
     }
     fit$state["stage"] <- list(NULL)
+    fit$result$remaining$gain <- last_gain(fit, law)
     fit$result$converged <- fit$result$remaining$estimate + 2 * fit$result$remaining$se < fit$given$tol &&
-      !still_gains(fit, law)
+      !still_gains(fit)
     # a tuned run that gets nowhere is soon tried with shorter steps
-    hopeless <- fit$given$schedule$kind == "tuned" && fit$plan$shorten < most_shortened &&
+    hopeless <- schedule_record(fit$given$schedule)$retried && fit$plan$shorten < most_shortened &&
       gets_nowhere(fit) && fit$state$evals > 4000
     if (fit$result$converged || hopeless) {
       fit$result$status <- "finished"
@@ -35,7 +36,7 @@ run_to_tolerance <- function(fit, law, iterations, journal) {
 begin_stage <- function(fit, look) {
   end <- fit$plan$iterations
   # only schedules without a horizon of their own can be cut into stages
-  if (fit$given$schedule$kind %in% c("power", "tuned")) {
+  if (schedule_record(fit$given$schedule)$open) {
     end <- min(end, max(fit$state$k + 1, .Call(elvi_r_horizon, fit$plan, look)))
     # an average of the latest stage only: older iterates are further away
     if (fit$given$control$average == "tail") fit$state$weight <- 0

@@ -8,11 +8,12 @@ verdict_on <- function(fit) {
   if (is.null(fit$plan$search) || !isTRUE(fit$result$status %in% c("finished", "diverged"))) return(NULL)
   names <- fit$given$model$names
   drawn <- verdict_draws(fit)
-  moved <- weighted_moments(drawn$x, drawn$log_ratios)
+  moved <- weighted_moments(drawn$x, drawn$log_ratios, names)
   c(drawn[c("k", "k_se", "limit", "stable", "draws", "log_ratios", "outside")],
-    list(ess = moved$ess, shift = max(moved$shift), shifted = names[which.max(moved$shift)],
+    moved[c("mean", "covariance", "ess")],
+    list(shift = max(moved$shift), shifted = names[which.max(moved$shift)],
          ratio = max(moved$ratio), rescaled = names[which.max(moved$ratio)],
-         spread = spread_of_starts(fit), elsewhere = ends_elsewhere(fit),
+         uncovered = share_outside(fit, fit_key(fit)) %||% 0, spread = spread_of_starts(fit), elsewhere = ends_elsewhere(fit),
          loose = loose_logarithms(fit)))
 }
 
@@ -33,14 +34,11 @@ verdict_draws <- function(fit) {
 keyed_ratios <- function(fit, n, block = 1) {
   model <- fit$given$model
   drawn <- verdict_points(fit, n, block)
-  f <- call_guarded(function(x) target_values(model, x), drawn$x, 1, new_account())
-  log_p <- ifelse(is.finite(f), -f, -Inf)
-  list(x = drawn$x, log_ratios = drop(log_p) - drawn$log_q, outside = sum(!is.finite(f)))
+  f <- guarded_values(model, drawn$x)
+  list(x = drawn$x, log_ratios = ifelse(is.finite(f), -f, -Inf) - drawn$log_q, outside = sum(!is.finite(f)))
 }
 
 verdict_points <- function(fit, n, block) points_and_density(fit, n, fit$plan$seed, iteration = 2^42 + block - 1)
-
-target_values <- function(model, x) if (is_function_of_r(model)) model$value(x) else target_at(model, x)$value
 
 # ---- what the weights say ----------------------------------------------------------------------
 
@@ -52,12 +50,12 @@ truncated_weights <- function(log_ratios) {
 }
 
 # By how many of the new sds the weights move each mean, and by what factor each sd.
-weighted_moments <- function(x, log_ratios) {
+weighted_moments <- function(x, log_ratios, names = rownames(x)) {
   w <- truncated_weights(log_ratios)
   plain <- list(mean = rowMeans(x), sd = sqrt(rowMeans((x - rowMeans(x))^2)))
-  mean <- drop(x %*% w)
-  sd <- sqrt(drop((x - mean)^2 %*% w))
-  list(shift = abs(mean - plain$mean) / sd, ratio = pmax(sd / plain$sd, plain$sd / sd), ess = 1 / sum(w^2))
+  under <- moments_under(x, w, names)
+  sd <- sqrt(diag(under$covariance))
+  c(under, list(shift = abs(under$mean - plain$mean) / sd, ratio = pmax(sd / plain$sd, plain$sd / sd), ess = 1 / sum(w^2)))
 }
 
 # the parameters that are declared in the program, of all that it reports
@@ -123,9 +121,9 @@ objections <- function(fit) {
   v <- fit$result$verdict
   if (is.null(v)) return(character())
   c(if (misses_part(v)) {
-      sprintf(paste("Pareto k-hat is %s (standard error %s; at most %s for %s draws at a time) and importance weights leave",
+      sprintf(paste("Pareto k-hat is %s (standard error %s; at most %s for so many draws) and importance weights leave",
                     "%s of %s draws: the approximation misses part of the target."), format(v$k, digits = 2),
-              format(v$k_se, digits = 1), format(v$limit, digits = 2), format_count(k_block), format_count(round(v$ess)),
+              format(v$k_se, digits = 1), format(v$limit, digits = 2), format_count(round(v$ess)),
               format_count(v$draws))
     },
     if (v$shift > most_shift) sprintf("Importance weights move the mean of `%s` by %s standard deviations.", v$shifted,
@@ -140,6 +138,8 @@ objections <- function(fit) {
       if (isTRUE(fit$result$converged)) "Converged" else "It ended here", v$elsewhere$number,
       format(v$elsewhere$distance, digits = 2), format(max(0, v$elsewhere$behind), digits = 2),
       format(v$spread, digits = 3)),
+    if (isTRUE(v$uncovered > 0.01)) sprintf(
+      "The support of the base is bounded and leaves out about %.0f%% of the target, which k-hat cannot see.", 100 * v$uncovered),
     if (v$outside > 0.01 * v$draws) sprintf("%s of %s draws are outside the model's domain.",
                                             format_count(v$outside), format_count(v$draws)))
 }
@@ -162,21 +162,16 @@ warn_of_verdict <- function(fit) {
 verdict_lines <- function(fit) {
   v <- fit$result$verdict
   if (is.null(v)) return(NULL)
-  search <- fit$plan$search$account
-  outside <- search$outside + fit$state$outside
   against <- objections(fit)
   c(sprintf("Pareto k-hat %s (standard error %s, %s draws, effective sample size %s%s)", format(v$k, digits = 2),
             format(v$k_se, digits = 1), format_count(v$draws), format_count(round(v$ess)),
             if (v$k >= v$limit && !misses_part(v)) ": a few draws of large weight, the others nearly equal"
             else if (v$stable) "" else sprintf("; more draws may take it across its limit %s", format(v$limit, digits = 2))),
     if (length(fit$plan$search$rivals)) sprintf("R-hat over starts %s", format(v$spread, digits = 3)),
-    if (outside > 0) sprintf("%s of %s points were outside the model's domain%s", format_count(outside),
-                             format_count(search$evaluations + fit$state$evals),
-                             if (is.null(search$first_error)) "" else paste0(": ", search$first_error)),
     if (length(v$loose)) sprintf(
       paste("%s may go to 0: one standard deviation of the logarithm is more than a factor e. A prior that avoids 0, or a",
             "non-centred parametrisation, may help."), paste0("`", utils::head(v$loose, 3), "`", collapse = ", ")),
-    if (is_corrected(fit)) "Draws are corrected by importance weights, resample = FALSE gives those of the approximation",
+    if (!is_corrected(fit)) "Importance weights are of no use here: what is shown is the approximation itself",
     if (length(against)) paste("NOT GOOD:", against)
     else if (isTRUE(fit$result$converged)) "Verdict: good, nothing speaks against it"
     else "Verdict: nothing speaks against it, but it was not run to a tolerance")

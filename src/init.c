@@ -8,6 +8,7 @@ static const R_CallMethodDef call_routines[] = {
     ENTRY(elvi_r_draws, 5),
     ENTRY(elvi_r_score, 2),
     ENTRY(elvi_r_evaluate, 3),
+    ENTRY(elvi_r_target_values, 3),
     ENTRY(elvi_r_curvature_max, 2),
     ENTRY(elvi_r_schedule, 2),
     ENTRY(elvi_r_horizon, 2),
@@ -38,7 +39,7 @@ static const R_CallMethodDef call_routines[] = {
     ENTRY(elvi_r_pattern_places, 3),
     ENTRY(elvi_r_sparse_inverse, 2),
     ENTRY(elvi_r_nested_solve, 6),
-    ENTRY(elvi_r_nested_check, 5),
+    ENTRY(elvi_r_nested_check, 6),
     ENTRY(elvi_r_nested_draws, 4),
     ENTRY(elvi_r_run, 4),
     { NULL, NULL, 0 }

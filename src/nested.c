@@ -610,60 +610,82 @@ static int begin_check(const elvi_nested *p, const elvi_quadrature *rule, const 
     return 0;
 }
 
-/* r of the rows from `first` on; eta holds how far their predictors are off on entry */
+/* r of the rows from `first` on, whose predictors eta are `off` from those of the mean */
 static double block_ratio(const elvi_nested *p, const workspace *w, const elvi_dispersion *a, const double *known,
-                          int first, int rows, double *eta)
+                          int first, int rows, const double *off, const double *eta)
 {
     const point *x = &w->at;
     double r = 0.0;
-    for (int i = first; i < first + rows; i++) {
-        const double off = eta[i];
-        r += known[i] + off * (x->slope[i] + 0.5 * x->c[i] * off);
-        eta[i] = x->eta[i] + off;
-    }
+    for (int i = first; i < first + rows; i++) r += known[i] + off[i] * (x->slope[i] + 0.5 * x->c[i] * off[i]);
     return r - losses(p, a, rows, w->y + first, w->weight + first, eta + first);
+}
+
+/* slope <- w_i l'(eta_i) of consecutive rows */
+static void loss_slopes(const elvi_nested *p, const elvi_dispersion *a, int n, const double *y, const double *w,
+                        const double *eta, double *slope)
+{
+    const elvi_part rows = { 0, n, y, w, NULL };
+    memcpy(slope, eta, (size_t) n * sizeof(double));
+    p->likelihood.family->slope(&p->likelihood, a, &rows, slope);
 }
 
 /* At the optimum f(mu + P^-1/2 z) = const + |z|^2 / 2 + sum_i r_i, where r_i is the loss of
  * row i less its expectation, its slope and its curvature under the approximation. So a
  * block of rows has log ratio -sum r_i, of expectation 0, and almost does not depend on
- * other blocks if they share no sparse coefficient. */
+ * other blocks if they share no sparse coefficient.
+ *
+ * Reweighted, the mean of x moves by Cov(x, e^r) / E e^r, summed over blocks, which for a
+ * gaussian law is P^-1 E[e^r grad r] / E e^r (Stein). grad r has expectation 0, so e^r - 1
+ * serves as well, with less noise: sums over rows average it further. */
 void elvi_nested_check(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at, const double *z,
                        int draws, double *room, int *links, elvi_ratios *out)
 {
     workspace w = bind(p, room, links);
+    const point *x = &w.at;
     const int d = p->pattern.dim, n = p->rows;
     double *drawn = w.small, *eta = w.to.eta, *known = w.to.slope;
     double *tilt = w.q, *square = w.turn;   /* per block: sums of e^r - r - 1 and of r^2 */
+    double *off = w.to.c, *bent = w.to.curve, *pull = w.reach;   /* per row: pull sums (e^r - 1) dr / d eta */
     const elvi_dispersion a = elvi_dispersion_at(log(own_dispersion(p, at)));
-    double noise = 0.0, noise2 = 0.0;
     out->status = ELVI_SINGULAR_SCALE;
     if (begin_check(p, rule, at, &w, known)) return;
     memset(tilt, 0, (size_t) n * sizeof(double));
     memset(square, 0, (size_t) n * sizeof(double));
+    memset(pull, 0, (size_t) n * sizeof(double));
     for (int k = 0; k < draws; k++, z += d) {
-        double total = 0.0, round = 0.0;
+        double total = 0.0, sum = 0.0;
         memcpy(drawn, z, (size_t) d * sizeof(double));
         elvi_sparse_backward(&p->pattern, w.L, drawn);
-        predict(p, drawn, eta);
+        predict(p, drawn, off);
+        for (int i = 0; i < n; i++) eta[i] = x->eta[i] + off[i];
+        if (out->shift) loss_slopes(p, &a, n, w.y, w.weight, eta, bent);
         for (int b = 0; b < p->blocks; b++) {
             const int first = p->block_start[b], rows = p->block_start[b + 1] - first;
-            const double r = block_ratio(p, &w, &a, known, first, rows, eta), bend = exp(r) - 1.0 - r;
+            const double r = block_ratio(p, &w, &a, known, first, rows, off, eta), bend = exp(r) - 1.0 - r;
             total += r;
+            if (out->shift) {
+                const double by = expm1(r);
+                for (int i = first; i < first + rows; i++)
+                    pull[i] += by * (x->slope[i] + x->c[i] * off[i] - bent[i]);
+            }
             tilt[b] += bend;
             square[b] += r * r;
-            round += bend;
+            sum += bend;
         }
         out->total[k] = total;
-        noise += round;
-        noise2 += round * round;
+        out->bend[k] = sum;
     }
     out->level = out->spread = 0.0;
     for (int b = 0; b < p->blocks; b++) {
         out->level += log1p(tilt[b] / draws);
         out->spread += square[b] / draws;
+        for (int i = p->block_start[b]; i < p->block_start[b + 1]; i++) pull[i] /= draws + tilt[b];
     }
-    noise /= draws;
-    out->noise = fmax(noise2 / draws - noise * noise, 0.0);
+    if (out->shift) {
+        memset(out->shift, 0, (size_t) d * sizeof(double));
+        collect(p, pull, out->shift);
+        elvi_sparse_forward(&p->pattern, w.L, out->shift);
+        elvi_sparse_backward(&p->pattern, w.L, out->shift);
+    }
     out->status = ELVI_OK;
 }

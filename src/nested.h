@@ -95,7 +95,8 @@ typedef struct {
     double *total;           /* n: log ratio of each draw, less its expectation, for a gaussian base */
     double level;            /* sum over blocks of log E exp(block's log ratio) */
     double spread;           /* sum over blocks of its variance */
-    double noise;            /* variance of `level`, for one draw */
+    double *bend;            /* n: sum over blocks of e^r - 1 - r, whose mean is `level`, almost */
+    double *shift;           /* dim: what the ratios of the blocks move the mean by; NULL: not wanted */
     elvi_status status;
 } elvi_ratios;
 void elvi_nested_check(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at, const double *z,

@@ -1,9 +1,12 @@
 /* The only place where threads are started, and where BLAS's own are dealt with. */
-#ifndef _WIN32
-# ifndef _GNU_SOURCE
-#  define _GNU_SOURCE
-# endif
+#include "platform.h"
+#if !defined(ELVI_NO_DLSYM) && !defined(_GNU_SOURCE)
+# define _GNU_SOURCE
+#endif
+#ifndef ELVI_NO_DLSYM
 # include <dlfcn.h>
+#endif
+#ifndef ELVI_NO_YIELD
 # include <sched.h>
 #endif
 #ifdef _OPENMP
@@ -22,7 +25,7 @@ typedef struct {
 static blas_threads find_blas_threads(void)
 {
     blas_threads out = { NULL, NULL };
-#ifndef _WIN32
+#ifndef ELVI_NO_DLSYM
     void *get = dlsym(RTLD_DEFAULT, "openblas_get_num_threads");
     void *set = dlsym(RTLD_DEFAULT, "openblas_set_num_threads");
     if (get && set) {
@@ -60,6 +63,18 @@ int elvi_parts_at_once(const elvi_job *job, int lanes, uint64_t left)
     return (int) (left < most ? left : most);
 }
 
+static elvi_status work_alone(const elvi_job *job, int parts)
+{
+    elvi_status status = ELVI_OK;
+    for (int part = 0; part < parts && status == ELVI_OK; part++) {
+        job->work(job->ctx, part, 0, 0);
+        status = job->add(job->ctx, 0);
+    }
+    return status;
+}
+
+#ifdef _OPENMP
+
 /* Where parts are taken from, and wait for their turn to be added. */
 typedef struct {
     int taken, added, failed;
@@ -70,9 +85,7 @@ typedef struct {
 static int take(queue *q)
 {
     int part;
-#ifdef _OPENMP
     #pragma omp atomic capture
-#endif
     part = q->taken++;
     return part;
 }
@@ -80,18 +93,14 @@ static int take(queue *q)
 static int look(const int *shared)
 {
     int value;
-#ifdef _OPENMP
     #pragma omp atomic read seq_cst
-#endif
     value = *shared;
     return value;
 }
 
 static void count(int *shared)
 {
-#ifdef _OPENMP
     #pragma omp atomic update seq_cst
-#endif
     (*shared)++;
 }
 
@@ -100,7 +109,7 @@ static int wait_for_slot(const queue *q, int part, int slots)
 {
     while (!look(&q->failed)) {
         if (part - slots < look(&q->added)) return 1;
-#ifndef _WIN32
+#ifndef ELVI_NO_YIELD
         sched_yield();
 #endif
     }
@@ -124,22 +133,41 @@ static void work_off(const elvi_job *job, queue *q, int lane, int slots, int par
 {
     for (int part = take(q); part < parts && wait_for_slot(q, part, slots); part = take(q)) {
         job->work(job->ctx, part, lane, part % slots);
-#ifdef _OPENMP
         #pragma omp critical (elvi_deliver)
-#endif
         deliver(job, q, part % slots, slots);
     }
 }
 
-static elvi_status work_alone(const elvi_job *job, int parts)
+static int lanes_at_once(const elvi_job *job, int lanes, int parts)
 {
-    elvi_status status = ELVI_OK;
-    for (int part = 0; part < parts && status == ELVI_OK; part++) {
-        job->work(job->ctx, part, 0, 0);
-        status = job->add(job->ctx, 0);
-    }
-    return status;
+    const double enough = 1e6;   /* below a few hundred microseconds threads cost more */
+    return job->operations * parts < enough ? 1 : lanes < parts ? lanes : parts;
 }
+
+static elvi_status work_together(const elvi_job *job, int at_once, int lanes, int parts)
+{
+    const int slots = elvi_slots(lanes);
+    queue q = { 0, 0, 0, { 0 }, ELVI_OK };
+    #pragma omp parallel num_threads(at_once)
+    work_off(job, &q, omp_get_thread_num(), slots, parts);
+    return q.status;
+}
+
+#else
+
+static int lanes_at_once(const elvi_job *job, int lanes, int parts)
+{
+    (void) job; (void) lanes; (void) parts;
+    return 1;
+}
+
+static elvi_status work_together(const elvi_job *job, int at_once, int lanes, int parts)
+{
+    (void) at_once; (void) lanes;
+    return work_alone(job, parts);
+}
+
+#endif
 
 int elvi_in_team(void)
 {
@@ -158,26 +186,11 @@ elvi_status elvi_parallel(const elvi_job *job, int threads, int lanes, int parts
      * one lane, for sums of BLAS may depend on its threads in the last digit. */
     const blas_threads blas = find_blas_threads();
     const int before = threads > 0 && blas.get ? blas.get() : 1;
-    elvi_status status = ELVI_OK;
     if (before > 1) blas.set(1);
-#ifdef _OPENMP
-    const double enough = 1e6;   /* below a few hundred microseconds threads cost more */
-    const int at_once = job->operations * parts < enough ? 1 : lanes < parts ? lanes : parts;
-#else
-    const int at_once = 1;
-#endif
+    const int at_once = lanes_at_once(job, lanes, parts);
     /* A user's R code may jump out of the work, which it must not do out of a team of
      * threads, be it a team of one. */
-    if (at_once == 1) status = work_alone(job, parts);
-#ifdef _OPENMP
-    if (at_once > 1) {
-        const int slots = elvi_slots(lanes);
-        queue q = { 0, 0, 0, { 0 }, ELVI_OK };
-        #pragma omp parallel num_threads(at_once)
-        work_off(job, &q, omp_get_thread_num(), slots, parts);
-        status = q.status;
-    }
-#endif
+    const elvi_status status = at_once == 1 ? work_alone(job, parts) : work_together(job, at_once, lanes, parts);
     if (before > 1) blas.set(before);
     return status;
 }

@@ -62,6 +62,7 @@ const elvi_scale_ops *r_scale(SEXP name);
 SEXP elvi_r_draws(SEXP base, SEXP key, SEXP iteration, SEXP first, SEXP n);
 SEXP elvi_r_score(SEXP base, SEXP r);
 SEXP elvi_r_evaluate(SEXP model, SEXP x, SEXP threads);
+SEXP elvi_r_target_values(SEXP model, SEXP x, SEXP threads);
 SEXP elvi_r_curvature_max(SEXP model, SEXP bound);
 SEXP elvi_r_schedule(SEXP schedule, SEXP k);
 SEXP elvi_r_horizon(SEXP schedule, SEXP budget);
@@ -93,7 +94,7 @@ SEXP elvi_r_pattern_pairs(SEXP pattern, SEXP start, SEXP column);
 SEXP elvi_r_pattern_places(SEXP pattern, SEXP row, SEXP column);
 SEXP elvi_r_sparse_inverse(SEXP pattern, SEXP values);
 SEXP elvi_r_nested_solve(SEXP plan, SEXP rule, SEXP settings, SEXP tol, SEXP most, SEXP threads);
-SEXP elvi_r_nested_check(SEXP plan, SEXP rule, SEXP settings, SEXP z, SEXP threads);
+SEXP elvi_r_nested_check(SEXP plan, SEXP rule, SEXP settings, SEXP z, SEXP shifts, SEXP threads);
 SEXP elvi_r_nested_draws(SEXP plan, SEXP setting, SEXP x, SEXP whiten);
 SEXP elvi_r_run(SEXP model, SEXP base, SEXP settings, SEXP state);
 

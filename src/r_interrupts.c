@@ -1,6 +1,7 @@
 /* R tears a message apart when an interrupt arrives while it is read from a socket, even one that is suspended.
  * Held by the system it waits until the message is whole. */
-#if !defined(_WIN32) && !defined(_POSIX_C_SOURCE)
+#include "platform.h"
+#if !defined(ELVI_NO_SIGNAL_MASK) && !defined(_POSIX_C_SOURCE)
 # define _POSIX_C_SOURCE 200809L
 #endif
 #include "r_elvi.h"
@@ -9,7 +10,7 @@
 /* TRUE holds interrupts, FALSE lets them through; whether they were held before */
 SEXP elvi_r_hold_interrupts(SEXP hold)
 {
-#ifdef _WIN32
+#ifdef ELVI_NO_SIGNAL_MASK
     (void) hold;
     return Rf_ScalarLogical(0);
 #else

@@ -243,6 +243,19 @@ SEXP elvi_r_evaluate(SEXP model, SEXP x, SEXP threads)
     return out;
 }
 
+/* f alone, for which a gradient would be more than half of the work */
+SEXP elvi_r_target_values(SEXP model, SEXP x, SEXP threads)
+{
+    r_model_store store;
+    const elvi_model m = r_model(model, &store, Rf_asInteger(threads));
+    const int n = Rf_ncols(x);
+    double *scratch = (double *) R_alloc(m.ops->scratch_length(&m, n), sizeof(double));
+    SEXP out = PROTECT(Rf_allocVector(REALSXP, n));
+    m.ops->eval(&m, REAL(x), n, REAL(out), NULL, scratch);
+    UNPROTECT(1);
+    return out;
+}
+
 static void apply_curvature(const void *ctx, const double *v, double *out)
 {
     R_CheckUserInterrupt();   /* nothing to free: all memory is R_alloc'd */

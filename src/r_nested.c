@@ -232,9 +232,9 @@ SEXP elvi_r_nested_solve(SEXP plan, SEXP rule, SEXP settings, SEXP tol, SEXP mos
     return out;
 }
 
-SEXP elvi_r_nested_check(SEXP plan, SEXP rule, SEXP settings, SEXP z, SEXP threads)
+SEXP elvi_r_nested_check(SEXP plan, SEXP rule, SEXP settings, SEXP z, SEXP shifts, SEXP threads)
 {
-    static const char *const names[] = { "status", "total", "level", "spread", "noise" };
+    static const char *const names[] = { "status", "total", "level", "spread", "bend", "shift" };
     const int n = Rf_length(settings), draws = Rf_ncols(z);
     const elvi_hooks hooks = { interrupted, NULL, NULL };
     team *t = (team *) R_alloc(1, sizeof(team));
@@ -247,11 +247,17 @@ SEXP elvi_r_nested_check(SEXP plan, SEXP rule, SEXP settings, SEXP z, SEXP threa
     t->draws = draws;
     SEXP out = PROTECT(Rf_allocVector(VECSXP, n));
     for (int k = 0; k < n; k++) {
-        SEXP list = r_named_list(5, names);
+        SEXP list = r_named_list(6, names);
         SET_VECTOR_ELT(out, k, list);
         SET_VECTOR_ELT(list, 1, Rf_allocVector(REALSXP, draws));
         memset(&t->ratios[k], 0, sizeof(elvi_ratios));
+        if (Rf_asLogical(shifts)) {
+            SET_VECTOR_ELT(list, 5, Rf_allocVector(REALSXP, t->plan.pattern.dim));
+            t->ratios[k].shift = REAL(VECTOR_ELT(list, 5));
+        }
         t->ratios[k].total = REAL(VECTOR_ELT(list, 1));
+        SET_VECTOR_ELT(list, 4, Rf_allocVector(REALSXP, draws));
+        t->ratios[k].bend = REAL(VECTOR_ELT(list, 4));
         t->ratios[k].status = ELVI_STOPPED;
     }
     run_team(t, n, Rf_asInteger(threads), &hooks);
@@ -260,7 +266,6 @@ SEXP elvi_r_nested_check(SEXP plan, SEXP rule, SEXP settings, SEXP z, SEXP threa
         SET_VECTOR_ELT(list, 0, Rf_ScalarInteger(t->ratios[k].status));
         SET_VECTOR_ELT(list, 2, Rf_ScalarReal(t->ratios[k].level));
         SET_VECTOR_ELT(list, 3, Rf_ScalarReal(t->ratios[k].spread));
-        SET_VECTOR_ELT(list, 4, Rf_ScalarReal(t->ratios[k].noise));
     }
     UNPROTECT(1);
     return out;

@@ -65,6 +65,7 @@ for (name in names(models)) local({
   model <- models[[name]]
   x <- matrix(0.1 * sin(seq_len(2 * model$dim)), model$dim)
   add("elvi_r_evaluate", name, function() .Call(internal$elvi_r_evaluate, model, x, 2L))
+  add("elvi_r_target_values", name, function() .Call(internal$elvi_r_target_values, model, x, 2L))
 })
 for (name in c("logit", "logit_whitened")) local({
   model <- models[[name]]
@@ -141,7 +142,7 @@ for (name in c("logit", "probit", "cloglog", "poisson", "normal", "phi")) local(
     .Call(internal$elvi_r_nested_solve, plan, setup$rule, settings, 1e-8, 50L, 2L)
   })
   add("elvi_r_nested_check", name, function() {
-    .Call(internal$elvi_r_nested_check, plan, setup$rule, list(setting, setting), z, 2L)
+    .Call(internal$elvi_r_nested_check, plan, setup$rule, list(setting, setting), z, TRUE, 2L)
   })
   add("elvi_r_nested_draws", name, function() .Call(internal$elvi_r_nested_draws, plan, setting, z, FALSE))
   add("elvi_r_nested_draws", paste(name, "whiten"), function() .Call(internal$elvi_r_nested_draws, plan, setting, z, TRUE))

@@ -132,8 +132,8 @@ plain_number <- function(x) {
 experiment_colours <- c("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 
 method_labels <- c(case1 = "MPSGD", case2 = "MPSGD, scaled", psgd = "PSGD",
-                   psgd_scaled = "PSGD, scaled", tuned = "elvi's default")
+                   psgd_scaled = "PSGD, scaled", tuned = "elvi's default", advi = "Stan's ADVI")
 
 method_colours <- function() {
-  stats::setNames(experiment_colours[c(3, 2, 1, 6, 4)], names(method_labels))
+  stats::setNames(experiment_colours[c(3, 2, 1, 6, 4, 7)], names(method_labels))
 }

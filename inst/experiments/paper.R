@@ -1,86 +1,115 @@
 # The three figures of the paper: bayesian logistic regression on noise, d = 200.
 
 paper_experiments <- function() {
-  list(figure1 = paper_figure(
-         "Figure 1 of the paper: laplace base, M = 300", base_laplace(), 300, 0.1),
-       figure2 = paper_figure(
-         "Figure 2 of the paper: gaussian base, M = 1000", base_gaussian(), 1000, 0.1),
-       figure3 = paper_figure(
-         "Figure 3 of the paper: uniform base, M = 2000", base_uniform(), 2000, 0.5))
+  figures <- lapply(names(paper_problems), function(name) paper_figure(paper_problems[[name]]))
+  c(stats::setNames(figures, names(paper_problems)), list(sweep = paper_sweep()))
 }
 
-paper_figure <- function(title, base, rows, alpha) {
-  list(title = title,
-       run = function(seeds = 3, psgd_seeds = c(printed = 2, right = 2, whitened = 1),
-                      settings = c("printed", "right", "whitened"),
-                      methods = c("case1", "case2", "psgd", "psgd_scaled", "tuned"),
+paper_problems <- list(
+  figure1 = list(title = "Figure 1 of the paper: laplace base, M = 300", base = "laplace", rows = 300, alpha = 0.1,
+                 advi_longest = 10000, psgd_data_sets = 3),
+  figure2 = list(title = "Figure 2 of the paper: gaussian base, M = 1000", base = "gaussian", rows = 1000, alpha = 0.1,
+                 psgd_data_sets = 3),
+  figure3 = list(title = "Figure 3 of the paper: uniform base, M = 2000", base = "uniform", rows = 2000, alpha = 0.5,
+                 psgd_data_sets = 1))
+
+paper_figure <- function(of) {
+  figure <- list(title = of$title,
+       run = function(data_sets = 3, psgd_data_sets = 3, seeds = 1, settings = c("printed", "right", "whitened"),
+                      methods = c("case1", "case2", "psgd", "psgd_scaled", "tuned", "advi"),
                       budget = 5000, dim = 200, points = 12, cores = 1) {
-         seeds <- check_count(seeds, "seeds")
-         psgd_seeds <- check_seeds(psgd_seeds)
+         data_sets <- check_count(data_sets, "data_sets")
+         psgd_data_sets <- check_count(psgd_data_sets, "psgd_data_sets")
          settings <- check_choices(settings, "settings", names(paper_settings))
          methods <- check_choices(methods, "methods", names(method_labels))
          budget <- check_count(budget, "budget")
          points <- check_count(points, "points", lower = 2)
+         dim <- check_count(dim, "dim")
          cores <- check_count(cores, "cores")
-         runs <- paper_runs(settings, methods, seeds, psgd_seeds)
-         problem <- paper_problem(base, rows, alpha, check_count(dim, "dim"))
+         runs <- paper_runs(settings, methods, data_sets, min(psgd_data_sets, data_sets), check_count(seeds, "seeds"))
+         problems <- on_cores(seq_len(data_sets), function(i) paper_problem(of, i, dim), cores)
          data <- bind_rows(on_cores(seq_len(nrow(runs)), function(i) {
            run <- runs[i, ]
-           data.frame(run, paper_run(problem, run$setting, run$method, run$seed, budget, points),
-                      row.names = NULL)
+           problem <- problems[[run$data_set]]
+           rows <- paper_run(problem, run$setting, run$method, run$seed, budget, points)
+           paid(data.frame(run, rows, row.names = NULL), problem)
          }, cores))
-         list(data = data, numbers = paper_numbers(problem, data))
+         list(data = data, numbers = paper_numbers(problems, data, budget))
        },
        draw = draw_paper_figure)
+  formals(figure$run)$psgd_data_sets <- of$psgd_data_sets   # what is affordable
+  figure
 }
 
 paper_settings <- c(printed = "L as printed", right = "the right L",
                     whitened = "whitened coordinates")
 
-# for each setting, from one number or one by name
-check_seeds <- function(seeds) {
-  if (is.null(names(seeds))) seeds <- rep(check_count(seeds, "psgd_seeds"), length(paper_settings))
-  names(seeds) <- names(seeds) %||% names(paper_settings)
-  if (!setequal(names(seeds), names(paper_settings))) {
-    bad_argument("psgd_seeds", "one number, or one each for \"printed\", \"right\" and \"whitened\"",
-                 describe(seeds))
-  }
-  vapply(seeds, check_count, 0, name = "psgd_seeds")
-}
-
-# elvi's default schedule is for whitened coordinates. PSGD, which projects once a
-# gradient, takes nearly all of the time: it has its own number of seeds.
-paper_runs <- function(settings, methods, seeds, psgd_seeds) {
-  runs <- expand.grid(seed = seq_len(max(seeds, psgd_seeds)), method = methods, setting = settings,
+# Data set i has a seed of its own, or several: i, and with more of them i + data_sets, ... elvi's default schedule is
+# for whitened coordinates; ADVI, which has no L, is shown with the right one. PSGD, which projects once a gradient,
+# takes nearly all of the time: it may have fewer data sets.
+paper_runs <- function(settings, methods, data_sets, psgd_data_sets, seeds) {
+  if (!advi_available()) methods <- setdiff(methods, "advi")
+  runs <- expand.grid(round = seq_len(seeds), data_set = seq_len(data_sets), method = methods, setting = settings,
                       stringsAsFactors = FALSE)
-  wanted <- ifelse(startsWith(runs$method, "psgd"), psgd_seeds[runs$setting], seeds)
-  runs <- runs[runs$seed <= wanted & (runs$method != "tuned" | runs$setting == "whitened"),
-               c("setting", "method", "seed")]
-  runs <- runs[order(!startsWith(runs$method, "psgd")), ]   # the longest first
+  runs$seed <- as.integer(runs$data_set + data_sets * (runs$round - 1L))
+  at_home <- c(tuned = "whitened", advi = "right")[runs$method]
+  wanted <- (is.na(at_home) | runs$setting == at_home) &
+    runs$data_set <= ifelse(startsWith(runs$method, "psgd"), psgd_data_sets, data_sets)
+  runs <- runs[wanted, c("setting", "method", "data_set", "seed")]
   if (!nrow(runs)) {
-    bad_argument("settings", "\"whitened\" for the method \"tuned\"", describe(settings))
+    bad_argument("settings", "\"whitened\" for the method \"tuned\", and \"right\" for \"advi\"", describe(settings))
   }
-  runs
+  runs[order(!startsWith(runs$method, "psgd")), ]   # the longest first
 }
 
-paper_problem <- function(base, rows, alpha, dim) {
-  seeded(1, {
-    U <- matrix(stats::runif(rows * dim), rows, dim)
-    y <- stats::rbinom(rows, 1, 0.5)
+paper_base <- function(of) switch(of$base, laplace = base_laplace(), gaussian = base_gaussian(), uniform = base_uniform())
+
+paper_problem <- function(of, data_set, dim) {
+  seeded(data_set, {
+    U <- matrix(stats::runif(of$rows * dim), of$rows, dim)
+    y <- stats::rbinom(of$rows, 1, 0.5)
   })
-  model <- model_glm(U, y, prior = normal(0, 1 / sqrt(alpha)))
-  list(model = model, base = base, optimum = elvi_optimum(model, base),
-       printed = alpha + svd(U, 0, 0)$d[1L] / 4)   # without the square
+  model <- model_glm(U, y, prior = normal(0, 1 / sqrt(of$alpha)))
+  base <- paper_base(of)
+  list(model = model, base = base, optimum = elvi_optimum(model, base), U = U, y = y, alpha = of$alpha,
+       advi_longest = of$advi_longest,
+       printed = of$alpha + svd(U, 0, 0)$d[1L] / 4,   # without the square
+       whitening = whitening_cost(model))
+}
+
+# What whitened coordinates cost before the first step, in gradients of f. The search for the mode takes value, gradient
+# and Hessian at some points; a Hessian counts as d gradients, what it would take by differences of them, although
+# for a regression it is cheaper.
+whitening_cost <- function(model) {
+  began <- cpu_now()
+  work_model(model, "whitened", "symmetric")
+  seconds <- cpu_now() - began
+  points <- find_mode(model)$evaluations
+  list(points = points, evaluations = points * (1 + model$dim), seconds = seconds)
+}
+
+cpu_now <- function() sum(proc.time()[c("user.self", "sys.self")])
+
+paid <- function(rows, problem) {
+  whitened <- rows$setting == "whitened"
+  rows$evaluations <- rows$evaluations + whitened * problem$whitening$evaluations
+  rows$seconds <- rows$seconds + whitened * problem$whitening$seconds
+  rows
 }
 
 paper_run <- function(problem, setting, method, seed, budget, points) {
   if (method == "tuned") return(paper_tuned(problem, seed, budget))
+  if (method == "advi") return(paper_advi(problem, seed, budget))
   control <- switch(setting, printed = theory_control(smoothness = problem$printed),
                     right = theory_control(), whitened = theory_control(coordinates = "whitened"))
+  paper_curve(problem, method, control, seed, budget,
+              pick = function(plan) unique(round(exp(seq(0, log(plan$iterations), length.out = points)))))
+}
+
+paper_curve <- function(problem, method, control, seed, budget, pick) {
   optimum <- problem$optimum$objective
   seeded(seed, measure_along(
-    problem$model, problem$base, schedule_fixed(budget, method), control,
-    pick = function(plan) unique(round(exp(seq(0, log(plan$iterations), length.out = points)))),
+    problem$model, problem$base, schedule_fixed(budget, method), control, pick,
     measure = function(fit) {
       ended <- isTRUE(fit$state$k == fit$plan$iterations)   # the theorem's average is for the end
       paper_gaps(problem, gap_at(fit, "last", optimum),
@@ -104,15 +133,107 @@ paper_gaps <- function(problem, last, average) {
   data.frame(gap = last, average = average, negative_elbo = last - problem$optimum$elbo)
 }
 
-paper_numbers <- function(problem, data) {
-  last <- data[!duplicated(data[c("setting", "method", "seed")], fromLast = TRUE), ]
+# ---- Stan's ADVI -----------------------------------------------------------------------
+
+advi_available <- function() requireNamespace("rstanarm", quietly = TRUE)
+
+# A gaussian mean field by rstanarm, which has the model compiled. For the budget, and for fractions of it, a run of its
+# own; and on Figure 1 one of 10,000 iterations, ADVI's own limit, which is not in the curve. An iteration takes a gradient; the
+# objective is estimated by 100 values, and that before the first iteration, in each of five trials of a step
+# length, of 50 iterations each, and after every 100 iterations. A value counts as a gradient here.
+advi_evaluations <- function(iterations) iterations + 100 * floor(iterations / 100) + 5 * (50 + 100) + 100
+
+paper_advi <- function(problem, seed, budget) {
+  affordable <- max(100, 100 * floor((budget - advi_evaluations(0)) / 200))
+  bind_rows(lapply(unique(c(ceiling(affordable * c(0.25, 0.5, 1)), problem$advi_longest)), function(iterations) {
+    fit <- advi_fit(problem, seed, iterations)
+    gap <- problem$optimum$elbo - elbo(list(mu = fit$mu, Sigma = fit$sd), problem$model, base_gaussian())$estimate
+    # its seconds could not be told from what rstanarm does besides
+    data.frame(evaluations = advi_evaluations(iterations), seconds = NA_real_,
+               paper_gaps(problem, gap, NA_real_))
+  }))
+}
+
+# Mean and standard deviations of 4,000 draws from what it returns, which adds about d / 4,000 nats.
+advi_fit <- function(problem, seed, iterations) {
+  data <- data.frame(y = problem$y, problem$U)
+  utils::capture.output(fit <- suppressWarnings(suppressMessages(rstanarm::stan_glm(
+    y ~ 0 + ., data = data, family = stats::binomial(), algorithm = "meanfield", seed = seed, refresh = 0,
+    prior = rstanarm::normal(0, 1 / sqrt(problem$alpha), autoscale = FALSE), importance_resampling = FALSE,
+    iter = iterations, tol_rel_obj = 1e-10, output_samples = 4000))))
+  draws <- as.matrix(fit)
+  list(mu = unname(colMeans(draws)), sd = unname(apply(draws, 2L, stats::sd)))
+}
+
+# ---- numbers -----------------------------------------------------------------------------
+
+paper_numbers <- function(problems, data, budget) {
+  of_each <- function(f) vapply(problems, f, 0)
+  longer <- data$method == "advi" & data$evaluations > budget
+  last <- data[!longer, ]
+  last <- last[!duplicated(last[c("setting", "method", "data_set", "seed")], fromLast = TRUE), ]
   mean_of <- function(column) over_seeds(last, column, c("setting", "method"))$mean
-  list(optimum = problem$optimum$objective, elbo = problem$optimum$elbo,
-       L = c(printed = problem$printed, right = problem$model$smoothness),
-       smallest_scale = min(eigen(problem$optimum$Sigma, TRUE, only.values = TRUE)$values),
+  list(optimum = of_each(function(p) p$optimum$objective), elbo = of_each(function(p) p$optimum$elbo),
+       L = c(printed = mean(of_each(function(p) p$printed)), right = mean(of_each(function(p) p$model$smoothness))),
+       smallest_scale = mean(of_each(function(p) min(eigen(p$optimum$Sigma, TRUE, only.values = TRUE)$values))),
+       whitening = data.frame(points = of_each(function(p) p$whitening$points),
+                              evaluations = of_each(function(p) p$whitening$evaluations),
+                              seconds = of_each(function(p) p$whitening$seconds)),
+       advi = if (any(longer)) range(data$gap[longer]),   # after 10,000 iterations
        ends = data.frame(over_seeds(last, "gap", c("setting", "method")),
-                         average = mean_of("average"), negative_elbo = mean_of("negative_elbo"),
-                         seconds = mean_of("seconds")))
+                         average = mean_of("average"), average_low = over_seeds(last, "average", c("setting", "method"))$low,
+                         average_high = over_seeds(last, "average", c("setting", "method"))$high,
+                         negative_elbo = mean_of("negative_elbo"), seconds = mean_of("seconds")))
+}
+
+# ---- any L between the printed and the right one -----------------------------------------
+
+# MPSGD alone answers the question; PSGD, on the figures named by `psgd`, takes half a minute a run.
+
+paper_sweep <- function() {
+  list(title = "The paper's methods for every L from the printed to the right one",
+       run = function(figures = c("figure1", "figure2", "figure3"), psgd = NULL, points = 7, data_set = 1,
+                      budget = 5000, dim = 200, cores = 1) {
+         figures <- check_choices(figures, "figures", names(paper_problems))
+         if (length(psgd)) psgd <- check_choices(psgd, "psgd", names(paper_problems))
+         points <- check_count(points, "points", lower = 2)
+         data_set <- check_count(data_set, "data_set")
+         budget <- check_count(budget, "budget")
+         dim <- check_count(dim, "dim")
+         cores <- check_count(cores, "cores")
+         problems <- stats::setNames(on_cores(figures, function(name) paper_problem(paper_problems[[name]], data_set, dim), cores),
+                                     figures)
+         runs <- expand.grid(share = (seq_len(points) - 1) / (points - 1), method = c("psgd", "psgd_scaled", "case1", "case2"),
+                             figure = figures, stringsAsFactors = FALSE)
+         runs <- runs[!startsWith(runs$method, "psgd") | runs$figure %in% psgd, ]
+         data <- bind_rows(on_cores(seq_len(nrow(runs)), function(i) {
+           run <- runs[i, ]
+           data.frame(run, sweep_run(problems[[run$figure]], run$method, run$share, data_set, budget), row.names = NULL)
+         }, cores))
+         list(data = data, numbers = list(verdict = sweep_verdict(data)))
+       },
+       draw = draw_paper_sweep)
+}
+
+# L goes from printed to right by equal factors
+sweep_run <- function(problem, method, share, seed, budget) {
+  L <- problem$printed^(1 - share) * problem$model$smoothness^share
+  rows <- paper_curve(problem, method, theory_control(smoothness = L), seed, budget, pick = function(plan) plan$iterations)
+  end <- rows[nrow(rows), ]
+  data.frame(L = L, start = rows$gap[1L], gap = end$gap, average = end$average)
+}
+
+# For each figure and L: what scaling does to either method, and whether runs improve on their start at all. A run
+# that ends below its start may have been far above it on the way; the average tells.
+sweep_verdict <- function(data) {
+  bind_rows(lapply(split(data, data[c("share", "figure")], drop = TRUE), function(one) {
+    of <- function(method, column = "gap") if (any(one$method == method)) one[one$method == method, column] else NA_real_
+    data.frame(figure = one$figure[1L], share = one$share[1L], L = one$L[1L],
+               mpsgd_helped = of("case2") < of("case1"), psgd_helped = of("psgd_scaled") < of("psgd"),
+               mpsgd_improves = of("case2") < of("case2", "start"), psgd_improves = of("psgd_scaled") < of("psgd_scaled", "start"),
+               mpsgd_helped_average = of("case2", "average") < of("case1", "average"),
+               psgd_helped_average = of("psgd_scaled", "average") < of("psgd", "average"))
+  }))
 }
 
 # ---- pictures ------------------------------------------------------------------------
@@ -124,64 +245,73 @@ draw_paper_figure <- function(x, what = if (all(x$data$setting == "whitened")) "
   if (what == "elbo") draw_paper_elbo(x) else draw_paper_gap(x)
 }
 
+# Data sets have optima of their own: a curve is the mean gap, above the mean optimum.
 draw_paper_elbo <- function(x) {
-  best <- -x$numbers$elbo
-  data <- paper_curves(x$data, "negative_elbo", c("printed", "right"))
+  best <- -mean(x$numbers$elbo)
+  x$data$shown <- x$data$gap + best
+  data <- paper_curves(x$data[x$data$method != "advi", ], "shown", c("printed", "right"))
   data <- leave_at_the_top(data, best)
-  # the lines end together in the panel on the right, where their labels are
-  axes <- c(seconds = "CPU seconds", evaluations = "gradient evaluations")
-  across <- function(axis) factor(axes[[axis]], axes)
   labels <- end_labels(data, function(ends, one) {
     top <- max(one$high, na.rm = TRUE)
     away <- is.na(ends$mean) | ends$mean >= top
     text <- method_labels[paste(ends$method)]
     text[away] <- paste0(text[away], ", up to ", format_each(ends$highest[away]))
-    data.frame(at = Inf, text = paste0(" ", text), across = across("evaluations"),
+    data.frame(at = Inf, text = paste0(" ", text),
                mean = spread_out(ifelse(away, top, ends$mean), (top - best) * 0.1))
   })
-  data <- bind_rows(lapply(names(axes), function(axis) {
-    data.frame(data, across = across(axis), at = data[[axis]])
-  }))
-  ggplot2::ggplot(data, ggplot2::aes(.data$at, .data$mean)) +
+  ggplot2::ggplot(on_both_axes(data), ggplot2::aes(.data$at, .data$mean)) +
     ggplot2::geom_hline(yintercept = best, linetype = "dashed", colour = "grey40") +
     ggplot2::geom_text(y = best, label = " optimum", colour = "grey30", hjust = 0, size = 3,
                        data = labels[!duplicated(labels$panel), ]) +
     paper_layers(labels) +
-    ggplot2::facet_grid(ggplot2::vars(.data$panel), ggplot2::vars(.data$across), scales = "free",
-                        switch = "both") +
-    ggplot2::scale_x_continuous(expand = ggplot2::expansion(0.03), n.breaks = 4) +
-    ggplot2::coord_cartesian(clip = "off") +
-    ggplot2::labs(x = NULL, y = "negative ELBO at the iterate") +
-    experiment_theme() +
-    ggplot2::theme(strip.placement = "outside", plot.margin = ggplot2::margin(5, 135, 5, 5))
+    paper_panels("negative ELBO at the iterate")
 }
 
+# elvi's default is judged by what it returns, an average that is no iterate; for the others the average of the theorems is
+# a cross at the end of their line.
 draw_paper_gap <- function(x) {
-  # elvi's default is judged by what it returns, an average that is no iterate
   x$data$shown <- ifelse(x$data$method == "tuned", x$data$average, x$data$gap)
-  data <- paper_curves(x$data, "shown", c("right", "whitened"))
-  data$at <- data$evaluations
-  apart <- 0.06 * diff(range(log10(data$mean)))
+  drawn <- x$data[x$data$method != "advi" | x$data$evaluations <= max(x$data$evaluations[x$data$method != "advi"]), ]
+  data <- paper_curves(drawn, "shown", c("right", "whitened"))
   labels <- end_labels(data, function(ends, one) {
-    data.frame(at = max(one$at) * 1.05,
-               text = paste0(method_labels[paste(ends$method)], ": ", format_each(ends$mean)),
-               mean = 10^spread_out(log10(ends$mean), apart))
+    data.frame(at = Inf, text = paste0(" ", method_labels[paste(ends$method)], ": ", format_each(ends$mean)),
+               mean = 10^spread_out(log10(ends$mean), 0.1 * diff(range(log10(one$mean)))))
   })
-  ggplot2::ggplot(data, ggplot2::aes(.data$at, .data$mean)) +
+  averages <- data[!duplicated(data[c("setting", "method")], fromLast = TRUE), ]
+  known <- x$numbers$ends
+  averages$mean <- known$average[match(paste(averages$setting, averages$method), paste(known$setting, known$method))]
+  averages <- averages[!is.na(averages$mean) & averages$method != "tuned", ]
+  ggplot2::ggplot(on_both_axes(data), ggplot2::aes(.data$at, .data$mean)) +
     paper_layers(labels) +
-    ggplot2::facet_wrap(ggplot2::vars(.data$panel)) +
+    ggplot2::geom_point(ggplot2::aes(colour = .data$method), data = on_both_axes(averages), shape = 4, size = 2.5, stroke = 1) +
     ggplot2::scale_y_log10(labels = plain_number) +
-    ggplot2::scale_x_continuous(expand = ggplot2::expansion(c(0.02, 0.75)),
-                                breaks = max(data$at) * c(0, 0.5, 1)) +
-    ggplot2::labs(x = "gradient evaluations", y = "nats above the optimum") +
-    experiment_theme()
+    paper_panels("nats above the optimum")
+}
+
+paper_axes <- c(seconds = "CPU seconds", evaluations = "gradient evaluations")
+
+on_both_axes <- function(data) {
+  bind_rows(lapply(names(paper_axes), function(axis) {
+    known <- data[!is.na(data[[axis]]), ]
+    data.frame(known, across = factor(paper_axes[[axis]], paper_axes), at = known[[axis]])
+  }))
+}
+
+# The lines end together in the panel on the right, where their labels are.
+paper_panels <- function(y) {
+  list(ggplot2::facet_grid(ggplot2::vars(.data$panel), ggplot2::vars(.data$across), scales = "free", switch = "both"),
+       ggplot2::scale_x_continuous(expand = ggplot2::expansion(0.03), n.breaks = 4),
+       ggplot2::coord_cartesian(clip = "off"),
+       ggplot2::labs(x = NULL, y = y),
+       experiment_theme(),
+       ggplot2::theme(strip.placement = "outside", plot.margin = ggplot2::margin(5, 150, 5, 5)))
 }
 
 # A line with a band for each method, and its label. With and without minibatches the
 # methods often coincide: those with are dashed, on top.
 paper_layers <- function(labels) {
   coloured <- function(...) ggplot2::aes(colour = .data$method, ...)
-  dashes <- c(case1 = "22", case2 = "22", psgd = "solid", psgd_scaled = "solid", tuned = "solid")
+  dashes <- c(case1 = "22", case2 = "22", psgd = "solid", psgd_scaled = "solid", tuned = "solid", advi = "solid")
   list(ggplot2::geom_ribbon(ggplot2::aes(fill = .data$method, ymin = .data$low, ymax = .data$high),
                             alpha = 0.25),
        ggplot2::geom_line(coloured(linetype = .data$method, linewidth = .data$method)),
@@ -191,17 +321,20 @@ paper_layers <- function(labels) {
        ggplot2::scale_linewidth_manual(values = ifelse(dashes == "solid", 0.6, 1)))
 }
 
-# In these settings the mean, lowest and highest over the seeds, and their mean CPU time
+# In these settings the mean, lowest and highest over the data sets, and their mean evaluations (whitening does not
+# take the same number on each) and CPU time, point by point along the runs
 paper_curves <- function(data, value, settings) {
   data <- data[data$setting %in% settings, ]
   if (!nrow(data)) {
     bad_argument("what", "about a setting that was run",
                  paste("about", paste0("\"", settings, "\"", collapse = " and ")))
   }
-  by <- c("setting", "method", "evaluations")
-  out <- data.frame(over_seeds(data, value, by), seconds = over_seeds(data, "seconds", by)$mean)
+  data$point <- stats::ave(data$evaluations, data$setting, data$method, data$data_set, data$seed, FUN = seq_along)
+  by <- c("setting", "method", "point")
+  mean_of <- function(column) over_seeds(data, column, by)$mean
+  out <- data.frame(over_seeds(data, value, by), evaluations = mean_of("evaluations"), seconds = mean_of("seconds"))
   out$panel <- factor(paper_settings[out$setting], paper_settings)
-  drawn <- c("tuned", "psgd", "psgd_scaled", "case1", "case2")   # the last on top
+  drawn <- c("tuned", "advi", "psgd", "psgd_scaled", "case1", "case2")   # the last on top
   out$method <- factor(out$method, drawn)
   out
 }
@@ -210,7 +343,8 @@ paper_curves <- function(data, value, settings) {
 end_labels <- function(data, describe) {
   bind_rows(lapply(split(data, data$setting), function(one) {
     ends <- one[!duplicated(one$method, fromLast = TRUE), ]
-    data.frame(ends[c("method", "panel")], describe(ends, one))
+    data.frame(ends[c("method", "panel")], describe(ends, one),
+               across = factor(paper_axes[["evaluations"]], paper_axes))
   }))
 }
 
@@ -227,4 +361,33 @@ leave_at_the_top <- function(data, best) {
     })
     run
   }))
+}
+
+# Gap at the end over that of the start, against L in units of the right one.
+draw_paper_sweep <- function(x, ...) {
+  check_dots(list(...), character(), "autoplot()")
+  data <- x$data
+  data$method <- factor(data$method, c("psgd", "psgd_scaled", "case1", "case2"))
+  right <- with(data[data$share == 1, ], stats::setNames(L, figure)[!duplicated(figure)])
+  data$at <- data$L / right[data$figure]
+  data$left <- data$gap / data$start
+  data$panel <- paste("Figure", sub("figure", "", data$figure))
+  ends <- data[data$share == 1, ]
+  labels <- bind_rows(lapply(split(ends, ends$figure), function(one) {
+    data.frame(one[c("method", "panel")], at = 1, text = paste0(" ", method_labels[paste(one$method)]),
+               left = 10^spread_out(log10(one$left), 0.08 * diff(range(log10(data$left)))))
+  }))
+  dashes <- c(case1 = "22", case2 = "22", psgd = "solid", psgd_scaled = "solid")
+  ggplot2::ggplot(data, ggplot2::aes(.data$at, .data$left, colour = .data$method)) +
+    ggplot2::geom_hline(yintercept = 1, linetype = "dashed", colour = "grey40") +
+    ggplot2::geom_line(ggplot2::aes(linetype = .data$method)) +
+    ggplot2::geom_point(size = 1) +
+    ggplot2::geom_text(ggplot2::aes(label = .data$text), data = labels, hjust = 0, size = 3) +
+    ggplot2::facet_wrap(ggplot2::vars(.data$panel)) +
+    ggplot2::scale_x_log10(expand = ggplot2::expansion(c(0.05, 1.1)), breaks = c(0.01, 0.1, 1), labels = plain_number) +
+    ggplot2::scale_y_log10(labels = plain_number) +
+    ggplot2::scale_colour_manual(values = method_colours()) +
+    ggplot2::scale_linetype_manual(values = dashes) +
+    ggplot2::labs(x = "L / the right one", y = "gap at the end / gap of the start") +
+    experiment_theme()
 }

@@ -191,7 +191,7 @@ argument_templates <- function() {
              function(x, args) isTRUE(is.na(x$exponent) || x$exponent < 0)),
     template("elvi_control", elvi_control,
              function() list(coordinates = "raw", scale = "symmetric", estimator = "path", update = "project",
-                             average = "tail", tail = 0.5, precondition = c(mu = 1, Sigma = 0.5), smoothness = 2,
+                             average = "tail", tail = 0.5, precondition = c(mu = 1, Sigma = 0.5), backtrack = 0, smoothness = 2,
                              smoothness_safety = 2, scale_min = 0.1, scale_max = 10, mu_centre = c(0, 0),
                              mu_radius = 5, iterations = 10, trace_draws = 10, block = 8, rows_per_step = 100,
                              progress = FALSE),

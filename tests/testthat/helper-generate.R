@@ -102,8 +102,8 @@ spoilers <- list(
 
 # One case: a template with one argument replaced, sometimes two; or one left out;
 # or one more than the function has, if it takes `...` to refuse it.
-generate_case <- function(templates, pool) {
-  template <- templates[[sample.int(length(templates), 1L, prob = vapply(templates, case_weight, 0))]]
+generate_case <- function(templates, weight, pool) {
+  template <- templates[[sample.int(length(templates), 1L, prob = weight)]]
   args <- template$args()
   open <- setdiff(names(args), template$fixed)
   what <- sample(c("one", "two", "extra", "none"), 1L, prob = c(70, 15, 10, 5))
@@ -202,16 +202,18 @@ describe_case <- function(case, seed) {
 # Runs cases 1, ..., n; each has a seed of its own, so that one can be had again.
 run_cases <- function(templates, n, first = 1L) {
   pool <- odd_values()
+  weight <- vapply(templates, case_weight, 0)
+  seeds <- seq.int(first, length.out = n)
   withr_seed(1, {
-    out <- lapply(seq.int(first, length.out = n), function(i) {
-      set.seed(i)
-      case <- generate_case(templates, pool)
+    out <- vapply(seeds, function(seed) {
+      set.seed(seed)
+      case <- generate_case(templates, weight, pool)
       verdict <- judge_call(case)
-      data.frame(seed = i, template = case$template$name, verdict = verdict$verdict,
-                 case = if (verdict$verdict == "wrong") describe_case(case, i) else "",
-                 why = verdict$why %||% "")
-    })
-    do.call(rbind, out)
+      c(template = case$template$name, verdict = verdict$verdict,
+        case = if (verdict$verdict == "wrong") describe_case(case, seed) else "",
+        why = verdict$why %||% "")
+    }, character(4L))
+    data.frame(seed = seeds, t(out))
   })
 }
 

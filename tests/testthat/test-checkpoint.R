@@ -76,12 +76,12 @@ test_that("from whatever moment, the run that goes on is identical to the whole"
   skip_on_cran()
   target <- spied_target()
   runs <- list(
-    custom = function(file) elvi(target$model, schedule = schedule_custom(0.02, 7, iterations = 40),
-                                 control = raw_control(checkpoint = file, checkpoint_every = 1e-9)),
-    tuned = function(file) elvi(target$model, base_laplace(), budget = 600,
-                                control = elvi_control(checkpoint = file, checkpoint_every = 1e-9)),
-    tolerance = function(file) elvi(target$model, tol = 0.002,
-                                    control = elvi_control(checkpoint = file, checkpoint_every = 1e-9)))
+    custom = function(file, every = 1e-9) elvi(target$model, schedule = schedule_custom(0.02, 7, iterations = 40),
+                                               control = raw_control(checkpoint = file, checkpoint_every = every)),
+    tuned = function(file, every = 1e-9) elvi(target$model, base_laplace(), budget = 600,
+                                              control = elvi_control(checkpoint = file, checkpoint_every = every)),
+    tolerance = function(file, every = 1e-9) elvi(target$model, tol = 0.002,
+                                                  control = elvi_control(checkpoint = file, checkpoint_every = every)))
   for (name in names(runs)) {
     set.seed(2)
     whole <- runs[[name]](NULL)
@@ -92,7 +92,8 @@ test_that("from whatever moment, the run that goes on is identical to the whole"
     last <- length(seen$copies)   # those before it: all iterations done, and no verdict yet
     for (copy in seen$copies[unique(c(round(seq(1, last, length.out = 25)), last - 1:2))]) {
       k <- saved_iterations(copy)
-      expect_message(resumed <- runs[[name]](copy), class = "elvi_message_checkpoint")
+      # how often it writes is no part of a run; what writes all the time is above
+      expect_message(resumed <- runs[[name]](copy, every = 60), class = "elvi_message_checkpoint")
       expect_same_run(whole, resumed, label = paste(name, k))
     }
     unlink(seen$copies)
@@ -110,16 +111,16 @@ test_that("a run that is tried again with shorter steps goes on in the try it wa
   # with a longest step it would not have to be tried again
   free <- function(...) utils::modifyList(guarded(...), list(longest = Inf))
   guarded <- elvi:::plan_tuned
-  go <- function(file) with_swapped("plan_tuned", free, {
+  go <- function(file, every = 1e-9) with_swapped("plan_tuned", free, {
     set.seed(3)
-    elvi(target$model, budget = 400, control = elvi_control(estimator = "path", checkpoint = file, checkpoint_every = 1e-9))
+    elvi(target$model, budget = 400, control = elvi_control(estimator = "path", checkpoint = file, checkpoint_every = every))
   })
   whole <- hush(go(NULL))
   expect_gt(whole$plan$shorten, 1)
   seen <- snapshots(go, target)
   shortened <- vapply(seen$copies, function(copy) elvi:::read_checkpoint(copy)$progress$plan$shorten, 0)
   expect_true(all(c(1, whole$plan$shorten) %in% shortened))
-  for (copy in seen$copies) expect_same_run(whole, hush(go(copy)))
+  for (copy in seen$copies) expect_same_run(whole, hush(go(copy, every = 60)))
   unlink(seen$copies)
 })
 
@@ -175,7 +176,15 @@ slow_run <- '
   }'
 
 # Waits until a run has saved more than so many iterations.
-wait_for_entry <- function(file, beyond) wait_until(file.exists(file) && saved_iterations(file) > beyond)
+wait_for_entry <- function(file, beyond) {
+  seen <- NULL
+  is_new <- function() {
+    before <- seen
+    seen <<- file.mtime(file)
+    !is.na(seen) && !identical(seen, before)   # a file is read once only
+  }
+  wait_until(is_new() && saved_iterations(file) > beyond)
+}
 
 skip_without_kill <- function() {
   skip_on_cran()

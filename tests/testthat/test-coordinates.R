@@ -174,7 +174,7 @@ test_that("Figure 1: MPSGD case 2 in whitened coordinates ends within 10 nats, i
   expect_gt(figure1_gap(raw), 700)
 })
 
-# Two seeds are enough: over seeds the gaps vary by 2 %, far from the limits.
+# Two seeds are enough, and one of the long run: over seeds the gaps vary by 2 %, far from the limits.
 test_that("Figure 1: the tuned schedule ends within 1 nat for 5,000 evaluations", {
   skip_on_cran()
   gaps <- vapply(1:2, function(seed) {
@@ -189,12 +189,10 @@ test_that("Figure 1: the tuned schedule ends within 1 nat for 5,000 evaluations"
 
 test_that("Figure 1: and within 0.1 nat for 50,000", {
   skip_on_cran()
-  gaps <- vapply(1:2, function(seed) {
-    set.seed(seed)
-    figure1_gap(elvi(figure1()$model, base_laplace(), budget = 50000))
-  }, 0)
-  expect_lt(max(gaps), 0.1)
-  expect_gt(min(gaps), 0)
+  set.seed(1)
+  gap <- figure1_gap(elvi(figure1()$model, base_laplace(), budget = 50000))
+  expect_lt(gap, 0.1)
+  expect_gt(gap, 0)
 })
 
 # ---- equivariance ---------------------------------------------------------------------------------

@@ -7,30 +7,39 @@ settings_of <- list(figure1 = list(base = base_laplace(), M = 300, alpha = 0.1),
                     figure2 = list(base = base_gaussian(), M = 1000, alpha = 0.1),
                     figure3 = list(base = base_uniform(), M = 2000, alpha = 0.5))
 
-small <- example_experiment("figure1", seeds = 2, psgd_seeds = 2, budget = 60, dim = 3, points = 4)
+preset_methods <- c("case1", "case2", "psgd", "psgd_scaled")
+small <- example_experiment("figure1", data_sets = 2, budget = 60, dim = 3, points = 4, methods = c(preset_methods, "tuned"))
 
-# the rows of one run, or of all its seeds
-rows_of <- function(data, setting, method, seed = unique(data$seed)) {
-  data[data$setting == setting & data$method == method & data$seed %in% seed, ]
+# the rows of one run, or of all its data sets
+rows_of <- function(data, setting, method, data_set = unique(data$data_set)) {
+  data[data$setting == setting & data$method == method & data$data_set %in% data_set, ]
 }
 
-# the problem of figure1 again, from the paper's description
-problem <- local({
-  set.seed(1)
+# the problem of figure1 again, from the paper's description, on two data sets
+problems <- lapply(1:2, function(i) {
+  set.seed(i)
   U <- matrix(runif(300 * 3), 300, 3)
   y <- rbinom(300, 1, 0.5)
   model <- model_glm(U, y, prior = normal(0, 1 / sqrt(0.1)))
   list(U = U, model = model, optimum = elvi_optimum(model, base_laplace()))
 })
 
-exact_gap_of <- function(mu, Sigma) {
-  objective(list(mu = mu, Sigma = Sigma), problem$model, base_laplace())$estimate -
-    problem$optimum$objective
+exact_gap_of <- function(mu, Sigma, i = 1) {
+  objective(list(mu = mu, Sigma = Sigma), problems[[i]]$model, base_laplace())$estimate -
+    problems[[i]]$optimum$objective
 }
 
+# what a whitened run has spent before its first step: a gradient and a Hessian, d gradients, at each point
+whitening_of <- function(i) elvi:::find_mode(problems[[i]]$model)$evaluations * (1 + 3)
+
 test_that("all methods are run in all settings, elvi's default where it belongs", {
-  runs <- unique(small$data[c("setting", "method", "seed")])
+  runs <- unique(small$data[c("setting", "method", "data_set", "seed")])
   expect_identical(nrow(runs), 2L * (4L + 4L + 5L))
+  expect_identical(runs$seed, runs$data_set)   # a seed of its own each
+  more <- lab$paper_runs("right", "case1", 2, 2, 3)
+  expect_identical(more$seed, c(1L, 3L, 5L, 2L, 4L, 6L))
+  fewer <- lab$paper_runs("right", preset_methods, 3, 1, 1)
+  expect_identical(table(fewer$method), table(rep(preset_methods, c(3, 3, 1, 1))))
   expect_identical(unique(runs$setting[runs$method == "tuned"]), "whitened")
   expect_true(all(is.finite(small$data$gap) & small$data$gap > 0))
   expect_true(all(is.na(small$data$average) | small$data$average > 0))
@@ -38,58 +47,75 @@ test_that("all methods are run in all settings, elvi's default where it belongs"
 })
 
 test_that("both values of L are what the paper prints and what it should", {
-  sigma <- svd(problem$U)$d[1]
-  expect_equal(small$numbers$L, c(printed = 0.1 + sigma / 4, right = 0.1 + sigma^2 / 4))
-  expect_equal(small$numbers$optimum, problem$optimum$objective, tolerance = 1e-9)
-  expect_equal(small$numbers$smallest_scale, min(eigen(problem$optimum$Sigma)$values),
+  sigma <- vapply(problems, function(p) svd(p$U)$d[1], 0)
+  expect_equal(small$numbers$L, c(printed = mean(0.1 + sigma / 4), right = mean(0.1 + sigma^2 / 4)))
+  expect_equal(small$numbers$optimum, vapply(problems, function(p) p$optimum$objective, 0), tolerance = 1e-9)
+  expect_equal(small$numbers$smallest_scale, mean(vapply(problems, function(p) min(eigen(p$optimum$Sigma)$values), 0)),
                tolerance = 1e-6)
 })
 
 test_that("runs start at (0, I / sqrt(L)), in whitened coordinates at the Laplace approximation", {
-  at_start <- small$data[small$data$evaluations == 0, ]
-  for (L in c("printed", "right")) {
-    start <- exact_gap_of(rep(0, 3), diag(1 / sqrt(small$numbers$L[[L]]), 3))
-    expect_equal(unique(at_start$gap[at_start$setting == L]), start)
+  first <- small$data[!duplicated(small$data[c("setting", "method", "data_set")]), ]
+  first <- first[first$method != "tuned", ]
+  for (i in 1:2) {
+    mine <- first[first$data_set == i, ]
+    sigma <- svd(problems[[i]]$U)$d[1]
+    for (L in c("printed", "right")) {
+      start <- exact_gap_of(rep(0, 3), diag(1 / sqrt(0.1 + sigma^(if (L == "right") 2 else 1) / 4), 3), i)
+      expect_equal(unique(mine$gap[mine$setting == L]), start)
+      expect_identical(unique(mine$evaluations[mine$setting == L]), 0)
+    }
+    mode <- elvi:::find_mode(problems[[i]]$model)
+    e <- eigen(mode$hessian)
+    laplace <- e$vectors %*% (t(e$vectors) / sqrt(e$values))
+    expect_equal(unique(mine$gap[mine$setting == "whitened"]), exact_gap_of(mode$x, laplace, i), tolerance = 1e-6)
   }
-  mode <- elvi:::find_mode(problem$model)
-  e <- eigen(mode$hessian)
-  laplace <- e$vectors %*% (t(e$vectors) / sqrt(e$values))
-  expect_equal(unique(at_start$gap[at_start$setting == "whitened"]), exact_gap_of(mode$x, laplace),
-               tolerance = 1e-6)
+})
+
+test_that("whitened runs pay for their mode and Hessian, in evaluations and in time", {
+  expect_equal(small$numbers$whitening$evaluations, c(whitening_of(1), whitening_of(2)))
+  first <- small$data[!duplicated(small$data[c("setting", "method", "data_set")]) & small$data$method != "tuned", ]
+  white <- first[first$setting == "whitened", ]
+  expect_equal(white$evaluations, small$numbers$whitening$evaluations[white$data_set])
+  expect_equal(white$seconds, small$numbers$whitening$seconds[white$data_set])
+  tuned <- rows_of(small$data, "whitened", "tuned", 2)
+  expect_lte(max(tuned$evaluations), 60 + whitening_of(2))
+  expect_gt(min(tuned$evaluations), whitening_of(2))
 })
 
 test_that("a curve ends where a run of elvi() with the same seed ends", {
   fit_of <- function(setting, schedule) {
     set.seed(2)
-    suppressMessages(elvi(problem$model, base_laplace(), schedule, control = switch(setting,
-      printed = raw_control(smoothness = small$numbers$L[["printed"]], trace_draws = 0),
+    suppressMessages(elvi(problems[[2]]$model, base_laplace(), schedule, control = switch(setting,
+      printed = raw_control(smoothness = 0.1 + svd(problems[[2]]$U)$d[1] / 4, trace_draws = 0),
       right = raw_control(), whitened = elvi_control(estimator = "reparam"))))
   }
   for (setting in c("printed", "right", "whitened")) {
     for (method in c("case1", "case2", "psgd", "psgd_scaled")) {
-      run <- rows_of(small$data, setting, method, seed = 2)
+      run <- rows_of(small$data, setting, method, 2)
       fit <- fit_of(setting, schedule_fixed(60, method))
       end <- run[nrow(run), ]
-      expect_equal(end$evaluations, fit$state$evals)
-      expect_equal(end$gap, exact_gap_of(fit$last$mu, fit$last$scale))
-      if (fit$kept == "average") expect_equal(end$average, exact_gap_of(fit$mu, fit$Sigma))
+      expect_equal(end$evaluations, fit$state$evals + if (setting == "whitened") whitening_of(2) else 0)
+      expect_equal(end$gap, exact_gap_of(fit$last$mu, fit$last$scale, 2))
+      if (fit$kept == "average") expect_equal(end$average, exact_gap_of(fit$mu, fit$Sigma, 2))
     }
   }
   set.seed(2)
-  fit <- suppressMessages(elvi(problem$model, base_laplace(), budget = 60))
-  tuned <- rows_of(small$data, "whitened", "tuned", seed = 2)
-  expect_equal(tuned$average[nrow(tuned)], exact_gap_of(fit$mu, fit$Sigma))
+  fit <- suppressMessages(elvi(problems[[2]]$model, base_laplace(), budget = 60))
+  tuned <- rows_of(small$data, "whitened", "tuned", 2)
+  expect_equal(tuned$average[nrow(tuned)], exact_gap_of(fit$mu, fit$Sigma, 2))
 })
 
 test_that("the negative ELBO is the gap above the optimum's", {
-  best <- elbo(problem$optimum, problem$model, base_laplace())$estimate
-  expect_equal(small$data$negative_elbo, small$data$gap - best, tolerance = 1e-7)
+  best <- vapply(problems, function(p) elbo(p$optimum, p$model, base_laplace())$estimate, 0)
+  expect_equal(small$data$negative_elbo, small$data$gap - best[small$data$data_set], tolerance = 1e-7)
+  expect_equal(small$numbers$elbo, best, tolerance = 1e-7)
 })
 
-test_that("the ends are means over the seeds", {
+test_that("the ends are means over the data sets", {
   psgd <- rows_of(small$data, "right", "psgd")
   psgd <- psgd[psgd$evaluations == 60, ]
-  expect_identical(psgd$seed, 1:2)
+  expect_identical(psgd$data_set, 1:2)
   end <- subset(small$numbers$ends, setting == "right" & method == "psgd")
   expect_equal(end$mean, mean(psgd$gap))
   expect_equal(end$low, min(psgd$gap))
@@ -103,8 +129,8 @@ test_that("bad settings are refused", {
     example_experiment("figure2", methods = character())
     example_experiment("figure3", points = 1)
     example_experiment("figure3", settings = "right", methods = "tuned")
-    example_experiment("figure3", psgd_seeds = c(a = 1))
-    example_experiment("figure3", psgd_seeds = 0)
+    example_experiment("figure3", psgd_data_sets = 0)
+    example_experiment("sweep", figures = "figure4")
   })
 })
 
@@ -112,7 +138,7 @@ test_that("bad settings are refused", {
 
 test_that("at the paper's size the gaps are those known", {
   skip_on_cran()
-  x <- example_experiment("figure1", seeds = 1, settings = c("right", "whitened"),
+  x <- example_experiment("figure1", data_sets = 1, settings = c("right", "whitened"),
                           methods = c("case1", "case2"))
   expect_lt(abs(x$numbers$optimum - 211.3111991073), 1e-6)
   gap <- function(s, m) x$numbers$ends$mean[x$numbers$ends$setting == s & x$numbers$ends$method == m]
@@ -124,7 +150,7 @@ test_that("at the paper's size the gaps are those known", {
 test_that("the problems of Figures 2 and 3 are those of the paper", {
   skip_on_cran()
   for (name in figures) {
-    x <- example_experiment(name, seeds = 1, settings = "right", methods = "case1", budget = 300)
+    x <- example_experiment(name, data_sets = 1, settings = "right", methods = "case1", budget = 300)
     set.seed(1)
     U <- matrix(runif(settings_of[[name]]$M * 200), settings_of[[name]]$M, 200)
     sigma <- svd(U, 0, 0)$d[1]
@@ -137,17 +163,61 @@ test_that("several processes measure what one does", {
   skip_on_cran()
   skip_on_os("windows")
   call <- function(cores) {
-    example_experiment("figure2", seeds = 2, psgd_seeds = 1, budget = 40, dim = 2, points = 3,
-                       cores = cores)
+    example_experiment("figure2", data_sets = 2, psgd_data_sets = 1, budget = 40, dim = 2, points = 3,
+                       methods = c(preset_methods, "tuned"), cores = cores)
   }
   one <- call(1)
   two <- call(2)
   drop <- function(x) x$data[setdiff(names(x$data), "seconds")]
   expect_identical(drop(one), drop(two))
   psgd <- startsWith(one$data$method, "psgd")
-  expect_identical(unique(one$data$seed[psgd]), 1L)
-  expect_identical(unique(one$data$seed[!psgd]), 1:2)
+  expect_identical(unique(one$data$data_set[psgd]), 1L)
+  expect_identical(unique(one$data$data_set[!psgd]), 1:2)
   expect_error(suppressWarnings(lab$on_cores(1:2, function(i) stop("job ", i), 2)), "job 1")
+})
+
+# ---- any L, and Stan's ADVI ------------------------------------------------------------------
+
+test_that("the sweep goes from the printed to the right L, where it is the figure's runs", {
+  sweep <- example_experiment("sweep", points = 3, budget = 60, dim = 3, figures = c("figure1", "figure2"), psgd = "figure1")
+  first <- sweep$data[sweep$data$figure == "figure1", ]
+  sigma <- svd(problems[[1]]$U)$d[1]
+  L <- c(0.1 + sigma / 4, 0.1 + sigma^2 / 4)
+  expect_equal(sort(unique(first$L)), c(L[1], sqrt(prod(L)), L[2]))
+  for (method in preset_methods) for (share in 0:1) {
+    run <- rows_of(small$data, if (share) "right" else "printed", method, 1)
+    mine <- first[first$method == method & first$share == share, ]
+    expect_equal(unlist(mine[c("start", "gap", "average")], use.names = FALSE),
+                 c(run$gap[1], run$gap[nrow(run)], run$average[nrow(run)]))
+  }
+  # MPSGD only, where PSGD takes too long
+  expect_identical(unique(sweep$data$method[sweep$data$figure == "figure2"]), c("case1", "case2"))
+  v <- sweep$numbers$verdict
+  expect_identical(nrow(v), 6L)
+  one <- first[first$share == 0.5, ]
+  gap <- setNames(one$gap, one$method)
+  here <- v[v$figure == "figure1" & v$share == 0.5, ]
+  expect_identical(c(here$mpsgd_helped, here$psgd_helped),
+                   unname(c(gap["case2"] < gap["case1"], gap["psgd_scaled"] < gap["psgd"])))
+  expect_identical(here$mpsgd_improves, gap[["case2"]] < one$start[1])
+  expect_true(all(is.na(v$psgd_helped[v$figure == "figure2"])))
+  skip_if_not_installed("ggplot2")
+  expect_identical(nrow(ggplot2::layer_data(ggplot2::autoplot(sweep), 3)), nrow(sweep$data))
+})
+
+test_that("Stan's ADVI is charged for what it computes, and judged by its exact objective", {
+  skip_on_cran()
+  skip_if_not_installed("rstanarm")
+  expect_identical(lab$advi_evaluations(1000), 1000 + 1000 + 5 * (50 + 100) + 100)
+  x <- example_experiment("figure2", data_sets = 1, settings = "right", methods = "advi", budget = 2000, dim = 2)
+  expect_true(all(x$data$evaluations <= 2000))
+  set.seed(1)
+  U <- matrix(runif(2000), 1000)
+  model <- model_glm(U, rbinom(1000, 1, 0.5), prior = normal(0, 1 / sqrt(0.1)))
+  # a mean field cannot be better than the best one, nor ADVI far from it in two dimensions
+  price <- elvi_optimum(model)$elbo - elvi_optimum(model, scale = "diagonal")$elbo
+  expect_gt(min(x$data$gap), price - 1e-3)
+  expect_lt(x$data$gap[nrow(x$data)], price + 5)
 })
 
 # ---- pictures --------------------------------------------------------------------------------
@@ -170,19 +240,26 @@ test_that("lines, bands and labels show the measurements", {
   line <- ggplot2::layer_data(p, 2)
   case1 <- rows_of(small$data, "right", "case1")
   shown <- p$data[p$data$setting == "right" & p$data$method == "case1", ]
-  expect_equal(shown$mean, unname(c(tapply(case1$gap, case1$evaluations, mean))))
+  by_point <- function(rows, column) colMeans(do.call(rbind, split(rows[[column]], rows$data_set)))
+  expect_equal(shown$mean[shown$across == "gradient evaluations"], by_point(case1, "gap"))
   expect_equal(sort(10^line$y), sort(p$data$mean))
-  # elvi's default by what it returns
+  expect_setequal(p$data$across, c("CPU seconds", "gradient evaluations"))   # for whitened runs too
+  # elvi's default by what it returns, where it has spent what it has
   tuned <- rows_of(small$data, "whitened", "tuned")
-  expect_equal(p$data$mean[p$data$method == "tuned"],
-               unname(c(tapply(tuned$average, tuned$evaluations, mean))))
-  text <- ggplot2::layer_data(p, 3)$label
+  default <- p$data[p$data$method == "tuned" & p$data$across == "gradient evaluations", ]
+  expect_equal(default$mean, by_point(tuned, "average"))
+  expect_equal(default$at, by_point(tuned, "evaluations"))
+  text <- trimws(ggplot2::layer_data(p, 3)$label)
   expect_length(text, 9)
-  end <- subset(small$numbers$ends, setting == "right" & method == "case1")$mean
-  expect_true(paste0("MPSGD: ", lab$format_each(end)) %in% text)
+  end <- subset(small$numbers$ends, setting == "right" & method == "case1")
+  expect_true(paste0("MPSGD: ", lab$format_each(end$mean)) %in% text)
+  # a cross for each average
+  crosses <- ggplot2::layer_data(p, 4)
+  expect_identical(nrow(crosses), 2L * 8L)
+  expect_true(any(abs(10^crosses$y - end$average) < 1e-8 * end$average))
   elbo <- ggplot2::autoplot(small)
   expect_setequal(elbo$data$across, c("CPU seconds", "gradient evaluations"))
-  expect_equal(unique(ggplot2::layer_data(elbo, 1)$yintercept), -small$numbers$elbo)
+  expect_equal(unique(ggplot2::layer_data(elbo, 1)$yintercept), -mean(small$numbers$elbo))
   expect_error(ggplot2::autoplot(small, what = "bound"), "`what` must be one of",
                class = "elvi_error_argument")
   small$data <- small$data[small$data$setting == "whitened", ]

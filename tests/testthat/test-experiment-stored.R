@@ -38,10 +38,10 @@ test_that("a stored result takes no arguments", {
 test_that("stored figures can be drawn", {
   skip_on_cran()
   skip_if_not_installed("ggplot2")
-  kinds <- list(figure1 = c("elbo", "gap"), figure2 = "gap", figure3 = "elbo", nonconvex = c("mapping", "bound", "found"),
+  kinds <- list(figure1 = c("elbo", "gap"), figure2 = "gap", figure3 = "elbo", sweep = "", nonconvex = c("mapping", "bound", "found"),
                 bases = c("families", "density", "pairs", "paths"))
   for (name in names(kinds)) for (what in kinds[[name]]) {
-    expect_s3_class(ggplot2::ggplot_build(ggplot2::autoplot(stored(name), what = what)), "ggplot_built")
+    expect_s3_class(ggplot2::ggplot_build(if (nzchar(what)) ggplot2::autoplot(stored(name), what = what) else ggplot2::autoplot(stored(name))), "ggplot_built")
   }
 })
 
@@ -57,10 +57,23 @@ test_that("parts of the rates, computed again, are those stored", {
 
 test_that("parts of the paper's figures, computed again, are those stored", {
   skip_on_cran()
-  again <- example_experiment("figure1", seeds = 1, settings = c("printed", "whitened"), methods = "case1")
-  expect_stored("figure1", again$data, c("setting", "method", "seed", "evaluations"), c("gap", "negative_elbo"))
-  expect_equal(again$numbers[c("optimum", "elbo", "L", "smallest_scale")],
-               stored("figure1")$numbers[c("optimum", "elbo", "L", "smallest_scale")], tolerance = 1e-6)
+  again <- example_experiment("figure1", data_sets = 1, settings = c("printed", "whitened"), methods = "case1")
+  expect_stored("figure1", again$data, c("setting", "method", "data_set", "seed", "evaluations"),
+                c("gap", "negative_elbo"))
+  x <- stored("figure1")
+  for (number in c("optimum", "elbo")) expect_equal(again$numbers[[number]], x$numbers[[number]][1], tolerance = 1e-6)
+  expect_identical(again$numbers$whitening[c("points", "evaluations")], x$numbers$whitening[1, c("points", "evaluations")])
+  for (name in c("figure1", "figure2", "figure3")) {
+    runs <- unique(stored(name)$data[c("data_set", "seed")])
+    expect_gte(length(unique(runs$data_set)), 3)
+    expect_gte(length(unique(runs$seed)), 3)
+  }
+})
+
+test_that("parts of the sweep over L, computed again, are those stored", {
+  skip_on_cran()
+  again <- example_experiment("sweep", figures = "figure1", points = 2)
+  expect_stored("sweep", again$data, c("figure", "method", "share"), c("L", "start", "gap", "average"))
 })
 
 test_that("the families, their chains and the stationary points, computed again, are those stored", {

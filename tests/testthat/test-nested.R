@@ -382,6 +382,39 @@ test_that("results do not depend on the number of threads", {
   expect_identical(one$k_hat, two$k_hat)
 })
 
+# mode of the same for counts, each group integrated by 25 nodes, and sds by its curvature
+random_intercept_mode <- function(X, y, g, start, scale) {
+  gl <- elvi:::gauss_legendre(25)
+  z <- gl$x * 5.5
+  log_w <- log(gl$w * 5.5 * dnorm(z))
+  log_p <- function(p) {
+    t <- drop(X %*% p[1:2])
+    by_group <- vapply(exp(p[3]) * z, function(u) rowsum(y * (t + u) - exp(t + u), g)[, 1], numeric(max(g))) +
+      rep(log_w, each = max(g))
+    top <- do.call(pmax, as.data.frame(by_group))
+    sum(top + log(rowSums(exp(by_group - top)))) + sum(dnorm(p[1:2], 0, 2.5, log = TRUE)) - exp(p[3]) + p[3]
+  }
+  found <- optim(start, log_p, method = "BFGS", hessian = TRUE, control = list(fnscale = -1, parscale = scale, reltol = 1e-12))
+  list(mode = found$par, sd = sqrt(diag(solve(-found$hessian))))
+}
+
+test_that("many groups of few rows: nodes lie where the corrected law is, and means are right", {
+  skip_on_cran()
+  set.seed(1)
+  J <- 1e4
+  g <- rep(seq_len(J), each = 2)
+  x <- rnorm(2 * J)
+  y <- rpois(2 * J, exp(0.2 + 0.3 * x + rnorm(J, 0, 0.5)[g]))
+  fit <- elvi:::nested_fit(nested_problem(cbind(1, x), y, poisson(), terms = list(group_term("g", g))))
+  at <- elvi:::node_moments(fit)
+  hyper <- elvi:::hyper_moments(fit)
+  reference <- random_intercept_mode(cbind(1, x), y, g, c(at$mean[1:2], log(hyper$mean)), c(at$sd[1:2], hyper$sd / hyper$mean))
+  expect_lt(max(abs(c(at$mean[1:2], log(hyper$mean)) - reference$mode) / reference$sd), 0.05)
+  expect_lt(max(abs(c(at$sd[1:2], hyper$sd / hyper$mean) / reference$sd - 1)), 0.05)
+  expect_lt(max(unlist(fit$change)), 0.02)
+  expect_false(is.null(fit$setup$lean))   # there was something to lean
+})
+
 test_that("100,000 levels", {
   skip_on_cran()
   set.seed(6)

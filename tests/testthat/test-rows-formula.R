@@ -5,7 +5,7 @@ test_that("terms that depend on other rows are refused by name", {
     expect_error(elvi(reformulate(term, "real"), data = source), term, fixed = TRUE, class = "elvi_error_argument")
   }
   expect_error(elvi(real ~ x + (1 | g), data = source), "group-level")
-  expect_error(elvi(real ~ x, data = source, method = "nested"), "nested")
+  expect_error(elvi(count ~ x, data = source, family = neg_binomial_2(), method = "nested"), "nested")
 })
 
 test_that("levels are those of memory, whatever chunk they are in", {

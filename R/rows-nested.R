@@ -1,0 +1,60 @@
+# A gaussian regression is known by a triangular factor of [X y], weighted, and by three numbers: with an unknown dispersion that
+# is all that the nested answer needs, in memory and from rows that live elsewhere.
+
+# The factor of a matrix, by LAPACK, in as few rows as it has columns; factors of parts can be put on top of each other.
+triangle <- function(M) {
+  if (nrow(M) <= ncol(M)) return(unname(M))
+  factor <- qr(M, LAPACK = TRUE)
+  unname(qr.R(factor)[, order(factor$pivot), drop = FALSE])
+}
+
+# rows of weight 1 that the solver takes in place of all others
+triangle_rows <- function(R) {
+  p <- ncol(R) - 1L
+  list(X = R[, seq_len(p), drop = FALSE], y = R[, p + 1L])
+}
+
+# of a problem in memory; NULL where it needs its rows
+problem_triangle <- function(problem) {
+  if (ncol(problem$Z) || !record_of(problem$family)$constant_curvature) return(NULL)
+  X <- problem$X
+  if (!is.null(problem$shift)) X <- X - rep(problem$shift, each = nrow(X))
+  M <- cbind(X, problem$y - (problem$offset %||% 0))
+  weight <- (problem$weight %||% 1) * (problem$frequency %||% 1)
+  triangle_rows(triangle(if (all(weight == 1)) M else sqrt(weight) * M))
+}
+
+# the same of the rows of a chunk, with what the evidence needs of their precisions
+chunk_triangle <- function(rows) {
+  X <- if (is.null(rows$shift)) rows$X else rows$X - rep(rows$shift, each = nrow(rows$X))
+  used <- rows$weight > 0
+  precision <- (rows$precision %||% rep(1, length(used)))[used]
+  list(R = triangle(sqrt(rows$weight) * cbind(X, rows$y - rows$offset)),
+       constant = sum(rows$weight[used] / precision * log(precision / (2 * pi))) / 2)
+}
+
+join_triangles <- function(a, b) list(R = triangle(rbind(a$R, b$R)), constant = a$constant + b$constant)
+
+# can the nested answer be had without the rows?
+needs_no_rows <- function(family, dispersion) record_of(check_family(family))$constant_curvature && is.null(dispersion)
+
+# From the arguments of elvi() to a fit, in one pass beyond those that every fit makes. See nested_regression().
+nested_source_regression <- function(source, formula, call, env, family, priors, autoscale, contrasts, base, control) {
+  family <- check_family(family)
+  check_nested_control(control)
+  design <- source_design(source, formula, call, env, contrasts, family)
+  priors <- nested_priors(c(design, list(groups = list())), family, priors, autoscale)
+  found <- pass_of(list(rows = design$rows), "triangle", spec = NULL)
+  rows <- triangle_rows(found$R)
+  p <- ncol(rows$X)
+  colnames(rows$X) <- design$rows$recipe$labels
+  problem <- c(rows, list(
+    shift = NULL, Z = sparse_columns(list(), nrow(rows$X)), weight = rep(1, nrow(rows$X)), offset = numeric(nrow(rows$X)), family = family,
+    prior = fixed_prior(priors$joint, p), terms = list(), triangle = rows, constant = found$constant, count = design$rows$count,
+    dispersion = list(name = record_of(family)$dispersion$natural, prior = priors$aux)))
+  check_nested_problem(problem, NULL, design$rows$n)
+  finish_nested(call, problem, priors, family, base, control,
+                list(formula = stats::formula(design$terms), frame = design$frame, dropped = design$rows$dropped, groups = list(),
+                     smooths = list(), given = list(model = structure(list(rows = design$rows), class = "elvi_model_elsewhere"))),
+                design[c("terms", "xlevels", "contrasts", "offset_given", "intercept", "centre")])
+}
