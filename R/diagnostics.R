@@ -54,7 +54,7 @@ pareto_k.elvi_fit <- function(object, draws = NULL, seed = NULL, ...) {
 # What the verdict has looked at already; NULL for a fit without one.
 k_of_verdict <- function(fit) {
   v <- fit$result$verdict
-  if (!is.null(v)) new_pareto_k(v$log_ratios, list(k = v$k, k_se = v$k_se, limit = v$limit, stable = v$stable), 
+  if (!is.null(v)) new_pareto_k(v$log_ratios, list(k = v$k, k_se = v$k_se, limit = v$limit, stable = v$stable),
                                 outside = v$uncovered, starts = v$spread)
 }
 
