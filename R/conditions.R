@@ -5,7 +5,8 @@
 #' specific class as well. They can be caught with [tryCatch()] and
 #' [withCallingHandlers()] and have fields that say more than the text. An error
 #' inside a function of your own (a target, a gradient, a projection) is not
-#' elvi's and reaches you unchanged.
+#' elvi's and reaches you unchanged; but a target that throws at some points only is one that is not defined there:
+#' these are counted, see "When a run fails" in [elvi()].
 #'
 #' @section Errors:
 #' | class | when | fields | what to do |
@@ -20,6 +21,7 @@
 #' | `elvi_error_target` | the C function of a [model_native()] says that it has failed | `iteration`, `mu` | look at your function at that point |
 #' | `elvi_error_time_limit` | a limit of [setTimeLimit()] was reached during a run | `fit`, the run so far | more time; `elvi(fit)` goes on |
 #' | `elvi_error_singular` | the scale is no longer positive definite | `iteration`, `mu`, `scale` | shorter steps |
+#' | `elvi_error_backtrack` | no step passes the check of `elvi_control(backtrack = )`, however short: `value` is not what `gradient` is the gradient of; also an `elvi_error_nonfinite` | `iteration`, `mu`, `scale` | look at both functions at that point |
 #' | `elvi_error_lapack` | an eigenvalue decomposition did not converge | | report it |
 #' | `elvi_error_quadrature` | the marginal of a [base_radial()] is too rough for a quadrature rule | `argument` | a smoother `log_phi`; `method = "mpsgd"` |
 #' | `elvi_error_checkpoint` | a `checkpoint` that is not this run's, is damaged, or cannot be written | `argument`, `file`, `differs`: what is not the same | the call that the file belongs to, or another file name |
@@ -41,7 +43,7 @@
 #' | `elvi_warning_not_converged` | the budget, or the solver, ended above `tol` | | `elvi(fit, budget = )` goes on |
 #' | `elvi_warning_gradient` | `gradient` of a [model_density()] is not that of `value` | `x`, `direction`, `by_value`, `by_gradient`: where, along what, and the two derivatives | correct one of the two |
 #' | `elvi_warning_nonfinite` | `value` of a [model_density()] is NaN or infinite at draws of the approximation, so that the run cannot be compared with its start | | look at `value`; a base of bounded support |
-#' | `elvi_warning_outside` | a target that is a function failed at points of a run that has no verdict: it is convex by its author, or in raw coordinates | `outside`, `first_error` | look at its domain |
+#' | `elvi_warning_outside` | a target that is a function failed at points of a run that has no verdict: it is convex by its author | `outside`, `first_error` | look at its domain |
 #' | `elvi_warning_shortened` | the steps of a schedule led a run on a target that is a function to numbers that are none, or to an objective that rose: it was made again with shorter ones | `shorten` | shorter steps |
 #' | `elvi_warning_slow_gradient` | a [model_density()] without `gradient` | | give one |
 #' | `elvi_warning_flat_prior` | a formula with a flat prior: an optimum need not exist | | a proper prior |
@@ -56,6 +58,7 @@
 #' @section Messages:
 #' | class | when |
 #' |---|---|
+#' | `elvi_message_cache` | no copy of rows that live elsewhere can be kept: every pass reads the source |
 #' | `elvi_message_collinear` | the columns of a design are dependent: the prior decides what the data cannot |
 #' | `elvi_message_indefinite` | the Hessian at the mode is not positive definite; whitening uses its absolute eigenvalues |
 #' | `elvi_message_checkpoint` | a run goes on from its checkpoint, or had ended |

@@ -29,9 +29,9 @@
 #'
 #' @section When a run fails:
 #' A gradient that is not finite stops the run of a regression or a quadratic with an error of class
-#' `elvi_error_nonfinite`. For a target that is a function such a draw is a rejected point: a gaussian, that which
-#' whitens the run or, in raw coordinates, that of its start, stands in for the target there, which is counted and said; only one that
-#' fails everywhere is an error. Where the steps of its schedule lead to numbers that are none, or to an objective that rises, they are
+#' `elvi_error_nonfinite`, and so it does in raw coordinates, where a run is the algorithm to the letter and an error of
+#' your function reaches you as it is. Otherwise, for a target that is a function, such a draw is a rejected point: the gaussian that
+#' whitens the run stands in for the target there, which is counted and said; only one that fails everywhere is an error. Where the steps of its schedule lead to numbers that are none, or to an objective that rises, they are
 #' made shorter, by a factor of up to 64, and if that does not help the start is returned, with a warning. A run whose objective is clearly worse at its end
 #' than at its start comes back with a warning of class
 #' `elvi_warning_diverged`: the step is usually too long because the smoothness
@@ -184,7 +184,6 @@ elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, bud
                 tol = tol, control = control, combine = combine)
   plan <- c(plan, list(smoothness = smoothness$L, smoothness_source = smoothness$source, feasible = feasible,
                        work = without_inner(work), start = start, seed = seed, rng_kind = RNGkind(),
-                       raw_frame = if (control$coordinates == "raw") raw_frame(object, start, start$scale),
                        search = found, anchor = anchor_of(object, work, control, start)))
   fit <- new_fit(given, plan, initial_state(start), no_result)
   if (isTRUE(found$interrupted)) return(conclude(mark_interrupted(fit)))

@@ -92,7 +92,7 @@ standing_in <- function(model, frame, account = new_account()) {
 }
 
 is_guarded <- function(fit) {
-  is_function_of_r(fit$given$model) && !is.null(fit$plan$work$level %||% fit$plan$raw_frame$level)
+  is_function_of_r(fit$given$model) && !is.null(fit$plan$work$level)
 }
 
 # How many points of the search and of the run failed, and what the target said first; NULL if none did.
@@ -108,20 +108,9 @@ outside_line <- function(fit) {
 # A fit with a verdict has it there.
 warn_of_outside <- function(fit) {
   if (!is.null(fit$result$verdict) || !isTRUE(fit$state$outside > 0)) return(invisible())
-  elvi_warn(outside_line(fit), ". The gaussian that the run ", if (is.null(fit$plan$work)) "started from" else "is whitened by",
-            " stood in for the target there: the fit is one of that.", class = "elvi_warning_outside",
+  elvi_warn(outside_line(fit), ". The gaussian that the run is whitened by stood in for the target there: ",
+            "the fit is one of that.", class = "elvi_warning_outside",
             data = list(outside = fit$state$outside, first_error = fit$state$first_error))
-}
-
-# In raw coordinates no gaussian whitens the run: the one that it starts from stands in. Without a number for a level, as
-# when all values fail, there is none, and a gradient that fails ends the run.
-raw_frame <- function(model, start, scale, draws = 16L) {
-  if (!is_function_of_r(model)) return(NULL)
-  A <- if (is.matrix(scale)) lower_root(scale) else scale
-  z <- cbind(0, draw_base(law_of(base_gaussian(), model$dim), c(0, 0), draws))
-  values <- guarded_values(model, start$mu + root_times(A, z))
-  if (!any(is.finite(values))) return(NULL)
-  list(m = start$mu, A = A, level = min(values[is.finite(values)]))
 }
 
 # The target for a line search: a point that fails has an infinite value and says nothing of a direction.

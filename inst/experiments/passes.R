@@ -12,7 +12,8 @@ run_passes <- function(rows = 1e5, dims = c(5, 10, 20, 40, 80), rounds = 7, seed
   old <- options(elvi.threads = 1L)
   on.exit(options(old))
   data <- bind_rows(lapply(dims, function(d) seeded(check_count(seed, "seed", lower = 0), one_pass(rows, d, rounds))))
-  line <- stats::coef(stats::lm(I(1e9 * seconds / rows) ~ I(dim^2), data, weights = (rows / (1e9 * seconds))^2))
+  clock <- pmax(data$seconds, 1e-3)   # it ticks in milliseconds
+  line <- stats::coef(stats::lm(I(1e9 * seconds / rows) ~ I(dim^2), data, weights = (rows / (1e9 * clock))^2))
   list(data = data, numbers = list(nanoseconds_per_row = max(line[[1L]], 0), nanoseconds_per_row_and_d2 = line[[2L]],
                                    extra_bytes = max(data$sent + data$returned - 2 * 8 * (data$dim^2 + data$dim))))
 }

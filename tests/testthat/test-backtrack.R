@@ -236,6 +236,15 @@ test_that("settings that cannot be are refused", {
   })
 })
 
+test_that("a value that is not a number at any step is an error that says so", {
+  fit <- elvi(model_density(function(x) colSums(x^2) / 2, function(x) x, dim = 1, smoothness = 1),
+              schedule = schedule_custom(0.5, 5, 5), start = list(mu = 1, Sigma = diag(1)),
+              control = elvi_control(coordinates = "raw", backtrack = 16, iterations = 1))
+  fit$given$model$value <- function(x) rep(Inf, ncol(x))
+  expect_error(elvi:::run_slice(fit, elvi:::law_of(base_gaussian(), 1), 5, elvi:::new_journal(NULL)),
+               "No step passes its check", class = "elvi_error_backtrack")
+})
+
 # ---- what survives of the theorems --------------------------------------------------------------
 
 test_that("twice the theorem's bound holds for the steps that were taken", {

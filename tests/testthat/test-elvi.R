@@ -693,13 +693,14 @@ test_that("R functions and native code make the same fit", {
   }
 })
 
-test_that("a gradient that is not finite at a draw is that of a rejected point, counted and said, in raw coordinates too", {
+test_that("a gradient that is not finite stops the run and says where", {
   for (bad in c(NaN, NA, Inf, -Inf)) {
     model <- counted(function(x, call) if (call == 7) { x[1] <- bad; x } else x)
-    expect_warning(fit <- raw_fit(model), "^1 of .* points were outside", class = "elvi_warning_outside")
-    expect_equal(fit$status, "finished")
-    expect_equal(fit$state$outside, 1)
-    expect_true(all(is.finite(fit$mu)))
+    e <- expect_error(raw_fit(model), "not finite in iteration 7", class = "elvi_error_nonfinite")
+    expect_equal(e$iteration, 7)
+    expect_length(e$mu, 2)
+    expect_true(all(is.finite(e$mu)))
+    expect_equal(dim(e$scale), c(2L, 2L))
   }
 })
 

@@ -64,7 +64,7 @@ test_that("where the values there are not finite the check has no opinion", {
   expect_warning(expect_no_warning(elvi(walled, schedule = schedule_custom(1e-6, 1, 1),
                                         start = list(mu = c(0, 0), Sigma = diag(2)),
                                         control = elvi_control("raw", smoothness = 1)),
-                                   class = "elvi_warning_gradient"), class = "elvi_warning_outside")
+                                   class = "elvi_warning_gradient"), class = "elvi_warning_nonfinite")
 })
 
 test_that("gradients by differences know neither the constant of f nor its scales", {

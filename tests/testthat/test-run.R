@@ -290,7 +290,7 @@ test_that("far too long steps are an error, not a crash", {
   expect_true(inherits(e, "elvi_error_nonfinite") || inherits(e, "elvi_error_singular"))
 })
 
-test_that("draws that failed are counted, also when the run had been paused", {
+test_that("the iteration that failed is named, also when the run had been paused", {
   calls <- -Inf
   model <- model_density(function(x) colSums(x^2), function(x) {
     calls <<- calls + 1
@@ -298,44 +298,48 @@ test_that("draws that failed are counted, also when the run had been paused", {
   }, dim = 2, smoothness = 2)
   calls <- -1   # the comparison with `value` at the start is not an iteration
   fit <- raw_fit(model, schedule = schedule_custom(0.1, 3, iterations = 20), iterations = 9)
-  expect_warning(fit <- elvi(fit), class = "elvi_warning_outside")
-  expect_equal(fit$state$outside, 3)
+  e <- expect_error(elvi(fit), class = "elvi_error_nonfinite")
+  expect_equal(e$iteration, 15)
 })
 
-test_that("bad numbers in samples of a batch neither end a convex run nor move it, in every schedule and with a tolerance", {
+test_that("one bad number in one sample of a batch is enough to end a run in raw coordinates, and no other", {
   walled <- function(bad, wall) {
     model <- model_density(function(x) colSums(x^2) / 2, function(x) {
       x[1, x[1, ] > wall] <- bad
       x
-    }, dim = 2, smoothness = 1, convex = TRUE)   # or it would search a start
+    }, dim = 2, smoothness = 1, convex = TRUE)   # or it would search a start, and the wall be outside the domain
     model$own_gradient <- FALSE
     model
   }
-  # The default start is the optimum, where the path gradient is 0, and the gaussian that stands in is the target: the run
-  # stands still, and its points are the draws.
+  # The default start is the optimum, where the path gradient is 0: until it meets
+  # the wall the run stands still, and its points are the draws.
+  set.seed(8)
   key <- withr_seed(8, elvi:::draw_key())
   law <- elvi:::law_of(base_gaussian(), 2)
-  beyond <- sum(vapply(0:29, function(k) sum(elvi:::draw_base(law, key, 50, iteration = k)[1, ] > 2), 0))
+  largest <- vapply(0:29, function(k) max(elvi:::draw_base(law, key, 50, iteration = k)[1, ]), 0)
+  wall <- mean(sort(largest, decreasing = TRUE)[2:3])   # two of thirty batches go beyond
   for (bad in c(NaN, Inf)) {
     set.seed(8)
-    expect_warning(fit <- elvi(walled(bad, 2), schedule = schedule_custom(0.1, 50, iterations = 30),
-                               control = elvi_control("raw", estimator = "path")), class = "elvi_warning_outside")
-    expect_equal(fit$state$outside, beyond)
-    expect_equal(unname(fit$mu), c(0, 0), tolerance = 1e-8)
+    e <- expect_error(elvi(walled(bad, wall), schedule = schedule_custom(0.1, 50, iterations = 30),
+                           control = elvi_control("raw", estimator = "path")),
+                      "not finite in iteration", class = "elvi_error_nonfinite")
+    expect_equal(e$iteration, which(largest > wall)[1L])
+    # elsewhere they are rejected points
     expect_warning(elvi(walled(bad, 2)), class = "elvi_warning_outside")
     expect_warning(elvi(walled(bad, 2), tol = 1e-3), class = "elvi_warning_outside")
   }
+  expect_match(conditionMessage(e), "`gradient` is not finite near there", fixed = TRUE)
 })
 
 test_that("steps that explode on a function's target are shortened, or the start is returned, for every estimator", {
   steep <- model_density(function(x) sum(exp(4 * abs(x)) / 4), function(x) sign(x) * exp(4 * abs(x)), dim = 3, convex = TRUE,
                          vectorized = FALSE)
-  for (estimator in c("control", "path", "reparam")) for (coordinates in c("raw", "whitened")) {
+  for (estimator in c("control", "path", "reparam")) {
     set.seed(1)
     said <- character()
     fit <- withCallingHandlers(
       elvi(steep, schedule = schedule_custom(1, 5, 100), start = list(mu = c(3, -3, 3), Sigma = diag(0.5, 3)),
-           control = elvi_control(coordinates, estimator = estimator, smoothness = 4)),
+           control = elvi_control("whitened", estimator = estimator, smoothness = 4)),
       warning = function(w) {
         said <<- c(said, class(w)[1L])
         invokeRestart("muffleWarning")
@@ -771,6 +775,18 @@ test_that("blocks are no longer than needed, and longer for R functions", {
   expect_equal(block_of(native, short, trace_draws = 20), 20)
   expect_equal(block_of(native, long, block = 33), 33)
   expect_equal(block_of(native, schedule_growing(1e5, batch = 1, nu = 1), trace_draws = 0), 128)
+})
+
+test_that("the first block that is not finite ends a batch", {
+  calls <- 0
+  model <- model_density(function(x) colSums(x^2) / 2, function(x) {
+    calls <<- calls + 1
+    if (calls == 5) x * NaN else x
+  }, dim = 3, smoothness = 1, vectorized = TRUE)
+  calls <- -1   # the comparison with `value` at the start is not a block
+  expect_error(elvi(model, schedule = schedule_custom(0.1, 1000, iterations = 2),
+                    control = raw_control(block = 8, trace_draws = 0)), class = "elvi_error_nonfinite")
+  expect_equal(calls, 5)
 })
 
 test_that("a user's function is called once per block, of at most the length given", {
