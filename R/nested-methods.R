@@ -296,7 +296,7 @@ print.elvi_nested <- function(x, digits = max(3L, getOption("digits") - 3L), ...
     cat("\n")
   }
   print_hyper(x, digits)
-  cat("\n", paste0(nested_account(x), "\n"), sep = "")
+  writeLines(c("", folded(nested_account(x))))
   invisible(x)
 }
 
@@ -354,7 +354,7 @@ print.summary.elvi_nested <- function(x, digits = max(3L, getOption("digits") - 
   if (length(x$ngrps)) cat("groups:   ", toString(paste(names(x$ngrps), format_count(x$ngrps))), "\n", sep = "")
   cat("\n")
   print(x$table, digits = digits)
-  cat("\n", paste0(nested_account(fit), "\n"), sep = "")
+  writeLines(c("", folded(nested_account(fit))))
   invisible(x)
 }
 
@@ -509,7 +509,7 @@ worst_k <- function(nested) if (all(is.na(nested$k_hat))) NA_real_ else max(nest
 
 #' @export
 print.elvi_nested_pareto_k <- function(x, ...) {
-  cat(k_line(x$k, x$nodes, x$draws, x$corrected), "\n", sep = "")
+  writeLines(folded(k_line(x$k, x$nodes, x$draws, x$corrected)))
   invisible(x)
 }
 
@@ -525,6 +525,9 @@ k_line <- function(k, nodes, draws, corrected) {
 }
 
 worst_certificate <- function(fit) max(vapply(fit$nested$nodes, function(node) node$certificate, 0))
+
+# lines no longer than the console
+folded <- function(lines) strwrap(lines, getOption("width"), exdent = 2L)
 
 # what the answer rests on
 nested_account <- function(fit) {

@@ -14,14 +14,20 @@ triangle_rows <- function(R) {
   list(X = R[, seq_len(p), drop = FALSE], y = R[, p + 1L])
 }
 
-# of a problem in memory; NULL where it needs its rows
-problem_triangle <- function(problem) {
+# of a problem in memory, by blocks of rows that the processor's cache holds; NULL where it needs its rows
+problem_triangle <- function(problem, block = 4096) {
   if (ncol(problem$Z) || !record_of(problem$family)$constant_curvature) return(NULL)
-  X <- problem$X
-  if (!is.null(problem$shift)) X <- X - rep(problem$shift, each = nrow(X))
-  M <- cbind(X, problem$y - (problem$offset %||% 0))
-  weight <- (problem$weight %||% 1) * (problem$frequency %||% 1)
-  triangle_rows(triangle(if (all(weight == 1)) M else sqrt(weight) * M))
+  n <- nrow(problem$X)
+  response <- problem$y - (problem$offset %||% 0)
+  root <- rep_len(sqrt((problem$weight %||% 1) * (problem$frequency %||% 1)), n)
+  R <- NULL
+  for (first in seq(1, n, by = block)) {
+    i <- first:min(n, first + block - 1)
+    X <- problem$X[i, , drop = FALSE]
+    if (!is.null(problem$shift)) X <- X - rep(problem$shift, each = length(i))
+    R <- triangle(rbind(R, root[i] * cbind(X, response[i])))
+  }
+  triangle_rows(R)
 }
 
 # the same of the rows of a chunk, with what the evidence needs of their precisions
