@@ -48,6 +48,7 @@
 #' | `elvi_warning_slow_gradient` | a [model_density()] without `gradient` | | give one |
 #' | `elvi_warning_flat_prior` | a formula with a flat prior: an optimum need not exist | | a proper prior |
 #' | `elvi_warning_constant_response` | all responses are equal | | check the data |
+#' | `elvi_warning_correction` | the draws that correct the weights of the nodes of a fit with [group-level terms][group_terms] leave a standard error of more than 0.05 standard deviations in the mean of a hyperparameter | `noise`, `draws` | more rows a group, or a tighter `prior_sd` |
 #' | `elvi_warning_quadrature` | the answer of a fit with [group-level terms][group_terms] moved by more than 0.05 standard deviations from the next smaller rule over the hyperparameters | `change` | a larger `elvi_control(nodes = )`, or a tighter `prior_sd` |
 #' | `elvi_warning_checkpoint` | a checkpoint could not be written; the run goes on | | make room, or look at the rights of the directory |
 #' | `elvi_warning_verdict` | something speaks against a fit whose start was searched: k-hat, importance weights that move means or sds, other starts that ended elsewhere, draws outside the domain | `verdict` | another parametrisation (non-centred), base or scale; more `starts` |

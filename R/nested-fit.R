@@ -217,7 +217,22 @@ check_nested_problem <- function(problem, dispersion, rows) {
                "Drop columns or give a proper prior such as normal(0, 2.5).",
                class = c("elvi_error_no_optimum", "elvi_error_argument"), data = list(argument = "data"))
   }
+  if (any(flat)) refuse_separable(problem, X)
   if (!is.null(problem$dispersion) && problem$dispersion$name == "sigma") check_residuals_left(problem, rows)
+}
+
+# Coefficients with proper priors stay finite whatever the hyperparameters, effects of groups among them; those with flat ones
+# do if they do by themselves.
+refuse_separable <- function(problem, X) {
+  record <- record_of(problem$family)
+  if (is.na(record$separable)) return(invisible())
+  kept <- problem$weight > 0
+  y <- problem$y[kept]
+  if (any(record$seen(y)$censored)) y <- structure(cbind(time = abs(y), status = y > 0), type = "right", class = "Surv")
+  alone <- suppressWarnings(model_glm(X[kept, , drop = FALSE], y, problem$family, flat(),   # of y: given already
+                                      weights = problem$weight[kept], offset = problem$offset[kept]))
+  found <- tryCatch(find_mode(alone), elvi_error_no_optimum = identity)
+  if (inherits(found, "elvi_error_argument")) stop(found)
 }
 
 # With an effect for every row, nothing tells residuals from effects; with none left at all, sigma runs off to 0.
@@ -376,6 +391,11 @@ warn_nested <- function(nested, most = 0.05) {
               " sd from the next smaller rule over the hyperparameters to this one ",
               "of ", length(nested$nodes), " nodes. A larger elvi_control(nodes = ) may be needed, or a tighter prior of the ",
               "standard deviations.", class = "elvi_warning_quadrature", data = list(change = nested$change))
+  }
+  if (isTRUE(nested$noise > most)) {
+    elvi_warn("The weights of the nodes are corrected by ", nested$draws, " draws, too few here: the means of the hyperparameters ",
+              "have a standard error of ", format(nested$noise, digits = 2), " sd from them, if not more.",
+              class = "elvi_warning_correction", data = list(noise = nested$noise, draws = nested$draws))
   }
   if (!nested$converged) {
     elvi_warn("The conditional optimum of at least one node is not certified: the worst is ",

@@ -641,14 +641,15 @@ nested_fit <- function(problem, base = base_gaussian(), control = list()) {
           else c(evidence_at(setup, list(numeric()), tol = tol)[[1L]], list(evaluations = 1L))
   if (!is.finite(mode$value)) no_conditional(setup, mode$theta)
   evaluations <- mode$evaluations
-  if (H && !identical(as.numeric(control$nodes), 1)) {
+  alone <- identical(as.numeric(control$nodes), 1)
+  if (alone) mode <- settled_mode(setup, mode, tol)
+  if (H && !alone) {
     leant <- leaning(setup, mode, evidence_hessian(setup, mode, 10 * tol), control, 10 * tol, say = say)
     setup <- leant$setup
     mode <- leant$mode
     curved <- leant$curved
     axes <- theta_axes(curved$hessian)
-    if (mode$solution$certificate > tol) mode[c("theta", "value", "slope", "solution")] <-
-      evidence_at(setup, list(mode$theta), list(mode$solution), tol)[[1L]]
+    mode <- settled_mode(setup, mode, tol)
     sides <- axis_widths(setup, mode, axes, curved$drift, 10 * tol)
     evaluations <- evaluations + 2L * H + leant$evaluations + sides$evaluations
     step <- lattice_step(setup, control$nodes)
@@ -687,12 +688,19 @@ nested_fit <- function(problem, base = base_gaussian(), control = list()) {
     evidence = list(log = log_sum(log_weight), corrected = log_sum(log_weight + ratios$correction),
                     proper = all(setup$problem$prior$precision > 0),
                     rests_on = evidence_basis(setup, ratios)),
-    k_hat = ratios$k_hat, draws = ratios$draws, corrected = ratios$corrected, setup = setup,
+    k_hat = ratios$k_hat, draws = ratios$draws, corrected = ratios$corrected, noise = ratios$noise, setup = setup,
     evaluations = evaluations,
     converged = all(vapply(nodes, function(node) node$converged, NA)))
   fit$change <- node_change(fit)
   fit$change$mean <- max(fit$change$mean, grid$noise)
   fit
+}
+
+# The mode is looked for with a wider tolerance than nodes have.
+settled_mode <- function(setup, mode, tol) {
+  if (mode$solution$certificate > tol) mode[c("theta", "value", "slope", "solution")] <-
+    evidence_at(setup, list(mode$theta), list(mode$solution), tol)[[1L]]
+  mode
 }
 
 # Messages of a run that takes more than `wait` seconds, one a second
@@ -770,7 +778,7 @@ node_change <- function(fit) {
 # expectation is estimated by itself, which many blocks do not make harder.
 node_ratios <- function(setup, grid, values, control) {
   K <- length(values)
-  none <- list(correction = numeric(K), k_hat = rep(-Inf, K), draws = 0L, corrected = FALSE, shift = rep(list(0), K))
+  none <- list(correction = numeric(K), k_hat = rep(-Inf, K), draws = 0L, corrected = FALSE, shift = rep(list(0), K), noise = 0)
   if (is_quadratic(setup$plan) && setup$law$independent) return(none)
   if (is_quadratic(setup$plan) || isTRUE(control$draws == 0)) {
     none$k_hat[] <- NA_real_
@@ -795,7 +803,23 @@ node_ratios <- function(setup, grid, values, control) {
     shift[counts] <- lapply(checked$out, `[[`, "shift")
     shift[-counts] <- list(Reduce(`+`, Map(`*`, shift[counts], weight[counts] / sum(weight[counts]))))
   }
-  list(correction = correction, k_hat = k_hat, draws = draws, corrected = TRUE, shift = shift)
+  noise <- correction_noise(setup, checked, grid$found[counts], normalised(values + grid$log_rule + correction)[counts])
+  list(correction = correction, k_hat = k_hat, draws = draws, corrected = TRUE, shift = shift, noise = noise)
+}
+
+# What the draws leave unsettled in the means of the hyperparameters, in units of their sd: a standard error to first order
+# in the correction of each node. The nodes have the same draws, so most of the noise of one is that of all, and cancels.
+correction_noise <- function(setup, checked, found, weight) {
+  if (length(found) < 2L || checked$draws < 2L) return(0)
+  weight <- weight / sum(weight)
+  theta <- matrix(unlist(lapply(found, function(f) f$theta)), nrow = length(found), byrow = TRUE)
+  off <- sweep(theta, 2L, drop(weight %*% theta))
+  sd <- sqrt(drop(weight %*% off^2))
+  part <- vapply(checked$out, function(o) {   # of each draw in the correction, whose mean it is, almost: draws x nodes
+    if (separate_blocks(setup)) o$bend else checked$draws * normalised(o$total + checked$extra)
+  }, numeric(checked$draws))
+  moved <- part %*% (weight * off)
+  max(0, apply(moved, 2L, stats::sd)[sd > 0] / sd[sd > 0]) / sqrt(checked$draws)
 }
 
 # By the noise of the correction at one node, though much of it is common to all of them, which have the same draws: the ratios

@@ -176,3 +176,39 @@ test_that("weights of a gaussian are precisions, as without groups", {
   expect_equal(log_lik(one, draws = 3), dnorm(rep(data$y, each = 3), eta, drawn[, "sigma"] / rep(sqrt(data$w), each = 3),
                                               log = TRUE), ignore_attr = TRUE)
 })
+
+test_that("separable data with flat priors are refused, whatever the groups", {
+  set.seed(4)
+  data <- data.frame(x = rnorm(60), g = factor(rep(1:6, 10)), time = rexp(60))
+  fit <- function(formula, family) {
+    suppressWarnings(elvi(formula, data, family, prior = flat(), prior_intercept = flat()))
+  }
+  data$y <- as.integer(data$x > 0)
+  expect_error(fit(y ~ x + (1 | g), binomial()), class = "elvi_error_no_optimum")
+  data$y <- 0L
+  expect_error(fit(y ~ x + (1 | g), poisson()), class = "elvi_error_no_optimum")
+  data$y <- rpois(60, 2)
+  expect_true(fit(y ~ x + (1 | g), poisson())$converged)
+  skip_if_not_installed("survival")
+  data$status <- 0
+  expect_error(fit(survival::Surv(time, status) ~ x + (1 | g), weibull()), class = "elvi_error_no_optimum")
+})
+
+test_that("a single node is certified", {
+  set.seed(2)
+  data <- data.frame(x = rnorm(400), g = factor(sample(20, 400, TRUE)))
+  data$y <- rpois(400, exp(0.5 + 0.4 * data$x + rnorm(20, 0, 0.6)[data$g]))
+  expect_no_warning(fit <- elvi(y ~ x + (1 | g), data, poisson(), control = elvi_control(nodes = 1)))
+  expect_lt(fit$nested$nodes[[1L]]$certificate, 1e-6)
+})
+
+test_that("few draws are said to be few", {
+  set.seed(5)
+  data <- data.frame(g = factor(rep(1:300, each = 2)))
+  data$y <- rpois(600, exp(1.5 * rnorm(300)[data$g]))
+  problem <- elvi(y ~ 1 + (1 | g), data, poisson())$problem
+  noise <- vapply(c(10, 1000), function(n) nested_fit(problem, control = list(draws = n))$noise, 0)
+  expect_gt(noise[1L], 2 * noise[2L])
+  nested <- list(change = list(mean = 0, sd = 0), converged = TRUE, noise = 0.2, draws = 10)
+  expect_warning(warn_nested(nested), "10 draws", class = "elvi_warning_correction")
+})
