@@ -9,7 +9,7 @@
 #' @param ... arguments of the experiment.
 #' @param stored `TRUE` gives the result that comes with the package and that the
 #'   vignettes show, with the default arguments, instead of running for minutes.
-#'   `$made` says by which command, from which commit and on what it was made.
+#'   `$made` says by which command, from which commit and on what it was made, and of which parts where it was put together.
 #' @return An object of class `elvi_experiment`: a list with `$name`, `$title`,
 #'   `$data` (a data frame, one row a measurement), `$numbers` (a named list)
 #'   and `$seconds`. [plot()] and `ggplot2::autoplot()` draw its figure; those of
@@ -71,7 +71,8 @@ print.elvi_experiment <- function(x, ...) {
   cat("Experiment \"", x$name, "\": ", x$title, "\n", sep = "")
   cat(nrow(x$data), " measurements in $data, ", format(round(x$seconds, 1)),
       " s; plot() draws them.\n", sep = "")
-  if (length(x$made)) cat("Stored by '", x$made$command, "' at commit ", x$made$commit, ", ", x$made$date, ".\n", sep = "")
+  if (length(x$made)) cat("Stored by '", x$made$command, "' at commit ", x$made$commit, ", ", x$made$date, ".\n",
+                          if (!is.null(x$made$parts)) paste0("Put together from ", x$made$parts, ".\n"), sep = "")
   invisible(x)
 }
 

@@ -50,7 +50,7 @@ print.elvi_fit <- function(x, digits = max(3L, getOption("digits") - 3L), ...) {
       if (is_corrected(x)) paste0(corrected_label, "; $mu and $Sigma are the approximation's") else
       if (!is.null(x$stack)) "of the mixture" else
       if (x$kept == "start") "the start, which the run did not improve" else
-      if (x$kept == "optimum") "at the optimum" else
+      if (x$kept == "optimum") { if (x$status == "interrupted") "at the best point so far" else "at the optimum" } else
       switch(x$control$average, theorem = "weighted average of the iterates",
              tail = "average of the last iterates", last = "last iterate"), "):\n", sep = "")
   table <- t(natural_table(x))

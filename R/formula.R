@@ -41,8 +41,8 @@
 #' @param weights,subset,na.action,offset,contrasts as in [stats::glm()]. Weights of
 #'   `gaussian()` are precisions, so the variance of a response is `sigma^2 / weight`;
 #'   those of `binomial()` are the trials of a proportion; those of other families
-#'   say how often a row counts. ('rstanarm' multiplies the log likelihood of a row in
-#'   every family, which is `frequency` here.)
+#'   say how often a row counts, which is what those of 'rstanarm' are meant to do in every family (but its version
+#'   2.21.3 does not look at them with `gaussian()`): `frequency` here.
 #' @param frequency how often each row counts, for every family: 2 is the row given twice.
 #' @param base,method,schedule,budget,tol,start,control as in [elvi()]; `method = "nested"` integrates over the auxiliary parameter, see
 #'   [group_terms].
@@ -243,11 +243,11 @@ design_centre <- function(X, intercept, counting) {
 # response, and the mean of weights that are precisions.
 design_spread <- function(X, frame) {
   y <- stats::model.response(frame, "any")
-  weights <- stats::model.weights(frame)
+  weights <- check_weights(stats::model.weights(frame), nrow(frame))
   counting <- rows_that_count(frame)
   list(columns = function(j) vapply(j, function(j) stats::sd(X[counting, j]), 0),
        response = if (is.numeric(y) && !is.matrix(y)) list(mean = mean(y[counting]), sd = stats::sd(y[counting])),
-       precision = if (is.null(weights)) 1 else mean(weights[weights > 0]))
+       precision = mean(weights[weights > 0]))
 }
 
 # Of the original predictors' coefficients only the intercept is another than of the

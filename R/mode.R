@@ -159,7 +159,8 @@ gradient_mode <- function(model) {
 # A density falls in the end, in every direction, so f rises.
 refuse_if_falling <- function(model, x, direction) {
   if (all(direction == 0) || !all(is.finite(direction))) return(invisible())
-  far <- 10^(0:5) * max(1, sqrt(sum(x^2)))
+  direction <- direction / max(abs(direction))   # its square may overflow
+  far <- 10^(0:5) * max(1, abs(x))
   for (sign in c(1, -1)) {
     values <- guarded_values(model, cbind(x, x + outer(sign * direction / sqrt(sum(direction^2)), far)))
     values[which(values == -Inf)] <- -.Machine$double.xmax

@@ -62,7 +62,8 @@ search_start <- function(model, starts, key, tol = 0.1, first = NULL) {
     fails_everywhere(target)
   }
   best <- so_far$ends[[1L]]
-  # no density is so wide: f may fall for ever
+  refuse_if_falling(model, best$mu, best$mu)
+  # no density is so wide
   if (max(abs(best$mu), abs(best$A)) > 1e8) refuse_if_falling(model, numeric(model$dim), best$mu)
   list(mu = best$mu, A = best$A, objective = best$F, se = best$se,
        rivals = lapply(so_far$ends[-1L], function(end) end[c("mu", "A", "F", "se")]),

@@ -40,13 +40,15 @@ kinds <- c("symmetric", "triangular", "diagonal")
 scale_of <- function(kind, dim) if (kind == "diagonal") rep(0.5, dim) else diag(0.5, dim)
 
 # what elvi_r_run and elvi_r_gradient take: settings and a state
-run_inputs <- function(model, base, kind, update = "project", estimator = "reparam", average = "tail") {
+run_inputs <- function(model, base, kind, update = "project", estimator = "reparam", average = "tail",
+                       backtrack = NULL) {
   law <- internal$law_of(base, model$dim)
-  control <- elvi_control("raw", kind, estimator, update, average, smoothness = 4, trace_draws = 3, progress = FALSE)
+  control <- elvi_control("raw", kind, estimator, update, average, smoothness = 4, trace_draws = 3, progress = FALSE,
+                          backtrack = backtrack)
   schedule <- schedule_custom(0.05, 2, iterations = 3)
   plan <- c(internal$plan_schedule(schedule, model$dim, law$kurtosis, 4, control),
             list(seed = c(7, 11), feasible = internal$feasible_set(control, model, 4)))
-  fit <- list(given = list(model = model, control = control), plan = plan, result = list(cpu = 0))
+  fit <- list(given = list(model = model, schedule = schedule, control = control), plan = plan, result = list(cpu = 0))
   start <- list(mu = rep(0.1, model$dim), scale = scale_of(kind, model$dim))
   list(model = model, law = law, settings = internal$run_settings(fit, 3), state = internal$initial_state(start))
 }
@@ -176,6 +178,7 @@ local({
 runs <- c(
   lapply(setNames(names(models), names(models)), function(name) run_inputs(models[[name]], base_gaussian(), "symmetric")),
   list(triangular = run_inputs(models$logit, base_laplace(), "triangular", "prox", average = "last"),
+       checked = run_inputs(models$logit, base_gaussian(), "symmetric", backtrack = 16),
        diagonal = run_inputs(models$logit, base_student(5), "diagonal", estimator = "path", average = "theorem"),
        path = run_inputs(models$quadratic, base_power(3), "symmetric", estimator = "path"),
        radial = run_inputs(models$logit, base_radial(function(r) -r^2), "triangular")))

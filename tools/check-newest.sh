@@ -10,11 +10,11 @@ library=$home/library
 mkdir -p "$home" "$library"
 cran=$(Rscript -e 'cat(getOption("repos")[["CRAN"]])')
 
-# What R's configure needs beyond a C compiler.
+# What R's configure and the packages below need beyond a C compiler.
 wanted_by_r='gfortran libblas-dev liblapack-dev libreadline-dev libbz2-dev liblzma-dev libpcre2-dev libcurl4-openssl-dev
-  zlib1g-dev libpng-dev libcairo2-dev libtirpc-dev pkg-config'
+  zlib1g-dev libuv1-dev libpng-dev libcairo2-dev libtirpc-dev pkg-config'
 # Suggested packages that tests and vignettes use; others are optional.
-wanted_by_check='testthat knitr rmarkdown ggplot2 MASS Matrix posterior loo generics numDeriv tibble'
+wanted_by_check='nlme mgcv survival testthat knitr rmarkdown ggplot2 MASS Matrix posterior loo generics numDeriv tibble'
 
 from_cran() {
   curl --fail --silent --location --output "$home/R.tar.gz" "$cran/src/base/R-latest.tar.gz" || return 1

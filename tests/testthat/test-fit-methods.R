@@ -36,6 +36,13 @@ test_that("a fit in one dimension prints", {
   expect_output(print(quick_fit(model = model_quadratic(matrix(3)))), "x1\nmean")
 })
 
+test_that("an interrupted exact fit does not print as one at the optimum", {
+  fit <- elvi(am ~ wt, mtcars, family = binomial())
+  expect_output(print(fit), "(at the optimum)", fixed = TRUE)
+  fit$status <- "interrupted"
+  expect_output(print(fit), "(at the best point so far)", fixed = TRUE)
+})
+
 test_that("a diverged fit prints so", {
   expect_warning(fit <- raw_fit(named_model(), schedule = schedule_custom(3, 1, iterations = 10)),
                  class = "elvi_warning_diverged")

@@ -305,6 +305,8 @@ test_that("what a formula cannot read is an error that names its argument", {
     refusal(elvi(y ~ x + I(x * 1e200), data = d), "data"),
     refusal(elvi(y ~ nowhere_to_be_found, data = d), "object"),
     refusal(elvi(y ~ x, data = d, weights = list(1, 2, 3, 4)), "weights"),
+    refusal(elvi(y ~ x, data = d, weights = -x), "weights"),
+    refusal(elvi(y ~ x, data = d, weights = 0 * x), "weights"),
     refusal(elvi(y ~ x, data = d, offset = letters[1:4]), "offset"),
     refusal(elvi(y ~ x, data = as.matrix(d[1:2])), "data"),
     refusal(elvi(y ~ x, data = 3), "data"),
@@ -360,6 +362,23 @@ test_that("weights are what they are to glm(), and frequency is the row given ag
   e <- e[e$n > 0, ]
   expect_equal(coef(elvi(I(ncases / n) ~ age, data = e, family = binomial(), weights = n)),
                coef(elvi(cbind(ncases, n - ncases) ~ age, data = e, family = binomial())))
+})
+
+test_that("weights of proportions and counts are those of rstanarm", {
+  skip_on_cran()
+  skip_if_not_installed("rstanarm")
+  e <- transform(esoph, age = as.numeric(agegp), n = ncases + ncontrols)
+  e <- e[e$n > 0, ]
+  e$share <- e$ncases / e$n
+  expect_twins <- function(formula, family) {
+    twin <- rstanarm::stan_glm(formula, family, e, weights = n, chains = 1, iter = 2000, seed = 1, refresh = 0)
+    ours <- elvi(formula, e, family, weights = n)
+    sds <- unname(sqrt(diag(vcov(ours))))
+    expect_lt(max(abs(coef(ours) - twin$stan_summary[1:2, "mean"]) / sds), 0.2)
+    expect_lt(max(abs(twin$stan_summary[1:2, "sd"] / sds - 1)), 0.15)
+  }
+  expect_twins(share ~ age, binomial())
+  expect_twins(ncases ~ age, poisson())
 })
 
 test_that("more coefficients than rows have an answer with proper priors: that of ridge regressions, sigma integrated over", {
