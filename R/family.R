@@ -289,6 +289,17 @@ dispersion_entries <- c(
   "unbounded",        # function(rows, flat): what leaves it unbounded, in words
   "lost")             # why there may be no mode, in words
 
+# What predictions must know of a link: is the expected response the predictor itself, is it an exponential of it?
+link_entries <- c("straight", "exponential")
+link_records <- list(
+  identity = list(straight = TRUE, exponential = FALSE),
+  log = list(straight = FALSE, exponential = TRUE),
+  logit = list(straight = FALSE, exponential = FALSE),
+  probit = list(straight = FALSE, exponential = FALSE),
+  cloglog = list(straight = FALSE, exponential = FALSE))
+
+link_of <- function(family) link_records[[family$link]]
+
 no_bound <- function(rows) FALSE
 
 as_they_are <- function(y) list(y = y, censored = rep(FALSE, length(y)))
@@ -596,6 +607,7 @@ check_family_records <- function(records) {
   for (name in names(records)) {
     record <- records[[name]]
     complain(name, names(record), family_entries)
+    complain(paste0(name, "$link"), names(link_of(record)), link_entries)
     if (!is.null(record$conditional)) {
       complain(paste0(name, "$conditional"), names(record$conditional), conditional_entries)
       hyper <- record$conditional$hyper

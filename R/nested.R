@@ -48,14 +48,14 @@ solver_rows <- function(problem) {
 dense_terms <- function(problem) {
   dense <- logical(ncol(problem$Z))
   filled <- dense_columns(problem$Z)
-  for (term in problem$terms) dense[term$columns] <- term$kind == "smooth" || mean(filled[term$columns]) > 0.5
+  for (term in problem$terms) dense[term$columns] <- !term_record(term)$by_level || mean(filled[term$columns]) > 0.5
   dense
 }
 
 # The level of each row in the term with most of them: given the other terms, rows of
 # different levels do not depend on each other. NULL without groups.
 row_blocks <- function(problem) {
-  groups <- Filter(function(term) term$kind == "group", problem$terms)
+  groups <- problem$terms[has_levels(problem$terms)]
   if (!length(groups)) return(NULL)
   most <- groups[[which.max(vapply(groups, function(t) length(t$levels), 0))]]
   k <- length(most$coefs)

@@ -158,17 +158,18 @@ test_that("one draw at a time from a heavy-tailed base in one dimension stays fi
 
 test_that("on the setting of Figure 1 a budget of 5000 ends within 0.6 nats of the optimum with every base", {
   skip_on_cran()
-  set.seed(1)
-  U <- matrix(runif(300 * 200), 300, 200)
-  y <- rbinom(300, 1, 0.5)
-  model <- model_glm(U, y, prior = normal(0, 1 / sqrt(0.1)))
+  model <- figure1()$model
   most <- c(gaussian = 0.55, laplace = 0.55, uniform = 0.6)
   for (base in list(base_gaussian(), base_laplace(), base_uniform())) {
     set.seed(1)
     fit <- elvi(model, base, budget = 5000, control = elvi_control(trace_draws = 0))
     expect_identical(fit$control$estimator, "control")
     expect_identical(fit$kept, "average")
-    expect_lt(objective(fit)$estimate - elvi_optimum(model, base)$objective, most[[base$kind]], label = base$kind)
+    expect_lte(fit$state$evals, 5000)
+    least <- if (base$kind == "laplace") figure1_least else elvi_optimum(model, base, tol = 1e-3)$objective
+    above <- objective(fit)$estimate - least
+    expect_lt(above, most[[base$kind]], label = base$kind)
+    expect_gt(above, 0)
   }
 })
 
