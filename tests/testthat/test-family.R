@@ -476,7 +476,7 @@ test_that("ordinal and multinomial responses are refused by name, with the way r
 })
 
 test_that("families that brms makes are taken by their names", {
-  skip_on_cran()
+  skip_unless_long()   # brms takes seconds to load
   suppressWarnings(skip_if_not_installed("brms"))   # rstan and ggplot2 are not of one age everywhere
   expect_identical(elvi:::likelihood_of(elvi:::check_family(brms::weibull())), "weibull")
   expect_identical(elvi:::likelihood_of(elvi:::check_family(brms::Beta())), "beta")
