@@ -165,7 +165,7 @@ mpsgd_assumptions <- function(g, plan) {
         if (is.na(short)) "no bound without `smoothness`"
         else sprintf("%s %s 1/L = %s", format(longest, digits = 4), if (short) "<=" else "is longer than",
                      format(1 / g$L, digits = 4)), needed = batches, about = "run"),
-    if (g$kind == "dynamic") {
+    if (theorem_of(g)$sums) {
       ends <- !is.null(plan$step_table)
       summable <- ends || 2 * plan$step_power + plan$batch_power > 1
       row("sum step^2/N finite", if (summable) "holds" else "fails",

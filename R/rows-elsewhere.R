@@ -130,10 +130,8 @@ exact_at.elvi_model_elsewhere <- function(model, rule, law, kind, mu, scale) {
   row_tasks$exact$join(prior, pass_of(model, "exact", list(law = small_law(law, rule), kind = kind, mu = mu, scale = scale)))
 }
 
-# Workers make the rule from the base, of which little has to be sent; that of a radial one takes too long.
-small_law <- function(law, rule) {
-  if (law$kind == "radial") list(kind = law$kind, rule = rule) else law
-}
+# Workers make the rule from the base, of which little has to be sent; that of a law without a key takes too long.
+small_law <- function(law, rule) if (is.null(law$key)) list(kind = law$kind, rule = rule) else law
 
 #' @export
 extent_along.elvi_model_elsewhere <- function(model, x) {
