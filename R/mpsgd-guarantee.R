@@ -66,7 +66,7 @@
 #'                      schedule = schedule_custom(1 / L, 400, 250))
 #' g
 #' best_split(g, 1e5)
-#' predict(mpsgd_guarantee(a, b, sum(best^2), L, schedule_decay(1000, step = 0.01)), c(1e4, 1e6))
+#' predict(mpsgd_guarantee(a, b, sum(best^2), L, schedule_decay(1000, step = 0.01)), c(1e4, 1e5))
 #'
 #' # single gradients: no smoothness needed, and the minimiser may be anywhere in the set
 #' mpsgd_guarantee(a, b, sum(best^2), schedule = schedule_custom(0.002, 1, 1e5))

@@ -218,7 +218,7 @@ check_nested_problem <- function(problem, dispersion, rows) {
                class = c("elvi_error_no_optimum", "elvi_error_argument"), data = list(argument = "data"))
   }
   if (any(flat)) refuse_separable(problem, X)
-  if (!is.null(problem$dispersion) && problem$dispersion$name == "sigma") check_residuals_left(problem, rows)
+  if (!is.null(problem$dispersion) && record_of(problem$family)$dispersion$residual) check_residuals_left(problem, rows)
 }
 
 # Coefficients with proper priors stay finite whatever the hyperparameters, effects of groups among them; those with flat ones

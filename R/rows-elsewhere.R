@@ -26,7 +26,7 @@ spread_about_mean <- function(survey) {
 
 # Numbers, sums and extremes, in one pass. `level` is about where the responses are.
 survey_source <- function(source, recipe, about, level) {
-  counts <- identical(family_records[[recipe$likelihood]]$dispersion$natural, "phi")
+  counts <- isTRUE(family_records[[recipe$likelihood]]$dispersion$counted)
   recipe["centre"] <- list(NULL)
   pass <- pass_over(source, recipe, "survey", list(about = about, level = level, counts = counts))
   if (is.null(pass)) bad_argument("data", "data with at least one complete row", "data without")
