@@ -20,9 +20,11 @@ for (state in c("todo", "doing", "done")) dir.create(file.path(queue, state), re
 invisible(file.create(file.path(queue, "todo", sprintf("%03d %s", seq_along(files), files))))
 left <- function(state) list.files(file.path(queue, state))
 
+# Threads that wait do so asleep: with more of them than cores, those of OpenMP burn most of the time otherwise.
 start <- function() {
   worker <- processx::process$new(file.path(R.home("bin"), "Rscript"), c("tools/test-worker.R", queue), stdout = "|",
-                                  stderr = "2>&1", encoding = "UTF-8")
+                                  stderr = "2>&1", encoding = "UTF-8",
+                                  env = c("current", OMP_WAIT_POLICY = Sys.getenv("OMP_WAIT_POLICY", "passive")))
   list(process = worker, lines = character())
 }
 
@@ -55,7 +57,9 @@ while (length(workers)) {
 
 results <- lapply(list.files(file.path(queue, "done"), full.names = TRUE), readRDS)
 tests <- do.call(rbind, lapply(results, function(x) x$tests))
-cat(sprintf("\n%.0f s of CPU in %d files\n", sum(vapply(results, function(x) x$cpu, 0)), length(results)))
+slow <- head(tests[order(-tests$user - tests$system), ], 10L)
+cat(sprintf("\n%.0f s of CPU in %d files, most of it in\n", sum(vapply(results, function(x) x$cpu, 0)), length(results)))
+cat(sprintf("  %5.1f s %s: %s\n", slow$user + slow$system, sub("^test-(.*)[.]R$", "\\1", slow$file), slow$test), sep = "")
 failed <- tests$failed > 0 | tests$error
 skipped <- tests$skipped & !failed
 cat(sprintf("%d passed, %d failed, %d skipped\n", sum(!failed & !skipped), sum(failed) + died, sum(skipped)))

@@ -137,14 +137,12 @@ test_that("bad settings are refused", {
 # ---- the paper's own size --------------------------------------------------------------------
 
 test_that("at the paper's size the gaps are those known", {
-  skip_on_cran()
-  # the others are compared with what is stored (test-experiment-stored.R)
-  x <- example_experiment("figure1", data_sets = 1, settings = if (long_tests()) c("right", "whitened") else "right",
-                          methods = if (long_tests()) c("case1", "case2") else "case1", points = 2)
+  skip_unless_long()   # those stored are known too, and parts of them are computed again: test-experiment-stored.R
+  x <- example_experiment("figure1", data_sets = 1, settings = c("right", "whitened"), methods = c("case1", "case2"),
+                          points = 2)
   expect_lt(abs(x$numbers$optimum - 211.3111991073), 1e-6)
   gap <- function(s, m) x$numbers$ends$mean[x$numbers$ends$setting == s & x$numbers$ends$method == m]
   expect_equal(gap("right", "case1"), 634, tolerance = 0.005)   # measured by another program
-  if (!long_tests()) return(invisible())
   expect_equal(gap("right", "case2"), 794, tolerance = 0.005)
   expect_equal(gap("whitened", "case2"), 7.2, tolerance = 0.05)
 })

@@ -2,8 +2,12 @@
 
 dimensions <- if (long_tests()) c(1, 2, 3, 8, 200) else c(1, 3, 200)
 # Making rules takes the time here: not all of them in every dimension.
-likelihoods_in <- function(d) c("logit", if (d %in% c(1, 3, 200)) c("probit", "poisson"))
-names_in <- function(d) setdiff(all_names, c(if (d != 3) "radial_beta", if (d %in% c(2, 8)) c("radial_ball", "radial_logistic")))
+likelihoods_in <- function(d) {
+  c("logit", if (d == 3 || long_tests() && d %in% c(1, 200)) "probit", if (d %in% c(3, 200) || long_tests() && d == 1) "poisson")
+}
+names_in <- function(d) {
+  setdiff(all_names, c(if (d != 3) "radial_beta", if (d != 3 && !long_tests() || d %in% c(2, 8)) c("radial_ball", "radial_logistic")))
+}
 
 rule_of <- function(base, d, likelihood) elvi:::cached_quadrature(elvi:::law_of(base, d), likelihood)
 
