@@ -43,7 +43,7 @@ show <- function(worker) {
 died <- 0L
 workers <- lapply(seq_len(cores), function(i) start())
 while (length(workers)) {
-  processx::poll(lapply(workers, function(worker) worker$process), 1000)
+  Sys.sleep(0.2)   # poll() returns at once while a line is half written
   alive <- vapply(workers, function(worker) worker$process$is_alive(), NA)
   workers <- lapply(workers, show)
   for (worker in workers[!alive]) {

@@ -406,7 +406,8 @@ test_that("SIGINT in native code returns the fit so far, which goes on exactly",
     setTimeLimit()
     out <- c(out, list(limited = limited, again = start(iterations = limited$fit$state$k)))'),
     during = function(pid) {
-      wait_until(file.exists(file))
+      # the first entry may be of the start
+      wait_until(file.exists(file) && elvi:::read_checkpoint(file)$progress$state$k > 0)
       tools::pskill(pid, tools::SIGINT)
     })$out
   expect_identical(r$fit$status, "interrupted")
