@@ -80,7 +80,7 @@ test_that("parts of the paper's figures, computed again, are those stored", {
 })
 
 test_that("parts of the sweep over L, computed again, are those stored", {
-  skip_on_cran()
+  skip_unless_long()
   again <- example_experiment("sweep", figures = "figure1", points = 2)
   expect_stored("sweep", again$data, c("figure", "method", "share"), c("L", "start", "gap", "average"))
 })

@@ -361,6 +361,7 @@ weibull_grid <- function(time, status) {
 }
 
 test_that("a Weibull posterior with censored times is that of a grid, and so is its evidence", {
+  skip_on_cran()
   d <- time_data(100)
   fit <- elvi(right_censored(time, status) ~ 1, data = d, family = weibull(), prior_intercept = normal(0, 5))
   expect_identical(fit$method, "nested")

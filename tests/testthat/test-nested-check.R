@@ -10,6 +10,7 @@ one_intercept <- function(J, rows, sd, response, family) {
 }
 
 test_that("draws and variances of a node are those of its optimum", {
+  skip_on_cran()
   problem <- small_problem(poisson())
   fit <- elvi:::nested_fit(problem, base_laplace(), control = list(nodes = 1))
   expect_length(fit$nodes, 1L)

@@ -1,4 +1,5 @@
 test_that("means and sds are those of the mixture of dense conditional optima", {
+  skip_on_cran()
   for (which in c("binary", "slopes", "counts", "smooth")) {
     fit <- nested_example(which)
     problem <- fit$problem
@@ -206,6 +207,7 @@ test_that("a single node is certified", {
 })
 
 test_that("few draws are said to be few", {
+  skip_on_cran()
   skip_without_parser()
   set.seed(5)
   data <- data.frame(g = factor(rep(1:300, each = 2)))

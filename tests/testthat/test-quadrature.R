@@ -93,6 +93,7 @@ test_that("E l, E l' and E[l' z]/s are right for every base, dimension, likeliho
 })
 
 test_that("so they are for the cloglog link and for student priors", {
+  skip_on_cran()
   for (name in c("gaussian", "laplace", "uniform", "student5", "power3")) {
     for (likelihood in c("cloglog", "tail")) {
       rule <- named_rule(name, 3, likelihood)

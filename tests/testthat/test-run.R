@@ -185,6 +185,7 @@ test_that("the trace has a row for every iteration, then every tenth, then every
 })
 
 test_that("the objective of the trace is a mean over fixed draws minus log|Sigma|", {
+  skip_on_cran()
   for (kind in kinds) for (draws in c(300, 2)) {
     model <- engine_logistic(3)
     set.seed(2)
