@@ -84,6 +84,6 @@ test_that("plots can be drawn", {
     grDevices::dev.off()
     unlink(file)
   })
-  for (type in c("intervals", "groups", "sds")) expect_invisible(plot(nested_example("slopes"), type))
-  expect_invisible(plot(nested_example("by")))
+  for (type in c("intervals", "groups", if (long_tests()) "sds")) expect_invisible(plot(nested_example("slopes"), type))
+  expect_invisible(plot(nested_example(if (long_tests()) "by" else "smooth")))
 })
