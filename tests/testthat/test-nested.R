@@ -255,7 +255,7 @@ test_that("an interrupt ends it", {
   g <- rep(seq_len(J), each = 4)
   problem <- nested_problem(matrix(1, 4 * J, 1), rbinom(4 * J, 1, 0.4), terms = list(group_term("g", g)))
   start <- proc.time()[["elapsed"]]
-  setTimeLimit(elapsed = 3, transient = TRUE)
+  setTimeLimit(elapsed = 1, transient = TRUE)
   on.exit(setTimeLimit(elapsed = Inf))
   expect_error(elvi:::nested_fit(problem))
   setTimeLimit(elapsed = Inf)
