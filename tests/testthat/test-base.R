@@ -280,6 +280,7 @@ test_that("the score has its closed form out in the tails too", {
 })
 
 test_that("base_info() says where the path gradient holds and what is log-concave", {
+  skip_on_cran()
   for_each_base(c(1, 4), function(b, d, label) {
     expect_identical(base_info(b$base, d)$path, b$end == Inf, label = label)
   })

@@ -11,6 +11,7 @@ fitted_banana <- function() {
 }
 
 test_that("tables, intervals and draws of a fit with importance weights show the same posterior", {
+  skip_on_cran()
   fit <- fitted_banana()
   expect_true(is_corrected(fit))
   points <- weighted_points(fit)

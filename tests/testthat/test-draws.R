@@ -1,4 +1,5 @@
 test_that("a matrix of draws has a column for each parameter; simulate() of a model gives the same", {
+  skip_on_cran()
   for (fit in list(nasty("exclude"), nasty("stochastic"), elvi(model_quadratic(diag(2)), method = "exact"))) {
     x <- as.matrix(fit, draws = 30, seed = 1)
     if (!inherits(fit, "elvi_glm")) expect_identical(x, simulate(fit, 30, seed = 1))

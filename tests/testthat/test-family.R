@@ -248,6 +248,7 @@ test_that("posteriors of positive responses are those of a grid", {
 })
 
 test_that("residuals and deviances of positive responses are those of glm()", {
+  skip_on_cran()
   d <- positive_data()
   fits <- withr_seed(4, lapply(c("gamma", "inverse"), function(name) {
     elvi(reformulate("x", name), data = d, family = positive_families[[name]], prior = normal(0, 100),

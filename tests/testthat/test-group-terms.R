@@ -59,6 +59,7 @@ test_that("a bar that cannot be had says so", {
 })
 
 test_that("columns of a term are those of lme4", {
+  skip_on_cran()
   skip_without_parser()
   skip_if_not_installed("lme4")
   d <- group_data()

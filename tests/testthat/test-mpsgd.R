@@ -71,6 +71,7 @@ test_that("one step of length 1 on |x - c|^2 / 2 is the projection of c", {
 })
 
 test_that("blocks are projected one by one, and free blocks not at all", {
+  skip_on_cran()
   start <- list(x = c(0, 0), y = c(0, 0))
   gradient <- function(theta, n) list(x = theta$x - c(3, 4), y = theta$y - c(3, 4))
   run <- mpsgd(start, gradient, project = list(y = project_ball(0, 1)),

@@ -31,6 +31,7 @@ test_that("densities of sds integrate to one", {
 })
 
 test_that("fits of every family have intervals, densities and pairs, the intercept apart", {
+  skip_on_cran()
   skip_if_not_installed("ggplot2")
   fit <- elvi(I(mpg + 1000) ~ wt + hp, data = mtcars)
   p <- ggplot2::autoplot(fit, pars = 1:2)

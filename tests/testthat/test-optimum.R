@@ -210,6 +210,7 @@ test_that("mean-field and triangular optima are those of optim()", {
 })
 
 test_that("a mean field is never better than a full scale, and on a quadratic worse by the known amount", {
+  skip_on_cran()
   data <- busy_glm("probit")
   for (base in bases[c("gaussian", "student8")]) {
     full <- elvi_optimum(data$model, base)$objective
@@ -573,6 +574,7 @@ test_that("progress is shown after two seconds, passes, rows per second and cert
 })
 
 test_that("an estimated certificate says that it is no bound, and is one of the right size", {
+  skip_on_cran()
   ratio <- vapply(1:30, function(seed) {
     set.seed(seed)
     X <- cbind(1, matrix(rnorm(30), 10))

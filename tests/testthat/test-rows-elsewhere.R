@@ -8,6 +8,7 @@ test_that("every family has the fit of its rows in memory", {
 })
 
 test_that("chunks may be empty, of one row, or without a complete row", {
+  skip_on_cran()
   data <- rows_data(120)
   pieces <- list(integer(), 3L, 1L, 4:60, integer(), c(2L, 61:118), 119:120, integer())
   expect_same_fit(fit_rows("logit", rows_chunked(chunks_of(data, pieces))), fit_rows("logit", data))

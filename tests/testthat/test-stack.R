@@ -6,6 +6,7 @@ stacked <- function() {
 }
 
 test_that("a stack has the weights, moments and draws of the mixture", {
+  skip_on_cran()
   fit <- stacked()
   expect_equal(sort(fit$stack$weights), c(0.3, 0.7), tolerance = 0.03)
   expect_equal(unname(coef(fit)), rep(0.7 * 3 - 0.3 * 3, 2), tolerance = 0.1)

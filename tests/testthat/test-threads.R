@@ -70,6 +70,7 @@ test_that("forked children work with one thread, and as the parent does", {
 })
 
 test_that("loaded in a forked child elvi works with one thread, also if asked for more", {
+  skip_on_cran()
   skip_on_os("windows")
   fork <- paste("p <- parallel::mcparallel({ options(elvi.threads = 2); elvi::elvi_threads() })",
                 "cat(parallel::mccollect(p)[[1]])", sep = "; ")
