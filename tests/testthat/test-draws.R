@@ -46,6 +46,7 @@ test_that("two fits of the same data by the exact solver have different draws, a
 })
 
 test_that("rows of two calls belong to the same draw", {
+  skip_on_cran()
   fit <- elvi(mpg ~ wt + hp, data = mtcars, dispersion = 6)
   low <- data.frame(wt = 3, hp = 100)
   high <- data.frame(wt = 3, hp = 110)

@@ -374,6 +374,7 @@ test_that("project_scale() leaves alone what is inside, and what it made itself"
 })
 
 test_that("project_scale() is non-expansive", {
+  skip_on_cran()
   set.seed(8)
   for (kind in kinds) for (d in c(1, 2, 6)) for (pair in 1:20) {
     A <- random_scale(kind, d, 0.8, 1)
@@ -412,6 +413,7 @@ test_that("the projection of a triangular scale with an upper bound agrees with 
 })
 
 test_that("the feasible set holds at every iterate and for the average", {
+  skip_on_cran()
   model <- engine_quadratic(4)
   for (kind in kinds) for (average in c("theorem", "tail", "last")) {
     set.seed(4)

@@ -268,6 +268,7 @@ test_that("poisson: closed forms for the gaussian and the laplace base", {
 })
 
 test_that("poisson: with a laplace base E f is finite exactly for spreads below sqrt(d + 1)", {
+  skip_on_cran()
   for (d in c(1, 3, 8)) {
     model <- model_glm(diag(d), rep(1:2, length.out = d), poisson(), normal(0, 1))
     oracle <- oracle_of(model, base_laplace())

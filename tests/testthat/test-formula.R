@@ -95,6 +95,7 @@ test_that("centring is a computation, not a change of the model", {
 })
 
 test_that("a diagonal scale is one of the centred coefficients", {
+  skip_on_cran()
   d <- big_data(300)
   fit <- elvi(logit ~ a + b, data = d, family = binomial(), control = elvi_control(scale = "diagonal"))
   map <- reported_map(fit)

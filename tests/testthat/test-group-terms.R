@@ -90,6 +90,7 @@ test_that("columns of a term are those of lme4", {
 })
 
 test_that("levels that do not occur are dropped, and rows are matched by name", {
+  skip_on_cran()
   skip_without_parser()
   d <- group_data()
   fit <- elvi(y ~ x + (1 | g), d, subset = g %in% c("b", "c", "e"))

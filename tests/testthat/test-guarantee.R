@@ -84,6 +84,7 @@ test_that("constants on a quadratic are those computed by hand", {
 })
 
 test_that("the second moments are attained: f = L |x - m|^2 / 2", {
+  skip_on_cran()
   set.seed(3)
   n <- 2e5
   for (base in list(base_gaussian(), base_laplace(), base_uniform(), base_student(9))) {
@@ -1091,6 +1092,7 @@ test_that("guarantees print", {
 })
 
 test_that("bad arguments are refused by name", {
+  skip_on_cran()
   g <- guarantee(quadratic, schedule = schedule_fixed(100), control = reparam())
   counts <- guarantee(model_glm(cbind(1, c(-1, 0, 1, 2)), c(1, 0, 2, 5), poisson()), control = reparam())
   bump <- guarantee(bumpy(), schedule = schedule_growing(1000, step = 0.1), control = compact())
@@ -1124,6 +1126,7 @@ test_that("bad arguments are refused by name", {
 # ---- what the theorems take from the problem ---------------------------------------------------------
 
 test_that("F is convex, 2L-smooth on Theta_L and as strongly convex as f, with and without a log-concave base", {
+  skip_on_cran()
   model <- logistic()   # normal(0, 1): f is strongly convex with 1
   L <- model$smoothness
   set.seed(21)

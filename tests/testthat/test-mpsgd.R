@@ -202,6 +202,7 @@ in_ball <- project_ball(0, 3)
 square <- function(theta) sum(theta^2)
 
 test_that("two pieces, and three, are identical() to the whole", {
+  skip_on_cran()
   for (average in c("theorem", "tail", "last")) {
     go <- function(iterations) {
       set.seed(3)
@@ -360,6 +361,7 @@ test_that("shapes that do not match are refused", {
 })
 
 test_that("arguments are refused by name", {
+  skip_on_cran()
   schedule <- constant_steps(0.5, iterations = 3)
   blocks <- list(x = 1, y = c(1, 2))
   expect_snapshot(error = TRUE, {

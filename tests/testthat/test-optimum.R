@@ -402,6 +402,7 @@ test_that("a quasi-Newton direction is Newton's once all of a quadratic is known
 })
 
 test_that("student priors: a stationary point, and the estimate of what is left is called so", {
+  skip_on_cran()
   data <- busy_glm("logit", d = 2, df = c(3, 1))
   expect_false(data$model$convex)
   for (name in c("gaussian", "laplace")) {

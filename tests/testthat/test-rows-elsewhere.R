@@ -131,6 +131,7 @@ test_that("a checkpoint belongs to its rows", {
 })
 
 test_that("passes are told where progress is asked for", {
+  skip_on_cran()
   data <- rows_data(120)
   expect_message(fit_rows("logit", rows_chunked(chunks_of(data)), control = elvi_control(progress = TRUE)),
                  "pass over 118 rows: .* rows/s", class = "elvi_message_pass")

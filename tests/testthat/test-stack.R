@@ -39,6 +39,7 @@ test_that("its density integrates to 1", {
 })
 
 test_that("without other places there is nothing to stack, and what cannot be stacked is refused", {
+  skip_on_cran()
   set.seed(1)
   fit <- elvi(model_density(function(x) sum(x^2), function(x) 2 * x, dim = 2), tol = 0.05, combine = "stack")
   expect_null(fit$stack)

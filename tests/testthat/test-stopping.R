@@ -32,6 +32,7 @@ test_that("the estimated gap is the exact gap, within its error", {
 })
 
 test_that("the error of the estimated gap is its standard deviation", {
+  skip_on_cran()
   model <- stopping_models()$logit
   set.seed(5)
   fit <- elvi(model, budget = 1000)
