@@ -30,6 +30,7 @@
 #' @param shards number of shards.
 #' @param timeout seconds after which a worker that does not answer counts as lost.
 #' @param threads number of threads of each worker, see [elvi_threads()].
+#' @param levels levels of factors, see [rows_chunked()].
 #' @return An object of class `elvi_source`.
 #' @seealso [rows_chunked()] about formulas and about what such a fit can do.
 #' @examples
@@ -43,7 +44,7 @@
 #' parallel::stopCluster(cl)
 #' }
 #' @export
-rows_cluster <- function(cl, load, shards = length(cl), timeout = 3600, threads = 1) {
+rows_cluster <- function(cl, load, shards = length(cl), timeout = 3600, threads = 1, levels = NULL) {
   if (!inherits(cl, "cluster") || !length(cl)) {
     bad_argument("cl", "a cluster, as made by parallel::makeCluster() or mirai::make_cluster()", describe(cl))
   }
@@ -56,7 +57,7 @@ rows_cluster <- function(cl, load, shards = length(cl), timeout = 3600, threads 
                          told = replicate(length(cl), list(), simplify = FALSE), recipes = list()), parent = emptyenv())
   id <- paste(Sys.getpid(), format(as.numeric(Sys.time()), digits = 17), sep = "-")
   new_source("cluster", sprintf("%.0f shard(s) on %d worker(s)", shards, length(cl)), NULL, load = load, shards = shards,
-             timeout = timeout, threads = threads, id = id, state = state)
+             timeout = timeout, threads = threads, id = id, state = state, levels = check_levels(levels))
 }
 
 # ---- a worker -------------------------------------------------------------------------------
@@ -96,7 +97,7 @@ shard_task <- function(shard, recipe, request) {
   if (isTRUE(row_tasks[[request$task]]$of_chunk)) return(answer_to_chunk(data, recipe, request$task, request$args))
   if (!identical(shard$key, request$key)) {
     shard$rows <- recipe_rows(recipe, data, seen = request$task != "survey")
-    shard$check <- if (!is.null(shard$rows)) check_sums(shard$rows)
+    shard$check <- if (!is.null(shard$rows)) check_sums(shard$rows, recipe)
     shard$key <- request$key
   }
   if (!is.null(shard$rows)) answer_of(shard$rows, recipe, request$task, request$args, shard$check)

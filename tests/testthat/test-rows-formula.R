@@ -32,6 +32,34 @@ test_that("levels are those of memory, whatever chunk they are in", {
                   names(coef(elvi(yes ~ g, data = data, family = binomial()))))
 })
 
+test_that("levels that are given need no pass", {
+  data <- rows_data(120)
+  reads <- 0
+  source <- function(levels) {
+    rows_files(split(1:120, rep(1:3, each = 40)), function(i) {
+      reads <<- reads + 1
+      transform(data[i, ], n = trials %% 3)
+    }, levels = levels)
+  }
+  passes <- function(levels, formula = count ~ g + factor(n)) {
+    reads <<- 0
+    fit <- elvi(formula, data = source(levels), family = poisson())
+    list(fit = fit, passes = reads / 3)
+  }
+  found <- passes(NULL)
+  given <- passes(list(g = c("a", "b", "c", "only here"), `factor(n)` = c("0", "1", "2"), x = "unused"))
+  expect_identical(given$fit$mu, found$fit$mu)
+  expect_equal(given$passes, found$passes - 1)
+  some <- passes(list(g = c("c", "b", "a", "only here")))   # another order: c is the reference
+  expect_true("ga" %in% names(coef(some$fit)))
+  expect_equal(some$passes, found$passes)
+  expect_error(passes(list(g = c("a", "b", "c"))), "Chunk 3: .*new level")
+  expect_error(passes(list(gg = "a")), "`levels` must be of variables of the formula or columns of the source, not of `gg`")
+  expect_error(source(c(g = "a")), "`levels` must be a list of levels")
+  expect_error(source(list(g = c("a", "a"))), "different strings for each variable, and so for `g`")
+  expect_error(source(list("a")), "with the names of their variables")
+})
+
 test_that("the formula's environment is seen", {
   data <- rows_data(120)
   by <- 2
