@@ -81,9 +81,8 @@ elvi.formula <- function(object, data, family = stats::gaussian(),
   priors <- list(prior = as_prior(prior, "prior"), prior_intercept = as_prior(prior_intercept, "prior_intercept"),
                  prior_aux = as_prior(prior_aux, "prior_aux"), prior_sd = prior_sd, prior_cor = prior_cor)
   unused <- list(schedule = schedule, budget = budget, tol = tol, start = start)
-  if (!is.null(structured) || method == "nested" ||
-        (method == "auto" && (!elsewhere || needs_no_rows(family, dispersion)) &&
-           prefers_nested(family, dispersion, priors, unused, control))) {
+  would_nest <- method == "auto" && prefers_nested(family, dispersion, priors, unused, control)
+  if (!is.null(structured) || method == "nested" || (would_nest && (!elsewhere || needs_no_rows(family, dispersion)))) {
     check_nested_arguments(structured, method, unused, missing(prior_sd), missing(prior_cor))
     if (elsewhere) {
       return(showing_passes(control, nested_source_regression(data, object, call, parent.frame(), family, priors, autoscale,
@@ -121,6 +120,7 @@ elvi.formula <- function(object, data, family = stats::gaussian(),
               "optimum, need not exist then. Where none is found the fit is refused.",
               class = "elvi_warning_flat_prior")
   }
+  if (would_nest) say_not_nested(model)
   fit <- elvi.elvi_model(model, base = base, method = method, schedule = schedule, budget = budget,
                          tol = tol, start = start, control = control)
   call[[1L]] <- quote(elvi)   # not the method, which is not exported

@@ -412,4 +412,7 @@ first_chunk.elvi_source <- function(source) {
   }
 }
 
-chunk_length <- function(chunk) if (is.data.frame(chunk)) nrow(chunk) else NROW(chunk$X)
+# of what is no chunk, 1: it is looked at, and refused
+chunk_length <- function(chunk) {
+  if (is.data.frame(chunk)) nrow(chunk) else if (is_plain_list(chunk)) NROW(chunk$X) else 1L
+}

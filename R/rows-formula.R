@@ -9,6 +9,13 @@ check_for_source <- function(structured, method, family, dispersion) {
   }
 }
 
+# The same call in memory would give another answer, if a close one.
+say_not_nested <- function(model) {
+  name <- dispersion_record(model)$natural
+  elvi_inform("Rows that live elsewhere: ", name, " is fitted by method = \"mpsgd\" together with the coefficients. To integrate over ", name,
+              ", as is done in memory, all rows are needed again for each of its values.", class = "elvi_message_not_nested")
+}
+
 # What formula_design() gives, with `rows` in place of the design.
 source_design <- function(source, formula, call, env, contrasts, family) {
   chunk <- check_chunk(first_chunk(source) %||%

@@ -46,7 +46,7 @@
 #' @param reader function of a file's name, and perhaps of `columns`, that returns a chunk; by default
 #'   [utils::read.csv()], or [readRDS()] for names that end in `.rds`.
 #' @param con a `DBIConnection`, or a function without arguments that opens one, which is then closed after each pass.
-#' @param query an SQL query, without a semicolon at its end.
+#' @param query an SQL query, or the name of a table.
 #' @param chunk rows to fetch at a time.
 #' @param cache bytes of disk, in [tempdir()], that a copy of the rows as numbers may take: about `8 (d + 3)` for each row. 0,
 #'   the default, makes none. With a copy the source is read once or twice, and all other passes read the copy, which
@@ -150,6 +150,7 @@ rows_dbi <- function(con, query, chunk = 1e5, cache = 0, levels = NULL) {
   if (!is.character(query) || length(query) != 1L || is.na(query) || !nzchar(query)) {
     bad_argument("query", "an SQL query, a string", describe(query))
   }
+  query <- sub(";[[:space:]]*$", "", query)
   chunk <- check_count(chunk, "chunk")
   new_source("dbi", paste("the query", query), function(columns = NULL) {
     link <- if (is.function(con)) from_database(con()) else con

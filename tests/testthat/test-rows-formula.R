@@ -5,7 +5,9 @@ test_that("terms that depend on other rows are refused by name", {
     expect_error(elvi(reformulate(term, "real"), data = source), term, fixed = TRUE, class = "elvi_error_argument")
   }
   expect_error(elvi(real ~ x + (1 | g), data = source), "group-level")
-  expect_error(elvi(count ~ x, data = source, family = neg_binomial_2(), method = "nested"), "nested")
+  expect_error(elvi(count ~ x, data = source, family = neg_binomial_2(), method = "nested"), "nested fits need all rows at once")
+  expect_message(elvi(count ~ x, data = source, family = neg_binomial_2()), "phi is fitted by method = \"mpsgd\"", class = "elvi_message_not_nested")
+  expect_no_message(elvi(count ~ x, data = source, family = neg_binomial_2(), method = "mpsgd"), class = "elvi_message_not_nested")
 })
 
 test_that("levels are those of memory, whatever chunk they are in", {
@@ -68,6 +70,16 @@ test_that("the formula's environment is seen", {
                   elvi(count ~ twice(x), data = data, family = poisson()))
 })
 
+test_that("relatives of data frames are data frames", {
+  data <- rows_data(120)
+  reference <- elvi(count ~ x + g, data = data, family = poisson())
+  for (package in c("tibble", "data.table")) {
+    skip_if_not_installed(package)
+    make <- if (package == "tibble") tibble::as_tibble else data.table::as.data.table
+    expect_same_fit(elvi(count ~ x + g, data = rows_files(list(1:60, 61:120), function(i) make(data[i, ])), family = poisson()), reference)
+  }
+})
+
 test_that("missing values are dropped and counted, or refused", {
   data <- rows_data(120)
   fit <- elvi(count ~ x, data = rows_chunked(chunks_of(data)), family = poisson())
@@ -81,6 +93,8 @@ test_that("odd chunks are errors that say which", {
   data <- rows_data(120)[-c(3, 60), ]
   bad <- function(odd) rows_files(1:3, function(i) if (i == 2) odd else data)
   expect_error(elvi(count ~ x, data = bad(1:3), family = poisson()), "Chunk 2: `data` must be a source whose chunks are data frames")
+  expect_error(elvi(count ~ x, data = rows_files(1, function(i) as.matrix(data[c("count", "x")])), family = poisson()),
+               "`data` must be a source whose chunks are data frames")
   expect_error(elvi(count ~ x, data = bad(data["count"]), family = poisson()), "'x' not found")
   expect_error(elvi(count ~ x, data = bad(transform(data, x = Inf)), family = poisson()), "Chunk 2: `data` must be free of")
   expect_error(elvi(count ~ x, data = bad(transform(data, count = -1)), family = poisson()), "Chunk 2: `y` must be counts")
