@@ -29,13 +29,13 @@
 #'
 #' @section When a run fails:
 #' A gradient that is not finite stops the run of a regression or a quadratic with an error of class
-#' `elvi_error_nonfinite`, and so it does in raw coordinates, where a run is the algorithm to the letter and an error of
-#' your function reaches you as it is. Otherwise, for a target that is a function, such a draw is a rejected point: the gaussian that
-#' whitens the run stands in for the target there, which is counted and said; only one that fails everywhere is an error. Where the steps of its schedule lead to numbers that are none, or to an objective that rises, they are
-#' made shorter, by a factor of up to 64, and if that does not help the start is returned, with a warning. A run whose objective is clearly worse at its end
-#' than at its start comes back with a warning of class
-#' `elvi_warning_diverged`: the step is usually too long because the smoothness
-#' is too small.
+#' `elvi_error_nonfinite`, and so it does in raw coordinates, where a run is the algorithm to the letter and an
+#' error of your function reaches you as it is. Otherwise, for a target that is a function, such a draw is a
+#' rejected point: the gaussian that whitens the run stands in for the target there, which is counted and said;
+#' only one that fails everywhere is an error. Where the steps of its schedule lead to numbers that are none, or to
+#' an objective that rises, they are made shorter, by a factor of up to 64, and if that does not help the start is
+#' returned, with a warning. A run whose objective is clearly worse at its end than at its start comes back with a
+#' warning of class `elvi_warning_diverged`: the step is usually too long because the smoothness is too small.
 #'
 #' @section The search for a start:
 #' A posterior of any shape need not have a mode: that of a hierarchical model grows without

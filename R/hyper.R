@@ -59,19 +59,6 @@ term_covariance <- function(slot, theta) {
        factor = factor)
 }
 
-# theta on the scale that people read: standard deviations, correlations, sigma or phi
-hyper_natural <- function(problem, theta) {
-  layout <- hyper_layout(problem)
-  parts <- Map(function(slot, term) {
-    at <- term_covariance(slot, theta)
-    R <- tcrossprod(at$L)
-    dimnames(R) <- list(term$coefs, term$coefs)
-    list(label = term$label, sd = stats::setNames(at$sd, term$coefs), cor = R, cov = at$D)
-  }, layout$terms, problem$terms)
-  list(terms = parts,
-       dispersion = if (length(layout$dispersion)) stats::setNames(exp(theta[layout$dispersion]), problem$dispersion$name))
-}
-
 # Partial correlations of an LKJ matrix are independent, and symmetric beta on (-1, 1).
 log_prior_correlation <- function(y, k, eta) {
   column <- col(diag(k))[lower.tri(diag(k))]

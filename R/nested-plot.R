@@ -63,13 +63,6 @@ interval_data <- function(fit, which) {
              high = q[, 4L])
 }
 
-interval_layers <- function(width = 0.5, wide = 1.5) {
-  list(ggplot2::geom_segment(ggplot2::aes(x = .data$low, xend = .data$high, yend = .data$at), colour = plot_blue,
-                             linewidth = width),
-       ggplot2::geom_segment(ggplot2::aes(x = .data$low50, xend = .data$high50, yend = .data$at), colour = plot_blue,
-                             linewidth = wide))
-}
-
 # ---- coefficients and dispersion -------------------------------------------------------------------------
 
 # Coefficients and effects are mixtures over the nodes; the others are known by draws.
