@@ -792,6 +792,16 @@ test_that("where the exact optimum is known, another one is found out", {
     expect_true(is.na(g$conditional))
     expect_identical(g$D, own$D)   # the exact one counts
   }
+  # and is not said to be in the set; one inside says nothing about the exact one
+  outside <- at(optimum = list(mu = best$mu, Sigma = diag(0.1, 3)))
+  expect_identical(unname(status_of(outside)["set contains it"]), "fails")
+  expect_identical(outside$assumptions$why[7], "the one you gave is outside; the exact one is inside")
+  expect_identical(unname(status_of(at(optimum = start))["set contains it"]), "holds")
+  far <- at(optimum = list(mu = best$mu + 9, Sigma = best$Sigma),
+            start = list(mu = numeric(3), Sigma = diag(3)))
+  expect_identical(unname(status_of(far)["set contains it"]), "holds")   # mu is free
+  decay <- function(...) guarantee(logistic(), schedule = schedule_decay(300), control = reparam(), ...)
+  expect_identical(decay(optimum = list(mu = best$mu, Sigma = diag(0.1, 3)))$almost_surely, decay()$almost_surely)
   expect_match(at(optimum = start)$assumptions$why[6],
                paste(format(at()$gap_start, digits = 3), "nats above"), fixed = TRUE)
   # what it would promise if it were believed: D = 0 and the spread of the start, 0.086 instead of 1.97 nats
