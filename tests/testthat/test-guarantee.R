@@ -508,6 +508,32 @@ test_that("measured gaps stay below the dynamic bound", {
   }
 })
 
+test_that("252 combinations of model, base, coordinates and schedule: no bound is violated", {
+  skip_on_cran()
+  gap_at <- elvi:::load_experiments()$gap_at
+  models <- list(logistic(), model_glm(small_X, small_y, binomial("probit"), prior = normal(0, 1)), quadratic)
+  bases <- list(base_gaussian(), base_laplace(), base_uniform(), base_student(5), base_student(9), base_power(4))
+  schedules <- c(lapply(c("case1", "case2", "psgd", "psgd_scaled"), function(preset) schedule_fixed(100, preset)),
+                 list(schedule_decay(100), schedule_decay(100, epsilon = 0, growth = 0.5), schedule_growing(100)))
+  share <- c()
+  for (model in models) for (base in bases) {
+    best <- elvi_optimum(model, base)
+    start <- list(mu = best$mu + 1, Sigma = 2 * best$Sigma + diag(model$dim))
+    for (coordinates in c("raw", "whitened")) for (schedule in schedules) {
+      control <- elvi_control(coordinates = coordinates, estimator = "reparam", average = "theorem", trace_draws = 0)
+      g <- guarantee(model, base, schedule, start = start, control = control)
+      gaps <- vapply(1:2, function(seed) {
+        set.seed(seed)
+        fit <- suppressMessages(suppressWarnings(elvi(model, base, schedule, start = start, control = control)))
+        gap_at(fit, "average", best$objective)
+      }, 0)
+      share <- c(share, mean(gaps) / g$bound)
+    }
+  }
+  expect_length(share, 252)
+  expect_lt(max(share), 1)
+})
+
 test_that("one iteration: the bound is above the gap of any start", {
   # the average is the start, and with many samples the bound is D / (2 step)
   set.seed(6)
