@@ -16,7 +16,7 @@ CHECK_ENV := LC_ALL=C.UTF-8 _R_CHECK_SYSTEM_CLOCK_=0 _R_CHECK_CRAN_INCOMING_=fal
   _R_CHECK_PACKAGE_DEPENDS_IGNORE_MISSING_ENHANCES_=true
 
 .PHONY: help setup setup-demo setup-test setup-check setup-sanitize setup-document setup-site \
-  setup-coverage install demo test extensions check sanitize sanitize-quick document site coverage vignettes bench clean
+  setup-coverage install demo test extensions check sanitize sanitize-quick document site coverage without vignettes bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
@@ -66,6 +66,9 @@ site: setup-site install ## build the site into build/site
 
 coverage: setup-coverage ## run the tests with coverage counted, by file of R/ and src/; takes long
 	Rscript tools/coverage.R
+
+without: setup-check install ## examples, tests and vignettes with each suggested package missing in turn
+	$(WITH_ELVI) Rscript tools/without.R
 
 vignettes: install ## compute what the vignettes show into inst/extdata/experiments; takes minutes
 	$(WITH_ELVI) Rscript tools/vignettes.R

@@ -174,7 +174,7 @@ longest_block.elvi_model_elsewhere <- function(model) 4096
 # ---- starts for a dispersion -----------------------------------------------------------------
 
 #' @export
-inner_glm.elvi_model_elsewhere <- function(model, likelihood, divide = 1, reweigh = NULL) {
+inner_glm.elvi_model_elsewhere <- function(model, likelihood, divide = 1, reweigh = NULL, ...) {
   model$likelihood <- likelihood
   model$dim <- model$dim - 1
   model$dispersion_at <- 0

@@ -378,6 +378,7 @@ test_that("a Weibull posterior with censored times is that of a grid, and so is 
 })
 
 test_that("the evidence of a dispersion in the family's own loss has its slope", {
+  skip_without_parser()
   d <- time_data(60)
   d$g <- rep(1:6, 10)
   fits <- list(elvi(right_censored(time, status) ~ x + (1 | g) + offset(o), data = d, family = weibull(), weights = w),

@@ -157,6 +157,7 @@ test_that("weights count rows, offsets shift, subsets drop", {
 })
 
 test_that("weights of a gaussian are precisions, as without groups", {
+  skip_without_parser()
   set.seed(1)
   data <- data.frame(g = gl(6, 5), x = sin(1:30), w = rep(c(1, 4, 100), 10))
   data$y <- data$x + rep(rnorm(6), each = 5) + rnorm(30) / sqrt(data$w)
@@ -178,6 +179,7 @@ test_that("weights of a gaussian are precisions, as without groups", {
 })
 
 test_that("separable data with flat priors are refused, whatever the groups", {
+  skip_without_parser()
   set.seed(4)
   data <- data.frame(x = rnorm(60), g = factor(rep(1:6, 10)), time = rexp(60))
   fit <- function(formula, family) {
@@ -195,6 +197,7 @@ test_that("separable data with flat priors are refused, whatever the groups", {
 })
 
 test_that("a single node is certified", {
+  skip_without_parser()
   set.seed(2)
   data <- data.frame(x = rnorm(400), g = factor(sample(20, 400, TRUE)))
   data$y <- rpois(400, exp(0.5 + 0.4 * data$x + rnorm(20, 0, 0.6)[data$g]))
@@ -203,6 +206,7 @@ test_that("a single node is certified", {
 })
 
 test_that("few draws are said to be few", {
+  skip_without_parser()
   set.seed(5)
   data <- data.frame(g = factor(rep(1:300, each = 2)))
   data$y <- rpois(600, exp(1.5 * rnorm(300)[data$g]))

@@ -1,5 +1,6 @@
 # One fit without groups, one with an unknown sigma, one with groups, in the hands of other packages.
 other_fits <- function() {
+  skip_without_parser()
   if (is.null(formula_store$others)) {
     formula_store$others <- withr_seed(6, list(
       binary = elvi(case ~ age + education + spontaneous, data = infert, family = binomial()),
