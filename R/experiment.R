@@ -74,8 +74,9 @@ listing <- function(known) {
 #' @export
 print.elvi_experiment <- function(x, ...) {
   cat("Experiment \"", x$name, "\": ", x$title, "\n", sep = "")
-  cat(nrow(x$data), " measurements in $data, ", format(round(x$seconds, 1)),
-      " s; plot() draws them.\n", sep = "")
+  # what is stored may have been computed with breaks
+  took <- if (length(x$made)) paste(format(x$made$cpu_seconds), "s of CPU time") else paste(format(round(x$seconds, 1)), "s")
+  cat(nrow(x$data), " measurements in $data, ", took, "; plot() draws them.\n", sep = "")
   if (length(x$made)) cat("Stored by '", x$made$command, "' at commit ", x$made$commit, ", ", x$made$date, ".\n", sep = "")
   invisible(x)
 }

@@ -27,7 +27,7 @@ test_that("every experiment is stored, with its default arguments, and says how 
   }
   commits <- vapply(names(experiments), function(name) stored(name)$made$commit, "")
   expect_length(unique(commits), 1)   # one run of the command
-  expect_output(print(stored("rates")), "Stored by 'make vignettes' at commit")
+  expect_output(print(stored("rates")), "[0-9.]+ s of CPU time; plot\\(\\) draws them.\nStored by 'make vignettes' at commit")
   files <- list.files(system.file("extdata", "experiments", package = "elvi"), full.names = TRUE)
   expect_lt(sum(file.size(files)), 1e6)
 })
