@@ -1,6 +1,6 @@
 # Computes what the vignettes show, every experiment with its default arguments, and stores it in
-# inst/extdata/experiments. Nearly all of the time goes into the paper's PSGD, which factorises a 200 x 200 matrix several
-# times for each of 5000 gradients a run: with the reference BLAS that is an hour of CPU time, with OpenBLAS a third of it.
+# inst/extdata/experiments. Most of the time goes into the paper's PSGD, which factorises a 200 x 200 matrix several
+# times for each of 5000 gradients a run: with the reference BLAS that is about an hour of CPU time, with OpenBLAS a third of it.
 # usage: R_LIBS=build/lib Rscript tools/vignettes.R [experiment ...]
 # What has been cut goes on where it was: jobs that are done are kept in build/vignettes until the commit changes.
 library(elvi)
