@@ -34,14 +34,14 @@ $(TARBALL): $(SOURCES)
 
 $(INSTALLED): $(TARBALL)
 	@mkdir -p build/lib
-	$(R) CMD INSTALL --library=build/lib $(TARBALL)
+	MAKEFLAGS=-j$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1) $(R) CMD INSTALL --library=build/lib $(TARBALL)
 	@touch $@
 
 demo: setup-demo install ## run inst/examples/demo.R and draw demo.png
 	$(WITH_ELVI) Rscript inst/examples/demo.R demo.png
 
-test: setup-test install ## run the tests against the installed package; FILTER=model runs those of test-model.R
-	$(WITH_ELVI) Rscript tools/run-tests.R '$(FILTER)'
+test: setup-test install ## run the tests against the installed package; FILTER=model: those of test-model.R; LONG=true: the long ones too
+	ELVI_LONG_TESTS=$(LONG) $(WITH_ELVI) Rscript tools/run-tests.R '$(FILTER)'
 
 extensions: setup-test ## apply, build and test the worked examples of inst/extend
 	tools/extensions.sh

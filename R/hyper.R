@@ -12,7 +12,7 @@ hyper_layout <- function(problem) {
                 pairs = pairs)
     at <<- at + k + pairs
     pair <- which(lower.tri(diag(k)), arr.ind = TRUE)
-    names <<- c(names, paste0("log sd(", term$label, if (k > 1L || term$kind == "group") paste0(": ", term$coefs), ")"),
+    names <<- c(names, term_record(term)$log_sd_names(term),
                 if (pairs) paste0("z cor(", term$label, ": ", term$coefs[pair[, 2L]], ", ", term$coefs[pair[, 1L]],
                                   ")"))
     out

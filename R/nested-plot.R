@@ -218,7 +218,7 @@ smooth_curve <- function(smooth, fit, points) {
   X <- matrix(0, points, ncol(fit$problem$X), dimnames = list(NULL, colnames(fit$problem$X)))
   X[, free_names(smooth)] <- parts$free
   Z <- Matrix::Matrix(0, points, ncol(fit$problem$Z), sparse = TRUE)
-  terms <- Filter(function(term) term$kind == "smooth" && term$smooth == smooth$label, fit$groups)
+  terms <- Filter(function(term) identical(term$smooth, smooth$label), fit$groups)
   for (i in seq_along(terms)) Z[, terms[[i]]$columns] <- parts$penalised[[i]]
   at <- node_functionals(fit, X, Z)
   weight <- fit$nested$hyper$weight

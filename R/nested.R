@@ -48,14 +48,14 @@ solver_rows <- function(problem) {
 dense_terms <- function(problem) {
   dense <- logical(ncol(problem$Z))
   filled <- dense_columns(problem$Z)
-  for (term in problem$terms) dense[term$columns] <- term$kind == "smooth" || mean(filled[term$columns]) > 0.5
+  for (term in problem$terms) dense[term$columns] <- !term_record(term)$by_level || mean(filled[term$columns]) > 0.5
   dense
 }
 
 # The level of each row in the term with most of them: given the other terms, rows of
 # different levels do not depend on each other. NULL without groups.
 row_blocks <- function(problem) {
-  groups <- Filter(function(term) term$kind == "group", problem$terms)
+  groups <- problem$terms[has_levels(problem$terms)]
   if (!length(groups)) return(NULL)
   most <- groups[[which.max(vapply(groups, function(t) length(t$levels), 0))]]
   k <- length(most$coefs)
@@ -338,25 +338,12 @@ nested_fit <- function(problem, base = base_gaussian(), control = list()) {
   alone <- identical(as.numeric(control$nodes), 1)
   if (alone) mode <- settled_mode(setup, mode, tol)
   if (H && !alone) {
-    leant <- leaning(setup, mode, evidence_hessian(setup, mode, 10 * tol), control, 10 * tol, say = say)
-    setup <- leant$setup
-    mode <- leant$mode
-    curved <- leant$curved
-    axes <- theta_axes(curved$hessian)
-    mode <- settled_mode(setup, mode, tol)
-    sides <- axis_widths(setup, mode, axes, curved$drift, 10 * tol)
-    evaluations <- evaluations + 2L * H + leant$evaluations + sides$evaluations
-    step <- lattice_step(setup, control$nodes)
-    if (!is.null(step)) {
-      axes$sd <- axes$sd * pmax(rowMeans(sides$width), 0.5)
-      grid <- settled_lattice(setup, mode, axes, curved$drift, step, tol, say = say)
-    } else if (isTRUE(control$nodes <= 3) || H <= 4L) {   # of a large problem, whose law is near normal
-      grid <- composite_nodes(setup, mode, axes, curved$drift, sides$width, tol, say = say)
-    } else {
-      grid <- sampled_nodes(setup, mode, axes, curved$drift, sides$width, tol, sampled_number(setup, control$nodes), say = say)
-    }
-    evaluations <- evaluations + grid$evaluations
-    hessian <- curved$hessian
+    laid <- lay_nodes(setup, mode, control, say)
+    setup <- laid$setup
+    mode <- laid$mode
+    grid <- laid$grid
+    evaluations <- evaluations + laid$evaluations
+    hessian <- laid$hessian
   } else {
     grid <- list(z = matrix(0, 1L, H), found = list(mode), log_rule = 0, log_coarse = 0)
     hessian <- matrix(0, H, H)
@@ -388,6 +375,29 @@ nested_fit <- function(problem, base = base_gaussian(), control = list()) {
   fit$change <- node_change(fit)
   fit$change$mean <- max(fit$change$mean, grid$noise)
   fit
+}
+
+# Nodes about the mode, by a rule that suits their number.
+lay_nodes <- function(setup, mode, control, say) {
+  H <- setup$layout$length
+  tol <- control$tol
+  leant <- leaning(setup, mode, evidence_hessian(setup, mode, 10 * tol), control, 10 * tol, say = say)
+  setup <- leant$setup
+  curved <- leant$curved
+  axes <- theta_axes(curved$hessian)
+  mode <- settled_mode(setup, leant$mode, tol)
+  sides <- axis_widths(setup, mode, axes, curved$drift, 10 * tol)
+  step <- lattice_step(setup, control$nodes)
+  if (!is.null(step)) {
+    axes$sd <- axes$sd * pmax(rowMeans(sides$width), 0.5)
+    grid <- settled_lattice(setup, mode, axes, curved$drift, step, tol, say = say)
+  } else if (isTRUE(control$nodes <= 3) || H <= 4L) {   # of a large problem, whose law is near normal
+    grid <- composite_nodes(setup, mode, axes, curved$drift, sides$width, tol, say = say)
+  } else {
+    grid <- sampled_nodes(setup, mode, axes, curved$drift, sides$width, tol, sampled_number(setup, control$nodes), say = say)
+  }
+  list(setup = setup, mode = mode, grid = grid, hessian = curved$hessian,
+       evaluations = 2L * H + leant$evaluations + sides$evaluations + grid$evaluations)
 }
 
 # The mode is looked for with a wider tolerance than nodes have.

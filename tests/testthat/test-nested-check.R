@@ -10,6 +10,7 @@ one_intercept <- function(J, rows, sd, response, family) {
 }
 
 test_that("draws and variances of a node are those of its optimum", {
+  skip_on_cran()
   problem <- small_problem(poisson())
   fit <- elvi:::nested_fit(problem, base_laplace(), control = list(nodes = 1))
   expect_length(fit$nodes, 1L)
@@ -78,12 +79,12 @@ test_that("binary data with four rows a group: corrected weights are right", {
 test_that("many groups of few rows: nodes lie where the corrected law is, and means are right", {
   skip_on_cran()
   set.seed(1)
-  at <- one_intercept(1e4, 2, 0.5, function(u, x) rpois(length(x), exp(0.2 + 0.3 * x + u)), poisson())
+  at <- one_intercept(2000, 2, 0.5, function(u, x) rpois(length(x), exp(0.2 + 0.3 * x + u)), poisson())
   mean <- c(at$mean[1:2], log(at$mean[3]))
   sd <- c(at$sd[1:2], at$sd[3] / at$mean[3])
   reference <- random_intercept_mode(at$X, at$y, at$g, mean, sd)
-  expect_lt(max(abs(mean - reference$mode) / reference$sd), 0.05)
-  expect_lt(max(abs(sd / reference$sd - 1)), 0.05)
+  expect_lt(max(abs(mean - reference$mode) / reference$sd), 0.025)   # a bias grows with the root of the number of groups
+  expect_lt(max(abs(sd / reference$sd - 1)), 0.025)
   expect_lt(max(unlist(at$fit$change)), 0.02)
   expect_false(is.null(at$fit$setup$lean))   # there was something to lean
 })

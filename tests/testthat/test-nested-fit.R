@@ -1,4 +1,5 @@
 test_that("means and sds are those of the mixture of dense conditional optima", {
+  skip_on_cran()
   for (which in c("binary", "slopes", "counts", "smooth")) {
     fit <- nested_example(which)
     problem <- fit$problem
@@ -127,18 +128,18 @@ test_that("awkward data are right or refused by name", {
   expect_equal(fixef(omitted), fixef(excluded))
 })
 
-test_that("1e5 levels are no trouble", {
+test_that("tens of thousands of levels are no trouble", {
   skip_on_cran()
   skip_without_parser()
   withr_seed(1, {
-    J <- 1e5
+    J <- if (long_tests()) 1e5 else 2e4
     g <- rep(seq_len(J), each = 2)
     y <- 0.5 + rnorm(J, 0, 0.5)[g] + rnorm(2 * J)
   })
   fit <- elvi(y ~ 1 + (1 | g), data.frame(y, g))   # gaussian: no draws of 1e5 effects are needed
-  expect_equal(fit$mu[["sd(g:(Intercept))"]], 0.5, tolerance = 0.03)
-  expect_identical(ngrps(fit), c(g = 100000L))
-  expect_identical(dim(ranef(fit)$g), c(100000L, 1L))
+  expect_lt(abs(fit$mu[["sd(g:(Intercept))"]] - 0.5), 3.75 * sqrt(1.6 / J))   # standard errors
+  expect_identical(ngrps(fit), c(g = as.integer(J)))
+  expect_identical(dim(ranef(fit)$g), c(as.integer(J), 1L))
 })
 
 test_that("weights count rows, offsets shift, subsets drop", {
@@ -206,6 +207,7 @@ test_that("a single node is certified", {
 })
 
 test_that("few draws are said to be few", {
+  skip_on_cran()
   skip_without_parser()
   set.seed(5)
   data <- data.frame(g = factor(rep(1:300, each = 2)))

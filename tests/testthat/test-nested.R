@@ -4,6 +4,7 @@
 base_list <- list(base_gaussian(), base_laplace(), base_uniform(), base_power(3))
 
 test_that("hyperparameters: names, natural scale, correlations", {
+  skip_on_cran()
   problem <- small_problem(binomial())
   layout <- elvi:::hyper_layout(problem)
   expect_identical(layout$length, 4L)

@@ -14,6 +14,7 @@ other_fits <- function() {
 fixed_effects <- function(fit) if (inherits(fit, "elvi_nested")) fixef(fit) else coef(fit)
 
 test_that("emmeans: estimates, contrasts and the response scale", {
+  skip_on_cran()
   skip_if_not_installed("emmeans")
   fit <- other_fits()$binary
   link <- as.data.frame(emmeans::emmeans(fit, ~ education, frequentist = TRUE))
