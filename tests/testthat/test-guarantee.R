@@ -523,7 +523,7 @@ test_that("252 combinations of model, base, coordinates and schedule: no bound i
     for (coordinates in c("raw", "whitened")) for (schedule in schedules) {
       control <- elvi_control(coordinates = coordinates, estimator = "reparam", average = "theorem", trace_draws = 0)
       g <- guarantee(model, base, schedule, start = start, control = control)
-      gaps <- vapply(1:2, function(seed) {
+      gaps <- vapply(if (long_tests()) 1:5 else 1, function(seed) {
         set.seed(seed)
         fit <- suppressMessages(suppressWarnings(elvi(model, base, schedule, start = start, control = control)))
         gap_at(fit, "average", best$objective)
