@@ -75,7 +75,7 @@ listing <- function(known) {
 print.elvi_experiment <- function(x, ...) {
   cat("Experiment \"", x$name, "\": ", x$title, "\n", sep = "")
   # what is stored may have been computed with breaks
-  took <- if (length(x$made)) paste(format(x$made$cpu_seconds), "s of CPU time") else paste(format(round(x$seconds, 1)), "s")
+  took <- if (is.null(x$made$cpu_seconds)) paste(format(round(x$seconds, 1)), "s") else paste(format(x$made$cpu_seconds), "s of CPU time")
   cat(nrow(x$data), " measurements in $data, ", took, "; plot() draws them.\n", sep = "")
   if (length(x$made)) cat("Stored by '", x$made$command, "' at commit ", x$made$commit, ", ", x$made$date, ".\n", sep = "")
   invisible(x)

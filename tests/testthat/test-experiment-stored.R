@@ -21,12 +21,13 @@ test_that("every experiment is stored, with its default arguments, and says how 
     expect_identical(x$title, experiments[[name]]$title)
     expect_identical(x$made$command, "make vignettes")
     expect_match(x$made$commit, "^[0-9a-f]{7,}$")   # of a tree without changes
-    expect_gt(x$made$cpu_seconds, 0)
     takes <- formals(experiments[[name]]$run)
     expect_identical(x$made$arguments, vapply(takes[names(takes) != "cores"], deparse1, ""), label = name)
   }
-  commits <- vapply(names(experiments), function(name) stored(name)$made$commit, "")
-  expect_length(unique(commits), 1)   # one run of the command
+  # vignette("paper") says that its results were made together; "passes" is timed again when the passes get faster
+  together <- setdiff(names(experiments), "passes")
+  expect_length(unique(vapply(together, function(name) stored(name)$made$commit, "")), 1)
+  for (name in together) expect_gt(stored(name)$made$cpu_seconds, 0)
   expect_output(print(stored("rates")), "[0-9.]+ s of CPU time; plot\\(\\) draws them.\nStored by 'make vignettes' at commit")
   files <- list.files(system.file("extdata", "experiments", package = "elvi"), full.names = TRUE)
   expect_lt(sum(file.size(files)), 1e6)
@@ -43,7 +44,7 @@ test_that("stored figures can be drawn", {
   skip_if_not_installed("ggplot2")
   kinds <- list(figure1 = c("elbo", "gap"), figure2 = "gap", figure3 = "elbo", sweep = "", nonconvex = c("mapping", "bound", "found"),
                 bases = c("families", "density", "pairs", "paths"))
-  for (name in names(kinds)) for (what in kinds[[name]]) {
+  for (name in names(kinds)) for (what in if (long_tests()) kinds[[name]] else kinds[[name]][1]) {
     expect_s3_class(ggplot2::ggplot_build(if (nzchar(what)) ggplot2::autoplot(stored(name), what = what) else ggplot2::autoplot(stored(name))), "ggplot_built")
   }
 })
