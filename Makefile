@@ -70,7 +70,7 @@ coverage: setup-coverage ## run the tests with coverage counted, by file of R/ a
 without: setup-check install ## examples, tests and vignettes with each suggested package missing in turn
 	$(WITH_ELVI) Rscript tools/without.R
 
-vignettes: install ## compute what the vignettes show into inst/extdata/experiments; takes minutes
+vignettes: install ## compute what the vignettes show into inst/extdata/experiments; takes half an hour or more, and goes on where it was cut
 	$(WITH_ELVI) Rscript tools/vignettes.R
 
 bench: install ## run the benchmarks; results are added to bench/README.md

@@ -330,6 +330,9 @@ locate_optimum <- function(problem, optimum) {
   if (is.null(found)) found <- given
   if (!is.null(given) && !is.null(problem$work)) {
     found$check <- if (found$kind == "exact") against_exact(given, found, problem) else judge_given(given, problem)
+    if (found$kind == "exact" && found$check[[1L]] == "fails") {
+      out$refuted <- to_work(problem$work, problem$kind, given$mu, given$scale)
+    }
   }
   if (!is.null(found) && !is.null(problem$work) && !is.null(problem$m)) {
     out$optimum <- to_work(problem$work, problem$kind, found$mu, found$scale)

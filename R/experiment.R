@@ -9,7 +9,7 @@
 #' @param ... arguments of the experiment.
 #' @param stored `TRUE` gives the result that comes with the package and that the
 #'   vignettes show, with the default arguments, instead of running for minutes.
-#'   `$made` says by which command, from which commit and on what it was made, and of which parts where it was put together.
+#'   `$made` says by which command, from which commit and on what it was made, and how many CPU seconds it took.
 #' @return An object of class `elvi_experiment`: a list with `$name`, `$title`,
 #'   `$data` (a data frame, one row a measurement), `$numbers` (a named list)
 #'   and `$seconds`. [plot()] and `ggplot2::autoplot()` draw its figure; those of
@@ -34,6 +34,11 @@ example_experiment <- function(name, ..., stored = FALSE) {
   twice <- given[duplicated(given)]
   if (length(twice)) bad_argument(twice[1L], "given once", "given twice")
   if (check_flag(stored, "stored")) return(stored_experiment(name, arguments))
+  run_experiment(room, name, arguments)
+}
+
+run_experiment <- function(room, name, arguments) {
+  entry <- room$experiments()[[name]]
   began <- proc.time()[["elapsed"]]
   # elvi() returns the fit so far, but an experiment of such fits is none
   out <- withCallingHandlers(do.call(entry$run, arguments),
@@ -69,10 +74,10 @@ listing <- function(known) {
 #' @export
 print.elvi_experiment <- function(x, ...) {
   cat("Experiment \"", x$name, "\": ", x$title, "\n", sep = "")
-  cat(nrow(x$data), " measurements in $data, ", format(round(x$seconds, 1)),
-      " s; plot() draws them.\n", sep = "")
-  if (length(x$made)) cat("Stored by '", x$made$command, "' at commit ", x$made$commit, ", ", x$made$date, ".\n",
-                          if (!is.null(x$made$parts)) paste0("Put together from ", x$made$parts, ".\n"), sep = "")
+  # what is stored may have been computed with breaks
+  took <- if (is.null(x$made$cpu_seconds)) paste(format(round(x$seconds, 1)), "s") else paste(format(x$made$cpu_seconds), "s of CPU time")
+  cat(nrow(x$data), " measurements in $data, ", took, "; plot() draws them.\n", sep = "")
+  if (length(x$made)) cat("Stored by '", x$made$command, "' at commit ", x$made$commit, ", ", x$made$date, ".\n", sep = "")
   invisible(x)
 }
 

@@ -347,7 +347,9 @@ list_assumptions <- function(g, problem, plan, feasible, start, contains) {
     add("optimum known", problem$optimum_check)
     if (g$shift > 0) contains[[2L]] <- sprintf("%s; single gradients: bounded about its nearest point, %s nats above it",
                                                contains[[2L]], format(g$shift, digits = 3))
-    add("set contains it", contains, needed = g$shift == 0)
+    strays <- !is.null(problem$refuted) && !is.null(feasible) && !in_set(problem$refuted, problem, feasible)
+    if (strays && contains[[1L]] == "holds") contains <- list("fails", "the one you gave is outside; the exact one is inside")
+    add("set contains it", contains, needed = g$shift == 0 && !strays)
   } else {
     add("set compact", yes_no(compact, "scale_max and mu_radius are finite",
                               "the theorem needs bounded iterates: set scale_max and mu_radius"), about = "run")
@@ -393,13 +395,14 @@ check_contains <- function(problem, feasible) {
     return(list("holds", "every optimum has scale >= 1/sqrt(L)"))
   }
   if (is.null(best)) return(list("unknown", if (by_theory) "it does if L is right" else "the optimum is not known"))
-  clipped <- project_scale(problem$kind, best$scale, feasible$scale_min, feasible$scale_max)$scale
-  off <- sqrt(sum((best$mu - feasible$mu_centre)^2)) - feasible$mu_radius
-  if (max(abs(clipped - best$scale)) <= 1e-6 * max(abs(best$scale)) && off <= 0) {
-    list("holds", "the optimum is inside")
-  } else {
-    list("fails", if (problem$spread$kind == "given") "the one you gave is outside" else "the optimum is outside")
-  }
+  if (in_set(best, problem, feasible)) return(list("holds", "the optimum is inside"))
+  list("fails", if (problem$spread$kind == "given") "the one you gave is outside" else "the optimum is outside")
+}
+
+in_set <- function(theta, problem, feasible) {
+  clipped <- project_scale(problem$kind, theta$scale, feasible$scale_min, feasible$scale_max)$scale
+  off <- sqrt(sum((theta$mu - feasible$mu_centre)^2)) - feasible$mu_radius
+  max(abs(clipped - theta$scale)) <= 1e-6 * max(abs(theta$scale)) && off <= 0
 }
 
 check_steps <- function(g, plan, convex, L_text) {

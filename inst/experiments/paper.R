@@ -7,26 +7,24 @@ paper_experiments <- function() {
 
 paper_problems <- list(
   figure1 = list(title = "Figure 1 of the paper: laplace base, M = 300", base = "laplace", rows = 300, alpha = 0.1,
-                 advi_longest = 10000, psgd_data_sets = 3),
-  figure2 = list(title = "Figure 2 of the paper: gaussian base, M = 1000", base = "gaussian", rows = 1000, alpha = 0.1,
-                 psgd_data_sets = 3),
-  figure3 = list(title = "Figure 3 of the paper: uniform base, M = 2000", base = "uniform", rows = 2000, alpha = 0.5,
-                 psgd_data_sets = 1))
+                 advi_longest = 10000),
+  figure2 = list(title = "Figure 2 of the paper: gaussian base, M = 1000", base = "gaussian", rows = 1000, alpha = 0.1),
+  figure3 = list(title = "Figure 3 of the paper: uniform base, M = 2000", base = "uniform", rows = 2000, alpha = 0.5))
 
 paper_figure <- function(of) {
-  figure <- list(title = of$title,
-       run = function(data_sets = 3, psgd_data_sets = 3, seeds = 1, settings = c("printed", "right", "whitened"),
+  list(title = of$title,
+       run = function(data_sets = 3, seeds = 3, settings = c("printed", "right", "whitened"),
                       methods = c("case1", "case2", "psgd", "psgd_scaled", "tuned", "advi"),
                       budget = 5000, dim = 200, points = 12, cores = 1) {
          data_sets <- check_count(data_sets, "data_sets")
-         psgd_data_sets <- check_count(psgd_data_sets, "psgd_data_sets")
+         seeds <- check_count(seeds, "seeds")
          settings <- check_choices(settings, "settings", names(paper_settings))
          methods <- check_choices(methods, "methods", names(method_labels))
          budget <- check_count(budget, "budget")
          points <- check_count(points, "points", lower = 2)
          dim <- check_count(dim, "dim")
          cores <- check_count(cores, "cores")
-         runs <- paper_runs(settings, methods, data_sets, min(psgd_data_sets, data_sets), check_count(seeds, "seeds"))
+         runs <- paper_runs(settings, methods, data_sets, seeds)
          problems <- on_cores(seq_len(data_sets), function(i) paper_problem(of, i, dim), cores)
          data <- bind_rows(on_cores(seq_len(nrow(runs)), function(i) {
            run <- runs[i, ]
@@ -37,29 +35,25 @@ paper_figure <- function(of) {
          list(data = data, numbers = paper_numbers(problems, data, budget))
        },
        draw = draw_paper_figure)
-  formals(figure$run)$psgd_data_sets <- of$psgd_data_sets   # what is affordable
-  figure
 }
 
 paper_settings <- c(printed = "L as printed", right = "the right L",
                     whitened = "whitened coordinates")
 
-# Data set i has a seed of its own, or several: i, and with more of them i + data_sets, ... elvi's default schedule is
-# for whitened coordinates; ADVI, which has no L, is shown with the right one. PSGD, which projects once a gradient,
-# takes nearly all of the time: it may have fewer data sets.
-paper_runs <- function(settings, methods, data_sets, psgd_data_sets, seeds) {
+# What is due to the data is not mixed up with what is due to the gradients' draws: every data set is run with seed 1, and
+# the first one with the other seeds too. elvi's default schedule is for whitened coordinates; ADVI, which has no L, is
+# shown with the right one.
+paper_runs <- function(settings, methods, data_sets, seeds) {
   if (!advi_available()) methods <- setdiff(methods, "advi")
-  runs <- expand.grid(round = seq_len(seeds), data_set = seq_len(data_sets), method = methods, setting = settings,
+  runs <- expand.grid(seed = seq_len(seeds), data_set = seq_len(data_sets), method = methods, setting = settings,
                       stringsAsFactors = FALSE)
-  runs$seed <- as.integer(runs$data_set + data_sets * (runs$round - 1L))
   at_home <- c(tuned = "whitened", advi = "right")[runs$method]
-  wanted <- (is.na(at_home) | runs$setting == at_home) &
-    runs$data_set <= ifelse(startsWith(runs$method, "psgd"), psgd_data_sets, data_sets)
+  wanted <- (is.na(at_home) | runs$setting == at_home) & (runs$data_set == 1L | runs$seed == 1L)
   runs <- runs[wanted, c("setting", "method", "data_set", "seed")]
   if (!nrow(runs)) {
     bad_argument("settings", "\"whitened\" for the method \"tuned\", and \"right\" for \"advi\"", describe(settings))
   }
-  runs[order(!startsWith(runs$method, "psgd")), ]   # the longest first
+  runs[order(!startsWith(runs$method, "psgd")), ]   # the longest first: PSGD projects once a gradient
 }
 
 paper_base <- function(of) switch(of$base, laplace = base_laplace(), gaussian = base_gaussian(), uniform = base_uniform())
@@ -81,6 +75,7 @@ paper_problem <- function(of, data_set, dim) {
 # and Hessian at some points; a Hessian counts as d gradients, what it would take by differences of them, although
 # for a regression it is cheaper.
 whitening_cost <- function(model) {
+  collect_before()
   began <- cpu_now()
   work_model(model, "whitened", "symmetric")
   seconds <- cpu_now() - began
@@ -89,6 +84,10 @@ whitening_cost <- function(model) {
 }
 
 cpu_now <- function() sum(proc.time()[c("user.self", "sys.self")])
+
+# In a forked process a garbage collection copies what the parent has in memory, rstanarm for one: more CPU time than a run of
+# MPSGD takes. So before the clock is read.
+collect_before <- function() invisible(gc())
 
 paid <- function(rows, problem) {
   whitened <- rows$setting == "whitened"
@@ -108,6 +107,7 @@ paper_run <- function(problem, setting, method, seed, budget, points) {
 
 paper_curve <- function(problem, method, control, seed, budget, pick) {
   optimum <- problem$optimum$objective
+  collect_before()
   seeded(seed, measure_along(
     problem$model, problem$base, schedule_fixed(budget, method), control, pick,
     measure = function(fit) {
@@ -121,6 +121,7 @@ paper_curve <- function(problem, method, control, seed, budget, pick) {
 paper_tuned <- function(problem, seed, budget) {
   budgets <- unique(ceiling(budget * 4^(-3:0)))
   bind_rows(lapply(budgets, function(E) {
+    collect_before()
     fit <- seeded(seed, suppressMessages(elvi(problem$model, problem$base, budget = E,
                                               control = elvi_control(trace_draws = 0))))
     data.frame(evaluations = fit$state$evals, seconds = fit$cpu,
@@ -138,14 +139,15 @@ paper_gaps <- function(problem, last, average) {
 advi_available <- function() nzchar(system.file(package = "rstanarm"))   # which takes seconds to load
 
 # A gaussian mean field by rstanarm, which has the model compiled. For the budget, and for fractions of it, a run of its
-# own; and on Figure 1 one of 10,000 iterations, ADVI's own limit, which is not in the curve. An iteration takes a gradient; the
+# own; and on Figure 1, for each data set, one of 10,000 iterations, ADVI's own limit, which is not in the curve. An iteration takes a gradient; the
 # objective is estimated by 100 values, and that before the first iteration, in each of five trials of a step
 # length, of 50 iterations each, and after every 100 iterations. A value counts as a gradient here.
 advi_evaluations <- function(iterations) iterations + 100 * floor(iterations / 100) + 5 * (50 + 100) + 100
 
 paper_advi <- function(problem, seed, budget) {
   affordable <- max(100, 100 * floor((budget - advi_evaluations(0)) / 200))
-  bind_rows(lapply(unique(c(ceiling(affordable * c(0.25, 0.5, 1)), problem$advi_longest)), function(iterations) {
+  longest <- if (seed == 1L) problem$advi_longest
+  bind_rows(lapply(unique(c(ceiling(affordable * c(0.25, 0.5, 1)), longest)), function(iterations) {
     fit <- advi_fit(problem, seed, iterations)
     gap <- problem$optimum$elbo - elbo(list(mu = fit$mu, Sigma = fit$sd), problem$model, base_gaussian())$estimate
     # its seconds could not be told from what rstanarm does besides
@@ -172,7 +174,8 @@ paper_numbers <- function(problems, data, budget) {
   longer <- data$method == "advi" & data$evaluations > budget
   last <- data[!longer, ]
   last <- last[!duplicated(last[c("setting", "method", "data_set", "seed")], fromLast = TRUE), ]
-  mean_of <- function(column) over_seeds(last, column, c("setting", "method"))$mean
+  by <- c("setting", "method")
+  average <- over_runs(last, "average", by)
   list(optimum = of_each(function(p) p$optimum$objective), elbo = of_each(function(p) p$optimum$elbo),
        L = c(printed = mean(of_each(function(p) p$printed)), right = mean(of_each(function(p) p$model$smoothness))),
        smallest_scale = mean(of_each(function(p) min(eigen(p$optimum$Sigma, TRUE, only.values = TRUE)$values))),
@@ -180,10 +183,22 @@ paper_numbers <- function(problems, data, budget) {
                               evaluations = of_each(function(p) p$whitening$evaluations),
                               seconds = of_each(function(p) p$whitening$seconds)),
        advi = if (any(longer)) range(data$gap[longer]),   # after 10,000 iterations
-       ends = data.frame(over_seeds(last, "gap", c("setting", "method")),
-                         average = mean_of("average"), average_low = over_seeds(last, "average", c("setting", "method"))$low,
-                         average_high = over_seeds(last, "average", c("setting", "method"))$high,
-                         negative_elbo = mean_of("negative_elbo"), seconds = mean_of("seconds")))
+       ends = data.frame(over_runs(last, "gap", by), average = average$mean, average_low = average$low,
+                         average_high = average$high, negative_elbo = over_runs(last, "negative_elbo", by)$mean,
+                         seconds = over_runs(last, "seconds", by)$mean))
+}
+
+# Every data set counts once, with the mean over its seeds: the mean over the data sets, and the range over all
+# runs, over the data sets with the first seed, and over the seeds on the first data set
+over_runs <- function(data, value, by) {
+  groups <- split(data, interaction(data[by], drop = TRUE, lex.order = TRUE))
+  bind_rows(lapply(groups, function(g) {
+    v <- g[[value]]
+    sets <- range(v[g$seed == 1L])
+    seeds <- range(v[g$data_set == 1L])
+    data.frame(g[1L, by, drop = FALSE], mean = mean(tapply(v, g$data_set, mean)), low = min(v), high = max(v),
+               sets_low = sets[1L], sets_high = sets[2L], seeds_low = seeds[1L], seeds_high = seeds[2L])
+  }))
 }
 
 # ---- any L between the printed and the right one -----------------------------------------
@@ -192,7 +207,7 @@ paper_numbers <- function(problems, data, budget) {
 
 paper_sweep <- function() {
   list(title = "The paper's methods for every L from the printed to the right one",
-       run = function(figures = c("figure1", "figure2", "figure3"), psgd = NULL, points = 7, data_set = 1,
+       run = function(figures = c("figure1", "figure2", "figure3"), psgd = NULL, points = 13, data_set = 1,
                       budget = 5000, dim = 200, cores = 1) {
          figures <- check_choices(figures, "figures", names(paper_problems))
          if (length(psgd)) psgd <- check_choices(psgd, "psgd", names(paper_problems))
@@ -208,7 +223,7 @@ paper_sweep <- function() {
          runs <- runs[!startsWith(runs$method, "psgd") | runs$figure %in% psgd, ]
          data <- bind_rows(on_cores(seq_len(nrow(runs)), function(i) {
            run <- runs[i, ]
-           data.frame(run, sweep_run(problems[[run$figure]], run$method, run$share, data_set, budget), row.names = NULL)
+           data.frame(run, sweep_run(problems[[run$figure]], run$method, run$share, 1L, budget), row.names = NULL)
          }, cores))
          list(data = data, numbers = list(verdict = sweep_verdict(data)))
        },
@@ -307,13 +322,13 @@ paper_panels <- function(y) {
        ggplot2::theme(strip.placement = "outside", plot.margin = ggplot2::margin(5, 150, 5, 5)))
 }
 
-# A line with a band for each method, and its label. With and without minibatches the
-# methods often coincide: those with are dashed, on top.
+# A line for each method, with a band over all runs, a darker one in it over the seeds on the first data set, and a label.
+# With and without minibatches the methods often coincide: those with are dashed, on top.
 paper_layers <- function(labels) {
   coloured <- function(...) ggplot2::aes(colour = .data$method, ...)
   dashes <- c(case1 = "22", case2 = "22", psgd = "solid", psgd_scaled = "solid", tuned = "solid", advi = "solid")
-  list(ggplot2::geom_ribbon(ggplot2::aes(fill = .data$method, ymin = .data$low, ymax = .data$high),
-                            alpha = 0.25),
+  list(ggplot2::geom_ribbon(ggplot2::aes(fill = .data$method, ymin = .data$low, ymax = .data$high), alpha = 0.2),
+       ggplot2::geom_ribbon(ggplot2::aes(fill = .data$method, ymin = .data$seeds_low, ymax = .data$seeds_high), alpha = 0.4),
        ggplot2::geom_line(coloured(linetype = .data$method, linewidth = .data$method)),
        ggplot2::geom_text(coloured(label = .data$text), data = labels, hjust = 0, size = 3),
        ggplot2::scale_colour_manual(values = method_colours(), aesthetics = c("colour", "fill")),
@@ -321,8 +336,8 @@ paper_layers <- function(labels) {
        ggplot2::scale_linewidth_manual(values = ifelse(dashes == "solid", 0.6, 1)))
 }
 
-# In these settings the mean, lowest and highest over the data sets, and their mean evaluations (whitening does not
-# take the same number on each) and CPU time, point by point along the runs
+# In these settings over_runs(), and mean evaluations (whitening does not take the same number on each data set) and CPU
+# time, point by point along the runs
 paper_curves <- function(data, value, settings) {
   data <- data[data$setting %in% settings, ]
   if (!nrow(data)) {
@@ -331,8 +346,8 @@ paper_curves <- function(data, value, settings) {
   }
   data$point <- stats::ave(data$evaluations, data$setting, data$method, data$data_set, data$seed, FUN = seq_along)
   by <- c("setting", "method", "point")
-  mean_of <- function(column) over_seeds(data, column, by)$mean
-  out <- data.frame(over_seeds(data, value, by), evaluations = mean_of("evaluations"), seconds = mean_of("seconds"))
+  mean_of <- function(column) over_runs(data, column, by)$mean
+  out <- data.frame(over_runs(data, value, by), evaluations = mean_of("evaluations"), seconds = mean_of("seconds"))
   out$panel <- factor(paper_settings[out$setting], paper_settings)
   drawn <- c("tuned", "advi", "psgd", "psgd_scaled", "case1", "case2")   # the last on top
   out$method <- factor(out$method, drawn)
@@ -356,9 +371,8 @@ leave_at_the_top <- function(data, best) {
     run$highest <- max(run$high)
     inside <- run$mean <= top
     beside <- inside | c(FALSE, inside[-length(inside)]) | c(inside[-1L], FALSE)
-    run[c("mean", "low", "high")] <- lapply(run[c("mean", "low", "high")], function(v) {
-      ifelse(beside, pmin(v, top), NA)
-    })
+    drawn <- c("mean", "low", "high", "seeds_low", "seeds_high")
+    run[drawn] <- lapply(run[drawn], function(v) ifelse(beside, pmin(v, top), NA))
     run
   }))
 }

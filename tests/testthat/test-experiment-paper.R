@@ -8,11 +8,11 @@ settings_of <- list(figure1 = list(base = base_laplace(), M = 300, alpha = 0.1),
                     figure3 = list(base = base_uniform(), M = 2000, alpha = 0.5))
 
 preset_methods <- c("case1", "case2", "psgd", "psgd_scaled")
-small <- example_experiment("figure1", data_sets = 2, budget = 60, dim = 3, points = 4, methods = c(preset_methods, "tuned"))
+small <- example_experiment("figure1", data_sets = 2, seeds = 2, budget = 60, dim = 3, points = 4, methods = c(preset_methods, "tuned"))
 
 # the rows of one run, or of all its data sets
-rows_of <- function(data, setting, method, data_set = unique(data$data_set)) {
-  data[data$setting == setting & data$method == method & data$data_set %in% data_set, ]
+rows_of <- function(data, setting, method, data_set = unique(data$data_set), seed = 1) {
+  data[data$setting == setting & data$method == method & data$data_set %in% data_set & data$seed %in% seed, ]
 }
 
 # the problem of figure1 again, from the paper's description, on two data sets
@@ -34,12 +34,13 @@ whitening_of <- function(i) elvi:::find_mode(problems[[i]]$model)$evaluations * 
 
 test_that("all methods are run in all settings, elvi's default where it belongs", {
   runs <- unique(small$data[c("setting", "method", "data_set", "seed")])
-  expect_identical(nrow(runs), 2L * (4L + 4L + 5L))
-  expect_identical(runs$seed, runs$data_set)   # a seed of its own each
-  more <- lab$paper_runs("right", "case1", 2, 2, 3)
-  expect_identical(more$seed, c(1L, 3L, 5L, 2L, 4L, 6L))
-  fewer <- lab$paper_runs("right", preset_methods, 3, 1, 1)
-  expect_identical(table(fewer$method), table(rep(preset_methods, c(3, 3, 1, 1))))
+  expect_identical(nrow(runs), 3L * (4L + 4L + 5L))
+  # data sets with one seed, and seeds with one data set: PSGD as the others
+  star <- lab$paper_runs("right", preset_methods, 3, 3)
+  expect_identical(table(star$method), table(rep(preset_methods, 5)))
+  one <- star[star$method == "psgd", ]
+  expect_identical(one$data_set, c(1L, 1L, 1L, 2L, 3L))
+  expect_identical(one$seed, c(1L, 2L, 3L, 1L, 1L))
   expect_identical(unique(runs$setting[runs$method == "tuned"]), "whitened")
   expect_true(all(is.finite(small$data$gap) & small$data$gap > 0))
   expect_true(all(is.na(small$data$average) | small$data$average > 0))
@@ -84,26 +85,28 @@ test_that("whitened runs pay for their mode and Hessian, in evaluations and in t
 })
 
 test_that("a curve ends where a run of elvi() with the same seed ends", {
-  fit_of <- function(setting, schedule) {
-    set.seed(2)
-    suppressMessages(elvi(problems[[2]]$model, base_laplace(), schedule, control = switch(setting,
-      printed = raw_control(smoothness = 0.1 + svd(problems[[2]]$U)$d[1] / 4, trace_draws = 0),
+  fit_of <- function(setting, schedule, i, seed) {
+    set.seed(seed)
+    suppressMessages(elvi(problems[[i]]$model, base_laplace(), schedule, control = switch(setting,
+      printed = raw_control(smoothness = 0.1 + svd(problems[[i]]$U)$d[1] / 4, trace_draws = 0),
       right = raw_control(), whitened = elvi_control(estimator = "reparam"))))
   }
-  for (setting in c("printed", "right", "whitened")) {
-    for (method in c("case1", "case2", "psgd", "psgd_scaled")) {
-      run <- rows_of(small$data, setting, method, 2)
-      fit <- fit_of(setting, schedule_fixed(60, method))
-      end <- run[nrow(run), ]
-      expect_equal(end$evaluations, fit$state$evals + if (setting == "whitened") whitening_of(2) else 0)
-      expect_equal(end$gap, exact_gap_of(fit$last$mu, fit$last$scale, 2))
-      if (fit$kept == "average") expect_equal(end$average, exact_gap_of(fit$mu, fit$Sigma, 2))
+  for (run in list(c(data_set = 2, seed = 1), c(data_set = 1, seed = 2))) {
+    i <- run[["data_set"]]
+    of <- function(setting, method) rows_of(small$data, setting, method, i, run[["seed"]])
+    for (setting in c("printed", "right", "whitened")) for (method in preset_methods) {
+      rows <- of(setting, method)
+      fit <- fit_of(setting, schedule_fixed(60, method), i, run[["seed"]])
+      end <- rows[nrow(rows), ]
+      expect_equal(end$evaluations, fit$state$evals + if (setting == "whitened") whitening_of(i) else 0)
+      expect_equal(end$gap, exact_gap_of(fit$last$mu, fit$last$scale, i))
+      if (fit$kept == "average") expect_equal(end$average, exact_gap_of(fit$mu, fit$Sigma, i))
     }
+    set.seed(run[["seed"]])
+    fit <- suppressMessages(elvi(problems[[i]]$model, base_laplace(), budget = 60))
+    tuned <- of("whitened", "tuned")
+    expect_equal(tuned$average[nrow(tuned)], exact_gap_of(fit$mu, fit$Sigma, i))
   }
-  set.seed(2)
-  fit <- suppressMessages(elvi(problems[[2]]$model, base_laplace(), budget = 60))
-  tuned <- rows_of(small$data, "whitened", "tuned", 2)
-  expect_equal(tuned$average[nrow(tuned)], exact_gap_of(fit$mu, fit$Sigma, 2))
 })
 
 test_that("the negative ELBO is the gap above the optimum's", {
@@ -112,15 +115,18 @@ test_that("the negative ELBO is the gap above the optimum's", {
   expect_equal(small$numbers$elbo, best, tolerance = 1e-7)
 })
 
-test_that("the ends are means over the data sets", {
-  psgd <- rows_of(small$data, "right", "psgd")
+test_that("the ends are means over the data sets, with the ranges of data sets and of seeds apart", {
+  psgd <- rows_of(small$data, "right", "psgd", seed = 1:2)
   psgd <- psgd[psgd$evaluations == 60, ]
-  expect_identical(psgd$data_set, 1:2)
+  expect_identical(psgd$data_set, c(1L, 1L, 2L))
+  expect_identical(psgd$seed, c(1L, 2L, 1L))
   end <- subset(small$numbers$ends, setting == "right" & method == "psgd")
-  expect_equal(end$mean, mean(psgd$gap))
-  expect_equal(end$low, min(psgd$gap))
-  expect_equal(end$average, mean(psgd$average))
-  expect_equal(end$seconds, mean(psgd$seconds))
+  weights <- c(0.25, 0.25, 0.5)   # a data set counts once, whatever its seeds
+  for (column in c("average", "seconds", "negative_elbo")) expect_equal(end[[column]], sum(weights * psgd[[column]]))
+  expect_equal(end$mean, sum(weights * psgd$gap))
+  expect_equal(c(end$low, end$high), range(psgd$gap))
+  expect_equal(c(end$sets_low, end$sets_high), range(psgd$gap[c(1, 3)]))
+  expect_equal(c(end$seeds_low, end$seeds_high), range(psgd$gap[1:2]))
 })
 
 test_that("bad settings are refused", {
@@ -129,7 +135,7 @@ test_that("bad settings are refused", {
     example_experiment("figure2", methods = character())
     example_experiment("figure3", points = 1)
     example_experiment("figure3", settings = "right", methods = "tuned")
-    example_experiment("figure3", psgd_data_sets = 0)
+    example_experiment("figure3", seeds = 0)
     example_experiment("sweep", figures = "figure4")
   })
 })
@@ -138,7 +144,7 @@ test_that("bad settings are refused", {
 
 test_that("at the paper's size the gaps are those known", {
   skip_unless_long()   # those stored are known too, and parts of them are computed again: test-experiment-stored.R
-  x <- example_experiment("figure1", data_sets = 1, settings = c("right", "whitened"), methods = c("case1", "case2"),
+  x <- example_experiment("figure1", data_sets = 1, seeds = 1, settings = c("right", "whitened"), methods = c("case1", "case2"),
                           points = 2)
   expect_lt(abs(x$numbers$optimum - 211.3111991073), 1e-6)
   gap <- function(s, m) x$numbers$ends$mean[x$numbers$ends$setting == s & x$numbers$ends$method == m]
@@ -151,7 +157,7 @@ test_that("the problems of Figures 2 and 3 are those of the paper", {
   skip_on_cran()
   dim <- if (long_tests()) 200 else 20
   for (name in figures) {
-    x <- example_experiment(name, data_sets = 1, settings = "right", methods = "case1", budget = 300, dim = dim)
+    x <- example_experiment(name, data_sets = 1, seeds = 1, settings = "right", methods = "case1", budget = 300, dim = dim)
     expect_identical(formals(lab$experiments()[[name]]$run)$dim, 200)
     set.seed(1)
     U <- matrix(runif(settings_of[[name]]$M * dim), settings_of[[name]]$M, dim)
@@ -165,16 +171,13 @@ test_that("several processes measure what one does", {
   skip_on_cran()
   skip_on_os("windows")
   call <- function(cores) {
-    example_experiment("figure2", data_sets = 2, psgd_data_sets = 1, budget = 40, dim = 2, points = 3,
+    example_experiment("figure2", data_sets = 2, seeds = 2, budget = 40, dim = 2, points = 3,
                        methods = c(preset_methods, "tuned"), cores = cores)
   }
   one <- call(1)
   two <- call(2)
   drop <- function(x) x$data[setdiff(names(x$data), "seconds")]
   expect_identical(drop(one), drop(two))
-  psgd <- startsWith(one$data$method, "psgd")
-  expect_identical(unique(one$data$data_set[psgd]), 1L)
-  expect_identical(unique(one$data$data_set[!psgd]), 1:2)
   expect_error(suppressWarnings(lab$on_cores(1:2, function(i) stop("job ", i), 2)), "job 1")
 })
 
@@ -212,7 +215,7 @@ test_that("Stan's ADVI is charged for what it computes, and judged by its exact 
   skip_unless_long()   # rstanarm takes seconds to load
   skip_if_not_installed("rstanarm")
   expect_identical(lab$advi_evaluations(1000), 1000 + 1000 + 5 * (50 + 100) + 100)
-  x <- example_experiment("figure2", data_sets = 1, settings = "right", methods = "advi", budget = 2000, dim = 2)
+  x <- example_experiment("figure2", data_sets = 1, seeds = 1, settings = "right", methods = "advi", budget = 2000, dim = 2)
   expect_true(all(x$data$evaluations <= 2000))
   set.seed(1)
   U <- matrix(runif(2000), 1000)
@@ -226,13 +229,14 @@ test_that("Stan's ADVI is charged for what it computes, and judged by its exact 
 # ---- pictures --------------------------------------------------------------------------------
 
 test_that("runs that diverge leave the panel at the top and come back", {
-  run <- data.frame(setting = "printed", method = "case1", mean = c(3, 9, 20, 30, 4),
-                    low = c(3, 8, 1, 1, 4), high = c(3, 10, 21, 31, 4))
+  run <- data.frame(setting = "printed", method = "case1", mean = c(3, 9, 20, 30, 4), low = c(3, 8, 1, 1, 4),
+                    high = c(3, 10, 21, 31, 4), seeds_low = c(3, 8, 9, 1, 4), seeds_high = c(3, 9, 20, 30, 4))
   out <- lab$leave_at_the_top(run, best = 0)   # twice the gap of the start: 6
   expect_equal(out$mean, c(3, 6, NA, 6, 4))
   expect_equal(out$high, c(3, 6, NA, 6, 4))
+  expect_equal(out$seeds_low, c(3, 6, NA, 1, 4))
   expect_equal(unique(out$highest), 31)
-  tame <- lab$leave_at_the_top(transform(run, mean = 3:-1, high = 3:-1), best = -2)
+  tame <- lab$leave_at_the_top(transform(run, mean = 3:-1, high = 3:-1, seeds_high = 3:-1), best = -2)
   expect_equal(tame$mean, 3:-1)
 })
 
@@ -240,24 +244,32 @@ test_that("lines, bands and labels show the measurements", {
   skip_on_cran()
   skip_if_not_installed("ggplot2")
   p <- ggplot2::autoplot(small, what = "gap")
-  line <- ggplot2::layer_data(p, 2)
-  case1 <- rows_of(small$data, "right", "case1")
+  line <- ggplot2::layer_data(p, 3)
+  case1 <- rows_of(small$data, "right", "case1", seed = 1:2)
   shown <- p$data[p$data$setting == "right" & p$data$method == "case1", ]
-  by_point <- function(rows, column) colMeans(do.call(rbind, split(rows[[column]], rows$data_set)))
+  by_point <- function(rows, column) {
+    points <- ave(rows$evaluations, rows$data_set, rows$seed, FUN = seq_along)
+    as.double(tapply(rows[[column]] * ifelse(rows$data_set == 1, 0.25, 0.5), points, sum))
+  }
   expect_equal(shown$mean[shown$across == "gradient evaluations"], by_point(case1, "gap"))
+  # the darker band is that of the seeds on the first data set
+  seeds <- split(case1$gap[case1$data_set == 1], case1$seed[case1$data_set == 1])
+  dark <- ggplot2::layer_data(p, 2)
+  expect_equal(shown$seeds_high[shown$across == "gradient evaluations"], pmax(seeds[[1]], seeds[[2]]))
+  expect_equal(sort(10^dark$ymax), sort(p$data$seeds_high))
   expect_equal(sort(10^line$y), sort(p$data$mean))
   expect_setequal(p$data$across, c("CPU seconds", "gradient evaluations"))   # for whitened runs too
   # elvi's default by what it returns, where it has spent what it has
-  tuned <- rows_of(small$data, "whitened", "tuned")
+  tuned <- rows_of(small$data, "whitened", "tuned", seed = 1:2)
   default <- p$data[p$data$method == "tuned" & p$data$across == "gradient evaluations", ]
   expect_equal(default$mean, by_point(tuned, "average"))
   expect_equal(default$at, by_point(tuned, "evaluations"))
-  text <- trimws(ggplot2::layer_data(p, 3)$label)
+  text <- trimws(ggplot2::layer_data(p, 4)$label)
   expect_length(text, 9)
   end <- subset(small$numbers$ends, setting == "right" & method == "case1")
   expect_true(paste0("MPSGD: ", lab$format_each(end$mean)) %in% text)
   # a cross for each average
-  crosses <- ggplot2::layer_data(p, 4)
+  crosses <- ggplot2::layer_data(p, 5)
   expect_identical(nrow(crosses), 2L * 8L)
   expect_true(any(abs(10^crosses$y - end$average) < 1e-8 * end$average))
   elbo <- ggplot2::autoplot(small)

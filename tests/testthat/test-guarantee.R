@@ -513,6 +513,32 @@ test_that("measured gaps stay below the dynamic bound", {
   }
 })
 
+test_that("252 combinations of model, base, coordinates and schedule: no bound is violated", {
+  skip_on_cran()
+  gap_at <- elvi:::load_experiments()$gap_at
+  models <- list(logistic(), model_glm(small_X, small_y, binomial("probit"), prior = normal(0, 1)), quadratic)
+  bases <- list(base_gaussian(), base_laplace(), base_uniform(), base_student(5), base_student(9), base_power(4))
+  schedules <- c(lapply(c("case1", "case2", "psgd", "psgd_scaled"), function(preset) schedule_fixed(100, preset)),
+                 list(schedule_decay(100), schedule_decay(100, epsilon = 0, growth = 0.5), schedule_growing(100)))
+  share <- c()
+  for (model in models) for (base in bases) {
+    best <- elvi_optimum(model, base)
+    start <- list(mu = best$mu + 1, Sigma = 2 * best$Sigma + diag(model$dim))
+    for (coordinates in c("raw", "whitened")) for (schedule in schedules) {
+      control <- elvi_control(coordinates = coordinates, estimator = "reparam", average = "theorem", trace_draws = 0)
+      g <- guarantee(model, base, schedule, start = start, control = control)
+      gaps <- vapply(if (long_tests()) 1:5 else 1, function(seed) {
+        set.seed(seed)
+        fit <- suppressMessages(suppressWarnings(elvi(model, base, schedule, start = start, control = control)))
+        gap_at(fit, "average", best$objective)
+      }, 0)
+      share <- c(share, mean(gaps) / g$bound)
+    }
+  }
+  expect_length(share, 252)
+  expect_lt(max(share), 1)
+})
+
 test_that("one iteration: the bound is above the gap of any start", {
   skip_on_cran()
   # the average is the start, and with many samples the bound is D / (2 step)
@@ -800,6 +826,16 @@ test_that("where the exact optimum is known, another one is found out", {
     expect_true(is.na(g$conditional))
     expect_identical(g$D, own$D)   # the exact one counts
   }
+  # and is not said to be in the set; one inside says nothing about the exact one
+  outside <- at(optimum = list(mu = best$mu, Sigma = diag(0.1, 3)))
+  expect_identical(unname(status_of(outside)["set contains it"]), "fails")
+  expect_identical(outside$assumptions$why[7], "the one you gave is outside; the exact one is inside")
+  expect_identical(unname(status_of(at(optimum = start))["set contains it"]), "holds")
+  far <- at(optimum = list(mu = best$mu + 9, Sigma = best$Sigma),
+            start = list(mu = numeric(3), Sigma = diag(3)))
+  expect_identical(unname(status_of(far)["set contains it"]), "holds")   # mu is free
+  decay <- function(...) guarantee(logistic(), schedule = schedule_decay(300), control = reparam(), ...)
+  expect_identical(decay(optimum = list(mu = best$mu, Sigma = diag(0.1, 3)))$almost_surely, decay()$almost_surely)
   expect_match(at(optimum = start)$assumptions$why[6],
                paste(format(at()$gap_start, digits = 3), "nats above"), fixed = TRUE)
   # what it would promise if it were believed: D = 0 and the spread of the start, 0.086 instead of 1.97 nats

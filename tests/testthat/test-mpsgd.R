@@ -547,3 +547,19 @@ test_that("a checked run goes on from where it stopped, and is refused without i
     refusal(mpsgd(0, function(theta, n) theta, schedule = schedule_custom(1, 1, 1), average = "last", value = 1), "value")
   )))
 })
+
+test_that("the first example of the help page meets the condition that the page states", {
+  file <- tempfile(fileext = ".R")
+  on.exit(unlink(file))
+  tools::Rd2ex(tools::Rd_db("elvi")[["mpsgd.Rd"]], file)
+  code <- parse(file, keep.source = FALSE)
+  page <- new.env()
+  runs <- vapply(code, function(line) "run" %in% all.vars(line), NA)
+  for (line in code[seq_len(which(runs)[1])]) utils::capture.output(eval(line, page))
+  best <- qr.solve(page$X, page$y)
+  expect_gt(min(best), 0)   # inside the set, so the gradient is 0 there
+  smoothness <- norm(crossprod(page$X) / nrow(page$X), "2")
+  expect_lte(max(page$run$trace$step, na.rm = TRUE), 1 / smoothness)
+  loss <- function(theta) mean((page$X %*% theta - page$y)^2) / 2
+  expect_lt(loss(page$run$theta) - loss(best), 0.01 * (loss(0 * best) - loss(best)))
+})
