@@ -16,7 +16,7 @@ CHECK_ENV := LC_ALL=C.UTF-8 _R_CHECK_SYSTEM_CLOCK_=0 _R_CHECK_CRAN_INCOMING_=fal
   _R_CHECK_PACKAGE_DEPENDS_IGNORE_MISSING_ENHANCES_=true
 
 .PHONY: help setup setup-demo setup-test setup-check setup-sanitize setup-document setup-site \
-  setup-coverage install demo test extensions check sanitize sanitize-quick document site coverage vignettes bench clean
+  setup-coverage install demo test extensions check sanitize sanitize-quick document site coverage without vignettes bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
@@ -34,14 +34,14 @@ $(TARBALL): $(SOURCES)
 
 $(INSTALLED): $(TARBALL)
 	@mkdir -p build/lib
-	$(R) CMD INSTALL --library=build/lib $(TARBALL)
+	MAKEFLAGS=-j$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1) $(R) CMD INSTALL --library=build/lib $(TARBALL)
 	@touch $@
 
 demo: setup-demo install ## run inst/examples/demo.R and draw demo.png
 	$(WITH_ELVI) Rscript inst/examples/demo.R demo.png
 
-test: setup-test install ## run the tests against the installed package; FILTER=model runs those of test-model.R
-	$(WITH_ELVI) Rscript tools/run-tests.R '$(FILTER)'
+test: setup-test install ## run the tests against the installed package; FILTER=model: those of test-model.R; LONG=true: the long ones too
+	ELVI_LONG_TESTS=$(LONG) $(WITH_ELVI) Rscript tools/run-tests.R '$(FILTER)'
 
 extensions: setup-test ## apply, build and test the worked examples of inst/extend
 	tools/extensions.sh
@@ -66,6 +66,9 @@ site: setup-site install ## build the site into build/site
 
 coverage: setup-coverage ## run the tests with coverage counted, by file of R/ and src/; takes long
 	Rscript tools/coverage.R
+
+without: setup-check install ## examples, tests and vignettes with each suggested package missing in turn
+	$(WITH_ELVI) Rscript tools/without.R
 
 vignettes: install ## compute what the vignettes show into inst/extdata/experiments; takes minutes
 	$(WITH_ELVI) Rscript tools/vignettes.R

@@ -83,8 +83,8 @@ base_radial <- function(log_phi, score = NULL, log_concave = NA) {
 
 #' @export
 print.elvi_base <- function(x, ...) {
-  detail <- switch(x$kind, student = paste0(", df = ", format(x$df)),
-                   power = paste0(", shape = ", format(x$shape)), "")
+  given <- Filter(is.numeric, unclass(x))
+  detail <- if (length(given)) paste0(", ", names(given), " = ", vapply(given, format, ""), collapse = "")
   cat(x$kind, " base", detail, "\n", sep = "")
   invisible(x)
 }
@@ -192,8 +192,30 @@ exponential_limit <- function(law) law$exponential_limit
 
 # Tabulates a user's radial density: finds where the mass of r^(d-1) phi(r) is,
 # standardizes so that E R^2 = d, and lays a table of the law of R there.
-radial_law <- function(base, d, nodes = 8192L) {
-  user <- function(r) {
+radial_law <- function(base, d) {
+  user <- checked_log_phi(base)
+  mass <- radial_mass(user, d)
+  m0 <- log_moment(mass, 0)
+  log_unit <- (log_moment(mass, 2) - m0 - log(d)) / 2   # log sqrt(E R^2 / d)
+  log_phi <- function(r) user(r * exp(log_unit))
+  mean_log_phi <- integrate_pieces(function(t) {
+    v <- user(exp(t))
+    ifelse(v == -Inf, 0, exp(d * t + v - m0) * v)
+  }, mass$pieces)
+  table <- radial_table(log_phi, d, mass$pieces - log_unit)
+  table$score <- radial_score(base, table$r, exp(log_unit))
+  ends <- attr(mass$pieces, "edge")
+  list(par = c(0, 0), log_phi = log_phi, log_constant = log_normaliser(d, m0 - d * log_unit),
+       mean_log_phi = mean_log_phi,
+       kurtosis = if (mass$finite_kurtosis) 3 / (d * (d + 2)) * exp(log_moment(mass, 4) - m0 - 4 * log_unit) else Inf,
+       log_concave = base$log_concave,
+       path = !ends,   # a density that ends at a jump has no path gradient
+       edge = if (ends) max(table$r) else Inf, exponential_limit = if (ends) Inf else tail_rate(table$r, table$score),
+       mgf = "none", independent = FALSE, marginal = NULL, pair_radius = NULL, key = NULL, table = table)
+}
+
+checked_log_phi <- function(base) {
+  function(r) {
     v <- base$log_phi(r)
     if (!is.numeric(v) || length(v) != length(r) || anyNA(v) || any(v == Inf)) {
       bad_argument("log_phi", "a function that returns one number per radius (-Inf where the density is 0)",
@@ -201,7 +223,11 @@ radial_law <- function(base, d, nodes = 8192L) {
     }
     v
   }
-  # weight of r on a log grid: r^power phi(r), power = d for the mass itself
+}
+
+# Where the mass is, on a grid of t = log r: `log_weight` of r^power phi(r), power = d for the mass itself, and the
+# `pieces` of t that hold it.
+radial_mass <- function(user, d) {
   log_weight <- function(t, power) power * t + user(exp(t))
   wide <- seq(log(1e-12), log(1e12), length.out = 20001L)
   mass <- log_weight(wide, d)
@@ -217,51 +243,33 @@ radial_law <- function(base, d, nodes = 8192L) {
   reach <- function(w) range(which(w > max(w) - 40))
   window <- range(reach(mass), reach(log_weight(wide, d + if (finite_kurtosis) 4 else 2)))
   window <- c(max(window[1L] - 1L, 1L), min(window[2L] + 1L, length(wide)))
-  pieces <- support_pieces(user, wide[window[1L]:window[2L]])
+  list(d = d, log_weight = log_weight, wide = wide, goes_on = window[2L] == length(wide), finite_kurtosis = finite_kurtosis,
+       pieces = support_pieces(user, wide[window[1L]:window[2L]]))
+}
 
-  log_moment <- function(k) {   # log of the integral of r^(d + k - 1) phi(r)
-    w <- log_weight(wide, d + k)
-    bulk <- integrate_pieces(function(t) exp(log_weight(t, d + k) - max(w)), pieces)
-    # a power tail goes on beyond the grid with the slope it has there
-    tail <- if (window[2L] == length(wide)) exp(w[length(w)] - max(w)) / -slope_at_end(wide, w) else 0
-    max(w) + log(bulk + tail)
-  }
-  m0 <- log_moment(0)
-  log_unit <- (log_moment(2) - m0 - log(d)) / 2   # log sqrt(E R^2 / d)
-  unit <- exp(log_unit)
-  kurtosis <- if (finite_kurtosis) {
-    3 / (d * (d + 2)) * exp(log_moment(4) - m0 - 4 * log_unit)
-  } else {
-    Inf
-  }
-  log_phi <- function(r) user(r * unit)
-  mean_log_phi <- integrate_pieces(function(t) {
-    v <- user(exp(t))
-    ifelse(v == -Inf, 0, exp(d * t + v - m0) * v)
-  }, pieces)
+# log of the integral of r^(d + k - 1) phi(r)
+log_moment <- function(mass, k) {
+  w <- mass$log_weight(mass$wide, mass$d + k)
+  bulk <- integrate_pieces(function(t) exp(mass$log_weight(t, mass$d + k) - max(w)), mass$pieces)
+  # a power tail goes on beyond the grid with the slope it has there
+  tail <- if (mass$goes_on) exp(w[length(w)] - max(w)) / -slope_at_end(mass$wide, w) else 0
+  max(w) + log(bulk + tail)
+}
 
+# the law of R on nodes, evenly spaced in t = log r on each piece
+radial_table <- function(log_phi, d, pieces, nodes = 8192L) {
   t <- lapply(seq_len(nrow(pieces)), function(i) {
     seq(pieces[i, 1L], pieces[i, 2L], length.out = max(2L, nodes %/% nrow(pieces)))
   })
   gap <- cumsum(lengths(t))[-length(t)]   # the cells between pieces are empty
-  r <- exp(unlist(t)) / unit
+  r <- exp(unlist(t))
   log_density <- (d - 1) * log(r) + log_phi(r)
   density <- exp(log_density - max(log_density))
   cells <- diff(r) * (density[-1L] + density[-length(r)]) / 2
   cells[gap] <- 0
   cells <- cells[seq_len(max(which(cells > 0)))]   # the table must not end in an empty cell
-  r <- r[seq_len(length(cells) + 1L)]
-  density <- density[seq_along(r)]
-  cdf <- c(0, cumsum(cells)) / sum(cells)
-  score <- radial_score(base, r, unit)
-  ends <- attr(pieces, "edge")
-  list(par = c(0, 0), log_phi = log_phi, log_constant = log_normaliser(d, m0 - d * log_unit),
-       mean_log_phi = mean_log_phi, kurtosis = kurtosis,
-       log_concave = base$log_concave,
-       path = !ends,   # a density that ends at a jump has no path gradient
-       edge = if (ends) r[length(r)] else Inf, exponential_limit = if (ends) Inf else tail_rate(r, score), mgf = "none",
-       independent = FALSE, marginal = NULL, pair_radius = NULL, key = NULL,
-       table = list(r = r, density = density, cdf = cdf, score = score))
+  last <- length(cells) + 1L
+  list(r = r[seq_len(last)], density = density[seq_len(last)], cdf = c(0, cumsum(cells)) / sum(cells))
 }
 
 # The exponential rate at which a tabulated density falls at the end of its table: Inf if faster than any, 0 if slower.

@@ -1,5 +1,14 @@
 # ---- bounds ------------------------------------------------------------------------
 
+# What a theorem bounds: the gap, or else the gradient mapping; and is it about steps without end, and the sum of
+# step^2/N over them?
+theorems <- list(
+  "finite horizon" = list(gap = TRUE, sums = FALSE),
+  dynamic = list(gap = TRUE, sums = TRUE),
+  "non-convex" = list(gap = FALSE, sums = FALSE))
+
+theorem_of <- function(guarantee) theorems[[guarantee$kind]]
+
 # All bounds below follow from the recursion of the theorems' proofs: with
 # D_k = E|theta_k - theta*|^2_{Lambda^-1}, gap_k = E F(theta_k) - F*,
 #   2 step_k gap_k <= (1 + a q_k) D_k - D_{k+1} + b q_k,   q_k = step_k^2 / batch_k.
@@ -96,7 +105,7 @@ evaluate_bound <- function(g, plan, w = plan$bg_a) {
   K <- plan_iterations(plan, g$control)
   if (!is_constant(plan)) check_size(8 * K, "budget", K)   # sums over all iterations
   none <- list(bound = NA_real_, sharper = NA_real_)
-  if (g$kind == "non-convex") {
+  if (!theorem_of(g)$gap) {
     at <- plan_at(plan, seq_len(K) - 1)
     if (!is.finite(g$gap0) || !is.finite(g$moment) || any(at$step * g$lip >= 1)) return(none)
     return(list(bound = nonconvex_bound(g$gap0, g$moment, g$lip, at$step, at$batch), sharper = NA_real_))

@@ -143,7 +143,7 @@
 #' X <- scale(as.matrix(infert[, c("age", "parity", "induced", "spontaneous")]))
 #' model <- model_glm(cbind(1, X), infert$case, prior = normal(0, 2.5))
 #' set.seed(1)
-#' fit <- elvi(model, base = base_laplace(), schedule = schedule_fixed(20000, "case2"))
+#' fit <- elvi(model, base = base_laplace(), schedule = schedule_fixed(5000, "case2"))
 #' fit
 #' coef(fit)
 #' @export

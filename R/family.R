@@ -72,13 +72,13 @@
 #'   p <- plogis(cut[gears + 1] - par[3] * x) - plogis(cut[gears] - par[3] * x)
 #'   -sum(log(p)) + sum(par^2) / (2 * 2.5^2)
 #' }
-#' suppressWarnings(elvi(model_density(cumulative, dim = 3, names = c("cut", "log_step", "wt"))))
+#' suppressWarnings(elvi(model_density(cumulative, dim = 3, names = c("cut", "log_step", "wt")), budget = 500))
 #' # and a multinomial logit one, a predictor for each category but the first
 #' multinomial <- function(par) {
 #'   eta <- cbind(0, par[1] + par[2] * x, par[3] + par[4] * x)
 #'   -sum(eta[cbind(seq_along(gears), gears)] - log(rowSums(exp(eta)))) + sum(par^2) / (2 * 2.5^2)
 #' }
-#' suppressWarnings(elvi(model_density(multinomial, dim = 4, convex = TRUE)))
+#' suppressWarnings(elvi(model_density(multinomial, dim = 4, convex = TRUE), budget = 500))
 #' @name families
 NULL
 
@@ -280,6 +280,8 @@ dispersion_entries <- c(
   "natural",          # its name; the model has its logarithm
   "may_be_known",     # through the argument `dispersion`?
   "known",            # function(dispersion): it itself, if so
+  "residual",         # is it the standard deviation of what the predictor leaves, which sigma() reports?
+  "counted",          # are distinct responses counted for its terms, as they are few? Rows elsewhere do so in their first pass
   "precision",        # does a weight divide its square, as those of glm() do? Else rows count as often as it says
   "exponential",      # how many exponentials of its logarithm the loss has, one in the other: 0, 1 or 2
   "tally",            # function(rows) of what needs terms of the dispersion alone, see elvi_family in elvi.h
@@ -288,6 +290,17 @@ dispersion_entries <- c(
   "tail",             # function(rows, flat): a, if the likelihood bounds it from above as dispersion^-a
   "unbounded",        # function(rows, flat): what leaves it unbounded, in words
   "lost")             # why there may be no mode, in words
+
+# What predictions must know of a link: is the expected response the predictor itself, is it an exponential of it?
+link_entries <- c("straight", "exponential")
+link_records <- list(
+  identity = list(straight = TRUE, exponential = FALSE),
+  log = list(straight = FALSE, exponential = TRUE),
+  logit = list(straight = FALSE, exponential = FALSE),
+  probit = list(straight = FALSE, exponential = FALSE),
+  cloglog = list(straight = FALSE, exponential = FALSE))
+
+link_of <- function(family) link_records[[family$link]]
 
 no_bound <- function(rows) FALSE
 
@@ -371,7 +384,7 @@ binomial_record <- function(link, ...) {
 
 sigma_record <- function(...) {
   c(list(
-    natural = "sigma", known = sqrt, unit = identity,
+    natural = "sigma", known = sqrt, unit = identity, residual = TRUE, counted = FALSE,
     # As sigma grows every flat coefficient may spread with it: the posterior falls off like
     # sigma^(flat - n), and the prior must do the rest.
     tail = function(rows, flat) rows$count - flat,
@@ -385,7 +398,7 @@ sigma_record <- function(...) {
 # A precision of positive responses, which grows without bound only where the coefficients fit all of them.
 positive_record <- function(..., exponential = 1, unit = function(dispersion) 1 / sqrt(dispersion)) {
   c(list(
-    precision = FALSE, exponential = exponential, unit = unit,
+    precision = FALSE, exponential = exponential, unit = unit, residual = FALSE, counted = FALSE,
     tail = function(rows, flat) if (rows$count > flat) Inf else 0,
     unbounded = function(rows, flat) {
       sprintf("%g observations and %d coefficients of flat prior leave the dispersion unbounded", rows$count, flat)
@@ -494,7 +507,7 @@ family_records <- list(
       list(eta = log(m), c = weight * m * dispersion / (m + dispersion))
     }),
     dispersion = list(
-      natural = "phi", may_be_known = FALSE, known = NULL, precision = FALSE, exponential = 1,
+      natural = "phi", may_be_known = FALSE, known = NULL, residual = FALSE, counted = TRUE, precision = FALSE, exponential = 1,
       tally = function(rows) tally_of(rows, rows$y > 0),
       unit = function(dispersion) 1, start = function(model) count_start(model),
       # as phi grows the likelihood tends to the poisson one and does nothing
@@ -596,6 +609,7 @@ check_family_records <- function(records) {
   for (name in names(records)) {
     record <- records[[name]]
     complain(name, names(record), family_entries)
+    complain(paste0(name, "$link"), names(link_of(record)), link_entries)
     if (!is.null(record$conditional)) {
       complain(paste0(name, "$conditional"), names(record$conditional), conditional_entries)
       hyper <- record$conditional$hyper

@@ -164,7 +164,7 @@ vcov.elvi_fit <- function(object, complete = TRUE, ...) {
 sigma.elvi_fit <- function(object, ...) {
   check_dots(list(...), names(formals()), "sigma()")
   model <- object$model
-  if (!is_regression(model) || !identical(dispersion_record(model)$natural, "sigma")) return(1)
+  if (!is_regression(model) || !isTRUE(dispersion_record(model)$residual)) return(1)
   if (is_dispersed(model)) natural_table(object)[["sigma", "mean"]] else sqrt(model$dispersion)
 }
 

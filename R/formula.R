@@ -65,12 +65,10 @@ elvi.formula <- function(object, data, family = stats::gaussian(),
                          control = elvi_control(), ...) {
   check_dots(list(...), names(formals()), "elvi()")
   call <- match.call()
-  autoscale <- if (is.null(autoscale)) {
-    asks <- function(given) is.list(given) && isTRUE(given$autoscale)
+  asks <- function(given) is.list(given) && isTRUE(given$autoscale)
+  autoscale <- if (!is.null(autoscale)) c(sd = check_flag(autoscale, "autoscale"))[rep("sd", 4L)] else {
     c(slopes = missing(prior) || asks(prior), intercept = missing(prior_intercept) || asks(prior_intercept),
       aux = missing(prior_aux) || asks(prior_aux), sd = missing(prior_sd))
-  } else {
-    c(sd = check_flag(autoscale, "autoscale"))[rep("sd", 4L)]
   }
   method <- check_choice(method, "method", c("auto", "exact", "mpsgd", "nested"))
   if (!missing(data)) check_data(data)
@@ -116,19 +114,26 @@ elvi.formula <- function(object, data, family = stats::gaussian(),
   model$reported <- reported_intercept(design, model$dim)
   # left to itself, a stochastic run stops when it is close enough
   if (is.null(budget) && is.null(schedule) && !has_exact(model)) tol <- tol %||% 0.01
-  if (any(is.infinite(priors$joint$scale))) {
-    elvi_warn("The prior is flat for ", sum(is.infinite(priors$joint$scale)), " coefficient(s): a posterior, and an ",
-              "optimum, need not exist then. Where none is found the fit is refused.",
-              class = "elvi_warning_flat_prior")
-  }
+  warn_if_flat(priors$joint)
   fit <- elvi.elvi_model(model, base = base, method = method, schedule = schedule, budget = budget,
                          tol = tol, start = start, control = control)
+  as_regression(fit, call, design, list(family = family, frame = frame, priors = priors, na.action = attr(frame, "na.action")))
+}
+
+warn_if_flat <- function(prior) {
+  flat <- sum(is.infinite(prior$scale))
+  if (!flat) return(invisible())
+  elvi_warn("The prior is flat for ", flat, " coefficient(s): a posterior, and an ",
+            "optimum, need not exist then. Where none is found the fit is refused.",
+            class = "elvi_warning_flat_prior")
+}
+
+as_regression <- function(fit, call, design, more) {
   call[[1L]] <- quote(elvi)   # not the method, which is not exported
   fit$given$call <- call
   fit$regression <- c(list(formula = stats::formula(design$terms)),
-                      design[c("terms", "xlevels", "contrasts", "offset_given")],
-                      list(family = family, frame = frame, priors = priors, na.action = attr(frame, "na.action")),
-                      if (elsewhere) list(dropped = design$rows$dropped))
+                      design[c("terms", "xlevels", "contrasts", "offset_given")], more,
+                      if (is_elsewhere_rows(design$rows)) list(dropped = design$rows$dropped))
   structure(fit, class = c("elvi_glm", "elvi_fit"))
 }
 

@@ -248,6 +248,29 @@ group_term <- function(bar, frame, contrasts) {
        factor_levels = lapply(stats::setNames(columns, columns), function(name) levels(as.factor(frame[[name]]))))
 }
 
+# ---- kinds of terms --------------------------------------------------------------------------
+
+# What R must know of a kind of term: this record, and that of smooths in smooth-terms.R. `by_level`: the effects are
+# those of the levels of a factor, which new data may lack; `heading`: its cells in the table of standard deviations.
+group_term_record <- list(
+  by_level = TRUE,
+  # as in rstanarm: b[(Intercept) g:1], columns in order
+  effect_names = function(term) {
+    paste0("b[", rep(term$coefs, length(term$levels)), " ", term$label, ":",
+           rep(gsub(" ", "_", term$levels, fixed = TRUE), each = length(term$coefs)), "]")
+  },
+  log_sd_names = function(term) paste0("log sd(", term$label, ": ", term$coefs, ")"),
+  sd_names = function(term) paste0("sd(", term$label, ":", term$coefs, ")"),
+  tidy_names = function(term) paste0("sd__", term$coefs),
+  heading = function(term) {
+    list(term = term$label, coefficient = term$coefs,
+         levels = c(format_count(length(term$levels)), rep("", length(term$coefs) - 1L)))
+  })
+
+term_record <- function(term) list(group = group_term_record, smooth = smooth_term_record)[[term$kind]]
+
+has_levels <- function(terms) vapply(terms, function(term) term_record(term)$by_level, NA)
+
 slope_matrix <- function(terms, frame, contrasts = NULL) {
   M <- stats::model.matrix(terms, frame, if (length(contrasts)) contrasts)
   if (nrow(M) != nrow(frame)) M <- M[rep_len(1L, nrow(frame)), , drop = FALSE]   # `~ 1` of no variables

@@ -72,7 +72,7 @@ unit_of <- function(g) if (inherits(g, "elvi_mpsgd_guarantee")) "" else " nats"
 
 need_cover <- function(g) {
   bad <- g$assumptions[with(g$assumptions, needed & about == "problem" & status %in% c("fails", "unknown")), ]
-  if (g$kind == "non-convex") {
+  if (!theorem_of(g)$gap) {
     elvi_abort("`guarantee` has no gap to bound: its target is not known to be convex.",
                class = c("elvi_error_no_guarantee", "elvi_error_argument"), data = list(argument = "guarantee"))
   }
@@ -130,7 +130,7 @@ smallest_budget <- function(bound, target) {
 
 schedule_budget <- function(g, target) {
   if (is.na(g$bound) || schedule_record(g$schedule)$listed) return(NA_real_)
-  if (g$kind == "finite horizon") return(smallest_budget(function(E) bound_for_budget(g, E), target))
+  if (!theorem_of(g)$sums) return(smallest_budget(function(E) bound_for_budget(g, E), target))
   plan <- replan(g, g$schedule$budget)
   K <- 1024
   repeat {
@@ -147,7 +147,7 @@ schedule_budget <- function(g, target) {
 #' @export
 print.elvi_guarantee <- function(x, ...) {
   n <- show_each
-  gap <- x$kind != "non-convex"
+  gap <- theorem_of(x)$gap
   what <- if (gap) "E F(average) - F*" else "min_k E|G(theta_k)|^2"
   cat("Guarantee, ", x$kind, ": ", x$base$kind, " base, dimension ", x$dim, ", ", x$control$coordinates,
       " coordinates, ", x$control$scale, " scale\n", sep = "")
@@ -196,7 +196,7 @@ print_almost_surely <- function(x) {
 numbers <- function(x, n) {
   range <- function(v) paste(n(unique(v)), collapse = " to ")
   run <- if (!is.na(x$K)) paste0("Steps ", range(x$gamma), ", batches ", range(x$N), ", ", n(x$K), " iterations, ")
-  constants <- if (x$kind == "non-convex") {
+  constants <- if (!theorem_of(x)$gap) {
     c("Lip = " = x$lip, "F(start) - F* <= " = x$gap0, "B = " = x$moment)
   } else {
     c("a = " = x$a, if (isTRUE(abs(x$a_weights / x$a - 1) > 1e-8)) c("a of the weights = " = x$a_weights),
@@ -221,7 +221,7 @@ still_holds <- function(x, n) {
       if (length(settings)) paste0(if ("f smooth" %in% bad) "with" else "With", " elvi_control(",
                                    paste(settings, collapse = ", "), ") "),
       if (x$checked) paste0(if ("f smooth" %in% bad || length(settings)) "and if" else "If", " the checks are right and shorten no step, "),
-      "the bound is ", n(x$conditional), if (x$kind != "non-convex") " nats", "."),
+      "the bound is ", n(x$conditional), if (theorem_of(x)$gap) " nats", "."),
     if (x$checked && status[["f smooth"]] != "fails") paste0(
       "With the steps g_k that are taken and u_k = prod_{i <= k} 1/(1 + a g_i^2/N_i), over the iterations before the ",
       "first wrong check, E sum_k g_k u_k (F(theta_k) - F*) <= D + b/a: the theorem with a factor of 2. It needs a and b of ",

@@ -168,7 +168,7 @@ guarantee <- function(model, base = base_gaussian(), schedule = schedule_fixed()
          gap0 = NA_real_, moment = NA_real_, assumptions = NULL, almost_surely = NULL, schedule = schedule, base = base,
          control = control, dim = model$dim, kurtosis = problem$kurtosis),
     class = "elvi_guarantee")
-  if (g$kind == "non-convex") {
+  if (!theorem_of(g)$gap) {
     g$gap0 <- gap0 %||% smooth_gap(problem, start, feasible)
     g$moment <- largest_moment(problem, lambda, feasible, floor)
   }
@@ -223,10 +223,10 @@ in_doubt <- function(g) g$assumptions[g$assumptions$needed & g$assumptions$statu
 # sum_k step_k gap_k is finite, by Robbins and Siegmund; so min_{k < K} gap_k times the sum over
 # the later half of the steps' total goes to 0.
 fill_iterates <- function(g, plan) {
-  if (g$kind == "non-convex") return(g)
+  if (!theorem_of(g)$gap) return(g)
   doubtful <- setdiff(in_doubt(g)$assumption, "average")
   if (!length(doubtful) && !is.null(plan)) g$best_iterate <- evaluate_bound(g, plan, w = g$a)$sharper
-  if (g$kind != "dynamic" || is.null(plan)) return(g)
+  if (!theorem_of(g)$sums || is.null(plan)) return(g)
   doubtful <- setdiff(doubtful, "optimum known")   # only its existence counts
   if (g$shift > 0) doubtful <- c(doubtful, "set contains it")   # sums about another point may diverge
   if (!needs_no_slope(g)) doubtful <- c(doubtful, "gradient 0 at it")
@@ -331,7 +331,7 @@ list_assumptions <- function(g, problem, plan, feasible, start, contains) {
   yes_no <- function(value, yes, no, unknown = no) {
     if (is.na(value)) list("unknown", unknown) else if (value) list("holds", yes) else list("fails", no)
   }
-  convex <- g$kind != "non-convex"
+  convex <- theorem_of(g)$gap
   compact <- !is.null(feasible) && is.finite(feasible$scale_max) && is.finite(feasible$mu_radius)
   L_text <- if (identical(all.equal(g$lip, 2 * g$L), TRUE)) "1/(2L)" else "1/(L + 1/scale_min^2)"
 
@@ -372,7 +372,7 @@ list_assumptions <- function(g, problem, plan, feasible, start, contains) {
   add("update", yes_no(g$control$update == "project", "project", "no theorem here for \"prox\""), about = "run")
   add("start feasible", yes_no(if (is.null(start)) NA else start$feasible, "in the set",
                                "outside the set: elvi() refuses it", "no set without L"), about = "run")
-  if (g$kind == "dynamic") {
+  if (theorem_of(g)$sums) {
     summable <- !is.null(plan$step_table) || isTRUE(2 * plan$step_power + plan$batch_power > 1)
     add("sum step^2/N finite",
         yes_no(summable, if (is.null(plan$step_table)) "the bound goes to 0 as the budget grows"
@@ -418,5 +418,5 @@ longest_planned_step <- function(g, plan) max(g$gamma, plan$step_table)
 
 steps_short <- function(g, plan) {
   room <- longest_planned_step(g, plan) * g$lip
-  isTRUE(if (g$kind != "non-convex") room <= 1 + 1e-12 else room < 1 - 1e-12)
+  isTRUE(if (theorem_of(g)$gap) room <= 1 + 1e-12 else room < 1 - 1e-12)
 }

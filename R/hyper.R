@@ -12,7 +12,7 @@ hyper_layout <- function(problem) {
                 pairs = pairs)
     at <<- at + k + pairs
     pair <- which(lower.tri(diag(k)), arr.ind = TRUE)
-    names <<- c(names, paste0("log sd(", term$label, if (k > 1L || term$kind == "group") paste0(": ", term$coefs), ")"),
+    names <<- c(names, term_record(term)$log_sd_names(term),
                 if (pairs) paste0("z cor(", term$label, ": ", term$coefs[pair[, 2L]], ", ", term$coefs[pair[, 1L]],
                                   ")"))
     out
@@ -57,19 +57,6 @@ term_covariance <- function(slot, theta) {
   root <- forwardsolve(factor$L, diag(1 / sd, slot$k))   # (diag(sd) L)^-1
   list(sd = sd, D = tcrossprod(sd * factor$L), inverse = crossprod(root), L = factor$L, w = factor$w,
        factor = factor)
-}
-
-# theta on the scale that people read: standard deviations, correlations, sigma or phi
-hyper_natural <- function(problem, theta) {
-  layout <- hyper_layout(problem)
-  parts <- Map(function(slot, term) {
-    at <- term_covariance(slot, theta)
-    R <- tcrossprod(at$L)
-    dimnames(R) <- list(term$coefs, term$coefs)
-    list(label = term$label, sd = stats::setNames(at$sd, term$coefs), cor = R, cov = at$D)
-  }, layout$terms, problem$terms)
-  list(terms = parts,
-       dispersion = if (length(layout$dispersion)) stats::setNames(exp(theta[layout$dispersion]), problem$dispersion$name))
 }
 
 # Partial correlations of an LKJ matrix are independent, and symmetric beta on (-1, 1).

@@ -24,7 +24,7 @@ q_density <- function(object, parameter, x) {
     z <- abs(at$scale(x) - mean) / sd
     out <- numeric(length(z))
     finite <- is.finite(z)
-    out[finite] <- marginal_density(at$law, pmax(z[finite], 1e-12)) / sd * at$stretch(x[finite])
+    out[finite] <- marginal_density(at$law, pmax(z[finite], 1e-12)) / sd * at$slope(x[finite])
     out
   })
 }
@@ -66,8 +66,8 @@ marginal_at <- function(fit, parameter) {
 }
 
 # The scale on which a marginal is that of the base: to it, back, and the derivative of the way to it.
-own_scale <- list(scale = identity, unscale = identity, stretch = function(x) 1)
-log_scale <- list(scale = function(x) log(pmax(x, 0)), unscale = exp, stretch = function(x) 1 / x)
+own_scale <- list(scale = identity, unscale = identity, slope = function(x) 1)
+log_scale <- list(scale = function(x) log(pmax(x, 0)), unscale = exp, slope = function(x) 1 / x)
 
 # A marginal is a mixture of one component, or of one for each node of a nested fit.
 over_components <- function(at, f) {

@@ -66,7 +66,7 @@
 #'                      schedule = schedule_custom(1 / L, 400, 250))
 #' g
 #' best_split(g, 1e5)
-#' predict(mpsgd_guarantee(a, b, sum(best^2), L, schedule_decay(1000, step = 0.01)), c(1e4, 1e6))
+#' predict(mpsgd_guarantee(a, b, sum(best^2), L, schedule_decay(1000, step = 0.01)), c(1e4, 1e5))
 #'
 #' # single gradients: no smoothness needed, and the minimiser may be anywhere in the set
 #' mpsgd_guarantee(a, b, sum(best^2), schedule = schedule_custom(0.002, 1, 1e5))
@@ -165,7 +165,7 @@ mpsgd_assumptions <- function(g, plan) {
         if (is.na(short)) "no bound without `smoothness`"
         else sprintf("%s %s 1/L = %s", format(longest, digits = 4), if (short) "<=" else "is longer than",
                      format(1 / g$L, digits = 4)), needed = batches, about = "run"),
-    if (g$kind == "dynamic") {
+    if (theorem_of(g)$sums) {
       ends <- !is.null(plan$step_table)
       summable <- ends || 2 * plan$step_power + plan$batch_power > 1
       row("sum step^2/N finite", if (summable) "holds" else "fails",

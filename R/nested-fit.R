@@ -218,7 +218,7 @@ check_nested_problem <- function(problem, dispersion, rows) {
                class = c("elvi_error_no_optimum", "elvi_error_argument"), data = list(argument = "data"))
   }
   if (any(flat)) refuse_separable(problem, X)
-  if (!is.null(problem$dispersion) && problem$dispersion$name == "sigma") check_residuals_left(problem, rows)
+  if (!is.null(problem$dispersion) && record_of(problem$family)$dispersion$residual) check_residuals_left(problem, rows)
 }
 
 # Coefficients with proper priors stay finite whatever the hyperparameters, effects of groups among them; those with flat ones
@@ -244,7 +244,7 @@ check_residuals_left <- function(problem, rows) {
                "Use fewer coefficients, or gaussian() with a known `dispersion`.",
                class = c("elvi_error_no_optimum", "elvi_error_argument"), data = list(argument = "data"))
   }
-  for (term in problem$terms[vapply(problem$terms, function(t) t$kind == "group", NA)]) {
+  for (term in problem$terms[has_levels(problem$terms)]) {
     if (length(term$columns) >= length(problem$y)) {
       elvi_abort("`object`: the term of `", term$label, "` has ", length(term$columns), " effects for ", length(problem$y),
                  " rows: nothing tells effects from residuals. Leave it out, or give the residual variance as `dispersion`.",
@@ -302,14 +302,7 @@ as_reported <- function(fit) {
   map
 }
 
-# as in rstanarm: b[(Intercept) g:1], columns in order; s(x).1 for smooths
-effect_names <- function(groups) {
-  unlist(lapply(groups, function(term) {
-    if (term$kind == "smooth") return(paste0(term$label, ".", term$levels))
-    paste0("b[", rep(term$coefs, length(term$levels)), " ", term$label, ":",
-           rep(gsub(" ", "_", term$levels, fixed = TRUE), each = length(term$coefs)), "]")
-  }))
-}
+effect_names <- function(groups) unlist(lapply(groups, function(term) term_record(term)$effect_names(term)))
 
 # p and q: where the fixed coefficients, effects and hyperparameters are in fit$mu
 parameter_block <- function(fit, block) {
@@ -338,9 +331,7 @@ correlation_columns <- function(term, y) {
   stats::setNames(columns, vapply(lower, function(at) cor_name(term, (at - 1L) %% k + 1L, (at - 1L) %/% k + 1L), ""))
 }
 
-sd_names <- function(term) {
-  if (term$kind == "smooth") paste0("smooth_sd[", term$label, "]") else paste0("sd(", term$label, ":", term$coefs, ")")
-}
+sd_names <- function(term) term_record(term)$sd_names(term)
 
 cor_name <- function(term, i, j) paste0("cor(", term$label, ":", term$coefs[i], ",", term$coefs[j], ")")
 

@@ -90,7 +90,7 @@ by_factor <- function(fit, table_of) {
   })
 }
 
-group_terms_of <- function(fit) Filter(function(term) term$kind == "group", fit$groups)
+group_terms_of <- function(fit) fit$groups[has_levels(fit$groups)]
 
 effect_positions <- function(fit, term) ncol(fit$problem$X) + term$columns
 
@@ -196,7 +196,7 @@ VarCorr.elvi_nested <- function(x, sigma = 1, ...) {
 }
 
 smooth_sds <- function(fit) {
-  terms <- Filter(function(term) term$kind == "smooth", fit$groups)
+  terms <- fit$groups[!has_levels(fit$groups)]
   stats::setNames(fit$mu[vapply(terms, sd_names, "")], vapply(terms, `[[`, "", "label"))
 }
 
@@ -310,11 +310,7 @@ nested_heading <- function(x) {
 print_hyper <- function(x, digits) {
   tables <- lapply(x$groups, function(term) {
     names <- sd_names(term)
-    data.frame(term = if (term$kind == "smooth") "" else term$label,
-               coefficient = if (term$kind == "smooth") term$label else term$coefs,
-               levels = if (term$kind == "smooth") "" else c(format_count(length(term$levels)),
-                                                             rep("", length(names) - 1L)),
-               sd = x$mu[names], spread = x$sd[names])
+    data.frame(term_record(term)$heading(term), sd = x$mu[names], spread = x$sd[names])
   })
   if (length(tables)) {
     table <- do.call(rbind, tables)
@@ -405,7 +401,7 @@ tidy_hyper <- function(x) {
   for (spec in x$groups) {
     at <- match(sd_names(spec), names)
     group[at] <- spec$label
-    term[at] <- if (spec$kind == "smooth") "sd__s" else paste0("sd__", spec$coefs)
+    term[at] <- term_record(spec)$tidy_names(spec)
     if (spec$correlated && length(spec$coefs) > 1L) {
       for (pair in utils::combn(length(spec$coefs), 2L, simplify = FALSE)) {
         j <- match(cor_name(spec, pair[2L], pair[1L]), names)

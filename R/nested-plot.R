@@ -63,13 +63,6 @@ interval_data <- function(fit, which) {
              high = q[, 4L])
 }
 
-interval_layers <- function(width = 0.5, wide = 1.5) {
-  list(ggplot2::geom_segment(ggplot2::aes(x = .data$low, xend = .data$high, yend = .data$at), colour = plot_blue,
-                             linewidth = width),
-       ggplot2::geom_segment(ggplot2::aes(x = .data$low50, xend = .data$high50, yend = .data$at), colour = plot_blue,
-                             linewidth = wide))
-}
-
 # ---- coefficients and dispersion -------------------------------------------------------------------------
 
 # Coefficients and effects are mixtures over the nodes; the others are known by draws.
@@ -225,7 +218,7 @@ smooth_curve <- function(smooth, fit, points) {
   X <- matrix(0, points, ncol(fit$problem$X), dimnames = list(NULL, colnames(fit$problem$X)))
   X[, free_names(smooth)] <- parts$free
   Z <- Matrix::Matrix(0, points, ncol(fit$problem$Z), sparse = TRUE)
-  terms <- Filter(function(term) term$kind == "smooth" && term$smooth == smooth$label, fit$groups)
+  terms <- Filter(function(term) identical(term$smooth, smooth$label), fit$groups)
   for (i in seq_along(terms)) Z[, terms[[i]]$columns] <- parts$penalised[[i]]
   at <- node_functionals(fit, X, Z)
   weight <- fit$nested$hyper$weight

@@ -43,7 +43,7 @@ nested_rows <- function(object, newdata, re.form = NULL, allow_new_levels = FALS
   new <- list()
   for (i in seq_along(object$groups)) {
     term <- object$groups[[i]]
-    if (term$kind == "smooth") next
+    if (!term_record(term)$by_level) next
     if (!keep[i]) {
       blocks[[i]] <- Matrix::sparseMatrix(i = integer(), j = integer(), dims = c(nrow(X), length(term$columns)))
       next
@@ -60,22 +60,23 @@ nested_rows <- function(object, newdata, re.form = NULL, allow_new_levels = FALS
 
 # which terms `re.form` keeps
 kept_terms <- function(object, re.form) {
-  kinds <- vapply(object$groups, `[[`, "", "kind")
-  if (is.null(re.form)) return(rep(TRUE, length(kinds)))
-  if (length(re.form) == 1L && is.atomic(re.form) && is.na(re.form)) return(kinds == "smooth")
+  by_level <- has_levels(object$groups)
+  if (is.null(re.form)) return(rep(TRUE, length(by_level)))
+  if (length(re.form) == 1L && is.atomic(re.form) && is.na(re.form)) return(!by_level)
   if (!inherits(re.form, "formula") || length(re.form) != 2L) {
     bad_argument("re.form", "NULL, NA or a one-sided formula such as ~ (1 | g)", describe(re.form))
   }
-  if (identical(re.form[[2L]], 0)) return(kinds == "smooth")
+  if (identical(re.form[[2L]], 0)) return(!by_level)
   asked <- structured_formula(re.form)$bars
   key <- function(label, slopes) paste(label, deparse_one(slopes))
   asked <- vapply(asked, function(bar) key(bar$label, bar$slopes), "")
-  mine <- vapply(object$groups, function(term) if (term$kind == "group") key(term$label, term$slopes[[2L]]) else "", "")
+  mine <- character(length(by_level))
+  mine[by_level] <- vapply(object$groups[by_level], function(term) key(term$label, term$slopes[[2L]]), "")
   unknown <- setdiff(asked, mine)
   if (!length(asked) || length(unknown)) {
     bad_argument("re.form", "a formula with group-level terms of the fit, as written there", deparse_one(re.form))
   }
-  kinds == "smooth" | mine %in% asked
+  !by_level | mine %in% asked
 }
 
 # The model frame of new data. Grouping factors may have any values; all other factors those of the fit.
@@ -181,7 +182,7 @@ predict.elvi_nested <- function(object, newdata = NULL, type = c("link", "respon
     credible = on_scale(object, type, node_limits(object, at, level)),
     prediction = predictive_quantiles(object, c((1 - level) / 2, (1 + level) / 2), newdata = newdata, re.form = re.form,
                                       allow_new_levels = allow_new_levels, offset = offset))
-  if (type == "response" && object$family$link != "identity") {
+  if (type == "response" && !link_of(object$family)$straight) {
     moments <- mixture_response(object, lapply(at[c("mean", "sd")], as.double))   # of all nodes at once
     at$mean[] <- moments$mean
     at$sd[] <- moments$sd

@@ -48,14 +48,14 @@ solver_rows <- function(problem) {
 dense_terms <- function(problem) {
   dense <- logical(ncol(problem$Z))
   filled <- dense_columns(problem$Z)
-  for (term in problem$terms) dense[term$columns] <- term$kind == "smooth" || mean(filled[term$columns]) > 0.5
+  for (term in problem$terms) dense[term$columns] <- !term_record(term)$by_level || mean(filled[term$columns]) > 0.5
   dense
 }
 
 # The level of each row in the term with most of them: given the other terms, rows of
 # different levels do not depend on each other. NULL without groups.
 row_blocks <- function(problem) {
-  groups <- Filter(function(term) term$kind == "group", problem$terms)
+  groups <- problem$terms[has_levels(problem$terms)]
   if (!length(groups)) return(NULL)
   most <- groups[[which.max(vapply(groups, function(t) length(t$levels), 0))]]
   k <- length(most$coefs)
@@ -309,312 +309,6 @@ axis_widths <- function(setup, mode, axes, drift, tol) {
   list(width = matrix(pmin(pmax(1 / sqrt(fall), 0.4), 2.5), H, 2L), evaluations = 2L * H, found = found)
 }
 
-# ---- nodes ---------------------------------------------------------------------------
-
-# Nodes in coordinates of the axes, with the log weight of the grid and whether they are
-# in the next smaller one, each with its solution.
-
-# A few hyperparameters: the trapezoid rule on a lattice, which converges faster than any
-# power for densities that fall off, however skewed. From the mode outwards, as long as
-# the gradient there says that a neighbour has not fallen by `fall`. Every other point, as
-# on a chess board, is the next smaller grid.
-lattice_nodes <- function(setup, mode, axes, drift, step, tol, most = 2000L, say = NULL) {
-  H <- length(mode$theta)
-  fall <- c(8, 7, 7.5, 8, 8.5)[H]
-  move <- axes$vectors %*% diag(axes$sd * step, H)   # a step along each axis
-  place <- matrix(0L, 1L, H)
-  found <- list(mode[c("theta", "value", "slope", "solution")])
-  key <- function(z) apply(z, 1L, paste, collapse = " ")
-  open <- 1L
-  moves <- rbind(diag(1L, H), -diag(1L, H))
-  while (length(open) && nrow(place) < most) {
-    top <- max(vapply(found, function(f) f$value, 0))
-    ahead <- lapply(open, function(i) {
-      gain <- drop(crossprod(move, found[[i]]$slope))
-      guess <- found[[i]]$value + c(gain, -gain) - step^2 / 2
-      alive <- is.finite(guess) & guess > top - fall
-      list(place = (moves + rep(place[i, ], each = 2L * H))[alive, , drop = FALSE], parent = rep(i, sum(alive)))
-    })
-    next_place <- do.call(rbind, lapply(ahead, function(a) a$place))
-    parent <- unlist(lapply(ahead, function(a) a$parent))
-    if (!length(parent)) break
-    new <- !duplicated(key(next_place)) & !key(next_place) %in% key(place)
-    next_place <- next_place[new, , drop = FALSE]
-    parent <- parent[new]
-    if (!length(parent)) break
-    thetas <- lapply(seq_along(parent), function(i) mode$theta + drop(move %*% next_place[i, ]))
-    open <- nrow(place) + seq_along(parent)
-    from <- Map(start_near, found[parent], thetas, MoreArgs = list(drift = drift))
-    found <- c(found, evidence_at(setup, thetas, from, tol))
-    place <- rbind(place, next_place)
-    if (!is.null(say)) say(sprintf("nodes: %d solved", nrow(place)))
-  }
-  cell <- sum(log(axes$sd)) + H * log(step)
-  list(z = step * place, found = found, log_rule = rep(cell, nrow(place)), step = step, move = move, fall = fall,
-       log_coarse = ifelse(rowSums(place) %% 2 == 0, cell + log(2), -Inf), evaluations = nrow(place) - 1L)
-}
-
-# Twice as many nodes: the centres of the lattice's cells join it.
-refine_lattice <- function(setup, grid, drift, tol) {
-  H <- ncol(grid$z)
-  top <- max(vapply(grid$found, function(f) f$value, 0))
-  corners <- as.matrix(expand.grid(rep(list(c(-0.5, 0.5)), H)))
-  ahead <- lapply(seq_along(grid$found), function(i) {
-    guess <- grid$found[[i]]$value + drop(corners %*% crossprod(grid$move, grid$found[[i]]$slope))
-    alive <- is.finite(guess) & guess > top - grid$fall
-    list(place = (rep(grid$z[i, ], each = nrow(corners)) / grid$step + corners)[alive, , drop = FALSE],
-         parent = rep(i, sum(alive)))
-  })
-  place <- do.call(rbind, lapply(ahead, function(a) a$place))
-  parent <- unlist(lapply(ahead, function(a) a$parent))
-  new <- !duplicated(round(2 * place))
-  place <- place[new, , drop = FALSE]
-  parent <- parent[new]
-  origin <- grid$found[[1L]]$theta
-  thetas <- lapply(seq_along(parent), function(i) origin + drop(grid$move %*% place[i, ]))
-  found <- evidence_at(setup, thetas, Map(start_near, grid$found[parent], thetas, MoreArgs = list(drift = drift)), tol)
-  half <- if (H == 1L) 0.5 else 1
-  list(z = rbind(grid$z, grid$step * place), found = c(grid$found, found), step = grid$step * half,
-       move = grid$move * half, fall = grid$fall,
-       log_rule = rep(grid$log_rule[1L] - log(2), length(grid$found) + length(found)),
-       log_coarse = c(grid$log_rule, rep(-Inf, length(found))),
-       evaluations = grid$evaluations + length(found))
-}
-
-# More nodes as long as they change the answer, which in one dimension can go on, and in five has many already
-settled_lattice <- function(setup, mode, axes, drift, step, tol, enough = 0.02, say = NULL) {
-  grid <- lattice_nodes(setup, mode, axes, drift, step, tol, say = say)
-  for (again in seq_len(c(3L, 1L, 1L, 1L, 0L)[length(mode$theta)])) {
-    if (!isTRUE(grid_change(setup, grid) >= enough)) break
-    grid <- refine_lattice(setup, grid, drift, tol)
-    if (!is.null(say)) say(sprintf("nodes: %d solved, after refinement", length(grid$found)))
-  }
-  grid
-}
-
-# How far the hyperparameters' means move from the next smaller grid, in their sds, or
-# their sds, relative
-grid_change <- function(setup, grid) {
-  values <- vapply(grid$found, function(f) f$value, 0)
-  fit <- list(setup = setup, hyper = list(theta = do.call(rbind, lapply(grid$found, function(f) f$theta))))
-  here <- hyper_moments(fit, normalised(values + grid$log_rule))
-  there <- hyper_moments(fit, normalised(values + grid$log_coarse))
-  max(abs(here$mean - there$mean) / here$sd, abs(there$sd / here$sd - 1))
-}
-
-# The lattice's step, in standard deviations: that of a tenth of a percent for a normal
-# density on the chess board. NULL where there would be too many nodes for the size of the
-# problem.
-lattice_step <- function(setup, nodes) {
-  H <- setup$layout$length
-  if (!is.null(nodes)) return(if (nodes > 3 && H <= 4L) 7 / (nodes - 1))
-  if (H > 5L) return(NULL)
-  step <- c(0.75, 1, 1.2, 1.4, 1.7)[H]
-  number <- c(10, 41, 127, 329, 1500)[H]
-  if (H <= 2L || number * solve_cost(setup$plan) < 3e9) step
-}
-
-# operations of a conditional optimum, roughly
-solve_cost <- function(plan) {
-  tail <- plan$pattern$dim - plan$pattern$head
-  entries <- length(plan$entry) / plan$rows + plan$dense
-  pass <- plan$rows * (entries^2 * 2 + if (is_quadratic(plan)) 10 else 400) +
-    sum(as.double(diff(plan$pattern$start))^2) * 2 + tail^3
-  pass * if (is_quadratic(plan)) 1 else 8
-}
-
-# More of them: importance sampling from a quasi-random set, in pairs on either side of the middle, calibrated by the exact
-# gradients at the nodes. The first nodes are placed by the mode and its curvature, the next as many by mean and
-# covariance of those before, and again until the last half hardly changes the answer; without it the rule is the next
-# smaller one.
-sampled_nodes <- function(setup, mode, axes, drift, width, tol, number, enough = 0.035, say = NULL) {
-  H <- length(mode$theta)
-  proposals <- list()
-  counts <- c()
-  found <- list()
-  log_rule <- NULL
-  repeat {
-    proposals <- c(proposals, list(if (length(found)) next_proposal(theta, weight) else first_proposal(mode, axes, width)))
-    counts <- c(counts, ceiling(max(number$first, length(found)) / 2) * 2)
-    new <- length(found) / 2 + seq_len(counts[length(counts)] / 2)
-    points <- proposed_points(proposals[[length(counts)]], quasi_random(max(new), H)[new, , drop = FALSE])
-    thetas <- lapply(seq_len(ncol(points)), function(i) points[, i])
-    for (part in split(seq_along(thetas), (seq_along(thetas) - 1L) %/% 20L)) {   # so that there is something to say
-      found <- c(found, evidence_at(setup, thetas[part], lapply(thetas[part], start_near, near = mode, drift = drift), tol))
-      if (!is.null(say)) say(sprintf("nodes: %d of %d solved", length(found), sum(counts)))
-    }
-    values <- vapply(found, function(f) f$value, 0)
-    theta <- vapply(found, function(f) f$theta, numeric(H))
-    last_rule <- log_rule
-    log_rule <- calibrated_rule(values, -mixed_density(proposals, counts, theta), found, mode, axes)
-    weight <- normalised(ifelse(is.finite(values), values + log_rule, -Inf))
-    log_coarse <- if (is.null(last_rule)) first_half(values, -mixed_density(proposals, counts, theta), found, mode, axes)
-                  else c(last_rule, rep(-Inf, counts[length(counts)]))
-    grid <- list(z = scaled_away(theta, mode, axes, width), found = found, log_rule = log_rule, log_coarse = log_coarse,
-                 evaluations = length(found))
-    grid$noise <- sqrt(sum(weight^2))   # of a mean in sds, had the nodes been drawn at random and not calibrated
-    settled <- length(counts) > 1L && grid$noise < enough && isTRUE(grid_change(setup, grid) < enough)
-    if (settled || 2 * length(found) > number$most) return(counting_nodes(grid, values))
-  }
-}
-
-# a student law with its own scale on each side of each axis: tails of a standard deviation near 0 fall off no
-# faster than exponentially in its logarithm
-tail_df <- 6
-tail_unit <- sqrt((tail_df - 2) / tail_df)
-
-first_proposal <- function(mode, axes, width) {
-  list(centre = mode$theta, vectors = axes$vectors, right = axes$sd * width[, 1L], left = axes$sd * width[, 2L])
-}
-
-# by the moments of weighted points, the columns of theta
-next_proposal <- function(theta, weight) {
-  mean <- drop(theta %*% weight)
-  away <- theta - mean
-  axes <- eigen(away %*% (weight * t(away)), symmetric = TRUE)
-  along <- crossprod(axes$vectors, away)
-  side <- function(sign) {
-    there <- (sign * along > 0) * rep(weight, each = nrow(along))
-    sqrt(pmax(rowSums(there * along^2) / pmax(rowSums(there), 1e-300), 0.1 * axes$values))
-  }
-  list(centre = mean, vectors = axes$vectors, right = side(1), left = side(-1))
-}
-
-proposed_points <- function(proposal, u) {
-  z <- t(stats::qt(u, tail_df) * tail_unit)
-  z <- cbind(z, -z)[, order(rep(seq_len(ncol(z)), 2L)), drop = FALSE]
-  proposal$centre + proposal$vectors %*% (z * ifelse(z > 0, proposal$right, proposal$left))
-}
-
-# log density of points drawn `counts` times from each of the proposals
-mixed_density <- function(proposals, counts, theta) {
-  parts <- vapply(seq_along(proposals), function(k) {
-    along <- crossprod(proposals[[k]]$vectors, theta - proposals[[k]]$centre)
-    scale <- ifelse(along > 0, proposals[[k]]$right, proposals[[k]]$left) * tail_unit
-    log(counts[k]) + colSums(stats::dt(along / scale, tail_df, log = TRUE) - log(scale))
-  }, numeric(ncol(theta)))
-  parts <- matrix(parts, ncol(theta))
-  top <- apply(parts, 1L, max)
-  top + log(rowSums(exp(parts - top)))
-}
-
-first_half <- function(values, log_rule, found, mode, axes) {
-  half <- seq_along(values) <= length(values) / 2
-  ifelse(half, replace(log_rule, half, calibrated_rule(values[half], log_rule[half], found[half], mode, axes)), -Inf)
-}
-
-# in units of the axes' sides, one row per point
-scaled_away <- function(theta, mode, axes, width) {
-  z <- crossprod(axes$vectors, theta - mode$theta) / axes$sd
-  t(z / ifelse(z > 0, width[, 1L], width[, 2L]))
-}
-
-# nodes without weight say nothing and cost as much as others later
-counting_nodes <- function(grid, values) {
-  weight <- pmax(normalised(values + grid$log_rule), normalised(values + grid$log_coarse))
-  keep <- weight > 1e-5 * max(weight)
-  for (name in c("log_rule", "log_coarse")) grid[[name]] <- grid[[name]][keep]
-  grid$z <- grid$z[keep, , drop = FALSE]
-  grid$found <- grid$found[keep]
-  grid
-}
-
-# Points that fill the cube evenly: multiples of powers of a root of x^(H + 1) = x + 1, the golden ratio for H = 1
-# (Roberts, 2018)
-quasi_random <- function(n, H) {
-  root <- stats::uniroot(function(x) x^(H + 1) - x - 1, c(1, 2), tol = 1e-14)$root
-  outer(seq_len(n), root^-seq_len(H), function(i, a) (0.5 + i * a) %% 1)
-}
-
-# Under the density of theta the gradient g of its logarithm has mean 0, and (theta - mode) g' has mean -I. Weights are
-# tilted, as little as can be, such that they have these moments: for a normal density that makes its mean
-# and covariance exact, wherever the nodes are.
-calibrated_rule <- function(values, log_rule, found, mode, axes) {
-  usable <- is.finite(values)
-  H <- length(mode$theta)
-  by <- axes$vectors %*% diag(axes$sd, H)
-  weight <- normalised(ifelse(usable, values + log_rule, -Inf))
-  away <- vapply(found, function(f) drop(solve(by, f$theta - mode$theta)), numeric(H))
-  slope <- vapply(found, function(f) if (is.finite(f$value)) drop(crossprod(by, f$slope)) else numeric(H), numeric(H))
-  away <- matrix(away, H)
-  slope <- matrix(slope, H)
-  low <- which(lower.tri(diag(H), diag = TRUE), arr.ind = TRUE)
-  second <- away[low[, 1L], , drop = FALSE] * slope[low[, 2L], , drop = FALSE] +
-    away[low[, 2L], , drop = FALSE] * slope[low[, 1L], , drop = FALSE] + 2 * (low[, 1L] == low[, 2L])
-  for (h in list(rbind(slope, second), slope)) {
-    if (sum(usable) < 2 * nrow(h)) next
-    tilt <- tilted(weight, t(h))
-    if (!is.null(tilt)) return(log_rule + tilt)
-  }
-  log_rule
-}
-
-# log w' / w for weights w' = w exp(h lambda) / sum of mean 0 in the columns of h; NULL where there are none nearby
-tilted <- function(weight, h, most = 3, steps = 50L) {
-  lambda <- numeric(ncol(h))
-  for (step in seq_len(steps)) {
-    tilt <- drop(h %*% lambda)
-    top <- max(tilt[weight > 0])
-    w <- weight * exp(tilt - top)
-    total <- sum(w)
-    w <- w / total
-    mean <- colSums(w * h)
-    covariance <- crossprod(sqrt(w) * sweep(h, 2L, mean))
-    if (max(abs(mean) / sqrt(pmax(diag(covariance), 1e-300))) < 1e-8) {
-      spread <- sqrt(sum(w * (tilt - sum(w * tilt))^2))
-      return(if (spread < most) tilt - top - log(total))
-    }
-    move <- tryCatch(solve(covariance + diag(1e-10 * max(diag(covariance)), ncol(h)), mean), error = function(e) NULL)
-    if (is.null(move)) return(NULL)
-    by <- min(1, 2 / max(abs(h[weight > 0, , drop = FALSE] %*% move)))
-    lambda <- lambda - by * move
-  }
-  NULL
-}
-
-# how many nodes: some for each moment that calibrates them; no more than the time that each takes allows
-sampled_number <- function(setup, nodes) {
-  H <- setup$layout$length
-  moments <- H + H * (H + 1) / 2
-  if (!is.null(nodes)) return(list(first = nodes * moments / 8, most = nodes * moments))
-  most <- min(3500, max(8 * moments, 4e10 / solve_cost(setup$plan)))
-  list(first = min(10 * moments, most / 2), most = most)
-}
-
-# Few nodes, where these are asked for: a central composite design that integrates polynomials of degree 5 against
-# a normal density, all weights positive; without its corners, degree 3. On each side of
-# each axis the density has its own standard deviation.
-composite_nodes <- function(setup, mode, axes, drift, width, tol, say = NULL) {
-  H <- length(mode$theta)
-  corners <- fraction_corners(H)
-  far <- sqrt(H + 2)
-  z <- rbind(numeric(H), far * diag(H), -far * diag(H), sqrt((H + 2) / H) * corners)
-  m <- nrow(corners)
-  weight <- c(2 / (H + 2), rep(1 / (H + 2)^2, 2L * H), rep((H / (H + 2))^2 / m, m))
-  small <- c(2 / (H + 2), rep(1 / (2 * (H + 2)), 2L * H), numeric(m))
-  if (!m) weight <- small   # too many directions for corners
-  wide <- t(apply(z, 1L, function(zi) ifelse(zi > 0, width[, 1L], ifelse(zi < 0, width[, 2L], rowMeans(width)))))
-  wide <- matrix(wide, nrow(z)) * rep(axes$sd, each = nrow(z))
-  thetas <- lapply(seq_len(nrow(z))[-1L], function(i) mode$theta + drop(axes$vectors %*% (wide[i, ] * z[i, ])))
-  found <- c(list(mode[c("theta", "value", "slope", "solution")]),
-             evidence_at(setup, thetas, lapply(thetas, start_near, near = mode, drift = drift), tol))
-  normal <- H / 2 * log(2 * pi) + rowSums(z^2) / 2 + rowSums(log(wide))
-  list(z = z, found = found, log_rule = log(weight) + normal, log_coarse = log(small) + normal,
-       evaluations = length(thetas))
-}
-
-# corners of a cube, or a fraction of them that keeps all products of four directions apart
-fraction_corners <- function(H) {
-  words <- switch(as.character(H), "5" = list(1:4), "6" = list(1:5), "7" = list(1:6),
-                  "8" = list(1:4, c(1, 2, 5, 6)), "9" = list(c(1, 3, 4, 6, 7), c(2, 3, 5, 6, 7)),
-                  "10" = list(c(1, 2, 3, 7), c(2, 3, 4, 5), c(1, 3, 4, 6)), list())
-  if (H > 10L) return(matrix(0, 0L, H))
-  free <- H - length(words)
-  basic <- as.matrix(expand.grid(rep(list(c(-1, 1)), free)))
-  extra <- vapply(words, function(word) apply(basic[, word, drop = FALSE], 1L, prod), numeric(nrow(basic)))
-  unname(cbind(basic, extra))
-}
-
 # ---- the fit ---------------------------------------------------------------------------
 
 # nodes: NULL, 1 (the mode alone), 2 or 3 (a composite design), or more: a lattice with so many along seven standard
@@ -644,25 +338,12 @@ nested_fit <- function(problem, base = base_gaussian(), control = list()) {
   alone <- identical(as.numeric(control$nodes), 1)
   if (alone) mode <- settled_mode(setup, mode, tol)
   if (H && !alone) {
-    leant <- leaning(setup, mode, evidence_hessian(setup, mode, 10 * tol), control, 10 * tol, say = say)
-    setup <- leant$setup
-    mode <- leant$mode
-    curved <- leant$curved
-    axes <- theta_axes(curved$hessian)
-    mode <- settled_mode(setup, mode, tol)
-    sides <- axis_widths(setup, mode, axes, curved$drift, 10 * tol)
-    evaluations <- evaluations + 2L * H + leant$evaluations + sides$evaluations
-    step <- lattice_step(setup, control$nodes)
-    if (!is.null(step)) {
-      axes$sd <- axes$sd * pmax(rowMeans(sides$width), 0.5)
-      grid <- settled_lattice(setup, mode, axes, curved$drift, step, tol, say = say)
-    } else if (isTRUE(control$nodes <= 3) || H <= 4L) {   # of a large problem, whose law is near normal
-      grid <- composite_nodes(setup, mode, axes, curved$drift, sides$width, tol, say = say)
-    } else {
-      grid <- sampled_nodes(setup, mode, axes, curved$drift, sides$width, tol, sampled_number(setup, control$nodes), say = say)
-    }
-    evaluations <- evaluations + grid$evaluations
-    hessian <- curved$hessian
+    laid <- lay_nodes(setup, mode, control, say)
+    setup <- laid$setup
+    mode <- laid$mode
+    grid <- laid$grid
+    evaluations <- evaluations + laid$evaluations
+    hessian <- laid$hessian
   } else {
     grid <- list(z = matrix(0, 1L, H), found = list(mode), log_rule = 0, log_coarse = 0)
     hessian <- matrix(0, H, H)
@@ -694,6 +375,29 @@ nested_fit <- function(problem, base = base_gaussian(), control = list()) {
   fit$change <- node_change(fit)
   fit$change$mean <- max(fit$change$mean, grid$noise)
   fit
+}
+
+# Nodes about the mode, by a rule that suits their number.
+lay_nodes <- function(setup, mode, control, say) {
+  H <- setup$layout$length
+  tol <- control$tol
+  leant <- leaning(setup, mode, evidence_hessian(setup, mode, 10 * tol), control, 10 * tol, say = say)
+  setup <- leant$setup
+  curved <- leant$curved
+  axes <- theta_axes(curved$hessian)
+  mode <- settled_mode(setup, leant$mode, tol)
+  sides <- axis_widths(setup, mode, axes, curved$drift, 10 * tol)
+  step <- lattice_step(setup, control$nodes)
+  if (!is.null(step)) {
+    axes$sd <- axes$sd * pmax(rowMeans(sides$width), 0.5)
+    grid <- settled_lattice(setup, mode, axes, curved$drift, step, tol, say = say)
+  } else if (isTRUE(control$nodes <= 3) || H <= 4L) {   # of a large problem, whose law is near normal
+    grid <- composite_nodes(setup, mode, axes, curved$drift, sides$width, tol, say = say)
+  } else {
+    grid <- sampled_nodes(setup, mode, axes, curved$drift, sides$width, tol, sampled_number(setup, control$nodes), say = say)
+  }
+  list(setup = setup, mode = mode, grid = grid, hessian = curved$hessian,
+       evaluations = 2L * H + leant$evaluations + sides$evaluations + grid$evaluations)
 }
 
 # The mode is looked for with a wider tolerance than nodes have.
@@ -768,133 +472,4 @@ node_change <- function(fit) {
   hyper_there <- hyper_moments(fit, fit$hyper$coarse_weight)
   list(mean = max(abs(here$mean - there$mean) / here$sd, abs(hyper$mean - hyper_there$mean) / hyper$sd),
        sd = max(abs(there$sd / here$sd - 1), abs(hyper_there$sd / hyper$sd - 1)))
-}
-
-# ---- checks by draws --------------------------------------------------------------------
-
-# Importance ratios of the conditional optima, from the same draws at every node, so that
-# their noise cancels: k-hat, and log p(y, theta) less its lower bound. Rows fall in
-# blocks that depend on each other hardly at all, for a gaussian base: each block's
-# expectation is estimated by itself, which many blocks do not make harder.
-node_ratios <- function(setup, grid, values, control) {
-  K <- length(values)
-  none <- list(correction = numeric(K), k_hat = rep(-Inf, K), draws = 0L, corrected = FALSE, shift = rep(list(0), K), noise = 0)
-  if (is_quadratic(setup$plan) && setup$law$independent) return(none)
-  if (is_quadratic(setup$plan) || isTRUE(control$draws == 0)) {
-    none$k_hat[] <- NA_real_
-    return(none)
-  }
-  weight <- normalised(values + grid$log_rule)
-  counts <- which(weight > 0.03 * max(weight))
-  best <- which.max(weight)
-  draws <- control$draws %||% enough_draws(setup, grid$found[[best]], control)
-  checked <- check_by_draws(setup, grid$found[counts], draws, control, shift = separate_blocks(setup))
-  k_hat <- rep(NA_real_, K)
-  k_hat[counts] <- node_k(checked)
-  usable <- separate_blocks(setup) || max(k_hat[counts]) < 0.7
-  if (!isTRUE(control$correct) || !usable) {
-    return(replace(none, c("k_hat", "draws"), list(k_hat, draws)))
-  }
-  correction <- rep(NA_real_, K)
-  correction[counts] <- corrections(setup, checked, match(best, counts))
-  correction[-counts] <- smooth_correction(grid$z, counts, correction[counts])
-  shift <- none$shift
-  if (separate_blocks(setup)) {
-    shift[counts] <- lapply(checked$out, `[[`, "shift")
-    shift[-counts] <- list(Reduce(`+`, Map(`*`, shift[counts], weight[counts] / sum(weight[counts]))))
-  }
-  noise <- correction_noise(setup, checked, grid$found[counts], normalised(values + grid$log_rule + correction)[counts])
-  list(correction = correction, k_hat = k_hat, draws = draws, corrected = TRUE, shift = shift, noise = noise)
-}
-
-# What the draws leave unsettled in the means of the hyperparameters, in units of their sd: a standard error to first order
-# in the correction of each node. The nodes have the same draws, so most of the noise of one is that of all, and cancels.
-correction_noise <- function(setup, checked, found, weight) {
-  if (length(found) < 2L || checked$draws < 2L) return(0)
-  weight <- weight / sum(weight)
-  theta <- matrix(unlist(lapply(found, function(f) f$theta)), nrow = length(found), byrow = TRUE)
-  off <- sweep(theta, 2L, drop(weight %*% theta))
-  sd <- sqrt(drop(weight %*% off^2))
-  part <- vapply(checked$out, function(o) {   # of each draw in the correction, whose mean it is, almost: draws x nodes
-    if (separate_blocks(setup)) o$bend else checked$draws * normalised(o$total + checked$extra)
-  }, numeric(checked$draws))
-  moved <- part %*% (weight * off)
-  max(0, apply(moved, 2L, stats::sd)[sd > 0] / sd[sd > 0]) / sqrt(checked$draws)
-}
-
-# By the noise of the correction at one node, though much of it is common to all of them, which have the same draws: the ratios
-# of single groups can have heavy tails, of which a hundred draws see little. No more than fit in 160 MB.
-enough_draws <- function(setup, found, control, noise = 0.05, first = 100L) {
-  bend <- check_by_draws(setup, list(found), first, control)$out[[1L]]$bend
-  min(max(ceiling(stats::var(bend) / noise^2), 200), 2000, max(200, floor(2e7 / setup$plan$dim)))
-}
-
-check_by_draws <- function(setup, found, draws, control, shift = FALSE) {
-  z <- draw_base(setup$law, control$seed_key %||% c(20261117, 17), draws)
-  settings <- lapply(found, function(f) conditional_node(f, setup)$setting)
-  out <- .Call(elvi_r_nested_check, setup$plan, setup$rule, settings, z, shift, threads())
-  radius <- sqrt(colSums(z^2))
-  extra <- -radius^2 / 2 - setup$law$log_phi(radius)
-  list(out = out, extra = extra - mean(extra), draws = draws)
-}
-
-separate_blocks <- function(setup) setup$law$independent && length(setup$plan$block_start) > 2L
-
-node_k <- function(checked) vapply(checked$out, function(o) pareto_shape(o$total + checked$extra), 0)
-
-# log p(y, theta) less its lower bound, at each of the nodes. What blocks have in common counts where the draws can tell.
-corrections <- function(setup, checked, best = 1L) {
-  separate <- separate_blocks(setup)
-  coupled <- separate && mean(checked$out[[best]]$total^2) * sqrt(2 / checked$draws) < 0.1
-  vapply(checked$out, function(o) {
-    if (!separate) return(log_sum(o$total + checked$extra) - log(checked$draws))
-    o$level + if (coupled) (mean(o$total^2) - o$spread) / 2 else 0
-  }, 0)
-}
-
-# k-hat from new draws at the nodes that count
-node_shapes <- function(nested, draws, key) {
-  setup <- nested$setup
-  if (is_quadratic(setup$plan)) return(list(nested$k_hat, nested$draws))
-  counts <- which(nested$hyper$weight > 0.03 * max(nested$hyper$weight))
-  z <- draw_base(setup$law, key, draws)
-  out <- .Call(elvi_r_nested_check, setup$plan, setup$rule, lapply(nested$nodes[counts], `[[`, "setting"), z, FALSE, threads())
-  radius <- sqrt(colSums(z^2))
-  extra <- -radius^2 / 2 - setup$law$log_phi(radius)
-  k_hat <- rep(NA_real_, length(nested$nodes))
-  k_hat[counts] <- vapply(out, function(o) pareto_shape(o$total + extra), 0)
-  list(k_hat, draws)
-}
-
-# At nodes that hardly count: the correction is a smooth function of theta, and a quadratic
-# through the others is good enough.
-smooth_correction <- function(z, known, correction) {
-  H <- ncol(z)
-  terms <- cbind(1, z, if (length(known) > 3L * (1 + 2 * H)) z^2)
-  fit <- if (length(known) > ncol(terms)) stats::lm.fit(terms[known, , drop = FALSE], correction)$coefficients
-  if (is.null(fit) || anyNA(fit)) return(rep(mean(correction), nrow(z) - length(known)))
-  out <- drop(terms[-known, , drop = FALSE] %*% fit)
-  width <- diff(range(correction))   # no further than that beyond what was seen
-  pmin(pmax(out, min(correction) - width), max(correction) + width)
-}
-
-# x = mu + P^-1/2 z at node k, for the columns of z; rows in the order of [X Z]
-node_draws <- function(fit, k, z) {
-  plan <- fit$setup$plan
-  node <- fit$nodes[[k]]
-  x <- .Call(elvi_r_nested_draws, plan, node$setting, as.matrix(z), FALSE)
-  original_order(plan, x) + (node$mu - original_order(plan, node$setting$mu))
-}
-
-# v' P^-1 v at node k for the rows v of V (rows x (p + q)), in chunks
-node_variance <- function(fit, k, V, chunk = 256L) {
-  plan <- fit$setup$plan
-  out <- numeric(nrow(V))
-  for (first in seq(1L, by = chunk, length.out = ceiling(nrow(V) / chunk))) {
-    rows <- first:min(first + chunk - 1L, nrow(V))
-    v <- as.matrix(Matrix::t(V[rows, plan$order, drop = FALSE]))
-    storage.mode(v) <- "double"
-    out[rows] <- colSums(.Call(elvi_r_nested_draws, plan, fit$nodes[[k]]$setting, unname(v), TRUE)^2)
-  }
-  out
 }

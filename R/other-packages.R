@@ -47,7 +47,7 @@ emm_basis.elvi_glm <- function(object, trms, xlev, grid, ...) {
 #' @exportS3Method emmeans::emm_basis
 emm_basis.elvi_nested <- function(object, trms, xlev, grid, ...) {
   rows <- nested_rows(object, grid, re.form = NA)
-  smooth <- as.integer(unlist(lapply(object$groups, function(term) if (term$kind == "smooth") term$columns)))
+  smooth <- as.integer(unlist(lapply(object$groups[!has_levels(object$groups)], `[[`, "columns")))
   X <- cbind(rows$X, as.matrix(rows$Z[, smooth, drop = FALSE]))
   keep <- c(seq_len(ncol(rows$X)), ncol(rows$X) + smooth)
   draws <- nested_draws(object, 4000)$x[, keep, drop = FALSE]

@@ -75,7 +75,7 @@ predict.elvi_glm <- function(object, newdata = NULL, type = c("link", "response"
 check_interval <- function(interval, type, family) {
   if (identical(interval, "confidence")) return("credible")
   interval <- check_choice(interval, "interval", c("none", "credible", "prediction"))
-  if (interval == "prediction" && type == "link" && family$link != "identity") {
+  if (interval == "prediction" && type == "link" && !link_of(family)$straight) {
     bad_argument("type", "\"response\" for intervals of new responses", "\"link\"")
   }
   interval
@@ -139,7 +139,7 @@ linear_predictor <- function(object, design) {
 
 # mean and standard deviation of the expected response, by quadrature
 response_moments <- function(object, at, block = 2000L) {
-  if (object$family$link == "identity") return(at)
+  if (link_of(object$family)$straight) return(at)
   law <- law_of(object$base, object$model$dim)
   check_response_mean(object, law, at)
   rule <- composite_rule(law, width = 0.5, growth = 1.5, grade = 8L)
@@ -158,7 +158,7 @@ response_moments <- function(object, at, block = 2000L) {
 
 # exp() of a heavy-tailed predictor has no mean
 check_response_mean <- function(object, law, at) {
-  if (object$family$link == "log" && exponential_limit(law) <= 2 * max(at$sd, 0, na.rm = TRUE)) {
+  if (link_of(object$family)$exponential && exponential_limit(law) <= 2 * max(at$sd, 0, na.rm = TRUE)) {
     elvi_abort("`type` = \"response\": the expected response has no finite mean or variance under a ",
                law$kind, " base. Use type = \"link\", or a gaussian or uniform base.",
                class = c("elvi_error_no_expectation", "elvi_error_argument"), data = list(argument = "type"))

@@ -26,7 +26,7 @@ spread_about_mean <- function(survey) {
 
 # Numbers, sums and extremes, in one pass. `level` is about where the responses are.
 survey_source <- function(source, recipe, about, level) {
-  counts <- identical(family_records[[recipe$likelihood]]$dispersion$natural, "phi")
+  counts <- isTRUE(family_records[[recipe$likelihood]]$dispersion$counted)
   recipe["centre"] <- list(NULL)
   pass <- pass_over(source, recipe, "survey", list(about = about, level = level, counts = counts))
   if (is.null(pass)) bad_argument("data", "data with at least one complete row", "data without")
@@ -130,10 +130,8 @@ exact_at.elvi_model_elsewhere <- function(model, rule, law, kind, mu, scale) {
   row_tasks$exact$join(prior, pass_of(model, "exact", list(law = small_law(law, rule), kind = kind, mu = mu, scale = scale)))
 }
 
-# Workers make the rule from the base, of which little has to be sent; that of a radial one takes too long.
-small_law <- function(law, rule) {
-  if (law$kind == "radial") list(kind = law$kind, rule = rule) else law
-}
+# Workers make the rule from the base, of which little has to be sent; that of a law without a key takes too long.
+small_law <- function(law, rule) if (is.null(law$key)) list(kind = law$kind, rule = rule) else law
 
 #' @export
 extent_along.elvi_model_elsewhere <- function(model, x) {
@@ -174,7 +172,7 @@ longest_block.elvi_model_elsewhere <- function(model) 4096
 # ---- starts for a dispersion -----------------------------------------------------------------
 
 #' @export
-inner_glm.elvi_model_elsewhere <- function(model, likelihood, divide = 1, reweigh = NULL) {
+inner_glm.elvi_model_elsewhere <- function(model, likelihood, divide = 1, reweigh = NULL, ...) {
   model$likelihood <- likelihood
   model$dim <- model$dim - 1
   model$dispersion_at <- 0

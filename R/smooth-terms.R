@@ -113,3 +113,12 @@ smooth_terms <- function(smooth) {
          levels = as.character(seq_len(counts[i])), coefs = "s", correlated = FALSE)
   })
 }
+
+# its record as a kind of term (group-terms.R)
+smooth_term_record <- list(
+  by_level = FALSE,
+  effect_names = function(term) paste0(term$label, ".", term$levels),
+  log_sd_names = function(term) paste0("log sd(", term$label, ")"),
+  sd_names = function(term) paste0("smooth_sd[", term$label, "]"),
+  tidy_names = function(term) "sd__s",
+  heading = function(term) list(term = "", coefficient = term$label, levels = ""))

@@ -7,7 +7,7 @@ check_combine <- function(combine, found, base, control) {
     bad_argument("combine", paste("\"best\": only for a target that is a function, not known to be convex, in whitened",
                                   "coordinates, are several starts compared"), "\"stack\"")
   }
-  if (combine == "stack" && base$kind != "gaussian") {
+  if (combine == "stack" && !law_of(base, 2L)$independent) {   # of spherical laws only the gaussian is
     bad_argument("combine", paste("\"best\" with the", base$kind, "base: what starts end in are gaussians"), "\"stack\"")
   }
   if (combine == "stack" && !scale_of(control$scale)$full) {

@@ -120,8 +120,8 @@ static elvi_status bends_up(const elvi_problem *p, const elvi_settings *s, const
     elvi_status status = ELVI_OK;
     elvi_move(p, s, &st->theta, 2.0 * step, w);
     const double length = elvi_moved(p, s, &st->theta, w);
-    /* a proximal step has no part in how -log|scale| bends */
-    if (s->update == ELVI_PROJECT) status = entropy_excess(p, &st->theta, floor, w, &entropy);
+    /* a step that leaves -log|scale| to its end has no part in how that bends */
+    if (s->update->entropy != 0.0) status = entropy_excess(p, &st->theta, floor, w, &entropy);
     if (status == ELVI_OK) status = data_excess(p, s, st, w, hooks, &data, &se);
     *above = !(data + entropy - length * length / (4.0 * step) <= 2.0 * se);   /* or not a number */
     return status;

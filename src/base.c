@@ -109,7 +109,7 @@ static const elvi_base_ops ops_table[] = {
     [ELVI_UNIFORM] = { uniform_stretch, uniform_score },
     [ELVI_STUDENT] = { student_stretch, student_score },
     [ELVI_POWER] = { power_stretch, power_score },
-    [ELVI_RADIAL] = { radial_stretch, radial_score },
+    [ELVI_RADIAL] = { radial_stretch, radial_score, 1 },
 };
 
 const elvi_base_ops *elvi_base_ops_of(elvi_base_kind kind)
@@ -132,4 +132,20 @@ void elvi_base_fill(const elvi_base *base, const elvi_ziggurat *zig,
         if (by != 1.0)
             for (int i = 0; i < d; i++) col[i] *= by;
     }
+}
+
+elvi_expectation elvi_mgf_gaussian(double rate, double eta, double s)
+{
+    const double value = exp(eta + 0.5 * s * s);
+    const elvi_expectation e = { value, value, value };
+    (void) rate;
+    return e;
+}
+
+/* in dimension d the factor is (1 - s^2 / (d + 1))^(-(d + 1) / 2), and the rate sqrt(d + 1) */
+elvi_expectation elvi_mgf_laplace(double rate, double eta, double s)
+{
+    const double c2 = rate * rate, base = 1.0 - s * s / c2, value = exp(eta - 0.5 * c2 * log(base));
+    const elvi_expectation e = { value, value, exp(eta - 0.5 * (c2 + 2.0) * log(base)) };
+    return e;
 }

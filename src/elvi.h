@@ -188,6 +188,7 @@ struct elvi_base_ops {
     double (*stretch)(const elvi_base *base, elvi_stream *st, double norm);
     /* (phi'/phi)(r) */
     double (*score)(const elvi_base *base, double r);
+    int tabulated;           /* is the law a table, which comes from R? */
 };
 
 const elvi_base_ops *elvi_base_ops_of(elvi_base_kind kind);
@@ -336,20 +337,22 @@ typedef struct {
     double limit;
 } elvi_quadrature_level;
 
-typedef enum { ELVI_MGF_NONE, ELVI_MGF_GAUSSIAN, ELVI_MGF_LAPLACE } elvi_mgf;
+typedef struct {
+    double value, slope, curve;   /* E l, E l', E[l' z_1] / s at eta + s z_1 */
+} elvi_expectation;
 
 enum { ELVI_QUADRATURE_LEVELS = 8 };
 typedef struct {
     elvi_quadrature_level level[ELVI_QUADRATURE_LEVELS];  /* the last has limit Inf */
     elvi_quadrature_level prior[ELVI_QUADRATURE_LEVELS];  /* the same for student priors */
-    elvi_mgf mgf;            /* closed form of E exp(s z_1) */
+    elvi_expectation (*mgf)(double rate, double eta, double s);   /* E exp in closed form; NULL: it has none */
     double mgf_rate;
     double limit;            /* E f does not exist for spreads from here on */
 } elvi_quadrature;
 
-typedef struct {
-    double value, slope, curve;   /* E l, E l', E[l' z_1] / s at eta + s z_1 */
-} elvi_expectation;
+/* base.c: closed forms of E exp(eta + s z_1); a base says in R which is its own */
+elvi_expectation elvi_mgf_gaussian(double rate, double eta, double s);
+elvi_expectation elvi_mgf_laplace(double rate, double eta, double s);
 
 /* ---- families: likelihood.c ------------------------------------------------------ */
 
@@ -542,7 +545,6 @@ uint64_t elvi_schedule_horizon(const elvi_schedule *s, double budget);
 
 /* ---- the run ------------------------------------------------------------- */
 
-typedef enum { ELVI_PROJECT, ELVI_PROX } elvi_update;
 typedef enum { ELVI_AVG_THEOREM, ELVI_AVG_TAIL, ELVI_AVG_LAST } elvi_averaging;
 
 typedef struct {
@@ -552,6 +554,7 @@ typedef struct {
 } elvi_problem;
 
 typedef struct elvi_estimator_ops elvi_estimator_ops;
+typedef struct elvi_update_ops elvi_update_ops;
 
 typedef struct {
     elvi_schedule schedule;
@@ -559,7 +562,7 @@ typedef struct {
     int fresh;                   /* does the trace still lack its first row? */
     uint64_t key;
     const elvi_estimator_ops *estimator;
-    elvi_update update;
+    const elvi_update_ops *update;
     double lambda_mu, lambda_scale;
     const double *mu_root;       /* NULL, or d x d lower triangular: the metric of mu is
                                     mu_root mu_root' / lambda_mu instead of I / lambda_mu */
@@ -660,8 +663,8 @@ struct elvi_estimator_ops {
     elvi_status (*block)(const elvi_batch *b, int n, elvi_lane *lane, double *sums);
     /* w->sums += what is linear in grad f, from w->far; NULL if there is nothing. Only if linear. */
     elvi_status (*gathered)(const elvi_batch *b);
-    /* w->grad, the mean of (h, h z') <- the estimate, without the entropy if update is
-     * ELVI_PROX; w->memory, that of the state, <- what to remember, from w->sums */
+    /* w->grad, the mean of (h, h z') <- the estimate, with the update's share of the
+     * entropy; w->memory, that of the state, <- what to remember, from w->sums */
     elvi_status (*finish)(const elvi_batch *b);
 };
 
@@ -671,6 +674,14 @@ extern const elvi_estimator_ops elvi_estimator_reparam, elvi_estimator_path, elv
  * blocks must be; with NULL blocks it only counts. */
 void elvi_work_bind(elvi_work *w, const elvi_problem *p, const elvi_estimator_ops *estimator,
                     int block, double *reals, int *ints, size_t *n_reals, size_t *n_ints);
+
+/* loop.c: what a step does with -log|scale|, the part of F that is known */
+struct elvi_update_ops {
+    double entropy;              /* 1: its gradient is part of the step's; 0: it is left to settle() */
+    /* makes w->next.scale, after a step, feasible; was it not? */
+    elvi_status (*settle)(const elvi_problem *p, const elvi_settings *s, double step, elvi_work *w, int *clipped);
+};
+extern const elvi_update_ops elvi_update_project, elvi_update_prox;
 
 /* loop.c: w->next = theta - step Lambda w->grad, without a projection; and its distance from
  * theta in the metric of 1 / Lambda */

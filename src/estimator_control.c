@@ -99,7 +99,7 @@ static elvi_status finish(const elvi_batch *at)
 {
     const elvi_problem *p = at->p;
     const double *scale = at->st->theta.scale, *w = at->st->memory;
-    const double entropy = at->s->update == ELVI_PROJECT, by = w[W2] - entropy;
+    const double by = w[W2] - at->s->update->entropy;
     const int d = p->model.dim;
     double *grad = at->w->grad.scale;
     if (w[W1] != 0.0) p->scale->axpy(d, grad, w[W1], scale, grad);

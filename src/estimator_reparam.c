@@ -16,8 +16,8 @@ static elvi_status block(const elvi_batch *b, int n, elvi_lane *lane, double *su
 static elvi_status finish(const elvi_batch *b)
 {
     const elvi_problem *p = b->p;
-    if (b->s->update == ELVI_PROX) return ELVI_OK;
-    return p->scale->add_entropy(p->model.dim, b->st->theta.scale, -1.0, &b->w->room, b->w->grad.scale);
+    const double by = -b->s->update->entropy;
+    return by == 0.0 ? ELVI_OK : p->scale->add_entropy(p->model.dim, b->st->theta.scale, by, &b->w->room, b->w->grad.scale);
 }
 
 const elvi_estimator_ops elvi_estimator_reparam = {

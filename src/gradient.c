@@ -194,7 +194,7 @@ elvi_status elvi_gradient(const elvi_problem *p, const elvi_settings *s,
         clear(p, &w->grad);
     memset(w->sums, 0, sizeof w->sums);
     memcpy(w->memory, st->memory, sizeof w->memory);
-    if (s->estimator->factors || s->update == ELVI_PROJECT) status = elvi_scale_factor(p, &st->theta, w);
+    if (s->estimator->factors || s->update->entropy != 0.0) status = elvi_scale_factor(p, &st->theta, w);
 
     while (b.first < batch && status == ELVI_OK) {
         const uint64_t left = (batch - b.first - 1) / block + 1;

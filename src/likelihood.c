@@ -189,16 +189,7 @@ ELVI_EXPECTATION_OF(integrate_exponential, exponential, exponential_curve)
 /* E exp(eta + s z_1), in closed form where the base has one */
 static elvi_expectation expect_exponential(const elvi_quadrature *rule, double eta, double s)
 {
-    elvi_expectation e;
-    if (rule->mgf == ELVI_MGF_NONE) return integrate_exponential(rule->level, eta, s);
-    if (rule->mgf == ELVI_MGF_GAUSSIAN) {
-        e.value = e.slope = e.curve = exp(eta + 0.5 * s * s);
-    } else {   /* laplace in dimension d: (1 - s^2/(d+1))^(-(d+1)/2) */
-        const double c2 = rule->mgf_rate * rule->mgf_rate, base = 1.0 - s * s / c2;
-        e.value = e.slope = exp(eta - 0.5 * c2 * log(base));
-        e.curve = exp(eta - 0.5 * (c2 + 2.0) * log(base));
-    }
-    return e;
+    return rule->mgf ? rule->mgf(rule->mgf_rate, eta, s) : integrate_exponential(rule->level, eta, s);
 }
 
 static double poisson_loss(LIKELIHOOD, const elvi_part *rows, const double *eta)

@@ -24,6 +24,23 @@ void elvi_move(const elvi_problem *p, const elvi_settings *s, const elvi_theta *
     p->scale->axpy(d, theta->scale, -step * s->lambda_scale, w->grad.scale, w->next.scale);
 }
 
+static elvi_status settle_by_projection(const elvi_problem *p, const elvi_settings *s, double step, elvi_work *w,
+                                        int *clipped)
+{
+    (void) step;
+    return p->scale->project(p->model.dim, s->scale_min, s->scale_max, w->next.scale, &w->room, clipped);
+}
+
+static elvi_status settle_by_prox(const elvi_problem *p, const elvi_settings *s, double step, elvi_work *w, int *clipped)
+{
+    p->scale->prox(p->model.dim, step * s->lambda_scale, w->next.scale);
+    *clipped = 0;
+    return ELVI_OK;
+}
+
+const elvi_update_ops elvi_update_project = { 1.0, settle_by_projection };
+const elvi_update_ops elvi_update_prox = { 0.0, settle_by_prox };
+
 /* w->next = theta - step Lambda gradient, made feasible */
 static elvi_status descend(const elvi_problem *p, const elvi_settings *s,
                            const elvi_theta *theta, double step, elvi_work *w,
@@ -33,11 +50,7 @@ static elvi_status descend(const elvi_problem *p, const elvi_settings *s,
     elvi_move(p, s, theta, step, w);
     elvi_project_ball(d, s->mu_centre, s->mu_radius, w->next.mu);
     *clipped = 0;
-    if (s->update == ELVI_PROX) {
-        p->scale->prox(d, step * s->lambda_scale, w->next.scale);
-        return ELVI_OK;
-    }
-    return p->scale->project(d, s->scale_min, s->scale_max, w->next.scale, &w->room, clipped);
+    return s->update->settle(p, s, step, w, clipped);
 }
 
 double elvi_moved(const elvi_problem *p, const elvi_settings *s, const elvi_theta *theta, const elvi_work *w)

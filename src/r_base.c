@@ -6,13 +6,12 @@ elvi_base r_base(SEXP base)
         "gaussian", "laplace", "uniform", "student", "power", "radial", NULL
     };
     elvi_base out = { 0 };
-    const elvi_base_kind kind = r_choice(base, "kind", kinds);
     const double *par = r_reals(base, "par", 2);
-    out.ops = elvi_base_ops_of(kind);
+    out.ops = elvi_base_ops_of(r_choice(base, "kind", kinds));
     out.dim = (int) r_count(base, "dim");
     out.par[0] = par[0];
     out.par[1] = par[1];
-    if (kind == ELVI_RADIAL) {
+    if (out.ops->tabulated) {
         SEXP table = r_get(base, "table");
         const R_xlen_t n = Rf_xlength(r_get(table, "r"));
         out.radial.n = (int) n;

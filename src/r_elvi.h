@@ -37,6 +37,7 @@ typedef struct {
 typedef struct {
     r_rows_store rows;       /* behind the rows of glm */
     elvi_glm glm;
+    const elvi_affine *around;   /* the glm: NULL if it is the model itself */
     elvi_quadratic quadratic;
     r_density density;
     elvi_affine affine;      /* its inner model is one of the above */

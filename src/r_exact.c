@@ -17,11 +17,12 @@ static void read_levels(SEXP levels, elvi_quadrature_level *out)
 
 elvi_quadrature r_quadrature(SEXP list)
 {
-    static const char *const mgfs[] = { "none", "gaussian", "laplace", NULL };
+    static const char *const names[] = { "none", "gaussian", "laplace", NULL };
+    static elvi_expectation (*const mgfs[])(double, double, double) = { NULL, elvi_mgf_gaussian, elvi_mgf_laplace };
     elvi_quadrature rule;
     read_levels(r_get(list, "levels"), rule.level);
     read_levels(r_get(list, "prior_levels"), rule.prior);
-    rule.mgf = r_choice(list, "mgf", mgfs);
+    rule.mgf = mgfs[r_choice(list, "mgf", names)];
     rule.mgf_rate = r_number(list, "mgf_rate");
     rule.limit = r_number(list, "limit");
     return rule;

@@ -169,6 +169,7 @@ static elvi_glm read_glm(SEXP model, r_rows_store *store)
 static elvi_model read_glm_model(SEXP model, r_model_store *store, elvi_model out)
 {
     store->glm = read_glm(model, &store->rows);
+    store->around = NULL;
     out.ops = &elvi_glm_ops;
     out.data = &store->glm;
     out.cost = elvi_glm_cost(&store->glm);
@@ -208,6 +209,7 @@ static elvi_model read_affine(SEXP model, r_model_store *store, elvi_model out)
     a->A = r_reals(model, "A", (R_xlen_t) a->kind->length(a->inner.dim));
     a->m = r_reals(model, "m", a->inner.dim);
     a->log_det = r_number(model, "log_det");
+    store->around = a;
     out.ops = &elvi_affine_ops;
     out.threads = a->inner.threads;
     out.gathers = a->inner.gathers & (1 << a->kind->rank);
@@ -268,8 +270,7 @@ SEXP elvi_r_curvature_max(SEXP model, SEXP bound)
     r_model_store store;
     const elvi_model m = r_model(model, &store, 1);
     const size_t steps = m.dim < STEPS ? (size_t) m.dim : STEPS;
-    elvi_curvature ctx = { &store.glm, m.ops == &elvi_affine_ops ? &store.affine : NULL,
-                      Rf_asReal(bound), NULL, NULL };
+    elvi_curvature ctx = { &store.glm, store.around, Rf_asReal(bound), NULL, NULL };
     ctx.moved = (double *) R_alloc(m.dim, sizeof(double));
     ctx.scratch = (double *) R_alloc(m.ops->scratch_length(&m, 1), sizeof(double));
     double *basis = (double *) R_alloc((size_t) m.dim * (steps + 1), sizeof(double));

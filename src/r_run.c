@@ -41,7 +41,8 @@ static elvi_schedule read_schedule(SEXP list)
 
 static elvi_settings read_settings(SEXP list, int dim)
 {
-    static const char *const updates[] = { "project", "prox", NULL };
+    static const char *const names[] = { "project", "prox", NULL };
+    static const elvi_update_ops *const updates[] = { &elvi_update_project, &elvi_update_prox };
     static const char *const averages[] = { "theorem", "tail", "last", NULL };
     elvi_settings s;
     s.schedule = read_schedule(r_get(list, "schedule"));
@@ -52,7 +53,7 @@ static elvi_settings read_settings(SEXP list, int dim)
     s.fresh = Rf_asLogical(r_get(list, "fresh")) == TRUE;
     s.key = r_key(r_get(list, "seed"));
     s.estimator = read_estimator(r_get(list, "estimator"));
-    s.update = r_choice(list, "update", updates);
+    s.update = updates[r_choice(list, "update", names)];
     s.lambda_mu = r_number(list, "lambda_mu");
     s.lambda_scale = r_number(list, "lambda_scale");
     SEXP root = r_get(list, "mu_root");

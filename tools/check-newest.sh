@@ -14,7 +14,7 @@ cran=$(Rscript -e 'cat(getOption("repos")[["CRAN"]])')
 wanted_by_r='gfortran libblas-dev liblapack-dev libreadline-dev libbz2-dev liblzma-dev libpcre2-dev libcurl4-openssl-dev
   zlib1g-dev libuv1-dev libpng-dev libcairo2-dev libtirpc-dev pkg-config'
 # Suggested packages that tests and vignettes use; others are optional.
-wanted_by_check='nlme mgcv survival testthat knitr rmarkdown ggplot2 MASS Matrix posterior loo generics numDeriv tibble'
+wanted_by_check='nlme mgcv survival testthat knitr rmarkdown ggplot2 MASS Matrix posterior loo generics numDeriv tibble reformulas'
 
 from_cran() {
   curl --fail --silent --location --output "$home/R.tar.gz" "$cran/src/base/R-latest.tar.gz" || return 1

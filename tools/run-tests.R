@@ -1,57 +1,66 @@
-# Runs the files of tests/testthat against the installed elvi, the long ones each in a process of its own and the others
-# eight to a process, as many at a time as there are cores (or TESTTHAT_CPUS). The output of a process is shown when it
-# has ended. The last line is the tally of test_that() blocks, in which a process that dies is one failure.
+# Runs the files of tests/testthat against the installed elvi, in as many processes as there are cores (or
+# TESTTHAT_CPUS), each of which takes the next file when it is done with one: packages and helpers are loaded once a
+# process, not once a file. The last line is the tally of test_that() blocks, in which a process that dies is one failure.
 # usage: R_LIBS=build/lib Rscript tools/run-tests.R [regular expression that a file's name must match]
 
 # The longest files, which come first so that no core waits for one at the end.
-longest <- c("arguments", "coordinates", "elvi", "checkpoint", "guarantee", "estimator", "quadrature", "nested", "rows",
-             "stan", "experiment-paper", "nested-fit", "experiment-stored", "nested-plot", "optimum", "model", "experiment",
-             "run", "base", "exact")
+longest <- c("elvi", "estimator", "nested", "quadrature", "rows", "guarantee", "checkpoint", "stan", "experiment-stored",
+             "arguments", "nested-fit", "optimum", "exact", "nested-plot", "experiment-paper", "run", "model", "base")
 
 wanted <- c(commandArgs(trailingOnly = TRUE), "")[1L]
 files <- sub("^test-(.*)[.]R$", "\\1", list.files("tests/testthat", "^test-.*[.]R$"))
 files <- grep(wanted, files, value = TRUE)
 if (!length(files)) stop("no file of tests/testthat matches ", wanted)
-short <- setdiff(files, longest)
-queue <- c(intersect(longest, files), unname(split(short, (seq_along(short) - 1L) %/% 8L)))
-cores <- as.integer(Sys.getenv("TESTTHAT_CPUS", parallel::detectCores()))
+files <- c(intersect(longest, files), setdiff(files, longest))
+cores <- min(as.integer(Sys.getenv("TESTTHAT_CPUS", parallel::detectCores())), length(files))
 
-start <- function(files) {
-  file <- paste(files, collapse = "|")
-  results <- tempfile()
-  output <- tempfile()
-  process <- processx::process$new(file.path(R.home("bin"), "Rscript"), c("tools/test-file.R", file, results),
-                                   stdout = output, stderr = "2>&1")
-  list(file = file, process = process, results = results, output = output)
+# A worker takes a file by renaming its entry, which one of them can, and leaves its results in `done`.
+queue <- tempfile("elvi-tests-")
+for (state in c("todo", "doing", "done")) dir.create(file.path(queue, state), recursive = TRUE)
+invisible(file.create(file.path(queue, "todo", sprintf("%03d %s", seq_along(files), files))))
+left <- function(state) list.files(file.path(queue, state))
+
+# Threads that wait do so asleep: with more of them than cores, those of OpenMP burn most of the time otherwise.
+start <- function() {
+  worker <- processx::process$new(file.path(R.home("bin"), "Rscript"), c("tools/test-worker.R", queue), stdout = "|",
+                                  stderr = "2>&1", encoding = "UTF-8",
+                                  env = c("current", OMP_WAIT_POLICY = Sys.getenv("OMP_WAIT_POLICY", "passive")))
+  list(process = worker, lines = character())
 }
 
-# The tests of a file that has ended, one row each; NULL if its process died.
-finish <- function(job) {
-  tests <- if (file.exists(job$results)) readRDS(job$results)
-  died <- is.null(tests) || !job$process$get_exit_status() %in% 0:1
-  seconds <- as.double(difftime(Sys.time(), job$process$get_start_time(), units = "secs"))
-  cat(sprintf("== %s, %.1f s%s\n", job$file, seconds, if (died) ": the process died" else ""))
-  writeLines(readLines(job$output, warn = FALSE))
-  if (!died) tests
-}
-
-running <- list()
-ended <- list()
-while (length(queue) || length(running)) {
-  while (length(queue) && length(running) < cores) {
-    running <- c(running, list(start(queue[[1L]])))
-    queue <- queue[-1L]
+# What a worker has written is shown when it is done with a file.
+show <- function(worker) {
+  lines <- c(worker$lines, worker$process$read_output_lines())
+  ends <- which(startsWith(lines, "== "))
+  if (length(ends)) {
+    writeLines(lines[seq_len(max(ends))])
+    lines <- lines[-seq_len(max(ends))]
   }
-  processx::poll(lapply(running, function(job) job$process), 1000)
-  alive <- vapply(running, function(job) job$process$is_alive(), NA)
-  for (job in running[!alive]) ended <- c(ended, list(finish(job)))
-  running <- running[alive]
+  worker$lines <- lines
+  worker
 }
 
-died <- vapply(ended, is.null, NA)
-tests <- do.call(rbind, ended)
+died <- 0L
+workers <- lapply(seq_len(cores), function(i) start())
+while (length(workers)) {
+  Sys.sleep(0.2)   # poll() returns at once while a line is half written
+  alive <- vapply(workers, function(worker) worker$process$is_alive(), NA)
+  workers <- lapply(workers, show)
+  for (worker in workers[!alive]) {
+    if (identical(worker$process$get_exit_status(), 0L)) next
+    writeLines(c(show(worker)$lines, paste("== a process died, in one of:", toString(left("doing")))))
+    died <- died + 1L
+  }
+  missing <- if (length(left("todo"))) min(sum(!alive), length(left("todo"))) else 0L
+  workers <- c(workers[alive], lapply(seq_len(missing), function(i) start()))
+}
+
+results <- lapply(list.files(file.path(queue, "done"), full.names = TRUE), readRDS)
+tests <- do.call(rbind, lapply(results, function(x) x$tests))
+slow <- head(tests[order(-tests$user - tests$system), ], 10L)
+cat(sprintf("\n%.0f s of CPU in %d files, most of it in\n", sum(vapply(results, function(x) x$cpu, 0)), length(results)))
+cat(sprintf("  %5.1f s %s: %s\n", slow$user + slow$system, sub("^test-(.*)[.]R$", "\\1", slow$file), slow$test), sep = "")
 failed <- tests$failed > 0 | tests$error
 skipped <- tests$skipped & !failed
-cat(sprintf("\n%d passed, %d failed, %d skipped\n",
-            sum(!failed & !skipped), sum(failed) + sum(died), sum(skipped)))
-quit(status = as.integer(any(failed, died)))
+cat(sprintf("%d passed, %d failed, %d skipped\n", sum(!failed & !skipped), sum(failed) + died, sum(skipped)))
+quit(status = as.integer(any(failed) || died > 0L))

@@ -1,6 +1,7 @@
 #!/bin/bash
 # What needs no taste: no tabs, no spaces at the ends of lines, a newline at the end of every file, C lines of at most
-# 132 characters. (.lintr and .clang-format are for editors: they know more, and some of it is taste.)
+# 132 characters; and the walls: what a scale, base, family, link, prior, estimator, schedule, term or theorem is called
+# is asked in its own file only, everyone else asks its record. (.lintr and .clang-format are for editors: they know more, and some of it is taste.)
 cd "$(dirname "$0")/.." || exit 1
 status=0
 complain() {
@@ -13,5 +14,15 @@ complain "a tab" "$(grep -nP '\t' "${code[@]}")"
 complain "spaces at the end of a line" "$(grep -nP '[ \t]+$' "${code[@]}")"
 complain "more than 132 characters" "$(grep -nP '^.{133,}' "${c[@]}")"
 complain "no newline at the end" "$(for file in "${code[@]}"; do [ -z "$(tail -c 1 "$file")" ] || echo "$file"; done)"
+
+# Kinds of knowledge, not of things: how an optimum and a certificate are known. `kind` of insight's tables is theirs.
+known='(spread|found|s)\$kind|(certificate|optimum)_kind|other-packages'
+names='(kind|family|link|likelihood|estimator|preset|dist|natural)'
+own='R/(base|scale|family|prior|control|schedule|group-terms|smooth-terms|bounds)\.R:'
+mapfile -t r < <(git ls-files 'R/*.R')
+complain "a name asked for outside its own file" "$(
+  grep -nP "\b$names(\[1L\]|\]\])?\)? *(==|!=|%in%) *[\"c]|switch\([^,]*\b$names\b|identical\([^\"]*[$]${names}, \"" "${r[@]}" |
+    grep -vP ":\d+: *#|$known|$own")"
+complain "a tag compared in C" "$(grep -nP '(kind|family|estimator|base|model|rows|prior|update|mgf|ops) *(==|!=) *&?(ELVI|elvi)_' "${c[@]}")"
 [ $status = 0 ] && echo "style: fine"
 exit $status

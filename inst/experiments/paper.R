@@ -135,7 +135,7 @@ paper_gaps <- function(problem, last, average) {
 
 # ---- Stan's ADVI -----------------------------------------------------------------------
 
-advi_available <- function() requireNamespace("rstanarm", quietly = TRUE)
+advi_available <- function() nzchar(system.file(package = "rstanarm"))   # which takes seconds to load
 
 # A gaussian mean field by rstanarm, which has the model compiled. For the budget, and for fractions of it, a run of its
 # own; and on Figure 1 one of 10,000 iterations, ADVI's own limit, which is not in the curve. An iteration takes a gradient; the

@@ -242,6 +242,9 @@ figure1 <- function() {
   figure1_store$data
 }
 
+# F* under the laplace base, as test-optimum.R certifies it
+figure1_least <- 211.3111991073
+
 figure1_optimum <- function() {
   if (is.null(figure1_store$optimum)) figure1_store$optimum <- elvi_optimum(figure1()$model, base_laplace())
   figure1_store$optimum

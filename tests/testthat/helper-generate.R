@@ -115,8 +115,10 @@ generate_case <- function(templates, weight, pool) {
   }
   if (!length(open)) return(list(template = template, args = args, changed = character()))
   changed <- open[sample.int(length(open), if (what == "two") min(2L, length(open)) else 1L)]
+  right <- args[changed]
   for (name in changed) args[name] <- if (what != "none") list(odd_argument(args[[name]], pool))
-  list(template = template, args = args, changed = changed, dropped = if (what == "none") changed)
+  list(template = template, args = args, changed = changed, dropped = if (what == "none") changed,
+       same = what != "none" && identical(args[changed], right))
 }
 
 # functions of many arguments get more cases
@@ -129,8 +131,10 @@ odd_argument <- function(right, pool) {
 
 # What a call did: list(verdict =, why =). A verdict is "right", "refused", "own"
 # (an error that is the user's, see `own_errors`), "long" (legal, but not run
-# here) or, with a reason why it is none of these, "wrong".
+# here), "same" (the template itself, which is judged once) or, with a reason why it
+# is none of these, "wrong".
 judge_call <- function(case, seconds = 20) {
+  if (isTRUE(case$same)) return(list(verdict = "same"))
   if (any(unlist(Map(function(legal, name) legal(case$args[[name]]), case$template$long,
                      names(case$template$long))))) return(list(verdict = "long"))
   stray <- NULL

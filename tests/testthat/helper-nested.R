@@ -70,3 +70,29 @@ response_of <- function(problem) {
   if (problem$family$family != "binomial") return(problem$y)
   cbind(round(problem$weight * problem$y), round(problem$weight * (1 - problem$y)))
 }
+
+small_problem <- function(family, correlated = TRUE, dispersion = NULL) {
+  set.seed(7)
+  n <- 48
+  g <- rep(1:6, each = 8)
+  h <- rep(1:4, 12)
+  x <- rnorm(n)
+  eta <- 0.3 + 0.5 * x + rnorm(6, 0, 0.6)[g] + rnorm(4, 0, 0.4)[h]
+  y <- switch(family$family, binomial = rbinom(n, 1, plogis(eta)), poisson = rpois(n, exp(eta)),
+              gaussian = rnorm(n, eta), neg_binomial_2 = rnbinom(n, mu = exp(eta), size = 2))
+  nested_problem(cbind(1, x), y, family, offset = 0.1, dispersion = dispersion,
+                 terms = list(group_term("g", g, cbind(x = x), correlated = correlated), group_term("h", h)))
+}
+
+# theta on the scale that people read: standard deviations, correlations, sigma or phi
+hyper_natural <- function(problem, theta) {
+  layout <- elvi:::hyper_layout(problem)
+  parts <- Map(function(slot, term) {
+    at <- elvi:::term_covariance(slot, theta)
+    R <- tcrossprod(at$L)
+    dimnames(R) <- list(term$coefs, term$coefs)
+    list(label = term$label, sd = stats::setNames(at$sd, term$coefs), cor = R, cov = at$D)
+  }, layout$terms, problem$terms)
+  list(terms = parts,
+       dispersion = if (length(layout$dispersion)) stats::setNames(exp(theta[layout$dispersion]), problem$dispersion$name))
+}

@@ -90,7 +90,7 @@ test_that("from whatever moment, the run that goes on is identical to the whole"
     expect_same_run(whole, seen$fit, label = name)
     expect_gt(length(seen$copies), 20)
     last <- length(seen$copies)   # those before it: all iterations done, and no verdict yet
-    for (copy in seen$copies[unique(c(round(seq(1, last, length.out = 25)), last - 1:2))]) {
+    for (copy in seen$copies[unique(c(round(seq(1, last, length.out = if (long_tests()) 25 else 9)), last - 1:2))]) {
       k <- saved_iterations(copy)
       # how often it writes is no part of a run; what writes all the time is above
       expect_message(resumed <- runs[[name]](copy, every = 60), class = "elvi_message_checkpoint")
@@ -120,7 +120,10 @@ test_that("a run that is tried again with shorter steps goes on in the try it wa
   seen <- snapshots(go, target)
   shortened <- vapply(seen$copies, function(copy) elvi:::read_checkpoint(copy)$progress$plan$shorten, 0)
   expect_true(all(c(1, whole$plan$shorten) %in% shortened))
-  for (copy in seen$copies) expect_same_run(whole, hush(go(copy, every = 60)))
+  # the first and the last of each try, and some between
+  edges <- c(which(!duplicated(shortened)), which(!duplicated(shortened, fromLast = TRUE)))
+  between <- round(seq(1, length(shortened), length.out = if (long_tests()) length(shortened) else 8))
+  for (copy in seen$copies[unique(c(edges, between))]) expect_same_run(whole, hush(go(copy, every = 60)))
   unlink(seen$copies)
 })
 
@@ -168,10 +171,10 @@ test_that("elvi() on a fit goes on from the fit and keeps writing", {
 # ---- the end of a session --------------------------------------------------------------------
 
 slow_run <- '
-  X <- matrix(sin(seq_len(500 * 20)^1.3), 500)
+  X <- matrix(sin(seq_len(200 * 20)^1.3), 200)
   go <- function(file, every = 0.004) {
     set.seed(8)
-    elvi(model_glm(X, rep(0:1, 250)), base_laplace(), schedule_growing(6e4, batch = 5),
+    elvi(model_glm(X, rep(0:1, 100)), base_laplace(), schedule_growing(3e4, batch = 5),
          control = elvi_control("raw", checkpoint = file, checkpoint_every = every, trace_draws = 20))
   }'
 
@@ -197,7 +200,7 @@ test_that("kill -9 at any moment leaves a whole checkpoint, and the end is ident
   file <- new_file()
   whole <- go(NULL)
   # after an entry of its own each, so that no round is in vain however slow the machine is
-  withr_seed(9, waits <- runif(60, 0, 0.02))
+  withr_seed(9, waits <- runif(if (long_tests()) 60 else 25, 0, 0.02))
   reached <- 0
   kills <- 0
   for (wait in waits) {
@@ -225,7 +228,7 @@ test_that("another session goes on where one was killed", {
   whole <- go(NULL)
   file <- new_file()
   call <- sprintf("suppressMessages(go(%s))", deparse1(normalizePath(file, "/", mustWork = FALSE)))
-  for (reached in c(0, 5)) {
+  for (reached in if (long_tests()) c(0, 5) else 2) {
     in_new_r(c(slow_run, "ready()", "out <-", call), killed = TRUE, during = function(pid) {
       expect_true(wait_for_entry(file, reached))
       tools::pskill(pid, tools::SIGKILL)

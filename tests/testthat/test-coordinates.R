@@ -157,43 +157,7 @@ test_that("Figure 1: 23.6 in whitened coordinates, against 3763", {
   expect_equal(floor(data$model$smoothness), 3763)
 })
 
-# ---- how close runs come on the setting of Figure 1 -----------------------------------------------
-
-figure1_gap <- function(fit) objective(fit)$estimate - figure1_optimum()$objective
-
-test_that("Figure 1: MPSGD case 2 in whitened coordinates ends within 10 nats, in raw ones 800 away", {
-  skip_on_cran()
-  set.seed(1)
-  whitened <- run_quietly(figure1()$model, base_laplace(), schedule = schedule_fixed(5000, "case2"),
-                   control = elvi_control(estimator = "reparam", average = "last"))
-  expect_lte(whitened$state$evals, 5000)
-  expect_lt(figure1_gap(whitened), 10)
-  set.seed(1)
-  raw <- run_quietly(figure1()$model, base_laplace(), schedule = schedule_fixed(5000, "case2"),
-              control = elvi_control(coordinates = "raw", estimator = "reparam", average = "last"))
-  expect_gt(figure1_gap(raw), 700)
-})
-
-# Two seeds are enough, and one of the long run: over seeds the gaps vary by 2 %, far from the limits.
-test_that("Figure 1: the tuned schedule ends within 1 nat for 5,000 evaluations", {
-  skip_on_cran()
-  gaps <- vapply(1:2, function(seed) {
-    set.seed(seed)
-    fit <- elvi(figure1()$model, base_laplace(), budget = 5000)
-    expect_lte(fit$state$evals, 5000)
-    figure1_gap(fit)
-  }, 0)
-  expect_lt(max(gaps), 1)
-  expect_gt(min(gaps), 0)   # F* is a minimum
-})
-
-test_that("Figure 1: and within 0.1 nat for 50,000", {
-  skip_on_cran()
-  set.seed(1)
-  gap <- figure1_gap(elvi(figure1()$model, base_laplace(), budget = 50000))
-  expect_lt(gap, 0.1)
-  expect_gt(gap, 0)
-})
+# How close runs come on the setting of Figure 1: test-elvi.R.
 
 # ---- equivariance ---------------------------------------------------------------------------------
 
@@ -304,30 +268,6 @@ test_that("without an exact objective start and end are compared on draws", {
   expect_true(all(is.na(fit$trace$objective)))
 })
 
-test_that("Figure 1: with the printed smoothness the run diverges, says so, and the start is returned", {
-  skip_on_cran()
-  data <- figure1()
-  printed <- 0.1 + norm(data$U, "2") / 4   # the square is missing in print: 31 for 3763
-  expect_equal(round(printed), 31)
-  set.seed(1)
-  expect_warning(
-    fit <- run_quietly(data$model, base_laplace(), schedule = schedule_fixed(5000, "case2"),
-                       control = elvi_control(coordinates = "raw", smoothness = printed, estimator = "reparam")),
-    class = "elvi_warning_diverged")
-  expect_identical(fit$status, "diverged")
-  expect_identical(fit$kept, "start")
-  expect_identical(fit$smoothness_source, "given in elvi_control()")
-  expect_equal(unname(fit$mu), numeric(200))
-  expect_equal(unname(fit$Sigma), diag(1 / sqrt(printed), 200), tolerance = 1e-12)
-  expect_gt(tail(fit$trace$objective, 1), fit$trace$objective[1] + 500)
-  set.seed(1)
-  w <- tryCatch(run_quietly(data$model, base_laplace(), schedule = schedule_fixed(1000, "case2"),
-                            control = elvi_control(coordinates = "raw", smoothness = printed, estimator = "reparam")),
-                elvi_warning_diverged = conditionMessage)
-  expect_match(w, paste0("`smoothness` = ", format(printed, digits = 4), " is too small (the model's own is 3764)"), fixed = TRUE)
-  expect_match(w, "The start is returned.", fixed = TRUE)
-})
-
 test_that("a start of the user's comes back as it was given", {
   mu <- c(a = 0.5, b = -1, c = 0.2)
   for (kind in kinds) {
@@ -388,11 +328,8 @@ test_that("a mean field takes the steps of mu in the metric of the Hessian at th
 
 test_that("on Figure 1 a mean field ends less than 2 nats above its optimum", {
   skip_on_cran()
-  set.seed(1)
-  U <- matrix(runif(300 * 200), 300, 200)
-  y <- rbinom(300, 1, 0.5)
-  model <- model_glm(U, y, prior = normal(0, 1 / sqrt(0.1)))
-  best <- elvi_optimum(model, base_laplace(), "diagonal")
+  model <- figure1()$model
+  best <- elvi_optimum(model, base_laplace(), "diagonal", tol = 1e-3)
   for (seed in 1:2) {
     set.seed(seed)
     fit <- elvi(model, base_laplace(), schedule = schedule_tuned(5000),

@@ -12,14 +12,15 @@ replay_cases <- list(
   c("triangular", "control", "prox"), c("diagonal", "control", "prox"))
 
 replay_schedules <- function() list(
-  case1 = schedule_fixed(300, "case1"), case2 = schedule_fixed(300, "case2"),
-  psgd = schedule_fixed(60, "psgd"), psgd_scaled = schedule_fixed(60, "psgd_scaled"),
-  decay = schedule_decay(200, step = 0.2, batch = 3, epsilon = 0.1, growth = 0.3),
-  growing = schedule_growing(300, step = 0.3, batch = 2, nu = 0.2),
+  case1 = schedule_fixed(150, "case1"), case2 = schedule_fixed(150, "case2"),
+  psgd = schedule_fixed(40, "psgd"), psgd_scaled = schedule_fixed(40, "psgd_scaled"),
+  decay = schedule_decay(100, step = 0.2, batch = 3, epsilon = 0.1, growth = 0.3),
+  growing = schedule_growing(150, step = 0.3, batch = 2, nu = 0.2),
   custom = schedule_custom(function(k) 0.4 / (k + 1)^0.3, function(k) 3 + k %% 5, iterations = 30))
 
 for (case in replay_cases) {
   test_that(paste("the loop is the one of the specification:", toString(case)), {
+    if (case[2] != "control") skip_on_cran()
     bases <- list(base_gaussian(), base_laplace(), base_student(7), base_power(1.4))
     models <- list(engine_quadratic(4), engine_logistic(3))
     averages <- c("theorem", "tail", "last")
@@ -383,6 +384,7 @@ test_that("project_scale() is non-expansive", {
 })
 
 test_that("the projection of a triangular scale with an upper bound agrees with brute force", {
+  skip_on_cran()
   set.seed(9)
   for (d in c(2, 3, 6)) for (b in list(c(0.5, 0.6), c(0.3, 1), c(0.01, 0.5))) for (turn in 1:3) {
     M <- random_scale("triangular", d, 0.5, 1)
@@ -551,7 +553,7 @@ test_that("a paused and continued run is identical to a whole one: every schedul
 test_that("a paused and continued run is identical to a whole one: every scale and estimator", {
   skip_on_cran()
   model <- engine_quadratic(4)
-  for (case in replay_cases) for (at in c(1, 99, 100, 101, 117)) {
+  for (case in replay_cases) for (at in c(1, 100, 117)) {
     run <- function(...) {
       set.seed(22)
       elvi(model, base_gaussian(), schedule_custom(0.1, 3, iterations = 123),
@@ -593,15 +595,8 @@ test_that("a complete run stays as it is", {
 
 # ---- the experiment of the paper ----------------------------------------------------------------------
 
-figure1 <- function() {
-  set.seed(1)
-  U <- matrix(runif(300 * 200), 300, 200)
-  y <- rbinom(300, 1, 0.5)
-  list(U = U, y = y, model = model_glm(U, y, prior = normal(0, 1 / sqrt(0.1))), optimum = 211.311356306)
-}
-
 # exact, and by simulation
-gap <- function(fit, optimum) {
+gap <- function(fit, optimum = figure1_least) {
   exact <- objective(fit)$estimate
   simulated <- objective(fit, method = "monte_carlo", draws = 2000)
   expect_lt(abs(simulated$estimate - exact), 4 * simulated$se)
@@ -616,7 +611,7 @@ test_that("Figure 1 of the paper: gaps of the two cases after 5000 gradients", {
     fit <- elvi(setting$model, base_laplace(), schedule_fixed(5000, preset),
                 control = raw_control(average = "last"))
     expect_identical(fit$status, "finished")
-    gap(fit, setting$optimum)
+    gap(fit)
   }, 0)
   expect_lt(abs(gaps[["case1"]] - 634), 3)
   expect_lt(abs(gaps[["case2"]] - 794), 3)
@@ -629,10 +624,39 @@ test_that("Figure 1 of the paper in whitened coordinates", {
   case2 <- elvi(setting$model, base_laplace(), schedule_fixed(5000, "case2"),
                 control = elvi_control(estimator = "reparam", average = "last"))
   expect_equal(case2$smoothness, 23.607, tolerance = 1e-4)
-  expect_lt(abs(gap(case2, setting$optimum) - 7.2), 1)
-  tuned <- elvi(setting$model, base_laplace(), budget = 5000)
-  expect_lt(gap(tuned, setting$optimum), 1)
-  expect_gt(gap(tuned, setting$optimum), 0)
+  expect_lte(case2$state$evals, 5000)
+  expect_lt(abs(gap(case2) - 7.2), 1)
+})
+
+# Over seeds the gaps vary by 2 %, far from the limits; test-estimator.R has another seed and the other bases.
+test_that("Figure 1: the tuned schedule ends within 1 nat for 5,000 evaluations", {
+  skip_on_cran()
+  set.seed(2)
+  fit <- elvi(figure1()$model, base_laplace(), budget = 5000)
+  expect_lte(fit$state$evals, 5000)
+  above <- gap(fit)
+  expect_lt(above, 1)
+  expect_gt(above, 0)   # F* is a minimum
+})
+
+test_that("Figure 1: and within 0.1 nat for 50,000", {
+  skip_unless_long()
+  set.seed(1)
+  above <- gap(elvi(figure1()$model, base_laplace(), budget = 50000))
+  expect_lt(above, 0.1)
+  expect_gt(above, 0)
+})
+
+test_that("ten times the budget leaves a tenth of the gap, on the problem of Figure 1 in 30 dimensions", {
+  data <- withr_seed(1, list(U = matrix(runif(45 * 30), 45), y = rbinom(45, 1, 0.5)))
+  model <- model_glm(data$U, data$y, prior = normal(0, 1 / sqrt(0.1)))
+  best <- elvi_optimum(model, base_laplace())
+  gaps <- vapply(c(2000, 20000), function(budget) {
+    set.seed(1)
+    objective(elvi(model, base_laplace(), budget = budget))$estimate - best$objective
+  }, 0)
+  expect_gt(gaps[2], 0)
+  expect_lt(abs(gaps[1] / gaps[2] - 10), 3)
 })
 
 test_that("Figure 1 of the paper: one gradient per step", {
@@ -640,25 +664,33 @@ test_that("Figure 1 of the paper: one gradient per step", {
   setting <- figure1()
   for (preset in c("psgd", "psgd_scaled")) {
     fit <- elvi(setting$model, base_laplace(), schedule_fixed(5000, preset),
-                control = raw_control(average = "last", iterations = 500, trace_draws = 0))
+                control = raw_control(average = "last", iterations = 100, trace_draws = 0))
     expect_equal(fit$plan$iterations, 5000)
-    expect_equal(fit$state$evals, 500)
+    expect_equal(fit$state$evals, 100)
     expect_identical(fit$kept, "average")       # better than the start,
-    expect_lt(gap(fit, setting$optimum), 820)   # whose gap is 820
+    expect_lt(gap(fit), 820)                    # whose gap is 820.4
   }
 })
 
 test_that("Figure 1 of the paper with the printed smoothness diverges, and says so", {
   skip_on_cran()
   setting <- figure1()
-  printed <- 0.1 + svd(setting$U)$d[1] / 4
+  printed <- 0.1 + svd(setting$U)$d[1] / 4   # the square is missing in print: 31 for 3763
+  expect_equal(round(printed), 31)
   for (preset in c("case1", "case2")) {
-    expect_warning(
+    warned <- expect_warning(
       fit <- elvi(setting$model, base_laplace(), schedule_fixed(5000, preset),
                   control = raw_control(smoothness = printed)),
       "diverged.*`smoothness` = 30.77 is too small .*3764", class = "elvi_warning_diverged")
+    expect_match(conditionMessage(warned), paste0("`smoothness` = ", format(printed, digits = 4),
+                                                  " is too small (the model's own is 3764)"), fixed = TRUE)
+    expect_match(conditionMessage(warned), "The start is returned.", fixed = TRUE)
     expect_identical(fit$status, "diverged")
-    expect_gt(fit$trace$objective[nrow(fit$trace)], 2000)
+    expect_identical(fit$kept, "start")
+    expect_identical(fit$smoothness_source, "given in elvi_control()")
+    expect_equal(unname(fit$mu), numeric(200))
+    expect_equal(unname(fit$Sigma), diag(1 / sqrt(printed), 200), tolerance = 1e-12)
+    expect_gt(fit$trace$objective[nrow(fit$trace)], max(2000, fit$trace$objective[1] + 500))
     # the set that this L allows does not hold the optimum, whose smallest scale is below
     expect_gt(fit$feasible$scale_min, 3 / sqrt(setting$model$smoothness))
   }

@@ -31,11 +31,11 @@ test_that("the control gradient is the one of the specification, for every base 
       S <- estimator_scale(kind, d)
       for (base in estimator_bases()) {
         z <- elvi:::draw_base(elvi:::law_of(base, d), c(7, 11), 40, iteration = 2)
-        for (block in c(256, 7)) {
-          probe <- control_probe(model, base, kind, block)
-          where <- paste(d, model$kind, kind, base$kind, block)
-          for (w in list(c(0, 1), c(0.7, -0.2))) {
-            reference <- engine_gradient(model, base, kind, "control", mu, engine_full(S), z, memory = w)
+        probes <- lapply(c(256, 7), function(block) control_probe(model, base, kind, block))
+        where <- paste(d, model$kind, kind, base$kind)
+        for (w in list(c(0, 1), c(0.7, -0.2))) {
+          reference <- engine_gradient(model, base, kind, "control", mu, engine_full(S), z, memory = w)
+          for (probe in probes) {
             g <- probe(mu, S, 40, k = 2, memory = w)
             expect_equal(g$mu, reference$mu, tolerance = 1e-10, label = where)
             expect_equal(engine_full(g$scale), reference$scale, tolerance = 1e-10, label = where)
@@ -55,7 +55,7 @@ test_that("the control gradient is the one of the specification, for every base 
 test_that("the control gradient is unbiased for every base and kind of scale, whatever its weights", {
   skip_on_cran()
   d <- 3
-  n <- 4000
+  n <- 1000   # 25,000 draws show a bias of 3 %; a term that is wrong or left out is one of the size of the gradient
   batches <- 25
   model <- engine_logistic(d)
   mu <- c(0.4, -0.2, 0.1)
@@ -158,17 +158,18 @@ test_that("one draw at a time from a heavy-tailed base in one dimension stays fi
 
 test_that("on the setting of Figure 1 a budget of 5000 ends within 0.6 nats of the optimum with every base", {
   skip_on_cran()
-  set.seed(1)
-  U <- matrix(runif(300 * 200), 300, 200)
-  y <- rbinom(300, 1, 0.5)
-  model <- model_glm(U, y, prior = normal(0, 1 / sqrt(0.1)))
+  model <- figure1()$model
   most <- c(gaussian = 0.55, laplace = 0.55, uniform = 0.6)
   for (base in list(base_gaussian(), base_laplace(), base_uniform())) {
     set.seed(1)
     fit <- elvi(model, base, budget = 5000, control = elvi_control(trace_draws = 0))
     expect_identical(fit$control$estimator, "control")
     expect_identical(fit$kept, "average")
-    expect_lt(objective(fit)$estimate - elvi_optimum(model, base)$objective, most[[base$kind]], label = base$kind)
+    expect_lte(fit$state$evals, 5000)
+    least <- if (base$kind == "laplace") figure1_least else elvi_optimum(model, base, tol = 1e-3)$objective
+    above <- objective(fit)$estimate - least
+    expect_lt(above, most[[base$kind]], label = base$kind)
+    expect_gt(above, 0)
   }
 })
 

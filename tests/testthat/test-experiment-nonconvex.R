@@ -146,6 +146,7 @@ test_that("the bound is that of guarantee(), flat for constant batches only", {
 })
 
 test_that("the figures can be drawn", {
+  skip_on_cran()
   skip_if_not_installed("ggplot2")
   x <- small_nonconvex()
   mapping <- ggplot2::ggplot_build(ggplot2::autoplot(x))

@@ -137,9 +137,9 @@ test_that("bad settings are refused", {
 # ---- the paper's own size --------------------------------------------------------------------
 
 test_that("at the paper's size the gaps are those known", {
-  skip_on_cran()
-  x <- example_experiment("figure1", data_sets = 1, settings = c("right", "whitened"),
-                          methods = c("case1", "case2"))
+  skip_unless_long()   # those stored are known too, and parts of them are computed again: test-experiment-stored.R
+  x <- example_experiment("figure1", data_sets = 1, settings = c("right", "whitened"), methods = c("case1", "case2"),
+                          points = 2)
   expect_lt(abs(x$numbers$optimum - 211.3111991073), 1e-6)
   gap <- function(s, m) x$numbers$ends$mean[x$numbers$ends$setting == s & x$numbers$ends$method == m]
   expect_equal(gap("right", "case1"), 634, tolerance = 0.005)   # measured by another program
@@ -149,10 +149,12 @@ test_that("at the paper's size the gaps are those known", {
 
 test_that("the problems of Figures 2 and 3 are those of the paper", {
   skip_on_cran()
+  dim <- if (long_tests()) 200 else 20
   for (name in figures) {
-    x <- example_experiment(name, data_sets = 1, settings = "right", methods = "case1", budget = 300)
+    x <- example_experiment(name, data_sets = 1, settings = "right", methods = "case1", budget = 300, dim = dim)
+    expect_identical(formals(lab$experiments()[[name]]$run)$dim, 200)
     set.seed(1)
-    U <- matrix(runif(settings_of[[name]]$M * 200), settings_of[[name]]$M, 200)
+    U <- matrix(runif(settings_of[[name]]$M * dim), settings_of[[name]]$M, dim)
     sigma <- svd(U, 0, 0)$d[1]
     alpha <- settings_of[[name]]$alpha
     expect_equal(x$numbers$L, c(printed = alpha + sigma / 4, right = alpha + sigma^2 / 4))
@@ -206,7 +208,7 @@ test_that("the sweep goes from the printed to the right L, where it is the figur
 })
 
 test_that("Stan's ADVI is charged for what it computes, and judged by its exact objective", {
-  skip_on_cran()
+  skip_unless_long()   # rstanarm takes seconds to load
   skip_if_not_installed("rstanarm")
   expect_identical(lab$advi_evaluations(1000), 1000 + 1000 + 5 * (50 + 100) + 100)
   x <- example_experiment("figure2", data_sets = 1, settings = "right", methods = "advi", budget = 2000, dim = 2)

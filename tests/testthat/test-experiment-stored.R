@@ -57,7 +57,8 @@ test_that("parts of the rates, computed again, are those stored", {
 
 test_that("parts of the paper's figures, computed again, are those stored", {
   skip_on_cran()
-  again <- example_experiment("figure1", data_sets = 1, settings = c("printed", "whitened"), methods = "case1")
+  again <- example_experiment("figure1", data_sets = 1, settings = c("printed", "whitened"), methods = "case1",
+                              points = if (long_tests()) 12 else 2)
   expect_stored("figure1", again$data, c("setting", "method", "data_set", "seed", "evaluations"),
                 c("gap", "negative_elbo"))
   x <- stored("figure1")
@@ -68,10 +69,18 @@ test_that("parts of the paper's figures, computed again, are those stored", {
     expect_gte(length(unique(runs$data_set)), 3)
     expect_gte(length(unique(runs$seed)), 3)
   }
+  # what another program measured on the first data set
+  end <- function(setting, method) {
+    run <- x$data[x$data$setting == setting & x$data$method == method & x$data$data_set == 1 & x$data$seed == 1, ]
+    run$gap[which.max(run$evaluations)]
+  }
+  expect_equal(end("right", "case1"), 634, tolerance = 0.005)
+  expect_equal(end("right", "case2"), 794, tolerance = 0.005)
+  expect_equal(end("whitened", "case2"), 7.2, tolerance = 0.05)
 })
 
 test_that("parts of the sweep over L, computed again, are those stored", {
-  skip_on_cran()
+  skip_unless_long()
   again <- example_experiment("sweep", figures = "figure1", points = 2)
   expect_stored("sweep", again$data, c("figure", "method", "share"), c("L", "start", "gap", "average"))
 })

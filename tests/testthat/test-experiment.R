@@ -60,7 +60,7 @@ test_that("experiments are repeatable and leave the user's generator alone", {
     first <- run(3)
     expect_identical(.Random.seed, before, label = name)
     expect_identical(run(3), first, label = name)
-    expect_false(identical(run(4), first), label = name)
+    if (name == "bases" || long_tests()) expect_false(identical(run(4), first), label = name)
   }
 })
 

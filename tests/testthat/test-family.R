@@ -361,6 +361,7 @@ weibull_grid <- function(time, status) {
 }
 
 test_that("a Weibull posterior with censored times is that of a grid, and so is its evidence", {
+  skip_on_cran()
   d <- time_data(100)
   fit <- elvi(right_censored(time, status) ~ 1, data = d, family = weibull(), prior_intercept = normal(0, 5))
   expect_identical(fit$method, "nested")
@@ -378,6 +379,7 @@ test_that("a Weibull posterior with censored times is that of a grid, and so is 
 })
 
 test_that("the evidence of a dispersion in the family's own loss has its slope", {
+  skip_without_parser()
   d <- time_data(60)
   d$g <- rep(1:6, 10)
   fits <- list(elvi(right_censored(time, status) ~ x + (1 | g) + offset(o), data = d, family = weibull(), weights = w),
@@ -476,7 +478,7 @@ test_that("ordinal and multinomial responses are refused by name, with the way r
 })
 
 test_that("families that brms makes are taken by their names", {
-  skip_on_cran()
+  skip_unless_long()   # brms takes seconds to load
   suppressWarnings(skip_if_not_installed("brms"))   # rstan and ggplot2 are not of one age everywhere
   expect_identical(elvi:::likelihood_of(elvi:::check_family(brms::weibull())), "weibull")
   expect_identical(elvi:::likelihood_of(elvi:::check_family(brms::Beta())), "beta")

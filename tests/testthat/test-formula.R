@@ -171,7 +171,7 @@ test_that("method auto takes the exact solver where there is one", {
   }
   # on request, to the same place
   exact <- elvi(poisson ~ a + f, data = d, family = poisson())
-  asked <- elvi(poisson ~ a + f, data = d, family = poisson(), method = "mpsgd", budget = 4e4)
+  asked <- elvi(poisson ~ a + f, data = d, family = poisson(), method = "mpsgd", budget = 2e4)
   expect_identical(asked$method, "mpsgd")
   left <- suppressMessages(elvi(poisson ~ a + f, data = d, family = poisson(), budget = 100))
   expect_identical(left$method, "mpsgd")
@@ -365,7 +365,7 @@ test_that("weights are what they are to glm(), and frequency is the row given ag
 })
 
 test_that("weights of proportions and counts are those of rstanarm", {
-  skip_on_cran()
+  skip_unless_long()   # rstanarm takes seconds to load
   skip_if_not_installed("rstanarm")
   e <- transform(esoph, age = as.numeric(agegp), n = ncases + ncontrols)
   e <- e[e$n > 0, ]

@@ -214,6 +214,7 @@ test_that("loo agrees with exact leave-one-out on a small data set", {
 })
 
 test_that("pp_check draws the data against their replications", {
+  skip_on_cran()
   skip_if_not_installed("bayesplot")
   data <- nasty_data()
   y <- data$y[nasty_rows(data)]

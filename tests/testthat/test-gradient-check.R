@@ -94,13 +94,14 @@ test_that("gradients by differences know neither the constant of f nor its scale
 test_that("a log density without its minus is recognised", {
   skip_on_cran()
   log_density <- list(
-    function(x) -sum(x^2) / 2, function(x) sum(dnorm(x, c(1, 2), 3, log = TRUE)), function(x) sum(dlogis(x, log = TRUE)),
-    function(x) sum(dt(x - 5, 3, log = TRUE)), function(x) sum(dt(x, 3, log = TRUE)),
+    function(x) -sum(x^2) / 2, wide = function(x) sum(dnorm(x, c(1, 2), 3, log = TRUE)), function(x) sum(dlogis(x, log = TRUE)),
+    heavy = function(x) sum(dt(x - 5, 3, log = TRUE)), function(x) sum(dt(x, 3, log = TRUE)),
     # not concave, and so steep on its way down that the search ends where numbers do
-    function(x) sum(dnorm(mtcars$mpg, x[1], exp(x[2]), log = TRUE)),
+    steep = function(x) sum(dnorm(mtcars$mpg, x[1], exp(x[2]), log = TRUE)),
     function(x) sum(dbinom(mtcars$am, 1, plogis(x[1] + x[2] * mtcars$wt), log = TRUE)) + sum(dnorm(x, 0, 5, log = TRUE)),
     function(x) sum(dpois(mtcars$carb, exp(x[1] + x[2] * mtcars$wt), log = TRUE)) + sum(dnorm(x, 0, 5, log = TRUE)))
-  for (value in log_density) {
+  # a search that runs off takes a second or two
+  for (value in if (long_tests()) log_density else log_density[c("wide", "heavy", "steep")]) {
     model <- suppressWarnings(model_density(value, dim = 2))
     expect_error(elvi(model, budget = 100), "without the minus", class = "elvi_error_no_optimum")
   }

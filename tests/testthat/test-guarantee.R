@@ -175,6 +175,7 @@ test_that("the noise constants of a convex target hold, and the old factors 2 ar
 })
 
 test_that("the bound on the noise holds far from the optimum, for every kind of scale", {
+  skip_on_cran()
   model <- logistic()
   n <- 20000
   set.seed(4)
@@ -812,7 +813,8 @@ test_that("elsewhere it must be feasible and stationary within noise, and is the
   L <- logistic()$smoothness
   density <- logistic_density(convex = TRUE, growth = 2, smoothness = L)
   for (base in list(base_gaussian(), base_laplace(), base_uniform(), base_student(5))) {
-    for (kind in c("symmetric", "triangular", "diagonal")) {
+    # every base and every kind, not each with each
+    for (kind in if (base$kind == "gaussian" || long_tests()) c("symmetric", "triangular", "diagonal") else "symmetric") {
       best <- elvi_optimum(logistic(), base, kind)
       for (coordinates in c("raw", "whitened")) {
         control <- elvi_control(coordinates = coordinates, scale = kind, estimator = "reparam", average = "theorem")
@@ -883,6 +885,7 @@ test_that("the best iterate has the bound of the average, whatever is averaged",
 })
 
 test_that("measured best iterates stay below their bound", {
+  skip_on_cran()
   schedule <- schedule_growing(400, step = 0.02, batch = 4, nu = 0.5)
   start <- list(mu = c(2, -2, 1), Sigma = diag(1.5, 3))
   g <- guarantee(logistic(), base_laplace(), schedule, start = start, control = reparam())
@@ -994,6 +997,7 @@ test_that("its two ingredients bound what they should", {
 })
 
 test_that("the smallest mean squared gradient mapping stays below the bound", {
+  skip_on_cran()
   schedule <- schedule_growing(300, step = 0.1, batch = 2, nu = 1)
   g <- guarantee(bumpy(), schedule = schedule, control = compact(), start = list(mu = 4, Sigma = 1))
   # exact gradient mapping at some of the iterates of the run
@@ -1138,6 +1142,7 @@ test_that("F is convex, 2L-smooth on Theta_L and as strongly convex as f, with a
 })
 
 test_that("the mean of N gradients has 1/N of the second moment of one, and the rest of the gradient's square", {
+  skip_on_cran()
   probe <- engine_probe(quadratic, base_laplace())
   mu <- c(2, 1)
   S <- matrix(c(1.5, 0.4, 0.4, 0.9), 2)

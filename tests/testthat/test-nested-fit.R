@@ -1,4 +1,5 @@
 test_that("means and sds are those of the mixture of dense conditional optima", {
+  skip_on_cran()
   for (which in c("binary", "slopes", "counts", "smooth")) {
     fit <- nested_example(which)
     problem <- fit$problem
@@ -127,18 +128,18 @@ test_that("awkward data are right or refused by name", {
   expect_equal(fixef(omitted), fixef(excluded))
 })
 
-test_that("1e5 levels are no trouble", {
+test_that("tens of thousands of levels are no trouble", {
   skip_on_cran()
   skip_without_parser()
   withr_seed(1, {
-    J <- 1e5
+    J <- if (long_tests()) 1e5 else 2e4
     g <- rep(seq_len(J), each = 2)
     y <- 0.5 + rnorm(J, 0, 0.5)[g] + rnorm(2 * J)
   })
   fit <- elvi(y ~ 1 + (1 | g), data.frame(y, g))   # gaussian: no draws of 1e5 effects are needed
-  expect_equal(fit$mu[["sd(g:(Intercept))"]], 0.5, tolerance = 0.03)
-  expect_identical(ngrps(fit), c(g = 100000L))
-  expect_identical(dim(ranef(fit)$g), c(100000L, 1L))
+  expect_lt(abs(fit$mu[["sd(g:(Intercept))"]] - 0.5), 3.75 * sqrt(1.6 / J))   # standard errors
+  expect_identical(ngrps(fit), c(g = as.integer(J)))
+  expect_identical(dim(ranef(fit)$g), c(as.integer(J), 1L))
 })
 
 test_that("weights count rows, offsets shift, subsets drop", {
@@ -157,6 +158,7 @@ test_that("weights count rows, offsets shift, subsets drop", {
 })
 
 test_that("weights of a gaussian are precisions, as without groups", {
+  skip_without_parser()
   set.seed(1)
   data <- data.frame(g = gl(6, 5), x = sin(1:30), w = rep(c(1, 4, 100), 10))
   data$y <- data$x + rep(rnorm(6), each = 5) + rnorm(30) / sqrt(data$w)
@@ -178,6 +180,7 @@ test_that("weights of a gaussian are precisions, as without groups", {
 })
 
 test_that("separable data with flat priors are refused, whatever the groups", {
+  skip_without_parser()
   set.seed(4)
   data <- data.frame(x = rnorm(60), g = factor(rep(1:6, 10)), time = rexp(60))
   fit <- function(formula, family) {
@@ -195,6 +198,7 @@ test_that("separable data with flat priors are refused, whatever the groups", {
 })
 
 test_that("a single node is certified", {
+  skip_without_parser()
   set.seed(2)
   data <- data.frame(x = rnorm(400), g = factor(sample(20, 400, TRUE)))
   data$y <- rpois(400, exp(0.5 + 0.4 * data$x + rnorm(20, 0, 0.6)[data$g]))
@@ -203,6 +207,8 @@ test_that("a single node is certified", {
 })
 
 test_that("few draws are said to be few", {
+  skip_on_cran()
+  skip_without_parser()
   set.seed(5)
   data <- data.frame(g = factor(rep(1:300, each = 2)))
   data$y <- rpois(600, exp(1.5 * rnorm(300)[data$g]))

@@ -1,6 +1,7 @@
 layers_of <- function(plot) vapply(plot$layers, function(layer) class(layer$geom)[1], "")
 
 test_that("the default is what the fit has", {
+  skip_on_cran()
   skip_if_not_installed("ggplot2")
   expect_s3_class(ggplot2::autoplot(nested_example("binary")), "ggplot")
   expect_identical(levels(ggplot2::autoplot(nested_example("trials"))$data$panel), c("g", "h"))
@@ -83,6 +84,6 @@ test_that("plots can be drawn", {
     grDevices::dev.off()
     unlink(file)
   })
-  for (type in c("intervals", "groups", "sds")) expect_invisible(plot(nested_example("slopes"), type))
-  expect_invisible(plot(nested_example("by")))
+  for (type in c("intervals", "groups", if (long_tests()) "sds")) expect_invisible(plot(nested_example("slopes"), type))
+  expect_invisible(plot(nested_example(if (long_tests()) "by" else "smooth")))
 })

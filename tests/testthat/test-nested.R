@@ -3,26 +3,14 @@
 
 base_list <- list(base_gaussian(), base_laplace(), base_uniform(), base_power(3))
 
-small_problem <- function(family, correlated = TRUE, dispersion = NULL) {
-  set.seed(7)
-  n <- 48
-  g <- rep(1:6, each = 8)
-  h <- rep(1:4, 12)
-  x <- rnorm(n)
-  eta <- 0.3 + 0.5 * x + rnorm(6, 0, 0.6)[g] + rnorm(4, 0, 0.4)[h]
-  y <- switch(family$family, binomial = rbinom(n, 1, plogis(eta)), poisson = rpois(n, exp(eta)),
-              gaussian = rnorm(n, eta), neg_binomial_2 = rnbinom(n, mu = exp(eta), size = 2))
-  nested_problem(cbind(1, x), y, family, offset = 0.1, dispersion = dispersion,
-                 terms = list(group_term("g", g, cbind(x = x), correlated = correlated), group_term("h", h)))
-}
-
 test_that("hyperparameters: names, natural scale, correlations", {
+  skip_on_cran()
   problem <- small_problem(binomial())
   layout <- elvi:::hyper_layout(problem)
   expect_identical(layout$length, 4L)
   expect_identical(elvi:::hyper_layout(problem)$names,
                    c("log sd(g: (Intercept))", "log sd(g: x)", "z cor(g: (Intercept), x)", "log sd(h: (Intercept))"))
-  at <- elvi:::hyper_natural(problem, c(0, log(2), 0.5, -1))
+  at <- hyper_natural(problem, c(0, log(2), 0.5, -1))
   expect_equal(unname(at$terms[[1]]$sd), c(1, 2))
   expect_equal(at$terms[[1]]$cor[2, 1], tanh(0.5))
   expect_equal(unname(at$terms[[1]]$cov), matrix(c(1, 2 * tanh(0.5), 2 * tanh(0.5), 4), 2))
@@ -116,7 +104,7 @@ test_that("the gaussian evidence is exact, and the answer that of a finer rule",
   problem <- sleep_problem()
   setup <- elvi:::nested_setup(problem, base_gaussian())
   theta <- c(log(25), log(6), 0.2, log(25))
-  D <- elvi:::hyper_natural(problem, theta)$terms[[1]]$cov
+  D <- hyper_natural(problem, theta)$terms[[1]]$cov
   V <- as.matrix(problem$Z %*% kronecker(diag(18), D) %*% Matrix::t(problem$Z)) + 25^2 * diag(180) +
     100^2 * tcrossprod(problem$X)
   exact <- -as.double(determinant(V)$modulus) / 2 - sum(problem$y * solve(V, problem$y)) / 2 - 90 * log(2 * pi) +
@@ -144,82 +132,6 @@ test_that("the gaussian evidence is exact, and the answer that of a finer rule",
   expect_lt(max(abs(elvi:::hyper_moments(coarse)$mean - elvi:::hyper_moments(finer)$mean) / elvi:::hyper_moments(finer)$sd), 0.05)
 })
 
-test_that("the composite design integrates what it should", {
-  for (H in 3:10) {
-    corners <- elvi:::fraction_corners(H)
-    expect_identical(ncol(corners), as.integer(H))
-    quads <- utils::combn(H, 4 - (H < 4))
-    expect_true(all(apply(quads, 2, function(j) sum(apply(corners[, j], 1, prod))) == 0))
-    pairs <- utils::combn(H, 2)
-    expect_true(all(apply(pairs, 2, function(j) sum(apply(corners[, j], 1, prod))) == 0))
-  }
-})
-
-points_of <- function(theta) lapply(seq_len(ncol(theta)), function(i) theta[, i])
-
-# a density of theta that is known, as evidence_at() would return it
-known_density <- function(log_p, slope) {
-  function(setup, thetas, from = NULL, tol = 1e-7) {
-    lapply(thetas, function(theta) list(theta = theta, value = log_p(theta), slope = slope(theta), solution = list()))
-  }
-}
-
-test_that("many hyperparameters: calibrated weights are exact for a normal density, and right for others", {
-  set.seed(1)
-  H <- 6
-  R <- matrix(rnorm(H^2), H) / 2 + diag(H)
-  Q <- crossprod(R)
-  at <- elvi:::quasi_random(100, H)
-  expect_equal(colMeans(at), rep(0.5, H), tolerance = 0.05)
-  axes <- list(vectors = eigen(Q)$vectors, sd = 1.5 / sqrt(eigen(Q)$values))   # too wide
-  mode <- list(theta = rep(1, H))
-  proposal <- elvi:::first_proposal(mode, axes, matrix(1, H, 2))
-  theta <- elvi:::proposed_points(proposal, at)
-  found <- known_density(function(x) -sum((x - 1) * (Q %*% (x - 1))) / 2, function(x) drop(-Q %*% (x - 1)))(NULL, points_of(theta))
-  values <- vapply(found, function(f) f$value, 0)
-  log_rule <- elvi:::calibrated_rule(values, -elvi:::mixed_density(list(proposal), 200, theta), found, mode, axes)
-  w <- elvi:::normalised(values + log_rule)
-  expect_equal(drop(theta %*% w), rep(1, H), tolerance = 1e-6)
-  expect_equal(unname((theta - 1) %*% (w * t(theta - 1))), solve(Q), tolerance = 1e-6)
-  # independent exponential variables by their logarithms: far from normal, of known moments
-  found <- known_density(function(x) sum(x - exp(x)), function(x) 1 - exp(x))
-  mode <- list(theta = numeric(H))
-  axes <- list(vectors = diag(H), sd = rep(1, H))
-  proposal <- elvi:::first_proposal(mode, axes, cbind(rep(0.8, H), 1.3))
-  theta <- elvi:::proposed_points(proposal, elvi:::quasi_random(1000, H))
-  found <- found(NULL, points_of(theta))
-  values <- vapply(found, function(f) f$value, 0)
-  log_density <- elvi:::mixed_density(list(proposal), ncol(theta), theta)
-  w <- elvi:::normalised(values + elvi:::calibrated_rule(values, -log_density, found, mode, axes))
-  expect_lt(max(abs(drop(exp(theta) %*% w) - 1)), 0.02)
-  expect_lt(max(abs(drop(theta %*% w) - digamma(1))), 0.05)
-  expect_lt(max(abs(drop(exp(theta)^2 %*% w) - 2)), 0.15)
-  expect_lt(abs(log(sum(exp(values - log_density)))), 0.1)   # the constant
-  # and the next proposal has their moments
-  moved <- elvi:::next_proposal(theta, w)
-  expect_equal(moved$centre, rep(digamma(1), H), tolerance = 0.1)
-})
-
-test_that("seven hyperparameters: the answer hardly moves, and agrees with a finer one", {
-  skip_on_cran()
-  set.seed(1)
-  g <- rep(1:20, each = 8)
-  x <- matrix(rnorm(320), 160, dimnames = list(NULL, c("a", "b")))
-  u <- matrix(rnorm(60), 20) %*% diag(c(0.8, 0.5, 0.4))
-  y <- 0.3 + rowSums(cbind(1, x) * u[g, ]) + rnorm(160)
-  problem <- nested_problem(cbind(1, x), y, gaussian(), terms = list(group_term("g", g, x, correlated = TRUE)),
-                            dispersion = list(name = "sigma", prior = exponential(1)))
-  fit <- elvi:::nested_fit(problem)
-  expect_length(fit$hyper$mode, 7L)
-  expect_lt(max(unlist(fit$change)), 0.08)
-  finer <- elvi:::nested_fit(problem, control = list(nodes = 100))
-  here <- elvi:::hyper_moments(fit)
-  there <- elvi:::hyper_moments(finer)
-  expect_lt(max(abs(here$mean - there$mean) / there$sd), 0.08)
-  expect_lt(max(abs(here$sd / there$sd - 1)), 0.08)
-  expect_gte(fit$change$mean, 1 / sqrt(length(fit$nodes)))   # never less than the noise of so many nodes
-})
-
 test_that("cbpp: the figures of 8,000 NUTS draws", {
   skip_if_not_installed("lme4")
   fit <- elvi:::nested_fit(cbpp_problem())
@@ -236,64 +148,6 @@ test_that("cbpp: the figures of 8,000 NUTS draws", {
   expect_identical(fit$draws, 200)
   expect_equal(sum(fit$hyper$weight), 1)
   expect_gt(fit$evidence$corrected, fit$evidence$log)
-})
-
-test_that("draws and variances of a node are those of its optimum", {
-  problem <- small_problem(poisson())
-  fit <- elvi:::nested_fit(problem, base_laplace(), control = list(nodes = 1))
-  expect_length(fit$nodes, 1L)
-  node <- fit$nodes[[1]]
-  best <- dense_conditional(problem, node$theta, base_laplace())
-  V <- cbind(problem$X, problem$Z)
-  expect_equal(elvi:::node_variance(fit, 1, V, chunk = 7L), unname(rowSums((as.matrix(V) %*% best$covariance) * as.matrix(V))),
-               tolerance = 1e-4)
-  d <- ncol(V)
-  x <- elvi:::node_draws(fit, 1, cbind(diag(d), 0))
-  expect_equal(x[, d + 1], node$mu)
-  root <- x[, seq_len(d)] - node$mu
-  expect_equal(tcrossprod(root), best$covariance, tolerance = 1e-4, ignore_attr = TRUE)
-})
-
-# log p(y) of a random intercept and its moments by brute force: Gauss-Legendre for each
-# group, a lattice over coefficients and log sd
-random_intercept_reference <- function(X, y, g, centre, spread, theta) {
-  gl <- elvi:::gauss_legendre(40)
-  z <- gl$x * 6
-  log_w <- log(gl$w * 6 * dnorm(z))
-  log_p <- function(b, a) {
-    t <- outer(drop(X %*% b), exp(a) * z, "+")
-    by_group <- rowsum(y * t - (pmax(t, 0) + log1p(exp(-abs(t)))), g) + rep(log_w, each = max(g))
-    top <- apply(by_group, 1, max)
-    sum(top + log(rowSums(exp(by_group - top)))) + sum(dnorm(b, 0, 2.5, log = TRUE)) - exp(a) + a
-  }
-  steps <- as.matrix(expand.grid(-4:4, -4:4))
-  steps <- steps[rowSums(steps^2) < 14, ]
-  points <- do.call(rbind, lapply(theta, function(a) cbind(centre[1] + spread[1] * steps[, 1], centre[2] + spread[2] * steps[, 2], a)))
-  value <- apply(points, 1, function(p) log_p(p[1:2], p[3]))
-  w <- exp(value - max(value)) / sum(exp(value - max(value)))
-  natural <- cbind(points[, 1:2], exp(points[, 3]))
-  mean <- colSums(w * natural)
-  list(mean = mean, sd = sqrt(colSums(w * natural^2) - mean^2))
-}
-
-test_that("binary data with four rows a group: corrected weights are right", {
-  skip_on_cran()
-  set.seed(3)
-  J <- 150
-  g <- rep(seq_len(J), each = 4)
-  x <- rnorm(4 * J)
-  y <- rbinom(4 * J, 1, plogis(-0.3 + 0.7 * x + 1.5 * rnorm(J)[g]))
-  fit <- elvi:::nested_fit(nested_problem(cbind(1, x), y, terms = list(group_term("g", g))))
-  at <- elvi:::node_moments(fit)
-  hyper <- elvi:::hyper_moments(fit)
-  reference <- random_intercept_reference(cbind(1, x), y, g, at$mean[1:2], 1.02 * at$sd[1:2], seq(-0.7, 1.3, by = 0.1))
-  mean <- c(at$mean[1:2], hyper$mean)
-  sd <- c(at$sd[1:2], hyper$sd)
-  expect_lt(max(abs(mean - reference$mean) / reference$sd), 0.06)
-  expect_lt(max(abs(sd / reference$sd - 1)), 0.03)
-  raw <- elvi:::hyper_moments(fit, elvi:::normalised(fit$hyper$log_weight))
-  expect_gt(abs(raw$mean - reference$mean[3]) / reference$sd[3], 0.1)   # there was something to correct
-  expect_true(fit$corrected)
 })
 
 test_that("a variance at zero is no failure", {
@@ -380,52 +234,6 @@ test_that("results do not depend on the number of threads", {
   two <- withr_threads(2)
   expect_identical(one$hyper, two$hyper)
   expect_identical(one$k_hat, two$k_hat)
-})
-
-# mode of the same for counts, each group integrated by 25 nodes, and sds by its curvature
-random_intercept_mode <- function(X, y, g, start, scale) {
-  gl <- elvi:::gauss_legendre(25)
-  z <- gl$x * 5.5
-  log_w <- log(gl$w * 5.5 * dnorm(z))
-  log_p <- function(p) {
-    t <- drop(X %*% p[1:2])
-    by_group <- vapply(exp(p[3]) * z, function(u) rowsum(y * (t + u) - exp(t + u), g)[, 1], numeric(max(g))) +
-      rep(log_w, each = max(g))
-    top <- do.call(pmax, as.data.frame(by_group))
-    sum(top + log(rowSums(exp(by_group - top)))) + sum(dnorm(p[1:2], 0, 2.5, log = TRUE)) - exp(p[3]) + p[3]
-  }
-  found <- optim(start, log_p, method = "BFGS", hessian = TRUE, control = list(fnscale = -1, parscale = scale, reltol = 1e-12))
-  list(mode = found$par, sd = sqrt(diag(solve(-found$hessian))))
-}
-
-test_that("many groups of few rows: nodes lie where the corrected law is, and means are right", {
-  skip_on_cran()
-  set.seed(1)
-  J <- 1e4
-  g <- rep(seq_len(J), each = 2)
-  x <- rnorm(2 * J)
-  y <- rpois(2 * J, exp(0.2 + 0.3 * x + rnorm(J, 0, 0.5)[g]))
-  fit <- elvi:::nested_fit(nested_problem(cbind(1, x), y, poisson(), terms = list(group_term("g", g))))
-  at <- elvi:::node_moments(fit)
-  hyper <- elvi:::hyper_moments(fit)
-  reference <- random_intercept_mode(cbind(1, x), y, g, c(at$mean[1:2], log(hyper$mean)), c(at$sd[1:2], hyper$sd / hyper$mean))
-  expect_lt(max(abs(c(at$mean[1:2], log(hyper$mean)) - reference$mode) / reference$sd), 0.05)
-  expect_lt(max(abs(c(at$sd[1:2], hyper$sd / hyper$mean) / reference$sd - 1)), 0.05)
-  expect_lt(max(unlist(fit$change)), 0.02)
-  expect_false(is.null(fit$setup$lean))   # there was something to lean
-})
-
-test_that("100,000 levels", {
-  skip_on_cran()
-  set.seed(6)
-  J <- 1e5
-  g <- rep(seq_len(J), each = 2)
-  y <- rbinom(2 * J, 1, plogis(-1 + rnorm(J)[g]))
-  problem <- nested_problem(matrix(1, 2 * J, 1), y, terms = list(group_term("g", g)))
-  setup <- elvi:::nested_setup(problem, base_gaussian())
-  at <- elvi:::evidence_at(setup, list(0))[[1]]
-  expect_lt(at$solution$certificate, 1e-6)
-  expect_lt(length(setup$plan$pattern$row), 3 * J)
 })
 
 test_that("progress is shown of long runs only, once a second", {

@@ -44,6 +44,7 @@ test_that("the exact objective of a logistic model is an integral over the linea
 })
 
 test_that("exact and simulated objectives agree where the base matters", {
+  skip_on_cran()
   model <- engine_logistic(3)
   for (base in list(base_laplace(), base_uniform(), base_student(5), base_power(0.8))) for (kind in kinds) {
     fit <- quick_fit(model, base, kind)

@@ -1,5 +1,6 @@
 # One fit without groups, one with an unknown sigma, one with groups, in the hands of other packages.
 other_fits <- function() {
+  skip_without_parser()
   if (is.null(formula_store$others)) {
     formula_store$others <- withr_seed(6, list(
       binary = elvi(case ~ age + education + spontaneous, data = infert, family = binomial()),
@@ -13,6 +14,7 @@ other_fits <- function() {
 fixed_effects <- function(fit) if (inherits(fit, "elvi_nested")) fixef(fit) else coef(fit)
 
 test_that("emmeans: estimates, contrasts and the response scale", {
+  skip_on_cran()
   skip_if_not_installed("emmeans")
   fit <- other_fits()$binary
   link <- as.data.frame(emmeans::emmeans(fit, ~ education, frequentist = TRUE))

@@ -87,7 +87,7 @@ test_that("bad priors are refused by name", {
 })
 
 test_that("priors of rstanarm are those of elvi, and the other way round", {
-  skip_on_cran()
+  skip_unless_long()   # rstanarm takes seconds to load
   skip_if_not_installed("rstanarm")
   pairs <- list(list(rstanarm::normal(1, 2), normal(1, 2)), list(rstanarm::student_t(4, 0, 3), student_t(4, 0, 3)),
                 list(rstanarm::cauchy(0, 3), cauchy(0, 3)), list(rstanarm::normal(1, 2, TRUE), normal(1, 2, TRUE)))

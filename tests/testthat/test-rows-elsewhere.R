@@ -14,6 +14,7 @@ test_that("chunks may be empty, of one row, or without a complete row", {
 })
 
 test_that("a model takes chunks of X and y, dense and sparse", {
+  skip_on_cran()
   data <- rows_data(120)[-c(3, 60), ]
   X <- model.matrix(~ x + z, data)
   given <- function(i) list(X = X[i, ], y = data$count[i], weights = data$w[i], offset = data$o[i])

@@ -1,4 +1,5 @@
 test_that("a gaussian regression from chunks integrates over sigma, as in memory", {
+  skip_on_cran()
   data <- rows_data(200)
   source <- rows_chunked(chunks_of(data))
   for (arguments in expression(list(real ~ x + g), list(real ~ x + g, weights = w),

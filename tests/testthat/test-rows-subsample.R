@@ -44,6 +44,7 @@ test_that("a run with some rows is a function of the seed, whatever its pieces, 
 })
 
 test_that("sparse rows are drawn as dense ones", {
+  skip_on_cran()
   skip_if_not_installed("Matrix")
   X <- Matrix::rsparsematrix(60, 5, 0.3)
   X[7, ] <- 0

@@ -185,6 +185,7 @@ test_that("the trace has a row for every iteration, then every tenth, then every
 })
 
 test_that("the objective of the trace is a mean over fixed draws minus log|Sigma|", {
+  skip_on_cran()
   for (kind in kinds) for (draws in c(300, 2)) {
     model <- engine_logistic(3)
     set.seed(2)
@@ -406,7 +407,8 @@ test_that("SIGINT in native code returns the fit so far, which goes on exactly",
     setTimeLimit()
     out <- c(out, list(limited = limited, again = start(iterations = limited$fit$state$k)))'),
     during = function(pid) {
-      wait_until(file.exists(file))
+      # the first entry may be of the start
+      wait_until(file.exists(file) && elvi:::read_checkpoint(file)$progress$state$k > 0)
       tools::pskill(pid, tools::SIGINT)
     })$out
   expect_identical(r$fit$status, "interrupted")
@@ -503,9 +505,10 @@ interrupted_rounds <- '
     as.numeric(gsub("[^0-9]", "", grep("^VmRSS", status, value = TRUE)))
   }'
 
-test_that("SIGINT at 200 random moments: always the fit so far, which goes on exactly, and no leak", {
+test_that("SIGINT at random moments: always the fit so far, which goes on exactly, and no leak", {
   skip_without_signals()
-  out <- in_new_r(c(quietly, interrupted_rounds, '
+  share <- if (long_tests()) 10 else 3   # 200 moments, or 60
+  out <- in_new_r(c(quietly, interrupted_rounds, paste("share <-", share), '
     X <- matrix(sin(seq_len(200 * 10)^1.3), 200)
     models <- list(
       native = model_glm(X, rep(0:1, 100)),
@@ -527,14 +530,14 @@ test_that("SIGINT at 200 random moments: always the fit so far, which goes on ex
       rounds(n, function() suppressWarnings(by_tolerance(), classes = "elvi_warning_not_converged"),
              function(fit) suppressWarnings(elvi(fit)), function(fit) finished)
     }
-    series(10)   # everything that is allocated once is there now
+    series(share)   # everything that is allocated once is there now
     cells <- gc()[, 1]
     before <- rss()
-    cpu <- system.time(series(30))
+    cpu <- system.time(series(3 * share))
     out <- c(outcome, list(cells = gc()[, 1] - cells, rss = rss() - before, cpu = sum(cpu[c(1, 2, 4, 5)])))'))$out
   expect_identical(out$bad, character())
-  expect_equal(out$good, 200)
-  expect_lt(max(out$cells), 2e4)   # cells of 56 and of 8 bytes
+  expect_equal(out$good, 20 * share)
+  expect_lt(max(out$cells), 2e3 * share)   # cells of 56 and of 8 bytes
   if (!grepl("asan", Sys.getenv("LD_PRELOAD"))) expect_lt(out$rss, 20 * 1024)
 })
 
@@ -681,12 +684,12 @@ test_that("whatever way a user's function leaves a run, it leaves as it would an
   expect_error(target$fit(at_fifth("gradient", function() warning("my own"))), "converted from warning.*my own")
 })
 
-test_that("leaving 200 times in the middle of a run takes no memory along", {
+test_that("leaving many times in the middle of a run takes no memory along", {
   skip_without_signals()
   code <- c(deparse(call("<-", quote(hooked_model), hooked_model)), deparse(call("<-", quote(at_fifth), at_fifth)),
             deparse(call("<-", quote(ways_out), as.call(c(quote(list), ways_out)))))
   out <- in_new_r(c(code, interrupted_rounds, '
-    # a work block of 1 MB a run: 200 lost ones are seen
+    # a work block of 1 MB a run: 80 lost ones are seen
     target <- hooked_model()
     big <- function(hook, ...) target$fit(hook, block = 2e4, trace_draws = 2e4)
     series <- function(n) for (i in seq_len(n)) {
@@ -695,7 +698,7 @@ test_that("leaving 200 times in the middle of a run takes no memory along", {
     series(5)
     cells <- gc()[, 1]
     before <- rss()
-    series(50)
+    series(20)
     out <- list(cells = gc()[, 1] - cells, rss = rss() - before)'))$out
   expect_lt(max(out$cells), 2e4)
   if (!grepl("asan", Sys.getenv("LD_PRELOAD"))) expect_lt(out$rss, 40 * 1024)

@@ -17,6 +17,7 @@ test_that("standard deviations and predictions do not depend on units", {
 })
 
 test_that("an unknown sigma follows the units of the response", {
+  skip_on_cran()
   set.seed(1)
   plain <- elvi(mpg ~ wt, mtcars)
   for (unit in c(1e8, 1e-8)) {
@@ -64,6 +65,7 @@ test_that("a certificate is not called rigorous where quadrature cannot resolve 
 })
 
 test_that("a tuned run that gets nowhere is tried again with shorter steps", {
+  skip_on_cran()
   # f is steep where the mode does not show it: exp() of a coordinate
   model <- model_density(function(x) sum(x^2) / 2 + sum(exp(3 * x)) / 100,
                          function(x) x + 3 * exp(3 * x) / 100, dim = 5, convex = TRUE)

@@ -1,4 +1,5 @@
 test_that("a smooth's columns span what mgcv's do, at the data and elsewhere", {
+  skip_on_cran()
   skip_if_not_installed("mgcv")
   d <- group_data()
   for (call in list(quote(s(t)), quote(s(t, bs = "cr", k = 6)), quote(t2(t, x, k = 4)), quote(s(t, g, bs = "fs", k = 4)))) {

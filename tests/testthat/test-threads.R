@@ -11,6 +11,7 @@ session_prints <- function(code, env = character()) {
 }
 
 test_that("options(elvi.threads = ) sets the number, within OpenMP's limit", {
+  skip_on_cran()
   skip_if(threads_then(2, elvi_threads()) == 1, "no OpenMP, or a limit of one thread")
   expect_identical(threads_then(1, elvi_threads()), 1L)
   expect_identical(threads_then(2, elvi_threads()), 2L)
