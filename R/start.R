@@ -83,7 +83,7 @@ search_ends <- function(target, starts, key, tol, first, so_far) {
   candidates <- c(distinct(candidates, most = 3L), undescended(target, points, key))
   if (!length(candidates)) return(invisible())
   short <- lapply(candidates, function(candidate) {
-    improve(target, candidate, key, budget / 8, search_tol(tol, target$dim))
+    c(improve(target, candidate, key, budget / 8, search_tol(tol, target$dim)), list(descended = candidate$descended))
   })
   short <- by_objective(short)
   note(short[1L])
@@ -91,6 +91,7 @@ search_ends <- function(target, starts, key, tol, first, so_far) {
   note(ends)
   for (rival in short[-1L]) {
     if (!isTRUE(rival$F < ends[[1L]]$F + close_rival)) next
+    if (isFALSE(rival$descended) && distance_between(rival, ends[[1L]]) <= apart) next   # nothing new
     ends <- c(ends, rival_ends(target, rival, key, budget / 2, tol))
     note(ends)
   }
@@ -192,7 +193,7 @@ undescended <- function(target, points, key) {
   round <- lapply(points, function(x) lapply(10^-(0:4 / 2), function(sd) {
     A <- diag(sd, target$dim)
     look <- look_at(target, x, A, key, 16L, 0)
-    list(mu = x, A = A, F = look$F, se = look$se)
+    list(mu = x, A = A, F = look$F, se = look$se, descended = FALSE)
   }))
   round <- by_objective(unlist(round, recursive = FALSE))
   Filter(function(x) is.finite(x$F), utils::head(round, 1L))
