@@ -79,9 +79,8 @@ elvi.formula <- function(object, data, family = stats::gaussian(),
   priors <- list(prior = as_prior(prior, "prior"), prior_intercept = as_prior(prior_intercept, "prior_intercept"),
                  prior_aux = as_prior(prior_aux, "prior_aux"), prior_sd = prior_sd, prior_cor = prior_cor)
   unused <- list(schedule = schedule, budget = budget, tol = tol, start = start)
-  if (!is.null(structured) || method == "nested" ||
-        (method == "auto" && (!elsewhere || needs_no_rows(family, dispersion)) &&
-           prefers_nested(family, dispersion, priors, unused, control))) {
+  would_nest <- method == "auto" && prefers_nested(family, dispersion, priors, unused, control)
+  if (!is.null(structured) || method == "nested" || (would_nest && (!elsewhere || needs_no_rows(family, dispersion)))) {
     check_nested_arguments(structured, method, unused, missing(prior_sd), missing(prior_cor))
     if (elsewhere) {
       return(showing_passes(control, nested_source_regression(data, object, call, parent.frame(), family, priors, autoscale,
@@ -114,6 +113,7 @@ elvi.formula <- function(object, data, family = stats::gaussian(),
   model$reported <- reported_intercept(design, model$dim)
   # left to itself, a stochastic run stops when it is close enough
   if (is.null(budget) && is.null(schedule) && !has_exact(model)) tol <- tol %||% 0.01
+  if (would_nest) say_not_nested(model)
   warn_if_flat(priors$joint)
   fit <- elvi.elvi_model(model, base = base, method = method, schedule = schedule, budget = budget,
                          tol = tol, start = start, control = control)

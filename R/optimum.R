@@ -195,7 +195,8 @@ remember <- function(history, x, residual, memory = 8L) {
   list(x = x[, keep, drop = FALSE], residual = r[, keep, drop = FALSE])
 }
 
-# Anderson acceleration: the combination of past steps with the least residual.
+# Anderson acceleration: the combination of past steps with the least residual. The ridge keeps the rounding of the sums, which
+# depends on how rows are cut into chunks and shards, out of the steps.
 accelerate <- function(history) {
   x <- history$x[, 1L]
   r <- history$residual[, 1L]
@@ -203,7 +204,7 @@ accelerate <- function(history) {
   dx <- x - history$x[, -1L, drop = FALSE]
   dr <- r - history$residual[, -1L, drop = FALSE]
   gram <- crossprod(dr)
-  ridge <- diag(1e-12 * max(diag(gram)), ncol(gram))
+  ridge <- diag(1e-8 * max(diag(gram)), ncol(gram))
   mix <- tryCatch(solve(gram + ridge, crossprod(dr, r)), error = function(e) NULL)
   if (is.null(mix)) x + r else drop(x + r - (dx + dr) %*% mix)
 }

@@ -182,12 +182,12 @@ row_tasks <- list(
     join = add_up),
   # the gradient from some rows, see rows-subsample.R; each shard draws its own
   subsample = list(
-    part = function(rows, recipe, args) list(some_gradient(rows, args$spec, args$x, shard_key(rows, args$key), args$fraction)),
+    part = function(rows, recipe, args) list(some_gradient(rows, args$spec, args$x, shard_key(rows, recipe, args$key), args$fraction)),
     join = add_up),
   # the same for draws that are made here, less that at the anchor
   subsample_draws = list(
     part = function(rows, recipe, args) {
-      model <- bare_model(some_rows(rows, shard_key(rows, args$key), args$fraction), args$spec)
+      model <- bare_model(some_rows(rows, shard_key(rows, recipe, args$key), args$fraction), args$spec)
       at <- function(x) .Call(elvi_r_evaluate, model, x, threads())$gradient
       before <- as.double(at(args$anchor))
       list(sums_over_draws(args$draws, function(x) at(x) - before))
@@ -237,7 +237,7 @@ survey_rows <- function(rows, args) {
   rows["shift"] <- list(args$about)
   n <- length(rows$y)
   p <- rows$dim
-  normal <- list(likelihood = "normal", error_df = Inf, dim = p, dispersion_at = 0, divide = 1)
+  normal <- plain_spec(p)
   model <- bare_model(rows, normal)
   used <- rows$weight > 0
   once <- as.double(used)
@@ -254,8 +254,7 @@ survey_rows <- function(rows, args) {
        around = c(sum(rows$weight * around), sum(rows$weight * around^2)),
        precision = c(sum(rows$precision[rows$precision > 0]), sum(rows$precision > 0)),
        low = c(min(rows$y), min(rows$offset)), high = c(max(rows$y), max(rows$offset)),
-       tally = if (args$counts) tally_of(rows, rows$y > 0),
-       size = check_sums(rows, size = TRUE), check = check_sums(rows))
+       tally = if (args$counts) tally_of(rows, rows$y > 0))
 }
 
 # sum_i weight_i X_i, and sum_i weight_i X_i X_i', through the derivatives of a normal likelihood
@@ -287,10 +286,26 @@ join_surveys <- function(a, b) {
   out
 }
 
-# What tells other rows from these: their number and sums of X, of the responses, and of both together; or of their sizes.
-check_sums <- function(rows, size = FALSE) {
-  c(length(rows$y), .Call(elvi_r_check_sums, if (is_sparse(rows$X)) rows$X$entry else rows$X, rows$y, rows$weight, size))
+# What tells other rows from these, in whatever order they come: their number, and sums of marks, of their squares and of
+# their sizes. A mark combines all that a row has, so that values that change places change it too.
+check_sums <- function(rows, recipe) {
+  rows["shift"] <- list(NULL)
+  c(length(rows$y), .Call(elvi_r_check_sums, bare_model(rows, plain_spec(rows$dim)), recipe$marks %||% uneven(rows$dim + 3)))
 }
+
+# By what the columns, y, weight and offset of a row are multiplied in its mark: each other than the rest, and none of them
+# much larger, as far as the rows of a first chunk tell. NULL if it has none that can be used.
+mark_weights <- function(recipe, chunk) {
+  rows <- tryCatch(recipe_rows(recipe, chunk), error = function(e) NULL)
+  if (is.null(rows)) return(NULL)
+  reach <- c(.Call(elvi_r_reach, bare_model(rows, plain_spec(rows$dim))), max(abs(rows$y)), max(rows$weight), max(abs(rows$offset)))
+  uneven(length(reach)) / ifelse(is.finite(reach) & reach > 0, reach, 1)
+}
+
+uneven <- function(n) 1 + (seq_len(n) * (sqrt(5) - 1) / 2) %% 1
+
+# of a likelihood that is not asked for
+plain_spec <- function(dim) list(likelihood = "normal", error_df = Inf, dim = dim, dispersion_at = 0, divide = 1)
 
 # sum (x - centre)(x - centre)' from the same about another point. What is left of a column that is constant is rounding.
 recentred <- function(gram, sums, n, by) {
@@ -367,7 +382,7 @@ pass_over_chunks <- function(source, recipe, task, args) {
 
 answer_to_chunk <- function(chunk, recipe, task, args) list(answer = row_tasks[[task]]$part(chunk, recipe, args))
 
-answer_of <- function(rows, recipe, task, args, check = check_sums(rows)) {
+answer_of <- function(rows, recipe, task, args, check = check_sums(rows, recipe)) {
   rows["shift"] <- list(recipe$centre)
   list(answer = row_tasks[[task]]$part(rows, recipe, args), check = check)
 }
@@ -397,4 +412,7 @@ first_chunk.elvi_source <- function(source) {
   }
 }
 
-chunk_length <- function(chunk) if (is.data.frame(chunk)) nrow(chunk) else NROW(chunk$X)
+# of what is no chunk, 1: it is looked at, and refused
+chunk_length <- function(chunk) {
+  if (is.data.frame(chunk)) nrow(chunk) else if (is_plain_list(chunk)) NROW(chunk$X) else 1L
+}

@@ -23,13 +23,15 @@
 #' for answers that are on their way, so that the workers can be used again. MPI ends a whole job when
 #' one of its processes dies, before R can do anything about it.
 #'
-#' @param cl a cluster.
+#' @param cl a cluster, or a list of clusters that are taken together. `mirai::make_cluster()` gives a task to any of its workers, so that
+#'   each of them comes to hold all shards; `list(mirai::make_cluster(1), mirai::make_cluster(1))` keeps shards where they are.
 #' @param load function of the number of a shard, called on a worker. It returns its rows: a data frame for a formula, a list with `X` and `y`
 #'   for [model_glm()], or a source such as [rows_files()] or [rows_dbi()], which the worker then reads chunk by
 #'   chunk in every pass.
 #' @param shards number of shards.
 #' @param timeout seconds after which a worker that does not answer counts as lost.
 #' @param threads number of threads of each worker, see [elvi_threads()].
+#' @param levels levels of factors, see [rows_chunked()].
 #' @return An object of class `elvi_source`.
 #' @seealso [rows_chunked()] about formulas and about what such a fit can do.
 #' @examples
@@ -43,10 +45,8 @@
 #' parallel::stopCluster(cl)
 #' }
 #' @export
-rows_cluster <- function(cl, load, shards = length(cl), timeout = 3600, threads = 1) {
-  if (!inherits(cl, "cluster") || !length(cl)) {
-    bad_argument("cl", "a cluster, as made by parallel::makeCluster() or mirai::make_cluster()", describe(cl))
-  }
+rows_cluster <- function(cl, load, shards = length(cl), timeout = 3600, threads = 1, levels = NULL) {
+  cl <- check_cluster(cl)
   need_package("parallel", "rows_cluster()")
   check_function(load, "load")
   shards <- check_count(shards, "shards", upper = 1e6)
@@ -56,7 +56,22 @@ rows_cluster <- function(cl, load, shards = length(cl), timeout = 3600, threads 
                          told = replicate(length(cl), list(), simplify = FALSE), recipes = list()), parent = emptyenv())
   id <- paste(Sys.getpid(), format(as.numeric(Sys.time()), digits = 17), sep = "-")
   new_source("cluster", sprintf("%.0f shard(s) on %d worker(s)", shards, length(cl)), NULL, load = load, shards = shards,
-             timeout = timeout, threads = threads, id = id, state = state)
+             timeout = timeout, threads = threads, id = id, state = state, levels = check_levels(levels))
+}
+
+# a cluster, or several of them as one
+check_cluster <- function(cl) {
+  if (is_plain_list(cl) && length(cl) && all(vapply(cl, inherits, NA, "cluster"))) {
+    return(structure(unlist(lapply(cl, function(one) lapply(seq_along(one), function(k) one[[k]])), recursive = FALSE), class = "cluster"))
+  }
+  if (!inherits(cl, "cluster") || !length(cl)) {
+    bad_argument("cl", "a cluster, as made by parallel::makeCluster() or mirai::make_cluster(), or a list of clusters", describe(cl))
+  }
+  if (inherits(cl, "miraiCluster") && length(cl) > 1L) {
+    elvi_inform("mirai gives a task to any worker of a cluster, so each of them will come to hold all shards. With a list of clusters of one ",
+                "worker each, shards stay where they are.", class = "elvi_message_mirai")
+  }
+  cl
 }
 
 # ---- a worker -------------------------------------------------------------------------------
@@ -96,7 +111,7 @@ shard_task <- function(shard, recipe, request) {
   if (isTRUE(row_tasks[[request$task]]$of_chunk)) return(answer_to_chunk(data, recipe, request$task, request$args))
   if (!identical(shard$key, request$key)) {
     shard$rows <- recipe_rows(recipe, data, seen = request$task != "survey")
-    shard$check <- if (!is.null(shard$rows)) check_sums(shard$rows)
+    shard$check <- if (!is.null(shard$rows)) check_sums(shard$rows, recipe)
     shard$key <- request$key
   }
   if (!is.null(shard$rows)) answer_of(shard$rows, recipe, request$task, request$args, shard$check)
@@ -235,6 +250,7 @@ engine <- function(name) utils::getFromNamespace(name, "parallel")
 # NULL from a worker that is lost
 receive_reply <- function(node) {
   reply <- tryCatch(holding_interrupts(suppressWarnings(engine("recvResult")(node))), error = function(e) NULL)
+  if (inherits(reply, "errorValue") && !inherits(reply, "miraiError")) return(NULL)   # mirai's word for a lost connection
   if (inherits(reply, "try-error")) {
     elvi_abort("A worker could not answer: ", sub("\n$", "", as.character(reply)), class = "elvi_error_worker")
   }

@@ -53,7 +53,7 @@ open_fresh <- function(source, recipe, seen, copy) {
       at <<- at + 1
       rows <- in_chunk(at, recipe_rows(recipe, chunk, seen))
       if (is.null(rows)) next
-      piece <- list(rows = rows, check = check_sums(rows))
+      piece <- list(rows = rows, check = check_sums(rows, recipe))
       copy$add(piece)
       return(piece)
     }

@@ -15,7 +15,7 @@ rows_elsewhere <- function(source, recipe, survey) {
     offset = c(survey$low[2L], survey$high[2L]),
     gram = recentred(survey$gram, survey$sums, survey$used, by),
     weighted = recentred(survey$weighted, survey$weighted_sums, survey$weight, by),
-    reach = survey$reach + abs(by), total = spread_about_mean(survey), check = survey$check, size = survey$size),
+    reach = survey$reach + abs(by), total = spread_about_mean(survey), check = survey$check),
     class = c("elvi_rows_elsewhere", "elvi_rows"))
 }
 
@@ -28,9 +28,9 @@ spread_about_mean <- function(survey) {
 survey_source <- function(source, recipe, about, level) {
   counts <- isTRUE(family_records[[recipe$likelihood]]$dispersion$counted)
   recipe["centre"] <- list(NULL)
-  pass <- pass_over(source, recipe, "survey", list(about = about, level = level, counts = counts))
+  pass <- told_pass(source, recipe, "survey", list(about = about, level = level, counts = counts))
   if (is.null(pass)) bad_argument("data", "data with at least one complete row", "data without")
-  survey <- pass$answer
+  survey <- c(pass$answer, list(check = pass$check))
   check_counting(survey$weight)
   warn_if_constant(c(survey$low[1L], survey$high[1L]), survey$n)
   c(survey, list(about = about %||% numeric(length(survey$sums)), level = level))
@@ -53,6 +53,7 @@ matrix_source_rows <- function(source, likelihood) {
   recipe <- new_recipe("matrices", likelihood)
   first <- in_chunk(1, recipe_rows(recipe, chunk))
   recipe$labels <- column_names(first$X)
+  recipe$marks <- mark_weights(recipe, chunk)
   rows_elsewhere(source, recipe, survey_source(source, recipe, NULL, mean(first$y)))
 }
 
@@ -66,18 +67,15 @@ pass_spec <- function(model) {
 
 pass_of <- function(model, task, args = list(), spec = pass_spec(model)) {
   rows <- model$rows
-  started <- proc.time()[["elapsed"]]
-  pass <- pass_over(rows$place, rows$recipe, task, c(args, list(spec = spec)))
+  pass <- told_pass(rows$place, rows$recipe, task, c(args, list(spec = spec)), rows$n)
   check_unchanged(rows, pass$check)
-  tell_pass(rows, proc.time()[["elapsed"]] - started)
   pass$answer
 }
 
 # The sums of a pass are those of the first one, up to the order of summation.
 check_unchanged <- function(rows, check) {
-  if (length(check) == length(rows$check) && isTRUE(all(abs(check - rows$check) <= 1e-12 * rows$size * c(0, 1, 1, 1)))) {
-    return(invisible())
-  }
+  sizes <- c(0, rows$check[c(4L, 3L, 4L)] + rows$n * (rows$dim + 3))
+  if (length(check) == length(rows$check) && isTRUE(all(abs(check - rows$check) <= 1e-12 * sizes))) return(invisible())
   n <- if (length(check)) check[1L] else 0
   elvi_abort("The rows are not those of the first pass any more: ",
              if (n != rows$check[1L]) sprintf("%s instead of %s.", format_count(n), format_count(rows$check[1L]))
@@ -85,12 +83,19 @@ check_unchanged <- function(rows, check) {
              " Their source must not change while a fit is made.", class = "elvi_error_rows")
 }
 
-# With options(elvi.rows_progress = TRUE), or where a fit shows its progress, a line for each pass.
-tell_pass <- function(rows, seconds) {
-  if (!isTRUE(getOption("elvi.rows_progress"))) return(invisible())
-  elvi_inform(sprintf("pass over %s rows: %.2f s, %s rows/s", format_count(rows$n), seconds,
-                      format_count(round(rows$n / max(seconds, 1e-3)))), class = "elvi_message_pass")
+# A pass; with options(elvi.rows_progress = TRUE), or where a fit shows its progress, a line about it.
+told_pass <- function(source, recipe, task, args = list(), n = NULL) {
+  started <- proc.time()[["elapsed"]]
+  pass <- pass_over(source, recipe, task, args)
+  if (!isTRUE(getOption("elvi.rows_progress"))) return(pass)
+  seconds <- proc.time()[["elapsed"]] - started
+  n <- n %||% pass$answer$n %||% 0
+  elvi_inform(sprintf("pass over %s rows%s: %.2f s, %s rows/s", format_count(n), first_passes[[task]] %||% "", seconds,
+                      format_count(round(n / max(seconds, 1e-3)))), class = "elvi_message_pass")
+  pass
 }
+
+first_passes <- list(levels = ", for levels of factors", survey = ", for means and spreads")
 
 # Prior and what depends on the dispersion alone: a regression on one row that does not count.
 prior_model <- function(model) {

@@ -9,6 +9,13 @@ check_for_source <- function(structured, method, family, dispersion) {
   }
 }
 
+# The same call in memory would give another answer, if a close one.
+say_not_nested <- function(model) {
+  name <- dispersion_record(model)$natural
+  elvi_inform("Rows that live elsewhere: ", name, " is fitted by method = \"mpsgd\" together with the coefficients. To integrate over ", name,
+              ", as is done in memory, all rows are needed again for each of its values.", class = "elvi_message_not_nested")
+}
+
 # What formula_design() gives, with `rows` in place of the design.
 source_design <- function(source, formula, call, env, contrasts, family) {
   chunk <- check_chunk(first_chunk(source) %||%
@@ -18,14 +25,12 @@ source_design <- function(source, formula, call, env, contrasts, family) {
   check_contrasts(contrasts, sample)
   refuse_if_collective(recipe, chunk, sample)
   recipe$terms <- attr(sample, "terms")
-  if (any(vapply(sample, function(x) is.factor(x) || is.character(x), NA))) {
-    found <- pass_over(source, recipe, "levels")$answer
-    recipe$levels <- final_levels(found$variables)
-    sample <- recipe_frame(recipe, chunk)
-  }
+  recipe$levels <- levels_of(source, recipe, chunk, sample)
+  if (length(recipe$levels)) sample <- recipe_frame(recipe, chunk)
   first <- sample_design(recipe, sample, contrasts)
   recipe[c("labels", "contrasts")] <- list(first$labels, first$contrasts)
   recipe$plain <- plain_columns(recipe, chunk)
+  recipe$marks <- mark_weights(recipe, chunk)
   intercept <- attr(recipe$terms, "intercept") == 1
   about <- if (intercept) replace(first$means, 1L, 0)
   survey <- survey_source(source, recipe, about, first$level)
@@ -37,6 +42,18 @@ source_design <- function(source, formula, call, env, contrasts, family) {
        xlevels = stats::.getXlevels(recipe$terms, sample),
        contrasts = recipe$contrasts, rows = rows_elsewhere(source, recipe, survey),
        frame = structure(sample[0L, , drop = FALSE], terms = recipe$terms))
+}
+
+# Levels of the categorical variables of a frame: those that the source was given, and others found in a pass.
+levels_of <- function(source, recipe, chunk, frame) {
+  given <- source$levels
+  unknown <- setdiff(names(given), c(names(frame), names(chunk)))
+  if (length(unknown)) bad_argument("levels", "of variables of the formula or columns of the source", paste0("of `", unknown[1L], "`"))
+  categorical <- names(Filter(function(x) is.factor(x) || is.character(x), as.list(frame)))
+  given <- given[intersect(names(given), categorical)]
+  if (all(categorical %in% names(given))) return(given)
+  found <- final_levels(told_pass(source, recipe, "levels")$answer$variables)
+  replace(found, names(given), given)
 }
 
 # The formula with the other arguments that are evaluated in the data, and the columns that all of them mention.

@@ -26,8 +26,8 @@
 #' `offset`, for [model_glm()]. Chunks may be empty.
 #'
 #' @section Formulas:
-#' The formula is applied to one chunk at a time. Levels of factors are found in a pass of their own, where there are any:
-#' those of characters are sorted, those of factors that differ between chunks are in order of appearance. A
+#' The formula is applied to one chunk at a time. Levels of factors are found in a pass of their own, where there are any that
+#' are not given by `levels`: those of characters are sorted, those of factors that differ between chunks are in order of appearance. A
 #' second pass finds means, spreads and numbers, so that predictors are centred and priors scaled as in memory. Functions
 #' whose value in a row depends on other rows, such as `poly()`, `ns()`, `scale()` and `cut(x, 3)`, are refused.
 #' Rows with missing values are dropped, and `nobs()` counts those that were used. Variables that are not in
@@ -38,19 +38,21 @@
 #' `predict(newdata = )` and everything that needs only the approximation work as usual. `log_lik()`, `loo()`,
 #' `fitted()` and `residuals()` read the rows once more; `posterior_predict()` and its
 #' relatives need `newdata`. `model.frame()` and `model.matrix()` would have to hold all rows and say so.
-#' A pass whose rows are others than those of the first one ends in an error of class `elvi_error_rows`: numbers of rows and sums are
-#' compared.
+#' A pass whose rows are others than those of the first one ends in an error of class `elvi_error_rows`: the number of rows is
+#' compared, and sums to which each value of a row contributes. The order of the rows may be another.
 #'
 #' @param next_chunk a function of `reset`, see above.
 #' @param files names of files, or a list of whatever `reader` takes.
 #' @param reader function of a file's name, and perhaps of `columns`, that returns a chunk; by default
 #'   [utils::read.csv()], or [readRDS()] for names that end in `.rds`.
 #' @param con a `DBIConnection`, or a function without arguments that opens one, which is then closed after each pass.
-#' @param query an SQL query, without a semicolon at its end.
+#' @param query an SQL query, or the name of a table.
 #' @param chunk rows to fetch at a time.
 #' @param cache bytes of disk, in [tempdir()], that a copy of the rows as numbers may take: about `8 (d + 3)` for each row. 0,
 #'   the default, makes none. With a copy the source is read once or twice, and all other passes read the copy, which
 #'   is faster for text files, queries and formulas with factors or functions. It lasts as long as the source, and every fit makes it anew.
+#' @param levels a named list: levels of factors, by the name of their column, or of a term such as `factor(year)`. Those of other
+#'   variables are found in a first pass, which is left out if all are given. A value that is not among them is an error.
 #' @param dataset a dataset, as made by `arrow::open_dataset()`, or its directory.
 #' @return An object of class `elvi_source`.
 #' @seealso [rows_cluster()] for rows on several machines; `vignette("big-data")`.
@@ -72,6 +74,20 @@ new_source <- function(kind, label, open, ...) {
 
 is_source <- function(x) inherits(x, "elvi_source")
 
+check_levels <- function(levels) {
+  if (is.null(levels)) return(NULL)
+  good <- function(x) is.character(x) && length(x) && !anyNA(x) && !anyDuplicated(x)
+  if (!is_plain_list(levels) || is.null(names(levels)) || !all(nzchar(names(levels))) || anyDuplicated(names(levels))) {
+    bad_argument("levels", "a list of levels with the names of their variables", describe(levels))
+  }
+  wrong <- which(!vapply(levels, good, NA))
+  if (length(wrong)) {
+    bad_argument("levels", paste0("a list of different strings for each variable, and so for `", names(levels)[wrong[1L]], "`"),
+                 describe(levels[[wrong[1L]]]))
+  }
+  levels
+}
+
 #' @export
 print.elvi_source <- function(x, ...) {
   cat("Rows from ", x$label, "\n", sep = "")
@@ -80,7 +96,7 @@ print.elvi_source <- function(x, ...) {
 
 #' @rdname rows_elsewhere
 #' @export
-rows_chunked <- function(next_chunk, cache = 0) {
+rows_chunked <- function(next_chunk, cache = 0, levels = NULL) {
   check_function(next_chunk, "next_chunk")
   if (!any(c("reset", "...") %in% names(formals(args(next_chunk))))) {
     bad_argument("next_chunk", "a function with an argument `reset`", "one without")
@@ -88,12 +104,12 @@ rows_chunked <- function(next_chunk, cache = 0) {
   new_source("chunked", "a function of chunks", function(columns = NULL) {
     next_chunk(reset = TRUE)
     list(read = function() next_chunk(reset = FALSE), close = function() invisible())
-  }, copy = new_copy(cache))
+  }, copy = new_copy(cache), levels = check_levels(levels))
 }
 
 #' @rdname rows_elsewhere
 #' @export
-rows_files <- function(files, reader = NULL, cache = 0) {
+rows_files <- function(files, reader = NULL, cache = 0, levels = NULL) {
   if (!length(files) || !is.vector(files) || is.character(files) && anyNA(files)) {
     bad_argument("files", "names of files", describe(files))
   }
@@ -117,7 +133,7 @@ rows_files <- function(files, reader = NULL, cache = 0) {
                    if (is.character(files)) paste0("file ", files[[at]]) else paste("file number", at)) %||%
         data.frame()   # of which there may be more
     }, close = function() invisible())
-  }, copy = new_copy(cache))
+  }, copy = new_copy(cache), levels = check_levels(levels))
 }
 
 read_by_name <- function(file) {
@@ -126,7 +142,7 @@ read_by_name <- function(file) {
 
 #' @rdname rows_elsewhere
 #' @export
-rows_dbi <- function(con, query, chunk = 1e5, cache = 0) {
+rows_dbi <- function(con, query, chunk = 1e5, cache = 0, levels = NULL) {
   need_package("DBI", "rows_dbi()")
   if (!is.function(con) && !methods::is(con, "DBIConnection")) {
     bad_argument("con", "a connection of package 'DBI', or a function that opens one", describe(con))
@@ -134,6 +150,7 @@ rows_dbi <- function(con, query, chunk = 1e5, cache = 0) {
   if (!is.character(query) || length(query) != 1L || is.na(query) || !nzchar(query)) {
     bad_argument("query", "an SQL query, a string", describe(query))
   }
+  query <- sub(";[[:space:]]*$", "", query)
   chunk <- check_count(chunk, "chunk")
   new_source("dbi", paste("the query", query), function(columns = NULL) {
     link <- if (is.function(con)) from_database(con()) else con
@@ -145,7 +162,7 @@ rows_dbi <- function(con, query, chunk = 1e5, cache = 0) {
       done()
       invisible()
     })
-  }, copy = new_copy(cache))
+  }, copy = new_copy(cache), levels = check_levels(levels))
 }
 
 from_database <- function(expr) reading_rows(expr, "the database")
@@ -178,7 +195,7 @@ select_columns <- function(con, query, columns) {
 
 #' @rdname rows_elsewhere
 #' @export
-rows_arrow <- function(dataset, chunk = 1e5, cache = 0) {
+rows_arrow <- function(dataset, chunk = 1e5, cache = 0, levels = NULL) {
   need_package("arrow", "rows_arrow()")
   if (is.character(dataset) && length(dataset) == 1L) {
     dataset <- reading(arrow::open_dataset(dataset), "dataset", "it cannot be opened")
@@ -194,7 +211,7 @@ rows_arrow <- function(dataset, chunk = 1e5, cache = 0) {
       batch <- reading_rows(batches$read_next_batch(), "the Arrow dataset")
       if (!is.null(batch)) as.data.frame(batch)
     }, close = function() invisible())
-  }, copy = new_copy(cache))
+  }, copy = new_copy(cache), levels = check_levels(levels))
 }
 
 # An error while rows are read is one of the place where they are.

@@ -68,7 +68,7 @@ subsample_gradient <- function(model, x, m, key) {
 }
 
 # each shard draws rows of its own
-shard_key <- function(rows, key) (key + floor(2^32 * (sum(check_sums(rows) * sqrt(2:5)) %% 1))) %% 2^32
+shard_key <- function(rows, recipe, key) (key + floor(2^32 * (sum(check_sums(rows, recipe) * sqrt(2:5)) %% 1))) %% 2^32
 
 some_gradient <- function(rows, spec, x, key, fraction) {
   .Call(elvi_r_evaluate, bare_model(some_rows(rows, key, fraction), spec), x, threads())$gradient

@@ -3,22 +3,9 @@
  * own. Choices are made with bits, for compilers take a comparison of floating point
  * numbers for a branch. */
 #include "elvi.h"
+#include "vectors.h"
 #include <math.h>
 #include <string.h>
-
-/* One version for each width of vectors, chosen for the processor when elvi is loaded,
- * where compiler and loader can (gcc and glibc); vectors of two are no faster than the
- * library's functions, which are used elsewhere. */
-#if defined(_OPENMP) && defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__GLIBC__)
-# define VECTORS
-# define FOR_EACH_WIDTH __attribute__((target_clones("avx512f", "avx2", "default")))
-# define SIMD _Pragma("omp simd")
-# define SIMD_SUM _Pragma("omp simd reduction(+: sum)")
-#else
-# define FOR_EACH_WIDTH
-# define SIMD
-# define SIMD_SUM
-#endif
 
 static inline uint64_t bits_of(double x)
 {
@@ -45,7 +32,8 @@ static inline double choose(uint64_t which, double yes, double no)
     return with_bits((bits_of(yes) & which) | (bits_of(no) & ~which));
 }
 
-#ifdef VECTORS
+/* Vectors of two are no faster than the library's functions, which are used elsewhere. */
+#ifdef ELVI_VECTORS
 /* e^t within one unit in the last place; Inf beyond 709 and 0 below -708, a little before
  * the exponent has no room */
 static inline double exponential(double t)
@@ -115,7 +103,7 @@ FOR_EACH_WIDTH
 double elvi_logit_loss(int n, const double *y, const double *w, const double *eta)
 {
     double sum = 0.0;
-    SIMD_SUM
+    SIMD_SUM_OF(sum)
     for (int i = 0; i < n; i++) {
         const double t = eta[i], positive = choose(sign_of(bits_of(t)), 0.0, t);
         sum += weighted(w[i], positive + log_1p(exponential(-fabs(t))) - y[i] * t);
@@ -134,7 +122,7 @@ FOR_EACH_WIDTH
 double elvi_poisson_loss(int n, const double *y, const double *w, const double *eta)
 {
     double sum = 0.0;
-    SIMD_SUM
+    SIMD_SUM_OF(sum)
     for (int i = 0; i < n; i++) sum += weighted(w[i], exponential(eta[i]) - y[i] * eta[i]);
     return sum;
 }

@@ -321,8 +321,9 @@ void elvi_rows_times(const elvi_rows *from, const double *x, double *out);
 /* A column of a dense design from numbers; non-zero if one of them is missing. */
 int elvi_column_of_reals(int n, const double *from, double *column);
 int elvi_column_of_ints(int n, const int *from, int missing, double *column);
-/* sum x_i y_i, or with `size` sum |x_i y_i|, in pieces whose rounding errors do not pile up; y NULL: all 1 */
-double elvi_check_sum(size_t n, const double *x, const double *y, int size);
+/* What tells other rows from these, in whatever order: sums of marks, of their squares and of their sizes. The mark of a
+ * row is a combination of its entries, y, weight and offset, by (dim + 3); mark has room for a chunk. */
+void elvi_rows_check_sums(const elvi_rows *from, const double *by, double *mark, double sums[3]);
 
 /* rows_sparse.c: a matrix stored by columns as one stored by rows: start (rows + 1), column, entry */
 void elvi_design_by_rows(int rows, int dim, const int *from_start, const int *row,

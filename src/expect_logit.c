@@ -34,26 +34,39 @@ static void expect_run(const elvi_quadrature_level *level, int n, const int *whi
     }
 }
 
+/* levels of the rule, and one for rows without a spread */
+enum { POINTS = ELVI_QUADRATURE_LEVELS, KINDS };
+
+static const elvi_quadrature_level *level_of(const elvi_quadrature *rule, int level)
+{
+    static const double z = 0.0, half = 0.5;
+    static const elvi_quadrature_level point = { 1, &z, &half, 0.0 };
+    return level == POINTS ? &point : &rule->level[level];
+}
+
 static void expect_logit(const elvi_quadrature *rule, int n, const double *y, const double *w, const double *eta,
                          const double *s, double *sum, double *slope, double *curve)
 {
-    int waiting[ELVI_QUADRATURE_LEVELS][RUN], count[ELVI_QUADRATURE_LEVELS] = { 0 };
+    int waiting[KINDS][RUN], count[KINDS] = { 0 };
     for (int i = 0; i < n; i++) {
         int level = 0;
         if (!(w[i] > 0.0)) {
             slope[i] = curve[i] = 0.0;
             continue;
         }
-        while (rule->level[level].limit < s[i]) level++;
+        if (s[i] > 0.0)
+            while (rule->level[level].limit < s[i]) level++;
+        else
+            level = POINTS;
         waiting[level][count[level]++] = i;
         if (count[level] == RUN) {
-            expect_run(&rule->level[level], RUN, waiting[level], y, w, eta, s, sum, slope, curve);
+            expect_run(level_of(rule, level), RUN, waiting[level], y, w, eta, s, sum, slope, curve);
             count[level] = 0;
         }
     }
-    for (int level = 0; level < ELVI_QUADRATURE_LEVELS; level++)
+    for (int level = 0; level < KINDS; level++)
         if (count[level])
-            expect_run(&rule->level[level], count[level], waiting[level], y, w, eta, s, sum, slope, curve);
+            expect_run(level_of(rule, level), count[level], waiting[level], y, w, eta, s, sum, slope, curve);
 }
 
 elvi_status elvi_logit_expect_rows(const elvi_quadrature *rule, int n, const double *y, const double *w,

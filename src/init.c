@@ -28,7 +28,7 @@ static const R_CallMethodDef call_routines[] = {
     ENTRY(elvi_r_reach, 1),
     ENTRY(elvi_r_by_rows, 4),
     ENTRY(elvi_r_columns, 3),
-    ENTRY(elvi_r_check_sums, 4),
+    ENTRY(elvi_r_check_sums, 2),
     ENTRY(elvi_r_native, 1),
     ENTRY(elvi_r_native_version, 0),
     ENTRY(elvi_r_openmp, 0),

@@ -726,6 +726,8 @@ elvi_status elvi_expect_rows(const elvi_likelihood *lik, const elvi_quadrature *
 {
     const elvi_family *family = lik->family;
     const elvi_dispersion a = { log(dispersion), dispersion, 1.0 / dispersion };
+    if (family->expect_many && n > 1)
+        return family->expect_many(rule, n, y, w, eta, s, sum, slope, curve, widest);
     *sum = *widest = 0.0;
     for (int i = 0; i < n; i++) {
         elvi_expectation e = { 0.0, 0.0, 0.0 };

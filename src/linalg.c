@@ -52,11 +52,6 @@ void elvi_syrk(int d, int n, double alpha, const double *A, double *C)
     F77_CALL(dsyrk)("L", "N", &d, &n, &alpha, A, &d, &d_one, C, &d FCONE FCONE);
 }
 
-void elvi_crossprod(int n, int d, const double *A, double *C)
-{
-    F77_CALL(dsyrk)("L", "T", &d, &n, &d_one, A, &n, &d_one, C, &d FCONE FCONE);
-}
-
 void elvi_mirror(int d, double *m)
 {
     for (int j = 0; j < d; j++)

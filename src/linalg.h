@@ -16,8 +16,6 @@ void elvi_syr2k(int d, int n, double alpha, const double *A, const double *B,
                 double *C);
 /* lower triangle of C <- C + alpha A A', A d x n */
 void elvi_syrk(int d, int n, double alpha, const double *A, double *C);
-/* lower triangle of C <- C + A' A, A n x d */
-void elvi_crossprod(int n, int d, const double *A, double *C);
 void elvi_mirror(int d, double *m);   /* lower triangle to upper */
 /* B (n x d) <- X S for symmetric S; X has leading dimension ldx */
 void elvi_times_symmetric(int n, int d, const double *X, int ldx, const double *S, double *B);
@@ -43,6 +41,16 @@ int elvi_eigen_lapack_lengths(int d, int *n_real, int *n_int);
 /* Eigenpairs of the k x k tridiagonal matrix with diagonal `values` and off-diagonal
  * `off` (destroyed), ascending; work has 2 k doubles */
 int elvi_eigen_tridiagonal(int k, double *values, double *off, double *vectors, double *work);
+
+/* ---- products.c ------------------------------------------------------------- */
+
+/* lower triangle of C <- C + A' A, A n x d */
+void elvi_crossprod(int n, int d, const double *A, double *C);
+/* s2_i = |scale' u_i - moved|^2 as spread2_rows() has them, for a scale in the lower triangle of S, if n rows are
+ * enough for it; fewer are for BLAS */
+int elvi_tiles_fit(int n, int d);
+void elvi_tiles_spread2(int n, int d, const double *U, int ldu, const double *S, int symmetric, const double *moved,
+                        double *room, double *s2);
 
 /* ---- lanczos.c ------------------------------------------------------------- */
 

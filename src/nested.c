@@ -271,9 +271,6 @@ elvi_status elvi_nested_expect_rows(const elvi_nested *p, const elvi_quadrature 
                                     const double *y, const double *w, const double *eta, const double *s, double *sum,
                                     double *slope, double *curve, double *widest)
 {
-    const elvi_family *family = p->likelihood.family;
-    if (family->expect_many && n > 1)
-        return family->expect_many(rule, n, y, w, eta, s, sum, slope, curve, widest);
     return elvi_expect_rows(&p->likelihood, rule, own_dispersion(p, at), n, y, w, eta, s, sum, slope, curve, widest);
 }
 

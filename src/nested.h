@@ -71,7 +71,7 @@ struct elvi_dispersion_ops {
 };
 const elvi_dispersion_ops *elvi_dispersion_named(const char *name);   /* NULL if there is none */
 
-/* The expectations of rows, as elvi_expect_rows() has them, in vectors where the family can. */
+/* The expectations of rows, as elvi_expect_rows() has them, for the dispersion of a setting. */
 elvi_status elvi_nested_expect_rows(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at, int n,
                                     const double *y, const double *w, const double *eta, const double *s, double *sum,
                                     double *slope, double *curve, double *widest);

@@ -19,6 +19,8 @@ int r_choice(SEXP list, const char *name, const char *const *choices);
 uint64_t r_key(SEXP key);
 SEXP r_named_list(int n, const char *const *names);
 int r_interrupt_pending(void);                       /* asks R, and does not jump */
+/* The same, silently, and about setTimeLimit(), too: *limited is 1 if it was that, 0 for an interrupt, else -1. */
+int r_interrupted(int *limited);
 /* An interrupt leaves C at once: for routines with no memory but R_alloc's, on R's own thread. */
 extern const elvi_hooks r_interruptible;
 
@@ -83,7 +85,7 @@ SEXP elvi_r_expect_rows(SEXP likelihood, SEXP rule, SEXP dispersion, SEXP rows);
 SEXP elvi_r_predictor(SEXP model, SEXP x);
 SEXP elvi_r_reach(SEXP model);
 SEXP elvi_r_columns(SEXP columns, SEXP n, SEXP intercept);
-SEXP elvi_r_check_sums(SEXP X, SEXP y, SEXP weight, SEXP size);
+SEXP elvi_r_check_sums(SEXP model, SEXP by);
 SEXP elvi_r_by_rows(SEXP rows, SEXP start, SEXP row, SEXP entry);
 SEXP elvi_r_native(SEXP pointer);
 SEXP elvi_r_native_version(void);

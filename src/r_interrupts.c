@@ -7,7 +7,8 @@
 #include "r_elvi.h"
 #include <signal.h>
 
-/* TRUE holds interrupts, FALSE lets them through; whether they were held before */
+/* TRUE holds interrupts, FALSE lets them through; whether they were held before. One that R has taken note of but not
+ * acted on is sent again, and waits like those to come. */
 SEXP elvi_r_hold_interrupts(SEXP hold)
 {
 #ifdef ELVI_NO_SIGNAL_MASK
@@ -15,9 +16,18 @@ SEXP elvi_r_hold_interrupts(SEXP hold)
     return Rf_ScalarLogical(0);
 #else
     sigset_t set, before;
+    const int holding = Rf_asLogical(hold) == 1;
+    int limited = -1;
     sigemptyset(&set);
     sigaddset(&set, SIGINT);
-    sigprocmask(Rf_asLogical(hold) == 1 ? SIG_BLOCK : SIG_UNBLOCK, &set, &before);
+    sigprocmask(holding ? SIG_BLOCK : SIG_UNBLOCK, &set, &before);
+    if (holding && r_interrupted(&limited)) {
+        if (limited == 1) {
+            sigprocmask(SIG_SETMASK, &before, NULL);
+            Rf_error("reached the limit of setTimeLimit()");
+        }
+        raise(SIGINT);
+    }
     return Rf_ScalarLogical(sigismember(&before, SIGINT) == 1);
 #endif
 }

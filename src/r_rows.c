@@ -124,15 +124,14 @@ SEXP elvi_r_columns(SEXP columns, SEXP n, SEXP intercept)
     return missing ? R_NilValue : out;
 }
 
-/* Sums of X (its entries, if it is sparse), of weight y, and of y times the last column of a matrix; or of their sizes. */
-SEXP elvi_r_check_sums(SEXP X, SEXP y, SEXP weight, SEXP size)
+/* sums of the marks of rows, of their squares and of their sizes */
+SEXP elvi_r_check_sums(SEXP model, SEXP by)
 {
-    const int of_size = Rf_asLogical(size) == TRUE;
-    const size_t n = (size_t) Rf_xlength(y), entries = (size_t) Rf_xlength(X);
+    r_model_store store;
+    const elvi_rows *rows = rows_of(model, &store);
+    double *mark = (double *) R_alloc(elvi_rows_chunk(rows, ELVI_BLOCK), sizeof(double));
     SEXP out = PROTECT(Rf_allocVector(REALSXP, 3));
-    REAL(out)[0] = elvi_check_sum(entries, REAL(X), NULL, of_size);
-    REAL(out)[1] = elvi_check_sum(n, REAL(weight), REAL(y), of_size);
-    REAL(out)[2] = Rf_isMatrix(X) ? elvi_check_sum(n, REAL(X) + (entries - n), REAL(y), of_size) : 0.0;
+    elvi_rows_check_sums(rows, REAL(by), mark, REAL(out));
     UNPROTECT(1);
     return out;
 }

@@ -210,31 +210,6 @@ static double steady_clock(void)
     return (double) t.tv_sec + 1e-9 * (double) t.tv_nsec;
 }
 
-static SEXP check_interrupt(void *unused)
-{
-    (void) unused;
-    R_CheckUserInterrupt();
-    return R_NilValue;
-}
-
-static SEXP note_condition(SEXP condition, void *limited)
-{
-    *(int *) limited = Rf_inherits(condition, "error");
-    return R_NilValue;
-}
-
-/* A limit of setTimeLimit() is an error. Neither may jump past the state of the run. */
-static int interrupted(int *limited)
-{
-    SEXP conditions = PROTECT(Rf_allocVector(STRSXP, 2));
-    SET_STRING_ELT(conditions, 0, Rf_mkChar("interrupt"));
-    SET_STRING_ELT(conditions, 1, Rf_mkChar("error"));
-    *limited = -1;
-    R_tryCatch(check_interrupt, NULL, conditions, note_condition, limited, NULL, NULL);
-    UNPROTECT(1);
-    return *limited >= 0;
-}
-
 static int watch(void *ctx, const elvi_state *st)
 {
     watcher *w = ctx;
@@ -246,7 +221,7 @@ static int watch(void *ctx, const elvi_state *st)
             w->shown = percent;
         }
     }
-    return interrupted(&w->limited);
+    return r_interrupted(&w->limited);
 }
 
 static int pause_due(void *ctx)

@@ -92,6 +92,30 @@ int r_interrupt_pending(void)
     return R_ToplevelExec(check_interrupt, NULL) == FALSE;
 }
 
+static SEXP look_for_interrupt(void *unused)
+{
+    (void) unused;
+    R_CheckUserInterrupt();
+    return R_NilValue;
+}
+
+static SEXP note_condition(SEXP condition, void *limited)
+{
+    *(int *) limited = Rf_inherits(condition, "error");
+    return R_NilValue;
+}
+
+int r_interrupted(int *limited)
+{
+    SEXP conditions = PROTECT(Rf_allocVector(STRSXP, 2));
+    SET_STRING_ELT(conditions, 0, Rf_mkChar("interrupt"));
+    SET_STRING_ELT(conditions, 1, Rf_mkChar("error"));
+    *limited = -1;
+    R_tryCatch(look_for_interrupt, NULL, conditions, note_condition, limited, NULL, NULL);
+    UNPROTECT(1);
+    return *limited >= 0;
+}
+
 static int leave_if_interrupted(void *ctx, const elvi_state *state)
 {
     (void) ctx; (void) state;

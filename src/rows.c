@@ -113,24 +113,23 @@ int elvi_column_of_ints(int n, const int *from, int missing, double *column)
     return found;
 }
 
-static double term(const double *x, const double *y, size_t i, int size)
+void elvi_rows_check_sums(const elvi_rows *from, const double *by, double *mark, double sums[3])
 {
-    const double v = y ? x[i] * y[i] : x[i];
-    return size ? fabs(v) : v;
-}
-
-double elvi_check_sum(size_t n, const double *x, const double *y, int size)
-{
-    enum { PIECE = 1024 };
-    double total = 0.0;
-    for (size_t first = 0; first < n; first += PIECE) {
-        const size_t end = n - first < PIECE ? n : first + PIECE;
-        double sum[4] = { 0.0, 0.0, 0.0, 0.0 };
-        size_t i = first;
-        for (; i + 4 <= end; i += 4)
-            for (size_t j = 0; j < 4; j++) sum[j] += term(x, y, i + j, size);
-        for (; i < end; i++) sum[0] += term(x, y, i, size);
-        total += (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    const double *beside = by + from->dim;
+    sums[0] = sums[1] = sums[2] = 0.0;
+    for (int k = 0, parts = elvi_rows_parts(from, ELVI_BLOCK); k < parts; k++) {
+        const elvi_part part = elvi_rows_part(from, ELVI_BLOCK, k);
+        double sum = 0.0, squares = 0.0, sizes = 0.0;
+        for (int i = 0; i < part.rows; i++)
+            mark[i] = beside[0] * part.y[i] + beside[1] * part.weight[i] + beside[2] * part.offset[i];
+        from->ops->predict(from, &part, by, from->dim, 1, mark);
+        for (int i = 0; i < part.rows; i++) {
+            sum += mark[i];
+            squares += mark[i] * mark[i];
+            sizes += fabs(mark[i]);
+        }
+        sums[0] += sum;
+        sums[1] += squares;
+        sums[2] += sizes;
     }
-    return total;
 }

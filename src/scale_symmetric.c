@@ -197,6 +197,10 @@ static elvi_status barrier(int d, double lo, const double *S, elvi_scale_room *r
 static void spread2_rows(int d, const double *s, int n, const double *U, int ldu,
                          const double *moved, double *room, double *s2)
 {
+    if (elvi_tiles_fit(n, d)) {
+        elvi_tiles_spread2(n, d, U, ldu, s, 1, moved, room, s2);
+        return;
+    }
     elvi_times_symmetric(n, d, U, ldu, s, room);
     elvi_row_norms2(n, d, room, moved, s2);
 }

@@ -191,6 +191,10 @@ static elvi_status barrier(int d, double lo, const double *s, elvi_scale_room *r
 static void spread2_rows(int d, const double *s, int n, const double *U, int ldu,
                          const double *moved, double *room, double *s2)
 {
+    if (elvi_tiles_fit(n, d)) {
+        elvi_tiles_spread2(n, d, U, ldu, s, 0, moved, room, s2);
+        return;
+    }
     for (int j = 0; j < d; j++)
         memcpy(room + (size_t) j * n, U + (size_t) j * ldu, (size_t) n * sizeof(double));
     elvi_times_triangular(n, d, s, room);

@@ -80,6 +80,7 @@ for (name in c("logit", "shifted", "sparse", "sparse_shifted")) local({
   add("elvi_r_squares", name, function() .Call(internal$elvi_r_squares, model, model$rows$weight))
   add("elvi_r_predictor", name, function() .Call(internal$elvi_r_predictor, model, c(0.1, 0.2)))
   add("elvi_r_reach", name, function() .Call(internal$elvi_r_reach, model))
+  add("elvi_r_check_sums", name, function() .Call(internal$elvi_r_check_sums, model, c(1, 2, 3, 4, 5)))
 })
 add("elvi_r_by_rows", "", function() {
   .Call(internal$elvi_r_by_rows, 6L, by_columns$start, by_columns$row, by_columns$entry)
@@ -87,10 +88,6 @@ add("elvi_r_by_rows", "", function() {
 for (missing in c(FALSE, TRUE)) local({
   columns <- list(c(0.5, 1, if (missing) NA else 2), 1:3)
   add("elvi_r_columns", missing, function() .Call(internal$elvi_r_columns, columns, 3L, TRUE))
-})
-for (size in c(FALSE, TRUE)) local({
-  add("elvi_r_check_sums", paste("dense", size), function() .Call(internal$elvi_r_check_sums, X, y, counts, size))
-  add("elvi_r_check_sums", paste("sparse", size), function() .Call(internal$elvi_r_check_sums, sparse$entry, y, counts, size))
 })
 add("elvi_r_openmp", "", function() .Call(internal$elvi_r_openmp))
 add("elvi_r_hold_interrupts", "", function() {

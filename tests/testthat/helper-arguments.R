@@ -197,7 +197,7 @@ argument_templates <- function() {
                              progress = FALSE),
              of_class("elvi_control")),
     # rows elsewhere, which are not read before a fit
-    template("rows_chunked", rows_chunked, function() list(next_chunk = function(reset) NULL), of_class("elvi_source")),
+    template("rows_chunked", rows_chunked, function() list(next_chunk = function(reset) NULL, cache = 0, levels = list(g = "a")), of_class("elvi_source")),
     template("rows_files", rows_files, function() list(files = c("a", "b"), reader = function(file) NULL),
              of_class("elvi_source")),
     template("rows_cluster", rows_cluster, function() list(cl = structure(list(1), class = "cluster"), load = identity, shards = 2,

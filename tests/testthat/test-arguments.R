@@ -129,6 +129,7 @@ test_that("what no memory holds is refused before it is allocated, with its size
 })
 
 test_that("as_draws() is refused like as.matrix()", {
+  skip_on_cran()
   skip_if_not_installed("posterior")
   refusal(posterior::as_draws(arguments_store("fit"), draws = 1e9), "draws")
   refusal(posterior::as_draws_df(arguments_store("glm"), draws = 1e9), "draws")

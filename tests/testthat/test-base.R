@@ -107,6 +107,7 @@ test_that("coordinates of a draw and draws of neighbouring indices are unrelated
 # ---- keyed streams -------------------------------------------------------------
 
 test_that("a draw depends on its key, iteration and index alone", {
+  skip_on_cran()
   for_each_base(c(1, 3), function(b, d, label) {
     law <- elvi:::law_of(b$base, d)
     key <- c(4294967295, 17)
@@ -280,6 +281,7 @@ test_that("the score has its closed form out in the tails too", {
 })
 
 test_that("base_info() says where the path gradient holds and what is log-concave", {
+  skip_on_cran()
   for_each_base(c(1, 4), function(b, d, label) {
     expect_identical(base_info(b$base, d)$path, b$end == Inf, label = label)
   })

@@ -54,6 +54,7 @@ spied_target <- function(scale = 1) {
 # ---- going on ---------------------------------------------------------------------------
 
 test_that("a checkpoint changes nothing, and the same call returns the finished fit", {
+  skip_on_cran()
   model <- engine_logistic()
   file <- new_file()
   go <- function(seed, ...) {
@@ -272,6 +273,7 @@ refused_checkpoint <- function(code, differs = NULL) {
 }
 
 test_that("a checkpoint of anything else is refused, and what differs is named", {
+  skip_on_cran()
   file <- new_file()
   X <- matrix(sin(seq_len(120)^1.3), 40)
   y <- rep(0:1, 20)
@@ -524,6 +526,7 @@ test_that("mpsgd() refuses the checkpoint of another problem", {
 # ---- what a file from elsewhere could do --------------------------------------------------
 
 test_that("a checkpoint holds numbers and texts only: anything that could run is refused unseen", {
+  skip_on_cran()
   file <- new_file()
   go <- function() elvi(engine_quadratic(2), budget = 100, control = elvi_control(checkpoint = file))
   go()
@@ -542,6 +545,7 @@ test_that("a checkpoint holds numbers and texts only: anything that could run is
 })
 
 test_that("a checkpoint whose numbers have other types or lengths is refused before C sees it", {
+  skip_on_cran()
   file <- new_file()
   go <- function() elvi(engine_quadratic(2), schedule = schedule_custom(rep(0.1, 20), rep(2, 20)),
                         control = elvi_control(checkpoint = file, coordinates = "raw"))

@@ -11,6 +11,7 @@ fitted_banana <- function() {
 }
 
 test_that("tables, intervals and draws of a fit with importance weights show the same posterior", {
+  skip_on_cran()
   fit <- fitted_banana()
   expect_true(is_corrected(fit))
   points <- weighted_points(fit)
@@ -31,6 +32,7 @@ test_that("tables, intervals and draws of a fit with importance weights show the
 })
 
 test_that("draws of the approximation itself come with a warning where they differ", {
+  skip_on_cran()
   fit <- fitted_banana()
   plain <- as.matrix(fit, draws = 2000, resample = FALSE)
   expect_no_warning(warn_of_plain(plain, plain))

@@ -126,6 +126,7 @@ test_that("a uniform base that does not cover the target is said not to", {
 })
 
 test_that("pareto_k(), draws and the verdict are there for student, power and laplace bases of a function", {
+  skip_on_cran()
   target <- model_density(function(x) 2 * log1p(colSums(x^2)), function(x) 4 * x / rep(1 + colSums(x^2), each = 2),
                           dim = 2, vectorized = TRUE)
   for (base in list(base_student(5), base_power(1.5), base_laplace())) {

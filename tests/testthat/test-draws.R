@@ -1,4 +1,5 @@
 test_that("a matrix of draws has a column for each parameter; simulate() of a model gives the same", {
+  skip_on_cran()
   for (fit in list(nasty("exclude"), nasty("stochastic"), elvi(model_quadratic(diag(2)), method = "exact"))) {
     x <- as.matrix(fit, draws = 30, seed = 1)
     if (!inherits(fit, "elvi_glm")) expect_identical(x, simulate(fit, 30, seed = 1))
@@ -45,6 +46,7 @@ test_that("two fits of the same data by the exact solver have different draws, a
 })
 
 test_that("rows of two calls belong to the same draw", {
+  skip_on_cran()
   fit <- elvi(mpg ~ wt + hp, data = mtcars, dispersion = 6)
   low <- data.frame(wt = 3, hp = 100)
   high <- data.frame(wt = 3, hp = 110)

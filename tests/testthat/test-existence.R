@@ -76,6 +76,7 @@ test_that("weak growth is enough without log-concavity: the lower bound of E|mu 
 })
 
 test_that("every optimum is in Theta_L", {
+  skip_on_cran()
   for (base in list(base_gaussian(), base_student(3), base_laplace())) {
     for (model in list(overlapping(), separable(normal(0, 2.5)))) {
       best <- elvi_optimum(model, base)

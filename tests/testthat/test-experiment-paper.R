@@ -181,6 +181,7 @@ test_that("several processes measure what one does", {
 # ---- any L, and Stan's ADVI ------------------------------------------------------------------
 
 test_that("the sweep goes from the printed to the right L, where it is the figure's runs", {
+  skip_on_cran()
   sweep <- example_experiment("sweep", points = 3, budget = 60, dim = 3, figures = c("figure1", "figure2"), psgd = "figure1")
   first <- sweep$data[sweep$data$figure == "figure1", ]
   sigma <- svd(problems[[1]]$U)$d[1]

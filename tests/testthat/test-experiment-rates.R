@@ -57,6 +57,7 @@ test_that("budgets are increasing", {
 })
 
 test_that("dynamic: the first steps make the bound smallest at the largest budget", {
+  skip_on_cran()
   model <- lab$rate_logistic(2)
   schedules <- lab$dynamic_schedules(model, 1e5)
   for (schedule in schedules) {
@@ -78,6 +79,7 @@ test_that("iterations within a budget", {
 })
 
 test_that("dynamic: measured along one run, as if each budget had its own", {
+  skip_on_cran()
   x <- example_experiment("rates_dynamic", seeds = 1, budgets = c(30, 300), dim = 2)
   model <- lab$rate_logistic(2)
   best <- elvi_optimum(model)$objective
@@ -98,6 +100,7 @@ test_that("dynamic: measured along one run, as if each budget had its own", {
 })
 
 test_that("dimension and kurtosis: targets, bases and bounds", {
+  skip_on_cran()
   x <- example_experiment("rates_noise", seeds = 2, dims = c(2, 4), df = 5, budget = 200)
   kurtosis <- unique(x$data$at[x$data$varied == "kurtosis"])
   # uniform, gaussian, laplace, student

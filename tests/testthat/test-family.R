@@ -248,6 +248,7 @@ test_that("posteriors of positive responses are those of a grid", {
 })
 
 test_that("residuals and deviances of positive responses are those of glm()", {
+  skip_on_cran()
   d <- positive_data()
   fits <- withr_seed(4, lapply(c("gamma", "inverse"), function(name) {
     elvi(reformulate("x", name), data = d, family = positive_families[[name]], prior = normal(0, 100),
@@ -379,6 +380,7 @@ test_that("a Weibull posterior with censored times is that of a grid, and so is 
 })
 
 test_that("the evidence of a dispersion in the family's own loss has its slope", {
+  skip_on_cran()
   skip_without_parser()
   d <- time_data(60)
   d$g <- rep(1:6, 10)
@@ -409,6 +411,7 @@ test_that("Weibull regression is that of survreg() where the prior is flat", {
 })
 
 test_that("methods take censored times for what they are", {
+  skip_on_cran()
   d <- time_data(80)
   fit <- elvi(right_censored(time, status) ~ x, data = d, family = weibull())
   draws <- as.matrix(fit, draws = 5)

@@ -14,6 +14,7 @@ stable <- function(lines) {
 }
 
 test_that("a fit prints what it is and how it was run", {
+  skip_on_cran()
   set.seed(1)
   many <- elvi(model_quadratic(diag(12), m = 1:12), base_laplace(), schedule_growing(200, batch = 2),
                control = raw_control(scale = "diagonal", average = "last"))

@@ -57,6 +57,7 @@ test_that("gaussian fits with unknown sigma are lm() in a large sample", {
 })
 
 test_that("centring is a computation, not a change of the model", {
+  skip_on_cran()
   d <- big_data(300)
   d$b <- d$b + 30   # far from zero
   X <- model.matrix(~ a + b + f, d)
@@ -94,6 +95,7 @@ test_that("centring is a computation, not a change of the model", {
 })
 
 test_that("a diagonal scale is one of the centred coefficients", {
+  skip_on_cran()
   d <- big_data(300)
   fit <- elvi(logit ~ a + b, data = d, family = binomial(), control = elvi_control(scale = "diagonal"))
   map <- reported_map(fit)

@@ -59,6 +59,7 @@ test_that("a bar that cannot be had says so", {
 })
 
 test_that("columns of a term are those of lme4", {
+  skip_on_cran()
   skip_without_parser()
   skip_if_not_installed("lme4")
   d <- group_data()
@@ -89,6 +90,7 @@ test_that("columns of a term are those of lme4", {
 })
 
 test_that("levels that do not occur are dropped, and rows are matched by name", {
+  skip_on_cran()
   skip_without_parser()
   d <- group_data()
   fit <- elvi(y ~ x + (1 | g), d, subset = g %in% c("b", "c", "e"))

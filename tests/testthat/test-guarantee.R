@@ -84,6 +84,7 @@ test_that("constants on a quadratic are those computed by hand", {
 })
 
 test_that("the second moments are attained: f = L |x - m|^2 / 2", {
+  skip_on_cran()
   set.seed(3)
   n <- 2e5
   for (base in list(base_gaussian(), base_laplace(), base_uniform(), base_student(9))) {
@@ -224,6 +225,7 @@ test_that("the printed constants fail for a heavy-tailed elliptic base; the bloc
 })
 
 test_that("about the printed constants exactly what is true for the base at hand is said", {
+  skip_on_cran()
   # of f = |x|^2 / 2, whose optimum needs no solving
   both <- function(base, d) {
     kappa <- base_info(base, d)$kurtosis
@@ -487,6 +489,7 @@ test_that("measured gaps stay below the bounds from a far start, with noise that
 })
 
 test_that("measured gaps stay below the bounds for triangular and diagonal scales", {
+  skip_on_cran()
   for (kind in c("triangular", "diagonal")) {
     control <- reparam(scale = kind)
     schedule <- schedule_fixed(300, "case2")
@@ -501,6 +504,7 @@ test_that("measured gaps stay below the bounds for triangular and diagonal scale
 })
 
 test_that("measured gaps stay below the dynamic bound", {
+  skip_on_cran()
   for (schedule in list(schedule_decay(400, batch = 8), schedule_growing(400, batch = 4, nu = 0.5))) {
     g <- guarantee(logistic(), base_laplace(), schedule, control = reparam())
     gap <- mean_gap(logistic(), base_laplace(), schedule, reparam())
@@ -510,6 +514,7 @@ test_that("measured gaps stay below the dynamic bound", {
 })
 
 test_that("one iteration: the bound is above the gap of any start", {
+  skip_on_cran()
   # the average is the start, and with many samples the bound is D / (2 step)
   set.seed(6)
   for (i in 1:20) {
@@ -546,6 +551,7 @@ test_that("in whitened coordinates the guarantee is that of the transformed targ
 })
 
 test_that("a whitened mean field has the L of full whitening, and distances in mu's own metric", {
+  skip_on_cran()
   model <- logistic()
   control <- elvi_control(scale = "diagonal", estimator = "reparam", average = "theorem", trace_draws = 0)
   start <- list(mu = c(2, -1, 3), Sigma = c(1, 1, 2))
@@ -726,6 +732,7 @@ test_that("each assumption is found out", {
 })
 
 test_that("where L comes from decides", {
+  skip_on_cran()
   fixed <- schedule_fixed(100, "case2")
   L <- logistic()$smoothness
   expect_length(doubts(logistic(), schedule = fixed, control = reparam(smoothness = 2 * L)), 0)
@@ -906,6 +913,7 @@ test_that("measured best iterates stay below their bound", {
 })
 
 test_that("the almost sure statements come with their assumptions", {
+  skip_on_cran()
   decay <- schedule_decay(300, epsilon = 0.1)
   g <- guarantee(logistic(), schedule = decay, control = reparam())
   expect_identical(g$almost_surely$status, c("holds", "holds"))
@@ -937,6 +945,7 @@ test_that("the almost sure statements come with their assumptions", {
 # ---- single gradients ------------------------------------------------------------------
 
 test_that("with single gradients steps may be long and the set may exclude the optimum", {
+  skip_on_cran()
   long <- function(batch) guarantee(logistic(), schedule = schedule_custom(0.15, batch, 40), control = reparam())
   expect_identical(unname(status_of(long(1))["step"]), "fails")
   expect_true(is.finite(long(1)$bound))
@@ -1083,6 +1092,7 @@ test_that("guarantees print", {
 })
 
 test_that("bad arguments are refused by name", {
+  skip_on_cran()
   g <- guarantee(quadratic, schedule = schedule_fixed(100), control = reparam())
   counts <- guarantee(model_glm(cbind(1, c(-1, 0, 1, 2)), c(1, 0, 2, 5), poisson()), control = reparam())
   bump <- guarantee(bumpy(), schedule = schedule_growing(1000, step = 0.1), control = compact())
@@ -1116,6 +1126,7 @@ test_that("bad arguments are refused by name", {
 # ---- what the theorems take from the problem ---------------------------------------------------------
 
 test_that("F is convex, 2L-smooth on Theta_L and as strongly convex as f, with and without a log-concave base", {
+  skip_on_cran()
   model <- logistic()   # normal(0, 1): f is strongly convex with 1
   L <- model$smoothness
   set.seed(21)

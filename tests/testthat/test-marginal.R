@@ -53,6 +53,7 @@ test_that("density, distribution and quantile functions belong together, for all
 })
 
 test_that("the marginals are those of the draws", {
+  skip_on_cran()
   for (base in list(base_gaussian(), base_laplace(), base_uniform(), base_student(5), base_power(0.7), base_power(3))) {
     fit <- marginal_fit(base, 3)
     set.seed(1)

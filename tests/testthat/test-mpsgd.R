@@ -71,6 +71,7 @@ test_that("one step of length 1 on |x - c|^2 / 2 is the projection of c", {
 })
 
 test_that("blocks are projected one by one, and free blocks not at all", {
+  skip_on_cran()
   start <- list(x = c(0, 0), y = c(0, 0))
   gradient <- function(theta, n) list(x = theta$x - c(3, 4), y = theta$y - c(3, 4))
   run <- mpsgd(start, gradient, project = list(y = project_ball(0, 1)),
@@ -201,6 +202,7 @@ in_ball <- project_ball(0, 3)
 square <- function(theta) sum(theta^2)
 
 test_that("two pieces, and three, are identical() to the whole", {
+  skip_on_cran()
   for (average in c("theorem", "tail", "last")) {
     go <- function(iterations) {
       set.seed(3)
@@ -359,6 +361,7 @@ test_that("shapes that do not match are refused", {
 })
 
 test_that("arguments are refused by name", {
+  skip_on_cran()
   schedule <- constant_steps(0.5, iterations = 3)
   blocks <- list(x = 1, y = c(1, 2))
   expect_snapshot(error = TRUE, {

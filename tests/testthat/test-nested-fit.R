@@ -26,6 +26,7 @@ test_that("means and sds are those of the mixture of dense conditional optima", 
 })
 
 test_that("summary of the stored NUTS results is met on cbpp", {
+  skip_on_cran()
   skip_without_parser()
   skip_if_not_installed("lme4")
   nuts <- read.csv(system.file("extdata", "groups-nuts.csv", package = "elvi"))
@@ -143,6 +144,7 @@ test_that("tens of thousands of levels are no trouble", {
 })
 
 test_that("weights count rows, offsets shift, subsets drop", {
+  skip_on_cran()
   skip_without_parser()
   d <- group_data()
   weighted <- elvi(b ~ x + (1 | g), d, family = binomial(), weights = w)

@@ -1,4 +1,5 @@
 test_that("estimates have the shapes of lme4", {
+  skip_on_cran()
   fit <- nested_example("slopes")
   expect_identical(names(fixef(fit)), c("(Intercept)", "x"))
   effects <- ranef(fit)$g
@@ -119,6 +120,7 @@ test_that("generics for fits answer, or say why not", {
 })
 
 test_that("update() keeps bars", {
+  skip_on_cran()
   skip_without_parser()
   d <- group_data()
   fit <- elvi(b ~ x + (1 | g), d, family = binomial())

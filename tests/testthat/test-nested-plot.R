@@ -10,6 +10,7 @@ test_that("the default is what the fit has", {
 })
 
 test_that("caterpillars are in order, with the intervals of confint()", {
+  skip_on_cran()
   skip_if_not_installed("ggplot2")
   fit <- nested_example("slopes")
   data <- ggplot2::autoplot(fit, "groups")$data
@@ -21,6 +22,7 @@ test_that("caterpillars are in order, with the intervals of confint()", {
 })
 
 test_that("densities of sds integrate to one", {
+  skip_on_cran()
   skip_if_not_installed("ggplot2")
   data <- ggplot2::autoplot(nested_example("slopes"), "sds")$data
   expect_identical(levels(data$parameter), c("sd(g:(Intercept))", "sd(g:x)", "sigma"))
@@ -31,6 +33,7 @@ test_that("densities of sds integrate to one", {
 })
 
 test_that("fits of every family have intervals, densities and pairs, the intercept apart", {
+  skip_on_cran()
   skip_if_not_installed("ggplot2")
   fit <- elvi(I(mpg + 1000) ~ wt + hp, data = mtcars)
   p <- ggplot2::autoplot(fit, pars = 1:2)

@@ -38,6 +38,7 @@ test_that("draws of different calls belong together", {
 })
 
 test_that("group-level terms can be left out, all or some", {
+  skip_on_cran()
   fit <- nested_example("trials")
   d <- group_data()[1:4, ]
   fixed <- predict(fit, d, re.form = NA)
@@ -78,6 +79,7 @@ test_that("bad new data are refused by name", {
 })
 
 test_that("predictive draws have the family's spread", {
+  skip_on_cran()
   fit <- nested_example("counts")
   y <- posterior_predict(fit, draws = 2000)
   expect_true(all(y >= 0 & y == floor(y)))

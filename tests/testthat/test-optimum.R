@@ -210,6 +210,7 @@ test_that("mean-field and triangular optima are those of optim()", {
 })
 
 test_that("a mean field is never better than a full scale, and on a quadratic worse by the known amount", {
+  skip_on_cran()
   data <- busy_glm("probit")
   for (base in bases[c("gaussian", "student8")]) {
     full <- elvi_optimum(data$model, base)$objective
@@ -401,6 +402,7 @@ test_that("a quasi-Newton direction is Newton's once all of a quadratic is known
 })
 
 test_that("student priors: a stationary point, and the estimate of what is left is called so", {
+  skip_on_cran()
   data <- busy_glm("logit", d = 2, df = c(3, 1))
   expect_false(data$model$convex)
   for (name in c("gaussian", "laplace")) {
@@ -573,6 +575,7 @@ test_that("progress is shown after two seconds, passes, rows per second and cert
 })
 
 test_that("an estimated certificate says that it is no bound, and is one of the right size", {
+  skip_on_cran()
   ratio <- vapply(1:30, function(seed) {
     set.seed(seed)
     X <- cbind(1, matrix(rnorm(30), 10))

@@ -179,6 +179,7 @@ test_that("log_lik is the log density of R's own functions, with weights", {
 })
 
 test_that("new data are checked", {
+  skip_on_cran()
   fit <- nasty("exclude")
   data <- nasty_data()
   x <- "gr\u00f6\u00dfe x"

@@ -84,6 +84,7 @@ test_that("simulate() gives responses in the type of the response", {
 })
 
 test_that("bayes_R2() is that of rstantools, for a matrix too", {
+  skip_on_cran()
   skip_if_not_installed("rstantools")
   fit <- predictive_pairs()$fits$gaussian[[1]]
   y <- predictive_pairs()$data$z

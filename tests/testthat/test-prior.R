@@ -39,6 +39,7 @@ test_that("the default is normal(0, 2.5), and an infinite scale is flat", {
 })
 
 test_that("priors print", {
+  skip_on_cran()
   expect_snapshot({
     normal()
     normal(c(0, 1), c(10, 2.5))

@@ -130,6 +130,7 @@ test_that("negative bounds agree with the C core where both apply", {
 })
 
 test_that("few or many eigenvalues beyond the bounds, apart or in clusters, all are moved and nothing else", {
+  skip_on_cran()
   set.seed(6)
   d <- 120   # large enough for a search with products
   first <- 1 + sin(seq_len(d)) / 2   # of that search: it cannot see what is orthogonal to it

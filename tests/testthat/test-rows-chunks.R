@@ -58,9 +58,21 @@ test_that("levels are declared ones in their order, else sorted as factor() does
 })
 
 test_that("other rows have other sums", {
-  rows <- list(X = cbind(1, c(1, 2, 3)), y = c(1, 0, 1), weight = rep(1, 3))
-  sums <- elvi:::check_sums(rows)
-  for (change in list(list(y = c(1, 1, 0)), list(X = cbind(1, c(1, 2, 3.1))), list(weight = c(1, 1, 2)))) {
-    expect_false(identical(elvi:::check_sums(utils::modifyList(rows, change)), sums))
+  X <- cbind(1, c(1, 2, 3), c(5, 700, 6))
+  rows <- elvi:::new_rows(X, NULL, c(1, 0, 1), c(1, 2, 2), c(0, 0.1, 0), 3)
+  recipe <- list(marks = elvi:::uneven(6) / c(1, 3, 700, 1, 2, 0.1))
+  sums <- elvi:::check_sums(rows, recipe)
+  changes <- list(list(y = c(1, 1, 0)), list(X = replace(X, 6, 3.1)), list(X = cbind(X[, 1:2], c(700, 5, 6))), list(X = X[, c(1, 3, 2)]),
+                  list(weight = c(2, 1, 2)), list(offset = c(0.1, 0, 0)))
+  for (change in changes) {
+    expect_gt(max(abs(elvi:::check_sums(utils::modifyList(rows, change), recipe) - sums)), 1e-3)
   }
+  other <- c(3, 1, 2)   # another order
+  same <- elvi:::new_rows(X[other, ], NULL, rows$y[other], rows$weight[other], rows$offset[other], 3)
+  expect_equal(elvi:::check_sums(same, recipe), sums, tolerance = 1e-14)
+  expect_equal(elvi:::check_sums(replace(rows, "shift", list(c(1, 1, 1))), recipe), sums)   # whatever the centre
+  skip_if_not_installed("Matrix")
+  sparse <- elvi:::recipe_rows(elvi:::new_recipe("matrices", "normal"), list(X = Matrix::Matrix(X, sparse = TRUE), y = rows$y,
+                                                                          weights = rows$weight, offset = rows$offset))
+  expect_equal(elvi:::check_sums(sparse, recipe), sums, tolerance = 1e-14)
 })

@@ -180,13 +180,26 @@ test_that("the workers that all this was done to can be stopped", {
   expect_no_error(parallel::stopCluster(shared_cluster()))
 })
 
-test_that("mirai's cluster does as well", {
+# engines beside PSOCK, and how each can be left by a worker
+for (engine in c("fork", "parallelly", "mirai")) test_that(paste("workers of another kind do as well, and may be killed:", engine), {
   skip_on_cran()
-  skip_if_not_installed("mirai")
+  skip_on_os("windows")
+  make <- switch(engine, fork = parallel::makeForkCluster,
+                 parallelly = { skip_if_not_installed("parallelly"); function(n) parallelly::makeClusterPSOCK(n, autoStop = FALSE) },
+                 mirai = { skip_if_not_installed("mirai"); mirai::make_cluster })
+  stop_all <- if (engine == "mirai") function(cl) lapply(cl, mirai::stop_cluster) else parallel::stopCluster
   data <- rows_data(120)
-  cl <- new_cluster(2, mirai::make_cluster)
-  on.exit(mirai::stop_cluster(cl))
-  expect_same_fit(fit_rows("logit", rows_cluster(cl, loader(data, 3), 3)), fit_rows("logit", data))
+  cl <- if (engine == "mirai") list(new_cluster(1, make), new_cluster(1, make)) else new_cluster(2, make)
+  pids <- if (engine == "mirai") c(pids_of(cl[[1]]), pids_of(cl[[2]])) else pids_of(cl)
+  source <- rows_cluster(cl, loader(data, 3), 3, timeout = 60)
+  fit <- fit_rows("logit", source)
+  expect_same_fit(fit, fit_rows("logit", data))
+  tools::pskill(pids[1], 9)
+  expect_warning(again <- fit_rows("logit", source), "Worker 1 is lost", class = "elvi_warning_worker")
+  expect_identical(again$mu, fit$mu)
+  tools::pskill(pids[2], 9)
+  expect_error(suppressWarnings(fit_rows("logit", source)), "All workers are lost", class = "elvi_error_worker")
+  suppressWarnings(try(stop_all(cl), silent = TRUE))
 })
 
 test_that("what goes over the wire does not grow with the rows", {
@@ -202,6 +215,28 @@ test_that("what goes over the wire does not grow with the rows", {
   }
   expect_identical(size_of(400), size_of(100))
   expect_lt(size_of(100), 8 * (36 + 6) + 400)
+})
+
+test_that("shards stay where they are loaded, with mirai as a list of clusters", {
+  skip_on_cran()
+  skip_if_not_installed("mirai")
+  data <- rows_data(120)
+  file <- tempfile()
+  load <- function(i) {
+    cat(Sys.getpid(), i, "\n", file = file, append = TRUE)
+    data[seq(i, nrow(data), by = 4), ]
+  }
+  environment(load) <- list2env(list(data = data, file = file), parent = globalenv())
+  cl <- list(new_cluster(1, mirai::make_cluster), new_cluster(1, mirai::make_cluster))
+  on.exit(lapply(cl, mirai::stop_cluster))
+  source <- rows_cluster(cl, load, 4)
+  reference <- fit_rows("logit", data)
+  for (i in 1:2) expect_same_fit(fit_rows("logit", source), reference)
+  expect_length(readLines(file), 4)
+  together <- new_cluster(2, mirai::make_cluster)
+  on.exit(mirai::stop_cluster(together), add = TRUE)
+  expect_message(source <- rows_cluster(together, load, 4), "come to hold all shards", class = "elvi_message_mirai")
+  expect_same_fit(fit_rows("logit", source), reference)
 })
 
 test_that("only clusters are clusters", {

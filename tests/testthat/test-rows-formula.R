@@ -6,7 +6,9 @@ test_that("terms that depend on other rows are refused by name", {
     expect_error(elvi(reformulate(term, "real"), data = source), term, fixed = TRUE, class = "elvi_error_argument")
   }
   expect_error(elvi(real ~ x + (1 | g), data = source), "group-level")
-  expect_error(elvi(count ~ x, data = source, family = neg_binomial_2(), method = "nested"), "nested")
+  expect_error(elvi(count ~ x, data = source, family = neg_binomial_2(), method = "nested"), "nested fits need all rows at once")
+  expect_message(elvi(count ~ x, data = source, family = neg_binomial_2()), "phi is fitted by method = \"mpsgd\"", class = "elvi_message_not_nested")
+  expect_no_message(elvi(count ~ x, data = source, family = neg_binomial_2(), method = "mpsgd"), class = "elvi_message_not_nested")
 })
 
 test_that("levels are those of memory, whatever chunk they are in", {
@@ -33,12 +35,50 @@ test_that("levels are those of memory, whatever chunk they are in", {
                   names(coef(elvi(yes ~ g, data = data, family = binomial()))))
 })
 
+test_that("levels that are given need no pass", {
+  data <- rows_data(120)
+  reads <- 0
+  source <- function(levels) {
+    rows_files(split(1:120, rep(1:3, each = 40)), function(i) {
+      reads <<- reads + 1
+      transform(data[i, ], n = trials %% 3)
+    }, levels = levels)
+  }
+  passes <- function(levels, formula = count ~ g + factor(n)) {
+    reads <<- 0
+    fit <- elvi(formula, data = source(levels), family = poisson())
+    list(fit = fit, passes = reads / 3)
+  }
+  found <- passes(NULL)
+  given <- passes(list(g = c("a", "b", "c", "only here"), `factor(n)` = c("0", "1", "2"), x = "unused"))
+  expect_identical(given$fit$mu, found$fit$mu)
+  expect_equal(given$passes, found$passes - 1)
+  some <- passes(list(g = c("c", "b", "a", "only here")))   # another order: c is the reference
+  expect_true("ga" %in% names(coef(some$fit)))
+  expect_equal(some$passes, found$passes)
+  expect_error(passes(list(g = c("a", "b", "c"))), "Chunk 3: .*new level")
+  expect_error(passes(list(gg = "a")), "`levels` must be of variables of the formula or columns of the source, not of `gg`")
+  expect_error(source(c(g = "a")), "`levels` must be a list of levels")
+  expect_error(source(list(g = c("a", "a"))), "different strings for each variable, and so for `g`")
+  expect_error(source(list("a")), "with the names of their variables")
+})
+
 test_that("the formula's environment is seen", {
   data <- rows_data(120)
   by <- 2
   twice <- function(v) by * v
   expect_same_fit(elvi(count ~ twice(x), data = rows_chunked(chunks_of(data)), family = poisson()),
                   elvi(count ~ twice(x), data = data, family = poisson()))
+})
+
+test_that("relatives of data frames are data frames", {
+  data <- rows_data(120)
+  reference <- elvi(count ~ x + g, data = data, family = poisson())
+  for (package in c("tibble", "data.table")) {
+    skip_if_not_installed(package)
+    make <- if (package == "tibble") tibble::as_tibble else data.table::as.data.table
+    expect_same_fit(elvi(count ~ x + g, data = rows_files(list(1:60, 61:120), function(i) make(data[i, ])), family = poisson()), reference)
+  }
 })
 
 test_that("missing values are dropped and counted, or refused", {
@@ -54,6 +94,8 @@ test_that("odd chunks are errors that say which", {
   data <- rows_data(120)[-c(3, 60), ]
   bad <- function(odd) rows_files(1:3, function(i) if (i == 2) odd else data)
   expect_error(elvi(count ~ x, data = bad(1:3), family = poisson()), "Chunk 2: `data` must be a source whose chunks are data frames")
+  expect_error(elvi(count ~ x, data = rows_files(1, function(i) as.matrix(data[c("count", "x")])), family = poisson()),
+               "`data` must be a source whose chunks are data frames")
   expect_error(elvi(count ~ x, data = bad(data["count"]), family = poisson()), "'x' not found")
   expect_error(elvi(count ~ x, data = bad(transform(data, x = Inf)), family = poisson()), "Chunk 2: `data` must be free of")
   expect_error(elvi(count ~ x, data = bad(transform(data, count = -1)), family = poisson()), "Chunk 2: `y` must be counts")

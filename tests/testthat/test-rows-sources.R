@@ -25,6 +25,29 @@ test_that("files are read by name or by a reader, which is told the columns", {
   expect_error(rows_files(paste0(files, ".rds")), "rows2.rds")
 })
 
+test_that("a file that is written anew between two passes is noticed", {
+  data <- rows_data(120)
+  file <- tempfile(fileext = ".csv")
+  on.exit(unlink(file))
+  changed_in_pass <- function(number, change) {
+    write.csv(data, file, row.names = FALSE)
+    reads <- 0
+    rows_files(file, function(file) {
+      reads <<- reads + 1
+      if (reads == number) change()
+      read.csv(file)
+    })
+  }
+  fit <- function(source) elvi(count ~ x + z, data = source, family = poisson())
+  sorted <- function() write.csv(transform(data, z = sort(z)), file, row.names = FALSE)   # the same values in other rows
+  longer <- function() write.csv(rbind(data, data[1, ]), file, row.names = FALSE)
+  for (pass in 3:6) {
+    expect_error(fit(changed_in_pass(pass, sorted)), "as many, but with other values", class = "elvi_error_rows")
+    expect_error(fit(changed_in_pass(pass, longer)), "119 instead of 118", class = "elvi_error_rows")
+  }
+  expect_error(suppressWarnings(fit(changed_in_pass(4, function() unlink(file)))), "could not be read from file", class = "elvi_error_rows")
+})
+
 # a function that opens a database in a file
 databases <- list(
   RSQLite = function(file) function() DBI::dbConnect(RSQLite::SQLite(), file),
@@ -49,6 +72,9 @@ for (package in names(databases)) test_that(paste("a database gives the fit of m
   expect_identical(dim(chunks$read()), c(77L, 2L))
   chunks$close()
   expect_identical(DBI::dbListTables(con), "d")
+  expect_same_fit(fit(rows_dbi(con, "SELECT * FROM d;")), reference)
+  expect_error(elvi(count ~ typo, data = rows_dbi(con, "SELECT * FROM d"), family = poisson()), "'typo' not found", class = "elvi_error_argument")
+  expect_error(fit(rows_dbi(con, "SELECT typo FROM d")), class = "elvi_error_rows", regexp = "typo")
   expect_error(fit(rows_dbi(con, "SELECT * FROM nowhere")), class = "elvi_error_rows", regexp = "nowhere")
   expect_error(fit(rows_dbi(con, "SELECT * FROM d WHERE x > 1000")), "source without rows")
   # it goes away in the middle of a pass

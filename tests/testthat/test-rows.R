@@ -53,6 +53,7 @@ test_that("a sparse design computes what the dense one does", {
 })
 
 test_that("shifted columns are those of the shifted matrix, dense and sparse", {
+  skip_on_cran()
   skip_if_not_installed("Matrix")
   data <- sparse_data()
   shift <- seq(-1, 2, length.out = 12)

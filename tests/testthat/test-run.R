@@ -333,6 +333,7 @@ test_that("one bad number in one sample of a batch is enough to end a run in raw
 })
 
 test_that("steps that explode on a function's target are shortened, or the start is returned, for every estimator", {
+  skip_on_cran()
   steep <- model_density(function(x) sum(exp(4 * abs(x)) / 4), function(x) sign(x) * exp(4 * abs(x)), dim = 3, convex = TRUE,
                          vectorized = FALSE)
   for (estimator in c("control", "path", "reparam")) {

@@ -41,6 +41,7 @@ test_that("a gaussian smooth is close to that of mgcv by REML", {
 })
 
 test_that("one smooth for each level of a factor", {
+  skip_on_cran()
   fit <- nested_example("by")
   expect_identical(vapply(fit$smooths, `[[`, "", "label"), paste0("s(t):f", c("u", "v", "w")))
   d <- group_data()

@@ -117,6 +117,7 @@ linked_example <- function() {
 }
 
 test_that("a fit with a matrix as prior precision is that of whitened coefficients", {
+  skip_on_cran()
   at <- linked_example()
   model <- model_glm(at$X, at$y, prior = normal(0.2, precision = at$Q))
   fit <- elvi(model)

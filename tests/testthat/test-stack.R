@@ -6,6 +6,7 @@ stacked <- function() {
 }
 
 test_that("a stack has the weights, moments and draws of the mixture", {
+  skip_on_cran()
   fit <- stacked()
   expect_equal(sort(fit$stack$weights), c(0.3, 0.7), tolerance = 0.03)
   expect_equal(unname(coef(fit)), rep(0.7 * 3 - 0.3 * 3, 2), tolerance = 0.1)
@@ -38,6 +39,7 @@ test_that("its density integrates to 1", {
 })
 
 test_that("without other places there is nothing to stack, and what cannot be stacked is refused", {
+  skip_on_cran()
   set.seed(1)
   fit <- elvi(model_density(function(x) sum(x^2), function(x) 2 * x, dim = 2), tol = 0.05, combine = "stack")
   expect_null(fit$stack)

@@ -206,6 +206,7 @@ test_that("kept methods give what the functions of rstan give", {
 })
 
 test_that("loo takes the log_lik of the program, and says what it needs", {
+  skip_on_cran()
   skip_if_not_installed("loo")
   set.seed(1)
   fit <- elvi(model_stan(cmdstan_double()), tol = 0.01)

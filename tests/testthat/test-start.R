@@ -68,6 +68,7 @@ test_that("only a target that fails everywhere stops the run, with what it said"
 })
 
 test_that("the search is a function of its key alone, and R's generator is not touched", {
+  skip_on_cran()
   model <- groups(c(-2, 0, 1, 4))
   set.seed(1)
   before <- .Random.seed
@@ -82,6 +83,7 @@ test_that("`starts` is refused where nothing is searched", {
 })
 
 test_that("an interrupt in the search returns the best start so far", {
+  skip_on_cran()
   calls <- 0
   value <- function(x) {
     calls <<- calls + 1
