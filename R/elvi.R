@@ -29,13 +29,20 @@
 #'
 #' @section When a run fails:
 #' A gradient that is not finite stops the run of a regression or a quadratic with an error of class
-#' `elvi_error_nonfinite`, and so it does in raw coordinates, where a run is the algorithm to the letter and an
-#' error of your function reaches you as it is. Otherwise, for a target that is a function, such a draw is a
-#' rejected point: the gaussian that whitens the run stands in for the target there, which is counted and said;
-#' only one that fails everywhere is an error. Where the steps of its schedule lead to numbers that are none, or to
-#' an objective that rises, they are made shorter, by a factor of up to 64, and if that does not help the start is
-#' returned, with a warning. A run whose objective is clearly worse at its end than at its start comes back with a
-#' warning of class `elvi_warning_diverged`: the step is usually too long because the smoothness is too small.
+#' `elvi_error_nonfinite`. For a target that is a function, a draw where it throws an error, of whatever class, or is not
+#' finite is a rejected point: a gaussian stands in for the target there (the one that whitens the run; in raw coordinates
+#' the one at the mode), which is counted and said, with what the target said first. Only one that fails everywhere is an
+#' error. Where the steps of its schedule lead to numbers that are none, or to an objective that rises, they are
+#' made shorter, by a factor of up to 64, and if that does not help the start is returned, with a warning.
+#'
+#' In raw coordinates with a smoothness that was given, in [model_density()] or [elvi_control()], a run is the algorithm to the
+#' letter. Such a target is said to be defined everywhere, so a failure refutes what was said of it and ends the run: an
+#' error of your function reaches you as it is, and a gradient that is not finite is an error with the iteration and the
+#' point.
+#'
+#' A run whose objective is clearly worse at its end than at its start comes back with a warning of class
+#' `elvi_warning_diverged`: the step is usually too long because the smoothness
+#' is too small.
 #'
 #' @section The search for a start:
 #' A posterior of any shape need not have a mode: that of a hierarchical model grows without
@@ -183,7 +190,8 @@ elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, bud
   given <- list(call = match.call(), method = "mpsgd", model = object, base = base, schedule = schedule,
                 tol = tol, control = control, combine = combine)
   plan <- c(plan, list(smoothness = smoothness$L, smoothness_source = smoothness$source, feasible = feasible,
-                       work = without_inner(work), start = start, seed = seed, rng_kind = RNGkind(),
+                       work = without_inner(work), stand_in = raw_stand_in(work, smoothness), start = start,
+                       seed = seed, rng_kind = RNGkind(),
                        search = found, anchor = anchor_of(object, work, control, start)))
   fit <- new_fit(given, plan, initial_state(start), no_result)
   if (isTRUE(found$interrupted)) return(conclude(mark_interrupted(fit)))

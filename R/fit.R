@@ -83,7 +83,7 @@ set_field <- function(fit, name, value) {
 # it without the user's, which is given.
 run_model <- function(fit, account = new_account()) {
   work <- fit$plan$work
-  if (is.null(work)) return(fit$given$model)   # the algorithm to the letter: what a function throws is its user's
+  if (is.null(work)) return(standing_in(fit$given$model, fit$plan$stand_in, account))
   work$inner <- standing_in(fit$given$model, work, account)
   work
 }

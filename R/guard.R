@@ -91,8 +91,12 @@ standing_in <- function(model, frame, account = new_account()) {
   model
 }
 
+# In raw coordinates the gaussian at the mode stands in, unless a smoothness was given: that says that the target is defined
+# everywhere, and what it throws or returns then is not about its domain but an error, which its user is to see.
+raw_stand_in <- function(work, smoothness) if (!is_whitened(work)) smoothness$laplace
+
 is_guarded <- function(fit) {
-  is_function_of_r(fit$given$model) && !is.null(fit$plan$work$level)
+  is_function_of_r(fit$given$model) && !is.null((fit$plan$work %||% fit$plan$stand_in)$level)
 }
 
 # How many points of the search and of the run failed, and what the target said first; NULL if none did.
@@ -108,8 +112,8 @@ outside_line <- function(fit) {
 # A fit with a verdict has it there.
 warn_of_outside <- function(fit) {
   if (!is.null(fit$result$verdict) || !isTRUE(fit$state$outside > 0)) return(invisible())
-  elvi_warn(outside_line(fit), ". The gaussian that the run is whitened by stood in for the target there: ",
-            "the fit is one of that.", class = "elvi_warning_outside",
+  elvi_warn(outside_line(fit), ". The gaussian ", if (is.null(fit$plan$work)) "at its mode" else "that the run is whitened by",
+            " stood in for the target there: the fit is one of that.", class = "elvi_warning_outside",
             data = list(outside = fit$state$outside, first_error = fit$state$first_error))
 }
 

@@ -235,8 +235,8 @@ run_settings <- function(fit, iterations) {
 check_step_of <- function(fit) if (isTRUE(fit$plan$smoothness > 0)) 1 / (2 * fit$plan$smoothness) else 0
 
 # In norms of the scale. Theorems are about steps as they are, but none is about a step that leaves for another world: of a
-# target that is a function nobody knows how steep it is out there.
-longest_move <- function(fit) min(fit$plan$longest %||% Inf, if (is_user_density(fit$given$model)) 100 else Inf)
+# target that is a function nobody knows how steep it is out there, unless a smoothness was given in raw coordinates.
+longest_move <- function(fit) min(fit$plan$longest %||% Inf, if (is_guarded(fit)) 100 else Inf)
 
 # 12,345 and 1,000,000, not 1e+06
 format_count <- function(n) format(n, big.mark = ",", scientific = FALSE)

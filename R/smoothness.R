@@ -52,9 +52,10 @@ estimated_smoothness <- function(model, work, law, control, points = 15L) {
   z <- draw_base(law, c(0, 0), points)   # a fixed key: R's generator is not touched
   w <- cbind(0, z)
   x <- if (is_whitened(work)) w else laplace$m + root_times(laplace$A, w)
-  found <- largest_curvature(work, x)
+  found <- largest_curvature(if (is_whitened(work)) work else standing_in(model, laplace), x)
   list(L = found * control$smoothness_safety,
-       source = sprintf("estimated at %d points, safety factor %g", ncol(x), control$smoothness_safety))
+       source = sprintf("estimated at %d points, safety factor %g", ncol(x), control$smoothness_safety),
+       laplace = laplace[c("m", "A", "level")])
 }
 
 # Power iteration on Hessian products by differences of the gradient, at all

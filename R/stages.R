@@ -22,8 +22,10 @@ look_at <- function(target, mu, A, key, size, iteration) {
   ok <- c(pair_ok, pair_ok)
   look <- list(size = 2 * half, outside = sum(!out$ok), iteration = iteration, F = Inf, se = Inf)
   n <- sum(pair_ok)
-  if (n < max(2, half / 2)) return(look)   # F is what a wider or misplaced scale should have
-  e <- ifelse(ok, out$value - colSums(z^2) / 2 + d / 2 - log_abs_det(A), NA)
+  volume <- log_abs_det(A)
+  # F is what a wider or misplaced scale should have
+  if (n < max(2, half / 2) || !is.finite(volume)) return(look)
+  e <- ifelse(ok, out$value - colSums(z^2) / 2 + d / 2 - volume, NA)
   look$e <- (e[seq_len(half)] + e[half + seq_len(half)]) / 2
   look$z <- z[, ok, drop = FALSE]
   look$r <- crossprod(A, out$gradient[, ok, drop = FALSE]) - look$z

@@ -74,14 +74,16 @@ search_start <- function(model, starts, key, tol = 0.1, first = NULL) {
 search_ends <- function(target, starts, key, tol, first, so_far) {
   note <- function(ends) so_far$ends <- by_objective(ends)
   candidates <- list()
-  for (x in first_points(target, target$dim, starts, key, first)) {
+  points <- first_points(target, target$dim, starts, key, first)
+  for (x in points) {
     candidates <- by_objective(c(candidates, candidates_along(target, descent_path(target, x), key)))
     so_far$ends <- utils::head(candidates, 1L)
   }
-  if (!length(candidates)) return(invisible())
   budget <- search_budget(target$dim)
-  short <- lapply(distinct(candidates, most = 3L), function(candidate) {
-    improve(target, candidate, key, budget / 8, search_tol(tol, target$dim))
+  candidates <- c(distinct(candidates, most = 3L), undescended(target, points, key))
+  if (!length(candidates)) return(invisible())
+  short <- lapply(candidates, function(candidate) {
+    c(improve(target, candidate, key, budget / 8, search_tol(tol, target$dim)), list(descended = candidate$descended))
   })
   short <- by_objective(short)
   note(short[1L])
@@ -89,6 +91,7 @@ search_ends <- function(target, starts, key, tol, first, so_far) {
   note(ends)
   for (rival in short[-1L]) {
     if (!isTRUE(rival$F < ends[[1L]]$F + close_rival)) next
+    if (isFALSE(rival$descended) && distance_between(rival, ends[[1L]]) <= apart) next   # nothing new
     ends <- c(ends, rival_ends(target, rival, key, budget / 2, tol))
     note(ends)
   }
@@ -182,6 +185,18 @@ candidates_along <- function(target, path, key, most = 5L) {
     list(mu = path[[i]]$x, A = A, F = look$F, se = look$se)
   })
   Filter(function(x) !is.null(x) && is.finite(x$F), found)
+}
+
+# The best of round gaussians about the first points. The Laplace approximations along a path that falls into a funnel's
+# neck are all narrow, and score better than this one does; steps from here do not go into the neck at all.
+undescended <- function(target, points, key) {
+  round <- lapply(points, function(x) lapply(10^-(0:4 / 2), function(sd) {
+    A <- diag(sd, target$dim)
+    look <- look_at(target, x, A, key, 16L, 0)
+    list(mu = x, A = A, F = look$F, se = look$se, descended = FALSE)
+  }))
+  round <- by_objective(unlist(round, recursive = FALSE))
+  Filter(function(x) is.finite(x$F), utils::head(round, 1L))
 }
 
 # A root of |H|^-1, H the Hessian by differences of the gradient, |H| its absolute

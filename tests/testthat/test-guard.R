@@ -52,6 +52,41 @@ test_that("on the way from a mode a target that fails in part of its domain is g
   }
 })
 
+test_that("in raw coordinates a failure is a rejected point too, unless a smoothness says that there is none", {
+  failing <- function(how, ...) {
+    guard <- function(x, inside) if (x[1] > 2) how(inside) else inside
+    model_density(function(x) guard(x, sum(x^2) / 2), function(x) guard(x, x), dim = 2, vectorized = FALSE, ...)
+  }
+  throws <- function(inside) stop("too far")
+  is_none <- function(inside) inside * NaN
+  raw <- function(model, estimator = "control") {
+    set.seed(1)
+    elvi(model, schedule = schedule_custom(0.2, 20, 100), control = elvi_control("raw", estimator = estimator))
+  }
+  for (estimator in c("control", "path", "reparam")) {
+    expect_warning(fit <- raw(failing(throws), estimator), "points were outside the model's domain: too far",
+                   class = "elvi_warning_outside")
+    expect_gt(fit$state$outside, 10)
+    expect_identical(fit$state$first_error, "too far")
+    expect_lt(max(abs(fit$mu)), 0.1)
+    expect_warning(fit <- raw(failing(is_none), estimator), class = "elvi_warning_outside")
+    expect_lt(max(abs(fit$Sigma - diag(2))), 0.1)
+  }
+  expect_error(raw(failing(throws, smoothness = 1)), "^too far$", class = "simpleError")
+  expect_error(raw(failing(is_none, smoothness = 1)), "iteration 1", class = "elvi_error_nonfinite")
+})
+
+test_that("steps have a longest length where the target is guarded, and are to the letter elsewhere", {
+  model <- function(...) model_density(function(x) sum(x^2) / 2, function(x) x, dim = 2, vectorized = FALSE, ...)
+  longest <- function(model, coordinates) {
+    set.seed(1)
+    longest_move(suppressMessages(elvi(model, schedule = schedule_custom(0.2, 2, 2), control = elvi_control(coordinates))))
+  }
+  expect_identical(longest(model(smoothness = 1), "raw"), Inf)
+  expect_identical(longest(model(), "raw"), 100)
+  expect_identical(longest(model(smoothness = 1), "whitened"), 100)
+})
+
 test_that("no step is longer than the scale, however steep the target, for every estimator", {
   steep <- model_density(function(x) sum(exp(4 * abs(x)) / 4), function(x) sign(x) * exp(4 * abs(x)), dim = 3, convex = TRUE,
                          vectorized = FALSE)
