@@ -53,6 +53,11 @@ recipe_rows.elvi_recipe_formula <- function(recipe, chunk, seen = FALSE) {
 
 check_chunk <- function(chunk) {
   if (!is.data.frame(chunk)) bad_argument("data", "a source whose chunks are data frames", describe(chunk))
+  long <- vapply(chunk, inherits, NA, "integer64")   # as databases have them
+  if (any(long)) {
+    need_package("bit64", "A column of 64-bit integers")
+    chunk[names(chunk)[long]] <- lapply(unclass(chunk)[long], as.double)
+  }
   chunk
 }
 
@@ -221,6 +226,13 @@ row_tasks <- list(
   triangle = list(part = function(rows, recipe, args) chunk_triangle(rows), join = function(a, b) join_triangles(a, b)),
   survey = list(part = function(rows, recipe, args) survey_rows(rows, args),
                 join = function(a, b) join_surveys(a, b)),
+  # the first chunk that has a complete row
+  complete = list(of_chunk = TRUE,
+                  part = function(chunk, recipe, args) {
+                    chunk <- check_chunk(chunk)
+                    if (nrow(recipe_frame(recipe, chunk))) first_rows(chunk)
+                  },
+                  join = function(a, b) a %||% b),
   levels = list(of_chunk = TRUE, part = function(chunk, recipe, args) chunk_levels(recipe, chunk),
                 join = function(a, b) join_levels(a, b)),
   # a method of a fit at its data, see at_chunks()
@@ -380,7 +392,10 @@ pass_over_chunks <- function(source, recipe, task, args) {
   }
 }
 
-answer_to_chunk <- function(chunk, recipe, task, args) list(answer = row_tasks[[task]]$part(chunk, recipe, args))
+answer_to_chunk <- function(chunk, recipe, task, args) {
+  answer <- row_tasks[[task]]$part(chunk, recipe, args)
+  list(answer = answer, check = attr(answer, "check"))
+}
 
 answer_of <- function(rows, recipe, task, args, check = check_sums(rows, recipe)) {
   rows["shift"] <- list(recipe$centre)
@@ -389,8 +404,10 @@ answer_of <- function(rows, recipe, task, args, check = check_sums(rows, recipe)
 
 join_answers <- function(task, a, b) {
   if (is.null(a) || is.null(b)) return(a %||% b)
-  list(answer = row_tasks[[task]]$join(a$answer, b$answer), check = if (!is.null(a$check)) a$check + b$check)
+  list(answer = row_tasks[[task]]$join(a$answer, b$answer), check = add_checks(a$check, b$check))
 }
+
+add_checks <- function(a, b) if (is.null(a)) b else if (is.null(b)) a else a + b
 
 in_chunk <- function(number, expr) {
   tryCatch(expr, elvi_error_argument = function(e) {

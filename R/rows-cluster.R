@@ -53,7 +53,8 @@ rows_cluster <- function(cl, load, shards = length(cl), timeout = 3600, threads 
   timeout <- check_positive(timeout, "timeout", infinite = TRUE)
   threads <- check_count(threads, "threads", upper = 1024)
   state <- list2env(list(cl = cl, alive = rep(TRUE, length(cl)), owner = rep_len(seq_along(cl), shards),
-                         told = replicate(length(cl), list(), simplify = FALSE), recipes = list()), parent = emptyenv())
+                         told = replicate(length(cl), list(), simplify = FALSE), recipes = list(), requests = 0),
+                    parent = emptyenv())
   id <- paste(Sys.getpid(), format(as.numeric(Sys.time()), digits = 17), sep = "-")
   new_source("cluster", sprintf("%.0f shard(s) on %d worker(s)", shards, length(cl)), NULL, load = load, shards = shards,
              timeout = timeout, threads = threads, id = id, state = state, levels = check_levels(levels))
@@ -88,7 +89,7 @@ answer_request <- function(request) {
   answers <- lapply(request$shards, function(shard) {
     tryCatch(answer_for_shard(request, shard), error = function(e) list(failure = conditionMessage(e)))
   })
-  structure(list(answers = answers, shards = request$shards), class = "elvi_reply")
+  structure(list(answers = answers, shards = request$shards, number = request$number), class = "elvi_reply")
 }
 
 answer_for_shard <- function(request, shard) {
@@ -148,12 +149,13 @@ first_chunk.elvi_source_cluster <- function(source) {
 # The answers of all shards, in their order.
 ask_shards <- function(source, recipe, task, args = list()) {
   state <- source$state
+  state$requests <- state$requests + 1
   request <- list(id = source$id, task = task, args = args, centre = recipe$centre, threads = source$threads,
-                  key = recipe_key(state, recipe))
+                  key = recipe_key(state, recipe), number = paste(source$id, state$requests))
   answers <- vector("list", source$shards)
   done <- logical(source$shards)
   waiting <- rep(NA_real_, length(state$cl))   # since when
-  on.exit(drain(source, which(!is.na(waiting))))
+  on.exit(drain(source, which(!is.na(waiting)), request))
   repeat {
     give_away(state, which(!done))
     for (node in which(state$alive & is.na(waiting))) {
@@ -165,9 +167,12 @@ ask_shards <- function(source, recipe, task, args = list()) {
     if (all(done)) return(answers)
     for (node in arrivals(state$cl, which(!is.na(waiting)), source$timeout - (now() - min(waiting, Inf, na.rm = TRUE)))) {
       holding_interrupts({
+        since <- waiting[node]
         waiting[node] <- NA
-        reply <- receive_reply(state$cl[[node]])
+        reply <- receive_reply(state$cl[[node]], source$timeout)
+        if (is_old(reply, request)) waiting[node] <- since
       })
+      if (!is.na(waiting[node])) next
       if (is.null(reply)) lose(state, node)
       for (k in seq_along(reply$shards)) {
         shard <- reply$shards[k]
@@ -230,7 +235,7 @@ send_shards <- function(source, node, shards, request, recipe) {
   if (!all(shards %in% told$shards)) request$load <- source$load
   if (!request$key %in% told$recipes) request$recipe <- portable_recipe(recipe)
   sent <- tryCatch({
-    suppressWarnings(engine("sendCall")(state$cl[[node]], at_worker, list(request)))
+    within_timeout(state$cl[[node]], source$timeout, suppressWarnings(engine("sendCall")(state$cl[[node]], at_worker, list(request))))
     TRUE
   }, error = function(e) FALSE)
   if (sent) state$told[[node]] <- list(shards = union(told$shards, shards), recipes = union(told$recipes, request$key))
@@ -247,14 +252,31 @@ holding_interrupts <- function(expr) {
 # the generic functions by which 'parallel' talks to a node
 engine <- function(name) utils::getFromNamespace(name, "parallel")
 
+# A worker may fall silent in the middle of a message: the connections of a cluster by themselves wait for days.
+within_timeout <- function(node, timeout, expr) {
+  con <- socket_of(node)
+  if (!inherits(con, "sockconn")) return(expr)
+  old <- socketTimeout(con, as.integer(min(max(ceiling(timeout), 1), 30 * 86400)))
+  on.exit(socketTimeout(con, old))
+  expr
+}
+
+socket_of <- function(node) if (!is.environment(node) || inherits(node, "SOCKnode")) node$con
+
 # NULL from a worker that is lost
-receive_reply <- function(node) {
-  reply <- tryCatch(holding_interrupts(suppressWarnings(engine("recvResult")(node))), error = function(e) NULL)
+receive_reply <- function(node, timeout) {
+  receive <- function() within_timeout(node, timeout, suppressWarnings(engine("recvResult")(node)))
+  reply <- tryCatch(holding_interrupts(receive()), error = function(e) NULL)
   if (inherits(reply, "errorValue") && !inherits(reply, "miraiError")) return(NULL)   # mirai's word for a lost connection
   if (inherits(reply, "try-error")) {
     elvi_abort("A worker could not answer: ", sub("\n$", "", as.character(reply)), class = "elvi_error_worker")
   }
-  if (inherits(reply, "elvi_reply")) reply
+  reply
+}
+
+# An answer to what was asked before, by a source that had given the worker up or by the user: that to `request` is yet to come.
+is_old <- function(reply, request) {
+  !is.null(reply) && !(inherits(reply, "elvi_reply") && identical(reply$number, request$number))
 }
 
 shard_failed <- function(source, shard, message) {
@@ -267,7 +289,7 @@ arrivals <- function(cl, waiting, within) {
   if (!length(waiting)) return(integer())
   nodes <- lapply(waiting, function(k) cl[[k]])
   within <- min(max(within, 0.001), 1e6)
-  connections <- lapply(nodes, function(node) if (!is.environment(node) || inherits(node, "SOCKnode")) node$con)
+  connections <- lapply(nodes, socket_of)
   if (all(vapply(connections, inherits, NA, "sockconn"))) {
     return(waiting[socketSelect(connections, FALSE, within)])
   }
@@ -292,14 +314,14 @@ polled <- function(nodes, answered, within) {
 }
 
 # Answers that are on their way when an error or an interrupt ends a pass: what comes next must not get them.
-drain <- function(source, waiting) {
+drain <- function(source, waiting, request) {
   if (!length(waiting)) return(invisible())
   holding_interrupts({
     end <- now() + min(source$timeout, 60)
     while (length(waiting) && now() < end) {
       for (node in arrivals(source$state$cl, waiting, end - now())) {
-        try(receive_reply(source$state$cl[[node]]), silent = TRUE)
-        waiting <- setdiff(waiting, node)
+        reply <- try(receive_reply(source$state$cl[[node]], end - now()), silent = TRUE)
+        if (inherits(reply, "try-error") || !is_old(reply, request)) waiting <- setdiff(waiting, node)
       }
     }
     source$state$alive[waiting] <- FALSE

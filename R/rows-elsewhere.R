@@ -80,7 +80,7 @@ check_unchanged <- function(rows, check) {
   elvi_abort("The rows are not those of the first pass any more: ",
              if (n != rows$check[1L]) sprintf("%s instead of %s.", format_count(n), format_count(rows$check[1L]))
              else "as many, but with other values.",
-             " Their source must not change while a fit is made.", class = "elvi_error_rows")
+             " Their source must not change while a fit is made or used.", class = "elvi_error_rows")
 }
 
 # A pass; with options(elvi.rows_progress = TRUE), or where a fit shows its progress, a line about it.

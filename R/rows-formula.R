@@ -22,8 +22,13 @@ source_design <- function(source, formula, call, env, contrasts, family) {
                          bad_argument("data", "data with at least one complete row", "a source without rows"))
   recipe <- formula_recipe(formula, call, env, chunk, likelihood_of(family))
   sample <- recipe_frame(recipe, chunk)
+  if (!nrow(sample)) {   # what its columns are cannot be told, say of a file with a column of NA only
+    chunk <- pass_over(source, recipe, "complete")$answer %||% chunk
+    recipe <- formula_recipe(formula, call, env, chunk, likelihood_of(family))
+    sample <- recipe_frame(recipe, chunk)
+  }
   check_contrasts(contrasts, sample)
-  refuse_if_collective(recipe, chunk, sample)
+  refuse_if_collective(recipe, chunk)
   recipe$terms <- attr(sample, "terms")
   recipe$levels <- levels_of(source, recipe, chunk, sample)
   if (length(recipe$levels)) sample <- recipe_frame(recipe, chunk)
@@ -77,24 +82,34 @@ sample_design <- function(recipe, frame, contrasts) {
        level = if (is.finite(level)) level else 0)
 }
 
-# A variable whose values in the first half of a chunk are others without the second half depends on the other rows.
-refuse_if_collective <- function(recipe, chunk, frame) {
-  n <- nrow(frame)
-  if (n < 2L || nrow(chunk) < 2L) return(invisible())
-  half <- seq_len(nrow(chunk) %/% 2L)
-  alone <- tryCatch(suppressWarnings(recipe_frame(recipe, chunk[half, , drop = FALSE])), error = function(e) NULL)
-  both <- if (!is.null(alone)) intersect(rownames(frame), rownames(alone))
-  for (name in names(frame)) {
-    whole <- frame[[name]]
-    calls <- !is.name(tryCatch(str2lang(name), error = function(e) NULL)) && !startsWith(name, "(")
-    if (!calls) next
-    same <- !is.null(alone) && isTRUE(all.equal(
-      as_plain(alone[both, name, drop = FALSE]), as_plain(frame[both, name, drop = FALSE]), check.attributes = FALSE))
-    if (!same) {
+# A variable whose values in some rows of a chunk are others without its other rows depends on them. Halves show sums and steps
+# from row to row, single rows extremes that occur in both.
+refuse_if_collective <- function(recipe, chunk) {
+  chunk <- as.data.frame(chunk)[seq_len(min(nrow(chunk), 2000L)), , drop = FALSE]
+  n <- nrow(chunk)
+  if (n < 2L) return(invisible())
+  rownames(chunk) <- NULL
+  recipe$extra$na.action <- stats::na.pass   # a row that is missing in a part only shows as well
+  frame_of <- function(rows) tryCatch(suppressWarnings(recipe_frame(recipe, chunk[rows, , drop = FALSE])), error = function(e) NULL)
+  whole <- frame_of(seq_len(n))
+  half <- seq_len(n %/% 2L)
+  for (rows in c(list(half, setdiff(seq_len(n), half)), unique(list(1L, n %/% 2L, n)))) {
+    part <- frame_of(rows)
+    if (is.null(part) && length(rows) == 1L) next
+    for (name in names(whole)) if (depends_on_others(name, part, whole, rows)) {
       bad_argument("object", paste0("a formula of variables that each row has by itself, with a source of rows: `", name,
                                     "` depends on other rows too"), "this one")
     }
   }
+}
+
+# a part that cannot be made is laid to what is more than a name
+depends_on_others <- function(name, part, whole, rows) {
+  if (is.null(part)) return(!is.name(tryCatch(str2lang(name), error = function(e) NULL)) && !startsWith(name, "("))
+  at <- intersect(rownames(whole), as.character(rows))
+  if (!setequal(at, rownames(part))) return(TRUE)
+  values <- function(frame) as_plain(frame[at, name, drop = FALSE])
+  !isTRUE(all.equal(values(part), values(whole), check.attributes = FALSE))
 }
 
 as_plain <- function(frame) {

@@ -10,6 +10,7 @@ check_in_memory <- function(object) {
 at_chunks <- function(object, method, args = list()) {
   rows <- object$given$model$rows
   found <- pass_over(rows$place, rows$recipe, "method", list(object = portable_fit(object), method = method, args = args))
+  check_unchanged(rows, found$check)
   lapply(found$answer, function(x) {
     if (anyDuplicated(if (is.matrix(x)) colnames(x) else names(x))) {   # chunks that count from 1 each
       if (is.matrix(x)) colnames(x) <- seq_len(ncol(x)) else names(x) <- seq_along(x)
@@ -36,7 +37,8 @@ portable_fit <- function(object) {
 }
 
 chunk_method <- function(recipe, chunk, args) {
-  frame <- recipe_frame(recipe, check_chunk(chunk))
+  chunk <- check_chunk(chunk)
+  frame <- recipe_frame(recipe, chunk)
   if (!nrow(frame)) return(NULL)
   object <- args$object
   rows <- read_rows(framed_design(recipe, chunk), family_records[[recipe$likelihood]])
@@ -51,5 +53,5 @@ chunk_method <- function(recipe, chunk, args) {
     object$given$model$rows <- rows
   }
   out <- do.call(args$method, c(list(object), args$args))
-  if (is.list(out)) out else list(out)
+  structure(if (is.list(out)) out else list(out), check = check_sums(rows, recipe))
 }

@@ -190,8 +190,11 @@ open_table <- function(con, query, columns, chunk) {
 
 select_columns <- function(con, query, columns) {
   wanted <- if (is.null(columns)) "*" else paste(DBI::dbQuoteIdentifier(con, columns), collapse = ", ")
-  paste0("SELECT ", wanted, " FROM (", query, ") AS elvi_rows")
+  paste0("SELECT ", wanted, " FROM ", if (is_table_name(query)) query else paste0("(", query, "\n)"), " AS elvi_rows")
 }
+
+# perhaps quoted, or with that of its schema
+is_table_name <- function(query) grepl("^([[:alnum:]_.$]+|([[:alnum:]_$]+\\.)?(\"[^\"]+\"|`[^`]+`|\\[[^]]+\\]))$", query)
 
 #' @rdname rows_elsewhere
 #' @export

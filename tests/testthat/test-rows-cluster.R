@@ -136,6 +136,36 @@ test_that("a worker that stops answering is given up after `timeout`", {
   tools::pskill(pids[2], tools::SIGSTOP)
   expect_warning(fit <- fit_rows("probit", source), "Worker 2 has not answered in time", class = "elvi_warning_worker")
   expect_identical(fit$mu, whole$mu)
+  # it wakes up, and what it still says is not taken for the answer to something else
+  tools::pskill(pids[2], tools::SIGCONT)
+  other <- rows_cluster(cl, loader(data, 3), 3, timeout = 60)
+  expect_no_warning(fit <- fit_rows("probit", other))
+  expect_identical(fit$mu, whole$mu)
+  # nor are answers that the user has left behind
+  for (node in cl) parallel:::sendCall(node, function() 42, list())
+  expect_identical(fit_rows("probit", other)$mu, whole$mu)
+  expect_identical(unlist(parallel::clusterCall(cl, function() 43)), c(43, 43))
+})
+
+test_that("a message that stops half-way is given up as well", {
+  skip_on_cran()
+  skip_on_os("windows")
+  port <- 11000 + Sys.getpid() %% 20000
+  server <- serverSocket(port)
+  there <- socketConnection(port = port, blocking = TRUE, open = "a+b", timeout = 100)
+  here <- socketAccept(server, blocking = TRUE, open = "a+b", timeout = 100)
+  on.exit(for (con in list(server, there, here)) close(con))
+  node <- structure(list(con = here), class = "SOCKnode")
+  message <- serialize(list(type = "VALUE", value = 1:1000), NULL, xdr = FALSE)
+  writeBin(message[seq_len(500)], there)
+  took <- system.time(expect_null(elvi:::receive_reply(node, 1)))[["elapsed"]]
+  expect_lt(took, 10)
+  expect_equal(socketTimeout(here), 100)
+  source <- elvi:::new_source("cluster", "", NULL, timeout = 1, load = identity,
+                              state = list2env(list(cl = list(node), told = list(list()))))
+  took <- system.time(sent <- elvi:::send_shards(source, 1L, 1, list(key = 1, args = numeric(4e6)), list()))[["elapsed"]]
+  expect_false(sent)
+  expect_lt(took, 10)
 })
 
 test_that("errors of load() and of its rows name the shard and leave the workers usable", {

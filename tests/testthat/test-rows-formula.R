@@ -2,9 +2,11 @@ test_that("terms that depend on other rows are refused by name", {
   skip_on_cran()
   data <- rows_data(120)[-c(3, 60), ]
   source <- rows_chunked(chunks_of(data))
-  for (term in c("poly(x, 2)", "scale(z)", "cut(z, 3)", "I(z - mean(z))", "rank(z)", "splines::ns(z, 3)")) {
+  for (term in c("poly(x, 2)", "scale(z)", "cut(z, 3)", "I(z - mean(z))", "rank(z)", "splines::ns(z, 3)",
+                 "cumsum(z)", "c(NA, z[-length(z)])", "I(trials/max(trials))", "I(z - min(z))")) {
     expect_error(elvi(reformulate(term, "real"), data = source), term, fixed = TRUE, class = "elvi_error_argument")
   }
+  expect_error(elvi(count ~ x, data = source, family = poisson(), weights = z / mean(z)), "`(weights)` depends on other rows", fixed = TRUE)
   expect_error(elvi(real ~ x + (1 | g), data = source), "group-level")
   expect_error(elvi(count ~ x, data = source, family = neg_binomial_2(), method = "nested"), "nested fits need all rows at once")
   expect_message(elvi(count ~ x, data = source, family = neg_binomial_2()), "phi is fitted by method = \"mpsgd\"", class = "elvi_message_not_nested")
@@ -88,6 +90,23 @@ test_that("missing values are dropped and counted, or refused", {
   expect_error(elvi(count ~ x, data = rows_chunked(chunks_of(data)), family = poisson(), na.action = na.fail), "missing values")
   data$x <- NA_real_
   expect_error(elvi(count ~ x, data = rows_chunked(chunks_of(data)), family = poisson()), "at least one complete row")
+})
+
+test_that("a first chunk without a complete row does not decide what columns are", {
+  data <- rows_data(120)[-c(3, 60), ]
+  data$z[1:40] <- NA
+  data$g[1:40] <- NA
+  text <- rows_files(list(1:40, 41:80, 81:118), function(i) transform(data[i, ], z = if (anyNA(z)) NA else z, g = if (anyNA(g)) NA else g))
+  expect_same_fit(elvi(count ~ x + z + g, data = text, family = poisson()), elvi(count ~ x + z + g, data = data, family = poisson()))
+})
+
+test_that("64-bit integers are numbers", {
+  skip_if_not_installed("bit64")
+  data <- rows_data(120)[-c(3, 60), ]
+  long <- rows_files(list(1:60, 61:118), function(i) transform(data[i, ], trials = bit64::as.integer64(trials), count = bit64::as.integer64(count)))
+  fit <- elvi(count ~ trials + z, data = long, family = poisson())
+  expect_same_fit(fit, elvi(count ~ trials + z, data = data, family = poisson()))
+  expect_length(fitted(fit), 118)
 })
 
 test_that("odd chunks are errors that say which", {

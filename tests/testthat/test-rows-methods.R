@@ -17,6 +17,16 @@ test_that("methods at the data read the rows once more", {
   expect_equal(excluding[[2]], excluding[[1]])
 })
 
+test_that("methods notice that the rows have become others", {
+  data <- rows_data(100)
+  fit <- elvi(count ~ x + g, data = rows_files(list(1:50, integer(), 51:100), function(i) data[i, ]), family = poisson())
+  expect_length(fitted(fit), 98)
+  data$count[7] <- data$count[7] + 1L
+  for (f in list(fitted, residuals, log_lik)) expect_error(f(fit), "as many, but with other values", class = "elvi_error_rows")
+  data <- data[-7, ]
+  expect_error(predict(fit), "other values|instead of 98", class = "elvi_error_rows")
+})
+
 test_that("loo() reads the rows twice and holds what it returns", {
   skip_on_cran()
   skip_if_not_installed("loo")

@@ -72,7 +72,7 @@ for (package in names(databases)) test_that(paste("a database gives the fit of m
   expect_identical(dim(chunks$read()), c(77L, 2L))
   chunks$close()
   expect_identical(DBI::dbListTables(con), "d")
-  expect_same_fit(fit(rows_dbi(con, "SELECT * FROM d;")), reference)
+  for (query in c("SELECT * FROM d;", "d", "\"d\"", "SELECT * FROM d -- all of it")) expect_same_fit(fit(rows_dbi(con, query)), reference)
   expect_error(elvi(count ~ typo, data = rows_dbi(con, "SELECT * FROM d"), family = poisson()), "'typo' not found", class = "elvi_error_argument")
   expect_error(fit(rows_dbi(con, "SELECT typo FROM d")), class = "elvi_error_rows", regexp = "typo")
   expect_error(fit(rows_dbi(con, "SELECT * FROM nowhere")), class = "elvi_error_rows", regexp = "nowhere")
@@ -100,7 +100,10 @@ test_that("only the columns of the formula are asked for", {
   skip_if_not_installed("RSQLite")
   con <- DBI::dbConnect(RSQLite::SQLite(), ":memory:")
   on.exit(DBI::dbDisconnect(con))
-  expect_identical(elvi:::select_columns(con, "SELECT * FROM d", c("a", "b c")), "SELECT `a`, `b c` FROM (SELECT * FROM d) AS elvi_rows")
+  expect_identical(elvi:::select_columns(con, "SELECT * FROM d", c("a", "b c")), "SELECT `a`, `b c` FROM (SELECT * FROM d\n) AS elvi_rows")
+  for (name in c("d", "s.d", "\"my table\"", "s.`my table`")) {
+    expect_identical(elvi:::select_columns(con, name, NULL), paste("SELECT * FROM", name, "AS elvi_rows"))
+  }
 })
 
 test_that("an Arrow dataset gives the fit of memory", {
