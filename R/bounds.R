@@ -31,11 +31,12 @@ theorem_of <- function(guarantee) theorems[[guarantee$kind]]
 # the a of the weights. For w >= a that is the theorem for (w, b). The presets
 # round N and K after setting w, which may leave w < a; then
 #   sum_k u_k ((1 + a q_k) D_k - D_{k+1}) <= D_0 + (a - w) sum_k u_k q_k D_k
-# and D_k <= (D_0 + b/a) prod_{i < k} (1 + a q_i) - b/a.
+# and D_k <= (D_0 + b/a) prod_{i < k} (1 + a q_i) - b/a. About a point that is `below`
+# above the minimum gap_k may be as low as -below, and 2 step_k below joins b q_k there.
 
 # Constant step and batch. `bound` is the theorem's, step/(2N) (a D + b) +
 # D/(2 step K); `sharper` keeps the geometric sum that the theorem rounds up.
-finite_horizon_bound <- function(a, b, D, step, N, K, w = a) {
+finite_horizon_bound <- function(a, b, D, step, N, K, w = a, below = 0) {
   q <- step^2 / N
   log_w <- log1p(w * q)
   done <- -expm1(-K * log_w)   # 1 - tau^K
@@ -44,7 +45,8 @@ finite_horizon_bound <- function(a, b, D, step, N, K, w = a) {
     # the average of the bounds on D_k, weighted like the iterates
     log_ratio <- log1p(a * q) - log_w
     mean_growth <- expm1(K * log_ratio) / ((a - w) * q) * if (w > 0) w * q / done else 1 / K
-    excess <- (a - w) * ((D + b / a) * mean_growth - b / a)
+    most <- (b + 2 * below * N / step) / a
+    excess <- (a - w) * ((D + most) * mean_growth - most)
   }
   list(bound = step / (2 * N) * (w * D + b + excess) + D / (2 * step * K),
        sharper = step / (2 * N) * ((if (w > 0) w / done else 1 / (K * q)) * D + b + excess))
@@ -52,14 +54,14 @@ finite_horizon_bound <- function(a, b, D, step, N, K, w = a) {
 
 # Any steps and batches. `bound` is the theorem's, (D + b/a) over 2 sum_k step_k
 # exp(-a sum_{i <= k} q_i), for every horizon k = 1, ..., K. b may vary with k.
-dynamic_bounds <- function(a, b, D, step, batch, w = a) {
+dynamic_bounds <- function(a, b, D, step, batch, w = a, below = 0) {
   q <- step^2 / batch
   u <- exp(-cumsum(log1p(w * q)))
   total <- cumsum(step * u)
   excess <- 0
   if (w < a) {
     growth <- exp(c(0, cumsum(log1p(a * q))[-length(q)]))
-    most <- max(b) / a
+    most <- max(b + 2 * below * batch / step) / a
     excess <- (a - w) * cumsum(u * q * ((D + most) * growth - most))
   }
   sharper <- (D + cumsum(b * u * q) + excess) / (2 * total)
@@ -113,10 +115,10 @@ evaluate_bound <- function(g, plan, w = plan$bg_a) {
   if (!all(is.finite(c(g$a, g$b, g$D, w)))) return(none)
   value <- if (is_constant(plan)) {
     at <- plan_at(plan, 0)
-    finite_horizon_bound(g$a, effective_b(g, at$step, at$batch), g$D, at$step, at$batch, K, w)
+    finite_horizon_bound(g$a, effective_b(g, at$step, at$batch), g$D, at$step, at$batch, K, w, g$shift)
   } else {
     at <- plan_at(plan, seq_len(K) - 1)
-    lapply(dynamic_bounds(g$a, effective_b(g, at$step, at$batch), g$D, at$step, at$batch, w), function(v) v[K])
+    lapply(dynamic_bounds(g$a, effective_b(g, at$step, at$batch), g$D, at$step, at$batch, w, g$shift), function(v) v[K])
   }
   lapply(value, `+`, g$shift)
 }

@@ -72,7 +72,8 @@
 #'   p <- plogis(cut[gears + 1] - par[3] * x) - plogis(cut[gears] - par[3] * x)
 #'   -sum(log(p)) + sum(par^2) / (2 * 2.5^2)
 #' }
-#' suppressWarnings(elvi(model_density(cumulative, dim = 3, names = c("cut", "log_step", "wt")), budget = 500))
+#' ordinal <- model_density(cumulative, dim = 3, names = c("cut", "log_step", "wt"))
+#' suppressWarnings(elvi(ordinal, budget = 500))
 #' # and a multinomial logit one, a predictor for each category but the first
 #' multinomial <- function(par) {
 #'   eta <- cbind(0, par[1] + par[2] * x, par[3] + par[4] * x)

@@ -36,7 +36,8 @@ best_split <- function(guarantee, budget = guarantee$schedule$budget) {
   budget <- check_count(budget, "budget")
   need_cover(guarantee)
   if (!may_split(guarantee)) {
-    elvi_abort("`guarantee` is for single gradients: larger batches need a gradient that vanishes at the optimum.",
+    elvi_abort("`guarantee` is for single gradients: larger batches need ",
+               if (is.na(guarantee$lip)) "a smoothness." else "a gradient that vanishes at the optimum.",
                class = c("elvi_error_no_guarantee", "elvi_error_argument"), data = list(argument = "guarantee"))
   }
   split_budget(guarantee, budget)
@@ -46,7 +47,8 @@ best_split <- function(guarantee, budget = guarantee$schedule$budget) {
 may_split <- function(g) g$shift == 0 && isTRUE(g$slope == 0) && !is.na(g$lip)
 
 split_budget <- function(g, E) {
-  gamma <- if (length(g$gamma) == 1L && isTRUE(g$gamma * g$lip <= 1 + 1e-12)) g$gamma else 1 / g$lip
+  gamma <- if (length(g$gamma) == 1L && isTRUE(g$gamma * g$lip <= 1 + 1e-12)) g$gamma
+           else if (g$lip > 0) 1 / g$lip else max(g$gamma)   # F is linear: any step is short
   alpha <- if (g$D > 0) gamma * sqrt(g$a + g$b / g$D) else Inf
   # every split worth trying has the largest K for its N, or N for its K
   near <- function(centre) {
@@ -63,7 +65,7 @@ split_budget <- function(g, E) {
   i <- which.min(value)
   structure(list(budget = E, gamma = gamma, alpha = alpha, N = N[i], K = K[i], bound = value[i],
                  ideal = sqrt((g$a * g$D^2 + g$b * g$D) / E), lambda = g$lambda,
-                 schedule = if (K[i] <= 1e7) schedule_custom(gamma, N[i], K[i]), unit = unit_of(g)),
+                 schedule = if (K[i] <= 1e7) schedule_custom(gamma, N[i], K[i]), unit = unit_of(g), proviso = proviso(g)),
             class = "elvi_split")
 }
 
@@ -92,8 +94,8 @@ print.elvi_split <- function(x, ...) {
   n <- show_each
   cat("Best split of ", n(x$budget), " gradient evaluations: N = ", n(x$N), ", K = ", n(x$K),
       " with steps of ", n(x$gamma), "\n", sep = "")
-  cat("Bound: ", n(x$bound), x$unit, " (", n(x$ideal), " without rounding, at sqrt(N/K) = ", n(x$alpha), ")\n",
-      sep = "")
+  cat("Bound: ", n(x$bound), x$unit, " (", n(x$ideal), " without rounding, at sqrt(N/K) = ", n(x$alpha), ")",
+      x$proviso, "\n", sep = "")
   invisible(x)
 }
 
@@ -136,7 +138,7 @@ schedule_budget <- function(g, target) {
   repeat {
     at <- plan_at(plan, seq_len(K) - 1)
     reached <- which(g$shift + dynamic_bounds(g$a, effective_b(g, at$step, at$batch), g$D, at$step, at$batch,
-                                                    plan$bg_a)$bound <= target)
+                                                    plan$bg_a, g$shift)$bound <= target)
     if (length(reached)) return(sum(at$batch[seq_len(reached[1L])]))
     if (K >= 1e7) return(NA_real_)
     K <- K * 4
@@ -162,9 +164,11 @@ print.elvi_guarantee <- function(x, ...) {
     cat(what, " <= ", n(x$bound), if (gap) " nats" else ", the squared gradient mapping",
         if (!is.na(x$sharper) && x$sharper < 0.995 * x$bound)
           paste0(", or ", n(x$sharper), " one step earlier in the proof"),
-        if ("assumed" %in% x$assumptions$status) ", if what you gave is the optimum", "\n", sep = "")
+        proviso(x), "\n", sep = "")
   }
-  if (!is.na(x$best_iterate)) cat("The best iterate: E min_k F(theta_k) - F* <= ", n(x$best_iterate), " nats\n", sep = "")
+  if (!is.na(x$best_iterate)) {
+    cat("The best iterate: E min_k F(theta_k) - F* <= ", n(x$best_iterate), " nats", proviso(x), "\n", sep = "")
+  }
   print_almost_surely(x)
   if (!is.na(x$gap_start)) {
     cat("The start is ", n(x$gap_start), " nats above F*",
@@ -183,10 +187,17 @@ print.elvi_guarantee <- function(x, ...) {
   invisible(x)
 }
 
+# what rests on an optimum that the user gave says so
+proviso <- function(g) {
+  if (!inherits(g, "elvi_mpsgd_guarantee") && "assumed" %in% g$assumptions$status) ", if what you gave is the optimum"
+}
+
 print_almost_surely <- function(x) {
   if (is.null(x$almost_surely)) return()
-  if (x$almost_surely$status[1L] == "holds") {
-    cat("Almost surely, as the budget E grows without end:", paste0("  ", x$almost_surely$statement), sep = "\n")
+  status <- x$almost_surely$status[1L]
+  if (status %in% c("holds", "assumed")) {
+    cat(paste0("Almost surely, as the budget E grows without end", if (status == "assumed") proviso(x), ":"),
+        paste0("  ", x$almost_surely$statement), sep = "\n")
   } else {
     cat("Nothing almost surely: ", x$almost_surely$why[1L], "\n", sep = "")
   }
@@ -221,6 +232,8 @@ still_holds <- function(x, n) {
       if (length(settings)) paste0(if ("f smooth" %in% bad) "with" else "With", " elvi_control(",
                                    paste(settings, collapse = ", "), ") "),
       if (x$checked) paste0(if ("f smooth" %in% bad || length(settings)) "and if" else "If", " the checks are right and shorten no step, "),
+      if ("steps as planned" %in% bad) paste0(
+        if ("f smooth" %in% bad || length(settings) || x$checked) "and if" else "If", " no step is cut, "),
       "the bound is ", n(x$conditional), if (theorem_of(x)$gap) " nats", "."),
     if (x$checked && status[["f smooth"]] != "fails") paste0(
       "With the steps g_k that are taken and u_k = prod_{i <= k} 1/(1 + a g_i^2/N_i), over the iterations before the ",

@@ -74,7 +74,8 @@
 #' `"assumed"`. Otherwise
 #' it is `NA`, `assumptions` says what fails or is unknown, and `conditional` is
 #' the value that the formula would give if the doubtful assumptions held, where
-#' that makes sense. The defaults of [elvi()] (control estimator, tail average, long
+#' that makes sense. Theorems are about steps as they are: where [elvi()] may cut them, with [schedule_tuned()] and for a
+#' function of R in whitened coordinates (see there), the row `"steps as planned"` fails. The defaults of [elvi()] (control estimator, tail average, long
 #' steps) are chosen for results and are not covered.
 #'
 #' @section Where this departs from the paper's print:
@@ -105,7 +106,7 @@
 #'   `a`, `b`, `a_weights`, `gamma`, `N` (for a schedule that varies, the first and the last),
 #'   `K`, `lambda`, `L`, `gap_start` and `assumptions`, a data frame with
 #'   `assumption`, `status` (`"holds"`, `"fails"`, `"unknown"`, or `"assumed"` of an optimum
-#'   that you gave and that could not be refuted), `why`, `needed` (for the bound) and
+#'   that you gave and that could not be refuted, and of what rests on it), `why`, `needed` (for the bound) and
 #'   `about` (the problem or the run).
 #' @seealso [bg_constants()], [existence()], [schedule_rate()]
 #' @examples
@@ -195,7 +196,7 @@ fill_bound <- function(g, plan) {
   # what the formula may be asked to assume: the settings of the run but for its
   # steps, and an L that is likely, with what follows from it
   assumed <- doubtful$assumption %in% names(theorem_settings) |
-    (g$checked & doubtful$assumption == "step") |
+    (g$checked & doubtful$assumption == "step") | doubtful$assumption == "steps as planned" |
     (doubtful$status == "unknown" & (doubtful$assumption %in% c("f smooth", "set contains it") |
        (doubtful$assumption == "optimum exists" & doubtful$why != "the growth of f is not known")))
   if (!all(assumed)) return(g)
@@ -235,7 +236,8 @@ fill_iterates <- function(g, plan) {
   else if (status[["sum step^2/N finite"]] != "holds") doubtful <- c(doubtful, "sum step^2/N finite")
   rate <- schedule_rate(g$schedule)$exponent
   order <- if (!is.na(rate)) paste0(" = o(E^", format(rate, digits = 3), ")")
-  holds <- if (!length(doubtful)) "holds" else if (any(status[doubtful] %in% "unknown")) "unknown" else "fails"
+  holds <- if (!length(doubtful)) { if ("assumed" %in% status["set contains it"]) "assumed" else "holds" }
+           else if (any(status[doubtful] %in% "unknown")) "unknown" else "fails"
   g$almost_surely <- data.frame(
     statement = c("sum_k step_k (F(theta_k) - F*) < Inf",
                   paste0("min_{k < K} F(theta_k) - F* = o(1 / sum_{k < K} step_k)", order)),
@@ -362,6 +364,8 @@ list_assumptions <- function(g, problem, plan, feasible, start, contains) {
     list("unknown", sprintf("checked on %g fresh draws each, and shortened as these say", g$control$backtrack))
   } else check_steps(g, plan, convex, L_text)
   add("step", steps, needed = !(convex && g$single) || g$control$backtrack > 0, about = "run")
+  departs <- departure(problem, plan)
+  if (!is.null(departs)) add("steps as planned", list("fails", departs$why), about = departs$about)
   add("estimator", yes_no(estimators[[g$control$estimator]]$theory, g$control$estimator,
                           sprintf("the noise constants do not cover \"%s\"", g$control$estimator)), about = "run")
   if (!is.null(g$control$rows_per_step)) {
@@ -384,19 +388,34 @@ list_assumptions <- function(g, problem, plan, feasible, start, contains) {
   do.call(rbind, rows)
 }
 
+# The theorems are about steps as they are: what elvi() does besides, or NULL
+departure <- function(problem, plan) {
+  if (isTRUE(is.finite(plan$longest))) {
+    return(list(why = "cut at the norm of the scale, and tried again with shorter ones where a run gets nowhere",
+                about = "run"))
+  }
+  if (!is.null(problem$work) && is_whitened(problem$work) && is_function_of_r(problem$model)) {
+    list(why = "cut at 100 norms of the scale: functions of R are guarded in whitened coordinates", about = "problem")
+  }
+}
+
 check_contains <- function(problem, feasible) {
   if (isFALSE(problem$existence$exists)) return(list("fails", "there is none"))
   if (is.null(feasible)) return(list("unknown", "no set without L"))
+  best <- problem$optimum
+  given <- problem$spread$kind == "given"
+  inside <- !is.null(best) && in_set(best, problem, feasible)
+  if (given && !inside) return(list("fails", "the one you gave is outside"))
   # then the set is Theta_L or larger
   by_theory <- feasible$scale_min <= (1 + 1e-12) / sqrt(problem$L) && !is.finite(feasible$scale_max) &&
     !is.finite(feasible$mu_radius)
-  best <- problem$optimum
-  if (by_theory && problem$L_check[[1L]] == "holds" && (is.null(best) || problem$spread$kind == "exact")) {
-    return(list("holds", "every optimum has scale >= 1/sqrt(L)"))
+  if (by_theory && problem$L_check[[1L]] == "holds") return(list("holds", "every optimum has scale >= 1/sqrt(L)"))
+  refuted <- given && problem$optimum_check[[1L]] == "fails"
+  if (is.null(best) || refuted) {
+    return(list("unknown", if (by_theory) "it does if L is right" else "the optimum is not known"))
   }
-  if (is.null(best)) return(list("unknown", if (by_theory) "it does if L is right" else "the optimum is not known"))
-  if (in_set(best, problem, feasible)) return(list("holds", "the optimum is inside"))
-  list("fails", if (problem$spread$kind == "given") "the one you gave is outside" else "the optimum is outside")
+  if (given) return(list("assumed", "the one you gave is inside"))
+  if (inside) list("holds", "the optimum is inside") else list("fails", "the optimum is outside")
 }
 
 in_set <- function(theta, problem, feasible) {

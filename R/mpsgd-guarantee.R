@@ -6,7 +6,7 @@
 #'
 #' You say that `F` is convex and smooth with constant `smoothness` (on the whole space, or so that
 #' it can be continued), that it has a minimiser `theta*` in the set, a product with a factor for
-#' each block, and that a single gradient estimate `g` is unbiased with noise that grows at
+#' each block, that the start is in the set, and that a single gradient estimate `g` is unbiased with noise that grows at
 #' most quadratically: for each block `i`
 #'
 #' `E |g_i|^2 <= sum_j a[i, j] |theta_j - theta*_j|^2 + b[i]`
@@ -163,8 +163,10 @@ mpsgd_assumptions <- function(g, plan) {
         needed = batches && !isTRUE(g$slope > 0)),
     row("step", if (is.na(short)) "unknown" else if (short) "holds" else "fails",
         if (is.na(short)) "no bound without `smoothness`"
-        else sprintf("%s %s 1/L = %s", format(longest, digits = 4), if (short) "<=" else "is longer than",
-                     format(1 / g$L, digits = 4)), needed = batches, about = "run"),
+        else if (isTRUE(g$slope == 0)) sprintf("%s %s 1/L = %s", format(longest, digits = 4),
+                                               if (short) "<=" else "is longer than", format(1 / g$L, digits = 4))
+        else sprintf("step L (N - 1)/N = %s is %s 1", format(longest * g$L * (largest - 1) / largest, digits = 4),
+                     if (short) "below" else "not below"), needed = batches, about = "run"),
     if (theorem_of(g)$sums) {
       ends <- !is.null(plan$step_table)
       summable <- ends || 2 * plan$step_power + plan$batch_power > 1

@@ -125,7 +125,7 @@ loopback_bytes <- function() {
   as.numeric(strsplit(trimws(sub("^ *lo:", "", line)), " +")[[1]][1])
 }
 
-on_a_cluster <- function(rounds = 3L) {
+on_a_cluster <- function(rounds = 15L) {
   cl <- parallel::makePSOCKcluster(2)
   on.exit(parallel::stopCluster(cl))
   load <- loader(cluster_rows, cluster_columns, 2L)
@@ -139,6 +139,17 @@ on_a_cluster <- function(rounds = 3L) {
   times <- alternate(sprintf("%g x %d in 2 shards: a pass with one worker / with two", cluster_rows, cluster_columns),
                      pass(models[[2]]), pass(models[[1]]), rounds)
   record_ratio(times, 1.7)
+  # what this machine allows: the two workers, each with rows of its own and nothing to say to the other
+  parallel::clusterCall(cl, function(load, mu, S) {
+    rows <- load(1L)
+    oracle <- elvi:::exact_oracle(elvi::model_glm(rows$X, rows$y), elvi:::law_of(elvi::base_gaussian(), length(mu)))
+    assign("own_pass", function() oracle("symmetric", mu, S), globalenv())
+    options(elvi.threads = 1)
+  }, load, mu, S)
+  own <- function(cl) function() seconds(function() parallel::clusterEvalQ(cl, length(own_pass())))
+  apart <- alternate("... two passes apart, one after the other / at once", own(cl), own(cl[1]), rounds)
+  record("... what the cores allow: two passes in processes apart, one after the other / at once",
+         sprintf("%.2f (%.2f-%.2f)", 2 * apart$ratio, 2 * apart$low, 2 * apart$high))
   # where others have the cores: what the busiest worker has to do, in CPU seconds
   busiest <- function(model) {
     spent <- function() vapply(parallel::clusterCall(cl, function() proc.time()[1:2]), sum, 0)

@@ -92,10 +92,11 @@ test_that("k-hat rests on as many draws as its verdict needs, and its error is t
   clear <- k_until_stable(pareto(0.2))
   expect_equal(clear$draws, k_block)
   expect_true(clear$stable)
-  close <- k_until_stable(pareto(0.78))
+  close <- k_until_stable(pareto(0.7))
   expect_equal(close$draws, 4 * k_block)
   expect_false(close$stable)
   expect_equal(close$limit, k_limit(4 * k_block))
+  expect_equal(k_limit(c(1000, 1e4, 1e6)), c(2 / 3, 0.7, 0.7))
   # over many estimates their spread is what is said
   k <- vapply(1:60, function(i) pareto_shape(pareto(0.5)(i, 4000)), 0)
   expect_equal(sd(k), k_error(0.5, 4000), tolerance = 0.3)

@@ -892,6 +892,50 @@ test_that("elsewhere it must be feasible and stationary within noise, and is the
   expect_identical(.Random.seed, before)
 })
 
+test_that("an optimum that is refuted says nothing of the set, and one that is assumed only what is assumed", {
+  L <- logistic()$smoothness
+  density <- logistic_density(convex = TRUE, growth = 2, smoothness = L)
+  best <- elvi_optimum(logistic())
+  low <- 1 / sqrt(L)
+  widest <- max(eigen(best$Sigma, TRUE)$values)
+  at <- function(optimum, scale_max) guarantee(density, schedule = schedule_decay(300), optimum = optimum,
+                                               control = reparam(scale_max = scale_max))
+  # the set has the start in it, and not the optimum
+  g <- at(list(mu = numeric(3), Sigma = diag(low, 3)), (low + widest) / 2)
+  expect_identical(unname(status_of(g)[c("optimum known", "set contains it")]), c("fails", "unknown"))
+  expect_identical(g$almost_surely$status[1], "unknown")
+  g <- at(best, (low + widest) / 2)
+  expect_identical(unname(status_of(g)[c("optimum known", "set contains it")]), c("assumed", "fails"))
+  expect_identical(g$almost_surely$status[1], "fails")
+  g <- at(best, 2 * widest)
+  expect_identical(unname(status_of(g)[c("optimum known", "set contains it")]), c("assumed", "assumed"))
+  expect_identical(g$almost_surely$status, c("assumed", "assumed"))
+  said <- capture.output(print(g), print(best_split(g, 100)))
+  expect_length(grep("if what you gave is the optimum", said, fixed = TRUE), 4)   # average, best iterate, almost surely, split
+  # Theta_L needs no optimum to contain it
+  expect_identical(at(list(mu = numeric(3), Sigma = diag(low, 3)), Inf)$almost_surely$status[1], "holds")
+})
+
+test_that("steps that elvi() may cut are not the theorems'", {
+  covered <- elvi_control(estimator = "reparam", average = "theorem")
+  # whitened, its L is 1: steps of 0.2 are short enough, but not taken as they are
+  tuned <- guarantee(quadratic, schedule = schedule_tuned(1000), control = covered)
+  expect_identical(unname(status_of(tuned)[c("step", "steps as planned")]), c("holds", "fails"))
+  expect_true(is.na(tuned$bound))
+  expect_true(is.na(tuned$best_iterate))
+  expect_true(is.finite(tuned$conditional))
+  expect_output(print(tuned), "If no step is cut, the bound is", fixed = TRUE)
+  density <- logistic_density(convex = TRUE, growth = 2, smoothness = logistic()$smoothness)
+  of <- function(control, model = density) {
+    guarantee(model, schedule = schedule_fixed(100), control = control, optimum = elvi_optimum(logistic()))
+  }
+  expect_true(is.na(of(covered)$bound))
+  expect_true(is.finite(of(covered)$conditional))
+  expect_error(best_split(of(covered), 100), "steps as planned", class = "elvi_error_no_guarantee")
+  expect_true(is.finite(of(reparam())$bound))          # there a run is the algorithm to the letter
+  expect_true(is.finite(of(covered, logistic())$bound))
+})
+
 test_that("chance does not exceed the limit for stationarity", {
   skip_on_cran()
   density <- logistic_density(convex = TRUE, growth = 2, smoothness = 9)
@@ -967,7 +1011,7 @@ test_that("the almost sure statements come with their assumptions", {
   expect_identical(says(logistic(), schedule = decay, control = elvi_control(coordinates = "raw", estimator = "path"))$why,
                    "\"estimator\" fails")
   expect_identical(says(logistic(), schedule = schedule_tuned(300), control = elvi_control(estimator = "reparam"))$why,
-                   "\"sum step^2/N finite\" fails")
+                   "\"steps as planned\" fails, \"sum step^2/N finite\" fails")
   expect_identical(says(logistic(), schedule = schedule_growing(300, step = 1), control = reparam())$why, "\"step\" fails")
   expect_match(says(logistic(), base_student(3), decay, control = reparam())$why, "\"kurtosis finite\" fails")
   expect_identical(says(logistic_density(convex = TRUE, growth = 2), schedule = decay, control = reparam())$status, "unknown")
@@ -1005,6 +1049,42 @@ test_that("with single gradients steps may be long and the set may exclude the o
   expect_true(is.na(budget_for(g, 2)[["best_split"]]))
   # and nothing almost surely about sums of gaps to a minimum that is not there
   expect_identical(high(schedule_decay(300))$almost_surely$status[1], "fails")
+})
+
+test_that("about a point above the minimum no sequence allowed by the recursion beats the bounds", {
+  # gaps to the nearest point of a set without the optimum may be negative, which lets D_k grow faster
+  set.seed(6)
+  for (trial in 1:40) {
+    K <- sample(2:20, 1)
+    varies <- trial %% 2 == 0
+    step <- if (varies) runif(K, 0.1, 1) else rep(runif(1, 0.1, 1), K)
+    a <- runif(1, 0.5, 3)
+    b <- runif(1, 0, 1)
+    D <- runif(1, 0, 1)
+    below <- runif(1, 0, 2)
+    w <- a * sample(c(0, 0.1, 0.5, 1), 1)
+    weights <- step * exp(-cumsum(log1p(w * step^2)))
+    average <- function(left) {
+      D_k <- D
+      gap <- numeric(K)
+      for (k in seq_len(K)) {
+        most <- (1 + a * step[k]^2) * D_k + b * step[k]^2 + 2 * step[k] * below
+        gap[k] <- most * (1 - left[k]) / (2 * step[k]) - below
+        D_k <- most * left[k]
+      }
+      sum(weights * gap) / sum(weights)
+    }
+    found <- if (varies) lapply(elvi:::dynamic_bounds(a, b, D, step, 1, w, below), function(v) v[K])
+             else elvi:::finite_horizon_bound(a, b, D, step[1], 1, K, w, below)
+    for (i in 1:10) expect_lte(average(runif(K)^sample(c(0.1, 1, 4), 1)), found$sharper + 1e-9)
+    expect_lte(average(c(rep(1, K - 1), 0)), found$sharper + 1e-9)
+  }
+  # psgd's printed a is short for heavy tails, so that this matters
+  g <- guarantee(model_quadratic(diag(10)), base_student(4.2), schedule_fixed(50, "psgd"), control = reparam(scale_min = 1.5))
+  expect_lt(g$a_weights, g$a)
+  expect_gt(g$shift, 0)
+  naive <- g$shift + with(g, elvi:::finite_horizon_bound(a, b, D, gamma, N, K, a_weights)$bound)
+  expect_gt(g$bound, naive)
 })
 
 # ---- without convexity -------------------------------------------------------------------

@@ -132,6 +132,16 @@ test_that("with a minimiser on the boundary measured gaps stay below the bound w
   expect_error(best_split(g, 100), "single gradients", class = "elvi_error_no_guarantee")
 })
 
+test_that("the row about the step says what is compared, and best_split() what is missing", {
+  why <- function(...) with(mpsgd_guarantee(2, 3, 4, 1, ...)$assumptions, why[assumption == "step"])
+  expect_identical(why(schedule_custom(1.2, 2, 50), slope = 1), "step L (N - 1)/N = 0.6 is below 1")
+  expect_identical(why(schedule_custom(1.2, 2, 50)), "1.2 is longer than 1/L = 1")
+  single <- mpsgd_guarantee(2, 3, 4, schedule = schedule_custom(0.1, 1, 50))
+  expect_error(best_split(single, 100), "larger batches need a smoothness", class = "elvi_error_no_guarantee")
+  linear <- mpsgd_guarantee(2, 3, 4, 0, schedule_decay(300, step = 0.05))
+  expect_identical(best_split(linear, 100)$gamma, 0.05)   # no smoothness to make a step from
+})
+
 test_that("weights from another a are charged, or take its place", {
   schedule <- schedule_custom(0.3, 4, 20)
   own <- mpsgd_guarantee(2, 3, 4, 1, schedule)

@@ -78,3 +78,13 @@ test_that("a logarithm that the data do not hold is named", {
   expect_equal(fit$verdict$loose, "log_tau")
   expect_output(print(fit), "`log_tau` may go to 0")
 })
+
+test_that("a banana, of which a gaussian sees half, is not assured", {
+  skip_on_cran()
+  banana <- model_density(function(x) x[1]^2 / 2 + (x[2] - 2 * x[1]^2)^2 / 2,
+                          function(x) c(x[1] - 4 * x[1] * (x[2] - 2 * x[1]^2), x[2] - 2 * x[1]^2), dim = 2)
+  for (seed in 1:2) {
+    set.seed(seed)
+    expect_warning(suppressMessages(elvi(banana, tol = 0.1)), "k-hat")
+  }
+})
