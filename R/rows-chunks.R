@@ -75,6 +75,9 @@ recipe_frame <- function(recipe, chunk) {
   call <- as.call(c(quote(stats::model.frame), list(formula = recipe$terms, data = quote(chunk)), recipe$extra,
                     if (length(recipe$levels)) list(xlev = recipe$levels)))
   if (!nrow(chunk)) return(data.frame())
+  for (name in intersect(names(recipe$levels), names(chunk))) {   # a column of NA only, as text files give it
+    if (is.logical(chunk[[name]]) && all(is.na(chunk[[name]]))) chunk[[name]] <- as.character(chunk[[name]])
+  }
   reading_frame(eval(call))
 }
 
