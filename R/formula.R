@@ -170,6 +170,7 @@ formula_frame <- function(call, env) {
   if (is.null(stats::model.response(frame))) {
     bad_argument("object", "a formula with a response on its left", "a one-sided formula")
   }
+  for (name in names(frame)) refuse_integer64(frame[[name]], paste0("data$", name))
   frame
 }
 

@@ -407,3 +407,9 @@ test_that("more coefficients than rows have an answer with proper priors: that o
   expect_lt(abs(sigma(fit) - centre), 0.1 * sqrt(sum(p * (exp(a) - centre)^2)))
   expect_identical(length(coef(elvi(y ~ X))), 13L)   # and with the priors that it comes with
 })
+
+test_that("64-bit integers are not taken for the doubles whose bits they are", {
+  data <- mtcars
+  data$long <- structure(as.double(mtcars$gear), class = "integer64")
+  expect_error(elvi(mpg ~ long, data = data), "data\\$long.*integer64", class = "elvi_error_argument")
+})
