@@ -499,6 +499,7 @@ interrupted_rounds <- '
     done <- outcome$good + length(outcome$bad)
     while (outcome$good + length(outcome$bad) < done + n && outcome$before + outcome$after < 300) {
       one_round(..., delay = runif(1, 0.004, 0.06))
+      gc()   # the heap of R grows with what waits for it: what grows in spite of it is a leak
     }
   }
   rss <- function() {
@@ -526,8 +527,10 @@ test_that("SIGINT at random moments: always the fit so far, which goes on exactl
     finished <- suppressWarnings(by_tolerance())
     set.seed(3)
     series <- function(n) {
-      for (model in models) rounds(2 * n, function() endless(model), function(fit) elvi(fit, iterations = fit$state$k + 2),
-                                   function(fit) endless(model, fit$state$k + 2))
+      for (model in models) {
+        rounds(2 * n, function() endless(model), function(fit) elvi(fit, iterations = fit$state$k + 2),
+               function(fit) endless(model, fit$state$k + 2))
+      }
       rounds(n, function() suppressWarnings(by_tolerance(), classes = "elvi_warning_not_converged"),
              function(fit) suppressWarnings(elvi(fit)), function(fit) finished)
     }
