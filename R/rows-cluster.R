@@ -56,8 +56,8 @@ rows_cluster <- function(cl, load, shards = length(cl), timeout = 3600, threads 
                          told = replicate(length(cl), list(), simplify = FALSE), recipes = list(), requests = 0),
                     parent = emptyenv())
   id <- paste(Sys.getpid(), format(as.numeric(Sys.time()), digits = 17), sep = "-")
-  new_source("cluster", sprintf("%.0f shard(s) on %d worker(s)", shards, length(cl)), NULL, load = load, shards = shards,
-             timeout = timeout, threads = threads, id = id, state = state, levels = check_levels(levels))
+  new_source("cluster", sprintf("%.0f shard(s) on %d worker(s)", shards, length(cl)), NULL, levels, load = load, shards = shards,
+             timeout = timeout, threads = threads, id = id, state = state)
 }
 
 # a cluster, or several of them as one

@@ -68,8 +68,9 @@
 #' @name rows_elsewhere
 NULL
 
-new_source <- function(kind, label, open, ...) {
-  structure(list(kind = kind, label = label, open = open, ...), class = c(paste0("elvi_source_", kind), "elvi_source"))
+new_source <- function(kind, label, open, levels, cache = 0, ...) {
+  structure(list(kind = kind, label = label, open = open, levels = check_levels(levels), copy = new_copy(cache), ...),
+            class = c(paste0("elvi_source_", kind), "elvi_source"))
 }
 
 is_source <- function(x) inherits(x, "elvi_source")
@@ -104,7 +105,7 @@ rows_chunked <- function(next_chunk, cache = 0, levels = NULL) {
   new_source("chunked", "a function of chunks", function(columns = NULL) {
     next_chunk(reset = TRUE)
     list(read = function() next_chunk(reset = FALSE), close = function() invisible())
-  }, copy = new_copy(cache), levels = check_levels(levels))
+  }, levels, cache)
 }
 
 #' @rdname rows_elsewhere
@@ -133,7 +134,7 @@ rows_files <- function(files, reader = NULL, cache = 0, levels = NULL) {
                    if (is.character(files)) paste0("file ", files[[at]]) else paste("file number", at)) %||%
         data.frame()   # of which there may be more
     }, close = function() invisible())
-  }, copy = new_copy(cache), levels = check_levels(levels))
+  }, levels, cache)
 }
 
 read_by_name <- function(file) {
@@ -162,7 +163,7 @@ rows_dbi <- function(con, query, chunk = 1e5, cache = 0, levels = NULL) {
       done()
       invisible()
     })
-  }, copy = new_copy(cache), levels = check_levels(levels))
+  }, levels, cache)
 }
 
 from_database <- function(expr) reading_rows(expr, "the database")
@@ -214,7 +215,7 @@ rows_arrow <- function(dataset, chunk = 1e5, cache = 0, levels = NULL) {
       batch <- reading_rows(batches$read_next_batch(), "the Arrow dataset")
       if (!is.null(batch)) as.data.frame(batch)
     }, close = function() invisible())
-  }, copy = new_copy(cache), levels = check_levels(levels))
+  }, levels, cache)
 }
 
 # An error while rows are read is one of the place where they are.
