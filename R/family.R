@@ -30,9 +30,10 @@
 #' | `Beta()` | logit | `phi` | no: its loss is not convex where `mu` is far from `y` |
 #'
 #' Parameters are positive, have the prior `prior_aux`, and stand beside the coefficients in every table.
-#' Unlike that of `sigma`, the default prior of the others is not rescaled to the data: `exponential(1)`, as in 'rstanarm', says that they are
-#' about 1. Where responses lie close to their means (a large `shape`, `lambda` or `phi`) it makes standard deviations too large: give
-#' `prior_aux = exponential(0.01)`, or less; `lambda` has the unit of the responses.
+#' Unlike that of `sigma`, the default prior of the others is not rescaled to the data: `exponential(1)`, as in
+#' 'rstanarm', says that they are about 1. Where responses lie close to their means (a large `shape`, `lambda` or
+#' `phi`) it makes standard deviations too large: give `prior_aux = exponential(0.01)`, or less; `lambda` has the unit
+#' of the responses.
 #'
 #' @section Times, and censoring:
 #' For `weibull()` and `"exponential"` (a Weibull law of shape 1) the response is a vector of positive times, or
