@@ -76,11 +76,16 @@
 #' ordinal <- model_density(cumulative, dim = 3, names = c("cut", "log_step", "wt"))
 #' suppressWarnings(elvi(ordinal, budget = 500))
 #' # and a multinomial logit one, a predictor for each category but the first
+#' eta <- function(par) cbind(0, par[1] + par[2] * x, par[3] + par[4] * x)
+#' observed <- outer(gears, 1:3, "==")
 #' multinomial <- function(par) {
-#'   eta <- cbind(0, par[1] + par[2] * x, par[3] + par[4] * x)
-#'   -sum(eta[cbind(seq_along(gears), gears)] - log(rowSums(exp(eta)))) + sum(par^2) / (2 * 2.5^2)
+#'   sum(log(rowSums(exp(eta(par))))) - sum(eta(par)[observed]) + sum(par^2) / (2 * 2.5^2)
 #' }
-#' suppressWarnings(elvi(model_density(multinomial, dim = 4, convex = TRUE), budget = 500))
+#' gradient <- function(par) {
+#'   left <- (exp(eta(par)) / rowSums(exp(eta(par))) - observed)[, -1]
+#'   c(rbind(colSums(left), colSums(x * left))) + par / 2.5^2
+#' }
+#' elvi(model_density(multinomial, gradient, dim = 4, convex = TRUE), budget = 500)
 #' @name families
 NULL
 

@@ -291,6 +291,13 @@ test_that("far too long steps are an error, not a crash", {
   expect_true(inherits(e, "elvi_error_nonfinite") || inherits(e, "elvi_error_singular"))
 })
 
+test_that("a start that is far too wide is an error of a class of ours", {
+  model <- model_glm(cbind(1, 1:4), c(0, 1, 0, 1))
+  for (Sigma in list(diag(1e300, 2), matrix(c(2, 1, 1, 2) * 1e300, 2))) {
+    expect_error(elvi(model, start = list(mu = c(0, 0), Sigma = Sigma), budget = 100), class = "elvi_error")
+  }
+})
+
 test_that("the iteration that failed is named, also when the run had been paused", {
   calls <- -Inf
   model <- model_density(function(x) colSums(x^2), function(x) {
