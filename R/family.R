@@ -74,7 +74,7 @@
 #'   -sum(log(p)) + sum(par^2) / (2 * 2.5^2)
 #' }
 #' ordinal <- model_density(cumulative, dim = 3, names = c("cut", "log_step", "wt"))
-#' suppressWarnings(elvi(ordinal, budget = 500))
+#' suppressWarnings(elvi(ordinal, budget = 500, starts = 1))
 #' # and a multinomial logit one, a predictor for each category but the first
 #' eta <- function(par) cbind(0, par[1] + par[2] * x, par[3] + par[4] * x)
 #' observed <- outer(gears, 1:3, "==")
