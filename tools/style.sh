@@ -15,16 +15,6 @@ complain "spaces at the end of a line" "$(grep -nP '[ \t]+$' "${code[@]}")"
 complain "more than 132 characters" "$(grep -nP '^.{133,}' "${c[@]}")"
 complain "no newline at the end" "$(for file in "${code[@]}"; do [ -z "$(tail -c 1 "$file")" ] || echo "$file"; done)"
 
-# Kinds of knowledge, not of things: how an optimum and a certificate are known. `kind` of insight's tables is theirs.
-known='(spread|found|s)\$kind|(certificate|optimum)_kind|other-packages'
-names='(kind|family|link|likelihood|estimator|preset|dist|natural)'
-own='R/(base|scale|family|prior|control|schedule|group-terms|smooth-terms|bounds)\.R:'
-mapfile -t r < <(git ls-files 'R/*.R')
-complain "a name asked for outside its own file" "$(
-  grep -nP "\b$names(\[1L\]|\]\])?\)? *(==|!=|%in%) *[\"c]|switch\([^,]*\b$names\b|identical\([^\"]*[$]${names}, \"" "${r[@]}" |
-    grep -vP ":\d+: *#|$known|$own")"
-complain "a tag compared in C" "$(grep -nP '(kind|family|estimator|base|model|rows|prior|update|mgf|ops) *(==|!=) *&?(ELVI|elvi)_' "${c[@]}")"
-
 # Line breaks, and the columns that comments stand in, are the author's: only what clang-format would do to a line that it
 # leaves whole counts. Versions differ in trifles, so it has to be the one that the code was formatted by.
 as_compared() { sed -E '/^ *#/d; s/ +(\/\*)/ \1/; s/^ +\/\*/\/*/; s/ +\\$/ \\/'; }
@@ -45,5 +35,15 @@ if Rscript -e 'quit(status = !requireNamespace("lintr", quietly = TRUE))'; then
 else
   echo "style: no lintr here, R/ not compared with .lintr"
 fi
+
+# Kinds of knowledge, not of things: how an optimum and a certificate are known. `kind` of insight's tables is theirs.
+known='(spread|found|s)\$kind|(certificate|optimum)_kind|other-packages'
+names='(kind|family|link|likelihood|estimator|preset|dist|natural)'
+own='R/(base|scale|family|prior|control|schedule|group-terms|smooth-terms|bounds)\.R:'
+mapfile -t r < <(git ls-files 'R/*.R')
+complain "a name asked for outside its own file" "$(
+  grep -nP "\b$names(\[1L\]|\]\])?\)? *(==|!=|%in%) *[\"c]|switch\([^,]*\b$names\b|identical\([^\"]*[$]${names}, \"" "${r[@]}" |
+    grep -vP ":\d+: *#|$known|$own")"
+complain "a tag compared in C" "$(grep -nP '(kind|family|estimator|base|model|rows|prior|update|mgf|ops) *(==|!=) *&?(ELVI|elvi)_' "${c[@]}")"
 [ $status = 0 ] && echo "style: fine"
 exit $status
