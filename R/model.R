@@ -474,7 +474,7 @@ probe_points <- function(dim) cbind(0.1 * sin(seq_len(dim)), 0.1 * cos(seq_len(d
 # what they give one by one.
 takes_blocks <- function(f, n_out, dim) {
   probe <- probe_points(dim)
-  quiet <- function(expr) tryCatch(suppressWarnings(expr), error = function(e) NULL)
+  quiet <- function(expr) or_null(suppressWarnings(expr))
   both <- quiet(f(probe))
   if (!is.numeric(both) || length(both) != 2 * n_out) return(FALSE)
   if (n_out > 1 && !identical(dim(both), c(as.integer(n_out), 2L))) return(FALSE)

@@ -837,6 +837,33 @@ test_that("a time limit ends a run with its error, and the checkpoint has the ru
   expect_identical(resumed$status, "finished")
 })
 
+# R's own limit comes at a moment that depends on the machine: this is its error at call number `at`
+test_that("a time limit is never taken for a failure of the target, wherever it falls", {
+  skip_on_cran()
+  calls <- 0
+  at <- Inf
+  tick <- function() {
+    calls <<- calls + 1
+    if (calls == at) stop("reached elapsed time limit")
+  }
+  model <- model_density(function(x) { tick(); sum(x^4) / 4 + sum(x^2) / 2 }, function(x) { tick(); x^3 + x }, dim = 2)
+  go <- function() {
+    set.seed(1)
+    calls <<- 0
+    elvi(model, budget = 100, starts = 2)
+  }
+  suppressMessages(suppressWarnings(go()))
+  last <- calls
+  expect_gt(last, 100)
+  for (at in unique(round(c(1:40, seq(41, last, length.out = if (long_tests()) 200 else 20))))) {
+    expect_error(suppressMessages(suppressWarnings(go())), "reached elapsed time limit", label = paste("at call", at))
+  }
+  at <- 1
+  limit <- function(...) stop("reached elapsed time limit")
+  expect_error(schedule_custom(limit, 1, 10), "reached elapsed time limit")
+  expect_error(model_density(limit, dim = 2), "reached elapsed time limit")
+})
+
 test_that("an interrupt while a finished run is judged leaves it finished", {
   interrupt <- function(...) stop(structure(class = c("interrupt", "condition"), list(message = "", call = NULL)))
   model <- model_density(function(x) colSums(x^2) / 2, function(x) x, dim = 2, convex = TRUE, smoothness = 1)
