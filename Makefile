@@ -34,7 +34,7 @@ $(TARBALL): $(SOURCES)
 
 $(INSTALLED): $(TARBALL)
 	@mkdir -p build/lib
-	MAKEFLAGS=-j$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1) $(R) CMD INSTALL --library=build/lib $(TARBALL)
+	MAKEFLAGS=-j$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1) $(R) CMD INSTALL --no-test-load --library=build/lib $(TARBALL)
 	@touch $@
 
 demo: setup-demo install ## run inst/examples/demo.R and draw demo.png
