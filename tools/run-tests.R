@@ -3,16 +3,20 @@
 # and helpers are loaded once a process, not once a file. The last line is the tally of test_that() blocks, in which a process that dies is one failure.
 # usage: R_LIBS=build/lib Rscript tools/run-tests.R [regular expression that a file's name must match]
 
-# The longest files, which come first so that no core waits for one at the end.
-longest <- c("run", "elvi", "guarantee", "quadrature", "checkpoint", "exact", "base", "rows-elsewhere", "arguments",
-             "experiment-paper", "gradient-check", "nested", "experiment-stored", "optimum", "threads", "nested-predict",
-             "estimator", "stan", "other-packages", "rows", "family", "rows-cluster", "experiment", "nested-plot", "generics")
+# The longest files come first, so that no core waits for one at the end; and before them those that need no large package,
+# which makes every garbage collection of the process slower from then on.
+light <- c("run", "elvi", "guarantee", "quadrature", "exact", "checkpoint", "base", "gradient-check", "optimum", "threads",
+           "estimator", "experiment-paper", "experiment-stored", "experiment", "mpsgd-guarantee", "experiment-nonconvex",
+           "stopping", "mpsgd", "coordinates", "mode", "guard", "bg", "bounds", "marginal", "expect", "model", "stages",
+           "corrected", "start", "objective", "schedule", "projections", "scale", "scales", "rate")
+heavy <- c("arguments", "rows-elsewhere", "nested", "nested-predict", "stan", "other-packages", "rows", "family", "rows-cluster",
+           "nested-plot", "generics", "nested-check", "nested-fit", "glm-methods", "diagnostics", "rows-formula", "sparse")
 
 wanted <- c(commandArgs(trailingOnly = TRUE), "")[1L]
 files <- sub("^test-(.*)[.]R$", "\\1", list.files("tests/testthat", "^test-.*[.]R$"))
 files <- grep(wanted, files, value = TRUE)
 if (!length(files)) stop("no file of tests/testthat matches ", wanted)
-files <- c(intersect(longest, files), setdiff(files, longest))
+files <- c(intersect(light, files), intersect(heavy, files), setdiff(files, c(light, heavy)))
 processes <- min(as.integer(Sys.getenv("TESTTHAT_CPUS", parallel::detectCores() + 1L)), length(files))
 
 # A worker takes a file by renaming its entry, which one of them can, and leaves its results in `done`.
