@@ -5,11 +5,11 @@
 
 # The longest files come first, so that no core waits for one at the end; and before them those that need no large package,
 # which makes every garbage collection of the process slower from then on.
-light <- c("run", "elvi", "guarantee", "quadrature", "exact", "checkpoint", "base", "gradient-check", "optimum", "threads",
+light <- c("run", "rows-cluster", "elvi", "guarantee", "quadrature", "exact", "checkpoint", "base", "gradient-check", "optimum", "threads",
            "estimator", "experiment-paper", "experiment-stored", "experiment", "mpsgd-guarantee", "experiment-nonconvex",
            "stopping", "mpsgd", "coordinates", "mode", "guard", "bg", "bounds", "marginal", "expect", "model", "stages",
            "corrected", "start", "objective", "schedule", "projections", "scale", "scales", "rate")
-heavy <- c("arguments", "rows-elsewhere", "nested", "nested-predict", "stan", "other-packages", "rows", "family", "rows-cluster",
+heavy <- c("arguments", "rows-elsewhere", "nested", "nested-predict", "stan", "other-packages", "rows", "family",
            "nested-plot", "generics", "nested-check", "nested-fit", "glm-methods", "diagnostics", "rows-formula", "sparse")
 
 wanted <- c(commandArgs(trailingOnly = TRUE), "")[1L]
