@@ -1,14 +1,15 @@
 # Runs the files of tests/testthat against the installed elvi, in one process more than there are cores (or in
 # TESTTHAT_CPUS), because some wait for others that they start. Each takes the next file when it is done with one: packages
-# and helpers are loaded once a process, not once a file. The last line is the tally of test_that() blocks, in which a process that dies is one failure.
+# and helpers are loaded once a process, not once a file. The last line is the tally of test_that() blocks, in which a
+# process that dies is one failure.
 # usage: R_LIBS=build/lib Rscript tools/run-tests.R [regular expression that a file's name must match]
 
-# The longest files come first, so that no core waits for one at the end; and before them those that need no large package,
-# which makes every garbage collection of the process slower from then on.
-light <- c("run", "rows-cluster", "elvi", "guarantee", "quadrature", "exact", "checkpoint", "base", "gradient-check", "optimum", "threads",
-           "estimator", "experiment-paper", "experiment-stored", "experiment", "mpsgd-guarantee", "experiment-nonconvex",
-           "stopping", "mpsgd", "coordinates", "mode", "guard", "bg", "bounds", "marginal", "expect", "model", "stages",
-           "corrected", "start", "objective", "schedule", "projections", "scale", "scales", "rate")
+# The longest files come first, so that no core waits for one at the end; but before all of those that load large packages,
+# which make every garbage collection of their process slower.
+light <- c("run", "rows-cluster", "elvi", "guarantee", "quadrature", "exact", "checkpoint", "base", "gradient-check", "optimum",
+           "threads", "estimator", "experiment-paper", "experiment-stored", "experiment", "experiment-nonconvex", "model", "mode",
+           "bg", "mpsgd", "coordinates", "stopping", "verdict", "guard", "mpsgd-guarantee", "bounds", "marginal", "expect",
+           "stages", "corrected", "start", "objective", "schedule", "projections", "scale", "scales", "rate")
 heavy <- c("arguments", "rows-elsewhere", "nested", "nested-predict", "stan", "other-packages", "rows", "family",
            "nested-plot", "generics", "nested-check", "nested-fit", "glm-methods", "diagnostics", "rows-formula", "sparse")
 
