@@ -65,8 +65,10 @@ results <- lapply(list.files(file.path(queue, "done"), full.names = TRUE), readR
 tests <- do.call(rbind, lapply(results, function(x) x$tests))
 slow <- head(tests[order(-tests$user - tests$system), ], 10L)
 cat(sprintf("\n%.0f s of CPU in %d files, most of it in\n", sum(vapply(results, function(x) x$cpu, 0)), length(results)))
-cat(sprintf("  %5.1f s %s: %s\n", slow$user + slow$system, sub("^test-(.*)[.]R$", "\\1", slow$file), slow$test), sep = "")
+where <- function(tests) sprintf("%s: %s\n", sub("^test-(.*)[.]R$", "\\1", tests$file), tests$test)
+cat(sprintf("  %5.1f s %s", slow$user + slow$system, where(slow)), sep = "")
 failed <- tests$failed > 0 | tests$error
+cat(sprintf("failed: %s", where(tests[failed, ])), sep = "")
 skipped <- tests$skipped & !failed
 cat(sprintf("%d passed, %d failed, %d skipped\n", sum(!failed & !skipped), sum(failed) + died, sum(skipped)))
 quit(status = as.integer(any(failed) || died > 0L))
