@@ -239,7 +239,8 @@ exact_fit <- function(model, base, control, tol, call) {
   optimum <- solve_optimum(model, base, law_of(base, model$dim), control$scale, tol, 200, control$progress)
   new_fit(list(call = call, method = "exact", model = model, base = base, tol = tol, control = control),
           plan = list(seed = draw_key(), rng_kind = RNGkind()),   # of its draws
-          result = list(status = if (optimum$interrupted) "interrupted" else if (optimum$converged) "finished" else "not converged", kept = "optimum",
+          result = list(status = if (optimum$interrupted) "interrupted" else if (optimum$converged) "finished" else "not converged",
+                        kept = "optimum",
                         theta = list(mu = unname(optimum$mu), scale = name_scale(optimum$scale, NULL)),
                         converged = optimum$converged, optimum = optimum))
 }

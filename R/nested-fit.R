@@ -66,8 +66,8 @@ nested_design <- function(parts, specs, frame, contrasts) {
   }), lapply(do.call(c, lapply(smooth_parts, `[[`, "penalised")), methods::as, "dMatrix"))
   intercept <- attr(terms, "intercept") == 1
   offset <- reading(stats::model.offset(frame), "offset", "it cannot be used")
-  list(terms = terms, X = X, centre = design_centre(X, intercept, rows_that_count(frame)), intercept = intercept, y = stats::model.response(frame, "any"),
-       spread = design_spread(X, frame),
+  list(terms = terms, X = X, centre = design_centre(X, intercept, rows_that_count(frame)), intercept = intercept,
+       y = stats::model.response(frame, "any"), spread = design_spread(X, frame),
        weights = stats::model.weights(frame), frequency = frame[["(frequency)"]], offset = offset, offset_given = !is.null(offset),
        Z = sparse_columns(columns, nrow(frame)),
        groups = number_columns(c(groups, do.call(c, lapply(smooths, smooth_terms)))), smooths = smooths,

@@ -362,7 +362,8 @@ tidy.elvi_nested <- function(x, effects = c("fixed", "ran_pars"), conf.int = FAL
   check_dots(given_values(list(...)), names(formals()), "tidy()", passed_by_frameworks$tidy)
   kinds <- c("fixed", "ran_pars", "ran_vals")
   if (!is.character(effects) || !length(effects) || !all(effects %in% kinds)) {
-    bad_argument("effects", "some of \"fixed\", \"ran_pars\" and \"ran_vals\"", describe(if (is.character(effects)) setdiff(effects, kinds)[1L] else effects))
+    bad_argument("effects", "some of \"fixed\", \"ran_pars\" and \"ran_vals\"",
+                 describe(if (is.character(effects)) setdiff(effects, kinds)[1L] else effects))
   }
   conf.int <- check_flag(conf.int, "conf.int")
   conf.level <- check_number(conf.level, "conf.level", 0, 1, open = TRUE)

@@ -188,7 +188,8 @@ open_table <- function(con, query, columns, chunk) {
                                           if (is.null(columns)) paste0("LIMIT ", format(chunk, scientific = FALSE)))))
   first <- 0
   list(read = function() {
-    found <- from_database(DBI::dbGetQuery(con, sprintf("SELECT * FROM %s WHERE rowid >= %.0f AND rowid < %.0f", name, first, first + chunk)))
+    query <- sprintf("SELECT * FROM %s WHERE rowid >= %.0f AND rowid < %.0f", name, first, first + chunk)
+    found <- from_database(DBI::dbGetQuery(con, query))
     first <<- first + chunk
     if (nrow(found)) found
   }, close = function() DBI::dbExecute(con, paste("DROP TABLE", name)))

@@ -201,9 +201,9 @@ scale_triangular <- list(
     low <- lower.tri(S, diag = TRUE)
     list(identity = diag(d)[low],
          scale = function(entries) {
-           T <- matrix(0, d, d)
-           T[low] <- entries
-           S %*% T
+           factor <- matrix(0, d, d)
+           factor[low] <- entries
+           S %*% factor
          },
          gradient = function(at) {
            G <- crossprod(S, at$B %*% at$scale)

@@ -73,7 +73,7 @@ loose_logarithms <- function(fit) {
   is_log <- grepl("^log[_(. ]", model$names)
   if (!is.null(model$stan)) {
     x <- cbind(at$mu, at$mu + 0.5)
-    own <- tryCatch(own_parameters(model, x), error = function(e) NULL)
+    own <- or_null(own_parameters(model, x))
     # declared parameters come in the order of the unconstrained ones; a simplex has one more
     if (NROW(t(own)) != model$dim) return(character())
     is_log <- rowSums(abs(log(abs(t(own))) - x) > 1e-6) == 0

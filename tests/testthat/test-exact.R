@@ -127,6 +127,7 @@ test_that("more rows than a chunk holds, in the last chunk one", {
 })
 
 test_that("products of rows in blocks are those of matrices, whatever is left over at the edges", {
+  skip_on_cran()
   for (size in list(c(5, 3), c(75, 3), c(76, 3), c(300, 8), c(257, 9), c(513, 13), c(200, 40), c(1100, 61))) {
     n <- size[1]
     d <- size[2]

@@ -85,6 +85,7 @@ test_that("whitened runs pay for their mode and Hessian, in evaluations and in t
 })
 
 test_that("a curve ends where a run of elvi() with the same seed ends", {
+  skip_on_cran()
   fit_of <- function(setting, schedule, i, seed) {
     set.seed(seed)
     suppressMessages(elvi(problems[[i]]$model, base_laplace(), schedule, control = switch(setting,

@@ -395,6 +395,7 @@ test_that("the evidence of a dispersion in the family's own loss has its slope",
 })
 
 test_that("Weibull regression is that of survreg() where the prior is flat", {
+  skip_on_cran()
   skip_if_not_installed("survival")
   d <- time_data()
   Surv <- survival::Surv

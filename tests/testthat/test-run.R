@@ -291,6 +291,13 @@ test_that("far too long steps are an error, not a crash", {
   expect_true(inherits(e, "elvi_error_nonfinite") || inherits(e, "elvi_error_singular"))
 })
 
+test_that("a start that is far too wide is an error of a class of ours", {
+  model <- model_glm(cbind(1, 1:4), c(0, 1, 0, 1))
+  for (Sigma in list(diag(1e300, 2), matrix(c(2, 1, 1, 2) * 1e300, 2))) {
+    expect_error(elvi(model, start = list(mu = c(0, 0), Sigma = Sigma), budget = 100), class = "elvi_error")
+  }
+})
+
 test_that("the iteration that failed is named, also when the run had been paused", {
   calls <- -Inf
   model <- model_density(function(x) colSums(x^2), function(x) {
@@ -828,6 +835,33 @@ test_that("a time limit ends a run with its error, and the checkpoint has the ru
   set.seed(1)
   expect_message(resumed <- whole(checkpoint = file), "Going on")
   expect_identical(resumed$status, "finished")
+})
+
+# R's own limit comes at a moment that depends on the machine: this is its error at call number `at`
+test_that("a time limit is never taken for a failure of the target, wherever it falls", {
+  skip_on_cran()
+  calls <- 0
+  at <- Inf
+  tick <- function() {
+    calls <<- calls + 1
+    if (calls == at) stop("reached elapsed time limit")
+  }
+  model <- model_density(function(x) { tick(); sum(x^4) / 4 + sum(x^2) / 2 }, function(x) { tick(); x^3 + x }, dim = 2)
+  go <- function() {
+    set.seed(1)
+    calls <<- 0
+    elvi(model, budget = 100, starts = 2)
+  }
+  suppressMessages(suppressWarnings(go()))
+  last <- calls
+  expect_gt(last, 100)
+  for (at in unique(round(c(1:40, seq(41, last, length.out = if (long_tests()) 200 else 20))))) {
+    expect_error(suppressMessages(suppressWarnings(go())), "reached elapsed time limit", label = paste("at call", at))
+  }
+  at <- 1
+  limit <- function(...) stop("reached elapsed time limit")
+  expect_error(schedule_custom(limit, 1, 10), "reached elapsed time limit")
+  expect_error(model_density(limit, dim = 2), "reached elapsed time limit")
 })
 
 test_that("an interrupt while a finished run is judged leaves it finished", {
