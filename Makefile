@@ -34,7 +34,7 @@ $(TARBALL): $(SOURCES)
 
 $(INSTALLED): $(TARBALL)
 	@mkdir -p build/lib
-	MAKEFLAGS=-j$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1) $(R) CMD INSTALL --library=build/lib $(TARBALL)
+	MAKEFLAGS=-j$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1) $(R) CMD INSTALL --no-test-load --library=build/lib $(TARBALL)
 	@touch $@
 
 demo: setup-demo install ## run inst/examples/demo.R and draw demo.png
@@ -77,7 +77,7 @@ vignettes: install ## compute what the vignettes show into inst/extdata/experime
 	$(WITH_ELVI) Rscript tools/vignettes.R
 
 bench: install ## run the benchmarks; results are added to bench/README.md
-	for question in floor small large growth numpy advi groups; do $(WITH_ELVI) Rscript bench/$$question.R || exit 1; done
+	for question in floor small large ticks growth numpy advi groups; do $(WITH_ELVI) Rscript bench/$$question.R || exit 1; done
 
 clean: ## remove what the other targets made
 	rm -rf build demo.png

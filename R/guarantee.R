@@ -329,8 +329,8 @@ smooth_gap <- function(problem, start, feasible) {
 list_assumptions <- function(g, problem, plan, feasible, start, contains) {
   rows <- list()
   add <- function(assumption, check, needed = TRUE, about = "problem") {
-    rows[[length(rows) + 1L]] <<- data.frame(assumption = assumption, status = check[[1L]], why = check[[2L]],
-                                             needed = needed, about = about)
+    rows[[length(rows) + 1L]] <<- list(assumption = assumption, status = check[[1L]], why = check[[2L]], needed = needed,
+                                       about = about)
   }
   yes_no <- function(value, yes, no, unknown = no) {
     if (is.na(value)) list("unknown", unknown) else if (value) list("holds", yes) else list("fails", no)
@@ -387,7 +387,8 @@ list_assumptions <- function(g, problem, plan, feasible, start, contains) {
                else "the schedule ends",
                "the theorem does not say that the gap goes to 0"), needed = FALSE, about = "run")
   }
-  do.call(rbind, rows)
+  columns <- lapply(names(rows[[1L]]), function(name) unlist(lapply(rows, `[[`, name)))
+  data.frame(stats::setNames(columns, names(rows[[1L]])))
 }
 
 # The theorems are about steps as they are: what elvi() does besides, or NULL

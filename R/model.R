@@ -261,7 +261,7 @@ check_rank <- function(model, gram) {
   }
   elvi_inform(dependent, ": the prior decides what the data cannot.",
               class = "elvi_message_collinear")
-  weak <- flat | is.finite(model$blocks$coefficients$df)
+  weak <- flat | is_student(model$blocks$coefficients)
   rank_of(weak) == sum(weak)
 }
 
@@ -271,8 +271,7 @@ glm_smoothness <- function(model, bound, gram) {
   if (is_elsewhere(model) || is.null(gram) || ncol(gram) > 500 || any(model$rows$weight != 1)) {
     return(curvature_max(model, bound))
   }
-  block <- model$blocks$coefficients
-  prior <- (1 + 1 / block$df) * block$precision   # of a student one, at its centre
+  prior <- steepest_prior(model$blocks$coefficients)
   max(eigen(bound * gram + diag(prior, ncol(gram)), symmetric = TRUE, only.values = TRUE)$values)
 }
 

@@ -144,7 +144,7 @@ nested_priors <- function(design, family, priors, autoscale) {
 # Given the hyperparameters everything must be convex.
 check_normal_prior <- function(prior, name) {
   check_coefficient_prior(prior, name)
-  if (any(is.finite(prior$df) & is.finite(prior$scale))) {
+  if (!is_concave(prior)) {
     bad_argument(name, paste("normal() or flat() with group-level terms, smooth terms or method = \"nested\":",
                              "the logarithm of a student density is not concave"), format(prior))
   }
@@ -355,7 +355,7 @@ prefers_nested <- function(family, dispersion, priors, unused, control) {
   record <- record_of(check_family(family))
   known <- isTRUE(record$dispersion$may_be_known) && !is.null(dispersion)
   if (is.null(record$conditional) || is.null(record$dispersion) || known || length(Filter(Negate(is.null), unused))) return(FALSE)
-  concave <- function(prior) !is.list(prior) || !any(is.finite(prior$df) & is.finite(prior$scale))
+  concave <- function(prior) !is.list(prior) || is_concave(prior)
   concave(priors$prior) && concave(priors$prior_intercept) && !length(nested_changes(control))
 }
 

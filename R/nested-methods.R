@@ -454,7 +454,7 @@ prior_summary.elvi_nested <- function(object, ...) {
 print.elvi_nested_prior_summary <- function(x, ...) {
   if (length(x$priors$joint$location)) NextMethod()
   texts <- vapply(x$sd, format, "")
-  half <- !vapply(x$sd, is_exponential, NA)
+  half <- !vapply(x$sd, has_rate, NA)
   texts[half] <- paste("positive half of", texts[half])
   for (text in unique(texts)) cat("sd of ", toString(names(x$sd)[texts == text]), ": ", text, "\n", sep = "")
   if (!is.null(x$cor)) cat("correlations: ", format(x$cor), "\n", sep = "")

@@ -45,5 +45,11 @@ complain "a name asked for outside its own file" "$(
   grep -nP "\b$names(\[1L\]|\]\])?\)? *(==|!=|%in%) *[\"c]|switch\([^,]*\b$names\b|identical\([^\"]*[$]${names}, \"" "${r[@]}" |
     grep -vP ":\d+: *#|$known|$own")"
 complain "a tag compared in C" "$(grep -nP '(kind|family|estimator|base|model|rows|prior|update|mgf|ops) *(==|!=) *&?(ELVI|elvi)_' "${c[@]}")"
+# `name()` in the pages for maintainers: a function of R, of C or of a test, or a field of a record.
+complain "a function that is gone is named in vignettes/internals.Rmd or CONTRIBUTING.md" "$(
+  grep -ohP '`(elvi:::?)?\K[A-Za-z_.]+(?=\(\)`)' vignettes/internals.Rmd CONTRIBUTING.md | sort -u |
+    while read -r name; do
+      grep -qrP "\b\Q$name\E( <-| =|\(|\)\()" R src inst/include tests/testthat inst/experiments || echo "$name"
+    done)"
 [ $status = 0 ] && echo "style: fine"
 exit $status

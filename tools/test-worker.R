@@ -6,7 +6,7 @@ library(elvi)
 queue <- commandArgs(trailingOnly = TRUE)[1L]
 Sys.setenv(NOT_CRAN = "true")
 shared <- test_env("elvi")
-source_test_helpers("tests/testthat", shared)
+invisible(source_test_helpers("tests/testthat", shared))
 cpu <- function() sum(proc.time()[c(1L, 2L, 4L, 5L)])   # with that of children that have ended
 
 # the first entry that no other process has taken; NULL if there is none

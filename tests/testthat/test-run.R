@@ -516,7 +516,7 @@ interrupted_rounds <- '
 
 test_that("SIGINT at random moments: always the fit so far, which goes on exactly, and no leak", {
   skip_without_signals()
-  share <- if (long_tests()) 10 else 3   # 200 moments, or 60
+  share <- if (long_tests()) 10 else 2   # 200 moments, or 40
   out <- in_new_r(c(quietly, interrupted_rounds, paste("share <-", share), '
     X <- matrix(sin(seq_len(200 * 10)^1.3), 200)
     models <- list(
