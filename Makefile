@@ -68,7 +68,7 @@ site: setup-site install ## build the site into build/site
 	$(WITH_ELVI) Rscript tools/site.R
 
 coverage: setup-coverage $(TARBALL) ## run the tests with coverage counted, by file of R/ and src/; takes long
-	Rscript tools/coverage.R $(TARBALL)
+	Rscript tools/coverage.R $(TARBALL) '$(FILTER)'
 
 without: setup-check install ## examples, tests and vignettes with each suggested package missing in turn
 	$(WITH_ELVI) Rscript tools/without.R

@@ -2,13 +2,14 @@
 # does not. covr counts the functions of the namespace, not those inside of a record (families, scales), and
 # processes that end by themselves, not those that a test kills.
 # R's compiler, which would look at all of elvi anew here, swallows a time limit that falls into it: it is switched off.
-# usage: Rscript tools/coverage.R elvi_x.y.z.tar.gz
+# usage: Rscript tools/coverage.R elvi_x.y.z.tar.gz [regular expression that a file of tests must match]
 tarball <- commandArgs(trailingOnly = TRUE)[1L]
 source_dir <- file.path("build", "coverage")   # what is compiled there leaves src/ alone
 unlink(source_dir, recursive = TRUE)
 utils::untar(tarball, exdir = source_dir)
-run_tests <- sprintf("Sys.unsetenv(c('R_TESTS', 'R_DEFAULT_PACKAGES')); Sys.setenv(R_ENABLE_JIT = 0); setwd('%s'); system('%s')", getwd(),
-                     "Rscript tools/run-tests.R > build/coverage.log 2>&1")
+run_tests <- c("Sys.unsetenv(c('R_TESTS', 'R_DEFAULT_PACKAGES'))", "Sys.setenv(R_ENABLE_JIT = 0, ELVI_FILES_PER_PROCESS = 4)",
+               sprintf("setwd('%s')", getwd()),
+               sprintf("system(\"Rscript tools/run-tests.R '%s' > build/coverage.log 2>&1\")", c(commandArgs(trailingOnly = TRUE), "")[2L]))
 coverage <- covr::package_coverage(file.path(source_dir, "elvi"), type = "none", code = run_tests, quiet = FALSE)
 saveRDS(coverage, file.path("build", "coverage.rds"))
 

@@ -554,14 +554,17 @@ test_that("SIGINT at random moments: always the fit so far, which goes on exactl
 
 test_that("an interrupt does not wait for the draws of the trace", {
   skip_without_signals()
-  out <- in_new_r(c(quietly, '
+  file <- normalizePath(tempfile("elvi-checkpoint-"), "/", mustWork = FALSE)
+  on.exit(unlink(file))
+  out <- in_new_r(c(quietly, paste("file <-", deparse1(file)), '
     X <- matrix(sin(seq_len(2000 * 40)^1.3), 2000)
     model <- model_glm(X, rep(0:1, 1000))
     ready()
     time <- system.time(fit <- quietly(elvi(model, schedule = schedule_decay(100), control = elvi_control(
-      "raw", trace_draws = 1e6))))[["elapsed"]]
+      "raw", trace_draws = 1e6, checkpoint = file))))[["elapsed"]]
     out <- list(fit = fit, time = time, warned = warned)'),
     during = function(pid) {
+      wait_until(file.exists(file))   # the entry of the start: what is left is the way into C, and a minute of draws there
       Sys.sleep(0.5)
       tools::pskill(pid, tools::SIGINT)
     })$out
