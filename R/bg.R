@@ -248,7 +248,7 @@ theorem_inputs <- function(model, base, control, optimum, alpha) {
   unbounded <- is_regression(model) && is.na(model$smoothness)
   m <- if (is.null(work) || isFALSE(exists$exists)) NULL
        else if (is_whitened(work)) numeric(model$dim)
-       else quietly(find_mode(model)$x)
+       else quietly(find_mode(model, diagonal = !scale_of(control$scale)$full)$x)
   problem <- list(model = model, base = base, law = law, dim = model$dim, kurtosis = law$kurtosis,
                   kind = control$scale, aligned = is_aligned(control$scale, model$convex), existence = exists,
                   work = work, L = L$L, L_source = L$source,
@@ -326,7 +326,7 @@ locate_optimum <- function(problem, optimum) {
     return(out)
   }
   given <- if (!is.null(optimum)) read_optimum(optimum, problem)
-  found <- if (has_exact(model)) exact_optimum(problem)
+  found <- if (has_exact(model) && fits_in_memory(model$dim^2)) exact_optimum(problem)
   if (is.null(found)) found <- given
   if (!is.null(given) && !is.null(problem$work)) {
     found$check <- if (found$kind == "exact") against_exact(given, found, problem) else judge_given(given, problem)
@@ -371,12 +371,14 @@ read_optimum <- function(optimum, problem) {
   d <- problem$dim
   mu <- check_vector(optimum$mu, "optimum$mu", d)
   S <- optimum$Sigma
+  record <- scale_of(problem$kind)
+  if (!is.matrix(S) && !record$full) return(list(kind = "given", mu = mu, scale = record$check(S, d, "optimum$Sigma")))
   S <- check_scale_matrix(S, d, "optimum$Sigma")
   if (!isSymmetric(S) || inherits(try(chol(S), silent = TRUE), "try-error")) {
     bad_argument("optimum$Sigma", "symmetric and positive definite", "a matrix that is not")
   }
   list(kind = "given", mu = mu,
-       scale = scale_of(problem$kind)$of_symmetric(S, "optimum$Sigma"))
+       scale = record$of_symmetric(S, "optimum$Sigma"))
 }
 
 # What is said about an optimum that the user gave: where the exact one is known it is

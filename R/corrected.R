@@ -16,6 +16,17 @@ posterior_covariance <- function(fit) {
   if (is_corrected(fit)) fit$result$verdict$covariance else root_covariance(reported_factor(fit))
 }
 
+# of parameters `which` alone: for them a diagonal scale is not made a matrix
+posterior_covariance_of <- function(fit, which) {
+  root <- model_factor(fit)
+  if (is_corrected(fit) || !is.numeric(root) || is.matrix(root)) return(posterior_covariance(fit)[which, which, drop = FALSE])
+  model <- fit$given$model
+  unit <- matrix(0, length(which), length(root), dimnames = list(model$names[which], NULL))
+  unit[cbind(seq_along(which), which)] <- 1
+  if (!is.null(model$reported)) unit <- unit + outer(unit[, 1L], model$reported)
+  tcrossprod(unit * rep(root, each = length(which)))
+}
+
 posterior_sd <- function(fit) if (is_corrected(fit)) sqrt(diag(posterior_covariance(fit))) else approximation_sd(fit)
 
 # Moments under weights that add to 1, of points that are the columns of x.

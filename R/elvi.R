@@ -81,9 +81,9 @@
 #'   without an auxiliary parameter, [model_quadratic()]). `"auto"` takes the exact
 #'   one where there is one and its `dim` x `dim` matrices fit in memory (with more than
 #'   2,000 sparse columns it makes none), unless
-#'   `schedule`, `budget`, `start` or one of these settings is given in `control`:
+#'   `schedule`, `budget`, `start`, `starts` or one of these settings is given in `control`:
 #'   `estimator`, `update`, `average`, `precondition`, `smoothness`, `scale_min`,
-#'   `scale_max`, `mu_centre`, `mu_radius`, `iterations`, `checkpoint`, `backtrack`.
+#'   `scale_max`, `mu_centre`, `mu_radius`, `iterations`, `checkpoint`, `rows_per_step`, `backtrack`.
 #' @param tol stop when the estimated gap to the optimum plus two standard errors
 #'   is below this many nats; say so, loudly, when the budget ends first. The gap
 #'   is estimated from the gradient at the returned approximation over fresh
@@ -236,6 +236,7 @@ choose_method <- function(method, model, stochastic, scale) {
 exact_fit <- function(model, base, control, tol, call) {
   tol <- check_positive(tol, "tol")
   check_has_exact(model)
+  if (!is_factored(model, control$scale)) check_size(model$dim^2, "method", "exact")
   optimum <- solve_optimum(model, base, law_of(base, model$dim), control$scale, tol, 200, control$progress)
   new_fit(list(call = call, method = "exact", model = model, base = base, tol = tol, control = control),
           plan = list(seed = draw_key(), rng_kind = RNGkind()),   # of its draws

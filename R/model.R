@@ -484,6 +484,7 @@ takes_blocks <- function(f, n_out, dim) {
 #' @export
 print.elvi_model <- function(x, ...) {
   cat(description(x), sep = "\n")
+  if (is.null(x$smoothness)) return(invisible(x))   # one in the coordinates of a run
   cat("smoothness L: ", if (is.na(x$smoothness)) "" else paste0(format(x$smoothness), ", "),
       x$smoothness_source, "\n", sep = "")
   invisible(x)
@@ -497,6 +498,10 @@ description.elvi_model_quadratic <- function(model) sprintf("quadratic target in
 
 #' @export
 description.elvi_model_density <- function(model) sprintf("user-defined target in dimension %g", model$dim)
+
+# what `$work` of a fit may be
+#' @export
+description.elvi_model_affine <- function(model) c(description(model$inner), "in whitened coordinates")
 
 #' @export
 description.elvi_model_glm <- function(model) {

@@ -30,7 +30,7 @@ nested_setup <- function(problem, base) {
                            record = likelihood_of(problem$family), dispersion = dispersion), row_blocks(problem))
   law <- law_of(base, p + q)
   rule <- cached_quadrature(law, likelihood)
-  if (rule$limit <= 0) no_expectation(list(family = problem$family, kind = "glm"), law)
+  if (rule$limit <= 0) no_expectation(list(family = problem$family), law)
   rule$prior_levels <- list()
   setup <- list(problem = problem, layout = layout, plan = plan, base = base, law = law, rule = rule)
   c(setup, list(constant = evidence_constant(setup)))

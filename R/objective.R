@@ -75,6 +75,7 @@ estimate_objective <- function(model, base, kind, mu, scale, method, draws) {
     if (!has_exact(model)) {
       bad_argument("method", "\"monte_carlo\": this model has no exact objective", "\"exact\"")
     }
+    check_size(model$dim^2, "method", method)
     value <- exact_oracle(model, law)(kind, unname(mu), unname(scale))$objective
     return(new_estimate("objective F", value, 0, NA, law))
   }

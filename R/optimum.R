@@ -58,6 +58,7 @@ elvi_optimum <- function(model, base = base_gaussian(),
   tol <- check_positive(tol, "tol")
   max_evaluations <- check_count(max_evaluations, "max_evaluations")
   check_has_exact(model)
+  if (!is_factored(model, scale)) check_size(model$dim^2, "model", model$dim)
   law <- law_of(base, model$dim)
   solve_optimum(model, base, law, scale, tol, max_evaluations, progress = interactive())
 }

@@ -254,13 +254,14 @@ plot_pairs <- function(fit, which) {
   mu <- posterior_mean(fit)
   labels <- natural_names(fit)
   if (length(which) < 2L) bad_argument("pars", "at least two parameters", describe(labels[which]))
-  V <- posterior_covariance(fit)
+  V <- posterior_covariance_of(fit, which)
+  place <- function(pair) match(pair, which)
   radii <- pair_radii(law_of(fit$base, fit$model$dim), c(0.5, 0.95))
   angle <- seq(0, 2 * pi, length.out = 100L)
   circle <- rbind(cos(angle), sin(angle))
   pairs <- utils::combn(which, 2L, simplify = FALSE)
   ellipse <- function(pair, i) {
-    xy <- natural_limits(fit, pair, mu[pair] + t(chol(V[pair, pair])) %*% circle * radii[[i]])
+    xy <- natural_limits(fit, pair, mu[pair] + t(chol(V[place(pair), place(pair)])) %*% circle * radii[[i]])
     data.frame(across = labels[pair[1L]], up = labels[pair[2L]], x = xy[1L, ], y = xy[2L, ],
                mass = names(radii)[i])
   }

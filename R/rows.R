@@ -109,6 +109,8 @@ sparse_rows <- function(X) {
 
 is_sparse <- function(X) is.list(X)
 
+has_sparse_rows <- function(rows) identical(rows$source, "sparse")
+
 design_dim <- function(X) if (is_sparse(X)) X$dim else dim(X)
 
 column_names <- function(X) fill_names(if (is_sparse(X)) X$names else colnames(X), design_dim(X)[2L])

@@ -120,7 +120,7 @@ solve_settings <- function(plan, rule, settings, tol, most = 200L) {
 # wide sparse design where nothing asks for more: every prior normal, columns as they are, a scale of any covariance.
 is_factored <- function(model, scale) {
   if (is_linked(model)) return(TRUE)
-  is_regression(model) && !is_dispersed(model) && identical(model$rows$source, "sparse") && is_wide(model) &&
+  is_regression(model) && !is_dispersed(model) && has_sparse_rows(model$rows) && is_wide(model) &&
     scale_of(scale)$full && all_proper(model) && !has_student_prior(model) && !any(model$rows$shift != 0)
 }
 

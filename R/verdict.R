@@ -3,7 +3,7 @@
 # other starts ended.
 
 # NULL where the exact objective tells, and for a run that is not at its end. `log_ratios` are kept: draws of the fit
-# are corrected by them (R/draws.R).
+# are corrected by them (R/corrected.R).
 verdict_on <- function(fit) {
   if (is.null(fit$plan$search) || !isTRUE(fit$result$status %in% c("finished", "diverged"))) return(NULL)
   names <- fit$given$model$names

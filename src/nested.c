@@ -46,6 +46,12 @@ size_t elvi_nested_work_length(const elvi_nested *p)
 
 size_t elvi_nested_links_length(const elvi_nested *p) { return 3 * (size_t) p->pattern.dim; }
 
+double elvi_nested_operations(const elvi_nested *p, int draws)
+{
+    const double row = draws ? 5.0 * draws : p->likelihood.family->quadratic ? 20.0 : 600.0;
+    return row * p->rows + 10.0 * (double) elvi_pattern_length(&p->pattern);
+}
+
 static double *cut(double **room, size_t length)
 {
     double *out = *room;

@@ -78,6 +78,9 @@ elvi_status elvi_nested_expect_rows(const elvi_nested *p, const elvi_quadrature 
 
 size_t elvi_nested_work_length(const elvi_nested *p);
 size_t elvi_nested_links_length(const elvi_nested *p);
+/* A fifth of the operations of a check with so many draws, or of a solution if there are none, roughly: where threads gain
+ * less than a few milliseconds, a busy machine makes them wait for each other longer than that. */
+double elvi_nested_operations(const elvi_nested *p, int draws);
 
 /* polled by one thread, read by all */
 typedef struct {

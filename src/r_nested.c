@@ -151,18 +151,10 @@ static elvi_status add_one(void *ctx, int slot)
     return t->watch.stop ? ELVI_STOPPED : ELVI_OK;
 }
 
-/* a fifth of the operations of a part, roughly: where threads gain less than a few milliseconds, a busy machine makes
- * them wait for each other longer than that */
-static double operations(const team *t)
-{
-    const double row = t->ratios ? 5.0 * t->draws : t->plan.likelihood.family->quadratic ? 20.0 : 600.0;
-    return row * t->plan.rows + 10.0 * (double) elvi_pattern_length(&t->plan.pattern);
-}
-
 static void run_team(team *t, int parts, int threads, const elvi_hooks *hooks)
 {
     const int all = elvi_lanes(threads), lanes = all < parts ? all : parts;
-    const elvi_job job = { work_one, add_one, t, operations(t) };
+    const elvi_job job = { work_one, add_one, t, elvi_nested_operations(&t->plan, t->ratios ? t->draws : 0) };
     for (int k = 0; k < lanes; k++) {
         t->work[k] = (double *) R_alloc(elvi_nested_work_length(&t->plan), sizeof(double));
         t->links[k] = (int *) R_alloc(elvi_nested_links_length(&t->plan), sizeof(int));

@@ -329,3 +329,10 @@ test_that("the mean of N gradients has 1/N of the second moment of one, and the 
   one <- second(1)
   for (N in c(2, 5)) expect_equal(second(N), one / N + (N - 1) / N * true, tolerance = 0.05)
 })
+
+test_that("an optimum of a mean field may be given by its diagonal", {
+  problem <- list(dim = 2, kind = "diagonal")
+  read <- function(Sigma) elvi:::read_optimum(list(mu = c(0, 1), Sigma = Sigma), problem)
+  expect_identical(read(c(1, 0.5)), read(diag(c(1, 0.5))))
+  expect_error(read(c(1, -0.5)), "positive", class = "elvi_error_argument")
+})

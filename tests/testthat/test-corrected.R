@@ -45,3 +45,15 @@ test_that("equal weights give the usual quantiles", {
   expect_equal(weighted_quantile(x, rep(0.2, 5), c(0.1, 0.5, 0.9)), c(1, 3, 5))
   expect_equal(weighted_quantile(c(0, 1), c(0.25, 0.75), 0.5), 0.75)
 })
+
+test_that("covariances of some parameters are those of all, with each kind of scale and centred predictors", {
+  set.seed(1)
+  for (kind in c("symmetric", "diagonal")) {
+    fit <- elvi(case ~ age + parity, infert, family = binomial(), prior = normal(0, 2.5), budget = 100,
+                control = elvi_control(scale = kind))
+    for (which in list(c(3, 1), 2L)) {
+      expect_equal(posterior_covariance_of(fit, which), vcov(fit)[which, which, drop = FALSE], tolerance = 1e-12)
+    }
+    expect_output(print(fit$work), "in whitened coordinates")
+  }
+})

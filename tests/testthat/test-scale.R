@@ -101,6 +101,12 @@ test_that("a mean field of dimension 100,000 needs no square matrix", {
   fit <- elvi(model, base_uniform(), schedule_custom(0.2, 4, iterations = 30), start = list(mu = rep(1, d), Sigma = rep(1, d)),
               control = elvi_control(coordinates = "raw", scale = "diagonal", trace_draws = 2))
   expect_lt(object.size(unclass(fit)$state), 40 * d * 8)
+  V <- elvi:::posterior_covariance_of(fit, c(7, 2))   # of plots of pairs
+  expect_equal(V, diag(fit$scale[c(7, 2)]^2), ignore_attr = TRUE)
+  expect_identical(rownames(V), names(coef(fit))[c(7, 2)])
+  promise <- guarantee(model, schedule = schedule_fixed(40),
+                       control = elvi_control(coordinates = "raw", scale = "diagonal", estimator = "reparam"))
+  expect_identical(promise$optimum_kind, "unknown")
   expect_length(coef(fit), d)
   expect_lt(max(abs(elvi:::posterior_sd(fit) / sd - 1)), 0.25)
   expect_output(print(fit), "and 99990 more")
