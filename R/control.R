@@ -156,7 +156,8 @@ elvi_control <- function(coordinates = c("whitened", "raw"),
       bad_argument("update", "\"project\" with a symmetric scale (the proximal step is for triangular and diagonal ones)", "\"prox\"")
     }
     if (!is.null(control$estimator) && !estimators[[control$estimator]]$prox) {
-      bad_argument("estimator", paste0("\"reparam\" with update = \"prox\" (the ", control$estimator,
+      able <- names(Filter(function(e) e$prox, estimators))
+      bad_argument("estimator", paste0(or(paste0("\"", able, "\"")), " with update = \"prox\" (the ", control$estimator,
                                        " estimator contains the entropy already)"), describe(control$estimator))
     }
     if (is.finite(control$scale_max) || !is.null(control$scale_min)) {
@@ -177,6 +178,14 @@ estimators <- list(
   control = list(prox = TRUE, any_base = TRUE, theory = FALSE))
 
 default_estimator <- function(update) if (update == "prox") "reparam" else "control"
+
+# The other halves of elvi_update_ops: is the entropy part of the gradient, is the scale kept above a floor, and do the
+# theorems cover it?
+updates <- list(
+  project = list(entropy = TRUE, floor = TRUE, theory = TRUE),
+  prox = list(entropy = FALSE, floor = FALSE, theory = FALSE))
+
+update_of <- function(control) updates[[control$update]]
 
 check_backtrack <- function(n) {
   n <- check_count(n, "backtrack", lower = 0, upper = 1e6)

@@ -131,6 +131,7 @@ update.elvi_glm <- function(object, formula., ..., evaluate = TRUE) {
 prior_summary.elvi_glm <- function(object, ...) {
   check_dots(list(...), names(formals()), "prior_summary()")
   structure(list(priors = object$priors, coefficients = names(object$mu),
+                 dispersion = if (is_dispersed(object$model)) dispersion_record(object$model)$natural,
                  intercept = attr(object$terms, "intercept") == 1), class = "elvi_prior_summary")
 }
 
@@ -140,9 +141,7 @@ print.elvi_prior_summary <- function(x, ...) {
   p <- length(joint$location)
   cat("Priors used", if (x$intercept) " (the intercept's is for predictors at their means)", ":\n", sep = "")
   print(data.frame(prior_table(joint), row.names = x$coefficients[seq_len(p)]), digits = 4)
-  if (!is.null(x$priors$aux)) {
-    cat(sub("log_", "", x$coefficients[p + 1L]), ": ", format(x$priors$aux), "\n", sep = "")
-  }
+  if (!is.null(x$priors$aux)) cat(x$dispersion, ": ", format(x$priors$aux), "\n", sep = "")
   invisible(x)
 }
 

@@ -166,7 +166,7 @@ guarantee <- function(model, base = base_gaussian(), schedule = schedule_fixed()
          lambda = lambda, L = problem$L, L_source = problem$L_source, lip = problem$L + 1 / floor^2,
          optimum_kind = problem$spread$kind, gap_start = start_gap(start, problem),
          slope = 0, shift = shift, single = single,
-         checked = isTRUE(control$backtrack > 0) && control$update == "project" && isTRUE(model$convex),
+         checked = isTRUE(control$backtrack > 0) && update_of(control)$theory && isTRUE(model$convex),
          gap0 = NA_real_, moment = NA_real_, assumptions = NULL, almost_surely = NULL, schedule = schedule, base = base,
          control = control, dim = model$dim, kurtosis = problem$kurtosis),
     class = "elvi_guarantee")
@@ -377,7 +377,8 @@ list_assumptions <- function(g, problem, plan, feasible, start, contains) {
     add("average", yes_no(g$control$average == "theorem", "theorem",
                           sprintf("\"%s\" is not the theorem's average", g$control$average)), about = "run")
   }
-  add("update", yes_no(g$control$update == "project", "project", "no theorem here for \"prox\""), about = "run")
+  add("update", yes_no(update_of(g$control)$theory, g$control$update,
+                       sprintf("no theorem here for \"%s\"", g$control$update)), about = "run")
   add("start feasible", yes_no(if (is.null(start)) NA else start$feasible, "in the set",
                                "outside the set: elvi() refuses it", "no set without L"), about = "run")
   if (theorem_of(g)$sums) {

@@ -445,8 +445,8 @@ prior_summary.elvi_nested <- function(object, ...) {
   coefficients <- c(names(object$mu)[parameter_block(object, "fixed")], object$problem$dispersion$name)
   labels <- vapply(object$groups, `[[`, "", "label")
   correlated <- any(vapply(object$groups, function(term) term$correlated && length(term$coefs) > 1L, NA))
-  structure(list(priors = object$priors, coefficients = coefficients, intercept = object$intercept,
-                 sd = stats::setNames(object$priors$sd, labels), cor = if (correlated) object$priors$cor),
+  structure(list(priors = object$priors, coefficients = coefficients, dispersion = object$problem$dispersion$name,
+                 intercept = object$intercept, sd = stats::setNames(object$priors$sd, labels), cor = if (correlated) object$priors$cor),
             class = c("elvi_nested_prior_summary", "elvi_prior_summary"))
 }
 

@@ -64,7 +64,7 @@ remaining_gap <- function(fit, law, batches = 16L) {
     check_status(out$status, fit)
     # where the scale is I, each entry divided by the root of twice its curvature: the
     # squared norm is then the gap
-    scale_of(kind)$local_gradient(fit$result$theta$scale, out, with_entropy = fit$given$control$update == "prox",
+    scale_of(kind)$local_gradient(fit$result$theta$scale, out, with_entropy = !update_of(fit$given$control)$entropy,
                                   hessian = fit$plan$work$hessian)
   }, numeric(length(fit$result$theta$mu) + length(fit$result$theta$scale)))
   pairwise <- function(g) {

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The style: .editorconfig (no tabs, no spaces at the ends of lines, a newline at the end of every file), .lintr for R/,
 # .clang-format for src/, C lines of at most 132 characters; and the walls: what a scale, base, family, link, prior, row
-# source, estimator, schedule, term or theorem is called is asked in its own file only, everyone else asks its record.
+# source, estimator, update, schedule, term or theorem is called is asked in its own file only, everyone else asks its record.
 cd "$(dirname "$0")/.." || exit 1
 status=0
 complain() {
@@ -38,7 +38,7 @@ fi
 
 # Kinds of knowledge, not of things: how an optimum and a certificate are known. `kind` of insight's tables is theirs.
 known='(spread|found|s)\$kind|(certificate|optimum)_kind|other-packages'
-names='(kind|source|family|link|likelihood|estimator|preset|dist|natural)'
+names='(kind|source|family|link|likelihood|estimator|update|preset|dist|natural)'
 own='R/(base|scale|rows|family|prior|control|schedule|group-terms|smooth-terms|bounds)\.R:'
 mapfile -t r < <(git ls-files 'R/*.R')
 complain "a name asked for outside its own file" "$(
