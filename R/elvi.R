@@ -70,6 +70,14 @@
 #' come to, and the neck of a funnel that the approximation has no draws in. What such a fit shows of the posterior, in tables, plots
 #' and draws, is corrected by these weights, see [elvi_fit].
 #'
+#' Where the weights object or leave less than a fifth of the draws, and there are at most 60 parameters, a mixture of student
+#' laws is adapted to the target in up to 15 rounds of 5,000 draws, which begin with the approximation and what other starts
+#' ended in, and each fit the mixture to the weighted draws of the last (population Monte Carlo). Its moments are a second
+#' opinion, with the same limits. Where the weights of the approximation object, the mixture takes its place in the verdict and
+#' in what the fit shows if its own weights, as they are and for each variance, have a k-hat of at most 0.7 and leave a fifth of
+#' the draws: a message of class `elvi_message_adapted` and print() say so. `fit$mu`, `fit$Sigma`, [elbo()] and draws with
+#' `resample = FALSE` are the approximation's.
+#'
 #' With `combine = "stack"` the result is a mixture of the gaussians that starts ended in at different places:
 #' [coef()], [vcov()], draws, [elbo()], [pareto_k()] and the verdict are those of the mixture. `$stack` has its weights and parts.
 #'
