@@ -18,15 +18,18 @@ verdict_on <- function(fit) {
 verdict_of_weights <- function(fit) {
   drawn <- verdict_draws(fit)
   alone <- judged_weights(fit, drawn)
-  if (!asks_for_adapting(fit, alone)) return(alone)
-  doubted <- weights_object(alone)
+  if (!may_adapt(fit, alone)) return(alone)
+  alone$excused <- FALSE
+  doubted <- weights_object(alone) || !is.null(ends_elsewhere(fit))
+  if (!doubted && alone$ess > fewest_adapted * alone$draws) return(alone)
   adapted <- adapt_proposal(fit, drawn$x, drawn$log_ratios, if (doubted) most_rounds else rounds_of_opinion)
-  if (is.null(adapted) || adapted$ess < alone$ess / alone$draws) return(alone)
+  if (is.null(adapted) || adapted$ess < min(fewest_adapted, alone$ess / alone$draws)) return(alone)
   alone <- second_opinion(alone, adapted$moments)
   if (!doubted || adapted$ess < fewest_adapted) return(alone)
   drawn <- verdict_draws(fit, adapted$proposal)
   v <- judged_weights(fit, drawn, against = adapted$moments)
-  if (misses_part(v) || v$ess < fewest_adapted * v$draws || max(v$k, k_of_spread(drawn, v$mean)) > 0.7) return(alone)
+  if (misses_part(v) || v$ess < fewest_adapted * v$draws ||
+      max(v$k, k_of_spread(drawn, v$mean, which(are_logarithms(fit)))) > 0.7) return(alone)
   c(v, list(proposal = adapted$proposal, alone = alone[c("k", "k_se", "ess", "draws", "shift", "shifted", "ratio", "rescaled")]))
 }
 
@@ -47,7 +50,8 @@ judged_weights <- function(fit, drawn, against = NULL) {
   moved <- weighted_moments(drawn$x, drawn$log_ratios, names, against)
   c(drawn[c("k", "k_se", "limit", "stable", "draws", "log_ratios", "outside")],
     moved[c("mean", "covariance", "ess")],
-    list(shift = max(moved$shift), shifted = names[which.max(moved$shift)],
+    list(excused = moved$ess > drawn$draws / 2 && isTRUE(drawn$k < 1),
+         shift = max(moved$shift), shifted = names[which.max(moved$shift)],
          ratio = max(moved$ratio), rescaled = names[which.max(moved$ratio)]))
 }
 
@@ -107,18 +111,18 @@ own_parameters <- function(model, x) {
 # Positive parameters, as sds of groups, that the data do not keep away from 0: one sd of their logarithm is more than a
 # factor e. Those of a Stan model are known by what they are there, those of a function by a name as log_tau.
 loose_logarithms <- function(fit) {
+  fit$given$model$names[are_logarithms(fit) & root_sd(model_theta(fit)$scale) > 1]
+}
+
+are_logarithms <- function(fit) {
   model <- fit$given$model
-  at <- model_theta(fit)
-  wide <- root_sd(at$scale) > 1
-  is_log <- grepl("^log[_(. ]", model$names)
-  if (!is.null(model$stan)) {
-    x <- cbind(at$mu, at$mu + 0.5)
-    own <- tryCatch(own_parameters(model, x), error = function(e) NULL)
-    # declared parameters come in the order of the unconstrained ones; a simplex has one more
-    if (NROW(t(own)) != model$dim) return(character())
-    is_log <- rowSums(abs(log(abs(t(own))) - x) > 1e-6) == 0
-  }
-  model$names[wide & is_log]
+  if (is.null(model$stan)) return(grepl("^log[_(. ]", model$names))
+  mu <- model_theta(fit)$mu
+  x <- cbind(mu, mu + 0.5)
+  own <- tryCatch(own_parameters(model, x), error = function(e) NULL)
+  # declared parameters come in the order of the unconstrained ones; a simplex has one more
+  if (NROW(t(own)) != model$dim) return(logical(model$dim))
+  rowSums(abs(log(abs(t(own))) - x) > 1e-6) == 0
 }
 
 # ---- other starts -------------------------------------------------------------------------------
@@ -184,8 +188,9 @@ objections <- function(fit) {
                                             format_count(v$outside), format_count(v$draws)))
 }
 
-# A k-hat beyond its limit is of no consequence where the weights are nearly equal: they leave more than half of the draws.
-misses_part <- function(v) v$k >= v$limit && v$ess < v$draws / 2 || v$ess < fewest_effective
+# Where no mixture can be adapted, to see what a few heavy draws stand for, a k-hat between its limit and 1 is excused if the
+# weights leave more than half of the draws.
+misses_part <- function(v) v$k >= v$limit && !v$excused || v$ess < fewest_effective
 
 nearly_equal <- function(log_ratios) 1 / sum(truncated_weights(log_ratios)^2) > length(log_ratios) / 2
 
