@@ -17,7 +17,7 @@ mixture_to <- function(x, w, frame, most = most_parts) {
   bend <- bent_direction(z, w, wide, t(frame$root))
   inner <- parts_of(z, w, number, bend)
   if (is.null(inner)) return(NULL)
-  wide$root <- widening(nrow(x)) * wide$root
+  wide$root <- wide_by(nrow(x)) * wide$root
   list(weights = c(0.9 * inner$weights, 0.1), parts = lapply(c(inner$parts, list(wide)), seen_from, frame = frame))
 }
 
@@ -32,7 +32,7 @@ seen_from <- function(part, frame) {
 most_parts <- 6L
 
 # As far as leaves a twentieth of the draws where the others are: in few dimensions that is far.
-widening <- function(dim) min(4, max(1.5, 20^(1 / dim)))
+wide_by <- function(dim) min(4, max(1.5, 20^(1 / dim)))
 
 # indices, each about n times its weight
 systematic <- function(w, n) pmin(findInterval((seq_len(n) - 0.5) / n, cumsum(w)) + 1L, length(w))
