@@ -8,7 +8,7 @@ widest_adapted <- 150     # parameters; beyond, the covariances of several parts
 # of a draw as far.
 adapted_df <- function(dim) max(7, dim / 2)
 most_rounds <- 15L
-rounds_of_opinion <- 6L   # where nothing but a second opinion is asked for
+rounds_of_opinion <- 4L   # where nothing but a second opinion is asked for
 draws_to_adapt <- function(dim) max(5000, 40 * dim)
 
 may_adapt <- function(fit, v) {
@@ -34,18 +34,24 @@ adapt_proposal <- function(fit, x, log_ratios, most) {
     if (!is.finite(max(drawn$log_ratios))) break
     pool <- c(utils::tail(pool, 3L), list(drawn))
     w <- truncated_weights(drawn$log_ratios)
-    found[[round]] <- list(ess = 1 / sum(w^2) / length(w), proposal = proposal, moments = moments_under(drawn$x, w, NULL))
-    if (round > 3L && (all(share_of(utils::tail(found, 2L)) > 0.5) || gets_no_better(share_of(found)))) break
+    moments <- moments_under(drawn$x, w, NULL)
+    found[[round]] <- list(ess = 1 / sum(w^2) / length(w), k = k_of_spread(drawn, moments$mean), proposal = proposal,
+                           moments = moments)
+    if (round > 3L && is_settled(utils::tail(found, 2L)) || gets_nowhere_near(share_of(found))) break
   }
   last <- utils::tail(found, 4L)
-  if (length(found) > 3L) last[[which.max(share_of(last))]]
+  if (length(found) > 3L) last[[which.max(share_of(last) - (k_of_round(last) > 0.7))]]
 }
 
-# by a tenth, in the last three rounds
-gets_no_better <- function(share) {
+is_settled <- function(found) all(share_of(found) > 0.5 & k_of_round(found) < 0.6)
+
+# Not near what is asked for, and no better in the last three rounds.
+gets_nowhere_near <- function(share) {
   n <- length(share)
-  n > 5L && max(share[(n - 2L):n]) < 1.1 * max(share[seq_len(n - 3L)])
+  n > 5L && max(share) < fewest_adapted && max(share[(n - 2L):n]) < 1.1 * max(share[seq_len(n - 3L)])
 }
+
+k_of_round <- function(found) vapply(found, function(round) round$k, 0)
 
 share_of <- function(found) vapply(found, function(round) round$ess, 0)
 
@@ -65,6 +71,12 @@ k_of_spread <- function(drawn, mean, logarithm = FALSE) {
   natural <- exp(drawn$x[logarithm, , drop = FALSE])
   away <- rbind(away, natural - drop(natural %*% truncated_weights(drawn$log_ratios)))
   max(apply(away, 1L, function(a) pareto_shape(drawn$log_ratios + 2 * log(abs(a)))))
+}
+
+# by more than a standard error, as it is the largest of many
+spread_unknown <- function(fit, drawn, mean) {
+  k <- k_of_spread(drawn, mean, which(are_logarithms(fit)))
+  !isTRUE(k - k_error(k, k_block) <= 0.7)
 }
 
 # A place that a start ended in keeps a share, so that no round forgets it.

@@ -46,10 +46,11 @@ parts_of <- function(z, w, number, bend, steps = 4L) {
   for (step in seq_len(steps)) {
     weights <- drop(crossprod(share, w))
     alive <- weights * ncol(z) > 2
-    parts <- lapply(which(alive), function(k) part_under(z, w * share[, k], bend))
+    last <- step == steps || sum(alive) == 1L
+    parts <- lapply(which(alive), function(k) part_under(z, w * share[, k], bend, fine = last))
     if (any(vapply(parts, is.null, NA))) return(NULL)
     weights <- weights[alive] / sum(weights[alive])
-    if (length(parts) == 1L) break
+    if (last) break
     share <- shares_of(log_densities(weights, parts, z))
   }
   list(weights = weights, parts = parts)
@@ -86,16 +87,19 @@ told_covariance <- function(V, n) {
   tcrossprod(e$vectors * rep(sqrt(values), each = d))
 }
 
-# Bent along the unit vector `bend` as far as the points tell. Covariances are those of what the bend leaves.
-part_under <- function(z, share, bend) {
-  w <- share / sum(share)
+# Bent along the unit vector `bend` as far as the points tell; `fine`: with scales for each direction. Covariances are those
+# of what the bend leaves. Points that are others' count for nothing.
+part_under <- function(z, share, bend, fine = TRUE) {
+  own <- share > 1e-3 * max(share)
+  z <- z[, own, drop = FALSE]
+  w <- share[own] / sum(share[own])
   if (nrow(z) == 1L || 1 / sum(w^2) < 100) return(ellipse_under(z, w))
   turn <- turned_to(bend)
   y <- turn %*% z
   along <- moments_under(y[1L, , drop = FALSE], w, NULL)
   sd <- sqrt(drop(along$covariance))
   t <- (y[1L, ] - along$mean) / sd
-  bent <- bend_under(t, y[-1L, , drop = FALSE], w)
+  bent <- bend_under(t, y[-1L, , drop = FALSE], w, fine)
   if (is.null(bent)) return(NULL)
   d <- nrow(z)
   root <- matrix(0, d, d)
@@ -114,7 +118,7 @@ turned_to <- function(u) {
 
 # Quadratics in t: for the means of the rows of y; for the logarithm of the scale of what is left; and once more for
 # its directions in which that changes more or less than in the others.
-bend_under <- function(t, y, w) {
+bend_under <- function(t, y, w, fine) {
   n <- 1 / sum(w^2)
   range <- weighted_quantile(t, w, c(0.005, 0.995))
   range <- range + c(-0.25, 0.25) * diff(range)   # some way on, as arms go on
@@ -125,10 +129,11 @@ bend_under <- function(t, y, w) {
   r <- r * rep(exp(-drop(common %*% terms)), each = nrow(r))
   root <- definite_root(told_covariance(r %*% (w * t(r)), n))
   if (is.null(root)) return(NULL)
+  scale <- matrix(common, 3L, nrow(y))
+  if (!fine) return(list(root = root, mean = mean, scale = scale, range = range))
   r <- forwardsolve(root, r)
   slope <- eigen(r %*% (w * t * t(r)), symmetric = TRUE)
   size <- crossprod(slope$vectors, r)^2
-  scale <- matrix(common, 3L, nrow(y))
   for (k in which(abs(slope$values) > 2 * sqrt(nrow(y) / n))) scale[, k] <- scale[, k] + log_scale(terms, size[k, ], w, n)
   list(root = root %*% slope$vectors, mean = mean, scale = scale, range = range)
 }
@@ -158,6 +163,7 @@ log_scale <- function(terms, size, w, n) {
       H <- 2 * terms[use, , drop = FALSE] %*% (w * ratio * t(terms[use, , drop = FALSE]))
       move <- tryCatch(drop(solve(H, terms[use, , drop = FALSE] %*% (w * (ratio - 1)))), error = function(e) 0)
       c[use] <- c[use] + pmin(pmax(move, -0.5), 0.5)
+      if (max(abs(move)) < 1e-3) break
     }
     list(c = c, told = abs(c[use]) > 3 * tryCatch(sqrt(diag(solve(H)) / n), error = function(e) Inf))
   }

@@ -28,8 +28,7 @@ verdict_of_weights <- function(fit) {
   if (!doubted || adapted$ess < fewest_adapted) return(alone)
   drawn <- verdict_draws(fit, adapted$proposal)
   v <- judged_weights(fit, drawn, against = adapted$moments)
-  if (misses_part(v) || v$ess < fewest_adapted * v$draws ||
-      max(v$k, k_of_spread(drawn, v$mean, which(are_logarithms(fit)))) > 0.7) return(alone)
+  if (misses_part(v) || v$k > 0.7 || v$ess < fewest_adapted * v$draws || spread_unknown(fit, drawn, v$mean)) return(alone)
   c(v, list(proposal = adapted$proposal, alone = alone[c("k", "k_se", "ess", "draws", "shift", "shifted", "ratio", "rescaled")]))
 }
 

@@ -137,10 +137,15 @@ test_that("tails too heavy for a variance are seen, on the scale of a logarithm'
   expect_gt(k_of_spread(drawn, c(0, 0)), 0.7)
 })
 
-test_that("rounds that get no better end", {
-  expect_false(gets_no_better(c(0.1, 0.2, 0.3, 0.3, 0.3)))
-  expect_true(gets_no_better(c(0.1, 0.2, 0.3, 0.3, 0.2, 0.3)))
-  expect_false(gets_no_better(c(0.1, 0.2, 0.3, 0.2, 0.2, 0.4)))
+test_that("rounds end when two in a row are good, or when they get nowhere near", {
+  round <- function(ess, k) list(ess = ess, k = k)
+  expect_true(is_settled(list(round(0.6, 0.3), round(0.7, 0.5))))
+  expect_false(is_settled(list(round(0.4, 0.3), round(0.7, 0.5))))
+  expect_false(is_settled(list(round(0.6, 0.3), round(0.7, 0.8))))   # tails that it has not got hold of
+  expect_false(gets_nowhere_near(c(0.1, 0.1, 0.1, 0.1, 0.1)))
+  expect_true(gets_nowhere_near(c(0.1, 0.15, 0.1, 0.15, 0.1, 0.15)))
+  expect_false(gets_nowhere_near(c(0.1, 0.1, 0.1, 0.1, 0.1, 0.15)))
+  expect_false(gets_nowhere_near(c(0.1, 0.3, 0.1, 0.1, 0.1, 0.1)))
 })
 
 test_that("where a mixture does not follow the target either, the verdict on the approximation stays", {
