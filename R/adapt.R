@@ -92,9 +92,14 @@ mixture_of_ends <- function(ends) {
 
 adapted_line <- function(v) {
   if (is.null(v$proposal)) return(NULL)
-  sprintf(paste("The approximation alone misses part of the target (k-hat %s, its weights leave %s of %s draws): what is shown is",
-                "corrected by draws from a mixture of %d student laws adapted to the target"),
-          format(v$alone$k, digits = 2), format_count(round(v$alone$ess)), format_count(v$alone$draws), length(v$proposal$weights))
+  elsewhere <- v$alone$elsewhere
+  why <- c(if (v$alone$objects) sprintf("The approximation alone misses part of the target (k-hat %s, its weights leave %s of %s draws)",
+                                        format(v$alone$k, digits = 2), format_count(round(v$alone$ess)), format_count(v$alone$draws)),
+           if (!is.null(elsewhere)) sprintf("%d other start(s) ended elsewhere, %s standard deviations away and %s nats behind",
+                                            elsewhere$number, format(elsewhere$distance, digits = 2),
+                                            format(max(0, elsewhere$behind), digits = 2)))
+  sprintf("%s: what is shown is corrected by draws from a mixture of %d student laws adapted to the target",
+          paste(why, collapse = ", and "), length(v$proposal$weights))
 }
 
 inform_of_adapting <- function(fit) {

@@ -7,9 +7,11 @@
 verdict_on <- function(fit) {
   if (is.null(fit$plan$search) || !isTRUE(fit$result$status %in% c("finished", "diverged"))) return(NULL)
   v <- verdict_of_weights(fit)
-  # an adapted mixture began with all ends, and weights have told what each is worth
+  # an adapted mixture began with all ends, and weights have told what each is worth; but where these were content with one
+  # place, and only other starts told of another, there may be more of them
+  told <- !is.null(v$proposal) && v$alone$objects
   c(v, list(uncovered = if (is.null(v$proposal)) share_outside(fit, fit_key(fit)) %||% 0 else 0,
-            spread = spread_of_starts(fit), elsewhere = if (is.null(v$proposal)) ends_elsewhere(fit),
+            spread = spread_of_starts(fit), elsewhere = if (!told) ends_elsewhere(fit),
             loose = loose_logarithms(fit)))
 }
 
@@ -29,7 +31,9 @@ verdict_of_weights <- function(fit) {
   drawn <- verdict_draws(fit, adapted$proposal)
   v <- judged_weights(fit, drawn, against = adapted$moments)
   if (misses_part(v) || v$k > 0.7 || v$ess < fewest_adapted * v$draws || spread_unknown(fit, drawn, v$mean)) return(alone)
-  c(v, list(proposal = adapted$proposal, alone = alone[c("k", "k_se", "ess", "draws", "shift", "shifted", "ratio", "rescaled")]))
+  said <- c("k", "k_se", "ess", "draws", "shift", "shifted", "ratio", "rescaled")
+  c(v, list(proposal = adapted$proposal,
+            alone = c(alone[said], list(objects = weights_object(alone), elsewhere = ends_elsewhere(fit)))))
 }
 
 # The moments under the weights of a mixture that leave more draws may differ from those of the verdict, which then is less
