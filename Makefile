@@ -16,14 +16,14 @@ CHECK_ENV := LC_ALL=C.UTF-8 _R_CHECK_SYSTEM_CLOCK_=0 _R_CHECK_CRAN_INCOMING_=fal
   _R_CHECK_PACKAGE_DEPENDS_IGNORE_MISSING_ENHANCES_=true
 
 .PHONY: help setup setup-demo setup-test setup-check setup-sanitize setup-document setup-site \
-  setup-coverage install demo test extensions check sanitize sanitize-quick document site coverage without vignettes bench clean
+  setup-coverage setup-style install demo test style extensions check sanitize sanitize-quick document site coverage without vignettes bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
 setup: setup-check ## install what demo, test and check need and this machine lacks
 
-setup-demo setup-test setup-check setup-sanitize setup-document setup-site setup-coverage: setup-%:
+setup-demo setup-test setup-check setup-sanitize setup-document setup-site setup-coverage setup-style: setup-%:
 	@Rscript tools/setup.R $*
 
 install: $(INSTALLED) ## build the package and install it in build/lib
@@ -34,7 +34,7 @@ $(TARBALL): $(SOURCES)
 
 $(INSTALLED): $(TARBALL)
 	@mkdir -p build/lib
-	MAKEFLAGS=-j$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1) $(R) CMD INSTALL --library=build/lib $(TARBALL)
+	MAKEFLAGS=-j$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1) $(R) CMD INSTALL --no-test-load --library=build/lib $(TARBALL)
 	@touch $@
 
 demo: setup-demo install ## run inst/examples/demo.R and draw demo.png
@@ -42,6 +42,9 @@ demo: setup-demo install ## run inst/examples/demo.R and draw demo.png
 
 test: setup-test install ## run the tests against the installed package; FILTER=model: those of test-model.R; LONG=true: the long ones too
 	ELVI_LONG_TESTS=$(LONG) $(WITH_ELVI) Rscript tools/run-tests.R '$(FILTER)'
+
+style: setup-style ## compare the code with .editorconfig, .lintr, .clang-format and the walls
+	tools/style.sh
 
 extensions: setup-test ## apply, build and test the worked examples of inst/extend
 	tools/extensions.sh
@@ -64,8 +67,8 @@ document: setup-document ## write NAMESPACE and man/ from the roxygen comments
 site: setup-site install ## build the site into build/site
 	$(WITH_ELVI) Rscript tools/site.R
 
-coverage: setup-coverage ## run the tests with coverage counted, by file of R/ and src/; takes long
-	Rscript tools/coverage.R
+coverage: setup-coverage $(TARBALL) ## run the tests with coverage counted, by file of R/ and src/; takes long
+	Rscript tools/coverage.R $(TARBALL) '$(FILTER)'
 
 without: setup-check install ## examples, tests and vignettes with each suggested package missing in turn
 	$(WITH_ELVI) Rscript tools/without.R
@@ -74,7 +77,7 @@ vignettes: install ## compute what the vignettes show into inst/extdata/experime
 	$(WITH_ELVI) Rscript tools/vignettes.R
 
 bench: install ## run the benchmarks; results are added to bench/README.md
-	for question in floor small large growth numpy advi groups; do $(WITH_ELVI) Rscript bench/$$question.R || exit 1; done
+	for question in floor small large ticks growth numpy advi groups; do $(WITH_ELVI) Rscript bench/$$question.R || exit 1; done
 
 clean: ## remove what the other targets made
 	rm -rf build demo.png

@@ -64,19 +64,28 @@ rounds_to_adapt <- function(fit, judged, draws) {
 # The share of effective draws from which on a mixture is said to follow its target: with less it may still be on its way.
 fewest_adapted <- 0.2
 
-# k-hat of what the variances are the means of: weights may be good for means, and tails too heavy for these. Those of
-# the exponentials too of parameters that are logarithms, which users look at.
-k_of_spread <- function(drawn, mean, logarithm = FALSE) {
-  away <- drawn$x - mean
-  natural <- exp(drawn$x[logarithm, , drop = FALSE])
-  away <- rbind(away, natural - drop(natural %*% truncated_weights(drawn$log_ratios)))
-  max(apply(away, 1L, function(a) pareto_shape(drawn$log_ratios + 2 * log(abs(a)))))
+# k-hat of what the variances are the means of: weights may be good for means, and tails too heavy for these.
+k_of_spread <- function(drawn, mean) {
+  max(apply(drawn$x - mean, 1L, function(a) pareto_shape(drawn$log_ratios + 2 * log(abs(a)))))
 }
 
-# by more than a standard error, as it is the largest of many
+# By more than a standard error, as it is the largest of many. A parameter that is a logarithm is looked at by its exponential too,
+# whose variance may rest on a few draws at the end of a neck, with more of it beyond.
 spread_unknown <- function(fit, drawn, mean) {
-  k <- k_of_spread(drawn, mean, which(are_logarithms(fit)))
-  !isTRUE(k - k_error(k, k_block) <= 0.7)
+  k <- k_of_spread(drawn, mean)
+  !isTRUE(k - k_error(k, k_block) <= 0.7) || any(draws_of_variance(drawn, which(are_logarithms(fit))) < fewest_of_variance)
+}
+
+fewest_of_variance <- 100
+
+# The effective number of draws that the variance of exp(x_j) rests on.
+draws_of_variance <- function(drawn, logarithm) {
+  w <- truncated_weights(drawn$log_ratios)
+  vapply(logarithm, function(j) {
+    natural <- exp(drawn$x[j, ] - max(drawn$x[j, ]))
+    h <- w * (natural - sum(w * natural))^2
+    sum(h)^2 / sum(h^2)
+  }, 0)
 }
 
 # A place that a start ended in keeps a share, so that no round forgets it.

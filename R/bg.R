@@ -423,7 +423,7 @@ gradient_score <- function(theta, problem, draws, batches = 32L, key = c(0, 0)) 
   mean <- square <- 0
   for (rows in split(seq_len(draws), rep(seq_len(batches), length.out = draws))) {
     here <- t[, rows, drop = FALSE]
-    one <- cbind(rowMeans(here), root_outer(theta$scale, here, z[, rows, drop = FALSE]))
+    one <- cbind(rowMeans(here), scale_of(problem$kind)$outer(here, z[, rows, drop = FALSE]))
     mean <- mean + one / batches
     square <- square + one^2 / batches
   }

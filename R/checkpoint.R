@@ -218,21 +218,26 @@ digest_numbers <- function(x, piece = 1e6) {
 write_checkpoint <- function(x, file) {
   temporary <- paste0(file, ".", Sys.getpid(), ".tmp")
   on.exit(unlink(temporary, expand = FALSE))
-  bytes <- serialize(x, NULL)
+  bytes <- serialize(x, NULL, version = 2)   # 3 has more than plainly_serialised() needs to know
   write_bytes(c(bytes, seal(bytes)), temporary)
-  if (file.exists(file)) Sys.chmod(temporary, file.mode(file), use_umask = FALSE)
-  .Call(elvi_r_sync, temporary)   # or a machine that stops may have the new name with nothing behind it
+  if (file.exists(file)) Sys.chmod(temporary, file.mode(file), use_umask = FALSE) else Sys.chmod(temporary, "666")
+  put_on_disk(temporary)   # or a machine that stops may have the new name with nothing behind it
   renamed <- suppressWarnings(file.rename(temporary, file))
   if (!renamed) write_failed("a temporary file cannot be renamed to it")
-  .Call(elvi_r_sync, dirname(file))
+  put_on_disk(dirname(file))
 }
 
-seal <- function(bytes) charToRaw(paste0("\nelvi checkpoint 3 ", .Call(elvi_r_checksum, bytes), "\n"))
+put_on_disk <- function(path) .Call(elvi_r_sync, path)
 
+seal <- function(bytes) charToRaw(paste0("\nelvi checkpoint 4 ", .Call(elvi_r_checksum, bytes), "\n"))
+
+# until its mode is known nobody else may read it
 write_bytes <- function(bytes, file) {
   write_all <- function() {
+    before <- Sys.umask("077")
+    on.exit(Sys.umask(before))
     connection <- base::file(file, "wb")
-    on.exit(close(connection))
+    on.exit(close(connection), add = TRUE)
     writeBin(bytes, connection)
   }
   tryCatch(suppressWarnings(write_all()),
@@ -259,9 +264,64 @@ read_checkpoint <- function(file) {
   if (sealed < 1) damaged()
   payload <- bytes[seq_len(sealed)]
   if (!identical(bytes[-seq_len(sealed)], seal(payload))) damaged()
+  if (!plainly_serialised(payload)) damaged()
   stored <- tryCatch(unserialize(payload), error = damaged)
   if (!is_plain(stored)) damaged()
   stored
+}
+
+# Are the bytes those of vectors, lists and attributes, and of nothing else? It has to be known before they are
+# unserialised: a reference to a namespace loads a package there and then, and a promise runs as soon as it has a name.
+# The format is in 'R Internals', "Serialization Formats".
+plainly_serialised <- function(bytes) {
+  starts <- as.raw(c(0x58, 0x0a, 0, 0, 0, 2))   # "X\n", version 2; two versions of R follow
+  if (length(bytes) < 14L || !identical(bytes[1:6], starts)) return(FALSE)
+  place <- list2env(list(bytes = bytes, at = 14), parent = emptyenv())
+  isTRUE(tryCatch({
+    read_item(place)
+    place$at == length(bytes)
+  }, elvi_not_plain = function(e) FALSE))
+}
+
+not_plain <- function() elvi_abort("not plain", class = "elvi_not_plain")
+
+skip_bytes <- function(place, n) {
+  force(n)   # which may be read, and move on, itself
+  place$at <- place$at + n
+  if (is.na(place$at) || n < 0 || place$at > length(place$bytes)) not_plain()
+}
+
+read_integer <- function(place) {
+  skip_bytes(place, 4)
+  readBin(place$bytes[place$at - 3:0], "integer", endian = "big")
+}
+
+read_item <- function(place, depth = 1L) {
+  if (depth > 100L) not_plain()
+  flags <- read_integer(place)
+  has <- function(bit) bitwAnd(flags, bit) > 0L
+  inside <- function() read_item(place, depth + 1L)
+  pairs <- function() {   # attributes; here they have no attributes of their own
+    if (has(512L)) not_plain()
+    if (has(1024L)) inside()
+    inside()
+    inside()
+  }
+  vector <- function(size) {
+    n <- read_integer(place)
+    if (size > 0) skip_bytes(place, size * n) else for (i in seq_len(max(0L, n))) inside()
+    if (has(512L)) inside()
+  }
+  switch(as.character(bitwAnd(flags, 255L)),
+         `254` = NULL,
+         `255` = if (flags == 255L) read_integer(place),   # a symbol that has been there
+         `1` = inside(),
+         `2` = pairs(),
+         `9` = skip_bytes(place, max(0L, read_integer(place))),   # -1: missing
+         `10` = , `13` = vector(4), `14` = vector(8), `24` = vector(1),
+         `16` = , `19` = vector(0),
+         not_plain())
+  invisible()
 }
 
 # Vectors and lists of them, with no attributes but those of arrays and data frames: nothing that could run when

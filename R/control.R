@@ -50,10 +50,10 @@
 #' @param nodes for fits with [group-level terms][group_terms]: number of nodes along each hyperparameter when there are up to
 #'   four of them; with more, the number of nodes for each of their first and second moments; 2 or 3 for a central composite
 #'   design, 1 for the mode alone. `NULL` lets elvi choose.
-#' @param rows_per_step for regressions with very many rows, in memory or on a [cluster][rows_cluster()]: each step of the stochastic algorithm
-#'   looks at so many of them, drawn anew by the run's key, and corrects them by the gradient of all rows at the start, so that its gradients stay unbiased. Their noise is
-#'   larger, and [guarantee()] then guarantees nothing. Objectives in the trace, which take all rows, can be left out by
-#'   `trace_draws = 0`.
+#' @param rows_per_step for regressions with very many rows, in memory or on a [cluster][rows_cluster()]: each step of
+#'   the stochastic algorithm looks at so many of them, drawn anew by the run's key, and corrects them by the gradient
+#'   of all rows at the start, so that its gradients stay unbiased. Their noise is larger, and [guarantee()] then
+#'   guarantees nothing. Objectives in the trace, which take all rows, can be left out by `trace_draws = 0`.
 #' @param progress show progress when a run takes more than two seconds?
 #' @param checkpoint name of a file that keeps the state of a stochastic run while it
 #'   runs, or `NULL` for none; see the section on checkpoints.
@@ -65,10 +65,12 @@
 #' of the feasible set too high, so that the set lacks the optimum. With `backtrack = n` every iteration first looks at
 #' `n` draws of its own for a gradient `p`, and at `n` others for whether `F` at `theta - 2 step p` is below its tangent
 #' at `theta` plus `step |p|^2`, within two standard errors. What is checked is the schedule's step or `1/(2L)`, whichever is longer,
-#' divided by 2 until it passes. The square of the bound is divided by the same factor, and so is a step that is made from `L`; a step of your own is
-#' made no longer than what has passed. Every tenth iteration tries half the factor, while the bound never goes up again. It takes `n` evaluations of the gradient for `p`, and for each step that is tried `n` of
-#' the gradient and `n` of the value. They count in `evals` of the trace, and come on top of the schedule's budget;
-#' `fit$state$checks` says how many there were, `fit$state$shorten` and `fit$state$steepest` what the steps are divided by and have been at most.
+#' divided by 2 until it passes. The square of the bound is divided by the same factor, and so is a step that is made
+#' from `L`; a step of your own is made no longer than what has passed. Every tenth iteration tries half the factor,
+#' while the bound never goes up again. It takes `n` evaluations of the gradient for `p`, and for each step that is
+#' tried `n` of the gradient and `n` of the value. They count in `evals` of the trace, and come on top of the
+#' schedule's budget; `fit$state$checks` says how many there were, `fit$state$shorten` and `fit$state$steepest` what
+#' the steps are divided by and have been at most.
 #'
 #' The step is chosen before the gradient that it multiplies is drawn, as the proofs need. What survives of the theorems is
 #' in [guarantee()] and, with its proof, in `vignette("internals")`: twice the bound, with the steps as they were taken, up to the

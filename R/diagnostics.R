@@ -7,9 +7,10 @@
 #' at the optimum of the family does not help then, another base or scale may.
 #'
 #' The limit is `1 - 1 / log10(n)` for `n` draws, and 0.7 from 2,200 on, where more draws do not help against the bias of
-#' weights with such a tail. k-hat is an estimate: its standard error is that of a Pareto shape, and without `draws` blocks of draws are taken, up to four, until k-hat, the mean over
-#' the blocks, is more than two standard errors away from what separates its verdicts, else it is said not to be settled.
-#' What importance sampling can correct is judged by the effective sample size of the weights too.
+#' weights with such a tail. k-hat is an estimate: its standard error is that of a Pareto shape, and without `draws`
+#' blocks of draws are taken, up to four, until k-hat, the mean over the blocks, is more than two standard errors away
+#' from what separates its verdicts, else it is said not to be settled. What importance sampling can correct is judged
+#' by the effective sample size of the weights too.
 #'
 #' Where the verdict of a fit of a function has adapted a mixture to the target, because the approximation alone misses part of it
 #' (see [elvi()]), k-hat is that of the mixture, whose draws the fit shows; it says so, with the k-hat of the approximation.
@@ -62,7 +63,10 @@ k_of_verdict <- function(fit) {
 }
 
 # fewer where a value takes a pass over very many rows, or a draw has very many parameters
-first_draws <- function(model) if (is_wide(model)) max(500, min(2000, 2e7 %/% model$dim)) else max(2000, min(k_block, 1e9 %/% max(1, length(model$rows$y))))
+first_draws <- function(model) {
+  if (is_wide(model)) return(max(500, min(2000, 2e7 %/% model$dim)))
+  max(2000, min(k_block, 1e9 %/% max(1, length(model$rows$y))))
+}
 
 # Draws of q in model coordinates, one per column, with log p(x) (up to the
 # constants that f leaves out), log q(x) and their difference; q is what proposes the draws that a fit shows.

@@ -74,9 +74,8 @@
 #' other starts ended in, and each fit the mixture to the weighted draws of the last ones (population Monte Carlo). Its parts
 #' are student laws, bent along one direction as funnels and bananas are. Its moments are a second
 #' opinion, with the same limits. Where something speaks against the approximation, the mixture takes its place in the verdict and
-#' in what the fit shows if its own weights have a k-hat of at most 0.7, for each variance too (that of the exponential of a parameter
-#' that is a logarithm included), and leave a fifth of
-#' the draws: a message of class `elvi_message_adapted` and print() say so, and why. Where nothing but other starts told of another place,
+#' in what the fit shows if its own weights have a k-hat of at most 0.7, for each variance too, and leave a fifth of
+#' the draws, and if the variance of the exponential of a parameter that is a logarithm rests on at least 100 of them: a message of class `elvi_message_adapted` and print() say so, and why. Where nothing but other starts told of another place,
 #' there may be more of them, and the warning stays. `fit$mu`, `fit$Sigma`, [elbo()] and draws with
 #' `resample = FALSE` are the approximation's. Without it, in more than 150 parameters and for a stack, a k-hat between its limit and 1 is
 #' excused where the weights leave more than half of the draws.
@@ -250,7 +249,8 @@ exact_fit <- function(model, base, control, tol, call) {
   optimum <- solve_optimum(model, base, law_of(base, model$dim), control$scale, tol, 200, control$progress)
   new_fit(list(call = call, method = "exact", model = model, base = base, tol = tol, control = control),
           plan = list(seed = draw_key(), rng_kind = RNGkind()),   # of its draws
-          result = list(status = if (optimum$interrupted) "interrupted" else if (optimum$converged) "finished" else "not converged", kept = "optimum",
+          result = list(status = if (optimum$interrupted) "interrupted" else if (optimum$converged) "finished" else "not converged",
+                        kept = "optimum",
                         theta = list(mu = unname(optimum$mu), scale = name_scale(optimum$scale, NULL)),
                         converged = optimum$converged, optimum = optimum))
 }

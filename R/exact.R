@@ -62,8 +62,8 @@ no_expectation <- function(model, law) {
 # Given the dispersion there is one.
 no_joint_expectation <- function(model, law) {
   name <- dispersion_record(model)$natural
-  elvi_abort("`method`: the expected ", model$family$family, " log posterior is infinite where the coefficients and log(", name, ") have a ",
-             law$kind, " law together: ", name, " is an exponent. ",
+  elvi_abort("`method`: the expected ", model$family$family, " log posterior is infinite where the coefficients and log(",
+             name, ") have a ", law$kind, " law together: ", name, " is an exponent. ",
              "Integrate over it, as elvi() does by itself from a formula with normal() or flat() priors (method = \"nested\"), ",
              "or use base_uniform().", class = c("elvi_error_no_expectation", "elvi_error_argument"),
              data = list(argument = "method"))

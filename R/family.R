@@ -30,9 +30,10 @@
 #' | `Beta()` | logit | `phi` | no: its loss is not convex where `mu` is far from `y` |
 #'
 #' Parameters are positive, have the prior `prior_aux`, and stand beside the coefficients in every table.
-#' Unlike that of `sigma`, the default prior of the others is not rescaled to the data: `exponential(1)`, as in 'rstanarm', says that they are
-#' about 1. Where responses lie close to their means (a large `shape`, `lambda` or `phi`) it makes standard deviations too large: give
-#' `prior_aux = exponential(0.01)`, or less; `lambda` has the unit of the responses.
+#' Unlike that of `sigma`, the default prior of the others is not rescaled to the data: `exponential(1)`, as in
+#' 'rstanarm', says that they are about 1. Where responses lie close to their means (a large `shape`, `lambda` or
+#' `phi`) it makes standard deviations too large: give `prior_aux = exponential(0.01)`, or less; `lambda` has the unit
+#' of the responses.
 #'
 #' @section Times, and censoring:
 #' For `weibull()` and `"exponential"` (a Weibull law of shape 1) the response is a vector of positive times, or
@@ -73,13 +74,18 @@
 #'   -sum(log(p)) + sum(par^2) / (2 * 2.5^2)
 #' }
 #' ordinal <- model_density(cumulative, dim = 3, names = c("cut", "log_step", "wt"))
-#' suppressWarnings(elvi(ordinal, budget = 500))
+#' suppressWarnings(elvi(ordinal, budget = 500, starts = 1))
 #' # and a multinomial logit one, a predictor for each category but the first
+#' eta <- function(par) cbind(0, par[1] + par[2] * x, par[3] + par[4] * x)
+#' observed <- outer(gears, 1:3, "==")
 #' multinomial <- function(par) {
-#'   eta <- cbind(0, par[1] + par[2] * x, par[3] + par[4] * x)
-#'   -sum(eta[cbind(seq_along(gears), gears)] - log(rowSums(exp(eta)))) + sum(par^2) / (2 * 2.5^2)
+#'   sum(log(rowSums(exp(eta(par))))) - sum(eta(par)[observed]) + sum(par^2) / (2 * 2.5^2)
 #' }
-#' suppressWarnings(elvi(model_density(multinomial, dim = 4, convex = TRUE), budget = 500))
+#' gradient <- function(par) {
+#'   left <- (exp(eta(par)) / rowSums(exp(eta(par))) - observed)[, -1]
+#'   c(rbind(colSums(left), colSums(x * left))) + par / 2.5^2
+#' }
+#' elvi(model_density(multinomial, gradient, dim = 4, convex = TRUE), budget = 500)
 #' @name families
 NULL
 

@@ -65,7 +65,8 @@ run_account <- function(x) if (x$method == "exact") exact_account(x) else mpsgd_
 
 exact_account <- function(x) {
   c(sprintf("Exact solver: %s after %s evaluations of the gradient",
-            if (x$status == "interrupted") "INTERRUPTED" else if (x$converged) "converged" else "NOT CONVERGED", format_count(x$optimum$evaluations)),
+            if (x$status == "interrupted") "INTERRUPTED" else if (x$converged) "converged" else "NOT CONVERGED",
+            format_count(x$optimum$evaluations)),
     sprintf("Objective F = %s, %s", format(x$optimum$objective, digits = 8), distance_words(x$optimum)))
 }
 

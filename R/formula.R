@@ -21,9 +21,10 @@
 #' a known `dispersion` have an exact objective. `gaussian()` with unknown
 #' residual standard deviation (the default), [neg_binomial_2()], `Gamma(link = "log")` and [weibull()] have one more parameter,
 #' `sigma`, `phi` or `shape`,
-#' which is integrated over (see [group_terms]): exact given it, quadrature over it. With [robust()], [Beta()] and `inverse.gaussian()`, with
-#' student priors,
-#' and with `method = "mpsgd"` or an argument that only that has, it is fitted on the log scale as `log_sigma` or `log_phi`, last. See [families].
+#' which is integrated over (see [group_terms]): exact given it, quadrature over it. With [robust()], [Beta()] and
+#' `inverse.gaussian()`, with student priors,
+#' and with `method = "mpsgd"` or an argument that only that has, it is fitted on the log scale as `log_sigma` or
+#' `log_phi`, last. See [families].
 #'
 #' @section Group-level and smooth terms:
 #' `(1 | g)`, `(x | g)` and their kin, and `s(x)`: see [group_terms].

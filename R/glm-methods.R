@@ -139,16 +139,11 @@ print.elvi_prior_summary <- function(x, ...) {
   joint <- x$priors$joint
   p <- length(joint$location)
   cat("Priors used", if (x$intercept) " (the intercept's is for predictors at their means)", ":\n", sep = "")
-  print(data.frame(prior = prior_kinds(joint), df = ifelse(is.infinite(joint$df), NA, joint$df), location = joint$location,
-                   scale = joint$scale, row.names = x$coefficients[seq_len(p)]), digits = 4)
+  print(data.frame(prior_table(joint), row.names = x$coefficients[seq_len(p)]), digits = 4)
   if (!is.null(x$priors$aux)) {
     cat(sub("log_", "", x$coefficients[p + 1L]), ": ", format(x$priors$aux), "\n", sep = "")
   }
   invisible(x)
-}
-
-prior_kinds <- function(prior) {
-  ifelse(is.infinite(prior$scale), "flat", ifelse(is.infinite(prior$df), "normal", "student_t"))
 }
 
 # logLik() of a fit that has none: AIC(), BIC() and step() end here

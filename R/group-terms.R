@@ -43,8 +43,9 @@
 #' none is weighted or drawn again, so `loo()` takes a relative efficiency of 1.
 #'
 #' @section Long runs:
-#' `elvi_control(progress = TRUE)` shows mode and nodes after two seconds. An interrupt is seen between nodes and between the iterations of each;
-#' one factorisation of a sparse matrix, and the ordering of its columns by package 'Matrix', are not interrupted.
+#' `elvi_control(progress = TRUE)` shows mode and nodes after two seconds. An interrupt is seen between nodes and
+#' between the iterations of each; one factorisation of a sparse matrix, and the ordering of its columns by package
+#' 'Matrix', are not interrupted.
 #'
 #' @section Families:
 #' `binomial()`, `poisson()`, `gaussian()` and [neg_binomial_2()]. `sigma` and `phi` join the hyperparameters, also of

@@ -58,8 +58,9 @@
 #' measured in that parametrisation.
 #'
 #' @section Checked steps:
-#' With `elvi_control(backtrack = )`, the default where `L` is an estimate and makes the steps, a check on fresh draws takes the place of the
-#' assumption that the steps are at most `1/(2L)`. What survives, for a convex `f`, with the steps `g_k` that are
+#' With `elvi_control(backtrack = )`, the default where `L` is an estimate and makes the steps, a check on fresh draws
+#' takes the place of the assumption that the steps are at most `1/(2L)`. What survives, for a convex `f`, with the
+#' steps `g_k` that are
 #' taken and `u_k = prod_{i <= k} 1/(1 + a g_i^2/N_i)`:
 #'
 #' `E sum_k g_k u_k (F(theta_k) - F*) <= D + b/a`, over the iterations before the first check that is wrong.
@@ -75,8 +76,8 @@
 #' it is `NA`, `assumptions` says what fails or is unknown, and `conditional` is
 #' the value that the formula would give if the doubtful assumptions held, where
 #' that makes sense. Theorems are about steps as they are: where [elvi()] may cut them, with [schedule_tuned()] and for a
-#' function of R in whitened coordinates (see there), the row `"steps as planned"` fails. The defaults of [elvi()] (control estimator, tail average, long
-#' steps) are chosen for results and are not covered.
+#' function of R in whitened coordinates (see there), the row `"steps as planned"` fails. The defaults of [elvi()]
+#' (control estimator, tail average, long steps) are chosen for results and are not covered.
 #'
 #' @section Where this departs from the paper's print:
 #' * Bounds come from the general theorem. In the paper's second case the
@@ -241,8 +242,9 @@ fill_iterates <- function(g, plan) {
   g$almost_surely <- data.frame(
     statement = c("sum_k step_k (F(theta_k) - F*) < Inf",
                   paste0("min_{k < K} F(theta_k) - F* = o(1 / sum_{k < K} step_k)", order)),
-    status = holds, why = if (length(doubtful)) paste0("\"", doubtful, "\" ", ifelse(status[doubtful] %in% "unknown", "is unknown", "fails"),
-                                                   collapse = ", ") else "Robbins and Siegmund")
+    status = holds,
+    why = if (!length(doubtful)) "Robbins and Siegmund"
+          else paste0("\"", doubtful, "\" ", ifelse(status[doubtful] %in% "unknown", "is unknown", "fails"), collapse = ", "))
   g
 }
 
@@ -327,8 +329,8 @@ smooth_gap <- function(problem, start, feasible) {
 list_assumptions <- function(g, problem, plan, feasible, start, contains) {
   rows <- list()
   add <- function(assumption, check, needed = TRUE, about = "problem") {
-    rows[[length(rows) + 1L]] <<- data.frame(assumption = assumption, status = check[[1L]], why = check[[2L]],
-                                             needed = needed, about = about)
+    rows[[length(rows) + 1L]] <<- list(assumption = assumption, status = check[[1L]], why = check[[2L]], needed = needed,
+                                       about = about)
   }
   yes_no <- function(value, yes, no, unknown = no) {
     if (is.na(value)) list("unknown", unknown) else if (value) list("holds", yes) else list("fails", no)
@@ -385,7 +387,8 @@ list_assumptions <- function(g, problem, plan, feasible, start, contains) {
                else "the schedule ends",
                "the theorem does not say that the gap goes to 0"), needed = FALSE, about = "run")
   }
-  do.call(rbind, rows)
+  columns <- lapply(names(rows[[1L]]), function(name) unlist(lapply(rows, `[[`, name)))
+  data.frame(stats::setNames(columns, names(rows[[1L]])))
 }
 
 # The theorems are about steps as they are: what elvi() does besides, or NULL

@@ -68,6 +68,9 @@ is_time_limit <- function(condition) {
   any(startsWith(conditionMessage(condition), c(texts, gettext(texts, domain = "R"))))
 }
 
+# NULL where expr fails, but not where it is made to
+or_null <- function(expr) tryCatch(expr, error = function(e) if (is_time_limit(e)) stop(e))
+
 # The model for a run whose points lie about `frame` (x = m + A z, and f about `level` at m): outside its domain stands the
 # gaussian of the frame, raised by ten nats, so that such a draw neither ends the run nor moves it.
 standing_in <- function(model, frame, account = new_account()) {

@@ -17,9 +17,10 @@
 #' scale `sigma`, `neg_binomial_2()` an unknown size `phi` (the variance is `mu +
 #' mu^2 / phi`), `Gamma()` with `dispersion = NULL` an unknown `shape` (the variance is `mu^2 / shape`),
 #' `inverse.gaussian()` an unknown `lambda` (the variance is `mu^3 / lambda`), [weibull()] an unknown `shape` and
-#' [Beta()] an unknown `phi` (the variance is `mu (1 - mu) / (1 + phi)`). Its logarithm is the last parameter of the model, such as `log_sigma`,
-#' and `prior_aux` is the prior of the parameter itself. These
-#' models are not convex and have no exact objective; from a formula [elvi()] integrates over the parameter where they are convex given it. Fits show the parameter itself, see [elvi_fit].
+#' [Beta()] an unknown `phi` (the variance is `mu (1 - mu) / (1 + phi)`). Its logarithm is the last parameter of the
+#' model, such as `log_sigma`, and `prior_aux` is the prior of the parameter itself. These
+#' models are not convex and have no exact objective; from a formula [elvi()] integrates over the parameter where they
+#' are convex given it. Fits show the parameter itself, see [elvi_fit].
 #'
 #' @param X numeric design matrix, one row per observation, or a source of rows that live [elsewhere][rows_elsewhere],
 #'   whose chunks have `X`, `y`, `weights`, `frequency` and `offset`. Add a column of ones
@@ -29,8 +30,8 @@
 #' @param y response, left out with a source. For `binomial()`: 0/1, logical, a factor with two levels
 #'   (the second is the success), a two-column matrix of successes and failures,
 #'   or proportions of successes with the numbers of trials as `weights`. For `poisson()` and `neg_binomial_2()`: counts. For `gaussian()`
-#'   and `robust()`: numbers. For `Gamma()` and `inverse.gaussian()`: positive numbers. For `weibull()` and `"exponential"`: positive times, or
-#'   `survival::Surv(time, status)`. For `Beta()`: numbers between 0 and 1.
+#'   and `robust()`: numbers. For `Gamma()` and `inverse.gaussian()`: positive numbers. For `weibull()` and
+#'   `"exponential"`: positive times, or `survival::Surv(time, status)`. For `Beta()`: numbers between 0 and 1.
 #' @param family `binomial()` (logit, probit or cloglog link), `poisson()` (log
 #'   link), `gaussian()` (identity link), `Gamma()` and `inverse.gaussian()` (log link), [neg_binomial_2()] (log link),
 #'   [robust()] (identity link), [weibull()] and `"exponential"` (log link) or [Beta()] (logit link); see [families].
@@ -94,7 +95,9 @@ glm_target <- function(given, family, prior, dispersion, prior_aux) {
 # adds the rest, and only the sparse solver takes it as it is.
 linked_model <- function(fields) {
   record <- family_records[[fields$likelihood]]
-  if (!is.null(fields$rows$chunks) || is.null(fields$rows$X)) bad_argument("prior", "independent with rows that live elsewhere", format(fields$prior))
+  if (!is.null(fields$rows$chunks) || is.null(fields$rows$X)) {
+    bad_argument("prior", "independent with rows that live elsewhere", format(fields$prior))
+  }
   if (!record$convex) bad_argument("prior", "independent for this family, whose loss is not convex", format(fields$prior))
   if (fields$dispersion != 1) fields$rows$weight <- fields$rows$weight / fields$dispersion
   do.call(new_model, c(list(c("linked", "glm"), dim = length(fields$names), dispersion_at = 0, tally = no_tally,
@@ -258,7 +261,7 @@ check_rank <- function(model, gram) {
   }
   elvi_inform(dependent, ": the prior decides what the data cannot.",
               class = "elvi_message_collinear")
-  weak <- flat | is.finite(model$blocks$coefficients$df)
+  weak <- flat | is_student(model$blocks$coefficients)
   rank_of(weak) == sum(weak)
 }
 
@@ -268,8 +271,7 @@ glm_smoothness <- function(model, bound, gram) {
   if (is_elsewhere(model) || is.null(gram) || ncol(gram) > 500 || any(model$rows$weight != 1)) {
     return(curvature_max(model, bound))
   }
-  block <- model$blocks$coefficients
-  prior <- (1 + 1 / block$df) * block$precision   # of a student one, at its centre
+  prior <- steepest_prior(model$blocks$coefficients)
   max(eigen(bound * gram + diag(prior, ncol(gram)), symmetric = TRUE, only.values = TRUE)$values)
 }
 
@@ -471,7 +473,7 @@ probe_points <- function(dim) cbind(0.1 * sin(seq_len(dim)), 0.1 * cos(seq_len(d
 # what they give one by one.
 takes_blocks <- function(f, n_out, dim) {
   probe <- probe_points(dim)
-  quiet <- function(expr) tryCatch(suppressWarnings(expr), error = function(e) NULL)
+  quiet <- function(expr) or_null(suppressWarnings(expr))
   both <- quiet(f(probe))
   if (!is.numeric(both) || length(both) != 2 * n_out) return(FALSE)
   if (n_out > 1 && !identical(dim(both), c(as.integer(n_out), 2L))) return(FALSE)

@@ -302,7 +302,7 @@ first_step <- function(fit, random) {
   set_random_state(random)
   state <- mpsgd_step(fit, fit$state)
   far <- function(by) {   # where a constraint that is not active yet may be
-    tryCatch(project_blocks(fit, state, lapply(state$theta, `*`, by)), error = function(e) NULL)
+    or_null(project_blocks(fit, state, lapply(state$theta, `*`, by)))
   }
   list(step = state[c("theta", "rows")], far = list(far(10), far(-10)))
 }

@@ -66,8 +66,8 @@ nested_design <- function(parts, specs, frame, contrasts) {
   }), lapply(do.call(c, lapply(smooth_parts, `[[`, "penalised")), methods::as, "dMatrix"))
   intercept <- attr(terms, "intercept") == 1
   offset <- reading(stats::model.offset(frame), "offset", "it cannot be used")
-  list(terms = terms, X = X, centre = design_centre(X, intercept, rows_that_count(frame)), intercept = intercept, y = stats::model.response(frame, "any"),
-       spread = design_spread(X, frame),
+  list(terms = terms, X = X, centre = design_centre(X, intercept, rows_that_count(frame)), intercept = intercept,
+       y = stats::model.response(frame, "any"), spread = design_spread(X, frame),
        weights = stats::model.weights(frame), frequency = frame[["(frequency)"]], offset = offset, offset_given = !is.null(offset),
        Z = sparse_columns(columns, nrow(frame)),
        groups = number_columns(c(groups, do.call(c, lapply(smooths, smooth_terms)))), smooths = smooths,
@@ -144,7 +144,7 @@ nested_priors <- function(design, family, priors, autoscale) {
 # Given the hyperparameters everything must be convex.
 check_normal_prior <- function(prior, name) {
   check_coefficient_prior(prior, name)
-  if (any(is.finite(prior$df) & is.finite(prior$scale))) {
+  if (!is_concave(prior)) {
     bad_argument(name, paste("normal() or flat() with group-level terms, smooth terms or method = \"nested\":",
                              "the logarithm of a student density is not concave"), format(prior))
   }
@@ -355,7 +355,7 @@ prefers_nested <- function(family, dispersion, priors, unused, control) {
   record <- record_of(check_family(family))
   known <- isTRUE(record$dispersion$may_be_known) && !is.null(dispersion)
   if (is.null(record$conditional) || is.null(record$dispersion) || known || length(Filter(Negate(is.null), unused))) return(FALSE)
-  concave <- function(prior) !is.list(prior) || !any(is.finite(prior$df) & is.finite(prior$scale))
+  concave <- function(prior) !is.list(prior) || is_concave(prior)
   concave(priors$prior) && concave(priors$prior_intercept) && !length(nested_changes(control))
 }
 

@@ -362,7 +362,8 @@ tidy.elvi_nested <- function(x, effects = c("fixed", "ran_pars"), conf.int = FAL
   check_dots(given_values(list(...)), names(formals()), "tidy()", passed_by_frameworks$tidy)
   kinds <- c("fixed", "ran_pars", "ran_vals")
   if (!is.character(effects) || !length(effects) || !all(effects %in% kinds)) {
-    bad_argument("effects", "some of \"fixed\", \"ran_pars\" and \"ran_vals\"", describe(if (is.character(effects)) setdiff(effects, kinds)[1L] else effects))
+    bad_argument("effects", "some of \"fixed\", \"ran_pars\" and \"ran_vals\"",
+                 describe(if (is.character(effects)) setdiff(effects, kinds)[1L] else effects))
   }
   conf.int <- check_flag(conf.int, "conf.int")
   conf.level <- check_number(conf.level, "conf.level", 0, 1, open = TRUE)
@@ -453,7 +454,7 @@ prior_summary.elvi_nested <- function(object, ...) {
 print.elvi_nested_prior_summary <- function(x, ...) {
   if (length(x$priors$joint$location)) NextMethod()
   texts <- vapply(x$sd, format, "")
-  half <- !vapply(x$sd, is_exponential, NA)
+  half <- !vapply(x$sd, has_rate, NA)
   texts[half] <- paste("positive half of", texts[half])
   for (text in unique(texts)) cat("sd of ", toString(names(x$sd)[texts == text]), ": ", text, "\n", sep = "")
   if (!is.null(x$cor)) cat("correlations: ", format(x$cor), "\n", sep = "")

@@ -12,8 +12,8 @@
 #' @param object,x a fit by [elvi()] whose formula has [group-level terms][group_terms], or whose family has a dispersion that
 #'   was integrated over.
 #' @param type what to draw.
-#' @param pars for `"intervals"`, `"density"` and `"pairs"`: parameters to show, by name or number; the first four for pairs. For `"groups"`: grouping factors. For
-#'   `"smooths"`: labels of smooths.
+#' @param pars for `"intervals"`, `"density"` and `"pairs"`: parameters to show, by name or number; the first four for
+#'   pairs. For `"groups"`: grouping factors. For `"smooths"`: labels of smooths.
 #' @param ... passed on from `plot()` to `autoplot()`; otherwise nothing.
 #' @return A ggplot object; `plot()` draws it and returns it invisibly.
 #' @examples

@@ -152,9 +152,8 @@ clean_parameters.elvi_fit <- function(x, ...) {
 
 #' @exportS3Method insight::get_priors
 get_priors.elvi_glm <- function(x, ...) {
-  joint <- x$priors$joint
-  data.frame(Parameter = colnames(stats::model.matrix(x))[seq_along(joint$location)], Distribution = prior_kinds(joint),
-             df = ifelse(is.infinite(joint$df), NA, joint$df), Location = joint$location, Scale = joint$scale)
+  joint <- stats::setNames(prior_table(x$priors$joint), c("Distribution", "df", "Location", "Scale"))
+  data.frame(Parameter = colnames(stats::model.matrix(x))[seq_len(nrow(joint))], joint)
 }
 
 #' @exportS3Method insight::get_df

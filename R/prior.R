@@ -172,9 +172,9 @@ check_coefficient_prior <- function(prior, name = "prior", linked = FALSE) {
   if (!linked && !is.null(prior$precision)) {
     bad_argument(name, "of independent coefficients: a matrix as `precision` is for model_glm()", format(prior))
   }
-  if (prior$name == "exponential") {
+  if (has_rate(prior)) {
     bad_argument(name, "made by normal(), student_t(), cauchy() or flat()",
-                 "exponential(), which is for the auxiliary parameter (`prior_aux`)")
+                 paste0(prior$name, "(), which is for the auxiliary parameter (`prior_aux`)"))
   }
   prior
 }
@@ -205,7 +205,7 @@ coefficient_block <- function(prior, dim) {
 # of the logarithm of a positive parameter, number `first` of x
 dispersion_block <- function(prior, first) {
   check_class(prior, "prior_aux", "elvi_prior", "exponential(), normal(), student_t(), cauchy() or flat()")
-  if (prior$name == "exponential") {
+  if (has_rate(prior)) {
     return(list(first = first, of_exp = TRUE, centre = 0, precision = 0, df = Inf, rate = prior$rate))
   }
   if (any(lengths(prior[c("location", "scale", "df")]) != 1L)) {
@@ -231,7 +231,15 @@ block_curvature <- function(block, x) {
 
 flat_coefficients <- function(model) model$blocks$coefficients$precision == 0
 
-has_student_prior <- function(model) any(is.finite(model$blocks$coefficients$df))
+is_student <- function(block) is.finite(block$df)
+
+has_student_prior <- function(model) any(is_student(model$blocks$coefficients))
+
+# the largest second derivatives of -log prior: of a student one, at its centre
+steepest_prior <- function(block) (1 + 1 / block$df) * block$precision
+
+# Has a prior of coefficients a logarithm that is concave? A flat one has, whatever its degrees of freedom.
+is_concave <- function(prior) !any(is.finite(prior$df) & is.finite(prior$scale))
 
 all_proper <- function(model) !any(flat_coefficients(model))
 
@@ -245,9 +253,12 @@ prior_tail <- function(block) {
 
 is_exponential <- function(prior) prior$name == "exponential"
 
+# is it a law of positive numbers, of which nothing is cut off?
+has_rate <- function(prior) !is.null(prior$rate)
+
 check_sd_prior <- function(prior) {
   check_class(prior, "prior_sd", "elvi_prior", "exponential(), normal(), student_t() or cauchy()")
-  if (is_exponential(prior)) return(prior)
+  if (has_rate(prior)) return(prior)
   if (any(is.infinite(prior$scale))) {
     bad_argument("prior_sd", "a proper prior: few groups cannot bound a standard deviation from above", "flat()")
   }
@@ -263,7 +274,7 @@ check_sd_prior <- function(prior) {
 
 # the prior of `by` times the parameter
 scaled_prior <- function(prior, by) {
-  if (is_exponential(prior)) prior$rate <- prior$rate / by
+  if (has_rate(prior)) prior$rate <- prior$rate / by
   prior$scale <- prior$scale * by
   prior
 }
@@ -298,6 +309,16 @@ positive_density <- function(prior, x) {
   if (any(is.infinite(prior$scale))) rep(NA_real_, length(x)) else exp(positive_log_density(prior, x)$value)
 }
 
+prior_kinds <- function(prior) {
+  ifelse(is.infinite(prior$scale), "flat", ifelse(is.infinite(prior$df), "normal", "student_t"))
+}
+
+# one row for each coefficient
+prior_table <- function(prior) {
+  data.frame(prior = prior_kinds(prior), df = ifelse(is.infinite(prior$df), NA, prior$df), location = prior$location,
+             scale = prior$scale)
+}
+
 #' @export
 print.elvi_prior <- function(x, ...) {
   cat(format(x), "\n", sep = "")
@@ -313,7 +334,7 @@ format.elvi_prior <- function(x, ...) {
     return(sprintf("normal prior, location %s, precision a %d x %d matrix", show(x$location), nrow(x$precision), ncol(x$precision)))
   }
   if (x$name == "mixed" && length(x$location) > 4L) {
-    kinds <- table(ifelse(is.infinite(x$scale), "flat", ifelse(is.infinite(x$df), "normal", "student_t")))
+    kinds <- table(prior_kinds(x))
     return(paste0("priors, one per coefficient: ", paste(kinds, names(kinds), collapse = ", ")))
   }
   normal <- all(is.infinite(x$df))

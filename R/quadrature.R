@@ -108,27 +108,33 @@ widest_tilt <- function(law, limit) {
   tilts[which(vapply(tilts, fits, NA))[1L]]
 }
 
-# n-node Gauss rule in z^2 of a discrete measure (2n nodes in z): Lanczos with
-# full reorthogonalisation, then the eigenvalues of the Jacobi matrix.
-gauss_rule <- function(fine, n) {
+# Gauss rules in z^2 of a discrete measure, of n nodes (2n in z) for each n of `sizes`: Lanczos with full
+# reorthogonalisation, then the eigenvalues of the leading n x n part of the Jacobi matrix. NULL for what the measure
+# has too few nodes for.
+gauss_rules <- function(fine, sizes) {
   y <- fine$z^2
   mass <- sum(fine$w)
-  Q <- matrix(0, length(y), n)
-  alpha <- beta <- numeric(n)
+  most <- max(sizes)
+  Q <- matrix(0, length(y), most)
+  alpha <- beta <- numeric(most)
   q <- sqrt(fine$w / mass)
-  for (k in seq_len(n)) {
+  for (k in seq_len(most)) {
     Q[, k] <- q
     u <- y * q
     alpha[k] <- sum(q * u)
-    done <- seq_len(k)
-    for (pass in 1:2) u <- u - Q[, done, drop = FALSE] %*% crossprod(Q[, done, drop = FALSE], u)
+    done <- Q[, seq_len(k), drop = FALSE]
+    for (pass in 1:2) u <- u - done %*% crossprod(done, u)
     beta[k] <- sqrt(sum(u^2))
-    if (k < n && beta[k] < 1e-14 * max(y)) return(NULL)
+    if (beta[k] < 1e-14 * max(y)) break
     q <- as.double(u) / beta[k]
   }
-  J <- diag(alpha, n)
-  k <- seq_len(n - 1L)
-  J[cbind(k, k + 1L)] <- J[cbind(k + 1L, k)] <- beta[k]
+  lapply(sizes, function(n) if (n <= k) rule_of_jacobi(alpha[seq_len(n)], beta[seq_len(n - 1L)], mass))
+}
+
+rule_of_jacobi <- function(alpha, beta, mass) {
+  J <- diag(alpha, length(alpha))
+  k <- seq_along(beta)
+  J[cbind(k, k + 1L)] <- J[cbind(k + 1L, k)] <- beta
   e <- eigen(J, symmetric = TRUE)
   list(z = sqrt(pmax(e$values, 0)), w = mass * e$vectors[1L, ]^2)
 }
@@ -141,12 +147,12 @@ tail_loss <- list(l = function(t) log1p(t^2), slope = function(t) 2 * t / (1 + t
 # E l, E l' and E[l' z] / s under a rule, at each eta
 loss_integrals <- function(rule, loss, eta, s) {
   n <- length(rule$z)
-  centre <- rep(eta, each = n)
-  off <- s * rule$z
-  up <- loss$slope(centre + off)
-  down <- loss$slope(centre - off)
-  total <- function(x) colSums(matrix(rule$w * x, n))
-  rbind(total(loss$l(centre + off) + loss$l(centre - off)), total(up + down), total(rule$z * (up - down)) / s)
+  right <- outer(s * rule$z, eta, `+`)
+  left <- outer(-s * rule$z, eta, `+`)
+  up <- loss$slope(right)
+  down <- loss$slope(left)
+  total <- function(x) drop(rule$w %*% matrix(x, n))
+  rbind(total(loss$l(right) + loss$l(left)), total(up + down), total(rule$z * (up - down)) / s)
 }
 
 # For each rule the largest spread for which it agrees with the fine one, relative, over a range of eta.
@@ -183,7 +189,7 @@ quadrature_rule <- function(law, what) {
   unbounded <- tilted && !is.finite(support_edge(law))
   if (tilted) law$tilt <- if (unbounded) widest_tilt(law, limit) else 4
   fine <- composite_rule(law, width = 0.125, growth = 1.125, grade = 20L)
-  candidates <- c(lapply(c(2L, 4L, 8L, 16L, 32L), function(n) gauss_rule(fine, n)),
+  candidates <- c(gauss_rules(fine, c(2L, 4L, 8L, 16L, 32L)),
                   list(composite_rule(law, width = 2, growth = 1.25, grade = 2L),
                        composite_rule(law, width = 0.5, growth = 1.2, grade = 8L)))
   candidates <- Filter(Negate(is.null), candidates)

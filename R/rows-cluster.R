@@ -18,15 +18,17 @@
 #' @section Workers that are lost:
 #' A worker whose connection breaks, or that does not answer for `timeout` seconds, is not asked again: its shards are loaded by the
 #' others, the pass goes on, and a warning of class `elvi_warning_worker` says so. Nothing of the result
-#' changes. When the last one is lost the fit ends with an error of class `elvi_error_worker` that names the shards that are lost with it. An error
-#' in `load()`, or in the rows it returns, is an error of the fit, and names the shard. An interrupt waits
+#' changes. When the last one is lost the fit ends with an error of class `elvi_error_worker` that names the shards
+#' that are lost with it. An error in `load()`, or in the rows it returns, is an error of the fit, and names the
+#' shard. An interrupt waits
 #' for answers that are on their way, so that the workers can be used again. MPI ends a whole job when
 #' one of its processes dies, before R can do anything about it.
 #'
 #' @param cl a cluster, or a list of clusters that are taken together. `mirai::make_cluster()` gives a task to any of its workers, so that
 #'   each of them comes to hold all shards; `list(mirai::make_cluster(1), mirai::make_cluster(1))` keeps shards where they are.
-#' @param load function of the number of a shard, called on a worker. It returns its rows: a data frame for a formula, a list with `X` and `y`
-#'   for [model_glm()], or a source such as [rows_files()] or [rows_dbi()], which the worker then reads chunk by
+#' @param load function of the number of a shard, called on a worker. It returns its rows: a data frame for a formula,
+#'   a list with `X` and `y` for [model_glm()], or a source such as [rows_files()] or [rows_dbi()], which the worker
+#'   then reads chunk by
 #'   chunk in every pass.
 #' @param shards number of shards.
 #' @param timeout seconds after which a worker that does not answer counts as lost.
@@ -69,8 +71,8 @@ check_cluster <- function(cl) {
     bad_argument("cl", "a cluster, as made by parallel::makeCluster() or mirai::make_cluster(), or a list of clusters", describe(cl))
   }
   if (inherits(cl, "miraiCluster") && length(cl) > 1L) {
-    elvi_inform("mirai gives a task to any worker of a cluster, so each of them will come to hold all shards. With a list of clusters of one ",
-                "worker each, shards stay where they are.", class = "elvi_message_mirai")
+    elvi_inform("mirai gives a task to any worker of a cluster, so each of them will come to hold all shards. ",
+                "With a list of clusters of one worker each, shards stay where they are.", class = "elvi_message_mirai")
   }
   cl
 }

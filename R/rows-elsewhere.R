@@ -164,8 +164,8 @@ falls_along.elvi_model_elsewhere <- function(model, direction) {
 # from the Gram matrix, which is at hand
 #' @export
 curvature_max.elvi_model_elsewhere <- function(model, bound, work = model) {
-  block <- model$blocks$coefficients
-  H <- bound * model$rows$weighted / (model$dispersion %||% 1) + diag((1 + 1 / block$df) * block$precision, model$rows$dim)
+  prior <- steepest_prior(model$blocks$coefficients)
+  H <- bound * model$rows$weighted / (model$dispersion %||% 1) + diag(prior, model$rows$dim)
   if (is_whitened(work)) H <- congruent(work$A, H)
   max(eigen(H, symmetric = TRUE, only.values = TRUE)$values)
 }

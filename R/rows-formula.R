@@ -5,15 +5,17 @@ check_for_source <- function(structured, method, family, dispersion) {
     bad_argument("data", "in memory: group-level and smooth terms need all rows at once", "a source of rows")
   }
   if (method == "nested" && !needs_no_rows(family, dispersion)) {
-    bad_argument("method", "another with a source of rows: but for gaussian() with unknown dispersion, nested fits need all rows at once", "\"nested\"")
+    bad_argument("method", paste("another with a source of rows: but for gaussian() with unknown dispersion,",
+                                 "nested fits need all rows at once"), "\"nested\"")
   }
 }
 
 # The same call in memory would give another answer, if a close one.
 say_not_nested <- function(model) {
   name <- dispersion_record(model)$natural
-  elvi_inform("Rows that live elsewhere: ", name, " is fitted by method = \"mpsgd\" together with the coefficients. To integrate over ", name,
-              ", as is done in memory, all rows are needed again for each of its values.", class = "elvi_message_not_nested")
+  elvi_inform("Rows that live elsewhere: ", name, " is fitted by method = \"mpsgd\" together with the coefficients. ",
+              "To integrate over ", name, ", as is done in memory, all rows are needed again for each of its values.",
+              class = "elvi_message_not_nested")
 }
 
 # What formula_design() gives, with `rows` in place of the design.

@@ -68,7 +68,7 @@
 #' @name rows_elsewhere
 NULL
 
-new_source <- function(kind, label, open, levels, cache = 0, ...) {
+new_source <- function(kind, label, open, levels = NULL, cache = 0, ...) {
   structure(list(kind = kind, label = label, open = open, levels = check_levels(levels), copy = new_copy(cache), ...),
             class = c(paste0("elvi_source_", kind), "elvi_source"))
 }
@@ -169,9 +169,14 @@ rows_dbi <- function(con, query, chunk = 1e5, cache = 0, levels = NULL) {
 from_database <- function(expr) reading_rows(expr, "the database")
 
 # The database hands out its result piece by piece.
+# A result of RPostgres whose connection was closed ends early, without an error.
 open_result <- function(con, query, columns, chunk) {
   result <- from_database(DBI::dbSendQuery(con, select_columns(con, query, columns)))
-  list(read = function() if (!from_database(DBI::dbHasCompleted(result))) from_database(DBI::dbFetch(result, n = chunk)),
+  fetch <- function() {
+    rows <- if (!DBI::dbHasCompleted(result)) DBI::dbFetch(result, n = chunk)
+    if (DBI::dbIsValid(con)) rows else stop("the connection was closed")
+  }
+  list(read = function() from_database(fetch()),
        close = function() DBI::dbClearResult(result))
 }
 
@@ -183,7 +188,8 @@ open_table <- function(con, query, columns, chunk) {
                                           if (is.null(columns)) paste0("LIMIT ", format(chunk, scientific = FALSE)))))
   first <- 0
   list(read = function() {
-    found <- from_database(DBI::dbGetQuery(con, sprintf("SELECT * FROM %s WHERE rowid >= %.0f AND rowid < %.0f", name, first, first + chunk)))
+    query <- sprintf("SELECT * FROM %s WHERE rowid >= %.0f AND rowid < %.0f", name, first, first + chunk)
+    found <- from_database(DBI::dbGetQuery(con, query))
     first <<- first + chunk
     if (nrow(found)) found
   }, close = function() DBI::dbExecute(con, paste("DROP TABLE", name)))

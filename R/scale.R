@@ -13,9 +13,6 @@ root_times <- function(root, z) {
 
 root_crossprod <- function(root, u) if (is.matrix(root)) crossprod(root, u) else root * u   # R' u
 
-# the mean of g z' over the columns of both, as far as such a root can go there
-root_outer <- function(root, g, z) if (is.matrix(root)) tcrossprod(g, z) / ncol(z) else rowMeans(g * z)
-
 # standard deviations of the coordinates of root z
 root_sd <- function(root) {
   if (is_sparse_root(root)) return(stats::setNames(root$sd, root$names))
@@ -89,6 +86,7 @@ root_of_inverse <- function(precision) {
 #   aligned                 is <B S, gradient of log|S|> = tr B, for the gradient B S of a mean in S?
 #   caveat                  what must be said of the theorems' constants for it, if anything
 #   log_det(S)
+#   outer(g, z)             the mean of g z' over the columns of both, as far as such a scale can go there
 #   check(S, dim, name)     a user's S, a matrix or a vector (a diagonal), as one of this kind, or an error
 #   of_symmetric(S, name)   the same of a symmetric positive definite matrix, by its law
 #   symmetric(S)            the symmetric matrix with the same law, unnamed
@@ -108,8 +106,8 @@ root_of_inverse <- function(precision) {
 #   dual(Q, G)              its squared norm in Q^-1
 #   local(S)                free entries of T in S T: identity, scale(entries), gradient(at)
 
-parts_of_scales <- c("size", "full", "prox", "aligned", "caveat", "log_det", "check", "of_symmetric", "symmetric",
-                     "reported", "of_root", "frame", "of_frame", "to_user", "to_work", "local_gradient")
+parts_of_scales <- c("size", "full", "prox", "aligned", "caveat", "log_det", "outer", "check", "of_symmetric",
+                     "symmetric", "reported", "of_root", "frame", "of_frame", "to_user", "to_work", "local_gradient")
 parts_of_frames <- c("inverse_root", "precision_part", "solve", "whiten", "unwhiten", "whitened_gradient", "gradient", "dual",
                      "local")
 
@@ -125,9 +123,12 @@ not_diagonal <- function(S) any(S[row(S) != col(S)] != 0)
 # v' Q^-1 v, Q a matrix or its diagonal
 dual_norm2 <- function(Q, v) if (is.matrix(Q)) sum(v * solve(Q, v, tol = 0)) else sum(v^2 / Q)
 
+mean_outer <- function(g, z) tcrossprod(g, z) / ncol(z)
+
 scale_symmetric <- list(
   size = function(dim) dim^2, full = TRUE, prox = FALSE, aligned = TRUE, caveat = character(),
   log_det = function(S) as.double(determinant(S)$modulus),
+  outer = mean_outer,
   check = function(S, dim, name) {
     S <- check_scale_matrix(S, dim, name)
     if (!isSymmetric(S)) bad_argument(name, "symmetric", "a matrix that is not")
@@ -151,6 +152,7 @@ scale_triangular <- list(
   size = function(dim) dim^2, full = TRUE, prox = TRUE, aligned = FALSE,
   caveat = "D is measured in the triangular parametrisation.",
   log_det = function(S) sum(log(diag(S))),
+  outer = mean_outer,
   check = function(S, dim, name) {
     S <- check_scale_matrix(S, dim, name)
     if (any(S[upper.tri(S)] != 0)) bad_argument(name, "lower triangular", "a matrix that is not")
@@ -199,9 +201,9 @@ scale_triangular <- list(
     low <- lower.tri(S, diag = TRUE)
     list(identity = diag(d)[low],
          scale = function(entries) {
-           T <- matrix(0, d, d)
-           T[low] <- entries
-           S %*% T
+           factor <- matrix(0, d, d)
+           factor[low] <- entries
+           S %*% factor
          },
          gradient = function(at) {
            G <- crossprod(S, at$B %*% at$scale)
@@ -214,6 +216,7 @@ scale_diagonal <- list(
   size = function(dim) dim, full = FALSE, prox = TRUE, aligned = TRUE,
   caveat = "The constants are those of a symmetric scale; D is measured in the diagonal parametrisation.",
   log_det = function(S) sum(log(S)),
+  outer = function(g, z) rowMeans(g * z),
   check = function(S, dim, name) {
     if (is.matrix(S)) {
       if (not_diagonal(S)) bad_argument(name, "diagonal", "a matrix that is not")

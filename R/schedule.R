@@ -129,7 +129,7 @@ schedule_custom <- function(step, batch = 1, iterations = NULL) {
 tabulate_over_k <- function(x, name, n) {
   if (is.function(x)) {
     # for all k at once if it can, else one by one
-    value <- tryCatch(x(seq_len(n) - 1), error = function(e) NULL, warning = function(w) NULL)
+    value <- tryCatch(or_null(x(seq_len(n) - 1)), warning = function(w) NULL)
     if (length(value) != n) value <- vapply(seq_len(n) - 1, function(k) {
       v <- x(k)
       if (!is_number(v)) bad_argument(name, "a function of k that returns one number", describe(v))

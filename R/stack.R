@@ -24,8 +24,9 @@ stack_of <- function(fit) {
   if (length(ends) < 2L) return(NULL)
   at <- model_theta(fit)
   ends[[1L]][c("mu", "A")] <- list(at$mu, root_matrix(at$scale))
-  F <- vapply(ends, function(end) end$F, 0)
-  list(weights = exp(min(F) - F) / sum(exp(min(F) - F)),
+  objectives <- vapply(ends, function(end) end$F, 0)
+  relative <- exp(min(objectives) - objectives)
+  list(weights = relative / sum(relative),
        parts = lapply(ends, function(end) list(mu = end$mu, root = lower_root(end$A))))
 }
 

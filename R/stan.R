@@ -28,15 +28,14 @@
 #' @param smoothness,convex,growth as in [model_density()], if you know them.
 #' @return An object of class `elvi_model`.
 #' @examples
-#' \donttest{
-#' if (requireNamespace("rstanarm", quietly = TRUE)) {
+#' # loading 'rstanarm' takes seconds: vignette("any-model") shows what comes out
+#' if (interactive() && requireNamespace("rstanarm", quietly = TRUE)) {
 #'   nuts <- rstanarm::stan_glm(mpg ~ wt, data = mtcars, chains = 1, iter = 500,
 #'                              refresh = 0, seed = 1)
 #'   set.seed(1)
 #'   fit <- elvi(model_stan(nuts), tol = 0.05)
 #'   colMeans(constrain_draws(fit)[, c("alpha[1]", "beta[1]", "aux")])
 #'   colMeans(as.matrix(nuts))
-#' }
 #' }
 #' @export
 model_stan <- function(object, smoothness = NULL, convex = NA, growth = NA) {

@@ -167,8 +167,7 @@ descent_path <- function(target, x, most = 150L) {
     path[[length(path) + 1L]] <<- last
     last$gradient
   }
-  tryCatch(suppressWarnings(stats::nlminb(x, value, gradient, control = list(iter.max = most, eval.max = 2 * most))),
-           error = function(e) NULL)
+  or_null(suppressWarnings(stats::nlminb(x, value, gradient, control = list(iter.max = most, eval.max = 2 * most))))
   path
 }
 

@@ -22,7 +22,8 @@ verdict_of_weights <- function(fit) {
   alone <- judged_weights(fit, drawn)
   if (!may_adapt(fit, alone)) return(alone)
   alone$excused <- FALSE
-  doubted <- weights_object(alone) || !is.null(ends_elsewhere(fit))
+  objects <- weights_object(alone)
+  doubted <- objects || !is.null(ends_elsewhere(fit))
   if (!doubted && alone$ess > fewest_adapted * alone$draws) return(alone)
   adapted <- adapt_proposal(fit, drawn$x, drawn$log_ratios, if (doubted) most_rounds else rounds_of_opinion)
   if (is.null(adapted) || adapted$ess < min(fewest_adapted, alone$ess / alone$draws)) return(alone)
@@ -33,7 +34,7 @@ verdict_of_weights <- function(fit) {
   if (misses_part(v) || v$k > 0.7 || v$ess < fewest_adapted * v$draws || spread_unknown(fit, drawn, v$mean)) return(alone)
   said <- c("k", "k_se", "ess", "draws", "shift", "shifted", "ratio", "rescaled")
   c(v, list(proposal = adapted$proposal,
-            alone = c(alone[said], list(objects = weights_object(alone), elsewhere = ends_elsewhere(fit)))))
+            alone = c(alone[said], list(objects = objects, elsewhere = ends_elsewhere(fit)))))
 }
 
 # The moments under the weights of a mixture that leave more draws may differ from those of the verdict, which then is less
@@ -122,7 +123,7 @@ are_logarithms <- function(fit) {
   if (is.null(model$stan)) return(grepl("^log[_(. ]", model$names))
   mu <- model_theta(fit)$mu
   x <- cbind(mu, mu + 0.5)
-  own <- tryCatch(own_parameters(model, x), error = function(e) NULL)
+  own <- or_null(own_parameters(model, x))
   # declared parameters come in the order of the unconstrained ones; a simplex has one more
   if (NROW(t(own)) != model$dim) return(logical(model$dim))
   rowSums(abs(log(abs(t(own))) - x) > 1e-6) == 0

@@ -50,5 +50,5 @@ void R_init_elvi(DllInfo *dll)
     R_registerRoutines(dll, NULL, call_routines, NULL, NULL);
     R_useDynamicSymbols(dll, FALSE);
     R_forceSymbols(dll, TRUE);
-    R_RegisterCCallable("elvi", "elvi_target_pointer", (DL_FUNC) (void (*)(void)) &r_target_pointer);
+    R_RegisterCCallable("elvi", "elvi_target_pointer", (DL_FUNC) (void (*)(void)) r_target_pointer);
 }

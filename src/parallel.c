@@ -1,6 +1,6 @@
 /* The only place where threads are started, and where BLAS's own are dealt with. */
 #include "platform.h"
-#if !defined(ELVI_NO_DLSYM) && !defined(_GNU_SOURCE)
+#if !(defined(ELVI_NO_DLSYM) && defined(ELVI_NO_SIGNAL_MASK)) && !defined(_GNU_SOURCE)
 # define _GNU_SOURCE
 #endif
 #ifndef ELVI_NO_DLSYM
@@ -8,6 +8,9 @@
 #endif
 #ifndef ELVI_NO_YIELD
 # include <sched.h>
+#endif
+#ifndef ELVI_NO_SIGNAL_MASK
+# include <signal.h>
 #endif
 #ifdef _OPENMP
 # include <omp.h>
@@ -144,12 +147,31 @@ static int lanes_at_once(const elvi_job *job, int lanes, int parts)
     return job->operations * parts < enough ? 1 : lanes < parts ? lanes : parts;
 }
 
+/* A signal is for R's own thread. R's handlers may jump, in another thread to a stack that is not its own; and an
+ * interrupt that R's thread holds back would go to any thread that does not. OpenMP keeps its threads, and they this. */
+static void leave_signals_to_R(void)
+{
+#ifndef ELVI_NO_SIGNAL_MASK
+    sigset_t handled;
+    sigemptyset(&handled);
+    sigaddset(&handled, SIGINT);
+    sigaddset(&handled, SIGUSR1);
+    sigaddset(&handled, SIGUSR2);
+    sigaddset(&handled, SIGCHLD);
+    pthread_sigmask(SIG_BLOCK, &handled, NULL);
+#endif
+}
+
 static elvi_status work_together(const elvi_job *job, int at_once, int lanes, int parts)
 {
     const int slots = elvi_slots(lanes);
     queue q = { 0, 0, 0, { 0 }, ELVI_OK };
     #pragma omp parallel num_threads(at_once)
-    work_off(job, &q, omp_get_thread_num(), slots, parts);
+    {
+        const int lane = omp_get_thread_num();
+        if (lane > 0) leave_signals_to_R();
+        work_off(job, &q, lane, slots, parts);
+    }
     return q.status;
 }
 

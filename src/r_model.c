@@ -29,9 +29,8 @@ static elvi_status call_back(SEXP call, const r_density *density, R_xlen_t n_out
 {
     guarded g = { call, R_NilValue, 0 };
     SEXP conditions = PROTECT(Rf_mkString("interrupt"));
-    g.result = PROTECT(density->catch_interrupts
-        ? R_tryCatch(evaluate, &g, conditions, note_interrupt, &g, NULL, NULL)
-        : evaluate(&g));
+    g.result = PROTECT(!density->catch_interrupts ? evaluate(&g)
+                                                  : R_tryCatch(evaluate, &g, conditions, note_interrupt, &g, NULL, NULL));
     if (!g.interrupted) {
         if (TYPEOF(g.result) != REALSXP || Rf_xlength(g.result) != n_out)
             Rf_error("elvi internal error: a model function returned the wrong shape");

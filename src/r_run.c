@@ -196,7 +196,7 @@ static SEXP trace_out(const elvi_trace *t)
 typedef struct {
     uint64_t horizon;
     int progress;            /* show a bar? */
-    time_t started;
+    double show_at;          /* on steady_clock(): runs that are shorter show none */
     int shown;               /* last percentage printed, -1 for none */
     double pause_at;         /* on steady_clock(); may be Inf */
     int limited;             /* has a limit of setTimeLimit() been reached? */
@@ -213,7 +213,7 @@ static double steady_clock(void)
 static int watch(void *ctx, const elvi_state *st)
 {
     watcher *w = ctx;
-    if (w->progress && difftime(time(NULL), w->started) >= 2.0) {
+    if (w->progress && steady_clock() >= w->show_at) {
         const int percent = (int) (100.0 * (double) st->k / (double) w->horizon);
         if (percent != w->shown) {
             REprintf("\relvi: %3d%% (%.0f of %.0f iterations)", percent, (double) st->k,
@@ -243,7 +243,7 @@ SEXP elvi_r_run(SEXP model, SEXP base, SEXP settings, SEXP state)
     elvi_state st = read_state(state, &p, s.estimator);
     elvi_trace trace = make_trace(r_number(settings, "cpu"));
     watcher ctx = { s.horizon, Rf_asLogical(r_get(settings, "progress")) == TRUE,
-                    time(NULL), -1, steady_clock() + r_number(settings, "pause_after"), -1 };
+                    steady_clock() + 2.0, -1, steady_clock() + r_number(settings, "pause_after"), -1 };
     const elvi_hooks hooks = { watch, pause_due, &ctx };
 
     store.density.catch_interrupts = 1;

@@ -5,9 +5,7 @@
 double elvi_schedule_step(const elvi_schedule *s, uint64_t k)
 {
     if (s->step_table) return s->step_table[k];
-    return s->step_power == 0.0
-        ? s->step0
-        : s->step0 * pow((double) k + 1.0, -s->step_power);
+    return s->step_power == 0.0 ? s->step0 : s->step0 * pow((double) k + 1.0, -s->step_power);
 }
 
 uint64_t elvi_schedule_batch(const elvi_schedule *s, uint64_t k)

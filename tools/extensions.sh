@@ -17,7 +17,7 @@ try_example() {
   git ls-files -z | xargs -0 cp --parents -t "$copy"
   patch --quiet -p1 -d "$copy" < "inst/extend/$example.patch"
   sed -n '2s/^namespace: *//p' "inst/extend/$example.patch" | tr ' ' '\n' >> "$copy/NAMESPACE"
-  R CMD INSTALL --no-docs --library="$lib" "$copy"
+  R CMD INSTALL --no-docs --no-test-load --library="$lib" "$copy"
   cd "$copy"
   for file in $tests; do R_LIBS=$lib${R_LIBS:+:$R_LIBS} Rscript tools/test-file.R "$file"; done
 }

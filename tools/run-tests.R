@@ -1,18 +1,24 @@
-# Runs the files of tests/testthat against the installed elvi, in as many processes as there are cores (or
-# TESTTHAT_CPUS), each of which takes the next file when it is done with one: packages and helpers are loaded once a
-# process, not once a file. The last line is the tally of test_that() blocks, in which a process that dies is one failure.
+# Runs the files of tests/testthat against the installed elvi, in one process more than there are cores (or in
+# TESTTHAT_CPUS), because some wait for others that they start. Each takes the next file when it is done with one: packages
+# and helpers are loaded once a process, not once a file. The last line is the tally of test_that() blocks, in which a
+# process that dies is one failure.
 # usage: R_LIBS=build/lib Rscript tools/run-tests.R [regular expression that a file's name must match]
 
-# The longest files, which come first so that no core waits for one at the end.
-longest <- c("elvi", "estimator", "nested", "quadrature", "rows", "guarantee", "checkpoint", "stan", "experiment-stored",
-             "arguments", "nested-fit", "optimum", "exact", "nested-plot", "experiment-paper", "run", "model", "base")
+# The longest files come first, so that no core waits for one at the end; but before all of those that load large packages,
+# which make every garbage collection of their process slower.
+light <- c("run", "rows-cluster", "elvi", "guarantee", "quadrature", "exact", "checkpoint", "base", "gradient-check", "optimum",
+           "threads", "estimator", "experiment-paper", "experiment-stored", "experiment", "experiment-nonconvex", "model", "mode",
+           "bg", "mpsgd", "coordinates", "stopping", "verdict", "guard", "mpsgd-guarantee", "bounds", "marginal", "expect",
+           "stages", "corrected", "start", "objective", "schedule", "projections", "scale", "scales", "rate")
+heavy <- c("arguments", "rows-elsewhere", "nested", "nested-predict", "stan", "other-packages", "rows", "family",
+           "nested-plot", "generics", "nested-check", "nested-fit", "glm-methods", "diagnostics", "rows-formula", "sparse")
 
 wanted <- c(commandArgs(trailingOnly = TRUE), "")[1L]
 files <- sub("^test-(.*)[.]R$", "\\1", list.files("tests/testthat", "^test-.*[.]R$"))
 files <- grep(wanted, files, value = TRUE)
 if (!length(files)) stop("no file of tests/testthat matches ", wanted)
-files <- c(intersect(longest, files), setdiff(files, longest))
-cores <- min(as.integer(Sys.getenv("TESTTHAT_CPUS", parallel::detectCores())), length(files))
+files <- c(intersect(light, files), intersect(heavy, files), setdiff(files, c(light, heavy)))
+processes <- min(as.integer(Sys.getenv("TESTTHAT_CPUS", parallel::detectCores() + 1L)), length(files))
 
 # A worker takes a file by renaming its entry, which one of them can, and leaves its results in `done`.
 queue <- tempfile("elvi-tests-")
@@ -41,7 +47,7 @@ show <- function(worker) {
 }
 
 died <- 0L
-workers <- lapply(seq_len(cores), function(i) start())
+workers <- lapply(seq_len(processes), function(i) start())
 while (length(workers)) {
   Sys.sleep(0.2)   # poll() returns at once while a line is half written
   alive <- vapply(workers, function(worker) worker$process$is_alive(), NA)
@@ -59,8 +65,10 @@ results <- lapply(list.files(file.path(queue, "done"), full.names = TRUE), readR
 tests <- do.call(rbind, lapply(results, function(x) x$tests))
 slow <- head(tests[order(-tests$user - tests$system), ], 10L)
 cat(sprintf("\n%.0f s of CPU in %d files, most of it in\n", sum(vapply(results, function(x) x$cpu, 0)), length(results)))
-cat(sprintf("  %5.1f s %s: %s\n", slow$user + slow$system, sub("^test-(.*)[.]R$", "\\1", slow$file), slow$test), sep = "")
+where <- function(tests) sprintf("%s: %s\n", sub("^test-(.*)[.]R$", "\\1", tests$file), tests$test)
+cat(sprintf("  %5.1f s %s", slow$user + slow$system, where(slow)), sep = "")
 failed <- tests$failed > 0 | tests$error
+cat(sprintf("failed: %s", where(tests[failed, ])), sep = "")
 skipped <- tests$skipped & !failed
 cat(sprintf("%d passed, %d failed, %d skipped\n", sum(!failed & !skipped), sum(failed) + died, sum(skipped)))
 quit(status = as.integer(any(failed) || died > 0L))

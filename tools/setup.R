@@ -1,5 +1,5 @@
 # Installs what a make target needs and this machine lacks.
-# usage: Rscript tools/setup.R demo|test|check|sanitize|document|site|coverage
+# usage: Rscript tools/setup.R demo|test|check|sanitize|document|site|coverage|style
 
 # The packages that elvi enhances are heavy and optional: tests that need them skip themselves.
 tested <- c("testthat", "ggplot2", "MASS", "posterior", "loo", "generics", "numDeriv", "mgcv", "lme4", "reformulas",
@@ -12,9 +12,10 @@ packages_for <- list(
   sanitize = tested,
   document = "roxygen2",
   site = c(tested, "knitr", "rmarkdown", "pkgdown"),
-  coverage = c(tested, "covr")
+  coverage = c(tested, "covr"),
+  style = "lintr"
 )
-programs_for <- list(site = "pandoc", check = c("qpdf", "pandoc"), sanitize = "valgrind")
+programs_for <- list(site = "pandoc", check = c("qpdf", "pandoc"), sanitize = "valgrind", style = "clang-format")
 
 target <- match.arg(commandArgs(trailingOnly = TRUE), names(packages_for))
 

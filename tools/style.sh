@@ -1,7 +1,7 @@
 #!/bin/bash
-# What needs no taste: no tabs, no spaces at the ends of lines, a newline at the end of every file, C lines of at most
-# 132 characters; and the walls: what a scale, base, family, link, prior, estimator, schedule, term or theorem is called
-# is asked in its own file only, everyone else asks its record. (.lintr and .clang-format are for editors: they know more, and some of it is taste.)
+# The style: .editorconfig (no tabs, no spaces at the ends of lines, a newline at the end of every file), .lintr for R/,
+# .clang-format for src/, C lines of at most 132 characters; and the walls: what a scale, base, family, link, prior,
+# estimator, schedule, term or theorem is called is asked in its own file only, everyone else asks its record.
 cd "$(dirname "$0")/.." || exit 1
 status=0
 complain() {
@@ -15,6 +15,27 @@ complain "spaces at the end of a line" "$(grep -nP '[ \t]+$' "${code[@]}")"
 complain "more than 132 characters" "$(grep -nP '^.{133,}' "${c[@]}")"
 complain "no newline at the end" "$(for file in "${code[@]}"; do [ -z "$(tail -c 1 "$file")" ] || echo "$file"; done)"
 
+# Line breaks, and the columns that comments stand in, are the author's: only what clang-format would do to a line that it
+# leaves whole counts. Versions differ in trifles, so it has to be the one that the code was formatted by.
+as_compared() { sed -E '/^ *#/d; s/ +(\/\*)/ \1/; s/^ +\/\*/\/*/; s/ +\\$/ \\/'; }
+changed_lines() {
+  diff <(as_compared < "$1") <(clang-format "$1" | as_compared) | awk -v file="$1" '
+    /^[0-9]/ { split($0, side, "c"); n = split(side[1], a, ","); m = split(side[2], b, ",")
+               whole = /c/ && (n > 1 ? a[2] - a[1] : 0) == (m > 1 ? b[2] - b[1] : 0); next }
+    whole && /^[<>]/ { print file ": " $0 }'
+}
+if clang-format --version 2> /dev/null | grep -q 'version 14[.]'; then
+  complain "not as clang-format has it" "$(for file in src/*.[ch]; do changed_lines "$file"; done)"
+else
+  echo "style: no clang-format 14 here, src/ not compared with it"
+fi
+if Rscript -e 'quit(status = !requireNamespace("lintr", quietly = TRUE))'; then
+  complain "lint" "$(Rscript -e 'found <- as.data.frame(lintr::lint_dir("R")); found$file <- file.path("R", found$filename)' \
+    -e 'cat(sprintf("%s:%d: %s\n", found$file, found$line_number, found$message), sep = "")')"
+else
+  echo "style: no lintr here, R/ not compared with .lintr"
+fi
+
 # Kinds of knowledge, not of things: how an optimum and a certificate are known. `kind` of insight's tables is theirs.
 known='(spread|found|s)\$kind|(certificate|optimum)_kind|other-packages'
 names='(kind|family|link|likelihood|estimator|preset|dist|natural)'
@@ -24,5 +45,11 @@ complain "a name asked for outside its own file" "$(
   grep -nP "\b$names(\[1L\]|\]\])?\)? *(==|!=|%in%) *[\"c]|switch\([^,]*\b$names\b|identical\([^\"]*[$]${names}, \"" "${r[@]}" |
     grep -vP ":\d+: *#|$known|$own")"
 complain "a tag compared in C" "$(grep -nP '(kind|family|estimator|base|model|rows|prior|update|mgf|ops) *(==|!=) *&?(ELVI|elvi)_' "${c[@]}")"
+# `name()` in the pages for maintainers: a function of R, of C or of a test, or a field of a record.
+complain "a function that is gone is named in vignettes/internals.Rmd or CONTRIBUTING.md" "$(
+  grep -ohP '`(elvi:::?)?\K[A-Za-z_.]+(?=\(\)`)' vignettes/internals.Rmd CONTRIBUTING.md | sort -u |
+    while read -r name; do
+      grep -qrP "\b\Q$name\E( <-| =|\(|\)\()" R src inst/include tests/testthat inst/experiments || echo "$name"
+    done)"
 [ $status = 0 ] && echo "style: fine"
 exit $status

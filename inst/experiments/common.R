@@ -49,8 +49,11 @@ gap_at <- function(fit, iterate, optimum) {
 # last digits of the results; nothing else depends on their number.
 on_cores <- function(jobs, f, cores) {
   if (cores == 1 || .Platform$OS.type == "windows") return(lapply(jobs, f))
+  # A garbage collection in a forked process copies what the parent has in memory, rstanarm for one: more CPU time than a
+  # run of MPSGD takes. So once, before a clock is read.
   alone <- function(job) {
     .Call(elvi_r_blas_alone)
+    gc()
     f(job)
   }
   out <- parallel::mclapply(jobs, alone, mc.cores = cores, mc.preschedule = FALSE)

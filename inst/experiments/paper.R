@@ -75,7 +75,6 @@ paper_problem <- function(of, data_set, dim) {
 # and Hessian at some points; a Hessian counts as d gradients, what it would take by differences of them, although
 # for a regression it is cheaper.
 whitening_cost <- function(model) {
-  collect_before()
   began <- cpu_now()
   work_model(model, "whitened", "symmetric")
   seconds <- cpu_now() - began
@@ -84,10 +83,6 @@ whitening_cost <- function(model) {
 }
 
 cpu_now <- function() sum(proc.time()[c("user.self", "sys.self")])
-
-# In a forked process a garbage collection copies what the parent has in memory, rstanarm for one: more CPU time than a run of
-# MPSGD takes. So before the clock is read.
-collect_before <- function() invisible(gc())
 
 paid <- function(rows, problem) {
   whitened <- rows$setting == "whitened"
@@ -107,7 +102,6 @@ paper_run <- function(problem, setting, method, seed, budget, points) {
 
 paper_curve <- function(problem, method, control, seed, budget, pick) {
   optimum <- problem$optimum$objective
-  collect_before()
   seeded(seed, measure_along(
     problem$model, problem$base, schedule_fixed(budget, method), control, pick,
     measure = function(fit) {
@@ -121,7 +115,6 @@ paper_curve <- function(problem, method, control, seed, budget, pick) {
 paper_tuned <- function(problem, seed, budget) {
   budgets <- unique(ceiling(budget * 4^(-3:0)))
   bind_rows(lapply(budgets, function(E) {
-    collect_before()
     fit <- seeded(seed, suppressMessages(elvi(problem$model, problem$base, budget = E,
                                               control = elvi_control(trace_draws = 0))))
     data.frame(evaluations = fit$state$evals, seconds = fit$cpu,

@@ -27,18 +27,18 @@ compact <- function(...) reparam(scale_max = 3, mu_radius = 5, ...)
 status_of <- function(g) stats::setNames(g$assumptions$status, g$assumptions$assumption)
 
 # F(theta) - F* of the average that the run kept, exactly
-gap_of <- function(fit, optimum) {
+gap_to <- function(fit, optimum) {
   oracle <- elvi:::exact_oracle(fit$model, elvi:::law_of(fit$base, fit$model$dim))
   oracle(fit$control$scale, fit$state$average_mu, fit$state$average_scale)$objective - optimum$objective
 }
 
-mean_gap <- function(model, base, schedule, control, runs = 60, start = NULL) {
+mean_gap <- function(model, base, schedule, control, runs = 30, start = NULL) {
   optimum <- elvi_optimum(model, base, control$scale)
   gaps <- vapply(seq_len(runs), function(seed) {
     set.seed(seed)
     fit <- suppressMessages(suppressWarnings(
       elvi(model, base, schedule = schedule, start = start, control = control)))
-    gap_of(fit, optimum)
+    gap_to(fit, optimum)
   }, 0)
   c(mean = mean(gaps), se = sd(gaps) / sqrt(runs))
 }

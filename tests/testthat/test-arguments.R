@@ -85,7 +85,7 @@ test_that("odd arguments give a right answer or an error that names the argument
 
 test_that("... and thousands more do", {
   skip_on_cran()
-  out <- run_cases(argument_templates(), if (long_tests()) 10000 else 2500, first = 501)
+  out <- run_cases(argument_templates(), if (long_tests()) 10000 else 1500, first = 501)
   expect_all_judged(out)
   expect_lt(gc()["Vcells", "used"], 1e9)   # R still counts its memory right
   counts <- table(out$verdict)
@@ -154,7 +154,7 @@ test_that("a batch larger than memory runs in blocks, and can be stopped", {
   skip_on_cran()
   model <- model_quadratic(diag(2))
   long <- schedule_custom(0.1, 1e10, iterations = 2)
-  setTimeLimit(elapsed = 1, transient = TRUE)
+  setTimeLimit(elapsed = 0.3, transient = TRUE)
   on.exit(setTimeLimit())
   before <- gc(reset = TRUE)
   stopped <- tryCatch(elvi(model, schedule = long, control = elvi_control(trace_draws = 0)),

@@ -544,6 +544,42 @@ test_that("a checkpoint holds numbers and texts only: anything that could run is
   expect_false(ran)
 })
 
+# what R's own serialize() does not write, or not on the outside
+test_that("bytes that are no vectors are refused before they are unserialised", {
+  header <- serialize(NULL, NULL, version = 2)[1:14]
+  body <- function(x) serialize(x, NULL, version = 2)[-(1:14)]
+  int <- function(...) writeBin(as.integer(c(...)), raw(), endian = "big")
+  ran <- FALSE
+  assign("elvi_trap", function() ran <<- TRUE, globalenv())
+  on.exit(rm("elvi_trap", envir = globalenv()), add = TRUE)
+  promise <- c(int(0x405, 0xfd, 0xfc), body(quote(elvi_trap())))
+  unloaded <- setdiff(c("splines", "stats4", "tcltk"), loadedNamespaces())[1L]
+  namespace <- c(int(0xf9, 0, 1, 9, nchar(unloaded)), charToRaw(unloaded))
+  nested <- c(rep(int(19, 1), 1e5), body(1))
+  bad <- list(promise = promise, `a promise in a list` = c(int(19, 1), promise), namespace = namespace, `too deep` = nested,
+              call = body(quote(stop())), environment = body(new.env()), `function` = body(function(x) x),
+              `negative length` = int(14, -5), `too long` = int(14, 1e9), `a list too long` = int(19, 1e9),
+              `no length` = int(14), `more than one` = c(body(1), body(2)), `unknown type` = int(99),
+              `an attribute of attributes` = c(int(512 + 14, 0), int(512 + 2), body(NULL)))
+  file <- new_file()
+  for (what in names(bad)) {
+    bytes <- c(header, bad[[what]])
+    expect_false(elvi:::plainly_serialised(bytes), label = what)
+    writeBin(c(bytes, elvi:::seal(bytes)), file)
+    expect_match(refused_checkpoint(elvi:::read_checkpoint(file)), "another kind of file, or a damaged one", label = what)
+  }
+  expect_false(ran)
+  expect_false(unloaded %in% loadedNamespaces())
+  expect_false(elvi:::plainly_serialised(serialize(1:10, NULL, version = 3)))
+  expect_false(elvi:::plainly_serialised(raw()))
+})
+
+test_that("bytes of vectors, with what attributes they have, are read", {
+  good <- list(NULL, 1:10, c(a = 1, b = NA), list(x = "\u00e9", y = list(TRUE, raw(3), NA_character_)), matrix(1:4, 2),
+               data.frame(x = 1:2, y = c("u", "v")), structure(list(1), class = "some"), list(a = 1, a = list(a = 2)))
+  for (x in good) expect_true(elvi:::plainly_serialised(serialize(x, NULL, version = 2)))
+})
+
 test_that("a checkpoint whose numbers have other types or lengths is refused before C sees it", {
   skip_on_cran()
   file <- new_file()
@@ -573,4 +609,38 @@ test_that("a checkpoint that cannot be read is not called damaged; its mode stay
   message <- with_swapped("read_bytes", unreadable, refused_checkpoint(go()))
   expect_match(message, "cannot be read")
   expect_no_match(message, "delete")
+})
+
+test_that("a checkpoint is read without a temporary directory, which may be full or gone", {
+  file <- new_file()
+  elvi(engine_quadratic(2), budget = 100, control = elvi_control(checkpoint = file))
+  kept <- elvi:::read_checkpoint(file)
+  home <- tempdir()
+  away <- paste0(home, "-away")
+  skip_if_not(file.rename(home, away))
+  on.exit(file.rename(away, home), add = TRUE, after = FALSE)
+  expect_identical(elvi:::read_checkpoint(file.path(away, basename(file))), kept)
+})
+
+test_that("a state is on the disk before it has the checkpoint's name, and read by nobody before it has its mode", {
+  skip_on_os("windows")
+  file <- new_file()
+  elvi:::write_checkpoint(1, file)
+  expect_identical(file.mode(file), as.octmode("666") & !Sys.umask(NA))
+  Sys.chmod(file, "640", use_umask = FALSE)
+  seen <- list()
+  with_swapped("put_on_disk", function(path) {
+    seen[[length(seen) + 1L]] <<- list(path = path, mode = format(file.mode(path)), now = elvi:::read_checkpoint(file))
+  }, elvi:::write_checkpoint(2, file))
+  expect_match(seen[[1L]]$path, "[.]tmp$")
+  expect_identical(seen[[1L]][c("mode", "now")], list(mode = "640", now = 1))
+  expect_identical(seen[[2L]][c("path", "now")], list(path = dirname(file), now = 2))
+  elvi:::write_bytes(raw(3), file.path(tempdir(), "elvi-private"))
+  expect_identical(format(file.mode(file.path(tempdir(), "elvi-private"))), "600")
+})
+
+test_that("the clock of checkpoints and pauses is not the time of day, which can be set back", {
+  before <- elvi:::seconds()
+  expect_gt(abs(before - as.double(Sys.time())), 1e6)
+  expect_gte(elvi:::seconds(), before)
 })

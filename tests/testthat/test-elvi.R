@@ -611,7 +611,7 @@ test_that("Figure 1 of the paper: gaps of the two cases after 5000 gradients", {
   expect_equal(setting$model$smoothness, 0.1 + svd(setting$U)$d[1]^2 / 4, tolerance = 1e-8)
   gaps <- vapply(c(case1 = "case1", case2 = "case2"), function(preset) {
     fit <- elvi(setting$model, base_laplace(), schedule_fixed(5000, preset),
-                control = raw_control(average = "last"))
+                control = raw_control(average = "last", trace_draws = 0))
     expect_identical(fit$status, "finished")
     gap(fit)
   }, 0)
@@ -624,7 +624,7 @@ test_that("Figure 1 of the paper in whitened coordinates", {
   setting <- figure1()
   set.seed(2)
   case2 <- elvi(setting$model, base_laplace(), schedule_fixed(5000, "case2"),
-                control = elvi_control(estimator = "reparam", average = "last"))
+                control = elvi_control(estimator = "reparam", average = "last", trace_draws = 0))
   expect_equal(case2$smoothness, 23.607, tolerance = 1e-4)
   expect_lte(case2$state$evals, 5000)
   expect_lt(abs(gap(case2) - 7.2), 1)

@@ -127,6 +127,7 @@ test_that("more rows than a chunk holds, in the last chunk one", {
 })
 
 test_that("products of rows in blocks are those of matrices, whatever is left over at the edges", {
+  skip_on_cran()
   for (size in list(c(5, 3), c(75, 3), c(76, 3), c(300, 8), c(257, 9), c(513, 13), c(200, 40), c(1100, 61))) {
     n <- size[1]
     d <- size[2]
@@ -134,6 +135,9 @@ test_that("products of rows in blocks are those of matrices, whatever is left ov
     S <- crossprod(matrix(cos(seq_len(d * d)), d)) / (5 * d) + diag(0.1, d)
     mu <- cos(seq_len(d)) / d
     y <- as.double(seq_len(n) %% 3 == 0)
+    each <- if (n <= 300) {
+      elvi:::exact_oracle(model_glm(diag(1, n), y, prior = flat(), weights = rep(1, n)), elvi:::law_of(base_gaussian(), n))
+    }
     for (shift in list(NULL, rep(0.2, d))) for (kind in c("symmetric", "triangular")) {
       scale <- if (kind == "symmetric") S else t(chol(S))
       model <- model_glm(X, y)
@@ -142,8 +146,7 @@ test_that("products of rows in blocks are those of matrices, whatever is left ov
       U <- if (is.null(shift)) X else X - rep(shift, each = n)
       s <- sqrt(rowSums((U %*% scale)^2))
       expect_equal(at$widest, max(s), tolerance = 1e-13)
-      each <- elvi:::exact_oracle(model_glm(diag(1, n), y, prior = flat(), weights = rep(1, n)), elvi:::law_of(base_gaussian(), n))
-      if (n > 300) next
+      if (is.null(each)) next
       rows <- suppressMessages(each("diagonal", drop(U %*% mu), s))   # a row each: B is diagonal
       prior <- diag(model$blocks$coefficients$precision, d)
       expect_equal(at$B[lower.tri(at$B, TRUE)], (crossprod(U * sqrt(diag(rows$B))) + prior)[lower.tri(prior, TRUE)], tolerance = 1e-12)

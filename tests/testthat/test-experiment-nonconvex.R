@@ -82,6 +82,7 @@ test_that("both modes of the mixture are stationary, the likelier one is better"
 })
 
 test_that("both targets are not convex, and the mixture's L bounds its curvature", {
+  skip_on_cran()
   expect_lt(lab$lowest_curvature(mixture), -1)
   expect_lt(lab$lowest_curvature(student), -1)
   L <- mixture$model$smoothness

@@ -85,6 +85,7 @@ test_that("whitened runs pay for their mode and Hessian, in evaluations and in t
 })
 
 test_that("a curve ends where a run of elvi() with the same seed ends", {
+  skip_on_cran()
   fit_of <- function(setting, schedule, i, seed) {
     set.seed(seed)
     suppressMessages(elvi(problems[[i]]$model, base_laplace(), schedule, control = switch(setting,
@@ -171,7 +172,7 @@ test_that("several processes measure what one does", {
   skip_on_cran()
   skip_on_os("windows")
   call <- function(cores) {
-    example_experiment("figure2", data_sets = 2, seeds = 2, budget = 40, dim = 2, points = 3,
+    example_experiment("figure2", data_sets = 2, seeds = 2, settings = "right", budget = 40, dim = 2, points = 3,
                        methods = c("case1", "psgd"), cores = cores)
   }
   one <- call(1)

@@ -61,8 +61,8 @@ test_that("parts of the rates, computed again, are those stored", {
 
 test_that("parts of the paper's figures, computed again, are those stored", {
   skip_on_cran()
-  again <- example_experiment("figure1", data_sets = 1, seeds = 2, settings = c("printed", "whitened"), methods = "case1",
-                              points = if (long_tests()) 12 else 2)
+  again <- example_experiment("figure1", data_sets = 1, seeds = if (long_tests()) 2 else 1, settings = c("printed", "whitened"),
+                              methods = "case1", points = if (long_tests()) 12 else 2)
   expect_stored("figure1", again$data, c("setting", "method", "data_set", "seed", "evaluations"),
                 c("gap", "negative_elbo"))
   x <- stored("figure1")

@@ -68,7 +68,7 @@ test_that("an interrupt ends an experiment", {
   skip_on_os("windows")
   skip_on_cran()
   for (name in c("rates", "rates_dynamic")) {
-    for (wait in c(0.3, 1)) {
+    for (wait in c(0.2, 0.6)) {
       system2("sh", c("-c", shQuote(sprintf("sleep %g; kill -INT %d", wait, Sys.getpid()))), wait = FALSE)
       ended <- tryCatch(example_experiment(name), elvi_error = conditionMessage, interrupt = function(i) "interrupt")
       expect_true(identical(ended, "The experiment was interrupted.") || identical(ended, "interrupt"),

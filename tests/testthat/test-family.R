@@ -225,7 +225,7 @@ test_that("posteriors of positive responses are those of a grid", {
   for (name in names(positive_laws)) {
     y <- d[[name]]
     fit <- withr_seed(4, elvi(y ~ 1, family = positive_families[[name]], prior_intercept = normal(0, 5), tol = 1e-3))
-    grid <- expand.grid(b = seq(0.7, 1.6, length.out = 91), a = seq(-0.5, 2.5, length.out = 121))
+    grid <- expand.grid(b = seq(0.7, 1.6, length.out = 46), a = seq(-0.5, 2.5, length.out = 61))
     log_p <- mapply(function(b, a) sum(positive_laws[[name]](y, b, exp(a))), grid$b, grid$a) + dnorm(grid$b, 0, 5, log = TRUE) -
       exp(grid$a) + grid$a
     p <- exp(log_p - max(log_p))
@@ -395,6 +395,7 @@ test_that("the evidence of a dispersion in the family's own loss has its slope",
 })
 
 test_that("Weibull regression is that of survreg() where the prior is flat", {
+  skip_on_cran()
   skip_if_not_installed("survival")
   d <- time_data()
   Surv <- survival::Surv
@@ -449,7 +450,9 @@ test_that("the posterior of shares is that of a grid; its loss is not convex, an
   y <- d$share
   fit <- withr_seed(4, elvi(share ~ 1, data = d, family = Beta(), prior_intercept = normal(0, 5), tol = 1e-3))
   grid <- expand.grid(b = seq(-0.3, 1, length.out = 131), a = seq(0.2, 2.6, length.out = 121))
-  log_p <- mapply(function(b, a) sum(dbeta(y, plogis(b) * exp(a), plogis(-b) * exp(a), log = TRUE)), grid$b, grid$a) +
+  left <- plogis(grid$b) * exp(grid$a)
+  right <- plogis(-grid$b) * exp(grid$a)
+  log_p <- (left - 1) * sum(log(y)) + (right - 1) * sum(log1p(-y)) - length(y) * lbeta(left, right) +
     dnorm(grid$b, 0, 5, log = TRUE) - exp(grid$a) + grid$a
   p <- exp(log_p - max(log_p))
   p <- p / sum(p)

@@ -50,8 +50,11 @@ test_that("measured gaps stay below the dynamic bound", {
   }
 })
 
-test_that("252 combinations of model, base, coordinates and schedule: no bound is violated", {
+test_that("252 combinations of model, base, coordinates and schedule, or every second: no bound is violated", {
   skip_on_cran()
+  # by default every schedule with every base, and with both coordinates, not all three
+  wanted <- long_tests() | (1:252 + 0:251 %/% 14) %% 2 == 0
+  number <- 0
   gap_at <- elvi:::load_experiments()$gap_at
   models <- list(logistic(), model_glm(small_X, small_y, binomial("probit"), prior = normal(0, 1)), quadratic)
   bases <- list(base_gaussian(), base_laplace(), base_uniform(), base_student(5), base_student(9), base_power(4))
@@ -62,6 +65,8 @@ test_that("252 combinations of model, base, coordinates and schedule: no bound i
     best <- elvi_optimum(model, base)
     start <- list(mu = best$mu + 1, Sigma = 2 * best$Sigma + diag(model$dim))
     for (coordinates in c("raw", "whitened")) for (schedule in schedules) {
+      number <- number + 1
+      if (!wanted[number]) next
       control <- elvi_control(coordinates = coordinates, estimator = "reparam", average = "theorem", trace_draws = 0)
       g <- guarantee(model, base, schedule, start = start, control = control)
       gaps <- vapply(if (long_tests()) 1:5 else 1, function(seed) {
@@ -72,7 +77,7 @@ test_that("252 combinations of model, base, coordinates and schedule: no bound i
       share <- c(share, mean(gaps) / g$bound)
     }
   }
-  expect_length(share, 252)
+  expect_length(share, sum(wanted))
   expect_lt(max(share), 1)
 })
 

@@ -53,6 +53,7 @@ test_that("on the way from a mode a target that fails in part of its domain is g
 })
 
 test_that("in raw coordinates a failure is a rejected point too, unless a smoothness says that there is none", {
+  skip_on_cran()
   failing <- function(how, ...) {
     guard <- function(x, inside) if (x[1] > 2) how(inside) else inside
     model_density(function(x) guard(x, sum(x^2) / 2), function(x) guard(x, x), dim = 2, vectorized = FALSE, ...)

@@ -121,12 +121,12 @@ test_that("with a minimiser on the boundary measured gaps stay below the bound w
                         schedule_growing(300, step = 0.2, batch = 2), schedule_decay(300, step = 0.5, batch = 4))) {
     g <- mpsgd_guarantee(2, 3, 4, 1, schedule, slope = 1)
     set.seed(23)
-    gaps <- vapply(1:60, function(i) {
+    gaps <- vapply(1:30, function(i) {
       theta <- mpsgd(2, gradient, project = project_box(0, Inf), schedule = schedule, average = "theorem", a = g$a)$theta
       (theta + 1)^2 / 2 - 1 / 2
     }, 0)
     expect_true(is.finite(g$bound))
-    expect_lt(mean(gaps) + 4 * sd(gaps) / sqrt(60), g$sharper)
+    expect_lt(mean(gaps) + 4 * sd(gaps) / sqrt(30), g$sharper)
     if (g$kind == "dynamic") expect_identical(g$almost_surely$status[1], "fails")
   }
   expect_error(best_split(g, 100), "single gradients", class = "elvi_error_no_guarantee")

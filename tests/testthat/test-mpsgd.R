@@ -527,6 +527,7 @@ test_that("a mean field by hand, whose smoothness nobody knows", {
 })
 
 test_that("a checked run goes on from where it stopped, and is refused without its value", {
+  skip_on_cran()
   go <- function(...) mpsgd(numeric(3), ls_gradient, schedule = schedule_custom(5, 10, 12), average = "tail",
                             value = ls_value, backtrack = 32, ...)
   set.seed(34)

@@ -71,6 +71,7 @@ test_that("intervals are quantiles of the mixture", {
 })
 
 test_that("print and summary give an account with numbers of draws", {
+  skip_on_cran()
   for (which in c("binary", "slopes", "smooth", "plain", "overdispersed")) {
     text <- paste(capture.output(print(nested_example(which))), collapse = "\n")
     expect_match(text, "nats above\\s+its optimum")

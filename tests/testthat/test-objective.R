@@ -178,3 +178,14 @@ test_that("objective() and elbo() refuse bad arguments by name", {
     refusal(objective(7, model), "object"))
   expect_snapshot(writeLines(messages))
 })
+
+test_that("a spread that is hardly a number still has its logarithm", {
+  X <- cbind(1, 1:4)
+  narrow <- diag(c(5e-324, 1))
+  tiny <- diag(c(1e-100, 1))   # the same but for -log|Sigma|
+  more <- log(1e-100) - log(5e-324)
+  for (model in list(model_glm(X, c(0, 1, 0, 1)), model_quadratic(diag(2)))) for (base in list(base_gaussian(), base_laplace())) {
+    at <- function(Sigma) objective(list(mu = c(0, 0), Sigma = Sigma), model, base)$estimate
+    expect_equal(at(narrow), at(tiny) + more)
+  }
+})

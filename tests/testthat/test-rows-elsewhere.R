@@ -74,9 +74,9 @@ test_that("nor does it depend on scale, base, coordinates or update", {
                        elvi_control("raw", "symmetric", "path", block = 7), elvi_control(scale = "triangular", update = "prox"),
                        elvi_control("raw", "diagonal", "reparam"))) {
     base <- if (identical(control$estimator, "path")) base_student(7) else base_gaussian()
-    schedule <- if (control$coordinates == "raw") schedule_custom(0.003, 12, iterations = 30)
+    schedule <- if (control$coordinates == "raw") schedule_custom(0.003, 12, iterations = 12)
     fits <- lapply(list(data, rows_chunked(chunks_of(data))), function(source) {
-      fit_rows("logit", source, method = "mpsgd", budget = if (is.null(schedule)) 600, schedule = schedule, base = base,
+      fit_rows("logit", source, method = "mpsgd", budget = if (is.null(schedule)) 250, schedule = schedule, base = base,
                control = control)
     })
     expect_equal(fits[[2]]$mu, fits[[1]]$mu, tolerance = 1e-8)

@@ -38,6 +38,7 @@ test_that("levels are those of memory, whatever chunk they are in", {
 })
 
 test_that("levels that are given need no pass", {
+  skip_on_cran()
   data <- rows_data(120)
   reads <- 0
   source <- function(levels) {

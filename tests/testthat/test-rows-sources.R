@@ -51,18 +51,20 @@ test_that("a file that is written anew between two passes is noticed", {
 # a function that opens a database in a file
 databases <- list(
   RSQLite = function(file) function() DBI::dbConnect(RSQLite::SQLite(), file),
-  duckdb = function(file) function() suppressMessages(DBI::dbConnect(duckdb::duckdb(), dbdir = file)))
+  duckdb = function(file) function() suppressMessages(DBI::dbConnect(duckdb::duckdb(), dbdir = file)),
+  RPostgres = function(file) function() DBI::dbConnect(RPostgres::Postgres()))   # the server that PGHOST and the like name
 
 for (package in names(databases)) test_that(paste("a database gives the fit of memory, reads only what it needs, and may go away:", package), {
   skip_on_cran()
   skip_if_not_installed(package)
+  skip_if(package == "RPostgres" && !nzchar(Sys.getenv("PGDATABASE")), "needs an empty database named by PGDATABASE")
   data <- rows_data(300)
   data$yes <- as.character(data$yes)
   file <- tempfile(fileext = ".db")
   on.exit(unlink(file))
   opener <- databases[[package]](file)
   con <- opener()
-  DBI::dbWriteTable(con, "d", cbind(data, wide = "not wanted"))
+  DBI::dbWriteTable(con, "d", cbind(data, wide = "not wanted"), overwrite = TRUE)
   reference <- elvi(count ~ x + z + g, data = data, family = poisson(), weights = w, offset = o)
   fit <- function(source) elvi(count ~ x + z + g, data = source, family = poisson(), weights = w, offset = o)
   expect_same_fit(fit(rows_dbi(con, "SELECT * FROM d", chunk = 77)), reference)
@@ -104,6 +106,17 @@ test_that("only the columns of the formula are asked for", {
   for (name in c("d", "s.d", "\"my table\"", "s.`my table`")) {
     expect_identical(elvi:::select_columns(con, name, NULL), paste("SELECT * FROM", name, "AS elvi_rows"))
   }
+})
+
+test_that("a matrix of bigmemory gives the fit of memory, read as the help page says", {
+  skip_on_cran()
+  skip_if_not_installed("bigmemory")
+  data <- rows_data(250)[c("count", "z", "w")]
+  m <- bigmemory::as.big.matrix(as.matrix(data))
+  n <- nrow(m)
+  source <- rows_files(split(1:n, (1:n - 1) %/% 100), function(i) as.data.frame(m[i, , drop = FALSE]))
+  fit <- function(data) elvi(count ~ z, data = data, family = poisson(), weights = w)
+  expect_same_fit(fit(source), fit(data))
 })
 
 test_that("an Arrow dataset gives the fit of memory", {

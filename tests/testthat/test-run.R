@@ -291,6 +291,13 @@ test_that("far too long steps are an error, not a crash", {
   expect_true(inherits(e, "elvi_error_nonfinite") || inherits(e, "elvi_error_singular"))
 })
 
+test_that("a start that is far too wide is an error of a class of ours", {
+  model <- model_glm(cbind(1, 1:4), c(0, 1, 0, 1))
+  for (Sigma in list(diag(1e300, 2), matrix(c(2, 1, 1, 2) * 1e300, 2))) {
+    expect_error(elvi(model, start = list(mu = c(0, 0), Sigma = Sigma), budget = 100), class = "elvi_error")
+  }
+})
+
 test_that("the iteration that failed is named, also when the run had been paused", {
   calls <- -Inf
   model <- model_density(function(x) colSums(x^2), function(x) {
@@ -509,7 +516,7 @@ interrupted_rounds <- '
 
 test_that("SIGINT at random moments: always the fit so far, which goes on exactly, and no leak", {
   skip_without_signals()
-  share <- if (long_tests()) 10 else 3   # 200 moments, or 60
+  share <- if (long_tests()) 10 else 2   # 200 moments, or 40
   out <- in_new_r(c(quietly, interrupted_rounds, paste("share <-", share), '
     X <- matrix(sin(seq_len(200 * 10)^1.3), 200)
     models <- list(
@@ -547,14 +554,17 @@ test_that("SIGINT at random moments: always the fit so far, which goes on exactl
 
 test_that("an interrupt does not wait for the draws of the trace", {
   skip_without_signals()
-  out <- in_new_r(c(quietly, '
+  file <- normalizePath(tempfile("elvi-checkpoint-"), "/", mustWork = FALSE)
+  on.exit(unlink(file))
+  out <- in_new_r(c(quietly, paste("file <-", deparse1(file)), '
     X <- matrix(sin(seq_len(2000 * 40)^1.3), 2000)
     model <- model_glm(X, rep(0:1, 1000))
     ready()
     time <- system.time(fit <- quietly(elvi(model, schedule = schedule_decay(100), control = elvi_control(
-      "raw", trace_draws = 1e6))))[["elapsed"]]
+      "raw", trace_draws = 1e6, checkpoint = file))))[["elapsed"]]
     out <- list(fit = fit, time = time, warned = warned)'),
     during = function(pid) {
+      wait_until(file.exists(file))   # the entry of the start: what is left is the way into C, and a minute of draws there
       Sys.sleep(0.5)
       tools::pskill(pid, tools::SIGINT)
     })$out
@@ -828,6 +838,33 @@ test_that("a time limit ends a run with its error, and the checkpoint has the ru
   set.seed(1)
   expect_message(resumed <- whole(checkpoint = file), "Going on")
   expect_identical(resumed$status, "finished")
+})
+
+# R's own limit comes at a moment that depends on the machine: this is its error at call number `at`
+test_that("a time limit is never taken for a failure of the target, wherever it falls", {
+  skip_on_cran()
+  calls <- 0
+  at <- Inf
+  tick <- function() {
+    calls <<- calls + 1
+    if (calls == at) stop("reached elapsed time limit")
+  }
+  model <- model_density(function(x) { tick(); sum(x^4) / 4 + sum(x^2) / 2 }, function(x) { tick(); x^3 + x }, dim = 2)
+  go <- function() {
+    set.seed(1)
+    calls <<- 0
+    elvi(model, budget = 100, starts = 2)
+  }
+  suppressMessages(suppressWarnings(go()))
+  last <- calls
+  expect_gt(last, 100)
+  for (at in unique(round(c(1:40, seq(41, last, length.out = if (long_tests()) 200 else 20))))) {
+    expect_error(suppressMessages(suppressWarnings(go())), "reached elapsed time limit", label = paste("at call", at))
+  }
+  at <- 1
+  limit <- function(...) stop("reached elapsed time limit")
+  expect_error(schedule_custom(limit, 1, 10), "reached elapsed time limit")
+  expect_error(model_density(limit, dim = 2), "reached elapsed time limit")
 })
 
 test_that("an interrupt while a finished run is judged leaves it finished", {

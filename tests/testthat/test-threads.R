@@ -105,3 +105,17 @@ test_that("an error in a user's function does not leave OpenMP in the middle of 
                     control = elvi_control(coordinates = "raw", trace_draws = 0)), "no")
   expect_identical(level(), before)
 })
+
+test_that("signals go to R's own thread, as R's handlers jump", {
+  skip_on_cran()
+  skip_if_not(dir.exists("/proc/self/task"), "Linux only")
+  skip_if(threads_then(2, elvi_threads()) == 1, "no OpenMP, or a limit of one thread")
+  printed <- session_prints(paste(
+    "options(elvi.threads = 2)", "X <- matrix(rnorm(1e6), 1e5)",
+    "invisible(elvi::elvi(elvi::model_glm(X, rep(0:1, 5e4))))",
+    "tasks <- setdiff(list.files('/proc/self/task'), Sys.getpid())",
+    "blocked <- function(task) sub('SigBlk:\\t0*', '', grep('SigBlk', readLines(file.path('/proc/self/task', task, 'status')), value = TRUE))",
+    "cat(sort(vapply(c(Sys.getpid(), tasks), blocked, '')))", sep = "; "), env = "OPENBLAS_NUM_THREADS=1")
+  mask <- format(as.hexmode(sum(2^(c(2, 10, 12, 17) - 1))))   # INT, USR1, USR2 and CHLD of Linux
+  expect_identical(printed, paste("", mask))
+})
