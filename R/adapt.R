@@ -73,10 +73,9 @@ k_of_spread <- function(drawn, mean) {
 # whose variance may rest on a few draws at the end of a neck, with more of it beyond.
 spread_unknown <- function(fit, drawn, mean) {
   k <- k_of_spread(drawn, mean)
-  !isTRUE(k - k_error(k, k_block) <= 0.7) || any(draws_of_variance(drawn, which(are_logarithms(fit))) < fewest_of_variance)
+  !isTRUE(k - k_error(k, k_block) <= 0.7) ||
+    any(draws_of_variance(drawn, which(are_logarithms(fit))) < fewest_effective)
 }
-
-fewest_of_variance <- 100
 
 # The effective number of draws that the variance of exp(x_j) rests on.
 draws_of_variance <- function(drawn, logarithm) {

@@ -75,7 +75,7 @@
 #' are student laws, bent along one direction as funnels and bananas are. Its moments are a second
 #' opinion, with the same limits. Where something speaks against the approximation, the mixture takes its place in the verdict and
 #' in what the fit shows if its own weights have a k-hat of at most 0.7, for each variance too, and leave a fifth of
-#' the draws, and if the variance of the exponential of a parameter that is a logarithm rests on at least 100 of them: a message of class `elvi_message_adapted` and print() say so, and why. Where nothing but other starts told of another place,
+#' the draws, and if the variance of the exponential of a parameter that is a logarithm rests on at least 400 of them: a message of class `elvi_message_adapted` and print() say so, and why. Where nothing but other starts told of another place,
 #' there may be more of them, and the warning stays. `fit$mu`, `fit$Sigma`, [elbo()] and draws with
 #' `resample = FALSE` are the approximation's. Without it, in more than 150 parameters and for a stack, a k-hat between its limit and 1 is
 #' excused where the weights leave more than half of the draws.
