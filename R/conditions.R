@@ -93,7 +93,8 @@
 #' # where did a gradient go wrong?
 #' wrong <- model_density(function(x) sum(x^2) / 2, function(x) x / (sum(abs(x)) < 5),
 #'                        dim = 2, smoothness = 1)
-#' tryCatch(elvi(wrong, schedule = schedule_custom(100, 10, 50), control = elvi_control(coordinates = "raw")),
+#' tryCatch(elvi(wrong, schedule = schedule_custom(100, 10, 50),
+#'               control = elvi_control(coordinates = "raw")),
 #'          elvi_error_nonfinite = function(e) e[c("iteration", "mu")])
 #' @name elvi_conditions
 #' @aliases elvi_error elvi_warning elvi_message
