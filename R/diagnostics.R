@@ -12,6 +12,9 @@
 #' from what separates its verdicts, else it is said not to be settled. What importance sampling can correct is judged
 #' by the effective sample size of the weights too.
 #'
+#' Where the verdict of a fit of a function has adapted a mixture to the target, because the approximation alone misses part of it
+#' (see [elvi()]), k-hat is that of the mixture, whose draws the fit shows; it says so, with the k-hat of the approximation.
+#'
 #' k-hat sees only places where the approximation has draws. It knows nothing of another mode: for that, compare what
 #' several starts end in (`starts` of [elvi()], and R-hat over starts, which such a fit prints). Nor does it see what
 #' is outside the support of a uniform base; what share of the target that is, is estimated by draws from a
@@ -49,14 +52,14 @@ pareto_k.elvi_fit <- function(object, draws = NULL, seed = NULL, ...) {
                           block = draws %||% first_draws(object$model), most = if (is.null(draws)) 4L else 1L,
                           extra = 0.5)
   new_pareto_k(drawn$log_ratios, drawn, outside = share_outside(object, key),
-               starts = object$verdict$spread, one_mode = isTRUE(object$model$convex))
+               starts = object$verdict$spread, one_mode = isTRUE(object$model$convex), adapted = adapted_line(object$verdict))
 }
 
 # What the verdict has looked at already; NULL for a fit without one.
 k_of_verdict <- function(fit) {
   v <- fit$result$verdict
   if (!is.null(v)) new_pareto_k(v$log_ratios, list(k = v$k, k_se = v$k_se, limit = v$limit, stable = v$stable),
-                                outside = v$uncovered, starts = v$spread)
+                                outside = v$uncovered, starts = v$spread, adapted = adapted_line(v))
 }
 
 # fewer where a value takes a pass over very many rows, or a draw has very many parameters
@@ -66,9 +69,9 @@ first_draws <- function(model) {
 }
 
 # Draws of q in model coordinates, one per column, with log p(x) (up to the
-# constants that f leaves out), log q(x) and their difference.
+# constants that f leaves out), log q(x) and their difference; q is what proposes the draws that a fit shows.
 draws_with_ratios <- function(fit, n, key = draw_key(), iteration = 0) {
-  drawn <- points_and_density(fit, n, key, iteration)
+  drawn <- proposed_points(fit, n, fit$result$verdict$proposal, iteration, key)
   f <- guarded_values(fit$model, drawn$x)
   drawn$log_p <- ifelse(is.finite(f), -f, -Inf)
   drawn$log_ratios <- drawn$log_p - drawn$log_q
@@ -114,13 +117,13 @@ k_until_stable <- function(draw, block = k_block, most = 4L, extra = NULL, enoug
        log_ratios = log_ratios)
 }
 
-new_pareto_k <- function(log_ratios, drawn = NULL, outside = 0, starts = NULL, one_mode = FALSE) {
+new_pareto_k <- function(log_ratios, drawn = NULL, outside = 0, starts = NULL, one_mode = FALSE, adapted = NULL) {
   n <- length(log_ratios)
   drawn <- drawn %||% k_until_stable(function(i, n) log_ratios, n, 1L, extra = 0.5)
   weights <- exp(log_ratios - max(log_ratios))
   structure(list(k = drawn$k, se = drawn$k_se, limit = drawn$limit, settled = drawn$stable, draws = n,
                  ess = sum(weights)^2 / sum(weights^2), outside = outside, starts = starts, one_mode = one_mode,
-                 log_ratios = log_ratios),
+                 adapted = adapted, log_ratios = log_ratios),
             class = "elvi_pareto_k")
 }
 
@@ -174,6 +177,7 @@ print.elvi_pareto_k <- function(x, ...) {
   cat("Pareto k-hat: ", format(x$k, digits = 2), if (is.finite(x$k)) sprintf(" (standard error %s)", format(x$se, digits = 1)),
       ", ", format_count(x$draws), " draws, effective sample size ", format_count(round(x$ess)), "\n", sep = "")
   cat(judged_k(x), "\n", sep = "")
+  if (!is.null(x$adapted)) writeLines(strwrap(paste0(x$adapted, ".")))
   if (!is.null(x$starts)) cat("R-hat over starts: ", format(x$starts, digits = 3), "\n", sep = "")
   else if (!x$one_mode) cat("It cannot see a mode that the approximation never reaches: compare several starts.\n")
   invisible(x)

@@ -64,11 +64,23 @@
 #' Such a fit has a `$verdict`, which is printed with it: [pareto_k()] of blocks of 10,000 draws, by how much
 #' importance weights change means and standard deviations, and whether other starts ended as high
 #' elsewhere (less than `log(100)` nats behind, more than two standard deviations away), with an R-hat over starts. There
-#' is a warning of class `elvi_warning_verdict` if k-hat is at or above its limit and the weights leave less than half of the
-#' draws, or fewer than 400; if they move a mean by 0.3 standard deviations or change one by a factor of 1.5; if
+#' is a warning of class `elvi_warning_verdict` if k-hat is at or above its limit or the weights leave fewer than 400
+#' draws; if they move a mean by 0.3 standard deviations or change one by a factor of 1.5; if
 #' other starts ended elsewhere; if one draw in a hundred is outside the domain. What it cannot see: a mode that no start has
 #' come to, and the neck of a funnel that the approximation has no draws in. What such a fit shows of the posterior, in tables, plots
 #' and draws, is corrected by these weights, see [elvi_fit].
+#'
+#' Where that speaks against the approximation, or its weights leave less than a fifth of the draws, and there are at most 150
+#' parameters, a mixture is adapted to the target in up to 15 rounds of 5,000 draws, which begin with the approximation and what
+#' other starts ended in, and each fit the mixture to the weighted draws of the last ones (population Monte Carlo). Its parts
+#' are student laws, bent along one direction as funnels and bananas are. Its moments are a second
+#' opinion, with the same limits. Where something speaks against the approximation, the mixture takes its place in the verdict and
+#' in what the fit shows if its own weights have a k-hat of at most 0.7, for each variance too, and leave a fifth of
+#' the draws, and if the variance of the exponential of a parameter that is a logarithm rests on at least 400 of
+#' them: a message of class `elvi_message_adapted` and print() say so, and why. Where nothing but other starts told of another place,
+#' there may be more of them, and the warning stays. `fit$mu`, `fit$Sigma`, [elbo()] and draws with
+#' `resample = FALSE` are the approximation's. Without it, in more than 150 parameters and for a stack, a k-hat between its limit and 1 is
+#' excused where the weights leave more than half of the draws.
 #'
 #' With `combine = "stack"` the result is a mixture of the gaussians that starts ended in at different places:
 #' [coef()], [vcov()], draws, [elbo()], [pareto_k()] and the verdict are those of the mixture. `$stack` has its weights and parts.

@@ -193,6 +193,7 @@ conclude <- function(fit) {
   }
   warn_of_shorter(fit)
   warn_of_outside(fit)
+  inform_of_adapting(fit)
   warn_of_verdict(fit)
   fit
 }

@@ -33,12 +33,15 @@ stack_of <- function(fit) {
 # Draws of the mixture made of standard ones: which part each belongs to is decided by another keyed number.
 stacked_points <- function(fit, z, key, iteration) {
   stack <- fit$result$stack
-  u <- stats::pnorm(drop(draw_base(law_of(base_gaussian(), 1), key, ncol(z), iteration = iteration + 2^43)))
-  part <- findInterval(u, cumsum(stack$weights), rightmost.closed = TRUE) + 1L
-  part <- pmin(part, length(stack$weights))
+  part <- keyed_parts(stack$weights, ncol(z), key, iteration)
   x <- z
   for (j in unique(part)) x[, part == j] <- stack$parts[[j]]$mu + stack$parts[[j]]$root %*% z[, part == j, drop = FALSE]
   list(x = x, log_q = stacked_log_density(stack, x))
+}
+
+keyed_parts <- function(weights, n, key, iteration) {
+  u <- stats::pnorm(drop(draw_base(law_of(base_gaussian(), 1), key, n, iteration = iteration + 2^43)))
+  pmin(findInterval(u, cumsum(weights), rightmost.closed = TRUE) + 1L, length(weights))
 }
 
 stacked_log_density <- function(stack, x) {

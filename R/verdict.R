@@ -6,23 +6,65 @@
 # are corrected by them (R/corrected.R).
 verdict_on <- function(fit) {
   if (is.null(fit$plan$search) || !isTRUE(fit$result$status %in% c("finished", "diverged"))) return(NULL)
-  names <- fit$given$model$names
+  v <- verdict_of_weights(fit)
+  # an adapted mixture began with all ends, and weights have told what each is worth; but where these were content with one
+  # place, and only other starts told of another, there may be more of them
+  told <- !is.null(v$proposal) && v$alone$objects
+  c(v, list(uncovered = if (is.null(v$proposal)) share_outside(fit, fit_key(fit)) %||% 0 else 0,
+            spread = spread_of_starts(fit), elsewhere = if (!told) ends_elsewhere(fit),
+            loose = loose_logarithms(fit)))
+}
+
+# Those of the approximation or, where these are no good and others are better, those of a mixture adapted to the target
+# (R/adapt.R): then `alone` is what there is to say of the approximation without it.
+verdict_of_weights <- function(fit) {
   drawn <- verdict_draws(fit)
-  moved <- weighted_moments(drawn$x, drawn$log_ratios, names)
+  alone <- judged_weights(fit, drawn)
+  if (!may_adapt(fit, alone)) return(alone)
+  alone$excused <- FALSE
+  objects <- weights_object(alone)
+  doubted <- objects || !is.null(ends_elsewhere(fit))
+  if (!doubted && alone$ess > fewest_adapted * alone$draws) return(alone)
+  adapted <- adapt_proposal(fit, drawn$x, drawn$log_ratios, if (doubted) most_rounds else rounds_of_opinion)
+  if (is.null(adapted) || adapted$ess < min(fewest_adapted, alone$ess / alone$draws)) return(alone)
+  alone <- second_opinion(alone, adapted$moments)
+  if (!doubted || adapted$ess < fewest_adapted) return(alone)
+  drawn <- verdict_draws(fit, adapted$proposal)
+  v <- judged_weights(fit, drawn, against = adapted$moments)
+  if (misses_part(v) || v$k > 0.7 || v$ess < fewest_adapted * v$draws || spread_unknown(fit, drawn, v$mean)) return(alone)
+  said <- c("k", "k_se", "ess", "draws", "shift", "shifted", "ratio", "rescaled")
+  c(v, list(proposal = adapted$proposal,
+            alone = c(alone[said], list(objects = objects, elsewhere = ends_elsewhere(fit)))))
+}
+
+# The moments under the weights of a mixture that leave more draws may differ from those of the verdict, which then is less
+# sure than it seemed.
+second_opinion <- function(v, moments) {
+  sd <- sqrt(diag(moments$covariance))
+  shift <- abs(moments$mean - v$mean) / sd
+  ratio <- exp(abs(log(sqrt(diag(v$covariance)) / sd)))
+  names <- names(v$mean)
+  if (max(shift) > v$shift) v[c("shift", "shifted")] <- list(max(shift), names[which.max(shift)])
+  if (max(ratio) > v$ratio) v[c("ratio", "rescaled")] <- list(max(ratio), names[which.max(ratio)])
+  v
+}
+
+judged_weights <- function(fit, drawn, against = NULL) {
+  names <- fit$given$model$names
+  moved <- weighted_moments(drawn$x, drawn$log_ratios, names, against)
   c(drawn[c("k", "k_se", "limit", "stable", "draws", "log_ratios", "outside")],
     moved[c("mean", "covariance", "ess")],
-    list(shift = max(moved$shift), shifted = names[which.max(moved$shift)],
-         ratio = max(moved$ratio), rescaled = names[which.max(moved$ratio)],
-         uncovered = share_outside(fit, fit_key(fit)) %||% 0, spread = spread_of_starts(fit), elsewhere = ends_elsewhere(fit),
-         loose = loose_logarithms(fit)))
+    list(excused = moved$ess > drawn$draws / 2 && isTRUE(drawn$k < 1),
+         shift = max(moved$shift), shifted = names[which.max(moved$shift)],
+         ratio = max(moved$ratio), rescaled = names[which.max(moved$ratio)]))
 }
 
 # ---- draws that no part of the run has seen -----------------------------------------------
 
-verdict_draws <- function(fit) {
+verdict_draws <- function(fit, proposal = NULL) {
   parts <- list()
   drawn <- k_until_stable(function(i, n) {
-    parts[[i]] <<- keyed_ratios(fit, n, block = i)
+    parts[[i]] <<- keyed_ratios(fit, n, proposal, verdict_iteration(i))
     parts[[i]]$log_ratios
   }, enough = nearly_equal)
   drawn$x <- do.call(cbind, lapply(parts, function(part) part$x))
@@ -30,15 +72,19 @@ verdict_draws <- function(fit) {
   drawn
 }
 
-# log p / q at draws of the returned approximation; -Inf outside the domain
-keyed_ratios <- function(fit, n, block = 1) {
+# log p / q at draws of the returned approximation, or of another proposal; -Inf outside the domain
+keyed_ratios <- function(fit, n, proposal, iteration) {
   model <- fit$given$model
-  drawn <- verdict_points(fit, n, block)
+  drawn <- proposed_points(fit, n, proposal, iteration)
   f <- guarded_values(model, drawn$x)
   list(x = drawn$x, log_ratios = ifelse(is.finite(f), -f, -Inf) - drawn$log_q, outside = sum(!is.finite(f)))
 }
 
-verdict_points <- function(fit, n, block) points_and_density(fit, n, fit$plan$seed, iteration = 2^42 + block - 1)
+proposed_points <- function(fit, n, proposal, iteration, key = fit$plan$seed) {
+  if (is.null(proposal)) points_and_density(fit, n, key, iteration) else adapted_points(proposal, n, key, iteration)
+}
+
+verdict_iteration <- function(block) 2^42 + block - 1
 
 # ---- what the weights say ----------------------------------------------------------------------
 
@@ -49,10 +95,12 @@ truncated_weights <- function(log_ratios) {
   w / sum(w)
 }
 
-# By how many of the new sds the weights move each mean, and by what factor each sd.
-weighted_moments <- function(x, log_ratios, names = rownames(x)) {
+# By how many of the new sds the weights move each mean, and by what factor each sd: from those of the draws, or from the
+# moments `against` that other draws have.
+weighted_moments <- function(x, log_ratios, names = rownames(x), against = NULL) {
   w <- truncated_weights(log_ratios)
-  plain <- list(mean = rowMeans(x), sd = sqrt(rowMeans((x - rowMeans(x))^2)))
+  plain <- if (is.null(against)) list(mean = rowMeans(x), sd = sqrt(rowMeans((x - rowMeans(x))^2)))
+           else list(mean = against$mean, sd = sqrt(diag(against$covariance)))
   under <- moments_under(x, w, names)
   sd <- sqrt(diag(under$covariance))
   c(under, list(shift = abs(under$mean - plain$mean) / sd, ratio = pmax(sd / plain$sd, plain$sd / sd), ess = 1 / sum(w^2)))
@@ -67,18 +115,18 @@ own_parameters <- function(model, x) {
 # Positive parameters, as sds of groups, that the data do not keep away from 0: one sd of their logarithm is more than a
 # factor e. Those of a Stan model are known by what they are there, those of a function by a name as log_tau.
 loose_logarithms <- function(fit) {
+  fit$given$model$names[are_logarithms(fit) & root_sd(model_theta(fit)$scale) > 1]
+}
+
+are_logarithms <- function(fit) {
   model <- fit$given$model
-  at <- model_theta(fit)
-  wide <- root_sd(at$scale) > 1
-  is_log <- grepl("^log[_(. ]", model$names)
-  if (!is.null(model$stan)) {
-    x <- cbind(at$mu, at$mu + 0.5)
-    own <- or_null(own_parameters(model, x))
-    # declared parameters come in the order of the unconstrained ones; a simplex has one more
-    if (NROW(t(own)) != model$dim) return(character())
-    is_log <- rowSums(abs(log(abs(t(own))) - x) > 1e-6) == 0
-  }
-  model$names[wide & is_log]
+  if (is.null(model$stan)) return(grepl("^log[_(. ]", model$names))
+  mu <- model_theta(fit)$mu
+  x <- cbind(mu, mu + 0.5)
+  own <- or_null(own_parameters(model, x))
+  # declared parameters come in the order of the unconstrained ones; a simplex has one more
+  if (NROW(t(own)) != model$dim) return(logical(model$dim))
+  rowSums(abs(log(abs(t(own))) - x) > 1e-6) == 0
 }
 
 # ---- other starts -------------------------------------------------------------------------------
@@ -144,8 +192,9 @@ objections <- function(fit) {
                                             format_count(v$outside), format_count(v$draws)))
 }
 
-# A k-hat beyond its limit is of no consequence where the weights are nearly equal: they leave more than half of the draws.
-misses_part <- function(v) v$k >= v$limit && v$ess < v$draws / 2 || v$ess < fewest_effective
+# Where no mixture can be adapted, to see what a few heavy draws stand for, a k-hat between its limit and 1 is excused if the
+# weights leave more than half of the draws.
+misses_part <- function(v) v$k >= v$limit && !v$excused || v$ess < fewest_effective
 
 nearly_equal <- function(log_ratios) 1 / sum(truncated_weights(log_ratios)^2) > length(log_ratios) / 2
 
@@ -168,11 +217,13 @@ verdict_lines <- function(fit) {
             if (v$k >= v$limit && !misses_part(v)) ": a few draws of large weight, the others nearly equal"
             else if (v$stable) "" else sprintf("; more draws may take it across its limit %s", format(v$limit, digits = 2))),
     if (length(fit$plan$search$rivals)) sprintf("R-hat over starts %s", format(v$spread, digits = 3)),
+    adapted_line(v),
     if (length(v$loose)) sprintf(
       paste("%s may go to 0: one standard deviation of the logarithm is more than a factor e. A prior that avoids 0, or a",
             "non-centred parametrisation, may help."), paste0("`", utils::head(v$loose, 3), "`", collapse = ", ")),
     if (!is_corrected(fit)) "Importance weights are of no use here: what is shown is the approximation itself",
     if (length(against)) paste("NOT GOOD:", against)
-    else if (isTRUE(fit$result$converged)) "Verdict: good, nothing speaks against it"
+    else if (isTRUE(fit$result$converged)) paste0("Verdict: good", if (!is.null(v$proposal)) " as corrected",
+                                                  ", nothing speaks against it")
     else "Verdict: nothing speaks against it, but it was not run to a tolerance")
 }

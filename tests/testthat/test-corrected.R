@@ -34,7 +34,7 @@ test_that("tables, intervals and draws of a fit with importance weights show the
 test_that("draws of the approximation itself come with a warning where they differ", {
   skip_on_cran()
   fit <- fitted_banana()
-  plain <- as.matrix(fit, draws = 2000, resample = FALSE)
+  expect_warning(plain <- as.matrix(fit, draws = 2000, resample = FALSE), class = "elvi_warning_uncorrected")
   expect_no_warning(warn_of_plain(plain, plain))
   expect_warning(warn_of_plain(plain, plain * 2), "factor of 2", class = "elvi_warning_uncorrected")
   expect_warning(warn_of_plain(plain, plain + 3), class = "elvi_warning_uncorrected")

@@ -45,6 +45,29 @@ test_that("the search leaves the neck of a hierarchical target that has no mode"
   expect_lt(max(abs(found$mu[1:10] - y)), 1)
 })
 
+test_that("a round gaussian about the first points is a candidate, and keeps the search out of a neck that every path ends in", {
+  set.seed(3)
+  model <- groups(rnorm(40, 0, 1.3), prior_sd = 10)
+  target <- guarded_target(model)
+  best <- undescended(target, list(numeric(41), rep(1, 41)), c(3, 4))
+  looks <- outer(1:2, 0:4, Vectorize(function(i, power) {
+    look_at(target, rep(i - 1, 41), diag(10^(-power / 2), 41), c(3, 4), 16L, 0)$F
+  }))
+  expect_length(best, 1)
+  expect_identical(best[[1]]$F, min(looks))
+  expect_identical(best[[1]]$A, diag(best[[1]]$A[1, 1], 41))
+  expect_false(best[[1]]$descended)
+  # a best gaussian has about 46 nats; without the candidate the search ends in the neck
+  expect_lt(search_start(model, starts = 1, key = c(3, 4))$objective, 48)
+  without <- with_swapped("undescended", function(...) NULL, search_start(model, starts = 1, key = c(3, 4)))
+  expect_gt(without$objective, 500)
+})
+
+test_that("where no round gaussian has a finite objective there is no such candidate", {
+  nowhere <- guarded_target(model_density(function(x) NaN, function(x) NaN * x, dim = 2))
+  expect_length(undescended(nowhere, list(c(0, 0)), c(1, 1)), 0)
+})
+
 test_that("of two modes the one with more mass is found, whichever is nearer", {
   model <- two_normals(c(0.95, 0.05), c(6, -3), c(1, 0.3))
   found <- search_start(model, starts = 8, key = c(5, 6))

@@ -1,0 +1,161 @@
+funnel <- function(n, sd) {
+  model_density(function(x) x[1]^2 / (2 * sd^2) + sum(x[-1]^2) * exp(-x[1]) / 2 + n * x[1] / 2,
+                function(x) c(x[1] / sd^2 - sum(x[-1]^2) * exp(-x[1]) / 2 + n / 2, x[-1] * exp(-x[1])),
+                dim = n + 1, names = c("v", paste0("x", 1:n)))
+}
+
+test_that("a mixture's draws have its density", {
+  parts <- list(list(mu = c(-1, 0), root = diag(2)), list(mu = c(2, 1), root = rbind(c(1, 0), c(0.5, 0.7))))
+  mixture <- list(weights = c(0.3, 0.7), parts = parts)
+  drawn <- adapted_points(mixture, 50000, c(7, 7), 1)
+  # the mean of p / q is the integral of p: a narrower normal density
+  log_p <- -colSums((drawn$x - c(1, 0.5))^2) / 2 - log(2 * pi)
+  expect_lt(abs(mean(exp(log_p - drawn$log_q)) - 1), 0.02)
+  expect_lt(max(abs(rowMeans(drawn$x) - c(1.1, 0.7))), 0.03)
+  expect_identical(adapted_points(mixture, 10, c(7, 7), 1), adapted_points(mixture, 10, c(7, 7), 1))
+})
+
+test_that("weights are tempered until enough draws are effective", {
+  log_ratios <- c(0, -(1:999) / 10)
+  w <- tempered_weights(log_ratios, 200)
+  expect_equal(1 / sum(w^2), 200, tolerance = 0.01)
+  expect_equal(tempered_weights(log_ratios, 2), exp(log_ratios) / sum(exp(log_ratios)))
+  expect_equal(tempered_weights(c(0, -Inf, 0, 0), 4), c(1, 0, 1, 1) / 3)
+})
+
+test_that("a funnel that no gaussian follows is corrected by a mixture, and that is said", {
+  skip_on_cran()
+  set.seed(1)
+  expect_message(fit <- elvi(funnel(6, 1), tol = 0.1), "mixture of [0-9]+ student laws", class = "elvi_message_adapted")
+  expect_length(objections(fit), 0)
+  expect_gt(fit$verdict$alone$ratio, most_ratio)
+  # v is normal(0, 1), and x has the sd exp(1 / 4)
+  expect_lt(abs(coef(fit)[["v"]]), 0.2)
+  expect_lt(abs(sqrt(vcov(fit)["v", "v"]) - 1), 0.1)
+  x <- as.matrix(fit, draws = 4000)
+  expect_lt(abs(sd(x[, "v"]) - 1), 0.1)
+  expect_lt(abs(sd(x[, "x1"]) / exp(1 / 4) - 1), 0.1)
+  plain <- suppressWarnings(as.matrix(fit, draws = 4000, resample = FALSE))
+  expect_lt(sd(plain[, "v"]), 0.7)
+  expect_output(print(fit), "alone misses part of the target")
+  expect_output(print(fit), "Verdict: good as corrected")
+  k <- pareto_k(fit)
+  expect_lt(k$k, 0.7)
+  expect_output(print(k), "alone misses part")
+  expect_identical(verdict_on(fit), fit$verdict)
+})
+
+# Half a standard normal law, half one of the same width six sds away.
+far_pair <- function(names = NULL) {
+  value <- function(x) -log(exp(-sum((x - c(-3, 0))^2) / 2) + exp(-sum((x - c(3, 0))^2) / 2))
+  gradient <- function(x) {
+    p <- plogis(6 * x[1])
+    (1 - p) * (x - c(-3, 0)) + p * (x - c(3, 0))
+  }
+  model_density(value, gradient, dim = 2, names = names)
+}
+
+test_that("a k-hat beyond its limit is not excused by weights that are nearly equal: they may be so in one of two modes", {
+  set.seed(1)
+  expect_message(fit <- elvi(far_pair(), tol = 0.1), class = "elvi_message_adapted")
+  alone <- judged_weights(fit, verdict_draws(fit))
+  expect_gt(alone$ess, alone$draws / 2)
+  expect_length(objections(fit), 0)
+  expect_lt(max(abs(coef(fit))), 0.3)
+  expect_equal(unname(sqrt(diag(vcov(fit)))), c(sqrt(10), 1), tolerance = 0.1)
+})
+
+test_that("modes that other starts ended in are mixed by their weights, and no round forgets them", {
+  apart <- two_normals(c(0.3, 0.7), c(-5, 5), c(1, 1))
+  set.seed(1)
+  expect_warning(fit <- suppressMessages(elvi(apart, tol = 0.1)), "ended elsewhere", class = "elvi_warning_verdict")
+  expect_length(objections(fit), 1)
+  expect_match(adapted_line(fit$verdict), "^[1-9] other start.*mixture of")
+  expect_equal(unname(coef(fit)), c(2, 2), tolerance = 0.1)
+  proposal <- list(weights = 1, parts = list(list(mu = 0, root = diag(1))))
+  ends <- list(weights = c(0.5, 0.5), parts = list(list(mu = -1, root = diag(1)), list(mu = 1, root = diag(1))))
+  expect_equal(with_ends(proposal, ends)$weights, c(0.9, 0.05, 0.05))
+  expect_identical(with_ends(proposal, NULL), proposal)
+  expect_null(with_ends(NULL, ends))
+})
+
+test_that("all that an adapted fit shows is of the same draws, in another session and after a run in pieces too", {
+  set.seed(1)
+  fit <- suppressMessages(elvi(far_pair(c("a", "b")), tol = 0.1))
+  again <- {
+    set.seed(1)
+    suppressMessages(elvi(far_pair(c("a", "b")), tol = 0.1))
+  }
+  expect_identical(again$verdict, fit$verdict)
+  points <- weighted_points(fit)
+  expect_equal(drop(points$x %*% points$w), coef(fit), ignore_attr = TRUE)
+  draws <- as.matrix(fit, draws = 4000)
+  expect_lt(max(abs(colMeans(draws) - coef(fit)) / sqrt(diag(vcov(fit)))), 0.1)
+  expect_true(all(draws[1:20, 1] %in% points$x[1, ]))
+  expect_identical(simulate(fit, 50, seed = 3), simulate(fit, 50, seed = 3))
+  expect_equal(confint(fit)["a", ], weighted_quantile(points$x[1, ], points$w, c(0.025, 0.975)), ignore_attr = TRUE)
+  expect_equal(summary(fit)$table[, "mean"], coef(fit), ignore_attr = TRUE)
+  curves <- corrected_curves(fit, 1L)[[1]]
+  expect_gt(max(curves$x[curves$density > 0.05]), 3)
+  expect_lt(min(curves$x[curves$density > 0.05]), -3)
+  expect_output(print(summary(fit)), "Verdict: good as corrected")
+  k <- pareto_k(fit)
+  expect_lt(k$k, k$limit)
+  expect_match(k$adapted, "adapted to the target")
+  file <- tempfile(fileext = ".rds")
+  saveRDS(fit, file)
+  expect_identical(as.matrix(readRDS(file), draws = 100), as.matrix(fit, draws = 100))
+  # weights of fresh draws of the mixture, not of the gaussian
+  expect_gt(pareto_k(fit, seed = 5)$ess, 0.2 * k$draws)
+})
+
+test_that("an adapted fit goes on, in pieces and from a checkpoint as in one run", {
+  file <- tempfile(fileext = ".rds")
+  whole <- {
+    set.seed(1)
+    suppressMessages(elvi(far_pair(), budget = 3000))
+  }
+  set.seed(1)
+  part <- suppressMessages(suppressWarnings(elvi(far_pair(), budget = 3000, control = elvi_control(iterations = 5, checkpoint = file))))
+  part <- suppressMessages(elvi(part))
+  expect_identical(part$verdict, whole$verdict)
+  expect_identical(as.matrix(part, draws = 50), as.matrix(whole, draws = 50))
+})
+
+test_that("a stack is judged as it is", {
+  set.seed(1)
+  fit <- suppressMessages(suppressWarnings(elvi(two_normals(c(0.5, 0.5), c(-5, 5), c(1, 1)), tol = 0.1, combine = "stack")))
+  expect_false(is.null(fit$stack))
+  expect_null(fit$verdict$proposal)
+})
+
+test_that("tails too heavy for a variance are seen, on the scale of a logarithm's exponential too", {
+  set.seed(1)
+  drawn <- list(x = rbind(rnorm(1e4), rnorm(1e4, 0, 3)), log_ratios = rnorm(1e4, 0, 0.1))
+  expect_lt(k_of_spread(drawn, c(0, 0)), 0.5)
+  # a few draws of exp(x) decide where x has an sd of 3; where it has 0.5, (E h)^2 / E h^2 of h = (e^x - E e^x)^2 is about a tenth
+  rests_on <- draws_of_variance(list(x = rbind(0.5 * drawn$x[1, ], drawn$x[2, ]), log_ratios = drawn$log_ratios), 1:2)
+  expect_gt(rests_on[1], fewest_effective)
+  expect_lt(rests_on[2], fewest_effective)
+  drawn$x[1, ] <- rt(1e4, 2)
+  expect_gt(k_of_spread(drawn, c(0, 0)), 0.7)
+})
+
+test_that("rounds end when two in a row are good, or when they get nowhere near", {
+  round <- function(ess, k) list(ess = ess, k = k)
+  expect_true(is_settled(list(round(0.6, 0.3), round(0.7, 0.5))))
+  expect_false(is_settled(list(round(0.4, 0.3), round(0.7, 0.5))))
+  expect_false(is_settled(list(round(0.6, 0.3), round(0.7, 0.8))))   # tails that it has not got hold of
+  expect_false(gets_nowhere_near(c(0.1, 0.1, 0.1, 0.1, 0.1)))
+  expect_true(gets_nowhere_near(c(0.1, 0.15, 0.1, 0.15, 0.1, 0.15)))
+  expect_false(gets_nowhere_near(c(0.1, 0.1, 0.1, 0.1, 0.1, 0.15)))
+  expect_false(gets_nowhere_near(c(0.1, 0.3, 0.1, 0.1, 0.1, 0.1)))
+})
+
+test_that("where a mixture does not follow the target either, the verdict on the approximation stays", {
+  skip_on_cran()
+  set.seed(1)
+  expect_warning(fit <- elvi(funnel(9, 3), tol = 0.1), class = "elvi_warning_verdict")
+  expect_null(fit$verdict$proposal)
+  expect_output(print(fit), "NOT GOOD")
+})
