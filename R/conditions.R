@@ -59,6 +59,7 @@
 #' @section Messages:
 #' | class | when |
 #' |---|---|
+#' | `elvi_message_adapted` | a mixture adapted to the target corrects what the fit shows, as the approximation alone misses part of it |
 #' | `elvi_message_cache` | no copy of rows that live elsewhere can be kept: every pass reads the source |
 #' | `elvi_message_collinear` | the columns of a design are dependent: the prior decides what the data cannot |
 #' | `elvi_message_indefinite` | the Hessian at the mode is not positive definite; whitening uses its absolute eigenvalues |

@@ -42,7 +42,7 @@ moments_under <- function(x, w, names) {
 # The points that the verdict has looked at, in columns, made again from their key, and their weights.
 weighted_points <- function(fit) {
   v <- fit$result$verdict
-  block <- function(i) proposed_points(fit, k_block, v$proposal, verdict_iteration(i))$x
+  block <- function(i) proposal_points(fit, k_block, v$proposal, verdict_iteration(i))$x
   list(x = do.call(cbind, lapply(seq_len(v$draws / k_block), block)),
        w = truncated_weights(v$log_ratios))
 }

@@ -71,7 +71,7 @@ first_draws <- function(model) {
 # Draws of q in model coordinates, one per column, with log p(x) (up to the
 # constants that f leaves out), log q(x) and their difference; q is what proposes the draws that a fit shows.
 draws_with_ratios <- function(fit, n, key = draw_key(), iteration = 0) {
-  drawn <- proposed_points(fit, n, fit$result$verdict$proposal, iteration, key)
+  drawn <- proposal_points(fit, n, fit$result$verdict$proposal, iteration, key)
   f <- guarded_values(fit$model, drawn$x)
   drawn$log_p <- ifelse(is.finite(f), -f, -Inf)
   drawn$log_ratios <- drawn$log_p - drawn$log_q

@@ -125,7 +125,7 @@ bend_under <- function(t, y, w, fine) {
   terms <- bend_terms(t, range)
   mean <- told_coefficients(terms, y, w, n)
   r <- y - crossprod(mean, terms)
-  common <- log_scale(terms, colMeans(r^2), w, n * nrow(r))
+  common <- log_spread(terms, colMeans(r^2), w, n * nrow(r))
   r <- r * rep(exp(-drop(common %*% terms)), each = nrow(r))
   root <- definite_root(told_covariance(r %*% (w * t(r)), n))
   if (is.null(root)) return(NULL)
@@ -134,7 +134,7 @@ bend_under <- function(t, y, w, fine) {
   r <- forwardsolve(root, r)
   slope <- eigen(r %*% (w * t * t(r)), symmetric = TRUE)
   size <- crossprod(slope$vectors, r)^2
-  for (k in which(abs(slope$values) > 2 * sqrt(nrow(y) / n))) scale[, k] <- scale[, k] + log_scale(terms, size[k, ], w, n)
+  for (k in which(abs(slope$values) > 2 * sqrt(nrow(y) / n))) scale[, k] <- scale[, k] + log_spread(terms, size[k, ], w, n)
   list(root = root %*% slope$vectors, mean = mean, scale = scale, range = range)
 }
 
@@ -155,7 +155,7 @@ told_coefficients <- function(terms, y, w, n) {
 
 # Newton steps for the likelihood of normal variables with squares `size` and log sd c'terms; a slope or a curvature of
 # less than three standard errors is none.
-log_scale <- function(terms, size, w, n) {
+log_spread <- function(terms, size, w, n) {
   fitted <- function(use) {
     c <- c(log(sum(w * size)) / 2, 0, 0)
     for (step in 1:8) {

@@ -75,12 +75,12 @@ verdict_draws <- function(fit, proposal = NULL) {
 # log p / q at draws of the returned approximation, or of another proposal; -Inf outside the domain
 keyed_ratios <- function(fit, n, proposal, iteration) {
   model <- fit$given$model
-  drawn <- proposed_points(fit, n, proposal, iteration)
+  drawn <- proposal_points(fit, n, proposal, iteration)
   f <- guarded_values(model, drawn$x)
   list(x = drawn$x, log_ratios = ifelse(is.finite(f), -f, -Inf) - drawn$log_q, outside = sum(!is.finite(f)))
 }
 
-proposed_points <- function(fit, n, proposal, iteration, key = fit$plan$seed) {
+proposal_points <- function(fit, n, proposal, iteration, key = fit$plan$seed) {
   if (is.null(proposal)) points_and_density(fit, n, key, iteration) else adapted_points(proposal, n, key, iteration)
 }
 

@@ -44,6 +44,7 @@ mapfile -t r < <(git ls-files 'R/*.R')
 complain "a name asked for outside its own file" "$(
   grep -nP "\b$names(\[1L\]|\]\])?\)? *(==|!=|%in%) *[\"c]|switch\([^,]*\b$names\b|identical\([^\"]*[$]${names}, \"" "${r[@]}" |
     grep -vP ":\d+: *#|$known|$own")"
+complain "two things of one name" "$(grep -hoP '^[A-Za-z_.0-9]+(?= <- )' "${r[@]}" | sort | uniq -d)"
 complain "a tag compared in C" "$(grep -nP '(kind|family|estimator|base|model|rows|prior|update|mgf|ops) *(==|!=) *&?(ELVI|elvi)_' "${c[@]}")"
 # `name()` in the pages for maintainers: a function of R, of C or of a test, or a field of a record.
 complain "a function that is gone is named in vignettes/internals.Rmd or CONTRIBUTING.md" "$(

@@ -105,8 +105,8 @@ test_that("log scales are found by likelihood, and only what is told", {
   terms <- bend_terms(t, c(-5, 5))
   size <- (exp(0.3 + 0.5 * t) * rnorm(4000))^2
   w <- rep(1 / 4000, 4000)
-  expect_equal(log_scale(terms, size, w, 4000), c(0.3, 0.5, 0), tolerance = 0.1)
-  expect_identical(log_scale(terms, rnorm(4000)^2, w, 4000)[2:3], c(0, 0))
+  expect_equal(log_spread(terms, size, w, 4000), c(0.3, 0.5, 0), tolerance = 0.1)
+  expect_identical(log_spread(terms, rnorm(4000)^2, w, 4000)[2:3], c(0, 0))
 })
 
 test_that("points are picked as often as they weigh", {
