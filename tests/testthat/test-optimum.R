@@ -537,7 +537,7 @@ test_that("cloglog with wide priors, and priors far from where exp() is tame", {
 watched_model <- function(at_pass = Inf, seconds = 0) {
   model <- model_glm(cbind(1, sin(1:60)), as.double(cos(1:60) > 0.2), prior = normal(0, 2.5))
   passes <- 0
-  registerS3method("oracle_of", "elvi_test_watched", envir = asNamespace("elvi"), method = function(model, law) {
+  registerS3method("oracle_of", "elvi_test_watched", envir = new.env(parent = asNamespace("elvi")), method = function(model, law) {
     class(model) <- setdiff(class(model), "elvi_test_watched")
     oracle <- elvi:::oracle_of(model, law)
     function(kind, mu, scale) {
