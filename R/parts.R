@@ -211,10 +211,15 @@ log_density_of <- function(part, x, log_phi) {
   if (is.null(part$curve)) return(log_phi(sqrt(colSums((inverse %*% away)^2))) - volume)
   t <- drop(inverse[1L, ] %*% away)
   terms <- bend_terms(t, part$range)
-  y <- inverse %*% (away - part$curve %*% terms)
+  y <- inverse %*% away - (inverse %*% part$curve) %*% terms
+  if (all(part$scale == part$scale[, 1L])) {   # one scale for all directions
+    log_s <- drop(part$scale[, 1L] %*% terms)
+    size <- t^2 + (colSums(y^2) - y[1L, ]^2) * exp(-2 * log_s)
+    return(log_phi(sqrt(size)) - volume - (nrow(x) - 1) * log_s)
+  }
   log_s <- crossprod(part$scale, terms)
-  y[-1L, ] <- y[-1L, ] * exp(-log_s)
-  log_phi(sqrt(colSums(y^2))) - volume - colSums(log_s)
+  size <- t^2 + colSums((y[-1L, , drop = FALSE] * exp(-log_s))^2)
+  log_phi(sqrt(size)) - volume - colSums(log_s)
 }
 
 # z of a spherical law, in columns, as points of a part
