@@ -161,11 +161,5 @@ tempered_weights <- function(log_ratios, enough) {
 
 adapted_points <- function(proposal, n, key, iteration) {
   d <- length(proposal$parts[[1L]]$mu)
-  law <- law_of(base_student(adapted_df(d)), d)
-  x <- draw_base(law, key, n, iteration = iteration)
-  part <- keyed_parts(proposal$weights, n, key, iteration)
-  for (j in unique(part)) x[, part == j] <- points_of(proposal$parts[[j]], x[, part == j, drop = FALSE])
-  each <- log_densities(proposal$weights, proposal$parts, x, law$log_phi)
-  top <- row_max(each)
-  list(x = x, log_q = law$log_constant + top + log(rowSums(exp(each - top))))
+  mixture_points(proposal, law_of(base_student(adapted_df(d)), d), n, key, iteration)
 }

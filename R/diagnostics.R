@@ -80,8 +80,8 @@ draws_with_ratios <- function(fit, n, key = draw_key(), iteration = 0) {
 
 points_and_density <- function(fit, n, key, iteration = 0) {
   law <- law_of(fit$base, fit$model$dim)
+  if (!is.null(fit$result$stack)) return(mixture_points(fit$result$stack, law, n, key, iteration))
   z <- draw_base(law, key, n, iteration = iteration)
-  if (!is.null(fit$result$stack)) return(stacked_points(fit, z, key, iteration))
   at <- model_theta(fit)
   list(x = at$mu + root_times(at$scale, z),
        log_q = law$log_constant + law$log_phi(sqrt(colSums(z^2))) - log_det(fit$control$scale, at$scale))

@@ -229,3 +229,23 @@ points_of <- function(part, z) {
   z[-1L, ] <- exp(crossprod(part$scale, terms)) * z[-1L, , drop = FALSE]
   part$mu + part$curve %*% terms + part$root %*% z
 }
+
+# n draws of a mixture whose parts have the spherical `law`, and their log density: which part each belongs to is decided by another
+# keyed number.
+mixture_points <- function(mixture, law, n, key, iteration) {
+  x <- draw_base(law, key, n, iteration = iteration)
+  part <- keyed_parts(mixture$weights, n, key, iteration)
+  for (j in unique(part)) x[, part == j] <- points_of(mixture$parts[[j]], x[, part == j, drop = FALSE])
+  list(x = x, log_q = mixture_log_density(mixture, law, x))
+}
+
+mixture_log_density <- function(mixture, law, x) {
+  each <- log_densities(mixture$weights, mixture$parts, x, law$log_phi)
+  top <- row_max(each)
+  law$log_constant + top + log(rowSums(exp(each - top)))
+}
+
+keyed_parts <- function(weights, n, key, iteration) {
+  u <- stats::pnorm(drop(draw_base(law_of(base_gaussian(), 1), key, n, iteration = iteration + 2^43)))
+  pmin(findInterval(u, cumsum(weights), rightmost.closed = TRUE) + 1L, length(weights))
+}
