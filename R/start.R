@@ -92,13 +92,23 @@ search_ends <- function(target, starts, key, tol, first, so_far) {
   note(short[1L])
   ends <- list(leave_necks(target, short[[1L]], key, budget, tol))
   note(ends)
-  for (rival in short[-1L]) {
+  for (rival in c(short[-1L], from_afar(target, ends[[1L]], key, budget / 8, tol))) {
     if (!isTRUE(rival$F < ends[[1L]]$F + close_rival)) next
     if (isFALSE(rival$descended) && distance_between(rival, ends[[1L]]) <= apart) next   # nothing new
     if (has_come_to(rival, ends)) agreed <- c(agreed, list(rival))
     else ends <- c(ends, rival_ends(target, rival, key, budget / 2, tol))
     note(ends)
   }
+}
+
+# What paths lead to that begin ten sds away from an end, in opposite directions: a mode out there no first point may be near to.
+from_afar <- function(target, end, key, budget, tol, pairs = 2L) {
+  z <- draw_base(law_of(base_gaussian(), target$dim), key, pairs, iteration = 2^40)
+  points <- Filter(function(x) target$evaluate(matrix(x))$ok, columns_of(end$mu + 10 * end$A %*% cbind(z, -z)))
+  found <- lapply(points, function(x) candidates_along(target, descent_path(target, x), key, most = 1L))
+  found <- Filter(function(x) distance_between(x, end) > apart && x$F < end$F + close_rival + target$dim,
+                  distinct(by_objective(unlist(found, recursive = FALSE))))
+  lapply(found, function(x) improve(target, x, key, budget, search_tol(tol, target$dim), end$F))
 }
 
 # As rough as it is, it is where another start has ended, and going on would lead there.
@@ -149,7 +159,11 @@ first_points <- function(target, dim, starts, key, first) {
   utils::head(Filter(function(x) target$evaluate(matrix(x))$ok, others), starts)
 }
 
-points_about <- function(key, dim, n) matrix(4 * keyed_uniform(key, dim * n) - 2, dim, n)
+# In opposite pairs, so that of two modes on the two sides of the origin each has a start.
+points_about <- function(key, dim, n) {
+  x <- matrix(4 * keyed_uniform(key, dim * ceiling(n / 2)) - 2, dim)
+  matrix(rbind(x, -x), dim)[, seq_len(n), drop = FALSE]
+}
 
 columns_of <- function(x) lapply(seq_len(ncol(x)), function(j) x[, j])
 

@@ -67,9 +67,8 @@ verdict_draws <- function(fit, proposal = NULL) {
   drawn <- k_until_stable(function(i, n) {
     parts[[i]] <<- keyed_ratios(fit, n, proposal, verdict_iteration(i))
     parts[[i]]$log_ratios
-  }, enough = are_enough, too_few = function(log_ratios) {
-    !tells_exponentials(list(x = joined(parts), log_ratios = log_ratios), logarithms)
-  })
+  }, enough = function(log_ratios, below) are_enough(joined(parts), log_ratios, below),
+  too_few = function(log_ratios) !tells_exponentials(list(x = joined(parts), log_ratios = log_ratios), logarithms))
   drawn$x <- joined(parts)
   drawn$outside <- sum(vapply(parts, function(part) part$outside, 0))
   drawn
@@ -202,10 +201,13 @@ objections <- function(fit) {
 # weights leave more than half of the draws.
 misses_part <- function(v) v$k >= v$limit && !v$excused || v$ess < fewest_effective
 
-# Weights that are nearly equal, or that leave many draws at a k-hat half a standard error below its limit.
-are_enough <- function(log_ratios, below) {
+# Weights that are nearly equal; or that leave many draws and hardly move a moment, at a k-hat half a standard error below its limit.
+are_enough <- function(x, log_ratios, below) {
   share <- share_left(log_ratios)
-  share > 0.5 || share > fewest_adapted && below > 0.5
+  if (share > 0.5) return(TRUE)
+  if (share < fewest_adapted || below < 0.5) return(FALSE)
+  moved <- weighted_moments(x, log_ratios)
+  max(moved$shift) < most_shift / 3 && max(moved$ratio) < 1.2
 }
 
 # as many as R-hat and quantiles are said to need (Vehtari et al. 2021)

@@ -80,15 +80,26 @@ test_that("a round gaussian about the first points is a candidate, and keeps the
   expect_identical(best[[1]]$F, min(looks))
   expect_identical(best[[1]]$A, diag(best[[1]]$A[1, 1], 41))
   expect_false(best[[1]]$descended)
-  # a best gaussian has about 46 nats; without the candidate the search ends nearer to the neck
-  expect_lt(search_start(model, starts = 1, key = c(3, 4))$objective, 48)
-  without <- with_swapped("undescended", function(...) NULL, search_start(model, starts = 1, key = c(3, 4)))
-  expect_gt(without$objective, 49)
+  # a best gaussian has about 46 nats; with what paths lead to alone the search ends nearer to the neck
+  search <- function() with_swapped("from_afar", function(...) NULL, search_start(model, starts = 1, key = c(3, 4)))
+  expect_lt(search()$objective, 48)
+  expect_gt(with_swapped("undescended", function(...) NULL, search())$objective, 49)
 })
 
 test_that("where no round gaussian has a finite objective there is no such candidate", {
   nowhere <- guarded_target(model_density(function(x) NaN, function(x) NaN * x, dim = 2))
   expect_length(undescended(nowhere, list(c(0, 0)), c(1, 1)), 0)
+})
+
+test_that("a mode that no first point is near to is found from afar, and none where there is none", {
+  model <- two_normals(c(0.5, 0.5), c(0, 12), c(1, 3))
+  near <- list(mu = c(0, 0), A = diag(2), F = look_at(guarded_target(model), c(0, 0), diag(2), c(1, 2), 64L, 0)$F)
+  found <- from_afar(guarded_target(model), near, c(1, 2), 1000, 0.1)
+  expect_equal(found[[1]]$mu, c(12, 12), tolerance = 0.1)
+  one <- gaussian_target(c(0, 0), diag(2))
+  expect_length(from_afar(guarded_target(one), list(mu = c(0, 0), A = diag(2), F = 0), c(1, 2), 1000, 0.1), 0)
+  x <- points_about(c(1, 2), 3, 5)
+  expect_equal(x[, c(2, 4)], -x[, c(1, 3)])
 })
 
 test_that("where no first point is inside the domain, more of them are tried, and what may help is said in the end", {

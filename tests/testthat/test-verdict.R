@@ -104,13 +104,16 @@ test_that("no mass is not the same as no number", {
   expect_gt(judged(half(NaN))$outside, 0)
 })
 
-test_that("draws are enough where weights are nearly equal, or leave many at a k-hat below its limit", {
+test_that("draws are enough where weights are nearly equal, or leave many at a k-hat below its limit and move nothing", {
   set.seed(1)
+  x <- rbind(rnorm(1e4))
   equal <- rnorm(1e4, 0, 0.1)
   uneven <- rnorm(1e4, 0, 1.1)
   few <- rnorm(1e4, 0, 3)
-  expect_true(are_enough(equal, -5))
-  expect_true(are_enough(uneven, 1))
-  expect_false(are_enough(uneven, 0))
-  expect_false(are_enough(few, 5))
+  expect_true(are_enough(x, equal, -5))
+  expect_true(are_enough(x, uneven, 1))
+  expect_false(are_enough(x, uneven, 0))
+  expect_false(are_enough(x, few, 5))
+  expect_false(are_enough(x, drop(0.6 * x) + rnorm(1e4, 0, 0.9), 1))   # a mean
+  expect_false(are_enough(x, drop(0.3 * x^2), 1))   # a spread
 })
