@@ -326,7 +326,7 @@ locate_optimum <- function(problem, optimum) {
     return(out)
   }
   given <- if (!is.null(optimum)) read_optimum(optimum, problem)
-  found <- if (has_exact(model) && fits_in_memory(model$dim^2)) exact_optimum(problem)
+  found <- if (has_exact(model) && fits_in_memory(exact_size(model, problem$kind))) exact_optimum(problem)
   if (is.null(found)) found <- given
   if (!is.null(given) && !is.null(problem$work)) {
     found$check <- if (found$kind == "exact") against_exact(given, found, problem) else judge_given(given, problem)

@@ -228,7 +228,7 @@ stochastic_settings <- function(schedule, budget, start, starts, control) {
 choose_method <- function(method, model, stochastic, scale) {
   asked <- lengths(stochastic) > 0L
   if (method == "auto") {
-    fits <- is_factored(model, scale) || fits_in_memory(model$dim^2)
+    fits <- fits_in_memory(exact_size(model, scale))
     method <- if (has_exact(model) && !any(asked) && fits) "exact" else "mpsgd"
   }
   if (method == "mpsgd") check_independent_prior(model)
@@ -248,7 +248,7 @@ choose_method <- function(method, model, stochastic, scale) {
 exact_fit <- function(model, base, control, tol, call) {
   tol <- check_positive(tol, "tol")
   check_has_exact(model)
-  if (!is_factored(model, control$scale)) check_size(model$dim^2, "method", "exact")
+  check_size(exact_size(model, control$scale), "method", "exact")
   optimum <- solve_optimum(model, base, law_of(base, model$dim), control$scale, tol, 200, control$progress)
   new_fit(list(call = call, method = "exact", model = model, base = base, tol = tol, control = control),
           plan = list(seed = draw_key(), rng_kind = RNGkind()),   # of its draws

@@ -33,14 +33,19 @@ diagonal_if <- function(diagonal, mode) {
 }
 
 # A point near the mode, where the exact solver may as well take over. Under a flat
-# prior there may be no mode, which only the whole search shows.
-near_mode <- function(model) UseMethod("near_mode")
+# prior there may be no mode, which only the whole search shows. With `by_products` the Hessian is its diagonal.
+near_mode <- function(model, by_products = FALSE) UseMethod("near_mode")
 
 #' @export
-near_mode.elvi_model <- function(model) find_mode(model)
+near_mode.elvi_model <- function(model, by_products = FALSE) find_mode(model)
 
 #' @export
-near_mode.elvi_model_glm <- function(model) {
+near_mode.elvi_model_glm <- function(model, by_products = FALSE) {
+  if (by_products) {
+    found <- wide_mode(model, rounds = 1L, steps = 30L)
+    refuse_if_recession(model, found$x)
+    return(found)
+  }
   if (all_proper(model)) newton_mode(model, decrement_below = 0.1, reach_below = 0.1) else find_mode(model)
 }
 
@@ -109,7 +114,10 @@ point_oracle <- function(model) {
   function(x) exact_at(model, rule, law, "diagonal", x, zero)
 }
 
-newton_step <- function(H, g) {
+newton_step <- function(H, g) UseMethod("newton_step")
+
+#' @export
+newton_step.default <- function(H, g) {
   R <- tryCatch(chol(H), error = function(e) NULL)
   if (is.null(R)) {   # nearly singular: as much ridge as rounding asks for
     R <- tryCatch(chol(H + diag(1e-10 * max(diag(H), 1e-300), nrow(H))), error = function(e) NULL)
@@ -327,7 +335,7 @@ share_start <- function(model) {
 # ---- wide models ----------------------------------------------------------------------------
 
 # L-BFGS from gradients alone, in units in which the curvature at the start is 1, renewed where it has moved.
-wide_mode <- function(model, start = default_point(model), rounds = 3L) {
+wide_mode <- function(model, start = default_point(model), rounds = 3L, steps = 1000L) {
   x <- start
   evaluations <- 0
   for (round in seq_len(rounds)) {
@@ -335,7 +343,7 @@ wide_mode <- function(model, start = default_point(model), rounds = 3L) {
     at <- remembering(function(w) target_at(model, matrix(x + unit * w)))
     found <- stats::optim(numeric(model$dim), function(w) if (is.finite(v <- at(w)$value)) v else 1e300,
                           function(w) unit * at(w)$gradient, method = "L-BFGS-B",
-                          control = list(maxit = 1000, factr = 10, lmm = 20))
+                          control = list(maxit = steps, factr = 10, lmm = 20))
     x <- x + unit * found$par
     evaluations <- evaluations + found$counts[["gradient"]]
     if (sum(found$par^2) < 1e-4 * model$dim) break

@@ -147,6 +147,13 @@ extent_along.elvi_model_elsewhere <- function(model, x) {
 used_gram.elvi_model_elsewhere <- function(model) model$rows$gram
 
 #' @export
+gram_of_columns.elvi_model_elsewhere <- function(model, columns) model$rows$gram[columns, columns, drop = FALSE]
+
+# the passes are made for d x d sums
+#' @export
+exact_by_products.elvi_model_elsewhere <- function(model, kind) FALSE
+
+#' @export
 column_reach.elvi_model_elsewhere <- function(model) model$rows$reach
 
 #' @export

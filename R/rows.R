@@ -139,8 +139,22 @@ used_gram <- function(model) UseMethod("used_gram")
 #' @export
 used_gram.elvi_model_glm <- function(model) .Call(elvi_r_gram, model)
 
+# that of some columns, of which there are few
+gram_of_columns <- function(model, columns) UseMethod("gram_of_columns")
+
+#' @export
+gram_of_columns.elvi_model_glm <- function(model, columns) {
+  used <- as.double(model$rows$weight > 0)
+  unit <- numeric(model$rows$dim)
+  products <- vapply(columns, function(j) cross_times(model, used, replace(unit, j, 1))[columns], numeric(length(columns)))
+  matrix(products, length(columns))
+}
+
 # the diagonal of X' diag(weight) X
 column_squares <- function(model, weight) .Call(elvi_r_squares, model, weight)
+
+# X' diag(weight) X v
+cross_times <- function(model, weight, v) .Call(elvi_r_cross_times, model, weight, v)
 
 # the largest |X_ij| of each column over the rows that count, or a bound of it
 column_reach <- function(model) UseMethod("column_reach")

@@ -71,7 +71,10 @@ lower_root <- function(R) {
 }
 
 # lower triangular C with C C' = precision^-1; NULL if there is none
-root_of_inverse <- function(precision) {
+root_of_inverse <- function(precision) UseMethod("root_of_inverse")
+
+#' @export
+root_of_inverse.default <- function(precision) {
   R <- tryCatch(chol(precision), error = function(e) NULL)
   if (is.null(R)) return(NULL)
   tryCatch(t(chol(chol2inv(R))), error = function(e) NULL)
@@ -121,7 +124,10 @@ check_scale_matrix <- function(S, dim, name) {
 not_diagonal <- function(S) any(S[row(S) != col(S)] != 0)
 
 # v' Q^-1 v, Q a matrix or its diagonal
-dual_norm2 <- function(Q, v) if (is.matrix(Q)) sum(v * solve(Q, v, tol = 0)) else sum(v^2 / Q)
+dual_norm2 <- function(Q, v) UseMethod("dual_norm2")
+
+#' @export
+dual_norm2.default <- function(Q, v) if (is.matrix(Q)) sum(v * solve(Q, v, tol = 0)) else sum(v^2 / Q)
 
 mean_outer <- function(g, z) tcrossprod(g, z) / ncol(z)
 
@@ -243,20 +249,20 @@ scale_diagonal <- list(
     c(mu / sqrt(2), S * g$scale / 2)
   },
   inverse_root = function(P) if (all(P > 0)) 1 / sqrt(P),
-  precision_part = function(B) diag(B),
+  precision_part = function(B) diagonal_of(B),
   solve = function(S, v) v / S,
   whiten = function(S, mu, P) c(mu / S, P * S^2),
   unwhiten = function(S, x) {
     first <- seq_along(S)
     list(mu = S * x[first], precision = x[-first] / S^2)
   },
-  whitened_gradient = function(at, S) list(mu = S * at$g_mu, scale = S^2 * diag(at$B) - 1),
-  gradient = function(at, S, whitened) diag(at$B) * S - 1 / S,
-  dual = function(Q, G) sum(G^2 / if (is.matrix(Q)) diag(Q) else Q),
+  whitened_gradient = function(at, S) list(mu = S * at$g_mu, scale = S^2 * diagonal_of(at$B) - 1),
+  gradient = function(at, S, whitened) diagonal_of(at$B) * S - 1 / S,
+  dual = function(Q, G) sum(G^2 / diagonal_of(Q)),
   local = function(S) {
     list(identity = rep(1, length(S)),
          scale = function(entries) S * entries,
-         gradient = function(at) S * diag(at$B) * at$scale - S / at$scale)
+         gradient = function(at) S * diagonal_of(at$B) * at$scale - S / at$scale)
   })
 
 scale_kinds <- list(symmetric = scale_symmetric, triangular = scale_triangular, diagonal = scale_diagonal)

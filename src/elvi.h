@@ -316,6 +316,9 @@ void elvi_rows_reach(const elvi_rows *from, double *reach);
 elvi_status elvi_rows_gram(const elvi_rows *from, double *used, double *scratch, double *out, const elvi_hooks *hooks);
 /* the diagonal of X' diag(weight) X */
 elvi_status elvi_rows_squares(const elvi_rows *from, const double *weight, double *out, const elvi_hooks *hooks);
+/* out <- X' diag(weight) X v; eta has room for a part */
+elvi_status elvi_rows_cross_times(const elvi_rows *from, const double *weight, const double *v, double *eta, double *out,
+                                  const elvi_hooks *hooks);
 /* X x, without the offset */
 void elvi_rows_times(const elvi_rows *from, const double *x, double *out);
 /* A column of a dense design from numbers; non-zero if one of them is missing. */
@@ -518,12 +521,16 @@ void elvi_glm_curvature(const elvi_glm *glm, double bound, const double *v,
 typedef struct {
     double value;            /* E f */
     double *g_mu;            /* d */
-    double *B;               /* d x d, lower triangle: the gradient of E f with
-                                respect to the scale is B scale */
     double widest;           /* the largest spread of a linear predictor */
+    /* the gradient of E f with respect to the scale is B scale, B = P + X' diag(c) X */
+    double *B;               /* d x d, lower triangle; or NULL, and then its parts: */
+    double *own;             /* d: P, which is diagonal */
+    double *curve;           /* rows: c */
+    double *squares;         /* d: the diagonal of X' diag(c) X */
 } elvi_exact;
 
-size_t elvi_exact_scratch_length(const elvi_model *model, const elvi_scale_ops *kind);
+/* whole: is B wanted, or its parts? */
+size_t elvi_exact_scratch_length(const elvi_model *model, const elvi_scale_ops *kind, int whole);
 /* With a scale of zeros this is f, its gradient and its Hessian at mu. */
 elvi_status elvi_glm_exact(const elvi_model *model, const elvi_quadrature *rule,
                            const elvi_scale_ops *kind, const elvi_theta *theta,

@@ -78,6 +78,7 @@ for (name in c("logit", "shifted", "sparse", "sparse_shifted")) local({
   add("elvi_r_gram", name, function() .Call(internal$elvi_r_gram, model))
   add("elvi_r_extent", name, function() .Call(internal$elvi_r_extent, model, c(0.1, 0.2)))
   add("elvi_r_squares", name, function() .Call(internal$elvi_r_squares, model, model$rows$weight))
+  add("elvi_r_cross_times", name, function() .Call(internal$elvi_r_cross_times, model, model$rows$weight, c(1, -2)))
   add("elvi_r_predictor", name, function() .Call(internal$elvi_r_predictor, model, c(0.1, 0.2)))
   add("elvi_r_reach", name, function() .Call(internal$elvi_r_reach, model))
   add("elvi_r_check_sums", name, function() .Call(internal$elvi_r_check_sums, model, c(1, 2, 3, 4, 5)))
@@ -112,6 +113,8 @@ for (name in c("logit", "cloglog", "poisson", "normal", "sparse", "sparse_logit"
   scale <- scale_of(kind, 2)
   kind <- kind
   add("elvi_r_exact", paste(name, kind), function() .Call(internal$elvi_r_exact, model, rule, kind, c(0.1, 0.2), scale, 2L))
+  add("elvi_r_exact_parts", paste(name, kind),
+      function() .Call(internal$elvi_r_exact_parts, model, rule, kind, c(0.1, 0.2), scale, 2L))
 })
 # two crossed terms, one with a slope, for each loss that group-level terms have
 for (name in c("logit", "probit", "cloglog", "poisson", "normal", "phi")) local({
