@@ -199,8 +199,8 @@ elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, bud
   control <- resolve_control(control, schedule, law, plan, smoothness$source)
   feasible <- feasible_set(control, work, smoothness$L)
   start <- check_start(start, work, control$scale, feasible, smoothness$L)
-  given <- list(call = match.call(), method = "mpsgd", model = object, base = base, schedule = schedule,
-                tol = tol, control = control, combine = combine)
+  given <- c(list(call = match.call(), method = "mpsgd", model = object, base = base, schedule = schedule, tol = tol,
+                  combine = combine), split_control(control))
   plan <- c(plan, list(smoothness = smoothness$L, smoothness_source = smoothness$source, feasible = feasible,
                        work = without_inner(work), stand_in = raw_stand_in(work, smoothness), start = start,
                        seed = seed, rng_kind = RNGkind(),
@@ -250,7 +250,7 @@ exact_fit <- function(model, base, control, tol, call) {
   check_has_exact(model)
   check_size(exact_size(model, control$scale), "method", "exact")
   optimum <- solve_optimum(model, base, law_of(base, model$dim), control$scale, tol, 200, control$progress)
-  new_fit(list(call = call, method = "exact", model = model, base = base, tol = tol, control = control),
+  new_fit(c(list(call = call, method = "exact", model = model, base = base, tol = tol), split_control(control)),
           plan = list(seed = draw_key(), rng_kind = RNGkind()),   # of its draws
           result = list(status = if (optimum$interrupted) "interrupted" else if (optimum$converged) "finished" else "not converged",
                         kept = "optimum",

@@ -82,7 +82,7 @@ plot_trace <- function(fit, against, optimum) {
                         seconds = "CPU seconds")[[against]],
                   y = "objective F at the iterate",
                   subtitle = paste0(family_subtitle(fit), ", ", fit$control$coordinates, " coordinates"))
-  if (!isFALSE(optimum) && (isTRUE(optimum) || affords_optimum(fit)) && has_exact(fit$model)) plot + optimum_line(fit, max(data$at)) else plot
+  if (isTRUE(optimum) || (is.na(optimum) && affords_optimum(fit))) plot + optimum_line(fit, max(data$at)) else plot
 }
 
 # with as many digits as it takes to tell them apart

@@ -48,7 +48,7 @@ run_inputs <- function(model, base, kind, update = "project", estimator = "repar
   schedule <- schedule_custom(0.05, 2, iterations = 3)
   plan <- c(internal$plan_schedule(schedule, model$dim, law$kurtosis, 4, control),
             list(seed = c(7, 11), feasible = internal$feasible_set(control, model, 4)))
-  fit <- list(given = list(model = model, schedule = schedule, control = control), plan = plan, result = list(cpu = 0))
+  fit <- list(given = c(list(model = model, schedule = schedule), internal$split_control(control)), plan = plan, result = list(cpu = 0))
   start <- list(mu = rep(0.1, model$dim), scale = scale_of(kind, model$dim))
   list(model = model, law = law, settings = internal$run_settings(fit, 3), state = internal$initial_state(start))
 }
