@@ -247,8 +247,7 @@ theorem_inputs <- function(model, base, control, optimum, alpha) {
   L <- L %||% list(L = NA_real_, source = "not known and not estimable")
   unbounded <- is_regression(model) && is.na(model$smoothness)
   m <- if (is.null(work) || isFALSE(exists$exists)) NULL
-       else if (is_whitened(work)) numeric(model$dim)
-       else quietly(find_mode(model, diagonal = !scale_of(control$scale)$full)$x)
+       else quietly(mode_in(work, diagonal = !scale_of(control$scale)$full))
   problem <- list(model = model, base = base, law = law, dim = model$dim, kurtosis = law$kurtosis,
                   kind = control$scale, aligned = is_aligned(control$scale, model$convex), existence = exists,
                   work = work, L = L$L, L_source = L$source,
@@ -285,7 +284,7 @@ quietly <- function(expr) {
 check_alpha <- function(alpha, work, L) {
   alpha <- check_positive(alpha, "alpha")
   if (is.null(work)) return(alpha)
-  shrink <- if (!is_whitened(work)) 1 else smallest_singular_value(full_frame(work)$A)
+  shrink <- narrowing(work)
   inside <- alpha * shrink^2
   if (isTRUE(inside > L * (1 + 1e-8))) {
     bad_argument("alpha", sprintf("at most the smoothness of f (%s)", format(L / shrink^2, digits = 4)),

@@ -125,7 +125,7 @@ fingerprint <- function(fit, law) {
                                  schedule = unclass(fit$given$schedule), tol = fit$given$tol,
                                  control = unclass(fit$given$control)),
        start = start, smoothness = fit$plan$smoothness,
-       points = points, target = known_by(model, points))
+       points = points, target = guarded_at(model, points))
 }
 
 exact_fingerprint <- function(algorithm, ...) {
@@ -140,11 +140,6 @@ landmarks <- function(start) {
   cbind(start$mu, start$mu + spread(cos(i)), start$mu + 3 * spread(sin(i)))
 }
 
-# values and gradients; where it fails it fails again
-known_by <- function(model, points) {
-  if (is_function_of_r(model)) evaluate_guarded(model, points, new_account()) else target_at(model, points)
-}
-
 # NULL, or what differs first between two fingerprints, and how.
 fingerprint_difference <- function(stored, now, fit) {
   exact <- first_difference(stored$exact, now$exact)
@@ -153,7 +148,7 @@ fingerprint_difference <- function(stored, now, fit) {
     return(difference("smoothness", stored$smoothness, now$smoothness))
   }
   if (!about_same(stored$start, now$start, 1e-6)) return(difference("start"))
-  if (!about_same(stored$target, known_by(fit$given$model, stored$points))) {
+  if (!about_same(stored$target, guarded_at(fit$given$model, stored$points))) {
     return(list(what = "model", how = " (its functions have other values)"))
   }
   NULL

@@ -343,9 +343,7 @@ check_start <- function(start, work, kind, feasible, L) {
                  if (is.list(start) && length(unknown)) paste("one with", encodeString(unknown[1L], quote = "`"))
                  else describe(start))
   }
-  default <- if (is_whitened(work)) max(1, feasible$scale_min)
-             else min(max(1 / sqrt(L), feasible$scale_min), feasible$scale_max)
-  start_scale <- check_start_scale(default, dim, kind)
+  start_scale <- check_start_scale(default_scale(work, feasible, L), dim, kind)
   if (!length(start)) return(list(mu = feasible$mu_centre, scale = start_scale))
   origin <- to_user(work, kind, feasible$mu_centre, start_scale)
   mu <- if (is.null(start$mu)) origin$mu else check_vector(start$mu, "start$mu", dim)

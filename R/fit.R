@@ -94,12 +94,6 @@ run_model <- function(fit, account = new_account()) {
   work
 }
 
-without_inner <- function(work) {
-  if (!is_whitened(work)) return(NULL)
-  work["inner"] <- list(NULL)
-  work
-}
-
 # mu and scale of the returned approximation in the coordinates of the model
 model_theta <- function(fit, theta = fit$result$theta) {
   to_user(run_model(fit), fit$given$control$scale, theta$mu, theta$scale)
@@ -123,9 +117,7 @@ reported_root <- function(fit) {
 # decomposition.
 reported_location <- function(fit) {
   if (!is.null(fit$result$stack)) return(stacked_theta(fit)$mu)
-  work <- run_model(fit)
-  mu <- fit$result$theta$mu
-  if (is_whitened(work)) mu <- drop(work$m + root_times(work$A, mu))
+  mu <- drop(points_to_user(run_model(fit), fit$result$theta$mu))
   model <- fit$given$model
   stats::setNames(drop(reported_points(model, matrix(mu))), model$names)
 }
@@ -139,11 +131,7 @@ reported_factor <- function(fit) {
 }
 
 # the same of the model's own parameters
-model_factor <- function(fit) {
-  work <- run_model(fit)
-  root <- fit$result$theta$scale
-  if (is_whitened(work)) root_times(work$A, root) else root
-}
+model_factor <- function(fit) root_to_user(run_model(fit), fit$result$theta$scale)
 
 # Of what is reported, and of X times the coefficients that are. A diagonal root stays one: what a formula's intercept
 # takes up from the centred predictors goes into the rows that it is multiplied by.

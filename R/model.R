@@ -115,7 +115,7 @@ known_model <- function(fields) {
   gram <- if (!is_wide(model)) used_gram(model)
   identified <- if (is.null(gram)) check_weak_columns(model) else check_rank(model, gram)
   bound <- record$curvature_bound
-  model$smoothness <- if (is.na(bound)) NA_real_ else glm_smoothness(model, bound, gram)
+  model$smoothness <- if (is.na(bound)) NA_real_ else smoothness_by_rows(model, bound, gram)
   model$smoothness_source <- if (is.na(bound)) unbounded_curvature(fields$family) else "computed"
   quadratic <- (model$convex && all_proper(model)) || (record$constant_curvature && identified)
   model$growth <- if (quadratic) 2 else NA_real_
@@ -178,11 +178,27 @@ new_model <- function(kinds, dim, ...) {
             class = c(paste0("elvi_model_", kinds), "elvi_model"))
 }
 
-is_user_density <- function(model) inherits(model, "elvi_model_density")
-is_whitened <- function(work) inherits(work, "elvi_model_affine")
-is_regression <- function(model) inherits(model, "elvi_model_glm")
-is_dispersed <- function(model) inherits(model, "elvi_model_dispersed")
-is_linked <- function(model) inherits(model, "elvi_model_linked")
+# Is what is known of it what its user says?
+is_user_density <- function(model) UseMethod("is_user_density")
+
+#' @export
+is_user_density.default <- function(model) FALSE
+
+#' @export
+is_user_density.elvi_model_density <- function(model) TRUE
+
+# Has it rows?
+is_regression <- function(model) UseMethod("is_regression")
+
+#' @export
+is_regression.default <- function(model) FALSE
+
+#' @export
+is_regression.elvi_model_glm <- function(model) TRUE
+
+# is a dispersion among its parameters, or a matrix the precision of its prior?
+is_dispersed <- function(model) isTRUE(model$dispersion_at > 0)
+is_linked <- function(model) !is.null(model$prior$precision)
 
 # Beyond this nothing d x d is made of a model by itself, and a mean field makes do with the diagonal of the
 # Hessian at the mode.
@@ -284,8 +300,11 @@ check_weak_columns <- function(model) {
 
 # The largest eigenvalue of the curvature bound. Where the Gram matrix is at hand, small, and no weights make
 # another one, from it; else by Lanczos steps.
-glm_smoothness <- function(model, bound, gram) {
-  if (is_elsewhere(model) || is.null(gram) || ncol(gram) > 500 || any(model$rows$weight != 1)) {
+smoothness_by_rows <- function(model, bound, gram) UseMethod("smoothness_by_rows")
+
+#' @export
+smoothness_by_rows.elvi_model_glm <- function(model, bound, gram) {
+  if (is.null(gram) || ncol(gram) > 500 || any(model$rows$weight != 1)) {
     return(curvature_max(model, bound))
   }
   prior <- steepest_prior(model$blocks$coefficients)

@@ -67,8 +67,13 @@ objective.default <- function(object, model, base = base_gaussian(), method = NU
 
 estimate_objective <- function(model, base, kind, mu, scale, method, draws) {
   draws <- check_draws(draws, 1, lower = 2)
-  law <- law_of(base, model$dim)
-  if (is_sparse_root(scale)) return(sparse_objective(model, law, mu, scale, method, draws))
+  objective_at(scale, model, law_of(base, model$dim), kind, mu, method, draws)
+}
+
+objective_at <- function(scale, model, law, kind, mu, method, draws) UseMethod("objective_at")
+
+#' @export
+objective_at.default <- function(scale, model, law, kind, mu, method, draws) {
   default <- if (affords_exact(model, kind)) "exact" else "monte_carlo"
   method <- check_choice(method %||% default, "method", c("exact", "monte_carlo"))
   if (method == "exact") {

@@ -121,8 +121,7 @@ approach_optimum <- function(oracle, model, work, centre, point, tol, max_evalua
     target <- flatten(frame, point$mu - newton_step(point$B, point$g_mu),
                       precision_part(point$B))
     history <- remember(history, x, target - x)
-    tried <- first_improvement(oracle, model, work, frame, point, x, target - x, history,
-                               max_evaluations - evaluations)
+    tried <- first_improvement(oracle, model, frame, point, history, max_evaluations - evaluations)
     evaluations <- evaluations + tried$evaluations
     wasted <- wasted + tried$evaluations - 1
     if (is.null(tried$point)) break
@@ -217,11 +216,13 @@ accelerate <- function(history) {
 }
 
 # The accelerated step, else the plain one, else halves of it.
-first_improvement <- function(oracle, model, kind, frame, point, x, residual, history, budget) {
+first_improvement <- function(oracle, model, frame, point, history, budget) {
   attempt <- function(to) {
     there <- unflatten(frame, to)
-    evaluate_at(oracle, model, kind, there$mu, there$precision)
+    evaluate_at(oracle, model, frame$kind, there$mu, there$precision)
   }
+  x <- history$x[, 1L]
+  residual <- history$residual[, 1L]
   new <- attempt(accelerate(history))
   used <- 1
   if (better(new, point)) return(list(point = new, evaluations = used))

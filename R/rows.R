@@ -122,6 +122,41 @@ fill_names <- function(given, n) {
   ifelse(is.na(given) | !nzchar(given), generic, given)
 }
 
+# observations and coefficients
+rows_size <- function(rows) UseMethod("rows_size")
+
+#' @export
+rows_size.elvi_rows <- function(rows) design_dim(rows$X)
+
+row_labels <- function(rows) UseMethod("row_labels")
+
+#' @export
+row_labels.elvi_rows <- function(rows) column_names(rows$X)
+
+# the class that a model of such rows has beside its own
+row_kinds <- function(rows) UseMethod("row_kinds")
+
+#' @export
+row_kinds.elvi_rows <- function(rows) NULL
+
+# for a regression: those that lack something, where the frame does not have them
+rows_left_out <- function(rows) UseMethod("rows_left_out")
+
+#' @export
+rows_left_out.default <- function(rows) NULL
+
+# is each response at hand?
+check_each_response <- function(rows) UseMethod("check_each_response")
+
+#' @export
+check_each_response.default <- function(rows) invisible()
+
+# must the rows of a model be read again by whoever needs them?
+is_elsewhere <- function(model) UseMethod("is_elsewhere")
+
+#' @export
+is_elsewhere.default <- function(model) FALSE
+
 # ---- passes over the rows of a model ---------------------------------------------------
 
 # X x, without the offset

@@ -2,25 +2,27 @@
 # kind; src/scale_<kind>.c is its other half. To add one, add a record: what it lacks is an error when the package is
 # loaded. To R a scale is an array, d x d or a vector of length d (a diagonal), and what takes any root of a covariance
 # depends on that only; it comes first. An optimum with many sparse columns has a root that is no array, but a factor of
-# its inverse: see sparse.R.
+# its inverse, with methods of its own in sparse.R.
 
 # ---- any root R of a covariance R R' ------------------------------------------------------------------------------
 
-root_times <- function(root, z) {
-  if (is_sparse_root(root)) return(sparse_root_times(root, z))
-  if (is.matrix(root)) root %*% z else root * z
-}
+root_times <- function(root, z) UseMethod("root_times")
+
+#' @export
+root_times.default <- function(root, z) if (is.matrix(root)) root %*% z else root * z
 
 root_crossprod <- function(root, u) if (is.matrix(root)) crossprod(root, u) else root * u   # R' u
 
 # standard deviations of the coordinates of root z
-root_sd <- function(root) {
-  if (is_sparse_root(root)) return(stats::setNames(root$sd, root$names))
-  if (is.matrix(root)) sqrt(rowSums(root^2)) else abs(root)
-}
+root_sd <- function(root) UseMethod("root_sd")
 
-root_covariance <- function(root) {
-  if (is_sparse_root(root)) root <- name_rows(sparse_root_matrix(root), root$names)
+#' @export
+root_sd.default <- function(root) if (is.matrix(root)) sqrt(rowSums(root^2)) else abs(root)
+
+root_covariance <- function(root) UseMethod("root_covariance")
+
+#' @export
+root_covariance.default <- function(root) {
   if (is.matrix(root)) return(tcrossprod(root))
   structure(diag(root^2, length(root)), dimnames = if (!is.null(names(root))) list(names(root), names(root)))
 }
@@ -30,10 +32,10 @@ predictor_sd <- function(root, X, which) {
   if (is.matrix(root)) sqrt(rowSums((X %*% root[which, , drop = FALSE])^2)) else sqrt(drop(X^2 %*% root[which]^2))
 }
 
-root_matrix <- function(root) {
-  if (is_sparse_root(root)) return(sparse_root_matrix(root))
-  if (is.matrix(root)) root else diag(root, length(root))
-}
+root_matrix <- function(root) UseMethod("root_matrix")
+
+#' @export
+root_matrix.default <- function(root) if (is.matrix(root)) root else diag(root, length(root))
 
 # R' M R and its trace, for a symmetric M
 congruent <- function(root, M) {
@@ -51,9 +53,11 @@ name_rows <- function(root, labels) {
   root
 }
 
-name_scale <- function(scale, labels) {
-  if (is_sparse_root(scale)) scale["names"] <- list(labels)
-  else if (is.matrix(scale)) dimnames(scale) <- list(labels, labels) else names(scale) <- labels
+name_scale <- function(scale, labels) UseMethod("name_scale")
+
+#' @export
+name_scale.default <- function(scale, labels) {
+  if (is.matrix(scale)) dimnames(scale) <- list(labels, labels) else names(scale) <- labels
   scale
 }
 
@@ -280,24 +284,16 @@ scale_of <- function(kind) scale_kinds[[kind]]
 
 # ---- by name ------------------------------------------------------------------------------------------------------
 
-log_det <- function(kind, scale) if (is_sparse_root(scale)) scale$log_det else scale_of(kind)$log_det(scale)
+log_det <- function(kind, scale) UseMethod("log_det", scale)
 
-# (mu, scale) of the run in the user's coordinates; scale of the same kind
-to_user <- function(work, kind, mu, scale) {
-  if (!is_whitened(work)) return(list(mu = mu, scale = scale))
-  list(mu = drop(work$m + root_times(work$A, mu)), scale = scale_of(kind)$to_user(work$A, scale))
-}
-
-# and back
-to_work <- function(work, kind, mu, scale) {
-  if (!is_whitened(work)) return(list(mu = mu, scale = scale))
-  list(mu = drop(scale_of(work$scale)$solve(work$A, mu - work$m)),
-       scale = scale_of(kind)$to_work(work$A, scale))
-}
+#' @export
+log_det.default <- function(kind, scale) scale_of(kind)$log_det(scale)
 
 # The symmetric matrix that has the law of a scale of this kind
-symmetric_scale <- function(kind, scale, labels) {
-  if (is_sparse_root(scale)) return(structure(symmetric_root(sparse_root_matrix(scale)), dimnames = list(labels, labels)))
+symmetric_scale <- function(kind, scale, labels) UseMethod("symmetric_scale", scale)
+
+#' @export
+symmetric_scale.default <- function(kind, scale, labels) {
   structure(scale_of(kind)$symmetric(scale), dimnames = list(labels, labels))
 }
 

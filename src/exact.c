@@ -114,8 +114,11 @@ static void expect_part(void *ctx, int number, int in_lane, int in_slot)
     memset(slot->cross, 0, cross_length(rows, out->B != NULL) * sizeof(double));
     elvi_rows_predict(rows, &part, c->mu, rows->dim, 1, lane->eta);
     rows->ops->spread(rows, &part, c->spread, lane->copy, lane->s);
-    slot->status = elvi_expect_rows(&c->glm->likelihood, c->rule, 1.0, part.rows, part.y, part.weight, lane->eta,
-                                    lane->s, &slot->sum, lane->slope, lane->curve, &slot->widest);
+    const elvi_lines lines = { part.rows, part.y, part.weight, lane->eta, lane->s };
+    elvi_expected expected = { .slope = lane->slope, .curve = lane->curve };
+    slot->status = elvi_expect_rows(&c->glm->likelihood, c->rule, 1.0, &lines, &expected);
+    slot->sum = expected.sum;
+    slot->widest = expected.widest;
     if (slot->status != ELVI_OK) return;
     rows->ops->collect(rows, &part, lane->slope, rows->dim, 1, slot->g_mu);
     if (out->B) {

@@ -20,7 +20,7 @@ static const R_CallMethodDef call_routines[] = {
     ENTRY(elvi_r_squares, 2),
     ENTRY(elvi_r_cross_times, 3),
     ENTRY(elvi_r_mills, 1),
-    ENTRY(elvi_r_has_family, 1),
+    ENTRY(elvi_r_has_family, 2),
     ENTRY(elvi_r_checksum, 1),
     ENTRY(elvi_r_sync, 1),
     ENTRY(elvi_r_clock, 0),

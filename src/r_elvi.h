@@ -78,7 +78,7 @@ SEXP elvi_r_extent(SEXP model, SEXP x);
 SEXP elvi_r_squares(SEXP model, SEXP weight);
 SEXP elvi_r_cross_times(SEXP model, SEXP weight, SEXP v);
 SEXP elvi_r_mills(SEXP t);
-SEXP elvi_r_has_family(SEXP names);
+SEXP elvi_r_has_family(SEXP names, SEXP dispersions);
 SEXP elvi_r_checksum(SEXP bytes);
 SEXP elvi_r_sync(SEXP path);
 SEXP elvi_r_clock(void);

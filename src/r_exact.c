@@ -99,17 +99,14 @@ SEXP elvi_r_expect_rows(SEXP likelihood, SEXP rule, SEXP dispersion, SEXP rows)
     const elvi_likelihood lik = r_likelihood(likelihood);
     const elvi_quadrature r = r_quadrature(rule);
     const R_xlen_t n = Rf_xlength(r_get(rows, "y"));
-    double sum, widest;
+    const elvi_lines lines = { (int) n, r_reals(rows, "y", n), r_reals(rows, "weight", n), r_reals(rows, "eta", n),
+                               r_reals(rows, "s", n) };
     SEXP out = PROTECT(r_named_list(5, names));
-    SET_VECTOR_ELT(out, 2, Rf_allocVector(REALSXP, n));
-    SET_VECTOR_ELT(out, 3, Rf_allocVector(REALSXP, n));
-    const elvi_status status = elvi_expect_rows(
-        &lik, &r, Rf_asReal(dispersion), (int) n, r_reals(rows, "y", n), r_reals(rows, "weight", n),
-        r_reals(rows, "eta", n), r_reals(rows, "s", n), &sum, REAL(VECTOR_ELT(out, 2)), REAL(VECTOR_ELT(out, 3)),
-        &widest);
+    elvi_expected expected = { .slope = real_element(out, 2, n), .curve = real_element(out, 3, n) };
+    const elvi_status status = elvi_expect_rows(&lik, &r, Rf_asReal(dispersion), &lines, &expected);
     SET_VECTOR_ELT(out, 0, Rf_ScalarInteger(status));
-    SET_VECTOR_ELT(out, 1, Rf_ScalarReal(sum));
-    SET_VECTOR_ELT(out, 4, Rf_ScalarReal(widest));
+    SET_VECTOR_ELT(out, 1, Rf_ScalarReal(expected.sum));
+    SET_VECTOR_ELT(out, 4, Rf_ScalarReal(expected.widest));
     UNPROTECT(1);
     return out;
 }
