@@ -33,7 +33,8 @@ diagonal_if <- function(diagonal, mode) {
 }
 
 # A point near the mode, where the exact solver may as well take over. Under a flat
-# prior there may be no mode, which only the whole search shows. With `by_products` the Hessian is its diagonal.
+# prior there may be no mode, which only the whole search shows. With `by_products` the Hessian
+# is what products.R makes of it.
 near_mode <- function(model, by_products = FALSE) UseMethod("near_mode")
 
 #' @export
@@ -41,20 +42,16 @@ near_mode.elvi_model <- function(model, by_products = FALSE) find_mode(model)
 
 #' @export
 near_mode.elvi_model_glm <- function(model, by_products = FALSE) {
-  if (by_products) {
-    found <- wide_mode(model, rounds = 1L, steps = 30L)
-    refuse_if_recession(model, found$x)
-    return(found)
-  }
-  if (all_proper(model)) newton_mode(model, decrement_below = 0.1, reach_below = 0.1) else find_mode(model)
+  if (!all_proper(model)) return(newton_mode(model, by_products = by_products))
+  newton_mode(model, decrement_below = 0.1, reach_below = 0.1, by_products = by_products)
 }
 
 overflow_advice <- " Numbers so large overflow: rescale predictors, response, offset or weights."
 
 # Damped Newton. With a flat prior the minimum may be at infinity: there the
 # steps do not shrink, and their direction shows it.
-newton_mode <- function(model, max_steps = 100L, decrement_below = 1e-10, reach_below = 1e-3) {
-  at <- point_oracle(model)
+newton_mode <- function(model, max_steps = 100L, decrement_below = 1e-10, reach_below = 1e-3, by_products = FALSE) {
+  at <- point_oracle(model, by_products)
   x <- centre_of_prior(model)
   now <- at(x)
   evaluations <- 1
@@ -69,7 +66,7 @@ newton_mode <- function(model, max_steps = 100L, decrement_below = 1e-10, reach_
   before <- Inf
   exponential <- record_of(model)$exponential
   for (k in seq_len(max_steps)) {
-    if (!is.finite(now$value) || any(!is.finite(now$B))) nonfinite_mode(x, overflow_advice)
+    if (!is.finite(now$value) || any(!is.finite(diagonal_of(now$B)))) nonfinite_mode(x, overflow_advice)
     step <- newton_step(now$B, now$g_mu)
     decrement <- sum(step * now$g_mu)
     # with large responses rounding stops the decrement before 1e-10 does
@@ -107,11 +104,12 @@ centre_of_prior <- function(model) {
 }
 
 # f, gradient and Hessian at a point: the exact oracle with scale 0
-point_oracle <- function(model) {
+point_oracle <- function(model, by_products = FALSE) {
   law <- law_of(base_gaussian(), model$dim)
   rule <- model_quadrature(model, law)
   zero <- numeric(model$dim)
-  function(x) exact_at(model, rule, law, "diagonal", x, zero)
+  look <- if (by_products) exact_products_at else exact_at
+  function(x) look(model, rule, law, "diagonal", x, zero)
 }
 
 newton_step <- function(H, g) UseMethod("newton_step")
@@ -335,7 +333,7 @@ share_start <- function(model) {
 # ---- wide models ----------------------------------------------------------------------------
 
 # L-BFGS from gradients alone, in units in which the curvature at the start is 1, renewed where it has moved.
-wide_mode <- function(model, start = default_point(model), rounds = 3L, steps = 1000L) {
+wide_mode <- function(model, start = default_point(model), rounds = 3L) {
   x <- start
   evaluations <- 0
   for (round in seq_len(rounds)) {
@@ -343,7 +341,7 @@ wide_mode <- function(model, start = default_point(model), rounds = 3L, steps = 
     at <- remembering(function(w) target_at(model, matrix(x + unit * w)))
     found <- stats::optim(numeric(model$dim), function(w) if (is.finite(v <- at(w)$value)) v else 1e300,
                           function(w) unit * at(w)$gradient, method = "L-BFGS-B",
-                          control = list(maxit = steps, factr = 10, lmm = 20))
+                          control = list(maxit = 1000, factr = 10, lmm = 20))
     x <- x + unit * found$par
     evaluations <- evaluations + found$counts[["gradient"]]
     if (sum(found$par^2) < 1e-4 * model$dim) break
