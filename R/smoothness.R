@@ -51,7 +51,7 @@ smoothness_attained.elvi_model_glm <- function(model) record_of(model)$bound_att
 estimated_smoothness <- function(model, work, law, control, points = 15L) {
   z <- draw_base(law, c(0, 0), points)   # a fixed key: R's generator is not touched
   near <- near_points(work, cbind(0, z), control)
-  found <- largest_curvature(near$target, near$x)
+  found <- largest_curvature(near$target, near$x, least = work$mean_curvature)
   list(L = found * control$smoothness_safety,
        source = sprintf("estimated at %d points, safety factor %g", ncol(near$x), control$smoothness_safety),
        laplace = near$laplace[c("m", "A", "level")])
@@ -70,8 +70,8 @@ near_points.elvi_model <- function(work, w, control) {
 near_points.elvi_model_affine <- function(work, w, control) list(laplace = work, x = w, target = work)
 
 # Power iteration on Hessian products by differences of the gradient, at all
-# columns of x at once.
-largest_curvature <- function(model, x, steps = 12L, h = 1e-4) {
+# columns of x at once. What is known to be the mean of a curvature is the `least` that the largest can be.
+largest_curvature <- function(model, x, steps = 12L, h = 1e-4, least = NULL) {
   d <- nrow(x)
   gradient <- function(x) target_at(model, x)$gradient
   v <- matrix(1 + 0.5 * sin(seq_len(d * ncol(x))), d)
@@ -81,7 +81,7 @@ largest_curvature <- function(model, x, steps = 12L, h = 1e-4) {
     v <- (gradient(x + h * v) - gradient(x - h * v)) / (2 * h)
     size <- sqrt(colSums(v^2))
   }
-  found <- max(size)
+  found <- max(size, least)
   if (!is.finite(found) || found <= 0) {
     elvi_abort("`smoothness` is needed: it could not be estimated because the gradient is not finite ",
                "or constant near the mode. Give elvi_control() a `smoothness`.",
