@@ -247,8 +247,7 @@ theorem_inputs <- function(model, base, control, optimum, alpha) {
   L <- L %||% list(L = NA_real_, source = "not known and not estimable")
   unbounded <- is_regression(model) && is.na(model$smoothness)
   m <- if (is.null(work) || isFALSE(exists$exists)) NULL
-       else if (is_whitened(work)) numeric(model$dim)
-       else quietly(find_mode(model, diagonal = !scale_of(control$scale)$full)$x)
+       else quietly(mode_in(work, diagonal = !scale_of(control$scale)$full))
   problem <- list(model = model, base = base, law = law, dim = model$dim, kurtosis = law$kurtosis,
                   kind = control$scale, aligned = is_aligned(control$scale, model$convex), existence = exists,
                   work = work, L = L$L, L_source = L$source,
@@ -285,7 +284,7 @@ quietly <- function(expr) {
 check_alpha <- function(alpha, work, L) {
   alpha <- check_positive(alpha, "alpha")
   if (is.null(work)) return(alpha)
-  shrink <- if (!is_whitened(work)) 1 else smallest_singular_value(full_frame(work)$A)
+  shrink <- narrowing(work)
   inside <- alpha * shrink^2
   if (isTRUE(inside > L * (1 + 1e-8))) {
     bad_argument("alpha", sprintf("at most the smoothness of f (%s)", format(L / shrink^2, digits = 4)),
@@ -326,7 +325,7 @@ locate_optimum <- function(problem, optimum) {
     return(out)
   }
   given <- if (!is.null(optimum)) read_optimum(optimum, problem)
-  found <- if (has_exact(model) && fits_in_memory(model$dim^2)) exact_optimum(problem)
+  found <- if (has_exact(model) && fits_in_memory(exact_size(model, problem$kind))) exact_optimum(problem)
   if (is.null(found)) found <- given
   if (!is.null(given) && !is.null(problem$work)) {
     found$check <- if (found$kind == "exact") against_exact(given, found, problem) else judge_given(given, problem)

@@ -15,11 +15,11 @@ new_journal <- function(fit, file = NULL, every = Inf, progress = identity) {
 # The journal of a run of elvi() that is about to start; its $fit is where to start from.
 # On a model (`takes_up`) that is the state in the checkpoint file, if there is one.
 open_journal <- function(fit, law, takes_up = TRUE) {
-  control <- fit$given$control
-  journal <- new_journal(fit, control$checkpoint, control$checkpoint_every, progress_of)
+  conduct <- fit$given$conduct
+  journal <- new_journal(fit, conduct$checkpoint, conduct$checkpoint_every, progress_of)
   if (is.null(journal$file)) return(journal)
   journal$fingerprint <- fingerprint(fit, law)
-  journal$fit$given$control$checkpoint <- journal$file   # the same one after setwd()
+  journal$fit$given$conduct$checkpoint <- journal$file   # the same one after setwd()
   begin_journal(journal, if (takes_up) take_up else same_run)
 }
 
@@ -105,9 +105,6 @@ same_run <- function(stored, journal, fit) {
   fit
 }
 
-# `$iterations` says where to stop, the others how to show and save: not what is computed.
-volatile_settings <- c("iterations", "progress", "checkpoint", "checkpoint_every")
-
 bad_checkpoint <- function(file, expected, got = NULL, differs = NULL) {
   elvi_abort("`checkpoint` must be ", expected, if (!is.null(got)) paste0(", not ", got), ": ",
              file, ".", if (utils::file_test("-f", file)) " To start anew, delete it or name another.",
@@ -123,12 +120,12 @@ fingerprint <- function(fit, law) {
   model <- fit$given$model
   start <- model_theta(fit, fit$plan$start)
   points <- landmarks(start)
-  without <- function(x, names) unclass(x)[setdiff(names(x), names)]
-  list(exact = exact_fingerprint(algorithm = "elvi", model = without(model, "smoothness"), base = unclass(law),
+  rounded <- names(model) == "smoothness"   # which is compared as the plan has it
+  list(exact = exact_fingerprint(algorithm = "elvi", model = unclass(model)[!rounded], base = unclass(law),
                                  schedule = unclass(fit$given$schedule), tol = fit$given$tol,
-                                 control = without(fit$given$control, volatile_settings)),
+                                 control = unclass(fit$given$control)),
        start = start, smoothness = fit$plan$smoothness,
-       points = points, target = known_by(model, points))
+       points = points, target = guarded_at(model, points))
 }
 
 exact_fingerprint <- function(algorithm, ...) {
@@ -143,11 +140,6 @@ landmarks <- function(start) {
   cbind(start$mu, start$mu + spread(cos(i)), start$mu + 3 * spread(sin(i)))
 }
 
-# values and gradients; where it fails it fails again
-known_by <- function(model, points) {
-  if (is_function_of_r(model)) evaluate_guarded(model, points, new_account()) else target_at(model, points)
-}
-
 # NULL, or what differs first between two fingerprints, and how.
 fingerprint_difference <- function(stored, now, fit) {
   exact <- first_difference(stored$exact, now$exact)
@@ -156,7 +148,7 @@ fingerprint_difference <- function(stored, now, fit) {
     return(difference("smoothness", stored$smoothness, now$smoothness))
   }
   if (!about_same(stored$start, now$start, 1e-6)) return(difference("start"))
-  if (!about_same(stored$target, known_by(fit$given$model, stored$points))) {
+  if (!about_same(stored$target, guarded_at(fit$given$model, stored$points))) {
     return(list(what = "model", how = " (its functions have other values)"))
   }
   NULL
@@ -334,17 +326,16 @@ is_plain <- function(x) {
     all(vapply(about, is_plain, NA)) && (!is.list(x) || all(vapply(unclass(x), is_plain, NA)))
 }
 
-# What C reads by length must have it. What a run makes as it goes is not there yet at its start.
+# What C reads by length must have it.
 refuse_shape <- function(file, progress, fit) {
-  fixed <- function(part, grows) part[setdiff(names(part), grows)]
-  sound <- same_shape(progress$plan, fixed(fit$plan, c("search", "work"))) &&
-    same_shape(progress$state, fixed(fit$state, c("memory", "stage", "first_error")))
+  sound <- same_shape(progress$plan, fit$plan) && same_shape(progress$state, fit$state)
   if (!sound) bad_checkpoint(file, "a checkpoint", "one whose numbers have other types or lengths than this run's")
 }
 
-# Is every number and text of `now` in `stored` as well, of the same type and length?
+# Is every number and text of `now` in `stored` as well, of the same type and length? What is empty at the start of a run is
+# filled as it goes.
 same_shape <- function(stored, now) {
-  if (is.null(now)) return(TRUE)
+  if (!length(now)) return(is.null(now) || typeof(stored) == typeof(now))
   if (typeof(stored) != typeof(now)) return(FALSE)
   if (!is.list(now)) return(length(stored) == length(now))
   all(vapply(names(now), function(name) same_shape(unclass(stored)[[name]], unclass(now)[[name]]), NA))

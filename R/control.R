@@ -142,14 +142,10 @@ elvi_control <- function(coordinates = c("whitened", "raw"),
     scale_max = check_positive(scale_max, "scale_max", infinite = TRUE),
     mu_centre = if (!is.null(mu_centre)) check_vector(mu_centre, "mu_centre"),
     mu_radius = check_positive(mu_radius, "mu_radius", infinite = TRUE),
-    iterations = check_count(iterations, "iterations", infinite = TRUE),
     trace_draws = if (!is.null(trace_draws)) check_count(trace_draws, "trace_draws", lower = 0),
     block = if (!is.null(block)) check_count(block, "block"),
     nodes = if (!is.null(nodes)) check_count(nodes, "nodes", upper = 100),
-    rows_per_step = if (!is.null(rows_per_step)) check_count(rows_per_step, "rows_per_step"),
-    progress = check_flag(progress, "progress"),
-    checkpoint = if (!is.null(checkpoint)) check_file_name(checkpoint, "checkpoint"),
-    checkpoint_every = check_positive(checkpoint_every, "checkpoint_every", infinite = TRUE)
+    rows_per_step = if (!is.null(rows_per_step)) check_count(rows_per_step, "rows_per_step")
   )
   if (isTRUE(control$trace_draws > 1e6)) bad_argument("trace_draws", "at most 1e6", describe(trace_draws))
   if (control$update == "prox") {
@@ -168,7 +164,23 @@ elvi_control <- function(coordinates = c("whitened", "raw"),
   if (isTRUE(control$backtrack > 0) && !is.null(rows_per_step)) {
     bad_argument("backtrack", "0 with `rows_per_step` (the rows of a step would decide how long it is)", describe(backtrack))
   }
-  structure(control, class = "elvi_control")
+  join_control(control, check_conduct(iterations, progress, checkpoint, checkpoint_every))
+}
+
+# How a run is stopped, watched and saved: nothing of what it computes, so it may be another one when the run goes on. Users
+# see it among the other settings; a fit has the two apart, see fit.R.
+check_conduct <- function(iterations, progress, checkpoint, checkpoint_every) {
+  list(iterations = check_count(iterations, "iterations", infinite = TRUE),
+       progress = check_flag(progress, "progress"),
+       checkpoint = if (!is.null(checkpoint)) check_file_name(checkpoint, "checkpoint"),
+       checkpoint_every = check_positive(checkpoint_every, "checkpoint_every", infinite = TRUE))
+}
+
+join_control <- function(control, conduct) structure(c(unclass(control), conduct), class = "elvi_control")
+
+split_control <- function(control) {
+  conduct <- names(control) %in% names(formals(check_conduct))
+  list(control = structure(unclass(control)[!conduct], class = "elvi_control"), conduct = unclass(control)[conduct])
 }
 
 # The other halves of src/estimator_<name>.c: can it leave the entropy to a proximal step, does it need a base whose

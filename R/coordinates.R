@@ -22,7 +22,7 @@ work_model <- function(model, coordinates, kind, found = NULL) {
   A <- record$inverse_root(if (is.matrix(H)) record$precision_part(H) else H)
   hessian <- if (!record$full) { if (is.matrix(H)) congruent(A, H) else rep(1, model$dim) }
   # what may fail is guarded, as a target is whose start was searched
-  level <- if (is_function_of_r(model)) finite_or_null(guarded_values(model, matrix(mode$x)))
+  level <- guarded_level(model, mode$x)
   work <- new_model("affine", dim = model$dim, names = model$names, inner = model, A = A, scale = frame,
                     m = as.double(mode$x), log_det = record$log_det(A),
                     hessian = hessian, mu_root = if (is.matrix(hessian)) t(chol(hessian)),
@@ -84,4 +84,124 @@ indefinite_message <- function(smallest) {
               format(smallest, digits = 3), "): the target is not strictly log-concave there. ",
               "Whitening uses the absolute eigenvalues instead.",
               class = "elvi_message_indefinite")
+}
+
+# ---- what the coordinates of a run are to the model's own -----------------------------------
+# They are the same, unless the run works on an affine model.
+
+# for what can only be said in the model's own coordinates
+is_whitened <- function(work) UseMethod("is_whitened")
+
+#' @export
+is_whitened.elvi_model <- function(work) FALSE
+
+#' @export
+is_whitened.elvi_model_affine <- function(work) TRUE
+
+# (mu, scale) of the run in the model's coordinates; scale of the same kind
+to_user <- function(work, kind, mu, scale) UseMethod("to_user")
+
+#' @export
+to_user.elvi_model <- function(work, kind, mu, scale) list(mu = mu, scale = scale)
+
+#' @export
+to_user.elvi_model_affine <- function(work, kind, mu, scale) {
+  list(mu = drop(points_to_user(work, mu)), scale = scale_of(kind)$to_user(work$A, scale))
+}
+
+# and back
+to_work <- function(work, kind, mu, scale) UseMethod("to_work")
+
+#' @export
+to_work.elvi_model <- function(work, kind, mu, scale) list(mu = mu, scale = scale)
+
+#' @export
+to_work.elvi_model_affine <- function(work, kind, mu, scale) {
+  list(mu = drop(scale_of(work$scale)$solve(work$A, mu - work$m)),
+       scale = scale_of(kind)$to_work(work$A, scale))
+}
+
+# points, and a root of no particular kind
+points_to_user <- function(work, x) UseMethod("points_to_user")
+
+#' @export
+points_to_user.elvi_model <- function(work, x) x
+
+#' @export
+points_to_user.elvi_model_affine <- function(work, x) work$m + root_times(work$A, x)
+
+root_to_user <- function(work, root) UseMethod("root_to_user")
+
+#' @export
+root_to_user.elvi_model <- function(work, root) root
+
+#' @export
+root_to_user.elvi_model_affine <- function(work, root) root_times(work$A, root)
+
+# a Hessian of f, in the coordinates of the run
+hessian_to_work <- function(work, H) UseMethod("hessian_to_work")
+
+#' @export
+hessian_to_work.elvi_model <- function(work, H) H
+
+#' @export
+hessian_to_work.elvi_model_affine <- function(work, H) congruent(work$A, H)
+
+# the most and the least by which a move of the run's coordinates becomes longer in the model's
+widening <- function(work) UseMethod("widening")
+
+#' @export
+widening.elvi_model <- function(work) 1
+
+#' @export
+widening.elvi_model_affine <- function(work) largest_singular_value(work$A)
+
+narrowing <- function(work) UseMethod("narrowing")
+
+#' @export
+narrowing.elvi_model <- function(work) 1
+
+#' @export
+narrowing.elvi_model_affine <- function(work) smallest_singular_value(full_frame(work)$A)
+
+# where the mode is
+mode_in <- function(work, diagonal) UseMethod("mode_in")
+
+#' @export
+mode_in.elvi_model <- function(work, diagonal) find_mode(work, diagonal)$x
+
+#' @export
+mode_in.elvi_model_affine <- function(work, diagonal) numeric(work$dim)
+
+# The scale of a start: that of the Laplace approximation, or of the steepest direction.
+default_scale <- function(work, feasible, L) UseMethod("default_scale")
+
+#' @export
+default_scale.elvi_model <- function(work, feasible, L) min(max(1 / sqrt(L), feasible$scale_min), feasible$scale_max)
+
+#' @export
+default_scale.elvi_model_affine <- function(work, feasible, L) max(1, feasible$scale_min)
+
+# What a plan keeps of the model of a run: nothing of the user's own, which is given.
+without_inner <- function(work) UseMethod("without_inner")
+
+#' @export
+without_inner.elvi_model <- function(work) NULL
+
+#' @export
+without_inner.elvi_model_affine <- function(work) {
+  work["inner"] <- list(NULL)
+  work
+}
+
+# and the same coordinates of another model
+with_inner <- function(work, inner) UseMethod("with_inner")
+
+#' @export
+with_inner.elvi_model <- function(work, inner) inner
+
+#' @export
+with_inner.elvi_model_affine <- function(work, inner) {
+  work$inner <- inner
+  work
 }

@@ -199,8 +199,8 @@ elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, bud
   control <- resolve_control(control, schedule, law, plan, smoothness$source)
   feasible <- feasible_set(control, work, smoothness$L)
   start <- check_start(start, work, control$scale, feasible, smoothness$L)
-  given <- list(call = match.call(), method = "mpsgd", model = object, base = base, schedule = schedule,
-                tol = tol, control = control, combine = combine)
+  given <- c(list(call = match.call(), method = "mpsgd", model = object, base = base, schedule = schedule, tol = tol,
+                  combine = combine), split_control(control))
   plan <- c(plan, list(smoothness = smoothness$L, smoothness_source = smoothness$source, feasible = feasible,
                        work = without_inner(work), stand_in = raw_stand_in(work, smoothness), start = start,
                        seed = seed, rng_kind = RNGkind(),
@@ -228,7 +228,7 @@ stochastic_settings <- function(schedule, budget, start, starts, control) {
 choose_method <- function(method, model, stochastic, scale) {
   asked <- lengths(stochastic) > 0L
   if (method == "auto") {
-    fits <- is_factored(model, scale) || fits_in_memory(model$dim^2)
+    fits <- fits_in_memory(exact_size(model, scale))
     method <- if (has_exact(model) && !any(asked) && fits) "exact" else "mpsgd"
   }
   if (method == "mpsgd") check_independent_prior(model)
@@ -248,9 +248,9 @@ choose_method <- function(method, model, stochastic, scale) {
 exact_fit <- function(model, base, control, tol, call) {
   tol <- check_positive(tol, "tol")
   check_has_exact(model)
-  if (!is_factored(model, control$scale)) check_size(model$dim^2, "method", "exact")
+  check_size(exact_size(model, control$scale), "method", "exact")
   optimum <- solve_optimum(model, base, law_of(base, model$dim), control$scale, tol, 200, control$progress)
-  new_fit(list(call = call, method = "exact", model = model, base = base, tol = tol, control = control),
+  new_fit(c(list(call = call, method = "exact", model = model, base = base, tol = tol), split_control(control)),
           plan = list(seed = draw_key(), rng_kind = RNGkind()),   # of its draws
           result = list(status = if (optimum$interrupted) "interrupted" else if (optimum$converged) "finished" else "not converged",
                         kept = "optimum",
@@ -343,9 +343,7 @@ check_start <- function(start, work, kind, feasible, L) {
                  if (is.list(start) && length(unknown)) paste("one with", encodeString(unknown[1L], quote = "`"))
                  else describe(start))
   }
-  default <- if (is_whitened(work)) max(1, feasible$scale_min)
-             else min(max(1 / sqrt(L), feasible$scale_min), feasible$scale_max)
-  start_scale <- check_start_scale(default, dim, kind)
+  start_scale <- check_start_scale(default_scale(work, feasible, L), dim, kind)
   if (!length(start)) return(list(mu = feasible$mu_centre, scale = start_scale))
   origin <- to_user(work, kind, feasible$mu_centre, start_scale)
   mu <- if (is.null(start$mu)) origin$mu else check_vector(start$mu, "start$mu", dim)

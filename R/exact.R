@@ -15,11 +15,28 @@ has_exact.elvi_model_glm <- function(model) record_of(model)$convex
 #' @export
 has_exact.elvi_model_dispersed <- function(model) FALSE
 
-# And is it worth its d x d matrix to a fit whose scale may be far smaller?
-affords_exact <- function(model, kind) has_exact(model) && (scale_of(kind)$full || !is_wide(model))
+# Does it go without a d x d matrix for a scale of this kind, because of that only products are asked for?
+exact_by_products <- function(model, kind) UseMethod("exact_by_products")
+
+#' @export
+exact_by_products.elvi_model <- function(model, kind) FALSE
+
+#' @export
+exact_by_products.elvi_model_glm <- function(model, kind) is_wide(model) && !scale_of(kind)$full
+
+# How many numbers the largest thing has that the exact solver makes for a scale of this kind.
+exact_size <- function(model, kind) {
+  if (exact_by_products(model, kind) || is_factored(model, kind)) model$dim else model$dim^2
+}
+
+# And is the exact objective worth its memory to a fit whose scale may be far smaller?
+affords_exact <- function(model, kind) {
+  has_exact(model) && (scale_of(kind)$full || !is_wide(model) || exact_by_products(model, kind))
+}
 
 # A function of (kind, mu, scale) giving objective F, E f, its gradient g_mu in mu
-# and the matrix B for which the gradient of E f in the scale is B scale. With a
+# and the matrix B for which the gradient of E f in the scale is B scale; where there
+# is only room for its products with vectors, these: see products.R. With a
 # scale of 0 it gives f, its gradient and its Hessian. F is Inf where E f does not
 # exist. NULL when the model has no exact objective.
 exact_oracle <- function(model, law) {
@@ -33,7 +50,8 @@ oracle_of.elvi_model_glm <- function(model, law) {
   rule <- model_quadrature(model, law)
   if (rule$limit <= 0) no_expectation(model, law)
   function(kind, mu, scale) {
-    out <- exact_at(model, rule, law, kind, mu, scale)
+    look <- if (exact_by_products(model, kind)) exact_products_at else exact_at
+    out <- look(model, rule, law, kind, mu, scale)
     check_status(if (out$status == status_no_expectation) status_ok else out$status)
     out$objective <- if (out$status == status_ok) out$value - log_det(kind, scale) else Inf
     out

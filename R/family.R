@@ -416,9 +416,7 @@ positive_record <- function(..., exponential = 1, unit = function(dispersion) 1 
 
 # one number in place of a response for each row
 mean_tally <- function(rows, of) {
-  if (is_elsewhere_rows(rows)) {
-    bad_argument("data", "rows in memory for a family of positive responses whose dispersion is not given", "rows elsewhere")
-  }
+  check_each_response(rows)
   used <- rows$weight > 0
   total <- sum(rows$weight[used])
   list(y = sum(rows$weight[used] * of(rows$y[used])) / total, weight = total)
@@ -550,7 +548,7 @@ family_records <- list(
     seen = as_they_are, convex = TRUE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
     exponential = TRUE, bends = FALSE, calibration = list(exponential_loss),
     never_up = function(move, y, small) FALSE, separable = NA, autoscale = FALSE,
-    conditional = list(likelihood = "gamma", constant = log_constant, dispersion = "own", hyper = gamma_hyper,
+    conditional = list(likelihood = "gamma", constant = log_constant, dispersion = "factor", hyper = gamma_hyper,
                        start = function(y, weight, dispersion) list(eta = log(y), c = weight * dispersion)),
     dispersion = positive_record(
       natural = "shape", may_be_known = TRUE, known = function(dispersion) 1 / dispersion,
@@ -629,9 +627,11 @@ check_family_records <- function(records) {
 
 check_family_records(family_records)
 
-# Run when the package is loaded: each record has its other half in src/likelihood.c.
-check_family_twins <- function(names = base::names(family_records)) {
-  alone <- names[!.Call(elvi_r_has_family, names)]
+# Run when the package is loaded: each record has its other half in src/likelihood.c, with all that its way of being
+# integrated over a dispersion asks for.
+check_family_twins <- function(names = base::names(family_records), records = family_records) {
+  dispersions <- vapply(names, function(name) records[[name]]$conditional$dispersion %||% NA_character_, "")
+  alone <- names[!.Call(elvi_r_has_family, names, dispersions)]
   if (length(alone)) stop("families whose record in src/likelihood.c is missing or not whole: ", toString(alone), call. = FALSE)
 }
 

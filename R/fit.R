@@ -1,5 +1,6 @@
 # A fit is a list of parts by lifetime:
-#   given       the call, its arguments and, in `control`, what was left to elvi to decide
+#   given       the call, its arguments and, in `control`, what was left to elvi to decide; in `conduct` how the run is
+#               stopped, watched and saved, which may change when it goes on
 #   plan        what is made of them before the run: numbers of the schedule, smoothness, coordinates, start, seed
 #   state       where the run is: iterate, average, counts, the stage of a run to a tolerance; all it needs to go on
 #   result      what it has to show: theta, which one that is, how the run ended, trace and CPU seconds
@@ -12,7 +13,7 @@ new_fit <- function(given, plan = NULL, state = NULL, result) {
 }
 
 fit_fields <- list(
-  given = c("call", "method", "model", "base", "schedule", "tol", "control", "combine"),
+  given = c("call", "method", "model", "base", "schedule", "tol", "combine", "control", "conduct"),
   plan = c("smoothness", "smoothness_source", "feasible", "start", "seed", "rng_kind", "search"),
   state = "stage",
   result = c("trace", "cpu", "status", "kept", "theta", "lost", "remaining", "converged", "optimum", "verdict", "stack"),
@@ -24,8 +25,9 @@ part_of_field <- local({
   stats::setNames(parts, unlist(fit_fields))
 })
 
-# the returned approximation and the last iterate, in the user's coordinates and names
+# the settings as elvi_control() has them; the returned approximation and the last iterate, in the user's coordinates and names
 fit_computed <- list(
+  control = function(fit) join_control(fit$given$control, fit$given$conduct),
   mu = function(fit) reported_location(fit),
   scale = function(fit) reported_theta(fit)$scale,
   Sigma = function(fit) reported_root(fit),
@@ -39,6 +41,10 @@ field_of <- function(fit, name) {
 }
 
 set_field <- function(fit, name, value) {
+  if (name == "control") {
+    fit$given[c("control", "conduct")] <- split_control(value)
+    return(fit)
+  }
   if (name %in% names(fit_computed)) {
     elvi_abort("`", name, "` of a fit is computed from what the run has returned: it cannot be set.",
                class = "elvi_error_argument", data = list(argument = name))
@@ -88,12 +94,6 @@ run_model <- function(fit, account = new_account()) {
   work
 }
 
-without_inner <- function(work) {
-  if (!is_whitened(work)) return(NULL)
-  work["inner"] <- list(NULL)
-  work
-}
-
 # mu and scale of the returned approximation in the coordinates of the model
 model_theta <- function(fit, theta = fit$result$theta) {
   to_user(run_model(fit), fit$given$control$scale, theta$mu, theta$scale)
@@ -117,9 +117,7 @@ reported_root <- function(fit) {
 # decomposition.
 reported_location <- function(fit) {
   if (!is.null(fit$result$stack)) return(stacked_theta(fit)$mu)
-  work <- run_model(fit)
-  mu <- fit$result$theta$mu
-  if (is_whitened(work)) mu <- drop(work$m + root_times(work$A, mu))
+  mu <- drop(points_to_user(run_model(fit), fit$result$theta$mu))
   model <- fit$given$model
   stats::setNames(drop(reported_points(model, matrix(mu))), model$names)
 }
@@ -133,11 +131,7 @@ reported_factor <- function(fit) {
 }
 
 # the same of the model's own parameters
-model_factor <- function(fit) {
-  work <- run_model(fit)
-  root <- fit$result$theta$scale
-  if (is_whitened(work)) root_times(work$A, root) else root
-}
+model_factor <- function(fit) root_to_user(run_model(fit), fit$result$theta$scale)
 
 # Of what is reported, and of X times the coefficients that are. A diagonal root stays one: what a formula's intercept
 # takes up from the centred predictors goes into the rows that it is multiplied by.

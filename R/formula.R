@@ -79,27 +79,19 @@ elvi.formula <- function(object, data, family = stats::gaussian(),
   if (elsewhere) check_for_source(structured, method, family, dispersion)
   priors <- list(prior = as_prior(prior, "prior"), prior_intercept = as_prior(prior_intercept, "prior_intercept"),
                  prior_aux = as_prior(prior_aux, "prior_aux"), prior_sd = prior_sd, prior_cor = prior_cor)
+  asked <- list(formula = object, call = call, env = parent.frame(), family = family, priors = priors, autoscale = autoscale,
+                dispersion = dispersion, contrasts = contrasts, base = base, control = control)
   unused <- list(schedule = schedule, budget = budget, tol = tol, start = start)
   would_nest <- method == "auto" && prefers_nested(family, dispersion, priors, unused, control)
   if (!is.null(structured) || method == "nested" || (would_nest && (!elsewhere || needs_no_rows(family, dispersion)))) {
     check_nested_arguments(structured, method, unused, missing(prior_sd), missing(prior_cor))
-    if (elsewhere) {
-      return(showing_passes(control, nested_source_regression(data, object, call, parent.frame(), family, priors, autoscale,
-                                                              contrasts, base, control)))
-    }
-    return(nested_regression(structured, object, call, parent.frame(), family, priors, autoscale, dispersion, contrasts,
-                             base, control))
+    if (elsewhere) return(showing_passes(control, nested_source_regression(data, asked)))
+    return(nested_regression(structured, asked))
   }
   check_no_structure(missing(prior_sd), missing(prior_cor))
   family <- check_family(family)
-  if (elsewhere) {
-    design <- showing_passes(control, source_design(data, object, call, parent.frame(), contrasts, family))
-    frame <- NULL
-  } else {
-    frame <- formula_frame(call, parent.frame())
-    check_contrasts(contrasts, frame)
-    design <- formula_design(frame, contrasts)
-  }
+  design <- if (elsewhere) showing_passes(control, source_design(data, object, call, parent.frame(), contrasts, family))
+            else framed_rows(asked)
   design$dispersion <- dispersion
   if (!design$intercept && !missing(prior_intercept)) {
     bad_argument("prior_intercept", "left out: the formula has no intercept", format(prior_intercept))
@@ -118,7 +110,15 @@ elvi.formula <- function(object, data, family = stats::gaussian(),
   warn_if_flat(priors$joint)
   fit <- elvi.elvi_model(model, base = base, method = method, schedule = schedule, budget = budget,
                          tol = tol, start = start, control = control)
+  frame <- design$model_frame
   as_regression(fit, call, design, list(family = family, frame = frame, priors = priors, na.action = attr(frame, "na.action")))
+}
+
+# the design of a formula whose data are in memory, and their frame
+framed_rows <- function(asked) {
+  frame <- formula_frame(asked$call, asked$env)
+  check_contrasts(asked$contrasts, frame)
+  c(formula_design(frame, asked$contrasts), list(model_frame = frame))
 }
 
 warn_if_flat <- function(prior) {
@@ -134,7 +134,7 @@ as_regression <- function(fit, call, design, more) {
   fit$given$call <- call
   fit$regression <- c(list(formula = stats::formula(design$terms)),
                       design[c("terms", "xlevels", "contrasts", "offset_given")], more,
-                      if (is_elsewhere_rows(design$rows)) list(dropped = design$rows$dropped))
+                      rows_left_out(design$rows))
   structure(fit, class = c("elvi_glm", "elvi_fit"))
 }
 

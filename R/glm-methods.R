@@ -186,8 +186,17 @@ glance.elvi_fit <- function(x, ...) {
     elbo = value$estimate, elbo.se = value$se, method = x$method, base = x$base$kind,
     scale = x$control$scale, converged = x$converged %||% NA,
     evaluations = if (x$method == "exact") x$optimum$evaluations else x$state$evals,
-    nobs = if (inherits(x, "elvi_glm")) nobs.elvi_glm(x) else NA_integer_))
+    nobs = rows_seen(x)))
 }
+
+# NA of a fit that is no regression
+rows_seen <- function(x) UseMethod("rows_seen")
+
+#' @export
+rows_seen.elvi_fit <- function(x) NA_integer_
+
+#' @export
+rows_seen.elvi_glm <- function(x) nobs.elvi_glm(x)
 
 #' @rdname elvi_glm
 #' @exportS3Method generics::augment

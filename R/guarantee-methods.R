@@ -18,10 +18,10 @@ bound_for_budget <- function(g, E) {
   evaluate_bound(g, replan(g, E))$bound
 }
 
-replan <- function(g, E) {
-  if (inherits(g, "elvi_mpsgd_guarantee")) return(plan_mpsgd(with_budget(g$schedule, E), g$lambda, g$a_weights))
-  plan_schedule(with_budget(g$schedule, E), g$dim, g$kurtosis, g$L, g$control)
-}
+replan <- function(g, E) UseMethod("replan")
+
+#' @export
+replan.elvi_guarantee <- function(g, E) plan_schedule(with_budget(g$schedule, E), g$dim, g$kurtosis, g$L, g$control)
 
 #' @describeIn guarantee the batch `N` and number of iterations `K`, with `N K <=
 #'   budget`, that make the finite-horizon bound smallest: close to `N = alpha
@@ -70,7 +70,10 @@ split_budget <- function(g, E) {
 }
 
 # the objective of elvi() is in nats, that of mpsgd() in the user's own units
-unit_of <- function(g) if (inherits(g, "elvi_mpsgd_guarantee")) "" else " nats"
+unit_of <- function(g) UseMethod("unit_of")
+
+#' @export
+unit_of.elvi_guarantee <- function(g) " nats"
 
 need_cover <- function(g) {
   bad <- g$assumptions[with(g$assumptions, needed & about == "problem" & status %in% c("fails", "unknown")), ]
@@ -188,8 +191,11 @@ print.elvi_guarantee <- function(x, ...) {
 }
 
 # what rests on an optimum that the user gave says so
-proviso <- function(g) {
-  if (!inherits(g, "elvi_mpsgd_guarantee") && "assumed" %in% g$assumptions$status) ", if what you gave is the optimum"
+proviso <- function(g) UseMethod("proviso")
+
+#' @export
+proviso.elvi_guarantee <- function(g) {
+  if ("assumed" %in% g$assumptions$status) ", if what you gave is the optimum"
 }
 
 print_almost_surely <- function(x) {

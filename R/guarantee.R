@@ -327,69 +327,87 @@ smooth_gap <- function(problem, start, feasible) {
 # One row per assumption. A status is "holds", "fails" or "unknown"; or "assumed", of what
 # the user says and nothing speaks against.
 list_assumptions <- function(g, problem, plan, feasible, start, contains) {
-  rows <- list()
-  add <- function(assumption, check, needed = TRUE, about = "problem") {
-    rows[[length(rows) + 1L]] <<- list(assumption = assumption, status = check[[1L]], why = check[[2L]], needed = needed,
-                                       about = about)
-  }
-  yes_no <- function(value, yes, no, unknown = no) {
-    if (is.na(value)) list("unknown", unknown) else if (value) list("holds", yes) else list("fails", no)
-  }
-  convex <- theorem_of(g)$gap
-  compact <- !is.null(feasible) && is.finite(feasible$scale_max) && is.finite(feasible$mu_radius)
-  L_text <- if (identical(all.equal(g$lip, 2 * g$L), TRUE)) "1/(2L)" else "1/(L + 1/scale_min^2)"
-
-  add("f convex", yes_no(problem$model$convex, if (is_user_density(problem$model)) "you say so" else "by its form",
-                         "you say it is not", "not known"), needed = convex)
-  add("f smooth", problem$L_check)
-  add("optimum exists", yes_no(problem$existence$exists, problem$existence$brief, problem$existence$brief),
-      needed = convex)
-  add("base standardized", list("holds", "every base of elvi is"))
-  add("kurtosis finite", yes_no(is.finite(g$kurtosis), format(g$kurtosis, digits = 4),
-                                "infinite: so is the noise of the gradient in Sigma"))
-  if (convex) {
-    add("optimum known", problem$optimum_check)
-    if (g$shift > 0) contains[[2L]] <- sprintf("%s; single gradients: bounded about its nearest point, %s nats above it",
-                                               contains[[2L]], format(g$shift, digits = 3))
-    strays <- !is.null(problem$refuted) && !is.null(feasible) && !in_set(problem$refuted, problem, feasible)
-    if (strays && contains[[1L]] == "holds") contains <- list("fails", "the one you gave is outside; the exact one is inside")
-    add("set contains it", contains, needed = g$shift == 0 && !strays)
-  } else {
-    add("set compact", yes_no(compact, "scale_max and mu_radius are finite",
-                              "the theorem needs bounded iterates: set scale_max and mu_radius"), about = "run")
-    add("start gap bounded", yes_no(if (is.finite(g$gap0)) TRUE else NA,
-                                    sprintf("F(start) - F* <= %s", format(g$gap0, digits = 4)),
-                                    "give `gap0`"), about = "run")
-  }
-  # without smoothness of F, single gradients have a bound for every step
-  steps <- if (isTRUE(g$control$backtrack > 0)) {
-    list("unknown", sprintf("checked on %g fresh draws each, and shortened as these say", g$control$backtrack))
-  } else check_steps(g, plan, convex, L_text)
-  add("step", steps, needed = !(convex && g$single) || g$control$backtrack > 0, about = "run")
-  departs <- departure(problem, plan)
-  if (!is.null(departs)) add("steps as planned", list("fails", departs$why), about = departs$about)
-  add("estimator", yes_no(estimators[[g$control$estimator]]$theory, g$control$estimator,
-                          sprintf("the noise constants do not cover \"%s\"", g$control$estimator)), about = "run")
-  if (!is.null(g$control$rows_per_step)) {
-    add("all rows", list("fails", "the noise constants do not cover `rows_per_step`"), about = "run")
-  }
-  if (convex) {
-    add("average", yes_no(g$control$average == "theorem", "theorem",
-                          sprintf("\"%s\" is not the theorem's average", g$control$average)), about = "run")
-  }
-  add("update", yes_no(update_of(g$control)$theory, g$control$update,
-                       sprintf("no theorem here for \"%s\"", g$control$update)), about = "run")
-  add("start feasible", yes_no(if (is.null(start)) NA else start$feasible, "in the set",
-                               "outside the set: elvi() refuses it", "no set without L"), about = "run")
-  if (theorem_of(g)$sums) {
-    summable <- !is.null(plan$step_table) || isTRUE(2 * plan$step_power + plan$batch_power > 1)
-    add("sum step^2/N finite",
-        yes_no(summable, if (is.null(plan$step_table)) "the bound goes to 0 as the budget grows"
-               else "the schedule ends",
-               "the theorem does not say that the gap goes to 0"), needed = FALSE, about = "run")
-  }
+  rows <- c(problem_assumptions(g, problem),
+            if (theorem_of(g)$gap) optimum_assumptions(g, problem, feasible, contains) else bound_assumptions(g, feasible),
+            run_assumptions(g, problem, plan, start), if (theorem_of(g)$sums) list(sum_assumption(plan)))
   columns <- lapply(names(rows[[1L]]), function(name) unlist(lapply(rows, `[[`, name)))
   data.frame(stats::setNames(columns, names(rows[[1L]])))
+}
+
+assume <- function(assumption, check, needed = TRUE, about = "problem") {
+  list(assumption = assumption, status = check[[1L]], why = check[[2L]], needed = needed, about = about)
+}
+
+yes_no <- function(value, yes, no, unknown = no) {
+  if (is.na(value)) list("unknown", unknown) else if (value) list("holds", yes) else list("fails", no)
+}
+
+problem_assumptions <- function(g, problem) {
+  convex <- theorem_of(g)$gap
+  list(
+    assume("f convex", yes_no(problem$model$convex, if (is_user_density(problem$model)) "you say so" else "by its form",
+                              "you say it is not", "not known"), needed = convex),
+    assume("f smooth", problem$L_check),
+    assume("optimum exists", yes_no(problem$existence$exists, problem$existence$brief, problem$existence$brief), needed = convex),
+    assume("base standardized", list("holds", "every base of elvi is")),
+    assume("kurtosis finite", yes_no(is.finite(g$kurtosis), format(g$kurtosis, digits = 4),
+                                     "infinite: so is the noise of the gradient in Sigma")))
+}
+
+# for a bound on the gap to an optimum
+optimum_assumptions <- function(g, problem, feasible, contains) {
+  if (g$shift > 0) contains[[2L]] <- sprintf("%s; single gradients: bounded about its nearest point, %s nats above it",
+                                             contains[[2L]], format(g$shift, digits = 3))
+  strays <- !is.null(problem$refuted) && !is.null(feasible) && !in_set(problem$refuted, problem, feasible)
+  if (strays && contains[[1L]] == "holds") contains <- list("fails", "the one you gave is outside; the exact one is inside")
+  list(assume("optimum known", problem$optimum_check),
+       assume("set contains it", contains, needed = g$shift == 0 && !strays))
+}
+
+# for one on the gradient map
+bound_assumptions <- function(g, feasible) {
+  compact <- !is.null(feasible) && is.finite(feasible$scale_max) && is.finite(feasible$mu_radius)
+  list(assume("set compact", yes_no(compact, "scale_max and mu_radius are finite",
+                                    "the theorem needs bounded iterates: set scale_max and mu_radius"), about = "run"),
+       assume("start gap bounded", yes_no(if (is.finite(g$gap0)) TRUE else NA,
+                                          sprintf("F(start) - F* <= %s", format(g$gap0, digits = 4)), "give `gap0`"), about = "run"))
+}
+
+run_assumptions <- function(g, problem, plan, start) {
+  control <- g$control
+  convex <- theorem_of(g)$gap
+  departs <- departure(problem, plan)
+  Filter(Negate(is.null), list(
+    # without smoothness of F, single gradients have a bound for every step
+    assume("step", judge_steps(g, plan, convex), needed = !(convex && g$single) || control$backtrack > 0, about = "run"),
+    if (!is.null(departs)) assume("steps as planned", list("fails", departs$why), about = departs$about),
+    assume("estimator", yes_no(estimators[[control$estimator]]$theory, control$estimator,
+                               sprintf("the noise constants do not cover \"%s\"", control$estimator)), about = "run"),
+    if (!is.null(control$rows_per_step)) {
+      assume("all rows", list("fails", "the noise constants do not cover `rows_per_step`"), about = "run")
+    },
+    if (convex) {
+      assume("average", yes_no(control$average == "theorem", "theorem",
+                               sprintf("\"%s\" is not the theorem's average", control$average)), about = "run")
+    },
+    assume("update", yes_no(update_of(control)$theory, control$update,
+                            sprintf("no theorem here for \"%s\"", control$update)), about = "run"),
+    assume("start feasible", yes_no(if (is.null(start)) NA else start$feasible, "in the set",
+                                    "outside the set: elvi() refuses it", "no set without L"), about = "run")))
+}
+
+judge_steps <- function(g, plan, convex) {
+  if (isTRUE(g$control$backtrack > 0)) {
+    return(list("unknown", sprintf("checked on %g fresh draws each, and shortened as these say", g$control$backtrack)))
+  }
+  check_steps(g, plan, convex, if (identical(all.equal(g$lip, 2 * g$L), TRUE)) "1/(2L)" else "1/(L + 1/scale_min^2)")
+}
+
+sum_assumption <- function(plan) {
+  summable <- !is.null(plan$step_table) || isTRUE(2 * plan$step_power + plan$batch_power > 1)
+  assume("sum step^2/N finite",
+         yes_no(summable, if (is.null(plan$step_table)) "the bound goes to 0 as the budget grows" else "the schedule ends",
+                "the theorem does not say that the gap goes to 0"), needed = FALSE, about = "run")
 }
 
 # The theorems are about steps as they are: what elvi() does besides, or NULL
@@ -398,7 +416,7 @@ departure <- function(problem, plan) {
     return(list(why = "cut at the norm of the scale, and tried again with shorter ones where a run gets nowhere",
                 about = "run"))
   }
-  if (!is.null(problem$work) && is_whitened(problem$work) && is_function_of_r(problem$model)) {
+  if (!is.null(problem$work$level)) {
     list(why = "cut at 100 norms of the scale: functions of R are guarded in whitened coordinates", about = "problem")
   }
 }

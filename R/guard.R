@@ -59,7 +59,17 @@ guarded_gradients <- function(model, x) {
   call_guarded(model$gradient, x, model$dim, new_account())
 }
 
-finite_or_null <- function(x) if (is.finite(x)) x
+# values and gradients; where it fails it fails again
+guarded_at <- function(model, x) {
+  if (is_function_of_r(model)) evaluate_guarded(model, x, new_account()) else target_at(model, x)
+}
+
+# f at the centre of a frame, of what is guarded there; NULL of other targets
+guarded_level <- function(model, x) {
+  if (!is_function_of_r(model)) return(NULL)
+  level <- guarded_values(model, matrix(x))
+  if (is.finite(level)) level
+}
 
 # an error of setTimeLimit(), which is about the session and not about a point
 is_time_limit <- function(condition) {
@@ -96,7 +106,13 @@ standing_in <- function(model, frame, account = new_account()) {
 
 # In raw coordinates the gaussian at the mode stands in, unless a smoothness was given: that says that the target is defined
 # everywhere, and what it throws or returns then is not about its domain but an error, which its user is to see.
-raw_stand_in <- function(work, smoothness) if (!is_whitened(work)) smoothness$laplace
+raw_stand_in <- function(work, smoothness) UseMethod("raw_stand_in")
+
+#' @export
+raw_stand_in.elvi_model <- function(work, smoothness) smoothness$laplace
+
+#' @export
+raw_stand_in.elvi_model_affine <- function(work, smoothness) NULL
 
 is_guarded <- function(fit) {
   is_function_of_r(fit$given$model) && !is.null((fit$plan$work %||% fit$plan$stand_in)$level)

@@ -60,7 +60,13 @@ marginal_at <- function(fit, parameter) {
   check_class(fit, "object", "elvi_fit", "elvi()")
   j <- check_parameters(fit, parameter, "parameter")
   if (length(j) != 1L) bad_argument("parameter", "the name or number of one parameter", describe(parameter))
-  if (inherits(fit, "elvi_nested")) return(c(nested_marginal(fit, j), own_scale))
+  marginal_of(fit, j)
+}
+
+marginal_of <- function(fit, j) UseMethod("marginal_of")
+
+#' @export
+marginal_of.elvi_fit <- function(fit, j) {
   c(list(mean = fit$mu[[j]], sd = approximation_sd(fit)[[j]], weight = 1, law = law_of(fit$base, fit$model$dim)),
     if (j == dispersion_place(fit)) log_scale else own_scale)
 }
@@ -76,7 +82,7 @@ over_components <- function(at, f) {
 
 # positions of parameters given by name or number; NULL for all
 check_parameters <- function(fit, which, name) {
-  labels <- if (inherits(fit, "elvi_nested")) names(fit$mu) else natural_names(fit)
+  labels <- natural_names(fit)
   if (is.null(which)) return(seq_along(labels))
   j <- if (is.character(which)) match(which, labels) else if (is.numeric(which)) match(which, seq_along(labels))
   if (is.null(j) || anyNA(j) || !length(j)) {

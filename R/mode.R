@@ -33,23 +33,25 @@ diagonal_if <- function(diagonal, mode) {
 }
 
 # A point near the mode, where the exact solver may as well take over. Under a flat
-# prior there may be no mode, which only the whole search shows.
-near_mode <- function(model) UseMethod("near_mode")
+# prior there may be no mode, which only the whole search shows. With `by_products` the Hessian
+# is what products.R makes of it.
+near_mode <- function(model, by_products = FALSE) UseMethod("near_mode")
 
 #' @export
-near_mode.elvi_model <- function(model) find_mode(model)
+near_mode.elvi_model <- function(model, by_products = FALSE) find_mode(model)
 
 #' @export
-near_mode.elvi_model_glm <- function(model) {
-  if (all_proper(model)) newton_mode(model, decrement_below = 0.1, reach_below = 0.1) else find_mode(model)
+near_mode.elvi_model_glm <- function(model, by_products = FALSE) {
+  if (!all_proper(model)) return(newton_mode(model, by_products = by_products))
+  newton_mode(model, decrement_below = 0.1, reach_below = 0.1, by_products = by_products)
 }
 
 overflow_advice <- " Numbers so large overflow: rescale predictors, response, offset or weights."
 
 # Damped Newton. With a flat prior the minimum may be at infinity: there the
 # steps do not shrink, and their direction shows it.
-newton_mode <- function(model, max_steps = 100L, decrement_below = 1e-10, reach_below = 1e-3) {
-  at <- point_oracle(model)
+newton_mode <- function(model, max_steps = 100L, decrement_below = 1e-10, reach_below = 1e-3, by_products = FALSE) {
+  at <- point_oracle(model, by_products)
   x <- centre_of_prior(model)
   now <- at(x)
   evaluations <- 1
@@ -64,7 +66,7 @@ newton_mode <- function(model, max_steps = 100L, decrement_below = 1e-10, reach_
   before <- Inf
   exponential <- record_of(model)$exponential
   for (k in seq_len(max_steps)) {
-    if (!is.finite(now$value) || any(!is.finite(now$B))) nonfinite_mode(x, overflow_advice)
+    if (!is.finite(now$value) || any(!is.finite(diagonal_of(now$B)))) nonfinite_mode(x, overflow_advice)
     step <- newton_step(now$B, now$g_mu)
     decrement <- sum(step * now$g_mu)
     # with large responses rounding stops the decrement before 1e-10 does
@@ -102,14 +104,18 @@ centre_of_prior <- function(model) {
 }
 
 # f, gradient and Hessian at a point: the exact oracle with scale 0
-point_oracle <- function(model) {
+point_oracle <- function(model, by_products = FALSE) {
   law <- law_of(base_gaussian(), model$dim)
   rule <- model_quadrature(model, law)
   zero <- numeric(model$dim)
-  function(x) exact_at(model, rule, law, "diagonal", x, zero)
+  look <- if (by_products) exact_products_at else exact_at
+  function(x) look(model, rule, law, "diagonal", x, zero)
 }
 
-newton_step <- function(H, g) {
+newton_step <- function(H, g) UseMethod("newton_step")
+
+#' @export
+newton_step.default <- function(H, g) {
   R <- tryCatch(chol(H), error = function(e) NULL)
   if (is.null(R)) {   # nearly singular: as much ridge as rounding asks for
     R <- tryCatch(chol(H + diag(1e-10 * max(diag(H), 1e-300), nrow(H))), error = function(e) NULL)

@@ -112,10 +112,10 @@ known_model <- function(fields) {
   model <- do.call(new_model, c(list(c(row_kinds(fields$rows), "glm"), dim = length(fields$names), dispersion_at = 0,
                                      tally = no_tally), fields))
   model$convex <- record$convex && !has_student_prior(model)
-  gram <- if (needs_gram(model)) used_gram(model)
-  identified <- is.null(gram) || check_rank(model, gram)
+  gram <- if (!is_wide(model)) used_gram(model)
+  identified <- if (is.null(gram)) check_weak_columns(model) else check_rank(model, gram)
   bound <- record$curvature_bound
-  model$smoothness <- if (is.na(bound)) NA_real_ else glm_smoothness(model, bound, gram)
+  model$smoothness <- if (is.na(bound)) NA_real_ else smoothness_by_rows(model, bound, gram)
   model$smoothness_source <- if (is.na(bound)) unbounded_curvature(fields$family) else "computed"
   quadratic <- (model$convex && all_proper(model)) || (record$constant_curvature && identified)
   model$growth <- if (quadratic) 2 else NA_real_
@@ -141,7 +141,7 @@ dispersed_model <- function(fields, prior_aux) {
                                      smoothness_source = paste("none exists: the curvature in", name,
                                                                "is unbounded"),
                                      growth = NA_real_), fields))
-  if (needs_gram(model)) check_rank(model, used_gram(model))
+  if (is_wide(model)) check_weak_columns(model) else check_rank(model, used_gram(model))
   check_dispersion_existence(model)
   model
 }
@@ -178,11 +178,27 @@ new_model <- function(kinds, dim, ...) {
             class = c(paste0("elvi_model_", kinds), "elvi_model"))
 }
 
-is_user_density <- function(model) inherits(model, "elvi_model_density")
-is_whitened <- function(work) inherits(work, "elvi_model_affine")
-is_regression <- function(model) inherits(model, "elvi_model_glm")
-is_dispersed <- function(model) inherits(model, "elvi_model_dispersed")
-is_linked <- function(model) inherits(model, "elvi_model_linked")
+# Is what is known of it what its user says?
+is_user_density <- function(model) UseMethod("is_user_density")
+
+#' @export
+is_user_density.default <- function(model) FALSE
+
+#' @export
+is_user_density.elvi_model_density <- function(model) TRUE
+
+# Has it rows?
+is_regression <- function(model) UseMethod("is_regression")
+
+#' @export
+is_regression.default <- function(model) FALSE
+
+#' @export
+is_regression.elvi_model_glm <- function(model) TRUE
+
+# is a dispersion among its parameters, or a matrix the precision of its prior?
+is_dispersed <- function(model) isTRUE(model$dispersion_at > 0)
+is_linked <- function(model) !is.null(model$prior$precision)
 
 # Beyond this nothing d x d is made of a model by itself, and a mean field makes do with the diagonal of the
 # Hessian at the mode.
@@ -237,38 +253,58 @@ check_existence.elvi_model_dispersed <- function(model) invisible()
 
 # ---- is there one solution? ----------------------------------------------------------------
 
-# Where many columns have proper priors the rank of X decides nothing, and to find it takes a d x d matrix.
-needs_gram <- function(model) !is_wide(model) || !all_proper(model)
-
 # Collinear columns are fine as long as those with a flat prior are independent
 # of each other; else there is no optimum to find. Returns whether the design and
 # normal priors together pin every direction down.
 check_rank <- function(model, gram) {
   columns <- ncol(gram)
-  size <- sqrt(diag(gram))
-  unit <- ifelse(size > 0, 1 / size, 0)
-  gram <- unit * gram * rep(unit, each = columns)
-  rank_of <- function(j) if (any(j)) qr(gram[j, j, drop = FALSE], tol = 1e-12)$rank else 0L
-  rank <- rank_of(rep(TRUE, columns))
+  rank_of <- function(j) gram_rank(gram[j, j, drop = FALSE])
+  rank <- gram_rank(gram)
   if (rank == columns) return(TRUE)
   dependent <- sprintf("The %d columns of `X` are linearly dependent (rank %d)", columns, rank)
   flat <- flat_coefficients(model)
-  if (rank_of(flat) < sum(flat)) {
-    elvi_abort(dependent, " and the prior is flat, so no optimum exists. ",
-               "Drop columns or give a proper prior such as normal(0, 2.5).",
-               class = c("elvi_error_no_optimum", "elvi_error_argument"),
-               data = list(argument = "X"))
-  }
+  if (rank_of(flat) < sum(flat)) refuse_dependent(dependent)
   elvi_inform(dependent, ": the prior decides what the data cannot.",
               class = "elvi_message_collinear")
   weak <- flat | is_student(model$blocks$coefficients)
   rank_of(weak) == sum(weak)
 }
 
+refuse_dependent <- function(dependent) {
+  elvi_abort(dependent, " and the prior is flat, so no optimum exists. ",
+             "Drop columns or give a proper prior such as normal(0, 2.5).",
+             class = c("elvi_error_no_optimum", "elvi_error_argument"), data = list(argument = "X"))
+}
+
+gram_rank <- function(gram) {
+  if (!length(gram)) return(0L)
+  size <- sqrt(diag(gram))
+  unit <- ifelse(size > 0, 1 / size, 0)
+  qr(unit * gram * rep(unit, each = length(unit)), tol = 1e-12)$rank
+}
+
+# The same of a wide model, whose d x d matrix is not made: where columns have proper priors their rank decides nothing.
+check_weak_columns <- function(model) {
+  flat <- which(flat_coefficients(model))
+  if (!length(flat)) return(TRUE)
+  weak <- union(flat, which(is_student(model$blocks$coefficients)))
+  check_size(length(weak)^2, "X", length(weak))
+  gram <- gram_of_columns(model, weak)
+  among <- seq_along(flat)
+  rank <- gram_rank(gram[among, among, drop = FALSE])
+  if (rank < length(flat)) {
+    refuse_dependent(sprintf("The %d columns of `X` with a flat prior are linearly dependent (rank %d)", length(flat), rank))
+  }
+  gram_rank(gram) == length(weak)
+}
+
 # The largest eigenvalue of the curvature bound. Where the Gram matrix is at hand, small, and no weights make
 # another one, from it; else by Lanczos steps.
-glm_smoothness <- function(model, bound, gram) {
-  if (is_elsewhere(model) || is.null(gram) || ncol(gram) > 500 || any(model$rows$weight != 1)) {
+smoothness_by_rows <- function(model, bound, gram) UseMethod("smoothness_by_rows")
+
+#' @export
+smoothness_by_rows.elvi_model_glm <- function(model, bound, gram) {
+  if (is.null(gram) || ncol(gram) > 500 || any(model$rows$weight != 1)) {
     return(curvature_max(model, bound))
   }
   prior <- steepest_prior(model$blocks$coefficients)
@@ -551,6 +587,9 @@ check_independent_prior <- function(model) {
 
 #' @export
 find_mode.elvi_model_linked <- function(model, diagonal = FALSE) check_independent_prior(model)
+
+#' @export
+exact_by_products.elvi_model_linked <- function(model, kind) FALSE
 
 #' @export
 oracle_of.elvi_model_linked <- function(model, law) check_independent_prior(model)

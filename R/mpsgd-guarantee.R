@@ -203,3 +203,12 @@ print.elvi_mpsgd_guarantee <- function(x, ...) {
              ifelse(rows$needed, "", "(not needed) "), rows$why), sep = "\n")
   invisible(x)
 }
+
+#' @export
+replan.elvi_mpsgd_guarantee <- function(g, E) plan_mpsgd(with_budget(g$schedule, E), g$lambda, g$a_weights)
+
+#' @export
+unit_of.elvi_mpsgd_guarantee <- function(g) ""
+
+#' @export
+proviso.elvi_mpsgd_guarantee <- function(g) NULL

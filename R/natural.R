@@ -4,7 +4,10 @@
 # where the logarithm is among the parameters; 0 for none
 dispersion_place <- function(fit) if (is_dispersed(fit$model)) fit$model$dispersion_at else 0L
 
-natural_names <- function(fit) {
+natural_names <- function(fit) UseMethod("natural_names")
+
+#' @export
+natural_names.elvi_fit <- function(fit) {
   names <- names(fit$mu)
   at <- dispersion_place(fit)
   if (at) names[at] <- dispersion_record(fit$model)$natural

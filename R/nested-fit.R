@@ -1,34 +1,36 @@
 # Regressions with group-level terms, smooth terms or an unknown dispersion: exact given the hyperparameters,
 # quadrature over them.
 
-# From the arguments of elvi() to a fit. `parts` is what structured_formula() returns, or NULL for a plain formula
+# From the arguments of elvi(), `asked`, to a fit. `parts` is what structured_formula() returns, or NULL for a plain formula
 # whose only hyperparameter is the dispersion.
-nested_regression <- function(parts, formula, call, env, family, priors, autoscale, dispersion, contrasts, base, control) {
-  family <- check_nested_family(family)
+nested_regression <- function(parts, asked) {
+  family <- check_nested_family(asked$family)
   plain <- is.null(parts)
+  formula <- asked$formula
   parts <- parts %||% list(fixed = formula, bars = list(), smooths = list())
   specs <- smooth_specs(parts$smooths, environment(parts$fixed))
-  call_frame <- call
+  call_frame <- asked$call
   call_frame$object <- frame_formula(parts, smooth_variables(specs))
-  frame <- formula_frame(call_frame, env)
+  frame <- formula_frame(call_frame, asked$env)
   if (plain) parts$fixed <- formula <- stats::formula(attr(frame, "terms"))   # a dot is spelt out
-  check_contrasts(contrasts, frame)
-  design <- nested_design(parts, specs, frame, contrasts)
+  check_contrasts(asked$contrasts, frame)
+  design <- nested_design(parts, specs, frame, asked$contrasts)
   if (plain && !ncol(design$X)) bad_argument("object", "a formula with at least one coefficient", "an empty one")
-  design$dispersion <- dispersion
-  priors <- nested_priors(design, family, priors, autoscale)
+  design$dispersion <- asked$dispersion
+  priors <- nested_priors(design, family, asked$priors, asked$autoscale)
   problem <- nested_problem(design, family, priors)
-  check_nested_control(control)
-  finish_nested(call, problem, priors, family, base, control,
-                list(formula = formula, frame = frame, na.action = attr(frame, "na.action"), given_dispersion = dispersion),
+  check_nested_control(asked$control)
+  finish_nested(asked, problem, priors, family,
+                list(formula = formula, frame = frame, na.action = attr(frame, "na.action"), given_dispersion = asked$dispersion),
                 design[c("terms", "xlevels", "contrasts", "offset_given", "intercept", "centre", "groups", "smooths")])
 }
 
-finish_nested <- function(call, problem, priors, family, base, control, data, design) {
-  nested <- nested_fit(problem, base, control[c("nodes", "progress")])
+finish_nested <- function(asked, problem, priors, family, data, design) {
+  nested <- nested_fit(problem, asked$base, asked$control[c("nodes", "progress")])
   warn_nested(nested)
+  call <- asked$call
   call[[1L]] <- quote(elvi)   # not the method, which is not exported
-  fit <- c(list(call = call, method = "nested", base = base, control = control, family = family, priors = priors,
+  fit <- c(list(call = call, method = "nested", base = asked$base, control = asked$control, family = family, priors = priors,
                 seed = draw_key(), problem = problem, nested = nested, converged = nested$converged), data, design)
   name_nested(structure(fit, class = c("elvi_nested", "elvi_glm", "elvi_fit")))
 }

@@ -545,3 +545,18 @@ nested_account <- function(fit) {
 elvi.elvi_nested <- function(object, ...) {
   bad_argument("object", "a stochastic run: a fit with group-level terms has nothing to continue", "a nested fit")
 }
+
+# ---- what other files ask of any fit -----------------------------------------------------------
+
+#' @export
+natural_names.elvi_nested <- function(fit) names(fit$mu)
+
+#' @export
+marginal_of.elvi_nested <- function(fit, j) c(nested_marginal(fit, j), own_scale)
+
+#' @export
+mean_dispersion.elvi_nested <- function(object) {
+  name <- record_of(object$family)$dispersion$natural
+  if (is.null(name)) return(1)
+  if (name %in% names(object$mu)) object$mu[[name]] else given_dispersion(object)
+}

@@ -172,9 +172,7 @@ predict.elvi_nested <- function(object, newdata = NULL, type = c("link", "respon
   interval <- check_interval(interval, type, object$family)
   level <- check_number(level, "level", 0, 1, open = TRUE)
   if (is.null(newdata) && is_elsewhere(object$given$model)) {
-    if (interval != "none") bad_argument("newdata", "given with `interval` where the rows are not in memory", "NULL")
-    out <- at_chunks(object, "predict.elvi_nested", list(type = type, se.fit = se.fit, offset = offset))
-    return(if (se.fit) out else out[[1L]])
+    return(predict_elsewhere(object, "predict.elvi_nested", interval, list(type = type, se.fit = se.fit, offset = offset)))
   }
   rows <- nested_rows(object, newdata, re.form, allow_new_levels, offset)
   at <- node_predictors(object, rows)

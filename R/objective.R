@@ -67,15 +67,20 @@ objective.default <- function(object, model, base = base_gaussian(), method = NU
 
 estimate_objective <- function(model, base, kind, mu, scale, method, draws) {
   draws <- check_draws(draws, 1, lower = 2)
-  law <- law_of(base, model$dim)
-  if (is_sparse_root(scale)) return(sparse_objective(model, law, mu, scale, method, draws))
+  objective_at(scale, model, law_of(base, model$dim), kind, mu, method, draws)
+}
+
+objective_at <- function(scale, model, law, kind, mu, method, draws) UseMethod("objective_at")
+
+#' @export
+objective_at.default <- function(scale, model, law, kind, mu, method, draws) {
   default <- if (affords_exact(model, kind)) "exact" else "monte_carlo"
   method <- check_choice(method %||% default, "method", c("exact", "monte_carlo"))
   if (method == "exact") {
     if (!has_exact(model)) {
       bad_argument("method", "\"monte_carlo\": this model has no exact objective", "\"exact\"")
     }
-    check_size(model$dim^2, "method", method)
+    check_size(exact_size(model, kind), "method", method)
     value <- exact_oracle(model, law)(kind, unname(mu), unname(scale))$objective
     return(new_estimate("objective F", value, 0, NA, law))
   }
@@ -107,10 +112,16 @@ print.elvi_estimate <- function(x, ...) {
   invisible(x)
 }
 
+# Is the optimum soon found, to compare a fit with?
+affords_optimum <- function(fit) {
+  kind <- fit$control$scale
+  affords_exact(fit$model, kind) && (!is.null(fit$optimum) || !exact_by_products(fit$model, kind))
+}
+
 # F at the fit, the certified optimum and what lies between; NULL when the model
 # has no exact objective, or none that is cheap.
 exact_gap <- function(fit) {
-  if (!affords_exact(fit$model, fit$control$scale)) return(NULL)
+  if (!affords_optimum(fit)) return(NULL)
   optimum <- fit$optimum %||% solve_optimum(fit$model, fit$base, law_of(fit$base, fit$model$dim),
                            fit$control$scale, 1e-9, 200)
   at <- objective(fit, method = "exact")$estimate

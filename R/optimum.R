@@ -30,8 +30,14 @@
 #' and the entries of its inverse on the same pattern are all that is needed. Memory is proportional to rows,
 #' entries and factor. `$scale` then holds the factor, `$Sigma` is `NULL`; means, standard deviations, draws,
 #' objective and diagnostics work as always, `vcov()` as long as a `dim` x `dim` matrix fits. The same solver
-#' takes a prior whose `precision` is a matrix, see [normal()]. Student priors, flat priors and `scale = "diagonal"` are left
+#' takes a prior whose `precision` is a matrix, see [normal()]. Student priors and flat priors are left
 #' to the dense solver.
+#'
+#' @section Many columns and a diagonal scale:
+#' With `scale = "diagonal"` and more than 2,000 columns in memory, dense or sparse, under any prior, nothing `dim` x `dim` is
+#' made either: of `B` the solver takes the diagonal and products with vectors, and its Newton steps are solved for by
+#' conjugate gradients. `$scale` has the standard deviations, `$Sigma` is `NULL`. For the gaussian family `Q` is then the
+#' prior precision plus what such products show, and with a flat prior the certificate is an estimate.
 #'
 #' @param model a model from [model_glm()] or [model_quadratic()].
 #' @param base the variational base, see [bases].
@@ -58,7 +64,7 @@ elvi_optimum <- function(model, base = base_gaussian(),
   tol <- check_positive(tol, "tol")
   max_evaluations <- check_count(max_evaluations, "max_evaluations")
   check_has_exact(model)
-  if (!is_factored(model, scale)) check_size(model$dim^2, "model", model$dim)
+  check_size(exact_size(model, scale), "model", model$dim)
   law <- law_of(base, model$dim)
   solve_optimum(model, base, law, scale, tol, max_evaluations, progress = interactive())
 }
@@ -83,7 +89,7 @@ solve_optimum <- function(model, base, law, scale, tol, max_evaluations, progres
   watch <- new_watch(model, progress)
   on.exit(end_watch(watch))
   oracle <- watched(exact_oracle(model, law), watch)
-  start <- near_mode(model)
+  start <- near_mode(model, exact_by_products(model, scale))
   precision <- precision_part(start$hessian)
   point <- evaluate_at(oracle, model, work, start$x, precision)
   evaluations <- start$evaluations + 1
@@ -115,8 +121,7 @@ approach_optimum <- function(oracle, model, work, centre, point, tol, max_evalua
     target <- flatten(frame, point$mu - newton_step(point$B, point$g_mu),
                       precision_part(point$B))
     history <- remember(history, x, target - x)
-    tried <- first_improvement(oracle, model, work, frame, point, x, target - x, history,
-                               max_evaluations - evaluations)
+    tried <- first_improvement(oracle, model, frame, point, history, max_evaluations - evaluations)
     evaluations <- evaluations + tried$evaluations
     wasted <- wasted + tried$evaluations - 1
     if (is.null(tried$point)) break
@@ -211,11 +216,13 @@ accelerate <- function(history) {
 }
 
 # The accelerated step, else the plain one, else halves of it.
-first_improvement <- function(oracle, model, kind, frame, point, x, residual, history, budget) {
+first_improvement <- function(oracle, model, frame, point, history, budget) {
   attempt <- function(to) {
     there <- unflatten(frame, to)
-    evaluate_at(oracle, model, kind, there$mu, there$precision)
+    evaluate_at(oracle, model, frame$kind, there$mu, there$precision)
   }
+  x <- history$x[, 1L]
+  residual <- history$residual[, 1L]
   new <- attempt(accelerate(history))
   used <- 1
   if (better(new, point)) return(list(point = new, evaluations = used))
@@ -283,13 +290,13 @@ local_coordinates <- function(point) {
   d <- length(point$mu)
   first <- seq_len(d)
   scale <- scale_of(point$kind)$local(point$scale)
-  K <- root_of_inverse(point$B) %||% root_matrix(point$scale)   # not definite: see student priors
+  K <- root_of_inverse(point$B) %||% point$scale   # not definite: see student priors
   list(
     origin = c(numeric(d), scale$identity), curvature = c(rep(1, d), 1 + scale$identity),
     diagonal = d + which(scale$identity == 1),
-    mu = function(x) drop(point$mu + K %*% x[first]),
+    mu = function(x) drop(point$mu + root_times(K, x[first])),
     scale = function(x) scale$scale(x[-first]),
-    gradient = function(at) c(crossprod(K, at$g_mu), scale$gradient(at)))
+    gradient = function(at) c(root_crossprod(K, at$g_mu), scale$gradient(at)))
 }
 
 # minus the inverse Hessian times g, from past steps and the changes of the gradient
@@ -320,7 +327,7 @@ strong_convexity.elvi_model_quadratic <- function(model, B = NULL) model$A
 #' @export
 strong_convexity.elvi_model_glm <- function(model, B = NULL) {
   if (!model$convex) return(NULL)
-  if (record_of(model)$constant_curvature) return(B)
+  if (record_of(model)$constant_curvature && bounds_itself(B)) return(B)
   if (all_proper(model)) model$blocks$coefficients$precision
 }
 
@@ -353,7 +360,7 @@ new_optimum <- function(model, base, law, scale, point, evaluations, tol, interr
   if (point$widest > resolved_spread(model)) point$certificate_kind <- "estimated"
   out <- list(
     mu = stats::setNames(as.double(point$mu), labels),
-    Sigma = symmetric_scale(point$kind, point$scale, labels),
+    Sigma = if (!exact_by_products(model, scale)) symmetric_scale(point$kind, point$scale, labels),
     objective = point$objective, elbo = law$entropy - point$objective,
     certificate = point$certificate, certificate_kind = point$certificate_kind,
     gradient_norm = point$gradient_norm, evaluations = evaluations,

@@ -94,7 +94,7 @@ admit_to_marginaleffects <- function() {
 model_info.elvi_glm <- function(x, ...) {
   info <- insight::model_info(family_stand_in(x), ...)
   info$is_bayesian <- TRUE
-  info$is_mixed <- inherits(x, "elvi_nested") && length(group_terms_of(x)) > 0L
+  info$is_mixed <- length(group_terms_of(x)) > 0L
   info$n_grouplevels <- if (info$is_mixed) as.list(ngrps.elvi_nested(x))
   info
 }
@@ -122,12 +122,17 @@ find_parameters.elvi_fit <- function(x, effects = "all", component = "all", flat
 }
 
 # names of the columns of draws, by what they are; effects of levels are not among them
-parameter_groups <- function(x) {
-  if (!inherits(x, "elvi_nested")) {
-    all <- natural_names(x)
-    extra <- setdiff(all, names(stats::coef(x)))
-    return(list(conditional = setdiff(all, extra), sigma = intersect(extra, "sigma"), auxiliary = setdiff(extra, "sigma")))
-  }
+parameter_groups <- function(x) UseMethod("parameter_groups")
+
+#' @export
+parameter_groups.elvi_fit <- function(x) {
+  all <- natural_names(x)
+  extra <- setdiff(all, names(stats::coef(x)))
+  list(conditional = setdiff(all, extra), sigma = intersect(extra, "sigma"), auxiliary = setdiff(extra, "sigma"))
+}
+
+#' @export
+parameter_groups.elvi_nested <- function(x) {
   all <- colnames(as.matrix(x, draws = 1))
   list(conditional = names(fixef.elvi_nested(x)), random = grep("^Sigma\\[", all, value = TRUE),
        smooth_terms = grep("^smooth_sd\\[", all, value = TRUE), sigma = intersect("sigma", all),

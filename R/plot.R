@@ -39,9 +39,7 @@ autoplot.elvi_fit <- function(object, type = NULL, against = c("evaluations", "i
                               optimum = NA, pars = NULL, ...) {
   check_dots(list(...), names(formals()), "autoplot()")
   need_package("ggplot2", "Plotting a fit")
-  about_run <- object$method != "exact" && !inherits(object, "elvi_glm")
-  type <- check_choice(type %||% if (about_run) "trace" else "intervals", "type",
-                       c("trace", "intervals", "density", "pairs"))
+  type <- check_choice(type %||% default_plot(object), "type", c("trace", "intervals", "density", "pairs"))
   switch(type,
          trace = plot_trace(object, against, optimum),
          intervals = plot_intervals(object, check_parameters(object, pars, "pars")),
@@ -56,6 +54,15 @@ plot_blue <- "#0072B2"
 family_subtitle <- function(fit) paste0(fit$base$kind, " base, ", fit$control$scale, " scale")
 
 plot_subtitle <- function(fit) paste0(family_subtitle(fit), if (is_corrected(fit)) paste0(", ", corrected_label))
+
+# what is looked at first: the run of a target, the coefficients of a regression
+default_plot <- function(fit) UseMethod("default_plot")
+
+#' @export
+default_plot.elvi_fit <- function(fit) if (fit$method == "exact") "intervals" else "trace"
+
+#' @export
+default_plot.elvi_glm <- function(fit) "intervals"
 
 plot_trace <- function(fit, against, optimum) {
   against <- check_choice(against, "against", c("evaluations", "iterations", "seconds"))
@@ -82,7 +89,7 @@ plot_trace <- function(fit, against, optimum) {
                         seconds = "CPU seconds")[[against]],
                   y = "objective F at the iterate",
                   subtitle = paste0(family_subtitle(fit), ", ", fit$control$coordinates, " coordinates"))
-  if (affords_exact(fit$model, fit$control$scale) && !isFALSE(optimum)) plot + optimum_line(fit, max(data$at)) else plot
+  if (isTRUE(optimum) || (is.na(optimum) && affords_optimum(fit))) plot + optimum_line(fit, max(data$at)) else plot
 }
 
 # with as many digits as it takes to tell them apart

@@ -54,9 +54,7 @@ predict.elvi_glm <- function(object, newdata = NULL, type = c("link", "response"
   interval <- check_interval(interval, type, object$family)
   level <- check_number(level, "level", 0, 1, open = TRUE)
   if (is.null(newdata) && is_elsewhere(object$given$model)) {
-    if (interval != "none") bad_argument("newdata", "given with `interval` where the rows are not in memory", "NULL")
-    out <- at_chunks(object, "predict.elvi_glm", list(type = type, se.fit = se.fit, offset = offset))
-    return(if (se.fit) out else out[[1L]])
+    return(predict_elsewhere(object, "predict.elvi_glm", interval, list(type = type, se.fit = se.fit, offset = offset)))
   }
   design <- prediction_design(object, newdata, offset)
   at <- linear_predictor(object, design)
@@ -212,10 +210,12 @@ seen_response <- function(object) record_of(object$family)$seen(observed_respons
 glm_weights <- function(object) response_trials(object) * (row_counts(object) %||% 1) * (precisions(object) %||% 1)
 
 # posterior mean of sigma or phi, or as it is known
-mean_dispersion <- function(object) {
+mean_dispersion <- function(object) UseMethod("mean_dispersion")
+
+#' @export
+mean_dispersion.elvi_glm <- function(object) {
   name <- record_of(object$family)$dispersion$natural
   if (is.null(name)) return(1)
-  if (inherits(object, "elvi_nested")) return(if (name %in% names(object$mu)) object$mu[[name]] else given_dispersion(object))
   if (is_dispersed(object$model)) natural_table(object)[[name, "mean"]] else known_dispersion(object$model)
 }
 

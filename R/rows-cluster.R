@@ -134,6 +134,9 @@ environment(at_worker) <- baseenv()
 # ---- a pass ---------------------------------------------------------------------------------
 
 #' @export
+draws_rows.elvi_source_cluster <- function(source) TRUE
+
+#' @export
 pass_over.elvi_source_cluster <- function(source, recipe, task, args = list()) {
   answers <- ask_shards(source, recipe, task, args)
   total <- NULL

@@ -36,15 +36,28 @@ survey_source <- function(source, recipe, about, level) {
   c(survey, list(about = about %||% numeric(length(survey$sums)), level = level))
 }
 
-rows_size <- function(rows) if (is_elsewhere_rows(rows)) c(rows$n, rows$dim) else design_dim(rows$X)
+#' @export
+rows_size.elvi_rows_elsewhere <- function(rows) c(rows$n, rows$dim)
 
-row_labels <- function(rows) if (is_elsewhere_rows(rows)) rows$recipe$labels else column_names(rows$X)
+#' @export
+row_labels.elvi_rows_elsewhere <- function(rows) rows$recipe$labels
 
-is_elsewhere_rows <- function(rows) inherits(rows, "elvi_rows_elsewhere")
-is_elsewhere <- function(model) inherits(model, "elvi_model_elsewhere")
+#' @export
+row_kinds.elvi_rows_elsewhere <- function(rows) "elsewhere"
 
-# the classes of a model of such rows
-row_kinds <- function(rows) if (is_elsewhere_rows(rows)) "elsewhere"
+#' @export
+rows_left_out.elvi_rows_elsewhere <- function(rows) list(dropped = rows$dropped)
+
+#' @export
+check_each_response.elvi_rows_elsewhere <- function(rows) {
+  bad_argument("data", "rows in memory for a family of positive responses whose dispersion is not given", "rows elsewhere")
+}
+
+#' @export
+is_elsewhere.elvi_model_elsewhere <- function(model) TRUE
+
+#' @export
+smoothness_by_rows.elvi_model_elsewhere <- function(model, bound, gram) curvature_max(model, bound)
 
 # chunks of X and y, for model_glm()
 matrix_source_rows <- function(source, likelihood) {
@@ -107,8 +120,13 @@ prior_model <- function(model) {
 
 # A model of rows in memory stays as C reads it; one of rows elsewhere becomes a function. The last point is remembered,
 # since value and gradient are asked for one after the other.
-finish_rows <- function(model) {
-  if (!is_elsewhere(model)) return(model)
+finish_rows <- function(model) UseMethod("finish_rows")
+
+#' @export
+finish_rows.elvi_model_glm <- function(model) model
+
+#' @export
+finish_rows.elvi_model_elsewhere <- function(model) {
   at <- remembering(function(x) target_elsewhere(model, x))
   shaped <- function(x) matrix(x, model$dim)
   model$kind <- "density"
@@ -147,6 +165,13 @@ extent_along.elvi_model_elsewhere <- function(model, x) {
 used_gram.elvi_model_elsewhere <- function(model) model$rows$gram
 
 #' @export
+gram_of_columns.elvi_model_elsewhere <- function(model, columns) model$rows$gram[columns, columns, drop = FALSE]
+
+# the passes are made for d x d sums
+#' @export
+exact_by_products.elvi_model_elsewhere <- function(model, kind) FALSE
+
+#' @export
 column_reach.elvi_model_elsewhere <- function(model) model$rows$reach
 
 #' @export
@@ -166,8 +191,7 @@ falls_along.elvi_model_elsewhere <- function(model, direction) {
 curvature_max.elvi_model_elsewhere <- function(model, bound, work = model) {
   prior <- steepest_prior(model$blocks$coefficients)
   H <- bound * model$rows$weighted / (model$dispersion %||% 1) + diag(prior, model$rows$dim)
-  if (is_whitened(work)) H <- congruent(work$A, H)
-  max(eigen(H, symmetric = TRUE, only.values = TRUE)$values)
+  max(eigen(hessian_to_work(work, H), symmetric = TRUE, only.values = TRUE)$values)
 }
 
 # one pass for as many points as their gradients leave room for

@@ -19,6 +19,13 @@ at_chunks <- function(object, method, args = list()) {
   })
 }
 
+# predict() of a fit at its own rows
+predict_elsewhere <- function(object, method, interval, args) {
+  if (interval != "none") bad_argument("newdata", "given with `interval` where the rows are not in memory", "NULL")
+  out <- at_chunks(object, method, args)
+  if (args$se.fit) out else out[[1L]]
+}
+
 # A fit without what its rows came from: the model is one of rows in memory, of which there are none yet.
 portable_fit <- function(object) {
   model <- object$given$model
@@ -27,12 +34,41 @@ portable_fit <- function(object) {
   small <- unclass(model)[intersect(keep, names(model))]
   object$given$model <- structure(small, class = setdiff(class(model), "elvi_model_elsewhere"))
   object$given$call <- object$given$call[intersect(c("", "offset"), names(object$given$call))]
-  if (inherits(object, "elvi_nested")) {
-    object$call <- object$call[intersect(c("", "offset"), names(object$call))]
-    environment(object$terms) <- environment(object$formula) <- environment(attr(object$frame, "terms")) <- globalenv()
-  } else {
-    environment(object$regression$terms) <- environment(object$regression$formula) <- globalenv()
-  }
+  without_environments(object)
+}
+
+without_environments <- function(object) UseMethod("without_environments")
+
+#' @export
+without_environments.elvi_glm <- function(object) {
+  environment(object$regression$terms) <- environment(object$regression$formula) <- globalenv()
+  object
+}
+
+#' @export
+without_environments.elvi_nested <- function(object) {
+  object$call <- object$call[intersect(c("", "offset"), names(object$call))]
+  environment(object$terms) <- environment(object$formula) <- environment(attr(object$frame, "terms")) <- globalenv()
+  object
+}
+
+# a fit of that chunk
+with_rows <- function(object, frame, rows) UseMethod("with_rows")
+
+#' @export
+with_rows.elvi_glm <- function(object, frame, rows) {
+  object$regression$frame <- frame
+  object$regression$na.action <- attr(frame, "na.action")
+  object$given$model$rows <- rows
+  object
+}
+
+#' @export
+with_rows.elvi_nested <- function(object, frame, rows) {
+  object[["frame"]] <- frame
+  object["na.action"] <- list(attr(frame, "na.action"))
+  object$problem$y <- rows$y
+  object["given"] <- list(NULL)
   object
 }
 
@@ -40,18 +76,7 @@ chunk_method <- function(recipe, chunk, args) {
   chunk <- check_chunk(chunk)
   frame <- recipe_frame(recipe, chunk)
   if (!nrow(frame)) return(NULL)
-  object <- args$object
   rows <- read_rows(framed_design(recipe, chunk), family_records[[recipe$likelihood]])
-  if (inherits(object, "elvi_nested")) {
-    object[["frame"]] <- frame
-    object["na.action"] <- list(attr(frame, "na.action"))
-    object$problem$y <- rows$y
-    object["given"] <- list(NULL)
-  } else {
-    object$regression$frame <- frame
-    object$regression$na.action <- attr(frame, "na.action")
-    object$given$model$rows <- rows
-  }
-  out <- do.call(args$method, c(list(object), args$args))
+  out <- do.call(args$method, c(list(with_rows(args$object, frame, rows)), args$args))
   structure(if (is.list(out)) out else list(out), check = check_sums(rows, recipe))
 }

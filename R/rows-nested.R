@@ -45,11 +45,11 @@ join_triangles <- function(a, b) list(R = triangle(rbind(a$R, b$R)), constant = 
 needs_no_rows <- function(family, dispersion) record_of(check_family(family))$constant_curvature && is.null(dispersion)
 
 # From the arguments of elvi() to a fit, in one pass beyond those that every fit makes. See nested_regression().
-nested_source_regression <- function(source, formula, call, env, family, priors, autoscale, contrasts, base, control) {
-  family <- check_family(family)
-  check_nested_control(control)
-  design <- source_design(source, formula, call, env, contrasts, family)
-  priors <- nested_priors(c(design, list(groups = list())), family, priors, autoscale)
+nested_source_regression <- function(source, asked) {
+  family <- check_family(asked$family)
+  check_nested_control(asked$control)
+  design <- source_design(source, asked$formula, asked$call, asked$env, asked$contrasts, family)
+  priors <- nested_priors(c(design, list(groups = list())), family, asked$priors, asked$autoscale)
   found <- pass_of(list(rows = design$rows), "triangle", spec = NULL)
   rows <- triangle_rows(found$R)
   p <- ncol(rows$X)
@@ -59,7 +59,7 @@ nested_source_regression <- function(source, formula, call, env, family, priors,
     prior = fixed_prior(priors$joint, p), terms = list(), triangle = rows, constant = found$constant, count = design$rows$count,
     dispersion = list(name = record_of(family)$dispersion$natural, prior = priors$aux)))
   check_nested_problem(problem, NULL, design$rows$n)
-  finish_nested(call, problem, priors, family, base, control,
+  finish_nested(asked, problem, priors, family,
                 list(formula = stats::formula(design$terms), frame = design$frame, dropped = design$rows$dropped, groups = list(),
                      smooths = list(), given = list(model = structure(list(rows = design$rows), class = "elvi_model_elsewhere"))),
                 design[c("terms", "xlevels", "contrasts", "offset_given", "intercept", "centre")])

@@ -6,7 +6,7 @@ check_rows_per_step <- function(model, control) {
   m <- control$rows_per_step
   if (is.null(m)) return(invisible())
   if (!is_regression(model)) bad_argument("rows_per_step", "left out: this target is no regression with rows", describe(m))
-  if (is_elsewhere(model) && !inherits(model$rows$place, "elvi_source_cluster")) {
+  if (is_elsewhere(model) && !draws_rows(model$rows$place)) {
     bad_argument("rows_per_step", "left out: to draw rows from a source that is read in order saves nothing", describe(m))
   }
 }
@@ -30,9 +30,7 @@ iteration_model <- function(work, fit, law) {
   if (!subsamples(fit) && !is_elsewhere(model)) return(work)
   inner <- if (subsamples(fit)) next_subsample(fit) else model
   if (is_elsewhere(model)) inner$gather <- gathering(model, inner$over_draws, fit$plan$seed, law)
-  if (!is_whitened(work)) return(inner)
-  work$inner <- inner
-  work
+  with_inner(work, inner)
 }
 
 next_subsample <- function(fit) {

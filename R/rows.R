@@ -122,6 +122,41 @@ fill_names <- function(given, n) {
   ifelse(is.na(given) | !nzchar(given), generic, given)
 }
 
+# observations and coefficients
+rows_size <- function(rows) UseMethod("rows_size")
+
+#' @export
+rows_size.elvi_rows <- function(rows) design_dim(rows$X)
+
+row_labels <- function(rows) UseMethod("row_labels")
+
+#' @export
+row_labels.elvi_rows <- function(rows) column_names(rows$X)
+
+# the class that a model of such rows has beside its own
+row_kinds <- function(rows) UseMethod("row_kinds")
+
+#' @export
+row_kinds.elvi_rows <- function(rows) NULL
+
+# for a regression: those that lack something, where the frame does not have them
+rows_left_out <- function(rows) UseMethod("rows_left_out")
+
+#' @export
+rows_left_out.default <- function(rows) NULL
+
+# is each response at hand?
+check_each_response <- function(rows) UseMethod("check_each_response")
+
+#' @export
+check_each_response.default <- function(rows) invisible()
+
+# must the rows of a model be read again by whoever needs them?
+is_elsewhere <- function(model) UseMethod("is_elsewhere")
+
+#' @export
+is_elsewhere.default <- function(model) FALSE
+
 # ---- passes over the rows of a model ---------------------------------------------------
 
 # X x, without the offset
@@ -139,8 +174,22 @@ used_gram <- function(model) UseMethod("used_gram")
 #' @export
 used_gram.elvi_model_glm <- function(model) .Call(elvi_r_gram, model)
 
+# that of some columns, of which there are few
+gram_of_columns <- function(model, columns) UseMethod("gram_of_columns")
+
+#' @export
+gram_of_columns.elvi_model_glm <- function(model, columns) {
+  used <- as.double(model$rows$weight > 0)
+  unit <- numeric(model$rows$dim)
+  products <- vapply(columns, function(j) cross_times(model, used, replace(unit, j, 1))[columns], numeric(length(columns)))
+  matrix(products, length(columns))
+}
+
 # the diagonal of X' diag(weight) X
 column_squares <- function(model, weight) .Call(elvi_r_squares, model, weight)
+
+# X' diag(weight) X v
+cross_times <- function(model, weight, v) .Call(elvi_r_cross_times, model, weight, v)
 
 # the largest |X_ij| of each column over the rows that count, or a bound of it
 column_reach <- function(model) UseMethod("column_reach")

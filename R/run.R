@@ -226,7 +226,7 @@ run_settings <- function(fit, iterations) {
        average = control$average, bg_a = if (is.finite(plan$bg_a)) plan$bg_a else 0,
        tail_start = horizon - floor(control$tail * horizon) + 1,
        trace_draws = traced_draws(fit),
-       block = block, progress = control$progress, pause_after = Inf, cpu = fit$result$cpu,
+       block = block, progress = fit$given$conduct$progress, pause_after = Inf, cpu = fit$result$cpu,
        threads = threads(),
        check_draws = control$backtrack %||% 0, check_step = check_step_of(fit), check_floor = is.null(control$scale_min),
        check_divides = steps_from_L(fit$given$schedule))

@@ -2,25 +2,27 @@
 # kind; src/scale_<kind>.c is its other half. To add one, add a record: what it lacks is an error when the package is
 # loaded. To R a scale is an array, d x d or a vector of length d (a diagonal), and what takes any root of a covariance
 # depends on that only; it comes first. An optimum with many sparse columns has a root that is no array, but a factor of
-# its inverse: see sparse.R.
+# its inverse, with methods of its own in sparse.R.
 
 # ---- any root R of a covariance R R' ------------------------------------------------------------------------------
 
-root_times <- function(root, z) {
-  if (is_sparse_root(root)) return(sparse_root_times(root, z))
-  if (is.matrix(root)) root %*% z else root * z
-}
+root_times <- function(root, z) UseMethod("root_times")
+
+#' @export
+root_times.default <- function(root, z) if (is.matrix(root)) root %*% z else root * z
 
 root_crossprod <- function(root, u) if (is.matrix(root)) crossprod(root, u) else root * u   # R' u
 
 # standard deviations of the coordinates of root z
-root_sd <- function(root) {
-  if (is_sparse_root(root)) return(stats::setNames(root$sd, root$names))
-  if (is.matrix(root)) sqrt(rowSums(root^2)) else abs(root)
-}
+root_sd <- function(root) UseMethod("root_sd")
 
-root_covariance <- function(root) {
-  if (is_sparse_root(root)) root <- name_rows(sparse_root_matrix(root), root$names)
+#' @export
+root_sd.default <- function(root) if (is.matrix(root)) sqrt(rowSums(root^2)) else abs(root)
+
+root_covariance <- function(root) UseMethod("root_covariance")
+
+#' @export
+root_covariance.default <- function(root) {
   if (is.matrix(root)) return(tcrossprod(root))
   structure(diag(root^2, length(root)), dimnames = if (!is.null(names(root))) list(names(root), names(root)))
 }
@@ -30,10 +32,10 @@ predictor_sd <- function(root, X, which) {
   if (is.matrix(root)) sqrt(rowSums((X %*% root[which, , drop = FALSE])^2)) else sqrt(drop(X^2 %*% root[which]^2))
 }
 
-root_matrix <- function(root) {
-  if (is_sparse_root(root)) return(sparse_root_matrix(root))
-  if (is.matrix(root)) root else diag(root, length(root))
-}
+root_matrix <- function(root) UseMethod("root_matrix")
+
+#' @export
+root_matrix.default <- function(root) if (is.matrix(root)) root else diag(root, length(root))
 
 # R' M R and its trace, for a symmetric M
 congruent <- function(root, M) {
@@ -51,9 +53,11 @@ name_rows <- function(root, labels) {
   root
 }
 
-name_scale <- function(scale, labels) {
-  if (is_sparse_root(scale)) scale["names"] <- list(labels)
-  else if (is.matrix(scale)) dimnames(scale) <- list(labels, labels) else names(scale) <- labels
+name_scale <- function(scale, labels) UseMethod("name_scale")
+
+#' @export
+name_scale.default <- function(scale, labels) {
+  if (is.matrix(scale)) dimnames(scale) <- list(labels, labels) else names(scale) <- labels
   scale
 }
 
@@ -71,7 +75,10 @@ lower_root <- function(R) {
 }
 
 # lower triangular C with C C' = precision^-1; NULL if there is none
-root_of_inverse <- function(precision) {
+root_of_inverse <- function(precision) UseMethod("root_of_inverse")
+
+#' @export
+root_of_inverse.default <- function(precision) {
   R <- tryCatch(chol(precision), error = function(e) NULL)
   if (is.null(R)) return(NULL)
   tryCatch(t(chol(chol2inv(R))), error = function(e) NULL)
@@ -121,7 +128,10 @@ check_scale_matrix <- function(S, dim, name) {
 not_diagonal <- function(S) any(S[row(S) != col(S)] != 0)
 
 # v' Q^-1 v, Q a matrix or its diagonal
-dual_norm2 <- function(Q, v) if (is.matrix(Q)) sum(v * solve(Q, v, tol = 0)) else sum(v^2 / Q)
+dual_norm2 <- function(Q, v) UseMethod("dual_norm2")
+
+#' @export
+dual_norm2.default <- function(Q, v) if (is.matrix(Q)) sum(v * solve(Q, v, tol = 0)) else sum(v^2 / Q)
 
 mean_outer <- function(g, z) tcrossprod(g, z) / ncol(z)
 
@@ -243,20 +253,20 @@ scale_diagonal <- list(
     c(mu / sqrt(2), S * g$scale / 2)
   },
   inverse_root = function(P) if (all(P > 0)) 1 / sqrt(P),
-  precision_part = function(B) diag(B),
+  precision_part = function(B) diagonal_of(B),
   solve = function(S, v) v / S,
   whiten = function(S, mu, P) c(mu / S, P * S^2),
   unwhiten = function(S, x) {
     first <- seq_along(S)
     list(mu = S * x[first], precision = x[-first] / S^2)
   },
-  whitened_gradient = function(at, S) list(mu = S * at$g_mu, scale = S^2 * diag(at$B) - 1),
-  gradient = function(at, S, whitened) diag(at$B) * S - 1 / S,
-  dual = function(Q, G) sum(G^2 / if (is.matrix(Q)) diag(Q) else Q),
+  whitened_gradient = function(at, S) list(mu = S * at$g_mu, scale = S^2 * diagonal_of(at$B) - 1),
+  gradient = function(at, S, whitened) diagonal_of(at$B) * S - 1 / S,
+  dual = function(Q, G) sum(G^2 / diagonal_of(Q)),
   local = function(S) {
     list(identity = rep(1, length(S)),
          scale = function(entries) S * entries,
-         gradient = function(at) S * diag(at$B) * at$scale - S / at$scale)
+         gradient = function(at) S * diagonal_of(at$B) * at$scale - S / at$scale)
   })
 
 scale_kinds <- list(symmetric = scale_symmetric, triangular = scale_triangular, diagonal = scale_diagonal)
@@ -274,24 +284,16 @@ scale_of <- function(kind) scale_kinds[[kind]]
 
 # ---- by name ------------------------------------------------------------------------------------------------------
 
-log_det <- function(kind, scale) if (is_sparse_root(scale)) scale$log_det else scale_of(kind)$log_det(scale)
+log_det <- function(kind, scale) UseMethod("log_det", scale)
 
-# (mu, scale) of the run in the user's coordinates; scale of the same kind
-to_user <- function(work, kind, mu, scale) {
-  if (!is_whitened(work)) return(list(mu = mu, scale = scale))
-  list(mu = drop(work$m + root_times(work$A, mu)), scale = scale_of(kind)$to_user(work$A, scale))
-}
-
-# and back
-to_work <- function(work, kind, mu, scale) {
-  if (!is_whitened(work)) return(list(mu = mu, scale = scale))
-  list(mu = drop(scale_of(work$scale)$solve(work$A, mu - work$m)),
-       scale = scale_of(kind)$to_work(work$A, scale))
-}
+#' @export
+log_det.default <- function(kind, scale) scale_of(kind)$log_det(scale)
 
 # The symmetric matrix that has the law of a scale of this kind
-symmetric_scale <- function(kind, scale, labels) {
-  if (is_sparse_root(scale)) return(structure(symmetric_root(sparse_root_matrix(scale)), dimnames = list(labels, labels)))
+symmetric_scale <- function(kind, scale, labels) UseMethod("symmetric_scale", scale)
+
+#' @export
+symmetric_scale.default <- function(kind, scale, labels) {
   structure(scale_of(kind)$symmetric(scale), dimnames = list(labels, labels))
 }
 

@@ -11,28 +11,29 @@ run_smoothness <- function(model, work, law, control) {
 }
 
 # The model's own L in the coordinates of `work`: where it is known better than by how much these widen f's.
-smoothness_in <- function(model, work) UseMethod("smoothness_in")
+smoothness_in <- function(model, work) UseMethod("smoothness_in", work)
 
 #' @export
-smoothness_in.elvi_model <- function(model, work) model$smoothness * widening(work)^2
+smoothness_in.elvi_model <- function(model, work) model$smoothness
 
 #' @export
-smoothness_in.elvi_model_glm <- function(model, work) {
-  if (!is_whitened(work)) return(model$smoothness)
-  curvature_max(model, record_of(model)$curvature_bound, work)
-}
+smoothness_in.elvi_model_affine <- function(model, work) whitened_smoothness(model, work)
+
+whitened_smoothness <- function(model, work) UseMethod("whitened_smoothness")
 
 #' @export
-smoothness_in.elvi_model_quadratic <- function(model, work) {
-  if (!is_whitened(work)) return(model$smoothness)
+whitened_smoothness.elvi_model <- function(model, work) model$smoothness * widening(work)^2
+
+#' @export
+whitened_smoothness.elvi_model_glm <- function(model, work) curvature_max(model, record_of(model)$curvature_bound, work)
+
+#' @export
+whitened_smoothness.elvi_model_quadratic <- function(model, work) {
   max(eigen(congruent(work$A, model$A), symmetric = TRUE, only.values = TRUE)$values)
 }
 
 # Where an L came from, in the words of estimated_smoothness().
 is_estimate <- function(source) grepl("^estimated", source)
-
-# the most by which a move of `work`'s coordinates becomes longer in the model's
-widening <- function(work) if (is_whitened(work)) largest_singular_value(work$A) else 1
 
 # Is the model's own L, a bound, known to be attained?
 smoothness_attained <- function(model) UseMethod("smoothness_attained")
@@ -48,15 +49,25 @@ smoothness_attained.elvi_model_quadratic <- function(model) TRUE
 smoothness_attained.elvi_model_glm <- function(model) record_of(model)$bound_attained(model$rows)
 
 estimated_smoothness <- function(model, work, law, control, points = 15L) {
-  laplace <- if (is_whitened(work)) work else work_model(model, "whitened", if (is_wide(model)) control$scale else "symmetric")
   z <- draw_base(law, c(0, 0), points)   # a fixed key: R's generator is not touched
-  w <- cbind(0, z)
-  x <- if (is_whitened(work)) w else laplace$m + root_times(laplace$A, w)
-  found <- largest_curvature(if (is_whitened(work)) work else standing_in(model, laplace), x, least = work$mean_curvature)
+  near <- near_points(work, cbind(0, z), control)
+  found <- largest_curvature(near$target, near$x, least = work$mean_curvature)
   list(L = found * control$smoothness_safety,
-       source = sprintf("estimated at %d points, safety factor %g", ncol(x), control$smoothness_safety),
-       laplace = laplace[c("m", "A", "level")])
+       source = sprintf("estimated at %d points, safety factor %g", ncol(near$x), control$smoothness_safety),
+       laplace = near$laplace[c("m", "A", "level")])
 }
+
+# Points w of whitened coordinates in those of the run, the target there, and the frame of the former.
+near_points <- function(work, w, control) UseMethod("near_points")
+
+#' @export
+near_points.elvi_model <- function(work, w, control) {
+  laplace <- work_model(work, "whitened", if (is_wide(work)) control$scale else "symmetric")
+  list(laplace = laplace, x = points_to_user(laplace, w), target = standing_in(work, laplace))
+}
+
+#' @export
+near_points.elvi_model_affine <- function(work, w, control) list(laplace = work, x = w, target = work)
 
 # Power iteration on Hessian products by differences of the gradient, at all
 # columns of x at once. What is known to be the mean of a curvature is the `least` that the largest can be.

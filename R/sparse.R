@@ -170,18 +170,38 @@ new_sparse_root <- function(plan, setting, found, names) {
                  log_det = -found$log_det / 2, objective = found$objective, names = names), class = "elvi_sparse_root")
 }
 
-is_sparse_root <- function(root) inherits(root, "elvi_sparse_root")
-
 # R z for the columns of z
-sparse_root_times <- function(root, z) {
+#' @export
+root_times.elvi_sparse_root <- function(root, z) {
   plan <- root$plan
   root$setting$mu <- numeric(plan$dim)
   original_order(plan, .Call(elvi_r_nested_draws, plan, root$setting, as.matrix(z), FALSE))
 }
 
-sparse_root_matrix <- function(root) {
+#' @export
+root_matrix.elvi_sparse_root <- function(root) {
   check_size(root$plan$dim^2, "object", root)
-  sparse_root_times(root, diag(root$plan$dim))
+  root_times(root, diag(root$plan$dim))
+}
+
+#' @export
+root_sd.elvi_sparse_root <- function(root) stats::setNames(root$sd, root$names)
+
+#' @export
+root_covariance.elvi_sparse_root <- function(root) root_covariance(name_rows(root_matrix(root), root$names))
+
+#' @export
+name_scale.elvi_sparse_root <- function(scale, labels) {
+  scale["names"] <- list(labels)
+  scale
+}
+
+#' @export
+log_det.elvi_sparse_root <- function(kind, scale) scale$log_det
+
+#' @export
+symmetric_scale.elvi_sparse_root <- function(kind, scale, labels) {
+  structure(symmetric_root(root_matrix(scale)), dimnames = list(labels, labels))
 }
 
 #' @export
@@ -200,15 +220,16 @@ factor_entries <- function(pattern) {
 }
 
 # F of a fit whose scale is such a root: exact at the optimum, which is the only place it comes from; or from draws.
-sparse_objective <- function(model, law, mu, root, method, draws, chunk = 100L) {
+#' @export
+objective_at.elvi_sparse_root <- function(scale, model, law, kind, mu, method, draws, chunk = 100L) {
   method <- check_choice(method %||% "exact", "method", c("exact", "monte_carlo"))
-  if (method == "exact") return(new_estimate("objective F", root$objective, 0, NA, law))
+  if (method == "exact") return(new_estimate("objective F", scale$objective, 0, NA, law))
   z_key <- draw_key()
   f <- unlist(lapply(split(seq_len(draws), (seq_len(draws) - 1L) %/% chunk), function(which) {
     z <- draw_base(law, z_key, length(which), iteration = which[1L])
-    target_values(model, mu + sparse_root_times(root, z))
+    target_values(model, mu + root_times(scale, z))
   }))
-  new_estimate("objective F", mean(f) - root$log_det, stats::sd(f) / sqrt(draws), draws, law)
+  new_estimate("objective F", mean(f) - scale$log_det, stats::sd(f) / sqrt(draws), draws, law)
 }
 
 sparse_design <- function(X) {

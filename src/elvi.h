@@ -316,6 +316,9 @@ void elvi_rows_reach(const elvi_rows *from, double *reach);
 elvi_status elvi_rows_gram(const elvi_rows *from, double *used, double *scratch, double *out, const elvi_hooks *hooks);
 /* the diagonal of X' diag(weight) X */
 elvi_status elvi_rows_squares(const elvi_rows *from, const double *weight, double *out, const elvi_hooks *hooks);
+/* out <- X' diag(weight) X v; eta has room for a part */
+elvi_status elvi_rows_cross_times(const elvi_rows *from, const double *weight, const double *v, double *eta, double *out,
+                                  const elvi_hooks *hooks);
 /* X x, without the offset */
 void elvi_rows_times(const elvi_rows *from, const double *x, double *out);
 /* A column of a dense design from numbers; non-zero if one of them is missing. */
@@ -369,6 +372,19 @@ typedef struct {
     const double *y, *weight;   /* n each */
 } elvi_tally;
 
+/* rows whose predictors are eta_i + s_i z_1 */
+typedef struct {
+    int n;
+    const double *y, *weight, *eta, *s;   /* n each */
+} elvi_lines;
+
+typedef struct {
+    double sum;              /* sum_i w_i E l(eta_i + s_i z_1; y_i) */
+    double widest;           /* the largest s_i of a row of positive weight */
+    double *slope;           /* n: w_i E l' */
+    double *curve;           /* n: w_i E[l' z_1] / s_i, >= 0 for convex losses */
+} elvi_expected;
+
 typedef struct elvi_family elvi_family;
 typedef struct {
     const elvi_family *family;
@@ -393,37 +409,32 @@ struct elvi_family {
     elvi_expectation (*expect)(const elvi_likelihood *lik, const elvi_dispersion *a,
                                const elvi_quadrature *rule, double y, double eta, double s);
     /* of many rows, as elvi_expect_rows() does it, where there is a faster way; or NULL */
-    elvi_status (*expect_many)(const elvi_quadrature *rule, int n, const double *y, const double *w,
-                               const double *eta, const double *s, double *sum, double *slope,
-                               double *curve, double *widest);
+    elvi_status (*expect_many)(const elvi_quadrature *rule, const elvi_lines *rows, elvi_expected *out);
     /* has the loss of a row with response y an exponential in it, whose expectation may
      * not exist? */
     int (*exponential)(double y);
     /* the sum of what has no eta in it, and its derivative in a; NULL if that is 0 */
     double (*rest)(const elvi_dispersion *a, const elvi_tally *tally, double *slope);
-    /* E dl/da of one row from its expectation e at eta + s z_1; NULL if it is E l, or if nobody asks */
+    /* E dl/da of one row from its expectation e at eta + s z_1. A family whose record in R says conditional$dispersion =
+     * "own" must have it (elvi_family_is_whole); for all others it is NULL, as nothing calls it. */
     double (*along)(const elvi_dispersion *a, double y, double eta, double s, const elvi_expectation *e);
 };
 
 const elvi_family *elvi_family_named(const char *name);   /* NULL if there is none */
-int elvi_family_is_whole(const elvi_family *family);      /* has its record every entry that it must have? */
+/* Has its record every entry that it must have, `along` if that is asked for? */
+int elvi_family_is_whole(const elvi_family *family, int with_along);
 
-/* *sum = sum_i w_i E l(eta_i + s_i z_1; y_i), slope_i = w_i E l', curve_i = w_i E[l' z_1] / s_i
- * (>= 0 for convex losses), *widest the largest s_i of a row of positive weight. dispersion is sigma or phi where the
- * family has one, else it is not used. normal: log sigma + (y - eta)^2 / (2 sigma^2) is the loss, so
- * its log sigma is in the sum; neg_binomial_2: (y + phi) log(1 + e^u) - y u, u = eta - log phi, so
- * y log phi is in it, but not the gamma functions of (y, phi). With s = 0
- * these are l, l' and l''. ELVI_NO_EXPECTATION if one does not exist, and with s > 0 for families
- * that are not convex (robust). */
-elvi_status elvi_expect_rows(const elvi_likelihood *lik, const elvi_quadrature *rule, double dispersion, int n,
-                             const double *y, const double *w, const double *eta, const double *s,
-                             double *sum, double *slope, double *curve, double *widest);
+/* Fills *out, whose pointers are the caller's. dispersion is sigma or phi where the family has one, else it is not
+ * used. normal: log sigma + (y - eta)^2 / (2 sigma^2) is the loss, so its log sigma is in the sum; neg_binomial_2:
+ * (y + phi) log(1 + e^u) - y u, u = eta - log phi, so y log phi is in it, but not the gamma functions of (y, phi). With
+ * s = 0 these are l, l' and l''. ELVI_NO_EXPECTATION if one does not exist, and with s > 0 for families that are not
+ * convex (robust). */
+elvi_status elvi_expect_rows(const elvi_likelihood *lik, const elvi_quadrature *rule, double dispersion,
+                             const elvi_lines *rows, elvi_expected *out);
 
 /* expect_logit.c, as above; elementwise.c: E log(1 + e^t), E 1 / (1 + e^-t) and
  * E[z / (1 + e^-t)], t = eta_i + s_i z */
-elvi_status elvi_logit_expect_rows(const elvi_quadrature *rule, int n, const double *y, const double *w,
-                                   const double *eta, const double *s, double *sum, double *slope,
-                                   double *curve, double *widest);
+elvi_status elvi_logit_expect_rows(const elvi_quadrature *rule, const elvi_lines *rows, elvi_expected *out);
 void elvi_logit_integrals(int n, const double *eta, const double *s, const elvi_quadrature_level *level,
                           double *value, double *slope, double *turn);
 
@@ -518,12 +529,16 @@ void elvi_glm_curvature(const elvi_glm *glm, double bound, const double *v,
 typedef struct {
     double value;            /* E f */
     double *g_mu;            /* d */
-    double *B;               /* d x d, lower triangle: the gradient of E f with
-                                respect to the scale is B scale */
     double widest;           /* the largest spread of a linear predictor */
+    /* the gradient of E f with respect to the scale is B scale, B = P + X' diag(c) X */
+    double *B;               /* d x d, lower triangle; or NULL, and then its parts: */
+    double *own;             /* d: P, which is diagonal */
+    double *curve;           /* rows: c */
+    double *squares;         /* d: the diagonal of X' diag(c) X */
 } elvi_exact;
 
-size_t elvi_exact_scratch_length(const elvi_model *model, const elvi_scale_ops *kind);
+/* whole: is B wanted, or its parts? */
+size_t elvi_exact_scratch_length(const elvi_model *model, const elvi_scale_ops *kind, int whole);
 /* With a scale of zeros this is f, its gradient and its Hessian at mu. */
 elvi_status elvi_glm_exact(const elvi_model *model, const elvi_quadrature *rule,
                            const elvi_scale_ops *kind, const elvi_theta *theta,

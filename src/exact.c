@@ -18,7 +18,7 @@ static void add_prior(const elvi_glm *glm, const elvi_quadrature *rule, const el
                       const elvi_theta *theta, elvi_exact *out)
 {
     const int d = glm->rows.dim;
-    memset(out->B, 0, (size_t) d * d * sizeof(double));
+    if (out->B) memset(out->B, 0, (size_t) d * d * sizeof(double));
     for (int k = 0; k < glm->prior.blocks; k++) {
         const elvi_prior_block *block = &glm->prior.block[k];
         for (int j = 0; j < block->length; j++) {
@@ -27,7 +27,8 @@ static void add_prior(const elvi_glm *glm, const elvi_quadrature *rule, const el
                                                          kind->variance(d, theta->scale, i));
             out->value += e.value;
             out->g_mu[i] = e.slope;
-            out->B[(size_t) i * d + i] = e.curve;
+            if (out->B) out->B[(size_t) i * d + i] = e.curve;
+            else out->own[i] = e.curve;
         }
     }
 }
@@ -40,7 +41,8 @@ typedef struct {
 
 /* What a part gives to the result. */
 typedef struct {
-    double *g_mu, *B;
+    double *g_mu;
+    double *cross;           /* X' diag(c) X, d x d, or its diagonal */
     double sum, widest;
     elvi_status status;
 } exact_slot;
@@ -57,9 +59,14 @@ static exact_lane bind_lane(const elvi_rows *rows, double *room)
     return lane;
 }
 
-static size_t slot_length(const elvi_rows *rows)
+static size_t cross_length(const elvi_rows *rows, int whole)
 {
-    return (size_t) rows->dim * ((size_t) rows->dim + 1);
+    return (size_t) rows->dim * (whole ? (size_t) rows->dim : 1);
+}
+
+static size_t slot_length(const elvi_rows *rows, int whole)
+{
+    return (size_t) rows->dim + cross_length(rows, whole);
 }
 
 static exact_slot bind_slot(const elvi_rows *rows, double *room)
@@ -75,12 +82,12 @@ static int lanes_of(const elvi_model *model)
     return lanes < parts ? lanes : parts;
 }
 
-size_t elvi_exact_scratch_length(const elvi_model *model, const elvi_scale_ops *kind)
+size_t elvi_exact_scratch_length(const elvi_model *model, const elvi_scale_ops *kind, int whole)
 {
     const elvi_rows *rows = &((const elvi_glm *) model->data)->rows;
     const int lanes = lanes_of(model);
     return rows->ops->spread_length(rows, kind) + (size_t) lanes * lane_length(rows) +
-           (size_t) elvi_slots(lanes) * slot_length(rows);
+           (size_t) elvi_slots(lanes) * slot_length(rows, whole);
 }
 
 /* Some parts, from number `first` on. */
@@ -102,16 +109,24 @@ static void expect_part(void *ctx, int number, int in_lane, int in_slot)
     const exact_lane *lane = &c->lane[in_lane];
     exact_slot *slot = &c->slot[in_slot];
     const elvi_part part = elvi_rows_part(rows, ELVI_POINT, c->first + number);
-    const size_t d = (size_t) rows->dim;
-    memset(slot->g_mu, 0, d * sizeof(double));
-    memset(slot->B, 0, d * d * sizeof(double));
+    const elvi_exact *out = c->out;
+    memset(slot->g_mu, 0, (size_t) rows->dim * sizeof(double));
+    memset(slot->cross, 0, cross_length(rows, out->B != NULL) * sizeof(double));
     elvi_rows_predict(rows, &part, c->mu, rows->dim, 1, lane->eta);
     rows->ops->spread(rows, &part, c->spread, lane->copy, lane->s);
-    slot->status = elvi_expect_rows(&c->glm->likelihood, c->rule, 1.0, part.rows, part.y, part.weight, lane->eta,
-                                    lane->s, &slot->sum, lane->slope, lane->curve, &slot->widest);
+    const elvi_lines lines = { part.rows, part.y, part.weight, lane->eta, lane->s };
+    elvi_expected expected = { .slope = lane->slope, .curve = lane->curve };
+    slot->status = elvi_expect_rows(&c->glm->likelihood, c->rule, 1.0, &lines, &expected);
+    slot->sum = expected.sum;
+    slot->widest = expected.widest;
     if (slot->status != ELVI_OK) return;
     rows->ops->collect(rows, &part, lane->slope, rows->dim, 1, slot->g_mu);
-    rows->ops->crossprod(rows, &part, lane->curve, lane->copy, slot->B);
+    if (out->B) {
+        rows->ops->crossprod(rows, &part, lane->curve, lane->copy, slot->cross);
+    } else {
+        rows->ops->squares(rows, &part, lane->curve, slot->cross);
+        memcpy(out->curve + part.first, lane->curve, (size_t) part.rows * sizeof(double));
+    }
 }
 
 static elvi_status add_part(void *ctx, int in_slot)
@@ -119,11 +134,12 @@ static elvi_status add_part(void *ctx, int in_slot)
     const exact_parts *c = ctx;
     const exact_slot *slot = &c->slot[in_slot];
     elvi_exact *out = c->out;
-    const size_t d = (size_t) c->glm->rows.dim;
+    const size_t d = (size_t) c->glm->rows.dim, n = cross_length(&c->glm->rows, out->B != NULL);
+    double *cross = out->B ? out->B : out->squares;
     out->value += slot->sum;
     out->widest = fmax(out->widest, slot->widest);
     for (size_t i = 0; i < d; i++) out->g_mu[i] += slot->g_mu[i];
-    for (size_t i = 0; i < d * d; i++) out->B[i] += slot->B[i];
+    for (size_t i = 0; i < n; i++) cross[i] += slot->cross[i];
     return slot->status;
 }
 
@@ -133,15 +149,16 @@ elvi_status elvi_glm_exact(const elvi_model *model, const elvi_quadrature *rule,
 {
     const elvi_glm *glm = model->data;
     const elvi_rows *rows = &glm->rows;
-    const int lanes = lanes_of(model), d = rows->dim;
+    const int lanes = lanes_of(model), whole = out->B != NULL;
     const elvi_spread spread = rows->ops->spread_of(rows, kind, theta->scale, scratch);
     exact_parts c = { .glm = glm, .rule = rule, .spread = &spread, .mu = theta->mu, .out = out };
     const elvi_job job = { expect_part, add_part, &c,
-                           elvi_rows_chunk(rows, ELVI_POINT) * (1000.0 + (double) d * d) };
+                           elvi_rows_chunk(rows, ELVI_POINT) * (1000.0 + (double) cross_length(rows, whole)) };
     scratch += rows->ops->spread_length(rows, kind);
     for (int t = 0; t < lanes; t++, scratch += lane_length(rows)) c.lane[t] = bind_lane(rows, scratch);
-    for (int t = 0; t < elvi_slots(lanes); t++, scratch += slot_length(rows)) c.slot[t] = bind_slot(rows, scratch);
+    for (int t = 0; t < elvi_slots(lanes); t++, scratch += slot_length(rows, whole)) c.slot[t] = bind_slot(rows, scratch);
     out->value = out->widest = 0.0;
+    if (!whole) memset(out->squares, 0, cross_length(rows, whole) * sizeof(double));
     add_prior(glm, rule, kind, theta, out);
     for (int left = elvi_rows_parts(rows, ELVI_POINT); left > 0;) {
         const int now = elvi_parts_at_once(&job, lanes, (uint64_t) left);

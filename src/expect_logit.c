@@ -16,21 +16,21 @@ static double point_curve(double t)
 /* Rows of a logistic regression in vectors: runs of rows whose spreads take the same level. */
 enum { RUN = 128 };
 
-static void expect_run(const elvi_quadrature_level *level, int n, const int *which, const double *y, const double *w,
-                       const double *eta, const double *s, double *sum, double *slope, double *curve)
+static void expect_run(const elvi_quadrature_level *level, int n, const int *which, const elvi_lines *rows,
+                       elvi_expected *out)
 {
     double t[RUN], spread[RUN], value[RUN], first[RUN], turn[RUN];
     for (int k = 0; k < n; k++) {
-        t[k] = eta[which[k]];
-        spread[k] = s[which[k]];
+        t[k] = rows->eta[which[k]];
+        spread[k] = rows->s[which[k]];
     }
     elvi_logit_integrals(n, t, spread, level, value, first, turn);
     for (int k = 0; k < n; k++) {
         const int i = which[k];
-        const double bend = spread[k] > tiny_spread ? turn[k] / spread[k] : point_curve(t[k]);
-        *sum += w[i] * (value[k] - y[i] * t[k]);
-        slope[i] = w[i] * (first[k] - y[i]);
-        curve[i] = w[i] * fmax(bend, 0.0);
+        const double bend = spread[k] > tiny_spread ? turn[k] / spread[k] : point_curve(t[k]), w = rows->weight[i];
+        out->sum += w * (value[k] - rows->y[i] * t[k]);
+        out->slope[i] = w * (first[k] - rows->y[i]);
+        out->curve[i] = w * fmax(bend, 0.0);
     }
 }
 
@@ -44,39 +44,35 @@ static const elvi_quadrature_level *level_of(const elvi_quadrature *rule, int le
     return level == POINTS ? &point : &rule->level[level];
 }
 
-static void expect_logit(const elvi_quadrature *rule, int n, const double *y, const double *w, const double *eta,
-                         const double *s, double *sum, double *slope, double *curve)
+static void expect_logit(const elvi_quadrature *rule, const elvi_lines *rows, elvi_expected *out)
 {
     int waiting[KINDS][RUN], count[KINDS] = { 0 };
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < rows->n; i++) {
         int level = 0;
-        if (!(w[i] > 0.0)) {
-            slope[i] = curve[i] = 0.0;
+        if (!(rows->weight[i] > 0.0)) {
+            out->slope[i] = out->curve[i] = 0.0;
             continue;
         }
-        if (s[i] > 0.0)
-            while (rule->level[level].limit < s[i]) level++;
+        if (rows->s[i] > 0.0)
+            while (rule->level[level].limit < rows->s[i]) level++;
         else
             level = POINTS;
         waiting[level][count[level]++] = i;
         if (count[level] == RUN) {
-            expect_run(level_of(rule, level), RUN, waiting[level], y, w, eta, s, sum, slope, curve);
+            expect_run(level_of(rule, level), RUN, waiting[level], rows, out);
             count[level] = 0;
         }
     }
     for (int level = 0; level < KINDS; level++)
-        if (count[level])
-            expect_run(level_of(rule, level), count[level], waiting[level], y, w, eta, s, sum, slope, curve);
+        if (count[level]) expect_run(level_of(rule, level), count[level], waiting[level], rows, out);
 }
 
-elvi_status elvi_logit_expect_rows(const elvi_quadrature *rule, int n, const double *y, const double *w,
-                                   const double *eta, const double *s, double *sum, double *slope,
-                                   double *curve, double *widest)
+elvi_status elvi_logit_expect_rows(const elvi_quadrature *rule, const elvi_lines *rows, elvi_expected *out)
 {
-    *sum = *widest = 0.0;
-    for (int i = 0; i < n; i++)
-        if (w[i] > 0.0 && s[i] > *widest) *widest = s[i];
-    if (!isfinite(*widest)) return ELVI_NO_EXPECTATION;
-    expect_logit(rule, n, y, w, eta, s, sum, slope, curve);
-    return isfinite(*sum) ? ELVI_OK : ELVI_NO_EXPECTATION;
+    out->sum = out->widest = 0.0;
+    for (int i = 0; i < rows->n; i++)
+        if (rows->weight[i] > 0.0 && rows->s[i] > out->widest) out->widest = rows->s[i];
+    if (!isfinite(out->widest)) return ELVI_NO_EXPECTATION;
+    expect_logit(rule, rows, out);
+    return isfinite(out->sum) ? ELVI_OK : ELVI_NO_EXPECTATION;
 }

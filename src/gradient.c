@@ -147,10 +147,11 @@ static void differentiate(void *ctx, int part, int in_lane, int in_slot)
         slot->status = p->model.ops->eval(&p->model, lane->x, n, NULL, lane->g, lane->scratch);
     }
     if (slot->status == ELVI_OK) slot->status = at->s->estimator->block(at, n, lane, slot->sums);
+    if (slot->status != ELVI_OK) return;   /* lane->g may have nothing in it */
     for (int j = 0; j < n; j++)
         for (int i = 0; i < d; i++) slot->grad.mu[i] += share * lane->g[(size_t) j * d + i];
     p->scale->outer(d, share, lane->g, lane->z, n, slot->grad.scale);
-    if (slot->status == ELVI_OK && !all_finite(p, &slot->grad)) slot->status = ELVI_NONFINITE_GRADIENT;
+    if (!all_finite(p, &slot->grad)) slot->status = ELVI_NONFINITE_GRADIENT;
 }
 
 static elvi_status add_block(void *ctx, int in_slot)

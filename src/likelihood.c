@@ -715,31 +715,31 @@ const elvi_family *elvi_family_named(const char *name)
     return NULL;
 }
 
-int elvi_family_is_whole(const elvi_family *family)
+int elvi_family_is_whole(const elvi_family *family, int with_along)
 {
-    return family->cost > 0.0 && family->loss && family->slope && family->expect && family->exponential;
+    return family->cost > 0.0 && family->loss && family->slope && family->expect && family->exponential &&
+           (family->along || !with_along);
 }
 
-elvi_status elvi_expect_rows(const elvi_likelihood *lik, const elvi_quadrature *rule, double dispersion, int n,
-                             const double *y, const double *w, const double *eta, const double *s,
-                             double *sum, double *slope, double *curve, double *widest)
+elvi_status elvi_expect_rows(const elvi_likelihood *lik, const elvi_quadrature *rule, double dispersion,
+                             const elvi_lines *rows, elvi_expected *out)
 {
     const elvi_family *family = lik->family;
     const elvi_dispersion a = { log(dispersion), dispersion, 1.0 / dispersion };
-    if (family->expect_many && n > 1)
-        return family->expect_many(rule, n, y, w, eta, s, sum, slope, curve, widest);
-    *sum = *widest = 0.0;
-    for (int i = 0; i < n; i++) {
+    if (family->expect_many && rows->n > 1) return family->expect_many(rule, rows, out);
+    out->sum = out->widest = 0.0;
+    for (int i = 0; i < rows->n; i++) {
+        const double y = rows->y[i], w = rows->weight[i], s = rows->s[i];
         elvi_expectation e = { 0.0, 0.0, 0.0 };
-        if (w[i] > 0.0) {
-            if (family->exponential(y[i]) && !(s[i] < rule->limit)) return ELVI_NO_EXPECTATION;
-            if (!family->convex && s[i] > 0.0) return ELVI_NO_EXPECTATION;
-            e = family->expect(lik, &a, rule, y[i], eta[i], s[i]);
-            if (s[i] > *widest) *widest = s[i];
+        if (w > 0.0) {
+            if (family->exponential(y) && !(s < rule->limit)) return ELVI_NO_EXPECTATION;
+            if (!family->convex && s > 0.0) return ELVI_NO_EXPECTATION;
+            e = family->expect(lik, &a, rule, y, rows->eta[i], s);
+            if (s > out->widest) out->widest = s;
         }
-        *sum += w[i] * e.value;
-        slope[i] = w[i] * e.slope;
-        curve[i] = w[i] * (family->convex ? fmax(e.curve, 0.0) : e.curve);   /* rounding aside */
+        out->sum += w * e.value;
+        out->slope[i] = w * e.slope;
+        out->curve[i] = w * (family->convex ? fmax(e.curve, 0.0) : e.curve);   /* rounding aside */
     }
     return ELVI_OK;
 }

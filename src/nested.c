@@ -273,11 +273,10 @@ static double own_dispersion(const elvi_nested *p, const elvi_setting *at)
     return p->dispersion->own ? at->dispersion : 1.0;
 }
 
-elvi_status elvi_nested_expect_rows(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at, int n,
-                                    const double *y, const double *w, const double *eta, const double *s, double *sum,
-                                    double *slope, double *curve, double *widest)
+elvi_status elvi_nested_expect_rows(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at,
+                                    const elvi_lines *rows, elvi_expected *out)
 {
-    return elvi_expect_rows(&p->likelihood, rule, own_dispersion(p, at), n, y, w, eta, s, sum, slope, curve, widest);
+    return elvi_expect_rows(&p->likelihood, rule, own_dispersion(p, at), rows, out);
 }
 
 /* Everything at (mu, c): w->L holds the factor of P(c) already if `factored`. F is infinite
@@ -302,8 +301,11 @@ static void evaluate(const elvi_nested *p, const elvi_quadrature *rule, const el
     } else {
         if (elvi_sparse_inverse(&p->pattern, w->L, w->inverse, w->small, w->links)) return;
         spreads(p, w->inverse, x->s);
-        if (elvi_nested_expect_rows(p, rule, at, n, w->y, w->weight, x->eta, x->s, &x->sum, x->slope, x->curve,
-                                    &x->widest) != ELVI_OK) return;
+        const elvi_lines rows = { n, w->y, w->weight, x->eta, x->s };
+        elvi_expected expected = { .slope = x->slope, .curve = x->curve };
+        if (elvi_nested_expect_rows(p, rule, at, &rows, &expected) != ELVI_OK) return;
+        x->sum = expected.sum;
+        x->widest = expected.widest;
         for (int i = 0; i < n; i++) spread += x->c[i] * x->s[i] * x->s[i];
     }
     for (int i = 0; i < d; i++) off[i] = x->mu[i] - p->centre[i];
@@ -604,11 +606,11 @@ static int begin_check(const elvi_nested *p, const elvi_quadrature *rule, const 
     spreads(p, w->inverse, x->s);
     predict(p, x->mu, x->eta);
     for (int i = 0; i < p->rows; i++) {
-        double widest, value;
+        const elvi_lines row = { 1, w->y + i, w->weight + i, x->eta + i, x->s + i };
+        elvi_expected expected = { .slope = x->slope + i, .curve = x->curve + i };
         x->eta[i] += w->offset[i];
-        if (elvi_nested_expect_rows(p, rule, at, 1, w->y + i, w->weight + i, x->eta + i, x->s + i, &value,
-                                    x->slope + i, x->curve + i, &widest) != ELVI_OK) return 1;
-        known[i] = value - 0.5 * x->c[i] * x->s[i] * x->s[i];
+        if (elvi_nested_expect_rows(p, rule, at, &row, &expected) != ELVI_OK) return 1;
+        known[i] = expected.sum - 0.5 * x->c[i] * x->s[i] * x->s[i];
     }
     return 0;
 }

@@ -62,7 +62,8 @@ typedef struct {
 
 struct elvi_dispersion_ops {
     const char *name;
-    int own;   /* does the family's loss take it? Else it is in the rows */
+    int own;     /* does the family's loss take it? Else it is in the rows */
+    int along;   /* must the family have `along`? */
     /* response, weight and offset of n rows, as the loss takes them given the dispersion */
     void (*set_rows)(double dispersion, int n, double *y, double *weight, double *offset);
     /* adds to loss, level and slope what the derivative of E f in the dispersion is made of */
@@ -72,9 +73,8 @@ struct elvi_dispersion_ops {
 const elvi_dispersion_ops *elvi_dispersion_named(const char *name);   /* NULL if there is none */
 
 /* The expectations of rows, as elvi_expect_rows() has them, for the dispersion of a setting. */
-elvi_status elvi_nested_expect_rows(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at, int n,
-                                    const double *y, const double *w, const double *eta, const double *s, double *sum,
-                                    double *slope, double *curve, double *widest);
+elvi_status elvi_nested_expect_rows(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at,
+                                    const elvi_lines *rows, elvi_expected *out);
 
 size_t elvi_nested_work_length(const elvi_nested *p);
 size_t elvi_nested_links_length(const elvi_nested *p);

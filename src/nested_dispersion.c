@@ -1,5 +1,5 @@
 /* What the dispersion of a setting is: nothing, sigma of a gaussian, phi of a negative
- * binomial, or what the family's own loss takes it for; see nested.h. */
+ * binomial, a factor of the loss, or what else the family's own loss takes it for; see nested.h. */
 #include "nested.h"
 #include <math.h>
 #include <string.h>
@@ -48,9 +48,12 @@ static void phi_sums(const elvi_nested *p, const elvi_quadrature *rule, const el
                      const elvi_optimum_rows *x, elvi_conditional *out)
 {
     const int n = p->rows;
-    double *zero = x->room, *slope = zero + n, *curve = slope + n, widest;
+    double *zero = x->room;
+    const elvi_lines rows = { n, zero, p->weight, x->eta, x->s };
+    elvi_expected expected = { .slope = zero + n, .curve = zero + 2 * (size_t) n };
     memset(zero, 0, (size_t) n * sizeof(double));
-    elvi_nested_expect_rows(p, rule, at, n, zero, p->weight, x->eta, x->s, &out->level, slope, curve, &widest);
+    elvi_nested_expect_rows(p, rule, at, &rows, &expected);
+    out->level = expected.sum;
     for (int i = 0; i < n; i++) out->slope += x->slope[i];
 }
 
@@ -60,7 +63,6 @@ static void own_sums(const elvi_nested *p, const elvi_quadrature *rule, const el
 {
     const elvi_dispersion a = elvi_dispersion_at(log(at->dispersion));
     (void) rule;
-    if (!p->likelihood.family->along) return;
     for (int i = 0; i < p->rows; i++) {
         const elvi_expectation e = { 0.0, x->slope[i], x->curve[i] };
         if (p->weight[i] > 0.0) out->slope += p->likelihood.family->along(&a, p->y[i], x->eta[i], x->s[i], &e);
@@ -68,10 +70,12 @@ static void own_sums(const elvi_nested *p, const elvi_quadrature *rule, const el
 }
 
 static const elvi_dispersion_ops records[] = {
-    { "none", 0, leave_rows, add_nothing },
-    { "sigma", 0, sigma_rows, sigma_sums },
-    { "phi", 0, phi_rows, phi_sums },
-    { "own", 1, leave_rows, own_sums },
+    /* name, own, along, set_rows, add_sums */
+    { "none", 0, 0, leave_rows, add_nothing },
+    { "sigma", 0, 0, sigma_rows, sigma_sums },
+    { "phi", 0, 0, phi_rows, phi_sums },
+    { "factor", 1, 0, leave_rows, add_nothing },   /* of the loss, whose derivative in log dispersion is E l itself */
+    { "own", 1, 1, leave_rows, own_sums },
 };
 
 const elvi_dispersion_ops *elvi_dispersion_named(const char *name)

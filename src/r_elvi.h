@@ -76,8 +76,9 @@ SEXP elvi_r_values(SEXP model, SEXP base, SEXP kind, SEXP mu, SEXP scale, SEXP k
 SEXP elvi_r_gram(SEXP model);
 SEXP elvi_r_extent(SEXP model, SEXP x);
 SEXP elvi_r_squares(SEXP model, SEXP weight);
+SEXP elvi_r_cross_times(SEXP model, SEXP weight, SEXP v);
 SEXP elvi_r_mills(SEXP t);
-SEXP elvi_r_has_family(SEXP names);
+SEXP elvi_r_has_family(SEXP names, SEXP dispersions);
 SEXP elvi_r_checksum(SEXP bytes);
 SEXP elvi_r_sync(SEXP path);
 SEXP elvi_r_clock(void);
@@ -93,6 +94,7 @@ SEXP elvi_r_openmp(void);
 SEXP elvi_r_hold_interrupts(SEXP hold);
 SEXP elvi_r_blas_alone(void);
 SEXP elvi_r_exact(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale, SEXP threads);
+SEXP elvi_r_exact_parts(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale, SEXP threads);
 SEXP elvi_r_pattern_pairs(SEXP pattern, SEXP start, SEXP column);
 SEXP elvi_r_pattern_places(SEXP pattern, SEXP row, SEXP column);
 SEXP elvi_r_sparse_inverse(SEXP pattern, SEXP values);

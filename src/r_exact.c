@@ -28,25 +28,57 @@ elvi_quadrature r_quadrature(SEXP list)
     return rule;
 }
 
+/* E f and its derivatives at mu and scale, to where `out` points */
+static elvi_status exact_into(elvi_exact *out, const elvi_model *model, SEXP rule, SEXP kind, SEXP mu, SEXP scale)
+{
+    const elvi_quadrature r = r_quadrature(rule);
+    const elvi_scale_ops *k = r_scale(kind);
+    const elvi_theta theta = { REAL(mu), REAL(scale) };   /* only read */
+    double *scratch = (double *) R_alloc(elvi_exact_scratch_length(model, k, out->B != NULL), sizeof(double));
+    return elvi_glm_exact(model, &r, k, &theta, scratch, out, &r_interruptible);
+}
+
+static SEXP exact_list(SEXP out, elvi_status status, const elvi_exact *e)
+{
+    SET_VECTOR_ELT(out, 0, Rf_ScalarInteger(status));
+    SET_VECTOR_ELT(out, 1, Rf_ScalarReal(e->value));
+    SET_VECTOR_ELT(out, 2, Rf_ScalarReal(e->widest));
+    return out;
+}
+
+static double *real_element(SEXP list, int i, R_xlen_t length)
+{
+    SET_VECTOR_ELT(list, i, Rf_allocVector(REALSXP, length));
+    return REAL(VECTOR_ELT(list, i));
+}
+
 /* E f, its gradient in mu, B as a full symmetric matrix, and the widest spread */
 SEXP elvi_r_exact(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale, SEXP threads)
 {
-    static const char *const names[] = { "status", "value", "g_mu", "B", "widest" };
+    static const char *const names[] = { "status", "value", "widest", "g_mu", "B" };
     r_model_store store;
     const elvi_model m = r_model(model, &store, Rf_asInteger(threads));
-    const elvi_quadrature r = r_quadrature(rule);
-    const elvi_theta theta = { REAL(mu), REAL(scale) };   /* only read */
     SEXP out = PROTECT(r_named_list(5, names));
-    SET_VECTOR_ELT(out, 2, Rf_allocVector(REALSXP, m.dim));
-    SET_VECTOR_ELT(out, 3, Rf_allocMatrix(REALSXP, m.dim, m.dim));
-    elvi_exact e = { 0.0, REAL(VECTOR_ELT(out, 2)), REAL(VECTOR_ELT(out, 3)), 0.0 };
-    const elvi_scale_ops *k = r_scale(kind);
-    double *scratch = (double *) R_alloc(elvi_exact_scratch_length(&m, k), sizeof(double));
-    const elvi_status status = elvi_glm_exact(&m, &r, k, &theta, scratch, &e, &r_interruptible);
+    SET_VECTOR_ELT(out, 4, Rf_allocMatrix(REALSXP, m.dim, m.dim));
+    elvi_exact e = { .g_mu = real_element(out, 3, m.dim), .B = REAL(VECTOR_ELT(out, 4)) };
+    const elvi_status status = exact_into(&e, &m, rule, kind, mu, scale);
     elvi_mirror(m.dim, e.B);
-    SET_VECTOR_ELT(out, 0, Rf_ScalarInteger(status));
-    SET_VECTOR_ELT(out, 1, Rf_ScalarReal(e.value));
-    SET_VECTOR_ELT(out, 4, Rf_ScalarReal(e.widest));
+    exact_list(out, status, &e);
+    UNPROTECT(1);
+    return out;
+}
+
+/* the same with parts of B instead of it, which need no d x d matrix */
+SEXP elvi_r_exact_parts(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale, SEXP threads)
+{
+    static const char *const names[] = { "status", "value", "widest", "g_mu", "own", "curve", "squares" };
+    r_model_store store;
+    const elvi_model m = r_model(model, &store, Rf_asInteger(threads));
+    SEXP out = PROTECT(r_named_list(7, names));
+    elvi_exact e = { .g_mu = real_element(out, 3, m.dim), .own = real_element(out, 4, m.dim),
+                     .curve = real_element(out, 5, store.glm.rows.rows), .squares = real_element(out, 6, m.dim) };
+    const elvi_status status = exact_into(&e, &m, rule, kind, mu, scale);
+    exact_list(out, status, &e);
     UNPROTECT(1);
     return out;
 }
@@ -67,17 +99,14 @@ SEXP elvi_r_expect_rows(SEXP likelihood, SEXP rule, SEXP dispersion, SEXP rows)
     const elvi_likelihood lik = r_likelihood(likelihood);
     const elvi_quadrature r = r_quadrature(rule);
     const R_xlen_t n = Rf_xlength(r_get(rows, "y"));
-    double sum, widest;
+    const elvi_lines lines = { (int) n, r_reals(rows, "y", n), r_reals(rows, "weight", n), r_reals(rows, "eta", n),
+                               r_reals(rows, "s", n) };
     SEXP out = PROTECT(r_named_list(5, names));
-    SET_VECTOR_ELT(out, 2, Rf_allocVector(REALSXP, n));
-    SET_VECTOR_ELT(out, 3, Rf_allocVector(REALSXP, n));
-    const elvi_status status = elvi_expect_rows(
-        &lik, &r, Rf_asReal(dispersion), (int) n, r_reals(rows, "y", n), r_reals(rows, "weight", n),
-        r_reals(rows, "eta", n), r_reals(rows, "s", n), &sum, REAL(VECTOR_ELT(out, 2)), REAL(VECTOR_ELT(out, 3)),
-        &widest);
+    elvi_expected expected = { .slope = real_element(out, 2, n), .curve = real_element(out, 3, n) };
+    const elvi_status status = elvi_expect_rows(&lik, &r, Rf_asReal(dispersion), &lines, &expected);
     SET_VECTOR_ELT(out, 0, Rf_ScalarInteger(status));
-    SET_VECTOR_ELT(out, 1, Rf_ScalarReal(sum));
-    SET_VECTOR_ELT(out, 4, Rf_ScalarReal(widest));
+    SET_VECTOR_ELT(out, 1, Rf_ScalarReal(expected.sum));
+    SET_VECTOR_ELT(out, 4, Rf_ScalarReal(expected.widest));
     UNPROTECT(1);
     return out;
 }

@@ -1,5 +1,6 @@
 #include "r_elvi.h"
 #include "linalg.h"
+#include "nested.h"
 #include <string.h>
 
 /* ---- a user's R functions as a model ------------------------------------- */
@@ -104,13 +105,15 @@ static const elvi_model_ops density_ops = { density_eval, density_scratch_length
 
 /* ---- lists to structs ----------------------------------------------------- */
 
-/* for each of the names: has it a whole record here? */
-SEXP elvi_r_has_family(SEXP names)
+/* For each of the names: has it a whole record here? dispersions: for each of them the name of how its dispersion is
+ * integrated over, or NA. */
+SEXP elvi_r_has_family(SEXP names, SEXP dispersions)
 {
     SEXP out = PROTECT(Rf_allocVector(LGLSXP, Rf_xlength(names)));
     for (R_xlen_t i = 0; i < Rf_xlength(names); i++) {
         const elvi_family *family = elvi_family_named(CHAR(STRING_ELT(names, i)));
-        LOGICAL(out)[i] = family && elvi_family_is_whole(family);
+        const elvi_dispersion_ops *dispersion = elvi_dispersion_named(CHAR(STRING_ELT(dispersions, i)));
+        LOGICAL(out)[i] = family && elvi_family_is_whole(family, dispersion && dispersion->along);
     }
     UNPROTECT(1);
     return out;

@@ -73,6 +73,18 @@ SEXP elvi_r_squares(SEXP model, SEXP weight)
     return out;
 }
 
+/* X' diag(weight) X v */
+SEXP elvi_r_cross_times(SEXP model, SEXP weight, SEXP v)
+{
+    r_model_store store;
+    const elvi_rows *rows = rows_of(model, &store);
+    double *eta = (double *) R_alloc(elvi_rows_chunk(rows, ELVI_POINT), sizeof(double));
+    SEXP out = PROTECT(Rf_allocVector(REALSXP, rows->dim));
+    elvi_rows_cross_times(rows, REAL(weight), REAL(v), eta, REAL(out), &r_interruptible);
+    UNPROTECT(1);
+    return out;
+}
+
 /* the largest |X_i x| */
 SEXP elvi_r_extent(SEXP model, SEXP x)
 {

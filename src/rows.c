@@ -84,6 +84,21 @@ elvi_status elvi_rows_squares(const elvi_rows *from, const double *weight, doubl
     return ELVI_OK;
 }
 
+elvi_status elvi_rows_cross_times(const elvi_rows *from, const double *weight, const double *v, double *eta, double *out,
+                                  const elvi_hooks *hooks)
+{
+    memset(out, 0, (size_t) from->dim * sizeof(double));
+    for (int k = 0, parts = elvi_rows_parts(from, ELVI_POINT); k < parts; k++) {
+        const elvi_part part = elvi_rows_part(from, ELVI_POINT, k);
+        if (hooks->poll(hooks->ctx, NULL)) return ELVI_STOPPED;
+        memset(eta, 0, (size_t) part.rows * sizeof(double));
+        from->ops->predict(from, &part, v, from->dim, 1, eta);
+        for (int i = 0; i < part.rows; i++) eta[i] *= weight[part.first + i];
+        from->ops->collect(from, &part, eta, from->dim, 1, out);
+    }
+    return ELVI_OK;
+}
+
 void elvi_rows_times(const elvi_rows *from, const double *x, double *out)
 {
     memset(out, 0, (size_t) from->rows * sizeof(double));

@@ -48,7 +48,7 @@ run_inputs <- function(model, base, kind, update = "project", estimator = "repar
   schedule <- schedule_custom(0.05, 2, iterations = 3)
   plan <- c(internal$plan_schedule(schedule, model$dim, law$kurtosis, 4, control),
             list(seed = c(7, 11), feasible = internal$feasible_set(control, model, 4)))
-  fit <- list(given = list(model = model, schedule = schedule, control = control), plan = plan, result = list(cpu = 0))
+  fit <- list(given = c(list(model = model, schedule = schedule), internal$split_control(control)), plan = plan, result = list(cpu = 0))
   start <- list(mu = rep(0.1, model$dim), scale = scale_of(kind, model$dim))
   list(model = model, law = law, settings = internal$run_settings(fit, 3), state = internal$initial_state(start))
 }
@@ -78,6 +78,7 @@ for (name in c("logit", "shifted", "sparse", "sparse_shifted")) local({
   add("elvi_r_gram", name, function() .Call(internal$elvi_r_gram, model))
   add("elvi_r_extent", name, function() .Call(internal$elvi_r_extent, model, c(0.1, 0.2)))
   add("elvi_r_squares", name, function() .Call(internal$elvi_r_squares, model, model$rows$weight))
+  add("elvi_r_cross_times", name, function() .Call(internal$elvi_r_cross_times, model, model$rows$weight, c(1, -2)))
   add("elvi_r_predictor", name, function() .Call(internal$elvi_r_predictor, model, c(0.1, 0.2)))
   add("elvi_r_reach", name, function() .Call(internal$elvi_r_reach, model))
   add("elvi_r_check_sums", name, function() .Call(internal$elvi_r_check_sums, model, c(1, 2, 3, 4, 5)))
@@ -97,7 +98,7 @@ add("elvi_r_hold_interrupts", "", function() {
 add("elvi_r_checksum", "", function() .Call(internal$elvi_r_checksum, as.raw(1:3)))
 add("elvi_r_sync", "", function() .Call(internal$elvi_r_sync, tempdir()))
 add("elvi_r_clock", "", function() .Call(internal$elvi_r_clock) > 0)
-add("elvi_r_has_family", "", function() .Call(internal$elvi_r_has_family, c("logit", "none")))
+add("elvi_r_has_family", "", function() .Call(internal$elvi_r_has_family, c("logit", "none"), c("own", NA)))
 add("elvi_r_mills", "", function() .Call(internal$elvi_r_mills, c(-40, -1, 0, 3)))
 for (name in names(internal$family_records)) local({
   rule <- internal$cached_quadrature(internal$law_of(base_gaussian(), 2), name)
@@ -112,6 +113,8 @@ for (name in c("logit", "cloglog", "poisson", "normal", "sparse", "sparse_logit"
   scale <- scale_of(kind, 2)
   kind <- kind
   add("elvi_r_exact", paste(name, kind), function() .Call(internal$elvi_r_exact, model, rule, kind, c(0.1, 0.2), scale, 2L))
+  add("elvi_r_exact_parts", paste(name, kind),
+      function() .Call(internal$elvi_r_exact_parts, model, rule, kind, c(0.1, 0.2), scale, 2L))
 })
 # two crossed terms, one with a slope, for each loss that group-level terms have
 for (name in c("logit", "probit", "cloglog", "poisson", "normal", "phi")) local({

@@ -44,8 +44,18 @@ mapfile -t r < <(git ls-files 'R/*.R')
 complain "a name asked for outside its own file" "$(
   grep -nP "\b$names(\[1L\]|\]\])?\)? *(==|!=|%in%) *[\"c]|switch\([^,]*\b$names\b|identical\([^\"]*[$]${names}, \"" "${r[@]}" |
     grep -vP ":\d+: *#|$known|$own")"
+# What depends on the class of a model, a fit, a scale or rows is a method of that class. Of conditions, priors and sources
+# it is asked whether something is one at all; that of others' objects is theirs.
+complain "a class asked for instead of a method" "$(
+  grep -nP 'inherits\([^,]*, "elvi_(?!(error|warning|message|prior|source|fit|reply)[_a-z]*")|is\([^,()]*, "elvi' "${r[@]}")"
 complain "two things of one name" "$(grep -hoP '^[A-Za-z_.0-9]+(?= <- )' "${r[@]}" | sort | uniq -d)"
 complain "a tag compared in C" "$(grep -nP '(kind|family|estimator|base|model|rows|prior|update|mgf|ops) *(==|!=) *&?(ELVI|elvi)_' "${c[@]}")"
+complain "CONTRIBUTING.md has other files for it than its worked example touches" "$(
+  for patch in inst/extend/*.patch; do
+    touched=$(sed -n 's|^+++ b/||p' "$patch" | grep -v '^tests/' | sed 's/.*/`&`/' | paste -sd, | sed 's/,/, /g')
+    row="| $(basename -s .patch "$patch") | $(grep -o ', ' <<< "$touched," | wc -l | xargs expr 1 +) | $touched |"
+    grep -qxF "$row" CONTRIBUTING.md || echo "$row"
+  done)"
 # `name()` in the pages for maintainers: a function of R, of C or of a test, or a field of a record.
 complain "a function that is gone is named in vignettes/internals.Rmd or CONTRIBUTING.md" "$(
   grep -ohP '`(elvi:::?)?\K[A-Za-z_.]+(?=\(\)`)' vignettes/internals.Rmd CONTRIBUTING.md | sort -u |

@@ -285,7 +285,7 @@ engine_probe <- function(model, base, control = raw_control(average = "last")) {
   law <- elvi:::law_of(base, d)
   plan <- elvi:::plan_schedule(schedule, d, law$kurtosis, model$smoothness, control)
   feasible <- elvi:::feasible_set(control, model, model$smoothness)
-  fit <- list(given = list(model = model, base = base, schedule = schedule, control = control),
+  fit <- list(given = c(list(model = model, base = base, schedule = schedule), elvi:::split_control(control)),
               plan = c(plan, list(seed = c(7, 11), feasible = feasible)), result = list(cpu = 0))
   settings <- elvi:::run_settings(fit, 1)
   settings$block <- 256

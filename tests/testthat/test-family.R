@@ -151,6 +151,10 @@ test_that("at a point the loss has its own derivatives; student errors have no e
 test_that("a family that C does not have, or not whole, stops the package from loading", {
   expect_silent(elvi:::check_family_twins())
   expect_error(elvi:::check_family_twins(c("logit", "tweedie")), "not whole: tweedie")
+  # the gamma loss has no derivative in its dispersion of its own: it must not be asked for one
+  records <- elvi:::family_records
+  records$gamma$conditional$dispersion <- "own"
+  expect_error(elvi:::check_family_twins(records = records), "not whole: gamma")
 })
 
 # ---- positive responses -------------------------------------------------------------------

@@ -19,9 +19,20 @@ test_that("a fit has its parts, and every field is found in its own", {
     stored <- unclass(fit)
     expect_identical(names(fit)[1:4], c("given", "plan", "state", "result"))
     expect_identical("regression" %in% names(fit), inherits(fit, "elvi_glm"))
-    for (part in names(elvi:::fit_fields)) for (field in elvi:::fit_fields[[part]]) {
+    for (part in names(elvi:::fit_fields)) for (field in setdiff(elvi:::fit_fields[[part]], "control")) {
       expect_identical(fit[[field]], stored[[part]][[field]], label = field)
     }
+    # the settings are those of elvi_control(), which are stored in two parts: what decides a run, and its conduct
+    expect_identical(names(fit$control), names(elvi_control()))
+    for (part in c("control", "conduct")) {
+      expect_identical(unclass(fit$control)[names(stored$given[[part]])], unclass(stored$given[[part]]))
+    }
+    expect_setequal(names(fit$control), c(names(stored$given$control), names(stored$given$conduct)))
+    paused <- fit
+    paused$control$iterations <- 7
+    expect_identical(paused$given$conduct$iterations, 7)
+    paused$control$iterations <- Inf
+    expect_identical(paused$given, fit$given)
     # what is stored is known to `$`, or one of the plan's and the state's own
     known <- unlist(elvi:::fit_fields, use.names = FALSE)
     expect_identical(setdiff(unlist(lapply(stored[c("given", "result", "regression")], names)), known), character())
