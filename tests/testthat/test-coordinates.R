@@ -91,6 +91,7 @@ test_that("the objective is the same number in both coordinates", {
 })
 
 test_that("the trace of a whitened run holds F in the user's coordinates", {
+  skip_on_cran()
   for (kind in kinds) {
     set.seed(2)
     fit <- run_quietly(data$model, base_laplace(), budget = 500,

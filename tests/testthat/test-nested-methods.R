@@ -23,6 +23,7 @@ test_that("the covariance of coefficients is that of the mixture", {
 })
 
 test_that("VarCorr() gives means of covariances, sds and correlations", {
+  skip_on_cran()
   fit <- nested_example("slopes")
   V <- VarCorr(fit)
   w <- fit$nested$hyper$weight
@@ -42,6 +43,7 @@ test_that("VarCorr() gives means of covariances, sds and correlations", {
 })
 
 test_that("estimates agree with lme4 where the likelihood rules", {
+  skip_on_cran()
   skip_if_not_installed("lme4")
   fit <- nested_example("slopes")
   reference <- lme4::lmer(y ~ x + (x | g), group_data())

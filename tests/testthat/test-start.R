@@ -46,6 +46,7 @@ test_that("the search leaves the neck of a hierarchical target that has no mode"
 })
 
 test_that("a round gaussian about the first points is a candidate, and keeps the search out of a neck that every path ends in", {
+  skip_on_cran()
   set.seed(3)
   model <- groups(rnorm(40, 0, 1.3), prior_sd = 10)
   target <- guarded_target(model)
