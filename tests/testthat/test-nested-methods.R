@@ -133,3 +133,29 @@ test_that("update() keeps bars", {
   expect_length(fixef(update(fit, . ~ . - x)), 1L)
   expect_identical(update(fit, prior_sd = exponential(5))$priors$sd[[1L]]$rate, 5)
 })
+
+test_that("effects are printed factor by factor", {
+  out <- capture.output(print(ranef(nested_example("trials"))))
+  expect_identical(grep("^[$]", out, value = TRUE), c("$g", "$h"))
+  expect_match(out[length(out)], "attr\\(, \"sd\"\\)")
+})
+
+test_that("k-hat from new draws is about that of the fit's own", {
+  fit <- nested_example("binary")
+  again <- pareto_k(fit, draws = 1000)
+  expect_equal(again$draws, 1000)
+  expect_identical(length(again$nodes), length(fit$nested$nodes))
+  expect_lt(abs(again$k - pareto_k(fit)$k), 0.5)
+  exact <- nested_example("slopes")
+  expect_identical(pareto_k(exact, draws = 1000)$k, pareto_k(exact)$k)
+})
+
+test_that("tidy() takes coefficients to the scale of the response, and nothing else", {
+  skip_if_not_installed("generics")
+  fit <- nested_example("binary")
+  plain <- as.data.frame(generics::tidy(fit, conf.int = TRUE))
+  scaled <- as.data.frame(generics::tidy(fit, conf.int = TRUE, exponentiate = TRUE))
+  fixed <- plain$effect == "fixed"
+  expect_equal(scaled$conf.high[fixed], exp(plain$conf.high[fixed]))
+  expect_identical(scaled[!fixed, ], plain[!fixed, ])
+})
