@@ -35,7 +35,7 @@ SEXP elvi_r_exact(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale, SEXP th
     r_model_store store;
     const elvi_model m = r_model(model, &store, Rf_asInteger(threads));
     const elvi_quadrature r = r_quadrature(rule);
-    const elvi_theta theta = { REAL(mu), REAL(scale) };   /* only read */
+    const elvi_theta theta = { REAL(mu), REAL(scale) }; /* only read */
     SEXP out = PROTECT(r_named_list(5, names));
     SET_VECTOR_ELT(out, 2, Rf_allocVector(REALSXP, m.dim));
     SET_VECTOR_ELT(out, 3, Rf_allocMatrix(REALSXP, m.dim, m.dim));
@@ -55,7 +55,8 @@ SEXP elvi_r_exact(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale, SEXP th
 SEXP elvi_r_mills(SEXP t)
 {
     SEXP out = PROTECT(Rf_allocVector(REALSXP, Rf_xlength(t)));
-    for (R_xlen_t i = 0; i < Rf_xlength(t); i++) REAL(out)[i] = elvi_mills(REAL(t)[i]);
+    double *ratio = REAL(out);
+    for (R_xlen_t i = 0; i < Rf_xlength(t); i++) ratio[i] = elvi_mills(REAL(t)[i]);
     UNPROTECT(1);
     return out;
 }
