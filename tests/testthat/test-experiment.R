@@ -145,6 +145,7 @@ test_that("choices are some of the known ones", {
 })
 
 test_that("plot() draws an experiment and returns the drawing", {
+  skip_on_cran()
   skip_if_not_installed("ggplot2")
   x <- example_experiment("rates", seeds = 2, budgets = c(100, 1000))
   to_file <- tempfile(fileext = ".pdf")

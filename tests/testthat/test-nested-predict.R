@@ -119,6 +119,7 @@ test_that("plain regressions with an unknown dispersion have log likelihoods of 
 })
 
 test_that("credible intervals are quantiles of the predictor, prediction intervals of new responses", {
+  skip_on_cran()
   fit <- nested_example("slopes")
   new <- group_data()[c(7, 3, 100), ]
   new$x[3] <- NA
@@ -135,6 +136,7 @@ test_that("credible intervals are quantiles of the predictor, prediction interva
 })
 
 test_that("an offset outside of the formula is found in new data, or asked for", {
+  skip_on_cran()
   d <- group_data()
   skip_without_parser()
   fit <- suppressWarnings(elvi(count ~ x + (1 | g), d, family = poisson(), offset = log(e)))
@@ -145,6 +147,7 @@ test_that("an offset outside of the formula is found in new data, or asked for",
 })
 
 test_that("pp_check() draws the responses over draws of new ones", {
+  skip_on_cran()
   skip_if_not_installed("bayesplot")
   fit <- nested_example("trials")
   drawn <- bayesplot::pp_check(fit, type = "stat", draws = 7, stat = "mean")
