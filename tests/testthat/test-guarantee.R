@@ -370,6 +370,7 @@ test_that("an optimum that is refuted says nothing of the set, and one that is a
 })
 
 test_that("steps that elvi() may cut are not the theorems'", {
+  skip_on_cran()
   covered <- elvi_control(estimator = "reparam", average = "theorem")
   # whitened, its L is 1: steps of 0.2 are short enough, but not taken as they are
   tuned <- guarantee(quadratic, schedule = schedule_tuned(1000), control = covered)

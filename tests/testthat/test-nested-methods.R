@@ -87,6 +87,7 @@ test_that("print and summary give an account with numbers of draws", {
 })
 
 test_that("tidy() is that of broom.mixed", {
+  skip_on_cran()
   skip_if_not_installed("generics")
   fit <- nested_example("slopes")
   out <- as.data.frame(generics::tidy(fit, conf.int = TRUE))

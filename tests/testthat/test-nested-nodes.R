@@ -1,4 +1,5 @@
 test_that("the composite design integrates what it should", {
+  skip_on_cran()
   for (H in 3:10) {
     corners <- elvi:::fraction_corners(H)
     expect_identical(ncol(corners), as.integer(H))
@@ -19,6 +20,7 @@ known_density <- function(log_p, slope) {
 }
 
 test_that("many hyperparameters: calibrated weights are exact for a normal density, and right for others", {
+  skip_on_cran()
   set.seed(1)
   H <- 6
   R <- matrix(rnorm(H^2), H) / 2 + diag(H)

@@ -33,6 +33,7 @@ test_that("emmeans: estimates, contrasts and the response scale", {
 })
 
 test_that("emmeans: functions in the formula and smooth terms", {
+  skip_on_cran()
   skip_if_not_installed("emmeans")
   fit <- elvi(mpg ~ log(wt) + factor(cyl), data = mtcars, dispersion = 6)
   out <- as.data.frame(emmeans::emmeans(fit, ~ cyl, frequentist = TRUE))
