@@ -1,5 +1,4 @@
 test_that("the composite design integrates what it should", {
-  skip_on_cran()
   for (H in 3:10) {
     corners <- elvi:::fraction_corners(H)
     expect_identical(ncol(corners), as.integer(H))
