@@ -37,13 +37,23 @@ adapt_proposal <- function(fit, x, log_ratios, most) {
     moments <- moments_under(drawn$x, w, NULL)
     found[[round]] <- list(ess = 1 / sum(w^2) / length(w), k = k_of_spread(drawn, moments$mean), proposal = proposal,
                            moments = moments)
-    if (round > 3L && is_settled(utils::tail(found, 2L)) || gets_nowhere_near(share_of(found))) break
+    if (is_settled(found) || gets_nowhere_near(share_of(found))) break
   }
-  last <- utils::tail(found, 4L)
-  if (length(found) > 3L) last[[which.max(share_of(last) - (k_of_round(last) > 0.7))]]
+  if (length(found) > 3L) best_together(found)
 }
 
-is_settled <- function(found) all(share_of(found) > 0.5 & k_of_round(found) < 0.6)
+rounds_together <- 3L
+
+# The best rounds as one proposal: what one of them has missed, another has not.
+best_together <- function(found, most = rounds_together) {
+  best <- found[utils::head(order(share_of(found) - (k_of_round(found) > 0.7), decreasing = TRUE), most)]
+  together <- best[[1L]]
+  together$proposal <- list(weights = unlist(lapply(best, function(round) round$proposal$weights)) / length(best),
+                            parts = unlist(lapply(best, function(round) round$proposal$parts), recursive = FALSE))
+  together
+}
+
+is_settled <- function(found) length(found) > 3L && sum(share_of(found) > 0.4 & k_of_round(found) < 0.7) >= rounds_together
 
 # Not near what is asked for, and no better in the last three rounds.
 gets_nowhere_near <- function(share) {
@@ -69,13 +79,15 @@ k_of_spread <- function(drawn, mean) {
   max(apply(drawn$x - mean, 1L, function(a) pareto_shape(drawn$log_ratios + 2 * log(abs(a)))))
 }
 
-# By more than a standard error, as it is the largest of many. A parameter that is a logarithm is looked at by its exponential too,
-# whose variance may rest on a few draws at the end of a neck, with more of it beyond.
+# By more than a standard error, as it is the largest of many.
 spread_unknown <- function(fit, drawn, mean) {
   k <- k_of_spread(drawn, mean)
-  !isTRUE(k - k_error(k, k_block) <= 0.7) ||
-    any(draws_of_variance(drawn, which(are_logarithms(fit))) < fewest_effective)
+  !isTRUE(k - k_error(k, k_block) <= 0.7) || !tells_exponentials(drawn, which(are_logarithms(fit)))
 }
+
+# A parameter that is a logarithm is looked at by its exponential too, whose variance may rest on a few draws at the end of a
+# neck, with more of it beyond.
+tells_exponentials <- function(drawn, logarithms) all(draws_of_variance(drawn, logarithms) >= fewest_effective)
 
 # The effective number of draws that the variance of exp(x_j) rests on.
 draws_of_variance <- function(drawn, logarithm) {
@@ -115,12 +127,15 @@ inform_of_adapting <- function(fit) {
   if (!is.null(said)) elvi_inform(said, "; $mu and $Sigma are the approximation's.", class = "elvi_message_adapted")
 }
 
-# The last rounds together: ratios of one target to normalised proposals are on one scale.
+# The last rounds together, each counting as many draws as its weights leave: ratios of one target to normalised proposals
+# are on one scale.
 mixture_to_pool <- function(pool, frame) {
-  x <- do.call(cbind, lapply(pool, function(drawn) drawn$x))
-  log_ratios <- unlist(lapply(pool, function(drawn) drawn$log_ratios))
+  x <- joined(pool)
+  log_ratios <- unlist(lapply(pool, function(drawn) drawn$log_ratios + log(share_left(drawn$log_ratios))))
   mixture_to(x, tempered_weights(log_ratios, enough_to_adapt(x)), frame)
 }
+
+share_left <- function(log_ratios) 1 / sum(truncated_weights(log_ratios)^2) / length(log_ratios)
 
 # effective draws that a mixture is fitted to
 enough_to_adapt <- function(x) min(ncol(x) / 4, max(1000, 20 * nrow(x)))
@@ -146,11 +161,5 @@ tempered_weights <- function(log_ratios, enough) {
 
 adapted_points <- function(proposal, n, key, iteration) {
   d <- length(proposal$parts[[1L]]$mu)
-  law <- law_of(base_student(adapted_df(d)), d)
-  x <- draw_base(law, key, n, iteration = iteration)
-  part <- keyed_parts(proposal$weights, n, key, iteration)
-  for (j in unique(part)) x[, part == j] <- points_of(proposal$parts[[j]], x[, part == j, drop = FALSE])
-  each <- log_densities(proposal$weights, proposal$parts, x, law$log_phi)
-  top <- row_max(each)
-  list(x = x, log_q = law$log_constant + top + log(rowSums(exp(each - top))))
+  mixture_points(proposal, law_of(base_student(adapted_df(d)), d), n, key, iteration)
 }

@@ -44,7 +44,8 @@
 #' @param iterations stop after this many iterations even if the schedule has
 #'   more; [elvi()] on the fit goes on from there.
 #' @param trace_draws number of fixed draws behind the objective in the trace; 0
-#'   leaves the objective out.
+#'   leaves the objective out. By default 100, and 25 for a target that is a function and whose start is
+#'   searched: there the search has come most of the way.
 #' @param block the largest number of samples processed at a time. The draws do
 #'   not depend on it.
 #' @param nodes for fits with [group-level terms][group_terms]: number of nodes along each hyperparameter when there are up to
@@ -120,7 +121,7 @@ elvi_control <- function(coordinates = c("whitened", "raw"),
                          scale_min = NULL, scale_max = Inf,
                          mu_centre = NULL, mu_radius = Inf,
                          iterations = Inf,
-                         trace_draws = 100,
+                         trace_draws = NULL,
                          block = NULL, nodes = NULL, rows_per_step = NULL,
                          progress = interactive(),
                          checkpoint = NULL, checkpoint_every = 60,
@@ -142,7 +143,7 @@ elvi_control <- function(coordinates = c("whitened", "raw"),
     mu_centre = if (!is.null(mu_centre)) check_vector(mu_centre, "mu_centre"),
     mu_radius = check_positive(mu_radius, "mu_radius", infinite = TRUE),
     iterations = check_count(iterations, "iterations", infinite = TRUE),
-    trace_draws = check_count(trace_draws, "trace_draws", lower = 0),
+    trace_draws = if (!is.null(trace_draws)) check_count(trace_draws, "trace_draws", lower = 0),
     block = if (!is.null(block)) check_count(block, "block"),
     nodes = if (!is.null(nodes)) check_count(nodes, "nodes", upper = 100),
     rows_per_step = if (!is.null(rows_per_step)) check_count(rows_per_step, "rows_per_step"),
@@ -150,7 +151,7 @@ elvi_control <- function(coordinates = c("whitened", "raw"),
     checkpoint = if (!is.null(checkpoint)) check_file_name(checkpoint, "checkpoint"),
     checkpoint_every = check_positive(checkpoint_every, "checkpoint_every", infinite = TRUE)
   )
-  if (control$trace_draws > 1e6) bad_argument("trace_draws", "at most 1e6", describe(trace_draws))
+  if (isTRUE(control$trace_draws > 1e6)) bad_argument("trace_draws", "at most 1e6", describe(trace_draws))
   if (control$update == "prox") {
     if (!scale_of(control$scale)$prox) {
       bad_argument("update", "\"project\" with a symmetric scale (the proximal step is for triangular and diagonal ones)", "\"prox\"")

@@ -42,7 +42,7 @@ found_frame <- function(model, kind, found) {
   work <- new_model("affine", dim = model$dim, names = model$names, inner = NULL, A = A, scale = frame,
                     m = as.double(found$mu), log_det = record$log_det(A),
                     hessian = hessian, mu_root = if (is.matrix(hessian)) t(chol(hessian)),
-                    convex = model$convex, growth = model$growth,
+                    convex = model$convex, growth = model$growth, mean_curvature = 1,
                     level = found$objective + record$log_det(A) - model$dim / 2)   # of f at the centre
   work$inner <- standing_in(model, work)
   work

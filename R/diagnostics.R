@@ -80,8 +80,8 @@ draws_with_ratios <- function(fit, n, key = draw_key(), iteration = 0) {
 
 points_and_density <- function(fit, n, key, iteration = 0) {
   law <- law_of(fit$base, fit$model$dim)
+  if (!is.null(fit$result$stack)) return(mixture_points(fit$result$stack, law, n, key, iteration))
   z <- draw_base(law, key, n, iteration = iteration)
-  if (!is.null(fit$result$stack)) return(stacked_points(fit, z, key, iteration))
   at <- model_theta(fit)
   list(x = at$mu + root_times(at$scale, z),
        log_q = law$log_constant + law$log_phi(sqrt(colSums(z^2))) - log_det(fit$control$scale, at$scale))
@@ -101,8 +101,10 @@ k_limit <- function(n) pmin(0.7, 1 - 1 / log10(n))
 k_error <- function(k, n) if (is.finite(k)) (1 + max(k, 0)) / sqrt(min(0.2 * n, 3 * sqrt(n))) else 0
 
 # The mean of k-hat over blocks of log ratios, draw(i, n) the i-th of them, taken until it is more than two standard
-# errors away from its limit, and from `extra`, or until they are `enough` without that.
-k_until_stable <- function(draw, block = k_block, most = 4L, extra = NULL, enough = function(log_ratios) FALSE) {
+# errors away from its limit, and from `extra`, or until they are `enough` where it is so many below its limit; on while
+# they are `too_few` for something else.
+k_until_stable <- function(draw, block = k_block, most = 4L, extra = NULL, enough = function(log_ratios, below) FALSE,
+                           too_few = function(log_ratios) FALSE) {
   log_ratios <- numeric()
   k <- numeric()
   for (i in seq_len(most)) {
@@ -111,7 +113,7 @@ k_until_stable <- function(draw, block = k_block, most = 4L, extra = NULL, enoug
     k <- c(k, pareto_shape(new))
     se <- k_error(mean(k), block) / sqrt(i)
     stable <- all(abs(mean(k) - c(k_limit(i * block), extra)) > 2 * se)
-    if (stable || enough(log_ratios)) break
+    if ((stable || enough(log_ratios, (k_limit(i * block) - mean(k)) / se)) && !too_few(log_ratios)) break
   }
   list(k = mean(k), k_se = se, limit = k_limit(length(log_ratios)), stable = stable, draws = length(log_ratios),
        log_ratios = log_ratios)

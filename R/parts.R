@@ -211,10 +211,15 @@ log_density_of <- function(part, x, log_phi) {
   if (is.null(part$curve)) return(log_phi(sqrt(colSums((inverse %*% away)^2))) - volume)
   t <- drop(inverse[1L, ] %*% away)
   terms <- bend_terms(t, part$range)
-  y <- inverse %*% (away - part$curve %*% terms)
+  y <- inverse %*% away - (inverse %*% part$curve) %*% terms
+  if (all(part$scale == part$scale[, 1L])) {   # one scale for all directions
+    log_s <- drop(part$scale[, 1L] %*% terms)
+    size <- t^2 + (colSums(y^2) - y[1L, ]^2) * exp(-2 * log_s)
+    return(log_phi(sqrt(size)) - volume - (nrow(x) - 1) * log_s)
+  }
   log_s <- crossprod(part$scale, terms)
-  y[-1L, ] <- y[-1L, ] * exp(-log_s)
-  log_phi(sqrt(colSums(y^2))) - volume - colSums(log_s)
+  size <- t^2 + colSums((y[-1L, , drop = FALSE] * exp(-log_s))^2)
+  log_phi(sqrt(size)) - volume - colSums(log_s)
 }
 
 # z of a spherical law, in columns, as points of a part
@@ -223,4 +228,24 @@ points_of <- function(part, z) {
   terms <- bend_terms(z[1L, ], part$range)
   z[-1L, ] <- exp(crossprod(part$scale, terms)) * z[-1L, , drop = FALSE]
   part$mu + part$curve %*% terms + part$root %*% z
+}
+
+# n draws of a mixture whose parts have the spherical `law`, and their log density: which part each belongs to is decided by another
+# keyed number.
+mixture_points <- function(mixture, law, n, key, iteration) {
+  x <- draw_base(law, key, n, iteration = iteration)
+  part <- keyed_parts(mixture$weights, n, key, iteration)
+  for (j in unique(part)) x[, part == j] <- points_of(mixture$parts[[j]], x[, part == j, drop = FALSE])
+  list(x = x, log_q = mixture_log_density(mixture, law, x))
+}
+
+mixture_log_density <- function(mixture, law, x) {
+  each <- log_densities(mixture$weights, mixture$parts, x, law$log_phi)
+  top <- row_max(each)
+  law$log_constant + top + log(rowSums(exp(each - top)))
+}
+
+keyed_parts <- function(weights, n, key, iteration) {
+  u <- stats::pnorm(drop(draw_base(law_of(base_gaussian(), 1), key, n, iteration = iteration + 2^43)))
+  pmin(findInterval(u, cumsum(weights), rightmost.closed = TRUE) + 1L, length(weights))
 }

@@ -211,7 +211,7 @@ run_settings <- function(fit, iterations) {
   horizon <- horizon_of(fit)
   largest <- max(plan_at(plan, c(0, horizon - 1))$batch, plan$batch_table)
   block <- control$block %||% min(longest_block(fit$given$model), max(1, 2^26 %/% fit$given$model$dim))
-  block <- max(1, min(block, max(largest, control$trace_draws)))
+  block <- max(1, min(block, max(largest, traced_draws(fit))))
   check_size(3 * block * fit$given$model$dim, "block", block)   # draws, points and gradients
   list(schedule = plan,
        iterations = min(iterations, horizon), horizon = horizon,
@@ -225,12 +225,14 @@ run_settings <- function(fit, iterations) {
        longest = longest_move(fit),
        average = control$average, bg_a = if (is.finite(plan$bg_a)) plan$bg_a else 0,
        tail_start = horizon - floor(control$tail * horizon) + 1,
-       trace_draws = control$trace_draws,
+       trace_draws = traced_draws(fit),
        block = block, progress = control$progress, pause_after = Inf, cpu = fit$result$cpu,
        threads = threads(),
        check_draws = control$backtrack %||% 0, check_step = check_step_of(fit), check_floor = is.null(control$scale_min),
        check_divides = steps_from_L(fit$given$schedule))
 }
+
+traced_draws <- function(fit) fit$given$control$trace_draws %||% if (is.null(fit$plan$search)) 100 else 25
 
 # Checks are of the L that bounds the scale from below, too, and so of no step shorter than 1/(2L).
 check_step_of <- function(fit) if (isTRUE(fit$plan$smoothness > 0)) 1 / (2 * fit$plan$smoothness) else 0
@@ -309,7 +311,7 @@ judge_of <- function(fit, law) {
       oracle(kind, user$mu, user$scale)$objective
     })
   }
-  draws <- fit$given$control$trace_draws
+  draws <- fit$given$control$trace_draws %||% 100
   if (draws < 1) return(NULL)
   fresh <- (fit$plan$seed + 1) %% 2^32   # draws that the run has not seen
   function(theta) {

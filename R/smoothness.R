@@ -52,15 +52,15 @@ estimated_smoothness <- function(model, work, law, control, points = 15L) {
   z <- draw_base(law, c(0, 0), points)   # a fixed key: R's generator is not touched
   w <- cbind(0, z)
   x <- if (is_whitened(work)) w else laplace$m + root_times(laplace$A, w)
-  found <- largest_curvature(if (is_whitened(work)) work else standing_in(model, laplace), x)
+  found <- largest_curvature(if (is_whitened(work)) work else standing_in(model, laplace), x, least = work$mean_curvature)
   list(L = found * control$smoothness_safety,
        source = sprintf("estimated at %d points, safety factor %g", ncol(x), control$smoothness_safety),
        laplace = laplace[c("m", "A", "level")])
 }
 
 # Power iteration on Hessian products by differences of the gradient, at all
-# columns of x at once.
-largest_curvature <- function(model, x, steps = 12L, h = 1e-4) {
+# columns of x at once. What is known to be the mean of a curvature is the `least` that the largest can be.
+largest_curvature <- function(model, x, steps = 12L, h = 1e-4, least = NULL) {
   d <- nrow(x)
   gradient <- function(x) target_at(model, x)$gradient
   v <- matrix(1 + 0.5 * sin(seq_len(d * ncol(x))), d)
@@ -70,7 +70,7 @@ largest_curvature <- function(model, x, steps = 12L, h = 1e-4) {
     v <- (gradient(x + h * v) - gradient(x - h * v)) / (2 * h)
     size <- sqrt(colSums(v^2))
   }
-  found <- max(size)
+  found <- max(size, least)
   if (!is.finite(found) || found <= 0) {
     elvi_abort("`smoothness` is needed: it could not be estimated because the gradient is not finite ",
                "or constant near the mode. Give elvi_control() a `smoothness`.",

@@ -30,31 +30,6 @@ stack_of <- function(fit) {
        parts = lapply(ends, function(end) list(mu = end$mu, root = lower_root(end$A))))
 }
 
-# Draws of the mixture made of standard ones: which part each belongs to is decided by another keyed number.
-stacked_points <- function(fit, z, key, iteration) {
-  stack <- fit$result$stack
-  part <- keyed_parts(stack$weights, ncol(z), key, iteration)
-  x <- z
-  for (j in unique(part)) x[, part == j] <- stack$parts[[j]]$mu + stack$parts[[j]]$root %*% z[, part == j, drop = FALSE]
-  list(x = x, log_q = stacked_log_density(stack, x))
-}
-
-keyed_parts <- function(weights, n, key, iteration) {
-  u <- stats::pnorm(drop(draw_base(law_of(base_gaussian(), 1), key, n, iteration = iteration + 2^43)))
-  pmin(findInterval(u, cumsum(weights), rightmost.closed = TRUE) + 1L, length(weights))
-}
-
-stacked_log_density <- function(stack, x) {
-  each <- vapply(seq_along(stack$parts), function(j) {
-    part <- stack$parts[[j]]
-    w <- forwardsolve(part$root, x - part$mu)
-    log(stack$weights[j]) - colSums(w^2) / 2 - sum(log(diag(part$root))) - nrow(x) / 2 * log(2 * pi)
-  }, numeric(ncol(x)))
-  each <- matrix(each, ncol(x))
-  top <- apply(each, 1L, max)
-  top + log(rowSums(exp(each - top)))
-}
-
 # mean and a root of the covariance, with names
 stacked_theta <- function(fit) {
   stack <- fit$result$stack

@@ -106,8 +106,8 @@ twice <- function(leap) {
 
 # From (mu, A) towards the best gaussian, until the estimated gap is below `tol` or `budget`
 # points are spent. A step is kept when a fresh batch does not show that it is worse; else it
-# is half as long the next time, from a batch twice as large.
-improve <- function(target, at, key, budget, tol) {
+# is half as long the next time, from a batch twice as large. `best` is the objective that others have come to.
+improve <- function(target, at, key, budget, tol, best = Inf) {
   iteration <- at$iteration %||% 0
   size <- 2 * ceiling(max(16, length(at$mu) + 10) / 2)
   spent <- 0
@@ -126,7 +126,7 @@ improve <- function(target, at, key, budget, tol) {
   rejected <- 0
   kept <- 0
   gap <- gap_of(now)
-  while (spent < budget * (if (is_moving(progress)) 4 else 1) && rejected < 6 && !isTRUE(gap$estimate + 2 * gap$se < tol)) {
+  while (spent < budget * (if (is_moving(progress, best)) 4 else 1) && rejected < 6 && !isTRUE(gap$estimate + 2 * gap$se < tol)) {
     moments <- moments_of(now)
     if (!all(is.finite(gap$trust[2L] * moments$G))) break   # as large as numbers get
     new <- look(natural_move(now$mu, now$A, moments, rho, gap$trust))
@@ -155,10 +155,12 @@ improve <- function(target, at, key, budget, tol) {
        progress = progress)
 }
 
-# More than a nat in the last five steps: no time to stop.
-is_moving <- function(progress) {
+# More than a nat in the last five steps, and more than a third of what it is behind others: no time to stop, unless that is
+# further than it will come.
+is_moving <- function(progress, best = Inf) {
   n <- length(progress)
-  n > 5L && isTRUE(progress[n - 5L] - progress[n] > 1)
+  behind <- progress[n] - best
+  n > 5L && behind < 1000 && isTRUE(progress[n - 5L] - progress[n] > max(1, behind / 3))
 }
 
 # As far as doubling leaps go, each compared on the draws of the last.
@@ -188,10 +190,11 @@ is_better_on_same_draws <- function(new, old) {
 # A funnel's neck holds an approximation for hundreds of steps, each a small part of its own
 # width, and the estimated gap there is small. From eight times as wide the mouth is nearer, and
 # what the data determine is narrow again after a few steps. Done again while it leads elsewhere
-# and no worse, up to the gap that each of these rough ends still has.
+# and no worse, up to the gap that each of these rough ends still has, unless that has gained nothing twice.
 leave_necks <- function(target, now, key, budget, tol, most = 10L) {
   rough <- search_tol(tol, length(now$mu))
   spent <- 0
+  in_vain <- 0
   for (k in seq_len(most)) {
     wide <- list(mu = now$mu, A = 8 * now$A, iteration = now$iteration)
     new <- improve(target, wide, key, budget / 3, rough)
@@ -200,8 +203,9 @@ leave_necks <- function(target, now, key, budget, tol, most = 10L) {
     if (!is.finite(new$F)) break
     elsewhere <- distance_between(new, now) > 1
     no_worse <- new$F - max(0, new$gap$estimate) - 2 * sqrt(new$se^2 + now$se^2) < now$F
+    in_vain <- if (is_better(new, now)) 0 else in_vain + 1
     if (is_better(new, now) || elsewhere && no_worse) now <- new
-    if (!elsewhere || !no_worse || spent > 3 * budget) break
+    if (!elsewhere || !no_worse || in_vain == 2 || spent > 3 * budget) break
   }
   end <- improve(target, now, key, budget, tol / 4)
   if (is_no_worse(end, now)) end else now

@@ -72,7 +72,8 @@ search_start <- function(model, starts, key, tol = 0.1, first = NULL) {
 
 # Puts what it has come to into `so_far$ends`, the best one first.
 search_ends <- function(target, starts, key, tol, first, so_far) {
-  note <- function(ends) so_far$ends <- by_objective(ends)
+  agreed <- list()
+  note <- function(ends) so_far$ends <- c(by_objective(ends), agreed)
   candidates <- list()
   points <- first_points(target, target$dim, starts, key, first)
   for (x in points) {
@@ -82,20 +83,30 @@ search_ends <- function(target, starts, key, tol, first, so_far) {
   budget <- search_budget(target$dim)
   candidates <- c(distinct(candidates, most = 3L), undescended(target, points, key))
   if (!length(candidates)) return(invisible())
-  short <- lapply(candidates, function(candidate) {
-    c(improve(target, candidate, key, budget / 8, search_tol(tol, target$dim)), list(descended = candidate$descended))
-  })
-  short <- by_objective(short)
+  short <- list()
+  for (candidate in candidates) {
+    best <- if (length(short)) short[[1L]]$F else Inf
+    end <- improve(target, candidate, key, budget / 8, search_tol(tol, target$dim), best)
+    short <- by_objective(c(short, list(c(end, list(descended = candidate$descended)))))
+  }
   note(short[1L])
   ends <- list(leave_necks(target, short[[1L]], key, budget, tol))
   note(ends)
   for (rival in short[-1L]) {
     if (!isTRUE(rival$F < ends[[1L]]$F + close_rival)) next
     if (isFALSE(rival$descended) && distance_between(rival, ends[[1L]]) <= apart) next   # nothing new
-    ends <- c(ends, rival_ends(target, rival, key, budget / 2, tol))
+    if (has_come_to(rival, ends)) agreed <- c(agreed, list(rival))
+    else ends <- c(ends, rival_ends(target, rival, key, budget / 2, tol))
     note(ends)
   }
 }
+
+# As rough as it is, it is where another start has ended, and going on would lead there.
+has_come_to <- function(rival, ends) {
+  any(vapply(ends, function(end) divergence_between(rival, end) < same_place, NA))
+}
+
+same_place <- 0.5   # nats
 
 # Widened, a rival may leave its own place, which may be a mode of its own: then what it comes to there counts as well.
 rival_ends <- function(target, rival, key, budget, tol) {
@@ -121,19 +132,26 @@ fails_everywhere <- function(target) {
   elvi_abort("The target fails at every point where the search for a start looked (",
              format_count(target$account$evaluations), " of them).",
              if (!is.null(said)) paste0(" It first said: ", said) else " It is not finite there.",
+             " start = list(mu = ) takes a point where it is.",
              class = "elvi_error_nonfinite")
 }
 
 # ---- paths -----------------------------------------------------------------------------
 
 # Points as Stan starts from, uniform in (-2, 2), the origin and the given one. One outside the
-# domain is moved towards the origin.
+# domain is moved towards the origin; where none gets inside, others are tried, as many as Stan would.
 first_points <- function(target, dim, starts, key, first) {
   more <- max(0, starts - 1)
-  u <- keyed_uniform(key, dim * more)
-  x <- cbind(first, if (is.null(first)) numeric(dim), matrix(4 * u - 2, dim, more))
-  Filter(Negate(is.null), lapply(seq_len(ncol(x)), function(j) inside(target, x[, j])))
+  points <- columns_of(cbind(first, if (is.null(first)) numeric(dim), points_about(key, dim, more)))
+  found <- Filter(Negate(is.null), lapply(points, function(x) inside(target, x)))
+  if (length(found)) return(found)
+  others <- columns_of(points_about(key, dim, more + 100 * starts)[, more + seq_len(100 * starts), drop = FALSE])
+  utils::head(Filter(function(x) target$evaluate(matrix(x))$ok, others), starts)
 }
+
+points_about <- function(key, dim, n) matrix(4 * keyed_uniform(key, dim * n) - 2, dim, n)
+
+columns_of <- function(x) lapply(seq_len(ncol(x)), function(j) x[, j])
 
 # uniform numbers from the keyed generator, through the normal law
 keyed_uniform <- function(key, n) {
@@ -227,6 +245,12 @@ distinct <- function(candidates, most = Inf) {
     if (length(kept) == most) break
   }
   kept
+}
+
+# Kullback-Leibler divergence of a from b, in nats
+divergence_between <- function(a, b) {
+  M <- solve(b$A, cbind(a$A, a$mu - b$mu), tol = 0)
+  (sum(M^2) - length(a$mu)) / 2 - log_abs_det(a$A) + log_abs_det(b$A)
 }
 
 # largest difference of the means, in sds of the wider of the two

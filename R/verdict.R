@@ -63,21 +63,27 @@ judged_weights <- function(fit, drawn, against = NULL) {
 
 verdict_draws <- function(fit, proposal = NULL) {
   parts <- list()
+  logarithms <- if (!is.null(proposal)) which(are_logarithms(fit))
   drawn <- k_until_stable(function(i, n) {
     parts[[i]] <<- keyed_ratios(fit, n, proposal, verdict_iteration(i))
     parts[[i]]$log_ratios
-  }, enough = nearly_equal)
-  drawn$x <- do.call(cbind, lapply(parts, function(part) part$x))
+  }, enough = are_enough, too_few = function(log_ratios) {
+    !tells_exponentials(list(x = joined(parts), log_ratios = log_ratios), logarithms)
+  })
+  drawn$x <- joined(parts)
   drawn$outside <- sum(vapply(parts, function(part) part$outside, 0))
   drawn
 }
 
-# log p / q at draws of the returned approximation, or of another proposal; -Inf outside the domain
+joined <- function(parts) do.call(cbind, lapply(parts, function(part) part$x))
+
+# log p / q at draws of the returned approximation, or of another proposal; -Inf outside the domain. A target that says +Inf
+# there says that it has no mass; one that throws, or says no number, may have.
 keyed_ratios <- function(fit, n, proposal, iteration) {
   model <- fit$given$model
   drawn <- proposal_points(fit, n, proposal, iteration)
   f <- guarded_values(model, drawn$x)
-  list(x = drawn$x, log_ratios = ifelse(is.finite(f), -f, -Inf) - drawn$log_q, outside = sum(!is.finite(f)))
+  list(x = drawn$x, log_ratios = ifelse(is.finite(f), -f, -Inf) - drawn$log_q, outside = sum(is.na(f) | f == -Inf))
 }
 
 proposal_points <- function(fit, n, proposal, iteration, key = fit$plan$seed) {
@@ -196,7 +202,11 @@ objections <- function(fit) {
 # weights leave more than half of the draws.
 misses_part <- function(v) v$k >= v$limit && !v$excused || v$ess < fewest_effective
 
-nearly_equal <- function(log_ratios) 1 / sum(truncated_weights(log_ratios)^2) > length(log_ratios) / 2
+# Weights that are nearly equal, or that leave many draws at a k-hat half a standard error below its limit.
+are_enough <- function(log_ratios, below) {
+  share <- share_left(log_ratios)
+  share > 0.5 || share > fewest_adapted && below > 0.5
+}
 
 # as many as R-hat and quantiles are said to need (Vehtari et al. 2021)
 fewest_effective <- 400

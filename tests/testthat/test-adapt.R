@@ -144,15 +144,35 @@ test_that("tails too heavy for a variance are seen, on the scale of a logarithm'
   expect_gt(k_of_spread(drawn, c(0, 0)), 0.7)
 })
 
-test_that("rounds end when two in a row are good, or when they get nowhere near", {
+test_that("rounds end when enough of them are good, or when they get nowhere near", {
   round <- function(ess, k) list(ess = ess, k = k)
-  expect_true(is_settled(list(round(0.6, 0.3), round(0.7, 0.5))))
-  expect_false(is_settled(list(round(0.4, 0.3), round(0.7, 0.5))))
-  expect_false(is_settled(list(round(0.6, 0.3), round(0.7, 0.8))))   # tails that it has not got hold of
+  good <- round(0.5, 0.3)
+  expect_true(is_settled(list(round(0.1, 1), good, good, good)))
+  expect_false(is_settled(list(good, good, good)))   # the first ones have not been everywhere
+  expect_false(is_settled(list(good, good, round(0.3, 0.3), round(0.3, 0.3))))
+  expect_false(is_settled(list(good, good, round(0.7, 0.8), round(0.7, 0.8))))   # tails that it has not got hold of
   expect_false(gets_nowhere_near(c(0.1, 0.1, 0.1, 0.1, 0.1)))
   expect_true(gets_nowhere_near(c(0.1, 0.15, 0.1, 0.15, 0.1, 0.15)))
   expect_false(gets_nowhere_near(c(0.1, 0.1, 0.1, 0.1, 0.1, 0.15)))
   expect_false(gets_nowhere_near(c(0.1, 0.3, 0.1, 0.1, 0.1, 0.1)))
+})
+
+test_that("the best rounds are one proposal, and a round counts in the next as many draws as its weights leave", {
+  round <- function(ess, k, at) list(ess = ess, k = k, moments = at,
+                                     proposal = list(weights = c(0.9, 0.1), parts = list(list(mu = at), list(mu = -at))))
+  together <- best_together(list(round(0.1, 0.3, 1), round(0.5, 0.3, 2), round(0.6, 0.8, 3), round(0.4, 0.3, 4), round(0.3, 0.3, 5)))
+  expect_equal(together$moments, 2)
+  expect_equal(together$proposal$weights, rep(c(0.3, 0.1 / 3), 3))
+  expect_equal(vapply(together$proposal$parts, function(part) part$mu, 0), c(2, -2, 4, -4, 5, -5))
+  expect_equal(share_left(log(c(1, 1, 1, 1))), 1)
+  expect_equal(share_left(c(0, rep(-Inf, 99))), 0.01)
+})
+
+test_that("more draws are taken where few tell the spread of an exponential", {
+  blocks <- 0
+  draw <- function(i, n) { blocks <<- i; rep(0, n) }
+  k_until_stable(draw, too_few = function(log_ratios) length(log_ratios) < 3 * k_block)
+  expect_equal(blocks, 3)
 })
 
 test_that("where a mixture does not follow the target either, the verdict on the approximation stays", {

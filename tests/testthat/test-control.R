@@ -2,11 +2,10 @@ test_that("the defaults are the documented ones", {
   control <- elvi_control(progress = FALSE)
   expect_s3_class(control, "elvi_control")
   expect_identical(
-    control[c("coordinates", "scale", "update", "tail", "smoothness_safety", "scale_max", "mu_radius", "iterations",
-              "trace_draws")],
+    control[c("coordinates", "scale", "update", "tail", "smoothness_safety", "scale_max", "mu_radius", "iterations")],
     list(coordinates = "whitened", scale = "symmetric", update = "project", tail = 0.5, smoothness_safety = 2,
-         scale_max = Inf, mu_radius = Inf, iterations = Inf, trace_draws = 100))
-  for (name in c("estimator", "average", "precondition", "smoothness", "scale_min", "mu_centre", "block")) {
+         scale_max = Inf, mu_radius = Inf, iterations = Inf))
+  for (name in c("trace_draws", "estimator", "average", "precondition", "smoothness", "scale_min", "mu_centre", "block")) {
     expect_true(name %in% names(control))
     expect_null(control[[name]])
   }

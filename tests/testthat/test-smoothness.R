@@ -125,3 +125,12 @@ test_that("settings of the smoothness are checked", {
     cat(refusal(elvi_control(smoothness = c(1, 2)), "smoothness"))
   })
 })
+
+test_that("in the coordinates of a gaussian that was found the largest curvature is at least the mean one", {
+  # f is nearly linear about its gaussian: the logarithm of a gamma variable of shape 0.01
+  model <- model_density(function(x) exp(x) - 0.01 * x, function(x) exp(x) - 0.01, dim = 1)
+  set.seed(1)
+  fit <- suppressMessages(suppressWarnings(elvi(model, tol = 0.1, budget = 2000)))
+  expect_gte(fit$smoothness, 1)
+  expect_error(largest_curvature(model_density(function(x) x, function(x) x^0, dim = 1), matrix(0)), class = "elvi_error_smoothness")
+})

@@ -36,7 +36,7 @@ test_that("without the stack, the other place is an objection though k-hat is co
 
 test_that("its density integrates to 1", {
   stack <- list(weights = c(0.2, 0.8), parts = list(list(mu = -1, root = matrix(0.5)), list(mu = 2, root = matrix(1.5))))
-  expect_equal(integrate(function(x) exp(stacked_log_density(stack, rbind(x))), -30, 30)$value, 1, tolerance = 1e-6)
+  expect_equal(integrate(function(x) exp(mixture_log_density(stack, law_of(base_gaussian(), 1), rbind(x))), -30, 30)$value, 1, tolerance = 1e-6)
 })
 
 test_that("without other places there is nothing to stack, and what cannot be stacked is refused", {

@@ -60,3 +60,12 @@ test_that("a run to a tolerance whitens anew where its fit has moved, and goes o
   paused <- run(iterations = 150)
   expect_identical(suppressWarnings(elvi(paused))$Sigma, whole$Sigma)
 })
+
+test_that("a candidate that is far behind the others is not followed as long", {
+  falling <- 1000 - 10 * (0:6)
+  expect_true(is_moving(falling))
+  expect_true(is_moving(falling, best = 900))
+  expect_false(is_moving(falling, best = 700))   # 240 behind, and 50 in five steps
+  expect_false(is_moving(1e6 * (10:1), best = 0))
+  expect_false(is_moving(c(10, 9.9, 9.8, 9.7, 9.6, 9.5)))
+})

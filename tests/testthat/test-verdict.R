@@ -93,3 +93,24 @@ test_that("a banana, of which a gaussian sees half, is not assured as the gaussi
     else expect_null(fit$verdict$proposal)
   }
 })
+
+test_that("no mass is not the same as no number", {
+  half <- function(beyond) model_density(function(x) if (x > 0) x^2 / 2 else beyond, function(x) if (x > 0) x else NaN, dim = 1)
+  judged <- function(model) {
+    set.seed(1)
+    suppressMessages(suppressWarnings(elvi(model, start = list(mu = 1.5, Sigma = 0.5), budget = 500)))$verdict
+  }
+  expect_equal(judged(half(Inf))$outside, 0)
+  expect_gt(judged(half(NaN))$outside, 0)
+})
+
+test_that("draws are enough where weights are nearly equal, or leave many at a k-hat below its limit", {
+  set.seed(1)
+  equal <- rnorm(1e4, 0, 0.1)
+  uneven <- rnorm(1e4, 0, 1.1)
+  few <- rnorm(1e4, 0, 3)
+  expect_true(are_enough(equal, -5))
+  expect_true(are_enough(uneven, 1))
+  expect_false(are_enough(uneven, 0))
+  expect_false(are_enough(few, 5))
+})
