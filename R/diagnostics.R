@@ -24,9 +24,9 @@
 #' @param draws number of draws; `NULL` takes them until the verdict is settled.
 #' @param seed optional number: other draws than the fit's own, which are the same in every call.
 #' @param ... nothing: unknown names are errors.
-#' @return An object of class `elvi_pareto_k`: a list with `k`, its standard error `se`, `limit`, `settled`, `draws`, `ess`
-#'   (effective sample size of the importance weights), `outside` (the share of the target outside the support), `starts`
-#'   (R-hat over starts, where some were compared) and `log_ratios`.
+#' @return An object of class `elvi_pareto_k`: a list with `k`, its standard error `se`, `limit`, `settled`, `draws`,
+#'   `ess` (effective sample size of the importance weights), `outside` (the share of the target outside the support),
+#'   `starts` (R-hat over starts, where some were compared) and `log_ratios`.
 #' @references Yao, Vehtari, Simpson and Gelman (2018), *Yes, but did it work?
 #'   Evaluating variational inference*. Zhang and Stephens (2009) for the
 #'   estimator of the Pareto shape. Vehtari, Simpson, Gelman, Yao and Gabry (2024), *Pareto smoothed importance

@@ -28,8 +28,10 @@
 #' @examples
 #' fit <- elvi(case ~ age + parity, data = infert, family = binomial())
 #' head(as.matrix(fit, draws = 10))
+#' \donttest{
 #' if (requireNamespace("posterior", quietly = TRUE)) {
 #'   posterior::summarise_draws(posterior::as_draws(fit, draws = 1000))
+#' }
 #' }
 #' @export
 as.matrix.elvi_fit <- function(x, draws = 1000, resample = NULL, seed = NULL, ..., ndraws = NULL) {

@@ -118,9 +118,9 @@
 #' @param iterations for a fit: stop after this many iterations in all.
 #' @param ... nothing: unknown names are errors.
 #' @return An object of class `elvi_fit`. It has four parts by lifetime: `given` (the
-#'   call and its arguments), `plan` (what was decided before the run), `state`
-#'   (where the run is) and `result`; a fit of a formula also `regression`. `$`
-#'   finds a field in any of them, and computes what follows from the result.
+#'   call and its arguments), `plan` (what was decided before the run),
+#'   `state` (where the run is) and `result`; a fit of a formula also `regression`.
+#'   `$` finds a field in any of them, and computes what follows from the result.
 #'   Among others there are
 #'   * `mu`, `Sigma`: location and symmetric scale of the approximation;
 #'     `Sigma %*% Sigma` is its covariance. `scale` is the scale as it was

@@ -94,13 +94,13 @@ model_quadrature <- function(model, law) {
   rule
 }
 
-# Rules depend on the base, the dimension and the likelihood only, and take a
+# Rules depend on the base, the dimension and the losses of the likelihood only, and take a
 # tenth of a second to make: keep them for the session.
 quadrature_cache <- new.env(parent = emptyenv())
 
 cached_quadrature <- function(law, likelihood) {
   if (is.null(law$key)) return(quadrature_rule(law, likelihood))
-  key <- paste(law$key, likelihood)
+  key <- paste(law$key, first_of_same_losses(likelihood))
   if (is.null(quadrature_cache[[key]])) quadrature_cache[[key]] <- quadrature_rule(law, likelihood)
   quadrature_cache[[key]]
 }

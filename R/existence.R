@@ -24,8 +24,8 @@
 #' @param base the variational base, see [bases].
 #' @return A list of class `elvi_existence` with `exists` (`TRUE`, `FALSE`, or
 #'   `NA` when it is not known), `why`, in full and `brief`, `growth` (the exponent `r`, or `NA`) and
-#'   `theta_L`: the lower bound `1/sqrt(L)` of the scale at an optimum, `NA`
-#'   without a known `L`.
+#'   `theta_L`: the lower bound `1/sqrt(L)` of the scale at an optimum,
+#'   `NA` without a known `L`.
 #' @seealso [guarantee()]
 #' @examples
 #' X <- cbind(1, c(-2, -1, 1, 2))

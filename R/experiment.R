@@ -20,7 +20,9 @@
 #' small <- example_experiment("rates", seeds = 2, budgets = c(100, 1000))
 #' small
 #' small$numbers$slopes
+#' \donttest{
 #' if (requireNamespace("ggplot2", quietly = TRUE)) plot(small)
+#' }
 #' @export
 example_experiment <- function(name, ..., stored = FALSE) {
   room <- load_experiments()

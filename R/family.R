@@ -60,10 +60,12 @@
 #' model_glm(X, cars$dist, family = neg_binomial_2())
 #' set.seed(1)
 #' elvi(dist ~ speed, data = cars, family = robust(df = 4))
+#' \donttest{
 #' elvi(dist ~ speed, data = cars, family = Gamma(link = "log"))
 #' # times, some censored
 #' if (requireNamespace("survival", quietly = TRUE)) {
 #'   elvi(survival::Surv(time, status) ~ sex + age, data = survival::lung, family = weibull())
+#' }
 #' }
 #' # not here: a cumulative logit model of three ordered categories
 #' x <- mtcars$wt - mean(mtcars$wt)
@@ -74,7 +76,7 @@
 #'   -sum(log(p)) + sum(par^2) / (2 * 2.5^2)
 #' }
 #' ordinal <- model_density(cumulative, dim = 3, names = c("cut", "log_step", "wt"))
-#' suppressWarnings(elvi(ordinal, budget = 500, starts = 1))
+#' suppressWarnings(elvi(ordinal, budget = 200, starts = 1))
 #' # and a multinomial logit one, a predictor for each category but the first
 #' eta <- function(par) cbind(0, par[1] + par[2] * x, par[3] + par[4] * x)
 #' observed <- outer(gears, 1:3, "==")

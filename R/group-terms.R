@@ -53,12 +53,14 @@
 #' @seealso [`methods`][nested_methods], [`predictions`][predict.elvi_nested], [`plots`][plot.elvi_nested],
 #'   `vignette("groups")`
 #' @examples
+#' \donttest{
 #' if (requireNamespace("reformulas", quietly = TRUE)) {
 #'   fit <- elvi(breaks ~ tension + (1 | wool:tension), data = warpbreaks, family = poisson())
 #'   fit
 #' }
 #' if (requireNamespace("mgcv", quietly = TRUE)) {
 #'   elvi(dist ~ s(speed), data = cars)
+#' }
 #' }
 #' @name group_terms
 NULL

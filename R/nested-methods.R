@@ -38,11 +38,13 @@
 #' @param ... nothing: unknown names are errors.
 #' @return As their generics say.
 #' @examples
+#' \donttest{
 #' if (requireNamespace("reformulas", quietly = TRUE)) {
 #'   fit <- elvi(breaks ~ tension + (1 | wool:tension), data = warpbreaks, family = poisson())
 #'   fixef(fit)
 #'   ranef(fit)
 #'   VarCorr(fit)
+#' }
 #' }
 #' @name nested_methods
 #' @aliases elvi_nested

@@ -17,10 +17,12 @@
 #' @param ... passed on from `plot()` to `autoplot()`; otherwise nothing.
 #' @return A ggplot object; `plot()` draws it and returns it invisibly.
 #' @examples
+#' \donttest{
 #' if (requireNamespace("ggplot2", quietly = TRUE) && requireNamespace("reformulas", quietly = TRUE)) {
 #'   fit <- elvi(breaks ~ tension + (1 | wool:tension), data = warpbreaks, family = poisson())
 #'   plot(fit)
 #'   plot(fit, "sds")
+#' }
 #' }
 #' @name plot.elvi_nested
 #' @exportS3Method ggplot2::autoplot

@@ -18,11 +18,13 @@
 #' @param ... nothing: unknown names are errors; for `loo()` passed on.
 #' @return As for [predict.elvi_glm()].
 #' @examples
+#' \donttest{
 #' if (requireNamespace("reformulas", quietly = TRUE)) {
 #'   fit <- elvi(breaks ~ tension + (1 | wool:tension), data = warpbreaks, family = poisson())
 #'   new <- data.frame(tension = "L", wool = c("A", "C"))
 #'   predict(fit, new, type = "response", se.fit = TRUE, allow_new_levels = TRUE)
 #'   predict(fit, new, type = "response", re.form = NA)
+#' }
 #' }
 #' @name predict.elvi_nested
 NULL

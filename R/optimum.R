@@ -45,8 +45,8 @@
 #'   a lower triangular matrix) or `"diagonal"`.
 #' @param tol stop when the certificate is below this many nats.
 #' @param max_evaluations give up after this many evaluations of the gradient.
-#' @return An object of class `elvi_optimum`: a list with `mu`, `Sigma`
-#'   (symmetric), `scale` (as parametrised), `objective` (`F*`), `elbo`,
+#' @return An object of class `elvi_optimum`: a list with `mu`,
+#'   `Sigma` (symmetric), `scale` (as parametrised), `objective` (`F*`), `elbo`,
 #'   `certificate` and `certificate_kind`, `gradient_norm` (in whitened
 #'   coordinates), `evaluations`, `converged` and `interrupted`: an interrupt (Ctrl-C) returns the best point so far, with
 #'   a warning of class `elvi_warning_interrupted`.

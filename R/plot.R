@@ -29,9 +29,11 @@
 #' model <- model_glm(cbind(intercept = 1, age = scale(infert$age)[, 1]), infert$case)
 #' set.seed(1)
 #' fit <- elvi(model)
+#' \donttest{
 #' if (requireNamespace("ggplot2", quietly = TRUE)) {
 #'   plot(fit)
 #'   plot(fit, "density")
+#' }
 #' }
 #' @name plot.elvi_fit
 #' @exportS3Method ggplot2::autoplot

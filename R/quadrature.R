@@ -142,6 +142,14 @@ rule_of_jacobi <- function(alpha, beta, mass) {
 # The losses that a rule is for: those of a likelihood, or that of student priors, in units of their own.
 losses_of <- function(what) if (what == "tail") list(tail_loss) else family_records[[what]]$calibration
 
+# of the likelihoods that share a rule
+first_of_same_losses <- function(what) {
+  if (what == "tail") return(what)
+  asked <- function(record) list(record$calibration, record$exponential)
+  same <- vapply(family_records, function(record) identical(asked(record), asked(family_records[[what]])), NA)
+  names(family_records)[same][1L]
+}
+
 tail_loss <- list(l = function(t) log1p(t^2), slope = function(t) 2 * t / (1 + t^2), eta = c(0, 0.5, 1, 2, 4))
 
 # E l, E l' and E[l' z] / s under a rule, at each eta

@@ -41,7 +41,7 @@
 #' cl <- parallel::makePSOCKcluster(2)
 #' part <- rep(1:3, length.out = nrow(infert))
 #' shards <- split(infert, part)
-#' parallel::clusterExport(cl, "shards")
+#' parallel::clusterExport(cl, "shards", environment())
 #' source <- rows_cluster(cl, function(i) shards[[i]], shards = 3)
 #' elvi(case ~ age + parity + spontaneous, data = source, family = binomial())
 #' parallel::stopCluster(cl)

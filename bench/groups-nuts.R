@@ -1,6 +1,6 @@
 # NUTS for the models of bench/groups.R and vignette("groups"), stored as summaries so that nobody has to run it again:
 #   nice -n 19 Rscript bench/groups-nuts.R [cbpp verbagg sleepstudy epil grouseticks smooth]
-# writes inst/extdata/groups-nuts.csv (one row per parameter, names as in rstanarm) and bench/groups-nuts-seconds.csv.
+# writes inst/extdata/groups-nuts.csv.xz (one row per parameter, names as in rstanarm) and bench/groups-nuts-seconds.csv.
 # Priors are elvi's defaults: exponential(1) on the sd of a scalar term is rstanarm's decov(1, 1, 1, 1). For the gaussian family
 # rstanarm measures sds in units of sigma, and its prior of covariance matrices is another one: sleepstudy and the smooth
 # are sampled from Stan programs of their own, written below.
@@ -144,7 +144,9 @@ runs <- list(
 store <- function(file, new) {
   old <- if (file.exists(file)) read.csv(file, check.names = FALSE)
   if (!is.null(old)) old <- old[!old$set %in% new$set, ]
-  write.csv(rbind(old, new), file, row.names = FALSE)
+  out <- if (endsWith(file, ".xz")) xzfile(file, "w") else file(file, "w")
+  on.exit(close(out))
+  write.csv(rbind(old, new), out, row.names = FALSE)
 }
 
 dir.create(file.path(here, "..", "inst", "extdata"), showWarnings = FALSE)
@@ -152,7 +154,7 @@ for (set in if (length(chosen)) chosen else names(runs)) {
   start <- proc.time()
   draws <- runs[[set]]()
   taken <- sum((proc.time() - start)[1:2])   # CPU
-  store(file.path(here, "..", "inst", "extdata", "groups-nuts.csv"), summarised(set, draws))
+  store(file.path(here, "..", "inst", "extdata", "groups-nuts.csv.xz"), summarised(set, draws))
   store(file.path(here, "groups-nuts-seconds.csv"),
         data.frame(set = set, seconds = round(taken), draws = length(draws[[1]]), date = as.character(Sys.Date())))
   cat(set, "took", round(taken), "s\n")

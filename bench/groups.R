@@ -9,7 +9,7 @@ data("cbpp", "VerbAgg", "sleepstudy", "grouseticks", "InstEval", package = "lme4
 
 epil <- transform(MASS::epil, lbase = log(base / 4), lage = log(age))
 grouseticks$height <- (grouseticks$HEIGHT - mean(grouseticks$HEIGHT)) / 100
-nuts <- read.csv(system.file("extdata", "groups-nuts.csv", package = "elvi"))
+nuts <- read.csv(system.file("extdata", "groups-nuts.csv.xz", package = "elvi"))
 taken <- read.csv(file.path(dirname(script), "groups-nuts-seconds.csv"))
 rounds <- option("rounds", 3L)
 quick <- "--quick" %in% args

@@ -10,7 +10,7 @@ static void fold_in(const elvi_problem *p, double weight, elvi_state *st)
     st->weight += weight;
     const double by = weight / st->weight;
     double *m = st->average.mu;
-    if (by == 1.0) {   /* a plain copy, which m + (x - m) is not in rounding */
+    if (by == 1.0) { /* a plain copy, which m + (x - m) is not in rounding */
         memcpy(m, st->theta.mu, (size_t) d * sizeof(double));
         memcpy(st->average.scale, st->theta.scale, p->scale->length(d) * sizeof(double));
         return;

@@ -50,7 +50,9 @@ static void compare(void *ctx, int part, int in_lane, int in_slot)
     pairs_of_draws *b = ctx;
     const elvi_model *model = &b->p->model;
     elvi_lane *l = b->lane;
-    (void) part; (void) in_lane; (void) in_slot;
+    (void) part;
+    (void) in_lane;
+    (void) in_slot;
     elvi_scale_move(b->p, b->theta, l->z, b->n, l->x);
     b->status = model->ops->eval(model, l->x, b->n, l->value, l->g, l->scratch);
     if (b->status != ELVI_OK) return;
@@ -58,7 +60,7 @@ static void compare(void *ctx, int part, int in_lane, int in_slot)
     add_products(model->dim, b->n, 1.0, l->g, l->x, l->value);
     elvi_scale_move(b->p, b->next, l->z, b->n, l->x);
     add_products(model->dim, b->n, -1.0, l->g, l->x, l->value);
-    b->status = model->ops->eval(model, l->x, b->n, l->g, NULL, l->scratch);   /* the gradients are used up */
+    b->status = model->ops->eval(model, l->x, b->n, l->g, NULL, l->scratch); /* the gradients are used up */
     for (int j = 0; j < b->n; j++) l->value[j] += l->g[j];
 }
 
@@ -123,7 +125,7 @@ static elvi_status bends_up(const elvi_problem *p, const elvi_settings *s, const
     /* a step that leaves -log|scale| to its end has no part in how that bends */
     if (s->update->entropy != 0.0) status = entropy_excess(p, &st->theta, floor, w, &entropy);
     if (status == ELVI_OK) status = data_excess(p, s, st, w, hooks, &data, &se);
-    *above = !(data + entropy - length * length / (4.0 * step) <= 2.0 * se);   /* or not a number */
+    *above = !(data + entropy - length * length / (4.0 * step) <= 2.0 * se); /* or not a number */
     return status;
 }
 

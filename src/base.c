@@ -5,7 +5,9 @@
 
 static double gaussian_stretch(const elvi_base *b, elvi_stream *st, double norm)
 {
-    (void) b; (void) st; (void) norm;
+    (void) b;
+    (void) st;
+    (void) norm;
     return 1.0;
 }
 
@@ -33,8 +35,9 @@ static double uniform_stretch(const elvi_base *b, elvi_stream *st, double norm)
 
 static double uniform_score(const elvi_base *b, double r)
 {
-    (void) b; (void) r;
-    return 0.0;   /* inside the ball; R refuses the path estimator here */
+    (void) b;
+    (void) r;
+    return 0.0; /* inside the ball; R refuses the path estimator here */
 }
 
 static double student_stretch(const elvi_base *b, elvi_stream *st, double norm)
@@ -72,7 +75,10 @@ static int cell(const double *a, int n, double x)
     int lo = 0, hi = n - 1;
     while (hi - lo > 1) {
         const int mid = lo + (hi - lo) / 2;
-        if (a[mid] <= x) lo = mid; else hi = mid;
+        if (a[mid] <= x)
+            lo = mid;
+        else
+            hi = mid;
     }
     return lo;
 }

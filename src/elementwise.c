@@ -40,10 +40,10 @@ static inline double exponential(double t)
 {
     const double log2_e = 1.44269504088896338700;
     const double ln2_high = 6.93147180369123816490e-01, ln2_low = 1.90821492927058770002e-10;
-    const double round = 0x1.8p52;   /* added to a number, leaves an integer in its low bits */
+    const double round = 0x1.8p52; /* added to a number, leaves an integer in its low bits */
     const double rounded = t * log2_e + round, n = rounded - round;
-    const double r = (t - n * ln2_high) - n * ln2_low;   /* |r| <= log(2) / 2 */
-    double p = 1.0 / 6227020800.0;                       /* 1 / 13!, and so on down */
+    const double r = (t - n * ln2_high) - n * ln2_low; /* |r| <= log(2) / 2 */
+    double p = 1.0 / 6227020800.0;                     /* 1 / 13!, and so on down */
     p = p * r + 1.0 / 479001600.0;
     p = p * r + 1.0 / 39916800.0;
     p = p * r + 1.0 / 3628800.0;
@@ -56,7 +56,7 @@ static inline double exponential(double t)
     p = p * r + 1.0 / 6.0;
     p = p * r + 0.5;
     p = 1.0 + (r + r * r * p);
-    const double inside = with_bits(bits_of(p) + (bits_of(rounded) << 52));   /* p 2^n */
+    const double inside = with_bits(bits_of(p) + (bits_of(rounded) << 52)); /* p 2^n */
 
     /* positive numbers are ordered as their bits are, with NaN last */
     const uint64_t size = bits_of(fabs(t)), negative = sign_of(bits_of(t));
@@ -69,7 +69,7 @@ static inline double exponential(double t)
 /* log(1 + e) = 2 atanh(e / (2 + e)) for e in [0, 1], within two units in the last place */
 static inline double log_1p(double e)
 {
-    const double s = e / (2.0 + e), z = s * s;           /* z <= 1 / 9 */
+    const double s = e / (2.0 + e), z = s * s; /* z <= 1 / 9 */
     double p = 1.0 / 33.0;
     p = p * z + 1.0 / 31.0;
     p = p * z + 1.0 / 29.0;
@@ -89,8 +89,8 @@ static inline double log_1p(double e)
     return 2.0 * (s + s * z * p);
 }
 #else
-# define exponential exp
-# define log_1p log1p
+#define exponential exp
+#define log_1p log1p
 #endif
 
 /* w x, and 0 where w is, also if x is infinite */

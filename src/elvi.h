@@ -12,13 +12,13 @@
 /* R/run.R maps these to messages: keep the two in step. */
 typedef enum {
     ELVI_OK = 0,
-    ELVI_STOPPED = 1,            /* the caller's poll asked to stop */
+    ELVI_STOPPED = 1, /* the caller's poll asked to stop */
     ELVI_NONFINITE_GRADIENT = 2,
-    ELVI_SINGULAR_SCALE = 3,     /* scale not positive definite */
-    ELVI_EIGEN_FAILED = 4,       /* LAPACK did not converge */
-    ELVI_NO_EXPECTATION = 5,     /* E f is infinite, or beyond quadrature */
-    ELVI_TARGET_FAILED = 6,      /* another package's target says so */
-    ELVI_NO_STEP = 7             /* no step passes its check */
+    ELVI_SINGULAR_SCALE = 3, /* scale not positive definite */
+    ELVI_EIGEN_FAILED = 4,   /* LAPACK did not converge */
+    ELVI_NO_EXPECTATION = 5, /* E f is infinite, or beyond quadrature */
+    ELVI_TARGET_FAILED = 6,  /* another package's target says so */
+    ELVI_NO_STEP = 7         /* no step passes its check */
 } elvi_status;
 
 /* ---- hooks ------------------------------------------------------------------ */
@@ -44,17 +44,20 @@ uint64_t elvi_checksum(const unsigned char *bytes, size_t n);
  * in a slot; results are added up in the order of the parts. So results do not depend
  * on the threads, and a lane that is held up for a while does not hold up the others,
  * for there are more slots than lanes. */
-enum { ELVI_MOST_LANES = 64, ELVI_MOST_SLOTS = 2 * ELVI_MOST_LANES };
+enum {
+    ELVI_MOST_LANES = 64,
+    ELVI_MOST_SLOTS = 2 * ELVI_MOST_LANES
+};
 typedef struct {
-    void (*work)(void *ctx, int part, int lane, int slot);   /* several at once */
-    elvi_status (*add)(void *ctx, int slot);                 /* one at a time, in order */
+    void (*work)(void *ctx, int part, int lane, int slot); /* several at once */
+    elvi_status (*add)(void *ctx, int slot);               /* one at a time, in order */
     void *ctx;
-    double operations;       /* of one part, roughly */
+    double operations; /* of one part, roughly */
 } elvi_job;
 
-void elvi_blas_alone(void);    /* from now on it has one thread, as far as it can be asked */
-int elvi_lanes(int threads);   /* how many lanes so many threads take */
-int elvi_slots(int lanes);     /* and how many slots these */
+void elvi_blas_alone(void);  /* from now on it has one thread, as far as it can be asked */
+int elvi_lanes(int threads); /* how many lanes so many threads take */
+int elvi_slots(int lanes);   /* and how many slots these */
 /* how many of the parts that are left to do before the next poll for interrupts */
 int elvi_parts_at_once(const elvi_job *job, int lanes, uint64_t left);
 /* All parts, or those before the first that fails, with one thread if there is not
@@ -67,8 +70,8 @@ int elvi_in_team(void);
 /* ---- parameters ----------------------------------------------------------- */
 
 typedef struct {
-    double *mu;                  /* d */
-    double *scale;               /* as long as its kind says */
+    double *mu;    /* d */
+    double *scale; /* as long as its kind says */
 } elvi_theta;
 
 /* ---- scales: scale_<kind>.c ------------------------------------------------- */
@@ -79,8 +82,8 @@ typedef struct {
     double *reals;
     int *ints;
     size_t n_reals, n_ints;
-    int factored;                /* has the scale at hand been factored? */
-    double log_det;              /* log|scale|, once it has */
+    int factored;   /* has the scale at hand been factored? */
+    double log_det; /* log|scale|, once it has */
 } elvi_scale_room;
 
 /* Everything that depends on how a scale is stored and where it may move. In what
@@ -88,30 +91,30 @@ typedef struct {
  * are d x n. */
 typedef struct {
     const char *name;
-    int rank;                    /* dimensions of the array that R sees: d or d x d */
+    int rank; /* dimensions of the array that R sees: d or d x d */
 
     /* storage */
     size_t (*length)(int d);
-    void (*show)(int d, const double *s, double *array);         /* all of R's array */
+    void (*show)(int d, const double *s, double *array); /* all of R's array */
     int (*finite)(int d, const double *s);
-    void (*axpy)(int d, const double *x, double alpha, const double *y, double *out);  /* x + alpha y */
-    void (*mix)(int d, double by, const double *x, double *out);   /* out += by (x - out) */
-    double (*dist2)(int d, const double *x, const double *y);      /* squared Frobenius norm */
+    void (*axpy)(int d, const double *x, double alpha, const double *y, double *out); /* x + alpha y */
+    void (*mix)(int d, double by, const double *x, double *out);                      /* out += by (x - out) */
+    double (*dist2)(int d, const double *x, const double *y);                         /* squared Frobenius norm */
     double (*inner)(int d, const double *x, const double *y);
 
     /* linear algebra. Of these only `factor` changes the room's memory. */
     void (*room)(int d, size_t *n_reals, size_t *n_ints);
-    elvi_status (*factor)(int d, const double *s, elvi_scale_room *room);   /* and log_det */
-    void (*apply)(int d, const double *s, int n, const double *z, double *x);       /* scale z */
-    void (*transposed)(int d, const double *s, int n, const double *u, double *x);  /* scale' u */
+    elvi_status (*factor)(int d, const double *s, elvi_scale_room *room);          /* and log_det */
+    void (*apply)(int d, const double *s, int n, const double *z, double *x);      /* scale z */
+    void (*transposed)(int d, const double *s, int n, const double *u, double *x); /* scale' u */
     elvi_status (*solve)(int d, const double *s, const elvi_scale_room *room, int n, double *x);
-                                                                     /* x <- scale^-T x */
+    /* x <- scale^-T x */
 
     /* calculus */
     void (*outer)(int d, double alpha, const double *g, const double *z, int n, double *out);
-                                         /* out += alpha g z', as far as a scale can go there */
+    /* out += alpha g z', as far as a scale can go there */
     elvi_status (*add_entropy)(int d, const double *s, double alpha, elvi_scale_room *room, double *out);
-                                         /* out += alpha x gradient of log|scale|; factored */
+    /* out += alpha x gradient of log|scale|; factored */
 
     /* the feasible set: its Euclidean projection, and the proximal step of -t log|scale|,
      * NULL where there is none; both forget the factor */
@@ -130,7 +133,7 @@ typedef struct {
     size_t (*form_length)(int d);
     void (*form)(int d, const double *s, double *form);
     double (*form_value)(int d, const double *form, int n, const int *at, const double *u);
-    double (*variance)(int d, const double *s, int i);   /* (scale scale')_ii */
+    double (*variance)(int d, const double *s, int i); /* (scale scale')_ii */
 } elvi_scale_ops;
 
 extern const elvi_scale_ops elvi_scale_symmetric, elvi_scale_triangular, elvi_scale_diagonal;
@@ -141,8 +144,8 @@ enum { ELVI_ZIG_LAYERS = 256 };
 
 /* Tables of the ziggurat method; built once per call, then only read. */
 typedef struct {
-    double edge[ELVI_ZIG_LAYERS + 1];   /* right edge of each layer */
-    double ratio[ELVI_ZIG_LAYERS];      /* edge[i + 1] / edge[i] */
+    double edge[ELVI_ZIG_LAYERS + 1]; /* right edge of each layer */
+    double ratio[ELVI_ZIG_LAYERS];    /* edge[i + 1] / edge[i] */
 } elvi_ziggurat;
 
 /* A stream is a pure function of (key, iteration, index): see elvi_stream_at. */
@@ -154,33 +157,37 @@ typedef struct {
 void elvi_ziggurat_init(elvi_ziggurat *zig);
 elvi_stream elvi_stream_at(const elvi_ziggurat *zig, uint64_t key,
                            uint64_t iteration, uint64_t index);
-double elvi_uniform(elvi_stream *st);                      /* in (0, 1) */
+double elvi_uniform(elvi_stream *st); /* in (0, 1) */
 void elvi_fill_normal(elvi_stream *st, double *z, int n);
-double elvi_gamma(elvi_stream *st, double shape);          /* rate 1 */
+double elvi_gamma(elvi_stream *st, double shape); /* rate 1 */
 
 /* ---- bases: base.c ------------------------------------------------------- */
 
 typedef enum {
-    ELVI_GAUSSIAN, ELVI_LAPLACE, ELVI_UNIFORM, ELVI_STUDENT, ELVI_POWER,
+    ELVI_GAUSSIAN,
+    ELVI_LAPLACE,
+    ELVI_UNIFORM,
+    ELVI_STUDENT,
+    ELVI_POWER,
     ELVI_RADIAL
 } elvi_base_kind;
 
 /* The law of R for a user's radial density, tabulated by R/base.R. */
 typedef struct {
     int n;
-    const double *r;         /* n nodes, increasing */
-    const double *density;   /* n: density of R at the nodes, up to a factor */
-    const double *cdf;       /* n: cumulated trapezoids, from 0 to 1 */
-    const double *score;     /* n: (phi'/phi)(r) */
+    const double *r;       /* n nodes, increasing */
+    const double *density; /* n: density of R at the nodes, up to a factor */
+    const double *cdf;     /* n: cumulated trapezoids, from 0 to 1 */
+    const double *score;   /* n: (phi'/phi)(r) */
 } elvi_radial;
 
 typedef struct elvi_base_ops elvi_base_ops;
 typedef struct {
     const elvi_base_ops *ops;
     int dim;
-    double par[2];           /* laplace: rate; uniform: radius; student: df;
-                                power: shape, rate */
-    elvi_radial radial;      /* radial only */
+    double par[2];      /* laplace: rate; uniform: radius; student: df;
+                           power: shape, rate */
+    elvi_radial radial; /* radial only */
 } elvi_base;
 
 struct elvi_base_ops {
@@ -188,7 +195,7 @@ struct elvi_base_ops {
     double (*stretch)(const elvi_base *base, elvi_stream *st, double norm);
     /* (phi'/phi)(r) */
     double (*score)(const elvi_base *base, double r);
-    int tabulated;           /* is the law a table, which comes from R? */
+    int tabulated; /* is the law a table, which comes from R? */
 };
 
 const elvi_base_ops *elvi_base_ops_of(elvi_base_kind kind);
@@ -204,10 +211,10 @@ typedef struct {
     const elvi_model_ops *ops;
     const void *data;
     int dim;
-    int threads;             /* at most so many may evaluate it at once; 0: one, and
-                                BLAS has threads instead */
-    double cost;             /* rough number of operations per point */
-    int gathers;             /* bit r: can it gather, below, for scales of rank r? */
+    int threads; /* at most so many may evaluate it at once; 0: one, and
+                    BLAS has threads instead */
+    double cost; /* rough number of operations per point */
+    int gathers; /* bit r: can it gather, below, for scales of rank r? */
 } elvi_model;
 
 /* Points mu + spread z for draws z number first, ..., first + n - 1 of an iteration. The spread is d x d, or if rank
@@ -237,11 +244,11 @@ struct elvi_model_ops {
  * rows is what every pass over the data takes. Shifted columns stay sparse. */
 typedef struct {
     int rows, dim;
-    const double *X;         /* rows x d; NULL when sparse */
-    const int *start;        /* rows + 1: entries start[i], ..., start[i + 1] - 1 */
-    const int *column;       /* of each entry, increasing within a row */
+    const double *X;   /* rows x d; NULL when sparse */
+    const int *start;  /* rows + 1: entries start[i], ..., start[i + 1] - 1 */
+    const int *column; /* of each entry, increasing within a row */
     const double *entry;
-    const double *shift;     /* d; NULL when there is none */
+    const double *shift; /* d; NULL when there is none */
 } elvi_design;
 
 /* Where the data are. A source hands out parts, first, ..., first + rows - 1, and is
@@ -250,26 +257,26 @@ typedef struct {
 typedef struct elvi_rows_ops elvi_rows_ops;
 typedef struct {
     const elvi_rows_ops *ops;
-    const void *source;      /* the operations' own: an elvi_design if it is in memory */
+    const void *source; /* the operations' own: an elvi_design if it is in memory */
     int rows, dim;
-    double entries;          /* of X that a pass must read */
-    const double *y;         /* rows: proportion, count or response; these three may be */
-    const double *weight;    /* rows: case weight x trials / dispersion; NULL in a source */
-    const double *offset;    /* rows;                                   with parts elsewhere */
+    double entries;       /* of X that a pass must read */
+    const double *y;      /* rows: proportion, count or response; these three may be */
+    const double *weight; /* rows: case weight x trials / dispersion; NULL in a source */
+    const double *offset; /* rows;                                   with parts elsewhere */
 } elvi_rows;
 
 typedef struct {
     int first, rows;
-    const double *y, *weight, *offset;   /* rows each */
+    const double *y, *weight, *offset; /* rows each */
 } elvi_part;
 
 /* |scale' u_i| for rows u_i: what does not depend on the row, computed once */
 typedef struct {
     const elvi_scale_ops *kind;
     const double *scale;
-    const double *form;      /* sparse: scale scale' */
-    double *shift;           /* d: scale' shift, or scale scale' shift if sparse */
-    double shift2;           /* sparse: |scale' shift|^2 */
+    const double *form; /* sparse: scale scale' */
+    double *shift;      /* d: scale' shift, or scale scale' shift if sparse */
+    double shift2;      /* sparse: |scale' shift|^2 */
 } elvi_spread;
 
 struct elvi_rows_ops {
@@ -283,7 +290,7 @@ struct elvi_rows_ops {
     /* B (d x d) += X' diag(weight) X, lower triangle, weight >= 0 */
     void (*crossprod)(const elvi_rows *from, const elvi_part *part, const double *weight,
                       double *scratch, double *B);
-    size_t (*scratch_length)(const elvi_rows *from);   /* of crossprod and spread */
+    size_t (*scratch_length)(const elvi_rows *from); /* of crossprod and spread */
     /* out (d) += the diagonal of X' diag(weight) X */
     void (*squares)(const elvi_rows *from, const elvi_part *part, const double *weight,
                     double *out);
@@ -301,9 +308,13 @@ extern const elvi_rows_ops elvi_rows_dense, elvi_rows_sparse;
 
 /* y, weight and offset of rows that are in memory */
 elvi_part elvi_part_in_memory(const elvi_rows *from, int first, int rows);
-typedef enum { ELVI_BLOCK, ELVI_POINT } elvi_pass;                /* of how many x? */
-int elvi_rows_chunk(const elvi_rows *from, elvi_pass pass);       /* rows to a part */
-int elvi_rows_parts(const elvi_rows *from, elvi_pass pass);       /* and how many parts */
+/* of how many x? */
+typedef enum {
+    ELVI_BLOCK,
+    ELVI_POINT
+} elvi_pass;
+int elvi_rows_chunk(const elvi_rows *from, elvi_pass pass); /* rows to a part */
+int elvi_rows_parts(const elvi_rows *from, elvi_pass pass); /* and how many parts */
 elvi_part elvi_rows_part(const elvi_rows *from, elvi_pass pass, int number);
 /* eta (rows x n) <- offset + X x */
 void elvi_rows_predict(const elvi_rows *from, const elvi_part *part, const double *x,
@@ -337,21 +348,21 @@ void elvi_design_by_rows(int rows, int dim, const int *from_start, const int *ro
 /* E g(z_1) = sum_q w_q (g(z_q) + g(-z_q)), trusted for spreads up to limit */
 typedef struct {
     int n;
-    const double *z, *w;     /* n each */
+    const double *z, *w; /* n each */
     double limit;
 } elvi_quadrature_level;
 
 typedef struct {
-    double value, slope, curve;   /* E l, E l', E[l' z_1] / s at eta + s z_1 */
+    double value, slope, curve; /* E l, E l', E[l' z_1] / s at eta + s z_1 */
 } elvi_expectation;
 
 enum { ELVI_QUADRATURE_LEVELS = 8 };
 typedef struct {
-    elvi_quadrature_level level[ELVI_QUADRATURE_LEVELS];  /* the last has limit Inf */
-    elvi_quadrature_level prior[ELVI_QUADRATURE_LEVELS];  /* the same for student priors */
-    elvi_expectation (*mgf)(double rate, double eta, double s);   /* E exp in closed form; NULL: it has none */
+    elvi_quadrature_level level[ELVI_QUADRATURE_LEVELS];        /* the last has limit Inf */
+    elvi_quadrature_level prior[ELVI_QUADRATURE_LEVELS];        /* the same for student priors */
+    elvi_expectation (*mgf)(double rate, double eta, double s); /* E exp in closed form; NULL: it has none */
     double mgf_rate;
-    double limit;            /* E f does not exist for spreads from here on */
+    double limit; /* E f does not exist for spreads from here on */
 } elvi_quadrature;
 
 /* base.c: closed forms of E exp(eta + s z_1); a base says in R which is its own */
@@ -361,44 +372,44 @@ elvi_expectation elvi_mgf_laplace(double rate, double eta, double s);
 /* ---- families: likelihood.c ------------------------------------------------------ */
 
 typedef struct {
-    double log, natural, inverse;   /* a, e^a = sigma or phi, e^-a */
+    double log, natural, inverse; /* a, e^a = sigma or phi, e^-a */
 } elvi_dispersion;
-extern const elvi_dispersion elvi_no_dispersion;   /* of 1 */
+extern const elvi_dispersion elvi_no_dispersion; /* of 1 */
 elvi_dispersion elvi_dispersion_at(double log);
 
 /* distinct responses and their total weights */
 typedef struct {
     int n;
-    const double *y, *weight;   /* n each */
+    const double *y, *weight; /* n each */
 } elvi_tally;
 
 /* rows whose predictors are eta_i + s_i z_1 */
 typedef struct {
     int n;
-    const double *y, *weight, *eta, *s;   /* n each */
+    const double *y, *weight, *eta, *s; /* n each */
 } elvi_lines;
 
 typedef struct {
-    double sum;              /* sum_i w_i E l(eta_i + s_i z_1; y_i) */
-    double widest;           /* the largest s_i of a row of positive weight */
-    double *slope;           /* n: w_i E l' */
-    double *curve;           /* n: w_i E[l' z_1] / s_i, >= 0 for convex losses */
+    double sum;    /* sum_i w_i E l(eta_i + s_i z_1; y_i) */
+    double widest; /* the largest s_i of a row of positive weight */
+    double *slope; /* n: w_i E l' */
+    double *curve; /* n: w_i E[l' z_1] / s_i, >= 0 for convex losses */
 } elvi_expected;
 
 typedef struct elvi_family elvi_family;
 typedef struct {
     const elvi_family *family;
-    double error_df;         /* degrees of freedom of the errors, where there are any */
+    double error_df; /* degrees of freedom of the errors, where there are any */
 } elvi_likelihood;
 
 /* R/family.R has a record of the same name with what R must know. `a` is elvi_no_dispersion
  * for families without one. */
 struct elvi_family {
     const char *name;
-    int convex;              /* is l convex in eta? */
-    int quadratic;           /* is it even quadratic? */
-    int dispersions;         /* parameters beside eta: 0 or 1 */
-    double cost;             /* operations for a row's slope, roughly */
+    int convex;      /* is l convex in eta? */
+    int quadratic;   /* is it even quadratic? */
+    int dispersions; /* parameters beside eta: 0 or 1 */
+    double cost;     /* operations for a row's slope, roughly */
     /* sum_i w_i l(eta_i; y_i) */
     double (*loss)(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows,
                    const double *eta);
@@ -420,7 +431,7 @@ struct elvi_family {
     double (*along)(const elvi_dispersion *a, double y, double eta, double s, const elvi_expectation *e);
 };
 
-const elvi_family *elvi_family_named(const char *name);   /* NULL if there is none */
+const elvi_family *elvi_family_named(const char *name); /* NULL if there is none */
 /* Has its record every entry that it must have, `along` if that is asked for? */
 int elvi_family_is_whole(const elvi_family *family, int with_along);
 
@@ -454,13 +465,13 @@ void elvi_poisson_slope(int n, const double *y, const double *w, double *eta);
  * times an exponential one with `rate`, and the Jacobian is added. */
 typedef struct {
     int first, length, of_exp;
-    const double *centre, *precision, *prior_df, *rate;   /* length each */
+    const double *centre, *precision, *prior_df, *rate; /* length each */
 } elvi_prior_block;
 
 enum { ELVI_MOST_BLOCKS = 8 };
 typedef struct {
     int blocks;
-    elvi_prior_block block[ELVI_MOST_BLOCKS];   /* which together are all of x */
+    elvi_prior_block block[ELVI_MOST_BLOCKS]; /* which together are all of x */
 } elvi_prior;
 
 /* value (n) and grad (ld x n) <- the prior's at the columns of x; either may be NULL */
@@ -480,24 +491,24 @@ typedef struct {
     elvi_rows rows;
     elvi_likelihood likelihood;
     elvi_prior prior;
-    int dispersion_at;       /* -1 if it is known, and then in the weights */
-    elvi_tally tally;        /* of responses, for families with a `rest` */
+    int dispersion_at; /* -1 if it is known, and then in the weights */
+    elvi_tally tally;  /* of responses, for families with a `rest` */
 } elvi_glm;
 
 /* f(x) = (x - m)' A (x - m) / 2 */
 typedef struct {
-    const double *A;         /* d x d, symmetric */
-    const double *m;         /* d */
+    const double *A; /* d x d, symmetric */
+    const double *m; /* d */
 } elvi_quadratic;
 
 /* f_w(w) = f(m + A w) - log|A|: a model in other coordinates, whose objective
  * is the same number as in the old ones */
 typedef struct {
     elvi_model inner;
-    const elvi_scale_ops *kind;   /* of A, which is stored as a scale is */
+    const elvi_scale_ops *kind; /* of A, which is stored as a scale is */
     const double *A;
-    const double *m;         /* d */
-    double log_det;          /* log|A| */
+    const double *m; /* d */
+    double log_det;  /* log|A| */
 } elvi_affine;
 
 extern const elvi_model_ops elvi_glm_ops;
@@ -510,8 +521,8 @@ typedef struct {
     const elvi_glm *glm;
     const elvi_affine *affine;
     double bound;
-    double *scratch;         /* as for eval with n = 1 */
-    double *moved;           /* d */
+    double *scratch; /* as for eval with n = 1 */
+    double *moved;   /* d */
 } elvi_curvature;
 void elvi_curvature_apply(const elvi_curvature *c, const double *v, double *out);
 
@@ -527,14 +538,14 @@ void elvi_glm_curvature(const elvi_glm *glm, double bound, const double *v,
 /* ---- exact expectations: exact.c ------------------------------------------ */
 
 typedef struct {
-    double value;            /* E f */
-    double *g_mu;            /* d */
-    double widest;           /* the largest spread of a linear predictor */
+    double value;  /* E f */
+    double *g_mu;  /* d */
+    double widest; /* the largest spread of a linear predictor */
     /* the gradient of E f with respect to the scale is B scale, B = P + X' diag(c) X */
-    double *B;               /* d x d, lower triangle; or NULL, and then its parts: */
-    double *own;             /* d: P, which is diagonal */
-    double *curve;           /* rows: c */
-    double *squares;         /* d: the diagonal of X' diag(c) X */
+    double *B;       /* d x d, lower triangle; or NULL, and then its parts: */
+    double *own;     /* d: P, which is diagonal */
+    double *curve;   /* rows: c */
+    double *squares; /* d: the diagonal of X' diag(c) X */
 } elvi_exact;
 
 /* whole: is B wanted, or its parts? */
@@ -550,7 +561,7 @@ elvi_status elvi_glm_exact(const elvi_model *model, const elvi_quadrature *rule,
  * (k+1)^batch_power), or the k-th entries of two tables. */
 typedef struct {
     double step0, step_power, batch0, batch_power;
-    const double *step_table, *batch_table;  /* NULL, or table_length each */
+    const double *step_table, *batch_table; /* NULL, or table_length each */
     uint64_t table_length;
 } elvi_schedule;
 
@@ -561,7 +572,11 @@ uint64_t elvi_schedule_horizon(const elvi_schedule *s, double budget);
 
 /* ---- the run ------------------------------------------------------------- */
 
-typedef enum { ELVI_AVG_THEOREM, ELVI_AVG_TAIL, ELVI_AVG_LAST } elvi_averaging;
+typedef enum {
+    ELVI_AVG_THEOREM,
+    ELVI_AVG_TAIL,
+    ELVI_AVG_LAST
+} elvi_averaging;
 
 typedef struct {
     elvi_model model;
@@ -574,8 +589,8 @@ typedef struct elvi_update_ops elvi_update_ops;
 
 typedef struct {
     elvi_schedule schedule;
-    uint64_t iterations;         /* run until this many are done */
-    int fresh;                   /* does the trace still lack its first row? */
+    uint64_t iterations; /* run until this many are done */
+    int fresh;           /* does the trace still lack its first row? */
     uint64_t key;
     const elvi_estimator_ops *estimator;
     const elvi_update_ops *update;
@@ -587,34 +602,38 @@ typedef struct {
     double mu_radius;            /* may be Inf */
     double longest;              /* of a step, in norms of the scale; may be Inf */
     elvi_averaging averaging;
-    double bg_a;                 /* a of the noise bound, for theorem weights */
-    uint64_t tail_start;         /* first iterate of the tail average */
-    int trace_draws;             /* draws behind the objective; 0: no objective */
-    uint64_t horizon;            /* planned iterations: the last gets a row */
-    int check_draws;             /* behind the check of a step; 0: none */
-    double check_step;           /* no shorter one is checked: 1/(2L) */
-    int check_floor;             /* is scale_min made from this L, */
-    int check_divides;           /* and are the schedule's steps? */
+    double bg_a;         /* a of the noise bound, for theorem weights */
+    uint64_t tail_start; /* first iterate of the tail average */
+    int trace_draws;     /* draws behind the objective; 0: no objective */
+    uint64_t horizon;    /* planned iterations: the last gets a row */
+    int check_draws;     /* behind the check of a step; 0: none */
+    double check_step;   /* no shorter one is checked: 1/(2L) */
+    int check_floor;     /* is scale_min made from this L, */
+    int check_divides;   /* and are the schedule's steps? */
 } elvi_settings;
 
-enum { ELVI_MOST_MEMORY = 8, ELVI_MOST_SUMS = 8 };   /* of an estimator */
+/* of an estimator */
+enum {
+    ELVI_MOST_MEMORY = 8,
+    ELVI_MOST_SUMS = 8
+};
 
 /* Everything a run must remember to go on later. */
 struct elvi_state {
     elvi_theta theta, average;
     uint64_t k, evals;
-    double alpha, weight;        /* averaging: alpha_k and the sum of weights */
-    double memory[ELVI_MOST_MEMORY];   /* what the estimator has learnt */
-    double shorten, steepest;    /* checks divide steps by this now, and have by so much */
-    uint64_t checks;             /* how many of evals were for them */
+    double alpha, weight;            /* averaging: alpha_k and the sum of weights */
+    double memory[ELVI_MOST_MEMORY]; /* what the estimator has learnt */
+    double shorten, steepest;        /* checks divide steps by this now, and have by so much */
+    uint64_t checks;                 /* how many of evals were for them */
 };
 
 /* What a thread needs to differentiate at a block of points. */
 typedef struct {
-    double *z, *x, *g;           /* d x block */
-    double *value;               /* block */
-    double *scratch;             /* the model's */
-    double *extra;               /* d x block, for an estimator that asks for it */
+    double *z, *x, *g; /* d x block */
+    double *value;     /* block */
+    double *scratch;   /* the model's */
+    double *extra;     /* d x block, for an estimator that asks for it */
 } elvi_lane;
 
 /* What a block gives: its part of the gradient, and of the estimator's sums. */
@@ -626,31 +645,31 @@ typedef struct {
 
 /* What is known of a batch whose draws the target has made. As long as a spread each, if there is no other remark. */
 typedef struct {
-    double *spread, *unit;       /* the scale; I, or ones for a diagonal */
-    double *sum;                 /* d: of gradients */
-    double *sum_z;               /* of gradients times z' */
-    double *scratch;             /* as ops->gather says; NULL where the target makes no draws */
+    double *spread, *unit; /* the scale; I, or ones for a diagonal */
+    double *sum;           /* d: of gradients */
+    double *sum_z;         /* of gradients times z' */
+    double *scratch;       /* as ops->gather says; NULL where the target makes no draws */
 } elvi_far;
 
 typedef struct {
-    int block;                   /* points per block */
+    int block; /* points per block */
     int lanes;
     elvi_lane lane[ELVI_MOST_LANES];
     elvi_slot slot[ELVI_MOST_SLOTS];
     elvi_ziggurat zig;
     elvi_theta grad, next;
-    elvi_scale_room room;        /* of the kind of scale, at theta */
+    elvi_scale_room room; /* of the kind of scale, at theta */
     elvi_far far;
-    double sums[ELVI_MOST_SUMS]; /* the estimator's, over the batch */
-    double memory[ELVI_MOST_MEMORY];   /* and what it has learnt with it */
+    double sums[ELVI_MOST_SUMS];     /* the estimator's, over the batch */
+    double memory[ELVI_MOST_MEMORY]; /* and what it has learnt with it */
     double cost_since_poll;
 } elvi_work;
 
 typedef struct {
     int capacity, rows;
     double *iteration, *evals, *batch, *step, *objective, *se, *gradient_map,
-        *clipped, *cpu;          /* capacity each */
-    double cpu_offset;           /* CPU seconds of earlier runs */
+        *clipped, *cpu; /* capacity each */
+    double cpu_offset;  /* CPU seconds of earlier runs */
 } elvi_trace;
 
 /* ---- estimators: estimator_<name>.c ------------------------------------------ */
@@ -668,11 +687,11 @@ typedef struct {
  * What an estimator learns from a batch may only be used for the next ones. */
 struct elvi_estimator_ops {
     const char *name;
-    int factors;                 /* does it need the scale's factor whatever the update? */
-    int extra;                   /* does a lane need its extra array? */
-    int memory;                  /* how many numbers it remembers */
-    int linear;                  /* is h linear in grad f, and are the sums, up to a constant? Then grad f may be added
-                                    afterwards, as sums over draws that were made elsewhere. */
+    int factors; /* does it need the scale's factor whatever the update? */
+    int extra;   /* does a lane need its extra array? */
+    int memory;  /* how many numbers it remembers */
+    int linear;  /* is h linear in grad f, and are the sums, up to a constant? Then grad f may be added
+                    afterwards, as sums over draws that were made elsewhere. */
     void (*start)(double *memory);
     /* lane->g (grad f at n points) <- h; sums += any over these draws. lane->x, the points,
      * may be overwritten. */
@@ -693,7 +712,7 @@ void elvi_work_bind(elvi_work *w, const elvi_problem *p, const elvi_estimator_op
 
 /* loop.c: what a step does with -log|scale|, the part of F that is known */
 struct elvi_update_ops {
-    double entropy;              /* 1: its gradient is part of the step's; 0: it is left to settle() */
+    double entropy; /* 1: its gradient is part of the step's; 0: it is left to settle() */
     /* makes w->next.scale, after a step, feasible; was it not? */
     elvi_status (*settle)(const elvi_problem *p, const elvi_settings *s, double step, elvi_work *w, int *clipped);
 };
@@ -762,7 +781,7 @@ double elvi_floor(const elvi_settings *s, double steepest);
 
 /* trace.c */
 void elvi_trace_begin(elvi_trace *trace, double cpu_before);
-double elvi_trace_cpu(const elvi_trace *trace);   /* CPU seconds of this run and those before */
+double elvi_trace_cpu(const elvi_trace *trace); /* CPU seconds of this run and those before */
 int elvi_trace_wants(uint64_t k, uint64_t horizon);
 elvi_status elvi_trace_add(const elvi_problem *p, const elvi_settings *s,
                            const elvi_state *st, double step, uint64_t batch,

@@ -12,8 +12,18 @@
 #include "elvi.h"
 #include <math.h>
 
-enum { AA, AB, BB, GA, GB };
-enum { W1, W2, WEIGHTS };
+enum {
+    AA,
+    AB,
+    BB,
+    GA,
+    GB
+};
+enum {
+    W1,
+    W2,
+    WEIGHTS
+};
 
 static void start(double *memory)
 {
@@ -40,7 +50,7 @@ static elvi_status block(const elvi_batch *at, int n, elvi_lane *lane, double *s
     for (int j = 0; j < n; j++) {
         double *a = all_a + (size_t) j * d, *g = lane->g + (size_t) j * d;
         const double *b = all_b + (size_t) j * d;
-        for (int i = 0; i < d; i++) a[i] -= theta->mu[i];   /* x = mu + scale z */
+        for (int i = 0; i < d; i++) a[i] -= theta->mu[i]; /* x = mu + scale z */
         sums[AA] += dot(d, a, a);
         sums[AB] += dot(d, a, b);
         sums[BB] += dot(d, b, b);
@@ -81,16 +91,16 @@ static void learn(const elvi_batch *at, double *w)
     enum { FEW = 10 };
     const double *sum = at->w->sums, *scale = at->st->theta.scale;
     const int d = at->p->model.dim;
-    double size2 = 0.0;   /* E a'a = |scale|_F^2 >= d^2 / E b'b */
+    double size2 = 0.0; /* E a'a = |scale|_F^2 >= d^2 / E b'b */
     for (int i = 0; i < d; i++) size2 += at->p->scale->variance(d, scale, i);
     const double more = (double) FEW / d;
     const double aa = sum[AA] + more * size2, bb = sum[BB] + more * d * (d / size2), ab = sum[AB];
     const double ra = sum[GA] - w[W1] * sum[AA] - w[W2] * ab, rb = sum[GB] - w[W1] * ab - w[W2] * sum[BB];
-    const double det = aa * bb - ab * ab;   /* > 0: ab^2 is at most the product without more */
-    const double free2 = w[W2] + (aa * rb - ab * ra) / det, w2 = free2 < 0.0 ? 0.0 : free2 > 1.0 ? 1.0 : free2;
+    const double det = aa * bb - ab * ab; /* > 0: ab^2 is at most the product without more */
+    const double free2 = w[W2] + (aa * rb - ab * ra) / det, w2 = free2 < 0.0 ? 0.0 : (free2 > 1.0 ? 1.0 : free2);
     /* given w2 only w1 is left to fit; for the w2 of both this is the w1 of both */
     const double w1 = w[W1] + (ra - ab * (w2 - w[W2])) / aa;
-    if (!isfinite(w1) || !isfinite(w2)) return;   /* sums of squares overflow before gradients do */
+    if (!isfinite(w1) || !isfinite(w2)) return; /* sums of squares overflow before gradients do */
     w[W1] = w1;
     w[W2] = w2;
 }
@@ -112,6 +122,13 @@ static elvi_status finish(const elvi_batch *at)
 }
 
 const elvi_estimator_ops elvi_estimator_control = {
-    .name = "control", .factors = 1, .extra = 1, .memory = WEIGHTS, .linear = 1,
-    .start = start, .block = block, .gathered = gathered, .finish = finish
+    .name = "control",
+    .factors = 1,
+    .extra = 1,
+    .memory = WEIGHTS,
+    .linear = 1,
+    .start = start,
+    .block = block,
+    .gathered = gathered,
+    .finish = finish,
 };

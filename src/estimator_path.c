@@ -16,7 +16,7 @@ static elvi_status block(const elvi_batch *b, int n, elvi_lane *lane, double *su
     (void) sums;
     for (int j = 0; j < n; j++) {
         const double *z = lane->z + (size_t) j * d;
-        double *out = lane->x + (size_t) j * d;   /* x has been used by now */
+        double *out = lane->x + (size_t) j * d; /* x has been used by now */
         double norm2 = 0.0;
         for (int i = 0; i < d; i++) norm2 += z[i] * z[i];
         const double r = sqrt(norm2);
@@ -31,10 +31,16 @@ static elvi_status block(const elvi_batch *b, int n, elvi_lane *lane, double *su
 static elvi_status finish(const elvi_batch *b)
 {
     (void) b;
-    return ELVI_OK;   /* h z' has the entropy in it */
+    return ELVI_OK; /* h z' has the entropy in it */
 }
 
 const elvi_estimator_ops elvi_estimator_path = {
-    .name = "path", .factors = 1, .extra = 0, .memory = 0, .linear = 1,
-    .start = start, .block = block, .finish = finish
+    .name = "path",
+    .factors = 1,
+    .extra = 0,
+    .memory = 0,
+    .linear = 1,
+    .start = start,
+    .block = block,
+    .finish = finish,
 };

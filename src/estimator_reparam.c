@@ -9,7 +9,10 @@ static void start(double *memory)
 
 static elvi_status block(const elvi_batch *b, int n, elvi_lane *lane, double *sums)
 {
-    (void) b; (void) n; (void) lane; (void) sums;
+    (void) b;
+    (void) n;
+    (void) lane;
+    (void) sums;
     return ELVI_OK;
 }
 
@@ -21,6 +24,12 @@ static elvi_status finish(const elvi_batch *b)
 }
 
 const elvi_estimator_ops elvi_estimator_reparam = {
-    .name = "reparam", .factors = 0, .extra = 0, .memory = 0, .linear = 1,
-    .start = start, .block = block, .finish = finish
+    .name = "reparam",
+    .factors = 0,
+    .extra = 0,
+    .memory = 0,
+    .linear = 1,
+    .start = start,
+    .block = block,
+    .finish = finish,
 };

@@ -27,8 +27,10 @@ static void add_prior(const elvi_glm *glm, const elvi_quadrature *rule, const el
                                                          kind->variance(d, theta->scale, i));
             out->value += e.value;
             out->g_mu[i] = e.slope;
-            if (out->B) out->B[(size_t) i * d + i] = e.curve;
-            else out->own[i] = e.curve;
+            if (out->B)
+                out->B[(size_t) i * d + i] = e.curve;
+            else
+                out->own[i] = e.curve;
         }
     }
 }
@@ -42,7 +44,7 @@ typedef struct {
 /* What a part gives to the result. */
 typedef struct {
     double *g_mu;
-    double *cross;           /* X' diag(c) X, d x d, or its diagonal */
+    double *cross; /* X' diag(c) X, d x d, or its diagonal */
     double sum, widest;
     elvi_status status;
 } exact_slot;

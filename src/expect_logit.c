@@ -35,7 +35,10 @@ static void expect_run(const elvi_quadrature_level *level, int n, const int *whi
 }
 
 /* levels of the rule, and one for rows without a spread */
-enum { POINTS = ELVI_QUADRATURE_LEVELS, KINDS };
+enum {
+    POINTS = ELVI_QUADRATURE_LEVELS,
+    KINDS
+};
 
 static const elvi_quadrature_level *level_of(const elvi_quadrature *rule, int level)
 {

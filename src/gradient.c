@@ -63,7 +63,9 @@ typedef struct {
 static void evaluate(void *ctx, int part, int lane, int slot)
 {
     block_of_draws *b = ctx;
-    (void) part; (void) lane; (void) slot;
+    (void) part;
+    (void) lane;
+    (void) slot;
     elvi_scale_move(b->p, b->theta, b->lane->z, b->n, b->lane->x);
     b->status = b->p->model.ops->eval(&b->p->model, b->lane->x, b->n, b->value, NULL, b->lane->scratch);
 }
@@ -91,7 +93,7 @@ elvi_status elvi_values(const elvi_problem *p, const elvi_theta *theta,
 
 static int all_finite(const elvi_problem *p, const elvi_theta *g)
 {
-    double sum = 0.0;   /* 0 * Inf and 0 * NaN are NaN, so one test is enough */
+    double sum = 0.0; /* 0 * Inf and 0 * NaN are NaN, so one test is enough */
     for (int i = 0; i < p->model.dim; i++) sum += 0.0 * g->mu[i];
     return sum == 0.0 && p->scale->finite(p->model.dim, g->scale);
 }
@@ -140,14 +142,14 @@ static void differentiate(void *ctx, int part, int in_lane, int in_slot)
     memset(slot->sums, 0, sizeof slot->sums);
     elvi_base_fill(&p->base, &at->w->zig, at->s->key, at->st->k, first, n, lane->z);
     elvi_scale_move(p, &at->st->theta, lane->z, n, lane->x);
-    if (elvi_gathers(p, at->s->estimator)) {   /* see add_far() */
+    if (elvi_gathers(p, at->s->estimator)) { /* see add_far() */
         memset(lane->g, 0, (size_t) d * n * sizeof(double));
         slot->status = ELVI_OK;
     } else {
         slot->status = p->model.ops->eval(&p->model, lane->x, n, NULL, lane->g, lane->scratch);
     }
     if (slot->status == ELVI_OK) slot->status = at->s->estimator->block(at, n, lane, slot->sums);
-    if (slot->status != ELVI_OK) return;   /* lane->g may have nothing in it */
+    if (slot->status != ELVI_OK) return; /* lane->g may have nothing in it */
     for (int j = 0; j < n; j++)
         for (int i = 0; i < d; i++) slot->grad.mu[i] += share * lane->g[(size_t) j * d + i];
     p->scale->outer(d, share, lane->g, lane->z, n, slot->grad.scale);
@@ -162,7 +164,7 @@ static elvi_status add_block(void *ctx, int in_slot)
     const elvi_slot *slot = &w->slot[in_slot];
     const int d = p->model.dim;
     for (int i = 0; i < ELVI_MOST_SUMS; i++) w->sums[i] += slot->sums[i];
-    if (b->block < b->batch) {   /* a single one has gone to its place at once */
+    if (b->block < b->batch) { /* a single one has gone to its place at once */
         for (int i = 0; i < d; i++) w->grad.mu[i] += slot->grad.mu[i];
         p->scale->axpy(d, w->grad.scale, 1.0, slot->grad.scale, w->grad.scale);
     }

@@ -2,7 +2,9 @@
 #include <R_ext/Rdynload.h>
 
 /* through void (*)(void), which compilers accept as "any function" */
+/* clang-format off */
 #define ENTRY(name, args) { #name, (DL_FUNC) (void (*)(void)) &name, args }
+/* clang-format on */
 
 static const R_CallMethodDef call_routines[] = {
     ENTRY(elvi_r_draws, 5),

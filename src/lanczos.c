@@ -15,10 +15,10 @@ static double normalise(int d, double *v)
 typedef struct {
     elvi_operator op;
     const void *ctx;
-    int d, steps;                /* steps taken */
-    double *basis;               /* d x (most steps + 1), orthonormal */
-    double *diag, *off;          /* the operator in this basis: tridiagonal */
-    double *rest;                /* scratch */
+    int d, steps;       /* steps taken */
+    double *basis;      /* d x (most steps + 1), orthonormal */
+    double *diag, *off; /* the operator in this basis: tridiagonal */
+    double *rest;       /* scratch */
 } lanczos;
 
 static lanczos lanczos_start(elvi_operator op, const void *ctx, int d, int most,
@@ -80,7 +80,11 @@ int elvi_lanczos_above(elvi_operator op, const void *ctx, int d, double bound,
                        double tol, double *basis, double *small, double *values,
                        double *vectors)
 {
-    enum { most = ELVI_LANCZOS_STEPS, look = 8, few = 4 };
+    enum {
+        most = ELVI_LANCZOS_STEPS,
+        look = 8,
+        few = 4
+    };
     lanczos l = lanczos_start(op, ctx, d, most, basis, small);
     while (l.steps < most) {
         double *value, *vector;
@@ -93,7 +97,7 @@ int elvi_lanczos_above(elvi_operator op, const void *ctx, int d, double bound,
             const double residual = norm * fabs(vector[(size_t) j * k + k - 1]);
             count++;
             found += residual <= tol;
-            slow += residual > 1e10 * tol;   /* will not be found in time */
+            slow += residual > 1e10 * tol; /* will not be found in time */
         }
         if (count > few || (slow && k >= most / 2)) return -1;
         if (count && found == count) {

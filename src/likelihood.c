@@ -8,7 +8,9 @@
 #include <string.h>
 
 #define LIKELIHOOD const elvi_likelihood *lik, const elvi_dispersion *a
-#define UNUSED (void) lik; (void) a
+#define UNUSED  \
+    (void) lik; \
+    (void) a
 
 elvi_dispersion elvi_dispersion_at(double log)
 {
@@ -140,7 +142,7 @@ static double probit_loss(LIKELIHOOD, const elvi_part *rows, const double *eta)
     UNUSED;
     for (int i = 0; i < rows->rows; i++) {
         const double y = rows->y[i], w = rows->weight[i];
-        if (!(w > 0.0)) continue;          /* 0 * log(0) must be 0 */
+        if (!(w > 0.0)) continue; /* 0 * log(0) must be 0 */
         if (y > 0.0) sum += w * y * tail_of(eta[i]).loss;
         if (y < 1.0) sum += w * (1.0 - y) * tail_of(-eta[i]).loss;
     }
@@ -221,8 +223,8 @@ static inline elvi_piece hit(double t)
 {
     const double e = exp(t);
     elvi_piece out;
-    out.slope = t < -37.0 ? -1.0 : e < 700.0 ? -e / expm1(e) : 0.0;
-    out.l = t < -37.0 ? -t : e < M_LN2 ? -log(-expm1(-e)) : -log1p(-exp(-e));
+    out.slope = t < -37.0 ? -1.0 : (e < 700.0 ? -e / expm1(e) : 0.0);
+    out.l = t < -37.0 ? -t : (e < M_LN2 ? -log(-expm1(-e)) : -log1p(-exp(-e)));
     return out;
 }
 
@@ -242,7 +244,7 @@ static double cloglog_loss(LIKELIHOOD, const elvi_part *rows, const double *eta)
     UNUSED;
     for (int i = 0; i < rows->rows; i++) {
         const double y = rows->y[i], w = rows->weight[i];
-        if (!(w > 0.0)) continue;          /* 0 * Inf must be 0 */
+        if (!(w > 0.0)) continue; /* 0 * Inf must be 0 */
         if (y > 0.0) sum += w * y * hit(eta[i]).l;
         if (y < 1.0) sum += w * (1.0 - y) * exp(eta[i]);
     }
@@ -303,7 +305,8 @@ static elvi_expectation normal_expect(LIKELIHOOD, const elvi_quadrature *rule, d
 {
     const double v = a->inverse * a->inverse;
     const elvi_expectation e = { a->log + 0.5 * v * ((eta - y) * (eta - y) + s * s), v * (eta - y), v };
-    (void) lik; (void) rule;
+    (void) lik;
+    (void) rule;
     return e;
 }
 
@@ -337,7 +340,7 @@ static double robust_slope(LIKELIHOOD, const elvi_part *rows, double *eta)
     for (int i = 0; i < rows->rows; i++) {
         const double w = rows->weight[i], u = (eta[i] - rows->y[i]) * a->inverse, q = u * u / nu;
         eta[i] = w > 0.0 ? w * (1.0 + 1.0 / nu) * u / (1.0 + q) * a->inverse : 0.0;
-        if (w > 0.0) along += w * (1.0 - (nu + 1.0) * (1.0 - 1.0 / (1.0 + q)));   /* also for q = Inf */
+        if (w > 0.0) along += w * (1.0 - (nu + 1.0) * (1.0 - 1.0 / (1.0 + q))); /* also for q = Inf */
     }
     return along;
 }
@@ -348,7 +351,8 @@ static elvi_expectation robust_at(LIKELIHOOD, const elvi_quadrature *rule, doubl
     const double nu = lik->error_df, u = (eta - y) * a->inverse, q = u * u / nu, by = 1.0 + 1.0 / nu;
     const elvi_expectation e = { a->log + 0.5 * (nu + 1.0) * log1p(q), by * u / (1.0 + q) * a->inverse,
                                  by * (1.0 - q) / ((1.0 + q) * (1.0 + q)) * a->inverse * a->inverse };
-    (void) rule; (void) s;
+    (void) rule;
+    (void) s;
     return e;
 }
 
@@ -518,7 +522,9 @@ static elvi_expectation inverse_gaussian_at(LIKELIHOOD, const elvi_quadrature *r
 {
     const double e = exp(-eta), by = a->natural * e;
     const elvi_expectation at = { by * (0.5 * y * e - 1.0), by * (1.0 - y * e), by * (2.0 * y * e - 1.0) };
-    (void) lik; (void) rule; (void) s;
+    (void) lik;
+    (void) rule;
+    (void) s;
     return at;
 }
 
@@ -594,7 +600,7 @@ static elvi_expectation weibull_expect(LIKELIHOOD, const elvi_quadrature *rule, 
     const survival at = survival_of(k, weibull_centre(a), y, eta);
     elvi_expectation e = { HUGE_VAL, 0.0, 0.0 };
     (void) lik;
-    if (!(k * s < rule->limit)) return e;   /* it does not exist */
+    if (!(k * s < rule->limit)) return e; /* it does not exist */
     const elvi_expectation up = expect_exponential(rule, at.u, k * s);
     e.value = up.value - at.d * at.u;
     e.slope = -k * (up.slope - at.d);
@@ -622,7 +628,7 @@ static double weibull_rest(const elvi_dispersion *a, const elvi_tally *events, d
 
 /* the two parameters of the law, not so small or large that their functions would fail */
 typedef struct {
-    double m, rest, p, q, level;   /* mean and 1 - mean; their parameters; logit(y) */
+    double m, rest, p, q, level; /* mean and 1 - mean; their parameters; logit(y) */
 } beta_law;
 
 static inline beta_law beta_of(const elvi_dispersion *a, double y, double eta)
@@ -676,7 +682,9 @@ static elvi_expectation beta_at(LIKELIHOOD, const elvi_quadrature *rule, double 
     const double pull = beta_pull(&b), by = b.p * b.rest;
     const elvi_expectation e = { beta_value(&b), by * pull,
                                  by * ((b.rest - b.m) * pull + by * (trigamma(b.p) + trigamma(b.q))) };
-    (void) lik; (void) rule; (void) s;
+    (void) lik;
+    (void) rule;
+    (void) s;
     return e;
 }
 
@@ -739,7 +747,7 @@ elvi_status elvi_expect_rows(const elvi_likelihood *lik, const elvi_quadrature *
         }
         out->sum += w * e.value;
         out->slope[i] = w * e.slope;
-        out->curve[i] = w * (family->convex ? fmax(e.curve, 0.0) : e.curve);   /* rounding aside */
+        out->curve[i] = w * (family->convex ? fmax(e.curve, 0.0) : e.curve); /* rounding aside */
     }
     return ELVI_OK;
 }

@@ -5,7 +5,7 @@
 #include <R_ext/BLAS.h>
 #include <R_ext/Lapack.h>
 #ifndef FCONE
-# define FCONE
+#define FCONE
 #endif
 #include "linalg.h"
 #include <string.h>
@@ -17,7 +17,7 @@ void elvi_gemm(char ta, char tb, int m, int n, int k, double alpha,
                const double *A, int lda, const double *B, int ldb, double beta,
                double *C, int ldc)
 {
-    if (n == 1 && tb == 'N') {   /* gemv is far cheaper than a thin gemm */
+    if (n == 1 && tb == 'N') { /* gemv is far cheaper than a thin gemm */
         const int rows = ta == 'N' ? m : k, cols = ta == 'N' ? k : m;
         F77_CALL(dgemv)(&ta, &rows, &cols, &alpha, A, &lda, B, &one, &beta, C,
                         &one FCONE);

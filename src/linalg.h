@@ -16,14 +16,14 @@ void elvi_syr2k(int d, int n, double alpha, const double *A, const double *B,
                 double *C);
 /* lower triangle of C <- C + alpha A A', A d x n */
 void elvi_syrk(int d, int n, double alpha, const double *A, double *C);
-void elvi_mirror(int d, double *m);   /* lower triangle to upper */
+void elvi_mirror(int d, double *m); /* lower triangle to upper */
 /* B (n x d) <- X S for symmetric S; X has leading dimension ldx */
 void elvi_times_symmetric(int n, int d, const double *X, int ldx, const double *S, double *B);
 /* B (n x d) <- B L for lower triangular L */
 void elvi_times_triangular(int n, int d, const double *L, double *B);
 void elvi_trmm_lower(char trans, int d, int n, const double *L, double *B);
 void elvi_trsm_lower(char trans, int d, int n, const double *L, double *B);
-int elvi_cholesky(int d, double *S);               /* 0 when positive definite */
+int elvi_cholesky(int d, double *S); /* 0 when positive definite */
 int elvi_cholesky_solve(int d, int n, const double *L, double *B);
 int elvi_cholesky_inverse(int d, double *L);
 /* workspace of the eigensolver: support has 2 d integers, the others as many numbers as

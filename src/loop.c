@@ -56,7 +56,7 @@ static elvi_status descend(const elvi_problem *p, const elvi_settings *s,
 double elvi_moved(const elvi_problem *p, const elvi_settings *s, const elvi_theta *theta, const elvi_work *w)
 {
     const int d = p->model.dim;
-    double *delta = w->lane[0].x;   /* free between two batches */
+    double *delta = w->lane[0].x; /* free between two batches */
     double mu2 = 0.0;
     for (int i = 0; i < d; i++) delta[i] = theta->mu[i] - w->next.mu[i];
     if (s->mu_root) elvi_trmm_lower('T', d, 1, s->mu_root, delta);

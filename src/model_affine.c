@@ -23,7 +23,7 @@ static elvi_status affine_eval(const elvi_model *model, const double *w, int n,
         for (int i = 0; i < d; i++) x[(size_t) j * d + i] += a->m[i];
     const elvi_status status = a->inner.ops->eval(&a->inner, x, n, value, grad,
                                                   scratch + (size_t) d * n);
-    if (grad) {   /* x has been used by now */
+    if (grad) { /* x has been used by now */
         a->kind->transposed(d, a->A, n, grad, x);
         memcpy(grad, x, (size_t) d * n * sizeof(double));
     }

@@ -31,8 +31,8 @@ typedef struct {
     const elvi_model *model;
     const double *x;
     int n;
-    double *value, *grad;    /* either may be NULL */
-    double *lane, *slot;     /* those of all lanes and slots */
+    double *value, *grad; /* either may be NULL */
+    double *lane, *slot;  /* those of all lanes and slots */
 } passes;
 
 static elvi_dispersion dispersion_of(const elvi_model *model, const double *x, int j)
@@ -93,7 +93,7 @@ static elvi_status glm_eval(const elvi_model *model, const double *x, int n,
 {
     const elvi_glm *glm = model->data;
     const elvi_rows *rows = &glm->rows;
-    const int lanes = elvi_in_team() ? 1 : lanes_of(model);   /* else others have the threads */
+    const int lanes = elvi_in_team() ? 1 : lanes_of(model); /* else others have the threads */
     passes p = { model, x, n, value, grad, scratch, scratch + (size_t) lanes * lane_length(glm, n) };
     const elvi_job job = { evaluate_part, add_part, &p, model->cost * n / elvi_rows_parts(rows, ELVI_BLOCK) };
     elvi_prior_eval(&glm->prior, x, model->dim, n, value, grad);

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MEMORY = 4 };   /* of the acceleration */
+enum { MEMORY = 4 }; /* of the acceleration */
 
 /* ---- work -------------------------------------------------------------------- */
 
@@ -20,18 +20,18 @@ typedef struct {
 } point;
 
 typedef struct {
-    double *mu, *step, *c, *turn, *reach;   /* iterate, residuals in mu, c and eta */
+    double *mu, *step, *c, *turn, *reach; /* iterate, residuals in mu, c and eta */
 } memory;
 
 typedef struct {
-    double *y, *weight, *offset;         /* as the loss takes them */
-    double *L, *inverse, *Q;             /* on the pattern; Q: factor of A where it is not blocked */
-    double *q;                           /* rows: sqrt(w_i' A^-1 w_i) */
-    double *step, *turn, *reach;         /* residuals of the fixed point */
-    double *small;                       /* 3 dim */
+    double *y, *weight, *offset; /* as the loss takes them */
+    double *L, *inverse, *Q;     /* on the pattern; Q: factor of A where it is not blocked */
+    double *q;                   /* rows: sqrt(w_i' A^-1 w_i) */
+    double *step, *turn, *reach; /* residuals of the fixed point */
+    double *small;               /* 3 dim */
     point at, to;
     memory past[MEMORY];
-    int *links;                          /* 3 dim */
+    int *links; /* 3 dim */
 } workspace;
 
 static size_t point_length(size_t n, size_t d) { return 5 * n + 2 * d; }
@@ -48,7 +48,7 @@ size_t elvi_nested_links_length(const elvi_nested *p) { return 3 * (size_t) p->p
 
 double elvi_nested_operations(const elvi_nested *p, int draws)
 {
-    const double row = draws ? 5.0 * draws : p->likelihood.family->quadratic ? 20.0 : 600.0;
+    const double row = draws ? 5.0 * draws : (p->likelihood.family->quadratic ? 20.0 : 600.0);
     return row * p->rows + 10.0 * (double) elvi_pattern_length(&p->pattern);
 }
 
@@ -290,7 +290,7 @@ static void evaluate(const elvi_nested *p, const elvi_quadrature *rule, const el
     if (!factored && factor(p, at, x->c, w)) return;
     predict(p, x->mu, x->eta);
     for (int i = 0; i < n; i++) x->eta[i] += w->offset[i];
-    if (p->likelihood.family->quadratic) {   /* E f needs no spreads: c is what it is */
+    if (p->likelihood.family->quadratic) { /* E f needs no spreads: c is what it is */
         x->sum = 0.0;
         for (int i = 0; i < n; i++) {
             const double gap = x->eta[i] - w->y[i];
@@ -538,7 +538,7 @@ void elvi_nested_solve(const elvi_nested *p, const elvi_quadrature *rule, const 
             if (stop) break;
             const int known = out->iterations < MEMORY ? out->iterations : MEMORY;
             out->iterations++;
-            if (!advance(p, rule, at, known, &w)) {   /* as far as rounding allows: put things back */
+            if (!advance(p, rule, at, known, &w)) { /* as far as rounding allows: put things back */
                 evaluate(p, rule, at, 0, &w, &w.at);
                 break;
             }
@@ -649,8 +649,8 @@ void elvi_nested_check(const elvi_nested *p, const elvi_quadrature *rule, const 
     const point *x = &w.at;
     const int d = p->pattern.dim, n = p->rows;
     double *drawn = w.small, *eta = w.to.eta, *known = w.to.slope;
-    double *tilt = w.q, *square = w.turn;   /* per block: sums of e^r - r - 1 and of r^2 */
-    double *off = w.to.c, *bent = w.to.curve, *pull = w.reach;   /* per row: pull sums (e^r - 1) dr / d eta */
+    double *tilt = w.q, *square = w.turn;                      /* per block: sums of e^r - r - 1 and of r^2 */
+    double *off = w.to.c, *bent = w.to.curve, *pull = w.reach; /* per row: pull sums (e^r - 1) dr / d eta */
     const elvi_dispersion a = elvi_dispersion_at(log(own_dispersion(p, at)));
     out->status = ELVI_SINGULAR_SCALE;
     if (begin_check(p, rule, at, &w, known)) return;

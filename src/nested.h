@@ -11,66 +11,66 @@ typedef struct elvi_dispersion_ops elvi_dispersion_ops;
  * last `dense` of the dim unknowns have dense columns, stored by rows; the entries of
  * the others in row i are start[i], ..., start[i + 1] - 1, by increasing column. */
 typedef struct {
-    elvi_pattern pattern;    /* of the factor of A + W' diag(c) W */
+    elvi_pattern pattern; /* of the factor of A + W' diag(c) W */
     int rows, dense;
-    const double *X;         /* dense x rows */
+    const double *X; /* dense x rows */
     const int *start, *column;
     const double *entry;
-    const int *pair;         /* places of (column[a], column[b]), a >= b, row by row */
-    int precisions;          /* entries of A, lower triangle */
+    const int *pair; /* places of (column[a], column[b]), a >= b, row by row */
+    int precisions;  /* entries of A, lower triangle */
     const int *a_row, *a_column, *a_source, *a_place;
-    int sources;             /* numbers that A is made of */
-    int blocked;             /* is the inverse of A on the same pattern? */
-    const double *centre;    /* dim */
-    elvi_likelihood likelihood;   /* of y / (y + phi) in case of phi */
+    int sources;                /* numbers that A is made of */
+    int blocked;                /* is the inverse of A on the same pattern? */
+    const double *centre;       /* dim */
+    elvi_likelihood likelihood; /* of y / (y + phi) in case of phi */
     const elvi_dispersion_ops *dispersion;
     const double *y, *weight, *offset;
-    int blocks;              /* of consecutive rows, for the check by draws */
-    const int *block_start;  /* blocks + 1 */
+    int blocks;             /* of consecutive rows, for the check by draws */
+    const int *block_start; /* blocks + 1 */
 } elvi_nested;
 
 /* Values of the hyperparameters, and where to start. */
 typedef struct {
-    const double *A;         /* sources: A's entries */
-    const double *inverse;   /* sources: those of its inverse; NULL when A is not definite or
-                                not blocked */
+    const double *A;       /* sources: A's entries */
+    const double *inverse; /* sources: those of its inverse; NULL when A is not definite or
+                              not blocked */
     int definite;
     double dispersion;
-    const double *mu;        /* dim; NULL: from the predictors eta */
+    const double *mu; /* dim; NULL: from the predictors eta */
     const double *eta;
-    const double *c;         /* rows */
+    const double *c; /* rows */
 } elvi_setting;
 
 typedef struct {
-    double *mu;              /* dim */
-    double *c;               /* rows */
-    double *variance;        /* dim: diagonal of P^-1 */
-    double *moment;          /* sources: sum of (x - centre)(x - centre)' over A's entries */
-    double objective, log_det;             /* F and log|P| */
+    double *mu;                /* dim */
+    double *c;                 /* rows */
+    double *variance;          /* dim: diagonal of P^-1 */
+    double *moment;            /* sources: sum of (x - centre)(x - centre)' over A's entries */
+    double objective, log_det; /* F and log|P| */
     double certificate, estimate, widest;
-    double loss, level, slope;             /* for the derivative in the dispersion, see dispersion_sums() */
+    double loss, level, slope; /* for the derivative in the dispersion, see dispersion_sums() */
     int rigorous, iterations;
     elvi_status status;
 } elvi_conditional;
 
 /* Rows at an optimum, and what is known of them there. */
 typedef struct {
-    const double *inverse;           /* P^-1 on the pattern */
-    const double *eta, *s, *slope, *curve;   /* rows; the last two times the weights */
-    double *room;                    /* 3 rows */
+    const double *inverse;                 /* P^-1 on the pattern */
+    const double *eta, *s, *slope, *curve; /* rows; the last two times the weights */
+    double *room;                          /* 3 rows */
 } elvi_optimum_rows;
 
 struct elvi_dispersion_ops {
     const char *name;
-    int own;     /* does the family's loss take it? Else it is in the rows */
-    int along;   /* must the family have `along`? */
+    int own;   /* does the family's loss take it? Else it is in the rows */
+    int along; /* must the family have `along`? */
     /* response, weight and offset of n rows, as the loss takes them given the dispersion */
     void (*set_rows)(double dispersion, int n, double *y, double *weight, double *offset);
     /* adds to loss, level and slope what the derivative of E f in the dispersion is made of */
     void (*add_sums)(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at,
                      const elvi_optimum_rows *x, elvi_conditional *out);
 };
-const elvi_dispersion_ops *elvi_dispersion_named(const char *name);   /* NULL if there is none */
+const elvi_dispersion_ops *elvi_dispersion_named(const char *name); /* NULL if there is none */
 
 /* The expectations of rows, as elvi_expect_rows() has them, for the dispersion of a setting. */
 elvi_status elvi_nested_expect_rows(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at,
@@ -95,11 +95,11 @@ void elvi_nested_solve(const elvi_nested *p, const elvi_quadrature *rule, const 
 
 /* What draws mu + P^-1/2 z say of the importance ratios of a conditional optimum. */
 typedef struct {
-    double *total;           /* n: log ratio of each draw, less its expectation, for a gaussian base */
-    double level;            /* sum over blocks of log E exp(block's log ratio) */
-    double spread;           /* sum over blocks of its variance */
-    double *bend;            /* n: sum over blocks of e^r - 1 - r, whose mean is `level`, almost */
-    double *shift;           /* dim: what the ratios of the blocks move the mean by; NULL: not wanted */
+    double *total; /* n: log ratio of each draw, less its expectation, for a gaussian base */
+    double level;  /* sum over blocks of log E exp(block's log ratio) */
+    double spread; /* sum over blocks of its variance */
+    double *bend;  /* n: sum over blocks of e^r - 1 - r, whose mean is `level`, almost */
+    double *shift; /* dim: what the ratios of the blocks move the mean by; NULL: not wanted */
     elvi_status status;
 } elvi_ratios;
 void elvi_nested_check(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at, const double *z,

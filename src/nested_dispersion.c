@@ -6,18 +6,27 @@
 
 static void leave_rows(double dispersion, int n, double *y, double *weight, double *offset)
 {
-    (void) dispersion; (void) n; (void) y; (void) weight; (void) offset;
+    (void) dispersion;
+    (void) n;
+    (void) y;
+    (void) weight;
+    (void) offset;
 }
 
 static void add_nothing(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at,
                         const elvi_optimum_rows *x, elvi_conditional *out)
 {
-    (void) p; (void) rule; (void) at; (void) x; (void) out;
+    (void) p;
+    (void) rule;
+    (void) at;
+    (void) x;
+    (void) out;
 }
 
 static void sigma_rows(double sigma, int n, double *y, double *weight, double *offset)
 {
-    (void) y; (void) offset;
+    (void) y;
+    (void) offset;
     for (int i = 0; i < n; i++) weight[i] /= sigma * sigma;
 }
 
@@ -74,7 +83,7 @@ static const elvi_dispersion_ops records[] = {
     { "none", 0, 0, leave_rows, add_nothing },
     { "sigma", 0, 0, sigma_rows, sigma_sums },
     { "phi", 0, 0, phi_rows, phi_sums },
-    { "factor", 1, 0, leave_rows, add_nothing },   /* of the loss, whose derivative in log dispersion is E l itself */
+    { "factor", 1, 0, leave_rows, add_nothing }, /* of the loss, whose derivative in log dispersion is E l itself */
     { "own", 1, 1, leave_rows, own_sums },
 };
 

@@ -1,19 +1,19 @@
 /* The only place where threads are started, and where BLAS's own are dealt with. */
 #include "platform.h"
 #if !(defined(ELVI_NO_DLSYM) && defined(ELVI_NO_SIGNAL_MASK)) && !defined(_GNU_SOURCE)
-# define _GNU_SOURCE
+#define _GNU_SOURCE
 #endif
 #ifndef ELVI_NO_DLSYM
-# include <dlfcn.h>
+#include <dlfcn.h>
 #endif
 #ifndef ELVI_NO_YIELD
-# include <sched.h>
+#include <sched.h>
 #endif
 #ifndef ELVI_NO_SIGNAL_MASK
-# include <signal.h>
+#include <signal.h>
 #endif
 #ifdef _OPENMP
-# include <omp.h>
+#include <omp.h>
 #endif
 #include "elvi.h"
 #include <string.h>
@@ -32,7 +32,7 @@ static blas_threads find_blas_threads(void)
     void *get = dlsym(RTLD_DEFAULT, "openblas_get_num_threads");
     void *set = dlsym(RTLD_DEFAULT, "openblas_set_num_threads");
     if (get && set) {
-        memcpy(&out.get, &get, sizeof get);   /* C has no cast from data to code */
+        memcpy(&out.get, &get, sizeof get); /* C has no cast from data to code */
         memcpy(&out.set, &set, sizeof set);
     }
 #endif
@@ -47,7 +47,7 @@ void elvi_blas_alone(void)
 
 int elvi_lanes(int threads)
 {
-    return threads < 1 ? 1 : threads < ELVI_MOST_LANES ? threads : ELVI_MOST_LANES;
+    return threads < 1 ? 1 : (threads < ELVI_MOST_LANES ? threads : ELVI_MOST_LANES);
 }
 
 int elvi_slots(int lanes)
@@ -59,7 +59,7 @@ int elvi_parts_at_once(const elvi_job *job, int lanes, uint64_t left)
 {
     /* about 10 milliseconds; up to ten times that, so that lanes seldom wait at the end */
     const double brief = 1e8 / job->operations, enough = 8.0;
-    double each = brief > enough ? brief : 10.0 * brief < enough ? 10.0 * brief : enough;
+    double each = brief > enough ? brief : (10.0 * brief < enough ? 10.0 * brief : enough);
     if (each < 1.0) each = 1.0;
     if (each > 1e6) each = 1e6;
     const uint64_t most = (uint64_t) lanes * (uint64_t) each;
@@ -88,7 +88,7 @@ typedef struct {
 static int take(queue *q)
 {
     int part;
-    #pragma omp atomic capture
+#pragma omp atomic capture
     part = q->taken++;
     return part;
 }
@@ -96,14 +96,14 @@ static int take(queue *q)
 static int look(const int *shared)
 {
     int value;
-    #pragma omp atomic read seq_cst
+#pragma omp atomic read seq_cst
     value = *shared;
     return value;
 }
 
 static void count(int *shared)
 {
-    #pragma omp atomic update seq_cst
+#pragma omp atomic update seq_cst
     (*shared)++;
 }
 
@@ -136,15 +136,15 @@ static void work_off(const elvi_job *job, queue *q, int lane, int slots, int par
 {
     for (int part = take(q); part < parts && wait_for_slot(q, part, slots); part = take(q)) {
         job->work(job->ctx, part, lane, part % slots);
-        #pragma omp critical (elvi_deliver)
+#pragma omp critical(elvi_deliver)
         deliver(job, q, part % slots, slots);
     }
 }
 
 static int lanes_at_once(const elvi_job *job, int lanes, int parts)
 {
-    const double enough = 1e6;   /* below a few hundred microseconds threads cost more */
-    return job->operations * parts < enough ? 1 : lanes < parts ? lanes : parts;
+    const double enough = 1e6; /* below a few hundred microseconds threads cost more */
+    return job->operations * parts < enough ? 1 : (lanes < parts ? lanes : parts);
 }
 
 /* A signal is for R's own thread. R's handlers may jump, in another thread to a stack that is not its own; and an
@@ -166,7 +166,7 @@ static elvi_status work_together(const elvi_job *job, int at_once, int lanes, in
 {
     const int slots = elvi_slots(lanes);
     queue q = { 0, 0, 0, { 0 }, ELVI_OK };
-    #pragma omp parallel num_threads(at_once)
+#pragma omp parallel num_threads(at_once)
     {
         const int lane = omp_get_thread_num();
         if (lane > 0) leave_signals_to_R();
@@ -179,13 +179,16 @@ static elvi_status work_together(const elvi_job *job, int at_once, int lanes, in
 
 static int lanes_at_once(const elvi_job *job, int lanes, int parts)
 {
-    (void) job; (void) lanes; (void) parts;
+    (void) job;
+    (void) lanes;
+    (void) parts;
     return 1;
 }
 
 static elvi_status work_together(const elvi_job *job, int at_once, int lanes, int parts)
 {
-    (void) at_once; (void) lanes;
+    (void) at_once;
+    (void) lanes;
     return work_alone(job, parts);
 }
 
@@ -202,7 +205,7 @@ int elvi_in_team(void)
 
 elvi_status elvi_parallel(const elvi_job *job, int threads, int lanes, int parts)
 {
-    if (elvi_in_team()) return work_alone(job, parts);   /* whose threads and BLAS are taken care of */
+    if (elvi_in_team()) return work_alone(job, parts); /* whose threads and BLAS are taken care of */
     /* Each lane calls BLAS by itself: with threads of its own on top, and those
      * waiting for each other, that would be slower than no threads at all. Also with
      * one lane, for sums of BLAS may depend on its threads in the last digit. */

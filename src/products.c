@@ -7,7 +7,11 @@
 /* ---- C += A'A ------------------------------------------------------------------------ */
 
 /* Of ACROSS columns by DOWN columns; rows are taken so many at a time that both stay in the first cache. */
-enum { DOWN = 4, ACROSS = 3, ROWS_AT_ONCE = 256 };
+enum {
+    DOWN = 4,
+    ACROSS = 3,
+    ROWS_AT_ONCE = 256
+};
 
 /* all inner products of columns p, q, r, t with x, y, z */
 FOR_EACH_WIDTH
@@ -62,7 +66,11 @@ void elvi_crossprod(int n, int d, const double *A, double *C)
 
 /* ---- |scale' u|^2 ---------------------------------------------------------------------- */
 
-enum { TALL = 64, WIDE = 8 };   /* rows and columns of U S at a time */
+/* rows and columns of U S at a time */
+enum {
+    TALL = 64,
+    WIDE = 8
+};
 
 int elvi_tiles_fit(int n, int d)
 {

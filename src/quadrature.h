@@ -6,7 +6,7 @@
 #include "elvi.h"
 
 typedef struct {
-    double l, slope;         /* a function and its derivative at a point */
+    double l, slope; /* a function and its derivative at a point */
 } elvi_piece;
 
 /* below this spread, E[l' z] / s is l'' up to s^2, and better than a difference */
@@ -23,7 +23,7 @@ static const double elvi_tiny_spread = 1e-5;
             const elvi_expectation point = { at.l, at.slope, second(eta, at) };            \
             return point;                                                                  \
         }                                                                                  \
-        while (level->limit < s) level++;   /* the last level has no limit */              \
+        while (level->limit < s) level++; /* the last level has no limit */                \
         for (int q = 0; q < level->n; q++) {                                               \
             const double shift = s * level->z[q], w = level->w[q];                         \
             const elvi_piece up = piece(eta + shift), down = piece(eta - shift);           \

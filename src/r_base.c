@@ -28,7 +28,7 @@ SEXP elvi_r_draws(SEXP base, SEXP key, SEXP iteration, SEXP first, SEXP n)
     const elvi_base b = r_base(base);
     const int count = Rf_asInteger(n);
     const uint64_t from = (uint64_t) Rf_asReal(first);
-    const double it = Rf_asReal(iteration);   /* negative: the trace's draws */
+    const double it = Rf_asReal(iteration); /* negative: the trace's draws */
     elvi_ziggurat zig;
     elvi_ziggurat_init(&zig);
     SEXP out = PROTECT(Rf_allocMatrix(REALSXP, b.dim, count));
@@ -43,7 +43,8 @@ SEXP elvi_r_score(SEXP base, SEXP r)
     const elvi_base b = r_base(base);
     const R_xlen_t n = Rf_xlength(r);
     SEXP out = PROTECT(Rf_allocVector(REALSXP, n));
-    for (R_xlen_t i = 0; i < n; i++) REAL(out)[i] = b.ops->score(&b, REAL(r)[i]);
+    double *score = REAL(out);
+    for (R_xlen_t i = 0; i < n; i++) score[i] = b.ops->score(&b, REAL(r)[i]);
     UNPROTECT(1);
     return out;
 }

@@ -9,8 +9,8 @@
 #include "elvi.h"
 
 /* r_util.c */
-SEXP r_get(SEXP list, const char *name);             /* error when missing */
-SEXP r_get_if(SEXP list, const char *name);          /* NULL when missing */
+SEXP r_get(SEXP list, const char *name);    /* error when missing */
+SEXP r_get_if(SEXP list, const char *name); /* NULL when missing */
 double r_number(SEXP list, const char *name);
 uint64_t r_count(SEXP list, const char *name);
 const double *r_reals(SEXP list, const char *name, R_xlen_t length);
@@ -18,7 +18,7 @@ const int *r_ints(SEXP list, const char *name, R_xlen_t length);
 int r_choice(SEXP list, const char *name, const char *const *choices);
 uint64_t r_key(SEXP key);
 SEXP r_named_list(int n, const char *const *names);
-int r_interrupt_pending(void);                       /* asks R, and does not jump */
+int r_interrupt_pending(void); /* asks R, and does not jump */
 /* The same, silently, and about setTimeLimit(), too: *limited is 1 if it was that, 0 for an interrupt, else -1. */
 int r_interrupted(int *limited);
 /* An interrupt leaves C at once: for routines with no memory but R_alloc's, on R's own thread. */
@@ -26,34 +26,34 @@ extern const elvi_hooks r_interruptible;
 
 /* r_rows.c: rows that live as long as the R object behind them */
 typedef struct {
-    elvi_design design;      /* of those that are a matrix in memory */
+    elvi_design design; /* of those that are a matrix in memory */
 } r_rows_store;
 elvi_rows r_rows(SEXP rows, r_rows_store *store);
 
 /* r_model.c: a model that lives as long as the R object behind it */
 typedef struct {
-    SEXP value, gradient;    /* closures of a d x n matrix */
-    SEXP gather;             /* NULL, or one of the fields of elvi_draws */
-    int catch_interrupts;    /* as ELVI_STOPPED, or let them leave C? */
+    SEXP value, gradient; /* closures of a d x n matrix */
+    SEXP gather;          /* NULL, or one of the fields of elvi_draws */
+    int catch_interrupts; /* as ELVI_STOPPED, or let them leave C? */
 } r_density;
 typedef struct {
-    r_rows_store rows;       /* behind the rows of glm */
+    r_rows_store rows; /* behind the rows of glm */
     elvi_glm glm;
-    const elvi_affine *around;   /* the glm: NULL if it is the model itself */
+    const elvi_affine *around; /* the glm: NULL if it is the model itself */
     elvi_quadratic quadratic;
     r_density density;
-    elvi_affine affine;      /* its inner model is one of the above */
+    elvi_affine affine; /* its inner model is one of the above */
 } r_model_store;
 /* threads: how many it may use; 0: BLAS has its own */
 elvi_model r_model(SEXP model, r_model_store *store, int threads);
-elvi_likelihood r_likelihood(SEXP model);            /* fields likelihood, error_df */
+elvi_likelihood r_likelihood(SEXP model); /* fields likelihood, error_df */
 
 /* r_exact.c */
 elvi_quadrature r_quadrature(SEXP rule);
 
 /* r_native.c: one that another package has written in C */
 elvi_model r_native(SEXP pointer, int threads);
-SEXP r_target_pointer(void *target, SEXP owner);     /* for R_RegisterCCallable */
+SEXP r_target_pointer(void *target, SEXP owner); /* for R_RegisterCCallable */
 
 /* r_base.c */
 elvi_base r_base(SEXP base);

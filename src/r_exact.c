@@ -33,7 +33,7 @@ static elvi_status exact_into(elvi_exact *out, const elvi_model *model, SEXP rul
 {
     const elvi_quadrature r = r_quadrature(rule);
     const elvi_scale_ops *k = r_scale(kind);
-    const elvi_theta theta = { REAL(mu), REAL(scale) };   /* only read */
+    const elvi_theta theta = { REAL(mu), REAL(scale) }; /* only read */
     double *scratch = (double *) R_alloc(elvi_exact_scratch_length(model, k, out->B != NULL), sizeof(double));
     return elvi_glm_exact(model, &r, k, &theta, scratch, out, &r_interruptible);
 }
@@ -75,8 +75,12 @@ SEXP elvi_r_exact_parts(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale, S
     r_model_store store;
     const elvi_model m = r_model(model, &store, Rf_asInteger(threads));
     SEXP out = PROTECT(r_named_list(7, names));
-    elvi_exact e = { .g_mu = real_element(out, 3, m.dim), .own = real_element(out, 4, m.dim),
-                     .curve = real_element(out, 5, store.glm.rows.rows), .squares = real_element(out, 6, m.dim) };
+    elvi_exact e = {
+        .g_mu = real_element(out, 3, m.dim),
+        .own = real_element(out, 4, m.dim),
+        .curve = real_element(out, 5, store.glm.rows.rows),
+        .squares = real_element(out, 6, m.dim),
+    };
     const elvi_status status = exact_into(&e, &m, rule, kind, mu, scale);
     exact_list(out, status, &e);
     UNPROTECT(1);
@@ -87,7 +91,8 @@ SEXP elvi_r_exact_parts(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale, S
 SEXP elvi_r_mills(SEXP t)
 {
     SEXP out = PROTECT(Rf_allocVector(REALSXP, Rf_xlength(t)));
-    for (R_xlen_t i = 0; i < Rf_xlength(t); i++) REAL(out)[i] = elvi_mills(REAL(t)[i]);
+    double *ratio = REAL(out);
+    for (R_xlen_t i = 0; i < Rf_xlength(t); i++) ratio[i] = elvi_mills(REAL(t)[i]);
     UNPROTECT(1);
     return out;
 }

@@ -1,19 +1,19 @@
 #include "platform.h"
 #ifndef ELVI_COMMIT
-# define _POSIX_C_SOURCE 200112L   /* fsync */
+#define _POSIX_C_SOURCE 200112L /* fsync */
 #endif
 #include "r_elvi.h"
 #include <fcntl.h>
 #include <stdio.h>
 #ifdef ELVI_COMMIT
-# include <io.h>
-# define open_for_sync(path) _open(path, _O_RDWR)
-# define sync_to_disk _commit
-# define close _close
+#include <io.h>
+#define open_for_sync(path) _open(path, _O_RDWR)
+#define sync_to_disk _commit
+#define close _close
 #else
-# include <unistd.h>
-# define open_for_sync(path) open(path, O_RDONLY)
-# define sync_to_disk fsync
+#include <unistd.h>
+#define open_for_sync(path) open(path, O_RDONLY)
+#define sync_to_disk fsync
 #endif
 
 /* 16 hexadecimal digits for the bytes of a raw vector */

@@ -2,7 +2,7 @@
  * Held by the system it waits until the message is whole. */
 #include "platform.h"
 #if !defined(ELVI_NO_SIGNAL_MASK) && !defined(_POSIX_C_SOURCE)
-# define _POSIX_C_SOURCE 200809L
+#define _POSIX_C_SOURCE 200809L
 #endif
 #include "r_elvi.h"
 #include <signal.h>

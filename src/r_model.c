@@ -71,7 +71,8 @@ static elvi_status density_eval(const elvi_model *model, const double *x, int n,
 
 static size_t density_scratch_length(const elvi_model *model, int n)
 {
-    (void) model; (void) n;
+    (void) model;
+    (void) n;
     return 0;
 }
 
@@ -110,10 +111,11 @@ static const elvi_model_ops density_ops = { density_eval, density_scratch_length
 SEXP elvi_r_has_family(SEXP names, SEXP dispersions)
 {
     SEXP out = PROTECT(Rf_allocVector(LGLSXP, Rf_xlength(names)));
+    int *whole = LOGICAL(out);
     for (R_xlen_t i = 0; i < Rf_xlength(names); i++) {
         const elvi_family *family = elvi_family_named(CHAR(STRING_ELT(names, i)));
         const elvi_dispersion_ops *dispersion = elvi_dispersion_named(CHAR(STRING_ELT(dispersions, i)));
-        LOGICAL(out)[i] = family && elvi_family_is_whole(family, dispersion && dispersion->along);
+        whole[i] = family && elvi_family_is_whole(family, dispersion && dispersion->along);
     }
     UNPROTECT(1);
     return out;
@@ -197,8 +199,8 @@ static elvi_model read_density(SEXP model, r_model_store *store, elvi_model out)
     store->density.catch_interrupts = 0;
     out.ops = &density_ops;
     out.data = &store->density;
-    out.cost = 1e7;   /* R code is worth a poll every ten points */
-    out.threads = 0;  /* R has one thread, and may use BLAS itself */
+    out.cost = 1e7;  /* R code is worth a poll every ten points */
+    out.threads = 0; /* R has one thread, and may use BLAS itself */
     out.gathers = store->density.gather == R_NilValue ? 0 : 1 << 1 | 1 << 2;
     return out;
 }
@@ -262,7 +264,7 @@ SEXP elvi_r_target_values(SEXP model, SEXP x, SEXP threads)
 
 static void apply_curvature(const void *ctx, const double *v, double *out)
 {
-    R_CheckUserInterrupt();   /* nothing to free: all memory is R_alloc'd */
+    R_CheckUserInterrupt(); /* nothing to free: all memory is R_alloc'd */
     elvi_curvature_apply(ctx, v, out);
 }
 

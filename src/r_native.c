@@ -18,7 +18,8 @@ static elvi_status native_eval(const elvi_model *model, const double *x, int n,
 
 static size_t no_scratch(const elvi_model *model, int n)
 {
-    (void) model; (void) n;
+    (void) model;
+    (void) n;
     return 0;
 }
 

@@ -66,7 +66,8 @@ static elvi_setting read_setting(const elvi_nested *p, SEXP list)
 /* on R's own thread, in a team or not: so it must not jump */
 static int interrupted(void *ctx, const elvi_state *state)
 {
-    (void) ctx; (void) state;
+    (void) ctx;
+    (void) state;
     return r_interrupt_pending();
 }
 
@@ -89,8 +90,9 @@ SEXP elvi_r_pattern_places(SEXP pattern, SEXP row, SEXP column)
     const elvi_pattern p = read_pattern(pattern);
     const R_xlen_t n = Rf_xlength(row);
     SEXP out = PROTECT(Rf_allocVector(INTSXP, n));
+    int *place = INTEGER(out);
     for (R_xlen_t k = 0; k < n; k++)
-        INTEGER(out)[k] = (int) elvi_pattern_at(&p, INTEGER(row)[k], INTEGER(column)[k]);
+        place[k] = (int) elvi_pattern_at(&p, INTEGER(row)[k], INTEGER(column)[k]);
     UNPROTECT(1);
     return out;
 }
@@ -122,7 +124,7 @@ typedef struct {
     elvi_quadrature rule;
     const elvi_setting *setting;
     elvi_conditional *solved;
-    elvi_ratios *ratios;     /* NULL: solve */
+    elvi_ratios *ratios; /* NULL: solve */
     const double *z;
     int draws, most;
     double tol;

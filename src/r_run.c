@@ -1,4 +1,4 @@
-#define _POSIX_C_SOURCE 199309L   /* clock_gettime */
+#define _POSIX_C_SOURCE 199309L /* clock_gettime */
 #include "r_elvi.h"
 #include <string.h>
 #include <time.h>
@@ -101,7 +101,7 @@ static elvi_theta make_theta(const elvi_scale_ops *kind, int d, SEXP mu, SEXP sc
 static elvi_state read_state(SEXP list, const elvi_problem *p, const elvi_estimator_ops *estimator)
 {
     const int d = p->model.dim;
-    SEXP memory = r_get(list, "memory");   /* empty at the start of a run */
+    SEXP memory = r_get(list, "memory"); /* empty at the start of a run */
     elvi_state st;
     st.theta = make_theta(p->scale, d, r_get(list, "mu"), r_get(list, "scale"));
     st.average = make_theta(p->scale, d, r_get(list, "average_mu"), r_get(list, "average_scale"));
@@ -162,7 +162,11 @@ static const char *const trace_names[] = {
     "iteration", "evals", "batch", "step", "objective", "se", "gradient_map",
     "clipped", "cpu"
 };
-enum { TRACE_COLUMNS = 9, TRACE_CAPACITY = 2000 };   /* 90 rows a decade */
+/* 90 rows a decade */
+enum {
+    TRACE_COLUMNS = 9,
+    TRACE_CAPACITY = 2000
+};
 
 static elvi_trace make_trace(double cpu_before)
 {
@@ -195,11 +199,11 @@ static SEXP trace_out(const elvi_trace *t)
 
 typedef struct {
     uint64_t horizon;
-    int progress;            /* show a bar? */
-    double show_at;          /* on steady_clock(): runs that are shorter show none */
-    int shown;               /* last percentage printed, -1 for none */
-    double pause_at;         /* on steady_clock(); may be Inf */
-    int limited;             /* has a limit of setTimeLimit() been reached? */
+    int progress;    /* show a bar? */
+    double show_at;  /* on steady_clock(): runs that are shorter show none */
+    int shown;       /* last percentage printed, -1 for none */
+    double pause_at; /* on steady_clock(); may be Inf */
+    int limited;     /* has a limit of setTimeLimit() been reached? */
 } watcher;
 
 /* seconds since some moment, whatever is done to the time of day */
@@ -330,10 +334,11 @@ SEXP elvi_r_schedule(SEXP schedule, SEXP k)
     SEXP out = PROTECT(r_named_list(2, names));
     SET_VECTOR_ELT(out, 0, Rf_allocVector(REALSXP, n));
     SET_VECTOR_ELT(out, 1, Rf_allocVector(REALSXP, n));
+    double *step = REAL(VECTOR_ELT(out, 0)), *batch = REAL(VECTOR_ELT(out, 1));
     for (R_xlen_t i = 0; i < n; i++) {
         const uint64_t at = (uint64_t) REAL(k)[i];
-        REAL(VECTOR_ELT(out, 0))[i] = elvi_schedule_step(&s, at);
-        REAL(VECTOR_ELT(out, 1))[i] = (double) elvi_schedule_batch(&s, at);
+        step[i] = elvi_schedule_step(&s, at);
+        batch[i] = (double) elvi_schedule_batch(&s, at);
     }
     UNPROTECT(1);
     return out;

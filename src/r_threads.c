@@ -1,6 +1,6 @@
 #include "r_elvi.h"
 #ifdef _OPENMP
-# include <omp.h>
+#include <omp.h>
 #endif
 
 /* What OpenMP allows and the core has room for; NULL without OpenMP. R decides

@@ -118,7 +118,8 @@ int r_interrupted(int *limited)
 
 static int leave_if_interrupted(void *ctx, const elvi_state *state)
 {
-    (void) ctx; (void) state;
+    (void) ctx;
+    (void) state;
     R_CheckUserInterrupt();
     return 0;
 }

@@ -42,7 +42,7 @@ elvi_stream elvi_stream_at(const elvi_ziggurat *zig, uint64_t key,
     st.s[0] = mix(a ^ mix(index + 4 * golden));
     st.s[1] = mix(b + mix(index + 5 * golden));
     st.s[2] = mix(a + rotl(st.s[1], 17));
-    st.s[3] = mix(b ^ rotl(st.s[0], 41)) | 1;   /* never the all-zero state */
+    st.s[3] = mix(b ^ rotl(st.s[0], 41)) | 1; /* never the all-zero state */
     st.zig = zig;
     return st;
 }
@@ -100,7 +100,7 @@ static double normal(elvi_stream *st)
 
 void elvi_fill_normal(elvi_stream *st, double *z, int n)
 {
-    elvi_stream local = *st;   /* in registers, away from z's aliases */
+    elvi_stream local = *st; /* in registers, away from z's aliases */
     for (int i = 0; i < n; i++) z[i] = normal(&local);
     *st = local;
 }

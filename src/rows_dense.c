@@ -6,7 +6,7 @@
 /* rows of a copy that stays in the cache */
 static int piece(const elvi_design *X, int rows)
 {
-    const int fits = 131072 / X->dim, best = fits < 256 ? 256 : fits > 4096 ? 4096 : fits;
+    const int fits = 131072 / X->dim, best = fits < 256 ? 256 : (fits > 4096 ? 4096 : fits);
     return rows < best ? rows : best;
 }
 

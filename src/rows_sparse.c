@@ -85,7 +85,7 @@ static void sparse_reach(const elvi_rows *from, const elvi_part *part, double *r
 {
     const elvi_design *X = from->source;
     const int *start = X->start + part->first;
-    for (int j = 0; X->shift && j < X->dim; j++)   /* some entry of the column is 0, or nearly so */
+    for (int j = 0; X->shift && j < X->dim; j++) /* some entry of the column is 0, or nearly so */
         reach[j] = fmax(reach[j], fabs(X->shift[j]));
     for (int i = 0; i < part->rows; i++)
         for (int k = start[i]; k < start[i + 1] && part->weight[i] > 0.0; k++) {

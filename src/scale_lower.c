@@ -10,7 +10,7 @@ size_t elvi_lower_length(int d)
 
 int elvi_lower_finite(int d, const double *s)
 {
-    double sum = 0.0;   /* 0 * Inf and 0 * NaN are NaN, so one test is enough */
+    double sum = 0.0; /* 0 * Inf and 0 * NaN are NaN, so one test is enough */
     for (int j = 0; j < d; j++)
         for (int i = j; i < d; i++) sum += 0.0 * s[(size_t) j * d + i];
     return sum == 0.0;
@@ -60,7 +60,7 @@ void elvi_lower_room_lengths(int d, int matrices, size_t *n_reals, size_t *n_int
     int n_real, n_int;
     elvi_eigen_lapack_lengths(d, &n_real, &n_int);
     *n_reals = (size_t) matrices * elvi_lower_length(d) + 2 * (size_t) d + (size_t) n_real;
-    *n_ints = 2 * (size_t) d + (size_t) n_int;   /* supports of eigenvectors first */
+    *n_ints = 2 * (size_t) d + (size_t) n_int; /* supports of eigenvectors first */
 }
 
 elvi_lower_room elvi_lower_room_of(int d, int matrices, const elvi_scale_room *room)

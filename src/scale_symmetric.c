@@ -100,7 +100,11 @@ static void move_eigenvalues(int d, double *S, int count, const double *value,
     if (count) elvi_syrk(d, count, sign, vectors, S);
 }
 
-typedef struct { int d; double sign; const double *S; } signed_matrix;
+typedef struct {
+    int d;
+    double sign;
+    const double *S;
+} signed_matrix;
 
 static void multiply(const void *ctx, const double *v, double *out)
 {
@@ -222,11 +226,28 @@ static double variance(int d, const double *s, int i)
 }
 
 const elvi_scale_ops elvi_scale_symmetric = {
-    .name = "symmetric", .rank = 2,
-    .length = elvi_lower_length, .show = show, .finite = elvi_lower_finite, .axpy = elvi_lower_axpy,
-    .mix = elvi_lower_mix, .dist2 = dist2, .inner = inner,
-    .room = room_lengths, .factor = factor, .apply = apply, .transposed = apply, .solve = solve,
-    .outer = outer, .add_entropy = add_entropy, .project = project, .prox = NULL, .barrier = barrier,
-    .spread2_rows = spread2_rows, .form_length = elvi_lower_form_length, .form = form,
-    .form_value = elvi_lower_form_value, .variance = variance
+    .name = "symmetric",
+    .rank = 2,
+    .length = elvi_lower_length,
+    .show = show,
+    .finite = elvi_lower_finite,
+    .axpy = elvi_lower_axpy,
+    .mix = elvi_lower_mix,
+    .dist2 = dist2,
+    .inner = inner,
+    .room = room_lengths,
+    .factor = factor,
+    .apply = apply,
+    .transposed = apply,
+    .solve = solve,
+    .outer = outer,
+    .add_entropy = add_entropy,
+    .project = project,
+    .prox = NULL,
+    .barrier = barrier,
+    .spread2_rows = spread2_rows,
+    .form_length = elvi_lower_form_length,
+    .form = form,
+    .form_value = elvi_lower_form_value,
+    .variance = variance,
 };

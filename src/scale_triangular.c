@@ -74,7 +74,7 @@ static elvi_status solve(int d, const double *s, const elvi_scale_room *room, in
 
 static void outer(int d, double alpha, const double *g, const double *z, int n, double *out)
 {
-    if (n > 1) {   /* the upper triangle is filled too, and never read */
+    if (n > 1) { /* the upper triangle is filled too, and never read */
         elvi_gemm('N', 'T', d, d, n, alpha, g, d, z, d, 1.0, out, d);
         return;
     }
@@ -215,11 +215,28 @@ static double variance(int d, const double *s, int i)
 }
 
 const elvi_scale_ops elvi_scale_triangular = {
-    .name = "triangular", .rank = 2,
-    .length = elvi_lower_length, .show = show, .finite = elvi_lower_finite, .axpy = elvi_lower_axpy,
-    .mix = elvi_lower_mix, .dist2 = dist2, .inner = inner,
-    .room = room_lengths, .factor = factor, .apply = apply, .transposed = transposed, .solve = solve,
-    .outer = outer, .add_entropy = add_entropy, .project = project, .prox = prox, .barrier = barrier,
-    .spread2_rows = spread2_rows, .form_length = elvi_lower_form_length, .form = form,
-    .form_value = elvi_lower_form_value, .variance = variance
+    .name = "triangular",
+    .rank = 2,
+    .length = elvi_lower_length,
+    .show = show,
+    .finite = elvi_lower_finite,
+    .axpy = elvi_lower_axpy,
+    .mix = elvi_lower_mix,
+    .dist2 = dist2,
+    .inner = inner,
+    .room = room_lengths,
+    .factor = factor,
+    .apply = apply,
+    .transposed = transposed,
+    .solve = solve,
+    .outer = outer,
+    .add_entropy = add_entropy,
+    .project = project,
+    .prox = prox,
+    .barrier = barrier,
+    .spread2_rows = spread2_rows,
+    .form_length = elvi_lower_form_length,
+    .form = form,
+    .form_value = elvi_lower_form_value,
+    .variance = variance,
 };

@@ -37,7 +37,10 @@ static uint64_t next_batch_at(const elvi_schedule *s, uint64_t k)
     uint64_t same = k + leap / 2, other = k + leap;
     while (other - same > 1) {
         const uint64_t middle = same + (other - same) / 2;
-        if (elvi_schedule_batch(s, middle) == batch) same = middle; else other = middle;
+        if (elvi_schedule_batch(s, middle) == batch)
+            same = middle;
+        else
+            other = middle;
     }
     return other;
 }

@@ -10,8 +10,8 @@
  * with t = dim - head. */
 typedef struct {
     int dim, head;
-    const int *start;        /* head + 1: entries of column j are start[j], ..., start[j + 1] - 1 */
-    const int *row;          /* of each, increasing; the first is j */
+    const int *start; /* head + 1: entries of column j are start[j], ..., start[j + 1] - 1 */
+    const int *row;   /* of each, increasing; the first is j */
 } elvi_pattern;
 
 size_t elvi_pattern_length(const elvi_pattern *p);
@@ -28,8 +28,8 @@ void elvi_pattern_pair_places(const elvi_pattern *p, size_t rows, const int *sta
 int elvi_sparse_cholesky(const elvi_pattern *p, double *values, double *work, int *links);
 /* the sum of the logarithms of the diagonal: half the log determinant of L L' */
 double elvi_sparse_log_diagonal(const elvi_pattern *p, const double *L);
-void elvi_sparse_forward(const elvi_pattern *p, const double *L, double *x);    /* L^-1 x */
-void elvi_sparse_backward(const elvi_pattern *p, const double *L, double *x);   /* L^-T x */
+void elvi_sparse_forward(const elvi_pattern *p, const double *L, double *x);  /* L^-1 x */
+void elvi_sparse_backward(const elvi_pattern *p, const double *L, double *x); /* L^-T x */
 /* The entries of (L L')^-1 on the pattern: Takahashi's recursions. work has 2 dim
  * doubles, mark dim ints. 0 when all went well. */
 int elvi_sparse_inverse(const elvi_pattern *p, const double *L, double *inverse, double *work, int *mark);

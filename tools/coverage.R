@@ -1,12 +1,14 @@
 # Lines of R/ and src/ that `make test` runs, file by file, least covered first; build/coverage.txt has the lines that it
-# does not. covr counts the functions of the namespace, not those inside of a record (families, scales), and
-# processes that end by themselves, not those that a test kills.
+# does not. Of processes those count that end by themselves, not those that a test kills.
 # R's compiler, which would look at all of elvi anew here, swallows a time limit that falls into it: it is switched off.
 # usage: Rscript tools/coverage.R elvi_x.y.z.tar.gz [regular expression that a file of tests must match]
 tarball <- commandArgs(trailingOnly = TRUE)[1L]
 source_dir <- file.path("build", "coverage")   # what is compiled there leaves src/ alone
 unlink(source_dir, recursive = TRUE)
 utils::untar(tarball, exdir = source_dir)
+sources <- file.path(normalizePath(source_dir), "elvi", "R")
+more <- sub("SOURCES", sources, readLines("tools/coverage-records.R"), fixed = TRUE)
+writeLines(more, file.path(sources, "zzz_records.R"))   # after zzz.R
 run_tests <- c("Sys.unsetenv(c('R_TESTS', 'R_DEFAULT_PACKAGES'))", "Sys.setenv(R_ENABLE_JIT = 0, ELVI_FILES_PER_PROCESS = 4)",
                sprintf("setwd('%s')", getwd()),
                sprintf("system(\"Rscript tools/run-tests.R '%s' > build/coverage.log 2>&1\")", c(commandArgs(trailingOnly = TRUE), "")[2L]))

@@ -58,6 +58,7 @@ replay <- function(fit, A, m, L, draws, iterations, step, batch) {
 }
 
 test_that("a checked run is the algorithm of the help page, draw by draw", {
+  skip_on_cran()
   A <- matrix(c(20, 6, 6, 4), 2)
   model <- model_quadratic(A, c(1, -2))
   for (base in list(base_gaussian(), base_laplace())) for (decay in c(0, 0.6)) {

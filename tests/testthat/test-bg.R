@@ -113,6 +113,7 @@ test_that("the cross term with the entropy has its sign from convexity, but not 
 })
 
 test_that("the noise constants of a convex target hold, and the old factors 2 are not needed", {
+  skip_on_cran()
   # by Monte Carlo along scales that grow: the bound is attained in the limit by a round quadratic
   set.seed(9)
   n <- 1e5
@@ -250,6 +251,7 @@ test_that("constants that are infinite, unknown or bounded say so", {
 })
 
 test_that("|mu* - m|^2 + |Sigma*|^2 <= d / alpha, with equality for a round quadratic", {
+  skip_on_cran()
   for (base in list(base_gaussian(), base_laplace(), base_student(3))) {
     spread <- function(model, kind = "symmetric") {
       elvi:::theorem_inputs(model, base, elvi_control(coordinates = "raw", scale = kind), NULL, NULL)$spread$total

@@ -160,6 +160,7 @@ test_that("with single gradients steps may be long and the set may exclude the o
 })
 
 test_that("about a point above the minimum no sequence allowed by the recursion beats the bounds", {
+  skip_on_cran()
   # gaps to the nearest point of a set without the optimum may be negative, which lets D_k grow faster
   set.seed(6)
   for (trial in 1:40) {

@@ -148,6 +148,7 @@ test_that("a regression from a formula goes on too", {
 })
 
 test_that("elvi() on a fit goes on from the fit and keeps writing", {
+  skip_on_cran()
   model <- engine_logistic()
   file <- new_file()
   go <- function(budget, ...) {

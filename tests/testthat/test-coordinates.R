@@ -91,6 +91,7 @@ test_that("the objective is the same number in both coordinates", {
 })
 
 test_that("the trace of a whitened run holds F in the user's coordinates", {
+  skip_on_cran()
   for (kind in kinds) {
     set.seed(2)
     fit <- run_quietly(data$model, base_laplace(), budget = 500,
@@ -131,6 +132,7 @@ test_that("a diagonal scale stays diagonal", {
 # ---- the smoothness of the whitened problem ---------------------------------------------------
 
 test_that("L in whitened coordinates is the largest eigenvalue of A' (bound on the Hessian) A", {
+  skip_on_cran()
   bounds <- c(logit = 0.25, probit = 1, normal = 1)
   for (family in names(bounds)) {
     d <- busy_glm(family)

@@ -14,6 +14,7 @@ normal_model <- model_quadratic(A, m = c(1, -2, 0.5))
 best_of <- function(base) elvi(normal_model, base, method = "exact")
 
 test_that("the sampler samples a normal target", {
+  skip_on_cran()
   set.seed(1)
   kept <- lab$metropolis(normal_model, best_of(base_gaussian()), best_of(base_student(5)), 2000)
   out <- lab$summarise_chains(kept)

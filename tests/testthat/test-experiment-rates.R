@@ -22,6 +22,7 @@ test_that("the quadratic target has the curvatures and the mode it says", {
 })
 
 test_that("finite horizon: each point is a run of its own beside its own bound", {
+  skip_on_cran()
   x <- example_experiment("rates", seeds = 2, budgets = c(50, 400), dim = 2)
   model <- lab$rate_logistic(2)
   best <- elvi_optimum(model)$objective
@@ -120,6 +121,7 @@ test_that("dimension and kurtosis: targets, bases and bounds", {
 })
 
 test_that("the noiseless gap is that of a run with very large batches", {
+  skip_on_cran()
   model <- lab$rate_quadratic(3)
   step <- 1 / 20
   for (lambda in list(c(mu = 1, Sigma = 1), c(mu = 1, Sigma = 0.1))) {

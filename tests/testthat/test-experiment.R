@@ -143,3 +143,17 @@ test_that("choices are some of the known ones", {
   expect_error(lab$check_choices(character(), "x", c("a", "b")), "some of \"a\", \"b\"",
                class = "elvi_error_argument")
 })
+
+test_that("plot() draws an experiment and returns the drawing", {
+  skip_on_cran()
+  skip_if_not_installed("ggplot2")
+  x <- example_experiment("rates", seeds = 2, budgets = c(100, 1000))
+  to_file <- tempfile(fileext = ".pdf")
+  grDevices::pdf(to_file)
+  drawn <- plot(x)
+  grDevices::dev.off()
+  expect_s3_class(drawn, "ggplot")
+  expect_gt(file.size(to_file), 2000)
+  expect_s3_class(ggplot2::autoplot(example_experiment("figure1", stored = TRUE), what = "gap"), "ggplot")
+  unlink(to_file)
+})

@@ -439,6 +439,7 @@ test_that("methods take censored times for what they are", {
 })
 
 test_that("a Weibull law with its shape has an expectation under bounded bases only", {
+  skip_on_cran()
   d <- time_data(80)
   for (args in list(list(method = "mpsgd"), list(prior = student_t(4, 0, 1)))) {
     expect_error(do.call(elvi, c(list(full ~ x, data = d, family = weibull()), args)), class = "elvi_error_no_expectation")

@@ -142,6 +142,7 @@ test_that("a whitened mean field has the L of full whitening, and distances in m
 })
 
 test_that("the noise of a whitened mean field obeys the constants of the symmetric scale", {
+  skip_on_cran()
   # g_mu in its metric, g_s, of f = x'Hx/2 with H far from diagonal: the moments about m, exactly by simulation
   set.seed(10)
   H <- 0.1 * diag(4) + tcrossprod(c(3, 2, 1, 4))
@@ -369,6 +370,7 @@ test_that("an optimum that is refuted says nothing of the set, and one that is a
 })
 
 test_that("steps that elvi() may cut are not the theorems'", {
+  skip_on_cran()
   covered <- elvi_control(estimator = "reparam", average = "theorem")
   # whitened, its L is 1: steps of 0.2 are short enough, but not taken as they are
   tuned <- guarantee(quadratic, schedule = schedule_tuned(1000), control = covered)

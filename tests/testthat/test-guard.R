@@ -89,6 +89,7 @@ test_that("steps have a longest length where the target is guarded, and are to t
 })
 
 test_that("no step is longer than the scale, however steep the target, for every estimator", {
+  skip_on_cran()
   steep <- model_density(function(x) sum(exp(4 * abs(x)) / 4), function(x) sign(x) * exp(4 * abs(x)), dim = 3, convex = TRUE,
                          vectorized = FALSE)
   for (estimator in c("control", "path", "reparam")) {

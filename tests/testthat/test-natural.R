@@ -27,6 +27,7 @@ test_that("tables have sigma itself, coef() and vcov() coefficients only", {
 })
 
 test_that("sigma is the exponential of what was fitted: moments, quantiles, density, draws", {
+  skip_on_cran()
   for (fit in natural_fits()) {
     law <- elvi:::law_of(fit$base, 3)
     m <- fit$mu[["log_sigma"]]

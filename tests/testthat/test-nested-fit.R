@@ -29,7 +29,7 @@ test_that("summary of the stored NUTS results is met on cbpp", {
   skip_on_cran()
   skip_without_parser()
   skip_if_not_installed("lme4")
-  nuts <- read.csv(system.file("extdata", "groups-nuts.csv", package = "elvi"))
+  nuts <- read.csv(system.file("extdata", "groups-nuts.csv.xz", package = "elvi"))
   nuts <- nuts[nuts$set == "cbpp", ]
   fit <- elvi(cbind(incidence, size - incidence) ~ period + (1 | herd), lme4::cbpp, family = binomial())
   shared <- nuts[nuts$parameter %in% names(fit$mu), ]

@@ -23,6 +23,7 @@ test_that("the covariance of coefficients is that of the mixture", {
 })
 
 test_that("VarCorr() gives means of covariances, sds and correlations", {
+  skip_on_cran()
   fit <- nested_example("slopes")
   V <- VarCorr(fit)
   w <- fit$nested$hyper$weight
@@ -42,6 +43,7 @@ test_that("VarCorr() gives means of covariances, sds and correlations", {
 })
 
 test_that("estimates agree with lme4 where the likelihood rules", {
+  skip_on_cran()
   skip_if_not_installed("lme4")
   fit <- nested_example("slopes")
   reference <- lme4::lmer(y ~ x + (x | g), group_data())
@@ -85,6 +87,7 @@ test_that("print and summary give an account with numbers of draws", {
 })
 
 test_that("tidy() is that of broom.mixed", {
+  skip_on_cran()
   skip_if_not_installed("generics")
   fit <- nested_example("slopes")
   out <- as.data.frame(generics::tidy(fit, conf.int = TRUE))
@@ -130,4 +133,32 @@ test_that("update() keeps bars", {
   expect_identical(ngrps(more), c(g = 8L))
   expect_length(fixef(update(fit, . ~ . - x)), 1L)
   expect_identical(update(fit, prior_sd = exponential(5))$priors$sd[[1L]]$rate, 5)
+})
+
+test_that("effects are printed factor by factor", {
+  out <- capture.output(print(ranef(nested_example("trials"))))
+  expect_identical(grep("^[$]", out, value = TRUE), c("$g", "$h"))
+  expect_match(out[length(out)], "attr\\(, \"sd\"\\)")
+})
+
+test_that("k-hat can be had from other draws than the fit's own, which give its own again", {
+  fit <- nested_example("binary")
+  own <- elvi:::node_shapes(fit$nested, fit$nested$draws, c(20261117, 17))
+  expect_equal(own[[1]], pareto_k(fit)$nodes)
+  again <- pareto_k(fit, draws = 300)
+  expect_equal(again$draws, 300)
+  expect_identical(is.na(again$nodes), is.na(pareto_k(fit)$nodes))
+  expect_identical(again$k, max(again$nodes, na.rm = TRUE))
+  exact <- nested_example("slopes")
+  expect_identical(pareto_k(exact, draws = 1000)$k, pareto_k(exact)$k)
+})
+
+test_that("tidy() takes coefficients to the scale of the response, and nothing else", {
+  skip_if_not_installed("generics")
+  fit <- nested_example("binary")
+  plain <- as.data.frame(generics::tidy(fit, conf.int = TRUE))
+  scaled <- as.data.frame(generics::tidy(fit, conf.int = TRUE, exponentiate = TRUE))
+  fixed <- plain$effect == "fixed"
+  expect_equal(scaled$conf.high[fixed], exp(plain$conf.high[fixed]))
+  expect_identical(scaled[!fixed, ], plain[!fixed, ])
 })

@@ -71,6 +71,7 @@ test_that("a smooth's curve is the prediction less the rest", {
 })
 
 test_that("what cannot be drawn says so", {
+  skip_on_cran()
   skip_if_not_installed("ggplot2")
   expect_snapshot_error(ggplot2::autoplot(nested_example("smooth"), "groups"))
   expect_snapshot_error(ggplot2::autoplot(nested_example("binary"), "smooths"))

@@ -117,3 +117,40 @@ test_that("plain regressions with an unknown dispersion have log likelihoods of 
   expect_equal(sigma(often), sigma(repeated), tolerance = 1e-3)
   expect_equal(often$nested$evidence$log, repeated$nested$evidence$log, tolerance = 1e-3)
 })
+
+test_that("credible intervals are quantiles of the predictor, prediction intervals of new responses", {
+  skip_on_cran()
+  fit <- nested_example("slopes")
+  new <- group_data()[c(7, 3, 100), ]
+  new$x[3] <- NA
+  at <- predict(fit, new, interval = "credible", level = 0.9, se.fit = TRUE)
+  expect_identical(colnames(at$fit), c("fit", "lwr", "upr"))
+  expect_identical(at$fit[, "fit"], predict(fit, new))
+  expect_true(all(is.na(at$fit[3, ])))
+  eta <- posterior_linpred(fit, new[1:2, ], draws = 4000)
+  expect_lt(max(abs(t(apply(eta, 2L, quantile, c(0.05, 0.95))) - at$fit[1:2, c("lwr", "upr")]) / at$se.fit[1:2]), 0.15)
+  wide <- predict(fit, new[1:2, ], interval = "prediction", level = 0.9)
+  expect_true(all(wide[, "upr"] - wide[, "lwr"] > at$fit[1:2, "upr"] - at$fit[1:2, "lwr"]))
+  refusal(posterior_predict(fit, draws = 5, trials = 3), "trials")
+  refusal(posterior_predict(nested_example("trials"), group_data()[1:5, ], draws = 5, trials = 1:2), "trials")
+})
+
+test_that("an offset outside of the formula is found in new data, or asked for", {
+  skip_on_cran()
+  d <- group_data()
+  skip_without_parser()
+  fit <- suppressWarnings(elvi(count ~ x + (1 | g), d, family = poisson(), offset = log(e)))
+  inside <- nested_example("counts")
+  expect_equal(predict(fit, d[1:3, ]), predict(inside, d[1:3, ]), tolerance = 1e-6)
+  expect_equal(predict(fit, d[1:3, ], offset = log(d$e[1:3])), predict(fit, d[1:3, ]))
+  refusal(predict(fit, d[1:3, c("x", "g")]), "offset")
+})
+
+test_that("pp_check() draws the responses over draws of new ones", {
+  skip_on_cran()
+  skip_if_not_installed("bayesplot")
+  fit <- nested_example("trials")
+  drawn <- bayesplot::pp_check(fit, type = "stat", draws = 7, stat = "mean")
+  expect_s3_class(drawn, "ggplot")
+  refusal(bayesplot::pp_check(fit, type = "nothing"), "type")
+})

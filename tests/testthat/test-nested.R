@@ -93,6 +93,7 @@ test_that("the gaussian evidence is exact, and the answer that of a finer rule",
 })
 
 test_that("cbpp: the figures of 8,000 NUTS draws", {
+  skip_on_cran()
   skip_if_not_installed("lme4")
   fit <- elvi:::nested_fit(cbpp_problem())
   at <- elvi:::node_moments(fit)

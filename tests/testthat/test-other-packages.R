@@ -33,6 +33,7 @@ test_that("emmeans: estimates, contrasts and the response scale", {
 })
 
 test_that("emmeans: functions in the formula and smooth terms", {
+  skip_on_cran()
   skip_if_not_installed("emmeans")
   fit <- elvi(mpg ~ log(wt) + factor(cyl), data = mtcars, dispersion = 6)
   out <- as.data.frame(emmeans::emmeans(fit, ~ cyl, frequentist = TRUE))
@@ -84,6 +85,13 @@ test_that("insight: a Bayesian model whose parameters are draws", {
     expect_identical(insight::get_df(fit), df.residual(fit))
     expect_identical(insight::get_df(fit, type = "model"), length(fixed_effects(fit)))
   }
+  for (fit in other_fits()) {
+    clean <- insight::clean_parameters(fit)
+    expect_identical(clean$Parameter, insight::find_parameters(fit, flatten = TRUE))
+    expect_identical(clean$Effects == "random", startsWith(clean$Parameter, "Sigma["))
+    first <- names(fixed_effects(fit))[2]
+    expect_identical(insight::find_parameters(fit, flatten = TRUE, parameters = paste0("^", first, "$")), first)
+  }
   expect_true("sigma" %in% names(insight::get_parameters(other_fits()$sigma)))
   expect_true(insight::model_info(other_fits()$binary)$is_binomial)
 })
@@ -108,6 +116,9 @@ test_that("bayestestR and parameters: tables of the draws", {
     table <- parameters::model_parameters(fit, centrality = "mean", test = NULL, diagnostic = NULL, effects = "fixed")
     at <- match(names(fixed_effects(fit)), table$Parameter)
     expect_false(anyNA(at))
+    draws <- insight::get_parameters(fit)
+    expect_equal(parameters::standard_error(fit)$SE, unname(vapply(draws, sd, 0)))
+    expect_equal(parameters::p_value(fit)$p, unname(2 * pmin(colMeans(draws > 0), colMeans(draws <= 0))))
     expect_equal(table$Mean[at], unname(colMeans(insight::get_parameters(fit))[names(fixed_effects(fit))]))
   }
 })

@@ -48,6 +48,7 @@ test_that("the linear predictor is X mu + offset, with the sd of x'Vx", {
 })
 
 test_that("the expected response is the mean of its draws, and se.fit their sd", {
+  skip_on_cran()
   for (fit in predict_cases()) {
     data <- nasty_data()[c(1, 2, 3, 4, 6), ]
     set.seed(1)

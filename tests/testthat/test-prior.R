@@ -118,3 +118,26 @@ test_that("priors of rstanarm are those of elvi, and the other way round", {
 test_that("degrees of freedom that cannot be divided by are refused", {
   expect_error(student_t(5e-324), "at least 1e-100", class = "elvi_error_argument")
 })
+
+test_that("lists as rstanarm makes them are priors, and others are refused by name", {
+  as_rstanarm <- function(dist, df = NA, location = 0, scale = NULL, autoscale = FALSE) {
+    list(dist = dist, df = df, location = location, scale = scale, autoscale = autoscale)
+  }
+  fields <- c("name", "location", "scale", "df", "autoscale")
+  taken <- function(given) unclass(elvi:::as_prior(given, "prior"))[fields]
+  expect_identical(taken(as_rstanarm("normal", location = 1, scale = 2)), unclass(normal(1, 2))[fields])
+  expect_identical(taken(as_rstanarm("normal")), unclass(normal(0, 2.5))[fields])
+  expect_identical(taken(as_rstanarm("t", 4, scale = 3, autoscale = TRUE)), unclass(student_t(4, 0, 3, TRUE))[fields])
+  expect_identical(taken(as_rstanarm("cauchy", scale = 3)), unclass(cauchy(0, 3))[fields])
+  expect_identical(elvi:::as_prior(as_rstanarm("exponential", scale = 0.25), "prior_aux"), exponential(4))
+  refusal(model_glm(matrix(1, 4), c(0, 1, 1, 0), prior = as_rstanarm("hs", scale = 1)), "prior")
+})
+
+test_that("a precision that is none is refused, and a formula takes independent priors only", {
+  skip_if_not_installed("Matrix")
+  refusal(normal(precision = diag(2), autoscale = TRUE), "autoscale")
+  refusal(normal(precision = "a"), "precision")
+  refusal(normal(precision = matrix(1, 2, 3)), "precision")
+  refusal(normal(precision = Matrix::Diagonal(2, c(1, Inf))), "precision")
+  refusal(elvi(case ~ age, data = infert, family = binomial(), prior = normal(precision = diag(1))), "prior")
+})

@@ -96,6 +96,7 @@ test_that("separable rows and dependent columns are refused as in memory", {
 })
 
 test_that("rows that change between passes are noticed", {
+  skip_on_cran()
   data <- rows_data(120)[-c(3, 60), ]
   passes <- 0
   change <- function(how) {

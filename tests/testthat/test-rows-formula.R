@@ -75,6 +75,7 @@ test_that("the formula's environment is seen", {
 })
 
 test_that("relatives of data frames are data frames", {
+  skip_on_cran()
   data <- rows_data(120)
   reference <- elvi(count ~ x + g, data = data, family = poisson())
   for (package in c("tibble", "data.table")) {

@@ -26,6 +26,7 @@ test_that("files are read by name or by a reader, which is told the columns", {
 })
 
 test_that("a file that is written anew between two passes is noticed", {
+  skip_on_cran()
   data <- rows_data(120)
   file <- tempfile(fileext = ".csv")
   on.exit(unlink(file))

@@ -142,6 +142,7 @@ test_that("both estimators are unbiased: the derivative of the objective, by dif
 })
 
 test_that("E[grad f z'] = E[Hessian] Sigma for the gaussian base", {
+  skip_on_cran()
   model <- engine_logistic(3)
   S <- matrix(c(0.9, 0.2, -0.1, 0.2, 0.7, 0.3, -0.1, 0.3, 0.6), 3)
   mu <- c(0.3, -0.2, 0.5)
@@ -311,6 +312,7 @@ test_that("the iteration that failed is named, also when the run had been paused
 })
 
 test_that("one bad number in one sample of a batch is enough to end a run in raw coordinates, and no other", {
+  skip_on_cran()
   walled <- function(bad, wall) {
     model <- model_density(function(x) colSums(x^2) / 2, function(x) {
       x[1, x[1, ] > wall] <- bad

@@ -174,6 +174,7 @@ recovered_weights <- function(schedule, ...) {
 }
 
 test_that("the average of the finite-horizon theorem has weights tau^(k+1)", {
+  skip_on_cran()
   d <- 6
   kappa <- engine_kurtosis(base_laplace(), d)
   L <- engine_quadratic(d)$smoothness

@@ -31,6 +31,7 @@ test_that("smooths that cannot be had say so", {
 })
 
 test_that("a gaussian smooth is close to that of mgcv by REML", {
+  skip_on_cran()
   fit <- nested_example("smooth")
   reference <- mgcv::gam(curve ~ x + s(t), data = group_data(), method = "REML")
   mine <- predict(fit, se.fit = TRUE)

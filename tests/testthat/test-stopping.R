@@ -66,6 +66,7 @@ test_that("a loose tolerance stops early, a tight one later, both where they say
 })
 
 test_that("a budget that ends first is said loudly, and the run goes on", {
+  skip_on_cran()
   model <- stopping_models()$poisson
   set.seed(7)
   expect_warning(fit <- suppressMessages(elvi(model, tol = 1e-7, budget = 1500)), "NOT CONVERGED",
