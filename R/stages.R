@@ -160,7 +160,7 @@ improve <- function(target, at, key, budget, tol, best = Inf) {
 is_moving <- function(progress, best = Inf) {
   n <- length(progress)
   behind <- progress[n] - best
-  n > 5L && behind < 1000 && isTRUE(progress[n - 5L] - progress[n] > max(1, behind / 3))
+  n > 5L && isTRUE(behind < 1000 && progress[n - 5L] - progress[n] > max(1, behind / 3))
 }
 
 # As far as doubling leaps go, each compared on the draws of the last.
@@ -202,7 +202,7 @@ leave_necks <- function(target, now, key, budget, tol, most = 10L) {
     now$iteration <- new$iteration %||% now$iteration
     if (!is.finite(new$F)) break
     elsewhere <- distance_between(new, now) > 1
-    no_worse <- new$F - max(0, new$gap$estimate) - 2 * sqrt(new$se^2 + now$se^2) < now$F
+    no_worse <- isTRUE(new$F - max(0, new$gap$estimate) - 2 * sqrt(new$se^2 + now$se^2) < now$F)
     in_vain <- if (is_better(new, now)) 0 else in_vain + 1
     if (is_better(new, now) || elsewhere && no_worse) now <- new
     if (!elsewhere || !no_worse || in_vain == 2 || spent > 3 * budget) break

@@ -113,7 +113,7 @@ from_afar <- function(target, end, key, budget, tol, pairs = 2L) {
 
 # As rough as it is, it is where another start has ended, and going on would lead there.
 has_come_to <- function(rival, ends) {
-  any(vapply(ends, function(end) divergence_between(rival, end) < same_place, NA))
+  any(vapply(ends, function(end) isTRUE(divergence_between(rival, end) < same_place), NA))
 }
 
 same_place <- 0.5   # nats
@@ -261,14 +261,15 @@ distinct <- function(candidates, most = Inf) {
   kept
 }
 
-# Kullback-Leibler divergence of a from b, in nats
+# Kullback-Leibler divergence of a from b, in nats; NA where b is as flat as numbers get
 divergence_between <- function(a, b) {
-  M <- solve(b$A, cbind(a$A, a$mu - b$mu), tol = 0)
+  M <- tryCatch(solve(b$A, cbind(a$A, a$mu - b$mu), tol = 0), error = function(e) NA_real_)
   (sum(M^2) - length(a$mu)) / 2 - log_abs_det(a$A) + log_abs_det(b$A)
 }
 
-# largest difference of the means, in sds of the wider of the two
+# largest difference of the means, in sds of the wider of the two; what is no number is far from everything
 distance_between <- function(a, b) {
   sd <- pmax(sqrt(rowSums(a$A^2)), sqrt(rowSums(b$A^2)))
-  max(abs(a$mu - b$mu) / sd)
+  distance <- max(abs(a$mu - b$mu) / sd)
+  if (is.nan(distance)) Inf else distance
 }

@@ -69,3 +69,14 @@ test_that("a candidate that is far behind the others is not followed as long", {
   expect_false(is_moving(1e6 * (10:1), best = 0))
   expect_false(is_moving(c(10, 9.9, 9.8, 9.7, 9.6, 9.5)))
 })
+
+test_that("what is no number on the way out of a neck ends the way, not the run", {
+  at <- list(mu = 0, A = diag(1), F = 5, se = 0.1, iteration = 0)
+  target <- guarded_target(model_density(function(x) x^2 / 2, function(x) x, dim = 1))
+  lost <- function(gap) function(target, at, ...) list(mu = 10, A = diag(1), F = 4.9, se = 0.1, gap = list(estimate = gap, se = NaN),
+                                                       iteration = 1, spent = 10)
+  for (gap in c(NaN, Inf)) {
+    out <- with_swapped("improve", lost(gap), leave_necks(target, at, c(1, 2), 100, 0.1))
+    expect_true(out$F <= 5)
+  }
+})
