@@ -48,10 +48,11 @@
 #' A posterior of any shape need not have a mode: that of a hierarchical model grows without
 #' bound as a group's standard deviation goes to 0. So for a target that is only a function the
 #' run starts from a gaussian that is found as follows. From the origin and from `starts - 1`
-#' points drawn uniformly from (-2, 2) a quasi-Newton method goes downhill. Laplace approximations
+#' points drawn uniformly from (-2, 2), in opposite pairs, a quasi-Newton method goes downhill. Laplace approximations
 #' at points along these paths are judged by their objective on draws, and the best of different
 #' places are improved by natural gradient steps, each in coordinates whitened by the approximation
-#' so far, and once more from a wider start, which leads out of a funnel's neck. The best one is
+#' so far, and once more from a wider start, which leads out of a funnel's neck; what has come to the place of another
+#' is left there. Four more paths begin ten standard deviations away from the best one. The best one is
 #' where the run begins, and what whitens it; with a `tol` it is whitened anew, by the fit so far,
 #' whenever the budget doubles, and theorems hold within the last of these stages. `fit$search`
 #' has the account: `evaluations`, points `outside` the domain, the `first_error` of the target,
@@ -66,14 +67,14 @@
 #' elsewhere (less than `log(100)` nats behind, more than two standard deviations away), with an R-hat over starts. There
 #' is a warning of class `elvi_warning_verdict` if k-hat is at or above its limit or the weights leave fewer than 400
 #' draws; if they move a mean by 0.3 standard deviations or change one by a factor of 1.5; if
-#' other starts ended elsewhere; if one draw in a hundred is outside the domain. What it cannot see: a mode that no start has
-#' come to, and the neck of a funnel that the approximation has no draws in. What such a fit shows of the posterior, in tables, plots
+#' other starts ended elsewhere; if the target fails at one draw in a hundred (where it is `Inf` it has no mass, and that is no
+#' failure). What it cannot see: a mode that no start has come to, and the neck of a funnel that the approximation has no draws in. What such a fit shows of the posterior, in tables, plots
 #' and draws, is corrected by these weights, see [elvi_fit].
 #'
 #' Where that speaks against the approximation, or its weights leave less than a fifth of the draws, and there are at most 150
 #' parameters, a mixture is adapted to the target in up to 15 rounds of 5,000 draws, which begin with the approximation and what
-#' other starts ended in, and each fit the mixture to the weighted draws of the last ones (population Monte Carlo). Its parts
-#' are student laws, bent along one direction as funnels and bananas are. Its moments are a second
+#' other starts ended in, and each fit the mixture to the weighted draws of the last ones (population Monte Carlo); the three best rounds
+#' together are what is used. Its parts are student laws, bent along one direction as funnels and bananas are. Its moments are a second
 #' opinion, with the same limits. Where something speaks against the approximation, the mixture takes its place in the verdict and
 #' in what the fit shows if its own weights have a k-hat of at most 0.7, for each variance too, and leave a fifth of
 #' the draws, and if the variance of the exponential of a parameter that is a logarithm rests on at least 400 of
