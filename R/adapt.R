@@ -15,7 +15,7 @@ may_adapt <- function(fit, v) {
   is.null(fit$result$stack) && fit$given$model$dim <= widest_adapted && is.finite(max(v$log_ratios))
 }
 
-weights_object <- function(v) misses_part(v) || v$shift > most_shift || v$ratio > most_ratio
+weights_object <- function(v) misses_part(v) || !isTRUE(v$shift <= most_shift && v$ratio <= most_ratio)
 
 # The best mixture of the last rounds, as the first ones have not been everywhere, and the moments that its weights have; NULL
 # where there is none. It starts from draws of the approximation and of what other starts ended in, if these are as good.

@@ -90,7 +90,7 @@
 #' of another model, base, schedule, start, `tol`, setting or version of elvi, a
 #' damaged file, and a place that cannot be written to are refused before the run
 #' starts, with an error of class `elvi_error_checkpoint` whose `differs` says what is
-#' not the same. (`iterations` and `progress` may change.) The data of a regression are
+#' not the same. (`iterations`, `progress` and `checkpoint_every` may change.) The data of a regression are
 #' compared by sums over all of them; a target that is given as functions by its values
 #' and gradients at three points. If a state cannot be written later on, the run goes on
 #' with a warning of class `elvi_warning_checkpoint`. A file from elsewhere can make a run go on from numbers that
@@ -179,8 +179,10 @@ check_conduct <- function(iterations, progress, checkpoint, checkpoint_every) {
 join_control <- function(control, conduct) structure(c(unclass(control), conduct), class = "elvi_control")
 
 split_control <- function(control) {
-  conduct <- names(control) %in% names(formals(check_conduct))
-  list(control = structure(unclass(control)[!conduct], class = "elvi_control"), conduct = unclass(control)[conduct])
+  settings <- unclass(control)
+  conduct <- names(formals(check_conduct))
+  list(control = structure(settings[!names(settings) %in% conduct], class = "elvi_control"),
+       conduct = stats::setNames(lapply(conduct, function(name) settings[[name]]), conduct))   # with an entry for NULL too
 }
 
 # The other halves of src/estimator_<name>.c: can it leave the entropy to a proximal step, does it need a base whose

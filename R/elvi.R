@@ -68,8 +68,8 @@
 #' is a warning of class `elvi_warning_verdict` if k-hat is at or above its limit or the weights leave fewer than 400
 #' draws; if they move a mean by 0.3 standard deviations or change one by a factor of 1.5; if
 #' other starts ended elsewhere; if the target fails at one draw in a hundred (where it is `Inf` it has no mass, and that is no
-#' failure). What it cannot see: a mode that no start has come to, and the neck of a funnel that the approximation has no draws in. What such a fit shows of the posterior, in tables, plots
-#' and draws, is corrected by these weights, see [elvi_fit].
+#' failure). What it cannot see: a mode that no start has come to, and the neck of a funnel that the approximation has no draws
+#' in. What such a fit shows of the posterior, in tables, plots and draws, is corrected by these weights, see [elvi_fit].
 #'
 #' Where that speaks against the approximation, or its weights leave less than a fifth of the draws, and there are at most 150
 #' parameters, a mixture is adapted to the target in up to 15 rounds of 5,000 draws, which begin with the approximation and what
@@ -109,7 +109,7 @@
 #' @param start optional list with `mu` and `Sigma` (for a diagonal scale also a
 #'   vector), in the model's coordinates. The default is the Laplace
 #'   approximation at the mode; with `coordinates = "raw"` it is `mu = 0`, `Sigma
-#'   = I / sqrt(L)`.
+#'   = I / sqrt(L)`. Where a start is searched, `mu` without `Sigma` is the first point of the search.
 #' @param starts for a target that is only a function ([model_density()], [model_stan()]) and not
 #'   known to be convex: the number of points from which a start is searched, 6 by default. See
 #'   the section on the search.
@@ -199,7 +199,7 @@ elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, bud
   plan <- plan_schedule(schedule, object$dim, law$kurtosis, smoothness$L, control)
   control <- resolve_control(control, schedule, law, plan, smoothness$source)
   feasible <- feasible_set(control, work, smoothness$L)
-  start <- check_start(start, work, control$scale, feasible, smoothness$L)
+  start <- first_iterate(start, found, work, control$scale, feasible, smoothness$L)
   given <- c(list(call = match.call(), method = "mpsgd", model = object, base = base, schedule = schedule, tol = tol,
                   combine = combine), split_control(control))
   plan <- c(plan, list(smoothness = smoothness$L, smoothness_source = smoothness$source, feasible = feasible,
@@ -335,6 +335,13 @@ feasible_set <- function(control, work, L) {
 
 # The start in the coordinates of the run. The default is the Laplace
 # approximation in whitened coordinates, (0, I / sqrt(L)) in raw ones.
+# A point without a scale is where a search begins, if there was one: the run begins with what that has found.
+first_iterate <- function(start, found, work, kind, feasible, L) {
+  given <- check_start(start, work, kind, feasible, L)
+  if (is.null(found) || is.null(start$mu) || !is.null(start$Sigma)) return(given)
+  check_start(NULL, work, kind, feasible, L)
+}
+
 check_start <- function(start, work, kind, feasible, L) {
   dim <- work$dim
   if (is.null(start)) start <- list()

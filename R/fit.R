@@ -42,6 +42,9 @@ field_of <- function(fit, name) {
 
 set_field <- function(fit, name, value) {
   if (name == "control") {
+    check_class(value, "control", "elvi_control", "elvi_control()")
+    open <- names(value)[vapply(value, is.null, NA)]   # stays as the run has settled it
+    value[open] <- unclass(field_of(fit, "control"))[open]
     fit$given[c("control", "conduct")] <- split_control(value)
     return(fit)
   }

@@ -18,7 +18,7 @@ compare_gradient <- function(model, work, kind, start) {
   by_gradient <- sum(gradient * v)
   rounding <- 1e-12 * max(abs(values)) / h
   tolerance <- 0.01 * max(abs(by_value), abs(by_gradient)) + 1e-4 * sqrt(sum(gradient^2) * sum(v^2)) + rounding
-  if (abs(by_value - by_gradient) <= tolerance) return(invisible())
+  if (!isTRUE(abs(by_value - by_gradient) > tolerance)) return(invisible())   # nor where numbers end
   elvi_warn("`gradient` does not agree with `value`: near the start the derivative along a direction is ",
             format(by_value, digits = 4), " by a central difference of `value` and ", format(by_gradient, digits = 4),
             " by `gradient`. The run follows `gradient`; the objective is that of `value`.",

@@ -54,6 +54,15 @@ guarded_values <- function(model, x) {
   drop(call_guarded(model$value, x, 1, new_account()))
 }
 
+# a function of a block for which a point that fails has an infinite value
+finite_or_inf <- function(value) {
+  force(value)
+  function(x) {
+    f <- call_guarded(value, x, 1, new_account())
+    as.double(ifelse(is.finite(f), f, Inf))
+  }
+}
+
 guarded_gradients <- function(model, x) {
   if (!is_function_of_r(model)) return(target_at(model, x)$gradient)
   call_guarded(model$gradient, x, model$dim, new_account())
@@ -139,10 +148,7 @@ warn_of_outside <- function(fit) {
 # The target for a line search: a point that fails has an infinite value and says nothing of a direction.
 rejecting <- function(model) {
   if (!is_function_of_r(model)) return(model[c("value", "gradient")])
-  list(value = function(x) {
-         f <- call_guarded(model$value, x, 1, new_account())
-         as.double(ifelse(is.finite(f), f, Inf))
-       },
+  list(value = finite_or_inf(model$value),
        gradient = function(x) {
          g <- call_guarded(model$gradient, x, model$dim, new_account())
          g[, colSums(!is.finite(g)) > 0] <- 0

@@ -287,7 +287,12 @@ gram_rank <- function(gram) {
 check_weak_columns <- function(model) {
   flat <- which(flat_coefficients(model))
   if (!length(flat)) return(TRUE)
-  weak <- union(flat, which(is_student(model$blocks$coefficients)))
+  rows <- length(model$rows$y)   # 0 of those that live elsewhere
+  if (rows > 0 && rows < length(flat)) {
+    refuse_dependent(sprintf("The %d columns of `X` with a flat prior are linearly dependent (there are %d rows)", length(flat), rows))
+  }
+  # that of the others is asked for only where the curvature is the same everywhere
+  weak <- if (record_of(model)$constant_curvature) union(flat, which(is_student(model$blocks$coefficients))) else flat
   check_size(length(weak)^2, "X", length(weak))
   gram <- gram_of_columns(model, weak)
   among <- seq_along(flat)
@@ -430,6 +435,7 @@ numeric_gradient <- function(value, unit, step = 0.02) {
 
 # About where the mode of a function is, and the units there.
 numeric_surroundings <- function(value, dim, rounds = 5L) {
+  value <- finite_or_inf(value)
   elvi_warn("`gradient` is missing: gradients are computed from `value` by finite differences, which is slow ",
             sprintf("(%s values per gradient).", format_count(4 * dim)), class = "elvi_warning_slow_gradient")
   x <- numeric(dim)

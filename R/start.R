@@ -239,7 +239,7 @@ laplace_root <- function(target, point) {
   if (!all(out$ok)) return(NULL)
   H <- (out$gradient - point$gradient) / rep(h, each = d)
   H <- (H + t(H)) / 2
-  if (all(abs(diag(H)) * h <= 1e-12 * abs(point$gradient))) return(NULL)   # rounding is all it shows
+  if (!isTRUE(any(abs(diag(H)) * h > 1e-12 * abs(point$gradient)))) return(NULL)   # rounding is all it shows
   unit <- 1 / sqrt(pmax(abs(diag(H)), 1e-300))
   if (!all(is.finite(unit * H * rep(unit, each = d)))) return(NULL)
   e <- eigen(unit * H * rep(unit, each = d), symmetric = TRUE)

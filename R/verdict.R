@@ -179,9 +179,9 @@ objections <- function(fit) {
               format(v$k_se, digits = 1), format(v$limit, digits = 2), format_count(round(v$ess)),
               format_count(v$draws))
     },
-    if (v$shift > most_shift) sprintf("Importance weights move the mean of `%s` by %s standard deviations.", v$shifted,
+    if (!isTRUE(v$shift <= most_shift)) sprintf("Importance weights move the mean of `%s` by %s standard deviations.", v$shifted,
                                       format(v$shift, digits = 2)),
-    if (v$ratio > most_ratio) sprintf(
+    if (!isTRUE(v$ratio <= most_ratio)) sprintf(
       paste("Importance weights change the standard deviation of `%s` by a factor of %s: if others depend on it as on",
             "the logarithm of a group's sd, the target is a funnel, which no gaussian follows; a non-centred",
             "parametrisation may help."), v$rescaled, format(v$ratio, digits = 3)),

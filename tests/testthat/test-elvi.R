@@ -898,3 +898,17 @@ test_that("a model is fitted exactly where it can be, unless something asks for 
     expect_error(eval(ask), "small enough for memory", class = "elvi_error_argument")
   }
 })
+
+test_that("a point without a scale is where the search begins, and the run with what that finds", {
+  two <- two_normals(c(0.7, 0.3), c(-8, 8), c(1, 1))
+  set.seed(1)
+  fit <- suppressMessages(suppressWarnings(elvi(two, start = list(mu = c(8, 8)), starts = 4, tol = 0.05)))
+  expect_equal(unname(fit$mu), c(-8, -8), tolerance = 0.05)
+  expect_gt(fit$verdict$alone$elsewhere$behind, 0)
+  both <- suppressMessages(suppressWarnings(elvi(two, start = list(mu = c(8, 8)), starts = 4, tol = 0.05, combine = "stack")))
+  expect_equal(sort(vapply(both$stack$parts, function(part) part$mu[1], 0)), c(-8, 8), tolerance = 0.05)
+  # the gain of a stage is not that since a start far away
+  far <- model_density(function(x) colSums((x - 3)^2) / 2, function(x) x - 3, dim = 3, vectorized = TRUE)
+  expect_silent(fit <- elvi(far, start = list(mu = numeric(3)), tol = 0.01))
+  expect_true(fit$converged)
+})

@@ -161,3 +161,18 @@ test_that("a formula's mean field is looked at without a square matrix, though i
   expect_lt(max(abs(colMeans(draws) - coef(fit)) / sqrt(diag(V))), 0.02)
   expect_lt(max(abs(cov(draws) / tcrossprod(sqrt(diag(V))) - cov2cor(V))), 0.02)
 })
+
+test_that("settings of a fit can be set, as settings, and what the run has settled stays", {
+  model <- model_quadratic(diag(2))
+  set.seed(1)
+  fit <- elvi(model, schedule = schedule_growing(200), control = elvi_control(iterations = 3))
+  expect_error(fit$control <- NULL, "elvi_control", class = "elvi_error_argument")
+  expect_error(fit$control <- list(foo = 1), "elvi_control", class = "elvi_error_argument")
+  estimator <- fit$control$estimator
+  fit$control <- elvi_control(tail = 0.25)
+  expect_identical(fit$control$estimator, estimator)
+  expect_identical(fit$control$tail, 0.25)
+  fit$control$checkpoint <- NULL
+  expect_null(fit$given$conduct$checkpoint)
+  expect_s3_class(elvi(fit), "elvi_fit")
+})

@@ -960,3 +960,19 @@ test_that("the negative binomial is finite and silent up to the largest phi", {
   at <- expect_silent(elvi:::target_at(model, cbind(c(0, 0, 600), c(0, 0, 709))))
   expect_true(all(is.finite(at$value)))
 })
+
+test_that("a value without a gradient may throw where it is not defined", {
+  expect_warning(model <- model_density(function(x) if (x[1] < 0) stop("negative") else sum((x - 1)^2) / 2, dim = 2),
+                 class = "elvi_warning_slow_gradient")
+  set.seed(1)
+  fit <- suppressMessages(suppressWarnings(elvi(model, tol = 0.1)))
+  expect_match(fit$search$account$first_error, "negative")
+})
+
+test_that("more columns with a flat prior than rows are refused at once, however many", {
+  set.seed(1)
+  X <- matrix(rnorm(60 * 2100), 60)
+  y <- rep(0:1, 30)
+  expect_error(model_glm(X, y, prior = flat()), "2100 columns of `X` with a flat prior are linearly dependent .there are 60 rows",
+               class = "elvi_error_argument")
+})
