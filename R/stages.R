@@ -117,6 +117,7 @@ improve <- function(target, at, key, budget, tol, best = Inf) {
     spent <<- spent + seen$size
     c(at[c("mu", "A")], seen)
   }
+  larger <- function() min(2 * size, 4096, max(size, (budget - spent) / 8))   # what is left is for several steps
   now <- look(at)
   while (!is.finite(now$F) && spent < budget / 4) now <- look(list(mu = at$mu, A = (at$A <- at$A / 2)))
   if (!is.finite(now$F)) return(c(now, list(spent = spent)))
@@ -131,7 +132,7 @@ improve <- function(target, at, key, budget, tol, best = Inf) {
     if (!all(is.finite(gap$trust[2L] * moments$G))) break   # as large as numbers get
     new <- look(natural_move(now$mu, now$A, moments, rho, gap$trust))
     if (is_no_worse(new, now)) {
-      if (!is_better(new, now)) size <- min(2 * size, 4096)   # noise is what is left
+      if (!is_better(new, now)) size <- larger()   # noise is what is left
       now <- new
       rho <- min(1, 1.5 * rho)
       rejected <- 0
@@ -139,7 +140,7 @@ improve <- function(target, at, key, budget, tol, best = Inf) {
     } else {
       rho <- rho / 2
       rejected <- rejected + 1
-      size <- min(2 * size, 4096)
+      size <- larger()
       again <- look(now)
       if (is.finite(again$F)) now <- again
     }
@@ -202,7 +203,7 @@ leave_necks <- function(target, now, key, budget, tol, most = 10L) {
     now$iteration <- new$iteration %||% now$iteration
     if (!is.finite(new$F)) break
     elsewhere <- distance_between(new, now) > 1
-    no_worse <- isTRUE(new$F - max(0, new$gap$estimate) - 2 * sqrt(new$se^2 + now$se^2) < now$F)
+    no_worse <- isTRUE(new$F - min(max(0, new$gap$estimate), 2 * rough) - 2 * sqrt(new$se^2 + now$se^2) < now$F)
     in_vain <- if (is_better(new, now)) 0 else in_vain + 1
     if (is_better(new, now) || elsewhere && no_worse) now <- new
     if (!elsewhere || !no_worse || in_vain == 2 || spent > 3 * budget) break

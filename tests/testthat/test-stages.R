@@ -80,3 +80,15 @@ test_that("what is no number on the way out of a neck ends the way, not the run"
     expect_true(out$F <= 5)
   }
 })
+
+test_that("an end that is worse by what it still has to go is not taken on the way out of a neck", {
+  at <- list(mu = 0, A = diag(1), F = 5, se = 0.1, iteration = 0)
+  target <- guarded_target(model_density(function(x) x^2 / 2, function(x) x, dim = 1))
+  wide <- TRUE
+  lost <- function(target, at, ...) {
+    if (!wide) return(list(mu = 0, A = diag(1), F = 4.9, se = 0.1, gap = list(estimate = 0, se = 0), iteration = 2, spent = 10))
+    wide <<- FALSE
+    list(mu = 10, A = diag(1), F = 500, se = 0.1, gap = list(estimate = 1000, se = 1), iteration = 1, spent = 10)
+  }
+  expect_equal(with_swapped("improve", lost, leave_necks(target, at, c(1, 2), 100, 0.1))$F, 4.9)
+})
