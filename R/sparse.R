@@ -221,7 +221,8 @@ factor_entries <- function(pattern) {
 
 # F of a fit whose scale is such a root: exact at the optimum, which is the only place it comes from; or from draws.
 #' @export
-objective_at.elvi_sparse_root <- function(scale, model, law, kind, mu, method, draws, chunk = 100L) {
+objective_at.elvi_sparse_root <- function(scale, model, law, kind, mu, method, draws) {
+  chunk <- 100L   # draws at a time
   method <- check_choice(method %||% "exact", "method", c("exact", "monte_carlo"))
   if (method == "exact") return(new_estimate("objective F", scale$objective, 0, NA, law))
   z_key <- draw_key()
