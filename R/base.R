@@ -99,7 +99,7 @@ log_normaliser <- function(d, log_integral) -log_sphere_area(d) - log_integral
 # What a law has: what C reads (kind, dim, par, table), and what R code asks for. `kind` is for words only; nothing else
 # may depend on it.
 law_entries <- c(
-  "par",            # two numbers, see elvi_base in elvi.h
+  "par",            # two numbers, see elvi_base in src/base.h
   "log_phi",        # function(r): log density up to log_constant
   "log_constant",
   "mean_log_phi",   # E log phi(R)

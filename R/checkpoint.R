@@ -19,6 +19,9 @@ open_journal <- function(fit, law, takes_up = TRUE) {
   journal <- new_journal(fit, conduct$checkpoint, conduct$checkpoint_every, progress_of)
   if (is.null(journal$file)) return(journal)
   journal$fingerprint <- fingerprint(fit, law)
+  journal$schedule_numbers <- function(shorten) {
+    plan_schedule(fit$given$schedule, fit$given$model$dim, law$kurtosis, fit$plan$smoothness, fit$given$control, shorten)
+  }
   journal$fit$given$conduct$checkpoint <- journal$file   # the same one after setwd()
   begin_journal(journal, if (takes_up) take_up else same_run)
 }
@@ -79,6 +82,8 @@ progress_of <- function(fit) unclass(fit)[c("plan", "state", "result")]
 take_up <- function(stored, journal, fit) {
   refuse_difference(journal$file, fingerprint_difference(stored$fingerprint, journal$fingerprint, fit))
   refuse_shape(journal$file, stored$progress, fit)
+  if (!sound_plan(stored$progress$plan, journal$schedule_numbers) || !sound_result(stored$progress$result, fit$state) ||
+      !sound_state(stored$progress$state, stored$progress$plan$iterations)) refuse_values(journal$file)
   fit <- do.call(new_fit, c(list(given = fit$given), stored$progress))
   say_going_on(journal$file, fit)
   fit
@@ -247,6 +252,8 @@ read_checkpoint <- function(file) {
   damaged <- function(...) {
     bad_checkpoint(file, "a checkpoint", "another kind of file, or a damaged one")
   }
+  # a pipe or a device has no size, and opening it can wait for ever
+  if (isTRUE(file.size(file) == 0)) damaged()
   bytes <- tryCatch(suppressWarnings(read_bytes(file)), error = function(e) {
     elvi_abort("`checkpoint` cannot be read: ", file, ". Its owner or mode does not allow it, or the disk fails: ",
                "nothing says that it is damaged.", class = c("elvi_error_checkpoint", "elvi_error_argument"),
@@ -340,6 +347,38 @@ same_shape <- function(stored, now) {
   if (!is.list(now)) return(length(stored) == length(now))
   all(vapply(names(now), function(name) same_shape(unclass(stored)[[name]], unclass(now)[[name]]), NA))
 }
+
+# The numbers of the schedule are those of the call, but for how often its steps were shortened; others must be possible.
+sound_plan <- function(plan, schedule_numbers) {
+  steps <- 4^(0:log(most_shortened, 4))
+  if (!isTRUE(plan$shorten %in% steps)) return(FALSE)
+  expected <- schedule_numbers(plan$shorten)
+  limits <- plan$feasible
+  about_same(plan[names(expected)], expected, 1e-6) && all_in(plan$seed, 0, 2^32 - 1, whole = TRUE) &&
+    all_in(unlist(plan$start)) && all_in(unlist(plan$work[c("A", "m", "log_det")])) && all_in(limits$mu_centre) &&
+    all_in(limits$scale_min, 0) && all_in(limits$scale_max, limits$scale_min, Inf) && all_in(limits$mu_radius, 0, Inf)
+}
+
+sound_state <- function(state, iterations) {
+  counts <- unlist(state[c("k", "evals", "checks", "outside", "looked")])
+  stage <- state$stage
+  all_in(unlist(state[c("mu", "scale", "average_mu", "average_scale")])) && all_in(counts, 0, 2^53, whole = TRUE) &&
+    state$k <= iterations && all_in(unlist(state[c("alpha", "weight", "shorten", "steepest")]), 0) &&
+    (is.null(stage) || is.list(stage) && all_in(stage$end, state$k, iterations, whole = TRUE) && all_in(stage$look, 0, 2^53))
+}
+
+sound_result <- function(result, state) {
+  theta <- result$theta
+  (is.null(theta) || same_shape(theta, state[c("mu", "scale")]) && all_in(unlist(theta))) &&
+    (is.null(result$status) || isTRUE(result$status %in% c("finished", "paused", "interrupted", "diverged")))
+}
+
+# Are they numbers from `least` to `most`, finite unless `most` is not? Shapes are known.
+all_in <- function(x, least = -.Machine$double.xmax, most = .Machine$double.xmax, whole = FALSE) {
+  is.null(x) || is.numeric(x) && !anyNA(x) && all(x >= least & x <= most) && (!whole || all(x == round(x)))
+}
+
+refuse_values <- function(file) bad_checkpoint(file, "a checkpoint", "one with values that this run cannot have")
 
 # Absolute: a user's function may change the directory.
 checkpoint_path <- function(file) {

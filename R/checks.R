@@ -128,6 +128,7 @@ check_digits <- function(x) check_count(x, "digits", upper = 22)
 # they came in. Conditions with a class of their own are the user's, and pass.
 reading <- function(expr, name, what) {
   tryCatch(expr, error = function(e) {
+    if (is_time_limit(e)) stop(e)
     if (!class(e)[1L] %in% c("simpleError", "getvarError", "missingArgError", "notSubsettableError",
                          "subscriptOutOfBoundsError")) stop(e)
     elvi_abort("`", name, "`: ", what, " (", conditionMessage(e), ").", class = "elvi_error_argument",
@@ -261,8 +262,24 @@ given_values <- function(dots) dots[!vapply(dots, is.null, NA)]
 `%||%` <- function(x, y) if (is.null(x)) y else x
 
 need_package <- function(package, what) {
-  if (!requireNamespace(package, quietly = TRUE)) {
-    elvi_abort(what, " needs the package '", package, "'. Install it with install.packages(\"",
-               package, "\").", class = "elvi_error_package")
-  }
+  failure <- package_failure(package)
+  if (is.null(failure)) return(invisible())
+  missing <- inherits(failure, "packageNotFoundError") && identical(failure$package, package)
+  elvi_abort(what, " needs the package '", package, "'", if (missing) {
+    paste0(". Install it with install.packages(\"", package, "\").")
+  } else {
+    paste0(", which cannot be loaded: ", conditionMessage(failure))
+  }, class = "elvi_error_package")
+}
+
+has_package <- function(package) is.null(package_failure(package))
+
+# The error that keeps a package from being loaded, or NULL. A time limit can end the loading of a package that is there; R
+# quotes its error in that of .onLoad().
+package_failure <- function(package) {
+  limited <- function(e) any(vapply(time_limit_texts(), grepl, NA, conditionMessage(e), fixed = TRUE))
+  tryCatch({
+    loadNamespace(package)
+    NULL
+  }, error = function(e) if (limited(e)) stop(e) else e)
 }

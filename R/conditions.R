@@ -18,6 +18,7 @@
 #' | `elvi_error_no_expectation` | the target or a prediction has no expectation under the base: `exp()` of heavy tails | `argument` | a gaussian or uniform base; `type = "link"` |
 #' | `elvi_error_no_guarantee` | [best_split()] or [budget_for()] of a guarantee that guarantees nothing | `argument` | `$assumptions` of the guarantee says which one fails |
 #' | `elvi_error_nonfinite` | a gradient or an iterate is NaN or infinite | in a run `iteration`, `mu` and `scale`, for [mpsgd()] `iteration` and `theta`, in the search for a mode `x`, where it has them | shorter steps; look at your function at that point; rescale the data |
+#' | `elvi_error_native` | the C function of a [model_native()] is gone: the model or fit was read from a file | | make the model again |
 #' | `elvi_error_target` | the C function of a [model_native()] says that it has failed | `iteration`, `mu` | look at your function at that point |
 #' | `elvi_error_time_limit` | a limit of [setTimeLimit()] was reached during a run | `fit`, the run so far | more time; `elvi(fit)` goes on |
 #' | `elvi_error_singular` | the scale is no longer positive definite | `iteration`, `mu`, `scale` | shorter steps |
@@ -51,7 +52,7 @@
 #' | `elvi_warning_correction` | the draws that correct the weights of the nodes of a fit with [group-level terms][group_terms] leave a standard error of more than 0.05 standard deviations in the mean of a hyperparameter | `noise`, `draws` | more rows a group, or a tighter `prior_sd` |
 #' | `elvi_warning_quadrature` | the answer of a fit with [group-level terms][group_terms] moved by more than 0.05 standard deviations from the next smaller rule over the hyperparameters | `change` | a larger `elvi_control(nodes = )`, or a tighter `prior_sd` |
 #' | `elvi_warning_checkpoint` | a checkpoint could not be written; the run goes on | | make room, or look at the rights of the directory |
-#' | `elvi_warning_verdict` | something speaks against a fit whose start was searched: k-hat, importance weights that move means or sds, other starts that ended elsewhere, draws outside the domain | `verdict` | another parametrisation (non-centred), base or scale; more `starts` |
+#' | `elvi_warning_verdict` | the check of a fit of a user-supplied density found a problem: k-hat, importance weights that move means or sds, other starts that ended elsewhere, draws outside the domain | `verdict` | another parametrisation (non-centred), base or scale; more `starts` |
 #' | `elvi_warning_uncorrected` | draws of the approximation itself (`resample = FALSE`) of a fit that is shown as corrected by importance weights, where the two differ by more than 0.3 standard deviations or a factor of 1.5 | | leave `resample` out |
 #' | `elvi_warning_worker` | a worker of a [cluster][rows_cluster()] is lost; others have its rows now, and the result is the same | `worker` | |
 #' | `elvi_warning_pareto_k` | importance resampling where the approximation misses part of the target | | another base or scale |
@@ -64,6 +65,7 @@
 #' | `elvi_message_collinear` | the columns of a design are dependent: the prior decides what the data cannot |
 #' | `elvi_message_indefinite` | the Hessian at the mode is not positive definite; whitening uses its absolute eigenvalues |
 #' | `elvi_message_checkpoint` | a run goes on from its checkpoint, or had ended |
+#' | `elvi_message_response` | a variable of the response is a predictor as well: check the formula |
 #' | `elvi_message_mirai` | a mirai cluster gives any task to any worker, so that each comes to hold all shards: give a list of clusters of one worker each |
 #' | `elvi_message_not_nested` | rows elsewhere have a dispersion that would be integrated over in memory: a stochastic run is made instead |
 #' | `elvi_message_pass` | a pass over rows that live [elsewhere][rows_elsewhere], where progress is shown |
@@ -100,3 +102,15 @@
 #' @name elvi_conditions
 #' @aliases elvi_error elvi_warning elvi_message
 NULL
+
+# an error of setTimeLimit(), which is about the session and not about a point
+is_time_limit <- function(condition) any(startsWith(conditionMessage(condition), time_limit_texts()))
+
+time_limit_texts <- function() {
+  texts <- c("reached elapsed time limit", "reached CPU time limit", "reached session elapsed time limit",
+             "reached session CPU time limit")
+  c(texts, gettext(texts, domain = "R"))
+}
+
+# NULL where expr fails, but not where it is made to
+or_null <- function(expr) tryCatch(expr, error = function(e) if (is_time_limit(e)) stop(e))

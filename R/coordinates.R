@@ -27,7 +27,7 @@ work_model <- function(model, coordinates, kind, found = NULL) {
                     m = as.double(mode$x), log_det = record$log_det(A),
                     hessian = hessian, mu_root = if (is.matrix(hessian)) t(chol(hessian)),
                     convex = model$convex, growth = model$growth, level = level)
-  work$inner <- standing_in(model, work)
+  work$inner <- with_gaussian_fallback(model, work)
   work
 }
 
@@ -44,7 +44,7 @@ found_frame <- function(model, kind, found) {
                     hessian = hessian, mu_root = if (is.matrix(hessian)) t(chol(hessian)),
                     convex = model$convex, growth = model$growth, mean_curvature = 1,
                     level = found$objective + record$log_det(A) - model$dim / 2)   # of f at the centre
-  work$inner <- standing_in(model, work)
+  work$inner <- with_gaussian_fallback(model, work)
   work
 }
 
@@ -61,6 +61,11 @@ mu_norm2 <- function(work, mu) sum((if (is.null(work$mu_root)) mu else crossprod
 
 # positive definite, whatever the search for a mode ended in; H may be a diagonal
 definite_hessian <- function(H) {
+  if (!all(is.finite(H))) {
+    elvi_abort("The Hessian is not finite where the search for a mode ended: the target is not defined all around that point, or ",
+               "overflows. Use parameters without bounds, such as logarithms of positive ones, or rescale them.",
+               class = "elvi_error_nonfinite")
+  }
   if (!is.matrix(H)) return(definite_diagonal(H))
   # in units of the diagonal, so that badly scaled is not taken for indefinite
   size <- abs(diag(H))

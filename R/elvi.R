@@ -71,6 +71,9 @@
 #' failure). What it cannot see: a mode that no start has come to, and the neck of a funnel that the approximation has no draws
 #' in. What such a fit shows of the posterior, in tables, plots and draws, is corrected by these weights, see [elvi_fit].
 #'
+#' Where no start is searched, as in more than 400 parameters, the weights of up to 40,000 draws are the only check, and what they
+#' do not confirm has not converged. Then they correct nothing, and other starts are not compared.
+#'
 #' Where that speaks against the approximation, or its weights leave less than a fifth of the draws, and there are at most 150
 #' parameters, a mixture is adapted to the target in up to 15 rounds of 5,000 draws, which begin with the approximation and what
 #' other starts ended in, and each fit the mixture to the weighted draws of the last ones (population Monte Carlo); the three best rounds
@@ -79,7 +82,8 @@
 #' in what the fit shows if its own weights have a k-hat of at most 0.7, for each variance too, and leave a fifth of
 #' the draws, and if the variance of the exponential of a parameter that is a logarithm rests on at least 400 of
 #' them: a message of class `elvi_message_adapted` and print() say so, and why. Where nothing but other starts told of another place,
-#' there may be more of them, and the warning stays. `fit$mu`, `fit$Sigma`, [elbo()] and draws with
+#' there may be more of them, and the warning stays. So does a warning of weights that leave less than a fifth of the
+#' draws, if the mixture does not have more. `fit$mu`, `fit$Sigma`, [elbo()] and draws with
 #' `resample = FALSE` are the approximation's. Without it, in more than 150 parameters and for a stack, a k-hat between its limit and 1 is
 #' excused where the weights leave more than half of the draws.
 #'
@@ -123,10 +127,12 @@
 #'   `state` (where the run is) and `result`; a fit of a formula also `regression`.
 #'   `$` finds a field in any of them, and computes what follows from the result.
 #'   Among others there are
-#'   * `mu`, `Sigma`: location and symmetric scale of the approximation;
-#'     `Sigma %*% Sigma` is its covariance. `scale` is the scale as it was
+#'   * `posterior`: what all methods read.
+#'   * `mu`, `sd`, `Sigma`: means, standard deviations and symmetric scale of the approximation;
+#'     `Sigma %*% Sigma` is its covariance. For a fit that integrates over hyperparameters these are of the mixture, hyperparameters
+#'     included. `scale`, of the other fits, is the scale as it was
 #'     parametrised, a lower triangular matrix for `scale = "triangular"`.
-#'   * `method`: `"exact"` or `"mpsgd"`.
+#'   * `method`: `"exact"`, `"mpsgd"` or `"nested"`.
 #'   * `kept`: `"average"` (or last iterate), `"start"` or, of the exact solver,
 #'     `"optimum"`, which is then there too.
 #'
@@ -191,7 +197,7 @@ elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, bud
   check_rows_per_step(object, control)
   check_size(scale_of(control$scale)$size(object$dim), "scale", control$scale)
   seed <- draw_key()
-  found <- find_start(object, control, start, starts, tol, seed)
+  found <- search_start(object, control, start, starts, tol, seed)
   combine <- check_combine(combine, found, base, control)
   work <- work_model(object, control$coordinates, control$scale, found)
   if (control$coordinates == "raw") check_existence(object)
@@ -207,10 +213,10 @@ elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, bud
                        seed = seed, rng_kind = RNGkind(),
                        search = found, anchor = anchor_of(object, work, control, start)))
   fit <- new_fit(given, plan, initial_state(start), no_result)
-  if (isTRUE(found$interrupted)) return(conclude(mark_interrupted(fit)))
+  if (isTRUE(found$interrupted)) return(judge_and_report(mark_interrupted(fit)))
   compare_gradient(object, work, control$scale, start)   # after the key: a user's function may draw
   journal <- open_journal(fit, law)
-  if (has_ended(journal$fit)) conclude(journal$fit) else run(journal, law, control$iterations)
+  if (has_ended(journal$fit)) judge_and_report(journal$fit) else run(journal, law, control$iterations)
 }
 
 # Arguments and settings that only the stochastic method has a use for, of those that were
@@ -251,12 +257,14 @@ exact_fit <- function(model, base, control, tol, call) {
   check_has_exact(model)
   check_size(exact_size(model, control$scale), "method", "exact")
   optimum <- solve_optimum(model, base, law_of(base, model$dim), control$scale, tol, 200, control$progress)
-  new_fit(c(list(call = call, method = "exact", model = model, base = base, tol = tol), split_control(control)),
+  fit <- new_fit(c(list(call = call, method = "exact", model = model, base = base, tol = tol), split_control(control)),
           plan = list(seed = draw_key(), rng_kind = RNGkind()),   # of its draws
           result = list(status = if (optimum$interrupted) "interrupted" else if (optimum$converged) "finished" else "not converged",
                         kept = "optimum",
                         theta = list(mu = unname(optimum$mu), scale = name_scale(optimum$scale, NULL)),
                         converged = optimum$converged, optimum = optimum))
+  fit$result$posterior <- run_posterior(fit)
+  fit
 }
 
 #' @rdname elvi
@@ -264,8 +272,9 @@ exact_fit <- function(model, base, control, tol, call) {
 elvi.elvi_fit <- function(object, budget = NULL, iterations = Inf, ...) {
   check_dots(list(...), names(formals()), "elvi() on a fit")
   fit <- object
-  if (fit$given$method == "exact") {
-    bad_argument("object", "a fit by method = \"mpsgd\": an exact one has nothing to continue", "an exact fit")
+  if (fit$given$method != "mpsgd") {
+    bad_argument("object", paste0("a fit by method = \"mpsgd\": a fit by method = \"", fit$given$method, "\" has nothing to continue"),
+                 "this one")
   }
   iterations <- check_count(iterations, "iterations", infinite = TRUE)
   law <- law_of(fit$given$base, fit$given$model$dim)
@@ -280,6 +289,7 @@ elvi.elvi_fit <- function(object, budget = NULL, iterations = Inf, ...) {
     return(fit)
   }
   fit$given$call <- match.call()
+  fit$result["posterior"] <- list(NULL)   # it is of the run so far
   run(open_journal(fit, law, takes_up = FALSE), law, iterations)
 }
 

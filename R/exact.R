@@ -52,8 +52,8 @@ oracle_of.elvi_model_glm <- function(model, law) {
   function(kind, mu, scale) {
     look <- if (exact_by_products(model, kind)) exact_products_at else exact_at
     out <- look(model, rule, law, kind, mu, scale)
-    check_status(if (out$status == status_no_expectation) status_ok else out$status)
-    out$objective <- if (out$status == status_ok) out$value - log_det(kind, scale) else Inf
+    if (status_name(out$status) != "no_expectation") check_status(out$status)
+    out$objective <- if (status_name(out$status) == "ok") out$value - log_det(kind, scale) else Inf
     out
   }
 }

@@ -1,4 +1,4 @@
-# What R must know of a family, one record for each family and link; src/likelihood.c has a record of
+# What R must know of a family, one record for each family and link; src/likelihood_*.c have a record of
 # the same name with its loss. A record that lacks an entry stops the package from loading: nothing is
 # assumed of a family that it does not say itself.
 
@@ -30,10 +30,26 @@
 #' | `Beta()` | logit | `phi` | no: its loss is not convex where `mu` is far from `y` |
 #'
 #' Parameters are positive, have the prior `prior_aux`, and stand beside the coefficients in every table.
-#' Unlike that of `sigma`, the default prior of the others is not rescaled to the data: `exponential(1)`, as in
-#' 'rstanarm', says that they are about 1. Where responses lie close to their means (a large `shape`, `lambda` or
-#' `phi`) it makes standard deviations too large: give `prior_aux = exponential(0.01)`, or less; `lambda` has the unit
-#' of the responses.
+#'
+#' @section Default priors of the parameters:
+#' A default prior does not depend on the unit of the response. That of `sigma` is exponential, and its mean is the
+#' standard deviation of the response. The other parameters have an `exponential(1)` prior on a scale
+#' without units that is near the coefficient of variation:
+#'
+#' | family | parameter | `exponential(1)` prior of |
+#' |---|---|---|
+#' | `Gamma(link = "log")` | `shape` | `1 / sqrt(shape)`, the coefficient of variation |
+#' | `inverse.gaussian(link = "log")` | `lambda` | `sqrt(mean(y) / lambda)`, that of an average response |
+#' | `neg_binomial_2()` | `phi` | `1 / sqrt(phi)`, what the counts vary beyond poisson ones |
+#' | `weibull()` | `shape` | `1 / shape`, the scale of [survival::survreg()] |
+#' | `Beta()` | `phi` | `1 / sqrt(phi)` |
+#'
+#' Counts that vary no more than poisson ones do not bound `phi` from above. Its posterior then has no finite mean: look at its
+#' quantiles, or give a
+#' `prior_aux`.
+#'
+#' A `prior_aux` that you give is a prior of the parameter itself: `prior_aux = exponential(1)` of a Gamma regression says
+#' that `shape` is about 1, as in 'rstanarm'. [prior_summary()] shows what was used.
 #'
 #' @section Times, and censoring:
 #' For `weibull()` and `"exponential"` (a Weibull law of shape 1) the response is a vector of positive times, or
@@ -257,6 +273,9 @@ family_entries <- c(
   "trials",           # may new responses be counts out of several trials?
   "draws",            # function(mu, dispersion, trials, family): responses around their means
   "log_lik",          # function(y, mu, dispersion, trials, family)
+  "row_constant",     # function(y, weight): of each row, log likelihood plus loss in C, without terms of the dispersion
+  "constant",         # function(total, count, dispersion, family): of all rows, from the sum of row constants and from
+                      # `count` of check_rows(); with those of the dispersion where it is known, NULL: it is a parameter
   "variance",         # function(mu, dispersion, family): of a response of weight 1, up to glm()'s dispersion
   "deviance",         # function(y, mu, dispersion, family): that of a response of weight 1, as glm() has it
   "seen",             # function(y): list(y, censored), responses as people read them, and which are only known to be larger
@@ -270,13 +289,13 @@ family_entries <- c(
   "never_up",         # function(move, y, small): along such a move of the predictors, can the loss only fall?
   "separable",        # what is separable then; NA: nothing is
   "autoscale",        # are priors rescaled by the spread of the response?
+  "positive",         # are responses positive numbers with a unit, and the predictor a logarithm? Then the intercept's prior moves with it
   "conditional",      # given its dispersion, as the sparse solver sees it, see conditional_entries; NULL: not convex
   "dispersion")       # the parameter beside the predictor, see dispersion_entries
 
 conditional_entries <- c(
   "likelihood",       # its name in C: a negative binomial of known phi is a logistic regression
   "start",            # function(y, weight, dispersion): list(eta, c), predictors and curvatures near the responses
-  "constant",         # function(y, weight): log likelihood minus what C sums, where no dispersion is in it
   "dispersion",       # which of the kinds in nested.h an unknown dispersion is
   "hyper")            # an unknown dispersion as a hyperparameter, see hyperparameter_entries; NULL: there is none
 
@@ -293,12 +312,17 @@ dispersion_entries <- c(
   "counted",          # are distinct responses counted for its terms, as they are few? Rows elsewhere do so in their first pass
   "precision",        # does a weight divide its square, as those of glm() do? Else rows count as often as it says
   "exponential",      # how many exponentials of its logarithm the loss has, one in the other: 0, 1 or 2
-  "tally",            # function(rows) of what needs terms of the dispersion alone, see elvi_family in elvi.h
+  "tally",            # function(rows) of what needs terms of the dispersion alone, see elvi_family in src/family.h
   "unit",             # function(dispersion): moves of a predictor that change the loss by about 1
   "start",            # function(model): list(x, evaluations), from where Newton's method finds the mode
   "tail",             # function(rows, flat): a, if the likelihood bounds it from above as dispersion^-a
   "unbounded",        # function(rows, flat): what leaves it unbounded, in words
+  "relative",         # of which power of it, free of units, is the default prior? See relative_scale(); NULL: of it itself
   "lost")             # why there may be no mode, in words
+
+# (dispersion / unit)^exponent is near the coefficient of variation. The unit is the mean response if `by_level`, else 1.
+# `words` says so, given the unit as text.
+relative_scale <- function(exponent, words, by_level = FALSE) list(exponent = exponent, words = words, by_level = by_level)
 
 # What predictions must know of a link: is the expected response the predictor itself, is it an exponential of it?
 link_entries <- c("straight", "exponential")
@@ -323,12 +347,36 @@ binomial_conditional <- function(link, eta, curvature) {
          p <- (weight * y + 0.5) / (weight + 1)
          list(eta = eta(p), c = weight * curvature(p))
        },
-       # weights are trials: whole ones, or else what they stand for is not known
-       dispersion = "none", hyper = NULL,
-       constant = function(y, weight) {
-         if (all(abs(weight - round(weight)) < 1e-9)) sum(lchoose(round(weight), round(weight * y))) else 0
-       })
+       dispersion = "none", hyper = NULL)
 }
+
+# ---- constants of the likelihood -------------------------------------------------------
+
+as_summed <- function(total, count, dispersion, family) total
+
+# Binomial coefficients of trials, the weights. They need not be whole: a row of 0 or 1 has none, whatever its weight.
+binomial_row_constant <- function(y, weight) {
+  out <- numeric(length(y))
+  several <- which(y > 0 & y < 1)
+  n <- weight[several]
+  k <- n * y[several]
+  near <- abs(k - round(k)) < 1e-3   # as check_proportions() has it
+  k[near] <- round(k[near])
+  out[several] <- -log1p(n) - lbeta(n - k + 1, k + 1)
+  out
+}
+
+# of times, those that are not censored
+time_row_constant <- function(y, weight) ifelse(y > 0, -weight * log(abs(y)), 0)
+
+# The loss has shape times what it has for shape 1, of which the row constants are.
+gamma_constant <- function(total, count, dispersion, family) {
+  if (is.null(dispersion)) return(total)
+  shape <- 1 / dispersion
+  (1 - shape) * total + count * (shape * log(shape) - lgamma(shape))
+}
+
+# ---- dispersions as hyperparameters ----------------------------------------------------
 
 sigma_hyper <- list(
   part = function(a, problem, solved) {
@@ -343,7 +391,8 @@ phi_hyper <- list(
     y <- problem$y
     w <- problem$weight * problem$frequency
     phi <- exp(a)
-    list(value = sum(w * (lgamma(y + phi) - lgamma(phi))),
+    seen <- y > 0
+    list(value = -sum(w[seen] * lbeta(phi, y[seen])),   # and log y is in the row's constant
          slope = if (!is.null(solved)) {
            phi * (sum(w * (digamma(y + phi) - digamma(phi))) - solved$level) + solved$slope
          })
@@ -372,28 +421,25 @@ gamma_hyper <- list(
   start = function(unit) 0,
   curvature = function(count) count / 2)
 
-log_constant <- function(y, weight) -sum((weight * log(abs(y)))[y > 0])
-
-count_constant <- function(y, weight) -sum(weight * lgamma(y + 1))
-
 binomial_record <- function(link, ...) {
   c(list(
     family = "binomial", link = link, make = function() stats::binomial(link),
     response = binomial_response, trials = TRUE,
     draws = function(mu, dispersion, trials, family) stats::rbinom(length(mu), trials, mu),
     log_lik = function(y, mu, dispersion, trials, family) stats::dbinom(round(y * trials), trials, mu, log = TRUE),
+    row_constant = binomial_row_constant, constant = as_summed,
     variance = function(mu, dispersion, family) mu * (1 - mu),
     deviance = function(y, mu, dispersion, family) stats::binomial()$dev.resids(y, mu, rep(1, length(y))),
     seen = as_they_are, convex = TRUE, constant_curvature = FALSE, bends = TRUE,
     never_up = function(move, y, small) {
       all(ifelse(y == 1, move > -small, ifelse(y == 0, move < small, abs(move) < small)))
     },
-    separable = "the two classes", autoscale = FALSE, dispersion = NULL), list(...))
+    separable = "the two classes", autoscale = FALSE, positive = FALSE, dispersion = NULL), list(...))
 }
 
 sigma_record <- function(...) {
   c(list(
-    natural = "sigma", known = sqrt, unit = identity, residual = TRUE, counted = FALSE,
+    natural = "sigma", known = sqrt, unit = identity, residual = TRUE, counted = FALSE, relative = NULL,
     # As sigma grows every flat coefficient may spread with it: the posterior falls off like
     # sigma^(flat - n), and the prior must do the rest.
     tail = function(rows, flat) rows$count - flat,
@@ -433,16 +479,17 @@ time_record <- function(family, make, shape, ...) {
       stats::rweibull(length(mu), shape(dispersion), mu / gamma(1 + 1 / shape(dispersion)))
     },
     log_lik = function(y, mu, dispersion, trials, family) weibull_log_lik(y, mu, shape(dispersion)),
+    row_constant = time_row_constant, constant = as_summed,
     deviance = function(y, mu, dispersion, family) weibull_deviance(y, mu, shape(dispersion)), seen = as_times,
     convex = TRUE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
     exponential = TRUE, bends = FALSE, calibration = list(exponential_loss),
     # later than a censored time is later still
     never_up = function(move, y, small) all(move > -small) && all(abs(move[y > 0]) < small),
-    separable = "censored times", autoscale = FALSE), list(...))
+    separable = "censored times", autoscale = FALSE, positive = TRUE), list(...))
 }
 
 time_conditional <- function(likelihood, dispersion, hyper) {
-  list(likelihood = likelihood, constant = log_constant, dispersion = dispersion, hyper = hyper,
+  list(likelihood = likelihood, dispersion = dispersion, hyper = hyper,
        start = function(y, weight, dispersion) {
          list(eta = log(abs(y)) + lgamma(1 + 1 / dispersion), c = weight * dispersion^2)
        })
@@ -468,13 +515,14 @@ family_records <- list(
     response = function(y) list(y = count_response(y)), trials = FALSE,
     draws = function(mu, dispersion, trials, family) stats::rpois(length(mu), mu),
     log_lik = function(y, mu, dispersion, trials, family) stats::dpois(y, mu, log = TRUE),
+    row_constant = function(y, weight) -weight * lgamma(y + 1), constant = as_summed,
     variance = function(mu, dispersion, family) mu,
     deviance = function(y, mu, dispersion, family) stats::poisson()$dev.resids(y, mu, rep(1, length(y))),
     seen = as_they_are, convex = TRUE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
     exponential = TRUE, bends = FALSE, calibration = list(exponential_loss),
     never_up = function(move, y, small) all(move < small) && all(abs(move[y > 0]) < small),
-    separable = "the counts", autoscale = FALSE,
-    conditional = list(likelihood = "poisson", constant = count_constant, dispersion = "none", hyper = NULL,
+    separable = "the counts", autoscale = FALSE, positive = FALSE,
+    conditional = list(likelihood = "poisson", dispersion = "none", hyper = NULL,
                        start = function(y, weight, dispersion) list(eta = log(y + 0.5), c = weight * (y + 0.5))),
     dispersion = NULL),
 
@@ -483,13 +531,14 @@ family_records <- list(
     response = function(y) list(y = check_vector(y, "y")), trials = FALSE,
     draws = function(mu, dispersion, trials, family) stats::rnorm(length(mu), mu, dispersion),
     log_lik = function(y, mu, dispersion, trials, family) stats::dnorm(y, mu, dispersion, log = TRUE),
+    row_constant = function(y, weight) log(weight / (2 * pi)) / 2,   # weights are precisions
+    constant = function(total, count, dispersion, family) total - count * log(dispersion %||% 1) / 2,
     variance = function(mu, dispersion, family) rep(1, length(mu)),
     deviance = function(y, mu, dispersion, family) (y - mu)^2,
     seen = as_they_are, convex = TRUE, curvature_bound = 1, bound_attained = function(rows) TRUE, constant_curvature = TRUE,
     exponential = FALSE, bends = FALSE, calibration = list(),
-    never_up = function(move, y, small) FALSE, separable = NA, autoscale = TRUE,
+    never_up = function(move, y, small) FALSE, separable = NA, autoscale = TRUE, positive = FALSE,
     conditional = list(likelihood = "normal", start = function(y, weight, dispersion) list(eta = y, c = weight),
-                       constant = function(y, weight) sum(log(weight[weight > 0] / (2 * pi))) / 2,
                        dispersion = "sigma", hyper = sigma_hyper),
     dispersion = sigma_record(may_be_known = TRUE, precision = TRUE, exponential = 1,
                               tally = function(rows) list(y = 0, weight = rows$count - sum(rows$weight)),
@@ -500,6 +549,7 @@ family_records <- list(
     response = function(y) list(y = count_response(y)), trials = FALSE,
     draws = function(mu, dispersion, trials, family) stats::rnbinom(length(mu), size = dispersion, mu = mu),
     log_lik = function(y, mu, dispersion, trials, family) stats::dnbinom(y, size = dispersion, mu = mu, log = TRUE),
+    row_constant = function(y, weight) ifelse(y > 0, -weight * log(y), 0), constant = as_summed,
     variance = function(mu, dispersion, family) mu + mu^2 / dispersion,
     deviance = function(y, mu, dispersion, family) {
       2 * (y * log(pmax(y, 1) / mu) - (y + dispersion) * log((y + dispersion) / (mu + dispersion)))
@@ -507,8 +557,8 @@ family_records <- list(
     seen = as_they_are, convex = TRUE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
     exponential = FALSE, bends = TRUE, calibration = list(softplus_loss),
     never_up = function(move, y, small) all(move < small) && all(abs(move[y > 0]) < small),
-    separable = "the counts", autoscale = FALSE,
-    conditional = list(likelihood = "logit", constant = count_constant, dispersion = "phi", hyper = phi_hyper,
+    separable = "the counts", autoscale = FALSE, positive = FALSE,
+    conditional = list(likelihood = "logit", dispersion = "phi", hyper = phi_hyper,
                        start = function(y, weight, dispersion) {
       m <- y + 0.5
       list(eta = log(m), c = weight * m * dispersion / (m + dispersion))
@@ -517,6 +567,7 @@ family_records <- list(
       natural = "phi", may_be_known = FALSE, known = NULL, residual = FALSE, counted = TRUE, precision = FALSE, exponential = 1,
       tally = function(rows) tally_of(rows, rows$y > 0),
       unit = function(dispersion) 1, start = function(model) count_start(model),
+      relative = relative_scale(-1 / 2, function(unit) "1 / sqrt(phi)"),
       # as phi grows the likelihood tends to the poisson one and does nothing
       tail = function(rows, flat) 0,
       unbounded = function(rows, flat) "the likelihood does not bound phi from above",
@@ -529,11 +580,13 @@ family_records <- list(
     log_lik = function(y, mu, dispersion, trials, family) {
       stats::dt((y - mu) / dispersion, family$df, log = TRUE) - log(dispersion)
     },
+    row_constant = function(y, weight) numeric(length(y)),
+    constant = function(total, count, dispersion, family) total + count * stats::dt(0, family$df, log = TRUE),
     variance = function(mu, dispersion, family) rep(1, length(mu)),
     deviance = function(y, mu, dispersion, family) (family$df + 1) * log1p(((y - mu) / dispersion)^2 / family$df),
     seen = as_they_are, convex = FALSE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
     exponential = FALSE, bends = TRUE, calibration = list(),
-    never_up = function(move, y, small) FALSE, separable = NA, autoscale = TRUE, conditional = NULL,
+    never_up = function(move, y, small) FALSE, separable = NA, autoscale = TRUE, positive = FALSE, conditional = NULL,
     dispersion = sigma_record(
       may_be_known = FALSE, precision = FALSE, exponential = 0, tally = function(rows) no_tally,
       start = function(model) scale_start(model, passes = 10L, function(r2) {   # the EM algorithm
@@ -545,16 +598,17 @@ family_records <- list(
     response = function(y) list(y = positive_response(y)), trials = FALSE,
     draws = function(mu, dispersion, trials, family) stats::rgamma(length(mu), dispersion, scale = mu / dispersion),
     log_lik = function(y, mu, dispersion, trials, family) stats::dgamma(y, dispersion, scale = mu / dispersion, log = TRUE),
+    row_constant = function(y, weight) -weight * log(y), constant = gamma_constant,
     variance = function(mu, dispersion, family) mu^2,
     deviance = function(y, mu, dispersion, family) stats::Gamma()$dev.resids(y, mu, rep(1, length(y))),
     seen = as_they_are, convex = TRUE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
     exponential = TRUE, bends = FALSE, calibration = list(exponential_loss),
-    never_up = function(move, y, small) FALSE, separable = NA, autoscale = FALSE,
-    conditional = list(likelihood = "gamma", constant = log_constant, dispersion = "factor", hyper = gamma_hyper,
+    never_up = function(move, y, small) FALSE, separable = NA, autoscale = FALSE, positive = TRUE,
+    conditional = list(likelihood = "gamma", dispersion = "factor", hyper = gamma_hyper,
                        start = function(y, weight, dispersion) list(eta = log(y), c = weight * dispersion)),
     dispersion = positive_record(
       natural = "shape", may_be_known = TRUE, known = function(dispersion) 1 / dispersion,
-      tally = function(rows) mean_tally(rows, log),
+      tally = function(rows) mean_tally(rows, log), relative = relative_scale(-1 / 2, function(unit) "1 / sqrt(shape)"),
       start = function(model) positive_start(model, function(y, mu) ((y - mu) / mu)^2))),
 
   inverse_gaussian = list(
@@ -564,14 +618,16 @@ family_records <- list(
     log_lik = function(y, mu, dispersion, trials, family) {
       (log(dispersion) - log(2 * pi * y^3) - dispersion * (y - mu)^2 / (mu^2 * y)) / 2
     },
+    row_constant = function(y, weight) -weight * (log(2 * pi) + 3 * log(y)) / 2, constant = as_summed,
     variance = function(mu, dispersion, family) mu^3,
     deviance = function(y, mu, dispersion, family) stats::inverse.gaussian()$dev.resids(y, mu, rep(1, length(y))),
     seen = as_they_are, convex = FALSE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
     exponential = TRUE, bends = FALSE, calibration = list(),
-    never_up = function(move, y, small) FALSE, separable = NA, autoscale = FALSE, conditional = NULL,
+    never_up = function(move, y, small) FALSE, separable = NA, autoscale = FALSE, positive = TRUE, conditional = NULL,
     dispersion = positive_record(
       natural = "lambda", may_be_known = FALSE, known = NULL,
       tally = function(rows) mean_tally(rows, function(y) 1 / y),
+      relative = relative_scale(-1 / 2, function(unit) sprintf("sqrt(%s / lambda)", unit), by_level = TRUE),
       start = function(model) positive_start(model, function(y, mu) (y - mu)^2 / (mu^2 * y)))),
 
   exponential = time_record(
@@ -585,6 +641,7 @@ family_records <- list(
     conditional = time_conditional("weibull", "own", shape_hyper),
     dispersion = positive_record(
       natural = "shape", may_be_known = FALSE, known = NULL, exponential = 2, unit = function(dispersion) 1 / dispersion,
+      relative = relative_scale(-1, function(unit) "1 / shape"),
       tally = function(rows) list(y = 0, weight = mean_tally(rows, function(y) y > 0)$y * mean_tally(rows, abs)$weight),
       start = function(model) {
         found <- inner_mode(inner_glm(model, "exponential"))
@@ -598,13 +655,14 @@ family_records <- list(
     log_lik = function(y, mu, dispersion, trials, family) {
       stats::dbeta(y, mu * dispersion, (1 - mu) * dispersion, log = TRUE)
     },
+    row_constant = function(y, weight) -weight * (log(y) + log1p(-y)), constant = as_summed,
     variance = function(mu, dispersion, family) mu * (1 - mu) / (1 + dispersion),
     deviance = function(y, mu, dispersion, family) beta_deviance(y, mu, dispersion),
     seen = as_they_are, convex = FALSE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
     exponential = FALSE, bends = TRUE, calibration = list(),
-    never_up = function(move, y, small) FALSE, separable = NA, autoscale = FALSE, conditional = NULL,
+    never_up = function(move, y, small) FALSE, separable = NA, autoscale = FALSE, positive = FALSE, conditional = NULL,
     dispersion = positive_record(
-      natural = "phi", may_be_known = FALSE, known = NULL,
+      natural = "phi", may_be_known = FALSE, known = NULL, relative = relative_scale(-1 / 2, function(unit) "1 / sqrt(phi)"),
       tally = function(rows) mean_tally(rows, function(y) log1p(-y)), start = function(model) share_start(model))))
 
 # Stops unless every record has every entry and no other.
@@ -629,12 +687,12 @@ check_family_records <- function(records) {
 
 check_family_records(family_records)
 
-# Run when the package is loaded: each record has its other half in src/likelihood.c, with all that its way of being
+# Run when the package is loaded: each record has its other half in src/likelihood_*.c, with all that its way of being
 # integrated over a dispersion asks for.
 check_family_twins <- function(names = base::names(family_records), records = family_records) {
   dispersions <- vapply(names, function(name) records[[name]]$conditional$dispersion %||% NA_character_, "")
   alone <- names[!.Call(elvi_r_has_family, names, dispersions)]
-  if (length(alone)) stop("families whose record in src/likelihood.c is missing or not whole: ", toString(alone), call. = FALSE)
+  if (length(alone)) stop("families whose record in src/likelihood_*.c is missing or not whole: ", toString(alone), call. = FALSE)
 }
 
 # ---- finding one ---------------------------------------------------------------------
@@ -673,7 +731,7 @@ check_family <- function(family) {
 }
 
 # Families of others by the names that they go by there, which a record has no room for: what is between y and the
-# parameters is one number per row, see elvi_family in elvi.h.
+# parameters is one number per row, see elvi_family in src/family.h.
 refuse_other_families <- function(name) {
   if (!is.character(name) || length(name) != 1L) return(invisible())
   why <- if (name %in% c("ordinal", "cumulative", "sratio", "cratio", "acat", "ocat")) {

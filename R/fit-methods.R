@@ -1,11 +1,16 @@
 #' What to do with a fit
 #'
-#' `coef()` is the posterior mean, `vcov()` the posterior covariance
-#' `Sigma %*% Sigma` of the approximation, `simulate()` draws from it (of a fit from a
-#' formula, responses: see [simulate.elvi_glm()]).
-#' `update()` and [elvi()] continue a run.
+#' `coef()` is the posterior mean, `vcov()` the posterior covariance of the coefficients. `confint()` and `posterior_interval()` give
+#' *credible* intervals: quantiles of the marginal posteriors, not confidence intervals. `tidy()`, `glance()` and `augment()` are those
+#' of 'generics', 'broom' and 'broom.mixed'. `simulate()` draws from the posterior (of a fit from a
+#' formula, responses: see [simulate.elvi_glm()]). `update()` and [elvi()] continue a run.
 #'
-#' A fit of a target that is only a function ([model_density()], [model_stan()]) whose start was searched has importance
+#' These methods are the same for every fit: a regression, one with [group-level or smooth terms][group_terms], a density of
+#' your own. The posterior of a fit that integrates over hyperparameters is a mixture over its quadrature points, so means, standard
+#' deviations and intervals contain the uncertainty about standard deviations, correlations and dispersion. `coef()` of a fit with
+#' group-level terms has the coefficients of each group, as in 'lme4'; [fixef()] has those that the groups share.
+#'
+#' A fit of a user-supplied density ([model_density()], [model_stan()]) whose start was searched has importance
 #' weights, those of its verdict. Whatever shows its posterior - `coef()`, `vcov()`, `print()`, `summary()`, `confint()`,
 #' `tidy()`, `plot()`, `simulate()`, [as.matrix()][as.matrix.elvi_fit] and all formats of draws - shows the approximation as
 #' these weights correct it, and says so; the verdict is about that. `fit$mu`, `fit$Sigma`, [q_density()], [objective()] and
@@ -13,142 +18,67 @@
 #' two differ by more than 0.3 standard deviations or a factor of 1.5. The weights are not used where k-hat is 1 or more, as
 #' they have no mean there, unless they leave more than half of the draws: then everything shows the approximation itself.
 #'
-#' A regression with an unknown dispersion is fitted in its logarithm, and `fit$mu` and `fit$Sigma` have that as their last
+#' A stochastic run on a regression with an unknown dispersion fits its logarithm, and `fit$mu` and `fit$Sigma` have that as their last
 #' parameter. Whatever tabulates, draws or plots shows `sigma` or `phi` itself; `coef()` and `vcov()` have the
 #' coefficients only, and `sigma()` is the posterior mean of the residual standard deviation, 1 for families that have none.
 #'
-#' @param object,x an `elvi_fit`.
+#' Compare models of the same data by [elbo()], a lower bound of the log evidence, which is `glance()$elbo` too, or by `loo()`.
+#' The evidence lower bound is never returned as a `logLik()`, since it is not a maximised likelihood.
+#'
+#' @param object,x,formula a fit; for the methods that need data, one from a
+#'   formula.
+#' @param parm,pars parameters, by name or number. By default all but the effects of groups and smooths.
+#' @param level,prob,conf.level probability of the interval.
+#' @param effects which rows of `tidy()`: `"fixed"` for coefficients, `"ran_pars"` for standard deviations, correlations and
+#'   dispersion, `"ran_vals"` for the effects of groups, or several.
+#' @param conf.int add credible intervals?
+#' @param exponentiate estimates and intervals of `exp()` of the coefficients (standard errors stay, as in broom)?
+#' @param type.predict for `augment()`: predictions of the response or of the linear predictor.
+#' @param data,newdata data frame to add predictions to; that of the fit by
+#'   default.
 #' @param nsim number of draws.
 #' @param seed optional seed; when given, R's generator is left as it was. Without
-#'   one, draws are new in every call; [as.matrix()][as.matrix.elvi_fit] gives those of the fit.
+#'   one, draws of `simulate()` are new in every call; [as.matrix()][as.matrix.elvi_fit] gives those of the fit.
+#' @param draws number of draws.
+#' @param type for `pp_check()`: which of bayesplot's `ppc_` plots. They show draws of new responses, `"error_binned"` draws of
+#'   expected ones: proportions for binomial fits.
+#' @param formula. changes to the formula, see [stats::update.formula()].
+#' @param evaluate evaluate the new call, or return it?
 #' @param complete for the generics' sake: no coefficient is ever left out, so it
 #'   makes no difference.
 #' @param digits number of significant digits.
-#' @param ... passed on, or nothing.
+#' @param ... passed on where it says so. What other packages pass as a matter of course is ignored, other
+#'   names are errors.
 #' @return `simulate()`: a matrix with one draw per row. `summary()`: an object
-#'   with the table of posterior means and standard deviations and the account of
-#'   the run, objective and ELBO, the gap to the optimum of its family in nats for
-#'   models with an exact objective (see [elvi_optimum()]), and [pareto_k()]. The others as their generics say.
+#'   with the table of posterior means, standard deviations and quantiles, objective and ELBO, the gap to the optimum of its family
+#'   in nats for
+#'   models with an exact objective (see [elvi_optimum()]), and [pareto_k()]. `tidy()`: a data frame with columns `effect`, `group`, `term`,
+#'   `estimate` and `std.error` for every fit (`level` too with `"ran_vals"`). `glance()`: a row with the [elbo()] and its standard error,
+#'   `method`, `base`, `converged`, `certificate` (nats above the optimum, at most; `NA` for a stochastic run), `points` and
+#'   `quadrature_error` of the quadrature over hyperparameters, `evaluations` of the gradient and `nobs`. The others as their generics say.
 #' @examples
+#' fit <- elvi(case ~ age + parity, data = infert, family = binomial())
+#' summary(fit)
+#' confint(fit)
+#' update(fit, . ~ . + spontaneous)
+#' # a target of one's own
 #' model <- model_quadratic(diag(c(1, 4)), m = c(a = 1, b = -1))
 #' set.seed(1)
 #' fit <- elvi(model, budget = 20000)
-#' summary(fit)
 #' vcov(fit)
 #' simulate(fit, nsim = 3, seed = 1)
 #' @name elvi_fit
+#' @aliases elvi_glm
 NULL
 
-#' @rdname elvi_fit
-#' @export
-print.elvi_fit <- function(x, digits = max(3L, getOption("digits") - 3L), ...) {
-  check_digits(digits)
-  cat("elvi fit: ", x$base$kind, " base, ", x$control$scale, " scale\n", sep = "")
-  print(x$model)
-  cat(c(run_account(x), stack_line(x), verdict_lines(x)), sep = "\n")
-  cat("\nPosterior mean and standard deviation (",
-      if (is_corrected(x)) paste0(corrected_label, "; $mu and $Sigma are the approximation's") else
-      if (!is.null(x$stack)) "of the mixture" else
-      if (x$kept == "start") "the start, which the run did not improve" else
-      if (x$kept == "optimum") { if (x$status == "interrupted") "at the best point so far" else "at the optimum" } else
-      switch(x$control$average, theorem = "weighted average of the iterates",
-             tail = "average of the last iterates", last = "last iterate"), "):\n", sep = "")
-  table <- t(natural_table(x))
-  shown <- min(ncol(table), 10L)
-  print(table[, seq_len(shown), drop = FALSE], digits = digits)
-  if (shown < ncol(table)) cat("... and", ncol(table) - shown, "more\n")
-  invisible(x)
-}
-
-# two or three lines that say what was run and how it ended
-run_account <- function(x) if (x$method == "exact") exact_account(x) else mpsgd_account(x)
-
-exact_account <- function(x) {
-  c(sprintf("Exact solver: %s after %s evaluations of the gradient",
-            if (x$status == "interrupted") "INTERRUPTED" else if (x$converged) "converged" else "NOT CONVERGED",
-            format_count(x$optimum$evaluations)),
-    sprintf("Objective F = %s, %s", format(x$optimum$objective, digits = 8), distance_words(x$optimum)))
-}
-
-mpsgd_account <- function(x) {
-  last <- x$trace[nrow(x$trace), ]
-  c(sprintf("%s: %s of %s iterations, %s gradient evaluations, %.2f s CPU",
-            switch(x$status, finished = "Run finished", paused = "Run paused",
-                   interrupted = "Run INTERRUPTED", diverged = "Run DIVERGED"),
-            format_count(x$state$k), format_count(x$plan$iterations),
-            format_count(x$state$evals), x$cpu),
-    sprintf("Smoothness L = %s in %s coordinates (%s)", format(x$smoothness, digits = 5),
-            x$control$coordinates, x$smoothness_source),
-    checks_account(x),
-    if (isTRUE(is.finite(last$objective))) sprintf(
-      "Objective F at the last iterate: %s (Monte Carlo, standard error %s; started at %s)",
-      format(last$objective, digits = 6), format(last$se, digits = 2),
-      format(x$trace$objective[1L], digits = 6)),
-    if (!is.null(x$remaining)) sprintf(
-      "%s: estimated gap to %s %s nats (standard error %s), tol = %s",
-      if (isTRUE(x$converged)) "Converged" else if (is.na(x$converged)) "Not there yet" else "NOT CONVERGED",
-      if (isTRUE(x$model$convex)) "the optimum" else "a local optimum (the target may have better ones)",
-      format(x$remaining$estimate, digits = 2), format(x$remaining$se, digits = 2), format(x$tol)),
-    neighbourhood_line(x),
-    outside_line(x))
-}
-
-# A gap from gradients is that of a quadratic with its optimum a Newton step away; how far that can be trusted is shown by
-# what the run has gained of late.
-neighbourhood_line <- function(x) {
-  gap <- x$remaining
-  if (is.null(gap$gain)) return(NULL)
-  sprintf("That gap is to an optimum within %s standard deviations of the fit; the last stage gained %s nats (standard error %s)",
-          format(sqrt(2 * (gap$estimate + 2 * gap$se)), digits = 1), format(gap$gain$estimate, digits = 2),
-          format(gap$gain$se, digits = 1))
-}
-
-checks_account <- function(x) {
-  if (!isTRUE(x$control$backtrack > 0)) return(NULL)
-  sprintf("Steps checked on %s fresh draws each (%s of the evaluations), now divided by %s, at most by %s",
-          x$control$backtrack, format_count(x$state$checks), format_count(x$state$shorten), format_count(x$state$steepest))
-}
-
-#' @rdname elvi_fit
-#' @export
-summary.elvi_fit <- function(object, ...) {
-  check_dots(list(...), names(formals()), "summary()")
-  structure(list(fit = object,
-                 table = natural_table(object),
-                 objective = objective(object), elbo = elbo(object), gap = exact_gap(object),
-                 pareto_k = k_of_verdict(object) %||% pareto_k(object)),
-            class = "summary.elvi_fit")
-}
-
-#' @export
-print.summary.elvi_fit <- function(x, digits = max(3L, getOption("digits") - 3L), ...) {
-  check_digits(digits)
-  fit <- x$fit
-  cat("elvi fit: ", fit$base$kind, " base, ", fit$control$scale, " scale",
-      if (fit$method == "mpsgd") paste0(", ", fit$control$estimator, " gradient"), "\n", sep = "")
-  print(fit$model)
-  if (fit$method == "mpsgd") print(fit$schedule)
-  cat(c(run_account(fit), stack_line(fit), verdict_lines(fit)), "", sep = "\n")
-  if (is_corrected(fit)) cat("Posterior, ", corrected_label, " ($mu and $Sigma are the approximation's):\n", sep = "")
-  print(x$table, digits = digits)
-  cat("\nOf the returned approximation:\n")
-  print(x$objective)
-  print(x$elbo)
-  if (!is.null(x$gap)) {
-    cat("Gap to the optimum of its family: ", format(max(x$gap$gap, 0), digits = 3),
-        " nats (F* = ", format(x$gap$optimum$objective, digits = 10), ", known to ",
-        format(x$gap$optimum$certificate, digits = 1), " nats, ", x$gap$optimum$certificate_kind, ")\n", sep = "")
-  }
-  if (is.null(fit$verdict)) print(x$pareto_k)   # else it is among the lines of the verdict
-  invisible(x)
-}
+# ---- estimates and intervals ------------------------------------------------------------------------
 
 #' @rdname elvi_fit
 #' @export
 coef.elvi_fit <- function(object, complete = TRUE, ...) {
   check_dots(list(...), names(formals()), "coef()")
   check_flag(complete, "complete")
-  posterior_mean(object)[coefficient_places(object)]
+  if (length(group_terms_of(object))) group_coefficients(object) else fixed_means(object$posterior)
 }
 
 #' @rdname elvi_fit
@@ -156,28 +86,330 @@ coef.elvi_fit <- function(object, complete = TRUE, ...) {
 vcov.elvi_fit <- function(object, complete = TRUE, ...) {
   check_dots(list(...), names(formals()), "vcov()")
   check_flag(complete, "complete")
-  which <- coefficient_places(object)
-  posterior_covariance(object)[which, which, drop = FALSE]
+  which <- object$posterior$coefficients
+  check_size(length(which)^2, "object", object)
+  posterior_covariance(object$posterior, which)
 }
 
 #' @rdname elvi_fit
 #' @export
 sigma.elvi_fit <- function(object, ...) {
   check_dots(list(...), names(formals()), "sigma()")
-  model <- object$model
-  if (!is_regression(model) || !isTRUE(dispersion_record(model)$residual)) return(1)
-  if (is_dispersed(model)) natural_table(object)[["sigma", "mean"]] else sqrt(model$dispersion)
+  family <- object$family %||% object$given$model$family   # of a model_glm()
+  if (is.null(family) || !isTRUE(record_of(family)$dispersion$residual)) return(1)
+  if ("sigma" %in% object$posterior$shown) return(posterior_moments(object$posterior)$mean[["sigma"]])
+  sqrt(object$dispersion %||% object$given$model$dispersion %||% 1)
+}
+
+#' @rdname elvi_fit
+#' @export
+confint.elvi_fit <- function(object, parm = NULL, level = 0.95, ...) {
+  check_dots(list(...), names(formals()), "confint()")
+  level <- check_number(level, "level", 0, 1, open = TRUE)
+  credible_intervals(object, shown_parameters(object, parm, "parm"), level)
+}
+
+#' @rdname elvi_fit
+#' @export
+#' @rawNamespace S3method(rstantools::posterior_interval, elvi_fit)
+posterior_interval.elvi_fit <- function(object, prob = 0.9, pars = NULL, ...) {
+  check_dots(list(...), names(formals()), "posterior_interval()")
+  prob <- check_number(prob, "prob", 0, 1, open = TRUE)
+  credible_intervals(object, shown_parameters(object, pars, "pars"), prob)
+}
+
+credible_intervals <- function(fit, which, level) {
+  p <- c((1 - level) / 2, (1 + level) / 2)
+  out <- posterior_quantiles(fit$posterior, which, p)
+  dimnames(out) <- list(fit$posterior$shown[which], percent_names(p))
+  out
+}
+
+percent_names <- function(p) paste(vapply(100 * p, format, "", digits = 3), "%")
+
+# places of parameters given by name or number; by default everything but the effects
+shown_parameters <- function(fit, which, name) {
+  if (!is.null(which)) return(check_parameters(fit, which, name))
+  setdiff(seq_along(fit$posterior$shown), effect_places(fit))
+}
+
+effect_places <- function(fit) {
+  columns <- as.integer(unlist(lapply(fit$groups, `[[`, "columns")))
+  if (length(columns)) length(fit$posterior$coefficients) + columns else integer()
+}
+
+# mean, sd and quantiles of parameters, one row each
+posterior_table <- function(fit, which, p = NULL) {
+  moments <- posterior_moments(fit$posterior)
+  table <- cbind(mean = moments$mean[which], sd = moments$sd[which])
+  if (is.null(p)) return(table)
+  quantiles <- posterior_quantiles(fit$posterior, which, p)
+  colnames(quantiles) <- percent_names(p)
+  cbind(table, quantiles)
+}
+
+# ---- broom ------------------------------------------------------------------------------------------
+
+#' @rdname elvi_fit
+#' @exportS3Method generics::tidy
+tidy.elvi_fit <- function(x, effects = c("fixed", "ran_pars"), conf.int = FALSE, conf.level = 0.95, exponentiate = FALSE, ...) {
+  check_dots(given_values(list(...)), names(formals()), "tidy()", passed_by_frameworks$tidy)
+  rows <- tidy_rows(x, check_effects(effects))
+  conf.int <- check_flag(conf.int, "conf.int")
+  conf.level <- check_number(conf.level, "conf.level", 0, 1, open = TRUE)
+  moments <- posterior_moments(x$posterior)
+  at <- rows$at
+  rows$at <- NULL
+  if (!"ran_vals" %in% effects) rows$level <- NULL
+  out <- cbind(rows, estimate = unname(moments$mean[at]), std.error = unname(moments$sd[at]))
+  if (conf.int) {
+    limits <- credible_intervals(x, at, conf.level)
+    out$conf.low <- unname(limits[, 1L])
+    out$conf.high <- unname(limits[, 2L])
+  }
+  scaled <- intersect(c("estimate", "conf.low", "conf.high"), names(out))   # not the errors, as broom has it
+  if (check_flag(exponentiate, "exponentiate")) out[out$effect == "fixed", scaled] <- exp(out[out$effect == "fixed", scaled])
+  as_tibble_if_there(out)
+}
+
+check_effects <- function(effects) {
+  kinds <- c("fixed", "ran_pars", "ran_vals")
+  if (!is.character(effects) || !length(effects) || !all(effects %in% kinds)) {
+    bad_argument("effects", "some of \"fixed\", \"ran_pars\" and \"ran_vals\"",
+                 describe(if (is.character(effects)) setdiff(effects, kinds)[1L] else effects))
+  }
+  intersect(kinds, effects)
+}
+
+# what each row is, and its place among the parameters
+tidy_rows <- function(x, effects) {
+  shown <- x$posterior$shown
+  row <- function(effect, at, term = shown[at], group = NA_character_, level = NA_character_) {
+    data.frame(effect = rep(effect, length(at)), group = rep_len(group, length(at)), level = rep_len(level, length(at)),
+               term = term, at = at)
+  }
+  coefficients <- x$posterior$coefficients
+  rest <- setdiff(seq_along(shown), c(coefficients, effect_places(x)))
+  parts <- list(fixed = row("fixed", coefficients), ran_pars = tidy_hyper(x, row("ran_pars", rest)),
+                ran_vals = do.call(rbind, lapply(group_terms_of(x), function(term) {
+                  k <- length(term$coefs)
+                  row("ran_vals", effect_positions(x, term), rep(term$coefs, length(term$levels)), term$label,
+                      rep(term$levels, each = k))
+                })))
+  out <- do.call(rbind, parts[effects])
+  rownames(out) <- NULL
+  out
+}
+
+# names of standard deviations and correlations as in broom.mixed, and the factor that they belong to
+tidy_hyper <- function(x, rows) {
+  for (spec in x$groups) {
+    at <- match(sd_names(spec), rows$term)
+    rows$group[at] <- spec$label
+    rows$term[at] <- term_record(spec)$tidy_names(spec)
+    if (spec$correlated && length(spec$coefs) > 1L) {
+      for (pair in utils::combn(length(spec$coefs), 2L, simplify = FALSE)) {
+        j <- match(cor_name(spec, pair[2L], pair[1L]), rows$term)
+        rows$group[j] <- spec$label
+        rows$term[j] <- paste0("cor__", spec$coefs[pair[1L]], ".", spec$coefs[pair[2L]])
+      }
+    }
+  }
+  dispersion <- is.na(rows$group)
+  rows$group[dispersion] <- "Residual"
+  if (length(x$groups)) rows$term[dispersion & rows$term == "sigma"] <- "sd__Observation"
+  rows
+}
+
+#' @rdname elvi_fit
+#' @exportS3Method generics::glance
+glance.elvi_fit <- function(x, ...) {
+  check_dots(given_values(list(...)), names(formals()), "glance()", passed_by_frameworks$glance)
+  value <- elbo(x)
+  account <- solver_account(x)
+  as_tibble_if_there(data.frame(
+    elbo = value$estimate, elbo.se = value$se, method = x$method, base = x$base$kind, converged = x$converged %||% NA,
+    certificate = account$certificate, points = length(x$posterior$weight), quadrature_error = account$quadrature_error,
+    evaluations = account$evaluations, nobs = if (is.null(x$regression)) NA_integer_ else nobs.elvi_glm(x)))
+}
+
+#' @rdname elvi_fit
+#' @exportS3Method generics::augment
+augment.elvi_glm <- function(x, data = NULL, newdata = NULL, type.predict = c("response", "link"), ...) {
+  check_dots(list(...), names(formals()), "augment()", passed_by_frameworks$augment)
+  if (is.null(newdata)) check_in_memory(x)
+  # the frame lacks the rows that na.exclude would put back
+  if (is.null(newdata) && is.null(data)) x$na.action <- NULL
+  at <- stats::predict(x, newdata = newdata, se.fit = TRUE,
+                       type = check_choice(type.predict, "type.predict", c("response", "link")))
+  out <- if (is.null(newdata)) reading(as.data.frame(data %||% x$frame), "data", "it is no data frame")
+         else as.data.frame(newdata)
+  if (nrow(out) != length(at$fit)) {
+    bad_argument("data", sprintf("of %d rows, as the fit has", length(at$fit)), describe(out))
+  }
+  out$.fitted <- unname(at$fit)
+  out$.se.fit <- unname(at$se.fit)
+  if (is.null(newdata)) out$.resid <- unname(stats::residuals(x))
+  as_tibble_if_there(out)
+}
+
+as_tibble_if_there <- function(x) {
+  if (has_package("tibble")) tibble::as_tibble(x) else x
+}
+
+# ---- the regression -----------------------------------------------------------------------------------
+
+#' @rdname elvi_fit
+#' @export
+nobs.elvi_glm <- function(object, ...) {
+  check_dots(list(...), names(formals()), "nobs()", passed_by_frameworks$nobs)
+  if (is_out_of_memory(object)) source_rows(object)$n else nrow(object$frame)
+}
+
+#' @rdname elvi_fit
+#' @export
+formula.elvi_glm <- function(x, ...) {
+  check_dots(list(...), names(formals()), "formula()", passed_by_frameworks$formula)
+  x$formula
+}
+
+#' @rdname elvi_fit
+#' @export
+terms.elvi_glm <- function(x, ...) {
+  check_dots(given_values(list(...)), names(formals()), "terms()")   # data = NULL is none
+  x$terms
+}
+
+#' @rdname elvi_fit
+#' @export
+model.frame.elvi_glm <- function(formula, ...) {
+  check_dots(given_values(list(...)), names(formals()), "model.frame()")   # data = NULL is none
+  check_in_memory(formula)
+  formula$frame
+}
+
+#' @rdname elvi_fit
+#' @export
+model.matrix.elvi_glm <- function(object, ...) {
+  check_dots(given_values(list(...)), names(formals()), "model.matrix()")   # data = NULL is none
+  prediction_rows(object, NULL)$X
+}
+
+#' @rdname elvi_fit
+#' @export
+family.elvi_glm <- function(object, ...) {
+  check_dots(list(...), names(formals()), "family()", passed_by_frameworks$family)
+  object$family
 }
 
 #' @rdname elvi_fit
 #' @export
 simulate.elvi_fit <- function(object, nsim = 1, seed = NULL, ...) {
   check_dots(list(...), names(formals()), "simulate()")
-  nsim <- check_draws(nsim, object$model$dim, "nsim")
+  nsim <- check_draws(nsim, length(object$posterior$shown), "nsim")
   key <- if (is.null(seed)) draw_key() else key_of_seed(seed)
-  if (is_corrected(object)) corrected_draws(object, nsim, key) else natural_draws(object, keyed_draws(object, nsim, key))
+  matrix_of_draws(object, posterior_draws(object$posterior, nsim, key))
 }
 
 #' @rdname elvi_fit
 #' @export
 update.elvi_fit <- function(object, ...) elvi(object, ...)
+
+#' @rdname elvi_fit
+#' @export
+update.elvi_glm <- function(object, formula., ..., evaluate = TRUE) {
+  call <- object$call
+  if (!missing(formula.)) {
+    if (!inherits(formula., "formula") && (!is.character(formula.) || length(formula.) != 1L)) {
+      bad_argument("formula.", "a formula", describe(formula.))
+    }
+    call$object <- reading(stats::update.formula(object$formula, formula.), "formula.", "it cannot be read")
+  }
+  changes <- match.call(expand.dots = FALSE)$...
+  unnamed <- if (is.null(names(changes))) changes else changes[!nzchar(names(changes))]
+  check_dots(unname(unnamed), character(), "update()")
+  for (name in names(changes)) call[[name]] <- changes[[name]]
+  if (!check_flag(evaluate, "evaluate")) return(call)
+  call[[1L]] <- quote(elvi::elvi)   # which need not be attached
+  eval(call, parent.frame())
+}
+
+#' @rdname prior_summary
+#' @export
+#' @rawNamespace S3method(rstantools::prior_summary, elvi_glm)
+prior_summary.elvi_glm <- function(object, ...) {
+  check_dots(list(...), names(formals()), "prior_summary()")
+  labels <- vapply(object$groups, `[[`, "", "label")
+  correlated <- any(vapply(object$groups, function(term) term$correlated && length(term$coefs) > 1L, NA))
+  structure(list(priors = object$priors, coefficients = coefficient_names(object), dispersion = dispersion_name_of(object),
+                 intercept = attr(object$terms, "intercept") == 1, sd = stats::setNames(as.list(object$priors$sd), labels),
+                 coefs = lapply(object$groups, `[[`, "coefs"), cor = if (correlated) object$priors$cor), class = "elvi_prior_summary")
+}
+
+# The prior of each standard deviation of a term, by name: those of slopes differ by the units of their columns.
+priors_by_coefficient <- function(prior, coefs, label) {
+  each <- lapply(seq_along(coefs), prior_of_one, prior = prior)
+  alike <- length(unique(vapply(each, `[[`, 0, "scale"))) == 1L
+  if (alike) stats::setNames(each[1L], label) else stats::setNames(each, paste0(coefs, " by ", label))
+}
+
+#' @export
+print.elvi_prior_summary <- function(x, ...) {
+  joint <- x$priors$joint
+  p <- length(joint$location)
+  if (p) {
+    cat("Priors used", if (x$intercept) " (the intercept's is for predictors at their means)", ":\n", sep = "")
+    print(data.frame(prior_table(joint), row.names = x$coefficients[seq_len(p)]), digits = 4)
+  }
+  if (!is.null(x$priors$aux)) cat(x$dispersion, ": ", format(x$priors$aux), "\n", sep = "")
+  sds <- unlist(unname(Map(priors_by_coefficient, x$sd, x$coefs, names(x$sd))), recursive = FALSE)
+  texts <- vapply(sds, format, "", digits = 4)
+  half <- !vapply(sds, has_rate, NA)
+  texts[half] <- paste("positive half of", texts[half])
+  for (text in unique(texts)) cat("sd of ", toString(names(sds)[texts == text]), ": ", text, "\n", sep = "")
+  if (!is.null(x$cor)) cat("correlations: ", format(x$cor), "\n", sep = "")
+  invisible(x)
+}
+
+# logLik() of a fit that has none: AIC(), BIC() and step() end here
+no_likelihood <- function() {
+  elvi_abort("A fit by elvi() has no maximised likelihood, and so no logLik(), AIC() or BIC(): compare models of the same data ",
+             "by elbo(), a lower bound of the log evidence, or by loo().", class = "elvi_error_argument",
+             data = list(argument = "object"))
+}
+
+#' @rawNamespace S3method(stats::logLik, elvi_fit)
+logLik.elvi_fit <- function(object, ...) no_likelihood()
+
+#' @rawNamespace S3method(stats::extractAIC, elvi_fit)
+extractAIC.elvi_fit <- function(fit, ...) no_likelihood()
+
+# ---- loo and bayesplot ----------------------------------------------------------------------------------
+
+#' @rdname elvi_fit
+#' @exportS3Method loo::loo
+loo.elvi_glm <- function(x, draws = 2000, seed = NULL, ...) {
+  need_package("loo", "loo()")
+  key <- fit_key(x, seed)
+  draws <- check_draws(draws, max(nobs.elvi_glm(x), posterior_dim(x$posterior)), lower = 2)
+  if (!is.null(x$posterior$hyper)) {   # the density of hyperparameters between quadrature points is not known
+    log_lik <- log_lik_at(x, posterior_draws(x$posterior, draws, key), key)
+    return(loo::loo(log_lik, r_eff = rep(1, ncol(log_lik)), ...))
+  }
+  drawn <- draws_with_ratios(x, draws, key)
+  log_lik <- log_lik_at(x, list(x = in_user_rows(x$posterior, drawn$x)), key)
+  loo::loo_approximate_posterior(log_lik, log_p = drawn$log_p, log_g = drawn$log_q, ...)
+}
+
+#' @rdname elvi_fit
+#' @exportS3Method bayesplot::pp_check
+pp_check.elvi_glm <- function(object, type = "dens_overlay", draws = 50, seed = NULL, ...) {
+  need_package("bayesplot", "pp_check()")
+  check_in_memory(object)
+  plot <- tryCatch(getExportedValue("bayesplot", paste0("ppc_", type)), error = function(e) NULL)
+  if (is.null(plot)) bad_argument("type", "the name of one of bayesplot's ppc_ plots", describe(type))
+  y <- seen_response(object)$y
+  # bins are of predictions, which for successes are proportions
+  if (type == "error_binned") return(plot(y, posterior_epred(object, draws = draws, seed = seed), ...))
+  plot(y * response_trials(object), posterior_predict(object, draws = draws, seed = seed), ...)
+}

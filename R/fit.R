@@ -13,24 +13,29 @@ new_fit <- function(given, plan = NULL, state = NULL, result) {
 }
 
 fit_fields <- list(
-  given = c("call", "method", "model", "base", "schedule", "tol", "combine", "control", "conduct"),
+  given = c("call", "method", "model", "problem", "base", "schedule", "tol", "combine", "control", "conduct"),
   plan = c("smoothness", "smoothness_source", "feasible", "start", "seed", "rng_kind", "search"),
   state = "stage",
-  result = c("trace", "cpu", "status", "kept", "theta", "lost", "remaining", "converged", "optimum", "verdict", "stack"),
+  result = c("trace", "cpu", "status", "kept", "theta", "lost", "remaining", "converged", "optimum", "nested", "posterior",
+             "verdict", "stack"),
   regression = c("formula", "terms", "xlevels", "contrasts", "offset_given", "family", "frame", "priors",
-                 "na.action", "dropped"))
+                 "na.action", "dropped", "dispersion", "groups", "smooths"))
 
 part_of_field <- local({
   parts <- rep(names(fit_fields), lengths(fit_fields))
   stats::setNames(parts, unlist(fit_fields))
 })
 
-# the settings as elvi_control() has them; the returned approximation and the last iterate, in the user's coordinates and names
+# What follows from the parts: the settings as elvi_control() has them, the posterior, the approximation without correction by
+# importance weights (in the user's coordinates and names), and the last iterate of a run.
 fit_computed <- list(
   control = function(fit) join_control(fit$given$control, fit$given$conduct),
-  mu = function(fit) reported_location(fit),
-  scale = function(fit) reported_theta(fit)$scale,
-  Sigma = function(fit) reported_root(fit),
+  posterior = function(fit) fit$result$posterior %||% run_posterior(fit),
+  mu = function(fit) approximation_moments(fit)$mean,
+  sd = function(fit) approximation_moments(fit)$sd,
+  scale = function(fit) if (!is.null(fit$result$theta)) reported_theta(fit)$scale,
+  Sigma = function(fit) approximation_root(fit),
+  hyper = function(fit) fit$posterior$hyper$values,
   last = function(fit) if (!is.null(fit$state)) reported_theta(fit, fit$state[c("mu", "scale")]),
   work = function(fit) if (!is.null(fit$plan$work)) run_model(fit))
 
@@ -84,7 +89,7 @@ set_field <- function(fit, name, value) {
 # What `$` answers, for completion at the prompt; names() are those of the parts.
 #' @rawNamespace S3method(utils::.DollarNames, elvi_fit)
 .DollarNames.elvi_fit <- function(x, pattern = "") {
-  fields <- c("mu", "Sigma", "scale", "last", unlist(fit_fields[names(x)], use.names = FALSE), names(x))
+  fields <- c("mu", "sd", "Sigma", "scale", "last", "posterior", "hyper", unlist(fit_fields[names(x)], use.names = FALSE), names(x))
   grep(pattern, fields, value = TRUE)
 }
 
@@ -92,8 +97,8 @@ set_field <- function(fit, name, value) {
 # it without the user's, which is given.
 run_model <- function(fit, account = new_account()) {
   work <- fit$plan$work
-  if (is.null(work)) return(standing_in(fit$given$model, fit$plan$stand_in, account))
-  work$inner <- standing_in(fit$given$model, work, account)
+  if (is.null(work)) return(with_gaussian_fallback(fit$given$model, fit$plan$stand_in, account))
+  work$inner <- with_gaussian_fallback(fit$given$model, work, account)
   work
 }
 
@@ -103,78 +108,72 @@ model_theta <- function(fit, theta = fit$result$theta) {
 }
 
 # and in those of the user
-reported_theta <- function(fit, theta = NULL) {
-  if (is.null(theta) && !is.null(fit$result$stack)) return(stacked_theta(fit))
-  theta <- theta %||% fit$result$theta
+reported_theta <- function(fit, theta = fit$result$theta) {
   model <- fit$given$model
-  at <- reported_law(model, fit$given$control$scale, model_theta(fit, theta))
+  at <- uncentred_theta(model, fit$given$control$scale, model_theta(fit, theta))
   list(mu = stats::setNames(at$mu, model$names), scale = name_scale(at$scale, model$names))
 }
 
-reported_root <- function(fit) {
+# The posterior of a model's run or optimum: one component, or those of a stack.
+run_posterior <- function(fit) {
   model <- fit$given$model
-  symmetric_scale(reported_kind(model, fit$given$control$scale), reported_theta(fit)$scale, model$names)
+  stack <- fit$result$stack
+  if (is.null(stack)) {
+    work <- run_model(fit)
+    location <- matrix(points_to_user(work, fit$result$theta$mu))
+    root <- root_to_user(work, fit$result$theta$scale)
+    roots <- list(if (is_whitened(work)) canonical_root(root) else root)
+  } else {
+    location <- matrix(vapply(stack$parts, function(part) part$mu, numeric(model$dim)), model$dim)
+    roots <- lapply(stack$parts, function(part) part$root)
+  }
+  logged <- if (is_dispersed(model)) model$dispersion_at else 0L
+  shown <- model$names
+  if (logged) shown[logged] <- dispersion_record(model)$natural
+  new_posterior(fit$given$base, location, roots, stack$weights %||% 1, model$names, shown, model$intercept_shift, logged,
+                setdiff(seq_len(model$dim), logged), points = verdict_points(fit), key = derived_key(fit$plan$seed, "posterior"))
 }
 
-# The location alone, and a root of the covariance of no particular kind, need no
-# decomposition.
-reported_location <- function(fit) {
-  if (!is.null(fit$result$stack)) return(stacked_theta(fit)$mu)
-  mu <- drop(points_to_user(run_model(fit), fit$result$theta$mu))
-  model <- fit$given$model
-  stats::setNames(drop(reported_points(model, matrix(mu))), model$names)
+# mean and standard deviation of the approximation in user coordinates, and of hyperparameters
+approximation_moments <- function(fit) {
+  posterior <- uncorrected(fit$posterior)
+  posterior$shown[seq_along(posterior$names)] <- posterior$names
+  posterior$logged <- 0L
+  posterior_moments(posterior)
 }
 
-reported_factor <- function(fit) {
-  if (!is.null(fit$result$stack)) return(stacked_theta(fit)$scale)
-  model <- fit$given$model
-  root <- model_factor(fit)
-  if (!is.null(model$reported)) root <- reported_points(model, root_matrix(root))
-  name_scale(root, model$names)
+# the symmetric root of its covariance
+approximation_root <- function(fit) {
+  posterior <- uncorrected(fit$posterior)
+  if (length(posterior$weight) == 1L && is.null(posterior$hyper)) {
+    names <- posterior$names
+    if (!is.null(fit$result$theta) && is.null(posterior$shift)) {
+      return(symmetric_scale(fit$given$control$scale, model_theta(fit)$scale, names))
+    }
+    return(structure(symmetric_root(uncentre_points(posterior, root_matrix(root_at(posterior$roots, 1L)))), dimnames = list(names, names)))
+  }
+  V <- posterior_covariance(posterior)
+  e <- eigen(V, symmetric = TRUE)
+  structure(e$vectors %*% (sqrt(pmax(e$values, 0)) * t(e$vectors)), dimnames = dimnames(V))
 }
 
-# the same of the model's own parameters
-model_factor <- function(fit) root_to_user(run_model(fit), fit$result$theta$scale)
+# ---- predictors are centred -----------------------------------------------------------
 
-# Of what is reported, and of X times the coefficients that are. A diagonal root stays one: what a formula's intercept
-# takes up from the centred predictors goes into the rows that it is multiplied by.
-approximation_sd <- function(fit) {
-  model <- fit$given$model
-  if (is.null(model$reported)) return(root_sd(reported_factor(fit)))
-  root <- model_factor(fit)
-  sd <- root_sd(root)
-  sd[1L] <- sqrt(sum(root_crossprod(root, model$reported + (seq_along(sd) == 1L))^2))
-  stats::setNames(sd, model$names)
+# A formula's model has centred predictors. Its `intercept_shift` is what the first coefficient lacks to be
+# the intercept of the predictors themselves: sum(shift * x). A scale that this mixes is of another kind, if a diagonal.
+uncentred_theta <- function(model, kind, theta) {
+  shift <- model$intercept_shift
+  if (is.null(shift)) return(theta)
+  uncentre <- function(x) {
+    x[1L, ] <- x[1L, ] + drop(shift %*% x)
+    x
+  }
+  list(mu = drop(uncentre(matrix(theta$mu))), scale = scale_of(kind)$of_root(uncentre(root_matrix(theta$scale))))
 }
 
-linear_sd <- function(fit, X) {
-  p <- seq_len(ncol(X))
-  reported <- fit$given$model$reported
-  if (is.null(reported)) return(predictor_sd(reported_factor(fit), X, p))
-  predictor_sd(model_factor(fit), X + outer(X[, 1L], reported[p]), p)
-}
+# ---- data that are not in memory ------------------------------------------------------------
 
-# ---- what a model's parameters are to its user -----------------------------------------
+# the rows of a fit whose data are out of memory, else NULL
+source_rows <- function(fit) fit$given$problem$source %||% if (is_elsewhere(fit$given$model)) fit$given$model$rows
 
-# A formula's model has centred predictors. `model$reported` is what its first coefficient,
-# the intercept, lacks to be that of the predictors themselves: sum(reported * x). Points are
-# the columns of x.
-reported_points <- function(model, x) {
-  if (!is.null(model$reported)) x[1L, ] <- x[1L, ] + drop(model$reported %*% x)
-  x
-}
-
-reported_kind <- function(model, kind) if (is.null(model$reported)) kind else scale_of(kind)$reported
-
-# Or would a diagonal scale have to become a square matrix?
-stays_its_kind <- function(fit) {
-  kind <- fit$given$control$scale
-  identical(reported_kind(fit$given$model, kind), kind)
-}
-
-# A law with location mu and the given scale, seen so; its scale is of the kind above.
-reported_law <- function(model, kind, theta) {
-  if (is.null(model$reported)) return(theta)
-  list(mu = drop(reported_points(model, matrix(theta$mu))),
-       scale = scale_of(kind)$of_root(reported_points(model, root_matrix(theta$scale))))
-}
+is_out_of_memory <- function(fit) !is.null(source_rows(fit))

@@ -12,7 +12,10 @@
 #' the standard deviation of its predictor and, for `gaussian()` and [robust()],
 #' multiplies by that of the response; the prior of their intercept is also
 #' shifted by the mean of the response, and the rate of an exponential
-#' `prior_aux` is divided by its standard deviation. [prior_summary()] shows what
+#' `prior_aux` is divided by its standard deviation. For positive responses with a log link (`Gamma()`,
+#' `inverse.gaussian()`, [weibull()] and `"exponential"`) the prior of the intercept is shifted by the logarithm of the mean
+#' response, so that it does not matter in which unit the response is measured; censored times count as in an
+#' exponential model, and offsets are taken out. [prior_summary()] shows what
 #' was used. With a flat prior an optimum need not exist: a warning says so, and
 #' separable data are refused.
 #'
@@ -34,7 +37,8 @@
 #'   [elsewhere][rows_elsewhere]: files, a database, a [cluster][rows_cluster()].
 #' @param family response distribution and link.
 #' @param prior,prior_intercept,prior_aux priors, see [normal()]. `prior_aux` is
-#'   for the auxiliary parameter itself, not for its logarithm.
+#'   for the auxiliary parameter itself, not for its logarithm. `NULL` is a default that does not depend on units: see
+#'   [families].
 #' @param prior_sd,prior_cor priors of the standard deviations and correlations of [group-level and smooth terms][group_terms].
 #' @param autoscale rescale the priors to the data? By default those you leave at
 #'   their defaults are rescaled and those you give are taken as they are.
@@ -58,7 +62,7 @@
 #' @export
 elvi.formula <- function(object, data, family = stats::gaussian(),
                          prior = normal(0, 2.5), prior_intercept = normal(0, 2.5),
-                         prior_aux = exponential(1), prior_sd = exponential(1), prior_cor = lkj(1),
+                         prior_aux = NULL, prior_sd = exponential(1), prior_cor = lkj(1),
                          autoscale = NULL, dispersion = NULL,
                          weights, subset, na.action, offset, contrasts = NULL, frequency,
                          base = base_gaussian(), method = c("auto", "exact", "mpsgd", "nested"),
@@ -69,7 +73,7 @@ elvi.formula <- function(object, data, family = stats::gaussian(),
   asks <- function(given) is.list(given) && isTRUE(given$autoscale)
   autoscale <- if (!is.null(autoscale)) c(sd = check_flag(autoscale, "autoscale"))[rep("sd", 4L)] else {
     c(slopes = missing(prior) || asks(prior), intercept = missing(prior_intercept) || asks(prior_intercept),
-      aux = missing(prior_aux) || asks(prior_aux), sd = missing(prior_sd))
+      aux = is.null(prior_aux) || asks(prior_aux), sd = missing(prior_sd))
   }
   method <- check_choice(method, "method", c("auto", "exact", "mpsgd", "nested"))
   if (!missing(data)) check_data(data)
@@ -97,13 +101,13 @@ elvi.formula <- function(object, data, family = stats::gaussian(),
     bad_argument("prior_intercept", "left out: the formula has no intercept", format(prior_intercept))
   }
   priors <- formula_priors(design, family, priors$prior, priors$prior_intercept, priors$prior_aux, autoscale)
-  if (is.null(priors$aux) && !missing(prior_aux)) {
+  if (is.null(priors$aux) && !is.null(prior_aux)) {
     bad_argument("prior_aux", "left out: this model has no auxiliary parameter", describe(prior_aux))
   }
   given <- c(design[c("X", "y", "weights", "frequency", "offset", "rows")], list(shift = if (design$intercept) design$centre))
   model <- glm_target(given, family, priors$joint,
                       if (is.null(record_of(family)$dispersion)) dispersion %||% 1 else dispersion, priors$aux)
-  model$reported <- reported_intercept(design, model$dim)
+  model$intercept_shift <- intercept_shift(design, model$dim)
   # left to itself, a stochastic run stops when it is close enough
   if (is.null(budget) && is.null(schedule) && !has_exact(model)) tol <- tol %||% 0.01
   if (would_nest) say_not_nested(model)
@@ -111,7 +115,8 @@ elvi.formula <- function(object, data, family = stats::gaussian(),
   fit <- elvi.elvi_model(model, base = base, method = method, schedule = schedule, budget = budget,
                          tol = tol, start = start, control = control)
   frame <- design$model_frame
-  as_regression(fit, call, design, list(family = family, frame = frame, priors = priors, na.action = attr(frame, "na.action")))
+  as_regression(fit, call, design, list(family = family, frame = frame, priors = priors, na.action = attr(frame, "na.action"),
+                                        dispersion = model$dispersion, groups = list(), smooths = list()))
 }
 
 # the design of a formula whose data are in memory, and their frame
@@ -171,8 +176,28 @@ formula_frame <- function(call, env) {
   if (is.null(stats::model.response(frame))) {
     bad_argument("object", "a formula with a response on its left", "a one-sided formula")
   }
+  check_response_apart(attr(frame, "terms"))
   for (name in names(frame)) refuse_integer64(frame[[name]], paste0("data$", name))
   frame
+}
+
+# The response as a term of its own: model.matrix() would drop the column and keep the term. Its variable in another form
+# is allowed, as in lm().
+check_response_apart <- function(terms) {
+  at <- attr(terms, "response")
+  if (at == 0) return(invisible())
+  variables <- as.list(attr(terms, "variables"))[-1L]
+  response <- variables[[at]]
+  factors <- attr(terms, "factors")
+  if (length(factors) && any(factors[at, ] > 0)) {
+    elvi_abort("`", deparse1(response), "` is the response and also a term of the formula. Remove it from the right-hand side.",
+               class = "elvi_error_argument", data = list(argument = "object"))
+  }
+  twice <- intersect(all.vars(response), unlist(lapply(variables[-at], all.vars)))
+  if (length(twice) && length(all.vars(response)) == 1L) {
+    elvi_inform("`", twice, "` is on both sides of the formula: it is a predictor of itself, and predict() needs it in `newdata`.",
+                class = "elvi_message_response")
+  }
 }
 
 check_data <- function(data) {
@@ -208,6 +233,7 @@ check_na_action <- function(na.action) {
 # in the frame, else the formula.
 reading_frame <- function(expr) {
   tryCatch(expr, error = function(e) {
+    if (is_time_limit(e)) stop(e)
     about <- c("weights", "frequency", "offset", "subset")
     named <- about[vapply(about, function(a) grepl(paste0("(", a, ")"), conditionMessage(e), fixed = TRUE), NA)]
     reading(stop(e), c(named, "object")[1L], "the variables of the formula cannot be read")
@@ -228,7 +254,17 @@ formula_design <- function(frame, contrasts) {
        centre = design_centre(X, intercept, rows_that_count(frame)), spread = design_spread(X, frame),
        weights = weights, frequency = frame[["(frequency)"]],
        offset = offset, offset_given = !is.null(offset),
-       xlevels = stats::.getXlevels(terms, frame), contrasts = attr(X, "contrasts"))
+       xlevels = stats::.getXlevels(terms, frame), contrasts = attr(X, "contrasts"), constant = constant_columns(X))
+}
+
+# The columns of a term that add up to 1 in every row, as those of a factor do in a formula without an intercept.
+constant_columns <- function(X) {
+  for (columns in split(seq_len(ncol(X)), attr(X, "assign"))) {
+    if (length(columns) < 2L) next
+    part <- X[, columns, drop = FALSE]
+    if (all(part == 0 | part == 1) && all(rowSums(part) == 1)) return(columns)
+  }
+  integer()
 }
 
 # Rows with no weight or no trials add nothing, to means and scales either. TRUE where all rows count: nothing is copied.
@@ -252,14 +288,38 @@ design_spread <- function(X, frame) {
   y <- stats::model.response(frame, "any")
   weights <- check_weights(stats::model.weights(frame), nrow(frame))
   counting <- rows_that_count(frame)
-  list(columns = function(j) vapply(j, function(j) stats::sd(X[counting, j]), 0),
+  list(columns = function(j) vapply(j, function(j) column_scale(X[counting, j]), 0),
        response = if (is.numeric(y) && !is.matrix(y)) list(mean = mean(y[counting]), sd = stats::sd(y[counting])),
+       positive = positive_level(y, stats::model.offset(frame), counting),
        precision = mean(weights[weights > 0]))
 }
 
+# The standard deviation of a column; of one that is constant, its size, so that its unit does not matter either.
+column_scale <- function(x) {
+  size <- max(abs(x))
+  sd <- stats::sd(x)
+  if (isTRUE(sd > 1e-12 * size)) sd else if (size > 0) size else 1
+}
+
+# Of positive responses: their mean, and what a model of nothing but an intercept says that the mean is without offsets, given
+# that only times of events are complete. NULL for responses that are not positive.
+positive_level <- function(y, offset, counting) {
+  if (inherits(y, "Surv") && "time" %in% colnames(y)) y <- ifelse(y[, "status"] == 1, 1, -1) * y[, "time"]
+  else if (!is.numeric(y) || is.matrix(y) || !all(y > 0)) return(NULL)
+  y <- y[counting]
+  offset <- if (is.null(offset) || length(offset) == 1L) 0 else offset[counting]
+  positive_sums(c(sum(abs(y)), sum(abs(y) * exp(-offset)), sum(y > 0), length(y)))
+}
+
+# from sums of responses, of those without offsets, and numbers of events and rows
+positive_sums <- function(sums) {
+  base <- log(sums[2L] / max(sums[3L], 1))
+  list(mean = sums[1L] / sums[4L], log_base = if (is.finite(base)) base else 0)
+}
+
 # Of the original predictors' coefficients only the intercept is another than of the
-# centred ones: it moves by -centre'beta. See reported_points().
-reported_intercept <- function(design, dim) {
+# centred ones: it moves by -centre'beta. See uncentre_points().
+intercept_shift <- function(design, dim) {
   if (design$intercept) c(-design$centre, numeric(dim - length(design$centre)))
 }
 
@@ -273,16 +333,20 @@ formula_priors <- function(design, family, prior, prior_intercept, prior_aux, au
   spread <- if (is.null(y) || !isTRUE(y$sd > 0)) 1 else y$sd
   slopes <- setdiff(seq_along(design$centre), if (design$intercept) 1L)
   used <- if (length(slopes)) prior_of_length(prior, length(slopes))
+  level <- if (record$positive) data$positive
   if (length(slopes) && autoscale[[1L]]) {
     sds <- data$columns(slopes)
     used$scale <- used$scale * spread / ifelse(is.finite(sds) & sds > 0, sds, 1)
+    if (!design$intercept) used$location[design$constant] <- used$location[design$constant] + (level$log_base %||% 0)
   }
   intercept <- if (design$intercept) prior_of_length(prior_intercept, 1L, "prior_intercept")
   if (design$intercept && autoscale[[2L]]) {
     intercept$scale <- intercept$scale * spread
     if (!is.null(y)) intercept$location <- intercept$location + y$mean
+    intercept$location <- intercept$location + (level$log_base %||% 0)
   }
   has_aux <- !is.null(record$dispersion) && !(record$dispersion$may_be_known && !is.null(design$dispersion))
+  if (is.null(prior_aux)) prior_aux <- default_aux_prior(record, if (autoscale[[3L]]) level$mean %||% 1 else 1)
   if (has_aux && autoscale[[3L]] && is_exponential(prior_aux) && !is.null(y)) {
     # sigma is that of a response of weight 1
     precision <- if (record$dispersion$precision) data$precision else 1

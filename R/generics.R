@@ -7,7 +7,7 @@
 handed_over <- function(generic, refuse) {
   force(refuse)
   function(object, ...) {
-    if (!requireNamespace("rstantools", quietly = TRUE) || !has_original_method(generic, object)) refuse(object)
+    if (!has_package("rstantools") || !has_original_method(generic, object)) refuse(object)
     # from elsewhere: called from here it would find the default methods below first
     do.call(getExportedValue("rstantools", generic), list(object, ...), quote = TRUE, envir = asNamespace("rstantools"))
   }
@@ -62,7 +62,7 @@ bayes_R2 <- function(object, ...) UseMethod("bayes_R2")
 #' @export
 bayes_R2.default <- handed_over("bayes_R2", not_a_regression)
 
-#' @rdname elvi_glm
+#' @rdname elvi_fit
 #' @export
 posterior_interval <- function(object, ...) UseMethod("posterior_interval")
 

@@ -24,16 +24,26 @@
 #' (`s(x).1`, ...) becomes a term with one standard deviation, `smooth_sd[s(x)]`. `te()` and `ti()` have no such form
 #' and are refused.
 #'
+#' The columns of a basis have units of their own. So each penalised part is scaled (Sørbye and Rue, 2014): it has nothing in it that the
+#' free columns can say, and its variance, given `smooth_sd[s(x)]`, is the square of `smooth_sd[s(x)]` on average over
+#' the rows of the data. The standard deviation is thus that of the smooth's values around the free part, on the scale of the
+#' linear predictor,
+#' and has the same meaning for every basis. For `s(x, by = f)` the average is over the rows of the level.
+#' Several free columns are made uncorrelated, with variance 1. mgcv's basis `"cs"`, and the intercepts and slopes within
+#' `"fs"`, depend on rounding: a change of units may change such a fit.
+#'
 #' @section Priors:
 #' `prior` and `prior_intercept` must be normal or flat. `prior_sd` is the prior of each standard deviation:
 #' [exponential()], or the positive half of [normal()], [student_t()] or [cauchy()] around 0; a list with the labels
-#' of terms as names gives each its own. Left at its default, its scale is multiplied by the standard deviation of the
-#' response for the gaussian family, as that of `prior_aux` is. `prior_cor = lkj(eta)` is the prior of correlation
+#' of terms as names gives each its own. Left at its default, `exponential(1)`, its mean is multiplied by the standard deviation of the
+#' response for the gaussian family, as that of `prior_aux` is, and for a slope divided by the standard deviation of the slope's column, as
+#' the scale of a fixed slope is. So the default does not depend on units; a prior that you give is taken as it is.
+#' `prior_cor = lkj(eta)` is the prior of correlation
 #' matrices. For a term with one coefficient, `exponential(1)` is rstanarm's `decov(1, 1, 1, 1)`, except that rstanarm
 #' measures standard deviations in units of sigma for the gaussian family.
 #'
 #' @section How good is it:
-#' [print()][nested_methods] says what the answer rests on: the certificate of the worst node (how many nats its
+#' [print()][elvi_fit] says what the answer rests on: the certificate of the worst node (how many nats its
 #' objective is above the optimum, at most), Pareto k-hat with the number of draws behind it, how much the answer
 #' moved against the next smaller quadrature rule (a warning of class `elvi_warning_quadrature` beyond 0.05 standard
 #' deviations), and a lower bound of the log evidence. `elvi_control(nodes = )` makes the rule larger.
@@ -48,9 +58,13 @@
 #' 'Matrix', are not interrupted.
 #'
 #' @section Families:
-#' `binomial()`, `poisson()`, `gaussian()` and [neg_binomial_2()]. `sigma` and `phi` join the hyperparameters, also of
-#' formulas without group-level terms.
-#' @seealso [`methods`][nested_methods], [`predictions`][predict.elvi_nested], [`plots`][plot.elvi_nested],
+#' `binomial()`, `poisson()`, `gaussian()`, [neg_binomial_2()], `Gamma(link = "log")`, `"exponential"` and [weibull()]: those
+#' whose loss is convex, see [families]. `sigma`, `phi` and `shape` join the hyperparameters, also of formulas without
+#' group-level terms.
+#' @references
+#' Sørbye, S. H. and Rue, H. (2014) Scaling intrinsic Gaussian Markov random field priors in spatial modelling. *Spatial Statistics* 8,
+#' 39-51. \doi{10.1016/j.spasta.2013.06.004}
+#' @seealso [`methods`][group_methods], [`predictions`][predict.elvi_glm], [`plots`][plot.elvi_fit],
 #'   `vignette("groups")`
 #' @examples
 #' \donttest{
@@ -232,7 +246,7 @@ frame_formula <- function(structured, smooth_variables) {
 # ---- from frame to columns ---------------------------------------------------------------
 
 # A bar with everything that its columns need, for the data of the fit and for new ones.
-group_term <- function(bar, frame, contrasts) {
+group_term <- function(bar, frame, contrasts, counting = TRUE) {
   slopes <- stats::as.formula(call("~", bar$slopes), env = environment(attr(frame, "terms")))
   terms <- subset_terms(stats::terms(slopes), frame)
   within <- Filter(function(name) name %in% all_variable_names(terms), names(contrasts))
@@ -247,6 +261,7 @@ group_term <- function(bar, frame, contrasts) {
                                               "how levels vary"))
   }
   list(label = bar$label, kind = "group", levels = levels(group), coefs = colnames(M), correlated = bar$correlated,
+       unit = vapply(seq_len(ncol(M)), function(j) column_scale(M[counting, j]), 0),
        written = bar$written, slopes = terms, contrasts = attr(M, "contrasts"), group = columns,
        factor_levels = lapply(stats::setNames(columns, columns), function(name) levels(as.factor(frame[[name]]))))
 }

@@ -174,7 +174,7 @@ print.elvi_guarantee <- function(x, ...) {
   }
   print_almost_surely(x)
   if (!is.na(x$gap_start)) {
-    cat("The start is ", n(x$gap_start), " nats above F*",
+    cat("The start is ", n(max(x$gap_start, 0)), " nats above F*",
         if (isTRUE(min(x$bound, x$sharper) >= x$gap_start)) ": the bound promises no improvement on it",
         ".\n", sep = "")
   }

@@ -52,6 +52,7 @@ correlation_chain <- function(factor, M, k) {
 # Covariance D of the coefficients of a level, its inverse, and what derivatives need.
 term_covariance <- function(slot, theta) {
   sd <- exp(theta[slot$sd])
+  if (slot$k == 1L) return(list(sd = sd, D = as.matrix(sd^2), inverse = as.matrix(1 / sd^2), L = as.matrix(1)))
   if (!slot$pairs) return(list(sd = sd, D = diag(sd^2, slot$k), inverse = diag(1 / sd^2, slot$k), L = diag(slot$k)))
   factor <- correlation_factor(theta[slot$cor], slot$k)
   root <- forwardsolve(factor$L, diag(1 / sd, slot$k))   # (diag(sd) L)^-1

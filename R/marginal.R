@@ -1,9 +1,10 @@
 #' Marginal distributions of the approximation
 #'
 #' The approximation is a known distribution: each parameter is `mu_j + s_j z`
-#' with `z` the marginal of the base and `s_j` its standard deviation. These are
-#' its density, distribution and quantile functions, exact up to quadrature. A `sigma` or `phi` is `exp()` of
-#' such a variable.
+#' with `z` the marginal of the base and `s_j` its standard deviation, or a mixture of such variables over quadrature points. These are
+#' its density, distribution and quantile functions, exact up to quadrature. A `sigma` or `phi` that a run has fitted by its logarithm is
+#' `exp()` of such a variable. Standard deviations, correlations and dispersions that a fit integrates over are known by 10,000 draws
+#' between its quadrature points.
 #'
 #' @param object an `elvi_fit`.
 #' @param parameter name or number of one parameter.
@@ -19,35 +20,21 @@
 #' @export
 q_density <- function(object, parameter, x) {
   at <- marginal_at(object, parameter)
-  x <- check_vector(x, "x", infinite = TRUE)
-  over_components(at, function(mean, sd) {
-    z <- abs(at$scale(x) - mean) / sd
-    out <- numeric(length(z))
-    finite <- is.finite(z)
-    out[finite] <- marginal_density(at$law, pmax(z[finite], 1e-12)) / sd * at$slope(x[finite])
-    out
-  })
+  at$density(check_vector(x, "x", infinite = TRUE))
 }
 
 #' @rdname q_density
 #' @export
 q_probability <- function(object, parameter, x) {
   at <- marginal_at(object, parameter)
-  x <- check_vector(x, "x", infinite = TRUE)
-  over_components(at, function(mean, sd) marginal_probability(at$law, (at$scale(x) - mean) / sd))
+  at$probability(check_vector(x, "x", infinite = TRUE))
 }
 
 #' @rdname q_density
 #' @export
 q_quantile <- function(object, parameter, p) {
   at <- marginal_at(object, parameter)
-  p <- check_probabilities(p, "p")
-  if (length(at$weight) == 1L) return(at$unscale(at$mean + at$sd * marginal_quantile(at$law, p)))
-  reach <- support_edge(at$law) * at$sd
-  out <- ifelse(p > 0, max(at$mean + reach), min(at$mean - reach))
-  inside <- p > 0 & p < 1
-  if (any(inside)) out[inside] <- mixture_quantiles(t(at$mean), t(at$sd), at$weight, at$law, p[inside])
-  out
+  at$quantile(check_probabilities(p, "p"))
 }
 
 check_probabilities <- function(p, name) {
@@ -60,29 +47,12 @@ marginal_at <- function(fit, parameter) {
   check_class(fit, "object", "elvi_fit", "elvi()")
   j <- check_parameters(fit, parameter, "parameter")
   if (length(j) != 1L) bad_argument("parameter", "the name or number of one parameter", describe(parameter))
-  marginal_of(fit, j)
-}
-
-marginal_of <- function(fit, j) UseMethod("marginal_of")
-
-#' @export
-marginal_of.elvi_fit <- function(fit, j) {
-  c(list(mean = fit$mu[[j]], sd = approximation_sd(fit)[[j]], weight = 1, law = law_of(fit$base, fit$model$dim)),
-    if (j == dispersion_place(fit)) log_scale else own_scale)
-}
-
-# The scale on which a marginal is that of the base: to it, back, and the derivative of the way to it.
-own_scale <- list(scale = identity, unscale = identity, slope = function(x) 1)
-log_scale <- list(scale = function(x) log(pmax(x, 0)), unscale = exp, slope = function(x) 1 / x)
-
-# A marginal is a mixture of one component, or of one for each node of a nested fit.
-over_components <- function(at, f) {
-  Reduce(`+`, Map(function(mean, sd, weight) weight * f(mean, sd), at$mean, at$sd, at$weight))
+  posterior_marginal(uncorrected(fit$posterior), j)
 }
 
 # positions of parameters given by name or number; NULL for all
 check_parameters <- function(fit, which, name) {
-  labels <- natural_names(fit)
+  labels <- fit$posterior$shown
   if (is.null(which)) return(seq_along(labels))
   j <- if (is.character(which)) match(which, labels) else if (is.numeric(which)) match(which, seq_along(labels))
   if (is.null(j) || anyNA(j) || !length(j)) {

@@ -230,8 +230,10 @@ dispersed_mode <- function(model, max_steps = 100L) {
     if (!is.finite(at$value) || any(!is.finite(g))) nonfinite_mode(x)
     unit <- dispersion_record(model)$unit(exp(x[last]))
     H <- difference_hessian(gradient, x, c(ifelse(reach > 0, unit / reach, 1), 1))
+    if (!all(is.finite(H))) nonfinite_mode(x, overflow_advice)
     step <- newton_step(H, g)
     decrement <- sum(step * g)
+    if (!is.finite(decrement)) nonfinite_mode(x, overflow_advice)
     evaluations <- evaluations + 1 + 2 * model$dim
     if (decrement < 1e-6) {
       if (is.null(root_of_inverse(H))) no_dispersed_mode(model)   # f has only levelled off

@@ -47,9 +47,9 @@
 #' @param offset optional offset of the linear predictor.
 #' @param dispersion known residual variance of the gaussian family, or `1 / shape` of the Gamma family (1 is the exponential
 #'   distribution); `NULL` when it is unknown.
-#' @param prior_aux prior of the auxiliary parameter `sigma` or `phi`; by default
-#'   `exponential(1)`. Can be [exponential()], [normal()], [student_t()],
-#'   [cauchy()] or [flat()].
+#' @param prior_aux prior of the auxiliary parameter itself: [exponential()], [normal()], [student_t()],
+#'   [cauchy()] or [flat()]. `NULL`, the default, is `exponential(1)` of `sigma`, and of a scale without units for the
+#'   other parameters, such as `1 / sqrt(phi)`: see [families].
 #' @return An object of class `elvi_model` for [elvi()]. `$smoothness` is `L`.
 #' @examples
 #' X <- model.matrix(~ age + parity, data = infert)
@@ -83,7 +83,8 @@ glm_target <- function(given, family, prior, dispersion, prior_aux) {
                  blocks = list(coefficients = coefficient_block(prior, rows_size(rows)[2L])))
   if (is.null(dispersion)) {
     if (!is.null(prior$precision)) bad_argument("prior", "independent where the dispersion is unknown", format(prior))
-    return(finish_rows(dispersed_model(fields, prior_aux %||% exponential(1))))
+    prior_aux <- prior_aux %||% default_aux_prior(family_records[[likelihood]], mean(rows$y[rows$weight > 0]))
+    return(finish_rows(dispersed_model(fields, prior_aux)))
   }
   if (!is.null(prior_aux)) {
     bad_argument("prior_aux", "left out: this model has no auxiliary parameter", describe(prior_aux))
@@ -216,7 +217,8 @@ grows_exponentially.elvi_model_glm <- function(model) record_of(model)$exponenti
 # student errors do not make it so, with a student or flat prior
 #' @export
 grows_exponentially.elvi_model_dispersed <- function(model) {
-  dispersion_record(model)$exponential > 0 || is.infinite(prior_tail(model$blocks$dispersion))
+  block <- model$blocks$dispersion
+  dispersion_record(model)$exponential > 0 || block$rate > 0 || is.infinite(prior_tail(block))
 }
 
 # So fast that only a base of bounded support will do?
@@ -355,10 +357,18 @@ model_quadratic <- function(A, m = NULL) {
 #' per sample. Which of the two they are is found by trying them on two points;
 #' `vectorized` overrides.
 #'
-#' An error inside your function reaches you unchanged. A gradient that is not
-#' finite stops the run with the iteration and the point where it happened. At
-#' the start of a run [elvi()] compares `gradient` with a central difference of
+#' An error inside your function, or a value or gradient that is not finite, does not stop [elvi()]: the point is rejected, and the
+#' fit says how many were. An error ends the run only where the function fails everywhere, or in raw coordinates with a
+#' `smoothness` that you gave: then your error reaches you unchanged, and a gradient that is not finite is reported with the
+#' iteration and the point. See "When a run fails" in [elvi()].
+#'
+#' At the start of a run [elvi()] compares `gradient` with a central difference of
 #' `value`, once, and warns (class `elvi_warning_gradient`) where the two disagree.
+#'
+#' A positive parameter, such as a standard deviation, is usually given by its logarithm. The draws of a logarithm can look
+#' good while those of its exponential rest on a few points, so the verdict of [elvi()] checks the exponentials of
+#' `logarithms` too, and `print()` names logarithms that the data hardly keep from minus infinity. By default these
+#' are the parameters whose names begin with `log` and one of `_`, `(`, `.` or a space, such as `log_tau`.
 #'
 #' @param value function returning `f`.
 #' @param gradient function returning the gradient of `f`. Without one, gradients
@@ -372,6 +382,11 @@ model_quadratic <- function(A, m = NULL) {
 #' @param growth exponent `r` such that `f(x) >= c |x|^r - c'`; `NA` when unknown.
 #' @param names parameter names.
 #' @param vectorized do both functions take a matrix of points? `NA` tries.
+#' @param constrain function from one point `x` to a named numeric vector: the model's own parameters there, such as
+#'   `c(mu = x[1], tau = exp(x[2]))`. [constrain_draws()] uses it. Entries that are called `log_lik[1]`, `log_lik[2]`, ... are
+#'   log likelihoods of observations, for [loo()][loo.elvi_fit]. `NULL` if there is none.
+#' @param logarithms names or positions of parameters that are logarithms; `character()` for none. `NULL` goes by the
+#'   names, see below.
 #' @return An object of class `elvi_model` for [elvi()].
 #' @examples
 #' # a logistic target in two dimensions
@@ -383,14 +398,26 @@ model_quadratic <- function(A, m = NULL) {
 #' rosy
 #' set.seed(1)
 #' elvi(rosy)
+#' # a mean and the logarithm of a standard deviation
+#' y <- c(2.1, 3.4, 1.7, 4.0, 2.8)
+#' normal <- model_density(
+#'   value = function(x) 5 * x[2] + sum((y - x[1])^2) / (2 * exp(2 * x[2])),
+#'   gradient = function(x) c(-sum(y - x[1]) / exp(2 * x[2]), 5 - sum((y - x[1])^2) / exp(2 * x[2])),
+#'   dim = 2, names = c("mu", "log_sigma"),
+#'   constrain = function(x) c(mu = x[1], sigma = exp(x[2]))
+#' )
+#' \donttest{
+#' fit <- elvi(normal)
+#' colMeans(constrain_draws(fit))
+#' }
 #' @export
 model_density <- function(value, gradient = NULL, dim, smoothness = NULL, convex = NA, growth = NA,
-                          names = NULL, vectorized = NA) {
+                          names = NULL, vectorized = NA, constrain = NULL, logarithms = NULL) {
   check_function(value, "value")
   if (!is.null(gradient)) check_function(gradient, "gradient")
   dim <- check_dim(dim)
   check_size(2 * dim, "dim", dim)
-  known <- check_known(dim, smoothness, convex, growth, names)
+  known <- check_known(dim, smoothness, convex, growth, names, constrain, logarithms)
   if (!is.logical(vectorized) || length(vectorized) != 1L) {
     bad_argument("vectorized", "TRUE, FALSE or NA", describe(vectorized))
   }
@@ -404,7 +431,7 @@ model_density <- function(value, gradient = NULL, dim, smoothness = NULL, convex
 }
 
 # What the user knows of a target that is a function.
-check_known <- function(dim, smoothness, convex, growth, names) {
+check_known <- function(dim, smoothness, convex, growth, names, constrain, logarithms) {
   if (!is.null(smoothness)) smoothness <- check_positive(smoothness, "smoothness")
   if (!is.logical(convex) || length(convex) != 1L) {
     bad_argument("convex", "TRUE, FALSE or NA", describe(convex))
@@ -415,8 +442,41 @@ check_known <- function(dim, smoothness, convex, growth, names) {
     bad_argument("names", sprintf("a character vector of length %g", dim),
                  if (is.character(names) && anyNA(names)) "one with missing values" else describe(names))
   }
-  list(names = names %||% paste0("x", seq_len(dim)), smoothness = smoothness %||% NA_real_,
-       smoothness_source = if (is.null(smoothness)) "not given" else "given", convex = convex, growth = growth)
+  names <- names %||% paste0("x", seq_len(dim))
+  list(names = names, smoothness = smoothness %||% NA_real_,
+       smoothness_source = if (is.null(smoothness)) "not given" else "given", convex = convex, growth = growth,
+       constrain = if (!is.null(constrain)) constrain_points(check_function(constrain, "constrain")),
+       logarithms = check_logarithms(logarithms, names))
+}
+
+# Which parameters are logarithms: those named by the user or, by default, those with a name like log_tau.
+check_logarithms <- function(logarithms, names) {
+  if (is.null(logarithms)) return(grepl("^log[_(. ]", names))
+  known <- if (is.character(logarithms)) logarithms %in% names
+           else if (is.numeric(logarithms)) logarithms %in% seq_along(names) else FALSE
+  if (!all(known)) {
+    bad_argument("logarithms", "names or positions of parameters",
+                 if (is.character(logarithms) || is.numeric(logarithms)) describe(logarithms[!known][1L]) else describe(logarithms))
+  }
+  if (is.character(logarithms)) names %in% logarithms else seq_along(names) %in% logarithms
+}
+
+# The hook `constrain` of a model: a function of points in columns that returns a matrix with one row for each of them and
+# one named column for each of the model's own parameters. Here it is made of a user's function of one point.
+constrain_points <- function(constrain) {
+  force(constrain)
+  function(x) {
+    rows <- lapply(seq_len(ncol(x)), function(j) constrain(unname(x[, j])))
+    for (row in rows) {
+      if (!is.numeric(row) || !length(row) || is.null(names(row))) {
+        bad_argument("constrain", "a function that returns a named numeric vector", paste("one that returns", describe(row)))
+      }
+      if (!identical(names(row), names(rows[[1L]]))) {
+        bad_argument("constrain", "a function that returns the same names at every point", "one whose names differ")
+      }
+    }
+    matrix(as.double(unlist(rows)), length(rows), byrow = TRUE, dimnames = list(NULL, names(rows[[1L]])))
+  }
 }
 
 # A gradient by differences of a function of blocks, of fourth order, with a step for each coordinate in
@@ -557,6 +617,29 @@ description.elvi_model_glm <- function(model) {
 description.elvi_model_dispersed <- function(model) {
   c(NextMethod(), paste0(dispersion_record(model)$natural, ": ", format(model$prior_aux)))
 }
+
+# What f leaves out of the log density: that is model_constant() - f. A target that is a function has all that it is to have.
+model_constant <- function(model) UseMethod("model_constant")
+
+#' @export
+model_constant.elvi_model <- function(model) 0
+
+#' @export
+model_constant.elvi_model_affine <- function(model) model_constant(model$inner)
+
+#' @export
+model_constant.elvi_model_glm <- function(model) {
+  rows <- model$rows
+  record_of(model)$constant(rows$constant %||% NA_real_, rows$count, model$dispersion, model$family) + prior_constant(model)
+}
+
+prior_constant <- function(model) {
+  if (is_linked(model)) return(precision_constant(model$prior$precision))
+  sum(vapply(model$blocks, block_constant, 0))
+}
+
+# how many of its parameters have a flat prior
+flat_in_model <- function(model) sum(vapply(model$blocks, flat_in_block, 0))   # none without blocks
 
 # value (n) and gradient (d x n) of a model at the columns of x
 target_at <- function(model, x) UseMethod("target_at")

@@ -265,6 +265,15 @@ run_mpsgd <- function(journal, iterations) {
   fit
 }
 
+# What is stored must be what such a run can have come to.
+refuse_unsound_mpsgd <- function(file, progress, fit) {
+  if (!same_shape(progress$state, fit$state) || !is.integer(progress$random)) {
+    bad_checkpoint(file, "a checkpoint", "one whose numbers have other types or lengths than this run's")
+  }
+  numbers <- unlist(Filter(is.numeric, progress$state))
+  if (!all_in(numbers) || !all_in(progress$state$k, 0, fit$plan$iterations, whole = TRUE)) refuse_values(file)
+}
+
 # The state of the run and of R's generator, for a checkpoint.
 with_random_state <- function(fit, state) {
   fit$state <- state
@@ -279,6 +288,7 @@ open_mpsgd_journal <- function(fit, file, every) {
   journal$fingerprint <- mpsgd_fingerprint(journal$fit)
   begin_journal(journal, function(stored, journal, fit) {
     refuse_difference(journal$file, mpsgd_difference(stored$fingerprint, journal$fingerprint, fit))
+    refuse_unsound_mpsgd(journal$file, stored$progress, fit)
     fit[c("state", "random")] <- stored$progress
     say_going_on(journal$file, fit)
     fit

@@ -10,12 +10,13 @@
 #' from a `.Call()` routine. The header says what is asked of them.
 #'
 #' A pointer ends with its session: a fit that was saved by `saveRDS()` and read in another
-#' one has its parameters, covariances and draws, but no objective and no longer run. As for
+#' one has its parameters, covariances and draws, but no objective and no longer run, which is
+#' an error of class `elvi_error_native`. As for
 #' [model_density()], [elvi()] compares the gradient with a central difference of the values,
 #' once.
 #'
 #' @param pointer external pointer made by `elvi_target_pointer()` in C.
-#' @param smoothness,convex,growth,names as in [model_density()].
+#' @param smoothness,convex,growth,names,constrain,logarithms as in [model_density()].
 #' @return An object of class `elvi_model` for [elvi()].
 #' @examples
 #' \donttest{
@@ -50,25 +51,31 @@
 #' writeLines(code, file)
 #' include <- paste0("-I", shQuote(system.file("include", package = "elvi")))
 #' Sys.setenv(PKG_CPPFLAGS = include)
-#' system2(file.path(R.home("bin"), "R"), c("CMD", "SHLIB", shQuote(file)),
-#'         stdout = FALSE, stderr = FALSE)
+#' old <- setwd(directory)   # where the compiler may leave its files
+#' failed <- system2(file.path(R.home("bin"), "R"), c("CMD", "SHLIB", "bowl.c"))
+#' setwd(old)
 #' Sys.unsetenv("PKG_CPPFLAGS")
-#' library <- file.path(directory, paste0("bowl", .Platform$dynlib.ext))
-#' if (file.exists(library)) {   # not without a compiler
-#'   dyn.load(library)
-#'   model <- model_native(.Call("bowl", c(1, 4, 9)), smoothness = 9, convex = TRUE, growth = 2)
-#'   set.seed(1)
-#'   print(elvi(model))
-#' }
+#' if (failed) stop("bowl.c was not compiled")
+#' dyn.load(file.path(directory, paste0("bowl", .Platform$dynlib.ext)))
+#' model <- model_native(.Call("bowl", c(1, 4, 9)), smoothness = 9, convex = TRUE, growth = 2)
+#' set.seed(1)
+#' elvi(model)
 #' }
 #' @export
-model_native <- function(pointer, smoothness = NULL, convex = NA, growth = NA, names = NULL) {
+model_native <- function(pointer, smoothness = NULL, convex = NA, growth = NA, names = NULL, constrain = NULL,
+                         logarithms = NULL) {
   dim <- check_target_pointer(pointer)
-  known <- check_known(dim, smoothness, convex, growth, names)
+  known <- check_known(dim, smoothness, convex, growth, names, constrain, logarithms)
   bare <- new_model(c("native", "density"), dim = dim, value = NULL, gradient = NULL, pointer = pointer)
   do.call(new_model, c(list(c("native", "density"), dim = dim, value = function(x) target_values(bare, x),
                             gradient = function(x) as.double(target_at(bare, x)$gradient),
                             own_gradient = TRUE, pointer = pointer), known))
+}
+
+# called by src/r_native.c
+target_is_gone <- function() {
+  elvi_abort("The C target of this model is gone: it lives as long as the session that made it. ",
+             "Make the model again with model_native().", class = "elvi_error_native")
 }
 
 # the dimension of the target behind a pointer

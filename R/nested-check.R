@@ -80,18 +80,19 @@ corrections <- function(setup, checked, best = 1L) {
   }, 0)
 }
 
-# k-hat from new draws at the nodes that count
-node_shapes <- function(nested, draws, key) {
-  setup <- nested$setup
-  if (is_quadratic(setup$plan)) return(list(nested$k_hat, nested$draws))
-  counts <- which(nested$hyper$weight > 0.03 * max(nested$hyper$weight))
-  z <- draw_base(setup$law, key, draws)
-  out <- .Call(elvi_r_nested_check, setup$plan, setup$rule, lapply(nested$nodes[counts], `[[`, "setting"), z, FALSE, threads())
+# k-hat from new draws at the components that count
+component_shapes <- function(posterior, problem, draws, key) {
+  weight <- posterior$weight
+  k_hat <- rep(NA_real_, length(weight))
+  counts <- which(weight > 0.03 * max(weight))
+  law <- posterior_law(posterior)
+  z <- draw_base(law, key, draws)
+  plan <- posterior$roots$plan
+  rule <- conditional_rule(problem, law)
+  out <- .Call(elvi_r_nested_check, plan, rule, posterior$roots$settings[counts], z, FALSE, threads())
   radius <- sqrt(colSums(z^2))
-  extra <- -radius^2 / 2 - setup$law$log_phi(radius)
-  k_hat <- rep(NA_real_, length(nested$nodes))
-  k_hat[counts] <- vapply(out, function(o) pareto_shape(o$total + extra), 0)
-  list(k_hat, draws)
+  k_hat[counts] <- vapply(out, function(o) pareto_shape(o$total - radius^2 / 2 - law$log_phi(radius)), 0)
+  k_hat
 }
 
 # At nodes that hardly count: the correction is a smooth function of theta, and a quadratic
@@ -104,25 +105,4 @@ smooth_correction <- function(z, known, correction) {
   out <- drop(terms[-known, , drop = FALSE] %*% fit)
   width <- diff(range(correction))   # no further than that beyond what was seen
   pmin(pmax(out, min(correction) - width), max(correction) + width)
-}
-
-# x = mu + P^-1/2 z at node k, for the columns of z; rows in the order of [X Z]
-node_draws <- function(fit, k, z) {
-  plan <- fit$setup$plan
-  node <- fit$nodes[[k]]
-  x <- .Call(elvi_r_nested_draws, plan, node$setting, as.matrix(z), FALSE)
-  original_order(plan, x) + (node$mu - original_order(plan, node$setting$mu))
-}
-
-# v' P^-1 v at node k for the rows v of V (rows x (p + q)), in chunks
-node_variance <- function(fit, k, V, chunk = 256L) {
-  plan <- fit$setup$plan
-  out <- numeric(nrow(V))
-  for (first in seq(1L, by = chunk, length.out = ceiling(nrow(V) / chunk))) {
-    rows <- first:min(first + chunk - 1L, nrow(V))
-    v <- as.matrix(Matrix::t(V[rows, plan$order, drop = FALSE]))
-    storage.mode(v) <- "double"
-    out[rows] <- colSums(.Call(elvi_r_nested_draws, plan, fit$nodes[[k]]$setting, unname(v), TRUE)^2)
-  }
-  out
 }

@@ -20,19 +20,50 @@ nested_regression <- function(parts, asked) {
   priors <- nested_priors(design, family, asked$priors, asked$autoscale)
   problem <- nested_problem(design, family, priors)
   check_nested_control(asked$control)
-  finish_nested(asked, problem, priors, family,
-                list(formula = formula, frame = frame, na.action = attr(frame, "na.action"), given_dispersion = asked$dispersion),
-                design[c("terms", "xlevels", "contrasts", "offset_given", "intercept", "centre", "groups", "smooths")])
+  finish_nested(asked, problem, priors,
+                c(list(formula = formula, frame = frame, na.action = attr(frame, "na.action"), dispersion = asked$dispersion),
+                  design[c("terms", "xlevels", "contrasts", "offset_given", "groups", "smooths")]))
 }
 
-finish_nested <- function(asked, problem, priors, family, data, design) {
+finish_nested <- function(asked, problem, priors, regression) {
   nested <- nested_fit(problem, asked$base, asked$control[c("nodes", "progress")])
   warn_nested(nested)
   call <- asked$call
   call[[1L]] <- quote(elvi)   # not the method, which is not exported
-  fit <- c(list(call = call, method = "nested", base = asked$base, control = asked$control, family = family, priors = priors,
-                seed = draw_key(), problem = problem, nested = nested, converged = nested$converged), data, design)
-  name_nested(structure(fit, class = c("elvi_nested", "elvi_glm", "elvi_fit")))
+  seed <- draw_key()
+  fit <- new_fit(c(list(call = call, method = "nested", problem = problem, base = asked$base), split_control(asked$control)),
+                 plan = list(seed = seed, rng_kind = RNGkind()),
+                 result = list(status = if (nested$converged) "finished" else "not converged", kept = "optimum",
+                               converged = nested$converged, nested = nested_account(nested),
+                               posterior = nested_posterior(nested, problem, regression$groups, derived_key(seed, "posterior"))))
+  fit$regression <- c(regression, list(family = problem$family, priors = priors))
+  structure(fit, class = c("elvi_glm", "elvi_fit"))
+}
+
+# what the answer rests on
+nested_account <- function(nested) {
+  each <- function(field) vapply(nested$nodes, function(node) node[[field]], nested$nodes[[1L]][[field]])
+  c(nested[c("evidence", "k_hat", "draws", "corrected", "noise", "change", "evaluations")],
+    list(certificates = each("certificate"), certificate_kind = each("certificate_kind")))
+}
+
+# The mixture of conditional posteriors over the quadrature points.
+nested_posterior <- function(nested, problem, groups, key) {
+  setup <- nested$setup
+  p <- ncol(problem$X)
+  d <- setup$plan$dim
+  each <- function(field) matrix(vapply(nested$nodes, function(node) node[[field]], numeric(d)), d)
+  hyper <- nested$hyper
+  values <- natural_columns(groups, setup$layout, problem$dispersion$name, hyper$theta)
+  roots <- new_sparse_roots(setup$plan, lapply(nested$nodes, `[[`, "setting"), each("sd"),
+                            -vapply(nested$nodes, function(node) node$log_det, 0) / 2)
+  new_posterior(setup$base, each("mu"), roots, hyper$weight, c(colnames(problem$X), effect_names(groups)),
+                shift = if (!is.null(problem$intercept_shift)) c(problem$intercept_shift, numeric(d - p)),
+                coefficients = seq_len(p), key = key,
+                hyper = if (ncol(hyper$theta)) {
+                  c(hyper[c("theta", "mode", "hessian", "z", "rule")],
+                    list(values = values, terms = groups, layout = setup$layout, dispersion = problem$dispersion$name))
+                })
 }
 
 check_nested_family <- function(family) {
@@ -54,26 +85,28 @@ nested_design <- function(parts, specs, frame, contrasts) {
   if (ncol(X)) check_magnitude(check_matrix(X, "data"), "data")
   xlevels <- stats::.getXlevels(terms, frame)
   fixed_factors <- attr(X, "contrasts")
-  smooths <- set_up_smooths(specs, frame)
+  constant <- constant_columns(X)
+  counting <- rows_that_count(frame)
+  smooths <- set_up_smooths(specs, frame, counting)
   smooth_parts <- lapply(smooths, smooth_columns, frame)
   free <- do.call(cbind, lapply(smooth_parts, `[[`, "free"))
   if (!is.null(free)) {
     colnames(free) <- unlist(lapply(smooths, free_names))
     X <- cbind(X, free)
   }
-  groups <- lapply(parts$bars, group_term, frame, contrasts)
+  groups <- lapply(parts$bars, group_term, frame, contrasts, counting)
   check_distinct(groups)
   columns <- c(lapply(groups, function(term) {
     group_columns(term, slope_matrix(term$slopes, frame, term$contrasts), level_index(term, frame))
   }), lapply(do.call(c, lapply(smooth_parts, `[[`, "penalised")), methods::as, "dMatrix"))
   intercept <- attr(terms, "intercept") == 1
   offset <- reading(stats::model.offset(frame), "offset", "it cannot be used")
-  list(terms = terms, X = X, centre = design_centre(X, intercept, rows_that_count(frame)), intercept = intercept,
+  list(terms = terms, X = X, centre = design_centre(X, intercept, counting), intercept = intercept,
        y = stats::model.response(frame, "any"), spread = design_spread(X, frame),
        weights = stats::model.weights(frame), frequency = frame[["(frequency)"]], offset = offset, offset_given = !is.null(offset),
        Z = sparse_columns(columns, nrow(frame)),
        groups = number_columns(c(groups, do.call(c, lapply(smooths, smooth_terms)))), smooths = smooths,
-       xlevels = xlevels, contrasts = fixed_factors)
+       xlevels = xlevels, contrasts = fixed_factors, constant = constant)
 }
 
 sparse_columns <- function(columns, n) {
@@ -133,12 +166,13 @@ print.elvi_lkj <- function(x, ...) {
 nested_priors <- function(design, family, priors, autoscale) {
   for (name in c("prior", "prior_intercept")) check_normal_prior(priors[[name]], name)
   used <- formula_priors(design, family, priors$prior, priors$prior_intercept, priors$prior_aux, autoscale)
-  spread <- response_spread(design$y, family)
+  spread <- response_spread(design, family)
   labels <- vapply(design$groups, `[[`, "", "label")
   given <- sd_priors(priors$prior_sd, labels)
   check_class(priors$prior_cor, "prior_cor", "elvi_lkj", "lkj()")
   used$prior_sd <- priors$prior_sd
-  used$sd <- lapply(given, function(prior) if (autoscale[["sd"]]) scaled_prior(prior, spread) else prior)
+  used$sd <- Map(function(prior, term) if (autoscale[["sd"]]) scaled_prior(prior, spread / term$unit) else prior, given,
+                 design$groups)
   used$cor <- priors$prior_cor
   used
 }
@@ -152,8 +186,9 @@ check_normal_prior <- function(prior, name) {
   }
 }
 
-response_spread <- function(y, family) {
-  if (!record_of(family)$autoscale || !is.numeric(y) || !isTRUE(stats::sd(y) > 0)) 1 else stats::sd(y)
+response_spread <- function(design, family) {
+  sd <- if (record_of(family)$autoscale) design$spread$response$sd
+  if (isTRUE(sd > 0)) sd else 1
 }
 
 # one prior for all terms, or a list with one for each, by name
@@ -183,6 +218,8 @@ nested_problem <- function(design, family, priors) {
   if (is_proportion(response, record_of(family))) check_proportions(response$y, design$weights)
   if (!is.null(response$trials)) weight <- weight * response$trials
   dispersion <- check_dispersion(design$dispersion %||% if (!isTRUE(record_of(family)$dispersion$may_be_known)) 1, family)
+  frequency <- if (!is.null(design$frequency)) check_weights(design$frequency, n, "frequency")
+  constant <- likelihood_constant(family, response$y, weight, frequency %||% rep(1, n), dispersion)
   if (!is.null(dispersion)) weight <- weight / dispersion
   offset <- if (is.null(design$offset)) numeric(n) else check_vector(design$offset, "offset", n)
   check_magnitude(response$y, "y")
@@ -191,9 +228,9 @@ nested_problem <- function(design, family, priors) {
     c(term[c("label", "kind", "columns", "levels", "coefs", "correlated")],
       list(prior_sd = prior, prior_cor = priors$cor$eta))
   }, design$groups, priors$sd)
-  problem <- list(X = design$X, shift = if (design$intercept) design$centre, Z = design$Z, y = response$y, weight = weight,
-                  frequency = if (!is.null(design$frequency)) check_weights(design$frequency, n, "frequency"),
-                  offset = offset, family = family, prior = fixed_prior(priors$joint, p), terms = unname(terms),
+  problem <- list(X = design$X, shift = if (design$intercept) design$centre, intercept_shift = intercept_shift(design, p), Z = design$Z,
+                  y = response$y, weight = weight, frequency = frequency, constant = constant, offset = offset, family = family,
+                  prior = fixed_prior(priors$joint, p), terms = unname(terms),
                   dispersion = if (is.null(dispersion)) list(name = record_of(family)$dispersion$natural,
                                                              prior = priors$aux))
   problem$triangle <- problem_triangle(problem)
@@ -255,87 +292,9 @@ check_residuals_left <- function(problem, rows) {
   }
 }
 
-# ---- names, and moments of the mixture --------------------------------------------------------------
-
-# Posterior means and standard deviations of everything, in the user's coordinates and by name.
-name_nested <- function(fit) {
-  weight <- fit$nested$hyper$weight
-  p <- ncol(fit$problem$X)
-  q <- ncol(fit$problem$Z)
-  names <- c(colnames(fit$problem$X), effect_names(fit$groups))
-  mu <- matrix(vapply(fit$nested$nodes, function(node) node$mu, numeric(p + q)), p + q)
-  sd <- matrix(vapply(fit$nested$nodes, function(node) node$sd, numeric(p + q)), p + q)
-  reported <- as_reported(fit)
-  fit$fixed_cov <- lapply(seq_along(weight), function(k) reported %*% node_fixed_covariance(fit, k) %*% t(reported))
-  if (p) {
-    mu[seq_len(p), ] <- reported %*% mu[seq_len(p), , drop = FALSE]
-    sd[seq_len(p), ] <- vapply(fit$fixed_cov, function(V) sqrt(diag(V)), numeric(p))
-  }
-  rownames(mu) <- rownames(sd) <- names
-  fit$node_mu <- mu
-  fit$node_sd <- sd
-  fit$hyper <- natural_hyper(fit, fit$nested$hyper$theta)
-  moments <- mixture_moments(mu, sd, weight)
-  hyper_mean <- colSums(weight * fit$hyper)
-  hyper_sd <- sqrt(colSums(weight * sweep(fit$hyper, 2L, hyper_mean)^2))
-  fit$mu <- c(moments$mean, hyper_mean)
-  fit$sd <- c(moments$sd, hyper_sd)
-  fit
-}
-
-mixture_moments <- function(mu, sd, weight) {
-  mean <- drop(mu %*% weight)
-  list(mean = mean, sd = sqrt(drop((sd^2 + (mu - mean)^2) %*% weight)))
-}
-
-# covariance of the coefficients at a node, those of the centred predictors
-node_fixed_covariance <- function(fit, k) {
-  plan <- fit$nested$setup$plan
-  unit <- matrix(0, plan$dim, ncol(fit$problem$X))
-  unit[cbind(match(seq_len(ncol(unit)), plan$order), seq_len(ncol(unit)))] <- 1
-  crossprod(.Call(elvi_r_nested_draws, plan, fit$nested$nodes[[k]]$setting, unit, TRUE))
-}
-
-# coefficients of the original predictors from those of the centred ones
-as_reported <- function(fit) {
-  p <- ncol(fit$problem$X)
-  map <- diag(p)
-  if (fit$intercept && p > 1L) map[1L, -1L] <- -fit$centre[-1L]
-  map
-}
+# ---- names ----------------------------------------------------------------------------------------
 
 effect_names <- function(groups) unlist(lapply(groups, function(term) term_record(term)$effect_names(term)))
-
-# p and q: where the fixed coefficients, effects and hyperparameters are in fit$mu
-parameter_block <- function(fit, block) {
-  p <- ncol(fit$problem$X)
-  q <- ncol(fit$problem$Z)
-  switch(block, fixed = seq_len(p), effects = p + seq_len(q), hyper = p + q + seq_len(ncol(fit$hyper)))
-}
-
-# Standard deviations, correlations and dispersion (columns) at each theta (rows), by name.
-natural_hyper <- function(fit, theta) natural_columns(fit$groups, hyper_layout(fit$problem), fit$problem$dispersion$name, theta)
-
-natural_columns <- function(groups, layout, dispersion, theta) {
-  columns <- unlist(Map(function(term, slot) {
-    sds <- lapply(slot$sd, function(j) exp(theta[, j]))
-    c(stats::setNames(sds, sd_names(term)), if (slot$pairs) correlation_columns(term, theta[, slot$cor, drop = FALSE]))
-  }, groups, layout$terms), recursive = FALSE)
-  if (length(layout$dispersion)) columns[[dispersion]] <- exp(theta[, layout$dispersion])
-  matrix(unlist(columns), nrow(theta), dimnames = list(NULL, names(columns)))
-}
-
-correlation_columns <- function(term, y) {
-  k <- length(term$coefs)
-  R <- apply(y, 1L, function(row) tcrossprod(correlation_factor(row, k)$L))
-  lower <- which(lower.tri(diag(k)))
-  columns <- lapply(lower, function(at) R[at, ])
-  stats::setNames(columns, vapply(lower, function(at) cor_name(term, (at - 1L) %% k + 1L, (at - 1L) %/% k + 1L), ""))
-}
-
-sd_names <- function(term) term_record(term)$sd_names(term)
-
-cor_name <- function(term, i, j) paste0("cor(", term$label, ":", term$coefs[i], ",", term$coefs[j], ")")
 
 # ---- arguments of elvi() that do not go together ------------------------------------------------------
 
@@ -402,33 +361,3 @@ check_no_structure <- function(default_sd, default_cor) {
   if (default_sd && default_cor) return(invisible())
   bad_argument(if (default_sd) "prior_cor" else "prior_sd", "left out: the formula has no group-level or smooth terms")
 }
-
-# ---- the object --------------------------------------------------------------------------------------
-
-# A nested fit is a plain list: no run, so none of the parts that other fits keep apart by lifetime.
-
-#' @export
-`$.elvi_nested` <- function(x, name) .subset2(x, name)
-
-#' @export
-`[[.elvi_nested` <- function(x, i, ...) .subset2(x, i)
-
-#' @export
-`[.elvi_nested` <- function(x, i) unclass(x)[i]
-
-#' @export
-`$<-.elvi_nested` <- function(x, name, value) {
-  parts <- unclass(x)
-  parts[[name]] <- value
-  structure(parts, class = class(x))
-}
-
-#' @export
-`[[<-.elvi_nested` <- function(x, i, value) {
-  parts <- unclass(x)
-  parts[[i]] <- value
-  structure(parts, class = class(x))
-}
-
-#' @rawNamespace S3method(utils::.DollarNames, elvi_nested)
-.DollarNames.elvi_nested <- function(x, pattern = "") grep(pattern, names(x), value = TRUE)

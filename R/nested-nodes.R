@@ -86,9 +86,9 @@ settled_lattice <- function(setup, mode, axes, drift, step, tol, enough = 0.02, 
 # their sds, relative
 grid_change <- function(setup, grid) {
   values <- vapply(grid$found, function(f) f$value, 0)
-  fit <- list(setup = setup, hyper = list(theta = do.call(rbind, lapply(grid$found, function(f) f$theta))))
-  here <- hyper_moments(fit, normalised(values + grid$log_rule))
-  there <- hyper_moments(fit, normalised(values + grid$log_coarse))
+  theta <- do.call(rbind, lapply(grid$found, function(f) f$theta))
+  here <- moments_of_theta(setup, theta, normalised(values + grid$log_rule))
+  there <- moments_of_theta(setup, theta, normalised(values + grid$log_coarse))
   max(abs(here$mean - there$mean) / here$sd, abs(there$sd / here$sd - 1))
 }
 

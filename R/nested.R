@@ -27,21 +27,42 @@ nested_setup <- function(problem, base) {
   rows <- solver_rows(problem)
   plan <- sparse_plan(rows$X, rows$Z, dense_terms(problem), entries, TRUE, c(problem$prior$centre, numeric(q)),
                       list(y = rows$y, weight = rows$weight, offset = rows$offset,
-                           record = likelihood_of(problem$family), dispersion = dispersion), row_blocks(problem))
+                           record = likelihood_of(problem$family), dispersion = dispersion),
+                      if (length(rows$y) == n) row_blocks(problem))
   law <- law_of(base, p + q)
-  rule <- cached_quadrature(law, likelihood)
+  rule <- conditional_rule(problem, law)
   if (rule$limit <= 0) no_expectation(list(family = problem$family), law)
-  rule$prior_levels <- list()
   setup <- list(problem = problem, layout = layout, plan = plan, base = base, law = law, rule = rule)
   c(setup, list(constant = evidence_constant(setup)))
 }
 
-# The rows as the solver takes them: a gaussian response without groups needs few, see rows-nested.R.
+# the one-dimensional rule for the loss of a row
+conditional_rule <- function(problem, law) {
+  rule <- cached_quadrature(law, record_of(problem$family)$conditional$likelihood)
+  rule$prior_levels <- list()
+  rule
+}
+
+# The rows as the solver takes them: a gaussian response whose columns are all dense needs few, see rows-nested.R.
 solver_rows <- function(problem) {
   few <- problem$triangle
-  if (is.null(few)) return(c(problem[c("X", "Z", "y", "offset")], list(weight = problem$weight * problem$frequency)))
+  if (is.null(few)) {
+    weight <- problem$weight * problem$frequency
+    few <- if (all(dense_terms(problem))) few_rows(problem, sqrt(weight))
+    return(few %||% c(problem[c("X", "Z", "y", "offset")], list(weight = weight)))
+  }
   n <- nrow(few$X)
   c(few, list(Z = problem$Z[seq_len(n), , drop = FALSE], offset = numeric(n), weight = rep(1, n)))
+}
+
+# No more rows than columns of [X Z y], with the same sums of squares and products; NULL where that says too little
+few_rows <- function(problem, root) {
+  p <- ncol(problem$X)
+  q <- ncol(problem$Z)
+  if (!record_of(problem$family)$constant_curvature || length(problem$y) <= p + q + 1L) return(NULL)
+  R <- dense_triangle(root, cbind(problem$X, problem$Z), problem$y - problem$offset)
+  list(X = R[, seq_len(p), drop = FALSE], Z = methods::as(R[, p + seq_len(q), drop = FALSE], "CsparseMatrix"),
+       y = R[, p + q + 1L], offset = numeric(nrow(R)), weight = rep(1, nrow(R)))
 }
 
 # Smooths fill their columns; so do groups that hold much of the data each.
@@ -70,11 +91,7 @@ row_blocks <- function(problem) {
 evidence_constant <- function(setup) {
   problem <- setup$problem
   proper <- problem$prior$precision > 0
-  constant <- record_of(problem$family)$conditional$constant
-  alike <- if (all(problem$frequency == 1)) list(seq_along(problem$y)) else split(seq_along(problem$y), problem$frequency)
-  data <- problem$constant %||% sum(vapply(alike, function(rows) {
-    problem$frequency[rows[1L]] * constant(problem$y[rows], problem$weight[rows])
-  }, 0))
+  data <- problem$constant %||% likelihood_constant(problem$family, problem$y, problem$weight, problem$frequency, NULL)
   setup$law$entropy - (sum(proper) + ncol(problem$Z)) / 2 * log(2 * pi) +
     sum(log(problem$prior$precision[proper])) / 2 + data
 }
@@ -118,7 +135,7 @@ evidence_at <- function(setup, thetas, from = NULL, tol = 1e-7) {
     if (length(setup$layout$dispersion)) slope[setup$layout$dispersion] <- slope[setup$layout$dispersion] + part$slope
     lean <- lean_at(setup, theta)
     list(theta = theta, value = prior$value + setup$constant + precision$log_det / 2 + part$value - s$objective + lean,
-         slope = slope + (setup$lean$slope %||% 0), solution = s)
+         slope = slope + (setup$lean$slope %||% 0), solution = s, precision = precision[c("A", "definite", "inverse")])
   }, thetas, precisions, solved)
 }
 
@@ -344,8 +361,10 @@ nested_fit <- function(problem, base = base_gaussian(), control = list()) {
     grid <- laid$grid
     evaluations <- evaluations + laid$evaluations
     hessian <- laid$hessian
+    rule <- laid$rule
   } else {
-    grid <- list(z = matrix(0, 1L, H), found = list(mode), log_rule = 0, log_coarse = 0)
+    rule <- "mode"
+    grid <- rule_record(rule)$lay(setup, list(mode = mode), control, say)
     hessian <- matrix(0, H, H)
   }
   solved <- vapply(grid$found, function(f) is.finite(f$value), NA)
@@ -361,13 +380,14 @@ nested_fit <- function(problem, base = base_gaussian(), control = list()) {
   theta <- matrix(unlist(lapply(grid$found, function(f) f$theta)), ncol = H, byrow = TRUE,
                   dimnames = list(NULL, setup$layout$names))
   nodes <- Map(conditional_node, grid$found, list(setup), ratios$shift)
+  flat <- flat_in_problem(setup$problem)
   fit <- list(
     hyper = list(names = setup$layout$names, mode = stats::setNames(mode$theta, setup$layout$names),
-                 hessian = hessian, theta = theta, z = grid$z, log_weight = log_weight, weight = weight,
+                 hessian = hessian, theta = theta, z = grid$z, rule = rule, log_weight = log_weight, weight = weight,
                  coarse_weight = coarse, correction = ratios$correction),
     nodes = nodes,
     evidence = list(log = log_sum(log_weight), corrected = log_sum(log_weight + ratios$correction),
-                    proper = all(setup$problem$prior$precision > 0),
+                    flat = flat, proper = flat == 0,
                     rests_on = evidence_basis(setup, ratios)),
     k_hat = ratios$k_hat, draws = ratios$draws, corrected = ratios$corrected, noise = ratios$noise, setup = setup,
     evaluations = evaluations,
@@ -377,9 +397,8 @@ nested_fit <- function(problem, base = base_gaussian(), control = list()) {
   fit
 }
 
-# Nodes about the mode, by a rule that suits their number.
+# Quadrature points about the mode, by a rule that suits their number.
 lay_nodes <- function(setup, mode, control, say) {
-  H <- setup$layout$length
   tol <- control$tol
   leant <- leaning(setup, mode, evidence_hessian(setup, mode, 10 * tol), control, 10 * tol, say = say)
   setup <- leant$setup
@@ -387,23 +406,17 @@ lay_nodes <- function(setup, mode, control, say) {
   axes <- theta_axes(curved$hessian)
   mode <- settled_mode(setup, leant$mode, tol)
   sides <- axis_widths(setup, mode, axes, curved$drift, 10 * tol)
-  step <- lattice_step(setup, control$nodes)
-  if (!is.null(step)) {
-    axes$sd <- axes$sd * pmax(rowMeans(sides$width), 0.5)
-    grid <- settled_lattice(setup, mode, axes, curved$drift, step, tol, say = say)
-  } else if (isTRUE(control$nodes <= 3) || H <= 4L) {   # of a large problem, whose law is near normal
-    grid <- composite_nodes(setup, mode, axes, curved$drift, sides$width, tol, say = say)
-  } else {
-    grid <- sampled_nodes(setup, mode, axes, curved$drift, sides$width, tol, sampled_number(setup, control$nodes), say = say)
-  }
-  list(setup = setup, mode = mode, grid = grid, hessian = curved$hessian,
-       evaluations = 2L * H + leant$evaluations + sides$evaluations + grid$evaluations)
+  rule <- choose_rule(setup, control$nodes)
+  grid <- rule_record(rule)$lay(setup, list(mode = mode, axes = axes, drift = curved$drift, width = sides$width), control, say)
+  list(setup = setup, mode = mode, grid = grid, rule = rule, hessian = curved$hessian,
+       evaluations = 2L * setup$layout$length + leant$evaluations + sides$evaluations + grid$evaluations)
 }
 
 # The mode is looked for with a wider tolerance than nodes have.
 settled_mode <- function(setup, mode, tol) {
-  if (mode$solution$certificate > tol) mode[c("theta", "value", "slope", "solution")] <-
-    evidence_at(setup, list(mode$theta), list(mode$solution), tol)[[1L]]
+  if (mode$solution$certificate <= tol) return(mode)
+  again <- evidence_at(setup, list(mode$theta), list(mode$solution), tol)[[1L]]
+  mode[names(again)] <- again
   mode
 }
 
@@ -424,9 +437,13 @@ normalised <- function(log_weight) {
 
 log_sum <- function(x) max(x) + log(sum(exp(x - max(x))))
 
+# parameters whose prior is flat
+flat_in_problem <- function(problem) {
+  as.double(sum(problem$prior$precision == 0) + isTRUE(is.infinite(problem$dispersion$prior$scale)))
+}
+
 evidence_basis <- function(setup, ratios) {
   paste0("a lower bound at each node",
-         if (!all(setup$problem$prior$precision > 0)) ", up to the constant of flat priors",
          if (ratios$corrected) paste0("; corrected by ", ratios$draws, " draws at each"))
 }
 
@@ -434,7 +451,7 @@ evidence_basis <- function(setup, ratios) {
 conditional_node <- function(found, setup, shift = 0) {
   s <- found$solution
   plan <- setup$plan
-  precision <- hyper_precision(setup$problem, setup$layout, found$theta)
+  precision <- found$precision %||% hyper_precision(setup$problem, setup$layout, found$theta)
   list(theta = found$theta, mu = original_order(plan, s$mu + shift), sd = sqrt(original_order(plan, s$variance)),
        objective = s$objective, log_det = s$log_det, certificate = s$certificate,
        certificate_kind = if (s$rigorous && s$widest <= 50) "rigorous" else "estimated",
@@ -455,21 +472,23 @@ node_moments <- function(fit, weight = fit$hyper$weight) {
   list(mean = mean, sd = sqrt(pmax(second - mean^2, 0)))
 }
 
-# The same for the hyperparameters, on their natural scale
-hyper_moments <- function(fit, weight = fit$hyper$weight) {
-  values <- t(natural_columns(fit$setup$problem$terms, fit$setup$layout, fit$setup$problem$dispersion$name, fit$hyper$theta))
-  mean <- drop(values %*% weight)
-  list(mean = mean, sd = sqrt(pmax(drop(values^2 %*% weight) - mean^2, 0)))
-}
-
 # How much the answer moves from the next smaller grid to this one: means in units of
 # their sd, sds relative.
 node_change <- function(fit) {
   if (length(fit$nodes) == 1L) return(list(mean = 0, sd = 0))
   here <- node_moments(fit)
   there <- node_moments(fit, fit$hyper$coarse_weight)
-  hyper <- hyper_moments(fit)
-  hyper_there <- hyper_moments(fit, fit$hyper$coarse_weight)
+  hyper <- moments_of_theta(fit$setup, fit$hyper$theta, fit$hyper$weight)
+  hyper_there <- moments_of_theta(fit$setup, fit$hyper$theta, fit$hyper$coarse_weight)
   list(mean = max(abs(here$mean - there$mean) / here$sd, abs(hyper$mean - hyper_there$mean) / hyper$sd),
        sd = max(abs(there$sd / here$sd - 1), abs(hyper_there$sd / hyper$sd - 1)))
+}
+
+# Of the hyperparameters on their natural scale; of a dispersion on that of its prior, as phi of counts that vary like
+# poisson ones has no mean.
+moments_of_theta <- function(setup, theta, weight) {
+  dispersion <- setup$problem$dispersion
+  values <- natural_columns(setup$problem$terms, setup$layout, dispersion$name, theta)
+  if (!is.null(dispersion)) values[, dispersion$name] <- values[, dispersion$name]^exponent_of(dispersion$prior)
+  hyper_moments(list(values = values), weight)
 }

@@ -1,18 +1,30 @@
 #' Objective and evidence lower bound
 #'
-#' `objective()` evaluates `F(mu, Sigma) = E f(mu + Sigma z) - log|Sigma|`, the
-#' quantity a fit minimises. `elbo()` is the evidence lower bound
-#' `-(F + E log p(z))`, with `p` the density of the base: the two differ by sign
-#' and by the entropy of the base, and are labelled so.
+#' `elbo()` is the evidence lower bound: at most the log evidence (the log marginal likelihood) of the model, with all
+#' normalising constants of prior and likelihood. Fits of different models to the same data can be compared by it.
+#' `objective()` evaluates `F(mu, Sigma) = E f(mu + Sigma z) - log|Sigma|`, the quantity a fit minimises. It leaves out
+#' these constants: compare approximations of one model by it, not models.
+#'
+#' @section Comparing models:
+#' The difference of two ELBOs estimates the log Bayes factor of the two models. It is wrong by the difference of their
+#' gaps, each the Kullback-Leibler divergence of the approximation from the posterior; [pareto_k()] tells whether a gap may be
+#' large. The responses must be the same in both, not transformed, and the rows too. Like any evidence it depends on the priors,
+#' also where the posterior hardly does. [loo()][elvi_glm] compares models by their predictions instead.
+#'
+#' A flat prior has no normalising constant, and the evidence is then defined up to a factor only. It counts as density 1, and
+#' printing an ELBO says so. Models that do not have the same flat priors cannot be compared by evidence.
+#'
+#' The target of [model_density()], [model_stan()], [model_native()] and [model_quadratic()] is taken as given: the ELBO is a
+#' lower bound of the log of the integral of `exp(-f)`. That is the log evidence if `f` has all constants of `-log p(y, x)`.
+#'
+#' @section How they are computed:
+#' The ELBO is `C - F - E log p(z)` with `p` the density of the base and `C` the constants that `f` leaves out.
 #'
 #' For generalised linear models and quadratics both are computed without
 #' Monte Carlo: the linear predictor of observation `i` is `eta_i + s_i z_1`, so
 #' `E f` is a sum of one-dimensional integrals, which are done by quadrature to
 #' about ten digits. For other models, or with `method = "monte_carlo"`, they are
 #' estimated and come with a standard error.
-#'
-#' Both leave out constants that the model leaves out of `f`, such as the
-#' normalising constants of the prior and the likelihood.
 #'
 #' @param object an `elvi_fit`, or a list with `mu` and `Sigma` (a symmetric
 #'   matrix, or a vector for a diagonal one), for example an [elvi_optimum()].
@@ -23,7 +35,7 @@
 #'   R's generator.
 #' @param ... passed on; unknown names are errors.
 #' @return A list of class `elvi_estimate` with `estimate`, `se` (its standard
-#'   error, 0 when exact), `method`, `draws` and `what`.
+#'   error, 0 when exact), `method`, `draws` and `what`; for `elbo()` also `flat`, the number of parameters with a flat prior.
 #' @examples
 #' model <- model_glm(cbind(1, infert$age), infert$case)
 #' set.seed(1)
@@ -43,6 +55,9 @@ elbo <- function(object, ...) UseMethod("elbo")
 #' @export
 objective.elvi_fit <- function(object, method = NULL, draws = 1000, ...) {
   check_dots(list(...), names(formals()), "objective()")
+  if (!is.null(object$nested)) {
+    bad_argument("object", "a fit of one approximation: one with hyperparameters is a mixture of many, see elbo()", "a nested fit")
+  }
   if (!is.null(object$stack)) return(stacked_objective(object, draws))
   at <- model_theta(object)
   estimate_objective(object$model, object$base, object$control$scale, at$mu, at$scale, method, draws)
@@ -90,11 +105,38 @@ objective_at.default <- function(scale, model, law, kind, mu, method, draws) {
 
 #' @rdname objective
 #' @export
-elbo.default <- function(object, ...) {
-  value <- objective(object, ...)
+elbo.elvi_fit <- function(object, ...) {
+  if (is.null(object$nested)) return(elbo_of(objective(object, ...), object$model))
+  check_dots(list(...), "object", "elbo()")
+  evidence <- object$nested$evidence
+  structure(list(what = "Log evidence", estimate = evidence$log, se = 0, method = "exact", draws = NA,
+                 entropy = posterior_law(object$posterior)$entropy, flat = evidence$flat, corrected = evidence$corrected),
+            class = "elvi_estimate")
+}
+
+#' @rdname objective
+#' @export
+elbo.default <- function(object, model, ...) elbo_of(objective(object, model, ...), model)
+
+# Only here do the constants enter: F is without them.
+elbo_of <- function(value, model) {
   value$what <- "ELBO"
-  value$estimate <- value$entropy - value$estimate
+  value$estimate <- value$entropy - value$estimate + model_constant(model)
+  value$flat <- flat_in_model(model)
+  value$corrected <- NA_real_
   value
+}
+
+evidence_line <- function(x) {
+  if (x$corrected == x$estimate) return(paste0("Log evidence: ", format(x$estimate, digits = 8), " (up to the quadrature error)"))
+  paste0("Log evidence: ", format(x$corrected, digits = 8), " (importance-corrected; lower bound ", format(x$estimate, digits = 8), ")")
+}
+
+# of an ELBO, for print()
+flat_line <- function(flat) {
+  if (flat == 0) return(NULL)
+  sprintf("%d parameter%s a flat prior, which counts as density 1: compare only with models that have the same flat priors.", flat,
+          if (flat == 1) " has" else "s have")
 }
 
 new_estimate <- function(what, estimate, se, draws, law) {
@@ -105,10 +147,16 @@ new_estimate <- function(what, estimate, se, draws, law) {
 
 #' @export
 print.elvi_estimate <- function(x, ...) {
+  if (isTRUE(is.finite(x$corrected))) {   # of a mixture over quadrature points
+    cat(evidence_line(x), "\n", sep = "")
+    writeLines(as.character(flat_line(x$flat)))
+    return(invisible(x))
+  }
   cat(x$what, ": ", format(x$estimate, digits = if (x$method == "exact") 10 else 7),
       if (x$method == "exact") " (exact)" else
         sprintf(" (Monte Carlo, standard error %s, %s draws)", format(x$se, digits = 2),
                 format_count(x$draws)), "\n", sep = "")
+  writeLines(as.character(flat_line(x$flat %||% 0)))
   invisible(x)
 }
 
@@ -121,6 +169,7 @@ affords_optimum <- function(fit) {
 # F at the fit, the certified optimum and what lies between; NULL when the model
 # has no exact objective, or none that is cheap.
 exact_gap <- function(fit) {
+  if (is.null(fit$given$model)) return(NULL)
   if (!affords_optimum(fit)) return(NULL)
   optimum <- fit$optimum %||% solve_optimum(fit$model, fit$base, law_of(fit$base, fit$model$dim),
                            fit$control$scale, 1e-9, 200)

@@ -46,7 +46,7 @@
 #' @param tol stop when the certificate is below this many nats.
 #' @param max_evaluations give up after this many evaluations of the gradient.
 #' @return An object of class `elvi_optimum`: a list with `mu`,
-#'   `Sigma` (symmetric), `scale` (as parametrised), `objective` (`F*`), `elbo`,
+#'   `Sigma` (symmetric), `scale` (as parametrised), `objective` (`F*`), `elbo` (see [elbo()]), `flat` (the number of flat priors),
 #'   `certificate` and `certificate_kind`, `gradient_norm` (in whitened
 #'   coordinates), `evaluations`, `converged` and `interrupted`: an interrupt (Ctrl-C) returns the best point so far, with
 #'   a warning of class `elvi_warning_interrupted`.
@@ -361,7 +361,7 @@ new_optimum <- function(model, base, law, scale, point, evaluations, tol, interr
   out <- list(
     mu = stats::setNames(as.double(point$mu), labels),
     Sigma = if (!exact_by_products(model, scale)) symmetric_scale(point$kind, point$scale, labels),
-    objective = point$objective, elbo = law$entropy - point$objective,
+    objective = point$objective, elbo = law$entropy - point$objective + model_constant(model), flat = flat_in_model(model),
     certificate = point$certificate, certificate_kind = point$certificate_kind,
     gradient_norm = point$gradient_norm, evaluations = evaluations,
     converged = point$certificate <= tol, interrupted = interrupted, base = base, kind = scale, dim = model$dim)
@@ -394,6 +394,7 @@ print.elvi_optimum <- function(x, digits = max(3L, getOption("digits") - 3L), ..
   cat("Exact variational optimum: ", x$base$kind, " base, ", x$kind, " scale, dimension ",
       x$dim, "\n", sep = "")
   cat("Objective F*: ", format(x$objective, digits = 10), ", ELBO: ", format(x$elbo, digits = 10), "\n", sep = "")
+  writeLines(as.character(flat_line(x$flat)))
   cat("It is ", distance_words(x), ", ", x$evaluations, " evaluations of the gradient",
       if (x$interrupted) ", INTERRUPTED" else if (!x$converged) ", NOT CONVERGED", "\n", sep = "")
   shown <- seq_len(min(x$dim, 10))
@@ -403,11 +404,15 @@ print.elvi_optimum <- function(x, digits = max(3L, getOption("digits") - 3L), ..
 }
 
 #' @export
-coef.elvi_optimum <- function(object, ...) coef.elvi_fit(object, ...)
+coef.elvi_optimum <- function(object, complete = TRUE, ...) {
+  check_dots(list(...), names(formals()), "coef()")
+  check_flag(complete, "complete")
+  object$mu
+}
 
 #' @export
 vcov.elvi_optimum <- function(object, complete = TRUE, ...) {
   check_dots(list(...), names(formals()), "vcov()")
   check_flag(complete, "complete")
-  root_covariance(object$scale)
+  structure(tcrossprod(root_matrix(object$scale)), dimnames = list(names(object$mu), names(object$mu)))
 }

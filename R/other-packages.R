@@ -6,7 +6,7 @@
 #' |---|---|
 #' | 'emmeans' | `emmeans()`, `emtrends()`, contrasts, with `type = "response"`; medians and HPD intervals of 4000 draws, or with `frequentist = TRUE` posterior means and standard deviations |
 #' | 'marginaleffects' | `predictions()`, `comparisons()`, `slopes()` and their averages, from draws of expected responses |
-#' | 'insight', 'parameters', 'bayestestR', 'performance' | a fit is a Bayesian model whose `get_parameters()` are draws; `model_parameters()`, `describe_posterior()`, `hdi()` and its kin, `model_performance()`, `r2_bayes()`, `check_predictions()` |
+#' | 'insight', 'parameters', 'bayestestR', 'performance' | a fit is a Bayesian model whose `get_parameters()` are draws; `model_parameters()`, `describe_posterior()`, `hdi()` and its kin, `model_performance()`, `r2()`, `r2_bayes()`, `check_predictions()`; with groups `icc()`, `r2_nakagawa()` and `get_variance()` |
 #' | 'modelsummary', 'broom.mixed' | through `tidy()`, `glance()` and the above |
 #' | 'posterior', 'bayesplot', 'tidybayes', 'ggdist' | draws: `as_draws()`, `tidy_draws()`, `add_epred_draws()` ... |
 #' | 'loo' | `loo()`, `waic()`, `kfold()`, and comparisons of them |
@@ -23,9 +23,23 @@ NULL
 
 #' @exportS3Method emmeans::recover_data
 recover_data.elvi_glm <- function(object, data = NULL, ...) {
-  call <- object$call
-  names(call)[names(call) == "object"] <- "formula"
+  call <- as.list(object$call)
+  # emmeans reads the formula from the first argument
+  call <- as.call(c(call[1L], list(formula = grid_formula(object)), call[-1L][names(call)[-1L] != "object"]))
   emmeans::recover_data(call, grid_terms(object), object$na.action, data = data, frame = object$frame, ...)
+}
+
+# The formula of a fit for emmeans, which takes a function on its left-hand side for a transformation and undoes it beside
+# the link. Neither Surv() nor what says which responses are successes is one.
+grid_formula <- function(object) {
+  formula <- object$formula
+  response <- formula[[2L]]
+  if (record_of(object$family)$trials) {
+    formula[[2L]] <- quote(response)
+  } else if (call_name(response) == "Surv") {
+    formula[[2L]] <- as.list(response)[["time"]] %||% response[[2L]]
+  }
+  formula
 }
 
 # Terms of the predictors that a grid is laid over: not those of groups, which are averaged over.
@@ -33,40 +47,39 @@ grid_terms <- function(object) {
   fixed <- stats::delete.response(object$terms)
   smooth <- unlist(lapply(object$smooths, function(smooth) c(smooth$variables, smooth$by)))
   if (!length(smooth)) return(fixed)
-  stats::terms(stats::reformulate(union(attr(fixed, "term.labels"), smooth), env = environment(object$formula)))
+  offsets <- vapply(as.list(attr(fixed, "variables"))[1L + attr(fixed, "offset")], deparse_one, "")
+  stats::terms(stats::reformulate(c(union(attr(fixed, "term.labels"), smooth), offsets), env = environment(object$formula)))
 }
 
+# Effects of groups are averaged over, smooths are part of the grid.
 #' @exportS3Method emmeans::emm_basis
 emm_basis.elvi_glm <- function(object, trms, xlev, grid, ...) {
-  frame <- stats::model.frame(trms, grid, na.action = stats::na.pass, xlev = xlev)
-  X <- stats::model.matrix(trms, frame, contrasts.arg = object$contrasts)
-  draws <- fit_draws(object, 4000)[, seq_len(ncol(X)), drop = FALSE]
-  grid_basis(object, X, draws, coef.elvi_fit(object), vcov.elvi_fit(object))
-}
-
-#' @exportS3Method emmeans::emm_basis
-emm_basis.elvi_nested <- function(object, trms, xlev, grid, ...) {
-  rows <- nested_rows(object, grid, re.form = NA)
-  smooth <- as.integer(unlist(lapply(object$groups[!has_levels(object$groups)], `[[`, "columns")))
-  X <- cbind(rows$X, as.matrix(rows$Z[, smooth, drop = FALSE]))
-  keep <- c(seq_len(ncol(rows$X)), ncol(rows$X) + smooth)
-  draws <- nested_draws(object, 4000)$x[, keep, drop = FALSE]
-  covariance <- if (length(smooth)) stats::cov(draws) else vcov.elvi_nested(object)
-  grid_basis(object, X, draws, object$mu[keep], covariance)
+  posterior <- object$posterior
+  smooth <- as.integer(unlist(lapply(object$groups[!has_levels(object$groups)], function(term) effect_positions(object, term))))
+  keep <- c(posterior$coefficients, smooth)
+  # emmeans adds its own offset, which may be a mean
+  X <- as.matrix(design_columns(prediction_rows(object, grid, re.form = NA, offset = numeric(nrow(grid))))[, keep, drop = FALSE])
+  draws <- posterior_draws(posterior, 4000)$x[, keep, drop = FALSE]
+  mean <- mix_moments(component_moments(posterior), posterior$weight)$mean[keep]
+  grid_basis(object, X, draws, mean, posterior_covariance(posterior, keep))
 }
 
 grid_basis <- function(object, X, draws, estimate, covariance) {
   list(X = X, bhat = unname(estimate), nbasis = matrix(NA), V = unname(covariance), dffun = function(k, dfargs) Inf,
-       dfargs = list(), misc = emmeans::.std.link.labels(object$family, list()), post.beta = draws)
+       dfargs = list(), misc = grid_labels(object), post.beta = draws)
+}
+
+# emmeans knows families by their names, and takes the negative binomial one for binomial
+grid_labels <- function(object) {
+  misc <- emmeans::.std.link.labels(object$family, list())
+  if (identical(misc$inv.lbl, "prob") && !record_of(object$family)$trials) misc$inv.lbl <- "response"
+  misc
 }
 
 # ---- marginaleffects ------------------------------------------------------------------------
 
 #' @exportS3Method marginaleffects::get_coef
-get_coef.elvi_glm <- function(model, ...) stats::coef(model)
-
-#' @exportS3Method marginaleffects::get_coef
-get_coef.elvi_nested <- function(model, ...) fixef.elvi_nested(model)
+get_coef.elvi_glm <- function(model, ...) fixef.elvi_fit(model)
 
 # draws say how uncertain results are
 #' @exportS3Method marginaleffects::get_vcov
@@ -77,7 +90,7 @@ get_predict.elvi_glm <- function(model, newdata = NULL, type = "response", ...) 
   type <- check_choice(type %||% "response", "type", c("response", "link", "prediction"))
   draw <- switch(type, response = posterior_epred, link = posterior_linpred, prediction = posterior_predict)
   meant <- list(...)
-  meant <- meant[names(meant) %in% c(names(formals(posterior_predict.elvi_nested)), "re_formula")]
+  meant <- meant[names(meant) %in% c(names(formals(posterior_predict.elvi_glm)), "re_formula")]
   draws <- do.call(draw, c(list(model, newdata = as.data.frame(newdata)), meant))
   out <- data.frame(rowid = newdata[["rowid"]] %||% seq_len(ncol(draws)), estimate = apply(draws, 2L, stats::median))
   structure(out, posterior_draws = t(unname(draws)))
@@ -85,7 +98,7 @@ get_predict.elvi_glm <- function(model, newdata = NULL, type = "response", ...) 
 
 # marginaleffects takes only classes that it knows or that an option names
 admit_to_marginaleffects <- function() {
-  options(marginaleffects_model_classes = union(getOption("marginaleffects_model_classes"), c("elvi_glm", "elvi_nested")))
+  options(marginaleffects_model_classes = union(getOption("marginaleffects_model_classes"), "elvi_glm"))
 }
 
 # ---- insight and those that build on it ------------------------------------------------------
@@ -95,7 +108,7 @@ model_info.elvi_glm <- function(x, ...) {
   info <- insight::model_info(family_stand_in(x), ...)
   info$is_bayesian <- TRUE
   info$is_mixed <- length(group_terms_of(x)) > 0L
-  info$n_grouplevels <- if (info$is_mixed) as.list(ngrps.elvi_nested(x))
+  info$n_grouplevels <- if (info$is_mixed) as.list(ngrps.elvi_glm(x))
   info
 }
 
@@ -103,6 +116,89 @@ model_info.elvi_glm <- function(x, ...) {
 family_stand_in <- function(x) {
   structure(list(family = x$family, formula = x$formula, call = x$call, terms = x$terms, model = x$frame,
                  y = observed_response(x)), class = c("glm", "lm"))
+}
+
+# with group-level terms apart, as 'insight' has them for mixed models
+#' @exportS3Method insight::find_formula
+find_formula.elvi_glm <- function(x, verbose = TRUE, ...) {
+  terms <- group_terms_of(x)
+  if (!length(terms)) return(structure(list(conditional = x$formula), class = c("insight_formula", "list")))
+  env <- environment(x$formula)
+  bars <- lapply(terms, function(term) {
+    factors <- lapply(term$group, as.name)
+    bar <- call("|", term$slopes[[2L]], Reduce(function(a, b) call(":", a, b), factors))
+    stats::as.formula(call("~", bar), env)
+  })
+  shared <- stats::formula(x$terms)
+  for (smooth in structured_formula(x$formula)$smooths) shared[[3L]] <- call("+", shared[[3L]], smooth)
+  structure(list(conditional = stats::as.formula(as.call(as.list(shared)), env), random = if (length(bars) == 1L) bars[[1L]] else bars),
+            class = c("insight_formula", "list"))
+}
+
+# The variances of Nakagawa, Johnson and Schielzeth (2017), at posterior means, which icc() and r2_nakagawa() of 'performance' are
+# made of. `approximation` is about families with a log link, as in newer versions of 'insight'.
+#' @exportS3Method insight::get_variance
+get_variance.elvi_glm <- function(x, component = "all", verbose = TRUE, approximation = "lognormal", ...) {
+  terms <- group_terms_of(x)
+  if (!length(terms)) {
+    if (isTRUE(verbose)) insight::format_warning("The model has no group-level terms.")
+    return(NULL)
+  }
+  V <- unclass(VarCorr.elvi_glm(x))
+  shares <- vapply(seq_along(terms), function(i) mean_term_variance(x, terms[[i]], V[[i]]), 0)
+  # a level for each row spreads responses as a dispersion does, unless these have a variance of their own
+  by_row <- vapply(terms, function(term) length(term$levels) == nrow(x$frame), NA) & !link_of(x$family)$straight
+  distribution <- distribution_variance(x, approximation)
+  dispersion <- sum(shares[by_row])
+  labels <- names(V)
+  intercept <- vapply(V, function(v) rownames(v)[1L] == "(Intercept)", NA)
+  slopes <- lapply(V, function(v) diag(v)[rownames(v) != "(Intercept)"])
+  correlations <- lapply(V[intercept], function(v) if (attr(v, "correlated")) attr(v, "correlation")[-1L, 1L])
+  out <- list(var.fixed = stats::var(shared_predictor(x)), var.random = sum(shares[!by_row]),
+              var.residual = distribution + dispersion, var.distribution = distribution, var.dispersion = dispersion,
+              var.intercept = stats::setNames(vapply(V[intercept], function(v) v[1L, 1L], 0), labels[intercept]),
+              var.slope = unlist(slopes), cor.slope_intercept = unlist(correlations))
+  component <- component[1L]
+  kept <- switch(component, all = names(out), intercept = "var.intercept", slope = "var.slope", rho01 = "cor.slope_intercept",
+                 paste0("var.", component))
+  Filter(length, out[names(out) %in% kept])
+}
+
+# the variance that a term gives a row, averaged over the rows (Johnson 2014)
+mean_term_variance <- function(x, term, V) {
+  M <- slope_matrix(term$slopes, x$frame, term$contrasts)
+  mean(rowSums((M %*% V) * M))
+}
+
+# the linear predictor without groups and without offset
+shared_predictor <- function(x) {
+  unname(stats::predict(without_gaps(x), type = "link", re.form = NA)) - (stats::model.offset(x$frame) %||% 0)
+}
+
+# The variance of a response given its mean, on the scale of the linear predictor.
+distribution_variance <- function(x, approximation) {
+  dispersion <- mean_dispersion(x)
+  if (link_of(x$family)$straight) return(dispersion^2)
+  if (record_of(x$family)$trials) return(switch(x$family$link, logit = pi^2 / 3, probit = 1, cloglog = pi^2 / 6))
+  mu <- mean(observed_response(x))
+  squared_cv <- switch(x$family$family, Gamma = 1 / dispersion, record_of(x$family)$variance(mu, dispersion, x$family) / mu^2)
+  switch(approximation[1L], delta = squared_cv, trigamma = trigamma(1 / squared_cv), log1p(squared_cv))
+}
+
+# The default method does not know a fit for a model, and drops it.
+#' @exportS3Method insight::get_predicted
+get_predicted.elvi_glm <- function(x, data = NULL, predict = "expectation", ci = NULL, include_random = TRUE, verbose = TRUE, ...) {
+  predict <- check_choice(predict, "predict", c("expectation", "link", "prediction", "response"))
+  type <- if (predict == "link") "link" else "response"
+  level <- if (is.null(ci)) 0.95 else ci
+  groups <- if (identical(include_random, TRUE) || identical(include_random, "default")) NULL else
+    if (inherits(include_random, "formula")) include_random else NA
+  at <- stats::predict(x, newdata = data, type = type, se.fit = TRUE, level = level, re.form = groups,
+                       interval = if (predict == "prediction") "prediction" else "credible")
+  fit <- at$fit
+  limits <- data.frame(SE = unname(at$se.fit), CI_low = unname(fit[, "lwr"]), CI_high = unname(fit[, "upr"]))
+  structure(unname(fit[, "fit"]), class = c("get_predicted", "numeric"), data = data %||% x$frame, predict = predict, ci = ci,
+            ci_data = if (!is.null(ci)) limits)
 }
 
 #' @exportS3Method insight::find_algorithm
@@ -122,21 +218,13 @@ find_parameters.elvi_fit <- function(x, effects = "all", component = "all", flat
 }
 
 # names of the columns of draws, by what they are; effects of levels are not among them
-parameter_groups <- function(x) UseMethod("parameter_groups")
-
-#' @export
-parameter_groups.elvi_fit <- function(x) {
-  all <- natural_names(x)
-  extra <- setdiff(all, names(stats::coef(x)))
-  list(conditional = setdiff(all, extra), sigma = intersect(extra, "sigma"), auxiliary = setdiff(extra, "sigma"))
-}
-
-#' @export
-parameter_groups.elvi_nested <- function(x) {
+parameter_groups <- function(x) {
   all <- colnames(as.matrix(x, draws = 1))
-  list(conditional = names(fixef.elvi_nested(x)), random = grep("^Sigma\\[", all, value = TRUE),
-       smooth_terms = grep("^smooth_sd\\[", all, value = TRUE), sigma = intersect("sigma", all),
-       auxiliary = intersect(c("phi", "shape"), all))
+  known <- list(conditional = names(fixed_means(x$posterior)), random = grep("^Sigma\\[", all, value = TRUE),
+                smooth_terms = grep("^smooth_sd\\[", all, value = TRUE), sigma = intersect("sigma", all))
+  known$conditional <- intersect(known$conditional, all)
+  known$auxiliary <- intersect(c("phi", "shape", "lambda"), all)
+  known
 }
 
 #' @exportS3Method insight::get_parameters
@@ -269,10 +357,17 @@ p_value.elvi_fit <- function(model, ...) {
   data.frame(Parameter = names(positive), p = unname(2 * pmin(positive, 1 - positive)))
 }
 
+#' @exportS3Method performance::r2
+r2.elvi_glm <- function(model, ...) performance::r2_bayes(model, ...)
+
+# with groups, and without them if there are any
 #' @exportS3Method performance::r2_posterior
 r2_posterior.elvi_glm <- function(model, ...) {
+  named <- function(R2, label) stats::setNames(R2, rep(label, length(R2)))
   R2 <- bayes_R2.elvi_glm(model, draws = 4000)
-  list(R2_Bayes = stats::setNames(R2, rep("R2", length(R2))))
+  if (!length(group_terms_of(model))) return(list(R2_Bayes = named(R2, "R2")))
+  list(R2_Bayes = named(R2, "Conditional R2"),
+       R2_Bayes_marginal = named(bayes_R2.elvi_glm(model, draws = 4000, re.form = NA), "Marginal R2"))
 }
 
 #' @exportS3Method performance::model_performance
@@ -300,22 +395,3 @@ check_predictions.elvi_glm <- function(model, iterations = 50, check_range = FAL
             model_info = model_info.elvi_glm(model),
             class = c("performance_pp_check", "see_performance_pp_check", "data.frame"))
 }
-
-# ---- knitr ----------------------------------------------------------------------------------
-
-#' @export
-coef.summary.elvi_fit <- function(object, ...) {
-  object$table[names(stats::coef(object$fit)), , drop = FALSE]
-}
-
-#' @export
-coef.summary.elvi_nested <- function(object, ...) object$table[names(fixef.elvi_nested(object$fit)), , drop = FALSE]
-
-# kable(summary(fit)) makes a data frame of what it is given
-#' @export
-as.data.frame.summary.elvi_fit <- function(x, row.names = NULL, optional = FALSE, ...) {
-  as.data.frame(x$table, row.names = row.names, optional = optional)
-}
-
-#' @export
-as.data.frame.summary.elvi_nested <- as.data.frame.summary.elvi_fit

@@ -19,8 +19,8 @@
 #' @param nsim number of columns.
 #' @param K number of folds.
 #' @param folds optional: for each row of the fit the number of its fold. By default they are drawn.
-#' @param ... for `waic()` passed on, for `simulate()` the `re.form` of a fit with [groups][group_terms]; else nothing: unknown names
-#'   are errors.
+#' @param ... for `waic()` passed on, for `bayes_R2()` and `simulate()` the `re.form` of a fit with [groups][group_terms]; else
+#'   nothing: unknown names are errors.
 #' @return `bayes_R2()`: a vector of draws. `predictive_interval()`: a matrix with a row for each row of the data. `simulate()`: a
 #'   data frame with a column for each simulation, of the type of the response, and the attribute `"seed"`. `waic()` and `kfold()`: objects
 #'   of package 'loo'.
@@ -48,11 +48,11 @@ predictive_interval.elvi_glm <- function(object, prob = 0.9, newdata = NULL, dra
 #' @export
 #' @rawNamespace S3method(rstantools::bayes_R2, elvi_glm)
 bayes_R2.elvi_glm <- function(object, draws = 1000, seed = NULL, ..., ndraws = NULL) {
-  check_dots(list(...), names(formals()), "bayes_R2()")
+  check_dots(given_values(list(...)), names(formals()), "bayes_R2()", passed_by_frameworks$draws)
   if (any(seen_response(object)$censored)) {
     bad_argument("object", "a fit without censored responses: their residuals are not known", "one with them")
   }
-  mu <- posterior_epred(object, draws = ndraws %||% draws, seed = seed)
+  mu <- posterior_epred(object, draws = ndraws %||% draws, seed = seed, ...)
   trials <- response_trials(object)
   residual <- rep(observed_response(object) * trials, each = nrow(mu)) - mu * rep(trials, each = nrow(mu))
   explained <- row_variances(mu * rep(trials, each = nrow(mu)))

@@ -30,6 +30,17 @@
 #' half-Cauchy, `flat()` flat in `sigma`. The model's parameter is the logarithm,
 #' whose density has the Jacobian in it.
 #'
+#' @section Defaults and units:
+#' The defaults of [elvi()] do not depend on the unit of anything. If a predictor, the column of a random slope, the variable
+#' of a smooth or a response with a unit is multiplied by 1000, results change their units and nothing else.
+#' * Slopes: `normal(0, 2.5)` for a predictor divided by its standard deviation. With `gaussian()` and [robust()] the scale is
+#'   multiplied by the standard deviation of the response, here and below.
+#' * Standard deviations of group-level and smooth terms: `exponential(1)`. The mean of that of a slope is divided by
+#'   the standard deviation of the slope's column; smooths are scaled first, see [group_terms].
+#' * Auxiliary parameters: see [families].
+#'
+#' A prior that you give is taken as it is, unless you set `autoscale = TRUE`.
+#'
 #' @param df degrees of freedom: one positive number, or one per coefficient.
 #'   `Inf` is normal.
 #' @param location centre of the prior: one number, or one per coefficient.
@@ -190,7 +201,7 @@ recycle_prior <- function(v, dim, name = "value") {
 # ---- blocks -------------------------------------------------------------------------
 # The parameters of a model come in named blocks, each a run of x with a prior, as src/prior.c reads
 # them. `first` is where the block begins; its length is that of centre, precision (0: flat), df (Inf: normal)
-# and rate. With `of_exp` the prior is that of e^x, times an exponential one with `rate`.
+# and rate. With `of_exp` the prior is that of e^(exponent x), times an exponential one with `rate`.
 
 coefficient_block <- function(prior, dim) {
   if (!is.null(prior$precision) && nrow(prior$precision) != dim) {
@@ -206,13 +217,15 @@ coefficient_block <- function(prior, dim) {
 dispersion_block <- function(prior, first) {
   check_class(prior, "prior_aux", "elvi_prior", "exponential(), normal(), student_t(), cauchy() or flat()")
   if (has_rate(prior)) {
-    return(list(first = first, of_exp = TRUE, centre = 0, precision = 0, df = Inf, rate = prior$rate))
+    exponent <- exponent_of(prior)
+    return(list(first = first, of_exp = TRUE, exponent = exponent, centre = 0, precision = 0, df = Inf,
+                rate = prior$rate * (prior$unit %||% 1)^-exponent))
   }
   if (any(lengths(prior[c("location", "scale", "df")]) != 1L)) {
     bad_argument("prior_aux", "a prior of one parameter", "one of several")
   }
   block <- coefficient_block(prior, 1L)
-  block[c("first", "of_exp")] <- list(first, TRUE)
+  block[c("first", "of_exp", "exponent")] <- list(first, TRUE, 1)
   block
 }
 
@@ -221,13 +234,33 @@ block_entries <- function(block) block$first - 1 + seq_along(block$centre)
 # second derivatives of -log prior
 block_curvature <- function(block, x) {
   at <- x[block_entries(block)]
+  if (block$of_exp) at <- block$exponent * at
   off <- (if (block$of_exp) exp(at) else at) - block$centre
   q <- ifelse(is.infinite(block$df), 0, block$precision * off^2 / block$df)
   second <- (1 + 1 / block$df) * block$precision * (1 - q) / (1 + q)^2
   if (!block$of_exp) return(second)
   first <- (1 + 1 / block$df) * block$precision * off / (1 + q) + block$rate
-  second * exp(2 * at) + first * exp(at)
+  block$exponent^2 * (second * exp(2 * at) + first * exp(at))
 }
+
+# log of the density minus what C has of it: the normalising constants. A flat prior counts as a density of 1.
+block_constant <- function(block) {
+  proper <- block$precision > 0
+  df <- block$df[proper]
+  precision <- block$precision[proper]
+  positive <- if (block$of_exp) stats::pt(block$centre[proper] * sqrt(precision), df, log.p = TRUE) else 0
+  rate <- block$rate[block$rate > 0]
+  power <- if (block$of_exp) abs(block$exponent) else 1
+  sum(stats::dt(0, df, log = TRUE) + log(precision) / 2 - positive) + sum(log(power * rate))
+}
+
+# of normal priors with a matrix as precision
+precision_constant <- function(Q) {
+  as.double(Matrix::determinant(Q, logarithm = TRUE)$modulus) / 2 - nrow(Q) / 2 * log(2 * pi)
+}
+
+# how many parameters of a block have a flat prior
+flat_in_block <- function(block) as.double(sum(block$precision == 0 & block$rate == 0))
 
 flat_coefficients <- function(model) model$blocks$coefficients$precision == 0
 
@@ -245,7 +278,10 @@ all_proper <- function(model) !any(flat_coefficients(model))
 
 # a, if the prior of a positive parameter falls off as parameter^-a
 prior_tail <- function(block) {
-  if (block$rate > 0) Inf else if (block$precision > 0) block$df + 1 else 0
+  if (block$exponent < 0) 1 - block$exponent
+  else if (block$rate > 0) Inf
+  else if (block$precision > 0) block$df + 1
+  else 0
 }
 
 # ---- positive parameters ------------------------------------------------------------
@@ -255,6 +291,21 @@ is_exponential <- function(prior) prior$name == "exponential"
 
 # is it a law of positive numbers, of which nothing is cut off?
 has_rate <- function(prior) !is.null(prior$rate)
+
+# The default prior of a dispersion must not depend on units. It is exponential(1) of (dispersion / unit)^exponent, which is
+# near the coefficient of variation: see `relative` in the records of family.R. `level`: the mean response.
+default_aux_prior <- function(record, level = 1) {
+  prior <- exponential(1)
+  relative <- record$dispersion$relative
+  if (is.null(relative)) return(prior)
+  prior$exponent <- relative$exponent
+  prior$unit <- if (relative$by_level && isTRUE(level > 0) && is.finite(level)) level else 1
+  prior$of <- relative$words(format(prior$unit, digits = 4))
+  prior
+}
+
+# of which power of the parameter is it the prior?
+exponent_of <- function(prior) prior$exponent %||% 1
 
 check_sd_prior <- function(prior) {
   check_class(prior, "prior_sd", "elvi_prior", "exponential(), normal(), student_t() or cauchy()")
@@ -279,9 +330,17 @@ scaled_prior <- function(prior, by) {
   prior
 }
 
+# number j of a prior of several parameters, or of one that is for all of them
+prior_of_one <- function(prior, j) {
+  fields <- intersect(c("rate", "scale"), names(prior))
+  prior[fields] <- lapply(prior[fields], function(v) if (length(v) > 1L) v[j] else v)
+  prior
+}
+
 # log density at s >= 0, normalised unless it is flat, and its derivative
 positive_log_density <- function(prior, s) {
   n <- length(s)
+  if (exponent_of(prior) != 1) return(power_log_density(prior, s))
   if (is_exponential(prior)) {
     rate <- rep_len(prior$rate, n)
     return(list(value = log(rate) - rate * s, slope = -rate))
@@ -295,6 +354,15 @@ positive_log_density <- function(prior, s) {
   slope <- -ifelse(is.infinite(df), off, (df + 1) * off / (df + off^2)) / scale
   flat <- is.infinite(scale)
   list(value = ifelse(flat, 0, value), slope = ifelse(flat, 0, slope))
+}
+
+# the same of a parameter whose power has the prior, with the Jacobian
+power_log_density <- function(prior, s) {
+  exponent <- exponent_of(prior)
+  power <- (s / prior$unit)^exponent
+  value <- log(prior$rate) - prior$rate * power + log(abs(exponent)) + exponent * log(s / prior$unit) - log(s)
+  value[power == Inf] <- -Inf
+  list(value = value, slope = (exponent - 1 - prior$rate * exponent * power) / s)
 }
 
 # the same of its logarithm a
@@ -327,9 +395,9 @@ print.elvi_prior <- function(x, ...) {
 
 #' @export
 format.elvi_prior <- function(x, ...) {
-  show <- function(v) if (length(v) == 1L) format(v) else paste0("c(", toString(format(v)), ")")
+  show <- function(v) if (length(v) == 1L) format(v, ...) else paste0("c(", toString(format(v, ...)), ")")
   if (x$name == "flat") return("flat prior")
-  if (x$name == "exponential") return(paste("exponential prior, rate", format(x$rate)))
+  if (x$name == "exponential") return(paste0("exponential prior, rate ", show(x$rate), if (!is.null(x$of)) paste(", of", x$of)))
   if (!is.null(x$precision)) {
     return(sprintf("normal prior, location %s, precision a %d x %d matrix", show(x$location), nrow(x$precision), ncol(x$precision)))
   }

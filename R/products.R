@@ -21,7 +21,7 @@ diagonal_of.default <- function(B) if (is.matrix(B)) diag(B) else B
 #' @export
 diagonal_of.elvi_products <- function(B) B$diagonal
 
-# x with B x nearly v, and the residual v - B x, by conjugate gradients in units in which the diagonal is 1. Where B is not
+# x with B x nearly v, by conjugate gradients in units in which the diagonal is 1. Where B is not
 # definite the last point before that showed.
 conjugate_gradients <- function(B, v, reduction, most = 1000L) {
   weight <- 1 / pmax(abs(B$diagonal), 1e-300)
@@ -41,12 +41,12 @@ conjugate_gradients <- function(B, v, reduction, most = 1000L) {
     size <- sum(r * z)
     p <- z + size / before * p
   }
-  list(x = if (k == 1L) weight * v else x, residual = r)
+  if (k == 1L) weight * v else x
 }
 
 # So exact that the solver's steps, which are extrapolated from several, are those that it makes with the matrix.
 #' @export
-newton_step.elvi_products <- function(H, g) conjugate_gradients(H, g, 1e-7)$x
+newton_step.elvi_products <- function(H, g) conjugate_gradients(H, g, 1e-7)
 
 # A diagonal root: in its units the diagonal is 1.
 #' @export
@@ -55,9 +55,9 @@ root_of_inverse.elvi_products <- function(precision) if (all(precision$diagonal 
 # An upper bound of v' Q^-1 v: for x and r = v - Q x it is x'v + x'r + r' Q^-1 r, and Q is at least P.
 #' @export
 dual_norm2.elvi_products <- function(Q, v) {
-  near <- conjugate_gradients(Q, v, 1e-3)
-  r <- v - Q$times(near$x)
-  sum(near$x * v) + sum(near$x * r) + sum(r^2 / Q$least)
+  x <- conjugate_gradients(Q, v, 1e-3)
+  r <- v - Q$times(x)
+  sum(x * v) + sum(x * r) + sum(r^2 / Q$least)
 }
 
 # Is a B that is the same everywhere a bound of the Hessian that dual_norm2() can use?

@@ -75,10 +75,15 @@ recipe_frame <- function(recipe, chunk) {
   call <- as.call(c(quote(stats::model.frame), list(formula = recipe$terms, data = quote(chunk)), recipe$extra,
                     if (length(recipe$levels)) list(xlev = recipe$levels)))
   if (!nrow(chunk)) return(data.frame())
+  check_columns(recipe, chunk)
   for (name in intersect(names(recipe$levels), names(chunk))) {   # a column of NA only, as text files give it
     if (is.logical(chunk[[name]]) && all(is.na(chunk[[name]]))) chunk[[name]] <- as.character(chunk[[name]])
   }
-  reading_frame(eval(call))
+  for (name in intersect(recipe$coded, names(chunk))) attr(chunk[[name]], "contrasts") <- NULL   # the argument's are used
+  tryCatch(reading_frame(eval(call)), elvi_error_argument = function(e) {
+    chunk_values(recipe, chunk)   # names the term, where it is one
+    stop(e)
+  })
 }
 
 # Numeric columns as they are need no model frame, which would take longer than the pass.
@@ -261,11 +266,13 @@ survey_rows <- function(rows, args) {
   all_ones <- all(rows$weight == 1)
   gram <- .Call(elvi_r_gram, model)
   sums <- function(weight) weighted_sums(rows, normal, weight)
-  list(n = as.double(n), dropped = as.double(rows$dropped), count = rows$count, weight = sum(rows$weight), used = as.double(sum(used)),
+  list(n = as.double(n), dropped = as.double(rows$dropped), count = rows$count, constant = rows$constant,
+       weight = sum(rows$weight), used = as.double(sum(used)),
        sums = sums(once), squares = .Call(elvi_r_squares, model, once), gram = gram,
        weighted = if (all_ones) gram else weighted_gram(rows, normal), weighted_sums = sums(rows$weight),
        reach = .Call(elvi_r_reach, model),
        response = if (is.null(y)) c(0, 0) else c(sum(y), sum(y^2)),
+       positive = c(sum(abs(rows$y[used])), sum((abs(rows$y) * exp(-rows$offset))[used]), sum(rows$y[used] > 0), sum(used)),
        around = c(sum(rows$weight * around), sum(rows$weight * around^2)),
        precision = c(sum(rows$precision[rows$precision > 0]), sum(rows$precision > 0)),
        low = c(min(rows$y), min(rows$offset)), high = c(max(rows$y), max(rows$offset)),
@@ -311,7 +318,7 @@ check_sums <- function(rows, recipe) {
 # By what the columns, y, weight and offset of a row are multiplied in its mark: each other than the rest, and none of them
 # much larger, as far as the rows of a first chunk tell. NULL if it has none that can be used.
 mark_weights <- function(recipe, chunk) {
-  rows <- tryCatch(recipe_rows(recipe, chunk), error = function(e) NULL)
+  rows <- or_null(recipe_rows(recipe, chunk))
   if (is.null(rows)) return(NULL)
   reach <- c(.Call(elvi_r_reach, bare_model(rows, plain_spec(rows$dim))), max(abs(rows$y)), max(rows$weight), max(abs(rows$offset)))
   uneven(length(reach)) / ifelse(is.finite(reach) & reach > 0, reach, 1)
@@ -334,34 +341,66 @@ recentred <- function(gram, sums, n, by) {
 
 # Of each categorical variable of the frame of a chunk: levels as declared, and which of them occur.
 chunk_levels <- function(recipe, chunk) {
-  frame <- recipe_frame(recipe, check_chunk(chunk))
+  chunk <- check_chunk(chunk)
+  frame <- recipe_frame(recipe, chunk)
   categorical <- Filter(function(x) is.factor(x) || is.character(x), as.list(frame))
-  list(n = as.double(nrow(frame)), variables = lapply(categorical, function(x) {
+  list(n = as.double(nrow(frame)), variables = lapply(stats::setNames(nm = names(categorical)), function(name) {
+    x <- categorical[[name]]
     text <- as.character(x)
-    list(declared = if (is.factor(x)) list(levels(x)) else list(), occurring = unique(text[!is.na(text)]))
+    found <- list(declared = if (is.factor(x)) list(levels(x)) else list(), occurring = unique(text[!is.na(text)]), ordered = is.ordered(x))
+    if (is.factor(x) && !is.null(recipe$computed[[name]])) found$rows <- rows_of_levels(recipe, name, chunk, found$occurring)
+    found
   }))
+}
+
+# a row for each level of a computed factor
+rows_of_levels <- function(recipe, name, chunk, levels) {
+  columns <- intersect(recipe$sampled, all.vars(recipe$computed[[name]]$expr))
+  at <- match(levels, as.character(computed_value(recipe, name, chunk)))
+  rows_at(plain_frame(unclass(chunk)[columns], nrow(chunk)), at)
 }
 
 join_levels <- function(a, b) {
   names <- union(names(a$variables), names(b$variables))
   both <- lapply(stats::setNames(names, names), function(name) {
-    list(declared = unique(c(a$variables[[name]]$declared, b$variables[[name]]$declared)),
-         occurring = union(a$variables[[name]]$occurring, b$variables[[name]]$occurring))
+    one <- a$variables[[name]]
+    other <- b$variables[[name]]
+    new <- which(!other$occurring %in% one$occurring)
+    list(declared = unique(c(one$declared, other$declared)), occurring = c(one$occurring, other$occurring[new]),
+         ordered = isTRUE(one$ordered) || isTRUE(other$ordered),
+         rows = if (is.null(one$rows) || is.null(other$rows)) one$rows %||% other$rows else bind_rows(one$rows, rows_at(other$rows, new)))
   })
   list(n = a$n + b$n, variables = both)
 }
 
-# As in memory: those that occur, in the order declared; sorted, if they come from characters or from a call such as factor().
-final_levels <- function(found) {
+# As in memory: those that occur, in the order declared; sorted, if they come from characters; as a call such as factor() has them
+# for rows of all levels.
+final_levels <- function(found, recipe = NULL) {
   out <- lapply(stats::setNames(nm = names(found)), function(name) {
     variable <- found[[name]]
     if (length(variable$declared) == 1L) return(intersect(variable$declared[[1L]], variable$occurring))
+    if (!is.null(variable$rows)) return(levels_together(recipe, name, variable))
     is_column <- is.name(tryCatch(str2lang(name), error = function(e) NULL))
+    if (isTRUE(variable$ordered)) check_declared(name, variable$declared)
     if (length(variable$declared) && is_column) return(intersect(unlist(variable$declared), variable$occurring))
     number <- suppressWarnings(as.numeric(variable$occurring))
     if (!is_column && !anyNA(number)) variable$occurring[order(number)] else sort(variable$occurring)
   })
   Filter(length, out)
+}
+
+levels_together <- function(recipe, name, variable) {
+  value <- fitting_value(recipe, name, variable$rows)
+  if (!is.factor(value) || !identical(as.character(value), variable$occurring)) refuse_collective(recipe, name)
+  intersect(levels(value), variable$occurring)
+}
+
+# An ordered factor has one order, which its chunks must agree on.
+check_declared <- function(name, declared) {
+  all <- unique(unlist(declared))
+  if (all(vapply(declared, function(levels) identical(intersect(all, levels), levels), NA))) return(invisible())
+  elvi_abort("The order of the levels of `", name, "` cannot be told from its chunks, which differ. Give it by `levels` of the source.",
+             class = c("elvi_error_rows", "elvi_error_argument"), data = list(argument = "data", column = name))
 }
 
 # ---- a pass in this process ----------------------------------------------------------------
@@ -377,9 +416,11 @@ pass_over.elvi_source <- function(source, recipe, task, args = list()) {
   total <- NULL
   repeat {
     piece <- pieces$read()
-    if (is.null(piece)) return(total)
+    if (is.null(piece)) break
     total <- join_answers(task, total, answer_of(piece$rows, recipe, task, args, piece$check))
   }
+  sample <- pieces$sample()
+  if (is.null(sample)) total else c(total[c("answer", "check")], list(sample = sample))
 }
 
 pass_over_chunks <- function(source, recipe, task, args) {
@@ -407,7 +448,9 @@ answer_of <- function(rows, recipe, task, args, check = check_sums(rows, recipe)
 
 join_answers <- function(task, a, b) {
   if (is.null(a) || is.null(b)) return(a %||% b)
-  list(answer = row_tasks[[task]]$join(a$answer, b$answer), check = add_checks(a$check, b$check))
+  answer <- if (task == "survey" && (is.null(a$answer) || is.null(b$answer))) a$answer %||% b$answer   # a shard may have a sample only
+            else row_tasks[[task]]$join(a$answer, b$answer)
+  list(answer = answer, check = add_checks(a$check, b$check))
 }
 
 add_checks <- function(a, b) if (is.null(a)) b else if (is.null(b)) a else a + b

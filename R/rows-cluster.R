@@ -20,8 +20,8 @@
 #' others, the pass goes on, and a warning of class `elvi_warning_worker` says so. Nothing of the result
 #' changes. When the last one is lost the fit ends with an error of class `elvi_error_worker` that names the shards
 #' that are lost with it. An error in `load()`, or in the rows it returns, is an error of the fit, and names the
-#' shard. An interrupt waits
-#' for answers that are on their way, so that the workers can be used again. MPI ends a whole job when
+#' shard. An interrupt (Ctrl-C) or a time limit waits up to a minute for answers that are on their way, so that the
+#' workers can be used again. MPI ends a whole job when
 #' one of its processes dies, before R can do anything about it.
 #'
 #' @param cl a cluster, or a list of clusters that are taken together. `mirai::make_cluster()` gives a task to any of its workers, so that
@@ -54,9 +54,8 @@ rows_cluster <- function(cl, load, shards = length(cl), timeout = 3600, threads 
   shards <- check_count(shards, "shards", upper = 1e6)
   timeout <- check_positive(timeout, "timeout", infinite = TRUE)
   threads <- check_count(threads, "threads", upper = 1024)
-  state <- list2env(list(cl = cl, alive = rep(TRUE, length(cl)), owner = rep_len(seq_along(cl), shards),
-                         told = replicate(length(cl), list(), simplify = FALSE), recipes = list(), requests = 0),
-                    parent = emptyenv())
+  state <- new_exchange(cl)
+  state$owner <- rep_len(seq_along(cl), shards)
   id <- paste(Sys.getpid(), format(as.numeric(Sys.time()), digits = 17), sep = "-")
   new_source("cluster", sprintf("%.0f shard(s) on %d worker(s)", shards, length(cl)), NULL, levels, load = load, shards = shards,
              timeout = timeout, threads = threads, id = id, state = state)
@@ -89,7 +88,9 @@ answer_request <- function(request) {
   old <- options(elvi.threads = request$threads)
   on.exit(options(old))
   answers <- lapply(request$shards, function(shard) {
-    tryCatch(answer_for_shard(request, shard), error = function(e) list(failure = conditionMessage(e)))
+    tryCatch(answer_for_shard(request, shard), error = function(e) {
+      list(failure = conditionMessage(e), argument = if (inherits(e, "elvi_error_argument")) e$argument)
+    })
   })
   structure(list(answers = answers, shards = request$shards, number = request$number), class = "elvi_reply")
 }
@@ -103,21 +104,25 @@ answer_for_shard <- function(request, shard) {
     if (!is.list(data)) stop("load() must return a data frame, a list with X and y or a source, not ", describe(data), call. = FALSE)
     assign(key, list2env(list(data = data), parent = emptyenv()), shard_store)
   }
-  list(answer = shard_task(shard_store[[key]], recipe, request))
+  list(answer = shard_task(shard_store[[key]], recipe, request, shard))
 }
 
-shard_task <- function(shard, recipe, request) {
+shard_task <- function(shard, recipe, request, number = 1) {
   data <- shard$data
   if (!is.null(request$centre)) recipe$centre <- request$centre
   if (request$task == "first") return(list(answer = first_rows(if (is_source(data)) first_chunk(data) else data)))
   if (is_source(data)) return(pass_over(data, recipe, request$task, request$args))
   if (isTRUE(row_tasks[[request$task]]$of_chunk)) return(answer_to_chunk(data, recipe, request$task, request$args))
-  if (!identical(shard$key, request$key)) {
-    shard$rows <- recipe_rows(recipe, data, seen = request$task != "survey")
+  survey <- request$task == "survey"
+  sample <- if (survey) add_to_sample(recipe, NULL, data, number)
+  if (!identical(shard$key, request$key) || survey && shard$seen) {   # rows of a later pass lack what a survey needs
+    shard$rows <- recipe_rows(recipe, data, seen = !survey)
     shard$check <- if (!is.null(shard$rows)) check_sums(shard$rows, recipe)
     shard$key <- request$key
+    shard$seen <- !survey
   }
-  if (!is.null(shard$rows)) answer_of(shard$rows, recipe, request$task, request$args, shard$check)
+  answer <- if (!is.null(shard$rows)) answer_of(shard$rows, recipe, request$task, request$args, shard$check)
+  if (is.null(sample)) answer else c(answer[c("answer", "check")], list(sample = sample))
 }
 
 first_rows <- function(chunk, most = 1000L) {
@@ -139,8 +144,13 @@ draws_rows.elvi_source_cluster <- function(source) TRUE
 #' @export
 pass_over.elvi_source_cluster <- function(source, recipe, task, args = list()) {
   answers <- ask_shards(source, recipe, task, args)
-  total <- NULL
-  for (answer in answers) total <- join_answers(task, total, answer)
+  total <- sample <- NULL
+  for (shard in seq_along(answers)) {
+    total <- join_answers(task, total, answers[[shard]])
+    sample <- tryCatch(join_samples(recipe, sample, answers[[shard]]$sample), elvi_error_argument = function(e) {
+      shard_failed(source, shard, conditionMessage(e), e$argument)
+    })
+  }
   total
 }
 
@@ -166,23 +176,25 @@ ask_shards <- function(source, recipe, task, args = list()) {
     for (node in which(state$alive & is.na(waiting))) {
       shards <- which(!done & state$owner == node)
       if (!length(shards)) next
-      holding_interrupts(if (send_shards(source, node, shards, request, recipe)) waiting[node] <- now())
+      suspendInterrupts({
+        waiting[node] <- now()   # before it is sent: an interrupt can leave half of a request at the worker
+        if (!send_shards(source, node, shards, request, recipe)) waiting[node] <- NA
+      })
       if (is.na(waiting[node])) lose(state, node)
     }
     if (all(done)) return(answers)
     for (node in arrivals(state$cl, which(!is.na(waiting)), source$timeout - (now() - min(waiting, Inf, na.rm = TRUE)))) {
-      holding_interrupts({
-        since <- waiting[node]
-        waiting[node] <- NA
-        reply <- receive_reply(state$cl[[node]], source$timeout)
-        if (is_old(reply, request)) waiting[node] <- since
+      suspendInterrupts({
+        reply <- receive_reply(state, node, source$timeout)
+        if (!is_old(reply, request)) waiting[node] <- NA
       })
       if (!is.na(waiting[node])) next
       if (is.null(reply)) lose(state, node)
+      refuse_failure(reply)
       for (k in seq_along(reply$shards)) {
         shard <- reply$shards[k]
         answer <- reply$answers[[k]]
-        if (!is.null(answer$failure)) shard_failed(source, shard, answer$failure)
+        if (!is.null(answer$failure)) shard_failed(source, shard, answer$failure, answer$argument)
         if (isTRUE(answer$missing)) {
           state$told[[node]] <- list()
         } else {
@@ -239,19 +251,9 @@ send_shards <- function(source, node, shards, request, recipe) {
   request$shards <- shards
   if (!all(shards %in% told$shards)) request$load <- source$load
   if (!request$key %in% told$recipes) request$recipe <- portable_recipe(recipe)
-  sent <- tryCatch({
-    within_timeout(state$cl[[node]], source$timeout, suppressWarnings(engine("sendCall")(state$cl[[node]], at_worker, list(request))))
-    TRUE
-  }, error = function(e) FALSE)
+  sent <- send_call(state, node, at_worker, list(request), source$timeout)
   if (sent) state$told[[node]] <- list(shards = union(told$shards, shards), recipes = union(told$recipes, request$key))
   sent
-}
-
-# An interrupt must not tear a message apart: it waits, see src/r_interrupts.c.
-holding_interrupts <- function(expr) {
-  held <- .Call(elvi_r_hold_interrupts, TRUE)
-  on.exit(.Call(elvi_r_hold_interrupts, held))
-  expr
 }
 
 # the generic functions by which 'parallel' talks to a node
@@ -259,34 +261,31 @@ engine <- function(name) utils::getFromNamespace(name, "parallel")
 
 # A worker may fall silent in the middle of a message: the connections of a cluster by themselves wait for days.
 within_timeout <- function(node, timeout, expr) {
+  if (!is_socket(node)) return(expr)
   con <- socket_of(node)
-  if (!inherits(con, "sockconn")) return(expr)
   old <- socketTimeout(con, as.integer(min(max(ceiling(timeout), 1), 30 * 86400)))
   on.exit(socketTimeout(con, old))
   expr
 }
 
 socket_of <- function(node) if (!is.environment(node) || inherits(node, "SOCKnode")) node$con
+is_socket <- function(node) inherits(socket_of(node), "sockconn")
 
-# NULL from a worker that is lost
-receive_reply <- function(node, timeout) {
-  receive <- function() within_timeout(node, timeout, suppressWarnings(engine("recvResult")(node)))
-  reply <- tryCatch(holding_interrupts(receive()), error = function(e) NULL)
-  if (inherits(reply, "errorValue") && !inherits(reply, "miraiError")) return(NULL)   # mirai's word for a lost connection
-  if (inherits(reply, "try-error")) {
-    elvi_abort("A worker could not answer: ", sub("\n$", "", as.character(reply)), class = "elvi_error_worker")
-  }
-  reply
+refuse_failure <- function(reply) {
+  if (!inherits(reply, "try-error")) return(invisible())
+  elvi_abort("A worker could not answer: ", sub("\n$", "", as.character(reply)), class = "elvi_error_worker")
 }
 
 # An answer to what was asked before, by a source that had given the worker up or by the user: that to `request` is yet to come.
 is_old <- function(reply, request) {
-  !is.null(reply) && !(inherits(reply, "elvi_reply") && identical(reply$number, request$number))
+  if (is.null(reply) || inherits(reply, "try-error")) return(FALSE)
+  !(inherits(reply, "elvi_reply") && identical(reply$number, request$number))
 }
 
-shard_failed <- function(source, shard, message) {
-  elvi_abort("Shard ", shard, " of ", source$shards, ": ", message, class = c("elvi_error_rows", "elvi_error_worker"),
-             data = list(shard = shard))
+shard_failed <- function(source, shard, message, argument = NULL) {
+  elvi_abort("Shard ", shard, " of ", source$shards, ": ", message,
+             class = c("elvi_error_rows", "elvi_error_worker", if (!is.null(argument)) "elvi_error_argument"),
+             data = list(shard = shard, argument = argument))
 }
 
 # The nodes of `waiting` that have something to say, within some seconds. Of a cluster that cannot tell, the first.
@@ -318,19 +317,162 @@ polled <- function(nodes, answered, within) {
   }
 }
 
-# Answers that are on their way when an error or an interrupt ends a pass: what comes next must not get them.
+# ---- messages that an interrupt breaks off --------------------------------------------------
+
+# R leaves the read or write of a socket at an interrupt or a time limit, and does not tell how far it has come. Signals
+# cannot be blocked meanwhile: another thread, of BLAS for example, would run R's handler, which jumps to R's stack. So a
+# request goes out in pieces that are counted, and an answer that was broken off is skipped. `unsent` are the bytes of a
+# request, of which `sent` are sent; `torn`, whether the next bytes are the middle of an answer; `mark`, the text that the
+# worker was asked to send after it; `unread`, the last bytes read in search of that.
+new_exchange <- function(cl) {
+  n <- length(cl)
+  list2env(list(cl = cl, alive = rep(TRUE, n), told = rep(list(list()), n), recipes = list(), requests = 0,
+                unsent = rep(list(raw()), n), sent = numeric(n), torn = logical(n), mark = character(n),
+                unread = rep(list(raw()), n)), parent = emptyenv())
+}
+
+# Calls fun(args) on a worker, whose answer comes later. FALSE if the worker is lost.
+send_call <- function(state, k, fun, args, timeout) {
+  node <- state$cl[[k]]
+  if (!is_socket(node)) return(succeeds(engine("sendCall")(node, fun, args)))
+  suspendInterrupts({
+    state$unsent[[k]] <- call_as_bytes(node, fun, args)
+    state$sent[k] <- 0
+  })
+  send_rest(state, k, timeout)
+}
+
+# TRUE, or FALSE if an expression fails or warns; a time limit is not the worker's failure
+succeeds <- function(expr) {
+  tryCatch({
+    expr
+    TRUE
+  }, warning = function(w) FALSE, error = function(e) if (is_time_limit(e)) stop(e) else FALSE)
+}
+
+# The methods of 'parallel' write to and read from the connection of a node: here one in memory.
+node_in_memory <- function(node, con) structure(list(con = con, host = node$host, rank = node$rank), class = class(node))
+
+call_as_bytes <- function(node, fun, args) {
+  con <- rawConnection(raw(), "wb")
+  on.exit(close(con))
+  engine("sendCall")(node_in_memory(node, con), fun, args)
+  rawConnectionValue(con)
+}
+
+reply_from_bytes <- function(node, bytes) {
+  con <- rawConnection(bytes, "rb")
+  on.exit(close(con))
+  engine("recvResult")(node_in_memory(node, con))
+}
+
+# A socket that can be written to takes 2048 bytes at once (SO_SNDLOWAT), so a piece is sent or not, never half of it.
+send_rest <- function(state, k, timeout, piece = 2048) {
+  con <- socket_of(state$cl[[k]])
+  while (length(state$unsent[[k]])) {
+    size <- length(state$unsent[[k]])
+    if (!socketSelect(list(con), TRUE, min(max(timeout, 0.001), 1e6))) return(FALSE)
+    taken <- suspendInterrupts({
+      to <- min(state$sent[k] + piece, size)
+      taken <- succeeds(writeBin(state$unsent[[k]][seq(state$sent[k] + 1, to)], con))
+      if (taken) state$sent[k] <- to
+      if (taken && to == size) state$unsent[[k]] <- raw()
+      taken
+    })
+    if (!taken) return(FALSE)
+  }
+  TRUE
+}
+
+# NULL from a worker that is lost
+receive_reply <- function(state, k, timeout) {
+  node <- state$cl[[k]]
+  state$torn[k] <- is_socket(node)   # until the answer is whole
+  reply <- or_null(within_timeout(node, timeout, suppressWarnings(engine("recvResult")(node))))
+  state$torn[k] <- FALSE
+  if (inherits(reply, "errorValue") && !inherits(reply, "miraiError")) return(NULL)   # mirai's word for a lost connection
+  reply
+}
+
+# Answers that are on their way when an error or an interrupt ends a pass: what comes next must not get them. Another
+# interrupt does not end this, but a minute does.
 drain <- function(source, waiting, request) {
   if (!length(waiting)) return(invisible())
-  holding_interrupts({
-    end <- now() + min(source$timeout, 60)
-    while (length(waiting) && now() < end) {
-      for (node in arrivals(source$state$cl, waiting, end - now())) {
-        reply <- try(receive_reply(source$state$cl[[node]], end - now()), silent = TRUE)
-        if (inherits(reply, "try-error") || !is_old(reply, request)) waiting <- setdiff(waiting, node)
-      }
-    }
-    source$state$alive[waiting] <- FALSE
+  state <- source$state
+  end <- now() + min(source$timeout, 60)
+  left <- list2env(list(waiting = waiting), parent = emptyenv())
+  again <- function(e) if (inherits(e, "interrupt") || is_time_limit(e)) NULL else stop(e)
+  suspendInterrupts({
+    while (length(left$waiting) && now() < end) tryCatch(drain_some(state, left, request, end), interrupt = again, error = again)
+    for (node in left$waiting) lose(state, node, "has not answered in time")
   })
+}
+
+drain_some <- function(state, left, request, end) {
+  for (node in left$waiting) {
+    ready <- prepare_to_skip(state, node, end)
+    if (!isTRUE(ready)) left$waiting <- setdiff(left$waiting, node)
+    if (is.na(ready)) lose(state, node)
+  }
+  for (node in arrivals(state$cl, left$waiting, end - now())) {
+    if (state$torn[node]) {
+      answered <- skip_to_mark(state, node)
+    } else {
+      reply <- receive_reply(state, node, end - now())
+      answered <- if (is.null(reply)) NA else !is_old(reply, request)
+    }
+    if (!isFALSE(answered)) left$waiting <- setdiff(left$waiting, node)
+    if (is.na(answered)) lose(state, node)
+  }
+}
+
+# Sends the rest of a request, and asks for a mark after an answer that was broken off. FALSE if the worker has got nothing
+# of the request, and will not answer; NA if it is lost.
+prepare_to_skip <- function(state, k, end) {
+  if (length(state$unsent[[k]]) && state$sent[k] == 0 && !nzchar(state$mark[k])) {
+    state$unsent[[k]] <- raw()
+    return(FALSE)
+  }
+  if (!send_rest(state, k, end - now())) return(NA)
+  if (!state$torn[k] || nzchar(state$mark[k])) return(TRUE)
+  state$unread[[k]] <- raw()
+  state$mark[k] <- paste("elvi", Sys.getpid(), format(as.numeric(Sys.time()), digits = 17), k)
+  if (send_call(state, k, send_back, list(state$mark[k]), end - now())) TRUE else NA
+}
+
+send_back <- function(x) x
+environment(send_back) <- baseenv()
+
+# Reads what has arrived. TRUE if it ends with the mark, NA if the worker is lost.
+skip_to_mark <- function(state, k) {
+  node <- state$cl[[k]]
+  mark <- state$mark[k]
+  state$mark[k] <- ""   # if this is interrupted, bytes are lost, and another mark is needed
+  bytes <- read_what_is_there(socket_of(node))
+  if (!length(bytes)) return(NA)
+  state$mark[k] <- mark
+  state$unread[[k]] <- utils::tail(c(state$unread[[k]], bytes), 4096)
+  if (!ends_with_reply(node, state$unread[[k]], mark)) return(FALSE)
+  state$mark[k] <- ""
+  state$torn[k] <- FALSE
+  TRUE
+}
+
+read_what_is_there <- function(con) {
+  old <- socketTimeout(con, 0L)
+  on.exit(socketTimeout(con, old))
+  readBin(con, "raw", 65536)
+}
+
+# A message begins as serialize() does: a letter for the format, a newline, its version.
+ends_with_reply <- function(node, bytes, reply) {
+  text <- rawToChar(replace(bytes, bytes == 0, as.raw(1)))
+  starts <- gregexpr("X\n\001{3}[\002\003]|B\n[\002\003]\001{3}", text, useBytes = TRUE)[[1L]]
+  for (from in rev(starts[starts > 0])) {
+    found <- or_null(suppressWarnings(reply_from_bytes(node, bytes[seq(from, length(bytes))])))
+    if (identical(found, reply)) return(TRUE)
+  }
+  FALSE
 }
 
 # ---- what travels -----------------------------------------------------------------------------

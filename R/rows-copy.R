@@ -41,8 +41,9 @@ open_rows <- function(source, recipe, task) {
 }
 
 open_fresh <- function(source, recipe, seen, copy) {
-  chunks <- source$open(recipe$columns)
+  chunks <- source$open(if (seen) recipe$columns else surveyed_columns(source, recipe))
   at <- 0
+  sample <- NULL
   list(read = function() {
     repeat {
       chunk <- chunks$read()
@@ -51,16 +52,22 @@ open_fresh <- function(source, recipe, seen, copy) {
         return(NULL)
       }
       at <<- at + 1
+      if (!seen) sample <<- in_chunk(at, add_to_sample(recipe, sample, chunk, at))
       rows <- in_chunk(at, recipe_rows(recipe, chunk, seen))
       if (is.null(rows)) next
       piece <- list(rows = rows, check = check_sums(rows, recipe))
       copy$add(piece)
       return(piece)
     }
-  }, close = function() {
+  }, sample = function() sample, close = function() {
     chunks$close()
     copy$close()
   })
+}
+
+# A reader that selects columns does not show whether one that the first chunk lacks is in another.
+surveyed_columns <- function(source, recipe) {
+  if (isTRUE(source$selects) && length(c(recipe$foreign, recipe$all))) NULL else recipe$columns
 }
 
 open_copy <- function(copy) {
@@ -70,7 +77,7 @@ open_copy <- function(copy) {
     if (left == 0) return(NULL)
     left <<- left - 1
     reading_rows(unserialize(con), "the copy on disk")
-  }, close = function() close(con))
+  }, sample = function() NULL, close = function() close(con))
 }
 
 # ---- writing ---------------------------------------------------------------------------------

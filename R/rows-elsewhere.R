@@ -11,7 +11,8 @@ rows_elsewhere <- function(source, recipe, survey) {
   by <- by - survey$about
   structure(list(
     place = source, recipe = recipe, dim = length(survey$sums), n = survey$n, dropped = survey$dropped,
-    count = survey$count, y = survey$tally$y %||% survey$low[1L], weight = survey$tally$weight %||% survey$weight,
+    count = survey$count, constant = survey$constant, y = survey$tally$y %||% survey$low[1L],
+    weight = survey$tally$weight %||% survey$weight,
     offset = c(survey$low[2L], survey$high[2L]),
     gram = recentred(survey$gram, survey$sums, survey$used, by),
     weighted = recentred(survey$weighted, survey$weighted_sums, survey$weight, by),
@@ -29,7 +30,7 @@ survey_source <- function(source, recipe, about, level) {
   counts <- isTRUE(family_records[[recipe$likelihood]]$dispersion$counted)
   recipe["centre"] <- list(NULL)
   pass <- told_pass(source, recipe, "survey", list(about = about, level = level, counts = counts))
-  if (is.null(pass)) bad_argument("data", "data with at least one complete row", "data without")
+  if (is.null(pass$answer)) bad_argument("data", "data with at least one complete row", "data without")
   survey <- c(pass$answer, list(check = pass$check))
   check_counting(survey$weight)
   warn_if_constant(c(survey$low[1L], survey$high[1L]), survey$n)

@@ -1,14 +1,14 @@
-# Methods of a fit whose rows live elsewhere, at its own data: chunk by chunk, as for a fit of that chunk.
+# Methods of a fit whose data are larger than memory, at its own data: chunk by chunk, as for a fit of that chunk.
 
 check_in_memory <- function(object) {
-  if (!is_elsewhere(object$given$model)) return(invisible())
+  if (!is_out_of_memory(object)) return(invisible())
   elvi_abort("The rows of this fit are not in memory: this would have to hold all of them. Give `newdata`; predict(), ",
              "fitted(), residuals(), log_lik() and loo() read the rows again by themselves.", class = "elvi_error_rows")
 }
 
 # What `method`, the name of a function of a fit, gives for each chunk, put together: a list.
 at_chunks <- function(object, method, args = list()) {
-  rows <- object$given$model$rows
+  rows <- source_rows(object)
   found <- pass_over(rows$place, rows$recipe, "method", list(object = portable_fit(object), method = method, args = args))
   check_unchanged(rows, found$check)
   lapply(found$answer, function(x) {
@@ -20,55 +20,27 @@ at_chunks <- function(object, method, args = list()) {
 }
 
 # predict() of a fit at its own rows
-predict_elsewhere <- function(object, method, interval, args) {
+predict_out_of_memory <- function(object, interval, args) {
   if (interval != "none") bad_argument("newdata", "given with `interval` where the rows are not in memory", "NULL")
-  out <- at_chunks(object, method, args)
+  out <- at_chunks(object, "predict.elvi_glm", args)
   if (args$se.fit) out else out[[1L]]
 }
 
-# A fit without what its rows came from: the model is one of rows in memory, of which there are none yet.
+# A fit without what its rows came from, for a worker: its posterior, and what the formula gave.
 portable_fit <- function(object) {
-  model <- object$given$model
-  keep <- c("kind", "dim", "names", "likelihood", "error_df", "family", "dispersion", "dispersion_at", "reported", "convex",
-            "blocks")
-  small <- unclass(model)[intersect(keep, names(model))]
-  object$given$model <- structure(small, class = setdiff(class(model), "elvi_model_elsewhere"))
-  object$given$call <- object$given$call[intersect(c("", "offset"), names(object$given$call))]
-  without_environments(object)
-}
-
-without_environments <- function(object) UseMethod("without_environments")
-
-#' @export
-without_environments.elvi_glm <- function(object) {
-  environment(object$regression$terms) <- environment(object$regression$formula) <- globalenv()
-  object
-}
-
-#' @export
-without_environments.elvi_nested <- function(object) {
-  object$call <- object$call[intersect(c("", "offset"), names(object$call))]
-  environment(object$terms) <- environment(object$formula) <- environment(attr(object$frame, "terms")) <- globalenv()
-  object
+  call <- object$given$call[intersect(c("", "offset"), names(object$given$call))]
+  portable <- new_fit(list(call = call, base = object$given$base), result = list(posterior = object$posterior))
+  portable$regression <- object$regression
+  environment(portable$regression$terms) <- environment(portable$regression$formula) <- globalenv()
+  if (!is.null(attr(object$frame, "terms"))) environment(attr(portable$regression$frame, "terms")) <- globalenv()
+  structure(portable, class = class(object))
 }
 
 # a fit of that chunk
-with_rows <- function(object, frame, rows) UseMethod("with_rows")
-
-#' @export
-with_rows.elvi_glm <- function(object, frame, rows) {
-  object$regression$frame <- frame
-  object$regression$na.action <- attr(frame, "na.action")
-  object$given$model$rows <- rows
-  object
-}
-
-#' @export
-with_rows.elvi_nested <- function(object, frame, rows) {
-  object[["frame"]] <- frame
-  object["na.action"] <- list(attr(frame, "na.action"))
-  object$problem$y <- rows$y
-  object["given"] <- list(NULL)
+with_rows <- function(object, frame, rows) {
+  object$regression["frame"] <- list(frame)
+  object$regression["na.action"] <- list(attr(frame, "na.action"))
+  object$regression$y <- rows$y
   object
 }
 

@@ -1,4 +1,4 @@
-# A gaussian regression is known by a triangular factor of [X y], weighted, and by three numbers: with an unknown dispersion that
+# A gaussian regression is known by a triangular factor of [X y], weighted, and by a few numbers: with an unknown dispersion that
 # is all that the nested answer needs, in memory and from rows that live elsewhere.
 
 # The factor of a matrix, by LAPACK, in as few rows as it has columns; factors of parts can be put on top of each other.
@@ -17,29 +17,29 @@ triangle_rows <- function(R) {
 # of a problem in memory, by blocks of rows that the processor's cache holds; NULL where it needs its rows
 problem_triangle <- function(problem, block = 4096) {
   if (ncol(problem$Z) || !record_of(problem$family)$constant_curvature) return(NULL)
-  n <- nrow(problem$X)
-  response <- problem$y - (problem$offset %||% 0)
-  root <- rep_len(sqrt((problem$weight %||% 1) * (problem$frequency %||% 1)), n)
+  root <- rep_len(sqrt((problem$weight %||% 1) * (problem$frequency %||% 1)), nrow(problem$X))
+  triangle_rows(dense_triangle(root, problem$X, problem$y - (problem$offset %||% 0), problem$shift, block))
+}
+
+dense_triangle <- function(root, X, response, shift = NULL, block = 4096) {
+  n <- length(response)
   R <- NULL
   for (first in seq(1, n, by = block)) {
     i <- first:min(n, first + block - 1)
-    X <- problem$X[i, , drop = FALSE]
-    if (!is.null(problem$shift)) X <- X - rep(problem$shift, each = length(i))
-    R <- triangle(rbind(R, root[i] * cbind(X, response[i])))
+    part <- as.matrix(X[i, , drop = FALSE])
+    if (!is.null(shift)) part <- part - rep(shift, each = length(i))
+    R <- triangle(rbind(R, root[i] * cbind(part, response[i])))
   }
-  triangle_rows(R)
+  R
 }
 
-# the same of the rows of a chunk, with what the evidence needs of their precisions
+# the same of the rows of a chunk
 chunk_triangle <- function(rows) {
   X <- if (is.null(rows$shift)) rows$X else rows$X - rep(rows$shift, each = nrow(rows$X))
-  used <- rows$weight > 0
-  precision <- (rows$precision %||% rep(1, length(used)))[used]
-  list(R = triangle(sqrt(rows$weight) * cbind(X, rows$y - rows$offset)),
-       constant = sum(rows$weight[used] / precision * log(precision / (2 * pi))) / 2)
+  list(R = triangle(sqrt(rows$weight) * cbind(X, rows$y - rows$offset)))
 }
 
-join_triangles <- function(a, b) list(R = triangle(rbind(a$R, b$R)), constant = a$constant + b$constant)
+join_triangles <- function(a, b) list(R = triangle(rbind(a$R, b$R)))
 
 # can the nested answer be had without the rows?
 needs_no_rows <- function(family, dispersion) record_of(check_family(family))$constant_curvature && is.null(dispersion)
@@ -56,11 +56,12 @@ nested_source_regression <- function(source, asked) {
   colnames(rows$X) <- design$rows$recipe$labels
   problem <- c(rows, list(
     shift = NULL, Z = sparse_columns(list(), nrow(rows$X)), weight = rep(1, nrow(rows$X)), offset = numeric(nrow(rows$X)), family = family,
-    prior = fixed_prior(priors$joint, p), terms = list(), triangle = rows, constant = found$constant, count = design$rows$count,
-    dispersion = list(name = record_of(family)$dispersion$natural, prior = priors$aux)))
+    prior = fixed_prior(priors$joint, p), terms = list(), triangle = rows, count = design$rows$count,
+    constant = record_of(family)$constant(design$rows$constant, design$rows$count, NULL, family),
+    dispersion = list(name = record_of(family)$dispersion$natural, prior = priors$aux),
+    intercept_shift = intercept_shift(design, p), source = design$rows))
   check_nested_problem(problem, NULL, design$rows$n)
-  finish_nested(asked, problem, priors, family,
-                list(formula = stats::formula(design$terms), frame = design$frame, dropped = design$rows$dropped, groups = list(),
-                     smooths = list(), given = list(model = structure(list(rows = design$rows), class = "elvi_model_elsewhere"))),
-                design[c("terms", "xlevels", "contrasts", "offset_given", "intercept", "centre")])
+  finish_nested(asked, problem, priors,
+                c(list(formula = stats::formula(design$terms), frame = design$frame, dropped = design$rows$dropped, groups = list(),
+                       smooths = list()), design[c("terms", "xlevels", "contrasts", "offset_given")]))
 }

@@ -28,10 +28,20 @@
 #' @section Formulas:
 #' The formula is applied to one chunk at a time. Levels of factors are found in a pass of their own, where there are any that
 #' are not given by `levels`: those of characters are sorted, those of factors that differ between chunks are in order of appearance. A
-#' second pass finds means, spreads and numbers, so that predictors are centred and priors scaled as in memory. Functions
-#' whose value in a row depends on other rows, such as `poly()`, `ns()`, `scale()` and `cut(x, 3)`, are refused.
-#' Rows with missing values are dropped, and `nobs()` counts those that were used. Variables that are not in
-#' the chunks are taken from the environment of the formula, which is where single numbers and functions may be.
+#' second pass finds means, spreads and numbers, so that predictors are centred and priors scaled as in memory.
+#'
+#' A term, a weight, an offset, `subset` and the response must be computed from their own row. The second pass keeps a few rows of every
+#' chunk, at most 256 in all, and evaluates them together: if a value differs from that in its own chunk, the
+#' term is refused by name. So `poly(x, 2)`, `ns(x, 3)`, `scale(x)`, `cut(x, 3)`, `x - mean(x)`, `rank(x)`, `weights = w / mean(w)` and
+#' `subset = !duplicated(id)` are errors of class `elvi_error_argument`. Give the constants instead, as in
+#' `ns(x, knots = c(1, 2), Boundary.knots = c(0, 5))`, `cut(x, c(0, 1, 5))` and `I(x - 2.5)`, or add a column to the data.
+#' Factors with contrasts of their own, also by `C()`, are refused: use the argument `contrasts`. So are terms such as
+#' `reorder(g, x)`, whose
+#' levels are ordered by the data: give the order by `levels`.
+#'
+#' Every chunk must have all columns that the formula uses. Only constants and functions inside a term, such as `knots`, are
+#' taken from the environment of the formula; a vector with a value for each row must be a column.
+#' Rows with missing values are dropped, and `nobs()` counts those that were used.
 #' Group-level and smooth terms need their rows in memory.
 #'
 #' @section What a fit can do:
@@ -140,7 +150,7 @@ rows_files <- function(files, reader = NULL, cache = 0, levels = NULL) {
                    if (is.character(files)) paste0("file ", files[[at]]) else paste("file number", at)) %||%
         data.frame()   # of which there may be more
     }, close = function() invisible())
-  }, levels, cache)
+  }, levels, cache, selects = selects)
 }
 
 read_by_name <- function(file) {

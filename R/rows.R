@@ -2,10 +2,11 @@
 # matrix X is dense, or sparse and then kept by rows. Its columns count as X_j - shift_j, so that centring
 # neither copies a dense matrix nor fills a sparse one. All arithmetic with it is in src/rows*.c.
 
-# `count` is how many observations they are to a scale parameter, see check_rows().
-new_rows <- function(X, shift, y, weight, offset, count = sum(weight)) {
+# `count` is how many observations they are to a scale parameter, see check_rows(); `constant` the sum of their row
+# constants, see R/family.R, NA of rows that nobody asks for it.
+new_rows <- function(X, shift, y, weight, offset, count = sum(weight), constant = NA_real_) {
   structure(list(source = if (is_sparse(X)) "sparse" else "dense", X = X, shift = shift, y = y, weight = weight,
-                 offset = offset, count = count, dim = as.double(design_dim(X)[2L])), class = "elvi_rows")
+                 offset = offset, count = count, constant = constant, dim = as.double(design_dim(X)[2L])), class = "elvi_rows")
 }
 
 # The rows that a user gave, `given` with X (checked), y, weights, frequency, offset and shift, for a family.
@@ -29,12 +30,29 @@ read_rows <- function(given, record, whole = FALSE) {
   if (is_proportion(response, record)) check_proportions(response$y, given$weights)
   if (!is.null(response$trials)) weight <- weight * response$trials
   frequency <- check_weights(given$frequency, n, "frequency", whole)
-  count <- if (isTRUE(record$dispersion$precision)) sum(frequency[weight > 0]) else sum(weight * frequency)
+  count <- row_count(record, weight, frequency)
+  constant <- sum_of_constants(record, response$y, weight, frequency)
   weight <- weight * frequency
   offset <- if (is.null(given$offset)) numeric(n) else check_vector(given$offset, "offset", n)
   check_magnitude(response$y, "y")
   check_magnitude(offset, "offset")
-  new_rows(given$X, given$shift, response$y, weight, offset, count)
+  new_rows(given$X, given$shift, response$y, weight, offset, count, constant)
+}
+
+row_count <- function(record, weight, frequency) {
+  if (isTRUE(record$dispersion$precision)) sum(frequency[weight > 0]) else sum(weight * frequency)
+}
+
+# Weight and frequency apart: they are not the same to a precision or to a number of trials.
+sum_of_constants <- function(record, y, weight, frequency) {
+  used <- weight > 0 & frequency > 0
+  sum(frequency[used] * record$row_constant(y[used], weight[used]))
+}
+
+# the constant of the likelihood of these responses
+likelihood_constant <- function(family, y, weight, frequency, dispersion) {
+  record <- record_of(family)
+  record$constant(sum_of_constants(record, y, weight, frequency), row_count(record, weight, frequency), dispersion, family)
 }
 
 check_weights <- function(weights, n, name = "weights", whole = TRUE) {

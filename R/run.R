@@ -1,8 +1,7 @@
 # From a fit that is set up to one that has run: the way into C and back.
 
-status_ok <- 0L
-status_stopped <- 1L
-status_no_expectation <- 5L
+# What C calls a status that it returned: "ok", "stopped" by an interrupt, or what went wrong.
+status_name <- function(status) .Call(elvi_r_status_names)[[status + 1L]]
 
 # Runs fit until `iterations` are done in all, or its schedule ends, or, with a
 # tolerance, the estimated gap is below it. An interrupt that C has not seen, because
@@ -18,13 +17,14 @@ run <- function(journal, law, iterations) {
     close_journal(journal, fit)
     fit
   })
-  tryCatch(conclude(fit), interrupt = function(condition) conclude_unjudged(fit))
+  tryCatch(judge_and_report(fit), interrupt = function(condition) report_unjudged(fit))
 }
 
 # The run has done what it was to do; what takes long now is judging it.
-conclude_unjudged <- function(fit) {
+report_unjudged <- function(fit) {
   elvi_warn("Interrupted while the fit was judged: the fit is as the run left it (", fit$result$status,
             "), without a verdict. pareto_k() and elbo() judge it.", class = "elvi_warning_interrupted")
+  if (needs_check(fit) && isTRUE(fit$result$converged)) fit$result$converged <- NA
   fit
 }
 
@@ -44,7 +44,7 @@ attempt_run <- function(fit, law, iterations, journal) {
 back_from_explosion <- function(fit, error) {
   if (!is_guarded(fit)) stop(error)
   elvi_warn("The run diverged. ", conditionMessage(error), " The start is returned.", class = "elvi_warning_diverged")
-  fit <- keep(back_to_start(fit), "start", NA_real_)
+  fit <- choose_iterate(back_to_start(fit), "start", NA_real_)
   fit$result$status <- "diverged"
   fit
 }
@@ -112,7 +112,7 @@ gets_nowhere <- function(fit) {
 advance <- function(fit, law, iterations, journal) {
   fit <- iterate(fit, law, iterations, journal)
   if (fit$result$status == "interrupted") return(mark_interrupted(fit))
-  fit <- keep_better(fit, law)
+  fit <- choose_better_iterate(fit, law)
   if (fit$state$k >= fit$plan$iterations) fit$result$status <- "finished"
   fit
 }
@@ -142,7 +142,7 @@ run_slice <- function(fit, law, iterations, journal) {
   fit$result$cpu <- out$cpu
   fit$result$trace <- join_traces(fit$result$trace, list2DF(out$trace))
   check_status(out$status, fit)
-  fit$result$status <- if (out$status == status_stopped) "interrupted" else "paused"
+  fit$result$status <- if (status_name(out$status) == "stopped") "interrupted" else "paused"
   if (out$limited) stop_at_time_limit(journal, fit)
   fit
 }
@@ -165,14 +165,12 @@ mark_interrupted <- function(fit) {
   rows <- c(1L, NROW(fit$result$trace))
   noise <- sqrt(sum(fit$result$trace$se[rows]^2))
   worse <- NROW(fit$result$trace) > 1L && isTRUE(diff(fit$result$trace$objective[rows]) > 2 * noise)
-  keep(fit, if (worse) "start" else "average", NA_real_)
+  choose_iterate(fit, if (worse) "start" else "average", NA_real_)
 }
 
-# What the user is told at the end of a run.
-conclude <- function(fit) {
-  fit <- check_divergence(fit)
-  fit$result["stack"] <- list(stack_of(fit))
-  fit$result$verdict <- verdict_on(fit)
+# The end of a run: its verdict, and messages and warnings.
+judge_and_report <- function(fit) {
+  fit <- judge(check_divergence(fit))
   if (is.nan(fit$result$lost) && is_user_density(fit$given$model)) {
     elvi_warn("`value` is not finite at draws of the approximation: the run cannot be compared with its start, ",
               "which is returned. `$last` has the last iterate.", class = "elvi_warning_nonfinite")
@@ -185,17 +183,24 @@ conclude <- function(fit) {
               " iterations: this is the fit so far. elvi(fit) goes on from here.",
               class = "elvi_warning_interrupted")
   } else if (isFALSE(fit$result$converged)) {
-    elvi_warn("NOT CONVERGED: the budget of ", format_count(fit$given$schedule$budget),
-              " gradient evaluations ended with an estimated gap of ",
-              format(fit$result$remaining$estimate, digits = 2), " nats (standard error ",
-              format(fit$result$remaining$se, digits = 2), "), above `tol` = ", format(fit$given$tol),
-              ". elvi(fit, budget = ) goes on from here.", class = "elvi_warning_not_converged")
+    elvi_warn("NOT CONVERGED: ", why_not_converged(fit), class = "elvi_warning_not_converged")
   }
   warn_of_shorter(fit)
   warn_of_outside(fit)
-  inform_of_adapting(fit)
-  warn_of_verdict(fit)
+  report_judgement(fit)
   fit
+}
+
+why_not_converged <- function(fit) {
+  gap <- fit$result$remaining
+  if (is_mostly_outside(gap)) return(sprintf("the target fails at %.0f%% of the draws of the fit, so the gap is not known.",
+                                                100 * gap$outside))
+  if (!is_confirmed(fit)) return(paste0("the estimated gap is below `tol` = ", format(fit$given$tol),
+                                        ", but that is to an optimum nearby, and importance weights do not confirm the fit."))
+  if (!is.finite(gap$estimate + gap$se)) return("the gap could not be estimated, because the gradient overflows at draws of the fit.")
+  paste0("the budget of ", format_count(fit$given$schedule$budget), " gradient evaluations ended with an estimated gap of ",
+         format(gap$estimate, digits = 2), " nats (standard error ", format(gap$se, digits = 2), "), above `tol` = ",
+         format(fit$given$tol), ". elvi(fit, budget = ) goes on from here.")
 }
 
 run_settings <- function(fit, iterations) {
@@ -256,43 +261,42 @@ join_traces <- function(old, new) {
 }
 
 check_status <- function(status, fit = NULL) {
-  if (status == status_ok || status == status_stopped) return(invisible())
+  if (status_name(status) %in% c("ok", "stopped")) return(invisible())
   where <- if (is.null(fit)) "" else paste0(" in iteration ", format_count(fit$state$k + 1))
   at <- if (is.null(fit)) "" else
     paste0(" The iterate there: mu = (", toString(format(utils::head(fit$state$mu, 5), digits = 3)),
            if (length(fit$state$mu) > 5) ", ...", ").")
   advice <- paste0(" The steps may be too long: a larger `smoothness` in elvi_control() shortens them.",
                    if (is_user_density(fit$given$model)) " Or `gradient` is not finite near there by itself.")
-  switch(as.character(status),
-    "7" = elvi_abort("No step passes its check", where, ", however short: the target's value may not be what its gradient is ",
-                     "the gradient of.", at, class = c("elvi_error_backtrack", "elvi_error_nonfinite"),
-                     data = list(iteration = fit$state$k + 1, mu = fit$state$mu, scale = fit$state$scale)),
-    "6" = elvi_abort("The C function of the target says that it has failed", where, ".", at,
-                     class = "elvi_error_target", data = list(iteration = fit$state$k + 1, mu = fit$state$mu)),
-    "2" = elvi_abort("The gradient is not finite", where, ".", at, advice,
-                     class = "elvi_error_nonfinite",
-                     data = list(iteration = fit$state$k + 1, mu = fit$state$mu, scale = fit$state$scale)),
-    "3" = elvi_abort("The scale is no longer positive definite", where, ".", at, advice,
-                     class = "elvi_error_singular",
-                     data = list(iteration = fit$state$k + 1, mu = fit$state$mu, scale = fit$state$scale)),
-    elvi_abort("The eigenvalue decomposition did not converge", where, ".",
-               class = "elvi_error_lapack"))
+  here <- list(iteration = fit$state$k + 1, mu = fit$state$mu, scale = fit$state$scale)
+  switch(status_name(status),
+    no_step = elvi_abort(
+      "No step passes its check", where, ", however short: the target's value may not be what its gradient is ",
+      "the gradient of.", at, class = c("elvi_error_backtrack", "elvi_error_nonfinite"), data = here),
+    target_failed = elvi_abort(
+      "The C function of the target says that it has failed", where, ".", at,
+      class = "elvi_error_target", data = here[c("iteration", "mu")]),
+    nonfinite_gradient = elvi_abort("The gradient is not finite", where, ".", at, advice, class = "elvi_error_nonfinite",
+                                    data = here),
+    singular_scale = elvi_abort("The scale is no longer positive definite", where, ".", at, advice,
+                                class = "elvi_error_singular", data = here),
+    elvi_abort("The eigenvalue decomposition did not converge", where, ".", class = "elvi_error_lapack"))
 }
 
 # $theta, in the coordinates of the run: the average the user asked for, or the
 # start if that is better. Compared exactly where possible, else on common draws,
 # where better means by more than their noise.
-keep_better <- function(fit, law) {
-  judge <- judge_of(fit, law)
-  lost <- if (!is.null(judge)) judge(run_average(fit)) - judge(fit$plan$start) else 0
+choose_better_iterate <- function(fit, law) {
+  loss <- comparison_loss(fit, law)
+  lost <- if (!is.null(loss)) loss(run_average(fit)) - loss(fit$plan$start) else 0
   noise <- if (length(lost) > 1L && all(is.finite(lost))) stats::sd(lost) / sqrt(length(lost)) else 0
-  keep(fit, if (isTRUE(mean(lost) <= 2 * noise)) "average" else "start", mean(lost))
+  choose_iterate(fit, if (isTRUE(mean(lost) <= 2 * noise)) "average" else "start", mean(lost))
 }
 
 run_average <- function(fit) list(mu = fit$state$average_mu, scale = fit$state$average_scale)
 
 # `lost`: nats by which the run is worse than its start
-keep <- function(fit, kept, lost) {
+choose_iterate <- function(fit, kept, lost) {
   fit$result$kept <- kept
   fit$result$theta <- if (kept == "start") fit$plan$start else run_average(fit)
   fit$result$lost <- lost
@@ -301,7 +305,7 @@ keep <- function(fit, kept, lost) {
 
 # A function of theta that says how good it is, exactly or once per draw; NULL when
 # draws are switched off.
-judge_of <- function(fit, law) {
+comparison_loss <- function(fit, law) {
   kind <- fit$given$control$scale
   work <- run_model(fit)
   if (affords_exact(fit$given$model, kind)) {
@@ -313,7 +317,7 @@ judge_of <- function(fit, law) {
   }
   draws <- fit$given$control$trace_draws %||% 100
   if (draws < 1) return(NULL)
-  fresh <- (fit$plan$seed + 1) %% 2^32   # draws that the run has not seen
+  fresh <- derived_key(fit$plan$seed, "compare")   # draws that the run has not seen
   function(theta) {
     .Call(elvi_r_values, work, law, kind, theta$mu, theta$scale, fresh, draws, threads()) -
       log_det(kind, theta$scale)

@@ -1,88 +1,6 @@
 # Everything R does to a scale. One record per kind in `scale_kinds`, looked up by name, says what depends on the
 # kind; src/scale_<kind>.c is its other half. To add one, add a record: what it lacks is an error when the package is
-# loaded. To R a scale is an array, d x d or a vector of length d (a diagonal), and what takes any root of a covariance
-# depends on that only; it comes first. An optimum with many sparse columns has a root that is no array, but a factor of
-# its inverse, with methods of its own in sparse.R.
-
-# ---- any root R of a covariance R R' ------------------------------------------------------------------------------
-
-root_times <- function(root, z) UseMethod("root_times")
-
-#' @export
-root_times.default <- function(root, z) if (is.matrix(root)) root %*% z else root * z
-
-root_crossprod <- function(root, u) if (is.matrix(root)) crossprod(root, u) else root * u   # R' u
-
-# standard deviations of the coordinates of root z
-root_sd <- function(root) UseMethod("root_sd")
-
-#' @export
-root_sd.default <- function(root) if (is.matrix(root)) sqrt(rowSums(root^2)) else abs(root)
-
-root_covariance <- function(root) UseMethod("root_covariance")
-
-#' @export
-root_covariance.default <- function(root) {
-  if (is.matrix(root)) return(tcrossprod(root))
-  structure(diag(root^2, length(root)), dimnames = if (!is.null(names(root))) list(names(root), names(root)))
-}
-
-# standard deviations of X x, where x has coordinates `which` of mu + root z
-predictor_sd <- function(root, X, which) {
-  if (is.matrix(root)) sqrt(rowSums((X %*% root[which, , drop = FALSE])^2)) else sqrt(drop(X^2 %*% root[which]^2))
-}
-
-root_matrix <- function(root) UseMethod("root_matrix")
-
-#' @export
-root_matrix.default <- function(root) if (is.matrix(root)) root else diag(root, length(root))
-
-# R' M R and its trace, for a symmetric M
-congruent <- function(root, M) {
-  if (is.matrix(root)) crossprod(root, M %*% root) else root * M * rep(root, each = length(root))
-}
-
-congruent_trace <- function(root, M) if (is.matrix(root)) sum(root * (M %*% root)) else sum(diag(M) * root^2)
-
-# the largest and the smallest factor by which a root changes lengths
-largest_singular_value <- function(root) if (is.matrix(root)) norm(root, "2") else max(root)
-smallest_singular_value <- function(root) if (is.matrix(root)) min(svd(root, 0, 0)$d) else min(root)
-
-name_rows <- function(root, labels) {
-  rownames(root) <- labels
-  root
-}
-
-name_scale <- function(scale, labels) UseMethod("name_scale")
-
-#' @export
-name_scale.default <- function(scale, labels) {
-  if (is.matrix(scale)) dimnames(scale) <- list(labels, labels) else names(scale) <- labels
-  scale
-}
-
-# The symmetric S with S S = R R', and the lower triangular one: the same law of x
-# for every base. From R itself, not from R R', which would lose the small scales.
-symmetric_root <- function(R) {
-  s <- svd(R, nv = 0)
-  root <- s$u %*% (s$d * t(s$u))
-  (root + t(root)) / 2
-}
-
-lower_root <- function(R) {
-  L <- t(qr.R(qr(t(R), LAPACK = FALSE)))
-  L * rep(ifelse(diag(L) < 0, -1, 1), each = nrow(L))
-}
-
-# lower triangular C with C C' = precision^-1; NULL if there is none
-root_of_inverse <- function(precision) UseMethod("root_of_inverse")
-
-#' @export
-root_of_inverse.default <- function(precision) {
-  R <- tryCatch(chol(precision), error = function(e) NULL)
-  if (is.null(R)) return(NULL)
-  tryCatch(t(chol(chol2inv(R))), error = function(e) NULL)
-}
+# loaded. To R a scale is a root of a covariance (root.R) that C can take: a d x d matrix, or a vector of length d (a diagonal).
 
 # ---- the kinds ----------------------------------------------------------------------------------------------------
 
@@ -135,9 +53,15 @@ dual_norm2.default <- function(Q, v) if (is.matrix(Q)) sum(v * solve(Q, v, tol =
 
 mean_outer <- function(g, z) tcrossprod(g, z) / ncol(z)
 
+# log|S| by its Cholesky factor, or, where rounding makes S indefinite, by another triangular factor
+log_det_symmetric <- function(S) {
+  R <- tryCatch(chol(S), error = function(e) NULL)
+  if (is.null(R)) log_abs_det(S) else 2 * sum(log(diag(R)))
+}
+
 scale_symmetric <- list(
   size = function(dim) dim^2, full = TRUE, prox = FALSE, aligned = TRUE, caveat = character(),
-  log_det = function(S) as.double(determinant(S)$modulus),
+  log_det = log_det_symmetric,
   outer = mean_outer,
   check = function(S, dim, name) {
     S <- check_scale_matrix(S, dim, name)
@@ -309,4 +233,13 @@ project_scale <- function(kind, scale, lower, upper) {
   out <- .Call(elvi_r_project, kind, scale, lower, upper)
   check_status(out$status)
   out
+}
+
+# By the triangular factor of a QR decomposition, of rows of size 1: determinant() is wrong for denormal numbers with some
+# BLAS libraries.
+log_abs_det <- function(A) {
+  size <- apply(abs(A), 1L, max)
+  if (!all(is.finite(size))) return(NaN)
+  if (any(size == 0)) return(-Inf)
+  sum(log(size)) + sum(log(abs(diag(qr(A / size, tol = 0, LAPACK = FALSE)$qr))))
 }

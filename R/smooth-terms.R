@@ -22,10 +22,12 @@ smooth_variables <- function(specs) {
 }
 
 # Smooths on the data of the fit: one for each level of a factor in `by`.
-set_up_smooths <- function(specs, frame) {
+# `counting`: the rows that count, see rows_that_count()
+set_up_smooths <- function(specs, frame, counting = TRUE) {
   smooths <- do.call(c, lapply(specs, function(spec) {
     check_smooth_variables(spec, frame)
-    made <- reading(mgcv::smoothCon(spec, data = smooth_data(frame), knots = NULL, absorb.cons = TRUE,
+    unit <- isotropic_unit(spec, frame)
+    made <- reading(mgcv::smoothCon(spec, data = smooth_data(frame, unit), knots = NULL, absorb.cons = TRUE,
                                     scale.penalty = TRUE),
                     "object", paste0("the smooth `", spec$label, "` cannot be had"))
     lapply(made, function(smooth) {
@@ -35,8 +37,9 @@ set_up_smooths <- function(specs, frame) {
                                                  "\" have no form as random effects"))
       }
       out <- list(label = smooth$label, smooth = smooth, random = random, variables = spec$term,
-                  by = if (spec$by != "NA") spec$by, by_level = smooth$by.level)
+                  by = if (spec$by != "NA") spec$by, by_level = smooth$by.level, unit = unit)
       out$from_predicted <- map_from_predicted(out, frame)
+      out$scaling <- smooth_scaling(smooth_columns(out, frame), counting)
       out
     })
   }))
@@ -56,10 +59,55 @@ check_smooth_variables <- function(spec, frame) {
   }
 }
 
-# mgcv looks variables up by name and wants vectors
-smooth_data <- function(frame) {
+# mgcv looks variables up by name and wants vectors. `unit`: see isotropic_unit()
+smooth_data <- function(frame, unit = NULL) {
   frame[] <- lapply(frame, function(column) if (is.matrix(column) && ncol(column) == 1L) drop(column) else column)
+  frame[unit$variables] <- lapply(frame[unit$variables], `/`, unit$size)
   frame
+}
+
+# The truncated basis of a thin plate spline in several dimensions depends on the unit that its variables share. They are
+# divided by one number, which keeps distances as they are to each other.
+isotropic_unit <- function(spec, frame) {
+  plates <- class(spec)[1L] %in% paste0(c("tp", "ts"), ".smooth.spec") && length(spec$term) > 1L && is.null(spec$point.con)
+  if (!plates) return(NULL)
+  size <- sqrt(mean(vapply(spec$term, function(name) stats::var(as.double(frame[[name]])), 0)))
+  if (is.finite(size) && size > 0) list(variables = spec$term, size = size)
+}
+
+# A basis has units of its own, and the prior of a standard deviation must not depend on them. So each penalised part is
+# taken without what free columns can say, and divided such that its variance, given a standard deviation of 1, is 1 on average over the
+# data (Sorbye and Rue, 2014). Several free columns become uncorrelated ones of variance 1, as their directions are arbitrary.
+smooth_scaling <- function(parts, counting) {
+  free <- parts$free[counting, , drop = FALSE]
+  out <- list()
+  if (ncol(free) > 1L) {
+    centred <- scale(free, scale = FALSE)
+    sds <- sqrt(colMeans(centred^2))
+    if (all(sds > 0)) {
+      root <- qr(t(t(centred) / sds) / sqrt(nrow(free)), tol = 1e-9)
+      if (root$rank == ncol(free)) out$turn <- diag(1 / sds) %*% backsolve(qr.R(root), diag(ncol(free)))
+    }
+  }
+  if (!is.null(out$turn)) free <- free %*% out$turn
+  size <- pmax(sqrt(colMeans(free^2)), .Machine$double.xmin)
+  basis <- qr(t(t(free) / size), tol = 1e-9)
+  parts <- lapply(parts$penalised, function(Z) {
+    Z <- Z[counting, , drop = FALSE]
+    said <- if (ncol(free)) qr.coef(basis, Z) / size else matrix(0, 0L, ncol(Z))
+    said[is.na(said)] <- 0
+    variance <- rowSums((Z - free %*% said)^2)
+    used <- rowSums(Z^2) > 0   # a smooth of one level of a factor is 0 in the other rows
+    list(said = said, divide = sqrt(mean(variance[used])))
+  })
+  c(out, list(parts = parts))
+}
+
+scaled_columns <- function(columns, scaling) {
+  if (is.null(scaling)) return(columns)
+  free <- if (is.null(scaling$turn)) columns$free else columns$free %*% scaling$turn
+  list(free = free,
+       penalised = Map(function(Z, part) (Z - free %*% part$said) / part$divide, columns$penalised, scaling$parts))
 }
 
 # The columns of a smooth at the rows of a frame: `free`, unpenalised, and `penalised`, a list with one matrix per
@@ -72,15 +120,16 @@ smooth_columns <- function(smooth, frame) {
   X[, random$rind] <- X[, random$pen.ind != 0]
   penalty <- random$pen.ind
   penalty[random$rind] <- penalty[penalty > 0]
-  list(free = X[, random$pen.ind == 0, drop = FALSE],
-       penalised = lapply(seq_along(random$rand), function(i) X[, penalty == i, drop = FALSE]))
+  columns <- list(free = X[, random$pen.ind == 0, drop = FALSE],
+                  penalised = lapply(seq_along(random$rand), function(i) X[, penalty == i, drop = FALSE]))
+  scaled_columns(columns, smooth$scaling)
 }
 
 # The basis that was fitted, at the rows of a frame. t2() smooths are predicted under another constraint than they are
 # fitted
 # under (mgcv's `Cp`): the two bases span the same functions up to a constant, and `from_predicted` maps one to the other.
 fitted_basis <- function(smooth, frame) {
-  X <- mgcv::PredictMat(smooth$smooth, smooth_data(frame))
+  X <- mgcv::PredictMat(smooth$smooth, smooth_data(frame, smooth$unit))
   if (is.null(smooth$from_predicted)) X else cbind(constant_of(smooth, frame), X) %*% smooth$from_predicted
 }
 
@@ -90,7 +139,7 @@ constant_of <- function(smooth, frame) {
 
 map_from_predicted <- function(smooth, frame) {
   if (is.null(smooth$smooth$Xp)) return(NULL)
-  X <- cbind(constant_of(smooth, frame), mgcv::PredictMat(smooth$smooth, smooth_data(frame)))
+  X <- cbind(constant_of(smooth, frame), mgcv::PredictMat(smooth$smooth, smooth_data(frame, smooth$unit)))
   map <- qr.coef(qr(X), smooth$smooth$X)
   map[is.na(map)] <- 0
   if (max(abs(X %*% map - smooth$smooth$X)) > 1e-6 * max(abs(smooth$smooth$X))) {
@@ -110,7 +159,7 @@ smooth_terms <- function(smooth) {
   numbers <- if (length(counts) > 1L) seq_along(counts) else ""
   lapply(seq_along(counts), function(i) {
     list(label = paste0(smooth$label, numbers[i]), kind = "smooth", smooth = smooth$label,
-         levels = as.character(seq_len(counts[i])), coefs = "s", correlated = FALSE)
+         levels = as.character(seq_len(counts[i])), coefs = "s", correlated = FALSE, unit = 1)
   })
 }
 

@@ -63,7 +63,7 @@ near_points <- function(work, w, control) UseMethod("near_points")
 #' @export
 near_points.elvi_model <- function(work, w, control) {
   laplace <- work_model(work, "whitened", if (is_wide(work)) control$scale else "symmetric")
-  list(laplace = laplace, x = points_to_user(laplace, w), target = standing_in(work, laplace))
+  list(laplace = laplace, x = points_to_user(laplace, w), target = with_gaussian_fallback(work, laplace))
 }
 
 #' @export

@@ -108,8 +108,8 @@ is_quadratic <- function(plan) family_records[[plan$record]]$constant_curvature
 solve_settings <- function(plan, rule, settings, tol, most = 200L) {
   solved <- .Call(elvi_r_nested_solve, plan, rule, settings, tol, most, threads())
   lapply(solved, function(s) {
-    if (s$status == 1L) elvi_abort("Interrupted before there was a fit.", class = "elvi_error_interrupted")
-    s$failed <- s$status != status_ok
+    if (status_name(s$status) == "stopped") elvi_abort("Interrupted before there was a fit.", class = "elvi_error_interrupted")
+    s$failed <- status_name(s$status) != "ok"
     s
   })
 }
@@ -155,7 +155,7 @@ sparse_optimum <- function(model, base = base_gaussian(), tol = 1e-9, max_evalua
   root <- new_sparse_root(plan, setting, found, model$names)
   warn_unconverged(structure(list(
     mu = stats::setNames(original_order(plan, found$mu), model$names), Sigma = NULL,
-    objective = found$objective, elbo = law$entropy - found$objective,
+    objective = found$objective, elbo = law$entropy - found$objective + model_constant(model), flat = flat_in_model(model),
     certificate = found$certificate,
     certificate_kind = if (found$rigorous && found$widest <= 50) "rigorous" else "estimated",
     gradient_norm = sqrt(2 * found$estimate), evaluations = found$iterations + 1L, converged = found$certificate <= tol,
@@ -188,7 +188,28 @@ root_matrix.elvi_sparse_root <- function(root) {
 root_sd.elvi_sparse_root <- function(root) stats::setNames(root$sd, root$names)
 
 #' @export
-root_covariance.elvi_sparse_root <- function(root) root_covariance(name_rows(root_matrix(root), root$names))
+root_rows.elvi_sparse_root <- function(root, W) {
+  v <- as.matrix(Matrix::t(W[, root$plan$order, drop = FALSE]))
+  storage.mode(v) <- "double"
+  t(.Call(elvi_r_nested_draws, root$plan, root$setting, unname(v), TRUE))
+}
+
+#' @export
+root_solve.elvi_sparse_root <- function(root, x) root_solve(root_matrix(root), x)
+
+#' @export
+root_log_det.elvi_sparse_root <- function(root) root$log_det
+
+# Roots of all conditional posteriors of a fit: they share a plan.
+new_sparse_roots <- function(plan, settings, sd, log_det) {
+  structure(list(plan = plan, settings = settings, sd = sd, log_det = log_det), class = "elvi_sparse_roots")
+}
+
+#' @export
+root_at.elvi_sparse_roots <- function(roots, k) {
+  structure(list(plan = roots$plan, setting = roots$settings[[k]], sd = roots$sd[, k], log_det = roots$log_det[k]),
+            class = "elvi_sparse_root")
+}
 
 #' @export
 name_scale.elvi_sparse_root <- function(scale, labels) {

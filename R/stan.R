@@ -50,7 +50,8 @@ model_stan <- function(object, smoothness = NULL, convex = NA, growth = NA) {
     dim = dim, smoothness = smoothness, convex = convex, growth = growth, names = stan$names, vectorized = TRUE)
   model$both <- both
   model$own_gradient <- FALSE
-  model$stan <- stan
+  model$constrain <- function(x) constrain_stan(stan, x)
+  model$logarithms <- NULL   # `constrain` shows which they are
   model$stanfit <- object
   model
 }
@@ -141,32 +142,38 @@ unconstrained_names <- function(object, dim) {
   gsub(".", ",", indexed, fixed = TRUE)
 }
 
-#' Draws in the parameters of a Stan model
+#' Draws in the model's own parameters
 #'
-#' @param fit a fit of a [model_stan()].
+#' Draws of a fit, mapped from the unconstrained scale to the parameters of the model: those of a Stan program, or those that
+#' the argument `constrain` of [model_density()] returns.
+#'
+#' @param fit a fit of a [model_stan()], or of a [model_density()] or [model_native()] with `constrain`.
 #' @param draws number of draws.
 #' @param resample importance resample? `NULL` decides by the fit's verdict. See [as.matrix.elvi_fit()], whose rows
 #'   these are. With `FALSE` there is a warning where means or standard deviations of what comes out are far from those that
 #'   importance weights give.
 #' @return A matrix with one row per draw and one column per parameter,
-#'   transformed parameter and generated quantity of the model, with Stan's names.
-#' @seealso [model_stan()]
+#'   transformed parameter and generated quantity of a Stan model, with Stan's names; or one column for each entry of what
+#'   `constrain` returns.
+#' @seealso [model_stan()], [model_density()]
 #' @export
 constrain_draws <- function(fit, draws = 1000, resample = NULL) {
   check_class(fit, "fit", "elvi_fit", "elvi()")
-  if (is.null(fit$model$stan)) bad_argument("fit", "a fit of a model_stan()", "another")
-  if (!isFALSE(resample) || !is_corrected(fit)) {
-    return(constrained(fit$model$stan, t(as.matrix.elvi_fit(fit, draws = draws, resample = resample))))
+  constrain <- fit$model$constrain
+  if (is.null(constrain)) bad_argument("fit", "a fit of a model_stan(), or of a model with `constrain`", "another")
+  if (!isFALSE(resample) || !is_corrected(fit$posterior)) {
+    return(constrain(t(as.matrix.elvi_fit(fit, draws = draws, resample = resample))))
   }
   # the two may agree on the unconstrained scale and differ here
   draws <- check_draws(draws, fit$model$dim)
-  plain <- constrained(fit$model$stan, t(fit_draws(fit, draws)))
-  if (draws >= 100) warn_of_plain(plain, constrained(fit$model$stan, t(corrected_draws(fit, draws, fit_key(fit)))))
+  own <- function(posterior) constrain(t(posterior_draws(posterior, draws)$x))
+  plain <- own(uncorrected(fit$posterior))
+  if (draws >= 100) warn_of_plain(plain, own(fit$posterior))
   plain
 }
 
-# The columns of x in the model's own parameters, one row each.
-constrained <- function(stan, x) {
+# The columns of x in the parameters of a Stan model, one row each.
+constrain_stan <- function(stan, x) {
   stan$alive(NULL)
   names <- names(stan$constrain(x[, 1L], NULL))
   out <- vapply(seq_len(ncol(x)), function(j) stan$constrain(x[, j], names), stats::setNames(numeric(length(names)), names))
@@ -176,9 +183,9 @@ constrained <- function(stan, x) {
 #' Leave-one-out cross-validation of a Stan model
 #'
 #' For a fit of a [model_stan()] whose program has the log likelihood of each observation as `log_lik`, in its transformed
-#' parameters or generated quantities.
+#' parameters or generated quantities; or of a [model_density()] whose `constrain` returns entries `log_lik[1]`, `log_lik[2]`, ...
 #'
-#' @param x a fit of a [model_stan()].
+#' @param x a fit of a [model_stan()], or of a model with `constrain`.
 #' @param draws number of draws.
 #' @param seed optional number: other draws than the fit's own.
 #' @param ... passed to `loo::loo_approximate_posterior()`.
@@ -187,14 +194,15 @@ constrained <- function(stan, x) {
 #' @exportS3Method loo::loo
 loo.elvi_fit <- function(x, draws = 2000, seed = NULL, ...) {
   need_package("loo", "loo()")
-  if (is.null(x$model$stan)) {
-    bad_argument("x", "a fit of a formula or of a model_stan(): the observations of another model are not known", "another")
+  if (is.null(x$model$constrain)) {
+    bad_argument("x", paste("a fit of a formula, of a model_stan() or of a model with `constrain`: the observations of another",
+                            "model are not known"), "another")
   }
   draws <- check_draws(draws, x$model$dim, lower = 2)
   drawn <- draws_with_ratios(x, draws, fit_key(x, seed))
-  all <- constrained(x$model$stan, drawn$x)
+  all <- x$model$constrain(drawn$x)
   pointwise <- all[, sub("\\[.*", "", colnames(all)) == "log_lik", drop = FALSE]
-  if (!ncol(pointwise)) bad_argument("x", "a fit of a Stan program that has a `log_lik`", "one without")
+  if (!ncol(pointwise)) bad_argument("x", "a fit of a Stan program, or of a `constrain`, that returns `log_lik`", "one without")
   loo::loo_approximate_posterior(pointwise, log_p = drawn$log_p, log_g = drawn$log_q, ...)
 }
 

@@ -20,18 +20,23 @@ run_to_tolerance <- function(fit, law, iterations, journal) {
     }
     fit$state["stage"] <- list(NULL)
     fit$result$remaining$gain <- last_gain(fit, law)
-    fit$result$converged <- fit$result$remaining$estimate + 2 * fit$result$remaining$se < fit$given$tol &&
-      !still_gains(fit)
+    fit$result$converged <- has_reached(fit$result$remaining, fit$given$tol) && !still_gains(fit)
     # a tuned run that gets nowhere is soon tried with shorter steps
     hopeless <- schedule_record(fit$given$schedule)$retried && fit$plan$shorten < most_shortened &&
       gets_nowhere(fit) && fit$state$evals > 4000
-    if (fit$result$converged || hopeless) {
+    if (fit$result$converged || hopeless || is_mostly_outside(fit$result$remaining)) {
       fit$result$status <- "finished"
       return(fit)
     }
     if (fit$state$k >= fit$plan$iterations) return(fit)
   }
 }
+
+# A gap that is not a number, or that of what stood in for a target at more than half of the points, is not known.
+has_reached <- function(gap, tol) isTRUE(gap$estimate + 2 * gap$se < tol) && !is_mostly_outside(gap)
+
+# more iterations would only follow the stand-in
+is_mostly_outside <- function(gap) isTRUE(gap$outside > 0.5)
 
 begin_stage <- function(fit, look) {
   end <- fit$plan$iterations
@@ -55,12 +60,14 @@ remaining_gap <- function(fit, law, batches = 16L) {
   size <- max(16, ceiling(fit$state$evals / (4 * batches)))
   settings <- run_settings(fit, Inf)
   settings$block <- min(size, 128)
+  account <- new_account()
+  work <- run_model(fit, account)
   g <- vapply(seq_len(batches), function(b) {
     state <- list(mu = fit$result$theta$mu, scale = fit$result$theta$scale, average_mu = fit$result$theta$mu,
-                  average_scale = fit$result$theta$scale, k = 2^40 + fit$state$k * batches + b,
+                  average_scale = fit$result$theta$scale, k = streams[["gap"]] + fit$state$k * batches + b,
                   evals = 0, alpha = 1, weight = 0, memory = fit$state$memory,   # draws the run never sees
                   shorten = 1, steepest = 1, checks = 0)
-    out <- .Call(elvi_r_gradient, run_model(fit), law, settings, state, size)
+    out <- .Call(elvi_r_gradient, work, law, settings, state, size)
     check_status(out$status, fit)
     # where the scale is I, each entry divided by the root of twice its curvature: the
     # squared norm is then the gap
@@ -74,5 +81,49 @@ remaining_gap <- function(fit, law, batches = 16L) {
   without <- vapply(seq_len(batches), function(b) pairwise(g[, -b, drop = FALSE]), 0)
   list(estimate = max(0, pairwise(g)),
        se = sqrt((batches - 1) / batches * sum((without - mean(without))^2)),
-       evaluations = batches * size)
+       evaluations = batches * size, outside = account$outside / max(1, account$evaluations))
+}
+
+# ---- stages of a run -------------------------------------------------------------------
+
+# The same run in coordinates whitened by what it has returned so far, where these differ.
+whiten_anew <- function(fit, law) {
+  kind <- fit$given$control$scale
+  if (is.null(fit$plan$search) || !scale_of(scale_of(kind)$frame)$full || fit$state$k == 0) return(fit)
+  now <- fit$result$theta
+  fit$state$before <- model_theta(fit)[c("mu", "scale")]
+  if (sqrt(sum(now$mu^2)) < 0.1 && max(abs(now$scale - diag(length(now$mu)))) < 0.1) return(fit)
+  at <- model_theta(fit)
+  from <- model_theta(fit, fit$plan$start)
+  work <- found_frame(fit$given$model, kind, list(mu = at$mu, A = at$scale, objective = fit$plan$search$objective))
+  smoothness <- run_smoothness(fit$given$model, work, law, fit$given$control)
+  fit$plan$smoothness <- smoothness$L
+  fit$plan$smoothness_source <- smoothness$source
+  fit$plan$feasible <- feasible_set(fit$given$control, work, smoothness$L)
+  fit$plan$work <- without_inner(work)
+  fit$plan$start <- to_work(work, kind, from$mu, from$scale)
+  theta <- to_work(work, kind, at$mu, at$scale)
+  begun <- initial_state(theta)
+  goes_on <- c("before", "k", "evals", "checks", "outside", "looked", "first_error")   # a new L has had no checks yet
+  begun[goes_on] <- fit$state[goes_on]
+  fit$state <- begun
+  fit
+}
+
+# A small gap speaks of the neighbourhood. By how much did the objective fall in the last stage, on draws that no stage
+# has seen? NULL where that is not known.
+last_gain <- function(fit, law) {
+  if (is.null(fit$plan$search)) return(NULL)
+  loss <- comparison_loss(fit, law)
+  if (is.null(loss)) return(NULL)
+  before <- fit$state$before
+  before <- if (is.null(before)) fit$plan$start else to_work(run_model(fit), fit$given$control$scale, before$mu, before$scale)
+  gain <- loss(before) - loss(fit$result$theta)
+  list(estimate = mean(gain), se = stats::sd(gain) / sqrt(length(gain)))
+}
+
+# by more than the tolerance, which a gap below it would not allow
+still_gains <- function(fit) {
+  gain <- fit$result$remaining$gain
+  isTRUE(gain$estimate - 2 * gain$se > fit$given$tol)
 }

@@ -6,6 +6,7 @@
     isTRUE(tryCatch(utils::getFromNamespace("isChild", "parallel")(), error = function(e) FALSE))
   options(elvi.process = if (child) 0L else Sys.getpid())
   check_scale_kinds()
+  check_hyper_rules()
   check_family_twins()
   admit_to_marginaleffects()
 }

@@ -16,7 +16,7 @@ preamble <- quote({
   fits <- list(plain = elvi(mpg ~ wt + factor(cyl), data = mtcars),
                groups = elvi(count ~ spray + (1 | block), data = sprays, family = poisson()))
   rows <- list(plain = mtcars[1:3, ], groups = sprays[1:3, ])
-  means <- function(fit) if (inherits(fit, "elvi_nested")) fixef(fit) else coef(fit)
+  means <- function(fit) fixef(fit)
 })
 
 # `near` says whether the answer is what elvi itself says

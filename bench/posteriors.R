@@ -1,10 +1,10 @@
 # Posteriors beyond regression: elvi(model_stan()) against reference draws, next to rstan's two kinds of vb()
 # and Laplace's approximation at the mode.
 #
-#   Rscript bench/posteriors.R [folder of references] [seeds, as 1,2,3] [pattern of cases] [methods]
+#   Rscript bench/posteriors.R <folder of references> [seeds, as 1,2,3] [pattern of cases] [methods]
 #
 # The folder has one folder a case, <data>-<model>, with data.json and reference.csv; the Stan programs are in
-# bench/posteriors. Compiled models are kept in /tmp/stan-cache, as compiling takes minutes. Good is: every mean within
+# bench/posteriors. Compiled models are kept in $STAN_CACHE, as compiling takes minutes. Good is: every mean within
 # 0.3 reference sd, every sd within a factor of 1.5. A fit assures when it converged and its verdict has no objection.
 # elvi's draws are as constrain_draws() gives them, corrected by importance weights; elvi-plain has those of the
 # approximation itself, of the same fits.
@@ -13,11 +13,12 @@ suppressMessages({
   library(rstan)
 })
 args <- commandArgs(TRUE)
-folder <- if (length(args) > 0) args[1] else "/work/shared/oracles/stan"
+if (!length(args)) stop("name the folder of references, as the first lines of this file say")
+folder <- args[1]
 seeds <- as.integer(strsplit(if (length(args) > 1) args[2] else "1,2,3", ",")[[1]])
 pattern <- if (length(args) > 2) args[3] else ""
 methods <- strsplit(if (length(args) > 3) args[4] else "elvi,laplace,meanfield,fullrank", ",")[[1]]
-cache <- Sys.getenv("STAN_CACHE", "/tmp/stan-cache")
+cache <- Sys.getenv("STAN_CACHE", file.path(dirname(tempdir()), "stan-cache"))
 programs <- file.path(dirname(sub("^--file=", "", grep("^--file=", commandArgs(), value = TRUE))), "posteriors")
 
 compiled <- function(name) {

@@ -1,7 +1,7 @@
 /* Averages of the iterates, kept as running weighted means: weights
  * step_k alpha_{k+1} with alpha_{k+1} = alpha_k / (1 + a step_k^2 / N_k) (with constant step and batch they are tau^{k+1} up to a
  * factor), the mean of a tail, or the last iterate. */
-#include "elvi.h"
+#include "run.h"
 #include <string.h>
 
 static void fold_in(const elvi_problem *p, double weight, elvi_state *st)

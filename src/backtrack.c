@@ -6,7 +6,7 @@
  * convex F, so 1/(2L) is checked even where the schedule's step is shorter: L bounds the scale from below as well,
  * and an L that is refuted takes that bound with it. Below the bound -log|scale| is continued by a parabola, as in the
  * proofs, for a noisy p leads anywhere. */
-#include "elvi.h"
+#include "run.h"
 #include <math.h>
 #include <string.h>
 
@@ -81,7 +81,7 @@ static elvi_status data_excess(const elvi_problem *p, const elvi_settings *s, co
     while (status == ELVI_OK && done < s->check_draws) {
         const int left = s->check_draws - done, n = left < w->block ? left : w->block;
         pairs_of_draws b = { p, &st->theta, &w->next, n, &w->lane[0], ELVI_OK };
-        const elvi_job job = { compare, compared, &b, 0.0 };
+        const elvi_job job = { .work = compare, .add = compared, .ctx = &b };
         if (elvi_asked_to_stop(p, st, 3.0 * n, w, hooks)) return ELVI_STOPPED;
         elvi_base_fill(&p->base, &w->zig, s->key ^ COMPARE_KEY, st->k, (uint64_t) done, n, b.lane->z);
         status = elvi_parallel(&job, p->model.threads, 1, 1);

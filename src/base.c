@@ -1,6 +1,7 @@
 /* The elliptic bases: how each turns a normal vector into a draw, and its
  * score (phi'/phi)(r). Constants and moments live in R/base.R. */
-#include "elvi.h"
+#include "base.h"
+#include "quadrature.h"
 #include <math.h>
 
 static double gaussian_stretch(const elvi_base *b, elvi_stream *st, double norm)
@@ -110,12 +111,12 @@ static double radial_score(const elvi_base *b, double r)
 }
 
 static const elvi_base_ops ops_table[] = {
-    [ELVI_GAUSSIAN] = { gaussian_stretch, gaussian_score },
-    [ELVI_LAPLACE] = { laplace_stretch, laplace_score },
-    [ELVI_UNIFORM] = { uniform_stretch, uniform_score },
-    [ELVI_STUDENT] = { student_stretch, student_score },
-    [ELVI_POWER] = { power_stretch, power_score },
-    [ELVI_RADIAL] = { radial_stretch, radial_score, 1 },
+    [ELVI_GAUSSIAN] = { .stretch = gaussian_stretch, .score = gaussian_score },
+    [ELVI_LAPLACE] = { .stretch = laplace_stretch, .score = laplace_score },
+    [ELVI_UNIFORM] = { .stretch = uniform_stretch, .score = uniform_score },
+    [ELVI_STUDENT] = { .stretch = student_stretch, .score = student_score },
+    [ELVI_POWER] = { .stretch = power_stretch, .score = power_score },
+    [ELVI_RADIAL] = { .stretch = radial_stretch, .score = radial_score, .tabulated = 1 },
 };
 
 const elvi_base_ops *elvi_base_ops_of(elvi_base_kind kind)

@@ -1,5 +1,5 @@
 /* FNV-1a: tells a damaged file from a sound one, not a forged one. */
-#include "elvi.h"
+#include "core.h"
 
 uint64_t elvi_checksum(const unsigned char *bytes, size_t n)
 {

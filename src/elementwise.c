@@ -2,7 +2,7 @@
  * into vector instructions: no branches and no calls, so with exp() and log1p() of our
  * own. Choices are made with bits, for compilers take a comparison of floating point
  * numbers for a branch. */
-#include "elvi.h"
+#include "family.h"
 #include "vectors.h"
 #include <math.h>
 #include <string.h>

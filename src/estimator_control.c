@@ -9,7 +9,7 @@
  *
  * (w1, w2) are the least squares coefficients of grad f on a = scale z and b = scale^-T z
  * over the batches before. */
-#include "elvi.h"
+#include "run.h"
 #include <math.h>
 
 enum {

@@ -1,7 +1,7 @@
 /* The path gradient (sticking the landing): h = grad f(x) + grad_x log q(x), with
  *   grad_x log q(x) = scale^-T (phi'/phi)(|z|) z / |z|.
  * Without noise where q matches the target. Biased for a base whose density jumps. */
-#include "elvi.h"
+#include "run.h"
 #include <math.h>
 
 static void start(double *memory)

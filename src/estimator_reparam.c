@@ -1,6 +1,6 @@
 /* The plain reparametrised gradient, that of the theorems:
  *   g_mu = grad f(x),  g_scale = grad f(x) z' - gradient of log|scale|. */
-#include "elvi.h"
+#include "run.h"
 
 static void start(double *memory)
 {

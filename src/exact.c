@@ -7,7 +7,8 @@
  *   d/dscale = B scale,  B = P + sum_i c_i u_i u_i',  c_i = w_i E[l' z_1] / s_i,
  * P the precision of a normal prior, and like c_i with u_i = e_i for a student one.
  * Rows are taken in chunks, so memory stays bounded. */
-#include "elvi.h"
+#include "glm.h"
+#include "parallel.h"
 #include <math.h>
 #include <string.h>
 
@@ -154,8 +155,12 @@ elvi_status elvi_glm_exact(const elvi_model *model, const elvi_quadrature *rule,
     const int lanes = lanes_of(model), whole = out->B != NULL;
     const elvi_spread spread = rows->ops->spread_of(rows, kind, theta->scale, scratch);
     exact_parts c = { .glm = glm, .rule = rule, .spread = &spread, .mu = theta->mu, .out = out };
-    const elvi_job job = { expect_part, add_part, &c,
-                           elvi_rows_chunk(rows, ELVI_POINT) * (1000.0 + (double) cross_length(rows, whole)) };
+    const elvi_job job = {
+        .work = expect_part,
+        .add = add_part,
+        .ctx = &c,
+        .operations = elvi_rows_chunk(rows, ELVI_POINT) * (1000.0 + (double) cross_length(rows, whole)),
+    };
     scratch += rows->ops->spread_length(rows, kind);
     for (int t = 0; t < lanes; t++, scratch += lane_length(rows)) c.lane[t] = bind_lane(rows, scratch);
     for (int t = 0; t < elvi_slots(lanes); t++, scratch += slot_length(rows, whole)) c.slot[t] = bind_slot(rows, scratch);

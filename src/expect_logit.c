@@ -1,6 +1,6 @@
 /* Expectations of many rows of a logistic regression at once, in vectors. Given phi, a negative
  * binomial is one too. */
-#include "elvi.h"
+#include "family.h"
 #include <math.h>
 
 /* below this spread, c_i is l''(eta) up to s^2, and better than a difference */

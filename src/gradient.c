@@ -1,6 +1,6 @@
 /* Minibatch gradients, a block of samples at a time: draw, move, differentiate,
  * accumulate. Memory does not grow with the batch. */
-#include "elvi.h"
+#include "run.h"
 #include <math.h>
 #include <string.h>
 
@@ -86,7 +86,7 @@ elvi_status elvi_values(const elvi_problem *p, const elvi_theta *theta,
         return p->model.ops->gather(&p->model, &draws, value, NULL, NULL, w->far.scratch);
     }
     block_of_draws b = { p, theta, n, &w->lane[0], value, ELVI_OK };
-    const elvi_job job = { evaluate, evaluated, &b, 0.0 };
+    const elvi_job job = { .work = evaluate, .add = evaluated, .ctx = &b };
     elvi_base_fill(&p->base, &w->zig, key, iteration, first, n, b.lane->z);
     return elvi_parallel(&job, p->model.threads, 1, 1);
 }
@@ -187,7 +187,7 @@ elvi_status elvi_gradient(const elvi_problem *p, const elvi_settings *s,
     const uint64_t block = block_length(w, batch);
     const elvi_batch at = { p, s, st, w };
     blocks_of_batch b = { &at, batch, block, 0 };
-    const elvi_job job = { differentiate, add_block, &b, operations(p, (double) block) };
+    const elvi_job job = { .work = differentiate, .add = add_block, .ctx = &b, .operations = operations(p, (double) block) };
     elvi_status status = ELVI_OK;
 
     const elvi_theta part = w->slot[0].grad;

@@ -2,7 +2,7 @@
 #ifndef ELVI_LINALG_H
 #define ELVI_LINALG_H
 
-#include "elvi.h"
+#include "core.h"
 
 /* ---- linalg.c -------------------------------------------------------------- */
 

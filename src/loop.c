@@ -1,6 +1,6 @@
 /* Minibatch projected stochastic gradient descent:
  *   theta <- P(theta - step_k Lambda g^{N_k}(theta)). */
-#include "elvi.h"
+#include "run.h"
 #include "linalg.h"
 #include <math.h>
 #include <string.h>
@@ -38,8 +38,8 @@ static elvi_status settle_by_prox(const elvi_problem *p, const elvi_settings *s,
     return ELVI_OK;
 }
 
-const elvi_update_ops elvi_update_project = { 1.0, settle_by_projection };
-const elvi_update_ops elvi_update_prox = { 0.0, settle_by_prox };
+const elvi_update_ops elvi_update_project = { .entropy = 1.0, .settle = settle_by_projection };
+const elvi_update_ops elvi_update_prox = { .entropy = 0.0, .settle = settle_by_prox };
 
 /* w->next = theta - step Lambda gradient, made feasible */
 static elvi_status descend(const elvi_problem *p, const elvi_settings *s,
@@ -74,7 +74,7 @@ static double gradient_map(const elvi_problem *p, const elvi_settings *s,
 }
 
 /* The norm of a scale, the length of a typical z under it. */
-static double reach(const elvi_problem *p, const elvi_theta *theta)
+static double scale_norm(const elvi_problem *p, const elvi_theta *theta)
 {
     double sum = 0.0;
     for (int i = 0; i < p->model.dim; i++) sum += p->scale->variance(p->model.dim, theta->scale, i);
@@ -82,13 +82,13 @@ static double reach(const elvi_problem *p, const elvi_theta *theta)
 }
 
 /* A batch far out in a tail has a gradient of any length: a step that would take theta further than `longest` times
- * its own reach is made that long, and w->next with it. */
-static elvi_status guard(const elvi_problem *p, const elvi_settings *s, const elvi_theta *theta,
-                         elvi_work *w, double *step, double *map, int *clipped)
+ * its own norm is made that long, and w->next with it. */
+static elvi_status cap_step(const elvi_problem *p, const elvi_settings *s, const elvi_theta *theta,
+                            elvi_work *w, double *step, double *map, int *clipped)
 {
     *map = gradient_map(p, s, theta, *step, w);
     if (!isfinite(s->longest)) return ELVI_OK;
-    const double most = s->longest * reach(p, theta), length = *map * *step;
+    const double most = s->longest * scale_norm(p, theta), length = *map * *step;
     if (!(length > most)) return ELVI_OK;
     *step *= most / length;
     const elvi_status status = descend(p, s, theta, *step, w, clipped);
@@ -122,7 +122,10 @@ elvi_status elvi_run(const elvi_problem *p, const elvi_settings *s,
                      const elvi_hooks *hooks)
 {
     elvi_status status = ELVI_OK;
-    if (st->k == 0 && s->fresh) status = elvi_trace_add(p, s, st, NAN, 0, NAN, 0, w, trace, hooks);
+    if (st->k == 0 && s->fresh) {
+        const elvi_step_taken none = { .step = NAN, .gradient_map = NAN };
+        status = elvi_trace_add(&(elvi_batch){ p, s, st, w }, &none, trace, hooks);
+    }
 
     while (status == ELVI_OK && st->k < s->iterations) {
         double step = elvi_schedule_step(&s->schedule, st->k), map = NAN;
@@ -138,14 +141,15 @@ elvi_status elvi_run(const elvi_problem *p, const elvi_settings *s,
         status = elvi_gradient(p, s, st, batch, w, hooks);
         if (status != ELVI_OK) break;
         status = descend(p, &now, &st->theta, step, w, &clipped);
-        if (status == ELVI_OK) status = guard(p, &now, &st->theta, w, &step, &map, &clipped);
+        if (status == ELVI_OK) status = cap_step(p, &now, &st->theta, w, &step, &map, &clipped);
         if (status != ELVI_OK) break;
 
         /* The trace looks ahead: interrupted there, a run that goes on makes
          * this step again, and its row with it. */
         const elvi_state next = stepped(st, w, batch, &check);
         w->room.factored = 0;
-        status = elvi_trace_add(p, s, &next, step, batch, map, clipped, w, trace, hooks);
+        const elvi_step_taken taken = { step, batch, map, clipped };
+        status = elvi_trace_add(&(elvi_batch){ p, s, &next, w }, &taken, trace, hooks);
         if (status != ELVI_OK) break;
 
         elvi_average_before(p, s, step, batch, st);

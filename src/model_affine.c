@@ -1,7 +1,7 @@
 /* A model seen in other coordinates x = m + A w. Elliptic families are affine
  * equivariant, so every schedule and theorem applies there unchanged, with the
  * smoothness of f_w instead of that of f. */
-#include "elvi.h"
+#include "glm.h"
 #include <string.h>
 
 static size_t affine_scratch_length(const elvi_model *model, int n)
@@ -55,7 +55,11 @@ static elvi_status affine_gather(const elvi_model *model, const elvi_draws *draw
     return status;
 }
 
-const elvi_model_ops elvi_affine_ops = { affine_eval, affine_scratch_length, affine_gather };
+const elvi_model_ops elvi_affine_ops = {
+    .eval = affine_eval,
+    .scratch_length = affine_scratch_length,
+    .gather = affine_gather,
+};
 
 void elvi_curvature_apply(const elvi_curvature *c, const double *v, double *out)
 {

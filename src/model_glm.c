@@ -1,6 +1,7 @@
 /* Regressions: rows, a family and a prior. For each part of the rows a GEMM, an elementwise pass, a
  * GEMM. Parts are summed in their order, so that it does not matter how many threads take them. */
-#include "elvi.h"
+#include "glm.h"
+#include "parallel.h"
 #include <string.h>
 
 /* A part of the rows at a block of points: what a lane needs, and what it leaves in a slot. */
@@ -58,8 +59,8 @@ static void evaluate_part(void *ctx, int number, int lane, int slot)
         double *col = eta + (size_t) j * part.rows;
         if (p->value) value[j] = family->loss(&glm->likelihood, &a, &part, col);
         if (!p->grad) continue;
-        const double along = family->slope(&glm->likelihood, &a, &part, col);
-        if (glm->dispersion_at >= 0) grad[(size_t) j * d + glm->dispersion_at] = along;
+        const double slope = family->slope(&glm->likelihood, &a, &part, col);
+        if (glm->dispersion_at >= 0) grad[(size_t) j * d + glm->dispersion_at] = slope;
     }
     if (p->grad) glm->rows.ops->collect(&glm->rows, &part, eta, d, n, grad);
 }
@@ -75,16 +76,16 @@ static elvi_status add_part(void *ctx, int slot)
 }
 
 /* what depends on the dispersion alone */
-static void add_rest(const elvi_model *model, const double *x, int n, double *value, double *grad)
+static void add_dispersion_terms(const elvi_model *model, const double *x, int n, double *value, double *grad)
 {
     const elvi_glm *glm = model->data;
     const elvi_family *family = glm->likelihood.family;
-    for (int j = 0; family->rest && glm->dispersion_at >= 0 && j < n; j++) {
+    for (int j = 0; family->dispersion_terms && glm->dispersion_at >= 0 && j < n; j++) {
         const elvi_dispersion a = dispersion_of(model, x, j);
-        double along;
-        const double rest = family->rest(&a, &glm->tally, grad ? &along : NULL);
-        if (value) value[j] += rest;
-        if (grad) grad[(size_t) j * model->dim + glm->dispersion_at] += along;
+        double slope;
+        const double terms = family->dispersion_terms(&a, &glm->tally, grad ? &slope : NULL);
+        if (value) value[j] += terms;
+        if (grad) grad[(size_t) j * model->dim + glm->dispersion_at] += slope;
     }
 }
 
@@ -94,10 +95,16 @@ static elvi_status glm_eval(const elvi_model *model, const double *x, int n,
     const elvi_glm *glm = model->data;
     const elvi_rows *rows = &glm->rows;
     const int lanes = elvi_in_team() ? 1 : lanes_of(model); /* else others have the threads */
-    passes p = { model, x, n, value, grad, scratch, scratch + (size_t) lanes * lane_length(glm, n) };
-    const elvi_job job = { evaluate_part, add_part, &p, model->cost * n / elvi_rows_parts(rows, ELVI_BLOCK) };
+    passes p = { .model = model, .x = x, .n = n, .value = value, .grad = grad, .lane = scratch };
+    const elvi_job job = {
+        .work = evaluate_part,
+        .add = add_part,
+        .ctx = &p,
+        .operations = model->cost * n / elvi_rows_parts(rows, ELVI_BLOCK),
+    };
+    p.slot = scratch + (size_t) lanes * lane_length(glm, n);
     elvi_prior_eval(&glm->prior, x, model->dim, n, value, grad);
-    add_rest(model, x, n, value, grad);
+    add_dispersion_terms(model, x, n, value, grad);
     return elvi_parallel(&job, model->threads, lanes, elvi_rows_parts(rows, ELVI_BLOCK));
 }
 
@@ -120,4 +127,4 @@ double elvi_glm_cost(const elvi_glm *glm)
     return 4.0 * glm->rows.entries + glm->likelihood.family->cost * glm->rows.rows;
 }
 
-const elvi_model_ops elvi_glm_ops = { glm_eval, glm_scratch_length };
+const elvi_model_ops elvi_glm_ops = { .eval = glm_eval, .scratch_length = glm_scratch_length };

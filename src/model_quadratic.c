@@ -1,5 +1,6 @@
 /* f(x) = (x - m)' A (x - m) / 2: the target with a known optimum for every base. */
 #include "linalg.h"
+#include "model.h"
 
 static size_t quadratic_scratch_length(const elvi_model *model, int n)
 {
@@ -24,7 +25,7 @@ static elvi_status quadratic_eval(const elvi_model *model, const double *x, int 
     return ELVI_OK;
 }
 
-const elvi_model_ops elvi_quadratic_ops = { quadratic_eval, quadratic_scratch_length };
+const elvi_model_ops elvi_quadratic_ops = { .eval = quadratic_eval, .scratch_length = quadratic_scratch_length };
 
 double elvi_quadratic_cost(int dim)
 {

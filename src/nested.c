@@ -220,14 +220,14 @@ static double multiply(const elvi_nested *p, const double *A, const double *v, d
 
 /* ---- a point ------------------------------------------------------------------- */
 
-static int factor(const elvi_nested *p, const elvi_setting *at, const double *c, workspace *w)
+static int factor(const elvi_nested *p, const elvi_hyper_point *at, const double *c, workspace *w)
 {
     assemble(p, at->A, c, w->L);
     return elvi_sparse_cholesky(&p->pattern, w->L, w->small, w->links);
 }
 
 /* q_i = sqrt(w_i' A^-1 w_i) */
-static int set_q(const elvi_nested *p, const elvi_setting *at, workspace *w)
+static int set_q(const elvi_nested *p, const elvi_hyper_point *at, workspace *w)
 {
     if (!at->definite || p->likelihood.family->quadratic) return 0;
     if (p->blocked)
@@ -239,7 +239,7 @@ static int set_q(const elvi_nested *p, const elvi_setting *at, workspace *w)
 }
 
 /* g' A^-1 g */
-static double dual(const elvi_nested *p, const elvi_setting *at, const double *g, workspace *w)
+static double dual(const elvi_nested *p, const elvi_hyper_point *at, const double *g, workspace *w)
 {
     double sum = 0.0;
     if (p->blocked) return multiply(p, at->inverse, g, w->small);
@@ -251,7 +251,7 @@ static double dual(const elvi_nested *p, const elvi_setting *at, const double *g
 
 /* F - F* <= (g' A^-1 g + (sum_i |c_i' - c_i| q_i s_i)^2) / 2, and the same with P for A as an
  * estimate */
-static void certify(const elvi_nested *p, const elvi_setting *at, workspace *w, point *x)
+static void certify(const elvi_nested *p, const elvi_hyper_point *at, workspace *w, point *x)
 {
     double far = 0.0, near = 0.0, form = 0.0;
     if (!p->likelihood.family->quadratic)
@@ -268,12 +268,12 @@ static void certify(const elvi_nested *p, const elvi_setting *at, workspace *w, 
 }
 
 /* as the loss takes it: set_rows() has put others into the rows */
-static double own_dispersion(const elvi_nested *p, const elvi_setting *at)
+static double own_dispersion(const elvi_nested *p, const elvi_hyper_point *at)
 {
     return p->dispersion->own ? at->dispersion : 1.0;
 }
 
-elvi_status elvi_nested_expect_rows(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at,
+elvi_status elvi_nested_expect_rows(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at,
                                     const elvi_lines *rows, elvi_expected *out)
 {
     return elvi_expect_rows(&p->likelihood, rule, own_dispersion(p, at), rows, out);
@@ -281,7 +281,7 @@ elvi_status elvi_nested_expect_rows(const elvi_nested *p, const elvi_quadrature 
 
 /* Everything at (mu, c): w->L holds the factor of P(c) already if `factored`. F is infinite
  * where E f does not exist or P is not definite. */
-static void evaluate(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at, int factored,
+static void evaluate(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at, int factored,
                      workspace *w, point *x)
 {
     const int d = p->pattern.dim, n = p->rows;
@@ -331,7 +331,7 @@ static int better(const point *to, const point *at)
 /* ---- steps --------------------------------------------------------------------- */
 
 /* residuals of the fixed point at x; w->L <- factor of P at the c it asks for */
-static int residuals(const elvi_nested *p, const elvi_setting *at, workspace *w, const point *x)
+static int residuals(const elvi_nested *p, const elvi_hyper_point *at, workspace *w, const point *x)
 {
     const int d = p->pattern.dim;
     if (factor(p, at, x->curve, w)) return 1;
@@ -420,7 +420,7 @@ static void swap(workspace *w)
 }
 
 /* The accelerated step, else the plain one, else shorter ones; 0 when none is better. */
-static int advance(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at, int known, workspace *w)
+static int advance(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at, int known, workspace *w)
 {
     const int n = p->rows, d = p->pattern.dim;
     if (residuals(p, at, w, &w->at)) return 0;
@@ -447,7 +447,7 @@ static int advance(const elvi_nested *p, const elvi_quadrature *rule, const elvi
 }
 
 /* mu from predictors: the weighted least squares fit to them */
-static int fit_predictors(const elvi_nested *p, const elvi_setting *at, workspace *w, point *x)
+static int fit_predictors(const elvi_nested *p, const elvi_hyper_point *at, workspace *w, point *x)
 {
     const int d = p->pattern.dim;
     if (factor(p, at, x->c, w)) return 1;
@@ -461,7 +461,7 @@ static int fit_predictors(const elvi_nested *p, const elvi_setting *at, workspac
     return 0;
 }
 
-static int begin(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at, workspace *w)
+static int begin(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at, workspace *w)
 {
     point *x = &w->at;
     set_rows(p, at->dispersion, w);
@@ -485,7 +485,7 @@ static int begin(const elvi_nested *p, const elvi_quadrature *rule, const elvi_s
 }
 
 /* one Newton step is the optimum of a quadratic; a second one cleans up rounding */
-static void solve_normal(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at, workspace *w)
+static void solve_normal(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at, workspace *w)
 {
     point *x = &w->at;
     memcpy(x->curve, x->c, (size_t) p->rows * sizeof(double));
@@ -509,7 +509,7 @@ static void moments(const elvi_nested *p, const workspace *w, const point *x, do
     }
 }
 
-static void dispersion_sums(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at, workspace *w,
+static void dispersion_sums(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at, workspace *w,
                             elvi_conditional *out)
 {
     /* of the next iterate nothing is needed any more */
@@ -519,11 +519,31 @@ static void dispersion_sums(const elvi_nested *p, const elvi_quadrature *rule, c
     p->dispersion->add_sums(p, rule, at, &x, out);
 }
 
-void elvi_nested_solve(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at, double tol,
-                       int most, double *room, int *links, elvi_watch *watch, int polls,
-                       elvi_conditional *out)
+void elvi_ask_all_to_stop(elvi_watch *watch)
 {
-    workspace w = bind(p, room, links);
+#ifdef _OPENMP
+#pragma omp atomic write seq_cst
+#endif
+    watch->stop = 1;
+}
+
+int elvi_all_asked_to_stop(const elvi_watch *watch)
+{
+    int stop;
+#ifdef _OPENMP
+#pragma omp atomic read seq_cst
+#endif
+    stop = watch->stop;
+    return stop;
+}
+
+void elvi_nested_solve(const elvi_nested_task *task, const elvi_nested_end *end, elvi_conditional *out)
+{
+    const elvi_nested *p = task->plan;
+    const elvi_quadrature *rule = task->rule;
+    const elvi_hyper_point *at = task->at;
+    elvi_watch *watch = end->watch;
+    workspace w = bind(p, task->work, task->links);
     int stop = 0;
     out->status = ELVI_SINGULAR_SCALE;
     out->iterations = 0;
@@ -532,9 +552,9 @@ void elvi_nested_solve(const elvi_nested *p, const elvi_quadrature *rule, const 
     if (p->likelihood.family->quadratic)
         solve_normal(p, rule, at, &w);
     else
-        while (w.at.certificate > tol && out->iterations < most) {
-            if (polls && watch->hooks->poll(watch->hooks->ctx, NULL)) watch->stop = 1;
-            stop = watch->stop;
+        while (w.at.certificate > end->tol && out->iterations < end->most) {
+            if (end->polls && watch->hooks->poll(watch->hooks->ctx, NULL)) elvi_ask_all_to_stop(watch);
+            stop = elvi_all_asked_to_stop(watch);
             if (stop) break;
             const int known = out->iterations < MEMORY ? out->iterations : MEMORY;
             out->iterations++;
@@ -563,7 +583,7 @@ void elvi_nested_solve(const elvi_nested *p, const elvi_quadrature *rule, const 
 
 /* ---- draws ------------------------------------------------------------------------ */
 
-elvi_status elvi_nested_draws(const elvi_nested *p, const elvi_setting *at, int n, double *x, double *room,
+elvi_status elvi_nested_draws(const elvi_nested *p, const elvi_hyper_point *at, int n, double *x, double *room,
                               int *links)
 {
     workspace w = bind(p, room, links);
@@ -576,7 +596,7 @@ elvi_status elvi_nested_draws(const elvi_nested *p, const elvi_setting *at, int 
     return ELVI_OK;
 }
 
-elvi_status elvi_nested_whiten(const elvi_nested *p, const elvi_setting *at, int n, double *x, double *room,
+elvi_status elvi_nested_whiten(const elvi_nested *p, const elvi_hyper_point *at, int n, double *x, double *room,
                                int *links)
 {
     workspace w = bind(p, room, links);
@@ -594,7 +614,7 @@ static double losses(const elvi_nested *p, const elvi_dispersion *a, int n, cons
 }
 
 /* factor, spreads and expectations at the optimum; known[i] is what r_i has in it whatever is drawn */
-static int begin_check(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at, workspace *w,
+static int begin_check(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at, workspace *w,
                        double *known)
 {
     point *x = &w->at;
@@ -634,6 +654,30 @@ static void loss_slopes(const elvi_nested *p, const elvi_dispersion *a, int n, c
     p->likelihood.family->slope(&p->likelihood, a, &rows, slope);
 }
 
+/* What a check needs beside the optimum, in memory that only a solution uses. */
+typedef struct {
+    double *drawn;            /* dim: a draw, less the mean */
+    double *off, *eta, *bent; /* rows: its predictors less those of the mean, the predictors, the slopes there */
+    double *known;            /* rows: what r_i has in it whatever is drawn */
+    double *pull;             /* rows: sums of (e^r - 1) dr / d eta */
+    double *tilt, *square;    /* blocks: sums of e^r - r - 1 and of r^2 */
+} check_scratch;
+
+static check_scratch scratch_of_check(const workspace *w)
+{
+    const check_scratch out = {
+        .drawn = w->small,
+        .off = w->to.c,
+        .eta = w->to.eta,
+        .bent = w->to.curve,
+        .known = w->to.slope,
+        .pull = w->reach,
+        .tilt = w->q,
+        .square = w->turn,
+    };
+    return out;
+}
+
 /* At the optimum f(mu + P^-1/2 z) = const + |z|^2 / 2 + sum_i r_i, where r_i is the loss of
  * row i less its expectation, its slope and its curvature under the approximation. So a
  * block of rows has log ratio -sum r_i, of expectation 0, and almost does not depend on
@@ -642,39 +686,38 @@ static void loss_slopes(const elvi_nested *p, const elvi_dispersion *a, int n, c
  * Reweighted, the mean of x moves by Cov(x, e^r) / E e^r, summed over blocks, which for a
  * gaussian law is P^-1 E[e^r grad r] / E e^r (Stein). grad r has expectation 0, so e^r - 1
  * serves as well, with less noise: sums over rows average it further. */
-void elvi_nested_check(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at, const double *z,
-                       int draws, double *room, int *links, elvi_ratios *out)
+void elvi_nested_check(const elvi_nested_task *task, const double *z, int draws, elvi_ratios *out)
 {
-    workspace w = bind(p, room, links);
+    const elvi_nested *p = task->plan;
+    const elvi_hyper_point *at = task->at;
+    workspace w = bind(p, task->work, task->links);
     const point *x = &w.at;
     const int d = p->pattern.dim, n = p->rows;
-    double *drawn = w.small, *eta = w.to.eta, *known = w.to.slope;
-    double *tilt = w.q, *square = w.turn;                      /* per block: sums of e^r - r - 1 and of r^2 */
-    double *off = w.to.c, *bent = w.to.curve, *pull = w.reach; /* per row: pull sums (e^r - 1) dr / d eta */
+    const check_scratch c = scratch_of_check(&w);
     const elvi_dispersion a = elvi_dispersion_at(log(own_dispersion(p, at)));
     out->status = ELVI_SINGULAR_SCALE;
-    if (begin_check(p, rule, at, &w, known)) return;
-    memset(tilt, 0, (size_t) n * sizeof(double));
-    memset(square, 0, (size_t) n * sizeof(double));
-    memset(pull, 0, (size_t) n * sizeof(double));
+    if (begin_check(p, task->rule, at, &w, c.known)) return;
+    memset(c.tilt, 0, (size_t) n * sizeof(double));
+    memset(c.square, 0, (size_t) n * sizeof(double));
+    memset(c.pull, 0, (size_t) n * sizeof(double));
     for (int k = 0; k < draws; k++, z += d) {
         double total = 0.0, sum = 0.0;
-        memcpy(drawn, z, (size_t) d * sizeof(double));
-        elvi_sparse_backward(&p->pattern, w.L, drawn);
-        predict(p, drawn, off);
-        for (int i = 0; i < n; i++) eta[i] = x->eta[i] + off[i];
-        if (out->shift) loss_slopes(p, &a, n, w.y, w.weight, eta, bent);
+        memcpy(c.drawn, z, (size_t) d * sizeof(double));
+        elvi_sparse_backward(&p->pattern, w.L, c.drawn);
+        predict(p, c.drawn, c.off);
+        for (int i = 0; i < n; i++) c.eta[i] = x->eta[i] + c.off[i];
+        if (out->shift) loss_slopes(p, &a, n, w.y, w.weight, c.eta, c.bent);
         for (int b = 0; b < p->blocks; b++) {
             const int first = p->block_start[b], rows = p->block_start[b + 1] - first;
-            const double r = block_ratio(p, &w, &a, known, first, rows, off, eta), bend = exp(r) - 1.0 - r;
+            const double r = block_ratio(p, &w, &a, c.known, first, rows, c.off, c.eta), bend = exp(r) - 1.0 - r;
             total += r;
             if (out->shift) {
                 const double by = expm1(r);
                 for (int i = first; i < first + rows; i++)
-                    pull[i] += by * (x->slope[i] + x->c[i] * off[i] - bent[i]);
+                    c.pull[i] += by * (x->slope[i] + x->c[i] * c.off[i] - c.bent[i]);
             }
-            tilt[b] += bend;
-            square[b] += r * r;
+            c.tilt[b] += bend;
+            c.square[b] += r * r;
             sum += bend;
         }
         out->total[k] = total;
@@ -682,13 +725,13 @@ void elvi_nested_check(const elvi_nested *p, const elvi_quadrature *rule, const 
     }
     out->level = out->spread = 0.0;
     for (int b = 0; b < p->blocks; b++) {
-        out->level += log1p(tilt[b] / draws);
-        out->spread += square[b] / draws;
-        for (int i = p->block_start[b]; i < p->block_start[b + 1]; i++) pull[i] /= draws + tilt[b];
+        out->level += log1p(c.tilt[b] / draws);
+        out->spread += c.square[b] / draws;
+        for (int i = p->block_start[b]; i < p->block_start[b + 1]; i++) c.pull[i] /= draws + c.tilt[b];
     }
     if (out->shift) {
         memset(out->shift, 0, (size_t) d * sizeof(double));
-        collect(p, pull, out->shift);
+        collect(p, c.pull, out->shift);
         elvi_sparse_forward(&p->pattern, w.L, out->shift);
         elvi_sparse_backward(&p->pattern, w.L, out->shift);
     }

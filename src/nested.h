@@ -2,9 +2,10 @@
 #ifndef ELVI_NESTED_H
 #define ELVI_NESTED_H
 
+#include "family.h"
 #include "sparse.h"
 
-/* What the dispersion of a setting is and does: nested_dispersion.c. */
+/* What the dispersion of a hyperparameter point is and does: nested_dispersion.c. */
 typedef struct elvi_dispersion_ops elvi_dispersion_ops;
 
 /* f(x) = (x - centre)' A (x - centre) / 2 + sum_i weight_i l(w_i'x + offset_i; y_i). The
@@ -39,7 +40,7 @@ typedef struct {
     const double *mu; /* dim; NULL: from the predictors eta */
     const double *eta;
     const double *c; /* rows */
-} elvi_setting;
+} elvi_hyper_point;
 
 typedef struct {
     double *mu;                /* dim */
@@ -62,18 +63,18 @@ typedef struct {
 
 struct elvi_dispersion_ops {
     const char *name;
-    int own;   /* does the family's loss take it? Else it is in the rows */
-    int along; /* must the family have `along`? */
+    int own;         /* does the family's loss take it? Else it is in the rows */
+    int needs_slope; /* must the family have `slope_in_dispersion`? */
     /* response, weight and offset of n rows, as the loss takes them given the dispersion */
     void (*set_rows)(double dispersion, int n, double *y, double *weight, double *offset);
     /* adds to loss, level and slope what the derivative of E f in the dispersion is made of */
-    void (*add_sums)(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at,
+    void (*add_sums)(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at,
                      const elvi_optimum_rows *x, elvi_conditional *out);
 };
 const elvi_dispersion_ops *elvi_dispersion_named(const char *name); /* NULL if there is none */
 
-/* The expectations of rows, as elvi_expect_rows() has them, for the dispersion of a setting. */
-elvi_status elvi_nested_expect_rows(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at,
+/* The expectations of rows, as elvi_expect_rows() has them, for the dispersion of a hyperparameter point. */
+elvi_status elvi_nested_expect_rows(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at,
                                     const elvi_lines *rows, elvi_expected *out);
 
 size_t elvi_nested_work_length(const elvi_nested *p);
@@ -88,10 +89,28 @@ typedef struct {
     int stop;
 } elvi_watch;
 
-/* The optimum given the hyperparameters; polls if told so. */
-void elvi_nested_solve(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at, double tol,
-                       int most, double *work, int *links, elvi_watch *watch, int polls,
-                       elvi_conditional *out);
+void elvi_ask_all_to_stop(elvi_watch *watch);
+int elvi_all_asked_to_stop(const elvi_watch *watch);
+
+/* What is to be done at one point, and the memory for it. */
+typedef struct {
+    const elvi_nested *plan;
+    const elvi_quadrature *rule;
+    const elvi_hyper_point *at;
+    double *work; /* elvi_nested_work_length() */
+    int *links;   /* elvi_nested_links_length() */
+} elvi_nested_task;
+
+/* When to end: at a certificate below tol, after so many iterations, or when asked to. */
+typedef struct {
+    double tol;
+    int most;
+    elvi_watch *watch;
+    int polls; /* does this thread poll? */
+} elvi_nested_end;
+
+/* The optimum given the hyperparameters. */
+void elvi_nested_solve(const elvi_nested_task *task, const elvi_nested_end *end, elvi_conditional *out);
 
 /* What draws mu + P^-1/2 z say of the importance ratios of a conditional optimum. */
 typedef struct {
@@ -102,14 +121,13 @@ typedef struct {
     double *shift; /* dim: what the ratios of the blocks move the mean by; NULL: not wanted */
     elvi_status status;
 } elvi_ratios;
-void elvi_nested_check(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at, const double *z,
-                       int n, double *work, int *links, elvi_ratios *out);
+void elvi_nested_check(const elvi_nested_task *task, const double *z, int n, elvi_ratios *out);
 
 /* x (dim x n): z on entry, mu + P^-1/2 z on exit */
-elvi_status elvi_nested_draws(const elvi_nested *p, const elvi_setting *at, int n, double *x, double *work,
+elvi_status elvi_nested_draws(const elvi_nested *p, const elvi_hyper_point *at, int n, double *x, double *work,
                               int *links);
 /* L^-1 x for the columns of x (dim x n), whose squares sum to x' P^-1 x */
-elvi_status elvi_nested_whiten(const elvi_nested *p, const elvi_setting *at, int n, double *x, double *work,
+elvi_status elvi_nested_whiten(const elvi_nested *p, const elvi_hyper_point *at, int n, double *x, double *work,
                                int *links);
 
 #endif

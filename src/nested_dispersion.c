@@ -1,4 +1,4 @@
-/* What the dispersion of a setting is: nothing, sigma of a gaussian, phi of a negative
+/* What the dispersion of a hyperparameter point is: nothing, sigma of a gaussian, phi of a negative
  * binomial, a factor of the loss, or what else the family's own loss takes it for; see nested.h. */
 #include "nested.h"
 #include <math.h>
@@ -13,7 +13,7 @@ static void leave_rows(double dispersion, int n, double *y, double *weight, doub
     (void) offset;
 }
 
-static void add_nothing(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at,
+static void add_nothing(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at,
                         const elvi_optimum_rows *x, elvi_conditional *out)
 {
     (void) p;
@@ -31,7 +31,7 @@ static void sigma_rows(double sigma, int n, double *y, double *weight, double *o
 }
 
 /* the loss of a quadratic has half of sum_i c_i s_i^2 = d - tr(A P^-1) in it */
-static void sigma_sums(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at,
+static void sigma_sums(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at,
                        const elvi_optimum_rows *x, elvi_conditional *out)
 {
     double trace = 0.0;
@@ -53,7 +53,7 @@ static void phi_rows(double phi, int n, double *y, double *weight, double *offse
 }
 
 /* sum_i E log(1 + e^t), which is the loss of a response 0, and sum_i w_i E l' */
-static void phi_sums(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at,
+static void phi_sums(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at,
                      const elvi_optimum_rows *x, elvi_conditional *out)
 {
     const int n = p->rows;
@@ -67,24 +67,24 @@ static void phi_sums(const elvi_nested *p, const elvi_quadrature *rule, const el
 }
 
 /* sum_i w_i E dl/da */
-static void own_sums(const elvi_nested *p, const elvi_quadrature *rule, const elvi_setting *at,
+static void own_sums(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at,
                      const elvi_optimum_rows *x, elvi_conditional *out)
 {
     const elvi_dispersion a = elvi_dispersion_at(log(at->dispersion));
     (void) rule;
     for (int i = 0; i < p->rows; i++) {
         const elvi_expectation e = { 0.0, x->slope[i], x->curve[i] };
-        if (p->weight[i] > 0.0) out->slope += p->likelihood.family->along(&a, p->y[i], x->eta[i], x->s[i], &e);
+        if (p->weight[i] > 0.0) out->slope += p->likelihood.family->slope_in_dispersion(&a, p->y[i], x->eta[i], x->s[i], &e);
     }
 }
 
 static const elvi_dispersion_ops records[] = {
-    /* name, own, along, set_rows, add_sums */
-    { "none", 0, 0, leave_rows, add_nothing },
-    { "sigma", 0, 0, sigma_rows, sigma_sums },
-    { "phi", 0, 0, phi_rows, phi_sums },
-    { "factor", 1, 0, leave_rows, add_nothing }, /* of the loss, whose derivative in log dispersion is E l itself */
-    { "own", 1, 1, leave_rows, own_sums },
+    { .name = "none", .own = 0, .needs_slope = 0, .set_rows = leave_rows, .add_sums = add_nothing },
+    { .name = "sigma", .own = 0, .needs_slope = 0, .set_rows = sigma_rows, .add_sums = sigma_sums },
+    { .name = "phi", .own = 0, .needs_slope = 0, .set_rows = phi_rows, .add_sums = phi_sums },
+    /* of the loss, whose derivative in log dispersion is E l itself */
+    { .name = "factor", .own = 1, .needs_slope = 0, .set_rows = leave_rows, .add_sums = add_nothing },
+    { .name = "own", .own = 1, .needs_slope = 1, .set_rows = leave_rows, .add_sums = own_sums },
 };
 
 const elvi_dispersion_ops *elvi_dispersion_named(const char *name)

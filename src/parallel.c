@@ -15,7 +15,7 @@
 #ifdef _OPENMP
 #include <omp.h>
 #endif
-#include "elvi.h"
+#include "parallel.h"
 #include <string.h>
 
 /* BLAS has no standard way to say how many threads it uses. OpenBLAS, by far the
@@ -147,8 +147,8 @@ static int lanes_at_once(const elvi_job *job, int lanes, int parts)
     return job->operations * parts < enough ? 1 : (lanes < parts ? lanes : parts);
 }
 
-/* A signal is for R's own thread. R's handlers may jump, in another thread to a stack that is not its own; and an
- * interrupt that R's thread holds back would go to any thread that does not. OpenMP keeps its threads, and they this. */
+/* A signal is for R's own thread. R's handlers may jump, in another thread to a stack that is not its own. OpenMP keeps
+ * its threads, and they keep this mask. */
 static void leave_signals_to_R(void)
 {
 #ifndef ELVI_NO_SIGNAL_MASK

@@ -1,7 +1,8 @@
 /* What is known of x before the data: blocks of its entries, each with its prior. A block is of
- * independent normal, student or flat priors, times exponential ones; or of such priors of e^x, as a
- * dispersion has, whose logarithm is in x. */
-#include "quadrature.h"
+ * independent normal, student or flat priors, times exponential ones; or of such priors of a power of e^x,
+ * as a dispersion has, whose logarithm is in x. */
+#include "expectation.h"
+#include "prior.h"
 #include <math.h>
 #include <string.h>
 
@@ -18,12 +19,13 @@ static double penalty(double precision, double nu, double off, double *slope)
     return 0.5 * (nu + 1.0) * log1p(q);
 }
 
-/* -log p(s) - log s at s = e^x: the second term is the Jacobian that makes it the density of x */
+/* -log p(s) - log s at s = e^(exponent x): up to a constant, the second term is the Jacobian that makes it the
+ * density of x */
 static double penalty_of_log(const elvi_prior_block *b, int i, double x, double *slope)
 {
-    const double s = exp(x), l = penalty(b->precision[i], b->prior_df[i], s - b->centre[i], slope);
-    *slope = *slope * s + b->rate[i] * s - 1.0;
-    return l + b->rate[i] * s - x;
+    const double t = b->exponent * x, s = exp(t), l = penalty(b->precision[i], b->prior_df[i], s - b->centre[i], slope);
+    *slope = b->exponent * (*slope * s + b->rate[i] * s - 1.0);
+    return l + b->rate[i] * s - t;
 }
 
 static double block_eval(const elvi_prior_block *b, const double *x, double *grad)

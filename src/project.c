@@ -1,5 +1,5 @@
 /* The feasible set of mu. That of the scale is its kind's business. */
-#include "elvi.h"
+#include "run.h"
 #include <float.h>
 #include <math.h>
 

@@ -1,38 +1,29 @@
-/* Expectations of a function of one variable under a rule (see elvi_quadrature in elvi.h), made for each
- * function by itself so that compilers can inline it: a macro, not a pointer. */
+/* Rules for expectations in one dimension: R/quadrature.R makes them, expectation.h uses them. */
 #ifndef ELVI_QUADRATURE_H
 #define ELVI_QUADRATURE_H
 
-#include "elvi.h"
+/* E g(z_1) = sum_q w_q (g(z_q) + g(-z_q)), trusted for spreads up to limit */
+typedef struct {
+    int n;
+    const double *z, *w; /* n each */
+    double limit;
+} elvi_quadrature_level;
 
 typedef struct {
-    double l, slope; /* a function and its derivative at a point */
-} elvi_piece;
+    double value, slope, curve; /* E l, E l', E[l' z_1] / s at eta + s z_1 */
+} elvi_expectation;
 
-/* below this spread, E[l' z] / s is l'' up to s^2, and better than a difference */
-static const double elvi_tiny_spread = 1e-5;
+enum { ELVI_QUADRATURE_LEVELS = 8 };
+typedef struct {
+    elvi_quadrature_level level[ELVI_QUADRATURE_LEVELS];        /* the last has limit Inf */
+    elvi_quadrature_level prior[ELVI_QUADRATURE_LEVELS];        /* the same for student priors */
+    elvi_expectation (*mgf)(double rate, double eta, double s); /* E exp in closed form; NULL: it has none */
+    double mgf_rate;
+    double limit; /* E f does not exist for spreads from here on */
+} elvi_quadrature;
 
-/* elvi_expectation name(level, eta, s), of a function `piece` whose second derivative, given the
- * first two, is `second` */
-#define ELVI_EXPECTATION_OF(name, piece, second)                                           \
-    static elvi_expectation name(const elvi_quadrature_level *level, double eta, double s) \
-    {                                                                                      \
-        elvi_expectation e = { 0.0, 0.0, 0.0 };                                            \
-        if (s == 0.0) {                                                                    \
-            const elvi_piece at = piece(eta);                                              \
-            const elvi_expectation point = { at.l, at.slope, second(eta, at) };            \
-            return point;                                                                  \
-        }                                                                                  \
-        while (level->limit < s) level++; /* the last level has no limit */                \
-        for (int q = 0; q < level->n; q++) {                                               \
-            const double shift = s * level->z[q], w = level->w[q];                         \
-            const elvi_piece up = piece(eta + shift), down = piece(eta - shift);           \
-            e.value += w * (up.l + down.l);                                                \
-            e.slope += w * (up.slope + down.slope);                                        \
-            e.curve += w * level->z[q] * (up.slope - down.slope);                          \
-        }                                                                                  \
-        e.curve = s > elvi_tiny_spread ? e.curve / s : second(eta, piece(eta));            \
-        return e;                                                                          \
-    }
+/* base.c: closed forms of E exp(eta + s z_1); a base says in R which is its own */
+elvi_expectation elvi_mgf_gaussian(double rate, double eta, double s);
+elvi_expectation elvi_mgf_laplace(double rate, double eta, double s);
 
 #endif

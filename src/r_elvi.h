@@ -6,7 +6,9 @@
 #define R_NO_REMAP
 #include <R.h>
 #include <Rinternals.h>
-#include "elvi.h"
+#include "base.h"
+#include "glm.h"
+#include "run.h"
 
 /* r_util.c */
 SEXP r_get(SEXP list, const char *name);    /* error when missing */
@@ -17,7 +19,14 @@ const double *r_reals(SEXP list, const char *name, R_xlen_t length);
 const int *r_ints(SEXP list, const char *name, R_xlen_t length);
 int r_choice(SEXP list, const char *name, const char *const *choices);
 uint64_t r_key(SEXP key);
-SEXP r_named_list(int n, const char *const *names);
+SEXP r_named_list(const char *const *names); /* of NULLs; the last name is NULL */
+/* one field of it, which must be there; the value need not be protected, and is returned */
+SEXP r_set(SEXP list, const char *name, SEXP value);
+double *r_set_reals(SEXP list, const char *name, R_xlen_t length); /* <- so many numbers, to be filled */
+void r_check(elvi_status status);                                  /* an R error unless it is ELVI_OK */
+/* The same for values of a target, which R must judge: where another package's target says that it has failed, they
+ * are NaN. */
+void r_check_values(elvi_status status, double *values, size_t n);
 int r_interrupt_pending(void); /* asks R, and does not jump */
 /* The same, silently, and about setTimeLimit(), too: *limited is 1 if it was that, 0 for an interrupt, else -1. */
 int r_interrupted(int *limited);
@@ -77,6 +86,7 @@ SEXP elvi_r_gram(SEXP model);
 SEXP elvi_r_extent(SEXP model, SEXP x);
 SEXP elvi_r_squares(SEXP model, SEXP weight);
 SEXP elvi_r_cross_times(SEXP model, SEXP weight, SEXP v);
+SEXP elvi_r_status_names(void);
 SEXP elvi_r_mills(SEXP t);
 SEXP elvi_r_has_family(SEXP names, SEXP dispersions);
 SEXP elvi_r_checksum(SEXP bytes);
@@ -91,7 +101,6 @@ SEXP elvi_r_by_rows(SEXP rows, SEXP start, SEXP row, SEXP entry);
 SEXP elvi_r_native(SEXP pointer);
 SEXP elvi_r_native_version(void);
 SEXP elvi_r_openmp(void);
-SEXP elvi_r_hold_interrupts(SEXP hold);
 SEXP elvi_r_blas_alone(void);
 SEXP elvi_r_exact(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale, SEXP threads);
 SEXP elvi_r_exact_parts(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale, SEXP threads);

@@ -40,27 +40,23 @@ static elvi_status exact_into(elvi_exact *out, const elvi_model *model, SEXP rul
 
 static SEXP exact_list(SEXP out, elvi_status status, const elvi_exact *e)
 {
-    SET_VECTOR_ELT(out, 0, Rf_ScalarInteger(status));
-    SET_VECTOR_ELT(out, 1, Rf_ScalarReal(e->value));
-    SET_VECTOR_ELT(out, 2, Rf_ScalarReal(e->widest));
+    r_set(out, "status", Rf_ScalarInteger(status));
+    r_set(out, "value", Rf_ScalarReal(e->value));
+    r_set(out, "widest", Rf_ScalarReal(e->widest));
     return out;
-}
-
-static double *real_element(SEXP list, int i, R_xlen_t length)
-{
-    SET_VECTOR_ELT(list, i, Rf_allocVector(REALSXP, length));
-    return REAL(VECTOR_ELT(list, i));
 }
 
 /* E f, its gradient in mu, B as a full symmetric matrix, and the widest spread */
 SEXP elvi_r_exact(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale, SEXP threads)
 {
-    static const char *const names[] = { "status", "value", "widest", "g_mu", "B" };
+    static const char *const names[] = { "status", "value", "widest", "g_mu", "B", NULL };
     r_model_store store;
     const elvi_model m = r_model(model, &store, Rf_asInteger(threads));
-    SEXP out = PROTECT(r_named_list(5, names));
-    SET_VECTOR_ELT(out, 4, Rf_allocMatrix(REALSXP, m.dim, m.dim));
-    elvi_exact e = { .g_mu = real_element(out, 3, m.dim), .B = REAL(VECTOR_ELT(out, 4)) };
+    SEXP out = PROTECT(r_named_list(names));
+    elvi_exact e = {
+        .g_mu = r_set_reals(out, "g_mu", m.dim),
+        .B = REAL(r_set(out, "B", Rf_allocMatrix(REALSXP, m.dim, m.dim))),
+    };
     const elvi_status status = exact_into(&e, &m, rule, kind, mu, scale);
     elvi_mirror(m.dim, e.B);
     exact_list(out, status, &e);
@@ -71,15 +67,15 @@ SEXP elvi_r_exact(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale, SEXP th
 /* the same with parts of B instead of it, which need no d x d matrix */
 SEXP elvi_r_exact_parts(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale, SEXP threads)
 {
-    static const char *const names[] = { "status", "value", "widest", "g_mu", "own", "curve", "squares" };
+    static const char *const names[] = { "status", "value", "widest", "g_mu", "own", "curve", "squares", NULL };
     r_model_store store;
     const elvi_model m = r_model(model, &store, Rf_asInteger(threads));
-    SEXP out = PROTECT(r_named_list(7, names));
+    SEXP out = PROTECT(r_named_list(names));
     elvi_exact e = {
-        .g_mu = real_element(out, 3, m.dim),
-        .own = real_element(out, 4, m.dim),
-        .curve = real_element(out, 5, store.glm.rows.rows),
-        .squares = real_element(out, 6, m.dim),
+        .g_mu = r_set_reals(out, "g_mu", m.dim),
+        .own = r_set_reals(out, "own", m.dim),
+        .curve = r_set_reals(out, "curve", store.glm.rows.rows),
+        .squares = r_set_reals(out, "squares", m.dim),
     };
     const elvi_status status = exact_into(&e, &m, rule, kind, mu, scale);
     exact_list(out, status, &e);
@@ -100,18 +96,18 @@ SEXP elvi_r_mills(SEXP t)
 /* elvi_expect_rows() for rows with y, weight, eta and s */
 SEXP elvi_r_expect_rows(SEXP likelihood, SEXP rule, SEXP dispersion, SEXP rows)
 {
-    static const char *const names[] = { "status", "sum", "slope", "curve", "widest" };
+    static const char *const names[] = { "status", "sum", "slope", "curve", "widest", NULL };
     const elvi_likelihood lik = r_likelihood(likelihood);
     const elvi_quadrature r = r_quadrature(rule);
     const R_xlen_t n = Rf_xlength(r_get(rows, "y"));
     const elvi_lines lines = { (int) n, r_reals(rows, "y", n), r_reals(rows, "weight", n), r_reals(rows, "eta", n),
                                r_reals(rows, "s", n) };
-    SEXP out = PROTECT(r_named_list(5, names));
-    elvi_expected expected = { .slope = real_element(out, 2, n), .curve = real_element(out, 3, n) };
+    SEXP out = PROTECT(r_named_list(names));
+    elvi_expected expected = { .slope = r_set_reals(out, "slope", n), .curve = r_set_reals(out, "curve", n) };
     const elvi_status status = elvi_expect_rows(&lik, &r, Rf_asReal(dispersion), &lines, &expected);
-    SET_VECTOR_ELT(out, 0, Rf_ScalarInteger(status));
-    SET_VECTOR_ELT(out, 1, Rf_ScalarReal(expected.sum));
-    SET_VECTOR_ELT(out, 4, Rf_ScalarReal(expected.widest));
+    r_set(out, "status", Rf_ScalarInteger(status));
+    r_set(out, "sum", Rf_ScalarReal(expected.sum));
+    r_set(out, "widest", Rf_ScalarReal(expected.widest));
     UNPROTECT(1);
     return out;
 }

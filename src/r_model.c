@@ -80,17 +80,17 @@ static size_t density_scratch_length(const elvi_model *model, int n)
 static elvi_status density_gather(const elvi_model *model, const elvi_draws *draws, double *value, double *sum,
                                   double *sum_z, double *scratch)
 {
-    static const char *const names[] = { "mu", "spread", "iteration", "first", "n", "values" };
+    static const char *const names[] = { "mu", "spread", "iteration", "first", "n", "values", NULL };
     const r_density *f = model->data;
     const int d = model->dim;
     const size_t spread = (size_t) d * draws->columns;
-    SEXP arg = PROTECT(r_named_list(6, names));
-    SET_VECTOR_ELT(arg, 0, matrix_of(draws->mu, d, 1));
-    SET_VECTOR_ELT(arg, 1, matrix_of(draws->spread, d, draws->columns));
-    SET_VECTOR_ELT(arg, 2, Rf_ScalarReal(draws->iteration == ELVI_TRACE_ITERATION ? -1.0 : (double) draws->iteration));
-    SET_VECTOR_ELT(arg, 3, Rf_ScalarReal((double) draws->first));
-    SET_VECTOR_ELT(arg, 4, Rf_ScalarReal((double) draws->n));
-    SET_VECTOR_ELT(arg, 5, Rf_ScalarLogical(value != NULL));
+    SEXP arg = PROTECT(r_named_list(names));
+    r_set(arg, "mu", matrix_of(draws->mu, d, 1));
+    r_set(arg, "spread", matrix_of(draws->spread, d, draws->columns));
+    r_set(arg, "iteration", Rf_ScalarReal(draws->iteration == ELVI_TRACE_ITERATION ? -1.0 : (double) draws->iteration));
+    r_set(arg, "first", Rf_ScalarReal((double) draws->first));
+    r_set(arg, "n", Rf_ScalarReal((double) draws->n));
+    r_set(arg, "values", Rf_ScalarLogical(value != NULL));
     SEXP call = PROTECT(Rf_lang2(f->gather, arg));
     const elvi_status status = value ? call_back(call, f, (R_xlen_t) draws->n, value)
                                      : call_back(call, f, (R_xlen_t) ((size_t) d + spread), scratch);
@@ -102,7 +102,11 @@ static elvi_status density_gather(const elvi_model *model, const elvi_draws *dra
     return status;
 }
 
-static const elvi_model_ops density_ops = { density_eval, density_scratch_length, density_gather };
+static const elvi_model_ops density_ops = {
+    .eval = density_eval,
+    .scratch_length = density_scratch_length,
+    .gather = density_gather,
+};
 
 /* ---- lists to structs ----------------------------------------------------- */
 
@@ -115,7 +119,7 @@ SEXP elvi_r_has_family(SEXP names, SEXP dispersions)
     for (R_xlen_t i = 0; i < Rf_xlength(names); i++) {
         const elvi_family *family = elvi_family_named(CHAR(STRING_ELT(names, i)));
         const elvi_dispersion_ops *dispersion = elvi_dispersion_named(CHAR(STRING_ELT(dispersions, i)));
-        whole[i] = family && elvi_family_is_whole(family, dispersion && dispersion->along);
+        whole[i] = family && elvi_family_is_whole(family, dispersion && dispersion->needs_slope);
     }
     UNPROTECT(1);
     return out;
@@ -136,6 +140,7 @@ static elvi_prior_block read_block(SEXP block)
     out.first = (int) r_count(block, "first") - 1;
     out.length = (int) length;
     out.of_exp = Rf_asLogical(r_get(block, "of_exp")) == 1;
+    out.exponent = out.of_exp ? r_number(block, "exponent") : 0.0;
     out.centre = r_reals(block, "centre", length);
     out.precision = r_reals(block, "precision", length);
     out.prior_df = r_reals(block, "df", length);
@@ -236,15 +241,17 @@ elvi_model r_model(SEXP model, r_model_store *store, int threads)
 
 SEXP elvi_r_evaluate(SEXP model, SEXP x, SEXP threads)
 {
-    static const char *const names[] = { "value", "gradient" };
+    static const char *const names[] = { "value", "gradient", NULL };
     r_model_store store;
     const elvi_model m = r_model(model, &store, Rf_asInteger(threads));
     const int n = Rf_ncols(x);
     double *scratch = (double *) R_alloc(m.ops->scratch_length(&m, n), sizeof(double));
-    SEXP out = PROTECT(r_named_list(2, names));
-    SET_VECTOR_ELT(out, 0, Rf_allocVector(REALSXP, n));
-    SET_VECTOR_ELT(out, 1, Rf_allocMatrix(REALSXP, m.dim, n));
-    m.ops->eval(&m, REAL(x), n, REAL(VECTOR_ELT(out, 0)), REAL(VECTOR_ELT(out, 1)), scratch);
+    SEXP out = PROTECT(r_named_list(names));
+    double *value = r_set_reals(out, "value", n);
+    double *gradient = REAL(r_set(out, "gradient", Rf_allocMatrix(REALSXP, m.dim, n)));
+    const elvi_status status = m.ops->eval(&m, REAL(x), n, value, gradient, scratch);
+    r_check_values(status, value, (size_t) n);
+    r_check_values(status, gradient, (size_t) m.dim * n);
     UNPROTECT(1);
     return out;
 }
@@ -257,7 +264,7 @@ SEXP elvi_r_target_values(SEXP model, SEXP x, SEXP threads)
     const int n = Rf_ncols(x);
     double *scratch = (double *) R_alloc(m.ops->scratch_length(&m, n), sizeof(double));
     SEXP out = PROTECT(Rf_allocVector(REALSXP, n));
-    m.ops->eval(&m, REAL(x), n, REAL(out), NULL, scratch);
+    r_check_values(m.ops->eval(&m, REAL(x), n, REAL(out), NULL, scratch), REAL(out), (size_t) n);
     UNPROTECT(1);
     return out;
 }

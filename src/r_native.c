@@ -1,6 +1,5 @@
 /* Other packages' C code as a model: see inst/include/elvi.h. */
 #include "r_elvi.h"
-#include <math.h>
 #define ELVI_WITHOUT_R
 #include "../inst/include/elvi.h"
 
@@ -9,11 +8,7 @@ static elvi_status native_eval(const elvi_model *model, const double *x, int n,
 {
     const elvi_target *target = model->data;
     (void) scratch;
-    if (target->eval(target->data, x, n, value, grad) == 0) return ELVI_OK;
-    /* not every caller asks whether it failed: none shall use what eval has left there */
-    for (int i = 0; value && i < n; i++) value[i] = NAN;
-    for (size_t i = 0; grad && i < (size_t) model->dim * n; i++) grad[i] = NAN;
-    return ELVI_TARGET_FAILED;
+    return target->eval(target->data, x, n, value, grad) == 0 ? ELVI_OK : ELVI_TARGET_FAILED;
 }
 
 static size_t no_scratch(const elvi_model *model, int n)
@@ -23,7 +18,7 @@ static size_t no_scratch(const elvi_model *model, int n)
     return 0;
 }
 
-static const elvi_model_ops native_ops = { native_eval, no_scratch };
+static const elvi_model_ops native_ops = { .eval = native_eval, .scratch_length = no_scratch };
 
 static SEXP target_tag(void)
 {
@@ -38,11 +33,18 @@ static int is_target(SEXP pointer)
 elvi_model r_native(SEXP pointer, int threads)
 {
     elvi_target *target = is_target(pointer) ? R_ExternalPtrAddr(pointer) : NULL;
-    if (!target)
-        Rf_error("The C target of this model is gone: it lives as long as the session that made it. "
-                 "Make the model again with model_native().");
-    const elvi_model out = { &native_ops, target, target->dim, target->concurrent ? threads : 0,
-                             target->cost > 0.0 ? target->cost : 1e4 };
+    if (!target) {
+        SEXP home = PROTECT(R_FindNamespace(PROTECT(Rf_mkString("elvi"))));
+        Rf_eval(PROTECT(Rf_lang1(Rf_install("target_is_gone"))), home); /* an R error with a class: does not return */
+        UNPROTECT(3);
+    }
+    const elvi_model out = {
+        .ops = &native_ops,
+        .data = target,
+        .dim = target->dim,
+        .threads = target->concurrent ? threads : 0,
+        .cost = target->cost > 0.0 ? target->cost : 1e4,
+    };
     return out;
 }
 
@@ -50,14 +52,14 @@ elvi_model r_native(SEXP pointer, int threads)
  * it is gone */
 SEXP elvi_r_native(SEXP pointer)
 {
-    static const char *const names[] = { "version", "dim", "eval" };
+    static const char *const names[] = { "version", "dim", "eval", NULL };
     if (!is_target(pointer)) return R_NilValue;
     const elvi_target *target = R_ExternalPtrAddr(pointer);
     if (!target) return Rf_allocVector(VECSXP, 0);
-    SEXP out = PROTECT(r_named_list(3, names));
-    SET_VECTOR_ELT(out, 0, Rf_ScalarInteger(target->version));
-    SET_VECTOR_ELT(out, 1, Rf_ScalarInteger(target->dim));
-    SET_VECTOR_ELT(out, 2, Rf_ScalarLogical(target->eval != NULL));
+    SEXP out = PROTECT(r_named_list(names));
+    r_set(out, "version", Rf_ScalarInteger(target->version));
+    r_set(out, "dim", Rf_ScalarInteger(target->dim));
+    r_set(out, "eval", Rf_ScalarLogical(target->eval != NULL));
     UNPROTECT(1);
     return out;
 }

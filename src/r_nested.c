@@ -50,9 +50,9 @@ static elvi_nested read_plan(SEXP plan)
     return p;
 }
 
-static elvi_setting read_setting(const elvi_nested *p, SEXP list)
+static elvi_hyper_point read_hyper_point(const elvi_nested *p, SEXP list)
 {
-    elvi_setting s = { 0 };
+    elvi_hyper_point s = { 0 };
     s.A = r_reals(list, "A", p->sources);
     s.definite = Rf_asLogical(r_get(list, "definite"));
     s.inverse = p->blocked && s.definite ? r_reals(list, "inverse", p->sources) : NULL;
@@ -100,29 +100,29 @@ SEXP elvi_r_pattern_places(SEXP pattern, SEXP row, SEXP column)
 /* A matrix on a pattern: its factor and the selected entries of its inverse. */
 SEXP elvi_r_sparse_inverse(SEXP pattern, SEXP values)
 {
-    static const char *const names[] = { "status", "factor", "inverse" };
+    static const char *const names[] = { "status", "factor", "inverse", NULL };
     const elvi_pattern p = read_pattern(pattern);
     const size_t length = elvi_pattern_length(&p);
     if ((size_t) Rf_xlength(values) != length) Rf_error("elvi internal error: values do not fit their pattern");
-    SEXP out = PROTECT(r_named_list(3, names));
+    SEXP out = PROTECT(r_named_list(names));
     double *work = (double *) R_alloc(2 * (size_t) p.dim, sizeof(double));
     int *links = (int *) R_alloc(3 * (size_t) p.dim, sizeof(int));
-    SET_VECTOR_ELT(out, 1, Rf_duplicate(values));
-    SET_VECTOR_ELT(out, 2, Rf_allocVector(REALSXP, (R_xlen_t) length));
-    memset(REAL(VECTOR_ELT(out, 2)), 0, length * sizeof(double));
-    int status = elvi_sparse_cholesky(&p, REAL(VECTOR_ELT(out, 1)), work, links);
-    if (!status) status = elvi_sparse_inverse(&p, REAL(VECTOR_ELT(out, 1)), REAL(VECTOR_ELT(out, 2)), work, links);
-    SET_VECTOR_ELT(out, 0, Rf_ScalarInteger(status));
+    double *factor = REAL(r_set(out, "factor", Rf_duplicate(values)));
+    double *inverse = r_set_reals(out, "inverse", (R_xlen_t) length);
+    memset(inverse, 0, length * sizeof(double));
+    int status = elvi_sparse_cholesky(&p, factor, work, links);
+    if (!status) status = elvi_sparse_inverse(&p, factor, inverse, work, links);
+    r_set(out, "status", Rf_ScalarInteger(status));
     UNPROTECT(1);
     return out;
 }
 
-/* ---- several settings at once ------------------------------------------------------ */
+/* ---- several hyperparameter points at once ------------------------------------------------------ */
 
 typedef struct {
     elvi_nested plan;
     elvi_quadrature rule;
-    const elvi_setting *setting;
+    const elvi_hyper_point *points;
     elvi_conditional *solved;
     elvi_ratios *ratios; /* NULL: solve */
     const double *z;
@@ -137,26 +137,31 @@ static void work_one(void *ctx, int part, int lane, int slot)
 {
     team *t = ctx;
     (void) slot;
-    if (t->watch.stop) return;
+    const elvi_nested_task task = { &t->plan, &t->rule, &t->points[part], t->work[lane], t->links[lane] };
+    const elvi_nested_end end = { t->tol, t->most, &t->watch, lane == 0 };
+    if (elvi_all_asked_to_stop(&t->watch)) return;
     if (t->ratios)
-        elvi_nested_check(&t->plan, &t->rule, &t->setting[part], t->z, t->draws, t->work[lane], t->links[lane],
-                          &t->ratios[part]);
+        elvi_nested_check(&task, t->z, t->draws, &t->ratios[part]);
     else
-        elvi_nested_solve(&t->plan, &t->rule, &t->setting[part], t->tol, t->most, t->work[lane], t->links[lane],
-                          &t->watch, lane == 0, &t->solved[part]);
+        elvi_nested_solve(&task, &end, &t->solved[part]);
 }
 
 static elvi_status add_one(void *ctx, int slot)
 {
     const team *t = ctx;
     (void) slot;
-    return t->watch.stop ? ELVI_STOPPED : ELVI_OK;
+    return elvi_all_asked_to_stop(&t->watch) ? ELVI_STOPPED : ELVI_OK;
 }
 
 static void run_team(team *t, int parts, int threads, const elvi_hooks *hooks)
 {
     const int all = elvi_lanes(threads), lanes = all < parts ? all : parts;
-    const elvi_job job = { work_one, add_one, t, elvi_nested_operations(&t->plan, t->ratios ? t->draws : 0) };
+    const elvi_job job = {
+        .work = work_one,
+        .add = add_one,
+        .ctx = t,
+        .operations = elvi_nested_operations(&t->plan, t->ratios ? t->draws : 0),
+    };
     for (int k = 0; k < lanes; k++) {
         t->work[k] = (double *) R_alloc(elvi_nested_work_length(&t->plan), sizeof(double));
         t->links[k] = (int *) R_alloc(elvi_nested_links_length(&t->plan), sizeof(int));
@@ -167,11 +172,11 @@ static void run_team(team *t, int parts, int threads, const elvi_hooks *hooks)
     R_CheckUserInterrupt();
 }
 
-static elvi_setting *read_settings(const elvi_nested *p, SEXP settings)
+static elvi_hyper_point *read_hyper_points(const elvi_nested *p, SEXP settings)
 {
     const int n = Rf_length(settings);
-    elvi_setting *out = (elvi_setting *) R_alloc((size_t) n, sizeof(elvi_setting));
-    for (int k = 0; k < n; k++) out[k] = read_setting(p, VECTOR_ELT(settings, k));
+    elvi_hyper_point *out = (elvi_hyper_point *) R_alloc((size_t) n, sizeof(elvi_hyper_point));
+    for (int k = 0; k < n; k++) out[k] = read_hyper_point(p, VECTOR_ELT(settings, k));
     return out;
 }
 
@@ -179,18 +184,14 @@ static SEXP conditional_list(const elvi_nested *p, elvi_conditional *out)
 {
     static const char *const names[] = {
         "status", "mu", "c", "variance", "moment", "objective", "log_det", "certificate", "estimate", "widest",
-        "loss", "level", "slope", "rigorous", "iterations"
+        "loss", "level", "slope", "rigorous", "iterations", NULL
     };
-    SEXP list = PROTECT(r_named_list(15, names));
-    SET_VECTOR_ELT(list, 1, Rf_allocVector(REALSXP, p->pattern.dim));
-    SET_VECTOR_ELT(list, 2, Rf_allocVector(REALSXP, p->rows));
-    SET_VECTOR_ELT(list, 3, Rf_allocVector(REALSXP, p->pattern.dim));
-    SET_VECTOR_ELT(list, 4, Rf_allocVector(REALSXP, p->sources));
+    SEXP list = PROTECT(r_named_list(names));
     memset(out, 0, sizeof *out);
-    out->mu = REAL(VECTOR_ELT(list, 1));
-    out->c = REAL(VECTOR_ELT(list, 2));
-    out->variance = REAL(VECTOR_ELT(list, 3));
-    out->moment = REAL(VECTOR_ELT(list, 4));
+    out->mu = r_set_reals(list, "mu", p->pattern.dim);
+    out->c = r_set_reals(list, "c", p->rows);
+    out->variance = r_set_reals(list, "variance", p->pattern.dim);
+    out->moment = r_set_reals(list, "moment", p->sources);
     out->status = ELVI_STOPPED;
     UNPROTECT(1);
     return list;
@@ -198,22 +199,27 @@ static SEXP conditional_list(const elvi_nested *p, elvi_conditional *out)
 
 static void fill_conditional(SEXP list, const elvi_conditional *at)
 {
-    const double numbers[] = { at->objective, at->log_det, at->certificate, at->estimate, at->widest,
-                               at->loss, at->level, at->slope };
-    SET_VECTOR_ELT(list, 0, Rf_ScalarInteger(at->status));
-    for (int i = 0; i < 8; i++) SET_VECTOR_ELT(list, 5 + i, Rf_ScalarReal(numbers[i]));
-    SET_VECTOR_ELT(list, 13, Rf_ScalarLogical(at->rigorous));
-    SET_VECTOR_ELT(list, 14, Rf_ScalarInteger(at->iterations));
+    r_set(list, "status", Rf_ScalarInteger(at->status));
+    r_set(list, "objective", Rf_ScalarReal(at->objective));
+    r_set(list, "log_det", Rf_ScalarReal(at->log_det));
+    r_set(list, "certificate", Rf_ScalarReal(at->certificate));
+    r_set(list, "estimate", Rf_ScalarReal(at->estimate));
+    r_set(list, "widest", Rf_ScalarReal(at->widest));
+    r_set(list, "loss", Rf_ScalarReal(at->loss));
+    r_set(list, "level", Rf_ScalarReal(at->level));
+    r_set(list, "slope", Rf_ScalarReal(at->slope));
+    r_set(list, "rigorous", Rf_ScalarLogical(at->rigorous));
+    r_set(list, "iterations", Rf_ScalarInteger(at->iterations));
 }
 
 SEXP elvi_r_nested_solve(SEXP plan, SEXP rule, SEXP settings, SEXP tol, SEXP most, SEXP threads)
 {
     const int n = Rf_length(settings);
-    const elvi_hooks hooks = { interrupted, NULL, NULL };
+    const elvi_hooks hooks = { .poll = interrupted };
     team *t = (team *) R_alloc(1, sizeof(team));
     t->plan = read_plan(plan);
     t->rule = r_quadrature(rule);
-    t->setting = read_settings(&t->plan, settings);
+    t->points = read_hyper_points(&t->plan, settings);
     t->solved = (elvi_conditional *) R_alloc((size_t) n, sizeof(elvi_conditional));
     t->ratios = NULL;
     t->tol = Rf_asReal(tol);
@@ -228,38 +234,33 @@ SEXP elvi_r_nested_solve(SEXP plan, SEXP rule, SEXP settings, SEXP tol, SEXP mos
 
 SEXP elvi_r_nested_check(SEXP plan, SEXP rule, SEXP settings, SEXP z, SEXP shifts, SEXP threads)
 {
-    static const char *const names[] = { "status", "total", "level", "spread", "bend", "shift" };
+    static const char *const names[] = { "status", "total", "level", "spread", "bend", "shift", NULL };
     const int n = Rf_length(settings), draws = Rf_ncols(z);
-    const elvi_hooks hooks = { interrupted, NULL, NULL };
+    const elvi_hooks hooks = { .poll = interrupted };
     team *t = (team *) R_alloc(1, sizeof(team));
     t->plan = read_plan(plan);
     t->rule = r_quadrature(rule);
-    t->setting = read_settings(&t->plan, settings);
+    t->points = read_hyper_points(&t->plan, settings);
     t->solved = NULL;
     t->ratios = (elvi_ratios *) R_alloc((size_t) n, sizeof(elvi_ratios));
     t->z = REAL(z);
     t->draws = draws;
     SEXP out = PROTECT(Rf_allocVector(VECSXP, n));
     for (int k = 0; k < n; k++) {
-        SEXP list = r_named_list(6, names);
+        SEXP list = r_named_list(names);
         SET_VECTOR_ELT(out, k, list);
-        SET_VECTOR_ELT(list, 1, Rf_allocVector(REALSXP, draws));
         memset(&t->ratios[k], 0, sizeof(elvi_ratios));
-        if (Rf_asLogical(shifts)) {
-            SET_VECTOR_ELT(list, 5, Rf_allocVector(REALSXP, t->plan.pattern.dim));
-            t->ratios[k].shift = REAL(VECTOR_ELT(list, 5));
-        }
-        t->ratios[k].total = REAL(VECTOR_ELT(list, 1));
-        SET_VECTOR_ELT(list, 4, Rf_allocVector(REALSXP, draws));
-        t->ratios[k].bend = REAL(VECTOR_ELT(list, 4));
+        if (Rf_asLogical(shifts)) t->ratios[k].shift = r_set_reals(list, "shift", t->plan.pattern.dim);
+        t->ratios[k].total = r_set_reals(list, "total", draws);
+        t->ratios[k].bend = r_set_reals(list, "bend", draws);
         t->ratios[k].status = ELVI_STOPPED;
     }
     run_team(t, n, Rf_asInteger(threads), &hooks);
     for (int k = 0; k < n; k++) {
         SEXP list = VECTOR_ELT(out, k);
-        SET_VECTOR_ELT(list, 0, Rf_ScalarInteger(t->ratios[k].status));
-        SET_VECTOR_ELT(list, 2, Rf_ScalarReal(t->ratios[k].level));
-        SET_VECTOR_ELT(list, 3, Rf_ScalarReal(t->ratios[k].spread));
+        r_set(list, "status", Rf_ScalarInteger(t->ratios[k].status));
+        r_set(list, "level", Rf_ScalarReal(t->ratios[k].level));
+        r_set(list, "spread", Rf_ScalarReal(t->ratios[k].spread));
     }
     UNPROTECT(1);
     return out;
@@ -269,7 +270,7 @@ SEXP elvi_r_nested_check(SEXP plan, SEXP rule, SEXP settings, SEXP z, SEXP shift
 SEXP elvi_r_nested_draws(SEXP plan, SEXP setting, SEXP x, SEXP whiten)
 {
     const elvi_nested p = read_plan(plan);
-    const elvi_setting at = read_setting(&p, setting);
+    const elvi_hyper_point at = read_hyper_point(&p, setting);
     double *work = (double *) R_alloc(elvi_nested_work_length(&p), sizeof(double));
     int *links = (int *) R_alloc(elvi_nested_links_length(&p), sizeof(int));
     SEXP out = PROTECT(Rf_duplicate(x));

@@ -57,7 +57,7 @@ SEXP elvi_r_gram(SEXP model)
     double *used = (double *) R_alloc(elvi_rows_chunk(rows, ELVI_POINT), sizeof(double));
     double *scratch = (double *) R_alloc(rows->ops->scratch_length(rows), sizeof(double));
     SEXP out = PROTECT(Rf_allocMatrix(REALSXP, rows->dim, rows->dim));
-    elvi_rows_gram(rows, used, scratch, REAL(out), &r_interruptible);
+    r_check(elvi_rows_gram(rows, used, scratch, REAL(out), &r_interruptible));
     UNPROTECT(1);
     return out;
 }
@@ -68,7 +68,7 @@ SEXP elvi_r_squares(SEXP model, SEXP weight)
     r_model_store store;
     const elvi_rows *rows = rows_of(model, &store);
     SEXP out = PROTECT(Rf_allocVector(REALSXP, rows->dim));
-    elvi_rows_squares(rows, REAL(weight), REAL(out), &r_interruptible);
+    r_check(elvi_rows_squares(rows, REAL(weight), REAL(out), &r_interruptible));
     UNPROTECT(1);
     return out;
 }
@@ -80,7 +80,7 @@ SEXP elvi_r_cross_times(SEXP model, SEXP weight, SEXP v)
     const elvi_rows *rows = rows_of(model, &store);
     double *eta = (double *) R_alloc(elvi_rows_chunk(rows, ELVI_POINT), sizeof(double));
     SEXP out = PROTECT(Rf_allocVector(REALSXP, rows->dim));
-    elvi_rows_cross_times(rows, REAL(weight), REAL(v), eta, REAL(out), &r_interruptible);
+    r_check(elvi_rows_cross_times(rows, REAL(weight), REAL(v), eta, REAL(out), &r_interruptible));
     UNPROTECT(1);
     return out;
 }
@@ -151,15 +151,14 @@ SEXP elvi_r_check_sums(SEXP model, SEXP by)
 /* A matrix stored by columns (start, row, entry) as one stored by rows. */
 SEXP elvi_r_by_rows(SEXP rows, SEXP start, SEXP row, SEXP entry)
 {
-    static const char *const names[] = { "start", "column", "entry" };
+    static const char *const names[] = { "start", "column", "entry", NULL };
     const int n = Rf_asInteger(rows), d = Rf_length(start) - 1;
-    SEXP out = PROTECT(r_named_list(3, names));
-    SET_VECTOR_ELT(out, 0, Rf_allocVector(INTSXP, (R_xlen_t) n + 1));
-    SET_VECTOR_ELT(out, 1, Rf_allocVector(INTSXP, Rf_xlength(row)));
-    SET_VECTOR_ELT(out, 2, Rf_allocVector(REALSXP, Rf_xlength(row)));
+    SEXP out = PROTECT(r_named_list(names));
+    int *by_row = INTEGER(r_set(out, "start", Rf_allocVector(INTSXP, (R_xlen_t) n + 1)));
+    int *column = INTEGER(r_set(out, "column", Rf_allocVector(INTSXP, Rf_xlength(row))));
+    double *moved = r_set_reals(out, "entry", Rf_xlength(row));
     elvi_design_by_rows(n, d, INTEGER(start), INTEGER(row), REAL(entry),
-                        INTEGER(VECTOR_ELT(out, 0)), INTEGER(VECTOR_ELT(out, 1)),
-                        REAL(VECTOR_ELT(out, 2)));
+                        by_row, column, moved);
     UNPROTECT(1);
     return out;
 }

@@ -138,29 +138,29 @@ static SEXP state_out(const elvi_state *st, const elvi_problem *p, const elvi_es
 {
     static const char *const names[] = {
         "mu", "scale", "average_mu", "average_scale", "k", "evals", "alpha", "weight", "memory",
-        "shorten", "steepest", "checks"
+        "shorten", "steepest", "checks", NULL
     };
     const int d = p->model.dim;
-    SEXP out = PROTECT(r_named_list(12, names));
-    SET_VECTOR_ELT(out, 0, real_vector(st->theta.mu, d));
-    SET_VECTOR_ELT(out, 1, scale_out(p->scale, d, st->theta.scale));
-    SET_VECTOR_ELT(out, 2, real_vector(st->average.mu, d));
-    SET_VECTOR_ELT(out, 3, scale_out(p->scale, d, st->average.scale));
-    SET_VECTOR_ELT(out, 4, Rf_ScalarReal((double) st->k));
-    SET_VECTOR_ELT(out, 5, Rf_ScalarReal((double) st->evals));
-    SET_VECTOR_ELT(out, 6, Rf_ScalarReal(st->alpha));
-    SET_VECTOR_ELT(out, 7, Rf_ScalarReal(st->weight));
-    SET_VECTOR_ELT(out, 8, real_vector(st->memory, estimator->memory));
-    SET_VECTOR_ELT(out, 9, Rf_ScalarReal(st->shorten));
-    SET_VECTOR_ELT(out, 10, Rf_ScalarReal(st->steepest));
-    SET_VECTOR_ELT(out, 11, Rf_ScalarReal((double) st->checks));
+    SEXP out = PROTECT(r_named_list(names));
+    r_set(out, "mu", real_vector(st->theta.mu, d));
+    r_set(out, "scale", scale_out(p->scale, d, st->theta.scale));
+    r_set(out, "average_mu", real_vector(st->average.mu, d));
+    r_set(out, "average_scale", scale_out(p->scale, d, st->average.scale));
+    r_set(out, "k", Rf_ScalarReal((double) st->k));
+    r_set(out, "evals", Rf_ScalarReal((double) st->evals));
+    r_set(out, "alpha", Rf_ScalarReal(st->alpha));
+    r_set(out, "weight", Rf_ScalarReal(st->weight));
+    r_set(out, "memory", real_vector(st->memory, estimator->memory));
+    r_set(out, "shorten", Rf_ScalarReal(st->shorten));
+    r_set(out, "steepest", Rf_ScalarReal(st->steepest));
+    r_set(out, "checks", Rf_ScalarReal((double) st->checks));
     UNPROTECT(1);
     return out;
 }
 
 static const char *const trace_names[] = {
     "iteration", "evals", "batch", "step", "objective", "se", "gradient_map",
-    "clipped", "cpu"
+    "clipped", "cpu", NULL
 };
 /* 90 rows a decade */
 enum {
@@ -188,9 +188,9 @@ static SEXP trace_out(const elvi_trace *t)
         t->iteration, t->evals, t->batch, t->step, t->objective, t->se,
         t->gradient_map, t->clipped, t->cpu
     };
-    SEXP out = PROTECT(r_named_list(TRACE_COLUMNS, trace_names));
+    SEXP out = PROTECT(r_named_list(trace_names));
     for (int i = 0; i < TRACE_COLUMNS; i++)
-        SET_VECTOR_ELT(out, i, real_vector(columns[i], t->rows));
+        r_set(out, trace_names[i], real_vector(columns[i], t->rows));
     UNPROTECT(1);
     return out;
 }
@@ -238,7 +238,7 @@ static int pause_due(void *ctx)
 
 SEXP elvi_r_run(SEXP model, SEXP base, SEXP settings, SEXP state)
 {
-    static const char *const names[] = { "status", "state", "trace", "cpu", "limited" };
+    static const char *const names[] = { "status", "state", "trace", "cpu", "limited", NULL };
     r_model_store store;
     elvi_work w;
     const elvi_problem p = { r_model(model, &store, (int) r_count(settings, "threads")), r_base(base),
@@ -248,26 +248,26 @@ SEXP elvi_r_run(SEXP model, SEXP base, SEXP settings, SEXP state)
     elvi_trace trace = make_trace(r_number(settings, "cpu"));
     watcher ctx = { s.horizon, Rf_asLogical(r_get(settings, "progress")) == TRUE,
                     steady_clock() + 2.0, -1, steady_clock() + r_number(settings, "pause_after"), -1 };
-    const elvi_hooks hooks = { watch, pause_due, &ctx };
+    const elvi_hooks hooks = { .poll = watch, .pause = pause_due, .ctx = &ctx };
 
     store.density.catch_interrupts = 1;
     make_work(&p, s.estimator, (int) r_count(settings, "block"), &w);
     const elvi_status status = elvi_run(&p, &s, &st, &w, &trace, &hooks);
     if (ctx.shown >= 0) REprintf("\n");
 
-    SEXP out = PROTECT(r_named_list(5, names));
-    SET_VECTOR_ELT(out, 4, Rf_ScalarLogical(ctx.limited == 1));
-    SET_VECTOR_ELT(out, 0, Rf_ScalarInteger(status));
-    SET_VECTOR_ELT(out, 1, state_out(&st, &p, s.estimator));
-    SET_VECTOR_ELT(out, 2, trace_out(&trace));
-    SET_VECTOR_ELT(out, 3, Rf_ScalarReal(elvi_trace_cpu(&trace)));
+    SEXP out = PROTECT(r_named_list(names));
+    r_set(out, "limited", Rf_ScalarLogical(ctx.limited == 1));
+    r_set(out, "status", Rf_ScalarInteger(status));
+    r_set(out, "state", state_out(&st, &p, s.estimator));
+    r_set(out, "trace", trace_out(&trace));
+    r_set(out, "cpu", Rf_ScalarReal(elvi_trace_cpu(&trace)));
     UNPROTECT(1);
     return out;
 }
 
 SEXP elvi_r_gradient(SEXP model, SEXP base, SEXP settings, SEXP state, SEXP batch)
 {
-    static const char *const names[] = { "status", "mu", "scale" };
+    static const char *const names[] = { "status", "mu", "scale", NULL };
     r_model_store store;
     elvi_work w;
     const elvi_problem p = { r_model(model, &store, (int) r_count(settings, "threads")), r_base(base),
@@ -277,10 +277,10 @@ SEXP elvi_r_gradient(SEXP model, SEXP base, SEXP settings, SEXP state, SEXP batc
 
     make_work(&p, s.estimator, (int) r_count(settings, "block"), &w);
     const elvi_status status = elvi_gradient(&p, &s, &st, (uint64_t) Rf_asReal(batch), &w, &r_interruptible);
-    SEXP out = PROTECT(r_named_list(3, names));
-    SET_VECTOR_ELT(out, 0, Rf_ScalarInteger(status));
-    SET_VECTOR_ELT(out, 1, real_vector(w.grad.mu, p.model.dim));
-    SET_VECTOR_ELT(out, 2, scale_out(p.scale, p.model.dim, w.grad.scale));
+    SEXP out = PROTECT(r_named_list(names));
+    r_set(out, "status", Rf_ScalarInteger(status));
+    r_set(out, "mu", real_vector(w.grad.mu, p.model.dim));
+    r_set(out, "scale", scale_out(p.scale, p.model.dim, w.grad.scale));
     UNPROTECT(1);
     return out;
 }
@@ -299,7 +299,8 @@ SEXP elvi_r_values(SEXP model, SEXP base, SEXP kind, SEXP mu, SEXP scale, SEXP k
     for (R_xlen_t first = 0; first < total; first += w.block) {
         const int now = total - first < w.block ? (int) (total - first) : w.block;
         R_CheckUserInterrupt();
-        elvi_values(&p, &theta, r_key(key), 0, (uint64_t) first, now, &w, REAL(out) + first);
+        r_check_values(elvi_values(&p, &theta, r_key(key), 0, (uint64_t) first, now, &w, REAL(out) + first),
+                       REAL(out) + first, (size_t) now);
     }
     UNPROTECT(1);
     return out;
@@ -307,7 +308,7 @@ SEXP elvi_r_values(SEXP model, SEXP base, SEXP kind, SEXP mu, SEXP scale, SEXP k
 
 SEXP elvi_r_project(SEXP kind, SEXP scale, SEXP lo, SEXP hi)
 {
-    static const char *const names[] = { "status", "scale", "clipped" };
+    static const char *const names[] = { "status", "scale", "clipped", NULL };
     const elvi_scale_ops *k = r_scale(kind);
     const int d = k->rank == 1 ? Rf_length(scale) : Rf_nrows(scale);
     elvi_scale_room room = { .factored = 0 };
@@ -318,23 +319,21 @@ SEXP elvi_r_project(SEXP kind, SEXP scale, SEXP lo, SEXP hi)
     double *moved = (double *) R_alloc(k->length(d), sizeof(double));
     memcpy(moved, REAL(scale), k->length(d) * sizeof(double));
     const elvi_status status = k->project(d, Rf_asReal(lo), Rf_asReal(hi), moved, &room, &clipped);
-    SEXP out = PROTECT(r_named_list(3, names));
-    SET_VECTOR_ELT(out, 0, Rf_ScalarInteger(status));
-    SET_VECTOR_ELT(out, 1, scale_out(k, d, moved));
-    SET_VECTOR_ELT(out, 2, Rf_ScalarInteger(clipped));
+    SEXP out = PROTECT(r_named_list(names));
+    r_set(out, "status", Rf_ScalarInteger(status));
+    r_set(out, "scale", scale_out(k, d, moved));
+    r_set(out, "clipped", Rf_ScalarInteger(clipped));
     UNPROTECT(1);
     return out;
 }
 
 SEXP elvi_r_schedule(SEXP schedule, SEXP k)
 {
-    static const char *const names[] = { "step", "batch" };
+    static const char *const names[] = { "step", "batch", NULL };
     const elvi_schedule s = read_schedule(schedule);
     const R_xlen_t n = Rf_xlength(k);
-    SEXP out = PROTECT(r_named_list(2, names));
-    SET_VECTOR_ELT(out, 0, Rf_allocVector(REALSXP, n));
-    SET_VECTOR_ELT(out, 1, Rf_allocVector(REALSXP, n));
-    double *step = REAL(VECTOR_ELT(out, 0)), *batch = REAL(VECTOR_ELT(out, 1));
+    SEXP out = PROTECT(r_named_list(names));
+    double *step = r_set_reals(out, "step", n), *batch = r_set_reals(out, "batch", n);
     for (R_xlen_t i = 0; i < n; i++) {
         const uint64_t at = (uint64_t) REAL(k)[i];
         step[i] = elvi_schedule_step(&s, at);

@@ -8,11 +8,11 @@
 SEXP elvi_r_openmp(void)
 {
 #ifdef _OPENMP
-    static const char *const names[] = { "limit", "default", "room" };
-    SEXP out = PROTECT(r_named_list(3, names));
-    SET_VECTOR_ELT(out, 0, Rf_ScalarInteger(omp_get_thread_limit()));
-    SET_VECTOR_ELT(out, 1, Rf_ScalarInteger(omp_get_max_threads()));
-    SET_VECTOR_ELT(out, 2, Rf_ScalarInteger(ELVI_MOST_LANES));
+    static const char *const names[] = { "limit", "default", "room", NULL };
+    SEXP out = PROTECT(r_named_list(names));
+    r_set(out, "limit", Rf_ScalarInteger(omp_get_thread_limit()));
+    r_set(out, "default", Rf_ScalarInteger(omp_get_max_threads()));
+    r_set(out, "room", Rf_ScalarInteger(ELVI_MOST_LANES));
     UNPROTECT(1);
     return out;
 #else

@@ -71,8 +71,10 @@ uint64_t r_key(SEXP key)
     return ((uint64_t) (uint32_t) REAL(key)[0] << 32) | (uint32_t) REAL(key)[1];
 }
 
-SEXP r_named_list(int n, const char *const *names)
+SEXP r_named_list(const char *const *names)
 {
+    int n = 0;
+    while (names[n]) n++;
     SEXP out = PROTECT(Rf_allocVector(VECSXP, n));
     SEXP labels = PROTECT(Rf_allocVector(STRSXP, n));
     for (int i = 0; i < n; i++) SET_STRING_ELT(labels, i, Rf_mkChar(names[i]));
@@ -80,6 +82,57 @@ SEXP r_named_list(int n, const char *const *names)
     UNPROTECT(2);
     return out;
 }
+
+SEXP r_set(SEXP list, const char *name, SEXP value)
+{
+    PROTECT(value);
+    const R_xlen_t i = field(list, name);
+    if (i < 0) Rf_error("elvi internal error: no field '%s'", name);
+    SET_VECTOR_ELT(list, i, value);
+    UNPROTECT(1);
+    return value;
+}
+
+double *r_set_reals(SEXP list, const char *name, R_xlen_t length)
+{
+    return REAL(r_set(list, name, Rf_allocVector(REALSXP, length)));
+}
+
+/* ---- statuses -------------------------------------------------------------------- */
+
+static const char *const status_names[] = {
+    [ELVI_OK] = "ok",
+    [ELVI_STOPPED] = "stopped",
+    [ELVI_NONFINITE_GRADIENT] = "nonfinite_gradient",
+    [ELVI_SINGULAR_SCALE] = "singular_scale",
+    [ELVI_EIGEN_FAILED] = "eigen_failed",
+    [ELVI_NO_EXPECTATION] = "no_expectation",
+    [ELVI_TARGET_FAILED] = "target_failed",
+    [ELVI_NO_STEP] = "no_step",
+};
+
+/* the names of statuses 0, 1, ..., by which R knows them */
+SEXP elvi_r_status_names(void)
+{
+    const int n = sizeof status_names / sizeof *status_names;
+    SEXP out = PROTECT(Rf_allocVector(STRSXP, n));
+    for (int i = 0; i < n; i++) SET_STRING_ELT(out, i, Rf_mkChar(status_names[i]));
+    UNPROTECT(1);
+    return out;
+}
+
+void r_check(elvi_status status)
+{
+    if (status != ELVI_OK) Rf_error("elvi internal error: status '%s'", status_names[status]);
+}
+
+void r_check_values(elvi_status status, double *values, size_t n)
+{
+    if (status != ELVI_TARGET_FAILED) r_check(status);
+    for (size_t i = 0; status == ELVI_TARGET_FAILED && i < n; i++) values[i] = R_NaN;
+}
+
+/* ---- interrupts ------------------------------------------------------------------ */
 
 static void check_interrupt(void *unused)
 {
@@ -124,4 +177,4 @@ static int leave_if_interrupted(void *ctx, const elvi_state *state)
     return 0;
 }
 
-const elvi_hooks r_interruptible = { leave_if_interrupted, NULL, NULL };
+const elvi_hooks r_interruptible = { .poll = leave_if_interrupted };

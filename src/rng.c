@@ -1,6 +1,6 @@
 /* Keyed random streams: xoshiro256++ started from a hash of (key, iteration,
  * index), normals by the ziggurat of Marsaglia and Tsang in Doornik's form. */
-#include "elvi.h"
+#include "base.h"
 #include <math.h>
 
 static inline uint64_t rotl(uint64_t x, int k)

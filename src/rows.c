@@ -1,6 +1,6 @@
 /* Passes over rows, a part at a time, so that scratch stays small however many rows there are and
  * wherever they come from. Parts do not depend on the threads that take them. */
-#include "elvi.h"
+#include "rows.h"
 #include "linalg.h"
 #include <math.h>
 #include <string.h>

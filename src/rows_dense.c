@@ -1,6 +1,7 @@
 /* Rows of a dense matrix in memory: products are those of BLAS. Columns are shifted without being
  * rewritten, and the terms in the shift are gathered per part. */
 #include "linalg.h"
+#include "rows.h"
 #include <math.h>
 
 /* rows of a copy that stays in the cache */
@@ -122,6 +123,14 @@ static void dense_spread(const elvi_rows *from, const elvi_part *part, const elv
 }
 
 const elvi_rows_ops elvi_rows_dense = {
-    elvi_part_in_memory, dense_predict, dense_collect, dense_crossprod, dense_scratch_length, dense_squares,
-    dense_reach, dense_spread_length, dense_spread_of, dense_spread
+    .part = elvi_part_in_memory,
+    .predict = dense_predict,
+    .collect = dense_collect,
+    .crossprod = dense_crossprod,
+    .scratch_length = dense_scratch_length,
+    .squares = dense_squares,
+    .reach = dense_reach,
+    .spread_length = dense_spread_length,
+    .spread_of = dense_spread_of,
+    .spread = dense_spread,
 };

@@ -1,6 +1,7 @@
 /* Rows of a sparse matrix in memory, stored by rows. The terms in the shift of the columns are
  * gathered per part, so that it stays sparse. */
 #include "linalg.h"
+#include "rows.h"
 #include <math.h>
 #include <string.h>
 
@@ -144,6 +145,14 @@ void elvi_design_by_rows(int rows, int dim, const int *from_start, const int *ro
 }
 
 const elvi_rows_ops elvi_rows_sparse = {
-    elvi_part_in_memory, sparse_predict, sparse_collect, sparse_crossprod, sparse_scratch_length, sparse_squares,
-    sparse_reach, sparse_spread_length, sparse_spread_of, sparse_spread
+    .part = elvi_part_in_memory,
+    .predict = sparse_predict,
+    .collect = sparse_collect,
+    .crossprod = sparse_crossprod,
+    .scratch_length = sparse_scratch_length,
+    .squares = sparse_squares,
+    .reach = sparse_reach,
+    .spread_length = sparse_spread_length,
+    .spread_of = sparse_spread_of,
+    .spread = sparse_spread,
 };

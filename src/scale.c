@@ -1,5 +1,5 @@
 /* What the kinds of scale have in common. */
-#include "elvi.h"
+#include "run.h"
 #include <math.h>
 
 elvi_status elvi_scale_factor(const elvi_problem *p, const elvi_theta *theta, elvi_work *w)

@@ -1,5 +1,5 @@
 /* A diagonal scale, a vector of length d: a mean field. Feasible: lo <= s_i <= hi. */
-#include "elvi.h"
+#include "scale.h"
 #include <string.h>
 
 static size_t length(int d)

@@ -4,6 +4,7 @@
 #define ELVI_SCALE_LOWER_H
 
 #include "linalg.h"
+#include "scale.h"
 
 size_t elvi_lower_length(int d);
 int elvi_lower_finite(int d, const double *s);

@@ -1,5 +1,5 @@
 /* Step and batch sizes as pure functions of the iteration. */
-#include "elvi.h"
+#include "run.h"
 #include <math.h>
 
 double elvi_schedule_step(const elvi_schedule *s, uint64_t k)

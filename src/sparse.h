@@ -2,7 +2,7 @@
 #ifndef ELVI_SPARSE_H
 #define ELVI_SPARSE_H
 
-#include "elvi.h"
+#include "core.h"
 
 /* The pattern of a Cholesky factor, filled in. Columns before `head` are sparse; the
  * rest are one dense lower triangle, where LAPACK is faster than any index. Values

@@ -1,6 +1,6 @@
 /* The record of a run. Which iterations get a row does not depend on how long
  * the run is planned to be, so that a continued run has the rows of a long one. */
-#include "elvi.h"
+#include "run.h"
 #include <math.h>
 #include <time.h>
 
@@ -24,10 +24,12 @@ double elvi_trace_cpu(const elvi_trace *trace)
 }
 
 /* mean and standard error of f over the fixed draws, minus log|scale| */
-static elvi_status objective(const elvi_problem *p, const elvi_settings *s,
-                             const elvi_state *st, elvi_work *w,
-                             const elvi_hooks *hooks, double *mean, double *se)
+static elvi_status objective(const elvi_batch *at, const elvi_hooks *hooks, double *mean, double *se)
 {
+    const elvi_problem *p = at->p;
+    const elvi_settings *s = at->s;
+    const elvi_state *st = at->st;
+    elvi_work *w = at->w;
     double m = 0.0, ss = 0.0, *value = w->lane[0].value;
     int done = 0;
     elvi_status status = elvi_scale_factor(p, &st->theta, w);
@@ -48,26 +50,25 @@ static elvi_status objective(const elvi_problem *p, const elvi_settings *s,
     return status;
 }
 
-elvi_status elvi_trace_add(const elvi_problem *p, const elvi_settings *s,
-                           const elvi_state *st, double step, uint64_t batch,
-                           double gradient_map, int clipped, elvi_work *w,
-                           elvi_trace *trace, const elvi_hooks *hooks)
+elvi_status elvi_trace_add(const elvi_batch *at, const elvi_step_taken *taken, elvi_trace *trace, const elvi_hooks *hooks)
 {
+    const elvi_settings *s = at->s;
+    const elvi_state *st = at->st;
     elvi_status status = ELVI_OK;
     double mean = NAN, se = NAN;
     if (!elvi_trace_wants(st->k, s->horizon) || trace->rows >= trace->capacity)
         return ELVI_OK;
-    if (s->trace_draws > 0) status = objective(p, s, st, w, hooks, &mean, &se);
+    if (s->trace_draws > 0) status = objective(at, hooks, &mean, &se);
     if (status != ELVI_OK) return status;
     const int row = trace->rows++;
     trace->iteration[row] = (double) st->k;
     trace->evals[row] = (double) st->evals;
-    trace->batch[row] = batch ? (double) batch : NAN;
-    trace->step[row] = step;
+    trace->batch[row] = taken->batch ? (double) taken->batch : NAN;
+    trace->step[row] = taken->step;
     trace->objective[row] = mean;
     trace->se[row] = se;
-    trace->gradient_map[row] = gradient_map;
-    trace->clipped[row] = clipped;
+    trace->gradient_map[row] = taken->gradient_map;
+    trace->clipped[row] = taken->clipped;
     trace->cpu[row] = elvi_trace_cpu(trace);
     return ELVI_OK;
 }

@@ -1,5 +1,5 @@
 /* One block of doubles and one of ints hold every iterate and all scratch. */
-#include "elvi.h"
+#include "run.h"
 
 typedef struct {
     double *reals;

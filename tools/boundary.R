@@ -91,14 +91,11 @@ for (missing in c(FALSE, TRUE)) local({
   add("elvi_r_columns", missing, function() .Call(internal$elvi_r_columns, columns, 3L, TRUE))
 })
 add("elvi_r_openmp", "", function() .Call(internal$elvi_r_openmp))
-add("elvi_r_hold_interrupts", "", function() {
-  held <- .Call(internal$elvi_r_hold_interrupts, TRUE)
-  c(held, .Call(internal$elvi_r_hold_interrupts, held))
-})
 add("elvi_r_checksum", "", function() .Call(internal$elvi_r_checksum, as.raw(1:3)))
 add("elvi_r_sync", "", function() .Call(internal$elvi_r_sync, tempdir()))
 add("elvi_r_clock", "", function() .Call(internal$elvi_r_clock) > 0)
 add("elvi_r_has_family", "", function() .Call(internal$elvi_r_has_family, c("logit", "none"), c("own", NA)))
+add("elvi_r_status_names", "", function() .Call(internal$elvi_r_status_names))
 add("elvi_r_mills", "", function() .Call(internal$elvi_r_mills, c(-40, -1, 0, 3)))
 for (name in names(internal$family_records)) local({
   rule <- internal$cached_quadrature(internal$law_of(base_gaussian(), 2), name)

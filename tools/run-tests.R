@@ -8,10 +8,10 @@
 # which make every garbage collection of their process slower.
 light <- c("run", "rows-cluster", "elvi", "guarantee", "quadrature", "exact", "checkpoint", "base", "gradient-check", "optimum",
            "threads", "estimator", "experiment-paper", "experiment-stored", "experiment", "experiment-nonconvex", "model", "mode",
-           "bg", "mpsgd", "coordinates", "stopping", "verdict", "guard", "mpsgd-guarantee", "bounds", "marginal", "expect",
-           "stages", "corrected", "start", "objective", "schedule", "projections", "scale", "scales", "rate")
-heavy <- c("arguments", "rows-elsewhere", "nested", "nested-predict", "stan", "other-packages", "rows", "family",
-           "nested-plot", "generics", "nested-check", "nested-fit", "glm-methods", "diagnostics", "rows-formula", "sparse")
+           "bg", "mpsgd", "coordinates", "stopping", "judge-verdict", "target-guard", "mpsgd-guarantee", "bounds", "marginal", "expect",
+           "search-natural", "judge-mixture", "search-start", "objective", "schedule", "projections", "scale", "scales", "rate")
+heavy <- c("units", "contract", "arguments", "rows-elsewhere", "nested", "design-newdata", "stan", "other-packages", "rows", "family",
+           "fit-plot", "generics", "nested-check", "nested-fit", "fit-methods", "judge-pareto", "rows-formula", "sparse")
 
 wanted <- c(commandArgs(trailingOnly = TRUE), "")[1L]
 files <- sub("^test-(.*)[.]R$", "\\1", list.files("tests/testthat", "^test-.*[.]R$"))

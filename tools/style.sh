@@ -41,6 +41,16 @@ complain "a name asked for outside its own file" "$(
 complain "a class asked for instead of a method" "$(
   grep -nP 'inherits\([^,]*, "elvi_(?!(error|warning|message|prior|source|fit|reply)[_a-z]*")|is\([^,()]*, "elvi' "${r[@]}")"
 complain "two things of one name" "$(grep -hoP '^[A-Za-z_.0-9]+(?= <- )' "${r[@]}" | sort | uniq -d)"
+# The engine for user-supplied densities has the doors that the head of R/engine.R names.
+complain "a function of the engine that is not one of its doors" "$(
+  mapfile -t engine < <(git ls-files 'R/search-*.R' 'R/judge-*.R')
+  mapfile -t others < <(git ls-files 'R/*.R' | grep -vxF -f <(printf '%s\n' "${engine[@]}"))
+  grep -hoP '^[a-z_0-9]+(?= <- function)' "${engine[@]}" |
+    grep -vxF -f <(grep -oP '^#   \K[a-z_0-9]+(?=\(\))' R/engine.R) | sort -u |
+    while read -r name; do
+      own=$(grep -lP "\b$name <- function" "${others[@]}")   # a local function of the same name
+      grep -nP "^[^#]*(?<![\w.$])$name\(" "${others[@]}" | grep -vF -f <(printf '%s\n' "${own:-//}")
+    done)"
 complain "a tag compared in C" "$(grep -nP '(kind|family|estimator|base|model|rows|prior|update|mgf|ops) *(==|!=) *&?(ELVI|elvi)_' "${c[@]}")"
 complain "CONTRIBUTING.md has other files for it than its worked example touches" "$(
   for patch in inst/extend/*.patch; do

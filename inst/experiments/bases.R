@@ -110,11 +110,11 @@ chain_draws <- function(kept) {
   matrix(kept, ncol = dim(kept)[3L], dimnames = list(NULL, dimnames(kept)[[3L]]))
 }
 
-# log of the integral of exp(-f), by importance sampling
+# log evidence, by importance sampling
 log_evidence <- function(fit, draws) {
   ratios <- draws_with_ratios(fit, draws)$log_ratios
   weight <- exp(ratios - max(ratios))
-  list(estimate = max(ratios) + log(mean(weight)),
+  list(estimate = max(ratios) + log(mean(weight)) + model_constant(fit$model),
        se = stats::sd(weight) / mean(weight) / sqrt(draws))
 }
 

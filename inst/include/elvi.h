@@ -5,9 +5,19 @@
  * Fill in an elvi_target, return elvi_target_pointer(&target, owner) from a .Call()
  * routine, and give that to elvi::model_native() in R.
  *
- * A file without R in it can #define ELVI_WITHOUT_R before it includes this one. */
+ * A file without R in it can #define ELVI_WITHOUT_R before it includes this one. In others R's functions have their
+ * full names, such as Rf_allocVector(): without R_NO_REMAP Rinternals.h makes a macro of `eval` and of other short names. */
 #ifndef ELVI_PUBLIC_H
 #define ELVI_PUBLIC_H
+
+#ifndef ELVI_WITHOUT_R
+# ifndef R_NO_REMAP
+#  define R_NO_REMAP
+# endif
+# include <Rinternals.h>
+# include <R_ext/Rdynload.h>
+# undef eval   /* the macro of an Rinternals.h that was included before */
+#endif
 
 #define ELVI_TARGET_VERSION 1
 
@@ -26,9 +36,6 @@ typedef struct {
 } elvi_target;
 
 #ifndef ELVI_WITHOUT_R
-# include <Rinternals.h>
-# include <R_ext/Rdynload.h>
-
 /* An external pointer to the target for elvi::model_native(). The target must stay where
  * it is as long as the pointer lives: make it static, or part of the R object `owner`
  * (R_NilValue for none), which the pointer keeps alive with all that data points to. */

@@ -69,10 +69,13 @@ reference_conditional <- function(problem, theta, base = base_gaussian()) {
          if (length(layout$dispersion)) sum(problem$weight) * log(dispersion) / 2 else 0)
 }
 
-# log p(theta, y) of every node, a lower bound up to a constant, before correction by draws
-node_values <- function(fit) {
-  setup <- fit$nested$setup
-  vapply(fit$nested$nodes, function(node) {
+# the solver's own account of a fit, which the fit does not keep: its quadrature points and their conditional optima
+solved_again <- function(fit) nested_fit(fit$problem, fit$base, fit$control[c("nodes", "progress")])
+
+# log p(theta, y) of every quadrature point, a lower bound up to a constant, before correction by draws
+node_values <- function(nested) {
+  setup <- nested$setup
+  vapply(nested$nodes, function(node) {
     precision <- hyper_precision(setup$problem, setup$layout, node$theta)
     hyper_prior(setup$problem, setup$layout, node$theta)$value + precision$log_det / 2 - node$objective +
       dispersion_part(setup, node$theta)$value

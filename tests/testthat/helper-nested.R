@@ -96,3 +96,6 @@ hyper_natural <- function(problem, theta) {
   list(terms = parts,
        dispersion = if (length(layout$dispersion)) stats::setNames(exp(theta[layout$dispersion]), problem$dispersion$name))
 }
+
+# means and sds of the hyperparameters of nested_fit(), on their natural scale
+nested_hyper_moments <- function(fit) elvi:::moments_of_theta(fit$setup, fit$hyper$theta, fit$hyper$weight)

@@ -23,22 +23,18 @@ without_template <- c(
   # default methods that refuse everything: covered by their generics
   "bayes_R2.default", "predictive_interval.default", "log_lik.default", "pareto_k.default", "posterior_epred.default", "posterior_interval.default",
   "posterior_linpred.default", "posterior_predict.default", "prior_summary.default",
-  # refuse everything (test-glm-methods.R)
+  # refuse everything (test-fit-methods.R)
   "logLik.elvi_fit", "extractAIC.elvi_fit",
   # needs a Stan program (test-stan.R)
   "loo.elvi_fit",
   # a fit is read like a list (test-fit.R)
   "$.elvi_fit", "[[.elvi_fit", "[.elvi_fit", "$<-.elvi_fit", "[[<-.elvi_fit", ".DollarNames.elvi_fit",
-  # the same for fits with group-level terms; the others are covered by the methods they call (test-nested-*.R)
-  ".DollarNames.elvi_nested", "$.elvi_nested", "[[.elvi_nested", "[.elvi_nested", "$<-.elvi_nested", "[[<-.elvi_nested", "elvi.elvi_nested",
-  "objective.elvi_nested", "autoplot.elvi_nested",
-  "plot.elvi_nested", "loo.elvi_nested", "pp_check.elvi_nested", "as.data.frame.VarCorr.elvi_nested",
-  "print.VarCorr.elvi_nested", "print.ranef.elvi_nested", "print.elvi_lkj", "format.elvi_lkj",
-  "print.elvi_nested_elbo", "print.elvi_nested_pareto_k", "print.elvi_nested_prior_summary",
+  # covered by the methods they call (test-fit-groups.R)
+  "as.data.frame.VarCorr.elvi_glm", "print.VarCorr.elvi_glm", "print.ranef.elvi_glm", "print.elvi_lkj", "format.elvi_lkj",
   # a scale that is a sparse factor takes nothing but itself (test-sparse.R)
   "dim.elvi_sparse_root", "print.elvi_sparse_root",
   # tables of a summary
-  "coef.summary.elvi_fit", "coef.summary.elvi_nested", "as.data.frame.summary.elvi_fit", "as.data.frame.summary.elvi_nested",
+  "coef.summary.elvi_fit", "as.data.frame.summary.elvi_fit",
   # called by other packages, with what those check (test-other-packages.R)
   other_packages_methods,
   # what they take is of packages that need not be there (test-rows-sources.R)

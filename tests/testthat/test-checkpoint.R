@@ -600,6 +600,56 @@ test_that("a checkpoint whose numbers have other types or lengths is refused bef
   }
 })
 
+test_that("a checkpoint with values that its run cannot have is refused, and does not run for ever", {
+  skip_on_cran()
+  file <- new_file()
+  refused <- function(go, craft) {
+    sound <- elvi:::read_checkpoint(file)
+    for (part in names(craft)) for (field in names(craft[[part]])) {
+      crafted <- sound
+      crafted$progress[[part]][field] <- craft[[part]][field]
+      elvi:::write_checkpoint(crafted, file)
+      setTimeLimit(elapsed = 20)
+      said <- refused_checkpoint(go())
+      setTimeLimit()
+      expect_match(said, "values that this run cannot have", info = field)
+    }
+    elvi:::write_checkpoint(sound, file)
+  }
+  on.exit(setTimeLimit(), add = TRUE)
+  tuned <- function() {
+    set.seed(1)
+    elvi(engine_quadratic(2), budget = 500, tol = 1e-3, control = elvi_control("whitened", checkpoint = file, iterations = 5))
+  }
+  tuned()
+  refused(tuned, list(
+    plan = list(batch0 = -1, batch0 = 1e15, batch_power = 1e300, step0 = NaN, step0 = 1, iterations = 1e15, shorten = -1, shorten = 3,
+                seed = c(-1, 0.5), lambda = c(mu = NA, Sigma = 1), start = list(mu = c(NaN, 0), scale = diag(2))),
+    state = list(k = -1, k = 0.5, k = 1e15, evals = -5, mu = c(Inf, 0), scale = matrix(NaN, 2, 2), weight = -1, alpha = NaN,
+                 stage = list(end = 1e15, look = 10), stage = list(end = -1, look = 10)),
+    result = list(status = "anything", theta = list(mu = 1, scale = diag(2)))))
+  expect_no_error(hush(tuned()))
+  unlink(file)
+  tabled <- function() elvi(engine_quadratic(2), schedule = schedule_custom(rep(0.1, 20), rep(2, 20)),
+                            control = elvi_control(checkpoint = file, coordinates = "raw", iterations = 5))
+  tabled()
+  refused(tabled, list(plan = list(batch_table = rep(1e15, 20), step_table = rep(-1, 20))))
+  expect_no_error(hush(tabled()))
+})
+
+test_that("a checkpoint that is a pipe or a device is refused, and not waited for", {
+  skip_on_cran()
+  skip_on_os("windows")
+  pipe <- new_file()
+  system2("mkfifo", shQuote(pipe))
+  for (file in c(pipe, "/dev/null")) {
+    setTimeLimit(elapsed = 20)
+    said <- refused_checkpoint(elvi(engine_quadratic(2), budget = 100, control = elvi_control(checkpoint = file)))
+    setTimeLimit()
+    expect_match(said, "another kind of file")
+  }
+})
+
 test_that("a checkpoint that cannot be read is not called damaged; its mode stays as it was", {
   skip_on_os("windows")
   file <- new_file()

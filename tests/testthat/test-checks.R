@@ -146,6 +146,45 @@ test_that("a package that is missing is asked for", {
                    "Plotting needs the package 'no.such.package'. Install it with install.packages(\"no.such.package\").")
 })
 
+# a package of that name in `library`, whose .onLoad() is `code`
+install_package <- function(name, code, library) {
+  source <- file.path(tempfile(), name)
+  dir.create(file.path(source, "R"), recursive = TRUE)
+  writeLines(c(paste("Package:", name), "Version: 1.0", "Title: T", "Description: D.", "License: GPL-2", "Author: A", "Maintainer: A <a@b.c>"),
+             file.path(source, "DESCRIPTION"))
+  file.create(file.path(source, "NAMESPACE"))
+  writeLines(paste(".onLoad <- function(...)", code), file.path(source, "R", "load.R"))
+  system2(file.path(R.home("bin"), "R"), c("CMD", "INSTALL", "--no-test-load", paste0("--library=", shQuote(library)), shQuote(source)),
+          stdout = FALSE, stderr = FALSE)
+}
+
+test_that("a package that cannot be loaded now is not called missing", {
+  skip_on_cran()
+  library <- tempfile("library")
+  dir.create(library)
+  install_package("elvislow", "repeat Sys.sleep(0.01)", library)
+  install_package("elvibroken", "stop(\"its licence has ended\")", library)
+  before <- .libPaths()
+  .libPaths(c(library, before))
+  on.exit({
+    setTimeLimit()
+    .libPaths(before)
+    unlink(library, recursive = TRUE)
+  })
+  said <- function(code) tryCatch(code, error = identity)
+  for (ask in list(function() elvi:::need_package("elvislow", "This"), function() elvi:::has_package("elvislow"))) {
+    setTimeLimit(elapsed = 0.3)
+    limited <- said(ask())
+    setTimeLimit()
+    expect_match(conditionMessage(limited), "reached elapsed time limit")
+    expect_false(inherits(limited, "elvi_error_package"))
+  }
+  broken <- said(elvi:::need_package("elvibroken", "This"))
+  expect_s3_class(broken, "elvi_error_package")
+  expect_match(conditionMessage(broken), "^This needs the package 'elvibroken', which cannot be loaded: .*its licence has ended")
+  expect_false(elvi:::has_package("elvibroken"))
+})
+
 test_that("a default replaces NULL and nothing else", {
   `%||%` <- elvi:::`%||%`
   expect_identical(NULL %||% 3, 3)

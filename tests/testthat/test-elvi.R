@@ -170,7 +170,7 @@ test_that("a smoothness that nobody gave is estimated, and called so", {
   for (coordinates in c("raw", "whitened")) {
     fit <- elvi(model, schedule = schedule_fixed(2000), control = elvi_control(coordinates))
     expect_match(fit$smoothness_source, "estimated")
-    expect_output(print(fit), "estimated")
+    expect_output(print(summary(fit)), "estimated")
     expect_identical(fit$status, "finished")
     expect_identical(fit$kept, "average")
   }

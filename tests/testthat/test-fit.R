@@ -66,7 +66,7 @@ test_that("location, scale and last iterate are computed from theta, in the coor
     root <- if (is.matrix(at$scale)) at$scale else diag(at$scale)
     expect_equal(unname(fit$Sigma %*% fit$Sigma), root %*% t(root))
     expect_equal(unname(vcov(fit)), root %*% t(root))
-    expect_equal(unname(elvi:::posterior_sd(fit)), sqrt(diag(root %*% t(root))))
+    expect_equal(unname(fit$sd), sqrt(diag(root %*% t(root))))
     last <- elvi:::to_user(work, kind, fit$state$mu, fit$state$scale)
     expect_identical(unname(fit$last$mu), unname(last$mu))
     expect_equal(unname(fit$last$scale), unname(last$scale))
@@ -80,7 +80,7 @@ test_that("a formula's model knows what its coefficients are to the user", {
   map <- rbind(c(1, -centre[-1]), cbind(0, diag(2)))
   for (kind in kinds) {
     fit <- regression(control = elvi_control(scale = kind))
-    expect_equal(fit$model$reported, -centre)
+    expect_equal(fit$model$intercept_shift, -centre)
     at <- fit$theta   # an exact fit is in the coordinates of its model
     root <- map %*% (if (is.matrix(at$scale)) at$scale else diag(at$scale))
     expect_equal(unname(fit$mu), drop(map %*% at$mu))
@@ -88,9 +88,9 @@ test_that("a formula's model knows what its coefficients are to the user", {
     expect_equal(unname(fit$scale %*% t(fit$scale)), root %*% t(root))
     if (kind == "triangular") expect_identical(fit$scale[upper.tri(fit$scale)], numeric(3))
     x <- matrix(sin(1:6), 3)
-    expect_equal(elvi:::reported_points(fit$model, x), map %*% x)
+    expect_equal(elvi:::uncentre_points(fit$posterior, x), map %*% x)
   }
-  expect_null(elvi(case ~ age - 1, data = infert, family = binomial())$model$reported)
+  expect_null(elvi(case ~ age - 1, data = infert, family = binomial())$model$intercept_shift)
 })
 
 test_that("fields can be set where they live; computed ones cannot", {
@@ -150,7 +150,7 @@ test_that("a formula's mean field is looked at without a square matrix, though i
   expect_gt(abs(cov2cor(V)[1L, 2L]), 0.1)
   rows <- cbind(1, X)
   with_swapped("root_matrix", function(root) stop("a square matrix"), {
-    sd <- elvi:::posterior_sd(fit)
+    sd <- fit$sd
     expect_output(print(fit), "Posterior mean")
     link <- predict(fit, se.fit = TRUE)
     draws <- as.matrix(fit, draws = 40000)

@@ -13,6 +13,30 @@ big_data <- function(n = 2e4) {
   })
 }
 
+test_that("a response that is a term as well is refused; its variable in another form is said", {
+  data <- data.frame(y = exp(sin(1:30)), x = cos(1:30), g = rep(1:6, 5))
+  refused <- function(formula, ...) {
+    expect_error(elvi(formula, data = data, ...), "is the response and also a term", class = "elvi_error_argument")
+  }
+  refused(log(y) ~ x + log(y))
+  refused(y ~ x + y)
+  refused(y ~ x:y)
+  refused(y ~ . + y)
+  skip_if_not_installed("reformulas")
+  refused(y ~ x + (1 | y))
+  refused(y ~ y + (1 | g))
+  source <- rows_files(1, function(i) data)
+  expect_error(elvi(y ~ x + y, data = source), "is the response and also a term", class = "elvi_error_argument")
+  expect_message(fit <- elvi(y ~ x + log(y), data = data), "`y` is on both sides", class = "elvi_message_response")
+  expect_named(coef(fit), c("(Intercept)", "x", "log(y)"))
+  expect_length(predict(fit, newdata = data[1:3, ]), 3)
+  # the number of trials, or a baseline, is not the response
+  counts <- data.frame(s = rep(1:3, 10), n = rep(c(4, 6), 15), x = data$x)
+  expect_no_message(elvi(cbind(s, n - s) ~ x + n, data = counts, family = binomial()), class = "elvi_message_response")
+  expect_no_message(elvi(I(y - x) ~ x, data = data), class = "elvi_message_response")
+  expect_no_message(elvi(log(y) ~ ., data = data), class = "elvi_message_response")
+})
+
 test_that("large samples and weak priors give glm()'s numbers to three digits", {
   skip_on_cran()
   d <- big_data()

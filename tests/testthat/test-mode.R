@@ -315,3 +315,10 @@ test_that("wide models find their mode by gradients alone, and the same one", {
                           function(x) (1:d) / 100 * x - (rbind(diff(x), 0) - rbind(0, diff(x))) / 10, dim = d)
   expect_equal(elvi:::find_mode(target, diagonal = TRUE)$hessian, (1:d) / 100 + c(1, rep(2, d - 2), 1) / 10, tolerance = 1e-6)
 })
+
+test_that("a Hessian or a step that is not finite is a typed error in the search for a mode with a dispersion", {
+  model <- model_glm(cbind(1, c(-1, 0, 1, 2)), c(1.2, 0.7, 2, 3.1), gaussian(), dispersion = NULL)
+  own <- difference_hessian
+  expect_error(with_swapped("difference_hessian", function(...) own(...) * NaN, dispersed_mode(model)), class = "elvi_error_nonfinite")
+  expect_error(with_swapped("newton_step", function(H, g) g * NaN, dispersed_mode(model)), class = "elvi_error_nonfinite")
+})

@@ -976,3 +976,16 @@ test_that("more columns with a flat prior than rows are refused at once, however
   expect_error(model_glm(X, y, prior = flat()), "2100 columns of `X` with a flat prior are linearly dependent .there are 60 rows",
                class = "elvi_error_argument")
 })
+
+test_that("logarithms are those that the user names, or else those with a name like log_tau", {
+  f <- function(names = c("log_tau", "mu", "logit_p", "log(s)"), ...) {
+    model_density(function(x) sum(x^2) / 2, function(x) x, dim = 4, names = names, ...)$logarithms
+  }
+  expect_identical(f(), c(TRUE, FALSE, FALSE, TRUE))
+  expect_identical(f(logarithms = character()), logical(4))
+  expect_identical(f(logarithms = "mu"), c(FALSE, TRUE, FALSE, FALSE))
+  expect_identical(f(names = NULL, logarithms = c(4, 1)), c(TRUE, FALSE, FALSE, TRUE))
+  expect_error(f(logarithms = "tau"), "`logarithms` must be names or positions of parameters, not \"tau\"",
+               class = "elvi_error_argument")
+  for (bad in list(5, 0, NA, TRUE, list(1), sum)) expect_error(f(logarithms = bad), "`logarithms`", class = "elvi_error_argument")
+})

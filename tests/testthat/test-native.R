@@ -172,6 +172,45 @@ test_that("a saved fit keeps its parameters, and says that its target is gone", 
   expect_identical(again$mu, fit$mu)
   expect_identical(vcov(again), vcov(fit))
   expect_identical(simulate(again, 3, seed = 1), simulate(fit, 3, seed = 1))
-  expect_error(objective(again), "lives as long as the session")
-  expect_error(elvi(again, budget = 1000), "lives as long as the session")
+  gone <- function(code) expect_error(code, "lives as long as the session", class = "elvi_error_native")
+  gone(objective(again))
+  gone(elvi(again, budget = 1000))
+  gone(elvi(again$model))
+  gone(pareto_k(again))
+  gone(again$model$value(numeric(4)))
+})
+
+test_that("the example of the page compiles and runs", {
+  skip_on_cran()
+  skip_if(is.null(native("other_pointer")), "no C compiler")
+  file <- normalizePath(tempfile(fileext = ".R"), "/", mustWork = FALSE)
+  on.exit(unlink(file))
+  tools::Rd2ex(tools::Rd_db("elvi")[["model_native.Rd"]], file, commentDonttest = FALSE)
+  r <- in_new_r(c(sprintf("source(%s, print.eval = TRUE)", deparse1(file)), "out <- coef(elvi(model))"))
+  expect_true(any(grepl("^Posterior mean", r$log)))
+  expect_lt(max(abs(r$out)), 0.1)
+})
+
+# What a user may write beside the header: names that Rinternals.h makes macros of, in either order and language.
+test_that("the header takes `eval` as a name, with and without R's headers before it", {
+  skip_on_cran()
+  skip_if(is.null(native("other_pointer")), "no C compiler")
+  body <- c("static int eval(void *data, const double *x, int n, double *value, double *grad) { return 0; }",
+            "static elvi_target target;",
+            "extern \"C\" SEXP make(void) { target.version = ELVI_TARGET_VERSION; target.eval = eval;",
+            "  return elvi_target_pointer(&target, R_NilValue); }")
+  heads <- list(c("#include <elvi.h>"), c("#include <R.h>", "#include <Rinternals.h>", "#include <elvi.h>"),
+                c("#include <elvi.h>", "#include <R.h>", "#include <Rinternals.h>"))
+  for (language in c("c", "cpp")) for (head in heads) {
+    dir <- tempfile("header")
+    dir.create(dir)
+    code <- c(head, if (language == "c") sub("extern \"C\" ", "", body) else body)
+    writeLines(code, file.path(dir, paste0("header.", language)))
+    writeLines(paste0("PKG_CPPFLAGS = -I", shQuote(system.file("include", package = "elvi"))), file.path(dir, "Makevars"))
+    old <- setwd(dir)
+    failed <- suppressWarnings(system2(file.path(R.home("bin"), "R"), c("CMD", "SHLIB", paste0("header.", language)),
+                                       stdout = FALSE, stderr = FALSE))
+    setwd(old)
+    expect_identical(as.integer(failed), 0L, info = paste(c(language, head), collapse = " "))
+  }
 })

@@ -5,7 +5,7 @@ one_intercept <- function(J, rows, sd, response, family) {
   y <- response(rnorm(J, 0, sd)[g], X[, "x"])
   fit <- elvi:::nested_fit(nested_problem(X, y, family, terms = list(group_term("g", g))))
   at <- elvi:::node_moments(fit)
-  hyper <- elvi:::hyper_moments(fit)
+  hyper <- nested_hyper_moments(fit)
   list(X = X, y = y, g = g, fit = fit, mean = c(at$mean[1:2], hyper$mean), sd = c(at$sd[1:2], hyper$sd))
 }
 
@@ -17,13 +17,15 @@ test_that("draws and variances of a node are those of its optimum", {
   node <- fit$nodes[[1]]
   best <- dense_conditional(problem, node$theta, base_laplace())
   V <- cbind(problem$X, problem$Z)
-  expect_equal(elvi:::node_variance(fit, 1, V, chunk = 7L), unname(rowSums((as.matrix(V) %*% best$covariance) * as.matrix(V))),
+  roots <- elvi:::new_sparse_roots(fit$setup$plan, list(node$setting), matrix(node$sd), -node$log_det / 2)
+  root <- elvi:::root_at(roots, 1)
+  expect_equal(rowSums(elvi:::root_rows(root, V)^2), unname(rowSums((as.matrix(V) %*% best$covariance) * as.matrix(V))),
                tolerance = 1e-4)
   d <- ncol(V)
-  x <- elvi:::node_draws(fit, 1, cbind(diag(d), 0))
-  expect_equal(x[, d + 1], node$mu)
-  root <- x[, seq_len(d)] - node$mu
-  expect_equal(tcrossprod(root), best$covariance, tolerance = 1e-4, ignore_attr = TRUE)
+  R <- elvi:::root_times(root, diag(d))
+  expect_equal(tcrossprod(R), best$covariance, tolerance = 1e-4, ignore_attr = TRUE)
+  expect_equal(elvi:::root_log_det(root), as.double(determinant(best$covariance)$modulus) / 2, tolerance = 1e-4)
+  expect_equal(elvi:::root_solve(root, R), diag(d), tolerance = 1e-8)
 })
 
 # log p(y) of a random intercept and its moments by brute force: Gauss-Legendre for each
@@ -71,7 +73,7 @@ test_that("binary data with four rows a group: corrected weights are right", {
   reference <- random_intercept_reference(at$X, at$y, at$g, at$mean[1:2], 1.02 * at$sd[1:2], seq(-0.7, 1.3, by = 0.1))
   expect_lt(max(abs(at$mean - reference$mean) / reference$sd), 0.06)
   expect_lt(max(abs(at$sd / reference$sd - 1)), 0.03)
-  raw <- elvi:::hyper_moments(at$fit, elvi:::normalised(at$fit$hyper$log_weight))
+  raw <- elvi:::moments_of_theta(at$fit$setup, at$fit$hyper$theta, elvi:::normalised(at$fit$hyper$log_weight))
   expect_gt(abs(raw$mean - reference$mean[3]) / reference$sd[3], 0.1)   # there was something to correct
   expect_true(at$fit$corrected)
 })

@@ -3,25 +3,29 @@ test_that("means and sds are those of the mixture of dense conditional optima", 
   for (which in c("binary", "slopes", "counts", "smooth")) {
     fit <- nested_example(which)
     problem <- fit$problem
-    hyper <- fit$nested$hyper
+    nested <- solved_again(fit)
+    hyper <- nested$hyper
+    at <- elvi:::component_moments(fit$posterior)
     used <- order(hyper$weight, decreasing = TRUE)[1:2]
     p <- ncol(problem$X)
     for (k in used) {
       dense <- reference_conditional(problem, hyper$theta[k, ])
       map <- diag(length(dense$mu))
-      map[1L, seq_len(p)[-1L]] <- -fit$centre[-1L]
-      optimum <- elvi:::original_order(fit$nested$setup$plan, fit$nested$nodes[[k]]$setting$mu)
+      map[1L, seq_len(p)[-1L]] <- -problem$shift[-1L]
+      optimum <- elvi:::original_order(nested$setup$plan, nested$nodes[[k]]$setting$mu)
       expect_equal(optimum, dense$mu, tolerance = 1e-5)
-      expect_lt(max(abs(fit$node_mu[, k] - drop(map %*% dense$mu)) / fit$node_sd[, k]), 0.1)   # what draws correct
+      expect_lt(max(abs(at$mean[, k] - drop(map %*% dense$mu)) / at$sd[, k]), 0.1)   # what draws correct
       V <- map %*% dense$cov %*% t(map)
-      expect_equal(unname(fit$node_sd[, k]), sqrt(diag(V)), tolerance = 1e-4)
-      expect_equal(unname(fit$fixed_cov[[k]]), V[seq_len(p), seq_len(p)], tolerance = 1e-4)
+      expect_equal(at$sd[, k], sqrt(diag(V)), tolerance = 1e-4)
+      alone <- fit$posterior
+      alone$weight <- as.double(seq_along(alone$weight) == k)
+      expect_equal(unname(elvi:::posterior_covariance(alone, seq_len(p))), V[seq_len(p), seq_len(p)], tolerance = 1e-4)
     }
     # the ratio of two nodes before correction: the density of theta
     densities <- vapply(used, function(k) reference_conditional(problem, hyper$theta[k, ])$log_p, 0)
-    values <- vapply(used, function(k) fit$nested$nodes[[k]]$objective, 0)
+    values <- vapply(used, function(k) nested$nodes[[k]]$objective, 0)
     expect_true(all(is.finite(values)))
-    expect_equal(diff(densities), diff(node_values(fit)[used]), tolerance = 1e-4)
+    expect_equal(diff(densities), diff(node_values(nested)[used]), tolerance = 1e-4)
   }
 })
 
@@ -62,7 +66,7 @@ test_that("priors of sds are checked and scaled", {
   expect_snapshot_error(elvi(b ~ x, d, family = binomial(), method = "nested"), class = "elvi_error_argument")
   expect_snapshot_error(lkj(0), class = "elvi_error_argument")
 
-  expect_equal(nested_example("slopes")$priors$sd[[1L]]$rate, 1 / sd(d$y))
+  expect_equal(nested_example("slopes")$priors$sd[[1L]]$rate, c(1, sd(d$x)) / sd(d$y))
   expect_equal(nested_example("binary")$priors$sd[[1L]]$rate, 1)
   given <- elvi(y ~ x + (1 | g), d, prior_sd = list(g = cauchy(0, 2)))
   expect_identical(given$priors$sd[[1L]]$scale, 2)
@@ -205,7 +209,7 @@ test_that("a single node is certified", {
   data <- data.frame(x = rnorm(400), g = factor(sample(20, 400, TRUE)))
   data$y <- rpois(400, exp(0.5 + 0.4 * data$x + rnorm(20, 0, 0.6)[data$g]))
   expect_no_warning(fit <- elvi(y ~ x + (1 | g), data, poisson(), control = elvi_control(nodes = 1)))
-  expect_lt(fit$nested$nodes[[1L]]$certificate, 1e-6)
+  expect_lt(fit$nested$certificates, 1e-6)
 })
 
 test_that("few draws are said to be few", {

@@ -68,8 +68,8 @@ test_that("seven hyperparameters: the answer hardly moves, and agrees with a fin
   expect_length(fit$hyper$mode, 7L)
   expect_lt(max(unlist(fit$change)), 0.08)
   finer <- elvi:::nested_fit(problem, control = list(nodes = 100))
-  here <- elvi:::hyper_moments(fit)
-  there <- elvi:::hyper_moments(finer)
+  here <- nested_hyper_moments(fit)
+  there <- nested_hyper_moments(finer)
   expect_lt(max(abs(here$mean - there$mean) / there$sd), 0.08)
   expect_lt(max(abs(here$sd / there$sd - 1)), 0.08)
   expect_gte(fit$change$mean, 1 / sqrt(length(fit$nodes)))   # never less than the noise of so many nodes

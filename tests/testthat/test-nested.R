@@ -83,13 +83,13 @@ test_that("the gaussian evidence is exact, and the answer that of a finer rule",
   expect_lt(fit$change$mean, 0.01)
   finer <- elvi:::nested_fit(problem, control = list(nodes = 8))
   expect_gt(length(finer$nodes), 2 * length(fit$nodes))
-  expect_equal(elvi:::hyper_moments(fit)$mean, elvi:::hyper_moments(finer)$mean, tolerance = 5e-3)
-  expect_equal(elvi:::hyper_moments(fit)$sd, elvi:::hyper_moments(finer)$sd, tolerance = 2e-2)
+  expect_equal(nested_hyper_moments(fit)$mean, nested_hyper_moments(finer)$mean, tolerance = 5e-3)
+  expect_equal(nested_hyper_moments(fit)$sd, nested_hyper_moments(finer)$sd, tolerance = 2e-2)
   expect_equal(elvi:::node_moments(fit)$sd, elvi:::node_moments(finer)$sd, tolerance = 1e-2)
   # a composite design of 25 nodes is not far from that
   coarse <- elvi:::nested_fit(problem, control = list(nodes = 3))
   expect_length(coarse$nodes, 25L)
-  expect_lt(max(abs(elvi:::hyper_moments(coarse)$mean - elvi:::hyper_moments(finer)$mean) / elvi:::hyper_moments(finer)$sd), 0.05)
+  expect_lt(max(abs(nested_hyper_moments(coarse)$mean - nested_hyper_moments(finer)$mean) / nested_hyper_moments(finer)$sd), 0.05)
 })
 
 test_that("cbpp: the figures of 8,000 NUTS draws", {
@@ -100,7 +100,7 @@ test_that("cbpp: the figures of 8,000 NUTS draws", {
   nuts <- list(mean = c(-1.414, -0.973, -1.115, -1.561), sd = c(0.255, 0.308, 0.326, 0.422))
   expect_lt(max(abs(at$mean[1:4] - nuts$mean) / nuts$sd), 0.1)
   expect_lt(max(abs(at$sd[1:4] / nuts$sd - 1)), 0.05)
-  hyper <- elvi:::hyper_moments(fit)
+  hyper <- nested_hyper_moments(fit)
   expect_lt(abs(hyper$mean - 0.722) / 0.212, 0.1)
   expect_lt(abs(hyper$sd / 0.212 - 1), 0.05)
   expect_true(fit$converged)
@@ -121,7 +121,7 @@ test_that("a variance at zero is no failure", {
                             dispersion = list(name = "sigma", prior = exponential(1)))
   fit <- elvi:::nested_fit(problem)
   expect_true(fit$converged)
-  hyper <- elvi:::hyper_moments(fit)
+  hyper <- nested_hyper_moments(fit)
   expect_lt(hyper$mean[1], 0.25)
   expect_lt(fit$change$mean, 0.05)
   expect_true(all(is.finite(unlist(elvi:::node_moments(fit)))))
@@ -222,4 +222,30 @@ test_that("an interrupt ends it", {
   expect_error(elvi:::nested_fit(problem))
   setTimeLimit(elapsed = Inf)
   expect_lt(proc.time()[["elapsed"]] - start, 20)
+})
+
+test_that("a gaussian response with dense columns is solved from few rows, with the same evidence and answers", {
+  skip_on_cran()
+  set.seed(5)
+  x <- runif(200)
+  Z <- Matrix::Matrix(outer(x, 1:6, function(x, k) sin(k * pi * x)), sparse = TRUE)
+  term <- list(Z = Z, term = list(label = "s(x)", kind = "group", columns = 1:6, levels = as.character(1:6), coefs = "(Intercept)",
+                                  correlated = FALSE, prior_sd = exponential(1), prior_cor = 1))
+  problem <- nested_problem(cbind(1, x), sin(4 * x) + rnorm(200, sd = 0.3), gaussian(), list(term), offset = x^2,
+                            weight = rep(c(0.5, 1, 2, 0), 50), dispersion = list(name = "sigma", prior = exponential(1)))
+  few <- elvi:::nested_setup(problem, base_gaussian())
+  expect_equal(few$plan$rows, 9)
+  all <- few
+  rows <- problem[c("X", "Z", "y", "offset", "weight")]
+  all$plan <- elvi:::sparse_plan(rows$X, methods::as(rows$Z, "CsparseMatrix"), rep(TRUE, 6), elvi:::hyper_entries(few$problem, few$layout), TRUE,
+                                 numeric(8), c(rows[c("y", "weight", "offset")], few$plan[c("record", "dispersion")]))
+  theta <- list(c(-0.5, -1), c(0.3, -0.8))
+  here <- elvi:::evidence_at(few, theta)
+  there <- elvi:::evidence_at(all, theta)
+  for (k in 1:2) {
+    expect_equal(here[[k]]$value, there[[k]]$value, tolerance = 1e-10)
+    expect_equal(here[[k]]$slope, there[[k]]$slope, tolerance = 1e-8)
+    expect_equal(here[[k]]$solution$mu, there[[k]]$solution$mu, tolerance = 1e-8)
+    expect_equal(here[[k]]$solution$variance, there[[k]]$solution$variance, tolerance = 1e-8)
+  }
 })

@@ -189,3 +189,226 @@ test_that("a spread that is hardly a number still has its logarithm", {
     expect_equal(at(narrow), at(tiny) + more)
   }
 })
+
+# ---- all constants ------------------------------------------------------------------------
+
+test_that("the constants are all that f leaves out of the log density, for every family and prior", {
+  skip_if_not_installed("survival")
+  cases <- evidence_cases()
+  expect_setequal(unique(vapply(cases, function(case) likelihood_of(check_family(case$family)), "")), names(family_records))
+  x <- c(0.3, -0.2, log(1.3))
+  check <- function(name, prior, aux) {
+    case <- cases[[name]]
+    model <- evidence_model(case, prior, aux)
+    at <- x[seq_len(model$dim)]
+    expect_equal(model_constant(model) - target_values(model, matrix(at)), log_joint(case, at, prior, aux), tolerance = 1e-11,
+                 info = paste(name, prior, aux))
+    expect_identical(flat_in_model(model), (prior == "flat") * 2 + (aux == "flat" && !is.null(case$aux)), info = paste(name, prior, aux))
+  }
+  for (name in names(cases)) {
+    for (prior in names(evidence_priors)) check(name, prior, "exponential")
+    # as phi grows a negative binomial tends to a poisson one, so that its prior has to be proper
+    for (aux in setdiff(names(evidence_positive), if (name == "neg_binomial_2") "flat")) check(name, "normal", aux)
+  }
+})
+
+test_that("elbo() is a lower bound of the log evidence, and near, for every family", {
+  skip_on_cran()
+  skip_if_not_installed("survival")
+  cases <- evidence_cases(40)
+  for (name in names(cases)) {
+    case <- cases[[name]]
+    X <- case$X[, 1, drop = FALSE]
+    model <- evidence_model(case, X = X)
+    evidence <- log_integral(function(x) log_joint(case, x, X = X), model$dim)
+    # a gaussian law of the logarithm of a Weibull shape has no expected log likelihood
+    base <- if (name == "weibull") base_uniform() else base_gaussian()
+    fit <- withr_seed(2, suppressMessages(elvi(model, base, tol = if (has_exact(model)) NULL else 0.01)))
+    bound <- withr_seed(3, elbo(fit, draws = 1e4))
+    expect_lt(bound$estimate, evidence + 4 * bound$se + 1e-9, label = name)
+    expect_gt(bound$estimate, evidence - (if (name == "weibull") 0.5 else 0.1) - 4 * bound$se, label = name)
+  }
+})
+
+test_that("elbo() is a lower bound of the log evidence for every base and scale", {
+  skip_if_not_installed("survival")
+  case <- evidence_cases()$logit
+  model <- evidence_model(case)
+  evidence <- log_integral(function(x) log_joint(case, x), 2)
+  found <- vapply(list(base_gaussian(), base_laplace(), base_uniform(), base_student(5), base_power(1.5)), function(base) {
+    best <- elvi_optimum(model, base)
+    diagonal <- elvi_optimum(model, base, scale = "diagonal")
+    expect_equal(elbo(best, model, base)$estimate, best$elbo, tolerance = 1e-12)
+    expect_lt(diagonal$elbo, best$elbo)
+    best$elbo
+  }, 0)
+  expect_true(all(found < evidence & found > evidence - 0.6))
+  expect_gt(found[1], evidence - 0.05)
+})
+
+test_that("models of mtcars and cbpp are compared by their evidence", {
+  one <- function(formula) elvi(formula, mtcars, family = binomial())
+  wt <- mtcars$wt - mean(mtcars$wt)
+  slope <- log_integral(function(b) {
+    sum(dbinom(mtcars$am, 1, plogis(b[1] + b[2] * wt), log = TRUE)) + dnorm(b[1], 0, 2.5, log = TRUE) +
+      dnorm(b[2], 0, 2.5 / sd(wt), log = TRUE)
+  }, 2)
+  constant <- log_integral(function(b) sum(dbinom(mtcars$am, 1, plogis(b), log = TRUE)) + dnorm(b, 0, 2.5, log = TRUE), 1)
+  expect_equal(c(slope, constant), c(-13.06, -23.57), tolerance = 3e-4)
+  bounds <- c(elbo(one(am ~ wt))$estimate, elbo(one(am ~ 1))$estimate)
+  expect_true(all(bounds <= c(slope, constant)))
+  expect_equal(bounds, c(slope, constant), tolerance = 5e-3)
+  skip_without_parser()
+  skip_if_not_installed("generics")
+  skip_if_not_installed("lme4")
+  cbpp <- lme4::cbpp
+  herds <- elvi(cbind(incidence, size - incidence) ~ period + (1 | herd), cbpp, family = binomial())
+  alone <- elvi(cbind(incidence, size - incidence) ~ period, cbpp, family = binomial())
+  expect_equal(generics::glance(herds)$elbo, -104.9, tolerance = 1e-3)
+  expect_equal(generics::glance(alone)$elbo, -111.3, tolerance = 1e-3)
+})
+
+test_that("a nested fit has the ELBO that plain fits at its hyperparameters add up to", {
+  skip_on_cran()
+  # log of the integral over sigma of p(sigma) times the evidence given sigma, which is exact for gaussian responses
+  skip_if_not_installed("survival")
+  case <- evidence_cases()$gaussian
+  d <- data.frame(y = case$y, x = case$X[, 2], w = case$weights, f = case$frequency)
+  nested <- elvi(y ~ x, d, weights = w, frequency = f, prior = normal(0, 2), prior_intercept = normal(0, 3),
+                 prior_aux = exponential(0.7), method = "nested", control = elvi_control(nodes = 15))
+  given <- function(a) elbo(elvi(y ~ x, d, weights = w, frequency = f, prior = normal(0, 2), prior_intercept = normal(0, 3),
+                                 dispersion = exp(2 * a)))$estimate + dexp(exp(a), 0.7, log = TRUE) + a
+  expect_equal(elbo(nested)$estimate, log_integral(given, 1, points = 61), tolerance = 1e-4)
+  # and a single gaussian of coefficients and log sigma together is a little below that
+  single <- withr_seed(1, elvi(y ~ x, d, weights = w, frequency = f, prior = normal(0, 2), prior_intercept = normal(0, 3),
+                               prior_aux = exponential(0.7), method = "mpsgd"))
+  bound <- withr_seed(2, elbo(single, draws = 2e4))
+  expect_lt(bound$estimate, elbo(nested)$estimate + 4 * bound$se)
+  expect_gt(bound$estimate, elbo(nested)$estimate - 0.2)
+})
+
+test_that("a nested fit with groups has the ELBO that plain fits of the effects add up to, dispersions known too", {
+  skip_on_cran()
+  skip_without_parser()
+  skip_if_not_installed("survival")
+  cases <- evidence_cases(40)
+  g <- rep(1:4, length.out = 40)
+  Z <- outer(g, 1:4, "==") + 0
+  for (name in c("logit", "probit", "cloglog", "poisson", "known", "exponential", "known_gamma")) {
+    case <- cases[[name]]
+    d <- list(y = case$y, w = case$weights, f = case$frequency, g = g)
+    fit <- suppressWarnings(elvi(y ~ 1 + (1 | g), d, family = case$family, weights = w, frequency = f, dispersion = case$dispersion,
+                                 prior_intercept = normal(0.5, 2), prior_sd = exponential(0.8), control = elvi_control(nodes = 15)))
+    given <- function(a) {
+      model <- suppressWarnings(model_glm(cbind(1, Z), case$y, case$family, normal(c(0.5, 0, 0, 0, 0), c(2, rep(exp(a), 4))), case$weights,
+                                          frequency = case$frequency, dispersion = case$dispersion %||% 1))
+      elvi_optimum(model)$elbo + dexp(exp(a), 0.8, log = TRUE) + a
+    }
+    a <- seq(-9, 3, by = 0.1)
+    values <- suppressMessages(vapply(a, given, 0))   # the columns are dependent
+    whole <- max(values) + log(sum(exp(values - max(values))) * 0.1)
+    expect_equal(elbo(fit)$estimate, whole, tolerance = 2e-4, info = name)
+  }
+})
+
+test_that("a model of matrices and the same of a formula have one ELBO", {
+  skip_if_not_installed("survival")
+  cases <- evidence_cases()
+  for (name in c("logit", "poisson", "known", "exponential", "known_gamma")) {
+    case <- cases[[name]]
+    d <- list(y = case$y, x = case$X[, 2], w = case$weights, f = case$frequency)
+    fit <- suppressWarnings(elvi(y ~ 0 + x, d, family = case$family, weights = w, frequency = f, dispersion = case$dispersion, prior = normal(0.5, 2)))
+    model <- evidence_model(case, X = case$X[, 2, drop = FALSE])
+    expect_equal(elbo(fit)$estimate, elbo(elvi(model))$estimate, tolerance = 1e-9, info = name)
+    expect_equal(elbo(fit)$estimate, elvi_optimum(model)$elbo, tolerance = 1e-9, info = name)
+    if (requireNamespace("generics", quietly = TRUE)) expect_identical(generics::glance(fit)$elbo, elbo(fit)$estimate)
+    expect_identical(summary(fit)$elbo$estimate, elbo(fit)$estimate)
+  }
+})
+
+test_that("constants of data in chunks, files, copies and clusters are those of memory", {
+  skip_on_cran()
+  data <- rows_data(150)
+  cl <- new_evidence_cluster()
+  on.exit(parallel::stopCluster(cl))
+  pieces <- split(seq_len(150), rep(1:3, 50))
+  load <- function(i) data[pieces[[i]], , drop = FALSE]
+  environment(load) <- list2env(list(data = data, pieces = pieces), parent = globalenv())
+  sources <- list(rows_chunked(chunks_of(data)), rows_files(1:3, load), rows_files(1:3, load, cache = 1e6), rows_cluster(cl, load, 3))
+  for (case in names(rows_cases)) {
+    quick <- if (case %in% c("robust", "size")) list(budget = 20, tol = NULL)
+    memory <- suppressWarnings(suppressMessages(do.call(fit_rows, c(list(case, data), quick))))
+    for (source in sources) {
+      fit <- suppressWarnings(suppressMessages(do.call(fit_rows, c(list(case, source), quick))))
+      if (case == "gaussian") expect_equal(elbo(fit), elbo(memory), tolerance = 1e-8)
+      else expect_equal(model_constant(fit$model), model_constant(memory$model), tolerance = 1e-12, info = case)
+      if (fit$method == "exact") expect_equal(elbo(fit)$estimate, elbo(memory)$estimate, tolerance = 1e-8, info = case)
+    }
+  }
+  X <- cbind(1, data$z)
+  matrices <- rows_files(1:3, function(i) list(X = X[pieces[[i]], ], y = data$count[pieces[[i]]], weights = data$w[pieces[[i]]]))
+  expect_equal(elvi_optimum(model_glm(matrices, family = poisson()))$elbo,
+               elvi_optimum(model_glm(X, data$count, poisson(), weights = data$w))$elbo, tolerance = 1e-9)
+})
+
+test_that("a matrix as prior precision has its constant too, in the sparse solver", {
+  skip_if_not_installed("survival")
+  case <- evidence_cases()$logit
+  apart <- normal(0.5, 1 / sqrt(c(2, 3)))
+  linked <- normal(0.5, precision = diag(c(2, 3)))
+  make <- function(prior) model_glm(case$X, case$y, binomial(), prior, weights = case$weights)
+  expect_equal(elvi_optimum(make(linked))$elbo, elvi_optimum(make(apart))$elbo, tolerance = 1e-8)
+  Q <- matrix(c(2, 1, 1, 3), 2)
+  evidence <- log_integral(function(b) {
+    sum(case$log_lik(drop(case$X %*% b), 1, case$weights)) - sum((b - 0.5) * Q %*% (b - 0.5)) / 2 + log(det(Q)) / 2 - log(2 * pi)
+  }, 2)
+  fit <- elvi(make(normal(0.5, precision = Q)))
+  expect_lt(elbo(fit)$estimate, evidence)
+  expect_gt(elbo(fit)$estimate, evidence - 0.05)
+  expect_equal(elbo(fit)$estimate, fit$optimum$elbo)
+})
+
+test_that("trials that are not whole have binomial coefficients of their own, row by row", {
+  y <- c(1, 0, 0.5, 0.25)
+  expect_equal(binomial_row_constant(y, c(0.3, 2.5, 4, 8)), c(0, 0, lchoose(4, 2), lchoose(8, 2)))
+  expect_equal(binomial_row_constant(0.4, 2.5), lgamma(3.5) - lgamma(2) - lgamma(2.5))
+})
+
+test_that("a flat prior counts as density 1, and print() says so", {
+  X <- cbind(1, sin(1:12))
+  y <- rep(c(0, 1, 1), 4)
+  flat_fit <- elvi(model_glm(X, y, prior = flat()))
+  evidence <- log_integral(function(b) sum(dbinom(y, 1, plogis(X %*% b), log = TRUE)), 2)
+  expect_lt(elbo(flat_fit)$estimate, evidence)
+  expect_gt(elbo(flat_fit)$estimate, evidence - 0.15)
+  expect_identical(elbo(flat_fit)$flat, 2)
+  expect_output(print(elbo(flat_fit)), "2 parameters have a flat prior, which counts as density 1")
+  expect_output(print(flat_fit$optimum), "2 parameters have a flat prior")
+  expect_output(print(elbo(elvi(model_glm(X, y, prior = c(flat(), normal()))))), "1 parameter has a flat prior")
+  expect_false(any(grepl("flat", capture.output(print(elbo(elvi(model_glm(X, y))))))))
+  expect_false(any(grepl("flat", capture.output(print(objective(flat_fit))))))
+  nested <- suppressWarnings(elvi(mpg ~ wt, mtcars, prior = flat(), prior_aux = flat(), method = "nested"))
+  expect_identical(elbo(nested)$flat, 2)
+  expect_output(print(elbo(nested)), "2 parameters have a flat prior")
+})
+
+test_that("the ELBO of a density is a lower bound of the log of its integral, constants as given", {
+  f <- function(x) sum(x^2) / 2 + sum(log(cosh(x[1] + x[2])))
+  evidence <- log_integral(function(x) -f(x), 2)
+  fit_of <- function(shift) withr_seed(1, elvi(model_density(function(x) f(x) - shift, function(x) x + tanh(x[1] + x[2]), dim = 2,
+                                                              smoothness = 3, convex = TRUE), tol = 0.01))
+  for (shift in c(0, 5)) {
+    bound <- withr_seed(2, elbo(fit_of(shift), draws = 1e4))
+    expect_lt(bound$estimate, evidence + shift + 4 * bound$se)
+    expect_gt(bound$estimate, evidence + shift - 0.1 - 4 * bound$se)
+  }
+})
+
+test_that("objective() is without constants, whatever elbo() has", {
+  skip_if_not_installed("survival")
+  case <- evidence_cases()$poisson
+  model <- evidence_model(case)
+  fit <- elvi(model)
+  expect_identical(objective(fit)$estimate, elbo(fit)$entropy + model_constant(model) - elbo(fit)$estimate)
+  expect_equal(objective(fit)$estimate, fit$optimum$objective, tolerance = 1e-12)
+})

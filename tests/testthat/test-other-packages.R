@@ -11,7 +11,7 @@ other_fits <- function() {
   formula_store$others
 }
 
-fixed_effects <- function(fit) if (inherits(fit, "elvi_nested")) fixef(fit) else coef(fit)
+fixed_effects <- function(fit) fixef(fit)
 
 test_that("emmeans: estimates, contrasts and the response scale", {
   skip_on_cran()
@@ -44,6 +44,98 @@ test_that("emmeans: functions in the formula and smooth terms", {
   expect_equal(out$emmean, unname(predict(fit, data.frame(wt = mean(mtcars$wt), am = 0:1))), tolerance = 1e-6)
 })
 
+# families and links, plain and with groups or smooth terms
+grid_data <- function() {
+  withr_seed(9, {
+    n <- 90
+    d <- data.frame(f = factor(rep(c("a", "b", "c"), n / 3)), x = rnorm(n), e = runif(n, 0.5, 2), g = factor(sample(letters[1:6], n, TRUE)),
+                    u = runif(n))
+    eta <- 0.3 + 0.5 * d$x + 0.4 * (d$f == "b") + rnorm(6, 0, 0.4)[d$g]
+    d$y <- eta + rnorm(n)
+    d$b <- rbinom(n, 1, plogis(eta))
+    d$k <- rbinom(n, 5, plogis(eta))
+    d$count <- rpois(n, d$e * exp(eta))
+    d$size <- rgamma(n, 3, 3 / exp(eta))
+    d$share <- plogis(eta + rnorm(n))
+    d$time <- rweibull(n, 1.4, exp(eta))
+    d$seen <- rbinom(n, 1, 0.8)
+    d
+  })
+}
+
+grid_cases <- function() {
+  Surv <- survival::Surv
+  d <- grid_data()
+  counts <- count ~ f + x
+  list(
+    prob = list(elvi(b ~ f + x, d, family = binomial()), elvi(factor(b) ~ f + x, d, family = binomial("probit")),
+                elvi((y > 0) ~ f + x, d, family = binomial("cloglog")), elvi(I(b == 1) ~ f + x, d, family = binomial()),
+                elvi(cbind(k, 5 - k) ~ f + x, d, family = binomial()), elvi(cbind(k, 5 - k) ~ f + x + (1 | g), d, family = binomial())),
+    rate = list(elvi(count ~ f + x, d, family = poisson()), elvi(count ~ f + x + (1 | g), d, family = poisson())),
+    response = list(elvi(counts, d, family = neg_binomial_2()), elvi(data = d, family = neg_binomial_2(), counts),
+                    elvi(count ~ f + x, d, family = neg_binomial_2(), method = "mpsgd"),
+                    elvi(count ~ f + x + (1 | g), d, family = neg_binomial_2()),
+                    elvi(size ~ f + x, d, family = Gamma("log")), elvi(size ~ f + x, d, family = Gamma("log"), dispersion = 1),
+                    elvi(size ~ f + x, d, family = inverse.gaussian("log")), elvi(share ~ f + x, d, family = Beta()),
+                    elvi(Surv(time, seen) ~ f + x, d, family = weibull()), elvi(Surv(time, seen) ~ f + x, d, family = "exponential"),
+                    elvi(survival::Surv(event = seen == 1, time = time) ~ f + x, d, family = weibull()),
+                    elvi(time ~ f + x, d, family = weibull()), elvi(Surv(time, seen) ~ f + x + (1 | g), d, family = weibull())),
+    emmean = list(elvi(y ~ f + x, d), elvi(y ~ f + x, d, dispersion = 1), elvi(y ~ f + x, d, family = robust())))
+}
+
+test_that("emmeans: the response scale of every family is that of posterior_epred(), and ratios are exp() of differences", {
+  skip_on_cran()
+  skip_if_not_installed("emmeans")
+  skip_if_not_installed("survival")
+  skip_without_parser()
+  d <- grid_data()
+  new <- data.frame(f = levels(d$f), x = mean(d$x))
+  cases <- suppressMessages(suppressWarnings(withr_seed(3, grid_cases())))
+  for (heading in names(cases)) for (fit in cases[[heading]]) {
+    info <- paste(fit$family$family, fit$family$link, deparse1(formula(fit)))
+    at <- expect_silent(as.data.frame(emmeans::emmeans(fit, "f", type = "response")))
+    expect_true(heading %in% names(at), info = info)
+    eta <- posterior_linpred(fit, new, draws = 4000, re.form = NA)
+    expect_equal(at[[heading]], family(fit)$linkinv(unname(apply(eta, 2L, median))), tolerance = 1e-6, info = info)
+    two <- as.data.frame(pairs(emmeans::emmeans(fit, "f"), type = "response"))
+    kind <- switch(fit$family$link, log = "ratio", logit = "odds.ratio", "estimate")
+    difference <- median(eta[, 1] - eta[, 2])
+    expect_equal(two[[kind]][1], if (kind == "estimate") difference else exp(difference), tolerance = 1e-6, info = info)
+  }
+  # a transformation of the response is still undone
+  logged <- elvi(log(size) ~ f + x, d)
+  at <- as.data.frame(emmeans::emmeans(logged, "f", type = "response"))
+  expect_equal(at$response, exp(unname(apply(posterior_linpred(logged, new, draws = 4000), 2L, median))), tolerance = 1e-6)
+})
+
+test_that("emmeans: an offset counts as in a glm(), inside and outside the formula", {
+  skip_on_cran()
+  skip_if_not_installed("emmeans")
+  skip_if_not_installed("mgcv")
+  skip_without_parser()
+  d <- grid_data()
+  # what emmeans adds for the offset: its estimate less that of the predictors
+  added <- function(fit, shared) as.data.frame(emmeans::emmeans(fit, "f", frequentist = TRUE))$emmean - shared
+  inside <- glm(count ~ f + x + offset(log(e)), d, family = poisson())
+  outside <- glm(count ~ f + x, d, family = poisson(), offset = log(e))
+  new <- data.frame(f = levels(d$f), x = mean(d$x), e = 1, u = mean(d$u))
+  expected <- list(inside = added(inside, predict(inside, new)),
+                   outside = added(outside, predict(inside, new)))
+  fits <- suppressWarnings(list(
+    inside = elvi(count ~ f + x + offset(log(e)), d, family = poisson()),
+    inside = elvi(count ~ f + x + offset(log(e)), d, family = neg_binomial_2()),
+    inside = elvi(count ~ f + x + offset(log(e)) + (1 | g), d, family = poisson()),
+    inside = elvi(count ~ f + s(u) + offset(log(e)), d, family = poisson()),
+    outside = elvi(count ~ f + x, d, family = poisson(), offset = log(e)),
+    outside = elvi(count ~ f + x + (1 | g), d, family = poisson(), offset = log(e)),
+    outside = elvi(count ~ f + s(u), d, family = poisson(), offset = log(e))))
+  for (i in seq_along(fits)) {
+    shared <- predict(fits[[i]], new, re.form = NA, offset = if (names(fits)[i] == "outside") numeric(3))
+    expect_equal(unname(added(fits[[i]], shared)), unname(expected[[names(fits)[i]]]), tolerance = 1e-6,
+                 info = deparse1(formula(fits[[i]])))
+  }
+})
+
 test_that("marginaleffects: slopes, comparisons and predictions from draws", {
   skip_if_not_installed("marginaleffects")
   skip_if_not_installed("collapse")
@@ -59,12 +151,12 @@ test_that("marginaleffects: slopes, comparisons and predictions from draws", {
 
 test_that("marginaleffects' hooks: draws of expected responses, without a covariance", {
   fit <- other_fits()$binary
-  expect_true(all(c("elvi_glm", "elvi_nested") %in% getOption("marginaleffects_model_classes")))
+  expect_true("elvi_glm" %in% getOption("marginaleffects_model_classes"))
   out <- elvi:::get_predict.elvi_glm(fit, infert[1:3, ], "response")
   expect_identical(attr(out, "posterior_draws"), t(unname(posterior_epred(fit, infert[1:3, ]))))
   expect_null(elvi:::get_vcov.elvi_glm(fit))
   for (fit in other_fits()) {
-    expect_identical(if (inherits(fit, "elvi_nested")) elvi:::get_coef.elvi_nested(fit) else elvi:::get_coef.elvi_glm(fit),
+    expect_identical(elvi:::get_coef.elvi_glm(fit),
                      fixed_effects(fit))
   }
 })
@@ -135,6 +227,100 @@ test_that("performance: cross-validation, R2 and predictive checks", {
     check <- performance::check_predictions(fit, iterations = 5)
     expect_identical(dim(check), c(nobs(fit), 6L))
   }
+})
+
+test_that("performance: r2() is Bayesian, with and without groups", {
+  skip_on_cran()
+  skip_if_not_installed("performance")
+  for (fit in other_fits()) {
+    out <- performance::r2(fit)
+    expect_equal(out$R2_Bayes, median(bayes_R2(fit, draws = 4000)), ignore_attr = TRUE)
+    grouped <- length(fit$groups) > 0
+    expect_identical("R2_Bayes_marginal" %in% names(out), grouped)
+    if (grouped) {
+      expect_equal(out$R2_Bayes_marginal, median(bayes_R2(fit, draws = 4000, re.form = NA)), ignore_attr = TRUE)
+      expect_lt(out$R2_Bayes_marginal, out$R2_Bayes)
+    }
+    expect_lt(out$R2_Bayes, 0.95)
+  }
+  linear <- other_fits()$sigma
+  expect_equal(performance::r2(linear)$R2_Bayes[[1]], summary(lm(mpg ~ wt + hp, mtcars))$r.squared, tolerance = 0.03)
+})
+
+test_that("insight: random effects are found, and their variances are those of VarCorr()", {
+  skip_on_cran()
+  skip_if_not_installed("performance")
+  skip_if_not_installed("lme4")
+  skip_without_parser()
+  sleep <- lme4::sleepstudy
+  fit <- elvi(Reaction ~ Days + (Days | Subject), sleep)
+  expect_true(insight::is_mixed_model(fit))
+  expect_identical(insight::find_random(fit)$random, "Subject")
+  expect_identical(insight::find_random_slopes(fit)$random, "Days")
+  parts <- insight::find_formula(fit)
+  expect_equal(parts$conditional, Reaction ~ Days, ignore_formula_env = TRUE)
+  expect_equal(parts$random, ~ Days | Subject, ignore_formula_env = TRUE)
+  V <- VarCorr(fit)$Subject
+  M <- cbind(1, sleep$Days)
+  found <- insight::get_variance(fit)
+  expect_equal(found$var.random, mean(rowSums((M %*% V) * M)), ignore_attr = TRUE)
+  expect_equal(found$var.fixed, var(fixef(fit)[["Days"]] * sleep$Days))
+  expect_equal(found$var.residual, sigma(fit)^2)
+  expect_equal(found$var.intercept[["Subject"]], V[1, 1])
+  expect_equal(found$var.slope[["Subject.Days"]], V[2, 2])
+  expect_identical(insight::get_variance(fit, component = "random"), found["var.random"])
+  icc <- performance::icc(fit)
+  expect_equal(icc$ICC_adjusted, found$var.random / (found$var.random + found$var.residual))
+  nakagawa <- performance::r2_nakagawa(fit)
+  total <- found$var.fixed + found$var.random + found$var.residual
+  expect_equal(nakagawa$R2_marginal, found$var.fixed / total, ignore_attr = TRUE)
+  expect_equal(nakagawa$R2_conditional, (found$var.fixed + found$var.random) / total, ignore_attr = TRUE)
+  # near those of lme4, whose variances are the most likely ones
+  expect_equal(icc$ICC_adjusted, performance::icc(lme4::lmer(Reaction ~ Days + (Days | Subject), sleep))$ICC_adjusted, tolerance = 0.1)
+  expect_warning(expect_null(performance::icc(other_fits()$sigma)), "random")
+})
+
+test_that("insight: the variance of each family is on the scale of the predictor", {
+  skip_on_cran()
+  skip_if_not_installed("insight")
+  skip_if_not_installed("survival")
+  skip_without_parser()
+  d <- grid_data()
+  d$row <- factor(seq_len(nrow(d)))
+  residual <- function(fit) insight::get_variance(fit, component = "distribution")$var.distribution
+  of <- function(formula, family) suppressWarnings(elvi(formula, d, family = family))
+  expect_equal(residual(of(b ~ x + (1 | g), binomial())), pi^2 / 3)
+  expect_equal(residual(of(b ~ x + (1 | g), binomial("probit"))), 1)
+  expect_equal(residual(of(b ~ x + (1 | g), binomial("cloglog"))), pi^2 / 6)
+  expect_equal(residual(of(count ~ x + (1 | g), poisson())), log1p(1 / mean(d$count)))
+  many <- of(count ~ x + (1 | g), neg_binomial_2())
+  expect_equal(residual(many), log1p(1 / mean(d$count) + 1 / many$mu[["phi"]]))
+  sizes <- of(size ~ x + (1 | g), Gamma("log"))
+  expect_equal(residual(sizes), log1p(1 / sizes$mu[["shape"]]))
+  expect_equal(insight::get_variance(sizes, approximation = "trigamma")$var.distribution, trigamma(sizes$mu[["shape"]]))
+  # a level for each row is a dispersion
+  by_row <- of(count ~ x + (1 | g) + (1 | row), poisson())
+  found <- insight::get_variance(by_row)
+  expect_equal(found$var.dispersion, VarCorr(by_row)$row[1, 1])
+  expect_equal(found$var.random, VarCorr(by_row)$g[1, 1])
+})
+
+test_that("insight: predicted values are those of predict()", {
+  skip_on_cran()
+  skip_if_not_installed("insight")
+  for (fit in other_fits()) {
+    at <- predict(fit, type = "response", interval = "credible", level = 0.9, se.fit = TRUE)
+    out <- insight::get_predicted(fit, ci = 0.9)
+    expect_equal(as.numeric(out), unname(at$fit[, "fit"]))
+    table <- as.data.frame(out)
+    expect_equal(table$CI_low, unname(at$fit[, "lwr"]))
+    expect_equal(table$SE, unname(at$se.fit))
+    expect_equal(as.numeric(insight::get_predicted(fit, predict = "link")), unname(predict(fit)))
+  }
+  fit <- other_fits()$groups
+  new <- data.frame(spray = c("A", "B"), block = "1")
+  expect_equal(as.numeric(insight::get_predicted(fit, data = new, include_random = FALSE)),
+               unname(predict(fit, new, type = "response", re.form = NA)))
 })
 
 test_that("modelsummary, broom.mixed and knitr make tables", {

@@ -109,15 +109,12 @@ test_that("no optimum is an error without the matrix, too", {
 test_that("an exact mean field of many columns needs no d x d matrix anywhere", {
   skip_on_cran()
   skip_if_not_installed("Matrix")
-  set.seed(6)
-  n <- 1200
-  d <- 6000   # 288 MB of d x d
-  X <- Matrix::sparseMatrix(i = rep(seq_len(n), 5), j = sample(d, 5 * n, TRUE), x = rnorm(5 * n), dims = c(n, d))
+  X <- wide_sparse(1200, 6000)   # 288 MB of d x d
   X[, 1] <- 1
-  y <- rbinom(n, 1, 0.5)
+  y <- rbinom(1200, 1, 0.5)
   gc(reset = TRUE)
   before <- sum(gc()[, 2])
-  fit <- elvi(model_glm(X, y, prior = normal(0, c(Inf, rep(1, d - 1)))), control = elvi_control(scale = "diagonal"))
+  fit <- elvi(model_glm(X, y, prior = normal(0, c(Inf, rep(1, 5999)))), control = elvi_control(scale = "diagonal"))
   expect_identical(fit$method, "exact")
   expect_true(fit$converged)
   expect_equal(objective(fit)$estimate, fit$optimum$objective)

@@ -158,11 +158,11 @@ test_that("a message that stops half-way is given up as well", {
   node <- structure(list(con = here), class = "SOCKnode")
   message <- serialize(list(type = "VALUE", value = sin(1:1000)), NULL, xdr = FALSE)
   writeBin(message[seq_len(500)], there)
-  took <- system.time(expect_null(elvi:::receive_reply(node, 1)))[["elapsed"]]
+  state <- elvi:::new_exchange(list(node))
+  took <- system.time(expect_null(elvi:::receive_reply(state, 1L, 1)))[["elapsed"]]
   expect_lt(took, 10)
   expect_equal(socketTimeout(here), 100)
-  source <- elvi:::new_source("cluster", "", NULL, timeout = 1, load = identity,
-                              state = list2env(list(cl = list(node), told = list(list()))))
+  source <- elvi:::new_source("cluster", "", NULL, timeout = 1, load = identity, state = state)
   took <- system.time(sent <- elvi:::send_shards(source, 1L, 1, list(key = 1, args = numeric(4e6)), list()))[["elapsed"]]
   expect_false(sent)
   expect_lt(took, 10)
@@ -176,7 +176,7 @@ test_that("errors of load() and of its rows name the shard and leave the workers
   fit <- function(load) elvi(count ~ z, data = rows_cluster(cl, load, 3), family = poisson())
   expect_error(fit(function(i) if (i == 3) stop("disk full") else good(i)), "Shard 3 of 3: load\\(\\) failed: disk full",
                class = "elvi_error_rows")
-  expect_error(fit(function(i) if (i == 3) good(i)["count"] else good(i)), "Shard 3 of 3: .*'z' not found")
+  expect_error(fit(function(i) if (i == 3) good(i)["count"] else good(i)), "Shard 3 of 3: column `z` is missing", class = "elvi_error_argument")
   expect_error(fit(function(i) if (i == 2) 1:3 else good(i)), "Shard 2 of 3: load\\(\\) must return")
   expect_identical(unlist(parallel::clusterCall(cl, function() 42)), c(42, 42))
   changing <- function(i) transform(good(i), z = z + as.numeric(Sys.time()) %% 1)   # another each time it is loaded
@@ -187,6 +187,40 @@ test_that("errors of load() and of its rows name the shard and leave the workers
   expect_error(elvi:::target_at(model, matrix(0, 2)), "other values", class = "elvi_error_rows")
 })
 
+test_that("terms that depend on rows of other shards are refused by name", {
+  skip_on_cran()
+  cl <- shared_cluster()
+  data <- years_data()
+  parts <- years_parts(data)
+  # a data frame each, and sources of their own on each worker
+  frames <- function(i) parts[[i]]
+  sources <- function(i) elvi::rows_files(if (i == 1) parts[1:2] else c(list(parts[[3]][1, ]), parts[3:4]), function(piece) piece)
+  environment(frames) <- environment(sources) <- list2env(list(parts = parts), parent = globalenv())
+  for (name in names(collective_cases)) {
+    expect_refused(fit_years(collective_cases[[name]], rows_cluster(cl, frames, 4)), name)
+    expect_refused(fit_years(collective_cases[[name]], rows_cluster(cl, sources, 2)), name)
+  }
+  halves <- function(i) parts[[i]]
+  environment(halves) <- list2env(list(parts = list(data[1:200, ], data[201:400, ])), parent = globalenv())
+  for (case in rowwise_cases) {
+    reference <- suppressMessages(fit_years(case, data))
+    expect_same_fit(suppressMessages(fit_years(case, rows_cluster(cl, frames, 4))), reference)
+    expect_same_fit(suppressMessages(fit_years(case, rows_cluster(cl, halves, 2))), reference)
+  }
+  lacking <- function(i) elvi::rows_files(1:2, function(k) if (i == 2 && k == 2) parts[[i]]["late"] else parts[[i]])
+  environment(lacking) <- environment(frames)
+  expect_error(elvi(late ~ x, data = rows_cluster(cl, lacking, 2), family = binomial()), "Shard 2 of 2: Chunk 2: column `x` is missing",
+               class = "elvi_error_argument")
+})
+
+# Fits again and again, until an interrupt, which may end one with the best point so far, or an error ends it.
+fit_until_stopped <- function(source, seconds = 30) {
+  end <- proc.time()[["elapsed"]] + seconds
+  tryCatch(withCallingHandlers(while (proc.time()[["elapsed"]] < end) fit_rows("logit", source),
+                               elvi_warning_interrupted = function(w) stop("interrupted")),
+           interrupt = function(e) "interrupted", error = conditionMessage)
+}
+
 test_that("an interrupt leaves the workers usable", {
   skip_on_cran()
   skip_on_os("windows")
@@ -195,13 +229,117 @@ test_that("an interrupt leaves the workers usable", {
   source <- rows_cluster(cl, loader(data, 3), 3)
   whole <- fit_rows("logit", source)
   for (wait in c(0.05, 0.11, 0.23)) {
-    ended <- tryCatch({
-      system(sprintf("(sleep %g; kill -INT %d) &", wait, Sys.getpid()))
-      repeat fit_rows("logit", source)
-    }, interrupt = function(e) "interrupted")
-    expect_identical(ended, "interrupted")
+    system(sprintf("(sleep %g; kill -INT %d) &", wait, Sys.getpid()))
+    expect_identical(fit_until_stopped(source), "interrupted")
     expect_identical(unlist(parallel::clusterCall(cl, function() 42)), c(42, 42))
   }
+  expect_identical(fit_rows("logit", source)$mu, whole$mu)
+})
+
+# A thread that takes every signal that R's own thread does not, as those of BLAS do.
+thread_code <- '
+#include <pthread.h>
+#include <unistd.h>
+static void *idle(void *unused) { for (;;) sleep(1000); return unused; }
+void start_thread(int *failed) { pthread_t thread; *failed = pthread_create(&thread, NULL, idle, NULL); }
+'
+
+compile_thread <- function(dir) {
+  old <- setwd(dir)
+  on.exit(setwd(old))
+  writeLines(thread_code, "thread.c")
+  writeLines("PKG_LIBS = -pthread", "Makevars")
+  suppressWarnings(system2(file.path(R.home("bin"), "R"), c("CMD", "SHLIB", "thread.c"), stdout = FALSE, stderr = FALSE))
+  file.path(dir, paste0("thread", .Platform$dynlib.ext))
+}
+
+test_that("interrupts in a process with other threads leave R and the workers whole", {
+  skip_on_cran()
+  skip_on_os("windows")
+  dir <- tempfile("thread")
+  dir.create(dir)
+  on.exit(unlink(dir, recursive = TRUE))
+  library <- normalizePath(compile_thread(dir), "/", mustWork = FALSE)
+  skip_if_not(file.exists(library), "no C compiler")
+  rounds <- if (long_tests()) 60 else 20
+  # 40 coefficients: requests and answers of several pieces
+  r <- in_new_r(c(paste("library <-", deparse1(library)), paste("rounds <-", rounds), '
+    ready()
+    dyn.load(library)
+    stopifnot(.C("start_thread", failed = 1L)$failed == 0L)
+    cl <- parallel::makePSOCKcluster(2)
+    parallel::clusterCall(cl, function(paths) .libPaths(paths), .libPaths())
+    X <- matrix(sin(seq_len(300 * 40)^1.3), 300)
+    load <- function(i) list(X = X[seq(i, 300, by = 3), ], y = rep(0:1, 50))
+    environment(load) <- list2env(list(X = X), parent = globalenv())
+    source <- rows_cluster(cl, load, 3, timeout = 60)
+    fit <- function() suppressWarnings(elvi(model_glm(source, family = binomial())))
+    whole <- fit()
+    ends <- answers <- character()
+    for (i in seq_len(rounds)) {
+      ends[i] <- tryCatch({
+        system(sprintf("(sleep %g; kill -INT %d) &", 0.02 + 0.4 * (i * 0.618) %% 0.5, Sys.getpid()))
+        withCallingHandlers(repeat elvi(model_glm(source, family = binomial())),
+                            elvi_warning_interrupted = function(w) stop("interrupted"))
+      }, interrupt = function(e) "interrupted", error = conditionMessage)
+      answers[i] <- tryCatch(paste(unlist(parallel::clusterCall(cl, function() 42)), collapse = " "), error = conditionMessage)
+    }
+    out <- list(ends = ends, answers = answers, same = identical(fit()$mu, whole$mu), alive = source$state$alive)
+    parallel::stopCluster(cl)'), during = function(pid) NULL, timeout = 300)$out
+  expect_identical(r$ends, rep("interrupted", rounds))
+  expect_identical(r$answers, rep("42 42", rounds))
+  expect_true(r$same)
+  expect_identical(r$alive, c(TRUE, TRUE))
+})
+
+test_that("a request or an answer that is broken off at any byte is repaired", {
+  skip_on_cran()
+  data <- rows_data(60)
+  cl <- shared_cluster()
+  source <- rows_cluster(cl, loader(data, 3), 3)
+  whole <- fit_rows("logit", source)
+  state <- source$state
+  con <- cl[[1L]]$con
+  numbers <- function(n) seq_len(n) + 0.5
+  environment(numbers) <- baseenv()
+  call <- elvi:::call_as_bytes(cl[[1L]], numbers, list(1000))
+  answered <- function() identical(unlist(parallel::clusterCall(cl, function() 42)), c(42, 42))
+  for (lost in c(1, 14, 4096, 8000)) {
+    writeBin(call, con)
+    readBin(con, "raw", lost)   # as by an interrupt in recvResult()
+    state$torn[1L] <- TRUE
+    elvi:::drain(source, 1L, list(number = "none"))
+    expect_false(state$torn[1L])
+    expect_true(answered())
+  }
+  for (sent in c(0, 1, length(call) - 1)) {
+    state$unsent[[1L]] <- call
+    state$sent[1L] <- sent
+    writeBin(utils::head(call, sent), con)
+    state$torn[1L] <- sent > 0   # the answer is not one of elvi: skip it by a mark
+    elvi:::drain(source, 1L, list(number = "none"))
+    expect_length(state$unsent[[1L]], 0)
+    expect_true(answered())
+  }
+  expect_identical(state$alive, c(TRUE, TRUE))
+  expect_identical(fit_rows("logit", source)$mu, whole$mu)
+})
+
+test_that("a time limit in a pass is no lost worker, and leaves the workers usable", {
+  skip_on_cran()
+  data <- rows_data(60)
+  cl <- shared_cluster()
+  source <- rows_cluster(cl, loader(data, 3), 3)
+  whole <- fit_rows("logit", source)
+  on.exit(setTimeLimit())
+  for (limit in c(0.05, 0.11, 0.23)) {
+    setTimeLimit(elapsed = limit)
+    ended <- fit_until_stopped(source)
+    setTimeLimit()
+    expect_match(ended, "time limit")
+    expect_identical(unlist(parallel::clusterCall(cl, function() 42)), c(42, 42))
+  }
+  expect_identical(source$state$alive, c(TRUE, TRUE))
   expect_identical(fit_rows("logit", source)$mu, whole$mu)
 })
 

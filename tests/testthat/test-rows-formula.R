@@ -6,11 +6,143 @@ test_that("terms that depend on other rows are refused by name", {
                  "cumsum(z)", "c(NA, z[-length(z)])", "I(trials/max(trials))", "I(z - min(z))")) {
     expect_error(elvi(reformulate(term, "real"), data = source), term, fixed = TRUE, class = "elvi_error_argument")
   }
-  expect_error(elvi(count ~ x, data = source, family = poisson(), weights = z / mean(z)), "`(weights)` depends on other rows", fixed = TRUE)
+  expect_error(elvi(count ~ x, data = source, family = poisson(), weights = z / mean(z)), "`weights = z/mean(z)` depends on other rows", fixed = TRUE)
   expect_error(elvi(real ~ x + (1 | g), data = source), "group-level")
   expect_error(elvi(count ~ x, data = source, family = neg_binomial_2(), method = "nested"), "nested fits need all rows at once")
   expect_message(elvi(count ~ x, data = source, family = neg_binomial_2()), "phi is fitted by method = \"mpsgd\"", class = "elvi_message_not_nested")
   expect_no_message(elvi(count ~ x, data = source, family = neg_binomial_2(), method = "mpsgd"), class = "elvi_message_not_nested")
+})
+
+test_that("terms that depend on rows of other chunks are refused by name", {
+  skip_on_cran()
+  parts <- years_parts()
+  one_row_first <- c(list(parts[[1]][1, ]), parts)
+  for (name in names(collective_cases)) {
+    for (pieces in list(parts, one_row_first, rev(parts))) {
+      expect_refused(fit_years(collective_cases[[name]], rows_files(pieces, function(piece) piece)), name)
+    }
+  }
+  expect_error(fit_years(quote(list(late ~ factor(year > median(year)))), rows_files(parts, identity)),
+               "`factor(year > median(year))` has only one level", fixed = TRUE, class = "elvi_error_argument")
+})
+
+test_that("terms that each row has by itself give the fit of memory", {
+  skip_on_cran()
+  data <- years_data()
+  parts <- years_parts(data)
+  one_row_first <- c(list(data[1, ]), list(data[2:100, ]), parts[-1])
+  for (case in rowwise_cases) {
+    reference <- suppressMessages(fit_years(case, data))
+    for (pieces in list(parts, if (!any(grepl("relevel", deparse(case)))) one_row_first)) {
+      if (length(pieces)) expect_same_fit(suppressMessages(fit_years(case, rows_files(pieces, function(piece) piece))), reference)
+    }
+  }
+})
+
+test_that("one odd chunk among thousands is found, and few rows are kept", {
+  skip_on_cran()
+  n <- 2000
+  recipe_for <- function(formula) elvi:::formula_recipe(formula, as.call(list(quote(elvi), formula)), globalenv(), chunk(1), "bernoulli")
+  chunk <- function(i, low = 0) data.frame(y = 0:2, x = c(low, 1 + (i * 0.618) %% 1, 5), g = paste0("g", i))
+  sample_of <- function(recipe, odd) {
+    sample <- NULL
+    for (i in seq_len(n)) sample <- elvi:::add_to_sample(recipe, sample, chunk(i, if (i %in% odd) 0.5 else 0), i)
+    sample
+  }
+  before <- if (exists(".Random.seed", globalenv())) get(".Random.seed", globalenv())
+  sample <- sample_of(recipe_for(y ~ log1p(x) + substr(g, 1, 1)), NULL)
+  if (!is.null(before)) expect_identical(get(".Random.seed", globalenv()), before)
+  expect_lte(nrow(sample$rows), 256)
+  expect_lt(as.numeric(object.size(sample)), 1e5)
+  expect_gt(length(unique(sample$rows$g)), 100)   # not only of the first chunks
+  expect_error(sample_of(recipe_for(y ~ I(x - ifelse(length(x) > 2, min(x), 0))), 1700), "depends on other rows", class = "elvi_error_argument")
+})
+
+test_that("the order of levels is that of memory, or refused", {
+  skip_on_cran()
+  data <- years_data()
+  data$g[data$year < 2015 & data$g == "d"] <- "a"     # a level of later chunks
+  parts <- years_parts(data)
+  # before, levels of a call that differ between chunks were sorted, and the reference level was a
+  expect_same_fit(fit_years(quote(list(late ~ relevel(factor(g), ref = "c"))), rows_files(parts, identity)),
+                  fit_years(quote(list(late ~ relevel(factor(g), ref = "c"))), data))
+  given <- rows_files(parts, identity, levels = list("reorder(g, x)" = c("b", "a", "d", "c")))
+  expect_identical(names(coef(fit_years(quote(list(late ~ reorder(g, x))), given))), c("(Intercept)", paste0("reorder(g, x)", c("a", "d", "c"))))
+  sizes <- list(c("low", "high"), c("low", "mid", "high"))
+  ordered_parts <- function(levels) rows_files(1:2, function(i) transform(parts[[i]], q = ordered(rep_len(levels[[i]], 100), levels[[i]])), levels = NULL)
+  expect_error(elvi(late ~ q, data = ordered_parts(sizes), family = binomial()), "order of the levels of `q` cannot be told", class = "elvi_error_argument")
+  expect_named(coef(elvi(late ~ q, data = ordered_parts(rev(sizes)), family = binomial())), c("(Intercept)", "q.L", "q.Q"))
+})
+
+test_that("contrasts of a factor itself are refused, those of the argument are used", {
+  skip_on_cran()
+  data <- years_data()
+  contrasts(data$f) <- "contr.sum"
+  parts <- years_parts(data)
+  later <- c(list(transform(parts[[1]], f = factor(as.character(f)))), parts[-1])
+  for (pieces in list(parts, later)) expect_refused(fit_years(quote(list(late ~ f)), rows_files(pieces, identity)), "f")
+  for (contrasts in list("contr.sum", contr.sum(4), contr.helmert(4))) {
+    expect_same_fit(elvi(late ~ f, data = rows_files(parts, identity), family = binomial(), contrasts = list(f = contrasts)),
+                    elvi(late ~ f, data = data, family = binomial(), contrasts = list(f = contrasts)))
+  }
+})
+
+test_that("a column that a chunk lacks is not taken from the workspace", {
+  skip_on_cran()
+  parts <- years_parts()
+  without <- function(k, name) replace(parts, k, list(parts[[k]][setdiff(names(parts[[k]]), name)]))
+  x <- parts[[1]]$x
+  size <- parts[[1]]$size
+  month <- 3
+  fit <- function(formula, parts, ...) eval.parent(substitute(elvi(formula, data = rows_files(parts, function(p) p), family = binomial(), ...)))
+  expect_missing <- function(fit, pattern) expect_error(fit, pattern, fixed = TRUE, class = "elvi_error_argument")
+  for (k in 2:4) {
+    missing <- paste0("Chunk ", k, ": column `x` is missing")
+    expect_missing(fit(late ~ x, without(k, "x")), missing)
+    expect_missing(fit(late ~ x + g, without(k, "x")), missing)
+    expect_missing(fit(late ~ I(x^2), without(k, "x")), missing)
+    expect_missing(fit(late ~ g, without(k, "x"), subset = x > 1), missing)
+    expect_missing(fit(late ~ g, without(k, "x"), offset = x), missing)
+    expect_missing(fit(late ~ I(month * year), without(k, "month")), paste0("Chunk ", k, ": column `month` is missing"))
+  }
+  expect_missing(fit(late ~ x, without(1, "x")), "`x` is not a column of the data in chunks")
+  expect_missing(fit(late ~ g, without(1, "size"), weights = size), "`size` is not a column")
+  late <- "Chunk 2: column `month` is here, but missing in the first chunk"
+  expect_missing(fit(late ~ I(month * year), without(1, "month")), late)
+  selecting <- function(parts) rows_files(parts, function(p, columns) if (is.null(columns)) p else p[columns])
+  expect_missing(elvi(late ~ I(month * year), data = selecting(without(1, "month")), family = binomial()), late)
+  expect_missing(fit(late ~ ., list(parts[[1]][c("late", "x")], parts[[2]][c("late", "x", "month")])), late)
+  expect_missing(fit(late ~ I(nowhere * x), parts), "nowhere")
+})
+
+test_that("vectors of the workspace are not rows of chunks, constants and functions are", {
+  skip_on_cran()
+  data <- years_data()
+  parts <- years_parts(data)
+  z <- data$x[1:100]            # as long as a chunk
+  keep <- rep(c(TRUE, FALSE), 50)
+  power <- 2
+  knots <- c(0.5, 1)
+  value <- c(a = 1, b = 3, c = 2, d = 5)
+  twice <- function(v) power * v
+  fit <- function(data, formula, ...) elvi(formula, data = data, family = binomial(), ...)
+  source <- rows_files(parts, function(p) p)
+  expect_error(fit(source, late ~ z), "`z` is not a column of the data in chunks", class = "elvi_error_argument")
+  expect_error(fit(source, late ~ I(x * z)), "`I(x * z)` depends on other rows", fixed = TRUE, class = "elvi_error_argument")
+  expect_error(elvi(late ~ x, data = source, family = binomial(), weights = z), "`z` is not a column", class = "elvi_error_argument")
+  expect_error(elvi(late ~ x, data = source, family = binomial(), subset = keep), "`keep` is not a column", class = "elvi_error_argument")
+  expect_error(elvi(late ~ x, data = source, family = binomial(), subset = 1:10), "`subset` must be TRUE or FALSE for each row", class = "elvi_error_argument")
+  expect_error(do.call(elvi, list(late ~ x, data = source, family = binomial(), weights = z)), "`weights = ", class = "elvi_error_argument")
+  expect_error(elvi(late ~ gap, data = source, family = binomial(), na.action = function(frame) frame), "`na.action` must be na.omit", class = "elvi_error_argument")
+  formula <- late ~ I(x^power) + twice(x) + value[g] + splines::ns(month, knots = 6 * knots, Boundary.knots = c(1, 12))
+  expect_same_fit(fit(source, formula), fit(data, formula))
+})
+
+test_that("a column that is text in one chunk and a number in another is an error", {
+  parts <- years_parts()
+  parts[[3]]$x <- as.character(parts[[3]]$x)
+  expect_error(elvi(late ~ I(x > 0.5), data = rows_files(parts, function(p) p), family = binomial()),
+               "Chunk 3: column `x` is text here, but a number in chunks before", class = "elvi_error_argument")
 })
 
 test_that("levels are those of memory, whatever chunk they are in", {
@@ -117,7 +249,7 @@ test_that("odd chunks are errors that say which", {
   expect_error(elvi(count ~ x, data = bad(1:3), family = poisson()), "Chunk 2: `data` must be a source whose chunks are data frames")
   expect_error(elvi(count ~ x, data = rows_files(1, function(i) as.matrix(data[c("count", "x")])), family = poisson()),
                "`data` must be a source whose chunks are data frames")
-  expect_error(elvi(count ~ x, data = bad(data["count"]), family = poisson()), "'x' not found")
+  expect_error(elvi(count ~ x, data = bad(data["count"]), family = poisson()), "Chunk 2: column `x` is missing")
   expect_error(elvi(count ~ x, data = bad(transform(data, x = Inf)), family = poisson()), "Chunk 2: `data` must be free of")
   expect_error(elvi(count ~ x, data = bad(transform(data, count = -1)), family = poisson()), "Chunk 2: `y` must be counts")
   expect_error(elvi(count ~ x, data = bad(transform(data, x = g)), family = poisson()), "Chunk 2")

@@ -147,3 +147,19 @@ test_that("sources say what they are, and refuse what they cannot be", {
   skip_if_not_installed("DBI")
   expect_error(rows_dbi(1, "SELECT 1"), "`con`")
 })
+
+test_that("terms that depend on other rows of a query are refused by name", {
+  skip_on_cran()
+  skip_if_not_installed("RSQLite")
+  con <- DBI::dbConnect(RSQLite::SQLite(), ":memory:")
+  on.exit(DBI::dbDisconnect(con))
+  data <- years_data()
+  data$f <- as.character(data$f)
+  DBI::dbWriteTable(con, "d", data)
+  for (name in setdiff(names(collective_cases), "C(f, contr.sum)")) {
+    expect_refused(fit_years(collective_cases[[name]], rows_dbi(con, "d", chunk = 100)), name)
+  }
+  for (case in rowwise_cases) {
+    expect_same_fit(suppressMessages(fit_years(case, rows_dbi(con, "d", chunk = 130))), suppressMessages(fit_years(case, data)))
+  }
+})

@@ -191,11 +191,8 @@ test_that("values and gradients do not depend on the threads that take the parts
 test_that("a wide design with proper priors needs no d x d matrix", {
   skip_on_cran()
   skip_if_not_installed("Matrix")
-  set.seed(6)
-  n <- 1200
-  d <- 6000   # 288 MB of d x d
-  X <- Matrix::sparseMatrix(i = rep(seq_len(n), 5), j = sample(d, 5 * n, TRUE), x = rnorm(5 * n), dims = c(n, d))
-  y <- rbinom(n, 1, 0.5)
+  X <- wide_sparse(1200, 6000)   # 288 MB of d x d
+  y <- rbinom(1200, 1, 0.5)
   gc(reset = TRUE)
   before <- sum(gc()[, 2])
   model <- model_glm(X, y, prior = normal(0, 1))

@@ -32,11 +32,11 @@ test_that("on a quadratic given as functions the estimate is the largest eigenva
   expect_equal(smoothness_of(as_density(), scale = "diagonal", smoothness_safety = 1)$L, 1, tolerance = 1e-5)
 })
 
-test_that("the label tells how many points were used, and print() shows it", {
+test_that("the label tells how many points were used, and summary() shows it", {
   set.seed(1)
   fit <- suppressMessages(elvi(as_density(), budget = 200))
   expect_identical(fit$smoothness_source, "estimated at 16 points, safety factor 2")
-  expect_output(print(fit), "estimated at 16 points, safety factor 2", fixed = TRUE)
+  expect_output(print(summary(fit)), "estimated at 16 points, safety factor 2", fixed = TRUE)
   expect_equal(fit$feasible$scale_min, 1 / sqrt(fit$smoothness))
 })
 

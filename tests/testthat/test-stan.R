@@ -198,7 +198,7 @@ test_that("kept methods give what the functions of rstan give", {
   x <- c(70, -0.2, 0.1, 0.3, -0.5)
   expect_identical(model$value(cbind(x)), -as.double(rstan::log_prob(run$stanfit, x)))
   expect_identical(model$gradient(cbind(x)), -as.double(rstan::grad_log_prob(run$stanfit, x)))
-  ours <- constrained(model$stan, cbind(x, x))
+  ours <- model$constrain(cbind(x, x))
   theirs <- flat_parameters(rstan::constrain_pars(run$stanfit, x))
   fixed <- names(theirs) != "mean_PPD"   # a draw
   expect_equal(colnames(ours), names(theirs))
@@ -216,4 +216,46 @@ test_that("loo takes the log_lik of the program, and says what it needs", {
   set.seed(1)
   other <- elvi(model_density(function(x) sum(x^2), function(x) 2 * x, dim = 2), tol = 0.05)
   expect_error(loo::loo(other), "model_stan", class = "elvi_error_argument")
+})
+
+test_that("a Stan model shows by its constrained parameters which of them are logarithms", {
+  skip_on_cran()
+  model <- model_stan(cmdstan_double())
+  expect_null(model$logarithms)
+  model$names <- c("x", "s")   # this version of 'cmdstanr' gives none
+  set.seed(1)
+  fit <- elvi(model, tol = 0.05)
+  expect_identical(are_logarithms(fit), c(FALSE, TRUE))
+})
+
+# x ~ N(1, 2), log s ~ N(0, 1), as an R function
+plain_double <- function(...) {
+  model_density(function(u) (u[1] - 1)^2 / 8 + u[2]^2 / 2, function(u) c((u[1] - 1) / 4, u[2]), dim = 2, ...)
+}
+
+test_that("draws of an R density are constrained by its own function", {
+  skip_on_cran()
+  model <- plain_double(names = c("x", "log_s"), constrain = function(u) {
+    c(x = u[1], s = exp(u[2]), `log_lik[1]` = dnorm(0.5, u[1], 1, log = TRUE), `log_lik[2]` = dnorm(1, u[1], 1, log = TRUE))
+  })
+  set.seed(1)
+  fit <- elvi(model, tol = 0.05)
+  x <- constrain_draws(fit, draws = 200)
+  expect_equal(colnames(x), c("x", "s", "log_lik[1]", "log_lik[2]"))
+  expect_equal(unname(log(x[, "s"])), unname(as.matrix(fit, draws = 200)[, 2]))
+  expect_equal(unname(constrain_draws(fit, draws = 200, resample = FALSE)[, 1]),
+               unname(as.matrix(fit, draws = 200, resample = FALSE)[, 1]))
+  skip_if_not_installed("loo")
+  expect_equal(nrow(suppressWarnings(loo::loo(fit, draws = 500))$pointwise), 2L)
+})
+
+test_that("what `constrain` returns is checked, and what it is", {
+  expect_error(plain_double(constrain = 1), "`constrain` must be a function", class = "elvi_error_argument")
+  point <- matrix(c(1, 2))
+  expect_error(plain_double(constrain = function(u) exp(u))$constrain(point), "named numeric vector", class = "elvi_error_argument")
+  expect_error(plain_double(constrain = function(u) c(a = "b"))$constrain(point), "named numeric vector", class = "elvi_error_argument")
+  fickle <- plain_double(constrain = function(u) if (u[1] > 0) c(a = 1) else c(b = 1))
+  expect_error(fickle$constrain(cbind(1:2, -1:0)), "same names at every point", class = "elvi_error_argument")
+  one <- plain_double(constrain = function(u) c(s = exp(u[[2]])))
+  expect_equal(one$constrain(cbind(1:2, 3:4)), matrix(exp(c(2, 4)), dimnames = list(NULL, "s")))
 })

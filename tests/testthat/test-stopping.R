@@ -123,3 +123,16 @@ test_that("without a tolerance nothing is estimated and the budget is spent", {
   # an exact fit has nothing to continue
   expect_error(elvi(nasty("exclude"), budget = 1e4), "nothing to continue", class = "elvi_error_argument")
 })
+
+test_that("a gap that is not a number is no convergence, and no error of R", {
+  model <- model_density(function(x) sum(x^2), function(x) 2 * x, dim = 2)
+  unknown <- function(...) list(estimate = NaN, se = NaN, evaluations = 1, outside = 0)
+  set.seed(1)
+  expect_warning(fit <- suppressMessages(with_swapped("remaining_gap", unknown, elvi(model, tol = 1, budget = 2000))),
+                 "gap could not be estimated", class = "elvi_warning_not_converged")
+  expect_false(fit$converged)
+  expect_output(print(fit), "NOT CONVERGED")
+  # nor where the target fails at most of the points
+  expect_false(has_reached(list(estimate = 0, se = 0, outside = 0.9), 1))
+  expect_true(has_reached(list(estimate = 0, se = 0, outside = 0.1), 1))
+})

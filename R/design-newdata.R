@@ -1,0 +1,123 @@
+# Rows of a fit's design, for its own data or for new ones: list(X, Z, offset, new). Z is NULL without group-level and smooth
+# terms. `new` has, for each group-level term, the rows of levels that the data did not have: list(term, rows, labels, level, M).
+prediction_rows <- function(object, newdata, re.form = NULL, allow_new_levels = FALSE, offset = NULL) {
+  keep <- kept_terms(object, re.form)
+  if (is.null(newdata)) check_in_memory(object) else newdata <- check_newdata(newdata)
+  if (!is.null(newdata) && !nrow(newdata)) return(no_rows(object))   # which splines and polynomials cannot take
+  frame <- if (is.null(newdata)) object$frame else new_frame(object, newdata, keep)
+  X <- stats::model.matrix(stats::delete.response(object$terms), frame, contrasts.arg = object$contrasts)
+  smooths <- lapply(object$smooths, smooth_columns, frame)
+  if (length(smooths)) X <- do.call(cbind, c(list(X), lapply(smooths, `[[`, "free")))
+  dimnames(X) <- list(rownames(frame), coefficient_names(object))
+  found <- group_blocks(object, frame, keep, allow_new_levels)
+  penalised <- do.call(c, lapply(smooths, `[[`, "penalised"))
+  Z <- if (length(object$groups)) sparse_columns(c(found$blocks, lapply(penalised, methods::as, "dMatrix")), nrow(X))
+  list(X = X, Z = Z, offset = row_offset(object, frame, newdata, offset), new = found$new)
+}
+
+# all columns of a row of the design, in the order of the posterior's parameters
+design_columns <- function(rows) if (is.null(rows$Z)) rows$X else cbind(methods::as(rows$X, "CsparseMatrix"), rows$Z)
+
+coefficient_names <- function(object) object$posterior$names[object$posterior$coefficients]
+
+check_newdata <- function(newdata) {
+  if (!is.data.frame(newdata) && !is_plain_list(newdata)) bad_argument("newdata", "a data frame", describe(newdata))
+  if (is.data.frame(newdata)) newdata
+  else reading(as.data.frame(newdata, optional = TRUE), "newdata", "it is not a data frame")
+}
+
+no_rows <- function(object) {
+  names <- coefficient_names(object)
+  list(X = matrix(0, 0L, length(names), dimnames = list(NULL, names)),
+       Z = if (length(object$groups)) empty_columns(0L, posterior_dim(object$posterior) - length(names)),
+       offset = numeric(), new = list())
+}
+
+empty_columns <- function(rows, columns) {
+  Matrix::sparseMatrix(i = integer(), j = integer(), x = numeric(), dims = c(rows, columns))
+}
+
+# which terms `re.form` keeps; smooths always stay
+kept_terms <- function(object, re.form) {
+  by_level <- has_levels(object$groups)
+  if (is.null(re.form)) return(rep(TRUE, length(by_level)))
+  if (length(re.form) == 1L && is.atomic(re.form) && is.na(re.form)) return(!by_level)
+  if (!inherits(re.form, "formula") || length(re.form) != 2L) {
+    bad_argument("re.form", "NULL, NA or a one-sided formula such as ~ (1 | g)", describe(re.form))
+  }
+  if (identical(re.form[[2L]], 0)) return(!by_level)
+  asked <- structured_formula(re.form)$bars
+  key <- function(label, slopes) paste(label, deparse_one(slopes))
+  asked <- vapply(asked, function(bar) key(bar$label, bar$slopes), "")
+  mine <- character(length(by_level))
+  mine[by_level] <- vapply(object$groups[by_level], function(term) key(term$label, term$slopes[[2L]]), "")
+  unknown <- setdiff(asked, mine)
+  if (!length(asked) || length(unknown)) {
+    bad_argument("re.form", "a formula with group-level terms of the fit, as written there", deparse_one(re.form))
+  }
+  !by_level | mine %in% asked
+}
+
+# The model frame of new data. Grouping factors may have any values; all other factors those of the fit.
+new_frame <- function(object, newdata, keep) {
+  terms <- stats::delete.response(attr(object$frame, "terms") %||% object$terms)
+  grouping <- unlist(lapply(group_terms_of(object), `[[`, "group"))
+  absent <- unlist(lapply(object$groups[!keep], `[[`, "group"))
+  for (name in setdiff(absent, names(newdata))) newdata[[name]] <- rep(NA_character_, nrow(newdata))
+  free <- setdiff(grouping, all_variable_names(stats::delete.response(object$terms)))
+  levels <- if (length(object$groups)) stats::.getXlevels(terms, object$frame) else object$xlevels
+  frame <- reading(stats::model.frame(terms, newdata, na.action = stats::na.pass, xlev = levels[setdiff(names(levels), free)]),
+                   "newdata", "the variables of the formula cannot be read from it")
+  classes <- attr(terms, "dataClasses")
+  if (!is.null(classes)) {
+    reading(stats::.checkMFClasses(classes[setdiff(names(classes), free)], frame), "newdata",
+            "a variable is not of the type it was fitted with")
+  }
+  frame
+}
+
+# the columns of group-level terms, and the rows of levels that they do not know
+group_blocks <- function(object, frame, keep, allow_new_levels) {
+  blocks <- new <- list()
+  for (i in which(has_levels(object$groups))) {
+    term <- object$groups[[i]]
+    if (!keep[i]) {
+      blocks <- c(blocks, list(empty_columns(nrow(frame), length(term$columns))))
+      next
+    }
+    M <- slope_matrix(term$slopes, frame, term$contrasts)
+    index <- level_index(term, frame)
+    blocks <- c(blocks, list(group_columns(term, M, index)))
+    if (anyNA(index)) new <- c(new, list(new_levels(term, frame, M, index, allow_new_levels)))
+  }
+  list(blocks = blocks, new = new)
+}
+
+new_levels <- function(term, frame, M, index, allowed) {
+  rows <- which(is.na(index))
+  labels <- do.call(paste, c(lapply(term$group, function(name) as.character(frame[[name]])[rows]), sep = ":"))
+  if (!check_flag(allowed, "allow_new_levels")) {
+    bad_argument("newdata", paste0("free of levels of `", term$label,
+                                   "` that the data did not have, unless allow_new_levels = TRUE"),
+                 paste("one with", describe(labels[1L])))
+  }
+  list(term = term, rows = rows, labels = unique(labels), level = match(labels, unique(labels)),
+       M = M[rows, , drop = FALSE])
+}
+
+# That of the formula, and one outside of it: given now, or looked up in the new data as in the old ones.
+row_offset <- function(object, frame, newdata, offset) {
+  n <- nrow(frame)
+  if (is.null(newdata)) return(stats::model.offset(object$frame) %||% numeric(n))
+  within <- stats::model.offset(frame)
+  outside <- object$call$offset
+  if (!is.null(offset)) {
+    outside <- check_vector(offset, "offset", n)
+  } else if (!is.null(outside)) {
+    outside <- tryCatch(eval(outside, newdata, environment(object$formula)), error = function(e) NULL)
+    if (is.null(outside) || length(outside) != n) {
+      bad_argument("offset", "given for `newdata`: the fit had one outside its formula", "NULL")
+    }
+  }
+  (within %||% 0) + (outside %||% 0) + numeric(n)
+}

@@ -1,0 +1,134 @@
+#' Posterior draws
+#'
+#' Draws of the posterior as a matrix, or in any format of the package
+#' 'posterior'. With `resample = TRUE` draws are importance resampled: the
+#' approximation proposes, and proposals are kept in proportion to the ratio of
+#' target to approximation. That corrects what the family cannot represent, such as the skewness of a posterior or the mouth of a
+#' funnel, as long as [pareto_k()] is below 0.7, and warns beyond.
+#'
+#' A fit of a user-supplied density ([model_density()], [model_stan()]) has looked at its importance weights
+#' already, for its `verdict`. Its draws are resampled by these, the largest truncated, unless `resample = FALSE` asks for
+#' those of the approximation, or k-hat is 1 or more, where the weights have no mean, and they leave less than half of
+#' the draws. A fit that integrates over hyperparameters corrects the weights of its quadrature points instead, and is not
+#' resampled. Other fits are resampled only if asked to be.
+#'
+#' A fit has one sequence of draws, and every method that samples takes the first
+#' ones of it: rows of `as.matrix()`, of [posterior_epred()][predict.elvi_glm] and of
+#' [log_lik()][predict.elvi_glm] with the same number belong to the same draw, in every call
+#' and after [saveRDS()]. Its key is drawn from R's generator when the fit is made. A
+#' `seed` asks for another sequence. R's generator is left as it was, and its kind makes no difference.
+#'
+#' @param x an `elvi_fit`.
+#' @param draws,ndraws number of draws, under either name.
+#' @param resample importance resample? `NULL`, the default: a fit that has a verdict, see below.
+#' @param seed optional number: draws other than those of the fit, the same for the same seed.
+#' @param row.names,optional as in [as.data.frame()].
+#' @param ... for `as.data.frame()`: arguments of `as.matrix()`; else nothing: unknown names are errors.
+#' @return A matrix with one row per draw and one named column per parameter (`sigma` and `phi` themselves, not
+#'   their logarithms), or the format asked for. With [group-level terms][group_terms] there are columns for the effects
+#'   (`b[(Intercept) g:1]`) and for the covariances of terms (`Sigma[g:x,(Intercept)]`), as in 'rstanarm'.
+#' @examples
+#' fit <- elvi(case ~ age + parity, data = infert, family = binomial())
+#' head(as.matrix(fit, draws = 10))
+#' \donttest{
+#' if (requireNamespace("posterior", quietly = TRUE)) {
+#'   posterior::summarise_draws(posterior::as_draws(fit, draws = 1000))
+#' }
+#' }
+#' @export
+as.matrix.elvi_fit <- function(x, draws = 1000, resample = NULL, seed = NULL, ..., ndraws = NULL) {
+  check_dots(list(...), names(formals()), "as.matrix()")
+  posterior <- x$posterior
+  if (!is.null(resample)) resample <- check_flag(resample, "resample")
+  resampled <- isTRUE(resample) || (is.null(resample) && is_corrected(posterior))
+  # resampling looks at ten proposals for each draw
+  draws <- check_draws(ndraws %||% draws, length(posterior$shown) * if (resampled) 10 else 1)
+  key <- fit_key(x, seed)
+  if (isTRUE(resample) && !is_corrected(posterior)) return(show_draws(posterior, resampled_draws(x, draws, key)))
+  if (isTRUE(resample) && misses_part(x$verdict)) warn_of_missing(x$verdict$k)
+  if (resampled) return(matrix_of_draws(x, posterior_draws(posterior, draws, key)))
+  plain <- matrix_of_draws(x, posterior_draws(uncorrected(posterior), draws, key))
+  if (is_corrected(posterior) && draws >= 100) warn_of_plain(plain, matrix_of_draws(x, posterior_draws(posterior, draws, key)))
+  plain
+}
+
+# Parameters, dispersion, standard deviations of smooths, and covariances of group-level terms.
+matrix_of_draws <- function(fit, drawn) {
+  x <- show_draws(fit$posterior, drawn$x)
+  if (is.null(drawn$hyper)) return(x)
+  own <- intersect(c(dispersion_name_of(fit), grep("^smooth_sd\\[", colnames(drawn$hyper), value = TRUE)), colnames(drawn$hyper))
+  cbind(x, drawn$hyper[, own, drop = FALSE], covariance_columns(fit, drawn$hyper))
+}
+
+#' @rdname as.matrix.elvi_fit
+#' @export
+as.data.frame.elvi_fit <- function(x, row.names = NULL, optional = FALSE, ...) {
+  as.data.frame(as.matrix(x, ...), row.names = row.names, optional = optional)
+}
+
+# that of the fit's own sequence of draws, or of the one that a seed asks for
+fit_key <- function(fit, seed = NULL) if (is.null(seed)) fit$posterior$key else key_of_seed(seed)
+
+resampled_draws <- function(fit, n, key, proposals = max(10 * n, 1000)) {
+  if (!is.null(fit$posterior$hyper)) {
+    bad_argument("resample", "FALSE or NULL: the weights of the quadrature points are corrected already", "TRUE")
+  }
+  drawn <- draws_with_ratios(fit, proposals, key)
+  k <- pareto_shape(drawn$log_ratios)
+  if (k > k_usable) warn_of_missing(k)
+  keep <- with_key(key, sample.int(proposals, n, replace = TRUE,
+                                   prob = exp(drawn$log_ratios - max(drawn$log_ratios))))
+  in_user_rows(fit$posterior, drawn$x[, keep, drop = FALSE])
+}
+
+warn_of_missing <- function(k) {
+  elvi_warn("Pareto k-hat is ", format(k, digits = 2), ": the approximation misses part of the target, ",
+            "and importance resampling cannot put it back.", class = "elvi_warning_pareto_k")
+}
+
+# Draws of the approximation itself were asked for. Tables show the corrected posterior: a warning where the two differ by more
+# than a verdict allows. `plain` and `corrected` have a draw in each row.
+warn_of_plain <- function(plain, corrected) {
+  sd <- apply(corrected, 2L, stats::sd)
+  moves <- sd > 1e-8 * pmax(1, abs(colMeans(corrected)))   # not a constant
+  shift <- (abs(colMeans(plain) - colMeans(corrected)) / sd)[moves]
+  ratio <- (apply(plain, 2L, stats::sd) / sd)[moves]
+  ratio <- pmax(ratio, 1 / ratio)
+  if (!length(shift) || !isTRUE(max(shift) > most_shift || max(ratio) > most_ratio)) return(invisible())
+  worst <- if (max(ratio) / most_ratio > max(shift) / most_shift) which.max(ratio) else which.max(shift)
+  elvi_warn("Draws of the approximation itself, as asked for by resample = FALSE, differ from those that importance weights ",
+            "correct: the mean of `", names(shift)[worst], "` by ", format(shift[[worst]], digits = 2),
+            " standard deviations, its standard deviation by a factor of ", format(ratio[[worst]], digits = 3), ".",
+            class = "elvi_warning_uncorrected")
+}
+
+in_format <- function(format) {
+  function(x, draws = 1000, resample = NULL, seed = NULL, ..., ndraws = NULL) {
+    convert <- getExportedValue("posterior", format)
+    convert(as.matrix(x, draws = draws, resample = resample, seed = seed, ndraws = ndraws, ...))
+  }
+}
+
+#' @rdname as.matrix.elvi_fit
+#' @exportS3Method posterior::as_draws
+as_draws.elvi_fit <- in_format("as_draws_matrix")
+
+#' @rdname as.matrix.elvi_fit
+#' @exportS3Method posterior::as_draws_matrix
+as_draws_matrix.elvi_fit <- in_format("as_draws_matrix")
+
+#' @rdname as.matrix.elvi_fit
+#' @exportS3Method posterior::as_draws_df
+as_draws_df.elvi_fit <- in_format("as_draws_df")
+
+#' @rdname as.matrix.elvi_fit
+#' @exportS3Method posterior::as_draws_array
+as_draws_array.elvi_fit <- in_format("as_draws_array")
+
+#' @rdname as.matrix.elvi_fit
+#' @exportS3Method posterior::as_draws_list
+as_draws_list.elvi_fit <- in_format("as_draws_list")
+
+#' @rdname as.matrix.elvi_fit
+#' @exportS3Method posterior::as_draws_rvars
+as_draws_rvars.elvi_fit <- in_format("as_draws_rvars")

@@ -1,0 +1,445 @@
+#' Plot a fit
+#'
+#' * `"intervals"`: means with 50 % and 95 % credible intervals of coefficients, standard deviations and dispersion. An intercept so
+#'   far off that the others would be dots is given below the picture, in numbers.
+#' * `"density"`: marginal densities of the same.
+#' * `"pairs"`: for each pair of parameters draws and, where the posterior is a single elliptic distribution, the ellipses that hold
+#'   50 % and 95 % of its mass.
+#' * `"groups"`, with [group-level terms][group_terms]: a caterpillar plot, for each term the effects of its levels in order of
+#'   their means, with 50 % and 95 % credible intervals. Of more than 500 levels, 500 are drawn.
+#' * `"sds"`: densities of the standard deviations of terms (and of sigma or phi), with the prior dashed.
+#' * `"smooths"`: each smooth of one variable with 50 % and 95 % pointwise
+#'   bands, on the scale of the linear predictor, and a rug of the data.
+#' * `"trace"`, of a stochastic run: the objective along the run, with a band of two standard errors.
+#'   The same draws are used throughout, so the band is about the level of the
+#'   curve, not about its shape. For models with an exact objective the optimum is
+#'   drawn too.
+#'
+#' Of a fit that is corrected by importance weights (see [elvi_fit]) all but the trace show the corrected posterior, and
+#' say so: densities are kernel estimates from weighted draws.
+#'
+#' @param object,x an `elvi_fit`.
+#' @param type what to draw. The default is `"groups"` or `"smooths"` for a formula with such terms, the trace for a stochastic run that
+#'   is not of a formula, and the intervals else.
+#' @param against horizontal axis of the trace: gradient evaluations, iterations
+#'   or CPU seconds.
+#' @param optimum draw the exact optimum in the trace? `NA` draws it where the
+#'   model has one.
+#' @param pars parameters to show, by name or number; all but the effects of groups by default, the first
+#'   four for pairs. For `"groups"`: grouping factors. For `"smooths"`: labels of smooths.
+#' @param ... passed on from `plot()` to `autoplot()`; otherwise nothing.
+#' @return A ggplot object; `plot()` draws it and returns it invisibly. Both need
+#'   the package 'ggplot2'.
+#' @examples
+#' model <- model_glm(cbind(intercept = 1, age = scale(infert$age)[, 1]), infert$case)
+#' set.seed(1)
+#' fit <- elvi(model)
+#' \donttest{
+#' if (requireNamespace("ggplot2", quietly = TRUE)) {
+#'   plot(fit)
+#'   plot(fit, "density")
+#' }
+#' }
+#' @name plot.elvi_fit
+#' @exportS3Method ggplot2::autoplot
+autoplot.elvi_fit <- function(object, type = NULL, against = c("evaluations", "iterations", "seconds"),
+                              optimum = NA, pars = NULL, ...) {
+  check_dots(list(...), names(formals()), "autoplot()")
+  need_package("ggplot2", "Plotting a fit")
+  type <- check_choice(type %||% default_plot(object), "type",
+                       c("intervals", "density", "pairs", "groups", "sds", "smooths", "trace"))
+  plot <- switch(type,
+                 trace = plot_trace(object, against, optimum),
+                 intervals = plot_intervals(object, shown_parameters(object, pars, "pars")),
+                 density = plot_density(object, shown_parameters(object, pars, "pars")),
+                 pairs = plot_pairs(object, if (is.null(pars)) utils::head(shown_parameters(object, NULL, "pars"), 4L)
+                                            else check_parameters(object, pars, "pars")),
+                 groups = plot_groups(object, pars),
+                 sds = plot_sds(object),
+                 smooths = plot_smooths(object, pars)) +
+    ggplot2::theme_minimal()
+  if (type == "groups") plot + ggplot2::theme(panel.grid.major.y = ggplot2::element_blank()) else plot
+}
+
+#' @rdname plot.elvi_fit
+#' @export
+plot.elvi_fit <- function(x, ...) {
+  need_package("ggplot2", "Plotting a fit")
+  p <- autoplot.elvi_fit(x, ...)
+  print(p)
+  invisible(p)
+}
+
+plot_blue <- "#0072B2"
+
+# what is looked at first
+default_plot <- function(fit) {
+  if (length(group_terms_of(fit))) return("groups")
+  if (length(drawable_smooths(fit))) return("smooths")
+  if (is.null(fit$regression) && fit$method == "mpsgd") "trace" else "intervals"
+}
+
+# the formula, or the family of the approximation, and what has corrected it
+plot_subtitle <- function(fit) {
+  text <- if (is.null(fit$regression)) family_subtitle(fit) else deparse_one(fit$formula)
+  if (nchar(text) > 60L) text <- paste0(substr(text, 1L, 57L), "...")
+  paste0(text, if (is_corrected(fit$posterior)) ", corrected by importance weights")
+}
+
+family_subtitle <- function(fit) paste0(fit$base$kind, " base, ", fit$control$scale, " scale")
+
+# ---- the run ----------------------------------------------------------------------------------------
+
+plot_trace <- function(fit, against, optimum) {
+  against <- check_choice(against, "against", c("evaluations", "iterations", "seconds"))
+  if (!is.logical(optimum) || length(optimum) != 1L) {
+    bad_argument("optimum", "TRUE, FALSE or NA", describe(optimum))
+  }
+  if (isTRUE(optimum) && !has_exact(fit$model)) {
+    bad_argument("optimum", "FALSE or NA: this model has no exact objective", "TRUE")
+  }
+  trace <- fit$trace
+  if (is.null(trace) || all(is.na(trace$objective))) {
+    bad_argument("object", "a fit with an objective in its trace",
+                 if (is.null(trace)) "an exact one, which has none" else "one made with trace_draws = 0")
+  }
+  data <- data.frame(
+    at = trace[[c(evaluations = "evals", iterations = "iteration", seconds = "cpu")[[against]]]],
+    objective = trace$objective, low = trace$objective - 2 * trace$se,
+    high = trace$objective + 2 * trace$se)
+  plot <- ggplot2::ggplot(data, ggplot2::aes(x = .data$at, y = .data$objective)) +
+    # a single draw has no standard error
+    (if (!all(is.na(trace$se))) ggplot2::geom_ribbon(ggplot2::aes(ymin = .data$low, ymax = .data$high), fill = plot_blue, alpha = 0.2)) +
+    ggplot2::geom_line(colour = plot_blue) +
+    ggplot2::scale_y_continuous(labels = distinct_labels) +
+    ggplot2::labs(x = c(evaluations = "gradient evaluations", iterations = "iterations",
+                        seconds = "CPU seconds")[[against]],
+                  y = "objective F at the iterate",
+                  subtitle = paste0(family_subtitle(fit), ", ", fit$control$coordinates, " coordinates"))
+  if (isTRUE(optimum) || (is.na(optimum) && affords_optimum(fit))) plot + optimum_line(fit, max(data$at)) else plot
+}
+
+# with as many digits as it takes to tell them apart
+distinct_labels <- function(x) {
+  for (digits in 4:15) {
+    out <- format(x, digits = digits, trim = TRUE)
+    if (!anyDuplicated(out[!is.na(x)])) break
+  }
+  ifelse(is.na(x), NA, out)
+}
+
+optimum_line <- function(fit, right) {
+  best <- solve_optimum(fit$model, fit$base, law_of(fit$base, fit$model$dim),
+                        fit$control$scale, 1e-6, 200)$objective
+  list(ggplot2::geom_hline(yintercept = best, linetype = "dashed", colour = "grey40"),
+       ggplot2::annotate("text", x = right, y = best, hjust = 1, vjust = -0.5, size = 3,
+                         colour = "grey30", label = paste("optimum", format(best, digits = 6))))
+}
+
+# ---- intervals ----------------------------------------------------------------------------------------
+
+plot_intervals <- function(fit, which) interval_picture(interval_data(fit, which), plot_subtitle(fit))
+
+interval_data <- function(fit, which) {
+  posterior <- fit$posterior
+  q <- posterior_quantiles(posterior, which, c(0.025, 0.25, 0.75, 0.975))
+  data.frame(parameter = posterior$shown[which], mean = posterior_moments(posterior)$mean[which], low = q[, 1L], low50 = q[, 2L],
+             high50 = q[, 3L], high = q[, 4L])
+}
+
+# a row for each parameter
+interval_picture <- function(data, subtitle) {
+  labels <- data$parameter
+  data$parameter <- factor(labels, rev(unique(labels)))
+  data$panel <- factor(labels, unique(labels))
+  apart <- labels == "(Intercept)" & dwarfs_others(data, labels == "(Intercept)")
+  caption <- if (any(apart)) said_apart(data[apart, ])
+  data <- data[!apart, ]
+  plot <- ggplot2::ggplot(data, ggplot2::aes(x = .data$mean, y = .data$parameter)) +
+    ggplot2::geom_vline(xintercept = 0, colour = "grey70") +
+    ggplot2::geom_segment(ggplot2::aes(x = .data$low, xend = .data$high, yend = .data$parameter),
+                          colour = plot_blue) +
+    ggplot2::geom_segment(ggplot2::aes(x = .data$low50, xend = .data$high50, yend = .data$parameter),
+                          colour = plot_blue, linewidth = 1.5) +
+    ggplot2::geom_point(size = 2) +
+    ggplot2::labs(x = "posterior mean, 50 % and 95 % credible intervals", y = NULL, subtitle = subtitle, caption = caption)
+  width <- data$high - data$low
+  short <- short_names(labels)
+  # parameters of very different sizes: an axis each, as long as there is room for them
+  if (max(width) <= 20 * min(width) || nrow(data) > 30L) return(plot + ggplot2::scale_y_discrete(labels = short))
+  plot + ggplot2::facet_wrap(ggplot2::vars(.data$panel), scales = "free", labeller = ggplot2::as_labeller(short)) +
+    ggplot2::scale_x_continuous(breaks = inner_breaks, minor_breaks = NULL) + ggplot2::scale_y_discrete(labels = NULL)
+}
+
+# An intercept is where the responses are; on one axis with it slopes may be no more than dots.
+dwarfs_others <- function(data, intercept) {
+  if (!any(intercept) || all(intercept)) return(FALSE)
+  reach <- function(rows) diff(range(0, data$low[rows], data$high[rows]))
+  reach(TRUE) > 3 * reach(!intercept)
+}
+
+said_apart <- function(row) {
+  shown <- distinct_labels(c(row$mean, row$low, row$high))
+  sprintf("not on this axis: %s %s, 95 %% from %s to %s", row$parameter, shown[1L], shown[2L], shown[3L])
+}
+
+# For each name, the beginning and end of it if it is too long for an axis; of those that are the same then, the
+# beginning and their number.
+short_names <- function(names, most = 28L) {
+  long <- nchar(names) > most
+  half <- (most - 3L) %/% 2L
+  short <- names
+  short[long] <- paste0(substr(names[long], 1L, half), "...", substring(names[long], nchar(names[long]) - half + 1L))
+  alike <- short %in% short[duplicated(short)]
+  numbered <- paste0(substr(names, 1L, most - 8L), "... (", seq_along(names), ")")
+  stats::setNames(ifelse(alike & long, numbered, short), names)
+}
+
+# away from the edges, where labels of neighbours would meet
+inner_breaks <- function(limits) {
+  for (n in 2:6) {
+    at <- pretty(limits, n)
+    at <- at[abs(at - mean(limits)) < 0.38 * diff(limits)]
+    if (length(at) >= 2L) break
+  }
+  if (length(at) > 3L) at[c(TRUE, FALSE)] else at
+}
+
+# ---- densities ----------------------------------------------------------------------------------------
+
+plot_density <- function(fit, which) {
+  posterior <- fit$posterior
+  curves <- lapply(which, function(j) data.frame(parameter = posterior$shown[j], posterior_curve(posterior, j)))
+  density_picture(curves, plot_subtitle(fit))
+}
+
+# One height for all: its units differ, and no one reads them.
+density_picture <- function(parts, subtitle, title = "posterior density", panels = 16L) {
+  data <- do.call(rbind, lapply(parts, function(part) cbind(part, height = part$density / max(part$density))))
+  data$parameter <- factor(data$parameter, unique(data$parameter))
+  plot <- if (nlevels(data$parameter) > panels) density_tiles(data) else density_panels(data)
+  plot + ggplot2::labs(x = NULL, y = title, subtitle = subtitle)
+}
+
+density_panels <- function(data) {
+  ggplot2::ggplot(data, ggplot2::aes(x = .data$x, y = .data$height)) +
+    ggplot2::geom_ribbon(ggplot2::aes(ymin = 0, ymax = .data$height), fill = plot_blue, alpha = 0.25) +
+    ggplot2::geom_line(colour = plot_blue) +
+    ggplot2::facet_wrap(ggplot2::vars(.data$parameter), scales = "free_x",
+                        labeller = ggplot2::as_labeller(short_names(levels(data$parameter), 22L))) +
+    ggplot2::scale_x_continuous(breaks = inner_breaks, minor_breaks = NULL) +
+    ggplot2::scale_y_continuous(breaks = NULL)
+}
+
+# Many parameters: tiles of one panel, each with its own ticks. A panel of ggplot2's for each takes a hundred times as long.
+density_tiles <- function(data) {
+  places <- levels(data$parameter)
+  columns <- ceiling(sqrt(length(places)))
+  left <- (seq_along(places) - 1L) %% columns
+  base <- -((seq_along(places) - 1L) %/% columns)
+  at <- as.integer(data$parameter)
+  low <- vapply(split(data$x, data$parameter), min, 0)
+  wide <- vapply(split(data$x, data$parameter), max, 0) - low
+  across <- function(x, tile) left[tile] + 0.9 * (x - low[tile]) / wide[tile]
+  data$across <- across(data$x, at)
+  data$base <- base[at]
+  data$up <- base[at] + 0.55 * data$height
+  ticks <- do.call(rbind, lapply(seq_along(places), function(i) {
+    x <- inner_breaks(low[[i]] + c(0, wide[[i]]))
+    data.frame(across = across(x, i), base = base[i], label = distinct_labels(x))
+  }))
+  names <- data.frame(across = left + 0.45, up = base + 0.62, label = unname(short_names(places, 22L)))
+  ggplot2::ggplot(data, ggplot2::aes(x = .data$across, group = .data$parameter)) +
+    ggplot2::geom_ribbon(ggplot2::aes(ymin = .data$base, ymax = .data$up), fill = plot_blue, alpha = 0.25) +
+    ggplot2::geom_line(ggplot2::aes(y = .data$up), colour = plot_blue) +
+    ggplot2::geom_segment(ggplot2::aes(xend = .data$across, y = .data$base, yend = .data$base - 0.03, group = NULL), ticks,
+                          colour = "grey50") +
+    ggplot2::geom_text(ggplot2::aes(y = .data$base - 0.05, label = .data$label, group = NULL), ticks, size = 2.4, vjust = 1,
+                       colour = "grey30") +
+    ggplot2::geom_text(ggplot2::aes(y = .data$up, label = .data$label, group = NULL), names, size = 2.6, vjust = 0) +
+    ggplot2::scale_x_continuous(breaks = NULL) + ggplot2::scale_y_continuous(breaks = NULL)
+}
+
+# ---- pairs ----------------------------------------------------------------------------------------------
+
+plot_pairs <- function(fit, which, draws = 500L) {
+  which <- unique(which)
+  posterior <- fit$posterior
+  labels <- posterior$shown[which]
+  if (length(which) < 2L) bad_argument("pars", "at least two parameters", describe(labels))
+  drawn <- posterior_draws(posterior, draws)
+  x <- cbind(show_draws(posterior, drawn$x), drawn$hyper)[, which, drop = FALSE]
+  points <- in_pairs(labels, function(pair) data.frame(x = x[, pair[1L]], y = x[, pair[2L]]))
+  plot <- ggplot2::ggplot(points, ggplot2::aes(x = .data$x, y = .data$y)) +
+    ggplot2::geom_point(colour = plot_blue, alpha = 0.25, size = 0.8) +
+    ggplot2::facet_grid(ggplot2::vars(.data$up), ggplot2::vars(.data$across), scales = "free",
+                        labeller = ggplot2::as_labeller(short_names(labels, 22L))) +
+    ggplot2::scale_x_continuous(breaks = inner_breaks) +
+    ggplot2::labs(x = NULL, y = NULL, subtitle = paste0(plot_subtitle(fit), "; ", draws, " draws"))
+  ellipses <- pair_ellipses(posterior, which)
+  if (is.null(ellipses)) return(plot)
+  plot + ggplot2::geom_path(ggplot2::aes(linetype = .data$mass), ellipses) + ggplot2::labs(linetype = "mass inside")
+}
+
+# a data frame of all pairs of columns, from one of each
+in_pairs <- function(labels, data_of) {
+  data <- do.call(rbind, utils::combn(length(labels), 2L, function(pair) {
+    cbind(data.frame(across = labels[pair[1L]], up = labels[pair[2L]]), data_of(pair))
+  }, simplify = FALSE))
+  data$across <- factor(data$across, labels)
+  data$up <- factor(data$up, labels)
+  data
+}
+
+# of a single elliptic component; NULL for other posteriors
+pair_ellipses <- function(posterior, which) {
+  if (is_corrected(posterior) || length(posterior$weight) > 1L || any(which > posterior_dim(posterior))) return(NULL)
+  at <- component_moments(posterior)$mean[which, 1L]
+  V <- posterior_covariance(posterior, which)
+  radii <- pair_radii(posterior_law(posterior), c(0.5, 0.95))
+  angle <- seq(0, 2 * pi, length.out = 100L)
+  circle <- rbind(cos(angle), sin(angle))
+  in_pairs(posterior$shown[which], function(pair) {
+    do.call(rbind, lapply(seq_along(radii), function(i) {
+      xy <- show_rows(posterior, which[pair], at[pair] + t(chol(V[pair, pair])) %*% circle * radii[[i]])
+      data.frame(x = xy[1L, ], y = xy[2L, ], mass = names(radii)[i])
+    }))
+  })
+}
+
+# Radii of the discs that hold the given mass of two coordinates of z; without a
+# closed form by draws of a fixed key, good enough for a picture.
+pair_radii <- function(law, mass) {
+  by_draws <- function(mass) {
+    stats::quantile(sqrt(colSums(draw_base(law, c(1, 2), 40000L)[1:2, ]^2)), mass, names = FALSE)
+  }
+  radii <- (law$pair_radius %||% by_draws)(mass)
+  stats::setNames(radii, paste(100 * mass, "%"))
+}
+
+# ---- groups ------------------------------------------------------------------------------------------
+
+plot_groups <- function(fit, pars, most = 500L) {
+  terms <- group_terms_of(fit)
+  if (!length(terms)) bad_argument("type", "another: this fit has no group-level terms", "\"groups\"")
+  labels <- vapply(terms, `[[`, "", "label")
+  if (!is.null(pars)) {
+    if (!is.character(pars) || !all(pars %in% labels)) {
+      bad_argument("pars", paste0("among the grouping factors (", toString(unique(labels)), ")"),
+                   describe(setdiff(pars, labels)[1L]))
+    }
+    terms <- terms[labels %in% pars]
+  }
+  panels <- do.call(c, lapply(terms, function(term) lapply(seq_along(term$coefs), caterpillar, fit = fit, term = term,
+                                                           most = most)))
+  data <- do.call(rbind, panels)
+  data$panel <- factor(data$panel, unique(data$panel))
+  # an order of levels for each panel: keys are unique, labels are not
+  data$at <- factor(paste(as.integer(data$panel), data$level), paste(as.integer(data$panel), data$level))
+  count <- table(data$panel)[as.integer(data$panel)]
+  data$fine <- as.double(ifelse(count > 40, 0.4, 1))
+  names <- stats::setNames(ifelse(count > 40, "", data$level), levels(data$at))
+  ggplot2::ggplot(data, ggplot2::aes(x = .data$mean, y = .data$at)) +
+    ggplot2::geom_vline(xintercept = 0, colour = "grey70") +
+    ggplot2::geom_segment(ggplot2::aes(x = .data$low, xend = .data$high, yend = .data$at, linewidth = 0.5 * .data$fine),
+                          colour = plot_blue) +
+    ggplot2::geom_segment(ggplot2::aes(x = .data$low50, xend = .data$high50, yend = .data$at,
+                                       linewidth = 1.5 * .data$fine), colour = plot_blue) +
+    ggplot2::geom_point(ggplot2::aes(size = 1.5 * .data$fine)) +
+    ggplot2::scale_linewidth_identity() + ggplot2::scale_size_identity() + ggplot2::scale_y_discrete(labels = names) +
+    ggplot2::facet_wrap(ggplot2::vars(.data$panel), scales = "free") +
+    ggplot2::labs(x = "effect: posterior mean, 50 % and 95 % credible intervals", y = NULL,
+                  subtitle = plot_subtitle(fit),
+                  caption = if (any(vapply(panels, nrow, 0L) == most)) sprintf("%d levels of each, evenly spread in order", most))
+}
+
+# the effects of one coefficient of a term in order of their means, at most `most` of them
+caterpillar <- function(j, fit, term, most) {
+  at <- effect_positions(fit, term)[seq(j, length(term$columns), by = length(term$coefs))]
+  order <- order(posterior_moments(fit$posterior)$mean[at])
+  if (length(order) > most) order <- order[round(seq(1, length(order), length.out = most))]
+  data <- interval_data(fit, at[order])
+  data$level <- term$levels[order]
+  data$panel <- if (identical(term$coefs, "(Intercept)")) term$label else paste0(term$label, ": ", term$coefs[j])
+  data
+}
+
+# ---- standard deviations ---------------------------------------------------------------------------------
+
+plot_sds <- function(fit) {
+  names <- c(unlist(lapply(fit$groups, sd_names)), dispersion_name_of(fit))
+  if (!length(names)) bad_argument("type", "another: this fit has no standard deviations", "\"sds\"")
+  priors <- c(unlist(Map(function(term, prior) lapply(seq_along(term$coefs), prior_of_one, prior = prior), fit$groups,
+                         unname(fit$priors$sd)), recursive = FALSE),
+              if (!is.null(fit$priors$aux)) list(fit$priors$aux))
+  posterior <- fit$posterior
+  data <- do.call(rbind, lapply(seq_along(names), function(i) {
+    curve <- posterior_curve(posterior, match(names[i], posterior$shown))
+    data.frame(parameter = names[i], curve, prior = positive_density(priors[[i]], curve$x))
+  }))
+  data$parameter <- factor(data$parameter, names)
+  ggplot2::ggplot(data, ggplot2::aes(x = .data$x, y = .data$density)) +
+    # geom_area() would align panels that share no points, which takes longer than the fit
+    ggplot2::geom_ribbon(ggplot2::aes(ymin = 0, ymax = .data$density), fill = plot_blue, alpha = 0.25) +
+    ggplot2::geom_line(colour = plot_blue) +
+    ggplot2::geom_line(ggplot2::aes(y = .data$prior), linetype = "dashed", colour = "grey40") +
+    ggplot2::facet_wrap(ggplot2::vars(.data$parameter), scales = "free") +
+    ggplot2::labs(x = NULL, y = "posterior density; prior dashed", subtitle = plot_subtitle(fit))
+}
+
+# ---- smooths ------------------------------------------------------------------------------------------------
+
+plot_smooths <- function(fit, pars, points = 100L) {
+  smooths <- fit$smooths
+  labels <- vapply(smooths, `[[`, "", "label")
+  if (!is.null(pars)) {
+    if (!is.character(pars) || !all(pars %in% labels)) {
+      bad_argument("pars", paste0("among the smooths (", toString(labels), ")"), describe(setdiff(pars, labels)[1L]))
+    }
+    smooths <- smooths[labels %in% pars]
+  }
+  smooths <- drawable_smooths(fit, smooths)
+  if (!length(smooths)) bad_argument("type", "another: this fit has no smooth of a single number", "\"smooths\"")
+  curves <- lapply(smooths, smooth_curve, fit = fit, points = points)
+  data <- do.call(rbind, lapply(curves, `[[`, "curve"))
+  rug <- do.call(rbind, lapply(curves, `[[`, "rug"))
+  data$panel <- factor(data$panel, unique(data$panel))
+  rug$panel <- factor(rug$panel, levels(data$panel))
+  ggplot2::ggplot(data, ggplot2::aes(x = .data$x)) +
+    ggplot2::geom_hline(yintercept = 0, colour = "grey70") +
+    ggplot2::geom_ribbon(ggplot2::aes(ymin = .data$low, ymax = .data$high), fill = plot_blue, alpha = 0.2) +
+    ggplot2::geom_ribbon(ggplot2::aes(ymin = .data$low50, ymax = .data$high50), fill = plot_blue, alpha = 0.3) +
+    ggplot2::geom_line(ggplot2::aes(y = .data$mean), colour = plot_blue) +
+    ggplot2::geom_rug(data = rug, sides = "b", alpha = 0.3) +
+    ggplot2::facet_wrap(ggplot2::vars(.data$panel), scales = "free_x") +
+    ggplot2::labs(x = toString(unique(vapply(smooths, `[[`, "", "variables"))),
+                  y = "smooth (posterior mean, 50 % and 95 % bands)", subtitle = plot_subtitle(fit))
+}
+
+drawable_smooths <- function(fit, smooths = fit$smooths) {
+  Filter(function(smooth) length(smooth$variables) == 1L && is.numeric(fit$frame[[smooth$variables]]), smooths)
+}
+
+# Mean and quantiles of a smooth alone along its variable.
+smooth_curve <- function(smooth, fit, points) {
+  name <- smooth$variables
+  own <- if (is.null(smooth$by_level)) seq_len(nrow(fit$frame)) else which(fit$frame[[smooth$by]] == smooth$by_level)
+  observed <- as.double(fit$frame[[name]])[own]
+  x <- seq(min(observed), max(observed), length.out = points)
+  frame <- fit$frame[rep(own[1L], points), , drop = FALSE]
+  frame[[name]] <- x
+  if (!is.null(smooth$by) && is.null(smooth$by_level)) frame[[smooth$by]] <- 1
+  parts <- smooth_columns(smooth, frame)
+  posterior <- fit$posterior
+  W <- empty_columns(points, posterior_dim(posterior))
+  W[, match(free_names(smooth), posterior$names)] <- parts$free
+  terms <- Filter(function(term) identical(term$smooth, smooth$label), fit$groups)
+  for (i in seq_along(terms)) W[, effect_positions(fit, terms[[i]])] <- parts$penalised[[i]]
+  at <- posterior_linear(posterior, W)
+  q <- predictor_quantiles(fit, at, c(0.025, 0.25, 0.75, 0.975))
+  list(curve = data.frame(panel = smooth$label, x = x, mean = mix_moments(at, posterior$weight)$mean, low = q[, 1L], low50 = q[, 2L],
+                          high50 = q[, 3L], high = q[, 4L]),
+       rug = data.frame(panel = smooth$label, x = observed))
+}
+
+utils::globalVariables(".data")

@@ -1,0 +1,415 @@
+#' Predictions from a regression
+#'
+#' `predict()` gives posterior means, and standard deviations with `se.fit`, of
+#' the linear predictor or of the expected response. They need no draws: the linear predictor of a
+#' row has a known distribution, and the rest is one-dimensional quadrature. The same holds for credible intervals. Intervals of new
+#' responses (`interval = "prediction"`) are quantiles of 4000 draws. `fitted()` is
+#' `predict(type = "response")` at the data, `residuals()` the difference to the
+#' response (for counts of successes: to the proportion), or what [stats::residuals.glm()]
+#' has by the same name, at the posterior means.
+#'
+#' `posterior_linpred()`, `posterior_epred()` and `posterior_predict()` give draws
+#' of the linear predictor, of the expected response and of new responses: a
+#' matrix with one row per draw. `log_lik()` gives the log likelihood of each
+#' observation at each draw, with all its constants. The same row of two of these
+#' matrices belongs to the same draw. The noise of new responses depends on the fit
+#' and on the rows they are for: the same call gives the same responses, other rows get
+#' noise of their own, and R's generator is left as it was. Neither its state nor its kind ([RNGkind()]) changes the draws.
+#'
+#' @param object a fit by [elvi()] from a formula.
+#' @param newdata optional data frame. Without it, the data of the fit.
+#' @param type `"link"` for the linear predictor, `"response"` for the expected
+#'   response.
+#'   For `residuals()`: `"response"`, `"pearson"`, `"deviance"` or `"working"`, as in [stats::residuals.glm()]; a `phi`
+#'   that they depend on is at its posterior mean.
+#' @param se.fit also return posterior standard deviations?
+#' @param re.form for a fit with [group-level terms][group_terms]: `NULL` for all of them, `NA` or `~ 0` for none, or a one-sided
+#'   formula with the terms to keep, such as `~ (1 | g)`. Smooth terms always stay. `re_formula`, as 'brms' calls it, is understood
+#'   too.
+#' @param allow_new_levels what to do with levels of a grouping factor that the data did not have: an error, or
+#'   effects from the population (`TRUE`), whose standard deviations are part of the posterior.
+#' @param interval `"credible"` adds credible intervals of what `type` says (`"confidence"`, as [stats::predict.lm()]
+#'   calls it, is the same), `"prediction"` intervals for new responses.
+#' @param level probability of the interval.
+#' @param offset optional offset for the new data, when the fit was given one
+#'   outside its formula.
+#' @param draws,ndraws number of draws, under either name. They are the first ones of
+#'   the fit, the same in every call, see [as.matrix()][as.matrix.elvi_fit].
+#' @param seed optional number, as for [set.seed()]: draws other than those of the fit.
+#' @param trials number of trials for each row of `newdata`, for binomial fits of
+#'   counts; 1 by default, those of the data without `newdata`.
+#' @param ... nothing: unknown names are errors.
+#' @return `predict()`: a named vector, with `interval` a matrix with columns `fit`, `lwr` and
+#'   `upr`, or with `se.fit` a list with `fit` and `se.fit`. The others as above.
+#' @examples
+#' fit <- elvi(case ~ age + parity + spontaneous, data = infert, family = binomial())
+#' predict(fit, newdata = infert[1:3, ], type = "response", se.fit = TRUE)
+#' dim(posterior_predict(fit, draws = 100))
+#' \donttest{
+#' if (requireNamespace("reformulas", quietly = TRUE)) {
+#'   fit <- elvi(breaks ~ tension + (1 | wool:tension), data = warpbreaks, family = poisson())
+#'   new <- data.frame(tension = "L", wool = c("A", "C"))
+#'   predict(fit, new, type = "response", se.fit = TRUE, allow_new_levels = TRUE)
+#'   predict(fit, new, type = "response", re.form = NA)
+#' }
+#' }
+#' @name predict.elvi_glm
+NULL
+
+#' @rdname predict.elvi_glm
+#' @export
+predict.elvi_glm <- function(object, newdata = NULL, type = c("link", "response"), se.fit = FALSE, re.form = NULL,
+                             allow_new_levels = FALSE, offset = NULL, interval = c("none", "credible", "prediction"),
+                             level = 0.95, ...) {
+  re.form <- check_re_form(re.form, list(...), names(formals()), "predict()", passed_by_frameworks$predict)
+  type <- check_choice(type, "type", c("link", "response"))
+  se.fit <- check_flag(se.fit, "se.fit")
+  interval <- check_interval(interval, type, object$family)
+  level <- check_number(level, "level", 0, 1, open = TRUE)
+  if (is.null(newdata) && is_out_of_memory(object)) {
+    return(predict_out_of_memory(object, interval, list(type = type, se.fit = se.fit, offset = offset)))
+  }
+  rows <- prediction_rows(object, newdata, re.form, allow_new_levels, offset)
+  at <- linear_predictor(object, rows)
+  p <- c((1 - level) / 2, (1 + level) / 2)
+  limits <- switch(interval, none = NULL,
+    credible = on_scale(object, type, predictor_quantiles(object, at, p)),
+    prediction = predictive_quantiles(object, p, newdata = newdata, re.form = re.form, allow_new_levels = allow_new_levels,
+                                      offset = offset))
+  if (type == "response") at <- response_moments(object, at)
+  out <- mix_moments(at, object$posterior$weight)
+  named <- function(x) restore_rows(object, newdata, stats::setNames(x, rownames(rows$X)))
+  fit <- named(out$mean)
+  if (!is.null(limits)) fit <- cbind(fit = fit, lwr = named(limits[, 1L]), upr = named(limits[, 2L]))
+  if (se.fit) list(fit = fit, se.fit = named(out$sd)) else fit
+}
+
+# `re.form` under either name; other names are errors, but for those that other packages pass.
+check_re_form <- function(re.form, dots, formals, method, passed = character()) {
+  check_dots(given_values(dots), formals, method, c("re_formula", passed))
+  if (is.null(dots[["re_formula"]])) return(re.form)
+  if (!is.null(re.form)) bad_argument("re_formula", "left out beside `re.form`, which is the same argument", "both")
+  dots[["re_formula"]]
+}
+
+check_interval <- function(interval, type, family) {
+  if (identical(interval, "confidence")) return("credible")
+  interval <- check_choice(interval, "interval", c("none", "credible", "prediction"))
+  if (interval == "prediction" && type == "link" && !link_of(family)$straight) {
+    bad_argument("type", "\"response\" for intervals of new responses", "\"link\"")
+  }
+  interval
+}
+
+# Quantiles of the expected response are those of the predictor, seen through the link: all links rise.
+on_scale <- function(object, type, eta) if (type == "link") eta else expected_response(object, eta)
+
+# two columns; rows with missing predictors have none
+predictive_quantiles <- function(object, p, draws = 4000, ...) {
+  y <- suppressWarnings(posterior_predict(object, draws = draws, ...))   # NA means that NAs are produced
+  at <- which(!is.na(colSums(y)))
+  out <- matrix(NA_real_, ncol(y), length(p))
+  if (length(at)) out[at, ] <- t(apply(y[, at, drop = FALSE], 2L, stats::quantile, p, names = FALSE))
+  out
+}
+
+# ---- means and standard deviations -----------------------------------------------------------------------
+
+# Mean and standard deviation of the linear predictor, rows x components, effects of new levels included.
+linear_predictor <- function(object, rows) {
+  posterior <- object$posterior
+  at <- posterior_linear(posterior, design_columns(rows))
+  at$mean <- at$mean + rows$offset
+  for (new in rows$new) {
+    V <- covariance_draws(new$term, posterior$hyper$values)
+    for (k in seq_len(ncol(at$sd))) {
+      extra <- rowSums((new$M %*% matrix(V[, , k], ncol(new$M))) * new$M)
+      at$sd[new$rows, k] <- sqrt(at$sd[new$rows, k]^2 + extra)
+    }
+  }
+  at
+}
+
+# quantiles of the predictors, NA where one is missing
+predictor_quantiles <- function(object, at, p) {
+  posterior <- object$posterior
+  out <- matrix(NA_real_, nrow(at$mean), length(p))
+  there <- which(is.finite(rowSums(at$mean)))
+  if (length(there)) {
+    out[there, ] <- mixture_quantiles(at$mean[there, , drop = FALSE], at$sd[there, , drop = FALSE], posterior$weight,
+                                      posterior_law(posterior), p)
+  }
+  out
+}
+
+# mean and standard deviation of the expected response, by quadrature, in the shape of those of the predictor
+response_moments <- function(object, at, block = 2000L) {
+  if (link_of(object$family)$straight) return(at)
+  law <- posterior_law(object$posterior)
+  check_response_mean(object, law, at)
+  rule <- composite_rule(law, width = 0.5, growth = 1.5, grade = 8L)
+  nodes <- c(rule$z, -rule$z)
+  weights <- c(rule$w, rule$w)
+  n <- length(at$mean)
+  mean <- sd <- array(NA_real_, dim(at$mean))
+  for (rows in split(seq_len(n), (seq_len(n) - 1L) %/% block)) {
+    g <- object$family$linkinv(at$mean[rows] + outer(at$sd[rows], nodes))
+    dim(g) <- c(length(rows), length(nodes))
+    mean[rows] <- g %*% weights
+    sd[rows] <- sqrt(pmax(0, (g - mean[rows])^2 %*% weights))
+  }
+  list(mean = mean, sd = sd)
+}
+
+# exp() of a heavy-tailed predictor has no mean
+check_response_mean <- function(object, law, at) {
+  if (link_of(object$family)$exponential && exponential_limit(law) <= 2 * max(at$sd, 0, na.rm = TRUE)) {
+    elvi_abort("`type` = \"response\": the expected response has no finite mean or variance under a ",
+               law$kind, " base. Use type = \"link\", or a gaussian or uniform base.",
+               class = c("elvi_error_no_expectation", "elvi_error_argument"), data = list(argument = "type"))
+  }
+}
+
+# put NA where na.exclude dropped rows
+restore_rows <- function(object, newdata, x) {
+  if (is.null(newdata)) stats::napredict(object$na.action, x) else x
+}
+
+#' @rdname predict.elvi_glm
+#' @export
+fitted.elvi_glm <- function(object, ...) {
+  check_dots(list(...), names(formals()), "fitted()")
+  predict.elvi_glm(object, type = "response")
+}
+
+#' @rdname predict.elvi_glm
+#' @export
+residuals.elvi_glm <- function(object, type = c("response", "pearson", "deviance", "working"), ...) {
+  check_dots(list(...), names(formals()), "residuals()")
+  type <- check_choice(type, "type", c("response", "pearson", "deviance", "working"))
+  if (is_out_of_memory(object)) return(at_chunks(object, "residuals.elvi_glm", list(type = type))[[1L]])
+  seen <- seen_response(object)
+  y <- seen$y
+  mu <- stats::fitted(without_gaps(object))
+  record <- record_of(object$family)
+  out <- switch(type,
+    response = y - mu,
+    pearson = (y - mu) * sqrt(glm_weights(object) / record$variance(mu, mean_dispersion(object), object$family)),
+    deviance = ifelse(seen$censored, 1, sign(y - mu)) *
+      sqrt(glm_weights(object) * pmax(0, record$deviance(observed_response(object), mu, mean_dispersion(object), object$family))),
+    working = (y - mu) / object$family$mu.eta(object$family$linkfun(mu)))
+  stats::naresid(object$na.action, stats::setNames(out, rownames(object$frame)))
+}
+
+# without the rows that na.exclude would put back
+without_gaps <- function(object) {
+  object$na.action <- NULL
+  object
+}
+
+# ---- responses of the data -------------------------------------------------------------------------------
+
+# proportions, counts or numbers; times of events, and minus those of censored ones
+observed_response <- function(object) object$regression$y %||% object$given$problem$y %||% object$given$model$rows$y
+
+# the same as people read them
+seen_response <- function(object) record_of(object$family)$seen(observed_response(object))
+
+# what glm() calls prior weights
+glm_weights <- function(object) response_trials(object) * (row_counts(object) %||% 1) * (precisions(object) %||% 1)
+
+# of the data's responses, if their weights are that; a row of weight 0 has no distribution, and gets that of the others
+precisions <- function(object) {
+  weights <- stats::model.weights(object$frame)
+  if (!isTRUE(record_of(object$family)$dispersion$precision) || is.null(weights)) return(NULL)
+  ifelse(weights > 0, weights, 1)
+}
+
+# number of trials behind each response of the data
+response_trials <- function(object) {
+  y <- stats::model.response(object$frame, "any")
+  if (!record_of(object$family)$trials) return(rep(1, NROW(y)))
+  if (is.matrix(y)) return(unname(rowSums(y)))
+  if (is.numeric(y) && any(y %% 1 != 0)) stats::model.weights(object$frame) else rep(1, NROW(y))
+}
+
+# how often each row counts in the likelihood beyond its trials or its precision
+row_counts <- function(object) {
+  weights <- stats::model.weights(object$frame)
+  y <- stats::model.response(object$frame, "any")
+  if (!is.null(weights)) {
+    if (isTRUE(record_of(object$family)$dispersion$precision)) weights <- as.double(weights > 0)
+    else if (record_of(object$family)$trials && is.numeric(y) && !is.matrix(y) && any(y %% 1 != 0)) weights <- NULL
+  }
+  frequency <- object$frame[["(frequency)"]]
+  if (is.null(weights) && is.null(frequency)) NULL else (weights %||% 1) * (frequency %||% 1)
+}
+
+# ---- dispersion ---------------------------------------------------------------------------------------------
+
+# name of an unknown sigma, phi or shape, as it is shown; NULL where it is known or there is none
+dispersion_name_of <- function(object) intersect(record_of(object$family)$dispersion$natural, object$posterior$shown)
+
+# posterior mean of sigma, phi or shape, or as it is known
+mean_dispersion <- function(object) {
+  name <- dispersion_name_of(object)
+  if (length(name)) posterior_moments(object$posterior)$mean[[name]] else known_dispersion(object)
+}
+
+# sigma or shape that goes with a given dispersion; families without one ask for none
+known_dispersion <- function(object) {
+  dispersion <- record_of(object$family)$dispersion
+  if (is.null(dispersion)) 1 else dispersion$known(object$dispersion)
+}
+
+# at each draw, or as it is known: recycled down the draws, or one per draw and row that has a precision
+dispersion_draws <- function(object, drawn, precision = NULL) {
+  name <- dispersion_name_of(object)
+  out <- if (!length(name)) known_dispersion(object) else if (object$posterior$logged) exp(drawn$x[, object$posterior$logged])
+         else drawn$hyper[, name]
+  if (is.null(precision)) out else rep_len(out, nrow(drawn$x)) / rep(sqrt(precision), each = nrow(drawn$x))
+}
+
+# ---- draws ----------------------------------------------------------------------------------------------------
+
+# The first draws of a fit, or of the sequence that a seed asks for, for the given rows.
+drawn_for <- function(object, rows, draws, seed) {
+  draws <- check_draws(draws, max(nrow(rows$X), posterior_dim(object$posterior)))
+  posterior_draws(object$posterior, draws, fit_key(object, seed))
+}
+
+#' @rdname predict.elvi_glm
+#' @export
+#' @rawNamespace S3method(rstantools::posterior_linpred, elvi_glm)
+posterior_linpred.elvi_glm <- function(object, newdata = NULL, draws = 1000, re.form = NULL, allow_new_levels = FALSE,
+                                       offset = NULL, seed = NULL, ..., ndraws = NULL) {
+  re.form <- check_re_form(re.form, list(...), names(formals()), "posterior_linpred()")
+  rows <- prediction_rows(object, newdata, re.form, allow_new_levels, offset)
+  linpred_draws(rows, drawn_for(object, rows, ndraws %||% draws, seed), fit_key(object, seed))
+}
+
+# draws x rows; effects of new levels are drawn with the given key
+linpred_draws <- function(rows, drawn, key) {
+  p <- ncol(rows$X)
+  eta <- tcrossprod(drawn$x[, seq_len(p), drop = FALSE], rows$X)
+  if (!is.null(rows$Z)) {
+    eta <- eta + as.matrix(Matrix::tcrossprod(drawn$x[, p + seq_len(ncol(rows$Z)), drop = FALSE], rows$Z))
+  }
+  for (new in rows$new) eta[, new$rows] <- eta[, new$rows] + new_level_draws(new, drawn$hyper, key)
+  eta <- eta + rep(rows$offset, each = nrow(eta))
+  dimnames(eta) <- list(NULL, rownames(rows$X))
+  eta
+}
+
+# draws x rows of new levels
+new_level_draws <- function(new, hyper, key) {
+  k <- ncol(new$M)
+  n <- nrow(hyper)
+  z <- vapply(new$labels, function(level) level_noise(new$term, level, n, key), matrix(0, n, k))
+  V <- covariance_draws(new$term, hyper)
+  u <- array(0, c(n, k, length(new$labels)))
+  for (i in seq_len(n)) u[i, , ] <- t(chol(matrix(V[, , i], k))) %*% matrix(z[i, , ], k)
+  out <- vapply(seq_along(new$rows), function(r) drop(matrix(u[, , new$level[r]], n) %*% new$M[r, ]), numeric(n))
+  matrix(out, n)
+}
+
+# Standard normal effects of a new level, draws x coefficients: the same in every call, and independent of those of other
+# levels and of other terms.
+level_noise <- function(term, level, n, key) {
+  key <- key_for(key, list(c(term$label, term$coefs, level)))
+  t(draw_base(law_of(base_gaussian(), length(term$coefs)), key, n, iteration = 2))
+}
+
+# in the shape of eta; the links of stats refuse an empty one
+expected_response <- function(object, eta) {
+  if (length(eta)) eta[] <- object$family$linkinv(eta)
+  eta
+}
+
+#' @rdname predict.elvi_glm
+#' @export
+#' @rawNamespace S3method(rstantools::posterior_epred, elvi_glm)
+posterior_epred.elvi_glm <- function(object, newdata = NULL, draws = 1000, re.form = NULL, allow_new_levels = FALSE,
+                                     offset = NULL, seed = NULL, ..., ndraws = NULL) {
+  re.form <- check_re_form(re.form, list(...), names(formals()), "posterior_epred()")
+  expected_response(object, posterior_linpred.elvi_glm(object, newdata, draws, re.form, allow_new_levels, offset, seed,
+                                                       ndraws = ndraws))
+}
+
+#' @rdname predict.elvi_glm
+#' @export
+#' @rawNamespace S3method(rstantools::posterior_predict, elvi_glm)
+posterior_predict.elvi_glm <- function(object, newdata = NULL, draws = 1000, re.form = NULL, allow_new_levels = FALSE,
+                                       offset = NULL, trials = NULL, seed = NULL, ..., ndraws = NULL) {
+  re.form <- check_re_form(re.form, list(...), names(formals()), "posterior_predict()")
+  rows <- prediction_rows(object, newdata, re.form, allow_new_levels, offset)
+  drawn <- drawn_for(object, rows, ndraws %||% draws, seed)
+  mu <- expected_response(object, linpred_draws(rows, drawn, fit_key(object, seed)))
+  trials <- prediction_trials(object, newdata, trials, ncol(mu))
+  dispersion <- dispersion_draws(object, drawn, if (is.null(newdata)) precisions(object))
+  value <- with_key(noise_key(fit_key(object, seed), rows),
+                    record_of(object$family)$draws(mu, dispersion, rep(trials, each = nrow(mu)), object$family))
+  matrix(value, nrow(mu), dimnames = list(NULL, colnames(mu)))
+}
+
+prediction_trials <- function(object, newdata, trials, n) {
+  if (!record_of(object$family)$trials) {
+    if (!is.null(trials)) bad_argument("trials", "left out: it is for binomial fits", describe(trials))
+    return(rep(1, n))
+  }
+  trials <- if (!is.null(trials)) count_response(trials, "trials") else if (is.null(newdata)) response_trials(object) else 1
+  if (!length(trials) %in% c(1L, n)) bad_argument("trials", sprintf("of length 1 or %d", n), describe(trials))
+  rep_len(trials, n)
+}
+
+# Two different new observations have independent noise, so it depends on their rows and levels too.
+noise_key <- function(key, rows) {
+  Z <- rows$Z
+  levels <- if (!is.null(Z)) list(diff(Z@p), Z@i + 1, Z@x)
+  new <- unlist(lapply(rows$new, function(new) c(new$term$label, new$labels[new$level])))
+  key_for(key, c(list(rows$X, rows$offset), levels, new))
+}
+
+#' @rdname predict.elvi_glm
+#' @export
+#' @rawNamespace S3method(rstantools::log_lik, elvi_glm)
+log_lik.elvi_glm <- function(object, newdata = NULL, draws = 1000, re.form = NULL, allow_new_levels = FALSE, offset = NULL,
+                             seed = NULL, ..., ndraws = NULL) {
+  re.form <- check_re_form(re.form, list(...), names(formals()), "log_lik()")
+  key <- fit_key(object, seed)
+  if (is.null(newdata) && is_out_of_memory(object)) {
+    draws <- check_draws(ndraws %||% draws, max(nobs.elvi_glm(object), posterior_dim(object$posterior)))
+    return(log_lik_at(object, posterior_draws(object$posterior, draws, key), key))
+  }
+  rows <- prediction_rows(object, newdata, re.form, allow_new_levels, offset)
+  log_lik_at(object, drawn_for(object, rows, ndraws %||% draws, seed), key, observed_rows(object, newdata, rows))
+}
+
+# Log likelihood of rows, those of the data by default, at draws of the parameters.
+log_lik_at <- function(object, drawn, key, rows = NULL) {
+  if (is.null(rows) && is_out_of_memory(object)) return(at_chunks(object, "log_lik_at", list(drawn = drawn, key = key))[[1L]])
+  rows <- rows %||% observed_rows(object)
+  mu <- expected_response(object, linpred_draws(rows$design, drawn, key))
+  n <- nrow(mu)
+  value <- record_of(object$family)$log_lik(rep(rows$y, each = n), mu, dispersion_draws(object, drawn, rows$precision),
+                                            rep(rows$trials, each = n), object$family)
+  if (!is.null(rows$counts)) value <- value * rep(rows$counts, each = n)
+  matrix(value, n, dimnames = list(NULL, rownames(rows$design$X)))
+}
+
+# Responses and what is known of them beside their predictors. New ones need the response in `newdata`; weights and
+# frequencies of the fit are looked up there too.
+observed_rows <- function(object, newdata = NULL, design = prediction_rows(object, newdata)) {
+  y <- observed_response(object)
+  if (!is.null(newdata)) {
+    object$regression$frame <- response_frame(object, newdata)
+    y <- check_response(stats::model.response(object$frame, "any"), record_of(object$family), nrow(design$X), whole = FALSE)$y
+  }
+  list(design = design, y = y, trials = response_trials(object), precision = precisions(object), counts = row_counts(object))
+}
+
+response_frame <- function(object, newdata) {
+  call <- c(list(quote(stats::model.frame), stats::update(object$terms, . ~ 1), data = newdata, na.action = stats::na.pass),
+            Filter(Negate(is.null), as.list(object$call)[c("weights", "frequency")]))
+  reading(eval(as.call(call), environment(object$formula)), "newdata", "the response cannot be read from it")
+}

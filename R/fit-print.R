@@ -1,0 +1,209 @@
+# print() and summary(): one layout for every fit. What was fitted, the estimates, then how it was solved and how good it is.
+
+#' @rdname elvi_fit
+#' @export
+print.elvi_fit <- function(x, digits = max(3L, getOption("digits") - 3L), ...) {
+  check_digits(digits)
+  writeLines(c(fit_heading(x), ""))
+  print_estimates(x, digits)
+  writeLines(c("", folded(c(solver_account(x)$lines, verdict_lines(x)))))
+  invisible(x)
+}
+
+fit_heading <- function(x) {
+  if (is.null(x$regression)) return(description(x$given$model))
+  c(sprintf("%s regression (%s link), %s observations", x$family$family, x$family$link, format_count(nobs.elvi_glm(x))),
+    deparse_one(x$formula))
+}
+
+print_estimates <- function(x, digits, most = 10L) {
+  groups <- length(x$groups) > 0L
+  which <- if (groups) x$posterior$coefficients else shown_parameters(x, NULL, "parm")
+  cat("Posterior mean and standard deviation", estimates_of(x), ":\n", sep = "")
+  shown <- if (is.null(x$regression)) utils::head(which, most) else which
+  if (length(shown)) print(posterior_table(x, shown), digits = digits)
+  if (length(shown) < length(which)) cat("... and", length(which) - length(shown), "more\n")
+  if (groups) print_hyper(x, digits)
+}
+
+# what the estimates are of, where that is not the end of a solver
+estimates_of <- function(x) {
+  if (is_corrected(x$posterior)) return(" (corrected by importance weights; $mu and $Sigma are the approximation's)")
+  if (!is.null(x$stack)) return(" (of the mixture)")
+  if (x$method == "exact" && x$status == "interrupted") return(" (at the best point so far)")
+  if (x$method != "mpsgd") return("")
+  if (x$kept == "start") return(" (of the start, which the run did not improve)")
+  switch(x$control$average, theorem = " (weighted average of the iterates)", tail = " (average of the last iterates)",
+         last = " (last iterate)")
+}
+
+# standard deviations and correlations of terms, and the dispersion: mean and sd of each
+print_hyper <- function(x, digits) {
+  moments <- posterior_moments(x$posterior)
+  tables <- lapply(x$groups, function(term) {
+    names <- sd_names(term)
+    data.frame(term_record(term)$heading(term), mean = moments$mean[names], sd = moments$sd[names])
+  })
+  table <- do.call(rbind, tables)
+  table$term[duplicated(table$term)] <- ""
+  rownames(table) <- NULL
+  cat("\nStandard deviations of group-level and smooth terms (posterior mean, and its sd):\n")
+  names(table) <- c("term", "coefficient", "levels", "mean", "sd")
+  if (all(table$levels == "")) table$levels <- NULL
+  print(table, digits = digits, row.names = FALSE, right = FALSE)
+  cors <- grep("^cor\\(", names(moments$mean), value = TRUE)
+  if (length(cors)) {
+    cat("Correlations:\n")
+    print(cbind(mean = moments$mean[cors], sd = moments$sd[cors]), digits = digits)
+  }
+  for (name in dispersion_name_of(x)) {
+    cat(name, ": ", format(moments$mean[[name]], digits = digits), " (sd ", format(moments$sd[[name]], digits = digits), ")\n", sep = "")
+  }
+}
+
+# ---- summary ------------------------------------------------------------------------------------------
+
+#' @rdname elvi_fit
+#' @export
+summary.elvi_fit <- function(object, ...) {
+  check_dots(list(...), names(formals()), "summary()")
+  structure(list(fit = object, table = posterior_table(object, shown_parameters(object, NULL, "parm"), c(0.025, 0.5, 0.975)),
+                 ngrps = if (!is.null(object$regression)) ngrps.elvi_glm(object),
+                 objective = if (is.null(object$nested)) objective(object), elbo = elbo(object),
+                 gap = exact_gap(object),
+                 pareto_k = k_of_verdict(object) %||% pareto_k(object)),
+            class = "summary.elvi_fit")
+}
+
+#' @export
+print.summary.elvi_fit <- function(x, digits = max(3L, getOption("digits") - 3L), ...) {
+  check_digits(digits)
+  fit <- x$fit
+  writeLines(c(fit_heading(fit), if (length(x$ngrps)) paste("groups:", toString(paste(names(x$ngrps), format_count(x$ngrps)))),
+               solver_account(fit)$details, ""))
+  cat("Posterior", estimates_of(fit), ":\n", sep = "")
+  print(x$table, digits = digits)
+  writeLines(c("", folded(c(solver_account(fit)$lines, verdict_lines(fit)))))
+  if (!is.null(x$objective)) print(x$objective)
+  print(x$elbo)
+  if (!is.null(x$gap)) {
+    cat("Gap to the optimum of its family: ", format(max(x$gap$gap, 0), digits = 3),
+        " nats (F* = ", format(x$gap$optimum$objective, digits = 10), ", known to ",
+        format(x$gap$optimum$certificate, digits = 1), " nats, ", x$gap$optimum$certificate_kind, ")\n", sep = "")
+  }
+  if (is.null(fit$verdict) && is.null(fit$nested)) print(x$pareto_k)   # else it is among the lines above
+  invisible(x)
+}
+
+#' @export
+coef.summary.elvi_fit <- function(object, ...) {
+  object$table[names(fixed_means(object$fit$posterior)), , drop = FALSE]
+}
+
+# kable(summary(fit)) makes a data frame of what it is given
+#' @export
+as.data.frame.summary.elvi_fit <- function(x, row.names = NULL, optional = FALSE, ...) {
+  as.data.frame(x$table, row.names = row.names, optional = optional)
+}
+
+# ---- how it was solved -------------------------------------------------------------------------------------
+
+# What each solver has to say of its work: certificate (nats above the optimum, at most), quadrature_error, evaluations of the
+# gradient; `lines` of print(), and `details` of summary().
+solver_account <- function(fit) solver_accounts[[fit$method]](fit)
+
+solver_accounts <- list(
+  exact = function(x) {
+    optimum <- x$optimum
+    list(certificate = optimum$certificate, quadrature_error = 0, evaluations = optimum$evaluations,
+         lines = c(sprintf("%s: %s, %s evaluations of the gradient",
+                           if (x$status == "interrupted") "INTERRUPTED" else if (x$converged) "Converged" else "NOT CONVERGED",
+                           distance_words(optimum), format_count(optimum$evaluations)),
+                   if (x$converged) sprintf("That is about the best %s; pareto_k() compares it with the posterior",
+                                            paste(x$base$kind, "approximation"))),
+         details = sprintf("%s base, %s scale, exact solver", x$base$kind, x$control$scale))
+  },
+  nested = function(x) {
+    nested <- x$nested
+    H <- ncol(x$posterior$hyper$values) %||% 0L
+    list(certificate = max(nested$certificates), quadrature_error = max(unlist(nested$change)), evaluations = nested$evaluations,
+         lines = c(sprintf("%s quadrature point%s (%d hyperparameter%s); largest optimality gap %s nats",
+                           if (!x$converged) "NOT CONVERGED at all of" else if (length(nested$certificates) == 1L) "Converged at the one"
+                           else paste("Converged at all", length(nested$certificates)),
+                           if (length(nested$certificates) == 1L) "" else "s", H, if (H == 1L) "" else "s",
+                           format(max(nested$certificates), digits = 1)),
+                   sprintf("Quadrature error: means within %s sd, sds within %s %% (against the next coarser grid)",
+                           format(nested$change$mean, digits = 2), format(100 * nested$change$sd, digits = 2)),
+                   k_line(nested)),
+         details = sprintf("%s base, quadrature over hyperparameters (%s)", x$base$kind, x$posterior$hyper$rule %||% "none"))
+  },
+  mpsgd = function(x) {
+    list(certificate = NA_real_, quadrature_error = 0, evaluations = x$state$evals, lines = c(run_lines(x), stack_line(x)),
+         details = c(sprintf("%s base, %s scale, %s gradient", x$base$kind, x$control$scale, x$control$estimator),
+                     utils::capture.output(print(x$schedule)),
+                     sprintf("Smoothness L = %s in %s coordinates (%s)", format(x$smoothness, digits = 5), x$control$coordinates,
+                             x$smoothness_source)))
+  })
+
+run_lines <- function(x) {
+  last <- x$trace[nrow(x$trace), ]
+  c(sprintf("%s: %s of %s iterations, %s gradient evaluations, %.2f s CPU",
+            switch(x$status, finished = "Run finished", paused = "Run paused",
+                   interrupted = "Run INTERRUPTED", diverged = "Run DIVERGED"),
+            format_count(x$state$k), format_count(x$plan$iterations),
+            format_count(x$state$evals), x$cpu),
+    checks_line(x),
+    if (isTRUE(is.finite(last$objective))) sprintf(
+      "Objective F at the last iterate: %s (Monte Carlo, standard error %s; started at %s)",
+      format(last$objective, digits = 6), format(last$se, digits = 2),
+      format(x$trace$objective[1L], digits = 6)),
+    if (!is.null(x$remaining)) sprintf(
+      "%s: estimated gap to %s %s nats (standard error %s), tol = %s",
+      convergence_word(x),
+      if (isTRUE(x$model$convex)) "the optimum" else "a local optimum (the target may have better ones)",
+      format(x$remaining$estimate, digits = 2), format(x$remaining$se, digits = 2), format(x$tol)),
+    neighbourhood_line(x),
+    outside_line(x))
+}
+
+# A fit prints "Converged" only if it was checked.
+convergence_word <- function(x) {
+  if (isFALSE(x$converged)) return("NOT CONVERGED")
+  if (needs_check(x) && is.null(x$verdict) && x$status %in% c("finished", "diverged")) return("NOT CHECKED")
+  if (isTRUE(x$converged)) "Converged" else "Not there yet"
+}
+
+# A gap from gradients is that of a quadratic with its optimum a Newton step away; how far that can be trusted is shown by
+# what the run has gained of late.
+neighbourhood_line <- function(x) {
+  gap <- x$remaining
+  if (is.null(gap$gain)) return(NULL)
+  sprintf("That gap is to an optimum within %s standard deviations of the fit; the last stage gained %s nats (standard error %s)",
+          format(sqrt(2 * (gap$estimate + 2 * gap$se)), digits = 1), format(gap$gain$estimate, digits = 2),
+          format(gap$gain$se, digits = 1))
+}
+
+checks_line <- function(x) {
+  if (!isTRUE(x$control$backtrack > 0)) return(NULL)
+  sprintf("Steps checked on %s fresh draws each (%s of the evaluations), now divided by %s, at most by %s",
+          x$control$backtrack, format_count(x$state$checks), format_count(x$state$shorten), format_count(x$state$steepest))
+}
+
+# k-hat is about all coefficients and effects of a quadrature point at once, and grows with their number however close each of them
+# is; the correction needs less: each group's own ratios.
+k_line <- function(nested) {
+  k <- worst_k(nested)
+  if (is.na(k)) return("Pareto k-hat: not computed, no draws were made")
+  if (k == -Inf) return("Pareto k-hat: not needed (the conditional posteriors are exactly Gaussian)")
+  says <- if (k < k_good) "good" else if (k < k_usable) "fair"
+          else if (nested$corrected) "too many effects to reweigh at once" else k_verdict(k)
+  sprintf("Pareto k-hat: %s at the worst of %d quadrature points, %s draws each (%s); weights %s",
+          format(k, digits = 2), sum(!is.na(nested$k_hat)), format_count(nested$draws), says,
+          if (nested$corrected) "corrected group by group" else "not corrected")
+}
+
+# points that hardly count are not looked at
+worst_k <- function(nested) if (all(is.na(nested$k_hat))) NA_real_ else max(nested$k_hat, na.rm = TRUE)
+
+# lines no longer than the console
+folded <- function(lines) strwrap(lines, getOption("width"), exdent = 2L)

@@ -1,0 +1,167 @@
+# Hyperparameters of a posterior: a distribution on a few quadrature points, filled in between them for draws, quantiles and
+# densities. `hyper` has
+#
+#   values   components x hyperparameters: standard deviations, correlations and dispersion, by name
+#   show     a function of theta (rows) that gives such values: by its terms, layout and dispersion
+#   theta    components x hyperparameters on the unconstrained scale, mode and hessian there
+#   z, rule  coordinates of the quadrature points in their rule, and its name (rule.R)
+
+hyper_values <- function(hyper, theta) natural_columns(hyper$terms, hyper$layout, hyper$dispersion, theta)
+
+hyper_moments <- function(hyper, weight) {
+  if (is.null(hyper)) return(list(mean = numeric(), sd = numeric()))
+  mean <- drop(weight %*% hyper$values)
+  list(mean = mean, sd = sqrt(drop(weight %*% sweep(hyper$values, 2L, mean)^2)))
+}
+
+# of draws that belong to the given components: n x hyperparameters, NULL where there are none
+hyper_draws <- function(posterior, component, key = posterior$key) {
+  if (is.null(posterior$hyper)) return(NULL)
+  hyper_values(posterior$hyper, draw_theta(posterior$hyper, posterior$weight, component, key))
+}
+
+# Many draws of the hyperparameters alone, for their quantiles and densities.
+hyper_sample <- function(posterior, n = 10000L) {
+  hyper_draws(posterior, draw_components(posterior$weight, n, posterior$key))
+}
+
+hyper_quantiles <- function(posterior, which, p) {
+  sample <- hyper_sample(posterior)[, which, drop = FALSE]
+  t(matrix(apply(sample, 2L, stats::quantile, p, names = FALSE), length(p)))
+}
+
+# of one hyperparameter, from a sample
+sample_marginal <- function(sample) {
+  curve <- positive_curve(sample)
+  list(density = stats::approxfun(curve$x, curve$density, yleft = 0, yright = 0), probability = stats::ecdf(sample),
+       quantile = function(p) stats::quantile(sample, p, names = FALSE))
+}
+
+# A kernel density. That of a positive parameter is reflected at 0, where its mass ends.
+positive_curve <- function(sample, points = 512L) {
+  width <- 1.3 * stats::bw.nrd0(sample)
+  if (min(sample) < 0) {
+    curve <- stats::density(sample, bw = width, n = points)
+    return(data.frame(x = curve$x, density = curve$y))
+  }
+  curve <- stats::density(c(sample, -sample), bw = width, n = points, from = 0, to = stats::quantile(sample, 0.999, names = FALSE))
+  inside <- curve$x >= max(0, min(sample) - 2 * width)
+  data.frame(x = curve$x, density = 2 * curve$y)[inside, ]
+}
+
+# ---- between the quadrature points -----------------------------------------------------------------------------
+
+draw_theta <- function(hyper, weight, component, key) {
+  axes <- hyper_axes(hyper)
+  noise <- t(draw_base(law_of(base_gaussian(), ncol(axes$z)), key, length(component), iteration = 1))
+  z <- rule_record(hyper$rule)$between(hyper, axes, weight, component, noise)
+  theta <- t(axes$centre + axes$root %*% t(z))
+  dimnames(theta) <- NULL
+  theta
+}
+
+# Coordinates in which the hyperparameters are near independent, those of the rule.
+hyper_axes <- function(hyper) {
+  root <- eigen(hyper$hessian, symmetric = TRUE)$vectors
+  list(centre = hyper$mode, root = root, z = t(crossprod(root, t(hyper$theta) - hyper$mode)))
+}
+
+# Axis by axis: each value of a point's coordinate stands for an interval of the mass that the points have along that axis, and
+# quantiles are interpolated in normal scores. Mean and sd along each axis remain the rule's.
+between_lattice <- function(hyper, axes, weight, component, noise) {
+  u <- stats::pnorm(noise)
+  z <- vapply(seq_len(ncol(axes$z)), function(j) smooth_axis(axes$z[, j], weight, component, u[, j]), numeric(length(component)))
+  matrix(z, length(component))
+}
+
+# Few points, far apart: drawn towards their mean and spread out again by normal draws, such that means and covariances
+# in the design's coordinates remain those of the rule (West, 1993), then stretched on each side of each axis as
+# the design was.
+between_design <- function(hyper, axes, weight, component, noise, shrink = sqrt(0.5)) {
+  z <- hyper$z
+  H <- ncol(z)
+  mean <- colSums(weight * z)
+  away <- sweep(z, 2L, mean)
+  C <- eigen(crossprod(sqrt(weight) * away), symmetric = TRUE)
+  root <- C$vectors %*% diag(sqrt(pmax(C$values, 0)), H)
+  n <- length(component)
+  drawn <- rep(mean, each = n) + shrink * away[component, , drop = FALSE] + sqrt(1 - shrink^2) * noise %*% t(root)
+  wide <- side_scales(z, axes$z)
+  out <- drawn * rep(wide[, 1L], each = n)
+  left <- drawn < 0
+  out[left] <- (drawn * rep(wide[, 2L], each = n))[left]
+  for (j in seq_len(H)) {   # the rule's mean and sd along the axis
+    m <- sum(weight * axes$z[, j])
+    s <- sqrt(sum(weight * (axes$z[, j] - m)^2))
+    out[, j] <- m + (out[, j] - mean(out[, j])) * if (n > 100L) s / stats::sd(out[, j]) else 1
+  }
+  out
+}
+
+# how far a unit of the design's coordinate reaches, on the right and the left of each axis
+side_scales <- function(z, reached) {
+  t(vapply(seq_len(ncol(z)), function(j) {
+    vapply(c(1, -1), function(side) {
+      at <- which(sign(z[, j]) == side)
+      if (length(at)) stats::median(reached[at, j] / z[at, j]) else 1
+    }, 0)
+  }, c(0, 0)))
+}
+
+smooth_axis <- function(z, weight, component, u) {
+  value <- round(z, 8)
+  used <- weight > 1e-10
+  levels <- sort(unique(value[used]))
+  mass <- vapply(levels, function(v) sum(weight[used & value == v]), 0)
+  mass <- mass / sum(mass)
+  if (length(levels) < 2L) return(rep(levels, length(component)))
+  upper <- cumsum(mass)
+  score <- stats::qnorm(upper - mass / 2)
+  quantile <- stats::splinefun(score, levels, method = "monoH.FC")   # linear beyond the ends
+  grid <- stats::qnorm(stats::ppoints(2001L))
+  filled <- quantile(grid)
+  mean <- sum(mass * levels)
+  sd <- sqrt(sum(mass * (levels - mean)^2))
+  at <- match(value[component], levels)
+  at[is.na(at)] <- findInterval(value[component][is.na(at)], levels, all.inside = TRUE)
+  inside <- upper[at] - mass[at] * (1 - u)
+  mean + sd / stats::sd(filled) * (quantile(stats::qnorm(inside)) - mean(filled))
+}
+
+# ---- on their natural scale ---------------------------------------------------------------------------------------
+
+# Standard deviations, correlations and dispersion (columns) at each theta (rows), by name.
+natural_columns <- function(terms, layout, dispersion, theta) {
+  columns <- unlist(Map(function(term, slot) {
+    sds <- lapply(slot$sd, function(j) exp(theta[, j]))
+    c(stats::setNames(sds, sd_names(term)), if (slot$pairs) correlation_columns(term, theta[, slot$cor, drop = FALSE]))
+  }, terms, layout$terms), recursive = FALSE)
+  if (length(layout$dispersion)) columns[[dispersion]] <- exp(theta[, layout$dispersion])
+  matrix(unlist(columns), nrow(theta), dimnames = list(NULL, names(columns)))
+}
+
+correlation_columns <- function(term, y) {
+  k <- length(term$coefs)
+  R <- apply(y, 1L, function(row) tcrossprod(correlation_factor(row, k)$L))
+  lower <- which(lower.tri(diag(k)))
+  columns <- lapply(lower, function(at) R[at, ])
+  stats::setNames(columns, vapply(lower, function(at) cor_name(term, (at - 1L) %% k + 1L, (at - 1L) %/% k + 1L), ""))
+}
+
+sd_names <- function(term) term_record(term)$sd_names(term)
+
+cor_name <- function(term, i, j) paste0("cor(", term$label, ":", term$coefs[i], ",", term$coefs[j], ")")
+
+# Covariance matrices of a term's coefficients, k x k x rows, from named columns of natural hyperparameters.
+covariance_draws <- function(term, hyper) {
+  k <- length(term$coefs)
+  sd <- hyper[, sd_names(term), drop = FALSE]
+  V <- array(0, c(k, k, nrow(hyper)))
+  for (i in seq_len(k)) {
+    V[i, i, ] <- sd[, i]^2
+    for (j in seq_len(i - 1L)) if (term$correlated) {
+      V[i, j, ] <- V[j, i, ] <- sd[, i] * sd[, j] * hyper[, cor_name(term, i, j)]
+    }
+  }
+  V
+}

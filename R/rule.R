@@ -1,0 +1,50 @@
+# Rules of quadrature over hyperparameters, one record each; a fit stores the name of its rule. A record has
+#
+#   lay(setup, around, control, say)   quadrature points about the mode: list(z, found, log_rule, log_coarse, evaluations, ...)
+#   between(hyper, axes, weight, component, noise)   draws of theta, in coordinates of the axes, between the points (posterior-hyper.R)
+#
+# `around` has the mode, its axes, the drift of conditional optima with theta, and the widths of each axis on either side. `log_rule` is
+# the log weight of each point, `log_coarse` that of the next coarser rule, -Inf for points that it does not have.
+
+hyper_rules <- list(
+  lattice = list(
+    lay = function(setup, around, control, say) {
+      axes <- around$axes
+      axes$sd <- axes$sd * pmax(rowMeans(around$width), 0.5)
+      settled_lattice(setup, around$mode, axes, around$drift, lattice_step(setup, control$nodes), control$tol, say = say)
+    },
+    between = function(...) between_lattice(...)),
+  composite = list(
+    lay = function(setup, around, control, say) {
+      composite_nodes(setup, around$mode, around$axes, around$drift, around$width, control$tol, say = say)
+    },
+    between = function(hyper, axes, ...) (if (ncol(axes$z) > 2L) between_design else between_lattice)(hyper, axes, ...)),
+  sampled = list(
+    lay = function(setup, around, control, say) {
+      sampled_nodes(setup, around$mode, around$axes, around$drift, around$width, control$tol, sampled_number(setup, control$nodes),
+                    say = say)
+    },
+    between = function(...) between_lattice(...)),
+  mode = list(
+    lay = function(setup, around, control, say) {
+      list(z = matrix(0, 1L, setup$layout$length), found = list(around$mode), log_rule = 0, log_coarse = 0, evaluations = 0L)
+    },
+    between = function(...) between_lattice(...)))
+
+rule_record <- function(name) hyper_rules[[name]]
+
+# called when the package is loaded
+check_hyper_rules <- function(rules = hyper_rules) {
+  for (name in names(rules)) {
+    lacks <- setdiff(c("lay", "between"), names(rules[[name]]))
+    if (length(lacks)) stop("the rule \"", name, "\" lacks ", toString(lacks), ", see R/rule.R")
+  }
+}
+
+# A lattice for few hyperparameters; a composite design for a large problem, whose posterior is near normal, or where few points are
+# asked for; importance sampling for more.
+choose_rule <- function(setup, nodes) {
+  if (identical(as.numeric(nodes), 1)) return("mode")
+  if (!is.null(lattice_step(setup, nodes))) return("lattice")
+  if (isTRUE(nodes <= 3) || setup$layout$length <= 4L) "composite" else "sampled"
+}

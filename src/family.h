@@ -1,0 +1,95 @@
+/* The response given its linear predictor: likelihood.c, and a group of families in each likelihood_<group>.c. */
+#ifndef ELVI_FAMILY_H
+#define ELVI_FAMILY_H
+
+#include "quadrature.h"
+#include "rows.h"
+
+typedef struct {
+    double log, natural, inverse; /* a, e^a = sigma or phi, e^-a */
+} elvi_dispersion;
+extern const elvi_dispersion elvi_no_dispersion; /* of 1 */
+elvi_dispersion elvi_dispersion_at(double log);
+
+/* distinct responses and their total weights */
+typedef struct {
+    int n;
+    const double *y, *weight; /* n each */
+} elvi_tally;
+
+/* rows whose predictors are eta_i + s_i z_1 */
+typedef struct {
+    int n;
+    const double *y, *weight, *eta, *s; /* n each */
+} elvi_lines;
+
+typedef struct {
+    double sum;    /* sum_i w_i E l(eta_i + s_i z_1; y_i) */
+    double widest; /* the largest s_i of a row of positive weight */
+    double *slope; /* n: w_i E l' */
+    double *curve; /* n: w_i E[l' z_1] / s_i, >= 0 for convex losses */
+} elvi_expected;
+
+typedef struct elvi_family elvi_family;
+typedef struct {
+    const elvi_family *family;
+    double error_df; /* degrees of freedom of the errors, where there are any */
+} elvi_likelihood;
+
+/* R/family.R has a record of the same name with what R must know. `a` is elvi_no_dispersion
+ * for families without one. */
+struct elvi_family {
+    const char *name;
+    int convex;      /* is l convex in eta? */
+    int quadratic;   /* is it even quadratic? */
+    int dispersions; /* parameters beside eta: 0 or 1 */
+    double cost;     /* operations for a row's slope, roughly */
+    /* sum_i w_i l(eta_i; y_i) */
+    double (*loss)(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows,
+                   const double *eta);
+    /* eta_i <- w_i l'(eta_i; y_i), and returns sum_i w_i dl/da */
+    double (*slope)(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows,
+                    double *eta);
+    /* of one row, for a dispersion that is given; if l is not convex only s = 0 is asked for */
+    elvi_expectation (*expect)(const elvi_likelihood *lik, const elvi_dispersion *a,
+                               const elvi_quadrature *rule, double y, double eta, double s);
+    /* of many rows, as elvi_expect_rows() does it, where there is a faster way; or NULL */
+    elvi_status (*expect_many)(const elvi_quadrature *rule, const elvi_lines *rows, elvi_expected *out);
+    /* has the loss of a row with response y an exponential in it, whose expectation may
+     * not exist? */
+    int (*exponential)(double y);
+    /* the sum of what has no eta in it, and its derivative in a; NULL if that is 0 */
+    double (*dispersion_terms)(const elvi_dispersion *a, const elvi_tally *tally, double *slope);
+    /* E dl/da of one row from its expectation e at eta + s z_1. A family whose record in R says conditional$dispersion =
+     * "own" must have it (elvi_family_is_whole); for all others it is NULL, as nothing calls it. */
+    double (*slope_in_dispersion)(const elvi_dispersion *a, double y, double eta, double s, const elvi_expectation *e);
+};
+
+const elvi_family *elvi_family_named(const char *name); /* NULL if there is none */
+/* Has its record every entry that it must have, `slope_in_dispersion` if that is asked for? */
+int elvi_family_is_whole(const elvi_family *family, int with_dispersion_slope);
+
+/* Fills *out, whose pointers are the caller's. dispersion is sigma or phi where the family has one, else it is not
+ * used. normal: log sigma + (y - eta)^2 / (2 sigma^2) is the loss, so its log sigma is in the sum; neg_binomial_2:
+ * (y + phi) log(1 + e^u) - y u, u = eta - log phi, so y log phi is in it, but not the gamma functions of (y, phi). With
+ * s = 0 these are l, l' and l''. ELVI_NO_EXPECTATION if one does not exist, and with s > 0 for families that are not
+ * convex (robust). */
+elvi_status elvi_expect_rows(const elvi_likelihood *lik, const elvi_quadrature *rule, double dispersion,
+                             const elvi_lines *rows, elvi_expected *out);
+
+/* expect_logit.c, as above; elementwise.c: E log(1 + e^t), E 1 / (1 + e^-t) and
+ * E[z / (1 + e^-t)], t = eta_i + s_i z */
+elvi_status elvi_logit_expect_rows(const elvi_quadrature *rule, const elvi_lines *rows, elvi_expected *out);
+void elvi_logit_integrals(int n, const double *eta, const double *s, const elvi_quadrature_level *level,
+                          double *value, double *slope, double *turn);
+
+/* phi(t) / Phi(t) of the normal distribution, to a few units in the last place for all t */
+double elvi_mills(double t);
+
+/* elementwise.c: sum_i w_i l(eta_i; y_i), and eta_i <- w_i l'(eta_i; y_i), over n rows */
+double elvi_logit_loss(int n, const double *y, const double *w, const double *eta);
+double elvi_poisson_loss(int n, const double *y, const double *w, const double *eta);
+void elvi_logit_slope(int n, const double *y, const double *w, double *eta);
+void elvi_poisson_slope(int n, const double *y, const double *w, double *eta);
+
+#endif

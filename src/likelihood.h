@@ -1,0 +1,50 @@
+/* What the files of likelihoods share: likelihood.c. Each of them has a group of families, whose records are in an
+ * array that ends with one without a name; likelihood.c lists the groups. */
+#ifndef ELVI_LIKELIHOOD_H
+#define ELVI_LIKELIHOOD_H
+
+#include "family.h"
+#include <math.h>
+
+extern const elvi_family elvi_binomial_families[], elvi_count_families[], elvi_gaussian_families[],
+    elvi_positive_families[], elvi_beta_families[];
+
+/* of responses whose loss has an exponential in it: none, all */
+static inline int elvi_never(double y)
+{
+    (void) y;
+    return 0;
+}
+
+static inline int elvi_always(double y)
+{
+    (void) y;
+    return 1;
+}
+
+/* by * part with eta in it times sign */
+static inline void add_expectation(elvi_expectation *e, double by, double sign, elvi_expectation part)
+{
+    e->value += by * part.value;
+    e->slope += by * sign * part.slope;
+    e->curve += by * part.curve;
+}
+
+/* log(1 + e^t), log(1 + e^-t) and their derivatives up to signs */
+typedef struct {
+    double up, down, p, q;
+} softplus_pair;
+
+static inline softplus_pair softplus_pair_of(double t)
+{
+    const double e = exp(-fabs(t)), tail = log1p(e), half = 1.0 / (1.0 + e);
+    const softplus_pair right = { t + tail, tail, half, e * half }, left = { tail, tail - t, e * half, half };
+    return t > 0.0 ? right : left;
+}
+
+/* E log(1 + e^t) at t = eta + s z_1, and its derivatives */
+elvi_expectation elvi_expect_softplus(const elvi_quadrature_level *level, double eta, double s);
+/* E exp(eta + s z_1), in closed form where the base has one */
+elvi_expectation elvi_expect_exponential(const elvi_quadrature *rule, double eta, double s);
+
+#endif

@@ -1,0 +1,114 @@
+/* Numbers with normal errors, or with errors of heavier tails. */
+#include "likelihood.h"
+#include <math.h>
+
+/* ---- normal: a + (y - t)^2 / (2 sigma^2), a = log sigma ------------------------------ */
+
+static double normal_loss(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, const double *eta)
+{
+    double sum = 0.0;
+    (void) lik;
+    for (int i = 0; i < rows->rows; i++) {
+        const double u = (eta[i] - rows->y[i]) * a->inverse;
+        if (rows->weight[i] > 0.0) sum += rows->weight[i] * (a->log + 0.5 * u * u);
+    }
+    return sum;
+}
+
+static double normal_slope(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, double *eta)
+{
+    double by_dispersion = 0.0;
+    (void) lik;
+    for (int i = 0; i < rows->rows; i++) {
+        const double w = rows->weight[i], u = (eta[i] - rows->y[i]) * a->inverse;
+        eta[i] = w > 0.0 ? w * u * a->inverse : 0.0;
+        if (w > 0.0) by_dispersion += w * (1.0 - u * u);
+    }
+    return by_dispersion;
+}
+
+static elvi_expectation normal_expect(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule, double y,
+                                      double eta, double s)
+{
+    const double v = a->inverse * a->inverse;
+    const elvi_expectation e = { a->log + 0.5 * v * ((eta - y) * (eta - y) + s * s), v * (eta - y), v };
+    (void) lik;
+    (void) rule;
+    return e;
+}
+
+/* Weights are precisions, of which each observation has one, and not as many log sigma as its weight says: the
+ * tally's weight makes up the difference. */
+static double normal_dispersion_terms(const elvi_dispersion *a, const elvi_tally *missing, double *slope)
+{
+    double sum = 0.0;
+    for (int k = 0; k < missing->n; k++) sum += missing->weight[k];
+    if (slope) *slope = sum;
+    return sum * a->log;
+}
+
+/* ---- robust: a + (nu + 1) / 2 log(1 + (y - t)^2 / (nu sigma^2)), a = log sigma --------- */
+
+static double robust_loss(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, const double *eta)
+{
+    const double nu = lik->error_df;
+    double sum = 0.0;
+    for (int i = 0; i < rows->rows; i++) {
+        const double u = (eta[i] - rows->y[i]) * a->inverse;
+        if (rows->weight[i] > 0.0) sum += rows->weight[i] * (a->log + 0.5 * (nu + 1.0) * log1p(u * u / nu));
+    }
+    return sum;
+}
+
+static double robust_slope(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, double *eta)
+{
+    const double nu = lik->error_df;
+    double by_dispersion = 0.0;
+    for (int i = 0; i < rows->rows; i++) {
+        const double w = rows->weight[i], u = (eta[i] - rows->y[i]) * a->inverse, q = u * u / nu;
+        eta[i] = w > 0.0 ? w * (1.0 + 1.0 / nu) * u / (1.0 + q) * a->inverse : 0.0;
+        if (w > 0.0) by_dispersion += w * (1.0 - (nu + 1.0) * (1.0 - 1.0 / (1.0 + q))); /* also for q = Inf */
+    }
+    return by_dispersion;
+}
+
+/* at a point only: it is not convex */
+static elvi_expectation robust_at(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule, double y,
+                                  double eta, double s)
+{
+    const double nu = lik->error_df, u = (eta - y) * a->inverse, q = u * u / nu, by = 1.0 + 1.0 / nu;
+    const elvi_expectation e = { a->log + 0.5 * (nu + 1.0) * log1p(q), by * u / (1.0 + q) * a->inverse,
+                                 by * (1.0 - q) / ((1.0 + q) * (1.0 + q)) * a->inverse * a->inverse };
+    (void) rule;
+    (void) s;
+    return e;
+}
+
+/* ---- the records ------------------------------------------------------------------- */
+
+const elvi_family elvi_gaussian_families[] = {
+    {
+        .name = "normal",
+        .convex = 1,
+        .quadratic = 1,
+        .dispersions = 1,
+        .cost = 40.0,
+        .loss = normal_loss,
+        .slope = normal_slope,
+        .expect = normal_expect,
+        .exponential = elvi_never,
+        .dispersion_terms = normal_dispersion_terms,
+    },
+    {
+        .name = "robust",
+        .convex = 0,
+        .quadratic = 0,
+        .dispersions = 1,
+        .cost = 300.0,
+        .loss = robust_loss,
+        .slope = robust_slope,
+        .expect = robust_at,
+        .exponential = elvi_never,
+    },
+    { .name = NULL }
+};

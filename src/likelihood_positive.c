@@ -1,0 +1,249 @@
+/* Positive numbers, and times until something happens. */
+#include "likelihood.h"
+#include <Rmath.h>
+
+/* ---- gamma: k (t + y e^-t), k the shape, e^t the mean, a = log k --------------------- */
+
+static double gamma_loss(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, const double *eta)
+{
+    double sum = 0.0;
+    (void) lik;
+    for (int i = 0; i < rows->rows; i++)
+        if (rows->weight[i] > 0.0) sum += rows->weight[i] * (eta[i] + rows->y[i] * exp(-eta[i]));
+    return a->natural * sum;
+}
+
+static double gamma_slope(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, double *eta)
+{
+    double sum = 0.0;
+    (void) lik;
+    for (int i = 0; i < rows->rows; i++) {
+        const double w = rows->weight[i], ratio = rows->y[i] * exp(-eta[i]);
+        if (w > 0.0) sum += w * (eta[i] + ratio);
+        eta[i] = w > 0.0 ? a->natural * w * (1.0 - ratio) : 0.0;
+    }
+    return a->natural * sum;
+}
+
+static elvi_expectation gamma_expect(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule, double y,
+                                     double eta, double s)
+{
+    elvi_expectation e = { a->natural * eta, a->natural, 0.0 };
+    (void) lik;
+    add_expectation(&e, a->natural * y, -1.0, elvi_expect_exponential(rule, -eta, s));
+    return e;
+}
+
+/* log Gamma(k) - k log k, by Stirling's series where both are huge */
+static double log_gamma_excess(const elvi_dispersion *k)
+{
+    if (k->natural > 1e8) return M_LN_SQRT_2PI - k->natural - 0.5 * k->log;
+    return k->natural > 1e-300 ? lgammafn(k->natural) - k->natural * k->log : -k->log;
+}
+
+/* digamma(k) - log k */
+static double digamma_excess(const elvi_dispersion *k)
+{
+    if (k->natural > 1e8) return -0.5 / k->natural;
+    return k->natural > 1e-300 ? digamma(k->natural) - k->log : -1.0 / k->natural;
+}
+
+/* The tally's y are means of log y. */
+static double gamma_dispersion_terms(const elvi_dispersion *a, const elvi_tally *logs, double *slope)
+{
+    double sum = 0.0;
+    if (slope) *slope = 0.0;
+    for (int i = 0; i < logs->n; i++) {
+        sum += logs->weight[i] * (log_gamma_excess(a) - a->natural * logs->y[i]);
+        if (slope) *slope += logs->weight[i] * a->natural * (digamma_excess(a) - 1.0 - logs->y[i]);
+    }
+    return sum;
+}
+
+/* ---- inverse gaussian: lambda (y e^-2t / 2 - e^-t), e^t the mean, a = log lambda -------- */
+
+static double inverse_gaussian_loss(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, const double *eta)
+{
+    double sum = 0.0;
+    (void) lik;
+    for (int i = 0; i < rows->rows; i++) {
+        const double e = exp(-eta[i]);
+        if (rows->weight[i] > 0.0) sum += rows->weight[i] * e * (0.5 * rows->y[i] * e - 1.0);
+    }
+    return a->natural * sum;
+}
+
+static double inverse_gaussian_slope(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, double *eta)
+{
+    double sum = 0.0;
+    (void) lik;
+    for (int i = 0; i < rows->rows; i++) {
+        const double w = rows->weight[i], e = exp(-eta[i]), ratio = rows->y[i] * e;
+        if (w > 0.0) sum += w * e * (0.5 * ratio - 1.0);
+        eta[i] = w > 0.0 ? a->natural * w * e * (1.0 - ratio) : 0.0;
+    }
+    return a->natural * sum;
+}
+
+/* at a point only: it is not convex where the mean is more than twice the response */
+static elvi_expectation inverse_gaussian_at(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule,
+                                            double y, double eta, double s)
+{
+    const double e = exp(-eta), by = a->natural * e;
+    const elvi_expectation at = { by * (0.5 * y * e - 1.0), by * (1.0 - y * e), by * (2.0 * y * e - 1.0) };
+    (void) lik;
+    (void) rule;
+    (void) s;
+    return at;
+}
+
+/* The tally's y are means of 1 / y. */
+static double inverse_gaussian_dispersion_terms(const elvi_dispersion *a, const elvi_tally *inverses, double *slope)
+{
+    double sum = 0.0;
+    if (slope) *slope = 0.0;
+    for (int i = 0; i < inverses->n; i++) {
+        const double part = 0.5 * a->natural * inverses->y[i];
+        sum += inverses->weight[i] * (part - 0.5 * a->log);
+        if (slope) *slope += inverses->weight[i] * (part - 0.5);
+    }
+    return sum;
+}
+
+/* ---- times: e^u - d u, u = k (log t + c(k) - eta), e^eta the mean, k the shape, a = log k ---- */
+
+/* A response is a time t > 0, negative where it is censored: whatever happened (d = 1) did so then, or not before
+ * (d = 0). log Gamma(1 + 1/k) = c makes e^eta the mean of a Weibull law; with k = 1 it is exponential. */
+typedef struct {
+    double u, d;
+} survival;
+
+static inline survival survival_of(double shape, double centre, double y, double eta)
+{
+    const survival out = { shape * (log(fabs(y)) + centre - eta), y > 0.0 ? 1.0 : 0.0 };
+    return out;
+}
+
+/* log Gamma(1 + 1/k), also where 1/k overflows the function: Stirling's series */
+static double weibull_centre(const elvi_dispersion *a)
+{
+    return a->inverse > 1e100 ? a->inverse * (-a->log - 1.0) : lgammafn(1.0 + a->inverse);
+}
+
+/* du/da - u */
+static double weibull_turn(const elvi_dispersion *a)
+{
+    return a->inverse > 1e100 ? a->log : -digamma(1.0 + a->inverse);
+}
+
+static double weibull_loss(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, const double *eta)
+{
+    const double centre = weibull_centre(a);
+    double sum = 0.0;
+    (void) lik;
+    for (int i = 0; i < rows->rows; i++) {
+        const survival at = survival_of(a->natural, centre, rows->y[i], eta[i]);
+        if (rows->weight[i] > 0.0) sum += rows->weight[i] * (exp(at.u) - at.d * at.u);
+    }
+    return sum;
+}
+
+static double weibull_slope(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, double *eta)
+{
+    const double centre = weibull_centre(a), turn = weibull_turn(a);
+    double by_dispersion = 0.0;
+    (void) lik;
+    for (int i = 0; i < rows->rows; i++) {
+        const double w = rows->weight[i];
+        const survival at = survival_of(a->natural, centre, rows->y[i], eta[i]);
+        const double excess = exp(at.u) - at.d;
+        eta[i] = w > 0.0 ? -a->natural * w * excess : 0.0;
+        if (w > 0.0) by_dispersion += w * excess * (at.u + turn);
+    }
+    return by_dispersion;
+}
+
+static elvi_expectation weibull_expect(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule, double y,
+                                       double eta, double s)
+{
+    const double k = a->natural;
+    const survival at = survival_of(k, weibull_centre(a), y, eta);
+    elvi_expectation e = { HUGE_VAL, 0.0, 0.0 };
+    (void) lik;
+    if (!(k * s < rule->limit)) return e; /* it does not exist */
+    const elvi_expectation up = elvi_expect_exponential(rule, at.u, k * s);
+    e.value = up.value - at.d * at.u;
+    e.slope = -k * (up.slope - at.d);
+    e.curve = k * k * up.curve;
+    return e;
+}
+
+/* E (e^u - d) du/da, du/da = u + turn and u as far from its mean as eta is */
+static double weibull_slope_in_dispersion(const elvi_dispersion *a, double y, double eta, double s, const elvi_expectation *e)
+{
+    const survival at = survival_of(a->natural, weibull_centre(a), y, eta);
+    return -(at.u + weibull_turn(a)) * a->inverse * e->slope + s * s * e->curve;
+}
+
+/* the tally's weight counts events: -log k each */
+static double weibull_dispersion_terms(const elvi_dispersion *a, const elvi_tally *events, double *slope)
+{
+    double sum = 0.0;
+    for (int i = 0; i < events->n; i++) sum += events->weight[i];
+    if (slope) *slope = -sum;
+    return -sum * a->log;
+}
+
+/* ---- the records ------------------------------------------------------------------- */
+
+const elvi_family elvi_positive_families[] = {
+    {
+        .name = "gamma",
+        .convex = 1,
+        .quadratic = 0,
+        .dispersions = 1,
+        .cost = 100.0,
+        .loss = gamma_loss,
+        .slope = gamma_slope,
+        .expect = gamma_expect,
+        .exponential = elvi_always,
+        .dispersion_terms = gamma_dispersion_terms,
+    },
+    {
+        .name = "inverse_gaussian",
+        .convex = 0,
+        .quadratic = 0,
+        .dispersions = 1,
+        .cost = 100.0,
+        .loss = inverse_gaussian_loss,
+        .slope = inverse_gaussian_slope,
+        .expect = inverse_gaussian_at,
+        .exponential = elvi_never,
+        .dispersion_terms = inverse_gaussian_dispersion_terms,
+    },
+    {
+        .name = "exponential",
+        .convex = 1,
+        .quadratic = 0,
+        .dispersions = 0,
+        .cost = 100.0,
+        .loss = weibull_loss,
+        .slope = weibull_slope,
+        .expect = weibull_expect,
+        .exponential = elvi_always,
+    },
+    {
+        .name = "weibull",
+        .convex = 1,
+        .quadratic = 0,
+        .dispersions = 1,
+        .cost = 150.0,
+        .loss = weibull_loss,
+        .slope = weibull_slope,
+        .expect = weibull_expect,
+        .exponential = elvi_always,
+        .dispersion_terms = weibull_dispersion_terms,
+        .slope_in_dispersion = weibull_slope_in_dispersion,
+    },
+    { .name = NULL }
+};
