@@ -154,7 +154,7 @@ elvi_control <- function(coordinates = c("whitened", "raw"),
     }
     if (!is.null(control$estimator) && !estimators[[control$estimator]]$prox) {
       able <- names(Filter(function(e) e$prox, estimators))
-      bad_argument("estimator", paste0(or(paste0("\"", able, "\"")), " with update = \"prox\" (the ", control$estimator,
+      bad_argument("estimator", paste0(join_or(paste0("\"", able, "\"")), " with update = \"prox\" (the ", control$estimator,
                                        " estimator contains the entropy already)"), describe(control$estimator))
     }
     if (is.finite(control$scale_max) || !is.null(control$scale_min)) {

@@ -23,7 +23,7 @@ coefficient_names <- function(object) object$posterior$names[object$posterior$co
 check_newdata <- function(newdata) {
   if (!is.data.frame(newdata) && !is_plain_list(newdata)) bad_argument("newdata", "a data frame", describe(newdata))
   if (is.data.frame(newdata)) newdata
-  else reading(as.data.frame(newdata, optional = TRUE), "newdata", "it is not a data frame")
+  else blame_argument(as.data.frame(newdata, optional = TRUE), "newdata", "it is not a data frame")
 }
 
 no_rows <- function(object) {
@@ -66,11 +66,11 @@ new_frame <- function(object, newdata, keep) {
   for (name in setdiff(absent, names(newdata))) newdata[[name]] <- rep(NA_character_, nrow(newdata))
   free <- setdiff(grouping, all_variable_names(stats::delete.response(object$terms)))
   levels <- if (length(object$groups)) stats::.getXlevels(terms, object$frame) else object$xlevels
-  frame <- reading(stats::model.frame(terms, newdata, na.action = stats::na.pass, xlev = levels[setdiff(names(levels), free)]),
+  frame <- blame_argument(stats::model.frame(terms, newdata, na.action = stats::na.pass, xlev = levels[setdiff(names(levels), free)]),
                    "newdata", "the variables of the formula cannot be read from it")
   classes <- attr(terms, "dataClasses")
   if (!is.null(classes)) {
-    reading(stats::.checkMFClasses(classes[setdiff(names(classes), free)], frame), "newdata",
+    blame_argument(stats::.checkMFClasses(classes[setdiff(names(classes), free)], frame), "newdata",
             "a variable is not of the type it was fitted with")
   }
   frame

@@ -199,7 +199,7 @@ elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, bud
   seed <- draw_key()
   found <- search_start(object, control, start, starts, tol, seed)
   combine <- check_combine(combine, found, base, control)
-  work <- work_model(object, control$coordinates, control$scale, found)
+  work <- whitened_model(object, control$coordinates, control$scale, found)
   if (control$coordinates == "raw") check_existence(object)
   smoothness <- run_smoothness(object, work, law, control)
   plan <- plan_schedule(schedule, object$dim, law$kurtosis, smoothness$L, control)

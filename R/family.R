@@ -278,15 +278,15 @@ family_entries <- c(
                       # `count` of check_rows(); with those of the dispersion where it is known, NULL: it is a parameter
   "variance",         # function(mu, dispersion, family): of a response of weight 1, up to glm()'s dispersion
   "deviance",         # function(y, mu, dispersion, family): that of a response of weight 1, as glm() has it
-  "seen",             # function(y): list(y, censored), responses as people read them, and which are only known to be larger
+  "display_response", # function(y): list(y, censored), responses as people read them, and which are only known to be larger
   "convex",           # is the loss convex in the predictor? Then it has an expectation in C
   "curvature_bound",  # the largest second derivative of the loss in the predictor; NA: unbounded
   "bound_attained",   # function(rows): is that known to be attained?
   "constant_curvature",  # is it the same everywhere?
   "exponential",      # does the loss have an exponential, whose expectation need not exist?
-  "bends",            # does the loss have a bend, which a quadrature must resolve?
+  "needs_fine_quadrature",  # does the loss have a bend, which a quadrature must resolve?
   "calibration",      # losses to integrate: the first always, the others where exp() has no closed form
-  "never_up",         # function(move, y, small): along such a move of the predictors, can the loss only fall?
+  "is_recession",     # function(move, y, small): along such a move of the predictors, can the loss only fall?
   "separable",        # what is separable then; NA: nothing is
   "autoscale",        # are priors rescaled by the spread of the response?
   "positive",         # are responses positive numbers with a unit, and the predictor a logarithm? Then the intercept's prior moves with it
@@ -337,7 +337,7 @@ link_of <- function(family) link_records[[family$link]]
 
 no_bound <- function(rows) FALSE
 
-as_they_are <- function(y) list(y = y, censored = rep(FALSE, length(y)))
+uncensored <- function(y) list(y = y, censored = rep(FALSE, length(y)))
 as_times <- function(y) list(y = abs(y), censored = y < 0)
 
 # c from the inverse of the link and its derivative at the proportions, shrunk
@@ -430,8 +430,8 @@ binomial_record <- function(link, ...) {
     row_constant = binomial_row_constant, constant = as_summed,
     variance = function(mu, dispersion, family) mu * (1 - mu),
     deviance = function(y, mu, dispersion, family) stats::binomial()$dev.resids(y, mu, rep(1, length(y))),
-    seen = as_they_are, convex = TRUE, constant_curvature = FALSE, bends = TRUE,
-    never_up = function(move, y, small) {
+    display_response = uncensored, convex = TRUE, constant_curvature = FALSE, needs_fine_quadrature = TRUE,
+    is_recession = function(move, y, small) {
       all(ifelse(y == 1, move > -small, ifelse(y == 0, move < small, abs(move) < small)))
     },
     separable = "the two classes", autoscale = FALSE, positive = FALSE, dispersion = NULL), list(...))
@@ -480,11 +480,11 @@ time_record <- function(family, make, shape, ...) {
     },
     log_lik = function(y, mu, dispersion, trials, family) weibull_log_lik(y, mu, shape(dispersion)),
     row_constant = time_row_constant, constant = as_summed,
-    deviance = function(y, mu, dispersion, family) weibull_deviance(y, mu, shape(dispersion)), seen = as_times,
+    deviance = function(y, mu, dispersion, family) weibull_deviance(y, mu, shape(dispersion)), display_response = as_times,
     convex = TRUE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
-    exponential = TRUE, bends = FALSE, calibration = list(exponential_loss),
+    exponential = TRUE, needs_fine_quadrature = FALSE, calibration = list(exponential_loss),
     # later than a censored time is later still
-    never_up = function(move, y, small) all(move > -small) && all(abs(move[y > 0]) < small),
+    is_recession = function(move, y, small) all(move > -small) && all(abs(move[y > 0]) < small),
     separable = "censored times", autoscale = FALSE, positive = TRUE), list(...))
 }
 
@@ -518,9 +518,9 @@ family_records <- list(
     row_constant = function(y, weight) -weight * lgamma(y + 1), constant = as_summed,
     variance = function(mu, dispersion, family) mu,
     deviance = function(y, mu, dispersion, family) stats::poisson()$dev.resids(y, mu, rep(1, length(y))),
-    seen = as_they_are, convex = TRUE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
-    exponential = TRUE, bends = FALSE, calibration = list(exponential_loss),
-    never_up = function(move, y, small) all(move < small) && all(abs(move[y > 0]) < small),
+    display_response = uncensored, convex = TRUE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
+    exponential = TRUE, needs_fine_quadrature = FALSE, calibration = list(exponential_loss),
+    is_recession = function(move, y, small) all(move < small) && all(abs(move[y > 0]) < small),
     separable = "the counts", autoscale = FALSE, positive = FALSE,
     conditional = list(likelihood = "poisson", dispersion = "none", hyper = NULL,
                        start = function(y, weight, dispersion) list(eta = log(y + 0.5), c = weight * (y + 0.5))),
@@ -535,9 +535,9 @@ family_records <- list(
     constant = function(total, count, dispersion, family) total - count * log(dispersion %||% 1) / 2,
     variance = function(mu, dispersion, family) rep(1, length(mu)),
     deviance = function(y, mu, dispersion, family) (y - mu)^2,
-    seen = as_they_are, convex = TRUE, curvature_bound = 1, bound_attained = function(rows) TRUE, constant_curvature = TRUE,
-    exponential = FALSE, bends = FALSE, calibration = list(),
-    never_up = function(move, y, small) FALSE, separable = NA, autoscale = TRUE, positive = FALSE,
+    display_response = uncensored, convex = TRUE, curvature_bound = 1, bound_attained = function(rows) TRUE, constant_curvature = TRUE,
+    exponential = FALSE, needs_fine_quadrature = FALSE, calibration = list(),
+    is_recession = function(move, y, small) FALSE, separable = NA, autoscale = TRUE, positive = FALSE,
     conditional = list(likelihood = "normal", start = function(y, weight, dispersion) list(eta = y, c = weight),
                        dispersion = "sigma", hyper = sigma_hyper),
     dispersion = sigma_record(may_be_known = TRUE, precision = TRUE, exponential = 1,
@@ -554,9 +554,9 @@ family_records <- list(
     deviance = function(y, mu, dispersion, family) {
       2 * (y * log(pmax(y, 1) / mu) - (y + dispersion) * log((y + dispersion) / (mu + dispersion)))
     },
-    seen = as_they_are, convex = TRUE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
-    exponential = FALSE, bends = TRUE, calibration = list(softplus_loss),
-    never_up = function(move, y, small) all(move < small) && all(abs(move[y > 0]) < small),
+    display_response = uncensored, convex = TRUE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
+    exponential = FALSE, needs_fine_quadrature = TRUE, calibration = list(softplus_loss),
+    is_recession = function(move, y, small) all(move < small) && all(abs(move[y > 0]) < small),
     separable = "the counts", autoscale = FALSE, positive = FALSE,
     conditional = list(likelihood = "logit", dispersion = "phi", hyper = phi_hyper,
                        start = function(y, weight, dispersion) {
@@ -584,9 +584,9 @@ family_records <- list(
     constant = function(total, count, dispersion, family) total + count * stats::dt(0, family$df, log = TRUE),
     variance = function(mu, dispersion, family) rep(1, length(mu)),
     deviance = function(y, mu, dispersion, family) (family$df + 1) * log1p(((y - mu) / dispersion)^2 / family$df),
-    seen = as_they_are, convex = FALSE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
-    exponential = FALSE, bends = TRUE, calibration = list(),
-    never_up = function(move, y, small) FALSE, separable = NA, autoscale = TRUE, positive = FALSE, conditional = NULL,
+    display_response = uncensored, convex = FALSE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
+    exponential = FALSE, needs_fine_quadrature = TRUE, calibration = list(),
+    is_recession = function(move, y, small) FALSE, separable = NA, autoscale = TRUE, positive = FALSE, conditional = NULL,
     dispersion = sigma_record(
       may_be_known = FALSE, precision = FALSE, exponential = 0, tally = function(rows) no_tally,
       start = function(model) scale_start(model, passes = 10L, function(r2) {   # the EM algorithm
@@ -601,9 +601,9 @@ family_records <- list(
     row_constant = function(y, weight) -weight * log(y), constant = gamma_constant,
     variance = function(mu, dispersion, family) mu^2,
     deviance = function(y, mu, dispersion, family) stats::Gamma()$dev.resids(y, mu, rep(1, length(y))),
-    seen = as_they_are, convex = TRUE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
-    exponential = TRUE, bends = FALSE, calibration = list(exponential_loss),
-    never_up = function(move, y, small) FALSE, separable = NA, autoscale = FALSE, positive = TRUE,
+    display_response = uncensored, convex = TRUE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
+    exponential = TRUE, needs_fine_quadrature = FALSE, calibration = list(exponential_loss),
+    is_recession = function(move, y, small) FALSE, separable = NA, autoscale = FALSE, positive = TRUE,
     conditional = list(likelihood = "gamma", dispersion = "factor", hyper = gamma_hyper,
                        start = function(y, weight, dispersion) list(eta = log(y), c = weight * dispersion)),
     dispersion = positive_record(
@@ -621,9 +621,9 @@ family_records <- list(
     row_constant = function(y, weight) -weight * (log(2 * pi) + 3 * log(y)) / 2, constant = as_summed,
     variance = function(mu, dispersion, family) mu^3,
     deviance = function(y, mu, dispersion, family) stats::inverse.gaussian()$dev.resids(y, mu, rep(1, length(y))),
-    seen = as_they_are, convex = FALSE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
-    exponential = TRUE, bends = FALSE, calibration = list(),
-    never_up = function(move, y, small) FALSE, separable = NA, autoscale = FALSE, positive = TRUE, conditional = NULL,
+    display_response = uncensored, convex = FALSE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
+    exponential = TRUE, needs_fine_quadrature = FALSE, calibration = list(),
+    is_recession = function(move, y, small) FALSE, separable = NA, autoscale = FALSE, positive = TRUE, conditional = NULL,
     dispersion = positive_record(
       natural = "lambda", may_be_known = FALSE, known = NULL,
       tally = function(rows) mean_tally(rows, function(y) 1 / y),
@@ -658,9 +658,9 @@ family_records <- list(
     row_constant = function(y, weight) -weight * (log(y) + log1p(-y)), constant = as_summed,
     variance = function(mu, dispersion, family) mu * (1 - mu) / (1 + dispersion),
     deviance = function(y, mu, dispersion, family) beta_deviance(y, mu, dispersion),
-    seen = as_they_are, convex = FALSE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
-    exponential = FALSE, bends = TRUE, calibration = list(),
-    never_up = function(move, y, small) FALSE, separable = NA, autoscale = FALSE, positive = FALSE, conditional = NULL,
+    display_response = uncensored, convex = FALSE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
+    exponential = FALSE, needs_fine_quadrature = TRUE, calibration = list(),
+    is_recession = function(move, y, small) FALSE, separable = NA, autoscale = FALSE, positive = FALSE, conditional = NULL,
     dispersion = positive_record(
       natural = "phi", may_be_known = FALSE, known = NULL, relative = relative_scale(-1 / 2, function(unit) "1 / sqrt(phi)"),
       tally = function(rows) mean_tally(rows, function(y) log1p(-y)), start = function(model) share_start(model))))
@@ -704,7 +704,7 @@ likelihood_of <- function(family) {
 }
 
 # the record of a model or of a family object
-record_of <- function(x) {
+family_record <- function(x) {
   family_records[[if (inherits(x, "family")) likelihood_of(x) else x$likelihood]]
 }
 
@@ -719,12 +719,12 @@ check_family <- function(family) {
     family <- family_records[[match(family, known_families())]]$make()
   }
   if (!inherits(family, "family") || !family$family %in% known_families()) {
-    bad_argument("family", paste("a family, or the name of one:", or(paste0("\"", unique(known_families()), "\""))),
+    bad_argument("family", paste("a family, or the name of one:", join_or(paste0("\"", unique(known_families()), "\""))),
                  if (inherits(family, "family")) paste0(family$family, "()") else describe(family))
   }
   links <- vapply(family_records[known_families() == family$family], function(r) r$link, "")
   if (!family$link %in% links) {
-    bad_argument("family", paste0(family$family, "() with link ", or(paste0("\"", links, "\""))),
+    bad_argument("family", paste0(family$family, "() with link ", join_or(paste0("\"", links, "\""))),
                  paste0("link \"", family$link, "\""))
   }
   family
@@ -746,11 +746,11 @@ refuse_other_families <- function(name) {
 }
 
 # "a, b or c"
-or <- function(x) sub(", ([^,]*)$", " or \\1", toString(x))
+join_or <- function(x) sub(", ([^,]*)$", " or \\1", toString(x))
 
 # NULL when the family has a dispersion to estimate
 check_dispersion <- function(dispersion, family) {
-  unknown <- record_of(family)$dispersion
+  unknown <- family_record(family)$dispersion
   if (is.null(dispersion) && !is.null(unknown)) return(NULL)
   if (!is.null(unknown) && !unknown$may_be_known) {
     if (identical(dispersion, 1)) return(NULL)   # the default

@@ -96,7 +96,7 @@ vcov.elvi_fit <- function(object, complete = TRUE, ...) {
 sigma.elvi_fit <- function(object, ...) {
   check_dots(list(...), names(formals()), "sigma()")
   family <- object$family %||% object$given$model$family   # of a model_glm()
-  if (is.null(family) || !isTRUE(record_of(family)$dispersion$residual)) return(1)
+  if (is.null(family) || !isTRUE(family_record(family)$dispersion$residual)) return(1)
   if ("sigma" %in% object$posterior$shown) return(posterior_moments(object$posterior)$mean[["sigma"]])
   sqrt(object$dispersion %||% object$given$model$dispersion %||% 1)
 }
@@ -242,7 +242,7 @@ augment.elvi_glm <- function(x, data = NULL, newdata = NULL, type.predict = c("r
   if (is.null(newdata) && is.null(data)) x$na.action <- NULL
   at <- stats::predict(x, newdata = newdata, se.fit = TRUE,
                        type = check_choice(type.predict, "type.predict", c("response", "link")))
-  out <- if (is.null(newdata)) reading(as.data.frame(data %||% x$frame), "data", "it is no data frame")
+  out <- if (is.null(newdata)) blame_argument(as.data.frame(data %||% x$frame), "data", "it is no data frame")
          else as.data.frame(newdata)
   if (nrow(out) != length(at$fit)) {
     bad_argument("data", sprintf("of %d rows, as the fit has", length(at$fit)), describe(out))
@@ -323,7 +323,7 @@ update.elvi_glm <- function(object, formula., ..., evaluate = TRUE) {
     if (!inherits(formula., "formula") && (!is.character(formula.) || length(formula.) != 1L)) {
       bad_argument("formula.", "a formula", describe(formula.))
     }
-    call$object <- reading(stats::update.formula(object$formula, formula.), "formula.", "it cannot be read")
+    call$object <- blame_argument(stats::update.formula(object$formula, formula.), "formula.", "it cannot be read")
   }
   changes <- match.call(expand.dots = FALSE)$...
   unnamed <- if (is.null(names(changes))) changes else changes[!nzchar(names(changes))]
@@ -408,7 +408,7 @@ pp_check.elvi_glm <- function(object, type = "dens_overlay", draws = 50, seed = 
   check_in_memory(object)
   plot <- tryCatch(getExportedValue("bayesplot", paste0("ppc_", type)), error = function(e) NULL)
   if (is.null(plot)) bad_argument("type", "the name of one of bayesplot's ppc_ plots", describe(type))
-  y <- seen_response(object)$y
+  y <- displayed_response(object)$y
   # bins are of predictions, which for successes are proportions
   if (type == "error_binned") return(plot(y, posterior_epred(object, draws = draws, seed = seed), ...))
   plot(y * response_trials(object), posterior_predict(object, draws = draws, seed = seed), ...)

@@ -188,10 +188,10 @@ residuals.elvi_glm <- function(object, type = c("response", "pearson", "deviance
   check_dots(list(...), names(formals()), "residuals()")
   type <- check_choice(type, "type", c("response", "pearson", "deviance", "working"))
   if (is_out_of_memory(object)) return(at_chunks(object, "residuals.elvi_glm", list(type = type))[[1L]])
-  seen <- seen_response(object)
+  seen <- displayed_response(object)
   y <- seen$y
   mu <- stats::fitted(without_gaps(object))
-  record <- record_of(object$family)
+  record <- family_record(object$family)
   out <- switch(type,
     response = y - mu,
     pearson = (y - mu) * sqrt(glm_weights(object) / record$variance(mu, mean_dispersion(object), object$family)),
@@ -213,7 +213,7 @@ without_gaps <- function(object) {
 observed_response <- function(object) object$regression$y %||% object$given$problem$y %||% object$given$model$rows$y
 
 # the same as people read them
-seen_response <- function(object) record_of(object$family)$seen(observed_response(object))
+displayed_response <- function(object) family_record(object$family)$display_response(observed_response(object))
 
 # what glm() calls prior weights
 glm_weights <- function(object) response_trials(object) * (row_counts(object) %||% 1) * (precisions(object) %||% 1)
@@ -221,14 +221,14 @@ glm_weights <- function(object) response_trials(object) * (row_counts(object) %|
 # of the data's responses, if their weights are that; a row of weight 0 has no distribution, and gets that of the others
 precisions <- function(object) {
   weights <- stats::model.weights(object$frame)
-  if (!isTRUE(record_of(object$family)$dispersion$precision) || is.null(weights)) return(NULL)
+  if (!isTRUE(family_record(object$family)$dispersion$precision) || is.null(weights)) return(NULL)
   ifelse(weights > 0, weights, 1)
 }
 
 # number of trials behind each response of the data
 response_trials <- function(object) {
   y <- stats::model.response(object$frame, "any")
-  if (!record_of(object$family)$trials) return(rep(1, NROW(y)))
+  if (!family_record(object$family)$trials) return(rep(1, NROW(y)))
   if (is.matrix(y)) return(unname(rowSums(y)))
   if (is.numeric(y) && any(y %% 1 != 0)) stats::model.weights(object$frame) else rep(1, NROW(y))
 }
@@ -238,8 +238,8 @@ row_counts <- function(object) {
   weights <- stats::model.weights(object$frame)
   y <- stats::model.response(object$frame, "any")
   if (!is.null(weights)) {
-    if (isTRUE(record_of(object$family)$dispersion$precision)) weights <- as.double(weights > 0)
-    else if (record_of(object$family)$trials && is.numeric(y) && !is.matrix(y) && any(y %% 1 != 0)) weights <- NULL
+    if (isTRUE(family_record(object$family)$dispersion$precision)) weights <- as.double(weights > 0)
+    else if (family_record(object$family)$trials && is.numeric(y) && !is.matrix(y) && any(y %% 1 != 0)) weights <- NULL
   }
   frequency <- object$frame[["(frequency)"]]
   if (is.null(weights) && is.null(frequency)) NULL else (weights %||% 1) * (frequency %||% 1)
@@ -248,7 +248,7 @@ row_counts <- function(object) {
 # ---- dispersion ---------------------------------------------------------------------------------------------
 
 # name of an unknown sigma, phi or shape, as it is shown; NULL where it is known or there is none
-dispersion_name_of <- function(object) intersect(record_of(object$family)$dispersion$natural, object$posterior$shown)
+dispersion_name_of <- function(object) intersect(family_record(object$family)$dispersion$natural, object$posterior$shown)
 
 # posterior mean of sigma, phi or shape, or as it is known
 mean_dispersion <- function(object) {
@@ -258,7 +258,7 @@ mean_dispersion <- function(object) {
 
 # sigma or shape that goes with a given dispersion; families without one ask for none
 known_dispersion <- function(object) {
-  dispersion <- record_of(object$family)$dispersion
+  dispersion <- family_record(object$family)$dispersion
   if (is.null(dispersion)) 1 else dispersion$known(object$dispersion)
 }
 
@@ -348,12 +348,12 @@ posterior_predict.elvi_glm <- function(object, newdata = NULL, draws = 1000, re.
   trials <- prediction_trials(object, newdata, trials, ncol(mu))
   dispersion <- dispersion_draws(object, drawn, if (is.null(newdata)) precisions(object))
   value <- with_key(noise_key(fit_key(object, seed), rows),
-                    record_of(object$family)$draws(mu, dispersion, rep(trials, each = nrow(mu)), object$family))
+                    family_record(object$family)$draws(mu, dispersion, rep(trials, each = nrow(mu)), object$family))
   matrix(value, nrow(mu), dimnames = list(NULL, colnames(mu)))
 }
 
 prediction_trials <- function(object, newdata, trials, n) {
-  if (!record_of(object$family)$trials) {
+  if (!family_record(object$family)$trials) {
     if (!is.null(trials)) bad_argument("trials", "left out: it is for binomial fits", describe(trials))
     return(rep(1, n))
   }
@@ -391,7 +391,7 @@ log_lik_at <- function(object, drawn, key, rows = NULL) {
   rows <- rows %||% observed_rows(object)
   mu <- expected_response(object, linpred_draws(rows$design, drawn, key))
   n <- nrow(mu)
-  value <- record_of(object$family)$log_lik(rep(rows$y, each = n), mu, dispersion_draws(object, drawn, rows$precision),
+  value <- family_record(object$family)$log_lik(rep(rows$y, each = n), mu, dispersion_draws(object, drawn, rows$precision),
                                             rep(rows$trials, each = n), object$family)
   if (!is.null(rows$counts)) value <- value * rep(rows$counts, each = n)
   matrix(value, n, dimnames = list(NULL, rownames(rows$design$X)))
@@ -403,7 +403,7 @@ observed_rows <- function(object, newdata = NULL, design = prediction_rows(objec
   y <- observed_response(object)
   if (!is.null(newdata)) {
     object$regression$frame <- response_frame(object, newdata)
-    y <- check_response(stats::model.response(object$frame, "any"), record_of(object$family), nrow(design$X), whole = FALSE)$y
+    y <- check_response(stats::model.response(object$frame, "any"), family_record(object$family), nrow(design$X), whole = FALSE)$y
   }
   list(design = design, y = y, trials = response_trials(object), precision = precisions(object), counts = row_counts(object))
 }
@@ -411,5 +411,5 @@ observed_rows <- function(object, newdata = NULL, design = prediction_rows(objec
 response_frame <- function(object, newdata) {
   call <- c(list(quote(stats::model.frame), stats::update(object$terms, . ~ 1), data = newdata, na.action = stats::na.pass),
             Filter(Negate(is.null), as.list(object$call)[c("weights", "frequency")]))
-  reading(eval(as.call(call), environment(object$formula)), "newdata", "the response cannot be read from it")
+  blame_argument(eval(as.call(call), environment(object$formula)), "newdata", "the response cannot be read from it")
 }

@@ -3,6 +3,14 @@
 # original, as after library(rstanarm); library(elvi), the default method hands other
 # packages' objects over to the original.
 
+# the default method of a generic for fits, and of one for fits from a formula
+not_a_fit <- function(object, ...) bad_argument("object", "a fit by elvi()", describe(object))
+
+not_a_regression <- function(object, ...) {
+  bad_argument("object", "a fit by elvi() from a formula",
+               if (inherits(object, "elvi_fit")) "one of a model" else describe(object))
+}
+
 # A default method: the original generic's method for such an object, or else `refuse()`.
 handed_over <- function(generic, refuse) {
   force(refuse)

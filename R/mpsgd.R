@@ -244,7 +244,7 @@ run_mpsgd <- function(journal, iterations) {
     if (is.null(fit$trace) && is.null(state$rows)) state <- record(fit, state)
     while (state$k < min(iterations, fit$plan$iterations)) {
       state <- mpsgd_step(fit, state)
-      if (!is.null(journal$file)) enter(journal, with_random_state(fit, state))
+      if (!is.null(journal$file)) journal_write(journal, with_random_state(fit, state))
     }
   }, interrupt = function(condition) interrupted <<- TRUE)
   close_journal(journal, journal$fit)   # a whole iteration with the numbers it has drawn

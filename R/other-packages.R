@@ -34,7 +34,7 @@ recover_data.elvi_glm <- function(object, data = NULL, ...) {
 grid_formula <- function(object) {
   formula <- object$formula
   response <- formula[[2L]]
-  if (record_of(object$family)$trials) {
+  if (family_record(object$family)$trials) {
     formula[[2L]] <- quote(response)
   } else if (call_name(response) == "Surv") {
     formula[[2L]] <- as.list(response)[["time"]] %||% response[[2L]]
@@ -72,7 +72,7 @@ grid_basis <- function(object, X, draws, estimate, covariance) {
 # emmeans knows families by their names, and takes the negative binomial one for binomial
 grid_labels <- function(object) {
   misc <- emmeans::.std.link.labels(object$family, list())
-  if (identical(misc$inv.lbl, "prob") && !record_of(object$family)$trials) misc$inv.lbl <- "response"
+  if (identical(misc$inv.lbl, "prob") && !family_record(object$family)$trials) misc$inv.lbl <- "response"
   misc
 }
 
@@ -179,9 +179,9 @@ shared_predictor <- function(x) {
 distribution_variance <- function(x, approximation) {
   dispersion <- mean_dispersion(x)
   if (link_of(x$family)$straight) return(dispersion^2)
-  if (record_of(x$family)$trials) return(switch(x$family$link, logit = pi^2 / 3, probit = 1, cloglog = pi^2 / 6))
+  if (family_record(x$family)$trials) return(switch(x$family$link, logit = pi^2 / 3, probit = 1, cloglog = pi^2 / 6))
   mu <- mean(observed_response(x))
-  squared_cv <- switch(x$family$family, Gamma = 1 / dispersion, record_of(x$family)$variance(mu, dispersion, x$family) / mu^2)
+  squared_cv <- switch(x$family$family, Gamma = 1 / dispersion, family_record(x$family)$variance(mu, dispersion, x$family) / mu^2)
   switch(approximation[1L], delta = squared_cv, trigamma = trigamma(1 / squared_cv), log1p(squared_cv))
 }
 
@@ -388,7 +388,7 @@ check_predictions.elvi_glm <- function(model, iterations = 50, check_range = FAL
                                        type = "density", ...) {
   y <- observed_response(model)
   simulated <- posterior_predict(model, draws = iterations, re_formula = re_formula)
-  simulated <- if (record_of(model$family)$trials) t(simulated) / pmax(response_trials(model), 1) else t(simulated)
+  simulated <- if (family_record(model$family)$trials) t(simulated) / pmax(response_trials(model), 1) else t(simulated)
   colnames(simulated) <- paste0("sim_", seq_len(ncol(simulated)))
   structure(data.frame(simulated, y = y, row.names = NULL), check_range = check_range,
             response_name = deparse_one(model$formula[[2L]]), bandwidth = bandwidth, type = type,

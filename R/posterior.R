@@ -248,13 +248,18 @@ posterior_curve <- function(posterior, j) {
 # ---- draws ----------------------------------------------------------------------------------------------------------
 
 # n draws: list(x: n x d in user coordinates, hyper: n x hyperparameters, or NULL). Draw i is a function of the key and of i, so the
-# rows of two calls belong together, and a shorter call gives the first rows of a longer one.
+# rows of two calls belong together, and a shorter call gives the first rows of a longer one. They are made in blocks of one size,
+# because the rounding of a matrix product depends on its size in some BLAS libraries.
 posterior_draws <- function(posterior, n, key = posterior$key) {
   if (is_corrected(posterior)) return(list(x = points_draws(posterior, n, key), hyper = NULL))
-  component <- draw_components(posterior$weight, n, key)
-  z <- draw_base(posterior_law(posterior), key, n)
-  x <- component_points(posterior, z, component)
-  list(x = in_user_rows(posterior, x), hyper = hyper_draws(posterior, component, key))
+  size <- max(16, min(256, 2^20 %/% posterior_dim(posterior)))
+  first <- seq(0, n - 1, by = size)
+  component <- draw_components(posterior$weight, size * length(first), key)
+  x <- lapply(first, function(from) {
+    z <- draw_base(posterior_law(posterior), key, size, first = from)
+    in_user_rows(posterior, component_points(posterior, z, component[from + seq_len(size)]))
+  })
+  list(x = do.call(rbind, x)[seq_len(n), , drop = FALSE], hyper = hyper_draws(posterior, component[seq_len(n)], key))
 }
 
 # z, in columns, as points of the components, in the coordinates of the solver

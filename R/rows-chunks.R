@@ -67,7 +67,7 @@ framed_design <- function(recipe, chunk) {
   if (!nrow(frame)) return(list(X = NULL))
   list(X = stats::model.matrix(recipe$terms, frame, recipe$contrasts), y = stats::model.response(frame, "any"),
        weights = stats::model.weights(frame), frequency = frame[["(frequency)"]],
-       offset = reading(stats::model.offset(frame), "offset", "it cannot be used"),
+       offset = blame_argument(stats::model.offset(frame), "offset", "it cannot be used"),
        dropped = length(attr(frame, "na.action")))
 }
 
@@ -178,10 +178,10 @@ row_tasks <- list(
       list(max(if (args$used) move[rows$weight > 0] else move, 0))
     },
     join = function(a, b) list(max(a[[1L]], b[[1L]]))),
-  never_up = list(
+  is_recession = list(
     part = function(rows, recipe, args) {
       used <- rows$weight > 0
-      list(family_records[[recipe$likelihood]]$never_up(predictor_of(rows, args$spec, args$x)[used], rows$y[used], args$small))
+      list(family_records[[recipe$likelihood]]$is_recession(predictor_of(rows, args$spec, args$x)[used], rows$y[used], args$small))
     },
     join = function(a, b) list(a[[1L]] && b[[1L]])),
   # f or sums of its gradients at draws that are made here, see rows-draws.R

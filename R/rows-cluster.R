@@ -172,24 +172,24 @@ ask_shards <- function(source, recipe, task, args = list()) {
   waiting <- rep(NA_real_, length(state$cl))   # since when
   on.exit(drain(source, which(!is.na(waiting)), request))
   repeat {
-    give_away(state, which(!done))
+    reassign_shards(state, which(!done))
     for (node in which(state$alive & is.na(waiting))) {
       shards <- which(!done & state$owner == node)
       if (!length(shards)) next
       suspendInterrupts({
-        waiting[node] <- now()   # before it is sent: an interrupt can leave half of a request at the worker
+        waiting[node] <- monotonic_seconds()   # before it is sent: an interrupt can leave half of a request at the worker
         if (!send_shards(source, node, shards, request, recipe)) waiting[node] <- NA
       })
-      if (is.na(waiting[node])) lose(state, node)
+      if (is.na(waiting[node])) mark_worker_lost(state, node)
     }
     if (all(done)) return(answers)
-    for (node in arrivals(state$cl, which(!is.na(waiting)), source$timeout - (now() - min(waiting, Inf, na.rm = TRUE)))) {
+    for (node in arrivals(state$cl, which(!is.na(waiting)), source$timeout - (monotonic_seconds() - min(waiting, Inf, na.rm = TRUE)))) {
       suspendInterrupts({
         reply <- receive_reply(state, node, source$timeout)
         if (!is_old(reply, request)) waiting[node] <- NA
       })
       if (!is.na(waiting[node])) next
-      if (is.null(reply)) lose(state, node)
+      if (is.null(reply)) mark_worker_lost(state, node)
       refuse_failure(reply)
       for (k in seq_along(reply$shards)) {
         shard <- reply$shards[k]
@@ -203,15 +203,13 @@ ask_shards <- function(source, recipe, task, args = list()) {
         }
       }
     }
-    late <- which(now() - waiting > source$timeout)
+    late <- which(monotonic_seconds() - waiting > source$timeout)
     for (node in late) {
       waiting[node] <- NA
-      lose(state, node, "has not answered in time")
+      mark_worker_lost(state, node, "has not answered in time")
     }
   }
 }
-
-now <- function() proc.time()[["elapsed"]]
 
 # Which of the recipes of this source it is: workers keep them. The centre is apart, since the same rows get another.
 recipe_key <- function(state, recipe) {
@@ -222,7 +220,7 @@ recipe_key <- function(state, recipe) {
 }
 
 # Shards of workers that are lost go to those that have the fewest.
-give_away <- function(state, unfinished) {
+reassign_shards <- function(state, unfinished) {
   orphans <- which(!state$alive[state$owner])
   if (!length(orphans)) return(invisible())
   if (!any(state$alive)) {
@@ -237,7 +235,7 @@ give_away <- function(state, unfinished) {
   }
 }
 
-lose <- function(state, node, how = "is lost") {
+mark_worker_lost <- function(state, node, how = "is lost") {
   state$alive[node] <- FALSE
   elvi_warn("Worker ", node, " ", how, if (any(state$alive)) ": its shards (" else ", with its shards (",
             toString(which(state$owner == node)), ")", if (any(state$alive)) " are loaded again by others", ".",
@@ -309,10 +307,10 @@ has_answered <- list(
   MPInode = function(node) isTRUE(as.logical(Rmpi::mpi.iprobe(node$rank, node$RECVTAG, node$comm))))
 
 polled <- function(nodes, answered, within) {
-  end <- now() + within
+  end <- monotonic_seconds() + within
   repeat {
     ready <- vapply(nodes, answered, NA)
-    if (any(ready) || now() > end) return(ready)
+    if (any(ready) || monotonic_seconds() > end) return(ready)
     Sys.sleep(0.001)
   }
 }
@@ -399,12 +397,14 @@ receive_reply <- function(state, k, timeout) {
 drain <- function(source, waiting, request) {
   if (!length(waiting)) return(invisible())
   state <- source$state
-  end <- now() + min(source$timeout, 60)
+  end <- monotonic_seconds() + min(source$timeout, 60)
   left <- list2env(list(waiting = waiting), parent = emptyenv())
   again <- function(e) if (inherits(e, "interrupt") || is_time_limit(e)) NULL else stop(e)
   suspendInterrupts({
-    while (length(left$waiting) && now() < end) tryCatch(drain_some(state, left, request, end), interrupt = again, error = again)
-    for (node in left$waiting) lose(state, node, "has not answered in time")
+    while (length(left$waiting) && monotonic_seconds() < end) {
+      tryCatch(drain_some(state, left, request, end), interrupt = again, error = again)
+    }
+    for (node in left$waiting) mark_worker_lost(state, node, "has not answered in time")
   })
 }
 
@@ -412,17 +412,17 @@ drain_some <- function(state, left, request, end) {
   for (node in left$waiting) {
     ready <- prepare_to_skip(state, node, end)
     if (!isTRUE(ready)) left$waiting <- setdiff(left$waiting, node)
-    if (is.na(ready)) lose(state, node)
+    if (is.na(ready)) mark_worker_lost(state, node)
   }
-  for (node in arrivals(state$cl, left$waiting, end - now())) {
+  for (node in arrivals(state$cl, left$waiting, end - monotonic_seconds())) {
     if (state$torn[node]) {
       answered <- skip_to_mark(state, node)
     } else {
-      reply <- receive_reply(state, node, end - now())
+      reply <- receive_reply(state, node, end - monotonic_seconds())
       answered <- if (is.null(reply)) NA else !is_old(reply, request)
     }
     if (!isFALSE(answered)) left$waiting <- setdiff(left$waiting, node)
-    if (is.na(answered)) lose(state, node)
+    if (is.na(answered)) mark_worker_lost(state, node)
   }
 }
 
@@ -433,11 +433,11 @@ prepare_to_skip <- function(state, k, end) {
     state$unsent[[k]] <- raw()
     return(FALSE)
   }
-  if (!send_rest(state, k, end - now())) return(NA)
+  if (!send_rest(state, k, end - monotonic_seconds())) return(NA)
   if (!state$torn[k] || nzchar(state$mark[k])) return(TRUE)
   state$unread[[k]] <- raw()
   state$mark[k] <- paste("elvi", Sys.getpid(), format(as.numeric(Sys.time()), digits = 17), k)
-  if (send_call(state, k, send_back, list(state$mark[k]), end - now())) TRUE else NA
+  if (send_call(state, k, send_back, list(state$mark[k]), end - monotonic_seconds())) TRUE else NA
 }
 
 send_back <- function(x) x

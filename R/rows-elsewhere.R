@@ -29,7 +29,7 @@ spread_about_mean <- function(survey) {
 survey_source <- function(source, recipe, about, level) {
   counts <- isTRUE(family_records[[recipe$likelihood]]$dispersion$counted)
   recipe["centre"] <- list(NULL)
-  pass <- told_pass(source, recipe, "survey", list(about = about, level = level, counts = counts))
+  pass <- pass_with_progress(source, recipe, "survey", list(about = about, level = level, counts = counts))
   if (is.null(pass$answer)) bad_argument("data", "data with at least one complete row", "data without")
   survey <- c(pass$answer, list(check = pass$check))
   check_counting(survey$weight)
@@ -81,7 +81,7 @@ pass_spec <- function(model) {
 
 pass_of <- function(model, task, args = list(), spec = pass_spec(model)) {
   rows <- model$rows
-  pass <- told_pass(rows$place, rows$recipe, task, c(args, list(spec = spec)), rows$n)
+  pass <- pass_with_progress(rows$place, rows$recipe, task, c(args, list(spec = spec)), rows$n)
   check_unchanged(rows, pass$check)
   pass$answer
 }
@@ -98,7 +98,7 @@ check_unchanged <- function(rows, check) {
 }
 
 # A pass; with options(elvi.rows_progress = TRUE), or where a fit shows its progress, a line about it.
-told_pass <- function(source, recipe, task, args = list(), n = NULL) {
+pass_with_progress <- function(source, recipe, task, args = list(), n = NULL) {
   started <- proc.time()[["elapsed"]]
   pass <- pass_over(source, recipe, task, args)
   if (!isTRUE(getOption("elvi.rows_progress"))) return(pass)
@@ -184,7 +184,7 @@ likelihood_diagonal.elvi_model_elsewhere <- function(model, x, law, dispersion) 
 falls_along.elvi_model_elsewhere <- function(model, direction) {
   args <- list(x = direction, used = TRUE)
   args$small <- 1e-6 * pass_of(model, "extent", args)[[1L]]
-  args$small > 0 && pass_of(model, "never_up", args)[[1L]]
+  args$small > 0 && pass_of(model, "is_recession", args)[[1L]]
 }
 
 # from the Gram matrix, which is at hand

@@ -61,7 +61,7 @@ levels_of <- function(source, recipe, chunk, frame) {
   categorical <- names(Filter(function(x) is.factor(x) || is.character(x), as.list(frame)))
   given <- given[intersect(names(given), categorical)]
   if (all(categorical %in% names(given))) return(given)
-  found <- final_levels(told_pass(source, recipe, "levels")$answer$variables, recipe)
+  found <- final_levels(pass_with_progress(source, recipe, "levels")$answer$variables, recipe)
   replace(found, names(given), given)
 }
 
@@ -69,7 +69,7 @@ levels_of <- function(source, recipe, chunk, frame) {
 formula_recipe <- function(formula, call, env, chunk, likelihood) {
   extra <- as.list(call)[intersect(c("subset", "weights", "frequency", "na.action", "offset"), names(call))]
   if (!is.null(extra$na.action)) extra$na.action <- eval(extra$na.action, env)
-  terms <- reading(stats::terms(stats::as.formula(formula), data = chunk), "object", "it cannot be read")
+  terms <- blame_argument(stats::terms(stats::as.formula(formula), data = chunk), "object", "it cannot be read")
   check_response_apart(terms)
   if (attr(terms, "response") == 0) bad_argument("object", "a formula with a response on its left", "a one-sided formula")
   mentioned <- unique(c(all.vars(terms), unlist(lapply(extra[names(extra) != "na.action"], all.vars))))

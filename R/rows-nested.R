@@ -16,7 +16,7 @@ triangle_rows <- function(R) {
 
 # of a problem in memory, by blocks of rows that the processor's cache holds; NULL where it needs its rows
 problem_triangle <- function(problem, block = 4096) {
-  if (ncol(problem$Z) || !record_of(problem$family)$constant_curvature) return(NULL)
+  if (ncol(problem$Z) || !family_record(problem$family)$constant_curvature) return(NULL)
   root <- rep_len(sqrt((problem$weight %||% 1) * (problem$frequency %||% 1)), nrow(problem$X))
   triangle_rows(dense_triangle(root, problem$X, problem$y - (problem$offset %||% 0), problem$shift, block))
 }
@@ -42,7 +42,7 @@ chunk_triangle <- function(rows) {
 join_triangles <- function(a, b) list(R = triangle(rbind(a$R, b$R)))
 
 # can the nested answer be had without the rows?
-needs_no_rows <- function(family, dispersion) record_of(check_family(family))$constant_curvature && is.null(dispersion)
+needs_no_rows <- function(family, dispersion) family_record(check_family(family))$constant_curvature && is.null(dispersion)
 
 # From the arguments of elvi() to a fit, in one pass beyond those that every fit makes. See nested_regression().
 nested_source_regression <- function(source, asked) {
@@ -57,8 +57,8 @@ nested_source_regression <- function(source, asked) {
   problem <- c(rows, list(
     shift = NULL, Z = sparse_columns(list(), nrow(rows$X)), weight = rep(1, nrow(rows$X)), offset = numeric(nrow(rows$X)), family = family,
     prior = fixed_prior(priors$joint, p), terms = list(), triangle = rows, count = design$rows$count,
-    constant = record_of(family)$constant(design$rows$constant, design$rows$count, NULL, family),
-    dispersion = list(name = record_of(family)$dispersion$natural, prior = priors$aux),
+    constant = family_record(family)$constant(design$rows$constant, design$rows$count, NULL, family),
+    dispersion = list(name = family_record(family)$dispersion$natural, prior = priors$aux),
     intercept_shift = intercept_shift(design, p), source = design$rows))
   check_nested_problem(problem, NULL, design$rows$n)
   finish_nested(asked, problem, priors,

@@ -224,7 +224,7 @@ is_table_name <- function(query) grepl("^([[:alnum:]_.$]+|([[:alnum:]_$]+\\.)?(\
 rows_arrow <- function(dataset, chunk = 1e5, cache = 0, levels = NULL) {
   need_package("arrow", "rows_arrow()")
   if (is.character(dataset) && length(dataset) == 1L) {
-    dataset <- reading(arrow::open_dataset(dataset), "dataset", "it cannot be opened")
+    dataset <- blame_argument(arrow::open_dataset(dataset), "dataset", "it cannot be opened")
   }
   if (!inherits(dataset, c("Dataset", "ArrowTabular"))) {
     bad_argument("dataset", "made by arrow::open_dataset(), or a directory", describe(dataset))

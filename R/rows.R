@@ -51,7 +51,7 @@ sum_of_constants <- function(record, y, weight, frequency) {
 
 # the constant of the likelihood of these responses
 likelihood_constant <- function(family, y, weight, frequency, dispersion) {
-  record <- record_of(family)
+  record <- family_record(family)
   record$constant(sum_of_constants(record, y, weight, frequency), row_count(record, weight, frequency), dispersion, family)
 }
 
@@ -250,5 +250,5 @@ falls_along.elvi_model_glm <- function(model, direction) {
   rows <- model$rows
   move <- predictor_at(model, direction)[rows$weight > 0]
   small <- 1e-6 * max(abs(move))
-  small > 0 && record_of(model)$never_up(move, rows$y[rows$weight > 0], small)
+  small > 0 && family_record(model)$is_recession(move, rows$y[rows$weight > 0], small)
 }

@@ -1,4 +1,4 @@
-# The process whose OpenMP may have threads (R/threads.R). Loaded in a forked one, elvi
+# The process whose OpenMP may have threads (R/util-threads.R). Loaded in a forked one, elvi
 # cannot know whether the parent's has had any, for which the child's would wait for ever:
 # no process then.
 .onLoad <- function(libname, pkgname) {

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* R knows them by the names that r_util.c gives them; check_status() in R/run.R has the messages. */
+/* R knows them by the names that r_util.c gives them; check_status() in R/run-loop.R has the messages. */
 typedef enum {
     ELVI_OK = 0,
     ELVI_STOPPED = 1, /* the caller's poll asked to stop */

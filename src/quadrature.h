@@ -1,4 +1,4 @@
-/* Rules for expectations in one dimension: R/quadrature.R makes them, expectation.h uses them. */
+/* Rules for expectations in one dimension: R/solve-quadrature.R makes them, expectation.h uses them. */
 #ifndef ELVI_QUADRATURE_H
 #define ELVI_QUADRATURE_H
 

@@ -1,4 +1,4 @@
-/* Regressions with a sparse design, see nested.h and R/sparse.R. */
+/* Regressions with a sparse design, see nested.h and R/solve-sparse.R. */
 #include "r_elvi.h"
 #include "nested.h"
 #include <string.h>

@@ -4,7 +4,7 @@
 #endif
 
 /* What OpenMP allows and the core has room for; NULL without OpenMP. R decides
- * (R/threads.R) and passes the number of threads with each call that may use them. */
+ * (R/util-threads.R) and passes the number of threads with each call that may use them. */
 SEXP elvi_r_openmp(void)
 {
 #ifdef _OPENMP

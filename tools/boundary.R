@@ -30,9 +30,9 @@ models$sparse_shifted <- regression(sparse, c(0.5, -1), counts, gaussian(), NULL
 models$sparse_logit <- regression(sparse, c(0.5, -1), y, binomial())
 models$shifted <- regression(X, c(0.5, -1), y, binomial())
 for (name in c("logit", "negative", "quadratic", "sparse")) {
-  models[[paste0(name, "_whitened")]] <- internal$work_model(models[[name]], "whitened", "symmetric")
+  models[[paste0(name, "_whitened")]] <- internal$whitened_model(models[[name]], "whitened", "symmetric")
 }
-models$functions_rescaled <- internal$work_model(models$functions, "whitened", "diagonal")
+models$functions_rescaled <- internal$whitened_model(models$functions, "whitened", "diagonal")
 bases <- list(gaussian = base_gaussian(), laplace = base_laplace(), uniform = base_uniform(), student = base_student(5),
               power = base_power(3), radial = base_radial(function(r) -r^2))
 kinds <- c("symmetric", "triangular", "diagonal")
@@ -208,7 +208,7 @@ add("elvi_r_run", "interrupt", leaving(function() {
   signalCondition(structure(class = c("interrupt", "condition"), list(message = "", call = NULL)))
 }))
 
-# a target behind a pointer is compiled in test-native.R; here only what is none
+# a target behind a pointer is compiled in test-target-native.R; here only what is none
 nowhere <- methods::new("externalptr")
 add("elvi_r_native", "nowhere", function() .Call(internal$elvi_r_native, nowhere))
 add("elvi_r_native_version", "", function() .Call(internal$elvi_r_native_version))

@@ -6,12 +6,12 @@
 
 # The longest files come first, so that no core waits for one at the end; but before all of those that load large packages,
 # which make every garbage collection of their process slower.
-light <- c("run", "rows-cluster", "elvi", "guarantee", "quadrature", "exact", "checkpoint", "base", "gradient-check", "optimum",
-           "threads", "estimator", "experiment-paper", "experiment-stored", "experiment", "experiment-nonconvex", "model", "mode",
-           "bg", "mpsgd", "coordinates", "stopping", "judge-verdict", "target-guard", "mpsgd-guarantee", "bounds", "marginal", "expect",
-           "search-natural", "judge-mixture", "search-start", "objective", "schedule", "projections", "scale", "scales", "rate")
-heavy <- c("units", "contract", "arguments", "rows-elsewhere", "nested", "design-newdata", "stan", "other-packages", "rows", "family",
-           "fit-plot", "generics", "nested-check", "nested-fit", "fit-methods", "judge-pareto", "rows-formula", "sparse")
+light <- c("run-loop", "rows-cluster", "elvi", "theory-guarantee", "solve-quadrature", "solve-expectation", "run-checkpoint", "base", "run-gradient-check", "solve-exact",
+           "util-threads", "estimator", "experiment-paper", "experiment-stored", "experiment", "experiment-nonconvex", "target-models", "solve-mode",
+           "theory-noise", "mpsgd", "run-coordinates", "run-stopping", "judge-verdict", "target-guard", "theory-mpsgd", "theory-bounds", "posterior-marginal", "expect",
+           "search-natural", "judge-mixture", "search-start", "judge-objective", "schedule", "projections", "scale", "scales", "theory-rate")
+heavy <- c("units", "contract", "arguments", "rows-elsewhere", "solve-nested", "design-newdata", "target-stan", "other-packages", "rows", "family",
+           "fit-plot", "generics", "solve-check", "solve-regression", "fit-methods", "judge-pareto", "rows-formula", "solve-sparse")
 
 wanted <- c(commandArgs(trailingOnly = TRUE), "")[1L]
 files <- sub("^test-(.*)[.]R$", "\\1", list.files("tests/testthat", "^test-.*[.]R$"))

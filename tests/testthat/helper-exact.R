@@ -1,4 +1,4 @@
-# References for the exact objective. They share nothing with R/quadrature.R: the law of
+# References for the exact objective. They share nothing with R/solve-quadrature.R: the law of
 # the radius and that of the direction, put together by quadrature in plain R.
 
 # ---- the bases, by the law of their radius ---------------------------------------
@@ -242,7 +242,7 @@ figure1 <- function() {
   figure1_store$data
 }
 
-# F* under the laplace base, as test-optimum.R certifies it
+# F* under the laplace base, as test-solve-exact.R certifies it
 figure1_least <- 211.3111991073
 
 figure1_optimum <- function() {

@@ -1,4 +1,4 @@
-# Problems with group-level terms, as R/nested.R takes them.
+# Problems with group-level terms, as R/solve-nested.R takes them.
 
 group_term <- function(label, g, x = NULL, first = 0L, correlated = FALSE, prior_sd = exponential(1), eta = 1) {
   g <- factor(g)

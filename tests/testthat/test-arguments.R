@@ -25,13 +25,13 @@ without_template <- c(
   "posterior_linpred.default", "posterior_predict.default", "prior_summary.default",
   # refuse everything (test-fit-methods.R)
   "logLik.elvi_fit", "extractAIC.elvi_fit",
-  # needs a Stan program (test-stan.R)
+  # needs a Stan program (test-target-stan.R)
   "loo.elvi_fit",
-  # a fit is read like a list (test-fit.R)
+  # a fit is read like a list (test-fit-object.R)
   "$.elvi_fit", "[[.elvi_fit", "[.elvi_fit", "$<-.elvi_fit", "[[<-.elvi_fit", ".DollarNames.elvi_fit",
   # covered by the methods they call (test-fit-groups.R)
   "as.data.frame.VarCorr.elvi_glm", "print.VarCorr.elvi_glm", "print.ranef.elvi_glm", "print.elvi_lkj", "format.elvi_lkj",
-  # a scale that is a sparse factor takes nothing but itself (test-sparse.R)
+  # a scale that is a sparse factor takes nothing but itself (test-solve-sparse.R)
   "dim.elvi_sparse_root", "print.elvi_sparse_root",
   # tables of a summary
   "coef.summary.elvi_fit", "as.data.frame.summary.elvi_fit",

@@ -712,7 +712,7 @@ counted <- function(gradient = function(x, call) x, dim = 2, ...) {
       gradient(x, count$calls)
     }, dim = dim, smoothness = 1, ...)
   count$calls <- 0
-  model$own_gradient <- FALSE   # no call before the run, see test-gradient-check.R
+  model$own_gradient <- FALSE   # no call before the run, see test-run-gradient-check.R
   model
 }
 

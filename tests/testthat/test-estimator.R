@@ -1,5 +1,5 @@
 # Of src/estimator_*.c and the records in R/control.R. The path gradient is tested where
-# the loop is, in test-elvi.R and test-run.R.
+# the loop is, in test-elvi.R and test-run-loop.R.
 
 kinds <- c("symmetric", "triangular", "diagonal")
 

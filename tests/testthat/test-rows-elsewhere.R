@@ -51,7 +51,7 @@ test_that("smoothness is that of memory, also whitened and with weights", {
   outside <- model_glm(source)
   expect_equal(outside$smoothness, inside$smoothness, tolerance = 1e-10)
   law <- elvi:::law_of(base_gaussian(), 3)
-  L <- function(model) elvi:::run_smoothness(model, elvi:::work_model(model, "whitened", "symmetric"), law, elvi_control())$L
+  L <- function(model) elvi:::run_smoothness(model, elvi:::whitened_model(model, "whitened", "symmetric"), law, elvi_control())$L
   expect_equal(L(outside), L(inside), tolerance = 1e-8)
 })
 

@@ -1,5 +1,5 @@
 # Of R/scale.R and src/scale_*.c. That the loop is right with every kind is in test-elvi.R,
-# that projections are in test-run.R, that units do not matter in test-scales.R.
+# that projections are in test-run-loop.R, that units do not matter in test-scales.R.
 
 kinds <- c("symmetric", "triangular", "diagonal")
 

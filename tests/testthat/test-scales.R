@@ -1,5 +1,5 @@
 # Units are the user's business: very large and very small ones must not change an
-# answer. (Of R/coordinates.R and R/run.R through the formula interface.)
+# answer. (Of R/run-coordinates.R and R/run-loop.R through the formula interface.)
 
 test_that("standard deviations and predictions do not depend on units", {
   set.seed(4)

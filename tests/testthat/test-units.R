@@ -63,7 +63,7 @@ test_that("a fit does not depend on the unit of a predictor or of a response, wh
     list(positive ~ x, Gamma("log"), "positive", method = "mpsgd"), list(positive ~ x, inverse.gaussian("log"), "positive"),
     list(time ~ x, "exponential", "time"), list(time ~ x + offset(log(by)), weibull(), c("time", "by")), list(share ~ x, Beta(), NULL))
   for (case in cases) {
-    stochastic <- identical(case$method, "mpsgd") || is.null(elvi:::record_of(elvi:::check_family(case[[2]]))$conditional)
+    stochastic <- identical(case$method, "mpsgd") || is.null(elvi:::family_record(elvi:::check_family(case[[2]]))$conditional)
     tolerance <- if (stochastic) 1e-4 else 1e-6
     do.call(expect_unit_free, c(list(case[[1]], c(list("x"), as.list(case[[3]])), case[[2]], tolerance), case[-(1:3)]))
   }

@@ -203,7 +203,7 @@ fill_bound <- function(g, plan) {
   if (!all(assumed)) return(g)
   value <- evaluate_bound(g, plan)
   if (nrow(doubtful)) {
-    g$conditional <- price_of_checks(g, plan) * value$bound
+    g$conditional <- checking_penalty(g, plan) * value$bound
   } else {
     g$bound <- value$bound
     g$sharper <- value$sharper
@@ -212,7 +212,7 @@ fill_bound <- function(g, plan) {
 }
 
 # A check keeps half of the descent that smoothness keeps, see vignette("internals").
-price_of_checks <- function(g, plan) {
+checking_penalty <- function(g, plan) {
   known <- g$assumptions$status[g$assumptions$assumption == "f smooth"] == "holds"
   if (g$checked && !(known && steps_short(g, plan))) 2 else 1
 }
@@ -376,7 +376,7 @@ bound_assumptions <- function(g, feasible) {
 run_assumptions <- function(g, problem, plan, start) {
   control <- g$control
   convex <- theorem_of(g)$gap
-  departs <- departure(problem, plan)
+  departs <- deviation_from_theorem(problem, plan)
   Filter(Negate(is.null), list(
     # without smoothness of F, single gradients have a bound for every step
     assume("step", judge_steps(g, plan, convex), needed = !(convex && g$single) || control$backtrack > 0, about = "run"),
@@ -411,7 +411,7 @@ sum_assumption <- function(plan) {
 }
 
 # The theorems are about steps as they are: what elvi() does besides, or NULL
-departure <- function(problem, plan) {
+deviation_from_theorem <- function(problem, plan) {
   if (isTRUE(is.finite(plan$longest))) {
     return(list(why = "cut at the norm of the scale, and tried again with shorter ones where a run gets nowhere",
                 about = "run"))

@@ -7,7 +7,7 @@ smooth_specs <- function(calls, env) {
   lapply(calls, function(call) {
     made <- call
     made[[1L]] <- call("::", quote(mgcv), as.name(call_name(call)))
-    spec <- reading(eval(made, env), "object", paste0("the term `", deparse_one(call), "` cannot be read"))
+    spec <- blame_argument(eval(made, env), "object", paste0("the term `", deparse_one(call), "` cannot be read"))
     if (isTRUE(spec$fixed)) refuse_term(call, "a smooth without a penalty (fx = TRUE) is a regression spline: splines::ns() makes one")
     if (!is.null(spec$sp) && any(spec$sp >= 0)) refuse_term(call,
                                                             "its smoothness is estimated and cannot be fixed by `sp`")
@@ -27,7 +27,7 @@ set_up_smooths <- function(specs, frame, counting = TRUE) {
   smooths <- do.call(c, lapply(specs, function(spec) {
     check_smooth_variables(spec, frame)
     unit <- isotropic_unit(spec, frame)
-    made <- reading(mgcv::smoothCon(spec, data = smooth_data(frame, unit), knots = NULL, absorb.cons = TRUE,
+    made <- blame_argument(mgcv::smoothCon(spec, data = smooth_data(frame, unit), knots = NULL, absorb.cons = TRUE,
                                     scale.penalty = TRUE),
                     "object", paste0("the smooth `", spec$label, "` cannot be had"))
     lapply(made, function(smooth) {

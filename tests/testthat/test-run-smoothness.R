@@ -8,7 +8,7 @@ as_density <- function(...) {
 }
 smoothness_of <- function(model, ..., base = base_gaussian()) {
   control <- elvi_control(...)
-  work <- elvi:::work_model(model, control$coordinates, control$scale)
+  work <- elvi:::whitened_model(model, control$coordinates, control$scale)
   elvi:::run_smoothness(model, work, elvi:::law_of(base, model$dim), control)
 }
 
@@ -84,7 +84,7 @@ test_that("a smoothness given by the user is used, and mapped to whitened coordi
     raw <- smoothness_of(models[[name]], coordinates = "raw", smoothness = 11)
     expect_identical(raw, list(L = 11, source = "given in elvi_control()"), info = name)
     for (kind in c("symmetric", "diagonal")) {
-      work <- elvi:::work_model(models[[name]], "whitened", kind)
+      work <- elvi:::whitened_model(models[[name]], "whitened", kind)
       # of the coordinates in which mu is whitened, for a mean field by the metric of its steps
       root <- if (kind == "diagonal") work$A * solve(t(work$mu_root)) else as_root(work$A)
       stretch <- norm(root, "2")
@@ -101,7 +101,7 @@ test_that("a smoothness given by the user is used, and mapped to whitened coordi
 
 test_that("a model's own smoothness comes next", {
   expect_identical(smoothness_of(as_density(smoothness = 7), coordinates = "raw"), list(L = 7, source = "given"))
-  work <- elvi:::work_model(as_density(smoothness = 7), "whitened", "symmetric")
+  work <- elvi:::whitened_model(as_density(smoothness = 7), "whitened", "symmetric")
   # a bound: 7 |A|^2 >= the curvature 1
   expect_equal(smoothness_of(as_density(smoothness = 7))$L, 7 * norm(work$A, "2")^2, tolerance = 1e-6)
   expect_gte(smoothness_of(as_density(smoothness = 7))$L, 1)

@@ -121,7 +121,7 @@ advance <- function(fit, law, iterations, journal) {
 iterate <- function(fit, law, iterations, journal) {
   repeat {
     fit <- run_slice(fit, law, iterations, journal)
-    enter(journal, fit)
+    journal_write(journal, fit)
     if (fit$result$status == "interrupted" || fit$state$k >= min(iterations, horizon_of(fit))) return(fit)
   }
 }

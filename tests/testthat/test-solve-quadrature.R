@@ -82,7 +82,7 @@ test_that("E l, E l' and E[l' z]/s are right for every base, dimension, likeliho
           expect_true(name %in% c("student5", "student3", "power0.7"), info = name)
           next
         }
-        if (closed_form(likelihood, base$kind)) next   # in test-exact.R
+        if (closed_form(likelihood, base$kind)) next   # in test-solve-expectation.R
         for (s in spreads_for(rule)) {
           expect_lt(deviation(level_for(rule, s), nodes, likelihood, eta, s), tolerance_of(name),
                     label = paste("error of", name, likelihood, "in dimension", d, "at spread", s))

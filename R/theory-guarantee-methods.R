@@ -34,7 +34,7 @@ replan.elvi_guarantee <- function(g, E) plan_schedule(with_budget(g$schedule, E)
 best_split <- function(guarantee, budget = guarantee$schedule$budget) {
   check_class(guarantee, "guarantee", "elvi_guarantee", "guarantee()")
   budget <- check_count(budget, "budget")
-  need_cover(guarantee)
+  require_guarantee(guarantee)
   if (!may_split(guarantee)) {
     elvi_abort("`guarantee` is for single gradients: larger batches need ",
                if (is.na(guarantee$lip)) "a smoothness." else "a gradient that vanishes at the optimum.",
@@ -65,7 +65,7 @@ split_budget <- function(g, E) {
   i <- which.min(value)
   structure(list(budget = E, gamma = gamma, alpha = alpha, N = N[i], K = K[i], bound = value[i],
                  ideal = sqrt((g$a * g$D^2 + g$b * g$D) / E), lambda = g$lambda,
-                 schedule = if (K[i] <= 1e7) schedule_custom(gamma, N[i], K[i]), unit = unit_of(g), proviso = proviso(g)),
+                 schedule = if (K[i] <= 1e7) schedule_custom(gamma, N[i], K[i]), unit = unit_of(g), caveat = caveat(g)),
             class = "elvi_split")
 }
 
@@ -75,7 +75,7 @@ unit_of <- function(g) UseMethod("unit_of")
 #' @export
 unit_of.elvi_guarantee <- function(g) " nats"
 
-need_cover <- function(g) {
+require_guarantee <- function(g) {
   bad <- g$assumptions[with(g$assumptions, needed & about == "problem" & status %in% c("fails", "unknown")), ]
   if (!theorem_of(g)$gap) {
     elvi_abort("`guarantee` has no gap to bound: its target is not known to be convex.",
@@ -98,7 +98,7 @@ print.elvi_split <- function(x, ...) {
   cat("Best split of ", n(x$budget), " gradient evaluations: N = ", n(x$N), ", K = ", n(x$K),
       " with steps of ", n(x$gamma), "\n", sep = "")
   cat("Bound: ", n(x$bound), x$unit, " (", n(x$ideal), " without rounding, at sqrt(N/K) = ", n(x$alpha), ")",
-      x$proviso, "\n", sep = "")
+      x$caveat, "\n", sep = "")
   invisible(x)
 }
 
@@ -114,7 +114,7 @@ print.elvi_split <- function(x, ...) {
 budget_for <- function(guarantee, target) {
   check_class(guarantee, "guarantee", "elvi_guarantee", "guarantee()")
   target <- check_positive(target, "target")
-  need_cover(guarantee)
+  require_guarantee(guarantee)
   c(best_split = if (may_split(guarantee)) smallest_budget(function(E) split_budget(guarantee, E)$bound, target)
                  else NA_real_,
     schedule = schedule_budget(guarantee, target))
@@ -167,10 +167,10 @@ print.elvi_guarantee <- function(x, ...) {
     cat(what, " <= ", n(x$bound), if (gap) " nats" else ", the squared gradient mapping",
         if (!is.na(x$sharper) && x$sharper < 0.995 * x$bound)
           paste0(", or ", n(x$sharper), " one step earlier in the proof"),
-        proviso(x), "\n", sep = "")
+        caveat(x), "\n", sep = "")
   }
   if (!is.na(x$best_iterate)) {
-    cat("The best iterate: E min_k F(theta_k) - F* <= ", n(x$best_iterate), " nats", proviso(x), "\n", sep = "")
+    cat("The best iterate: E min_k F(theta_k) - F* <= ", n(x$best_iterate), " nats", caveat(x), "\n", sep = "")
   }
   print_almost_surely(x)
   if (!is.na(x$gap_start)) {
@@ -191,10 +191,10 @@ print.elvi_guarantee <- function(x, ...) {
 }
 
 # what rests on an optimum that the user gave says so
-proviso <- function(g) UseMethod("proviso")
+caveat <- function(g) UseMethod("caveat")
 
 #' @export
-proviso.elvi_guarantee <- function(g) {
+caveat.elvi_guarantee <- function(g) {
   if ("assumed" %in% g$assumptions$status) ", if what you gave is the optimum"
 }
 
@@ -202,7 +202,7 @@ print_almost_surely <- function(x) {
   if (is.null(x$almost_surely)) return()
   status <- x$almost_surely$status[1L]
   if (status %in% c("holds", "assumed")) {
-    cat(paste0("Almost surely, as the budget E grows without end", if (status == "assumed") proviso(x), ":"),
+    cat(paste0("Almost surely, as the budget E grows without end", if (status == "assumed") caveat(x), ":"),
         paste0("  ", x$almost_surely$statement), sep = "\n")
   } else {
     cat("Nothing almost surely: ", x$almost_surely$why[1L], "\n", sep = "")

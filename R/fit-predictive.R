@@ -49,7 +49,7 @@ predictive_interval.elvi_glm <- function(object, prob = 0.9, newdata = NULL, dra
 #' @rawNamespace S3method(rstantools::bayes_R2, elvi_glm)
 bayes_R2.elvi_glm <- function(object, draws = 1000, seed = NULL, ..., ndraws = NULL) {
   check_dots(given_values(list(...)), names(formals()), "bayes_R2()", passed_by_frameworks$draws)
-  if (any(seen_response(object)$censored)) {
+  if (any(displayed_response(object)$censored)) {
     bad_argument("object", "a fit without censored responses: their residuals are not known", "one with them")
   }
   mu <- posterior_epred(object, draws = ndraws %||% draws, seed = seed, ...)
@@ -92,7 +92,7 @@ as_response <- function(object, y) {
   given <- stats::model.response(object$frame, "any")
   if (is.factor(given)) return(factor(levels(given)[y + 1], levels(given)))
   if (is.logical(given)) return(y == 1)
-  if (!record_of(object$family)$trials) return(unname(y))
+  if (!family_record(object$family)$trials) return(unname(y))
   trials <- response_trials(object)
   if (is.matrix(given)) return(structure(cbind(y, trials - y), dimnames = list(NULL, colnames(given))))
   unname(ifelse(trials > 0, y / trials, 0))

@@ -193,14 +193,14 @@ test_that("a default replaces NULL and nothing else", {
 })
 
 test_that("errors of R while it reads variables name the argument; those with a class pass", {
-  e <- tryCatch(elvi:::reading(stop("no such thing"), "data", "it cannot be read"), error = identity)
+  e <- tryCatch(elvi:::blame_argument(stop("no such thing"), "data", "it cannot be read"), error = identity)
   expect_s3_class(e, "elvi_error_argument")
   expect_identical(e$argument, "data")
   expect_identical(conditionMessage(e), "`data`: it cannot be read (no such thing).")
   expect_identical(conditionMessage(e$parent), "no such thing")
   mine <- structure(class = c("mine", "error", "condition"), list(message = "mine", call = NULL))
-  expect_identical(tryCatch(elvi:::reading(stop(mine), "data", "?"), error = identity), mine)
-  expect_identical(elvi:::reading(3, "data", "?"), 3)
+  expect_identical(tryCatch(elvi:::blame_argument(stop(mine), "data", "?"), error = identity), mine)
+  expect_identical(elvi:::blame_argument(3, "data", "?"), 3)
 })
 
 test_that("numbers whose squares overflow are refused, with their column", {

@@ -159,7 +159,7 @@ no_tally <- list(y = numeric(), weight = numeric())
 
 # what the dispersion of a model is called, and what must be known of it
 dispersion_name <- function(model) model$names[model$dispersion_at]
-dispersion_record <- function(model) record_of(model)$dispersion
+dispersion_record <- function(model) family_record(model)$dispersion
 
 check_dispersion_existence <- function(model) {
   dispersion <- dispersion_record(model)
@@ -212,7 +212,7 @@ grows_exponentially <- function(model) UseMethod("grows_exponentially")
 grows_exponentially.elvi_model <- function(model) FALSE
 
 #' @export
-grows_exponentially.elvi_model_glm <- function(model) record_of(model)$exponential
+grows_exponentially.elvi_model_glm <- function(model) family_record(model)$exponential
 
 # student errors do not make it so, with a student or flat prior
 #' @export
@@ -246,7 +246,7 @@ check_existence.elvi_model <- function(model) invisible()
 
 #' @export
 check_existence.elvi_model_glm <- function(model) {
-  if (!record_of(model)$constant_curvature && !all_proper(model)) find_mode(model)
+  if (!family_record(model)$constant_curvature && !all_proper(model)) find_mode(model)
   invisible()
 }
 
@@ -294,7 +294,7 @@ check_weak_columns <- function(model) {
     refuse_dependent(sprintf("The %d columns of `X` with a flat prior are linearly dependent (there are %d rows)", length(flat), rows))
   }
   # that of the others is asked for only where the curvature is the same everywhere
-  weak <- if (record_of(model)$constant_curvature) union(flat, which(is_student(model$blocks$coefficients))) else flat
+  weak <- if (family_record(model)$constant_curvature) union(flat, which(is_student(model$blocks$coefficients))) else flat
   check_size(length(weak)^2, "X", length(weak))
   gram <- gram_of_columns(model, weak)
   among <- seq_along(flat)
@@ -630,7 +630,7 @@ model_constant.elvi_model_affine <- function(model) model_constant(model$inner)
 #' @export
 model_constant.elvi_model_glm <- function(model) {
   rows <- model$rows
-  record_of(model)$constant(rows$constant %||% NA_real_, rows$count, model$dispersion, model$family) + prior_constant(model)
+  family_record(model)$constant(rows$constant %||% NA_real_, rows$count, model$dispersion, model$family) + prior_constant(model)
 }
 
 prior_constant <- function(model) {

@@ -230,7 +230,7 @@ test_that("an indefinite Hessian is told, and a fit comes out all the same", {
   # two wells in x_1: the search starts on the ridge between them and stays
   model <- model_density(function(x) (x[1]^2 - 4)^2 / 8 + x[2]^2, function(x) c(x[1] * (x[1]^2 - 4) / 2, 2 * x[2]),
                          dim = 2, smoothness = 20)
-  expect_message(work <- elvi:::work_model(model, "whitened", "symmetric"), class = "elvi_message_indefinite")
+  expect_message(work <- elvi:::whitened_model(model, "whitened", "symmetric"), class = "elvi_message_indefinite")
   # |-2| and 2: absolute eigenvalues
   expect_equal(solve(tcrossprod(work$A)), diag(c(2, 2)), tolerance = 1e-6)
   for (kind in c("symmetric", "diagonal")) {
@@ -248,7 +248,7 @@ test_that("an indefinite Hessian is told, and a fit comes out all the same", {
 
 test_that("a flat direction is told too", {
   model <- model_density(function(x) x[1]^2, function(x) c(2 * x[1], 0), dim = 2, smoothness = 2)
-  expect_message(work <- elvi:::work_model(model, "whitened", "symmetric"), class = "elvi_message_indefinite")
+  expect_message(work <- elvi:::whitened_model(model, "whitened", "symmetric"), class = "elvi_message_indefinite")
   expect_true(all(is.finite(work$A)))
 })
 

@@ -10,7 +10,7 @@
 # that of f in coordinates that are whitened all the way (see full_frame()).
 
 # The model the run works on: the user's own, or that seen in whitened coordinates.
-work_model <- function(model, coordinates, kind, found = NULL) {
+whitened_model <- function(model, coordinates, kind, found = NULL) {
   if (coordinates == "raw") return(model)
   if (!is.null(found)) return(found_frame(model, kind, found))
   frame <- scale_of(kind)$frame
@@ -153,21 +153,21 @@ hessian_to_work.elvi_model <- function(work, H) H
 hessian_to_work.elvi_model_affine <- function(work, H) congruent(work$A, H)
 
 # the most and the least by which a move of the run's coordinates becomes longer in the model's
-widening <- function(work) UseMethod("widening")
+largest_stretch <- function(work) UseMethod("largest_stretch")
 
 #' @export
-widening.elvi_model <- function(work) 1
+largest_stretch.elvi_model <- function(work) 1
 
 #' @export
-widening.elvi_model_affine <- function(work) largest_singular_value(work$A)
+largest_stretch.elvi_model_affine <- function(work) largest_singular_value(work$A)
 
-narrowing <- function(work) UseMethod("narrowing")
-
-#' @export
-narrowing.elvi_model <- function(work) 1
+smallest_stretch <- function(work) UseMethod("smallest_stretch")
 
 #' @export
-narrowing.elvi_model_affine <- function(work) smallest_singular_value(full_frame(work)$A)
+smallest_stretch.elvi_model <- function(work) 1
+
+#' @export
+smallest_stretch.elvi_model_affine <- function(work) smallest_singular_value(full_frame(work)$A)
 
 # where the mode is
 mode_in <- function(work, diagonal) UseMethod("mode_in")

@@ -64,7 +64,7 @@ newton_mode <- function(model, max_steps = 100L, decrement_below = 1e-10, reach_
     }
   }
   before <- Inf
-  exponential <- record_of(model)$exponential
+  exponential <- family_record(model)$exponential
   for (k in seq_len(max_steps)) {
     if (!is.finite(now$value) || any(!is.finite(diagonal_of(now$B)))) nonfinite_mode(x, overflow_advice)
     step <- newton_step(now$B, now$g_mu)
@@ -136,7 +136,7 @@ refuse_if_recession <- function(model, direction) {
   flat <- flat_coefficients(model)
   if (!any(flat)) return(invisible())
   if (!falls_along(model, ifelse(flat, direction, 0))) return(invisible())
-  elvi_abort("No optimum exists: ", record_of(model)$separable,
+  elvi_abort("No optimum exists: ", family_record(model)$separable,
              " can be separated and the prior is flat, so the coefficients run off to infinity. ",
              "Give a proper prior such as normal(0, 2.5).",
              class = c("elvi_error_no_optimum", "elvi_error_argument"), data = list(argument = "prior"))

@@ -40,7 +40,7 @@ begin_journal <- function(journal, resume) {
 }
 
 # Notes the state of the run, and writes it when it is time to.
-enter <- function(journal, fit) {
+journal_write <- function(journal, fit) {
   journal$fit <- fit
   if (journal_due_in(journal) <= 0) write_or_warn(journal)
 }
@@ -52,11 +52,11 @@ close_journal <- function(journal, fit) {
 
 journal_due_in <- function(journal) {
   if (is.null(journal$file)) return(Inf)
-  max(0, journal$written + journal$every - seconds())
+  max(0, journal$written + journal$every - monotonic_seconds())
 }
 
 # not the time of day, which can be set back
-seconds <- function() .Call(elvi_r_clock)
+monotonic_seconds <- function() .Call(elvi_r_clock)
 
 # A run of hours does not end because the disk is full now: it may not be later.
 write_or_warn <- function(journal) {
@@ -66,14 +66,14 @@ write_or_warn <- function(journal) {
                 ". The run goes on. (", journal$file, ")", class = "elvi_warning_checkpoint")
     }
     journal$failed <- TRUE
-    journal$written <- seconds()
+    journal$written <- monotonic_seconds()
   })
 }
 
 write_entry <- function(journal) {
   entry <- list(fingerprint = journal$fingerprint, progress = journal$progress(journal$fit))
   write_checkpoint(entry, journal$file)
-  journal$written <- seconds()
+  journal$written <- monotonic_seconds()
 }
 
 # All that a run makes; what it is given stays with the user. The data may be large.

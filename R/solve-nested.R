@@ -22,8 +22,8 @@ nested_setup <- function(problem, base) {
   problem$count <- problem$count %||% sum(problem$frequency[problem$weight > 0])   # of observations, to a residual variance
   layout <- hyper_layout(problem)
   entries <- hyper_entries(problem, layout)
-  likelihood <- record_of(problem$family)$conditional$likelihood
-  dispersion <- if (is.null(problem$dispersion)) "none" else record_of(problem$family)$conditional$dispersion
+  likelihood <- family_record(problem$family)$conditional$likelihood
+  dispersion <- if (is.null(problem$dispersion)) "none" else family_record(problem$family)$conditional$dispersion
   rows <- solver_rows(problem)
   plan <- sparse_plan(rows$X, rows$Z, dense_terms(problem), entries, TRUE, c(problem$prior$centre, numeric(q)),
                       list(y = rows$y, weight = rows$weight, offset = rows$offset,
@@ -38,7 +38,7 @@ nested_setup <- function(problem, base) {
 
 # the one-dimensional rule for the loss of a row
 conditional_rule <- function(problem, law) {
-  rule <- cached_quadrature(law, record_of(problem$family)$conditional$likelihood)
+  rule <- cached_quadrature(law, family_record(problem$family)$conditional$likelihood)
   rule$prior_levels <- list()
   rule
 }
@@ -59,7 +59,7 @@ solver_rows <- function(problem) {
 few_rows <- function(problem, root) {
   p <- ncol(problem$X)
   q <- ncol(problem$Z)
-  if (!record_of(problem$family)$constant_curvature || length(problem$y) <= p + q + 1L) return(NULL)
+  if (!family_record(problem$family)$constant_curvature || length(problem$y) <= p + q + 1L) return(NULL)
   R <- dense_triangle(root, cbind(problem$X, problem$Z), problem$y - problem$offset)
   list(X = R[, seq_len(p), drop = FALSE], Z = methods::as(R[, p + seq_len(q), drop = FALSE], "CsparseMatrix"),
        y = R[, p + q + 1L], offset = numeric(nrow(R)), weight = rep(1, nrow(R)))
@@ -133,14 +133,14 @@ evidence_at <- function(setup, thetas, from = NULL, tol = 1e-7) {
     part <- dispersion_part(setup, theta, s)
     slope <- prior$slope + hyper_chain(setup$problem, setup$layout, precision, s$moment)
     if (length(setup$layout$dispersion)) slope[setup$layout$dispersion] <- slope[setup$layout$dispersion] + part$slope
-    lean <- lean_at(setup, theta)
+    lean <- linear_correction(setup, theta)
     list(theta = theta, value = prior$value + setup$constant + precision$log_det / 2 + part$value - s$objective + lean,
          slope = slope + (setup$lean$slope %||% 0), solution = s, precision = precision[c("A", "definite", "inverse")])
   }, thetas, precisions, solved)
 }
 
-# what a linear correction of the evidence, if there is one, adds at theta: see leaning()
-lean_at <- function(setup, theta) {
+# what a linear correction of the evidence, if there is one, adds at theta: see recentre_on_correction()
+linear_correction <- function(setup, theta) {
   if (is.null(setup$lean)) 0 else sum(setup$lean$slope * (theta - setup$lean$at))
 }
 
@@ -257,7 +257,7 @@ evidence_hessian <- function(setup, mode, tol) {
 # What draws correct the evidence by can be steep in theta: many groups of few rows each move the mode by whole standard
 # deviations. The nodes have to be where the corrected law is, so the correction's slope joins the evidence, and the
 # mode is looked for again. The nodes' weights have the whole correction, whatever was taken here.
-leaning <- function(setup, mode, curved, control, tol, enough = 0.3, most = 4L, say = NULL) {
+recentre_on_correction <- function(setup, mode, curved, control, tol, enough = 0.3, most = 4L, say = NULL) {
   evaluations <- 0L
   for (again in seq_len(most)) {
     slope <- correction_slope(setup, curved, control)
@@ -373,7 +373,7 @@ nested_fit <- function(problem, base = base_gaussian(), control = list()) {
   values <- vapply(grid$found, function(f) f$value, 0)
   if (!is.null(say)) say("draws that check the nodes")
   ratios <- node_ratios(setup, grid, values, control)
-  values <- values - vapply(grid$found, function(f) lean_at(setup, f$theta), 0)
+  values <- values - vapply(grid$found, function(f) linear_correction(setup, f$theta), 0)
   log_weight <- values + grid$log_rule
   weight <- normalised(log_weight + ratios$correction)
   coarse <- normalised(values + grid$log_coarse + ratios$correction)
@@ -400,7 +400,7 @@ nested_fit <- function(problem, base = base_gaussian(), control = list()) {
 # Quadrature points about the mode, by a rule that suits their number.
 lay_nodes <- function(setup, mode, control, say) {
   tol <- control$tol
-  leant <- leaning(setup, mode, evidence_hessian(setup, mode, 10 * tol), control, 10 * tol, say = say)
+  leant <- recentre_on_correction(setup, mode, evidence_hessian(setup, mode, 10 * tol), control, 10 * tol, say = say)
   setup <- leant$setup
   curved <- leant$curved
   axes <- theta_axes(curved$hessian)

@@ -4,7 +4,7 @@
 run_smoothness <- function(model, work, law, control) {
   work <- full_frame(work)   # no mean field can be steeper: each of its scales has A_j^2 H_jj = 1
   if (!is.null(control$smoothness)) {
-    return(list(L = control$smoothness * widening(work)^2, source = "given in elvi_control()"))
+    return(list(L = control$smoothness * largest_stretch(work)^2, source = "given in elvi_control()"))
   }
   if (is.na(model$smoothness)) return(estimated_smoothness(model, work, law, control))
   list(L = smoothness_in(model, work), source = model$smoothness_source)
@@ -22,10 +22,10 @@ smoothness_in.elvi_model_affine <- function(model, work) whitened_smoothness(mod
 whitened_smoothness <- function(model, work) UseMethod("whitened_smoothness")
 
 #' @export
-whitened_smoothness.elvi_model <- function(model, work) model$smoothness * widening(work)^2
+whitened_smoothness.elvi_model <- function(model, work) model$smoothness * largest_stretch(work)^2
 
 #' @export
-whitened_smoothness.elvi_model_glm <- function(model, work) curvature_max(model, record_of(model)$curvature_bound, work)
+whitened_smoothness.elvi_model_glm <- function(model, work) curvature_max(model, family_record(model)$curvature_bound, work)
 
 #' @export
 whitened_smoothness.elvi_model_quadratic <- function(model, work) {
@@ -46,7 +46,7 @@ smoothness_attained.elvi_model_quadratic <- function(model) TRUE
 
 # the bound is the curvature itself where all predictors are 0 together
 #' @export
-smoothness_attained.elvi_model_glm <- function(model) record_of(model)$bound_attained(model$rows)
+smoothness_attained.elvi_model_glm <- function(model) family_record(model)$bound_attained(model$rows)
 
 estimated_smoothness <- function(model, work, law, control, points = 15L) {
   z <- draw_base(law, c(0, 0), points)   # a fixed key: R's generator is not touched
@@ -62,7 +62,7 @@ near_points <- function(work, w, control) UseMethod("near_points")
 
 #' @export
 near_points.elvi_model <- function(work, w, control) {
-  laplace <- work_model(work, "whitened", if (is_wide(work)) control$scale else "symmetric")
+  laplace <- whitened_model(work, "whitened", if (is_wide(work)) control$scale else "symmetric")
   list(laplace = laplace, x = points_to_user(laplace, w), target = with_gaussian_fallback(work, laplace))
 }
 

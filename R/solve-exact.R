@@ -77,7 +77,7 @@ check_has_exact <- function(model) {
       else "elvi() finds a stationary point of yours, which need not be a global optimum"),
       if (is_dispersed(model)) {
         paste0("one with an unknown ", dispersion_record(model)$natural,
-               if (!record_of(model)$convex) paste0(", and the ", model$family$family, " loss is not convex even given it"))
+               if (!family_record(model)$convex) paste0(", and the ", model$family$family, " loss is not convex even given it"))
       } else "a user-defined density")
   }
 }
@@ -152,7 +152,7 @@ watched <- function(oracle, watch) {
 
 note_point <- function(watch, point) {
   if (is.null(watch) || !is.finite(point$objective)) return(invisible())
-  if (is.null(watch$best) || better(point, watch$best)) watch$best <- point
+  if (is.null(watch$best) || is_improvement(point, watch$best)) watch$best <- point
   spent <- proc.time()[["elapsed"]] - watch$started
   if (!watch$progress || spent < 2) return(invisible())
   watch$shown <- TRUE
@@ -225,19 +225,19 @@ first_improvement <- function(oracle, model, frame, point, history, budget) {
   residual <- history$residual[, 1L]
   new <- attempt(accelerate(history))
   used <- 1
-  if (better(new, point)) return(list(point = new, evaluations = used))
+  if (is_improvement(new, point)) return(list(point = new, evaluations = used))
   size <- 1
   while (used < budget && size > 1e-6) {
     new <- attempt(x + size * residual)
     used <- used + 1
-    if (better(new, point)) return(list(point = new, evaluations = used))
+    if (is_improvement(new, point)) return(list(point = new, evaluations = used))
     size <- size / 2
   }
   list(point = NULL, evaluations = used)
 }
 
 # Lower, by at least `by`; or level up to rounding, and nearer by the certificate.
-better <- function(new, old, by = 0) {
+is_improvement <- function(new, old, by = 0) {
   slack <- 1e-12 * (1 + abs(old$objective))
   isTRUE(is.finite(new$objective) && (new$objective < old$objective - max(by, slack) ||
     (new$objective <= old$objective + slack && new$certificate < old$certificate)))
@@ -261,7 +261,7 @@ descend <- function(oracle, model, point, tol, budget, renewal = 30L) {
         to <- x + size * p
         new <- evaluate_scale(oracle, model, point$kind, local$mu(to), local$scale(to))
         used <- used + 1
-        if (better(new, point, by = -1e-4 * size * slope)) break
+        if (is_improvement(new, point, by = -1e-4 * size * slope)) break
         if (used >= budget || (size < 1e-8 && k == 1L)) return(list(point = point, evaluations = used))
         if (size < 1e-8) break
         # the minimum of the parabola through what is known, within reason
@@ -327,7 +327,7 @@ strong_convexity.elvi_model_quadratic <- function(model, B = NULL) model$A
 #' @export
 strong_convexity.elvi_model_glm <- function(model, B = NULL) {
   if (!model$convex) return(NULL)
-  if (record_of(model)$constant_curvature && bounds_itself(B)) return(B)
+  if (family_record(model)$constant_curvature && bounds_itself(B)) return(B)
   if (all_proper(model)) model$blocks$coefficients$precision
 }
 
@@ -338,7 +338,7 @@ resolved_spread <- function(model) UseMethod("resolved_spread")
 resolved_spread.elvi_model <- function(model) Inf
 
 #' @export
-resolved_spread.elvi_model_glm <- function(model) if (record_of(model)$bends) 50 else Inf
+resolved_spread.elvi_model_glm <- function(model) if (family_record(model)$needs_fine_quadrature) 50 else Inf
 
 # Bound on F - F* at a point: gradients in mu and in the triangular or diagonal
 # scale, measured in Q. See the help page of elvi_optimum().

@@ -211,4 +211,4 @@ replan.elvi_mpsgd_guarantee <- function(g, E) plan_mpsgd(with_budget(g$schedule,
 unit_of.elvi_mpsgd_guarantee <- function(g) ""
 
 #' @export
-proviso.elvi_mpsgd_guarantee <- function(g) NULL
+caveat.elvi_mpsgd_guarantee <- function(g) NULL

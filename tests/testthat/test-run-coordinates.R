@@ -11,7 +11,7 @@ exact_at <- function(model, base, kind, mu, scale) {
 
 test_that("to_user() and to_work() are inverse to each other and move the law of x", {
   for (kind in kinds) {
-    work <- elvi:::work_model(data$model, "whitened", kind)
+    work <- elvi:::whitened_model(data$model, "whitened", kind)
     A <- as_root(work$A)
     mu <- c(0.3, -1, 2)
     scale <- some_scale(kind, 3)
@@ -23,7 +23,7 @@ test_that("to_user() and to_work() are inverse to each other and move the law of
     if (kind == "triangular") expect_true(all(user$scale[upper.tri(user$scale)] == 0))
     if (kind == "diagonal") expect_null(dim(user$scale))
     expect_equal(elvi:::to_work(work, kind, user$mu, user$scale), list(mu = mu, scale = scale), tolerance = 1e-11)
-    raw <- elvi:::work_model(data$model, "raw", kind)
+    raw <- elvi:::whitened_model(data$model, "raw", kind)
     expect_identical(elvi:::to_user(raw, kind, mu, scale), list(mu = mu, scale = scale))
     expect_identical(elvi:::to_work(raw, kind, mu, scale), list(mu = mu, scale = scale))
   }
@@ -47,7 +47,7 @@ test_that("in whitened coordinates the mode is 0 and the Hessian there is I", {
     model <- targets[[name]]
     d <- model$dim
     for (kind in kinds) {
-      work <- elvi:::work_model(model, "whitened", kind)
+      work <- elvi:::whitened_model(model, "whitened", kind)
       gradient <- function(w) elvi:::target_at(work, matrix(w))$gradient[, 1]
       expect_lt(max(abs(gradient(numeric(d)))), 1e-4, label = paste(name, kind))
       H <- fd_hessian(gradient, numeric(d), 1e-4)
@@ -60,7 +60,7 @@ test_that("in whitened coordinates the mode is 0 and the Hessian there is I", {
 test_that("value and gradient in whitened coordinates are those of f, moved", {
   set.seed(1)
   for (kind in kinds) {
-    work <- elvi:::work_model(data$model, "whitened", kind)
+    work <- elvi:::whitened_model(data$model, "whitened", kind)
     A <- as_root(work$A)
     w <- matrix(rnorm(12), 3)
     at <- elvi:::target_at(work, w)
@@ -73,7 +73,7 @@ test_that("value and gradient in whitened coordinates are those of f, moved", {
 test_that("the objective is the same number in both coordinates", {
   law <- elvi:::law_of(base_laplace(), 3)
   for (kind in kinds) {
-    work <- elvi:::work_model(data$model, "whitened", kind)
+    work <- elvi:::whitened_model(data$model, "whitened", kind)
     mu <- c(0.3, -0.2, 0.1)
     scale <- some_scale(kind, 3, 0.8)
     user <- elvi:::to_user(work, kind, mu, scale)
@@ -137,7 +137,7 @@ test_that("L in whitened coordinates is the largest eigenvalue of A' (bound on t
   for (family in names(bounds)) {
     d <- busy_glm(family)
     for (kind in kinds) {
-      work <- elvi:::work_model(d$model, "whitened", kind)
+      work <- elvi:::whitened_model(d$model, "whitened", kind)
       # a mean field's mu is whitened all the way, by the metric of its steps
       A <- if (kind == "diagonal") solve(chol(elvi:::find_mode(d$model)$hessian)) else as_root(work$A)
       Q <- diag(1 / d$scale^2) + crossprod(d$X, bounds[[family]] * d$weights * d$trials / d$dispersion * d$X)
@@ -309,13 +309,13 @@ test_that("a mean field takes the steps of mu in the metric of the Hessian at th
   # without noise (scale pinned by the path gradient at the optimum of a quadratic) a step of 1 is Newton's
   H <- rbind(c(4, 1.9), c(1.9, 1))
   model <- model_quadratic(H, m = c(1, -2))
-  work <- elvi:::work_model(model, "whitened", "diagonal")
+  work <- elvi:::whitened_model(model, "whitened", "diagonal")
   expect_equal(tcrossprod(work$mu_root), H / outer(c(2, 1), c(2, 1)))
   full <- elvi:::full_frame(work)
   expect_equal(full$A %*% t(full$A), solve(H))
   expect_equal(elvi:::mu_norm2(work, c(1, 2)), drop(c(1, 2) %*% (H / outer(c(2, 1), c(2, 1))) %*% c(1, 2)))
-  expect_null(elvi:::work_model(model, "whitened", "symmetric")$mu_root)
-  L <- function(kind, model) elvi:::run_smoothness(model, elvi:::work_model(model, "whitened", kind),
+  expect_null(elvi:::whitened_model(model, "whitened", "symmetric")$mu_root)
+  L <- function(kind, model) elvi:::run_smoothness(model, elvi:::whitened_model(model, "whitened", kind),
                                                    elvi:::law_of(base_gaussian(), 2), elvi_control())$L
   expect_equal(L("diagonal", model), 1)
   glm <- model_glm(cbind(1, c(-1, 0, 1, 2, 5)), c(0, 1, 0, 1, 1), prior = normal(0, 1))

@@ -106,7 +106,7 @@ elvi.formula <- function(object, data, family = stats::gaussian(),
   }
   given <- c(design[c("X", "y", "weights", "frequency", "offset", "rows")], list(shift = if (design$intercept) design$centre))
   model <- glm_target(given, family, priors$joint,
-                      if (is.null(record_of(family)$dispersion)) dispersion %||% 1 else dispersion, priors$aux)
+                      if (is.null(family_record(family)$dispersion)) dispersion %||% 1 else dispersion, priors$aux)
   model$intercept_shift <- intercept_shift(design, model$dim)
   # left to itself, a stochastic run stops when it is close enough
   if (is.null(budget) && is.null(schedule) && !has_exact(model)) tol <- tol %||% 0.01
@@ -236,7 +236,7 @@ reading_frame <- function(expr) {
     if (is_time_limit(e)) stop(e)
     about <- c("weights", "frequency", "offset", "subset")
     named <- about[vapply(about, function(a) grepl(paste0("(", a, ")"), conditionMessage(e), fixed = TRUE), NA)]
-    reading(stop(e), c(named, "object")[1L], "the variables of the formula cannot be read")
+    blame_argument(stop(e), c(named, "object")[1L], "the variables of the formula cannot be read")
   })
 }
 
@@ -249,7 +249,7 @@ formula_design <- function(frame, contrasts) {
   check_magnitude(X, "data")
   intercept <- attr(terms, "intercept") == 1
   weights <- stats::model.weights(frame)
-  offset <- reading(stats::model.offset(frame), "offset", "it cannot be used")
+  offset <- blame_argument(stats::model.offset(frame), "offset", "it cannot be used")
   list(terms = terms, X = X, y = stats::model.response(frame, "any"), intercept = intercept,
        centre = design_centre(X, intercept, rows_that_count(frame)), spread = design_spread(X, frame),
        weights = weights, frequency = frame[["(frequency)"]],
@@ -327,7 +327,7 @@ intercept_shift <- function(design, dim) {
 formula_priors <- function(design, family, prior, prior_intercept, prior_aux, autoscale) {
   check_coefficient_prior(prior)
   check_coefficient_prior(prior_intercept, "prior_intercept")
-  record <- record_of(family)
+  record <- family_record(family)
   data <- design$spread
   y <- if (record$autoscale) data$response
   spread <- if (is.null(y) || !isTRUE(y$sd > 0)) 1 else y$sd

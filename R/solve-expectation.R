@@ -10,7 +10,7 @@ has_exact.elvi_model <- function(model) FALSE
 has_exact.elvi_model_quadratic <- function(model) TRUE
 
 #' @export
-has_exact.elvi_model_glm <- function(model) record_of(model)$convex
+has_exact.elvi_model_glm <- function(model) family_record(model)$convex
 
 #' @export
 has_exact.elvi_model_dispersed <- function(model) FALSE

@@ -241,7 +241,7 @@ theorem_inputs <- function(model, base, control, optimum, alpha) {
   model <- take_in(model, control, alpha)
   exists <- existence(model, base)
   work <- quietly(if (isFALSE(exists$exists) && control$coordinates == "whitened") NULL
-                  else work_model(model, control$coordinates, control$scale))
+                  else whitened_model(model, control$coordinates, control$scale))
   L <- if (is.null(work)) list(L = NA_real_, source = "no whitened coordinates without a mode")
        else quietly(run_smoothness(model, work, law, control))
   L <- L %||% list(L = NA_real_, source = "not known and not estimable")
@@ -284,7 +284,7 @@ quietly <- function(expr) {
 check_alpha <- function(alpha, work, L) {
   alpha <- check_positive(alpha, "alpha")
   if (is.null(work)) return(alpha)
-  shrink <- narrowing(work)
+  shrink <- smallest_stretch(work)
   inside <- alpha * shrink^2
   if (isTRUE(inside > L * (1 + 1e-8))) {
     bad_argument("alpha", sprintf("at most the smoothness of f (%s)", format(L / shrink^2, digits = 4)),

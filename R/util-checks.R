@@ -126,7 +126,7 @@ check_digits <- function(x) check_count(x, "digits", upper = 22)
 
 # An error of R while it reads a user's variables, as one that names the argument
 # they came in. Conditions with a class of their own are the user's, and pass.
-reading <- function(expr, name, what) {
+blame_argument <- function(expr, name, what) {
   tryCatch(expr, error = function(e) {
     if (is_time_limit(e)) stop(e)
     if (!class(e)[1L] %in% c("simpleError", "getvarError", "missingArgError", "notSubsettableError",
@@ -155,14 +155,6 @@ check_choice <- function(x, name, choices) {
 check_class <- function(x, name, class, maker) {
   if (!inherits(x, class)) bad_argument(name, paste("made by", maker), describe(x))
   x
-}
-
-# the default method of a generic for fits, and of one for fits from a formula
-not_a_fit <- function(object, ...) bad_argument("object", "a fit by elvi()", describe(object))
-
-not_a_regression <- function(object, ...) {
-  bad_argument("object", "a fit by elvi() from a formula",
-               if (inherits(object, "elvi_fit")) "one of a model" else describe(object))
 }
 
 # a list that is not an object of some class, nor a matrix

@@ -68,9 +68,9 @@ nested_posterior <- function(nested, problem, groups, key) {
 
 check_nested_family <- function(family) {
   family <- check_family(family)
-  if (is.null(record_of(family)$conditional)) {
+  if (is.null(family_record(family)$conditional)) {
     able <- !vapply(family_records, function(r) is.null(r$conditional), NA)
-    bad_argument("family", paste(or(paste0("\"", unique(known_families()[able]), "\"")), "with group-level or smooth terms"),
+    bad_argument("family", paste(join_or(paste0("\"", unique(known_families()[able]), "\"")), "with group-level or smooth terms"),
                  paste0(family$family, "(), whose loss is not convex"))
   }
   family
@@ -100,7 +100,7 @@ nested_design <- function(parts, specs, frame, contrasts) {
     group_columns(term, slope_matrix(term$slopes, frame, term$contrasts), level_index(term, frame))
   }), lapply(do.call(c, lapply(smooth_parts, `[[`, "penalised")), methods::as, "dMatrix"))
   intercept <- attr(terms, "intercept") == 1
-  offset <- reading(stats::model.offset(frame), "offset", "it cannot be used")
+  offset <- blame_argument(stats::model.offset(frame), "offset", "it cannot be used")
   list(terms = terms, X = X, centre = design_centre(X, intercept, counting), intercept = intercept,
        y = stats::model.response(frame, "any"), spread = design_spread(X, frame),
        weights = stats::model.weights(frame), frequency = frame[["(frequency)"]], offset = offset, offset_given = !is.null(offset),
@@ -187,7 +187,7 @@ check_normal_prior <- function(prior, name) {
 }
 
 response_spread <- function(design, family) {
-  sd <- if (record_of(family)$autoscale) design$spread$response$sd
+  sd <- if (family_record(family)$autoscale) design$spread$response$sd
   if (isTRUE(sd > 0)) sd else 1
 }
 
@@ -213,11 +213,11 @@ sd_priors <- function(prior, labels) {
 nested_problem <- function(design, family, priors) {
   n <- nrow(design$X)
   p <- ncol(design$X)
-  response <- check_response(design$y, record_of(family), n)
+  response <- check_response(design$y, family_record(family), n)
   weight <- check_weights(design$weights, n)
-  if (is_proportion(response, record_of(family))) check_proportions(response$y, design$weights)
+  if (is_proportion(response, family_record(family))) check_proportions(response$y, design$weights)
   if (!is.null(response$trials)) weight <- weight * response$trials
-  dispersion <- check_dispersion(design$dispersion %||% if (!isTRUE(record_of(family)$dispersion$may_be_known)) 1, family)
+  dispersion <- check_dispersion(design$dispersion %||% if (!isTRUE(family_record(family)$dispersion$may_be_known)) 1, family)
   frequency <- if (!is.null(design$frequency)) check_weights(design$frequency, n, "frequency")
   constant <- likelihood_constant(family, response$y, weight, frequency %||% rep(1, n), dispersion)
   if (!is.null(dispersion)) weight <- weight / dispersion
@@ -231,7 +231,7 @@ nested_problem <- function(design, family, priors) {
   problem <- list(X = design$X, shift = if (design$intercept) design$centre, intercept_shift = intercept_shift(design, p), Z = design$Z,
                   y = response$y, weight = weight, frequency = frequency, constant = constant, offset = offset, family = family,
                   prior = fixed_prior(priors$joint, p), terms = unname(terms),
-                  dispersion = if (is.null(dispersion)) list(name = record_of(family)$dispersion$natural,
+                  dispersion = if (is.null(dispersion)) list(name = family_record(family)$dispersion$natural,
                                                              prior = priors$aux))
   problem$triangle <- problem_triangle(problem)
   check_nested_problem(problem, dispersion, sum(weight > 0))
@@ -257,17 +257,17 @@ check_nested_problem <- function(problem, dispersion, rows) {
                class = c("elvi_error_no_optimum", "elvi_error_argument"), data = list(argument = "data"))
   }
   if (any(flat)) refuse_separable(problem, X)
-  if (!is.null(problem$dispersion) && record_of(problem$family)$dispersion$residual) check_residuals_left(problem, rows)
+  if (!is.null(problem$dispersion) && family_record(problem$family)$dispersion$residual) check_residuals_left(problem, rows)
 }
 
 # Coefficients with proper priors stay finite whatever the hyperparameters, effects of groups among them; those with flat ones
 # do if they do by themselves.
 refuse_separable <- function(problem, X) {
-  record <- record_of(problem$family)
+  record <- family_record(problem$family)
   if (is.na(record$separable)) return(invisible())
   kept <- problem$weight > 0
   y <- problem$y[kept]
-  if (any(record$seen(y)$censored)) y <- structure(cbind(time = abs(y), status = y > 0), type = "right", class = "Surv")
+  if (any(record$display_response(y)$censored)) y <- structure(cbind(time = abs(y), status = y > 0), type = "right", class = "Surv")
   alone <- suppressWarnings(model_glm(X[kept, , drop = FALSE], y, problem$family, flat(),   # of y: given already
                                       weights = problem$weight[kept], offset = problem$offset[kept]))
   found <- tryCatch(find_mode(alone), elvi_error_no_optimum = identity)
@@ -313,7 +313,7 @@ check_nested_arguments <- function(structured, method, unused, default_sd, defau
 # A plain regression whose dispersion is unknown: by itself, unless someone asks for what only a stochastic run has, or
 # for a prior that is not log-concave.
 prefers_nested <- function(family, dispersion, priors, unused, control) {
-  record <- record_of(check_family(family))
+  record <- family_record(check_family(family))
   known <- isTRUE(record$dispersion$may_be_known) && !is.null(dispersion)
   if (is.null(record$conditional) || is.null(record$dispersion) || known || length(Filter(Negate(is.null), unused))) return(FALSE)
   concave <- function(prior) !is.list(prior) || is_concave(prior)
