@@ -236,7 +236,10 @@ choose_method <- function(method, model, stochastic, scale) {
   asked <- lengths(stochastic) > 0L
   if (method == "auto") {
     fits <- fits_in_memory(exact_size(model, scale))
-    method <- if (has_exact(model) && !any(asked) && fits) "exact" else "mpsgd"
+    method <- if (has_exact(model) && scale_of(scale)$exact && !any(asked) && fits) "exact" else "mpsgd"
+  }
+  if (method == "exact" && !scale_of(scale)$exact) {
+    bad_argument("method", sprintf("\"mpsgd\" with a scale of kind \"%s\": the exact solver has no such scales", scale), "\"exact\"")
   }
   if (method == "mpsgd") check_independent_prior(model)
   if (method == "exact" && asked[["arguments"]]) {

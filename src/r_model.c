@@ -87,6 +87,7 @@ static elvi_status density_gather(const elvi_model *model, const elvi_draws *dra
     SEXP arg = PROTECT(r_named_list(names));
     r_set(arg, "mu", matrix_of(draws->mu, d, 1));
     r_set(arg, "spread", matrix_of(draws->spread, d, draws->columns));
+    if (draws->columns < d) Rf_setAttrib(r_get(arg, "spread"), R_DimSymbol, R_NilValue); /* a diagonal is a vector */
     r_set(arg, "iteration", Rf_ScalarReal(draws->iteration == ELVI_TRACE_ITERATION ? -1.0 : (double) draws->iteration));
     r_set(arg, "first", Rf_ScalarReal((double) draws->first));
     r_set(arg, "n", Rf_ScalarReal((double) draws->n));
