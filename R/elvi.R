@@ -336,7 +336,7 @@ feasible_set <- function(control, work, L) {
                "own coordinates: use them with elvi_control(coordinates = \"raw\").",
                class = "elvi_error_argument", data = list(argument = "coordinates"))
   }
-  lower <- if (update_of(control)$floor) control$scale_min %||% (1 / sqrt(L)) else 0
+  lower <- if (update_of(control)$floor) control$scale_min %||% (scale_of(control$scale)$floor / sqrt(L)) else 0
   if (lower > control$scale_max) {
     bad_argument("scale_max", sprintf("at least the lower bound %g of the scale", lower),
                  describe(control$scale_max))

@@ -77,6 +77,14 @@ largest_singular_value.elvi_lowrank_root <- function(root) largest_singular_valu
 #' @export
 smallest_singular_value.elvi_lowrank_root <- function(root) smallest_singular_value(root_matrix(root))
 
+# of the same shape if A is a diagonal
+#' @export
+moved_root.elvi_lowrank_root <- function(root, A) {
+  if (length(A) != nrow(root)) return(root_times(A, root_matrix(root)))
+  root[, 1L] <- A * root[, 1L]
+  root
+}
+
 # V V' is all of V that counts, and moving to other units leaves it alone
 #' @export
 canonical_root.elvi_lowrank_root <- function(root) root

@@ -113,6 +113,12 @@ root_outer.matrix <- function(root, g, z) tcrossprod(g, z)
 #' @export
 root_outer.numeric <- function(root, g, z) rowSums(g * z)
 
+# A R as a root, A a root too
+moved_root <- function(root, A) UseMethod("moved_root")
+
+#' @export
+moved_root.default <- function(root, A) root_times(A, root)
+
 # the largest and the smallest factor by which a root changes lengths
 largest_singular_value <- function(root) UseMethod("largest_singular_value")
 

@@ -146,7 +146,7 @@ root_to_user <- function(work, root) UseMethod("root_to_user")
 root_to_user.elvi_model <- function(work, root) root
 
 #' @export
-root_to_user.elvi_model_affine <- function(work, root) root_times(work$A, root)
+root_to_user.elvi_model_affine <- function(work, root) moved_root(root, work$A)
 
 # a Hessian of f, in the coordinates of the run
 hessian_to_work <- function(work, H) UseMethod("hessian_to_work")

@@ -12,6 +12,7 @@
 #   aligned                 is <B S, gradient of log|S|> = tr B, for the gradient B S of a mean in S?
 #   theory                  do the theorems cover it?
 #   exact                   has the exact solver a fixed point for it?
+#   floor                   its bound from below in units of 1/sqrt(L), where no optimum of the theorems' scales is smaller
 #   ceiling                 is it projected on scales of at most `scale_max`?
 #   caveat                  what must be said of the theorems' constants for it, if anything
 #   log_det(S)
@@ -37,8 +38,8 @@
 #   dual(Q, G)              its squared norm in Q^-1
 #   local(S)                free entries of T in S T: identity, scale(entries), gradient(at)
 
-parts_of_scales <- c("size", "full", "prox", "aligned", "theory", "exact", "ceiling", "caveat", "log_det", "outer", "check", "of_symmetric",
-                     "symmetric", "reported", "of_root", "frame", "of_frame", "to_user", "to_work", "local_gradient")
+parts_of_scales <- c("size", "full", "prox", "aligned", "theory", "exact", "floor", "ceiling", "caveat", "log_det", "outer", "check",
+                     "of_symmetric", "symmetric", "reported", "of_root", "frame", "of_frame", "to_user", "to_work", "local_gradient")
 parts_of_frames <- c("inverse_root", "precision_part", "solve", "left", "whiten", "unwhiten", "whitened_gradient", "gradient", "dual",
                      "local")
 
@@ -66,7 +67,7 @@ log_det_symmetric <- function(S) {
 }
 
 scale_symmetric <- list(
-  size = function(dim) dim^2, full = TRUE, prox = FALSE, aligned = TRUE, theory = TRUE, exact = TRUE, ceiling = TRUE,
+  size = function(dim) dim^2, full = TRUE, prox = FALSE, aligned = TRUE, theory = TRUE, exact = TRUE, floor = 1, ceiling = TRUE,
   caveat = character(),
   log_det = log_det_symmetric,
   outer = mean_outer,
@@ -90,7 +91,7 @@ scale_symmetric <- list(
   })
 
 scale_triangular <- list(
-  size = function(dim) dim^2, full = TRUE, prox = TRUE, aligned = FALSE, theory = TRUE, exact = TRUE, ceiling = TRUE,
+  size = function(dim) dim^2, full = TRUE, prox = TRUE, aligned = FALSE, theory = TRUE, exact = TRUE, floor = 1, ceiling = TRUE,
   caveat = "D is measured in the triangular parametrisation.",
   log_det = function(S) sum(log(diag(S))),
   outer = mean_outer,
@@ -161,7 +162,7 @@ local_mu <- function(S, g, hessian) {
 }
 
 scale_diagonal <- list(
-  size = function(dim) dim, full = FALSE, prox = TRUE, aligned = TRUE, theory = TRUE, exact = TRUE, ceiling = TRUE,
+  size = function(dim) dim, full = FALSE, prox = TRUE, aligned = TRUE, theory = TRUE, exact = TRUE, floor = 1, ceiling = TRUE,
   caveat = "The constants are those of a symmetric scale; D is measured in the diagonal parametrisation.",
   log_det = function(S) sum(log(S)),
   outer = function(g, z) rowMeans(g * z),
