@@ -148,6 +148,9 @@ elvi_control <- function(coordinates = c("whitened", "raw"),
     rows_per_step = if (!is.null(rows_per_step)) check_count(rows_per_step, "rows_per_step")
   )
   if (isTRUE(control$trace_draws > 1e6)) bad_argument("trace_draws", "at most 1e6", describe(trace_draws))
+  if (is.finite(control$scale_max) && !scale_of(control$scale)$ceiling) {
+    bad_argument("scale_max", sprintf("Inf with a scale of kind \"%s\"", control$scale), describe(scale_max))
+  }
   if (control$update == "prox") {
     if (!scale_of(control$scale)$prox) {
       bad_argument("update", "\"project\" with a symmetric scale (the proximal step is for triangular and diagonal ones)", "\"prox\"")

@@ -236,7 +236,10 @@ choose_method <- function(method, model, stochastic, scale) {
   asked <- lengths(stochastic) > 0L
   if (method == "auto") {
     fits <- fits_in_memory(exact_size(model, scale))
-    method <- if (has_exact(model) && !any(asked) && fits) "exact" else "mpsgd"
+    method <- if (has_exact(model) && scale_of(scale)$exact && !any(asked) && fits) "exact" else "mpsgd"
+  }
+  if (method == "exact" && !scale_of(scale)$exact) {
+    bad_argument("method", sprintf("\"mpsgd\" with a scale of kind \"%s\": the exact solver has no such scales", scale), "\"exact\"")
   }
   if (method == "mpsgd") check_independent_prior(model)
   if (method == "exact" && asked[["arguments"]]) {
@@ -333,7 +336,7 @@ feasible_set <- function(control, work, L) {
                "own coordinates: use them with elvi_control(coordinates = \"raw\").",
                class = "elvi_error_argument", data = list(argument = "coordinates"))
   }
-  lower <- if (update_of(control)$floor) control$scale_min %||% (1 / sqrt(L)) else 0
+  lower <- if (update_of(control)$floor) control$scale_min %||% (scale_of(control$scale)$floor / sqrt(L)) else 0
   if (lower > control$scale_max) {
     bad_argument("scale_max", sprintf("at least the lower bound %g of the scale", lower),
                  describe(control$scale_max))

@@ -192,7 +192,7 @@ spread_of_starts <- function(fit) {
   ends <- close_ends(fit$plan$search)
   if (length(ends) < 2L) return(1)
   mu <- vapply(ends, function(end) end$mu, fit$plan$search$mu)
-  within <- rowMeans(matrix(vapply(ends, function(end) rowSums(end$A^2), fit$plan$search$mu), nrow(end_matrix(mu))))
+  within <- rowMeans(matrix(vapply(ends, function(end) root_sd(end$A)^2, fit$plan$search$mu), nrow(end_matrix(mu))))
   sqrt(max(1 + apply(end_matrix(mu), 1L, stats::var) / within))
 }
 

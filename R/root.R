@@ -1,10 +1,12 @@
 # Roots R of a covariance R R'. A root is a matrix (symmetric or triangular, or any other dense one), a vector (the diagonal of
-# a diagonal root) or an object with methods for the verbs below, such as the sparse factor of a precision (sparse.R). Nothing
+# a diagonal root) or an object with methods for the verbs below: low rank plus diagonal (root-lowrank.R), the sparse factor of a
+# precision (solve-sparse.R). Nothing
 # outside of its methods asks which. To add a shape of root, write these methods:
 #
 #   root_times(root, z)      R z for the columns of z
 #   root_rows(root, W)       a matrix whose rows w have |w|^2 = w' R R' w for the rows of W, and the same inner products
 #   root_solve(root, x)      z with R z = x, for the columns of x
+#   root_solve_transposed(root, u)   v with R'v = u, likewise
 #   root_sd(root)            standard deviations of R z
 #   root_log_det(root)       log |det R|
 #   root_matrix(root)        R as a matrix
@@ -35,6 +37,16 @@ root_solve.matrix <- function(root, x) {
 
 #' @export
 root_solve.numeric <- function(root, x) x / root
+
+root_solve_transposed <- function(root, u) UseMethod("root_solve_transposed")
+
+#' @export
+root_solve_transposed.matrix <- function(root, u) {
+  if (all(root[upper.tri(root)] == 0)) backsolve(root, u, upper.tri = FALSE, transpose = TRUE) else solve(t(root), u, tol = 0)
+}
+
+#' @export
+root_solve_transposed.numeric <- function(root, u) u / root
 
 root_sd <- function(root) UseMethod("root_sd")
 
@@ -89,22 +101,23 @@ root_crossprod.matrix <- function(root, u) crossprod(root, u)
 #' @export
 root_crossprod.numeric <- function(root, u) root * u
 
-# R' M R and its trace, for a symmetric M
-congruent <- function(root, M) UseMethod("congruent")
+# R' M R for a symmetric M
+congruent <- function(root, M) root_crossprod(root, t(root_crossprod(root, M)))
+
+# the sum of g z' over the columns of both, or of its diagonal for a root that is one
+root_outer <- function(root, g, z) UseMethod("root_outer")
 
 #' @export
-congruent.matrix <- function(root, M) crossprod(root, M %*% root)
+root_outer.matrix <- function(root, g, z) tcrossprod(g, z)
 
 #' @export
-congruent.numeric <- function(root, M) root * M * rep(root, each = length(root))
+root_outer.numeric <- function(root, g, z) rowSums(g * z)
 
-congruent_trace <- function(root, M) UseMethod("congruent_trace")
-
-#' @export
-congruent_trace.matrix <- function(root, M) sum(root * (M %*% root))
+# A R as a root, A a root too
+moved_root <- function(root, A) UseMethod("moved_root")
 
 #' @export
-congruent_trace.numeric <- function(root, M) sum(diag(M) * root^2)
+moved_root.default <- function(root, A) root_times(A, root)
 
 # the largest and the smallest factor by which a root changes lengths
 largest_singular_value <- function(root) UseMethod("largest_singular_value")

@@ -13,26 +13,24 @@ gathering <- function(model, over_draws, seed, law) {
 
 # f(z, x) for some of the draws and their points at a time, in order
 for_draws <- function(draws, f, most = 512) {
-  full <- ncol(draws$spread) == nrow(draws$mu)
-  spread <- if (full) draws$spread else as.double(draws$spread)
   for (done in seq(0, draws$n - 1, by = most)) {
     z <- .Call(elvi_r_draws, draws$law, draws$seed, draws$iteration, draws$first + done, min(most, draws$n - done))
-    f(z, as.double(draws$mu) + if (full) spread %*% z else spread * z, full)
+    f(z, as.double(draws$mu) + root_times(draws$spread, z))
   }
 }
 
 # sum g and sum g z', or its diagonal if that of the scale is all there is, one after the other
 sums_over_draws <- function(draws, gradient) {
   total <- 0
-  for_draws(draws, function(z, x, full) {
+  for_draws(draws, function(z, x) {
     g <- gradient(x)
-    total <<- total + c(rowSums(g), if (full) tcrossprod(g, z) else rowSums(g * z))
+    total <<- total + c(rowSums(g), root_outer(draws$spread, g, z))
   })
   total
 }
 
 values_at_draws <- function(draws, value) {
   out <- list()
-  for_draws(draws, function(z, x, full) out <<- c(out, list(as.double(value(x)))))
+  for_draws(draws, function(z, x) out <<- c(out, list(as.double(value(x)))))
   unlist(out)
 }

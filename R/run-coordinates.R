@@ -18,14 +18,14 @@ whitened_model <- function(model, coordinates, kind, found = NULL) {
   wide <- !record$full && is_wide(model)
   if (!wide) check_size(model$dim^2, "coordinates", coordinates)
   mode <- if (wide) find_mode(model, diagonal = TRUE) else find_mode(model)
-  H <- definite_hessian(mode$hessian)
-  A <- record$inverse_root(if (is.matrix(H)) record$precision_part(H) else H)
-  hessian <- if (!record$full) { if (is.matrix(H)) congruent(A, H) else rep(1, model$dim) }
+  H <- if (wide) definite_diagonal(mode$hessian) else definite_hessian(mode$hessian)
+  A <- record$inverse_root(record$precision_part(H))
+  left <- record$left(A, H)
   # what may fail is guarded, as a target is whose start was searched
   level <- guarded_level(model, mode$x)
   work <- new_model("affine", dim = model$dim, names = model$names, inner = model, A = A, scale = frame,
                     m = as.double(mode$x), log_det = record$log_det(A),
-                    hessian = hessian, mu_root = if (is.matrix(hessian)) t(chol(hessian)),
+                    hessian = left$hessian, mu_root = left$root,
                     convex = model$convex, growth = model$growth, level = level)
   work$inner <- with_gaussian_fallback(model, work)
   work
@@ -35,13 +35,13 @@ whitened_model <- function(model, coordinates, kind, found = NULL) {
 found_frame <- function(model, kind, found) {
   frame <- scale_of(kind)$frame
   record <- scale_of(frame)
-  full <- lower_root(if (is.matrix(found$A)) found$A else diag(found$A, model$dim))
+  full <- lower_root(root_matrix(found$A))
   H <- if (!record$full) crossprod(forwardsolve(full, diag(model$dim)))
   A <- if (record$full) full else record$inverse_root(record$precision_part(H))
-  hessian <- if (!record$full) congruent(A, H)
+  left <- record$left(A, H)
   work <- new_model("affine", dim = model$dim, names = model$names, inner = NULL, A = A, scale = frame,
                     m = as.double(found$mu), log_det = record$log_det(A),
-                    hessian = hessian, mu_root = if (is.matrix(hessian)) t(chol(hessian)),
+                    hessian = left$hessian, mu_root = left$root,
                     convex = model$convex, growth = model$growth, mean_curvature = 1,
                     level = found$objective + record$log_det(A) - model$dim / 2)   # of f at the centre
   work$inner <- with_gaussian_fallback(model, work)
@@ -59,14 +59,9 @@ full_frame <- function(work) {
 # |mu|^2 in the metric of a run's mu
 mu_norm2 <- function(work, mu) sum((if (is.null(work$mu_root)) mu else crossprod(work$mu_root, mu))^2)
 
-# positive definite, whatever the search for a mode ended in; H may be a diagonal
+# positive definite, whatever the search for a mode ended in
 definite_hessian <- function(H) {
-  if (!all(is.finite(H))) {
-    elvi_abort("The Hessian is not finite where the search for a mode ended: the target is not defined all around that point, or ",
-               "overflows. Use parameters without bounds, such as logarithms of positive ones, or rescale them.",
-               class = "elvi_error_nonfinite")
-  }
-  if (!is.matrix(H)) return(definite_diagonal(H))
+  check_finite_hessian(H)
   # in units of the diagonal, so that badly scaled is not taken for indefinite
   size <- abs(diag(H))
   largest <- if (any(size > 0)) max(size) else 1
@@ -78,10 +73,20 @@ definite_hessian <- function(H) {
   outer(unit, unit) * (e$vectors %*% (pmax(abs(e$values), max(floor, 1e-300)) * t(e$vectors)))
 }
 
+# the same of one that is a diagonal
 definite_diagonal <- function(h) {
+  check_finite_hessian(h)
   if (all(h > 0)) return(h)
   indefinite_message(min(h))
   pmax(abs(h), 1e-10 * max(abs(h), 1e-290))
+}
+
+check_finite_hessian <- function(H) {
+  if (!all(is.finite(H))) {
+    elvi_abort("The Hessian is not finite where the search for a mode ended: the target is not defined all around that point, or ",
+               "overflows. Use parameters without bounds, such as logarithms of positive ones, or rescale them.",
+               class = "elvi_error_nonfinite")
+  }
 }
 
 indefinite_message <- function(smallest) {
@@ -141,7 +146,7 @@ root_to_user <- function(work, root) UseMethod("root_to_user")
 root_to_user.elvi_model <- function(work, root) root
 
 #' @export
-root_to_user.elvi_model_affine <- function(work, root) root_times(work$A, root)
+root_to_user.elvi_model_affine <- function(work, root) moved_root(root, work$A)
 
 # a Hessian of f, in the coordinates of the run
 hessian_to_work <- function(work, H) UseMethod("hessian_to_work")

@@ -92,7 +92,7 @@ whiten_anew <- function(fit, law) {
   if (is.null(fit$plan$search) || !scale_of(scale_of(kind)$frame)$full || fit$state$k == 0) return(fit)
   now <- fit$result$theta
   fit$state$before <- model_theta(fit)[c("mu", "scale")]
-  if (sqrt(sum(now$mu^2)) < 0.1 && max(abs(now$scale - diag(length(now$mu)))) < 0.1) return(fit)
+  if (sqrt(sum(now$mu^2)) < 0.1 && max(abs(root_matrix(now$scale) - diag(length(now$mu)))) < 0.1) return(fit)
   at <- model_theta(fit)
   from <- model_theta(fit, fit$plan$start)
   work <- found_frame(fit$given$model, kind, list(mu = at$mu, A = at$scale, objective = fit$plan$search$objective))

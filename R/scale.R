@@ -1,6 +1,7 @@
 # Everything R does to a scale. One record per kind in `scale_kinds`, looked up by name, says what depends on the
 # kind; src/scale_<kind>.c is its other half. To add one, add a record: what it lacks is an error when the package is
-# loaded. To R a scale is a root of a covariance (root.R) that C can take: a d x d matrix, or a vector of length d (a diagonal).
+# loaded. To R a scale is a root of a covariance (root.R) that C can take: an array of numbers with d rows, such as a d x d matrix
+# or a vector of length d (a diagonal), which comes back from C in the same shape and of the same class.
 
 # ---- the kinds ----------------------------------------------------------------------------------------------------
 
@@ -9,6 +10,10 @@
 #   full                    is there one for every covariance?
 #   prox                    has -log|S| a proximal step?
 #   aligned                 is <B S, gradient of log|S|> = tr B, for the gradient B S of a mean in S?
+#   theory                  do the theorems cover it?
+#   exact                   has the exact solver a fixed point for it?
+#   floor                   its bound from below in units of 1/sqrt(L), where no optimum of the theorems' scales is smaller
+#   ceiling                 is it projected on scales of at most `scale_max`?
 #   caveat                  what must be said of the theorems' constants for it, if anything
 #   log_det(S)
 #   outer(g, z)             the mean of g z' over the columns of both, as far as such a scale can go there
@@ -25,15 +30,17 @@
 #   inverse_root(P)         one with S S' = P^-1, P a precision_part(B); NULL if there is none
 #   precision_part(B)       what B can have in it of a precision
 #   solve(S, v)             S^-1 v
+#   left(S, H)              what such a frame leaves of a Hessian H, or of its diagonal: list(hessian, root), its lower triangular root
+#                           where steps of mu are to be taken in it; NULL where nothing but I is left
 #   whiten(S, mu, P), unwhiten(S, x)   (S^-1 mu, S' P S) as a vector, and back to a list
 #   whitened_gradient(at, S)       list(mu, scale) where the scale is I
 #   gradient(at, S, whitened)      of F in the scale, and
 #   dual(Q, G)              its squared norm in Q^-1
 #   local(S)                free entries of T in S T: identity, scale(entries), gradient(at)
 
-parts_of_scales <- c("size", "full", "prox", "aligned", "caveat", "log_det", "outer", "check", "of_symmetric",
-                     "symmetric", "reported", "of_root", "frame", "of_frame", "to_user", "to_work", "local_gradient")
-parts_of_frames <- c("inverse_root", "precision_part", "solve", "whiten", "unwhiten", "whitened_gradient", "gradient", "dual",
+parts_of_scales <- c("size", "full", "prox", "aligned", "theory", "exact", "floor", "ceiling", "caveat", "log_det", "outer", "check",
+                     "of_symmetric", "symmetric", "reported", "of_root", "frame", "of_frame", "to_user", "to_work", "local_gradient")
+parts_of_frames <- c("inverse_root", "precision_part", "solve", "left", "whiten", "unwhiten", "whitened_gradient", "gradient", "dual",
                      "local")
 
 check_scale_matrix <- function(S, dim, name) {
@@ -60,7 +67,8 @@ log_det_symmetric <- function(S) {
 }
 
 scale_symmetric <- list(
-  size = function(dim) dim^2, full = TRUE, prox = FALSE, aligned = TRUE, caveat = character(),
+  size = function(dim) dim^2, full = TRUE, prox = FALSE, aligned = TRUE, theory = TRUE, exact = TRUE, floor = 1, ceiling = TRUE,
+  caveat = character(),
   log_det = log_det_symmetric,
   outer = mean_outer,
   check = function(S, dim, name) {
@@ -83,7 +91,7 @@ scale_symmetric <- list(
   })
 
 scale_triangular <- list(
-  size = function(dim) dim^2, full = TRUE, prox = TRUE, aligned = FALSE,
+  size = function(dim) dim^2, full = TRUE, prox = TRUE, aligned = FALSE, theory = TRUE, exact = TRUE, floor = 1, ceiling = TRUE,
   caveat = "D is measured in the triangular parametrisation.",
   log_det = function(S) sum(log(diag(S))),
   outer = mean_outer,
@@ -112,6 +120,7 @@ scale_triangular <- list(
   inverse_root = root_of_inverse,
   precision_part = identity,
   solve = function(S, v) forwardsolve(S, v),
+  left = function(S, H) NULL,
   whiten = function(S, mu, P) c(forwardsolve(S, mu), congruent(S, P)),
   unwhiten = function(S, x) {
     d <- nrow(S)
@@ -146,8 +155,14 @@ scale_triangular <- list(
          })
   })
 
+# a gradient in mu, in units of its curvature: that of the frame's Hessian, or of its diagonal, or else the scale's
+local_mu <- function(S, g, hessian) {
+  if (is.null(hessian)) root_crossprod(S, g)
+  else if (is.matrix(hessian)) forwardsolve(t(chol(hessian)), g) else g / sqrt(hessian)
+}
+
 scale_diagonal <- list(
-  size = function(dim) dim, full = FALSE, prox = TRUE, aligned = TRUE,
+  size = function(dim) dim, full = FALSE, prox = TRUE, aligned = TRUE, theory = TRUE, exact = TRUE, floor = 1, ceiling = TRUE,
   caveat = "The constants are those of a symmetric scale; D is measured in the diagonal parametrisation.",
   log_det = function(S) sum(log(S)),
   outer = function(g, z) rowMeans(g * z),
@@ -172,13 +187,16 @@ scale_diagonal <- list(
   # a mean field's scale does not show the curvature in mu; the Hessian at the mode, or its diagonal, does
   local_gradient = function(S, g, with_entropy, hessian) {
     if (with_entropy) g$scale <- g$scale - 1 / S
-    mu <- if (is.null(hessian)) S * g$mu
-          else if (is.matrix(hessian)) forwardsolve(t(chol(hessian)), g$mu) else g$mu / sqrt(hessian)
-    c(mu / sqrt(2), S * g$scale / 2)
+    c(local_mu(S, g$mu, hessian) / sqrt(2), S * g$scale / 2)
   },
   inverse_root = function(P) if (all(P > 0)) 1 / sqrt(P),
   precision_part = function(B) diagonal_of(B),
   solve = function(S, v) v / S,
+  left = function(S, H) {
+    if (!is.matrix(H)) return(list(hessian = rep(1, length(S))))
+    hessian <- congruent(S, H)
+    list(hessian = hessian, root = t(chol(hessian)))
+  },
   whiten = function(S, mu, P) c(mu / S, P * S^2),
   unwhiten = function(S, x) {
     first <- seq_along(S)
@@ -223,6 +241,23 @@ symmetric_scale.default <- function(kind, scale, labels) {
 
 # the kind of a `Sigma` that a user gives without saying
 given_kind <- function(Sigma) if (is.matrix(Sigma)) "symmetric" else "diagonal"
+
+# a user's Sigma, a number, a diagonal or a matrix, as a matrix; NULL if it is none of the right size
+given_matrix <- function(S, dim) {
+  S <- root_matrix(if (length(S) == 1L) rep(as.double(S), dim) else S)
+  if (identical(dim(S), c(as.integer(dim), as.integer(dim)))) unname(S)
+}
+
+# a user's symmetric Sigma, or a diagonal, as a scale of the kind with its law
+scale_of_symmetric <- function(S, dim, kind, name) {
+  record <- scale_of(kind)
+  if (!is.matrix(S) && !record$full) return(record$check(S, dim, name))
+  S <- check_scale_matrix(S, dim, name)
+  if (!isSymmetric(S) || inherits(try(chol(S), silent = TRUE), "try-error")) {
+    bad_argument(name, "symmetric and positive definite", "a matrix that is not")
+  }
+  record$of_symmetric(S, name)
+}
 
 check_start_scale <- function(S, dim, kind, name = "start$Sigma") {
   if (is_number(S) && (dim > 1 || !is.matrix(S))) S <- rep(as.double(S), dim)

@@ -28,12 +28,12 @@ given_gaussian <- function(model, start) {
   S <- start$Sigma
   d <- model$dim
   if (is.null(S) || !is_point(start$mu, d) || !is.numeric(S) || !all(is.finite(S))) return(NULL)
-  if (!is.matrix(S) && length(S) %in% c(1, d)) S <- diag(S, d)
-  if (!identical(dim(S), c(as.integer(d), as.integer(d))) || !is.finite(log_abs_det(S))) return(NULL)
+  S <- given_matrix(S, d)
+  if (is.null(S) || !is.finite(log_abs_det(S))) return(NULL)
   target <- guarded_target(model)
   look <- evaluate_gaussian(target, start$mu, S, c(0, 0), given_draws, 0)
   if (!is.finite(look$F)) return(NULL)
-  list(mu = as.double(start$mu), A = unname(S), objective = look$F, se = look$se, rivals = list(),
+  list(mu = as.double(start$mu), A = S, objective = look$F, se = look$se, rivals = list(),
        account = as.list(target$account))
 }
 

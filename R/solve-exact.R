@@ -60,7 +60,7 @@ elvi_optimum <- function(model, base = base_gaussian(),
                          tol = 1e-9, max_evaluations = 200) {
   check_class(model, "model", "elvi_model", "a model_*() function")
   check_class(base, "base", "elvi_base", "a base_*() function")
-  scale <- check_choice(scale, "scale", names(scale_kinds))
+  scale <- check_choice(scale, "scale", names(Filter(function(record) record$exact, scale_kinds)))
   tol <- check_positive(tol, "tol")
   max_evaluations <- check_count(max_evaluations, "max_evaluations")
   check_has_exact(model)

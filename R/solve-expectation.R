@@ -65,7 +65,7 @@ oracle_of.elvi_model_quadratic <- function(model, law) {
   function(kind, mu, scale) {
     off <- mu - model$m
     g <- drop(model$A %*% off)
-    value <- (sum(off * g) + congruent_trace(scale, model$A)) / 2
+    value <- (sum(off * g) + sum(diag(congruent(scale, model$A)))) / 2
     list(value = value, g_mu = g, B = model$A, widest = 0, objective = value - log_det(kind, scale))
   }
 }

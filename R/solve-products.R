@@ -16,7 +16,11 @@ exact_products_at <- function(model, rule, law, kind, mu, scale) {
 diagonal_of <- function(B) UseMethod("diagonal_of")
 
 #' @export
-diagonal_of.default <- function(B) if (is.matrix(B)) diag(B) else B
+diagonal_of.matrix <- function(B) diag(B)
+
+# of a diagonal matrix that is nothing but its diagonal
+#' @export
+diagonal_of.numeric <- function(B) B
 
 #' @export
 diagonal_of.elvi_products <- function(B) B$diagonal

@@ -85,8 +85,7 @@ guarded_level <- function(model, x) {
 with_gaussian_fallback <- function(model, frame, account = new_account()) {
   if (!is_function_of_r(model) || is.null(frame$level)) return(model)
   own <- model[c("value", "gradient")]
-  white <- function(x) if (is.matrix(frame$A)) forwardsolve(frame$A, x - frame$m) else (x - frame$m) / frame$A
-  unwhite <- function(w) if (is.matrix(frame$A)) backsolve(t(frame$A), w) else w / frame$A
+  white <- function(x) root_solve(frame$A, x - frame$m)
   model$value <- function(x) {
     out <- call_guarded(own$value, x, 1, account)
     bad <- which(!note_outside(is.finite(drop(out)), account))
@@ -97,7 +96,7 @@ with_gaussian_fallback <- function(model, frame, account = new_account()) {
     out <- call_guarded(own$gradient, x, model$dim, account)
     # what is too large to be squared is as good as infinite: sums over a batch would overflow
     bad <- which(!note_outside(is.finite(colSums(out^2)), account))
-    if (length(bad)) out[, bad] <- unwhite(white(x[, bad, drop = FALSE]))
+    if (length(bad)) out[, bad] <- root_solve_transposed(frame$A, white(x[, bad, drop = FALSE]))
     as.double(out)
   }
   model

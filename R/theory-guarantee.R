@@ -316,7 +316,7 @@ smooth_gap <- function(problem, start, feasible) {
     return(NA_real_)
   }
   value <- function(x) problem$model$value(matrix(x))
-  above <- value(start$mu) + problem$L / 2 * sum(start$scale^2) - log_det(problem$kind, start$scale)
+  above <- value(start$mu) + problem$L / 2 * sum(root_sd(start$scale)^2) - log_det(problem$kind, start$scale)
   below <- value(problem$m) - problem$L / 2 * sum(reach2(problem, feasible)) -
     problem$dim * log(feasible$scale_max)
   above - below
@@ -383,6 +383,9 @@ run_assumptions <- function(g, problem, plan, start) {
     if (!is.null(departs)) assume("steps as planned", list("fails", departs$why), about = departs$about),
     assume("estimator", yes_no(estimators[[control$estimator]]$theory, control$estimator,
                                sprintf("the noise constants do not cover \"%s\"", control$estimator)), about = "run"),
+    if (!scale_of(control$scale)$theory) {
+      assume("scale", list("fails", sprintf("no theorem here for a \"%s\" scale", control$scale)), about = "run")
+    },
     if (!is.null(control$rows_per_step)) {
       assume("all rows", list("fails", "the noise constants do not cover `rows_per_step`"), about = "run")
     },

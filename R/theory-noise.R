@@ -325,7 +325,7 @@ locate_optimum <- function(problem, optimum) {
     return(out)
   }
   given <- if (!is.null(optimum)) read_optimum(optimum, problem)
-  found <- if (has_exact(model) && fits_in_memory(exact_size(model, problem$kind))) exact_optimum(problem)
+  found <- if (has_exact(model) && scale_of(problem$kind)$exact && fits_in_memory(exact_size(model, problem$kind))) exact_optimum(problem)
   if (is.null(found)) found <- given
   if (!is.null(given) && !is.null(problem$work)) {
     found$check <- if (found$kind == "exact") against_exact(given, found, problem) else judge_given(given, problem)
@@ -369,15 +369,7 @@ read_optimum <- function(optimum, problem) {
   }
   d <- problem$dim
   mu <- check_vector(optimum$mu, "optimum$mu", d)
-  S <- optimum$Sigma
-  record <- scale_of(problem$kind)
-  if (!is.matrix(S) && !record$full) return(list(kind = "given", mu = mu, scale = record$check(S, d, "optimum$Sigma")))
-  S <- check_scale_matrix(S, d, "optimum$Sigma")
-  if (!isSymmetric(S) || inherits(try(chol(S), silent = TRUE), "try-error")) {
-    bad_argument("optimum$Sigma", "symmetric and positive definite", "a matrix that is not")
-  }
-  list(kind = "given", mu = mu,
-       scale = record$of_symmetric(S, "optimum$Sigma"))
+  list(kind = "given", mu = mu, scale = scale_of_symmetric(optimum$Sigma, d, problem$kind, "optimum$Sigma"))
 }
 
 # What is said about an optimum that the user gave: where the exact one is known it is

@@ -12,11 +12,11 @@ static void fold_in(const elvi_problem *p, double weight, elvi_state *st)
     double *m = st->average.mu;
     if (by == 1.0) { /* a plain copy, which m + (x - m) is not in rounding */
         memcpy(m, st->theta.mu, (size_t) d * sizeof(double));
-        memcpy(st->average.scale, st->theta.scale, p->scale->length(d) * sizeof(double));
+        memcpy(st->average.scale, st->theta.scale, p->scale.ops->length(&p->scale) * sizeof(double));
         return;
     }
     for (int i = 0; i < d; i++) m[i] += by * (st->theta.mu[i] - m[i]);
-    p->scale->mix(d, by, st->theta.scale, st->average.scale);
+    p->scale.ops->mix(&p->scale, by, st->theta.scale, st->average.scale);
 }
 
 void elvi_average_before(const elvi_problem *p, const elvi_settings *s,

@@ -100,17 +100,16 @@ static elvi_status data_excess(const elvi_problem *p, const elvi_settings *s, co
 static elvi_status entropy_excess(const elvi_problem *p, const elvi_theta *theta, double floor, elvi_work *w,
                                   double *excess)
 {
-    const int d = p->model.dim;
     double *slope = w->slot[0].grad.scale, there;
     elvi_status status = elvi_scale_factor(p, theta, w);
     if (status != ELVI_OK) return status;
     const double here = -w->room.log_det;
-    memset(slope, 0, p->scale->length(d) * sizeof(double));
-    status = p->scale->add_entropy(d, theta->scale, 1.0, &w->room, slope);
-    if (status == ELVI_OK) status = p->scale->barrier(d, floor, w->next.scale, &w->room, &there);
+    memset(slope, 0, p->scale.ops->length(&p->scale) * sizeof(double));
+    status = p->scale.ops->add_entropy(&p->scale, theta->scale, 1.0, &w->room, slope);
+    if (status == ELVI_OK) status = p->scale.ops->barrier(&p->scale, floor, w->next.scale, &w->room, &there);
     w->room.factored = 0;
     if (status != ELVI_OK) return status;
-    *excess = there - here + p->scale->inner(d, slope, w->next.scale) - p->scale->inner(d, slope, theta->scale);
+    *excess = there - here + p->scale.ops->inner(&p->scale, slope, w->next.scale) - p->scale.ops->inner(&p->scale, slope, theta->scale);
     return ELVI_OK;
 }
 

@@ -46,7 +46,7 @@ static elvi_status block(const elvi_batch *at, int n, elvi_lane *lane, double *s
     const int d = p->model.dim;
     double *all_a = lane->x, *all_b = lane->extra;
     for (size_t i = 0, m = (size_t) d * n; i < m; i++) all_b[i] = lane->z[i];
-    const elvi_status status = p->scale->solve(d, theta->scale, &at->w->room, n, all_b);
+    const elvi_status status = p->scale.ops->solve(&p->scale, theta->scale, &at->w->room, n, all_b);
     for (int j = 0; j < n; j++) {
         double *a = all_a + (size_t) j * d, *g = lane->g + (size_t) j * d;
         const double *b = all_b + (size_t) j * d;
@@ -69,7 +69,7 @@ static elvi_status gathered(const elvi_batch *at)
     const int d = p->model.dim, columns = elvi_spread_columns(p), n = d * columns;
     double *inverse = far->scratch;
     for (int i = 0; i < n; i++) inverse[i] = far->unit[i];
-    const elvi_status status = p->scale->solve(d, at->st->theta.scale, &at->w->room, columns, inverse);
+    const elvi_status status = p->scale.ops->solve(&p->scale, at->st->theta.scale, &at->w->room, columns, inverse);
     at->w->sums[GA] += dot(n, far->sum_z, far->spread);
     at->w->sums[GB] += dot(n, far->sum_z, inverse);
     return status;
@@ -91,8 +91,7 @@ static void learn(const elvi_batch *at, double *w)
     enum { FEW = 10 };
     const double *sum = at->w->sums, *scale = at->st->theta.scale;
     const int d = at->p->model.dim;
-    double size2 = 0.0; /* E a'a = |scale|_F^2 >= d^2 / E b'b */
-    for (int i = 0; i < d; i++) size2 += at->p->scale->variance(d, scale, i);
+    const double size2 = at->p->scale.ops->size2(&at->p->scale, scale); /* E a'a = |scale|_F^2 >= d^2 / E b'b */
     const double more = (double) FEW / d;
     const double aa = sum[AA] + more * size2, bb = sum[BB] + more * d * (d / size2), ab = sum[AB];
     const double ra = sum[GA] - w[W1] * sum[AA] - w[W2] * ab, rb = sum[GB] - w[W1] * ab - w[W2] * sum[BB];
@@ -110,11 +109,10 @@ static elvi_status finish(const elvi_batch *at)
     const elvi_problem *p = at->p;
     const double *scale = at->st->theta.scale, *w = at->st->memory;
     const double by = w[W2] - at->s->update->entropy;
-    const int d = p->model.dim;
     double *grad = at->w->grad.scale;
-    if (w[W1] != 0.0) p->scale->axpy(d, grad, w[W1], scale, grad);
+    if (w[W1] != 0.0) p->scale.ops->add_size(&p->scale, scale, w[W1], grad);
     if (by != 0.0) {
-        const elvi_status status = p->scale->add_entropy(d, scale, by, &at->w->room, grad);
+        const elvi_status status = p->scale.ops->add_entropy(&p->scale, scale, by, &at->w->room, grad);
         if (status != ELVI_OK) return status;
     }
     learn(at, at->w->memory);

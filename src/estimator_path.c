@@ -23,7 +23,7 @@ static elvi_status block(const elvi_batch *b, int n, elvi_lane *lane, double *su
         const double by = r > 0.0 ? p->base.ops->score(&p->base, r) / r : 0.0;
         for (int i = 0; i < d; i++) out[i] = by * z[i];
     }
-    const elvi_status status = p->scale->solve(d, b->st->theta.scale, &b->w->room, n, lane->x);
+    const elvi_status status = p->scale.ops->solve(&p->scale, b->st->theta.scale, &b->w->room, n, lane->x);
     for (size_t i = 0, m = (size_t) d * n; i < m; i++) lane->g[i] += lane->x[i];
     return status;
 }

@@ -20,7 +20,7 @@ static elvi_status finish(const elvi_batch *b)
 {
     const elvi_problem *p = b->p;
     const double by = -b->s->update->entropy;
-    return by == 0.0 ? ELVI_OK : p->scale->add_entropy(p->model.dim, b->st->theta.scale, by, &b->w->room, b->w->grad.scale);
+    return by == 0.0 ? ELVI_OK : p->scale.ops->add_entropy(&p->scale, b->st->theta.scale, by, &b->w->room, b->w->grad.scale);
 }
 
 const elvi_estimator_ops elvi_estimator_reparam = {

@@ -15,7 +15,7 @@
 /* The prior of x_i = mu_i + s_i z_1 is one more observation, whose row of the
  * design is a unit vector. A student one need not be convex: its c_i may be
  * negative. */
-static void add_prior(const elvi_glm *glm, const elvi_quadrature *rule, const elvi_scale_ops *kind,
+static void add_prior(const elvi_glm *glm, const elvi_quadrature *rule, const elvi_scale *kind,
                       const elvi_theta *theta, elvi_exact *out)
 {
     const int d = glm->rows.dim;
@@ -27,7 +27,7 @@ static void add_prior(const elvi_glm *glm, const elvi_quadrature *rule, const el
         for (int j = 0; j < block->length; j++) {
             const int i = block->first + j;
             const elvi_expectation e = elvi_prior_expect(block, rule, j, theta->mu[i],
-                                                         kind->variance(d, theta->scale, i));
+                                                         kind->ops->variance(kind, theta->scale, i));
             out->value += e.value;
             out->g_mu[i] = e.slope;
             if (out->B)
@@ -87,7 +87,7 @@ static int lanes_of(const elvi_model *model)
     return lanes < parts ? lanes : parts;
 }
 
-size_t elvi_exact_scratch_length(const elvi_model *model, const elvi_scale_ops *kind, int whole)
+size_t elvi_exact_scratch_length(const elvi_model *model, const elvi_scale *kind, int whole)
 {
     const elvi_rows *rows = &((const elvi_glm *) model->data)->rows;
     const int lanes = lanes_of(model);
@@ -149,7 +149,7 @@ static elvi_status add_part(void *ctx, int in_slot)
 }
 
 elvi_status elvi_glm_exact(const elvi_model *model, const elvi_quadrature *rule,
-                           const elvi_scale_ops *kind, const elvi_theta *theta,
+                           const elvi_scale *kind, const elvi_theta *theta,
                            double *scratch, elvi_exact *out, const elvi_hooks *hooks)
 {
     const elvi_glm *glm = model->data;

@@ -50,10 +50,10 @@ typedef struct {
 } elvi_exact;
 
 /* whole: is B wanted, or its parts? */
-size_t elvi_exact_scratch_length(const elvi_model *model, const elvi_scale_ops *kind, int whole);
+size_t elvi_exact_scratch_length(const elvi_model *model, const elvi_scale *kind, int whole);
 /* With a scale of zeros this is f, its gradient and its Hessian at mu. */
 elvi_status elvi_glm_exact(const elvi_model *model, const elvi_quadrature *rule,
-                           const elvi_scale_ops *kind, const elvi_theta *theta,
+                           const elvi_scale *kind, const elvi_theta *theta,
                            double *scratch, elvi_exact *out, const elvi_hooks *hooks);
 
 #endif

@@ -8,19 +8,19 @@
 
 int elvi_gathers(const elvi_problem *p, const elvi_estimator_ops *estimator)
 {
-    return p->model.ops->gather && estimator->linear && (p->model.gathers & (1 << p->scale->rank));
+    return p->model.ops->gather && estimator->linear && (p->model.gathers & p->scale.ops->spread);
 }
 
 int elvi_spread_columns(const elvi_problem *p)
 {
-    return p->scale->rank == 1 ? 1 : p->model.dim;
+    return p->scale.ops->spread == ELVI_SPREAD_FULL ? p->model.dim : 1;
 }
 
 static elvi_draws far_draws(const elvi_problem *p, const elvi_theta *theta, uint64_t iteration, uint64_t first,
                             uint64_t n, const elvi_far *far)
 {
-    const elvi_draws draws = { iteration, first, n, p->scale->rank, elvi_spread_columns(p), theta->mu, far->spread };
-    p->scale->show(p->model.dim, theta->scale, far->spread);
+    const elvi_draws draws = { iteration, first, n, elvi_spread_columns(p), theta->mu, far->spread };
+    p->scale.ops->show(&p->scale, theta->scale, far->spread);
     return draws;
 }
 
@@ -45,7 +45,7 @@ static elvi_status add_far(const elvi_batch *at, uint64_t batch)
     if (status != ELVI_OK) return status;
     fill_unit(d, draws.columns, far->unit);
     for (int i = 0; i < d; i++) w->grad.mu[i] += share * far->sum[i];
-    p->scale->outer(d, share, far->sum_z, far->unit, draws.columns, w->grad.scale);
+    p->scale.ops->outer(&p->scale, at->st->theta.scale, share, far->sum_z, far->unit, draws.columns, w->grad.scale);
     return estimator->gathered ? estimator->gathered(at) : ELVI_OK;
 }
 
@@ -95,7 +95,7 @@ static int all_finite(const elvi_problem *p, const elvi_theta *g)
 {
     double sum = 0.0; /* 0 * Inf and 0 * NaN are NaN, so one test is enough */
     for (int i = 0; i < p->model.dim; i++) sum += 0.0 * g->mu[i];
-    return sum == 0.0 && p->scale->finite(p->model.dim, g->scale);
+    return sum == 0.0 && p->scale.ops->finite(&p->scale, g->scale);
 }
 
 static double operations(const elvi_problem *p, double n)
@@ -117,7 +117,7 @@ int elvi_asked_to_stop(const elvi_problem *p, const elvi_state *st, double n,
 static void clear(const elvi_problem *p, const elvi_theta *g)
 {
     memset(g->mu, 0, (size_t) p->model.dim * sizeof(double));
-    memset(g->scale, 0, p->scale->length(p->model.dim) * sizeof(double));
+    memset(g->scale, 0, p->scale.ops->length(&p->scale) * sizeof(double));
 }
 
 /* Some blocks of a batch, of equal length but for the last, from sample `first` on. */
@@ -152,7 +152,7 @@ static void differentiate(void *ctx, int part, int in_lane, int in_slot)
     if (slot->status != ELVI_OK) return; /* lane->g may have nothing in it */
     for (int j = 0; j < n; j++)
         for (int i = 0; i < d; i++) slot->grad.mu[i] += share * lane->g[(size_t) j * d + i];
-    p->scale->outer(d, share, lane->g, lane->z, n, slot->grad.scale);
+    p->scale.ops->outer(&p->scale, at->st->theta.scale, share, lane->g, lane->z, n, slot->grad.scale);
     if (!all_finite(p, &slot->grad)) slot->status = ELVI_NONFINITE_GRADIENT;
 }
 
@@ -166,7 +166,7 @@ static elvi_status add_block(void *ctx, int in_slot)
     for (int i = 0; i < ELVI_MOST_SUMS; i++) w->sums[i] += slot->sums[i];
     if (b->block < b->batch) { /* a single one has gone to its place at once */
         for (int i = 0; i < d; i++) w->grad.mu[i] += slot->grad.mu[i];
-        p->scale->axpy(d, w->grad.scale, 1.0, slot->grad.scale, w->grad.scale);
+        p->scale.ops->axpy(&p->scale, w->grad.scale, 1.0, slot->grad.scale, w->grad.scale);
     }
     return slot->status;
 }

@@ -21,19 +21,19 @@ void elvi_move(const elvi_problem *p, const elvi_settings *s, const elvi_theta *
     const int d = p->model.dim;
     precondition(s, d, w->grad.mu, w->next.mu);
     for (int i = 0; i < d; i++) w->next.mu[i] = theta->mu[i] - step * w->next.mu[i];
-    p->scale->axpy(d, theta->scale, -step * s->lambda_scale, w->grad.scale, w->next.scale);
+    p->scale.ops->axpy(&p->scale, theta->scale, -step * s->lambda_scale, w->grad.scale, w->next.scale);
 }
 
 static elvi_status settle_by_projection(const elvi_problem *p, const elvi_settings *s, double step, elvi_work *w,
                                         int *clipped)
 {
     (void) step;
-    return p->scale->project(p->model.dim, s->scale_min, s->scale_max, w->next.scale, &w->room, clipped);
+    return p->scale.ops->project(&p->scale, s->scale_min, s->scale_max, w->next.scale, &w->room, clipped);
 }
 
 static elvi_status settle_by_prox(const elvi_problem *p, const elvi_settings *s, double step, elvi_work *w, int *clipped)
 {
-    p->scale->prox(p->model.dim, step * s->lambda_scale, w->next.scale);
+    p->scale.ops->prox(&p->scale, step * s->lambda_scale, w->next.scale);
     *clipped = 0;
     return ELVI_OK;
 }
@@ -61,7 +61,7 @@ double elvi_moved(const elvi_problem *p, const elvi_settings *s, const elvi_thet
     for (int i = 0; i < d; i++) delta[i] = theta->mu[i] - w->next.mu[i];
     if (s->mu_root) elvi_trmm_lower('T', d, 1, s->mu_root, delta);
     for (int i = 0; i < d; i++) mu2 += delta[i] * delta[i];
-    const double scale2 = p->scale->dist2(d, theta->scale, w->next.scale);
+    const double scale2 = p->scale.ops->dist2(&p->scale, theta->scale, w->next.scale);
     return sqrt(mu2 / s->lambda_mu + scale2 / s->lambda_scale);
 }
 
@@ -76,9 +76,7 @@ static double gradient_map(const elvi_problem *p, const elvi_settings *s,
 /* The norm of a scale, the length of a typical z under it. */
 static double scale_norm(const elvi_problem *p, const elvi_theta *theta)
 {
-    double sum = 0.0;
-    for (int i = 0; i < p->model.dim; i++) sum += p->scale->variance(p->model.dim, theta->scale, i);
-    return sqrt(sum);
+    return sqrt(p->scale.ops->size2(&p->scale, theta->scale));
 }
 
 /* A batch far out in a tail has a gradient of any length: a step that would take theta further than `longest` times

@@ -12,14 +12,14 @@ typedef struct {
     int threads; /* at most so many may evaluate it at once; 0: one, and
                     BLAS has threads instead */
     double cost; /* rough number of operations per point */
-    int gathers; /* bit r: can it gather, below, for scales of rank r? */
+    int gathers; /* bits of elvi_spread_kind: for which can it gather, below? */
 } elvi_model;
 
-/* Points mu + spread z for draws z number first, ..., first + n - 1 of an iteration. The spread is d x d, or if rank
- * is 1 a diagonal: so many columns of d. */
+/* Points mu + spread z for draws z number first, ..., first + n - 1 of an iteration. The spread is d x d, or a
+ * diagonal: so many columns of d. */
 typedef struct {
     uint64_t iteration, first, n;
-    int rank, columns;
+    int columns;
     const double *mu, *spread;
 } elvi_draws;
 
@@ -48,7 +48,7 @@ typedef struct {
  * is the same number as in the old ones */
 typedef struct {
     elvi_model inner;
-    const elvi_scale_ops *kind; /* of A, which is stored as a scale is */
+    elvi_scale kind; /* of A, which is stored as a scale is */
     const double *A;
     const double *m; /* d */
     double log_det;  /* log|A| */

@@ -18,13 +18,13 @@ static elvi_status affine_eval(const elvi_model *model, const double *w, int n,
     const elvi_affine *a = model->data;
     const int d = model->dim;
     double *x = scratch;
-    a->kind->apply(d, a->A, n, w, x);
+    a->kind.ops->apply(&a->kind, a->A, n, w, x);
     for (int j = 0; j < n; j++)
         for (int i = 0; i < d; i++) x[(size_t) j * d + i] += a->m[i];
     const elvi_status status = a->inner.ops->eval(&a->inner, x, n, value, grad,
                                                   scratch + (size_t) d * n);
     if (grad) { /* x has been used by now */
-        a->kind->transposed(d, a->A, n, grad, x);
+        a->kind.ops->transposed(&a->kind, a->A, n, grad, x);
         memcpy(grad, x, (size_t) d * n * sizeof(double));
     }
     for (int j = 0; value && j < n; j++) value[j] -= a->log_det;
@@ -39,16 +39,16 @@ static elvi_status affine_gather(const elvi_model *model, const elvi_draws *draw
     const size_t spread = (size_t) d * draws->columns;
     double *mu = scratch, *moved = scratch + d, *rest = moved + spread;
     elvi_draws inner = *draws;
-    a->kind->apply(d, a->A, 1, draws->mu, mu);
+    a->kind.ops->apply(&a->kind, a->A, 1, draws->mu, mu);
     for (int i = 0; i < d; i++) mu[i] += a->m[i];
-    a->kind->apply(d, a->A, draws->columns, draws->spread, moved);
+    a->kind.ops->apply(&a->kind, a->A, draws->columns, draws->spread, moved);
     inner.mu = mu;
     inner.spread = moved;
     const elvi_status status = a->inner.ops->gather(&a->inner, &inner, value, sum, sum_z, rest);
     if (sum) {
-        a->kind->transposed(d, a->A, 1, sum, mu);
+        a->kind.ops->transposed(&a->kind, a->A, 1, sum, mu);
         memcpy(sum, mu, (size_t) d * sizeof(double));
-        a->kind->transposed(d, a->A, draws->columns, sum_z, moved);
+        a->kind.ops->transposed(&a->kind, a->A, draws->columns, sum_z, moved);
         memcpy(sum_z, moved, spread * sizeof(double));
     }
     for (uint64_t j = 0; value && j < draws->n; j++) value[j] -= a->log_det;
@@ -67,12 +67,12 @@ void elvi_curvature_apply(const elvi_curvature *c, const double *v, double *out)
         elvi_glm_curvature(c->glm, c->bound, v, out, c->scratch);
         return;
     }
-    c->affine->kind->apply(c->glm->rows.dim, c->affine->A, 1, v, out);
+    c->affine->kind.ops->apply(&c->affine->kind, c->affine->A, 1, v, out);
     elvi_glm_curvature(c->glm, c->bound, out, c->moved, c->scratch);
-    c->affine->kind->transposed(c->glm->rows.dim, c->affine->A, 1, c->moved, out);
+    c->affine->kind.ops->transposed(&c->affine->kind, c->affine->A, 1, c->moved, out);
 }
 
 double elvi_affine_cost(const elvi_affine *affine)
 {
-    return affine->inner.cost + 2.0 * (double) affine->kind->length(affine->inner.dim);
+    return affine->inner.cost + 2.0 * (double) affine->kind.ops->length(&affine->kind);
 }

@@ -69,7 +69,7 @@ SEXP r_target_pointer(void *target, SEXP owner); /* for R_RegisterCCallable */
 elvi_base r_base(SEXP base);
 
 /* r_run.c */
-const elvi_scale_ops *r_scale(SEXP name);
+elvi_scale r_scale(SEXP name, int dim, SEXP array);
 
 /* .Call routines, registered in init.c */
 SEXP elvi_r_draws(SEXP base, SEXP key, SEXP iteration, SEXP first, SEXP n);

@@ -87,6 +87,7 @@ static elvi_status density_gather(const elvi_model *model, const elvi_draws *dra
     SEXP arg = PROTECT(r_named_list(names));
     r_set(arg, "mu", matrix_of(draws->mu, d, 1));
     r_set(arg, "spread", matrix_of(draws->spread, d, draws->columns));
+    if (draws->columns < d) Rf_setAttrib(r_get(arg, "spread"), R_DimSymbol, R_NilValue); /* a diagonal is a vector */
     r_set(arg, "iteration", Rf_ScalarReal(draws->iteration == ELVI_TRACE_ITERATION ? -1.0 : (double) draws->iteration));
     r_set(arg, "first", Rf_ScalarReal((double) draws->first));
     r_set(arg, "n", Rf_ScalarReal((double) draws->n));
@@ -214,7 +215,7 @@ static elvi_model read_density(SEXP model, r_model_store *store, elvi_model out)
     out.data = &store->density;
     out.cost = 1e7;  /* R code is worth a poll every ten points */
     out.threads = 0; /* R has one thread, and may use BLAS itself */
-    out.gathers = store->density.gather == R_NilValue ? 0 : 1 << 1 | 1 << 2;
+    out.gathers = store->density.gather == R_NilValue ? 0 : ELVI_SPREAD_DIAGONAL | ELVI_SPREAD_FULL;
     return out;
 }
 
@@ -222,14 +223,14 @@ static elvi_model read_affine(SEXP model, r_model_store *store, elvi_model out)
 {
     elvi_affine *a = &store->affine;
     a->inner = r_model(r_get(model, "inner"), store, out.threads);
-    a->kind = r_scale(r_get(model, "scale"));
-    a->A = r_reals(model, "A", (R_xlen_t) a->kind->length(a->inner.dim));
+    a->kind = r_scale(r_get(model, "scale"), a->inner.dim, r_get(model, "A"));
+    a->A = REAL(r_get(model, "A"));
     a->m = r_reals(model, "m", a->inner.dim);
     a->log_det = r_number(model, "log_det");
     store->around = a;
     out.ops = &elvi_affine_ops;
     out.threads = a->inner.threads;
-    out.gathers = a->inner.gathers & (1 << a->kind->rank);
+    out.gathers = a->inner.gathers & a->kind.ops->spread;
     out.data = a;
     out.cost = elvi_affine_cost(a);
     return out;

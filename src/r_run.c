@@ -3,15 +3,19 @@
 #include <string.h>
 #include <time.h>
 
-const elvi_scale_ops *r_scale(SEXP name)
+/* The kind of a scale that R has, at its size. */
+elvi_scale r_scale(SEXP name, int dim, SEXP array)
 {
     static const elvi_scale_ops *const kinds[] = {
         &elvi_scale_symmetric, &elvi_scale_triangular, &elvi_scale_diagonal, NULL
     };
+    elvi_scale out = { NULL, dim, 0 };
     for (int i = 0; kinds[i]; i++)
-        if (strcmp(CHAR(Rf_asChar(name)), kinds[i]->name) == 0) return kinds[i];
-    Rf_error("elvi internal error: unknown kind of scale");
-    return NULL;
+        if (strcmp(CHAR(Rf_asChar(name)), kinds[i]->name) == 0) out.ops = kinds[i];
+    if (!out.ops) Rf_error("elvi internal error: unknown kind of scale");
+    if (out.ops->columns) out.columns = out.ops->columns(dim, (size_t) Rf_xlength(array));
+    if ((size_t) Rf_xlength(array) != out.ops->length(&out)) Rf_error("elvi internal error: wrong length of a scale");
+    return out;
 }
 
 static const elvi_estimator_ops *read_estimator(SEXP name)
@@ -85,9 +89,10 @@ static void make_work(const elvi_problem *p, const elvi_estimator_ops *estimator
     elvi_ziggurat_init(&w->zig);
 }
 
-static elvi_theta make_theta(const elvi_scale_ops *kind, int d, SEXP mu, SEXP scale)
+static elvi_theta make_theta(const elvi_scale *kind, SEXP mu, SEXP scale)
 {
-    const size_t n = kind->length(d);
+    const int d = kind->dim;
+    const size_t n = kind->ops->length(kind);
     elvi_theta out;
     if (Rf_xlength(mu) != d || (size_t) Rf_xlength(scale) != n)
         Rf_error("elvi internal error: wrong length of mu or scale");
@@ -100,11 +105,10 @@ static elvi_theta make_theta(const elvi_scale_ops *kind, int d, SEXP mu, SEXP sc
 
 static elvi_state read_state(SEXP list, const elvi_problem *p, const elvi_estimator_ops *estimator)
 {
-    const int d = p->model.dim;
     SEXP memory = r_get(list, "memory"); /* empty at the start of a run */
     elvi_state st;
-    st.theta = make_theta(p->scale, d, r_get(list, "mu"), r_get(list, "scale"));
-    st.average = make_theta(p->scale, d, r_get(list, "average_mu"), r_get(list, "average_scale"));
+    st.theta = make_theta(&p->scale, r_get(list, "mu"), r_get(list, "scale"));
+    st.average = make_theta(&p->scale, r_get(list, "average_mu"), r_get(list, "average_scale"));
     st.k = r_count(list, "k");
     st.evals = r_count(list, "evals");
     st.alpha = r_number(list, "alpha");
@@ -127,14 +131,18 @@ static SEXP real_vector(const double *x, R_xlen_t n)
     return out;
 }
 
-static SEXP scale_out(const elvi_scale_ops *kind, int d, const double *scale)
+/* in the shape and of the class of the array that R has given */
+static SEXP scale_out(const elvi_scale *kind, const double *scale, SEXP like)
 {
-    SEXP out = kind->rank == 1 ? Rf_allocVector(REALSXP, d) : Rf_allocMatrix(REALSXP, d, d);
-    kind->show(d, scale, REAL(out));
+    SEXP out = PROTECT(Rf_allocVector(REALSXP, Rf_xlength(like)));
+    kind->ops->show(kind, scale, REAL(out));
+    Rf_setAttrib(out, R_DimSymbol, Rf_getAttrib(like, R_DimSymbol));
+    Rf_setAttrib(out, R_ClassSymbol, Rf_getAttrib(like, R_ClassSymbol));
+    UNPROTECT(1);
     return out;
 }
 
-static SEXP state_out(const elvi_state *st, const elvi_problem *p, const elvi_estimator_ops *estimator)
+static SEXP state_out(const elvi_state *st, const elvi_problem *p, const elvi_estimator_ops *estimator, SEXP like)
 {
     static const char *const names[] = {
         "mu", "scale", "average_mu", "average_scale", "k", "evals", "alpha", "weight", "memory",
@@ -143,9 +151,9 @@ static SEXP state_out(const elvi_state *st, const elvi_problem *p, const elvi_es
     const int d = p->model.dim;
     SEXP out = PROTECT(r_named_list(names));
     r_set(out, "mu", real_vector(st->theta.mu, d));
-    r_set(out, "scale", scale_out(p->scale, d, st->theta.scale));
+    r_set(out, "scale", scale_out(&p->scale, st->theta.scale, like));
     r_set(out, "average_mu", real_vector(st->average.mu, d));
-    r_set(out, "average_scale", scale_out(p->scale, d, st->average.scale));
+    r_set(out, "average_scale", scale_out(&p->scale, st->average.scale, like));
     r_set(out, "k", Rf_ScalarReal((double) st->k));
     r_set(out, "evals", Rf_ScalarReal((double) st->evals));
     r_set(out, "alpha", Rf_ScalarReal(st->alpha));
@@ -241,8 +249,8 @@ SEXP elvi_r_run(SEXP model, SEXP base, SEXP settings, SEXP state)
     static const char *const names[] = { "status", "state", "trace", "cpu", "limited", NULL };
     r_model_store store;
     elvi_work w;
-    const elvi_problem p = { r_model(model, &store, (int) r_count(settings, "threads")), r_base(base),
-                             r_scale(r_get(settings, "scale")) };
+    const elvi_model m = r_model(model, &store, (int) r_count(settings, "threads"));
+    const elvi_problem p = { m, r_base(base), r_scale(r_get(settings, "scale"), m.dim, r_get(state, "scale")) };
     const elvi_settings s = read_settings(settings, p.model.dim);
     elvi_state st = read_state(state, &p, s.estimator);
     elvi_trace trace = make_trace(r_number(settings, "cpu"));
@@ -258,7 +266,7 @@ SEXP elvi_r_run(SEXP model, SEXP base, SEXP settings, SEXP state)
     SEXP out = PROTECT(r_named_list(names));
     r_set(out, "limited", Rf_ScalarLogical(ctx.limited == 1));
     r_set(out, "status", Rf_ScalarInteger(status));
-    r_set(out, "state", state_out(&st, &p, s.estimator));
+    r_set(out, "state", state_out(&st, &p, s.estimator, r_get(state, "scale")));
     r_set(out, "trace", trace_out(&trace));
     r_set(out, "cpu", Rf_ScalarReal(elvi_trace_cpu(&trace)));
     UNPROTECT(1);
@@ -270,8 +278,8 @@ SEXP elvi_r_gradient(SEXP model, SEXP base, SEXP settings, SEXP state, SEXP batc
     static const char *const names[] = { "status", "mu", "scale", NULL };
     r_model_store store;
     elvi_work w;
-    const elvi_problem p = { r_model(model, &store, (int) r_count(settings, "threads")), r_base(base),
-                             r_scale(r_get(settings, "scale")) };
+    const elvi_model m = r_model(model, &store, (int) r_count(settings, "threads"));
+    const elvi_problem p = { m, r_base(base), r_scale(r_get(settings, "scale"), m.dim, r_get(state, "scale")) };
     const elvi_settings s = read_settings(settings, p.model.dim);
     const elvi_state st = read_state(state, &p, s.estimator);
 
@@ -280,7 +288,7 @@ SEXP elvi_r_gradient(SEXP model, SEXP base, SEXP settings, SEXP state, SEXP batc
     SEXP out = PROTECT(r_named_list(names));
     r_set(out, "status", Rf_ScalarInteger(status));
     r_set(out, "mu", real_vector(w.grad.mu, p.model.dim));
-    r_set(out, "scale", scale_out(p.scale, p.model.dim, w.grad.scale));
+    r_set(out, "scale", scale_out(&p.scale, w.grad.scale, r_get(state, "scale")));
     UNPROTECT(1);
     return out;
 }
@@ -291,8 +299,9 @@ SEXP elvi_r_values(SEXP model, SEXP base, SEXP kind, SEXP mu, SEXP scale, SEXP k
     enum { BLOCK = 256 };
     r_model_store store;
     elvi_work w;
-    const elvi_problem p = { r_model(model, &store, Rf_asInteger(threads)), r_base(base), r_scale(kind) };
-    const elvi_theta theta = make_theta(p.scale, p.model.dim, mu, scale);
+    const elvi_model m = r_model(model, &store, Rf_asInteger(threads));
+    const elvi_problem p = { m, r_base(base), r_scale(kind, m.dim, scale) };
+    const elvi_theta theta = make_theta(&p.scale, mu, scale);
     const R_xlen_t total = (R_xlen_t) Rf_asReal(n);
     SEXP out = PROTECT(Rf_allocVector(REALSXP, total));
     make_work(&p, &elvi_estimator_reparam, total < BLOCK ? (int) total : BLOCK, &w);
@@ -309,19 +318,19 @@ SEXP elvi_r_values(SEXP model, SEXP base, SEXP kind, SEXP mu, SEXP scale, SEXP k
 SEXP elvi_r_project(SEXP kind, SEXP scale, SEXP lo, SEXP hi)
 {
     static const char *const names[] = { "status", "scale", "clipped", NULL };
-    const elvi_scale_ops *k = r_scale(kind);
-    const int d = k->rank == 1 ? Rf_length(scale) : Rf_nrows(scale);
+    const elvi_scale k = r_scale(kind, Rf_nrows(scale), scale);
+    const size_t length = k.ops->length(&k);
     elvi_scale_room room = { .factored = 0 };
     int clipped = 0;
-    k->room(d, &room.n_reals, &room.n_ints);
+    k.ops->room(&k, &room.n_reals, &room.n_ints);
     room.reals = (double *) R_alloc(room.n_reals, sizeof(double));
     room.ints = (int *) R_alloc(room.n_ints, sizeof(int));
-    double *moved = (double *) R_alloc(k->length(d), sizeof(double));
-    memcpy(moved, REAL(scale), k->length(d) * sizeof(double));
-    const elvi_status status = k->project(d, Rf_asReal(lo), Rf_asReal(hi), moved, &room, &clipped);
+    double *moved = (double *) R_alloc(length, sizeof(double));
+    memcpy(moved, REAL(scale), length * sizeof(double));
+    const elvi_status status = k.ops->project(&k, Rf_asReal(lo), Rf_asReal(hi), moved, &room, &clipped);
     SEXP out = PROTECT(r_named_list(names));
     r_set(out, "status", Rf_ScalarInteger(status));
-    r_set(out, "scale", scale_out(k, d, moved));
+    r_set(out, "scale", scale_out(&k, moved, scale));
     r_set(out, "clipped", Rf_ScalarInteger(clipped));
     UNPROTECT(1);
     return out;

@@ -36,7 +36,7 @@ typedef struct {
 
 /* |scale' u_i| for rows u_i: what does not depend on the row, computed once */
 typedef struct {
-    const elvi_scale_ops *kind;
+    const elvi_scale *kind;
     const double *scale;
     const double *form; /* sparse: scale scale' */
     double *shift;      /* d: scale' shift, or scale scale' shift if sparse */
@@ -61,8 +61,8 @@ struct elvi_rows_ops {
     /* reach (d) <- its maximum with |X_ij|, or a bound of it, over rows of positive weight */
     void (*reach)(const elvi_rows *from, const elvi_part *part, double *reach);
     /* s (rows) <- |scale' u_i| */
-    size_t (*spread_length)(const elvi_rows *from, const elvi_scale_ops *kind);
-    elvi_spread (*spread_of)(const elvi_rows *from, const elvi_scale_ops *kind,
+    size_t (*spread_length)(const elvi_rows *from, const elvi_scale *kind);
+    elvi_spread (*spread_of)(const elvi_rows *from, const elvi_scale *kind,
                              const double *scale, double *room);
     void (*spread)(const elvi_rows *from, const elvi_part *part, const elvi_spread *spread,
                    double *scratch, double *s);

@@ -95,17 +95,17 @@ static void dense_reach(const elvi_rows *from, const elvi_part *part, double *re
     }
 }
 
-static size_t dense_spread_length(const elvi_rows *from, const elvi_scale_ops *kind)
+static size_t dense_spread_length(const elvi_rows *from, const elvi_scale *kind)
 {
     (void) kind;
     return (size_t) from->dim;
 }
 
-static elvi_spread dense_spread_of(const elvi_rows *from, const elvi_scale_ops *kind, const double *scale, double *room)
+static elvi_spread dense_spread_of(const elvi_rows *from, const elvi_scale *kind, const double *scale, double *room)
 {
     const elvi_design *X = from->data;
     const elvi_spread s = { kind, scale, NULL, room, 0.0 };
-    if (X->shift) kind->transposed(X->dim, scale, 1, X->shift, s.shift);
+    if (X->shift) kind->ops->transposed(kind, scale, 1, X->shift, s.shift);
     return s;
 }
 
@@ -116,8 +116,8 @@ static void dense_spread(const elvi_rows *from, const elvi_part *part, const elv
     const int step = piece(X, part->rows);
     for (int done = 0; done < part->rows; done += step) {
         const int now = part->rows - done < step ? part->rows - done : step;
-        spread->kind->spread2_rows(X->dim, spread->scale, now, X->X + part->first + done, X->rows,
-                                   X->shift ? spread->shift : NULL, scratch, s + done);
+        spread->kind->ops->spread2_rows(spread->kind, spread->scale, now, X->X + part->first + done, X->rows,
+                                        X->shift ? spread->shift : NULL, scratch, s + done);
     }
     for (int i = 0; i < part->rows; i++) s[i] = sqrt(s[i]);
 }

@@ -95,21 +95,21 @@ static void sparse_reach(const elvi_rows *from, const elvi_part *part, double *r
         }
 }
 
-static size_t sparse_spread_length(const elvi_rows *from, const elvi_scale_ops *kind)
+static size_t sparse_spread_length(const elvi_rows *from, const elvi_scale *kind)
 {
-    return 2 * (size_t) from->dim + kind->form_length(from->dim);
+    return 2 * (size_t) from->dim + kind->ops->form_length(kind);
 }
 
-static elvi_spread sparse_spread_of(const elvi_rows *from, const elvi_scale_ops *kind, const double *scale, double *room)
+static elvi_spread sparse_spread_of(const elvi_rows *from, const elvi_scale *kind, const double *scale, double *room)
 {
     const elvi_design *X = from->data;
     const int d = X->dim;
     double *moved = room + d, *form = room + 2 * (size_t) d;
     elvi_spread s = { kind, scale, form, room, 0.0 };
-    kind->form(d, scale, form);
+    kind->ops->form(kind, scale, form);
     if (!X->shift) return s;
-    kind->transposed(d, scale, 1, X->shift, moved);
-    kind->apply(d, scale, 1, moved, s.shift);
+    kind->ops->transposed(kind, scale, 1, X->shift, moved);
+    kind->ops->apply(kind, scale, 1, moved, s.shift);
     for (int i = 0; i < d; i++) s.shift2 += moved[i] * moved[i];
     return s;
 }
@@ -121,7 +121,7 @@ static void sparse_spread(const elvi_rows *from, const elvi_part *part, const el
     (void) scratch;
     for (int i = 0; i < part->rows; i++) {
         const int at = X->start[part->first + i], n = X->start[part->first + i + 1] - at;
-        double sum = spread->shift2 + spread->kind->form_value(X->dim, spread->form, n, X->column + at, X->entry + at);
+        double sum = spread->shift2 + spread->kind->ops->form_value(spread->kind, spread->form, n, X->column + at, X->entry + at);
         for (int l = at; X->shift && l < at + n; l++) sum -= 2.0 * X->entry[l] * spread->shift[X->column[l]];
         s[i] = sum > 0.0 ? sqrt(sum) : 0.0;
     }

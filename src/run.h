@@ -32,7 +32,7 @@ typedef enum {
 typedef struct {
     elvi_model model;
     elvi_base base;
-    const elvi_scale_ops *scale;
+    elvi_scale scale;
 } elvi_problem;
 
 typedef struct elvi_estimator_ops elvi_estimator_ops;

@@ -5,7 +5,7 @@
 elvi_status elvi_scale_factor(const elvi_problem *p, const elvi_theta *theta, elvi_work *w)
 {
     if (w->room.factored) return ELVI_OK;
-    const elvi_status status = p->scale->factor(p->model.dim, theta->scale, &w->room);
+    const elvi_status status = p->scale.ops->factor(&p->scale, theta->scale, &w->room);
     if (status != ELVI_OK) return status;
     if (isnan(w->room.log_det)) return ELVI_SINGULAR_SCALE;
     w->room.factored = 1;
@@ -15,9 +15,16 @@ elvi_status elvi_scale_factor(const elvi_problem *p, const elvi_theta *theta, el
 void elvi_scale_move(const elvi_problem *p, const elvi_theta *theta, const double *z, int n, double *x)
 {
     const int d = p->model.dim;
-    p->scale->apply(d, theta->scale, n, z, x);
+    p->scale.ops->apply(&p->scale, theta->scale, n, z, x);
     for (int j = 0; j < n; j++)
         for (int i = 0; i < d; i++) x[(size_t) j * d + i] += theta->mu[i];
+}
+
+double elvi_size2_by_variances(const elvi_scale *of, const double *s)
+{
+    double sum = 0.0;
+    for (int i = 0; i < of->dim; i++) sum += of->ops->variance(of, s, i);
+    return sum;
 }
 
 double elvi_log_det_diagonal(const double *v, int d, size_t stride)

@@ -2,88 +2,107 @@
 #include "scale.h"
 #include <string.h>
 
-static size_t length(int d)
+static size_t length(const elvi_scale *of)
 {
+    const int d = of->dim;
     return (size_t) d;
 }
 
-static void show(int d, const double *s, double *array)
+static void show(const elvi_scale *of, const double *s, double *array)
 {
+    const int d = of->dim;
     memcpy(array, s, (size_t) d * sizeof(double));
 }
 
-static int all_finite(int d, const double *s)
+static int all_finite(const elvi_scale *of, const double *s)
 {
+    const int d = of->dim;
     double sum = 0.0;
     for (int i = 0; i < d; i++) sum += 0.0 * s[i];
     return sum == 0.0;
 }
 
-static void axpy(int d, const double *x, double alpha, const double *y, double *out)
+static void axpy(const elvi_scale *of, const double *x, double alpha, const double *y, double *out)
 {
+    const int d = of->dim;
     for (int i = 0; i < d; i++) out[i] = x[i] + alpha * y[i];
 }
 
-static void mix(int d, double by, const double *x, double *out)
+static void mix(const elvi_scale *of, double by, const double *x, double *out)
 {
+    const int d = of->dim;
     for (int i = 0; i < d; i++) out[i] += by * (x[i] - out[i]);
 }
 
-static double dist2(int d, const double *x, const double *y)
+static double dist2(const elvi_scale *of, const double *x, const double *y)
 {
+    const int d = of->dim;
     double sum = 0.0;
     for (int i = 0; i < d; i++) sum += (x[i] - y[i]) * (x[i] - y[i]);
     return sum;
 }
 
-static double inner(int d, const double *x, const double *y)
+static double inner(const elvi_scale *of, const double *x, const double *y)
 {
+    const int d = of->dim;
     double sum = 0.0;
     for (int i = 0; i < d; i++) sum += x[i] * y[i];
     return sum;
 }
 
-static void no_room(int d, size_t *n_reals, size_t *n_ints)
+static void no_room(const elvi_scale *of, size_t *n_reals, size_t *n_ints)
 {
-    (void) d;
+    (void) of;
     *n_reals = *n_ints = 0;
 }
 
-static elvi_status factor(int d, const double *s, elvi_scale_room *room)
+static elvi_status factor(const elvi_scale *of, const double *s, elvi_scale_room *room)
 {
+    const int d = of->dim;
     room->log_det = elvi_log_det_diagonal(s, d, 1);
     return ELVI_OK;
 }
 
-static void apply(int d, const double *s, int n, const double *z, double *x)
+static void apply(const elvi_scale *of, const double *s, int n, const double *z, double *x)
 {
+    const int d = of->dim;
     for (int j = 0; j < n; j++)
         for (int i = 0; i < d; i++) x[(size_t) j * d + i] = s[i] * z[(size_t) j * d + i];
 }
 
-static elvi_status solve(int d, const double *s, const elvi_scale_room *room, int n, double *x)
+static elvi_status solve(const elvi_scale *of, const double *s, const elvi_scale_room *room, int n, double *x)
 {
+    const int d = of->dim;
     (void) room;
     for (int j = 0; j < n; j++)
         for (int i = 0; i < d; i++) x[(size_t) j * d + i] /= s[i];
     return ELVI_OK;
 }
 
-static void outer(int d, double alpha, const double *g, const double *z, int n, double *out)
+static void outer(const elvi_scale *of, const double *s, double alpha, const double *g, const double *z, int n, double *out)
 {
+    const int d = of->dim;
+    (void) s;
     for (int j = 0; j < n; j++)
         for (int i = 0; i < d; i++) out[i] += alpha * g[(size_t) j * d + i] * z[(size_t) j * d + i];
 }
 
-static elvi_status add_entropy(int d, const double *s, double alpha, elvi_scale_room *room, double *out)
+static void add_size(const elvi_scale *of, const double *s, double alpha, double *out)
 {
+    axpy(of, out, alpha, s, out);
+}
+
+static elvi_status add_entropy(const elvi_scale *of, const double *s, double alpha, elvi_scale_room *room, double *out)
+{
+    const int d = of->dim;
     (void) room;
     for (int i = 0; i < d; i++) out[i] += alpha / s[i];
     return ELVI_OK;
 }
 
-static elvi_status project(int d, double lo, double hi, double *s, elvi_scale_room *room, int *clipped)
+static elvi_status project(const elvi_scale *of, double lo, double hi, double *s, elvi_scale_room *room, int *clipped)
 {
+    const int d = of->dim;
     (void) room;
     *clipped = 0;
     for (int i = 0; i < d; i++) {
@@ -95,21 +114,24 @@ static elvi_status project(int d, double lo, double hi, double *s, elvi_scale_ro
     return ELVI_OK;
 }
 
-static void prox(int d, double t, double *s)
+static void prox(const elvi_scale *of, double t, double *s)
 {
+    const int d = of->dim;
     elvi_prox_diagonal(s, d, 1, t);
 }
 
-static elvi_status barrier(int d, double lo, const double *s, elvi_scale_room *room, double *value)
+static elvi_status barrier(const elvi_scale *of, double lo, const double *s, elvi_scale_room *room, double *value)
 {
+    const int d = of->dim;
     (void) room;
     *value = elvi_barrier_diagonal(s, d, 1, lo);
     return ELVI_OK;
 }
 
-static void spread2_rows(int d, const double *s, int n, const double *U, int ldu,
+static void spread2_rows(const elvi_scale *of, const double *s, int n, const double *U, int ldu,
                          const double *moved, double *room, double *s2)
 {
+    const int d = of->dim;
     (void) room;
     memset(s2, 0, (size_t) n * sizeof(double));
     for (int j = 0; j < d; j++) {
@@ -122,28 +144,29 @@ static void spread2_rows(int d, const double *s, int n, const double *U, int ldu
     }
 }
 
-static void form(int d, const double *s, double *out)
+static void form(const elvi_scale *of, const double *s, double *out)
 {
+    const int d = of->dim;
     for (int i = 0; i < d; i++) out[i] = s[i] * s[i];
 }
 
-static double form_value(int d, const double *f, int n, const int *at, const double *u)
+static double form_value(const elvi_scale *of, const double *f, int n, const int *at, const double *u)
 {
     double sum = 0.0;
-    (void) d;
+    (void) of;
     for (int l = 0; l < n; l++) sum += u[l] * u[l] * f[at[l]];
     return sum;
 }
 
-static double variance(int d, const double *s, int i)
+static double variance(const elvi_scale *of, const double *s, int i)
 {
-    (void) d;
+    (void) of;
     return s[i] * s[i];
 }
 
 const elvi_scale_ops elvi_scale_diagonal = {
     .name = "diagonal",
-    .rank = 1,
+    .spread = ELVI_SPREAD_DIAGONAL,
     .length = length,
     .show = show,
     .finite = all_finite,
@@ -158,6 +181,8 @@ const elvi_scale_ops elvi_scale_diagonal = {
     .solve = solve,
     .outer = outer,
     .add_entropy = add_entropy,
+    .add_size = add_size,
+    .size2 = elvi_size2_by_variances,
     .project = project,
     .prox = prox,
     .barrier = barrier,

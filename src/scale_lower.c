@@ -8,24 +8,32 @@ size_t elvi_lower_length(int d)
     return (size_t) d * (size_t) d;
 }
 
-int elvi_lower_finite(int d, const double *s)
+size_t elvi_lower_stored(const elvi_scale *of)
 {
+    return elvi_lower_length(of->dim);
+}
+
+int elvi_lower_finite(const elvi_scale *of, const double *s)
+{
+    const int d = of->dim;
     double sum = 0.0; /* 0 * Inf and 0 * NaN are NaN, so one test is enough */
     for (int j = 0; j < d; j++)
         for (int i = j; i < d; i++) sum += 0.0 * s[(size_t) j * d + i];
     return sum == 0.0;
 }
 
-void elvi_lower_axpy(int d, const double *x, double alpha, const double *y, double *out)
+void elvi_lower_axpy(const elvi_scale *of, const double *x, double alpha, const double *y, double *out)
 {
+    const int d = of->dim;
     for (int j = 0; j < d; j++) {
         const size_t at = (size_t) j * d;
         for (int i = j; i < d; i++) out[at + i] = x[at + i] + alpha * y[at + i];
     }
 }
 
-void elvi_lower_mix(int d, double by, const double *x, double *out)
+void elvi_lower_mix(const elvi_scale *of, double by, const double *x, double *out)
 {
+    const int d = of->dim;
     for (int j = 0; j < d; j++) {
         const size_t at = (size_t) j * d;
         for (int i = j; i < d; i++) out[at + i] += by * (x[at + i] - out[at + i]);
@@ -92,8 +100,9 @@ int elvi_definite(int d, const double *S, double sign, double shift, double *cop
 
 /* ---- spreads ---------------------------------------------------------------------- */
 
-size_t elvi_lower_form_length(int d)
+size_t elvi_lower_form_length(const elvi_scale *of)
 {
+    const int d = of->dim;
     return 2 * elvi_lower_length(d);
 }
 
@@ -103,8 +112,9 @@ void elvi_lower_form(int d, double *form)
     elvi_syrk(d, d, 1.0, form + elvi_lower_length(d), form);
 }
 
-double elvi_lower_form_value(int d, const double *form, int n, const int *at, const double *u)
+double elvi_lower_form_value(const elvi_scale *of, const double *form, int n, const int *at, const double *u)
 {
+    const int d = of->dim;
     double sum = 0.0;
     for (int l = 0; l < n; l++) {
         const double *col = form + (size_t) at[l] * (size_t) d;

@@ -7,9 +7,10 @@
 #include "scale.h"
 
 size_t elvi_lower_length(int d);
-int elvi_lower_finite(int d, const double *s);
-void elvi_lower_axpy(int d, const double *x, double alpha, const double *y, double *out);
-void elvi_lower_mix(int d, double by, const double *x, double *out);
+size_t elvi_lower_stored(const elvi_scale *of); /* the same, of a kind at its size */
+int elvi_lower_finite(const elvi_scale *of, const double *s);
+void elvi_lower_axpy(const elvi_scale *of, const double *x, double alpha, const double *y, double *out);
+void elvi_lower_mix(const elvi_scale *of, double by, const double *x, double *out);
 /* squared distances on the diagonal and below it */
 void elvi_lower_dist2(int d, const double *x, const double *y, double *diagonal, double *below);
 
@@ -34,9 +35,9 @@ elvi_lower_room elvi_lower_room_of(int d, int matrices, const elvi_scale_room *r
 int elvi_definite(int d, const double *S, double sign, double shift, double *copy);
 
 /* scale scale' from all of the scale, d x d, which follows the form in memory */
-size_t elvi_lower_form_length(int d);
+size_t elvi_lower_form_length(const elvi_scale *of);
 void elvi_lower_form(int d, double *form);
-double elvi_lower_form_value(int d, const double *form, int n, const int *at, const double *u);
+double elvi_lower_form_value(const elvi_scale *of, const double *form, int n, const int *at, const double *u);
 /* s2_i = |row i of XS - moved|^2, XS n x d */
 void elvi_row_norms2(int n, int d, const double *XS, const double *moved, double *s2);
 

@@ -9,8 +9,9 @@
 
 enum { MATRICES = 4 };
 
-static void room_lengths(int d, size_t *n_reals, size_t *n_ints)
+static void room_lengths(const elvi_scale *of, size_t *n_reals, size_t *n_ints)
 {
+    const int d = of->dim;
     elvi_lower_room_lengths(d, MATRICES, n_reals, n_ints);
 }
 
@@ -19,29 +20,33 @@ static elvi_lower_room room_of(int d, const elvi_scale_room *room)
     return elvi_lower_room_of(d, MATRICES, room);
 }
 
-static void show(int d, const double *s, double *array)
+static void show(const elvi_scale *of, const double *s, double *array)
 {
+    const int d = of->dim;
     for (int j = 0; j < d; j++)
         for (int i = j; i < d; i++)
             array[(size_t) j * d + i] = array[(size_t) i * d + j] = s[(size_t) j * d + i];
 }
 
-static double dist2(int d, const double *x, const double *y)
+static double dist2(const elvi_scale *of, const double *x, const double *y)
 {
+    const int d = of->dim;
     double diagonal, below;
     elvi_lower_dist2(d, x, y, &diagonal, &below);
     return diagonal + 2.0 * below;
 }
 
-static double inner(int d, const double *x, const double *y)
+static double inner(const elvi_scale *of, const double *x, const double *y)
 {
+    const int d = of->dim;
     double diagonal, below;
     elvi_lower_inner(d, x, y, &diagonal, &below);
     return diagonal + 2.0 * below;
 }
 
-static elvi_status factor(int d, const double *s, elvi_scale_room *room)
+static elvi_status factor(const elvi_scale *of, const double *s, elvi_scale_room *room)
 {
+    const int d = of->dim;
     double *L = room_of(d, room).mat[0];
     memcpy(L, s, elvi_lower_length(d) * sizeof(double));
     if (elvi_cholesky(d, L)) return ELVI_SINGULAR_SCALE;
@@ -49,30 +54,40 @@ static elvi_status factor(int d, const double *s, elvi_scale_room *room)
     return ELVI_OK;
 }
 
-static void apply(int d, const double *s, int n, const double *z, double *x)
+static void apply(const elvi_scale *of, const double *s, int n, const double *z, double *x)
 {
+    const int d = of->dim;
     elvi_symm(d, n, s, z, 0.0, x);
 }
 
-static elvi_status solve(int d, const double *s, const elvi_scale_room *room, int n, double *x)
+static elvi_status solve(const elvi_scale *of, const double *s, const elvi_scale_room *room, int n, double *x)
 {
+    const int d = of->dim;
     (void) s;
     return elvi_cholesky_solve(d, n, room_of(d, room).mat[0], x) ? ELVI_SINGULAR_SCALE : ELVI_OK;
 }
 
-static void outer(int d, double alpha, const double *g, const double *z, int n, double *out)
+static void outer(const elvi_scale *of, const double *s, double alpha, const double *g, const double *z, int n, double *out)
 {
+    const int d = of->dim;
+    (void) s;
     elvi_syr2k(d, n, 0.5 * alpha, g, z, out);
 }
 
-static elvi_status add_entropy(int d, const double *s, double alpha, elvi_scale_room *room, double *out)
+static void add_size(const elvi_scale *of, const double *s, double alpha, double *out)
 {
+    elvi_lower_axpy(of, out, alpha, s, out);
+}
+
+static elvi_status add_entropy(const elvi_scale *of, const double *s, double alpha, elvi_scale_room *room, double *out)
+{
+    const int d = of->dim;
     const elvi_lower_room r = room_of(d, room);
     (void) s;
     /* The inverse overwrites a copy: the factor may still be wanted. */
     memcpy(r.mat[1], r.mat[0], elvi_lower_length(d) * sizeof(double));
     if (elvi_cholesky_inverse(d, r.mat[1])) return ELVI_SINGULAR_SCALE;
-    elvi_lower_axpy(d, out, alpha, r.mat[1], out);
+    elvi_lower_axpy(of, out, alpha, r.mat[1], out);
     return ELVI_OK;
 }
 
@@ -162,8 +177,9 @@ static elvi_status clip_eigenvalues(int d, double *S, double sign, double bound,
     return ELVI_OK;
 }
 
-static elvi_status project(int d, double lo, double hi, double *S, elvi_scale_room *room, int *clipped)
+static elvi_status project(const elvi_scale *of, double lo, double hi, double *S, elvi_scale_room *room, int *clipped)
 {
+    const int d = of->dim;
     const elvi_lower_room r = room_of(d, room);
     const clipping c = { r.mat[1], r.mat[2], r.mat[3], r.vec[0], r.lapack };
     double size = frobenius(d, S);
@@ -179,14 +195,15 @@ static elvi_status project(int d, double lo, double hi, double *S, elvi_scale_ro
     return status;
 }
 
-static elvi_status barrier(int d, double lo, const double *S, elvi_scale_room *room, double *value)
+static elvi_status barrier(const elvi_scale *of, double lo, const double *S, elvi_scale_room *room, double *value)
 {
+    const int d = of->dim;
     const elvi_lower_room r = room_of(d, room);
     const double size = frobenius(d, S);
     int count = 0;
     if (!isfinite(size)) return ELVI_NONFINITE_GRADIENT;
     if (lo > 0.0 && elvi_definite(d, S, 1.0, lo, r.mat[1])) {
-        const elvi_status status = factor(d, S, room);
+        const elvi_status status = factor(of, S, room);
         *value = -room->log_det;
         return status;
     }
@@ -198,9 +215,10 @@ static elvi_status barrier(int d, double lo, const double *S, elvi_scale_room *r
 
 /* ---- spreads ------------------------------------------------------------------------ */
 
-static void spread2_rows(int d, const double *s, int n, const double *U, int ldu,
+static void spread2_rows(const elvi_scale *of, const double *s, int n, const double *U, int ldu,
                          const double *moved, double *room, double *s2)
 {
+    const int d = of->dim;
     if (elvi_tiles_fit(n, d)) {
         elvi_tiles_spread2(n, d, U, ldu, s, 1, moved, room, s2);
         return;
@@ -209,14 +227,16 @@ static void spread2_rows(int d, const double *s, int n, const double *U, int ldu
     elvi_row_norms2(n, d, room, moved, s2);
 }
 
-static void form(int d, const double *s, double *out)
+static void form(const elvi_scale *of, const double *s, double *out)
 {
-    show(d, s, out + elvi_lower_length(d));
+    const int d = of->dim;
+    show(of, s, out + elvi_lower_length(d));
     elvi_lower_form(d, out);
 }
 
-static double variance(int d, const double *s, int i)
+static double variance(const elvi_scale *of, const double *s, int i)
 {
+    const int d = of->dim;
     double sum = 0.0;
     for (int j = 0; j < d; j++) {
         const double v = i >= j ? s[(size_t) j * d + i] : s[(size_t) i * d + j];
@@ -227,8 +247,8 @@ static double variance(int d, const double *s, int i)
 
 const elvi_scale_ops elvi_scale_symmetric = {
     .name = "symmetric",
-    .rank = 2,
-    .length = elvi_lower_length,
+    .spread = ELVI_SPREAD_FULL,
+    .length = elvi_lower_stored,
     .show = show,
     .finite = elvi_lower_finite,
     .axpy = elvi_lower_axpy,
@@ -242,6 +262,8 @@ const elvi_scale_ops elvi_scale_symmetric = {
     .solve = solve,
     .outer = outer,
     .add_entropy = add_entropy,
+    .add_size = add_size,
+    .size2 = elvi_size2_by_variances,
     .project = project,
     .prox = NULL,
     .barrier = barrier,

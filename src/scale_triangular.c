@@ -11,8 +11,9 @@
 
 enum { MATRICES = 5 };
 
-static void room_lengths(int d, size_t *n_reals, size_t *n_ints)
+static void room_lengths(const elvi_scale *of, size_t *n_reals, size_t *n_ints)
 {
+    const int d = of->dim;
     elvi_lower_room_lengths(d, MATRICES, n_reals, n_ints);
 }
 
@@ -27,53 +28,62 @@ static void clear_above_diagonal(int d, double *C)
         memset(C + (size_t) j * d, 0, (size_t) j * sizeof(double));
 }
 
-static void show(int d, const double *s, double *array)
+static void show(const elvi_scale *of, const double *s, double *array)
 {
+    const int d = of->dim;
     memcpy(array, s, elvi_lower_length(d) * sizeof(double));
     clear_above_diagonal(d, array);
 }
 
-static double dist2(int d, const double *x, const double *y)
+static double dist2(const elvi_scale *of, const double *x, const double *y)
 {
+    const int d = of->dim;
     double diagonal, below;
     elvi_lower_dist2(d, x, y, &diagonal, &below);
     return diagonal + below;
 }
 
-static double inner(int d, const double *x, const double *y)
+static double inner(const elvi_scale *of, const double *x, const double *y)
 {
+    const int d = of->dim;
     double diagonal, below;
     elvi_lower_inner(d, x, y, &diagonal, &below);
     return diagonal + below;
 }
 
-static elvi_status factor(int d, const double *s, elvi_scale_room *room)
+static elvi_status factor(const elvi_scale *of, const double *s, elvi_scale_room *room)
 {
+    const int d = of->dim;
     room->log_det = elvi_log_det_diagonal(s, d, (size_t) d + 1);
     return ELVI_OK;
 }
 
-static void apply(int d, const double *s, int n, const double *z, double *x)
+static void apply(const elvi_scale *of, const double *s, int n, const double *z, double *x)
 {
+    const int d = of->dim;
     memcpy(x, z, (size_t) d * n * sizeof(double));
     elvi_trmm_lower('N', d, n, s, x);
 }
 
-static void transposed(int d, const double *s, int n, const double *u, double *x)
+static void transposed(const elvi_scale *of, const double *s, int n, const double *u, double *x)
 {
+    const int d = of->dim;
     memcpy(x, u, (size_t) d * n * sizeof(double));
     elvi_trmm_lower('T', d, n, s, x);
 }
 
-static elvi_status solve(int d, const double *s, const elvi_scale_room *room, int n, double *x)
+static elvi_status solve(const elvi_scale *of, const double *s, const elvi_scale_room *room, int n, double *x)
 {
+    const int d = of->dim;
     (void) room;
     elvi_trsm_lower('T', d, n, s, x);
     return ELVI_OK;
 }
 
-static void outer(int d, double alpha, const double *g, const double *z, int n, double *out)
+static void outer(const elvi_scale *of, const double *s, double alpha, const double *g, const double *z, int n, double *out)
 {
+    const int d = of->dim;
+    (void) s;
     if (n > 1) { /* the upper triangle is filled too, and never read */
         elvi_gemm('N', 'T', d, d, n, alpha, g, d, z, d, 1.0, out, d);
         return;
@@ -85,9 +95,15 @@ static void outer(int d, double alpha, const double *g, const double *z, int n, 
     }
 }
 
-/* The gradient of log|C| is the lower triangle of C^-T, which is its diagonal. */
-static elvi_status add_entropy(int d, const double *s, double alpha, elvi_scale_room *room, double *out)
+static void add_size(const elvi_scale *of, const double *s, double alpha, double *out)
 {
+    elvi_lower_axpy(of, out, alpha, s, out);
+}
+
+/* The gradient of log|C| is the lower triangle of C^-T, which is its diagonal. */
+static elvi_status add_entropy(const elvi_scale *of, const double *s, double alpha, elvi_scale_room *room, double *out)
+{
+    const int d = of->dim;
     const size_t stride = (size_t) d + 1;
     (void) room;
     for (int i = 0; i < d; i++) out[i * stride] += alpha / s[i * stride];
@@ -131,8 +147,9 @@ static elvi_status clip_singular_values(int d, double *C, double hi, elvi_lower_
  * {sigma_max <= hi}: unlike plain alternation it converges to the projection
  * onto the intersection. The first set needs its correction on the diagonal
  * only; what lies above the diagonal is dropped again whatever it is. */
-static elvi_status project(int d, double lo, double hi, double *C, elvi_scale_room *room, int *clipped)
+static elvi_status project(const elvi_scale *of, double lo, double hi, double *C, elvi_scale_room *room, int *clipped)
 {
+    const int d = of->dim;
     const size_t n = elvi_lower_length(d), stride = (size_t) d + 1;
     elvi_lower_room r = room_of(d, room);
     double *diagonal = r.vec[1], *correction = r.mat[3], *inside = r.mat[4];
@@ -174,13 +191,15 @@ static elvi_status project(int d, double lo, double hi, double *C, elvi_scale_ro
     return ELVI_OK;
 }
 
-static void prox(int d, double t, double *s)
+static void prox(const elvi_scale *of, double t, double *s)
 {
+    const int d = of->dim;
     elvi_prox_diagonal(s, d, (size_t) d + 1, t);
 }
 
-static elvi_status barrier(int d, double lo, const double *s, elvi_scale_room *room, double *value)
+static elvi_status barrier(const elvi_scale *of, double lo, const double *s, elvi_scale_room *room, double *value)
 {
+    const int d = of->dim;
     (void) room;
     *value = elvi_barrier_diagonal(s, d, (size_t) d + 1, lo);
     return ELVI_OK;
@@ -188,9 +207,10 @@ static elvi_status barrier(int d, double lo, const double *s, elvi_scale_room *r
 
 /* ---- spreads ---------------------------------------------------------------------- */
 
-static void spread2_rows(int d, const double *s, int n, const double *U, int ldu,
+static void spread2_rows(const elvi_scale *of, const double *s, int n, const double *U, int ldu,
                          const double *moved, double *room, double *s2)
 {
+    const int d = of->dim;
     if (elvi_tiles_fit(n, d)) {
         elvi_tiles_spread2(n, d, U, ldu, s, 0, moved, room, s2);
         return;
@@ -201,14 +221,16 @@ static void spread2_rows(int d, const double *s, int n, const double *U, int ldu
     elvi_row_norms2(n, d, room, moved, s2);
 }
 
-static void form(int d, const double *s, double *out)
+static void form(const elvi_scale *of, const double *s, double *out)
 {
-    show(d, s, out + elvi_lower_length(d));
+    const int d = of->dim;
+    show(of, s, out + elvi_lower_length(d));
     elvi_lower_form(d, out);
 }
 
-static double variance(int d, const double *s, int i)
+static double variance(const elvi_scale *of, const double *s, int i)
 {
+    const int d = of->dim;
     double sum = 0.0;
     for (int j = 0; j <= i; j++) sum += s[(size_t) j * d + i] * s[(size_t) j * d + i];
     return sum;
@@ -216,8 +238,8 @@ static double variance(int d, const double *s, int i)
 
 const elvi_scale_ops elvi_scale_triangular = {
     .name = "triangular",
-    .rank = 2,
-    .length = elvi_lower_length,
+    .spread = ELVI_SPREAD_FULL,
+    .length = elvi_lower_stored,
     .show = show,
     .finite = elvi_lower_finite,
     .axpy = elvi_lower_axpy,
@@ -231,6 +253,8 @@ const elvi_scale_ops elvi_scale_triangular = {
     .solve = solve,
     .outer = outer,
     .add_entropy = add_entropy,
+    .add_size = add_size,
+    .size2 = elvi_size2_by_variances,
     .project = project,
     .prox = prox,
     .barrier = barrier,

@@ -28,7 +28,7 @@ void elvi_work_bind(elvi_work *w, const elvi_problem *p, const elvi_estimator_op
                     int block, double *reals, int *ints, size_t *n_reals, size_t *n_ints)
 {
     const int d = p->model.dim;
-    const size_t dn = (size_t) d * block, scale = p->scale->length(d);
+    const size_t dn = (size_t) d * block, scale = p->scale.ops->length(&p->scale);
     arena a = { reals, 0 };
     elvi_model alone = p->model;
     alone.threads = 1;
@@ -42,7 +42,7 @@ void elvi_work_bind(elvi_work *w, const elvi_problem *p, const elvi_estimator_op
     w->grad.scale = take(&a, scale);
     w->next.mu = take(&a, d);
     w->next.scale = take(&a, scale);
-    p->scale->room(d, &w->room.n_reals, &w->room.n_ints);
+    p->scale.ops->room(&p->scale, &w->room.n_reals, &w->room.n_ints);
     w->room.reals = take(&a, w->room.n_reals);
     w->room.ints = ints;
     for (int t = 0; t < w->lanes; t++) {
