@@ -32,6 +32,7 @@ typedef struct {
     point at, to;
     memory past[MEMORY];
     int *links; /* 3 dim */
+    int evaluations;
 } workspace;
 
 static size_t point_length(size_t n, size_t d) { return 5 * n + 2 * d; }
@@ -286,6 +287,7 @@ static void evaluate(const elvi_nested *p, const elvi_quadrature *rule, const el
 {
     const int d = p->pattern.dim, n = p->rows;
     double form, spread = 0.0, *off = w->small + 2 * (size_t) d;
+    w->evaluations++;
     x->objective = HUGE_VAL;
     if (!factored && factor(p, at, x->c, w)) return;
     predict(p, x->mu, x->eta);
@@ -579,6 +581,7 @@ void elvi_nested_solve(const elvi_nested_task *task, const elvi_nested_end *end,
     out->estimate = x->estimate;
     out->widest = p->likelihood.family->quadratic ? 0.0 : x->widest;
     out->rigorous = at->definite;
+    out->evaluations = w.evaluations;
 }
 
 /* ---- draws ------------------------------------------------------------------------ */

@@ -533,9 +533,11 @@ test_that("cloglog with wide priors, and priors far from where exp() is tame", {
 
 # ---- interrupts and progress -------------------------------------------------------------
 
-# a model whose exact objective signals an interrupt at a given pass, or takes a while
+# A model whose exact objective signals an interrupt at a given pass, or takes a while. It has more rows than those that are
+# solved by a single call into C, see is_small().
 watched_model <- function(at_pass = Inf, seconds = 0) {
-  model <- model_glm(cbind(1, sin(1:60)), as.double(cos(1:60) > 0.2), prior = normal(0, 2.5))
+  rows <- seq_len(2.6e5)
+  model <- model_glm(cbind(1, sin(rows)), as.double(cos(rows) > 0.2), prior = normal(0, 2.5))
   passes <- 0
   registerS3method("oracle_of", "elvi_test_watched", envir = new.env(parent = asNamespace("elvi")), method = function(model, law) {
     class(model) <- setdiff(class(model), "elvi_test_watched")
