@@ -389,7 +389,7 @@ static int residuals(const elvi_nested *p, const elvi_quadrature *rule, const el
         const double s2 = x->s[i] * x->s[i], q2 = at->definite ? w->q[i] * w->q[i] : HUGE_VAL;
         const double h = moves && s2 < q2 ? s2 * (1.0 - s2 / q2) : 0.0;
         double bend = moves ? w->bend[i] : 0.0;
-        if (bend * bend * h > 0.1) bend = expected_bend(p, rule, at, w, x, i);
+        if (bend * bend * h > 1.0) bend = expected_bend(p, rule, at, w, x, i);
         const double lag = 1.0 / (1.0 + 0.5 * bend * bend * h);
         w->near[i] = x->curve[i] * lag;
         w->reach[i] = moves ? 0.5 * bend * h * w->near[i] * log(x->curve[i] / x->c[i]) : 0.0;
