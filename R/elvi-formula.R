@@ -33,8 +33,8 @@
 #' `(1 | g)`, `(x | g)` and their kin, and `s(x)`: see [group_terms].
 #'
 #' @param object a formula, or an object that [stats::as.formula()] understands.
-#' @param data data frame, list or environment with the variables, or a source of rows that live
-#'   [elsewhere][rows_elsewhere]: files, a database, a [cluster][rows_cluster()].
+#' @param data data frame, list or environment with the variables, or a source of
+#'   [data larger than memory][rows_elsewhere]: files, a database, a [cluster][rows_cluster()].
 #' @param family response distribution and link.
 #' @param prior,prior_intercept,prior_aux priors, see [normal()]. `prior_aux` is
 #'   for the auxiliary parameter itself, not for its logarithm. `NULL` is a default that does not depend on units: see
@@ -139,7 +139,7 @@ as_regression <- function(fit, call, design, more) {
   fit$given$call <- call
   fit$regression <- c(list(formula = stats::formula(design$terms)),
                       design[c("terms", "xlevels", "contrasts", "offset_given")], more,
-                      rows_left_out(design$rows))
+                      design$rows["dropped"])
   structure(fit, class = c("elvi_glm", "elvi_fit"))
 }
 

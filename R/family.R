@@ -309,7 +309,7 @@ dispersion_entries <- c(
   "may_be_known",     # through the argument `dispersion`?
   "known",            # function(dispersion): it itself, if so
   "residual",         # is it the standard deviation of what the predictor leaves, which sigma() reports?
-  "counted",          # are distinct responses counted for its terms, as they are few? Rows elsewhere do so in their first pass
+  "counted",          # are distinct responses counted for its terms, as they are few? Data larger than memory do so in their survey
   "precision",        # does a weight divide its square, as those of glm() do? Else rows count as often as it says
   "exponential",      # how many exponentials of its logarithm the loss has, one in the other: 0, 1 or 2
   "tally",            # function(rows) of what needs terms of the dispersion alone, see elvi_family in src/family.h
@@ -464,7 +464,7 @@ positive_record <- function(..., exponential = 1, unit = function(dispersion) 1 
 
 # one number in place of a response for each row
 mean_tally <- function(rows, of) {
-  check_each_response(rows)
+  refuse_chunked(rows)
   used <- rows$weight > 0
   total <- sum(rows$weight[used])
   list(y = sum(rows$weight[used] * of(rows$y[used])) / total, weight = total)
@@ -542,7 +542,7 @@ family_records <- list(
                        dispersion = "sigma", hyper = sigma_hyper),
     dispersion = sigma_record(may_be_known = TRUE, precision = TRUE, exponential = 1,
                               tally = function(rows) list(y = 0, weight = rows$count - sum(rows$weight)),
-                              start = function(model) scale_start(model, passes = 3L, function(r2) 1))),
+                              start = function(model) scale_start(model, 3L))),
 
   neg_binomial_2 = list(
     family = "neg_binomial_2", link = "log", make = neg_binomial_2,
@@ -589,9 +589,7 @@ family_records <- list(
     is_recession = function(move, y, small) FALSE, separable = NA, autoscale = TRUE, positive = FALSE, conditional = NULL,
     dispersion = sigma_record(
       may_be_known = FALSE, precision = FALSE, exponential = 0, tally = function(rows) no_tally,
-      start = function(model) scale_start(model, passes = 10L, function(r2) {   # the EM algorithm
-        (model$error_df + 1) / (model$error_df + r2)
-      }))),
+      start = function(model) scale_start(model, 10L))),   # the EM algorithm
 
   gamma = list(
     family = "Gamma", link = "log", make = function() stats::Gamma("log"),

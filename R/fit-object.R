@@ -174,6 +174,6 @@ uncentred_theta <- function(model, kind, theta) {
 # ---- data that are not in memory ------------------------------------------------------------
 
 # the rows of a fit whose data are out of memory, else NULL
-source_rows <- function(fit) fit$given$problem$source %||% if (is_elsewhere(fit$given$model)) fit$given$model$rows
+source_rows <- function(fit) fit$given$problem$source %||% if (is_chunked(fit$given$model$rows)) fit$given$model$rows
 
 is_out_of_memory <- function(fit) !is.null(source_rows(fit))

@@ -27,7 +27,7 @@ recipe_rows.elvi_recipe_matrices <- function(recipe, chunk, seen = FALSE) {
                 frequency = chunk$frequency, offset = chunk$offset)
   check_labels(recipe, column_names(given$X))
   rows <- read_rows(given, family_records[[recipe$likelihood]])
-  c(unclass(rows), list(dropped = 0))
+  c(rows, list(dropped = 0))
 }
 
 is_chunk_matrix <- function(X) inherits(X, "sparseMatrix") || is.matrix(X)
@@ -48,7 +48,7 @@ recipe_rows.elvi_recipe_formula <- function(recipe, chunk, seen = FALSE) {
   rows <- read_rows(given, family_records[[recipe$likelihood]])
   rows$precision <- given$weights
   rows$numeric <- if (is.numeric(given$y) && is.null(dim(given$y))) given$y
-  c(unclass(rows), list(dropped = given$dropped))
+  c(rows, list(dropped = given$dropped))
 }
 
 check_chunk <- function(chunk) {
@@ -106,7 +106,7 @@ is_plain_column <- function(x) (is.double(x) || is.integer(x)) && !is.object(x) 
 # what read_rows() makes of them, for every family
 plain_rows <- function(given) {
   n <- length(given$y)
-  c(unclass(new_rows(given$X, NULL, as.double(given$y), rep(1, n), numeric(n), n)), list(dropped = 0))
+  c(new_rows(given$X, NULL, as.double(given$y), rep(1, n), numeric(n), n), list(dropped = 0))
 }
 
 check_labels <- function(recipe, labels) {
@@ -117,123 +117,98 @@ check_labels <- function(recipe, labels) {
 }
 
 # ---- tasks -----------------------------------------------------------------------------
-# `part(rows, recipe, args)` for the rows of a chunk; `join(a, b)` of two answers. `of_chunk`: the task is done to the chunk.
-
-add_up <- function(a, b) Map(`+`, a, b)
-
-# A regression of a chunk without a prior. `spec` says what the likelihood is, see pass_spec().
-bare_model <- function(rows, spec) {
-  none <- numeric(spec$dim)
-  list(kind = "glm", dim = spec$dim, rows = spec_rows(rows, spec), likelihood = spec$likelihood, error_df = spec$error_df,
-       dispersion_at = spec$dispersion_at, tally = no_tally,
-       blocks = list(list(first = 1, of_exp = FALSE, centre = none, precision = none, df = none + Inf, rate = none)))
-}
+# All that can be asked of the rows of a model, in memory or larger than memory. `part(model, args)` is the answer for the
+# rows of a model in memory, `join(a, b)` that of two parts. `prior`: the prior of a model is part of the answer.
+# `of_chunk`: the task is done to the chunk as it is read, by `part(chunk, recipe, args)`.
 
 # made where it is used, from the base: it is larger than what a pass returns
-likelihood_rule <- function(spec, law) {
-  rule <- law$rule %||% cached_quadrature(law, spec$likelihood)
+likelihood_rule <- function(model, law) {
+  rule <- law$rule %||% cached_quadrature(law, model$likelihood)
   rule$prior_levels <- list()
   rule
 }
 
-# Weights as the model has them: divided by a known variance, and by those of an earlier fit for student errors.
-spec_rows <- function(rows, spec) {
-  if (spec$divide != 1) rows$weight <- rows$weight / spec$divide
-  if (!is.null(spec$reweigh)) rows$weight <- rows$weight * student_weights(rows, spec)
-  rows
-}
-
-student_weights <- function(rows, spec) {
-  r <- residuals_at(rows, spec, spec$reweigh$x)
-  (spec$reweigh$df + 1) / (spec$reweigh$df + r^2 / spec$reweigh$variance)
-}
-
-residuals_at <- function(rows, spec, x) rows$y - rows$offset - predictor_of(rows, spec, x)
-
-# X x, without the offset
-predictor_of <- function(rows, spec, x) {
-  spec[c("divide", "dim", "dispersion_at")] <- list(1, rows$dim, 0)
-  spec["reweigh"] <- list(NULL)
-  .Call(elvi_r_predictor, bare_model(rows, spec), x[seq_len(rows$dim)])
-}
+add_up <- function(a, b) Map(`+`, a, b)
 
 row_tasks <- list(
   # E f, its gradient and curvature; with a scale of 0 f and its derivatives
   exact = list(
-    part = function(rows, recipe, args) {
-      rule <- likelihood_rule(args$spec, args$law)
-      .Call(elvi_r_exact, bare_model(rows, args$spec), rule, args$kind, args$mu, args$scale, threads())
+    prior = TRUE,
+    part = function(model, args) {
+      .Call(elvi_r_exact, model, args$rule %||% likelihood_rule(model, args$law), args$kind, args$mu, args$scale, threads())
     },
     join = function(a, b) {
       list(status = max(a$status, b$status), value = a$value + b$value, g_mu = a$g_mu + b$g_mu, B = a$B + b$B,
            widest = max(a$widest, b$widest))
     }),
-  evaluate = list(
-    part = function(rows, recipe, args) .Call(elvi_r_evaluate, bare_model(rows, args$spec), args$x, threads()),
-    join = add_up),
-  # the largest |X_i x|, over the rows that count if `used`
-  extent = list(
-    part = function(rows, recipe, args) {
-      move <- abs(predictor_of(rows, args$spec, args$x))
-      list(max(if (args$used) move[rows$weight > 0] else move, 0))
-    },
-    join = function(a, b) list(max(a[[1L]], b[[1L]]))),
-  is_recession = list(
-    part = function(rows, recipe, args) {
-      used <- rows$weight > 0
-      list(family_records[[recipe$likelihood]]$is_recession(predictor_of(rows, args$spec, args$x)[used], rows$y[used], args$small))
-    },
-    join = function(a, b) list(a[[1L]] && b[[1L]])),
-  # f or sums of its gradients at draws that are made here, see rows-draws.R
+  # f and its gradient at the columns of x
+  evaluate = list(prior = TRUE, part = function(model, args) .Call(elvi_r_evaluate, model, args$x, threads()), join = add_up),
+  # f alone, for which a gradient would be more than half of the work
+  values = list(prior = TRUE, part = function(model, args) .Call(elvi_r_target_values, model, args$x, threads()), join = `+`),
+  # f, or sums of its gradients, at draws that are made where the rows are, see rows-draws.R
   draws = list(
-    part = function(rows, recipe, args) {
-      model <- bare_model(rows, args$spec)
+    prior = TRUE,
+    part = function(model, args) {
       at <- function(x) .Call(elvi_r_evaluate, model, x, threads())
-      list(if (args$draws$values) values_at_draws(args$draws, function(x) at(x)$value)
-           else sums_over_draws(args$draws, function(x) at(x)$gradient))
+      if (args$draws$values) values_at_draws(args$draws, function(x) at(x)$value)
+      else sums_over_draws(args$draws, function(x) at(x)$gradient)
     },
-    join = add_up),
-  # the gradient from some rows, see rows-subsample.R; each shard draws its own
+    join = `+`),
+  # the gradient of the likelihood from some rows, see rows-subsample.R
   subsample = list(
-    part = function(rows, recipe, args) list(some_gradient(rows, args$spec, args$x, shard_key(rows, recipe, args$key), args$fraction)),
-    join = add_up),
-  # the same for draws that are made here, less that at the anchor
+    part = function(model, args) .Call(elvi_r_evaluate, subsampled_likelihood(model, args), args$x, threads())$gradient,
+    join = `+`),
+  # the same at draws that are made where the rows are, less that at the anchor
   subsample_draws = list(
-    part = function(rows, recipe, args) {
-      model <- bare_model(some_rows(rows, shard_key(rows, recipe, args$key), args$fraction), args$spec)
-      at <- function(x) .Call(elvi_r_evaluate, model, x, threads())$gradient
+    part = function(model, args) {
+      some <- subsampled_likelihood(model, args)
+      at <- function(x) .Call(elvi_r_evaluate, some, x, threads())$gradient
       before <- as.double(at(args$anchor))
-      list(sums_over_draws(args$draws, function(x) at(x) - before))
+      sums_over_draws(args$draws, function(x) at(x) - before)
     },
-    join = add_up),
+    join = `+`),
+  # X'X over the rows that count
+  gram = list(part = function(model, args) .Call(elvi_r_gram, model$rows, FALSE), join = `+`),
+  # the largest |X_ij| of each column over the rows that count, or a bound of it
+  reach = list(part = function(model, args) .Call(elvi_r_reach, model$rows), join = pmax),
+  # the variance of the responses; a survey has it from other sums, so it is never joined
+  spread = list(part = function(model, args) response_variance(model$rows)),
+  # the largest |X_i x|
+  extent = list(part = function(model, args) .Call(elvi_r_extent, model$rows, args$x), join = max),
+  # the same over the rows that count
+  used_extent = list(
+    part = function(model, args) max(abs(predictor_of(model$rows, args$x)[model$rows$weight > 0]), 0),
+    join = max),
+  # can the loss of no row that counts rise along x? Moves of a predictor below `small` are none.
+  is_recession = list(
+    part = function(model, args) {
+      used <- model$rows$weight > 0
+      family_record(model)$is_recession(predictor_of(model$rows, args$x)[used], model$rows$y[used], args$small)
+    },
+    join = `&&`),
   # the diagonal of the Hessian of the likelihood
   diagonal = list(
-    part = function(rows, recipe, args) {
-      model <- bare_model(rows, args$spec)
-      rule <- likelihood_rule(args$spec, args$law)
-      at <- .Call(elvi_r_expect_rows, model, rule, args$dispersion,
-                  list(y = rows$y, weight = model$rows$weight, eta = predictor_of(rows, args$spec, args$x) + rows$offset,
+    part = function(model, args) {
+      rows <- model$rows
+      at <- .Call(elvi_r_expect_rows, model, likelihood_rule(model, args$law), args$dispersion,
+                  list(y = rows$y, weight = rows$weight, eta = predictor_of(rows, args$x) + rows$offset,
                        s = numeric(length(rows$y))))
-      list(.Call(elvi_r_squares, model, at$curve))
+      .Call(elvi_r_squares, rows, at$curve)
     },
-    join = add_up),
-  # weighted squares of residuals
-  squares = list(
-    part = function(rows, recipe, args) {
-      list(sum(spec_rows(rows, args$spec)$weight * residuals_at(rows, args$spec, args$x)^2))
-    },
-    join = add_up),
-  # of a poisson fit: how much larger its residuals are than they should be
+    join = `+`),
+  # the weighted sum of squared residuals
+  squares = list(part = function(model, args) sum(model$rows$weight * residuals_at(model$rows, args$x)^2), join = `+`),
+  # of a poisson fit: by how much its squared residuals exceed their variance, and in which units
   excess = list(
-    part = function(rows, recipe, args) {
-      mu <- exp(predictor_of(rows, args$spec, args$x) + rows$offset)
-      list(sum(rows$weight * ((rows$y - mu)^2 - mu)), sum(rows$weight * mu^2))
+    part = function(model, args) {
+      rows <- model$rows
+      mu <- exp(predictor_of(rows, args$x) + rows$offset)
+      c(sum(rows$weight * ((rows$y - mu)^2 - mu)), sum(rows$weight * mu^2))
     },
-    join = add_up),
+    join = `+`),
   # see rows-nested.R
-  triangle = list(part = function(rows, recipe, args) chunk_triangle(rows), join = function(a, b) join_triangles(a, b)),
-  survey = list(part = function(rows, recipe, args) survey_rows(rows, args),
-                join = function(a, b) join_surveys(a, b)),
+  triangle = list(part = function(model, args) chunk_triangle(model$rows), join = function(a, b) join_triangles(a, b)),
+  survey = list(part = function(model, args) survey_rows(model$rows, args), join = function(a, b) join_surveys(a, b)),
   # the first chunk that has a complete row
   complete = list(of_chunk = TRUE,
                   part = function(chunk, recipe, args) {
@@ -256,41 +231,23 @@ row_tasks <- list(
 survey_rows <- function(rows, args) {
   rows["shift"] <- list(args$about)
   n <- length(rows$y)
-  p <- rows$dim
-  normal <- plain_spec(p)
-  model <- bare_model(rows, normal)
   used <- rows$weight > 0
   once <- as.double(used)
   y <- if (!is.null(rows$numeric)) rows$numeric[used] - args$level
   around <- rows$y - rows$offset - args$level
   all_ones <- all(rows$weight == 1)
-  gram <- .Call(elvi_r_gram, model)
-  sums <- function(weight) weighted_sums(rows, normal, weight)
+  gram <- .Call(elvi_r_gram, rows, FALSE)
   list(n = as.double(n), dropped = as.double(rows$dropped), count = rows$count, constant = rows$constant,
        weight = sum(rows$weight), used = as.double(sum(used)),
-       sums = sums(once), squares = .Call(elvi_r_squares, model, once), gram = gram,
-       weighted = if (all_ones) gram else weighted_gram(rows, normal), weighted_sums = sums(rows$weight),
-       reach = .Call(elvi_r_reach, model),
+       sums = .Call(elvi_r_sums, rows, once), squares = .Call(elvi_r_squares, rows, once), gram = gram,
+       weighted = if (all_ones) gram else .Call(elvi_r_gram, rows, TRUE), weighted_sums = .Call(elvi_r_sums, rows, rows$weight),
+       reach = .Call(elvi_r_reach, rows),
        response = if (is.null(y)) c(0, 0) else c(sum(y), sum(y^2)),
        positive = c(sum(abs(rows$y[used])), sum((abs(rows$y) * exp(-rows$offset))[used]), sum(rows$y[used] > 0), sum(used)),
        around = c(sum(rows$weight * around), sum(rows$weight * around^2)),
        precision = c(sum(rows$precision[rows$precision > 0]), sum(rows$precision > 0)),
        low = c(min(rows$y), min(rows$offset)), high = c(max(rows$y), max(rows$offset)),
        tally = if (args$counts) tally_of(rows, rows$y > 0))
-}
-
-# sum_i weight_i X_i, and sum_i weight_i X_i X_i', through the derivatives of a normal likelihood
-weighted_sums <- function(rows, spec, weight) {
-  rows$y <- rep(-1, length(rows$y))
-  rows$offset <- numeric(length(rows$y))
-  rows$weight <- weight
-  as.double(.Call(elvi_r_evaluate, bare_model(rows, spec), matrix(0, spec$dim), threads())$gradient)
-}
-
-weighted_gram <- function(rows, spec) {
-  zero <- numeric(spec$dim)
-  rule <- likelihood_rule(spec, law_of(base_gaussian(), spec$dim))
-  .Call(elvi_r_exact, bare_model(rows, spec), rule, "diagonal", zero, zero, threads())$B
 }
 
 survey_extremes <- list(low = pmin, high = pmax, reach = pmax)
@@ -312,7 +269,7 @@ join_surveys <- function(a, b) {
 # their sizes. A mark combines all that a row has, so that values that change places change it too.
 check_sums <- function(rows, recipe) {
   rows["shift"] <- list(NULL)
-  c(length(rows$y), .Call(elvi_r_check_sums, bare_model(rows, plain_spec(rows$dim)), recipe$marks %||% uneven(rows$dim + 3)))
+  c(length(rows$y), .Call(elvi_r_check_sums, rows, recipe$marks %||% uneven(rows$dim + 3)))
 }
 
 # By what the columns, y, weight and offset of a row are multiplied in its mark: each other than the rest, and none of them
@@ -320,14 +277,11 @@ check_sums <- function(rows, recipe) {
 mark_weights <- function(recipe, chunk) {
   rows <- or_null(recipe_rows(recipe, chunk))
   if (is.null(rows)) return(NULL)
-  reach <- c(.Call(elvi_r_reach, bare_model(rows, plain_spec(rows$dim))), max(abs(rows$y)), max(rows$weight), max(abs(rows$offset)))
+  reach <- c(.Call(elvi_r_reach, rows), max(abs(rows$y)), max(rows$weight), max(abs(rows$offset)))
   uneven(length(reach)) / ifelse(is.finite(reach) & reach > 0, reach, 1)
 }
 
 uneven <- function(n) 1 + (seq_len(n) * (sqrt(5) - 1) / 2) %% 1
-
-# of a likelihood that is not asked for
-plain_spec <- function(dim) list(likelihood = "normal", error_df = Inf, dim = dim, dispersion_at = 0, divide = 1)
 
 # sum (x - centre)(x - centre)' from the same about another point. What is left of a column that is constant is rounding.
 recentred <- function(gram, sums, n, by) {
@@ -441,9 +395,12 @@ answer_to_chunk <- function(chunk, recipe, task, args) {
   list(answer = answer, check = attr(answer, "check"))
 }
 
-answer_of <- function(rows, recipe, task, args, check = check_sums(rows, recipe)) {
+# Of the rows of a chunk, whose sums are `check`: they belong to a model without a prior, see likelihood_part().
+answer_of <- function(rows, recipe, task, args, check) {
   rows["shift"] <- list(recipe$centre)
-  list(answer = row_tasks[[task]]$part(rows, recipe, args), check = check)
+  if (!is.null(args$weighing)) rows <- reweighed(rows, args$weighing$variance, args$weighing$earlier)
+  model <- c(args$likelihood, list(rows = rows, check = check))
+  list(answer = row_tasks[[task]]$part(model, args), check = check)
 }
 
 join_answers <- function(task, a, b) {

@@ -1,18 +1,13 @@
-# Draws of the stochastic algorithm at rows that live elsewhere are made where the rows are: a draw is a function of the
+# Draws of the stochastic algorithm at data larger than memory are made where the rows are: a draw is a function of the
 # run's key, the iteration and its number. What a gradient needs of a batch is linear in grad f, sum grad f and
 # sum grad f z', so mu and a scale go out and as much comes back, however large the batch.
 
 # What C calls for a batch (src/gradient.c), with the fields of elvi_draws; a run's own `over_draws` in place of all rows.
 gathering <- function(model, over_draws, seed, law) {
   law <- law[intersect(c("kind", "par", "dim", "table"), names(law))]   # as much as a draw needs
-  prior <- prior_model(model)
-  at_prior <- function(x) .Call(elvi_r_evaluate, prior, x, 1L)
   function(draws) {
     draws <- c(draws, list(seed = seed, law = law))
-    if (!draws$values && !is.null(over_draws)) return(over_draws(draws))
-    own <- if (draws$values) values_at_draws(draws, function(x) at_prior(x)$value)
-           else sums_over_draws(draws, function(x) at_prior(x)$gradient)
-    own + pass_of(model, "draws", list(draws = draws))[[1L]]
+    if (!draws$values && !is.null(over_draws)) over_draws(draws) else pass_of(model, "draws", list(draws = draws))
   }
 }
 

@@ -1,4 +1,4 @@
-# A formula applied to rows that live elsewhere: one set of levels, one centre and one scale of the priors for all chunks.
+# A formula applied to data larger than memory: one set of levels, one centre and one scale of the priors for all chunks.
 
 check_for_source <- function(structured, method, family, dispersion) {
   if (!is.null(structured)) {
@@ -13,8 +13,8 @@ check_for_source <- function(structured, method, family, dispersion) {
 # The same call in memory would give another answer, if a close one.
 say_not_nested <- function(model) {
   name <- dispersion_record(model)$natural
-  elvi_inform("Rows that live elsewhere: ", name, " is fitted by method = \"mpsgd\" together with the coefficients. ",
-              "To integrate over ", name, ", as is done in memory, all rows are needed again for each of its values.",
+  elvi_inform("Data larger than memory: ", name, " is fitted by method = \"mpsgd\" together with the coefficients. ",
+              "Integrating over ", name, ", as is done in memory, would need all rows again for each of its values.",
               class = "elvi_message_not_nested")
 }
 
@@ -49,7 +49,7 @@ source_design <- function(source, formula, call, env, contrasts, family) {
   list(terms = terms, intercept = intercept, centre = centre, spread = survey_spread(survey),
        offset_given = !is.null(stats::model.offset(sample)) || !is.null(recipe$extra$offset),
        xlevels = stats::.getXlevels(recipe$terms, sample),
-       contrasts = recipe$contrasts, constant = first$constant, rows = rows_elsewhere(source, recipe, survey),
+       contrasts = recipe$contrasts, constant = first$constant, rows = chunked_rows(source, recipe, survey),
        frame = structure(sample[0L, , drop = FALSE], terms = terms))
 }
 

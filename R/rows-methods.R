@@ -9,7 +9,7 @@ check_in_memory <- function(object) {
 # What `method`, the name of a function of a fit, gives for each chunk, put together: a list.
 at_chunks <- function(object, method, args = list()) {
   rows <- source_rows(object)
-  found <- pass_over(rows$place, rows$recipe, "method", list(object = portable_fit(object), method = method, args = args))
+  found <- pass_over(rows$source, rows$recipe, "method", list(object = portable_fit(object), method = method, args = args))
   check_unchanged(rows, found$check)
   lapply(found$answer, function(x) {
     if (anyDuplicated(if (is.matrix(x)) colnames(x) else names(x))) {   # chunks that count from 1 each

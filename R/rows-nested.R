@@ -1,5 +1,5 @@
 # A gaussian regression is known by a triangular factor of [X y], weighted, and by a few numbers: with an unknown dispersion that
-# is all that the nested answer needs, in memory and from rows that live elsewhere.
+# is all that the nested answer needs, in memory and from data larger than memory.
 
 # The factor of a matrix, by LAPACK, in as few rows as it has columns; factors of parts can be put on top of each other.
 triangle <- function(M) {
@@ -50,7 +50,7 @@ nested_source_regression <- function(source, asked) {
   check_nested_control(asked$control)
   design <- source_design(source, asked$formula, asked$call, asked$env, asked$contrasts, family)
   priors <- nested_priors(c(design, list(groups = list())), family, asked$priors, asked$autoscale)
-  found <- pass_of(list(rows = design$rows), "triangle", spec = NULL)
+  found <- pass_over_rows(design$rows, "triangle")
   rows <- triangle_rows(found$R)
   p <- ncol(rows$X)
   colnames(rows$X) <- design$rows$recipe$labels

@@ -1,55 +1,58 @@
-# Where rows are read from that do not fit in memory. A source is a list: `open(columns)` starts a pass and returns
+# Where data larger than memory are read from. A source is a list: `open(columns)` starts a pass and returns
 # `read()`, which gives the next chunk (a data frame, or a list with X and y) or NULL at the end, and `close()`.
 
-#' Rows that live elsewhere: chunks, files, databases
+#' Data larger than memory
 #'
-#' A source of rows in place of the `data` of a formula, or of the `X` of [model_glm()], for data
-#' that do not fit in memory. Every step of the algorithms is a sum over rows, so it is read chunk by chunk, in as many
-#' passes as there are steps (10 to 20 for an exact fit), and memory is that of one chunk and of a few `d` x `d`
-#' matrices. The answer is that of the same rows in memory. For `gaussian()` with unknown sigma, too: such rows are known by a
-#' triangular factor, found in one pass. Where phi of [neg_binomial_2()] is unknown it is that of `method = "mpsgd"`, since integrating
-#' over it, as [elvi()] does in memory, needs all rows again and again.
+#' Sources of data that do not fit in memory. Give a source in place of the `data` of a formula, or of the `X` of
+#' [model_glm()]. elvi reads it chunk by chunk, and the fit is that of the same data in memory.
 #'
-#' * `rows_chunked()` reads through a function in the convention of package 'biglm': `next_chunk(reset = TRUE)`
-#'   goes back to the beginning, `next_chunk(reset = FALSE)` returns the next chunk or `NULL` when there is none left.
-#' * `rows_files()` reads several files, each of which is a chunk. A `reader` with an argument `columns` is told which
-#'   columns are needed, and reads no others.
-#' * `rows_dbi()` reads the result of a query through a connection of package 'DBI'. Only the columns of the formula are
-#'   selected. SQLite and Postgres hand out a result piece by piece; from 'duckdb', whose results are whole data frames, it goes
-#'   through a temporary table, within DuckDB's own `memory_limit`.
-#' * `rows_arrow()` reads an Arrow dataset, again only the columns of the formula.
+#' * `rows_chunked()` calls a function, as package 'biglm' does: `next_chunk(reset = TRUE)` starts again,
+#'   `next_chunk(reset = FALSE)` returns the next chunk, or `NULL` after the last one.
+#' * `rows_files()` reads several files. Each file is a chunk. If `reader` has an argument `columns`, it receives the names of
+#'   the columns that are needed.
+#' * `rows_dbi()` reads the result of a query through package 'DBI'. It selects only the columns of the formula. SQLite and
+#'   Postgres return a result piece by piece. 'duckdb' returns whole data frames, so its result is first written to a temporary
+#'   table, within DuckDB's own `memory_limit`.
+#' * `rows_arrow()` reads the columns of the formula from an Arrow dataset.
 #'
-#' Anything that can be cut into rows is a list of "files": for a matrix `m` of package 'bigmemory' they are numbers of rows, as in
+#' A chunk is a data frame for a formula. For [model_glm()] it is a list with `X` and `y`, and optionally `weights`,
+#' `frequency` and `offset`. Chunks may be empty.
+#'
+#' Other storage can be read as a list of "files". For a matrix `m` of package 'bigmemory' these are row numbers:
 #' `rows_files(split(1:n, (1:n - 1) %/% 1e5), function(i) as.data.frame(m[i, , drop = FALSE]))`.
 #'
-#' A chunk is a data frame for a formula, and a list with `X` and `y`, and optionally `weights`, `frequency` and
-#' `offset`, for [model_glm()]. Chunks may be empty.
+#' @section Passes and memory:
+#' Every step of the algorithms is a sum over rows, so each step is one pass over the data. An exact fit makes 10 to 20 passes.
+#' Memory holds one chunk and a few `d` x `d` matrices. For a `gaussian()` model with unknown sigma a single pass computes a
+#' triangular factor, which is all that the fit needs. [neg_binomial_2()] with unknown phi is fitted by `method = "mpsgd"`:
+#' integrating over phi, as [elvi()] does in memory, would need many more passes.
 #'
 #' @section Formulas:
-#' The formula is applied to one chunk at a time. Levels of factors are found in a pass of their own, where there are any that
-#' are not given by `levels`: those of characters are sorted, those of factors that differ between chunks are in order of appearance. A
-#' second pass finds means, spreads and numbers, so that predictors are centred and priors scaled as in memory.
+#' The formula is applied to one chunk at a time. A first pass finds the levels of factors that `levels` does not give. Levels of
+#' characters are sorted. Levels of factors that differ between chunks are in order of appearance. The next pass, the survey, finds
+#' means and spreads, so that predictors are centred and priors are scaled as in memory.
 #'
-#' A term, a weight, an offset, `subset` and the response must be computed from their own row. The second pass keeps a few rows of every
-#' chunk, at most 256 in all, and evaluates them together: if a value differs from that in its own chunk, the
-#' term is refused by name. So `poly(x, 2)`, `ns(x, 3)`, `scale(x)`, `cut(x, 3)`, `x - mean(x)`, `rank(x)`, `weights = w / mean(w)` and
-#' `subset = !duplicated(id)` are errors of class `elvi_error_argument`. Give the constants instead, as in
+#' Every term, weight, offset, response and `subset` must be computed from its own row. The survey keeps a few rows of every
+#' chunk, at most 256 in all, and evaluates them together. A term whose value differs from that in its chunk is an error of
+#' class `elvi_error_argument`. Such terms are `poly(x, 2)`, `ns(x, 3)`, `scale(x)`, `cut(x, 3)`, `x - mean(x)`, `rank(x)`,
+#' `weights = w / mean(w)` and `subset = !duplicated(id)`. Give the constants instead, as in
 #' `ns(x, knots = c(1, 2), Boundary.knots = c(0, 5))`, `cut(x, c(0, 1, 5))` and `I(x - 2.5)`, or add a column to the data.
-#' Factors with contrasts of their own, also by `C()`, are refused: use the argument `contrasts`. So are terms such as
-#' `reorder(g, x)`, whose
-#' levels are ordered by the data: give the order by `levels`.
+#' Factors with their own contrasts, also by `C()`, are refused: use the argument `contrasts`. Terms such as `reorder(g, x)`, whose
+#' level order depends on the data, are refused too: give the order by `levels`.
 #'
-#' Every chunk must have all columns that the formula uses. Only constants and functions inside a term, such as `knots`, are
-#' taken from the environment of the formula; a vector with a value for each row must be a column.
-#' Rows with missing values are dropped, and `nobs()` counts those that were used.
-#' Group-level and smooth terms need their rows in memory.
+#' Every chunk must have all columns that the formula uses. The environment of the formula supplies constants and functions
+#' inside a term, such as `knots`. A vector with one value per row must be a column.
+#' Rows with missing values are dropped, and `nobs()` counts the rows that were used.
+#' Group-level and smooth terms need data in memory.
 #'
-#' @section What a fit can do:
-#' `predict(newdata = )` and everything that needs only the approximation work as usual. `log_lik()`, `loo()`,
-#' `fitted()` and `residuals()` read the rows once more; `posterior_predict()` and its
-#' relatives need `newdata`. `model.frame()` and `model.matrix()` would have to hold all rows and say so.
-#' A pass whose rows are others than those of the first one ends in an error of class `elvi_error_rows`: the number of rows is
-#' compared, and sums to which each value of a row contributes. The order of the rows may be another.
+#' @section Methods of a fit:
+#' `predict(newdata = )` and all methods that need only the approximation work as usual. `log_lik()`, `loo()`,
+#' `fitted()` and `residuals()` read the data once more. `posterior_predict()` and related functions need `newdata`.
+#' `model.frame()` and `model.matrix()` would hold all rows in memory, so they give an error.
+#'
+#' The data must not change between passes. Each pass compares the number of rows, and sums to which every value
+#' contributes, with those of the survey. A difference is an error of class `elvi_error_rows`. The rows may come in
+#' another order.
 #'
 #' @param next_chunk a function of `reset`, see above.
 #' @param files names of files, or a list of whatever `reader` takes.

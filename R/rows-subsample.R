@@ -6,14 +6,14 @@ check_rows_per_step <- function(model, control) {
   m <- control$rows_per_step
   if (is.null(m)) return(invisible())
   if (!is_regression(model)) bad_argument("rows_per_step", "left out: this target is no regression with rows", describe(m))
-  if (is_elsewhere(model) && !draws_rows(model$rows$place)) {
+  if (is_chunked(model$rows) && !draws_rows(model$rows$source)) {
     bad_argument("rows_per_step", "left out: to draw rows from a source that is read in order saves nothing", describe(m))
   }
 }
 
 subsamples <- function(fit) {
   m <- fit$given$control$rows_per_step
-  !is.null(m) && m < rows_size(fit$given$model$rows)[1L]
+  !is.null(m) && m < fit$given$model$rows$n
 }
 
 # the start in the model's coordinates, and the gradient of all rows there
@@ -23,13 +23,13 @@ anchor_of <- function(model, work, control, start) {
   list(x = as.double(x), gradient = as.double(target_at(model, matrix(x))$gradient))
 }
 
-# The model of a run in its next iterations: that itself, or one whose gradients see the rows of one iteration; and of rows
-# elsewhere one that makes its draws there.
+# The model of a run in its next iterations: that itself, or one whose gradients see the rows of one iteration; and of data
+# larger than memory one that makes its draws where the rows are.
 iteration_model <- function(work, fit, law) {
   model <- fit$given$model
-  if (!subsamples(fit) && !is_elsewhere(model)) return(work)
+  if (!subsamples(fit) && !is_chunked(model$rows)) return(work)
   inner <- if (subsamples(fit)) next_subsample(fit) else model
-  if (is_elsewhere(model)) inner$gather <- gathering(model, inner$over_draws, fit$plan$seed, law)
+  if (is_chunked(model$rows)) inner$gather <- gathering(model, inner$over_draws, fit$plan$seed, law)
   with_inner(work, inner)
 }
 
@@ -39,7 +39,7 @@ next_subsample <- function(fit) {
 }
 
 subsampled_model <- function(model, anchor, m, key) {
-  prior <- prior_model(model)
+  prior <- prior_part(model)
   at_anchor <- matrix(anchor$x)
   before <- as.double(.Call(elvi_r_evaluate, prior, at_anchor, 1L)$gradient)
   rest <- function(x) .Call(elvi_r_evaluate, prior, x, 1L)$gradient - before + anchor$gradient
@@ -49,8 +49,8 @@ subsampled_model <- function(model, anchor, m, key) {
     as.double(rest(x) + (change[, -1L, drop = FALSE] - change[, 1L]))
   }
   over_draws <- function(draws) {
-    args <- list(draws = draws, anchor = at_anchor, key = key, fraction = m / rows_size(model$rows)[1L])
-    sums_over_draws(draws, rest) + pass_of(model, "subsample_draws", args)[[1L]]
+    args <- list(draws = draws, anchor = at_anchor, key = key, fraction = m / model$rows$n)
+    sums_over_draws(draws, rest) + pass_of(model, "subsample_draws", args)
   }
   new_model("density", dim = model$dim, names = model$names, value = function(x) as.double(target_at(model, matrix(x, model$dim))$value),
             gradient = gradient, pointer = NULL, over_draws = over_draws)
@@ -58,18 +58,14 @@ subsampled_model <- function(model, anchor, m, key) {
 
 # of the likelihood, from about m rows, at the columns of x
 subsample_gradient <- function(model, x, m, key) {
-  spec <- pass_spec(model)
-  fraction <- m / rows_size(model$rows)[1L]
-  if (is_elsewhere(model)) return(pass_of(model, "subsample", list(x = x, key = key, fraction = fraction), spec)[[1L]])
-  spec$divide <- 1   # the weights have it already
-  some_gradient(model$rows, spec, x, key, fraction)
+  pass_of(model, "subsample", list(x = x, key = key, fraction = m / model$rows$n))
 }
 
-# each shard draws rows of its own
-shard_key <- function(rows, recipe, key) (key + floor(2^32 * (sum(check_sums(rows, recipe) * sqrt(2:5)) %% 1))) %% 2^32
-
-some_gradient <- function(rows, spec, x, key, fraction) {
-  .Call(elvi_r_evaluate, bare_model(some_rows(rows, key, fraction), spec), x, threads())$gradient
+# The likelihood of some rows of a model. Each shard, which has sums of its own, draws others.
+subsampled_likelihood <- function(model, args) {
+  key <- args$key
+  if (!is.null(model$check)) key <- (key + floor(2^32 * (sum(model$check * sqrt(2:5)) %% 1))) %% 2^32
+  c(likelihood_part(model), list(rows = some_rows(model$rows, key, args$fraction)))
 }
 
 # A fraction of the rows, drawn by the key, that count for all of them.
@@ -80,6 +76,7 @@ some_rows <- function(rows, key, fraction) {
   rows$X <- if (is_sparse(rows$X)) sparse_subset(rows$X, i) else rows$X[i, , drop = FALSE]
   rows[c("y", "offset")] <- list(rows$y[i], rows$offset[i])
   rows$weight <- rows$weight[i] * (n / m)
+  rows$n <- m
   rows
 }
 

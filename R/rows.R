@@ -1,12 +1,13 @@
-# The rows of a regression: a source of (X, y, weight, offset) that knows neither likelihood nor prior. The
+# The rows of a regression: (X, y, weight, offset), which know neither likelihood nor prior. The layout of the
 # matrix X is dense, or sparse and then kept by rows. Its columns count as X_j - shift_j, so that centring
 # neither copies a dense matrix nor fills a sparse one. All arithmetic with it is in src/rows*.c.
 
 # `count` is how many observations they are to a scale parameter, see check_rows(); `constant` the sum of their row
 # constants, see R/family.R, NA of rows that nobody asks for it.
 new_rows <- function(X, shift, y, weight, offset, count = sum(weight), constant = NA_real_) {
-  structure(list(source = if (is_sparse(X)) "sparse" else "dense", X = X, shift = shift, y = y, weight = weight,
-                 offset = offset, count = count, constant = constant, dim = as.double(design_dim(X)[2L])), class = "elvi_rows")
+  size <- as.double(design_dim(X))
+  list(layout = if (is_sparse(X)) "sparse" else "dense", X = X, shift = shift, y = y, weight = weight, offset = offset,
+       count = count, constant = constant, n = size[1L], dim = size[2L])
 }
 
 # The rows that a user gave, `given` with X (checked), y, weights, frequency, offset and shift, for a family.
@@ -127,7 +128,7 @@ sparse_rows <- function(X) {
 
 is_sparse <- function(X) is.list(X)
 
-has_sparse_rows <- function(rows) identical(rows$source, "sparse")
+has_sparse_rows <- function(rows) identical(rows$layout, "sparse")
 
 design_dim <- function(X) if (is_sparse(X)) X$dim else dim(X)
 
@@ -140,115 +141,34 @@ fill_names <- function(given, n) {
   ifelse(is.na(given) | !nzchar(given), generic, given)
 }
 
-# observations and coefficients
-rows_size <- function(rows) UseMethod("rows_size")
+# Those of data larger than memory come from the survey.
+row_labels <- function(rows) rows$labels %||% column_names(rows$X)
 
-#' @export
-rows_size.elvi_rows <- function(rows) design_dim(rows$X)
-
-row_labels <- function(rows) UseMethod("row_labels")
-
-#' @export
-row_labels.elvi_rows <- function(rows) column_names(rows$X)
-
-# the class that a model of such rows has beside its own
-row_kinds <- function(rows) UseMethod("row_kinds")
-
-#' @export
-row_kinds.elvi_rows <- function(rows) NULL
-
-# for a regression: those that lack something, where the frame does not have them
-rows_left_out <- function(rows) UseMethod("rows_left_out")
-
-#' @export
-rows_left_out.default <- function(rows) NULL
-
-# is each response at hand?
-check_each_response <- function(rows) UseMethod("check_each_response")
-
-#' @export
-check_each_response.default <- function(rows) invisible()
-
-# must the rows of a model be read again by whoever needs them?
-is_elsewhere <- function(model) UseMethod("is_elsewhere")
-
-#' @export
-is_elsewhere.default <- function(model) FALSE
-
-# ---- passes over the rows of a model ---------------------------------------------------
+# ---- what is computed from rows in memory ----------------------------------------------
 
 # X x, without the offset
-predictor_at <- function(model, x) .Call(elvi_r_predictor, model, x)
-
-# the largest |X_i x|
-extent_along <- function(model, x) UseMethod("extent_along")
-
-#' @export
-extent_along.elvi_model_glm <- function(model, x) .Call(elvi_r_extent, model, x)
-
-# X'X over the rows that count
-used_gram <- function(model) UseMethod("used_gram")
-
-#' @export
-used_gram.elvi_model_glm <- function(model) .Call(elvi_r_gram, model)
-
-# that of some columns, of which there are few
-gram_of_columns <- function(model, columns) UseMethod("gram_of_columns")
-
-#' @export
-gram_of_columns.elvi_model_glm <- function(model, columns) {
-  used <- as.double(model$rows$weight > 0)
-  unit <- numeric(model$rows$dim)
-  products <- vapply(columns, function(j) cross_times(model, used, replace(unit, j, 1))[columns], numeric(length(columns)))
-  matrix(products, length(columns))
-}
-
-# the diagonal of X' diag(weight) X
-column_squares <- function(model, weight) .Call(elvi_r_squares, model, weight)
+predictor_of <- function(rows, x) .Call(elvi_r_predictor, rows, x)
 
 # X' diag(weight) X v
-cross_times <- function(model, weight, v) .Call(elvi_r_cross_times, model, weight, v)
+cross_times <- function(rows, weight, v) .Call(elvi_r_cross_times, rows, weight, v)
 
-# the largest |X_ij| of each column over the rows that count, or a bound of it
-column_reach <- function(model) UseMethod("column_reach")
+residuals_at <- function(rows, x) rows$y - rows$offset - predictor_of(rows, x)
 
-#' @export
-column_reach.elvi_model_glm <- function(model) .Call(elvi_r_reach, model)
-
-# The largest eigenvalue of the curvature `bound` X' diag(weight) X + that of the prior; in the coordinates of
-# `work`, if it is whitened, by Lanczos steps.
-curvature_max <- function(model, bound, work = model) UseMethod("curvature_max")
-
-#' @export
-curvature_max.elvi_model_glm <- function(model, bound, work = model) .Call(elvi_r_curvature_max, work, bound)
-
-# E f, its gradient in mu and the matrix B at one point, by the quadrature rule of a law: see exact_oracle()
-exact_at <- function(model, rule, law, kind, mu, scale) UseMethod("exact_at")
-
-#' @export
-exact_at.elvi_model_glm <- function(model, rule, law, kind, mu, scale) {
-  .Call(elvi_r_exact, model, rule, kind, mu, scale, threads())
+# The variance of the responses around their mean, without offsets.
+response_variance <- function(rows) {
+  y <- rows$y - rows$offset
+  sum(rows$weight * (y - sum(rows$weight * y) / sum(rows$weight))^2) / rows$count
 }
 
-# the diagonal of the Hessian of the likelihood at x
-likelihood_diagonal <- function(model, x, law, dispersion) UseMethod("likelihood_diagonal")
-
-#' @export
-likelihood_diagonal.elvi_model_glm <- function(model, x, law, dispersion) {
-  rows <- model$rows
-  at <- .Call(elvi_r_expect_rows, model, model_quadrature(model, law), dispersion,
-              list(y = rows$y, weight = rows$weight, eta = predictor_at(model, x) + rows$offset,
-                   s = numeric(length(rows$y))))
-  column_squares(model, at$curve)
+# The weights of student errors, given the residuals of an earlier fit: one step of the EM algorithm.
+student_weights <- function(rows, earlier) {
+  (earlier$df + 1) / (earlier$df + residuals_at(rows, earlier$x)^2 / earlier$variance)
 }
 
-# can the loss of no row that counts rise along a direction that moves some of them?
-falls_along <- function(model, direction) UseMethod("falls_along")
-
-#' @export
-falls_along.elvi_model_glm <- function(model, direction) {
-  rows <- model$rows
-  move <- predictor_at(model, direction)[rows$weight > 0]
-  small <- 1e-6 * max(abs(move))
-  small > 0 && family_record(model)$is_recession(move, rows$y[rows$weight > 0], small)
+# Rows whose weights are divided by a variance, and multiplied by the student weights of an `earlier` fit.
+reweighed <- function(rows, variance = 1, earlier = NULL) {
+  if (is_chunked(rows)) return(reweighed_in_chunks(rows, variance, earlier))
+  if (variance != 1) rows$weight <- rows$weight / variance
+  if (!is.null(earlier)) rows$weight <- rows$weight * student_weights(rows, earlier)
+  rows
 }

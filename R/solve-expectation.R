@@ -22,7 +22,9 @@ exact_by_products <- function(model, kind) UseMethod("exact_by_products")
 exact_by_products.elvi_model <- function(model, kind) FALSE
 
 #' @export
-exact_by_products.elvi_model_glm <- function(model, kind) is_wide(model) && !scale_of(kind)$full
+exact_by_products.elvi_model_glm <- function(model, kind) {
+  is_wide(model) && !scale_of(kind)$full && !is_chunked(model$rows)   # passes over chunks are made for d x d sums
+}
 
 # How many numbers the largest thing has that the exact solver makes for a scale of this kind.
 exact_size <- function(model, kind) {

@@ -73,9 +73,9 @@ newton_mode <- function(model, max_steps = 100L, decrement_below = 1e-10, reach_
     stalls <- decrement < 1e-12 * abs(now$value) && decrement > before / 4
     settles <- decrement < decrement_below
     # which is another pass over the rows
-    reach <- if (isTRUE(stalls || settles) || exponential || k > 20L) extent_along(model, step) else 1
+    reach <- if (isTRUE(stalls || settles) || exponential || k > 20L) pass_of(model, "extent", list(x = step)) else 1
     if (!is.finite(decrement) || !is.finite(reach)) nonfinite_mode(x, overflow_advice)
-    if ((settles && reach < reach_below) || (stalls && reach < 1e-6 * extent_along(model, x))) {
+    if ((settles && reach < reach_below) || (stalls && reach < 1e-6 * pass_of(model, "extent", list(x = x)))) {
       return(list(x = x, hessian = now$B, evaluations = evaluations))
     }
     before <- decrement
@@ -223,7 +223,7 @@ dispersed_mode <- function(model, max_steps = 100L) {
   start <- dispersion_record(model)$start(model)
   x <- start$x
   evaluations <- start$evaluations
-  reach <- column_reach(model)
+  reach <- pass_of(model, "reach")
   for (k in seq_len(max_steps)) {
     at <- target_at(model, matrix(x))
     g <- drop(at$gradient)
@@ -258,55 +258,42 @@ no_dispersed_mode <- function(model) {
   elvi_abort("No mode was found: ", dispersion_record(model)$lost, class = "elvi_error_no_optimum")
 }
 
-# The regression of known dispersion inside a model with an unknown one, with another likelihood.
-inner_glm <- function(model, likelihood, ...) UseMethod("inner_glm")
-
-#' @export
-inner_glm.elvi_model_glm <- function(model, likelihood, weight = model$rows$weight, ...) {
+# The regression of known dispersion inside a model with an unknown one, with another likelihood and other weights.
+inner_glm <- function(model, likelihood, variance = 1, earlier = NULL) {
   model$likelihood <- likelihood
   model$dim <- model$dim - 1
   model$dispersion_at <- 0
   model$blocks$dispersion <- NULL
-  model$rows$weight <- weight
-  structure(model, class = c("elvi_model_glm", "elvi_model"))
+  model$tally <- no_tally
+  model$rows <- reweighed(model$rows, variance, earlier)
+  readable_model(structure(model, class = c("elvi_model_glm", "elvi_model")))
 }
 
 inner_mode <- function(inner) if (is_wide(inner)) wide_mode(inner) else newton_mode(inner)
 
-# (coefficients, log sigma) by least squares, weighted anew in each pass by `reweigh` of the squared residuals
-# in units of sigma
-scale_start <- function(model, passes, reweigh) UseMethod("scale_start")
-
-#' @export
-scale_start.elvi_model_glm <- function(model, passes, reweigh) {
-  w <- model$rows$weight
-  y <- model$rows$y - model$rows$offset
-  variance <- function(r, u = 1) sum(w * u * r^2) / model$rows$count
-  total <- variance(y - sum(w * y) / sum(w))
+# (coefficients, log sigma) by least squares; for student errors weighted anew by the residuals of the round before
+scale_start <- function(model, rounds) {
+  total <- pass_of(model, "spread")
   now <- if (total > 0) total else 1
-  u <- rep(1, length(y))
+  earlier <- NULL
   evaluations <- 0
-  for (pass in seq_len(passes)) {
-    found <- inner_mode(inner_glm(model, "normal", w * u / now))
+  for (round in seq_len(rounds)) {
+    inner <- inner_glm(model, "normal", now, earlier)
+    found <- inner_mode(inner)
     evaluations <- evaluations + found$evaluations
-    r <- y - predictor_at(model, found$x)
-    now <- variance(r, u)
+    now <- now * pass_of(inner, "squares", list(x = found$x)) / model$rows$count
     if (now <= 1e-24 * total) no_dispersed_mode(model)
-    u <- rep_len(reweigh(r^2 / now), length(y))
+    if (is.finite(model$error_df)) earlier <- list(x = found$x, variance = now, df = model$error_df)
   }
   list(x = c(found$x, log(now) / 2), evaluations = evaluations)
 }
 
 # (coefficients, log phi) from the poisson fit and the moments of its residuals
-count_start <- function(model) UseMethod("count_start")
-
-#' @export
-count_start.elvi_model_glm <- function(model) {
-  found <- inner_mode(inner_glm(model, "poisson"))
-  rows <- model$rows
-  mu <- exp(predictor_at(model, found$x) + rows$offset)
-  excess <- sum(rows$weight * ((rows$y - mu)^2 - mu)) / sum(rows$weight * mu^2)
-  list(x = c(found$x, -log(min(max(excess, 1e-3), 1e2))), evaluations = found$evaluations)
+count_start <- function(model) {
+  inner <- inner_glm(model, "poisson")
+  found <- inner_mode(inner)
+  sums <- pass_of(inner, "excess", list(x = found$x))
+  list(x = c(found$x, -log(min(max(sums[1L] / sums[2L], 1e-3), 1e2))), evaluations = found$evaluations)
 }
 
 # (coefficients, log precision) from the fit of exponential responses, in which the mean is the same, and the mean of
@@ -314,7 +301,7 @@ count_start.elvi_model_glm <- function(model) {
 positive_start <- function(model, unit) {
   found <- inner_mode(inner_glm(model, "gamma"))
   rows <- model$rows
-  mu <- exp(predictor_at(model, found$x) + rows$offset)
+  mu <- exp(predictor_of(rows, found$x) + rows$offset)
   spread <- sum(rows$weight * unit(rows$y, mu)) / sum(rows$weight)
   list(x = c(found$x, -log(max(spread, 1e-12))), evaluations = found$evaluations)
 }
@@ -326,8 +313,8 @@ share_start <- function(model) {
   centre <- sum(rows$weight * logits) / sum(rows$weight)
   level <- max(sum(rows$weight * (logits - centre)^2) / sum(rows$weight), 1e-12)
   model$rows$y <- logits
-  found <- inner_mode(inner_glm(model, "normal", rows$weight / level))
-  mu <- stats::plogis(predictor_at(model, found$x) + rows$offset)
+  found <- inner_mode(inner_glm(model, "normal", level))
+  mu <- stats::plogis(predictor_of(rows, found$x) + rows$offset)
   spread <- sum(rows$weight * (rows$y - mu)^2 / (mu * (1 - mu))) / sum(rows$weight)
   list(x = c(found$x, log(max(1 / min(max(spread, 1e-12), 1e6) - 1, 1e-2))), evaluations = found$evaluations)
 }
@@ -391,7 +378,8 @@ hessian_diagonal.elvi_model_quadratic <- function(model, x) diag(model$A)
 hessian_diagonal.elvi_model_glm <- function(model, x) {
   last <- model$dispersion_at
   b <- x[block_entries(model$blocks$coefficients)]
-  likelihood <- likelihood_diagonal(model, b, law_of(base_gaussian(), model$dim), if (last > 0) exp(x[last]) else 1)
+  likelihood <- pass_of(model, "diagonal", list(x = b, law = law_of(base_gaussian(), model$dim),
+                                                dispersion = if (last > 0) exp(x[last]) else 1))
   out <- numeric(model$dim)
   for (block in model$blocks) out[block_entries(block)] <- block_curvature(block, x)
   out[seq_along(likelihood)] <- out[seq_along(likelihood)] + likelihood

@@ -9,7 +9,7 @@ new_products <- function(own, squares, times) {
 exact_products_at <- function(model, rule, law, kind, mu, scale) {
   out <- .Call(elvi_r_exact_parts, model, rule, kind, mu, scale, threads())
   curve <- out$curve
-  out$B <- new_products(out$own, out$squares, function(v) cross_times(model, curve, v))
+  out$B <- new_products(out$own, out$squares, function(v) cross_times(model$rows, curve, v))
   out
 }
 

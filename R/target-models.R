@@ -22,7 +22,7 @@
 #' models are not convex and have no exact objective; from a formula [elvi()] integrates over the parameter where they
 #' are convex given it. Fits show the parameter itself, see [elvi_fit].
 #'
-#' @param X numeric design matrix, one row per observation, or a source of rows that live [elsewhere][rows_elsewhere],
+#' @param X numeric design matrix, one row per observation, or a source of [data larger than memory][rows_elsewhere],
 #'   whose chunks have `X`, `y`, `weights`, `frequency` and `offset`. Add a column of ones
 #'   for an intercept. A sparse matrix of package 'Matrix' stays sparse, and costs
 #'   by its entries. With more than 2,000 sparse columns and normal priors the exact solver
@@ -80,27 +80,25 @@ glm_target <- function(given, family, prior, dispersion, prior_aux) {
   rows <- rows %||% check_rows(given, family_records[[likelihood]])
   fields <- list(names = row_labels(rows), rows = rows, likelihood = likelihood,
                  error_df = as.double(family$df %||% Inf), family = family, prior = prior, dispersion = dispersion,
-                 blocks = list(coefficients = coefficient_block(prior, rows_size(rows)[2L])))
+                 blocks = list(coefficients = coefficient_block(prior, rows$dim)))
   if (is.null(dispersion)) {
     if (!is.null(prior$precision)) bad_argument("prior", "independent where the dispersion is unknown", format(prior))
     prior_aux <- prior_aux %||% default_aux_prior(family_records[[likelihood]], mean(rows$y[rows$weight > 0]))
-    return(finish_rows(dispersed_model(fields, prior_aux)))
+    return(readable_model(dispersed_model(fields, prior_aux)))
   }
   if (!is.null(prior_aux)) {
     bad_argument("prior_aux", "left out: this model has no auxiliary parameter", describe(prior_aux))
   }
-  if (is.null(prior$precision)) finish_rows(known_model(fields)) else linked_model(fields)
+  if (is.null(prior$precision)) readable_model(known_model(fields)) else linked_model(fields)
 }
 
 # A regression whose coefficients depend on each other a priori. The core sees the diagonal of their precision, target_at()
 # adds the rest, and only the sparse solver takes it as it is.
 linked_model <- function(fields) {
   record <- family_records[[fields$likelihood]]
-  if (!is.null(fields$rows$chunks) || is.null(fields$rows$X)) {
-    bad_argument("prior", "independent with rows that live elsewhere", format(fields$prior))
-  }
+  if (is_chunked(fields$rows)) bad_argument("prior", "independent with data larger than memory", format(fields$prior))
   if (!record$convex) bad_argument("prior", "independent for this family, whose loss is not convex", format(fields$prior))
-  if (fields$dispersion != 1) fields$rows$weight <- fields$rows$weight / fields$dispersion
+  fields$rows <- reweighed(fields$rows, fields$dispersion)
   do.call(new_model, c(list(c("linked", "glm"), dim = length(fields$names), dispersion_at = 0, tally = no_tally,
                             convex = TRUE, smoothness = NA_real_,
                             smoothness_source = "not computed: the prior precision is a matrix", growth = 2), fields))
@@ -109,14 +107,13 @@ linked_model <- function(fields) {
 # A regression in its coefficients alone: what dispersion there is is known, and counts as a weight.
 known_model <- function(fields) {
   record <- family_records[[fields$likelihood]]
-  if (fields$dispersion != 1) fields$rows$weight <- fields$rows$weight / fields$dispersion
-  model <- do.call(new_model, c(list(c(row_kinds(fields$rows), "glm"), dim = length(fields$names), dispersion_at = 0,
-                                     tally = no_tally), fields))
+  fields$rows <- reweighed(fields$rows, fields$dispersion)
+  model <- do.call(new_model, c(list("glm", dim = length(fields$names), dispersion_at = 0, tally = no_tally), fields))
   model$convex <- record$convex && !has_student_prior(model)
-  gram <- if (!is_wide(model)) used_gram(model)
+  gram <- if (!is_wide(model)) pass_of(model, "gram")
   identified <- if (is.null(gram)) check_weak_columns(model) else check_rank(model, gram)
   bound <- record$curvature_bound
-  model$smoothness <- if (is.na(bound)) NA_real_ else smoothness_by_rows(model, bound, gram)
+  model$smoothness <- if (is.na(bound)) NA_real_ else known_smoothness(model, bound, gram)
   model$smoothness_source <- if (is.na(bound)) unbounded_curvature(fields$family) else "computed"
   quadratic <- (model$convex && all_proper(model)) || (record$constant_curvature && identified)
   model$growth <- if (quadratic) 2 else NA_real_
@@ -136,13 +133,13 @@ dispersed_model <- function(fields, prior_aux) {
   fields$names <- c(fields$names, name)
   last <- length(fields$names)
   fields$blocks$dispersion <- dispersion_block(prior_aux, last)
-  model <- do.call(new_model, c(list(c(row_kinds(fields$rows), "dispersed", "glm"), dim = last, dispersion_at = last,
+  model <- do.call(new_model, c(list(c("dispersed", "glm"), dim = last, dispersion_at = last,
                                      tally = dispersion$tally(fields$rows),
                                      prior_aux = prior_aux, convex = FALSE, smoothness = NA_real_,
                                      smoothness_source = paste("none exists: the curvature in", name,
                                                                "is unbounded"),
                                      growth = NA_real_), fields))
-  if (is_wide(model)) check_weak_columns(model) else check_rank(model, used_gram(model))
+  if (is_wide(model)) check_weak_columns(model) else check_rank(model, pass_of(model, "gram"))
   check_dispersion_existence(model)
   model
 }
@@ -227,6 +224,10 @@ grows_beyond_exponentials <- function(model) is_dispersed(model) && dispersion_r
 # how many points a block has at most
 longest_block <- function(model) UseMethod("longest_block")
 
+# of data larger than memory: one pass for as many points as their gradients leave room for
+#' @export
+longest_block.elvi_model_glm <- function(model) if (is_chunked(model$rows)) 4096 else 128
+
 # short enough for several threads to have one each
 #' @export
 longest_block.elvi_model <- function(model) 128
@@ -289,9 +290,9 @@ gram_rank <- function(gram) {
 check_weak_columns <- function(model) {
   flat <- which(flat_coefficients(model))
   if (!length(flat)) return(TRUE)
-  rows <- length(model$rows$y)   # 0 of those that live elsewhere
-  if (rows > 0 && rows < length(flat)) {
-    refuse_dependent(sprintf("The %d columns of `X` with a flat prior are linearly dependent (there are %d rows)", length(flat), rows))
+  rows <- model$rows$n
+  if (rows < length(flat)) {
+    refuse_dependent(sprintf("The %d columns of `X` with a flat prior are linearly dependent (there are %.0f rows)", length(flat), rows))
   }
   # that of the others is asked for only where the curvature is the same everywhere
   weak <- if (family_record(model)$constant_curvature) union(flat, which(is_student(model$blocks$coefficients))) else flat
@@ -305,17 +306,11 @@ check_weak_columns <- function(model) {
   gram_rank(gram) == length(weak)
 }
 
-# The largest eigenvalue of the curvature bound. Where the Gram matrix is at hand, small, and no weights make
-# another one, from it; else by Lanczos steps.
-smoothness_by_rows <- function(model, bound, gram) UseMethod("smoothness_by_rows")
-
-#' @export
-smoothness_by_rows.elvi_model_glm <- function(model, bound, gram) {
-  if (is.null(gram) || ncol(gram) > 500 || any(model$rows$weight != 1)) {
-    return(curvature_max(model, bound))
-  }
-  prior <- steepest_prior(model$blocks$coefficients)
-  max(eigen(bound * gram + diag(prior, ncol(gram)), symmetric = TRUE, only.values = TRUE)$values)
+# The largest eigenvalue of the curvature bound. The Gram matrix of rows in memory helps where it is small and no weights
+# make another one.
+known_smoothness <- function(model, bound, gram) {
+  helps <- !is_chunked(model$rows) && !is.null(gram) && ncol(gram) <= 500 && all(model$rows$weight == 1)
+  if (helps) curvature_max(model, bound, weighted = gram) else curvature_max(model, bound)
 }
 
 #' Quadratic targets
@@ -607,9 +602,8 @@ description.elvi_model_affine <- function(model) c(description(model$inner), "in
 
 #' @export
 description.elvi_model_glm <- function(model) {
-  size <- rows_size(model$rows)
   c(sprintf("%s regression (%s link), %.0f observations, %d coefficients%s", model$family$family, model$family$link,
-            size[1L], as.integer(size[2L]), if (is_dispersed(model)) paste(" and", dispersion_name(model)) else ""),
+            model$rows$n, as.integer(model$rows$dim), if (is_dispersed(model)) paste(" and", dispersion_name(model)) else ""),
     format(model$prior))
 }
 
@@ -648,13 +642,19 @@ target_at <- function(model, x) UseMethod("target_at")
 target_at.default <- function(model, x) .Call(elvi_r_evaluate, model, x, threads())
 
 #' @export
-target_at.elvi_model_linked <- function(model, x) add_links(model, x, .Call(elvi_r_evaluate, model, x, threads()))
+target_at.elvi_model_glm <- function(model, x) pass_of(model, "evaluate", list(x = x))
+
+#' @export
+target_at.elvi_model_linked <- function(model, x) add_links(model, x, pass_of(model, "evaluate", list(x = x)))
 
 # f at the columns of x
 target_values <- function(model, x) UseMethod("target_values")
 
 #' @export
 target_values.default <- function(model, x) .Call(elvi_r_target_values, model, x, threads())
+
+#' @export
+target_values.elvi_model_glm <- function(model, x) pass_of(model, "values", list(x = x))
 
 #' @export
 target_values.elvi_model_linked <- function(model, x) target_at(model, x)$value

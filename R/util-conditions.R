@@ -61,14 +61,14 @@
 #' | class | when |
 #' |---|---|
 #' | `elvi_message_adapted` | a mixture adapted to the target corrects what the fit shows, as the approximation alone misses part of it |
-#' | `elvi_message_cache` | no copy of rows that live elsewhere can be kept: every pass reads the source |
+#' | `elvi_message_cache` | no copy of data larger than memory can be kept: every pass reads the source |
 #' | `elvi_message_collinear` | the columns of a design are dependent: the prior decides what the data cannot |
 #' | `elvi_message_indefinite` | the Hessian at the mode is not positive definite; whitening uses its absolute eigenvalues |
 #' | `elvi_message_checkpoint` | a run goes on from its checkpoint, or had ended |
 #' | `elvi_message_response` | a variable of the response is a predictor as well: check the formula |
 #' | `elvi_message_mirai` | a mirai cluster gives any task to any worker, so that each comes to hold all shards: give a list of clusters of one worker each |
-#' | `elvi_message_not_nested` | rows elsewhere have a dispersion that would be integrated over in memory: a stochastic run is made instead |
-#' | `elvi_message_pass` | a pass over rows that live [elsewhere][rows_elsewhere], where progress is shown |
+#' | `elvi_message_not_nested` | data larger than memory with a dispersion that would be integrated over in memory: a stochastic run is made instead |
+#' | `elvi_message_pass` | a pass over [data larger than memory][rows_elsewhere], where progress is shown |
 #' | `elvi_message_start_kept` | a run did not improve on its start, which is returned |
 #'
 #' @examples

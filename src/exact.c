@@ -20,6 +20,8 @@ static void add_prior(const elvi_glm *glm, const elvi_quadrature *rule, const el
 {
     const int d = glm->rows.dim;
     if (out->B) memset(out->B, 0, (size_t) d * d * sizeof(double));
+    if (!glm->prior.blocks) memset(out->g_mu, 0, (size_t) d * sizeof(double));
+    if (!glm->prior.blocks && out->own) memset(out->own, 0, (size_t) d * sizeof(double));
     for (int k = 0; k < glm->prior.blocks; k++) {
         const elvi_prior_block *block = &glm->prior.block[k];
         for (int j = 0; j < block->length; j++) {

@@ -105,6 +105,7 @@ static elvi_status glm_eval(const elvi_model *model, const double *x, int n,
     p.slot = scratch + (size_t) lanes * lane_length(glm, n);
     elvi_prior_eval(&glm->prior, x, model->dim, n, value, grad);
     add_dispersion_terms(model, x, n, value, grad);
+    if (!rows->rows) return ELVI_OK;
     return elvi_parallel(&job, model->threads, lanes, elvi_rows_parts(rows, ELVI_BLOCK));
 }
 

@@ -45,6 +45,7 @@ void elvi_prior_eval(const elvi_prior *prior, const double *x, int ld, int n, do
     for (int j = 0; j < n; j++) {
         const size_t at = (size_t) j * ld;
         double sum = 0.0;
+        if (grad && !prior->blocks) memset(grad + at, 0, (size_t) ld * sizeof(double));
         for (int b = 0; b < prior->blocks; b++) sum += block_eval(&prior->block[b], x + at, grad ? grad + at : NULL);
         if (value) value[j] = sum;
     }

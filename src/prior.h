@@ -16,7 +16,7 @@ typedef struct {
 enum { ELVI_MOST_BLOCKS = 8 };
 typedef struct {
     int blocks;
-    elvi_prior_block block[ELVI_MOST_BLOCKS]; /* which together are all of x */
+    elvi_prior_block block[ELVI_MOST_BLOCKS]; /* which together are all of x; without any there is no prior */
 } elvi_prior;
 
 /* value (n) and grad (ld x n) <- the prior's at the columns of x; either may be NULL */

@@ -38,6 +38,7 @@ typedef struct {
     elvi_design design; /* of those that are a matrix in memory */
 } r_rows_store;
 elvi_rows r_rows(SEXP rows, r_rows_store *store);
+elvi_rows r_no_rows(int dim, r_rows_store *store);
 
 /* r_model.c: a model that lives as long as the R object behind it */
 typedef struct {
@@ -82,10 +83,11 @@ SEXP elvi_r_project(SEXP kind, SEXP scale, SEXP lo, SEXP hi);
 SEXP elvi_r_gradient(SEXP model, SEXP base, SEXP settings, SEXP state, SEXP batch);
 SEXP elvi_r_values(SEXP model, SEXP base, SEXP kind, SEXP mu, SEXP scale, SEXP key, SEXP n,
                    SEXP threads);
-SEXP elvi_r_gram(SEXP model);
-SEXP elvi_r_extent(SEXP model, SEXP x);
-SEXP elvi_r_squares(SEXP model, SEXP weight);
-SEXP elvi_r_cross_times(SEXP model, SEXP weight, SEXP v);
+SEXP elvi_r_gram(SEXP list, SEXP weighted);
+SEXP elvi_r_sums(SEXP list, SEXP weight);
+SEXP elvi_r_extent(SEXP list, SEXP x);
+SEXP elvi_r_squares(SEXP list, SEXP weight);
+SEXP elvi_r_cross_times(SEXP list, SEXP weight, SEXP v);
 SEXP elvi_r_status_names(void);
 SEXP elvi_r_mills(SEXP t);
 SEXP elvi_r_has_family(SEXP names, SEXP dispersions);
@@ -93,10 +95,10 @@ SEXP elvi_r_checksum(SEXP bytes);
 SEXP elvi_r_sync(SEXP path);
 SEXP elvi_r_clock(void);
 SEXP elvi_r_expect_rows(SEXP likelihood, SEXP rule, SEXP dispersion, SEXP rows);
-SEXP elvi_r_predictor(SEXP model, SEXP x);
-SEXP elvi_r_reach(SEXP model);
+SEXP elvi_r_predictor(SEXP list, SEXP x);
+SEXP elvi_r_reach(SEXP list);
 SEXP elvi_r_columns(SEXP columns, SEXP n, SEXP intercept);
-SEXP elvi_r_check_sums(SEXP model, SEXP by);
+SEXP elvi_r_check_sums(SEXP list, SEXP by);
 SEXP elvi_r_by_rows(SEXP rows, SEXP start, SEXP row, SEXP entry);
 SEXP elvi_r_native(SEXP pointer);
 SEXP elvi_r_native_version(void);

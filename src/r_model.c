@@ -159,18 +159,26 @@ static elvi_prior read_prior(SEXP blocks)
 
 static elvi_tally read_tally(SEXP tally)
 {
+    if (tally == R_NilValue) {
+        const elvi_tally none = { 0, NULL, NULL };
+        return none;
+    }
     const R_xlen_t n = Rf_xlength(r_get(tally, "y"));
     const elvi_tally out = { (int) n, r_reals(tally, "y", n), r_reals(tally, "weight", n) };
     return out;
 }
 
+/* Either part of a regression may be absent: where `rows` is NULL it is the prior and what depends on the dispersion alone,
+ * where `blocks` and `tally` are NULL it is the likelihood of the rows. A pass over data larger than memory adds them up. */
 static elvi_glm read_glm(SEXP model, r_rows_store *store)
 {
     elvi_glm glm;
-    glm.rows = r_rows(r_get(model, "rows"), store);
+    SEXP rows = r_get(model, "rows");
+    glm.dispersion_at = (int) r_count(model, "dispersion_at") - 1;
+    glm.rows = rows == R_NilValue ? r_no_rows((int) r_count(model, "dim") - (glm.dispersion_at >= 0), store)
+                                  : r_rows(rows, store);
     glm.likelihood = r_likelihood(model);
     glm.prior = read_prior(r_get(model, "blocks"));
-    glm.dispersion_at = (int) r_count(model, "dispersion_at") - 1;
     glm.tally = read_tally(r_get(model, "tally"));
     return glm;
 }

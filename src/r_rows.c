@@ -1,13 +1,13 @@
 #include "r_elvi.h"
 
-/* ---- sources: lists made by new_rows() in R/rows.R ------------------------------- */
+/* ---- rows: lists made by new_rows() in R/rows.R ----------------------------------- */
 
 static void read_dense(SEXP rows, elvi_rows *out, r_rows_store *store)
 {
     elvi_design *X = &store->design;
     X->X = r_reals(rows, "X", (R_xlen_t) out->rows * out->dim);
     out->ops = &elvi_rows_dense;
-    out->source = X;
+    out->data = X;
     out->entries = (double) out->rows * out->dim;
 }
 
@@ -20,13 +20,13 @@ static void read_sparse(SEXP rows, elvi_rows *out, r_rows_store *store)
     X->column = r_ints(list, "column", entries);
     X->entry = r_reals(list, "entry", entries);
     out->ops = &elvi_rows_sparse;
-    out->source = X;
+    out->data = X;
     out->entries = (double) entries;
 }
 
 elvi_rows r_rows(SEXP rows, r_rows_store *store)
 {
-    static const char *const sources[] = { "dense", "sparse", NULL };
+    static const char *const layouts[] = { "dense", "sparse", NULL };
     static void (*const read[])(SEXP, elvi_rows *, r_rows_store *) = { read_dense, read_sparse };
     const R_xlen_t n = Rf_xlength(r_get(rows, "y"));
     const int dim = (int) r_count(rows, "dim");
@@ -37,81 +37,94 @@ elvi_rows r_rows(SEXP rows, r_rows_store *store)
     out.y = r_reals(rows, "y", n);
     out.weight = r_reals(rows, "weight", n);
     out.offset = r_reals(rows, "offset", n);
-    read[r_choice(rows, "source", sources)](rows, &out, store);
+    read[r_choice(rows, "layout", layouts)](rows, &out, store);
+    return out;
+}
+
+elvi_rows r_no_rows(int dim, r_rows_store *store)
+{
+    const elvi_design design = { .dim = dim };
+    const elvi_rows out = { .ops = &elvi_rows_dense, .data = &store->design, .dim = dim };
+    store->design = design;
     return out;
 }
 
 /* ---- .Call routines ------------------------------------------------------------- */
 
-static const elvi_rows *rows_of(SEXP model, r_model_store *store)
+/* X'X over the rows of positive weight, or X' diag(weight) X */
+SEXP elvi_r_gram(SEXP list, SEXP weighted)
 {
-    r_model(model, store, 1);
-    return &store->glm.rows;
+    r_rows_store store;
+    const elvi_rows rows = r_rows(list, &store);
+    double *used = (double *) R_alloc(elvi_rows_chunk(&rows, ELVI_POINT), sizeof(double));
+    double *scratch = (double *) R_alloc(rows.ops->scratch_length(&rows), sizeof(double));
+    SEXP out = PROTECT(Rf_allocMatrix(REALSXP, rows.dim, rows.dim));
+    r_check(elvi_rows_gram(&rows, Rf_asLogical(weighted) == TRUE, used, scratch, REAL(out), &r_interruptible));
+    UNPROTECT(1);
+    return out;
 }
 
-/* X'X over the rows of positive weight */
-SEXP elvi_r_gram(SEXP model)
+/* X' weight */
+SEXP elvi_r_sums(SEXP list, SEXP weight)
 {
-    r_model_store store;
-    const elvi_rows *rows = rows_of(model, &store);
-    double *used = (double *) R_alloc(elvi_rows_chunk(rows, ELVI_POINT), sizeof(double));
-    double *scratch = (double *) R_alloc(rows->ops->scratch_length(rows), sizeof(double));
-    SEXP out = PROTECT(Rf_allocMatrix(REALSXP, rows->dim, rows->dim));
-    r_check(elvi_rows_gram(rows, used, scratch, REAL(out), &r_interruptible));
+    r_rows_store store;
+    const elvi_rows rows = r_rows(list, &store);
+    SEXP out = PROTECT(Rf_allocVector(REALSXP, rows.dim));
+    elvi_rows_sums(&rows, REAL(weight), REAL(out));
     UNPROTECT(1);
     return out;
 }
 
 /* the diagonal of X' diag(weight) X */
-SEXP elvi_r_squares(SEXP model, SEXP weight)
+SEXP elvi_r_squares(SEXP list, SEXP weight)
 {
-    r_model_store store;
-    const elvi_rows *rows = rows_of(model, &store);
-    SEXP out = PROTECT(Rf_allocVector(REALSXP, rows->dim));
-    r_check(elvi_rows_squares(rows, REAL(weight), REAL(out), &r_interruptible));
+    r_rows_store store;
+    const elvi_rows rows = r_rows(list, &store);
+    SEXP out = PROTECT(Rf_allocVector(REALSXP, rows.dim));
+    r_check(elvi_rows_squares(&rows, REAL(weight), REAL(out), &r_interruptible));
     UNPROTECT(1);
     return out;
 }
 
 /* X' diag(weight) X v */
-SEXP elvi_r_cross_times(SEXP model, SEXP weight, SEXP v)
+SEXP elvi_r_cross_times(SEXP list, SEXP weight, SEXP v)
 {
-    r_model_store store;
-    const elvi_rows *rows = rows_of(model, &store);
-    double *eta = (double *) R_alloc(elvi_rows_chunk(rows, ELVI_POINT), sizeof(double));
-    SEXP out = PROTECT(Rf_allocVector(REALSXP, rows->dim));
-    r_check(elvi_rows_cross_times(rows, REAL(weight), REAL(v), eta, REAL(out), &r_interruptible));
+    r_rows_store store;
+    const elvi_rows rows = r_rows(list, &store);
+    double *eta = (double *) R_alloc(elvi_rows_chunk(&rows, ELVI_POINT), sizeof(double));
+    SEXP out = PROTECT(Rf_allocVector(REALSXP, rows.dim));
+    r_check(elvi_rows_cross_times(&rows, REAL(weight), REAL(v), eta, REAL(out), &r_interruptible));
     UNPROTECT(1);
     return out;
 }
 
 /* the largest |X_i x| */
-SEXP elvi_r_extent(SEXP model, SEXP x)
+SEXP elvi_r_extent(SEXP list, SEXP x)
 {
-    r_model_store store;
-    const elvi_rows *rows = rows_of(model, &store);
-    double *eta = (double *) R_alloc(elvi_rows_chunk(rows, ELVI_POINT), sizeof(double));
-    return Rf_ScalarReal(elvi_rows_extent(rows, REAL(x), eta));
+    r_rows_store store;
+    const elvi_rows rows = r_rows(list, &store);
+    double *eta = (double *) R_alloc(elvi_rows_chunk(&rows, ELVI_POINT), sizeof(double));
+    return Rf_ScalarReal(elvi_rows_extent(&rows, REAL(x), eta));
 }
 
 /* X x, without the offset */
-SEXP elvi_r_predictor(SEXP model, SEXP x)
+SEXP elvi_r_predictor(SEXP list, SEXP x)
 {
-    r_model_store store;
-    const elvi_rows *rows = rows_of(model, &store);
-    SEXP out = PROTECT(Rf_allocVector(REALSXP, rows->rows));
-    elvi_rows_times(rows, REAL(x), REAL(out));
+    r_rows_store store;
+    const elvi_rows rows = r_rows(list, &store);
+    SEXP out = PROTECT(Rf_allocVector(REALSXP, rows.rows));
+    elvi_rows_times(&rows, REAL(x), REAL(out));
     UNPROTECT(1);
     return out;
 }
 
 /* the largest |X_ij| of each column over rows of positive weight */
-SEXP elvi_r_reach(SEXP model)
+SEXP elvi_r_reach(SEXP list)
 {
-    r_model_store store;
-    const elvi_rows *rows = rows_of(model, &store);
-    SEXP out = PROTECT(Rf_allocVector(REALSXP, rows->dim));
-    elvi_rows_reach(rows, REAL(out));
+    r_rows_store store;
+    const elvi_rows rows = r_rows(list, &store);
+    SEXP out = PROTECT(Rf_allocVector(REALSXP, rows.dim));
+    elvi_rows_reach(&rows, REAL(out));
     UNPROTECT(1);
     return out;
 }
@@ -137,13 +150,13 @@ SEXP elvi_r_columns(SEXP columns, SEXP n, SEXP intercept)
 }
 
 /* sums of the marks of rows, of their squares and of their sizes */
-SEXP elvi_r_check_sums(SEXP model, SEXP by)
+SEXP elvi_r_check_sums(SEXP list, SEXP by)
 {
-    r_model_store store;
-    const elvi_rows *rows = rows_of(model, &store);
-    double *mark = (double *) R_alloc(elvi_rows_chunk(rows, ELVI_BLOCK), sizeof(double));
+    r_rows_store store;
+    const elvi_rows rows = r_rows(list, &store);
+    double *mark = (double *) R_alloc(elvi_rows_chunk(&rows, ELVI_BLOCK), sizeof(double));
     SEXP out = PROTECT(Rf_allocVector(REALSXP, 3));
-    elvi_rows_check_sums(rows, REAL(by), mark, REAL(out));
+    elvi_rows_check_sums(&rows, REAL(by), mark, REAL(out));
     UNPROTECT(1);
     return out;
 }

@@ -22,7 +22,7 @@ int elvi_rows_chunk(const elvi_rows *from, elvi_pass pass)
 
 int elvi_rows_parts(const elvi_rows *from, elvi_pass pass)
 {
-    return (from->rows - 1) / elvi_rows_chunk(from, pass) + 1;
+    return from->rows ? (from->rows - 1) / elvi_rows_chunk(from, pass) + 1 : 0;
 }
 
 elvi_part elvi_rows_part(const elvi_rows *from, elvi_pass pass, int number)
@@ -60,17 +60,27 @@ void elvi_rows_reach(const elvi_rows *from, double *reach)
     }
 }
 
-elvi_status elvi_rows_gram(const elvi_rows *from, double *used, double *scratch, double *out, const elvi_hooks *hooks)
+elvi_status elvi_rows_gram(const elvi_rows *from, int weighted, double *used, double *scratch, double *out,
+                           const elvi_hooks *hooks)
 {
     memset(out, 0, (size_t) from->dim * from->dim * sizeof(double));
     for (int k = 0, parts = elvi_rows_parts(from, ELVI_POINT); k < parts; k++) {
         const elvi_part part = elvi_rows_part(from, ELVI_POINT, k);
         if (hooks->poll(hooks->ctx, NULL)) return ELVI_STOPPED;
         for (int i = 0; i < part.rows; i++) used[i] = part.weight[i] > 0.0;
-        from->ops->crossprod(from, &part, used, scratch, out);
+        from->ops->crossprod(from, &part, weighted ? part.weight : used, scratch, out);
     }
     elvi_mirror(from->dim, out);
     return ELVI_OK;
+}
+
+void elvi_rows_sums(const elvi_rows *from, const double *weight, double *out)
+{
+    memset(out, 0, (size_t) from->dim * sizeof(double));
+    for (int k = 0, parts = elvi_rows_parts(from, ELVI_POINT); k < parts; k++) {
+        const elvi_part part = elvi_rows_part(from, ELVI_POINT, k);
+        from->ops->collect(from, &part, weight + part.first, from->dim, 1, out);
+    }
 }
 
 elvi_status elvi_rows_squares(const elvi_rows *from, const double *weight, double *out, const elvi_hooks *hooks)

@@ -15,18 +15,18 @@ typedef struct {
     const double *shift; /* d; NULL when there is none */
 } elvi_design;
 
-/* Where the data are. A source hands out parts, first, ..., first + rows - 1, and is
- * asked about one part at a time, by several threads at once: so it need not have all
- * rows in memory, and must not change. Nothing here knows a likelihood or a prior. */
+/* Rows by their layout, whose operations hand out parts, first, ..., first + rows - 1, and are
+ * asked about one part at a time, by several threads at once: so they must not change. There
+ * may be none. Nothing here knows a likelihood or a prior. */
 typedef struct elvi_rows_ops elvi_rows_ops;
 typedef struct {
     const elvi_rows_ops *ops;
-    const void *source; /* the operations' own: an elvi_design if it is in memory */
+    const void *data; /* the operations' own: an elvi_design if they are a matrix */
     int rows, dim;
     double entries;       /* of X that a pass must read */
-    const double *y;      /* rows: proportion, count or response; these three may be */
-    const double *weight; /* rows: case weight x trials / dispersion; NULL in a source */
-    const double *offset; /* rows;                                   with parts elsewhere */
+    const double *y;      /* rows: proportion, count or response */
+    const double *weight; /* rows: case weight x trials / dispersion */
+    const double *offset; /* rows */
 } elvi_rows;
 
 typedef struct {
@@ -87,8 +87,12 @@ void elvi_rows_predict(const elvi_rows *from, const elvi_part *part, const doubl
 double elvi_rows_extent(const elvi_rows *from, const double *x, double *eta);
 /* the largest |X_ij| of each column over rows of positive weight, or a bound */
 void elvi_rows_reach(const elvi_rows *from, double *reach);
-/* X'X over the rows of positive weight; used has room for a part, scratch that of crossprod */
-elvi_status elvi_rows_gram(const elvi_rows *from, double *used, double *scratch, double *out, const elvi_hooks *hooks);
+/* X'X over the rows of positive weight, or X' diag(weight) X if `weighted`; used has room for a part, scratch that of
+ * crossprod */
+elvi_status elvi_rows_gram(const elvi_rows *from, int weighted, double *used, double *scratch, double *out,
+                           const elvi_hooks *hooks);
+/* out <- X' weight */
+void elvi_rows_sums(const elvi_rows *from, const double *weight, double *out);
 /* the diagonal of X' diag(weight) X */
 elvi_status elvi_rows_squares(const elvi_rows *from, const double *weight, double *out, const elvi_hooks *hooks);
 /* out <- X' diag(weight) X v; eta has room for a part */

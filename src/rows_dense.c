@@ -19,7 +19,7 @@ static double shift_of(const elvi_design *X, int j)
 static void dense_predict(const elvi_rows *from, const elvi_part *part, const double *x,
                           int ld, int n, double *eta)
 {
-    const elvi_design *X = from->source;
+    const elvi_design *X = from->data;
     const int rows = part->rows;
     elvi_gemm('N', 'N', rows, n, X->dim, 1.0, X->X + part->first, X->rows, x, ld, 1.0, eta, rows);
     for (int j = 0; X->shift && j < n; j++) {
@@ -32,7 +32,7 @@ static void dense_predict(const elvi_rows *from, const elvi_part *part, const do
 static void dense_collect(const elvi_rows *from, const elvi_part *part, const double *slope,
                           int ld, int n, double *grad)
 {
-    const elvi_design *X = from->source;
+    const elvi_design *X = from->data;
     const int rows = part->rows;
     elvi_gemm('T', 'N', X->dim, n, rows, 1.0, X->X + part->first, X->rows, slope, rows, 1.0, grad, ld);
     for (int j = 0; X->shift && j < n; j++) {
@@ -60,7 +60,7 @@ static void crossprod_piece(const elvi_design *X, int first, int rows, const dou
 static void dense_crossprod(const elvi_rows *from, const elvi_part *part, const double *weight,
                             double *scratch, double *B)
 {
-    const elvi_design *X = from->source;
+    const elvi_design *X = from->data;
     const int step = piece(X, part->rows);
     for (int done = 0; done < part->rows; done += step) {
         const int now = part->rows - done < step ? part->rows - done : step;
@@ -70,13 +70,13 @@ static void dense_crossprod(const elvi_rows *from, const elvi_part *part, const 
 
 static size_t dense_scratch_length(const elvi_rows *from)
 {
-    const elvi_design *X = from->source;
+    const elvi_design *X = from->data;
     return (size_t) piece(X, X->rows) * ((size_t) X->dim + 1);
 }
 
 static void dense_squares(const elvi_rows *from, const elvi_part *part, const double *weight, double *out)
 {
-    const elvi_design *X = from->source;
+    const elvi_design *X = from->data;
     for (int j = 0; j < X->dim; j++) {
         const double *col = X->X + (size_t) j * X->rows + part->first, c = shift_of(X, j);
         double sum = 0.0;
@@ -87,7 +87,7 @@ static void dense_squares(const elvi_rows *from, const elvi_part *part, const do
 
 static void dense_reach(const elvi_rows *from, const elvi_part *part, double *reach)
 {
-    const elvi_design *X = from->source;
+    const elvi_design *X = from->data;
     for (int j = 0; j < X->dim; j++) {
         const double *col = X->X + (size_t) j * X->rows + part->first, c = shift_of(X, j);
         for (int i = 0; i < part->rows; i++)
@@ -103,7 +103,7 @@ static size_t dense_spread_length(const elvi_rows *from, const elvi_scale_ops *k
 
 static elvi_spread dense_spread_of(const elvi_rows *from, const elvi_scale_ops *kind, const double *scale, double *room)
 {
-    const elvi_design *X = from->source;
+    const elvi_design *X = from->data;
     const elvi_spread s = { kind, scale, NULL, room, 0.0 };
     if (X->shift) kind->transposed(X->dim, scale, 1, X->shift, s.shift);
     return s;
@@ -112,7 +112,7 @@ static elvi_spread dense_spread_of(const elvi_rows *from, const elvi_scale_ops *
 static void dense_spread(const elvi_rows *from, const elvi_part *part, const elvi_spread *spread,
                          double *scratch, double *s)
 {
-    const elvi_design *X = from->source;
+    const elvi_design *X = from->data;
     const int step = piece(X, part->rows);
     for (int done = 0; done < part->rows; done += step) {
         const int now = part->rows - done < step ? part->rows - done : step;

@@ -8,7 +8,7 @@
 static void sparse_predict(const elvi_rows *from, const elvi_part *part, const double *x,
                            int ld, int n, double *eta)
 {
-    const elvi_design *X = from->source;
+    const elvi_design *X = from->data;
     const int *start = X->start + part->first;
     for (int j = 0; j < n; j++) {
         const double *point = x + (size_t) j * ld;
@@ -25,7 +25,7 @@ static void sparse_predict(const elvi_rows *from, const elvi_part *part, const d
 static void sparse_collect(const elvi_rows *from, const elvi_part *part, const double *slope,
                            int ld, int n, double *grad)
 {
-    const elvi_design *X = from->source;
+    const elvi_design *X = from->data;
     const int *start = X->start + part->first;
     for (int j = 0; j < n; j++) {
         const double *col = slope + (size_t) j * part->rows;
@@ -42,7 +42,7 @@ static void sparse_collect(const elvi_rows *from, const elvi_part *part, const d
 static void sparse_crossprod(const elvi_rows *from, const elvi_part *part, const double *weight,
                              double *m, double *B)
 {
-    const elvi_design *X = from->source;
+    const elvi_design *X = from->data;
     const int d = X->dim, *start = X->start + part->first;
     double total = 0.0;
     memset(m, 0, (size_t) d * sizeof(double));
@@ -68,7 +68,7 @@ static size_t sparse_scratch_length(const elvi_rows *from)
 
 static void sparse_squares(const elvi_rows *from, const elvi_part *part, const double *weight, double *out)
 {
-    const elvi_design *X = from->source;
+    const elvi_design *X = from->data;
     const int *start = X->start + part->first;
     double total = 0.0;
     for (int i = 0; i < part->rows; i++) {
@@ -84,7 +84,7 @@ static void sparse_squares(const elvi_rows *from, const elvi_part *part, const d
 
 static void sparse_reach(const elvi_rows *from, const elvi_part *part, double *reach)
 {
-    const elvi_design *X = from->source;
+    const elvi_design *X = from->data;
     const int *start = X->start + part->first;
     for (int j = 0; X->shift && j < X->dim; j++) /* some entry of the column is 0, or nearly so */
         reach[j] = fmax(reach[j], fabs(X->shift[j]));
@@ -102,7 +102,7 @@ static size_t sparse_spread_length(const elvi_rows *from, const elvi_scale_ops *
 
 static elvi_spread sparse_spread_of(const elvi_rows *from, const elvi_scale_ops *kind, const double *scale, double *room)
 {
-    const elvi_design *X = from->source;
+    const elvi_design *X = from->data;
     const int d = X->dim;
     double *moved = room + d, *form = room + 2 * (size_t) d;
     elvi_spread s = { kind, scale, form, room, 0.0 };
@@ -117,7 +117,7 @@ static elvi_spread sparse_spread_of(const elvi_rows *from, const elvi_scale_ops 
 static void sparse_spread(const elvi_rows *from, const elvi_part *part, const elvi_spread *spread,
                           double *scratch, double *s)
 {
-    const elvi_design *X = from->source;
+    const elvi_design *X = from->data;
     (void) scratch;
     for (int i = 0; i < part->rows; i++) {
         const int at = X->start[part->first + i], n = X->start[part->first + i + 1] - at;

@@ -1,4 +1,4 @@
-# "Rows that live elsewhere": what a pass over rows costs, and what goes over the wire.
+# "Data larger than memory": what a pass over rows costs, and what goes over the wire.
 
 pass_experiments <- function() {
   list(passes = list(title = "CPU seconds and bytes of a pass of the exact solver over rows", run = run_passes, draw = draw_passes))

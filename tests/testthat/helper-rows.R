@@ -1,4 +1,4 @@
-# Data and sources for tests of rows that live elsewhere.
+# Data and sources for tests of data larger than memory.
 
 rows_data <- function(n = 400) {
   withr_seed(3, {

@@ -34,8 +34,8 @@ everything <- function(model) {
          oracle("diagonal", x[, 1], diag(S)), oracle("diagonal", x[, 2], numeric(d)))
   }
   p <- length(model$blocks$coefficients$precision)
-  list(elvi:::target_at(model, x), exact, elvi:::used_gram(model),
-       elvi:::predictor_at(model, x[seq_len(p), 1]), elvi:::extent_along(model, x[seq_len(p), 1]),
+  list(elvi:::target_at(model, x), exact, elvi:::pass_of(model, "gram"),
+       elvi:::predictor_of(model$rows, x[seq_len(p), 1]), elvi:::pass_of(model, "extent", list(x = x[seq_len(p), 1])),
        model$smoothness, model$names)
 }
 
@@ -66,8 +66,8 @@ test_that("shifted columns are those of the shifted matrix, dense and sparse", {
   }
   # the reach of a column is exact where it is dense, and a bound where it is sparse
   reach <- apply(abs(data$X - rep(shift, each = 300)), 2, max)
-  expect_equal(.Call(elvi:::elvi_r_reach, shifted(data$X, shift, data$y)), unname(reach))
-  expect_true(all(.Call(elvi:::elvi_r_reach, shifted(as_sparse(data$X), shift, data$y)) >= reach - 1e-12))
+  expect_equal(elvi:::pass_of(shifted(data$X, shift, data$y), "reach"), unname(reach))
+  expect_true(all(elvi:::pass_of(shifted(as_sparse(data$X), shift, data$y), "reach") >= reach - 1e-12))
 })
 
 test_that("designs of more rows than a chunk are summed over all of them", {

@@ -32,7 +32,7 @@ test_that("a model takes chunks of X and y, dense and sparse", {
     x <- matrix(0.1 * sin(seq_len(3 * inside$dim)), inside$dim)
     expect_equal(elvi:::target_at(outside, x), elvi:::target_at(inside, x), tolerance = 1e-12)
     expect_equal(outside$names, inside$names)
-    expect_equal(elvi:::used_gram(outside), unname(elvi:::used_gram(inside)), tolerance = 1e-12)
+    expect_equal(elvi:::pass_of(outside, "gram"), unname(elvi:::pass_of(inside, "gram")), tolerance = 1e-12)
     expect_equal(elvi:::hessian_diagonal(outside, x[, 1]), elvi:::hessian_diagonal(inside, x[, 1]), tolerance = 1e-6)
   }
   inside <- elvi(model_glm(X, data$count, poisson(), weights = data$w, offset = data$o))
@@ -156,4 +156,54 @@ test_that("what belongs to rows is not given beside them", {
   source <- rows_files(list(1), function(i) list(X = diag(2), y = 0:1))
   expect_error(model_glm(source, 0:1), "`y` must be left out")
   expect_error(model_glm(source, weights = 1), "`weights` must be left out")
+})
+
+# X, y and weights of counts in memory, and as three chunks
+counts_both_ways <- function(family, prior = normal(0, 2)) {
+  data <- rows_data(120)[-c(3, 60), ]
+  X <- model.matrix(~ x + z, data)
+  data$w[5:9] <- 0   # rows that do not count
+  source <- rows_files(list(1:40, 41, 42:118), function(i) list(X = X[i, , drop = FALSE], y = data$count[i], weights = data$w[i], offset = data$o[i]))
+  list(inside = model_glm(X, data$count, family, prior, weights = data$w, offset = data$o),
+       outside = model_glm(source, family = family, prior = prior))
+}
+
+test_that("every task has one answer, in memory and from chunks", {
+  models <- counts_both_ways(poisson())
+  x <- c(0.3, -0.2, 0.1)
+  law <- elvi:::law_of(base_laplace(), 3)
+  rule <- elvi:::model_quadrature(models$inside, law)
+  exact <- function(scale) list(rule = rule, law = law, kind = "diagonal", mu = x, scale = scale)
+  asked <- list(exact = exact(c(0.1, 0.2, 0.3)), exact = exact(numeric(3)), evaluate = list(x = cbind(x, -x)), values = list(x = cbind(x, -x)), gram = list(),
+                reach = list(), spread = list(), extent = list(x = x), used_extent = list(x = x),
+                is_recession = list(x = x, small = 1e-6), is_recession = list(x = c(-1, 0, 0), small = 10),
+                diagonal = list(x = x, law = law, dispersion = 1), squares = list(x = x), excess = list(x = x))
+  by_name <- function(answer) if (is.list(answer)) answer[order(names(answer))] else answer
+  answers <- lapply(models, function(model) Map(function(task, args) by_name(elvi:::pass_of(model, task, args)), names(asked), asked))
+  expect_equal(answers$outside, answers$inside, tolerance = 1e-12)
+  expect_identical(unlist(answers$inside[names(asked) == "is_recession"], use.names = FALSE), c(FALSE, TRUE))
+  # draws and subsamples: test-rows-draws.R, test-rows-subsample.R; triangle: test-rows-nested.R
+  tasks <- names(Filter(function(task) !isTRUE(task$of_chunk), elvi:::row_tasks))
+  expect_setequal(tasks, c(names(asked), "draws", "subsample", "subsample_draws", "triangle", "survey"))
+})
+
+test_that("a regression is its likelihood and its prior", {
+  for (family in list(poisson(), neg_binomial_2())) {
+    model <- counts_both_ways(family)$inside
+    x <- matrix(0.1 * sin(seq_len(2 * model$dim)), model$dim)
+    likelihood <- c(elvi:::likelihood_part(model), list(rows = model$rows))
+    prior <- elvi:::prior_part(model)
+    at <- function(part) .Call(elvi:::elvi_r_evaluate, part, x, 2L)
+    expect_equal(elvi:::add_up(at(likelihood), at(prior)), elvi:::target_at(model, x), tolerance = 1e-13)
+  }
+  # a flat prior is none
+  flat <- counts_both_ways(poisson(), flat())$inside
+  expect_identical(.Call(elvi:::elvi_r_evaluate, c(elvi:::likelihood_part(flat), list(rows = flat$rows)), matrix(1, 3), 1L),
+                   elvi:::target_at(flat, matrix(1, 3)))
+})
+
+test_that("the number of rows in all chunks decides whether there are enough of them", {
+  models <- counts_both_ways(poisson(), flat())
+  expect_true(elvi:::check_weak_columns(models$inside))
+  expect_true(elvi:::check_weak_columns(models$outside))
 })
