@@ -173,10 +173,8 @@ zhang_stephens <- function(x) {
   quartile <- x[max(1, floor(n / 4 + 0.5))]
   if (quartile <= 0) quartile <- min(x[x > 0])
   theta <- 1 / x[n] + (1 - sqrt(m / (seq_len(m) - 0.5))) / (3 * quartile)
-  profile <- vapply(theta, function(b) {
-    k <- mean(log1p(-b * x))
-    n * (log(-b / k) - k - 1)
-  }, 0)
+  k <- colMeans(log1p(-outer(x, theta)))
+  profile <- n * (log(-theta / k) - k - 1)
   weight <- exp(profile - max(profile))
   b <- sum(theta * weight) / sum(weight)
   mean(log1p(-b * x))

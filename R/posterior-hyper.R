@@ -11,7 +11,7 @@ hyper_values <- function(hyper, theta) natural_columns(hyper$terms, hyper$layout
 hyper_moments <- function(hyper, weight) {
   if (is.null(hyper)) return(list(mean = numeric(), sd = numeric()))
   mean <- drop(weight %*% hyper$values)
-  list(mean = mean, sd = sqrt(drop(weight %*% sweep(hyper$values, 2L, mean)^2)))
+  list(mean = mean, sd = sqrt(drop(weight %*% (hyper$values - rep(mean, each = nrow(hyper$values)))^2)))
 }
 
 # of draws that belong to the given components: n x hyperparameters, NULL where there are none

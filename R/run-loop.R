@@ -1,7 +1,7 @@
 # From a fit that is set up to one that has run: the way into C and back.
 
 # What C calls a status that it returned: "ok", "stopped" by an interrupt, or what went wrong.
-status_name <- function(status) .Call(elvi_r_status_names)[[status + 1L]]
+status_name <- function(status) .Call(elvi_r_status_names)[status + 1L]
 
 # Runs fit until `iterations` are done in all, or its schedule ends, or, with a
 # tolerance, the estimated gap is below it. An interrupt that C has not seen, because

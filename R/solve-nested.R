@@ -6,14 +6,14 @@
 # What does not depend on theta. `problem`: X, shift, Z, y, weight, frequency (or NULL), offset, family, prior
 # (centre, precision), terms, dispersion.
 nested_setup <- function(problem, base) {
-  loadNamespace("Matrix")   # its methods, not only its functions
+  if (ncol(problem$Z)) loadNamespace("Matrix")   # its methods, not only its functions
   problem$X <- as.matrix(problem$X)
   problem$triangle <- problem$triangle %||% problem_triangle(problem)
   if (!is.null(problem$shift) && is.null(problem$triangle)) problem$X <- problem$X - rep(problem$shift, each = nrow(problem$X))
   n <- nrow(problem$X)
   p <- ncol(problem$X)
   q <- ncol(problem$Z)
-  problem$Z <- methods::as(methods::as(problem$Z, "generalMatrix"), "CsparseMatrix")
+  if (q) problem$Z <- methods::as(methods::as(problem$Z, "generalMatrix"), "CsparseMatrix")
   problem$weight <- rep_len(problem$weight %||% 1, n)
   problem$frequency <- rep_len(problem$frequency %||% 1, n)
   problem$offset <- rep_len(problem$offset %||% 0, n)
@@ -32,7 +32,9 @@ nested_setup <- function(problem, base) {
   law <- law_of(base, p + q)
   rule <- conditional_rule(problem, law)
   if (rule$limit <= 0) no_expectation(list(family = problem$family), law)
-  setup <- list(problem = problem, layout = layout, plan = plan, base = base, law = law, rule = rule)
+  # without terms the prior precision is the same at every theta
+  setup <- list(problem = problem, layout = layout, plan = plan, base = base, law = law, rule = rule,
+                precision = if (!length(layout$terms)) hyper_precision(problem, layout, numeric(layout$length)))
   c(setup, list(constant = evidence_constant(setup)))
 }
 
@@ -52,7 +54,7 @@ solver_rows <- function(problem) {
     return(few %||% c(problem[c("X", "Z", "y", "offset")], list(weight = weight)))
   }
   n <- nrow(few$X)
-  c(few, list(Z = problem$Z[seq_len(n), , drop = FALSE], offset = numeric(n), weight = rep(1, n)))
+  c(few, list(Z = problem$Z, offset = numeric(n), weight = rep(1, n)))
 }
 
 # No more rows than columns of [X Z y], with the same sums of squares and products; NULL where that says too little
@@ -68,6 +70,7 @@ few_rows <- function(problem, root) {
 # Smooths fill their columns; so do groups that hold much of the data each.
 dense_terms <- function(problem) {
   dense <- logical(ncol(problem$Z))
+  if (!length(dense)) return(dense)
   filled <- dense_columns(problem$Z)
   for (term in problem$terms) dense[term$columns] <- !term_record(term)$by_level || mean(filled[term$columns]) > 0.5
   dense
@@ -113,7 +116,7 @@ hyper_of <- function(setup) family_records[[setup$plan$record]]$conditional$hype
 # Conditional optima at several theta: each a list with value (log p(theta, y), a lower
 # bound), slope (its gradient) and the solution. `from`: solutions to start from.
 evidence_at <- function(setup, thetas, from = NULL, tol = 1e-7) {
-  precisions <- lapply(thetas, function(theta) hyper_precision(setup$problem, setup$layout, theta))
+  precisions <- lapply(thetas, function(theta) setup$precision %||% hyper_precision(setup$problem, setup$layout, theta))
   settings <- Map(function(theta, precision, from) {
     dispersion <- dispersion_at(setup, theta)
     c(precision[c("A", "definite", "inverse")], list(dispersion = dispersion),
@@ -122,21 +125,24 @@ evidence_at <- function(setup, thetas, from = NULL, tol = 1e-7) {
   }, thetas, precisions, from %||% vector("list", length(thetas)))
   solved <- solve_settings(setup$plan, setup$rule, settings, tol)
   # a bad start must not be the end
-  again <- which(vapply(solved, function(s) s$failed, NA) & lengths(from %||% list(NULL)) > 0)
+  again <- which(vapply(solved, `[[`, NA, "failed") & lengths(from %||% list(NULL)) > 0)
   if (length(again)) {
     fresh <- evidence_at(setup, thetas[again], NULL, tol)
     solved[again] <- lapply(fresh, function(f) f$solution)
   }
-  Map(function(theta, precision, s) {
-    if (s$failed) return(list(theta = theta, value = -Inf, slope = rep(NA_real_, length(theta)), solution = s))
-    prior <- hyper_prior(setup$problem, setup$layout, theta)
-    part <- dispersion_part(setup, theta, s)
-    slope <- prior$slope + hyper_chain(setup$problem, setup$layout, precision, s$moment)
-    if (length(setup$layout$dispersion)) slope[setup$layout$dispersion] <- slope[setup$layout$dispersion] + part$slope
-    lean <- linear_correction(setup, theta)
-    list(theta = theta, value = prior$value + setup$constant + precision$log_det / 2 + part$value - s$objective + lean,
-         slope = slope + (setup$lean$slope %||% 0), solution = s, precision = precision[c("A", "definite", "inverse")])
-  }, thetas, precisions, solved)
+  Map(function(theta, precision, s) evidence_of(setup, theta, precision, s), thetas, precisions, solved)
+}
+
+evidence_of <- function(setup, theta, precision, s) {
+  if (s$failed) return(list(theta = theta, value = -Inf, slope = rep(NA_real_, length(theta)), solution = s))
+  prior <- hyper_prior(setup$problem, setup$layout, theta)
+  part <- dispersion_part(setup, theta, s)
+  slope <- prior$slope + hyper_chain(setup$problem, setup$layout, precision, s$moment)
+  at <- setup$layout$dispersion
+  if (length(at)) slope[at] <- slope[at] + part$slope
+  list(theta = theta,
+       value = prior$value + setup$constant + precision$log_det / 2 + part$value - s$objective + linear_correction(setup, theta),
+       slope = slope + (setup$lean$slope %||% 0), solution = s, precision = precision[c("A", "definite", "inverse")])
 }
 
 # what a linear correction of the evidence, if there is one, adds at theta: see recentre_on_correction()
@@ -251,7 +257,8 @@ evidence_hessian <- function(setup, mode, tol) {
   slopes <- vapply(around, function(a) a$slope, numeric(H))
   slopes <- matrix(slopes, H)
   out <- (slopes[, H + seq_len(H), drop = FALSE] - slopes[, seq_len(H), drop = FALSE]) / rep(2 * h, each = H)
-  list(hessian = (out + t(out)) / 2, evaluations = 2L * H, drift = solution_drift(around, h), around = around, h = h)
+  list(hessian = (out + t(out)) / 2, evaluations = 2L * H, drift = if (!is_quadratic(setup$plan)) solution_drift(around, h),
+       around = around, h = h)
 }
 
 # What draws correct the evidence by can be steep in theta: many groups of few rows each move the mode by whole standard
@@ -295,8 +302,9 @@ solution_drift <- function(around, h) {
   })
 }
 
-# The optimum at theta to first order, from one solved nearby: a better start than that
+# The optimum at theta to first order, from one solved nearby: a better start than that. Without a drift any start will do.
 start_near <- function(near, theta, drift) {
+  if (is.null(drift)) return(near$solution)
   by <- theta - near$theta
   mu <- near$solution$mu
   log_c <- 0

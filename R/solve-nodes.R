@@ -10,11 +10,11 @@
 # on a chess board, is the next smaller grid.
 lattice_nodes <- function(setup, mode, axes, drift, step, tol, most = 2000L, say = NULL) {
   H <- length(mode$theta)
+  if (H == 1L) return(line_nodes(setup, mode, axes, drift, step, tol, most, say))
   fall <- c(8, 7, 7.5, 8, 8.5)[H]
   move <- axes$vectors %*% diag(axes$sd * step, H)   # a step along each axis
   place <- matrix(0L, 1L, H)
   found <- list(mode[c("theta", "value", "slope", "solution")])
-  key <- function(z) apply(z, 1L, paste, collapse = " ")
   open <- 1L
   moves <- rbind(diag(1L, H), -diag(1L, H))
   while (length(open) && nrow(place) < most) {
@@ -28,7 +28,9 @@ lattice_nodes <- function(setup, mode, axes, drift, step, tol, most = 2000L, say
     next_place <- do.call(rbind, lapply(ahead, function(a) a$place))
     parent <- unlist(lapply(ahead, function(a) a$parent))
     if (!length(parent)) break
-    new <- !duplicated(key(next_place)) & !key(next_place) %in% key(place)
+    digits <- (2 * max(abs(next_place), abs(place)) + 1)^(seq_len(H) - 1)   # one number for each place
+    key <- drop(next_place %*% digits)
+    new <- !duplicated(key) & !key %in% drop(place %*% digits)
     next_place <- next_place[new, , drop = FALSE]
     parent <- parent[new]
     if (!length(parent)) break
@@ -42,6 +44,43 @@ lattice_nodes <- function(setup, mode, axes, drift, step, tol, most = 2000L, say
   cell <- sum(log(axes$sd)) + H * log(step)
   list(z = step * place, found = found, log_rule = rep(cell, nrow(place)), step = step, move = move, fall = fall,
        log_coarse = ifelse(rowSums(place) %% 2 == 0, cell + log(2), -Inf), evaluations = nrow(place) - 1L)
+}
+
+# The same for one hyperparameter. Where a solution costs less than the R code around it, all points that a normal density would
+# have are solved at once, and those that the gradients do not ask for are dropped again.
+line_nodes <- function(setup, mode, axes, drift, step, tol, most, say, fall = 8) {
+  move <- drop(axes$vectors) * axes$sd * step
+  place <- 0L
+  found <- list(mode[c("theta", "value", "slope", "solution")])
+  reach <- if (solve_cost(setup$plan) < 1e6) ceiling(sqrt(2 * fall) / step) else 1
+  open <- as.integer(rbind(seq_len(reach), -seq_len(reach)))
+  while (length(open) && length(place) < most) {
+    thetas <- lapply(open, function(k) mode$theta + k * move)
+    near <- vapply(open, function(k) which.min(abs(place - k)), 1L)
+    found <- c(found, evidence_at(setup, thetas, Map(start_near, found[near], thetas, MoreArgs = list(drift = drift)), tol))
+    place <- c(place, open)
+    ends <- line_ends(place, found, move, step, fall)
+    open <- setdiff(ends, place)
+    if (!is.null(say)) say(sprintf("nodes: %d solved", length(place)))
+  }
+  kept <- which(place >= ends[2L] & place <= ends[1L])
+  kept <- kept[order(abs(place[kept]), -place[kept])]
+  cell <- log(axes$sd) + log(step)
+  list(z = matrix(step * place[kept]), found = found[kept], log_rule = rep(cell, length(kept)), step = step,
+       move = as.matrix(move), fall = fall, log_coarse = ifelse(place[kept] %% 2 == 0, cell + log(2), -Inf),
+       evaluations = length(place) - 1L)
+}
+
+# The last place on either side that the point before it asks for, solved or not.
+line_ends <- function(place, found, move, step, fall) {
+  value <- vapply(found, `[[`, 0, "value")
+  gain <- vapply(found, `[[`, 0, "slope") * move
+  vapply(c(1L, -1L), function(side) {
+    alive <- place[which(value + side * gain - step^2 / 2 > max(value) - fall)]   # NA where there is no solution
+    k <- 0L
+    while (k %in% alive) k <- k + side
+    k
+  }, 0L)
 }
 
 # Twice as many nodes: the centres of the lattice's cells join it.

@@ -13,21 +13,20 @@ sparse_plan <- function(X, Z, dense, entries, blocked, centre, response, block =
   p <- ncol(X)
   by_block <- if (is.null(block)) seq_len(rows) else order(block)
   block <- if (is.null(block)) rep(1L, rows) else as.integer(block)[by_block]
-  Zs <- Z[by_block, !dense, drop = FALSE]
-  border <- rbind(t(X[by_block, , drop = FALSE]), as.matrix(Matrix::t(Z[by_block, dense, drop = FALSE])))
+  border <- t(X[by_block, , drop = FALSE])
+  if (any(dense)) border <- rbind(border, as.matrix(Matrix::t(Z[by_block, dense, drop = FALSE])))
   sparse_columns <- p + which(!dense)
-  filled <- factor_pattern(Zs, entries, sparse_columns, nrow(border))
+  filled <- if (length(sparse_columns)) factored_rows(Z[by_block, !dense, drop = FALSE], entries, sparse_columns, nrow(border))
+            else dense_rows_only(rows, nrow(border))
   order <- c(sparse_columns[filled$perm], seq_len(p), p + which(dense))
   place_of <- integer(length(order))
   place_of[order] <- seq_along(order) - 1L
-  Zr <- Matrix::t(Zs)[filled$perm, , drop = FALSE]
-  Zr <- methods::as(methods::as(Zr, "generalMatrix"), "CsparseMatrix")
   low <- pmin(place_of[entries$row], place_of[entries$column])
   high <- pmax(place_of[entries$row], place_of[entries$column])
   pattern <- filled$pattern
   list(pattern = pattern, rows = rows, dense = nrow(border), X = as.double(border),
-       start = Zr@p, column = Zr@i, entry = Zr@x,
-       pair = .Call(elvi_r_pattern_pairs, pattern, Zr@p, Zr@i),
+       start = filled$start, column = filled$column, entry = filled$entry,
+       pair = .Call(elvi_r_pattern_pairs, pattern, filled$start, filled$column),
        a_row = high, a_column = low, a_source = entries$source - 1L,
        a_place = .Call(elvi_r_pattern_places, pattern, high, low),
        sources = max(0L, entries$source), blocked = blocked, centre = as.double(centre[order]),
@@ -39,11 +38,23 @@ sparse_plan <- function(X, Z, dense, entries, blocked, centre, response, block =
        order = order, by_block = by_block, dim = length(order))
 }
 
+# Rows without a sparse column: nothing here needs package 'Matrix', whose methods take longer than a small fit.
+dense_rows_only <- function(rows, border) {
+  list(perm = integer(), pattern = list(start = 0L, row = integer(), dim = border, head = 0L),
+       start = integer(rows + 1L), column = integer(), entry = numeric())
+}
+
+factored_rows <- function(Zs, entries, columns, border) {
+  filled <- factor_pattern(Zs, entries, columns, border)
+  Zr <- Matrix::t(Zs)[filled$perm, , drop = FALSE]
+  Zr <- methods::as(methods::as(Zr, "generalMatrix"), "CsparseMatrix")
+  c(filled, list(start = Zr@p, column = Zr@i, entry = Zr@x))
+}
+
 # A permutation that keeps the factor sparse, from package 'Matrix', and the pattern of
 # the factor with `border` dense rows below. Values do not matter: dominant diagonal.
 factor_pattern <- function(Zs, entries, columns, border) {
   q <- ncol(Zs)
-  if (!q) return(list(perm = integer(), pattern = trailing_block(0L, integer(), 0L, border)))
   at <- match(entries$row, columns)
   to <- match(entries$column, columns)
   among <- !is.na(at) & !is.na(to)
@@ -107,11 +118,10 @@ is_quadratic <- function(plan) family_records[[plan$record]]$constant_curvature
 # dispersion, and mu, eta, c to start from.
 solve_settings <- function(plan, rule, settings, tol, most = 200L) {
   solved <- .Call(elvi_r_nested_solve, plan, rule, settings, tol, most, threads())
-  lapply(solved, function(s) {
-    if (status_name(s$status) == "stopped") elvi_abort("Interrupted before there was a fit.", class = "elvi_error_interrupted")
-    s$failed <- status_name(s$status) != "ok"
-    s
-  })
+  status <- status_name(vapply(solved, `[[`, 0L, "status"))
+  if (any(status == "stopped")) elvi_abort("Interrupted before there was a fit.", class = "elvi_error_interrupted")
+  for (k in seq_along(solved)) solved[[k]]$failed <- status[k] != "ok"
+  solved
 }
 
 # ---- regressions with many sparse columns ------------------------------------------------------
@@ -132,25 +142,15 @@ sparse_optimum <- function(model, base = base_gaussian(), tol = 1e-9, max_evalua
     bad_argument("scale", "\"symmetric\" or \"triangular\" with a matrix as prior precision", describe(scale))
   }
   loadNamespace("Matrix")   # its methods, not only its functions
-  rows <- model$rows
-  prior <- model$blocks$coefficients
-  Z <- sparse_design(rows$X)
-  entries <- precision_entries(model$prior$precision %||% prior$precision, model$dim)
-  plan <- sparse_plan(matrix(0, length(rows$y), 0L), Z, dense_columns(Z), entries, !is_linked(model), prior$centre,
-                      list(y = rows$y, weight = rows$weight, offset = rows$offset,
-                           record = model$likelihood, dispersion = "none"))
   law <- law_of(base, model$dim)
-  rule <- cached_quadrature(law, model$likelihood)
-  if (rule$limit <= 0) no_expectation(model, law)
-  rule$prior_levels <- list()
-  definite <- all(entries$value[entries$row == entries$column] > 0)
-  setting <- c(list(A = entries$value, definite = definite, inverse = if (definite) 1 / entries$value,
-                    dispersion = 1, mu = NULL), start_of(plan))
-  found <- solve_settings(plan, rule, list(setting), tol, as.integer(max_evaluations))[[1L]]
+  solved <- solve_by_rows(model, matrix(0, length(model$rows$y), 0L), sparse_design(model$rows$X), law, tol, max_evaluations)
+  found <- solved$found
   if (found$failed) {
     elvi_abort("No optimum was found: the precision is not positive definite, or E f is infinite.",
                class = "elvi_error_no_optimum")
   }
+  plan <- solved$plan
+  setting <- solved$setting
   setting[c("mu", "c")] <- found[c("mu", "c")]
   root <- new_sparse_root(plan, setting, found, model$names)
   warn_unconverged(structure(list(
@@ -158,8 +158,51 @@ sparse_optimum <- function(model, base = base_gaussian(), tol = 1e-9, max_evalua
     objective = found$objective, elbo = law$entropy - found$objective + model_constant(model), flat = flat_in_model(model),
     certificate = found$certificate,
     certificate_kind = if (found$rigorous && found$widest <= 50) "rigorous" else "estimated",
-    gradient_norm = sqrt(2 * found$estimate), evaluations = found$iterations + 1L, converged = found$certificate <= tol,
+    gradient_norm = sqrt(2 * found$estimate), evaluations = found$evaluations, converged = found$certificate <= tol,
     interrupted = FALSE, base = base, kind = scale, dim = model$dim, scale = root), class = "elvi_optimum"))
+}
+
+# The optimum as (mu, c), one number per row, by src/nested.c. X: the dense columns of the design; Z: the others.
+solve_by_rows <- function(model, X, Z, law, tol, max_evaluations) {
+  rows <- model$rows
+  prior <- model$blocks$coefficients
+  entries <- precision_entries(model$prior$precision %||% prior$precision, model$dim)
+  plan <- sparse_plan(X, Z, if (ncol(Z)) dense_columns(Z) else logical(), entries, !is_linked(model), prior$centre,
+                      list(y = rows$y, weight = rows$weight, offset = rows$offset,
+                           record = model$likelihood, dispersion = "none"))
+  rule <- cached_quadrature(law, model$likelihood)
+  if (rule$limit <= 0) no_expectation(model, law)
+  rule$prior_levels <- list()
+  definite <- all(entries$value[entries$row == entries$column] > 0)
+  setting <- c(list(A = entries$value, definite = definite, inverse = if (definite) 1 / entries$value,
+                    dispersion = 1, mu = NULL), start_of(plan))
+  found <- solve_settings(plan, rule, list(setting), tol, as.integer(max_evaluations))[[1L]]
+  list(plan = plan, setting = setting, found = found)
+}
+
+# ---- small regressions ---------------------------------------------------------------------------------
+
+# Is a regression so small that the solver in R takes longer than its arithmetic? Its evaluation in exact.c has BLAS and threads,
+# which pay for more rows or columns than these.
+is_small <- function(model, scale) {
+  is_regression(model) && is.matrix(model$rows$X) && !is_dispersed(model) && scale_of(scale)$full &&
+    as.double(length(model$rows$y)) * model$dim^2 <= 1e6 && all_proper(model) && !has_student_prior(model)
+}
+
+# The optimum of a small regression, all of whose columns are dense; NULL where it is not certified.
+small_optimum <- function(model, base, law, scale, tol, max_evaluations) {
+  X <- model$rows$X
+  if (!is.null(model$rows$shift)) X <- X - rep(model$rows$shift, each = nrow(X))
+  solved <- solve_by_rows(model, X, matrix(0, nrow(X), 0L), law, tol, max_evaluations)
+  found <- solved$found
+  if (found$failed || found$certificate > tol) return(NULL)
+  precision <- crossprod(X, found$c * X)
+  diag(precision) <- diag(precision) + model$blocks$coefficients$precision
+  root <- root_of_inverse(precision)
+  if (is.null(root)) return(NULL)
+  point <- c(found[c("mu", "objective", "certificate", "widest")],
+             list(scale = root, kind = "triangular", certificate_kind = "rigorous", gradient_norm = sqrt(2 * found$estimate)))
+  new_optimum(model, base, law, scale, point, found$evaluations, tol)
 }
 
 # ---- roots of covariances, kept as factors --------------------------------------------------------

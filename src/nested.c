@@ -28,10 +28,12 @@ typedef struct {
     double *L, *inverse, *Q;     /* on the pattern; Q: factor of A where it is not blocked */
     double *q;                   /* rows: sqrt(w_i' A^-1 w_i) */
     double *step, *turn, *reach; /* residuals of the fixed point */
+    double *bend, *lag, *near;   /* rows: d log c / d eta, what the spread answers, and scratch */
     double *small;               /* 3 dim */
     point at, to;
     memory past[MEMORY];
-    int *links; /* 3 dim */
+    int *links;             /* 3 dim */
+    int evaluations, known; /* known: of past[], how many there are */
 } workspace;
 
 static size_t point_length(size_t n, size_t d) { return 5 * n + 2 * d; }
@@ -40,7 +42,7 @@ static size_t memory_length(size_t n, size_t d) { return 3 * n + 2 * d; }
 size_t elvi_nested_work_length(const elvi_nested *p)
 {
     const size_t n = (size_t) p->rows, d = (size_t) p->pattern.dim;
-    return 3 * n + (p->blocked ? 2 : 3) * elvi_pattern_length(&p->pattern) + 3 * n + 4 * d +
+    return 3 * n + (p->blocked ? 2 : 3) * elvi_pattern_length(&p->pattern) + 6 * n + 4 * d +
            2 * point_length(n, d) + MEMORY * memory_length(n, d);
 }
 
@@ -85,6 +87,9 @@ static workspace bind(const elvi_nested *p, double *room, int *links)
     w.q = cut(&room, n);
     w.turn = cut(&room, n);
     w.reach = cut(&room, n);
+    w.bend = cut(&room, n);
+    w.lag = cut(&room, n);
+    w.near = cut(&room, n);
     w.step = cut(&room, d);
     w.small = cut(&room, 3 * d);
     w.at = cut_point(&room, n, d);
@@ -286,6 +291,7 @@ static void evaluate(const elvi_nested *p, const elvi_quadrature *rule, const el
 {
     const int d = p->pattern.dim, n = p->rows;
     double form, spread = 0.0, *off = w->small + 2 * (size_t) d;
+    w->evaluations++;
     x->objective = HUGE_VAL;
     if (!factored && factor(p, at, x->c, w)) return;
     predict(p, x->mu, x->eta);
@@ -330,16 +336,76 @@ static int better(const point *to, const point *at)
 
 /* ---- steps --------------------------------------------------------------------- */
 
-/* residuals of the fixed point at x; w->L <- factor of P at the c it asks for */
-static int residuals(const elvi_nested *p, const elvi_hyper_point *at, workspace *w, const point *x)
+/* slope <- w_i l'(eta_i) of consecutive rows */
+static void loss_slopes(const elvi_nested *p, const elvi_dispersion *a, const elvi_part *rows, const double *eta, double *slope)
 {
-    const int d = p->pattern.dim;
-    if (factor(p, at, x->curve, w)) return 1;
+    memcpy(slope, eta, (size_t) rows->rows * sizeof(double));
+    p->likelihood.family->slope(&p->likelihood, a, rows, slope);
+}
+
+/* bend_i <- d log l'' / d eta at the predictors, by differences, within reason */
+static void set_bend(const elvi_nested *p, const elvi_hyper_point *at, workspace *w, const point *x)
+{
+    const elvi_dispersion a = elvi_dispersion_at(log(own_dispersion(p, at)));
+    const elvi_part rows = { 0, p->rows, w->y, w->weight, NULL };
+    const double by = 0.25;
+    double *low = w->near, *middle = w->lag, *high = w->bend;
+    for (int i = 0; i < p->rows; i++) low[i] = x->eta[i] - by;
+    p->likelihood.family->slope(&p->likelihood, &a, &rows, low);
+    loss_slopes(p, &a, &rows, x->eta, middle);
+    for (int i = 0; i < p->rows; i++) high[i] = x->eta[i] + by;
+    p->likelihood.family->slope(&p->likelihood, &a, &rows, high);
+    for (int i = 0; i < p->rows; i++) {
+        const double bend = log((high[i] - middle[i]) / (middle[i] - low[i])) / by;
+        w->bend[i] = isfinite(bend) ? fmax(fmin(bend, 5.0), -5.0) : 0.0;
+    }
+}
+
+/* the same of row i at the expectation, whose tail may be another than that of the loss */
+static double expected_bend(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at, const workspace *w,
+                            const point *x, int i)
+{
+    const double by = 0.1 * fmax(1.0, x->s[i]), eta = x->eta[i] + by;
+    double slope, curve;
+    const elvi_lines row = { 1, w->y + i, w->weight + i, &eta, x->s + i };
+    elvi_expected expected = { .slope = &slope, .curve = &curve };
+    if (elvi_nested_expect_rows(p, rule, at, &row, &expected) != ELVI_OK) return 0.0;
+    const double bend = log(curve / x->curve[i]) / by;
+    return isfinite(bend) ? fmax(fmin(bend, 5.0), -5.0) : 0.0;
+}
+
+/* The step of the fixed point at x: Newton's for (mu, log c) together. With bend_i = d log c_i / d eta_i, and so, as for an
+ * exponential, bend_i^2 / 2 = d log c_i / d s_i^2, and d s_i^2 = -h_i d log c_i, which is exact where the rows that share
+ * their spread with row i move as it does, and h_i = s_i^2 (1 - s_i^2 / q_i^2), which is exact where that spread is of one
+ * direction. Without that, a level without events, whose c has to fall by orders of magnitude while its spread
+ * grows, takes a hundred steps. Without `joint`, h and bend are 0: a direction of descent. */
+static int residuals(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at, int joint, workspace *w)
+{
+    const int d = p->pattern.dim, n = p->rows;
+    const point *x = &w->at;
+    if (joint) set_bend(p, at, w, x);
+    for (int i = 0; i < n; i++) {
+        const int moves = joint && x->curve[i] > 0.0 && x->c[i] > 0.0;
+        const double s2 = x->s[i] * x->s[i], q2 = at->definite ? w->q[i] * w->q[i] : HUGE_VAL;
+        const double h = moves && s2 < q2 ? s2 * (1.0 - s2 / q2) : 0.0;
+        double bend = moves ? w->bend[i] : 0.0;
+        if (bend * bend * h > 1.0) bend = expected_bend(p, rule, at, w, x, i);
+        const double lag = 1.0 / (1.0 + 0.5 * bend * bend * h);
+        w->near[i] = x->curve[i] * lag;
+        w->reach[i] = moves ? 0.5 * bend * h * w->near[i] * log(x->curve[i] / x->c[i]) : 0.0;
+        w->bend[i] = bend;
+        w->lag[i] = moves ? lag : 0.0;
+    }
+    if (factor(p, at, w->near, w)) return 1;
     for (int i = 0; i < d; i++) w->step[i] = -x->g[i];
+    collect(p, w->reach, w->step);
     elvi_sparse_forward(&p->pattern, w->L, w->step);
     elvi_sparse_backward(&p->pattern, w->L, w->step);
-    for (int i = 0; i < p->rows; i++) w->turn[i] = x->curve[i] - x->c[i];
     predict(p, w->step, w->reach);
+    for (int i = 0; i < n; i++) {
+        const double by = w->lag[i] > 0.0 ? w->lag[i] * (log(x->curve[i] / x->c[i]) + w->bend[i] * w->reach[i]) : 0.0;
+        w->turn[i] = w->lag[i] > 0.0 ? x->c[i] * expm1(fmax(fmin(by, 3.0), -3.0)) : x->curve[i] - x->c[i];
+    }
     return 0;
 }
 
@@ -363,9 +429,11 @@ static int solve_small(int m, double G[MEMORY][MEMORY], double *b)
 
 /* Anderson's combination of past steps, weighed as F weighs them to second order and row by
  * row: c_i for the predictor, s_i^4 / 2 for c_i. 0 if there is one. */
-static int accelerate(const elvi_nested *p, const workspace *w, const point *x, int known, point *to)
+static int accelerate(const elvi_nested *p, workspace *w)
 {
-    const int n = p->rows, d = p->pattern.dim;
+    const int n = p->rows, d = p->pattern.dim, known = w->known;
+    const point *x = &w->at;
+    point *to = &w->to;
     double G[MEMORY][MEMORY] = { { 0.0 } }, mix[MEMORY] = { 0.0 }, most = 0.0;
     if (known == 0) return 1;
     for (int i = 0; i < n; i++) {
@@ -391,10 +459,11 @@ static int accelerate(const elvi_nested *p, const workspace *w, const point *x, 
         to->mu[i] = sum;
     }
     for (int i = 0; i < n; i++) {
-        double sum = x->curve[i];
+        const double plain = x->c[i] + w->turn[i];
+        double sum = plain;
         for (int k = 0; k < known; k++)
             sum -= mix[k] * (x->c[i] - w->past[k].c[i] + w->turn[i] - w->past[k].turn[i]);
-        to->c[i] = fmax(sum, 0.1 * x->curve[i]);
+        to->c[i] = fmax(sum, 0.1 * plain);
     }
     return 0;
 }
@@ -410,6 +479,7 @@ static void keep(const elvi_nested *p, workspace *w, const point *x)
     memcpy(last.c, x->c, n);
     memcpy(last.turn, w->turn, n);
     memcpy(last.reach, w->reach, n);
+    if (w->known < MEMORY) w->known++;
 }
 
 static void swap(workspace *w)
@@ -419,31 +489,39 @@ static void swap(workspace *w)
     w->to = at;
 }
 
-/* The accelerated step, else the plain one, else shorter ones; 0 when none is better. */
-static int advance(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at, int known, workspace *w)
+static int accept(const elvi_nested *p, workspace *w)
 {
-    const int n = p->rows, d = p->pattern.dim;
-    if (residuals(p, at, w, &w->at)) return 0;
-    if (accelerate(p, w, &w->at, known, &w->to) == 0) {
+    if (!better(&w->to, &w->at)) return 0;
+    keep(p, w, &w->at);
+    swap(w);
+    return 1;
+}
+
+/* The step, else shorter ones; 0 when none is better. */
+static int shorten(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at, double least, workspace *w)
+{
+    for (double size = 1.0; size > least; size *= 0.5) {
+        for (int i = 0; i < p->pattern.dim; i++) w->to.mu[i] = w->at.mu[i] + size * w->step[i];
+        for (int i = 0; i < p->rows; i++) w->to.c[i] = w->at.c[i] + size * w->turn[i];
         evaluate(p, rule, at, 0, w, &w->to);
-        if (better(&w->to, &w->at)) {
-            keep(p, w, &w->at);
-            swap(w);
-            return 1;
-        }
-    }
-    for (double size = 1.0; size > 1e-8; size *= 0.5) {
-        const int plain = size == 1.0 && known == 0;
-        for (int i = 0; i < d; i++) w->to.mu[i] = w->at.mu[i] + size * w->step[i];
-        for (int i = 0; i < n; i++) w->to.c[i] = w->at.c[i] + size * w->turn[i];
-        evaluate(p, rule, at, plain, w, &w->to);
-        if (better(&w->to, &w->at)) {
-            keep(p, w, &w->at);
-            swap(w);
-            return 1;
-        }
+        if (accept(p, w)) return 1;
     }
     return 0;
+}
+
+/* The accelerated step, else the plain one, else shorter ones, else those of descent; 0 when none is better. */
+static int advance(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at, workspace *w)
+{
+    if (residuals(p, rule, at, 1, w)) return 0;
+    /* far from the optimum past steps say little of the next */
+    if (w->at.estimate < 1e-2 && accelerate(p, w) == 0) {
+        evaluate(p, rule, at, 0, w, &w->to);
+        if (accept(p, w)) return 1;
+        w->known = 0;
+    }
+    if (shorten(p, rule, at, 0.1, w)) return 1;
+    if (residuals(p, rule, at, 0, w)) return 0;
+    return shorten(p, rule, at, 1e-8, w);
 }
 
 /* mu from predictors: the weighted least squares fit to them */
@@ -556,9 +634,8 @@ void elvi_nested_solve(const elvi_nested_task *task, const elvi_nested_end *end,
             if (end->polls && watch->hooks->poll(watch->hooks->ctx, NULL)) elvi_ask_all_to_stop(watch);
             stop = elvi_all_asked_to_stop(watch);
             if (stop) break;
-            const int known = out->iterations < MEMORY ? out->iterations : MEMORY;
             out->iterations++;
-            if (!advance(p, rule, at, known, &w)) { /* as far as rounding allows: put things back */
+            if (!advance(p, rule, at, &w)) { /* as far as rounding allows: put things back */
                 evaluate(p, rule, at, 0, &w, &w.at);
                 break;
             }
@@ -579,6 +656,7 @@ void elvi_nested_solve(const elvi_nested_task *task, const elvi_nested_end *end,
     out->estimate = x->estimate;
     out->widest = p->likelihood.family->quadratic ? 0.0 : x->widest;
     out->rigorous = at->definite;
+    out->evaluations = w.evaluations;
 }
 
 /* ---- draws ------------------------------------------------------------------------ */
@@ -645,15 +723,6 @@ static double block_ratio(const elvi_nested *p, const workspace *w, const elvi_d
     return r - losses(p, a, rows, w->y + first, w->weight + first, eta + first);
 }
 
-/* slope <- w_i l'(eta_i) of consecutive rows */
-static void loss_slopes(const elvi_nested *p, const elvi_dispersion *a, int n, const double *y, const double *w,
-                        const double *eta, double *slope)
-{
-    const elvi_part rows = { 0, n, y, w, NULL };
-    memcpy(slope, eta, (size_t) n * sizeof(double));
-    p->likelihood.family->slope(&p->likelihood, a, &rows, slope);
-}
-
 /* What a check needs beside the optimum, in memory that only a solution uses. */
 typedef struct {
     double *drawn;            /* dim: a draw, less the mean */
@@ -695,6 +764,7 @@ void elvi_nested_check(const elvi_nested_task *task, const double *z, int draws,
     const int d = p->pattern.dim, n = p->rows;
     const check_scratch c = scratch_of_check(&w);
     const elvi_dispersion a = elvi_dispersion_at(log(own_dispersion(p, at)));
+    const elvi_part all = { 0, n, w.y, w.weight, NULL };
     out->status = ELVI_SINGULAR_SCALE;
     if (begin_check(p, task->rule, at, &w, c.known)) return;
     memset(c.tilt, 0, (size_t) n * sizeof(double));
@@ -706,7 +776,7 @@ void elvi_nested_check(const elvi_nested_task *task, const double *z, int draws,
         elvi_sparse_backward(&p->pattern, w.L, c.drawn);
         predict(p, c.drawn, c.off);
         for (int i = 0; i < n; i++) c.eta[i] = x->eta[i] + c.off[i];
-        if (out->shift) loss_slopes(p, &a, n, w.y, w.weight, c.eta, c.bent);
+        if (out->shift) loss_slopes(p, &a, &all, c.eta, c.bent);
         for (int b = 0; b < p->blocks; b++) {
             const int first = p->block_start[b], rows = p->block_start[b + 1] - first;
             const double r = block_ratio(p, &w, &a, c.known, first, rows, c.off, c.eta), bend = exp(r) - 1.0 - r;

@@ -50,7 +50,7 @@ typedef struct {
     double objective, log_det; /* F and log|P| */
     double certificate, estimate, widest;
     double loss, level, slope; /* for the derivative in the dispersion, see dispersion_sums() */
-    int rigorous, iterations;
+    int rigorous, iterations, evaluations;
     elvi_status status;
 } elvi_conditional;
 

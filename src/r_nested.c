@@ -184,7 +184,7 @@ static SEXP conditional_list(const elvi_nested *p, elvi_conditional *out)
 {
     static const char *const names[] = {
         "status", "mu", "c", "variance", "moment", "objective", "log_det", "certificate", "estimate", "widest",
-        "loss", "level", "slope", "rigorous", "iterations", NULL
+        "loss", "level", "slope", "rigorous", "iterations", "evaluations", NULL
     };
     SEXP list = PROTECT(r_named_list(names));
     memset(out, 0, sizeof *out);
@@ -210,6 +210,7 @@ static void fill_conditional(SEXP list, const elvi_conditional *at)
     r_set(list, "slope", Rf_ScalarReal(at->slope));
     r_set(list, "rigorous", Rf_ScalarLogical(at->rigorous));
     r_set(list, "iterations", Rf_ScalarInteger(at->iterations));
+    r_set(list, "evaluations", Rf_ScalarInteger(at->evaluations));
 }
 
 SEXP elvi_r_nested_solve(SEXP plan, SEXP rule, SEXP settings, SEXP tol, SEXP most, SEXP threads)
