@@ -18,16 +18,23 @@ coefficient_roots <- function(posterior, which = posterior$coefficients) {
   lapply(seq_along(posterior$weight), function(k) t(chol(tcrossprod(root_rows(root_at(posterior$roots, k), W)))))
 }
 
-# The margins of a posterior's coefficients; NULL where the gaussian is as good, or where they cannot be found.
-find_margins <- function(posterior, target_at) {
+# A posterior with margins of its coefficients where the gaussian is not as good. `cumulants` says why; NULL where nothing was looked at.
+with_margins <- function(posterior, target_at) {
   which <- posterior$coefficients
-  if (!length(which) || length(which) > most_corrected || !posterior_law(posterior)$independent) return(NULL)
+  if (!length(which) || length(which) > most_corrected || !posterior_law(posterior)$independent) return(posterior)
   best <- which.max(posterior$weight)
   target <- target_at(best)
   unit <- t(unit_rows(posterior, which))
   S <- t(chol(tcrossprod(root_rows(root_at(posterior$roots, best), t(unit)))))
   white <- unit %*% t(solve(S))   # columns: functions that are uncorrelated, of variance 1
-  if (!needs_profile(profile_cumulants(target, cbind(white, unit)))) return(NULL)
+  cumulants <- profile_cumulants(target, cbind(white, unit))
+  posterior$cumulants <- lapply(cumulants, function(x) max(abs(x)))
+  if (needs_profile(cumulants)) posterior["margins"] <- list(find_margins(posterior, target, white, unit, S))
+  posterior
+}
+
+# NULL where they cannot be found
+find_margins <- function(posterior, target, white, unit, S) {
   along <- profiles(target, white)
   own <- profiles(target, unit, means = FALSE)
   if (is.null(along) || is.null(own)) return(NULL)
@@ -35,9 +42,8 @@ find_margins <- function(posterior, target_at) {
   shapes <- profile_shapes(own)
   y <- agree_with_own(moments, shapes, S)
   if (is.null(y)) return(NULL)
-  list(plan = target$plan, setting = target$setting, delta = y$delta, covariance = y$covariance, shape = profile_shapes(along)$shape, own = shapes$shape,
-       roots = coefficient_roots(posterior, which), moved = list(mean = max(abs(shapes$mean)), sd = range(shapes$sd)),
-       asymmetry = moments$asymmetry)
+  list(plan = target$plan, setting = target$setting, delta = y$delta, covariance = y$covariance, shape = profile_shapes(along)$shape,
+       own = shapes$shape, roots = coefficient_roots(posterior), moved = list(mean = max(abs(shapes$mean)), sd = range(shapes$sd)))
 }
 
 # Above this the profiles of all coefficients would take longer than a sampler.

@@ -40,6 +40,11 @@ root_at <- function(roots, k) UseMethod("root_at")
 #' @export
 root_at.default <- function(roots, k) roots[[k]]
 
+without_points <- function(posterior) {
+  posterior["points"] <- list(NULL)
+  posterior
+}
+
 # the approximation itself
 uncorrected <- function(posterior) {
   posterior[c("points", "margins")] <- list(NULL)

@@ -99,16 +99,14 @@ correct_nested <- function(posterior) {
   plan <- posterior$roots$plan
   if (is_quadratic(plan)) return(posterior)
   rule <- plan_rule(plan, posterior_law(posterior))
-  posterior["margins"] <- list(find_margins(posterior, function(k) profile_target(plan, rule, posterior$roots$settings[[k]])))
-  posterior
+  with_margins(posterior, function(k) profile_target(plan, rule, posterior$roots$settings[[k]]))
 }
 
 # That of an exact optimum: rows in memory, normal priors, a scale of any covariance.
 correct_exact <- function(posterior, model, optimum) {
   if (!is_profiled(model, optimum)) return(posterior)
-  margins <- find_margins(posterior, function(k) exact_target(model, optimum))
-  if (!is.null(margins) && length(model$rows$X) <= 1e6) margins$model <- model
-  posterior["margins"] <- list(margins)
+  posterior <- with_margins(posterior, function(k) exact_target(model, optimum))
+  if (has_margins(posterior) && length(model$rows$X) <= 1e6) posterior$margins$model <- model
   posterior
 }
 
