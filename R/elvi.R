@@ -266,7 +266,7 @@ exact_fit <- function(model, base, control, tol, call) {
                         kept = "optimum",
                         theta = list(mu = unname(optimum$mu), scale = name_scale(optimum$scale, NULL)),
                         converged = optimum$converged, optimum = optimum))
-  fit$result$posterior <- run_posterior(fit)
+  fit$result$posterior <- correct_exact(run_posterior(fit), model, optimum)
   fit
 }
 

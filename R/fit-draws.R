@@ -47,8 +47,9 @@ as.matrix.elvi_fit <- function(x, draws = 1000, resample = NULL, seed = NULL, ..
   if (isTRUE(resample) && !is_corrected(posterior)) return(show_draws(posterior, resampled_draws(x, draws, key)))
   if (isTRUE(resample) && misses_part(x$verdict)) warn_of_missing(x$verdict$k)
   if (resampled) return(matrix_of_draws(x, posterior_draws(posterior, draws, key)))
+  if (is.null(resample)) return(matrix_of_draws(x, posterior_draws(posterior, draws, key)))
   plain <- matrix_of_draws(x, posterior_draws(uncorrected(posterior), draws, key))
-  if (is_corrected(posterior) && draws >= 100) warn_of_plain(plain, matrix_of_draws(x, posterior_draws(posterior, draws, key)))
+  if ((is_corrected(posterior) || has_margins(posterior)) && draws >= 100) warn_of_plain(plain, matrix_of_draws(x, posterior_draws(posterior, draws, key)))
   plain
 }
 

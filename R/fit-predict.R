@@ -70,7 +70,7 @@ predict.elvi_glm <- function(object, newdata = NULL, type = c("link", "response"
     return(predict_out_of_memory(object, interval, list(type = type, se.fit = se.fit, offset = offset)))
   }
   rows <- prediction_rows(object, newdata, re.form, allow_new_levels, offset)
-  at <- linear_predictor(object, rows)
+  at <- linear_predictor(object, rows, shapes = interval == "credible" || type == "response")
   p <- c((1 - level) / 2, (1 + level) / 2)
   limits <- switch(interval, none = NULL,
     credible = on_scale(object, type, predictor_quantiles(object, at, p)),
@@ -115,10 +115,13 @@ predictive_quantiles <- function(object, p, draws = 4000, ...) {
 
 # ---- means and standard deviations -----------------------------------------------------------------------
 
-# Mean and standard deviation of the linear predictor, rows x components, effects of new levels included.
-linear_predictor <- function(object, rows) {
+# Mean and standard deviation of the linear predictor, rows x components, effects of new levels included; with `shapes`,
+# standardised quantiles of each row where the posterior has them, see row_shapes().
+linear_predictor <- function(object, rows, shapes = FALSE) {
   posterior <- object$posterior
-  at <- posterior_linear(posterior, design_columns(rows))
+  columns <- design_columns(rows)
+  at <- posterior_linear(posterior, columns)
+  if (shapes) at$shape <- complete_shapes(posterior, columns)
   at$mean <- at$mean + rows$offset
   for (new in rows$new) {
     V <- covariance_draws(new$term, posterior$hyper$values)
@@ -126,6 +129,7 @@ linear_predictor <- function(object, rows) {
       extra <- rowSums((new$M %*% matrix(V[, , k], ncol(new$M))) * new$M)
       at$sd[new$rows, k] <- sqrt(at$sd[new$rows, k]^2 + extra)
     }
+    if (!is.null(at$shape)) at$shape[new$rows, ] <- rep(margin_scores, each = length(new$rows))
   }
   at
 }
@@ -137,7 +141,7 @@ predictor_quantiles <- function(object, at, p) {
   there <- which(is.finite(rowSums(at$mean)))
   if (length(there)) {
     out[there, ] <- mixture_quantiles(at$mean[there, , drop = FALSE], at$sd[there, , drop = FALSE], posterior$weight,
-                                      posterior_law(posterior), p)
+                                      posterior_law(posterior), p, at$shape[there, , drop = FALSE])
   }
   out
 }
@@ -153,7 +157,9 @@ response_moments <- function(object, at, block = 2000L) {
   n <- length(at$mean)
   mean <- sd <- array(NA_real_, dim(at$mean))
   for (rows in split(seq_len(n), (seq_len(n) - 1L) %/% block)) {
-    g <- object$family$linkinv(at$mean[rows] + outer(at$sd[rows], nodes))
+    z <- matrix(nodes, length(rows), length(nodes), byrow = TRUE)
+    if (!is.null(at$shape)) z <- value_at_score(at$shape[(rows - 1L) %% nrow(at$shape) + 1L, , drop = FALSE], z)
+    g <- object$family$linkinv(at$mean[rows] + at$sd[rows] * z)
     dim(g) <- c(length(rows), length(nodes))
     mean[rows] <- g %*% weights
     sd[rows] <- sqrt(pmax(0, (g - mean[rows])^2 %*% weights))

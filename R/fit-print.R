@@ -119,8 +119,7 @@ solver_accounts <- list(
          lines = c(sprintf("%s: %s, %s evaluations of the gradient",
                            if (x$status == "interrupted") "INTERRUPTED" else if (x$converged) "Converged" else "NOT CONVERGED",
                            distance_words(optimum), format_count(optimum$evaluations)),
-                   if (x$converged) sprintf("That is about the best %s; pareto_k() compares it with the posterior",
-                                            paste(x$base$kind, "approximation"))),
+                   accuracy_line(x)),
          details = sprintf("%s base, %s scale, exact solver", x$base$kind, x$control$scale))
   },
   nested = function(x) {
@@ -134,6 +133,7 @@ solver_accounts <- list(
                            format(max(nested$certificates), digits = 1)),
                    sprintf("Quadrature error: means within %s sd, sds within %s %% (against the next coarser grid)",
                            format(nested$change$mean, digits = 2), format(100 * nested$change$sd, digits = 2)),
+                   if (!is.null(x$posterior$cumulants)) accuracy_line(x),
                    k_line(nested)),
          details = sprintf("%s base, quadrature over hyperparameters (%s)", x$base$kind, x$posterior$hyper$rule %||% "none"))
   },
@@ -144,6 +144,22 @@ solver_accounts <- list(
                      sprintf("Smoothness L = %s in %s coordinates (%s)", format(x$smoothness, digits = 5), x$control$coordinates,
                              x$smoothness_source)))
   })
+
+# How the posterior that is shown differs from the best gaussian, which the lines before are about.
+accuracy_line <- function(x) {
+  posterior <- x$posterior
+  if (!x$converged) return(NULL)
+  if (has_margins(posterior)) {
+    moved <- posterior$margins$moved
+    return(sprintf("Shown is the posterior, corrected from the best gaussian: means by up to %s sd, sds by up to %s %%",
+                   format(moved$mean, digits = 2), format(100 * max(abs(moved$sd - 1)), digits = 2)))
+  }
+  if (!is.null(posterior$cumulants)) {
+    return(sprintf("No correction of the best gaussian is needed: skewness at most %s, excess kurtosis at most %s",
+                   format(posterior$cumulants$third, digits = 1), format(posterior$cumulants$fourth, digits = 1)))
+  }
+  sprintf("That is about the best %s approximation; pareto_k() compares it with the posterior", x$base$kind)
+}
 
 run_lines <- function(x) {
   last <- x$trace[nrow(x$trace), ]

@@ -47,7 +47,7 @@ marginal_at <- function(fit, parameter) {
   check_class(fit, "object", "elvi_fit", "elvi()")
   j <- check_parameters(fit, parameter, "parameter")
   if (length(j) != 1L) bad_argument("parameter", "the name or number of one parameter", describe(parameter))
-  posterior_marginal(uncorrected(fit$posterior), j)
+  posterior_marginal(without_points(fit$posterior), j)
 }
 
 # positions of parameters given by name or number; NULL for all

@@ -9,6 +9,7 @@
 #
 #   hyper      hyperparameters at each component (posterior-hyper.R)
 #   points     importance-weighted points that correct the components (posterior-points.R)
+#   margins    corrected means, covariance and margins of the coefficients (posterior-margins.R)
 #
 # and what its parameters are to the user:
 #
@@ -22,10 +23,10 @@
 # have it.
 
 new_posterior <- function(base, location, roots, weight = 1, names, shown = names, shift = NULL, logged = 0L,
-                          coefficients = seq_along(names), hyper = NULL, points = NULL, key) {
+                          coefficients = seq_along(names), hyper = NULL, points = NULL, margins = NULL, key) {
   structure(list(base = base, location = location, roots = roots, weight = weight, names = names,
                  shown = c(shown, colnames(hyper$values)), shift = shift, logged = logged, coefficients = coefficients,
-                 hyper = hyper, points = points, key = key),
+                 hyper = hyper, points = points, margins = margins, key = key),
             class = "elvi_posterior")
 }
 
@@ -39,9 +40,14 @@ root_at <- function(roots, k) UseMethod("root_at")
 #' @export
 root_at.default <- function(roots, k) roots[[k]]
 
-# without the importance-weighted points
-uncorrected <- function(posterior) {
+without_points <- function(posterior) {
   posterior["points"] <- list(NULL)
+  posterior
+}
+
+# the approximation itself
+uncorrected <- function(posterior) {
+  posterior[c("points", "margins")] <- list(NULL)
   posterior
 }
 
@@ -77,7 +83,9 @@ component_moments <- function(posterior) {
     first <- centre_rows(posterior, matrix(1, 1L, 1L))
     sd[1L, ] <- vapply(seq_len(K), function(k) sqrt(sum(root_rows(root_at(posterior$roots, k), first)^2)), 0)
   }
-  list(mean = mean, sd = sd)
+  if (!has_margins(posterior)) return(list(mean = mean, sd = sd))
+  moved <- margin_moments(posterior)
+  list(mean = mean + moved$mean, sd = sqrt(pmax(sd^2 + moved$variance, 0)))
 }
 
 # mean and standard deviation of each row of a mixture's means and standard deviations, rows x components
@@ -127,10 +135,10 @@ posterior_covariance <- function(posterior, which = NULL) {
   W <- unit_rows(posterior, which[inside])
   for (k in seq_along(posterior$weight)) {
     A <- root_rows(root_at(posterior$roots, k), W)
-    V[inside, inside] <- V[inside, inside] + posterior$weight[k] * tcrossprod(A)
+    V[inside, inside] <- V[inside, inside] + posterior$weight[k] * (tcrossprod(A) + margin_covariance(posterior, k, A))
   }
   if (length(posterior$weight) > 1L) {
-    at <- uncentre_points(posterior, posterior$location)
+    at <- component_moments(posterior)$mean
     if (!is.null(posterior$hyper)) at <- rbind(at, t(posterior$hyper$values))
     at <- at[which, , drop = FALSE]
     away <- at - drop(at %*% posterior$weight)
@@ -155,7 +163,12 @@ posterior_linear <- function(posterior, W, chunk = 256L) {
   for (rows in split(complete, (seq_along(complete) - 1L) %/% chunk)) {
     centred <- centre_rows(posterior, W[rows, , drop = FALSE])
     mean[rows, ] <- as.matrix(centred %*% posterior$location)
-    for (k in seq_len(K)) sd[rows, k] <- sqrt(rowSums(root_rows(root_at(posterior$roots, k), centred)^2))
+    for (k in seq_len(K)) {
+      A <- root_rows(root_at(posterior$roots, k), centred)
+      moved <- margin_linear(posterior, k, A)
+      mean[rows, k] <- mean[rows, k] + moved$mean
+      sd[rows, k] <- sqrt(pmax(rowSums(A^2) + moved$variance, 0))
+    }
   }
   list(mean = mean, sd = sd)
 }
@@ -170,7 +183,8 @@ posterior_quantiles <- function(posterior, which, p) {
   inside <- which <= d
   if (any(inside)) {
     at <- lapply(component_moments(posterior), function(m) m[which[inside], , drop = FALSE])
-    out[inside, ] <- mixture_quantiles(at$mean, at$sd, posterior$weight, posterior_law(posterior), p)
+    out[inside, ] <- mixture_quantiles(at$mean, at$sd, posterior$weight, posterior_law(posterior), p,
+                                       margin_shapes(posterior, which[inside]))
   }
   if (any(!inside)) out[!inside, ] <- hyper_quantiles(posterior, which[!inside] - d, p)
   show_rows(posterior, which, out)
@@ -183,18 +197,24 @@ show_rows <- function(posterior, which, rows) {
   rows
 }
 
-# Quantiles of mixtures, one row of means and standard deviations per mixture: all by bisection at once.
-mixture_quantiles <- function(mu, sd, weight, law, p) {
+# Quantiles of mixtures, one row of means and standard deviations per mixture: all by bisection at once. `shape` has a row of
+# standardised quantiles for each, where components are not those of the law itself.
+mixture_quantiles <- function(mu, sd, weight, law, p, shape = NULL) {
   z <- marginal_quantile(law, p)
-  if (length(weight) == 1L) return(drop(mu) + outer(drop(sd), z))
-  edge <- max(abs(z)) + 1e-3
+  if (length(weight) == 1L) {
+    z <- matrix(z, nrow(mu), length(p), byrow = TRUE)
+    return(drop(mu) + drop(sd) * if (is.null(shape)) z else value_at_score(shape, z))
+  }
+  edge <- 2 * max(abs(z)) + 1e-3
   out <- matrix(0, nrow(mu), length(p))
   for (j in seq_along(p)) {
     low <- apply(mu - edge * sd, 1L, min)
     high <- apply(mu + edge * sd, 1L, max)
     for (step in seq_len(60L)) {
       middle <- (low + high) / 2
-      below <- drop(matrix(marginal_probability(law, (middle - mu) / sd), nrow(mu)) %*% weight) < p[j]
+      z <- (middle - mu) / sd
+      if (!is.null(shape)) z <- score_at_value(shape, z)
+      below <- drop(matrix(marginal_probability(law, z), nrow(mu)) %*% weight) < p[j]
       low[below] <- middle[below]
       high[!below] <- middle[!below]
     }
@@ -211,6 +231,7 @@ posterior_marginal <- function(posterior, j) {
   law <- posterior_law(posterior)
   weight <- posterior$weight
   scale <- if (j == posterior$logged) log_scale else own_scale
+  if (has_margins(posterior)) return(margin_marginal(posterior, j, at))
   mixed <- function(f) Reduce(`+`, Map(function(mean, sd, w) w * f(mean, sd), at$mean, at$sd, weight))
   list(
     density = function(x) mixed(function(mean, sd) {
@@ -248,18 +269,32 @@ posterior_curve <- function(posterior, j) {
 # ---- draws ----------------------------------------------------------------------------------------------------------
 
 # n draws: list(x: n x d in user coordinates, hyper: n x hyperparameters, or NULL). Draw i is a function of the key and of i, so the
-# rows of two calls belong together, and a shorter call gives the first rows of a longer one. They are made in blocks of one size,
-# because the rounding of a matrix product depends on its size in some BLAS libraries.
+# rows of two calls belong together, and a shorter call gives the first rows of a longer one.
 posterior_draws <- function(posterior, n, key = posterior$key) {
   if (is_corrected(posterior)) return(list(x = points_draws(posterior, n, key), hyper = NULL))
+  if (has_target(posterior)) {
+    warmup <- 64L
+    proposals <- component_draws(posterior, n + warmup, key)
+    return(list(x = metropolis_draws(posterior, proposals$x, key, warmup)$x, hyper = NULL))
+  }
+  drawn <- component_draws(posterior, n, key)
+  list(x = drawn$x, hyper = hyper_draws(posterior, drawn$component, key))
+}
+
+# Made in blocks of one size, because the rounding of a matrix product depends on its size in some BLAS libraries.
+component_draws <- function(posterior, n, key) {
   size <- max(16, min(256, 2^20 %/% posterior_dim(posterior)))
   first <- seq(0, n - 1, by = size)
   component <- draw_components(posterior$weight, size * length(first), key)
   x <- lapply(first, function(from) {
     z <- draw_base(posterior_law(posterior), key, size, first = from)
-    in_user_rows(posterior, component_points(posterior, z, component[from + seq_len(size)]))
+    of <- component[from + seq_len(size)]
+    x <- in_user_rows(posterior, component_points(posterior, z, of))
+    if (has_margins(posterior)) correct_draws(posterior, x, of) else x
   })
-  list(x = do.call(rbind, x)[seq_len(n), , drop = FALSE], hyper = hyper_draws(posterior, component[seq_len(n)], key))
+  keep <- seq_len(n)
+  log_q <- unlist(lapply(x, attr, "log_q"))
+  list(x = structure(do.call(rbind, x)[keep, , drop = FALSE], log_q = log_q[keep]), component = component[keep])
 }
 
 # z, in columns, as points of the components, in the coordinates of the solver

@@ -35,7 +35,8 @@ finish_nested <- function(asked, problem, priors, regression) {
                  plan = list(seed = seed, rng_kind = RNGkind()),
                  result = list(status = if (nested$converged) "finished" else "not converged", kept = "optimum",
                                converged = nested$converged, nested = nested_account(nested),
-                               posterior = nested_posterior(nested, problem, regression$groups, derived_key(seed, "posterior"))))
+                               posterior = correct_nested(nested_posterior(nested, problem, regression$groups,
+                                                                           derived_key(seed, "posterior")))))
   fit$regression <- c(regression, list(family = problem$family, priors = priors))
   structure(fit, class = c("elvi_glm", "elvi_fit"))
 }

@@ -807,3 +807,195 @@ void elvi_nested_check(const elvi_nested_task *task, const double *z, int draws,
     }
     out->status = ELVI_OK;
 }
+
+/* ---- the profile of a linear function --------------------------------------------------- */
+
+/* The best gaussian among those with a'x = t has the precision P(c) of before on the hyperplane, so its covariance is
+ * P^-1 - v v' / q with v = P^-1 a and q = a'v: the same factor, one more solve. Its objective,
+ * F(t) = E f - log|Sigma| on the hyperplane, is a lower bound of -log p(t, y) up to a constant. */
+
+typedef struct {
+    double *v;     /* dim: P^-1 a */
+    double *along; /* rows: W v */
+    double q;
+} pin;
+
+/* Everything at (mu, c) given a'x = a'mu; w->L holds the factor of P(c), and the pin belongs to it. */
+static void evaluate_pinned(const elvi_nested_task *task, const pin *k, workspace *w, point *x)
+{
+    const elvi_nested *p = task->plan;
+    const int d = p->pattern.dim, n = p->rows;
+    double form, spread = 0.0, *off = w->small + 2 * (size_t) d;
+    x->objective = HUGE_VAL;
+    if (elvi_sparse_inverse(&p->pattern, w->L, w->inverse, w->small, w->links)) return;
+    spreads(p, w->inverse, x->s);
+    predict(p, x->mu, x->eta);
+    for (int i = 0; i < n; i++) {
+        x->eta[i] += w->offset[i];
+        x->s[i] = sqrt(fmax(x->s[i] * x->s[i] - k->along[i] * k->along[i] / k->q, 0.0));
+        spread += x->c[i] * x->s[i] * x->s[i];
+    }
+    const elvi_lines rows = { n, w->y, w->weight, x->eta, x->s };
+    elvi_expected expected = { .slope = x->slope, .curve = x->curve };
+    if (elvi_nested_expect_rows(p, task->rule, task->at, &rows, &expected) != ELVI_OK) return;
+    for (int i = 0; i < d; i++) off[i] = x->mu[i] - p->centre[i];
+    form = multiply(p, task->at->A, off, x->g);
+    collect(p, x->slope, x->g);
+    x->objective = 0.5 * (form + d - 1.0 - spread) + expected.sum + elvi_sparse_log_diagonal(&p->pattern, w->L) +
+                   0.5 * log(k->q);
+    if (!isfinite(x->objective)) x->objective = HUGE_VAL;
+}
+
+/* what the constraint needs of the factor of P(c) in w->L */
+static void solve_pin(const elvi_nested *p, const double *a, const workspace *w, pin *k)
+{
+    memcpy(k->v, a, (size_t) p->pattern.dim * sizeof(double));
+    elvi_sparse_forward(&p->pattern, w->L, k->v);
+    elvi_sparse_backward(&p->pattern, w->L, k->v);
+    k->q = 0.0;
+    for (int i = 0; i < p->pattern.dim; i++) k->q += a[i] * k->v[i];
+    predict(p, k->v, k->along);
+}
+
+/* the factor of P(c), and the constraint with it */
+static int set_pin(const elvi_nested_task *task, const double *a, const double *c, workspace *w, pin *k)
+{
+    if (factor(task->plan, task->at, c, w)) return 1;
+    solve_pin(task->plan, a, w, k);
+    return !(k->q > 0.0) || !isfinite(k->q);
+}
+
+/* w->step <- Newton's step within the hyperplane, by the factor in w->L */
+static void pinned_step(const elvi_nested *p, const pin *k, workspace *w, const point *x)
+{
+    double by = 0.0;
+    memcpy(w->step, x->g, (size_t) p->pattern.dim * sizeof(double));
+    elvi_sparse_forward(&p->pattern, w->L, w->step);
+    elvi_sparse_backward(&p->pattern, w->L, w->step);
+    for (int i = 0; i < p->pattern.dim; i++) by += k->v[i] * x->g[i];
+    for (int i = 0; i < p->pattern.dim; i++) w->step[i] = k->v[i] * by / k->q - w->step[i];
+}
+
+/* The optimum given a'x = a'mu, from w->at on: until a step gains less than `gain`. 0 if it has an objective. */
+static int solve_pinned(const elvi_nested_task *task, const elvi_profile *out, pin *k, workspace *w)
+{
+    const elvi_nested *p = task->plan;
+    const int d = p->pattern.dim, n = p->rows;
+    if (set_pin(task, out->a, w->at.c, w, k)) return 1;
+    evaluate_pinned(task, k, w, &w->at);
+    for (int step = 0; step < out->steps; step++) {
+        double gained = -HUGE_VAL;
+        for (double size = 1.0; size > 0.1; size *= 0.5) {
+            for (int i = 0; i < n; i++) w->to.c[i] = w->at.c[i] + size * (w->at.curve[i] - w->at.c[i]);
+            if (set_pin(task, out->a, w->to.c, w, k)) return 1;
+            pinned_step(p, k, w, &w->at);
+            for (int i = 0; i < d; i++) w->to.mu[i] = w->at.mu[i] + size * w->step[i];
+            evaluate_pinned(task, k, w, &w->to);
+            gained = w->at.objective - w->to.objective;
+            if (gained > 0.0) break;
+        }
+        if (!(gained > 0.0)) break;
+        swap(w);
+        if (gained < out->gain) break;
+    }
+    return !isfinite(w->at.objective);
+}
+
+/* along the conditional mean to another value of a'x: the start of the next node */
+static void move_pin(const elvi_nested *p, const pin *k, double by, workspace *w)
+{
+    for (int i = 0; i < p->pattern.dim; i++) w->at.mu[i] += k->v[i] * by / k->q;
+}
+
+static void start_profile(const elvi_nested_task *task, workspace *w)
+{
+    memcpy(w->at.mu, task->at->mu, (size_t) task->plan->pattern.dim * sizeof(double));
+    memcpy(w->at.c, task->at->c, (size_t) task->plan->rows * sizeof(double));
+}
+
+static void keep_node(const elvi_nested *p, const workspace *w, elvi_profile *out, int at)
+{
+    out->value[at] = -w->at.objective;
+    if (out->mean)
+        memcpy(out->mean + (size_t) at * (size_t) p->pattern.dim, w->at.mu, (size_t) p->pattern.dim * sizeof(double));
+}
+
+void elvi_nested_profile(const elvi_nested_task *task, elvi_profile *out)
+{
+    const elvi_nested *p = task->plan;
+    workspace w = bind(p, task->work, task->links);
+    pin k = { .v = w.past[0].mu, .along = w.past[0].c, .q = 0.0 };
+    out->status = ELVI_SINGULAR_SCALE;
+    out->below = out->above = 0;
+    set_rows(p, task->at->dispersion, &w);
+    start_profile(task, &w);
+    if (set_pin(task, out->a, w.at.c, &w, &k)) return;
+    out->sd = sqrt(k.q);
+    out->at = 0.0;
+    for (int i = 0; i < p->pattern.dim; i++) out->at += out->a[i] * w.at.mu[i];
+    for (int side = -1; side <= 1; side += 2) {
+        double top = -HUGE_VAL;
+        start_profile(task, &w);
+        for (int node = 0; node <= out->most; node++) {
+            if (node) move_pin(p, &k, side * out->width * out->sd, &w);
+            if (solve_pinned(task, out, &k, &w)) break;
+            keep_node(p, &w, out, out->most + side * node);
+            top = fmax(top, -w.at.objective);
+            if (side < 0)
+                out->below = node;
+            else
+                out->above = node;
+            if (-w.at.objective < top - out->drop) break;
+        }
+    }
+    out->status = isfinite(out->value[out->most]) ? ELVI_OK : ELVI_SINGULAR_SCALE;
+}
+
+/* Curvatures at predictors moved to either side: their differences are the expected third and fourth derivatives. */
+static int expect_moved(const elvi_nested_task *task, workspace *w, double *third, double *fourth)
+{
+    const elvi_nested *p = task->plan;
+    const int n = p->rows;
+    point *x = &w->at;
+    for (int side = -1; side <= 1; side++) {
+        for (int i = 0; i < n; i++) w->reach[i] = x->eta[i] + side * fmax(0.5 * x->s[i], 0.01);
+        const elvi_lines rows = { n, w->y, w->weight, w->reach, x->s };
+        elvi_expected expected = { .slope = x->slope, .curve = x->curve };
+        if (elvi_nested_expect_rows(p, task->rule, task->at, &rows, &expected) != ELVI_OK) return 1;
+        for (int i = 0; i < n; i++) {
+            const double by = fmax(0.5 * x->s[i], 0.01);
+            if (side < 0) third[i] = fourth[i] = 0.0;
+            third[i] += side * x->curve[i] / (2.0 * by);
+            fourth[i] += (side ? 1.0 : -2.0) * x->curve[i] / (by * by);
+        }
+    }
+    return 0;
+}
+
+elvi_status elvi_nested_cumulants(const elvi_nested_task *task, int n, const double *a, double *third, double *fourth)
+{
+    const elvi_nested *p = task->plan;
+    workspace w = bind(p, task->work, task->links);
+    pin k = { .v = w.past[0].mu, .along = w.past[0].c, .q = 0.0 };
+    double *l3 = w.past[0].turn, *l4 = w.past[0].reach;
+    set_rows(p, task->at->dispersion, &w);
+    start_profile(task, &w);
+    if (factor(p, task->at, w.at.c, &w)) return ELVI_SINGULAR_SCALE;
+    if (elvi_sparse_inverse(&p->pattern, w.L, w.inverse, w.small, w.links)) return ELVI_SINGULAR_SCALE;
+    spreads(p, w.inverse, w.at.s);
+    predict(p, w.at.mu, w.at.eta);
+    for (int i = 0; i < p->rows; i++) w.at.eta[i] += w.offset[i];
+    if (expect_moved(task, &w, l3, l4)) return ELVI_NO_EXPECTATION;
+    for (int j = 0; j < n; j++) {
+        double sum3 = 0.0, sum4 = 0.0;
+        solve_pin(p, a + (size_t) j * (size_t) p->pattern.dim, &w, &k);
+        for (int i = 0; i < p->rows; i++) {
+            const double u = k.along[i];
+            sum3 -= l3[i] * u * u * u;
+            sum4 -= l4[i] * u * u * u * u;
+        }
+        third[j] = sum3 / (k.q * sqrt(k.q));
+        fourth[j] = sum4 / (k.q * k.q);
+    }
+    return ELVI_OK;
+}

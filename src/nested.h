@@ -130,4 +130,21 @@ elvi_status elvi_nested_draws(const elvi_nested *p, const elvi_hyper_point *at, 
 elvi_status elvi_nested_whiten(const elvi_nested *p, const elvi_hyper_point *at, int n, double *x, double *work,
                                int *links);
 
+/* The log density of a'x along its range, by the best gaussian of the rest at each of a few values: a node every `width`
+ * standard deviations of the optimum, on either side until it has fallen by `drop`. */
+typedef struct {
+    const double *a;          /* dim */
+    int most, steps;          /* nodes on a side, Newton steps at a node; at most */
+    double width, drop, gain; /* a step that gains less is the last */
+    double at, sd;            /* of a'x at the optimum */
+    double *value, *mean;     /* 2 most + 1, the optimum in the middle; the means of x there, or NULL */
+    int below, above;         /* nodes that there are on each side */
+    elvi_status status;
+} elvi_profile;
+void elvi_nested_profile(const elvi_nested_task *task, elvi_profile *out);
+
+/* Third and fourth standardised cumulants of a'x for the n columns of a (dim x n), to first order in the losses' expected third and
+ * fourth derivatives: 0 where the posterior is gaussian. */
+elvi_status elvi_nested_cumulants(const elvi_nested_task *task, int n, const double *a, double *third, double *fourth);
+
 #endif

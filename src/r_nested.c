@@ -124,7 +124,9 @@ typedef struct {
     elvi_quadrature rule;
     const elvi_hyper_point *points;
     elvi_conditional *solved;
-    elvi_ratios *ratios; /* NULL: solve */
+    elvi_ratios *ratios;    /* NULL: solve */
+    elvi_profile *profiles; /* NULL: none; parts are points times profiles of each */
+    int each;
     const double *z;
     int draws, most;
     double tol;
@@ -137,10 +139,13 @@ static void work_one(void *ctx, int part, int lane, int slot)
 {
     team *t = ctx;
     (void) slot;
-    const elvi_nested_task task = { &t->plan, &t->rule, &t->points[part], t->work[lane], t->links[lane] };
+    const elvi_hyper_point *at = &t->points[t->profiles ? part / t->each : part];
+    const elvi_nested_task task = { &t->plan, &t->rule, at, t->work[lane], t->links[lane] };
     const elvi_nested_end end = { t->tol, t->most, &t->watch, lane == 0 };
     if (elvi_all_asked_to_stop(&t->watch)) return;
-    if (t->ratios)
+    if (t->profiles)
+        elvi_nested_profile(&task, &t->profiles[part]);
+    else if (t->ratios)
         elvi_nested_check(&task, t->z, t->draws, &t->ratios[part]);
     else
         elvi_nested_solve(&task, &end, &t->solved[part]);
@@ -223,6 +228,7 @@ SEXP elvi_r_nested_solve(SEXP plan, SEXP rule, SEXP settings, SEXP tol, SEXP mos
     t->points = read_hyper_points(&t->plan, settings);
     t->solved = (elvi_conditional *) R_alloc((size_t) n, sizeof(elvi_conditional));
     t->ratios = NULL;
+    t->profiles = NULL;
     t->tol = Rf_asReal(tol);
     t->most = Rf_asInteger(most);
     SEXP out = PROTECT(Rf_allocVector(VECSXP, n));
@@ -243,6 +249,7 @@ SEXP elvi_r_nested_check(SEXP plan, SEXP rule, SEXP settings, SEXP z, SEXP shift
     t->rule = r_quadrature(rule);
     t->points = read_hyper_points(&t->plan, settings);
     t->solved = NULL;
+    t->profiles = NULL;
     t->ratios = (elvi_ratios *) R_alloc((size_t) n, sizeof(elvi_ratios));
     t->z = REAL(z);
     t->draws = draws;
@@ -277,6 +284,72 @@ SEXP elvi_r_nested_draws(SEXP plan, SEXP setting, SEXP x, SEXP whiten)
     SEXP out = PROTECT(Rf_duplicate(x));
     const elvi_status status = (Rf_asLogical(whiten) ? elvi_nested_whiten : elvi_nested_draws)(
         &p, &at, Rf_ncols(x), REAL(out), work, links);
+    UNPROTECT(1);
+    return status == ELVI_OK ? out : R_NilValue;
+}
+
+/* The profiles of the linear functions in the columns of a, at each of the points. `control`: most, steps, width, drop, gain; with
+ * `means`, those of x at the nodes. */
+SEXP elvi_r_nested_profile(SEXP plan, SEXP rule, SEXP settings, SEXP a, SEXP control, SEXP means, SEXP threads)
+{
+    static const char *const names[] = { "status", "at", "sd", "below", "above", "value", "mean", NULL };
+    const int points = Rf_length(settings), each = Rf_ncols(a), n = points * each;
+    const elvi_hooks hooks = { .poll = interrupted };
+    team *t = (team *) R_alloc(1, sizeof(team));
+    t->plan = read_plan(plan);
+    t->rule = r_quadrature(rule);
+    t->points = read_hyper_points(&t->plan, settings);
+    t->solved = NULL;
+    t->ratios = NULL;
+    t->each = each;
+    t->profiles = (elvi_profile *) R_alloc((size_t) n, sizeof(elvi_profile));
+    const int dim = t->plan.pattern.dim, most = (int) r_count(control, "most");
+    if (Rf_nrows(a) != dim) Rf_error("elvi internal error: linear functions do not fit the plan");
+    SEXP out = PROTECT(Rf_allocVector(VECSXP, n));
+    for (int k = 0; k < n; k++) {
+        SEXP list = r_named_list(names);
+        SET_VECTOR_ELT(out, k, list);
+        elvi_profile *profile = &t->profiles[k];
+        memset(profile, 0, sizeof *profile);
+        profile->a = REAL(a) + (size_t) (k % each) * (size_t) dim;
+        profile->most = most;
+        profile->steps = (int) r_count(control, "steps");
+        profile->width = r_number(control, "width");
+        profile->drop = r_number(control, "drop");
+        profile->gain = r_number(control, "gain");
+        profile->value = r_set_reals(list, "value", 2 * (R_xlen_t) most + 1);
+        if (Rf_asLogical(means)) profile->mean = REAL(r_set(list, "mean", Rf_allocMatrix(REALSXP, dim, 2 * most + 1)));
+        profile->status = ELVI_STOPPED;
+    }
+    run_team(t, n, Rf_asInteger(threads), &hooks);
+    for (int k = 0; k < n; k++) {
+        SEXP list = VECTOR_ELT(out, k);
+        const elvi_profile *profile = &t->profiles[k];
+        r_set(list, "status", Rf_ScalarInteger(profile->status));
+        r_set(list, "at", Rf_ScalarReal(profile->at));
+        r_set(list, "sd", Rf_ScalarReal(profile->sd));
+        r_set(list, "below", Rf_ScalarInteger(profile->below));
+        r_set(list, "above", Rf_ScalarInteger(profile->above));
+    }
+    UNPROTECT(1);
+    return out;
+}
+
+/* NULL if they do not exist */
+SEXP elvi_r_nested_cumulants(SEXP plan, SEXP rule, SEXP setting, SEXP a)
+{
+    static const char *const names[] = { "third", "fourth", NULL };
+    const elvi_nested p = read_plan(plan);
+    const elvi_quadrature quadrature = r_quadrature(rule);
+    const elvi_hyper_point at = read_hyper_point(&p, setting);
+    double *work = (double *) R_alloc(elvi_nested_work_length(&p), sizeof(double));
+    int *links = (int *) R_alloc(elvi_nested_links_length(&p), sizeof(int));
+    const elvi_nested_task task = { &p, &quadrature, &at, work, links };
+    const int n = Rf_ncols(a);
+    if (Rf_nrows(a) != p.pattern.dim) Rf_error("elvi internal error: linear functions do not fit the plan");
+    SEXP out = PROTECT(r_named_list(names));
+    double *third = r_set_reals(out, "third", n), *fourth = r_set_reals(out, "fourth", n);
+    const elvi_status status = elvi_nested_cumulants(&task, n, REAL(a), third, fourth);
     UNPROTECT(1);
     return status == ELVI_OK ? out : R_NilValue;
 }
