@@ -111,7 +111,7 @@ correct_exact <- function(posterior, model, optimum) {
 }
 
 is_profiled <- function(model, optimum) {
-  is_regression(model) && !is_elsewhere(model) && optimum$converged && !has_student_prior(model) && !is_linked(model) &&
+  is_regression(model) && !is_chunked(model$rows) && optimum$converged && !has_student_prior(model) && !is_linked(model) &&
     !has_sparse_rows(model$rows) && scale_of(optimum$kind)$full && !family_records[[model$likelihood]]$constant_curvature
 }
 
