@@ -54,6 +54,8 @@ check_each_response.elvi_rows_elsewhere <- function(rows) {
   bad_argument("data", "rows in memory for a family of positive responses whose dispersion is not given", "rows elsewhere")
 }
 
+is_elsewhere_rows <- function(rows) inherits(rows, "elvi_rows_elsewhere")
+
 #' @export
 is_elsewhere.elvi_model_elsewhere <- function(model) TRUE
 
@@ -79,8 +81,9 @@ pass_spec <- function(model) {
        divide = model$divide %||% model$dispersion %||% 1, reweigh = model$reweigh)
 }
 
-pass_of <- function(model, task, args = list(), spec = pass_spec(model)) {
-  rows <- model$rows
+pass_of <- function(model, task, args = list()) rows_pass(model$rows, task, args, pass_spec(model))
+
+rows_pass <- function(rows, task, args = list(), spec = NULL) {
   pass <- pass_with_progress(rows$place, rows$recipe, task, c(args, list(spec = spec)), rows$n)
   check_unchanged(rows, pass$check)
   pass$answer

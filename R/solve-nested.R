@@ -31,7 +31,7 @@ nested_setup <- function(problem, base) {
                       if (length(rows$y) == n) row_blocks(problem))
   law <- law_of(base, p + q)
   rule <- conditional_rule(problem, law)
-  if (rule$limit <= 0) no_expectation(list(family = problem$family), law)
+  if (rule$limit <= 0) no_expectation(problem$family, law)
   setup <- list(problem = problem, layout = layout, plan = plan, base = base, law = law, rule = rule)
   c(setup, list(constant = evidence_constant(setup)))
 }

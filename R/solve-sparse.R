@@ -141,7 +141,7 @@ sparse_optimum <- function(model, base = base_gaussian(), tol = 1e-9, max_evalua
                            record = model$likelihood, dispersion = "none"))
   law <- law_of(base, model$dim)
   rule <- cached_quadrature(law, model$likelihood)
-  if (rule$limit <= 0) no_expectation(model, law)
+  if (rule$limit <= 0) no_expectation(model$family, law)
   rule$prior_levels <- list()
   definite <- all(entries$value[entries$row == entries$column] > 0)
   setting <- c(list(A = entries$value, definite = definite, inverse = if (definite) 1 / entries$value,
