@@ -103,8 +103,10 @@ frame_design <- function(parts, specs, frame, contrasts) {
   if (ncol(X)) check_magnitude(check_matrix(X, "data"), "data")   # before centring turns Inf into NaN
   counting <- rows_that_count(frame)
   smooths <- set_up_smooths(specs, frame, counting)
-  parts_of_smooths <- lapply(smooths, smooth_columns, frame)
-  latent <- number_columns(c(lapply(parts$bars, group_term, frame, contrasts, counting), do.call(c, lapply(smooths, smooth_terms))))
+  parts_of_smooths <- columns_of_smooths(smooths, frame)
+  make <- function(kind, x) term_kinds[[kind]]$make(x, frame, counting, contrasts)
+  latent <- number_columns(do.call(c, c(lapply(parts$bars, make, kind = "group"), lapply(smooths, make, kind = "smooth"),
+                                        lapply(parts$others, function(other) make(other$kind, other$call)))))
   check_distinct(latent)
   whole <- add_free_columns(X, smooths, parts_of_smooths)
   intercept <- attr(terms, "intercept") == 1
@@ -124,14 +126,16 @@ add_free_columns <- function(X, smooths, parts) {
   cbind(X, free)
 }
 
-# Z: the columns of latent terms, side by side
-latent_columns <- function(latent, frame, parts_of_smooths) {
+columns_of_smooths <- function(smooths, frame) {
+  stats::setNames(lapply(smooths, smooth_columns, frame), vapply(smooths, `[[`, "", "label"))
+}
+
+# Z: the columns of latent terms, side by side; those of terms that are not kept are empty
+latent_columns <- function(latent, frame, parts_of_smooths, keep = rep(TRUE, length(latent))) {
   if (!length(latent)) return(NULL)
-  penalised <- do.call(c, lapply(parts_of_smooths, `[[`, "penalised"))
-  groups <- lapply(latent[has_levels(latent)], function(term) {
-    group_columns(term, slope_matrix(term$slopes, frame, term$contrasts), level_index(term, frame))
-  })
-  sparse_columns(c(groups, lapply(penalised, methods::as, "dMatrix")), nrow(frame))
+  sparse_columns(Map(function(term, kept) {
+    if (kept) term_record(term)$columns(term, frame, parts_of_smooths) else empty_columns(nrow(frame), length(term$columns))
+  }, latent, keep), nrow(frame))
 }
 
 # The columns of a term that add up to 1 in every row, as those of a factor do in a formula without an intercept.
@@ -211,8 +215,8 @@ number_columns <- function(terms) {
 }
 
 # The same coefficient of the same factor twice has two standard deviations that nothing tells apart.
-check_distinct <- function(groups) {
-  keys <- unlist(lapply(groups, function(term) paste0("(", term$coefs, " | ", term$label, ")")))
+check_distinct <- function(latent) {
+  keys <- unlist(lapply(latent, function(term) paste0("(", term$coefs, " | ", term$label, ")")))
   twice <- keys[duplicated(keys)]
   if (length(twice)) {
     elvi_abort("`object`: the group-level term `", twice[1L], "` occurs twice.",

@@ -132,36 +132,8 @@ smooth_axis <- function(z, weight, component, u) {
 
 # Standard deviations, correlations and dispersion (columns) at each theta (rows), by name.
 natural_columns <- function(terms, layout, dispersion, theta) {
-  columns <- unlist(Map(function(term, slot) {
-    sds <- lapply(slot$sd, function(j) exp(theta[, j]))
-    c(stats::setNames(sds, sd_names(term)), if (slot$pairs) correlation_columns(term, theta[, slot$cor, drop = FALSE]))
-  }, terms, layout$terms), recursive = FALSE)
+  columns <- do.call(c, unname(Map(function(term, slot) term_record(term)$natural(term, theta[, slot$theta, drop = FALSE]),
+                                   terms, layout$terms)))
   if (length(layout$dispersion)) columns[[dispersion]] <- exp(theta[, layout$dispersion])
   matrix(unlist(columns), nrow(theta), dimnames = list(NULL, names(columns)))
-}
-
-correlation_columns <- function(term, y) {
-  k <- length(term$coefs)
-  R <- apply(y, 1L, function(row) tcrossprod(correlation_factor(row, k)$L))
-  lower <- which(lower.tri(diag(k)))
-  columns <- lapply(lower, function(at) R[at, ])
-  stats::setNames(columns, vapply(lower, function(at) cor_name(term, (at - 1L) %% k + 1L, (at - 1L) %/% k + 1L), ""))
-}
-
-sd_names <- function(term) term_record(term)$sd_names(term)
-
-cor_name <- function(term, i, j) paste0("cor(", term$label, ":", term$coefs[i], ",", term$coefs[j], ")")
-
-# Covariance matrices of a term's coefficients, k x k x rows, from named columns of natural hyperparameters.
-covariance_draws <- function(term, hyper) {
-  k <- length(term$coefs)
-  sd <- hyper[, sd_names(term), drop = FALSE]
-  V <- array(0, c(k, k, nrow(hyper)))
-  for (i in seq_len(k)) {
-    V[i, i, ] <- sd[, i]^2
-    for (j in seq_len(i - 1L)) if (term$correlated) {
-      V[i, j, ] <- V[j, i, ] <- sd[, i] * sd[, j] * hyper[, cor_name(term, i, j)]
-    }
-  }
-  V
 }

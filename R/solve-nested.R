@@ -25,7 +25,7 @@ nested_setup <- function(problem, base) {
   likelihood <- family_record(problem$family)$conditional$likelihood
   dispersion <- if (is.null(problem$dispersion)) "none" else family_record(problem$family)$conditional$dispersion
   rows <- solver_rows(problem)
-  plan <- sparse_plan(rows$X, rows$Z, dense_terms(problem), entries, TRUE, c(problem$prior$centre, numeric(q)),
+  plan <- sparse_plan(rows$X, rows$Z, dense_terms(problem), entries, is_blocked(problem), c(problem$prior$centre, numeric(q)),
                       list(y = rows$y, weight = rows$weight, offset = rows$offset,
                            record = likelihood_of(problem$family), dispersion = dispersion),
                       if (length(rows$y) == n) row_blocks(problem))
@@ -65,11 +65,10 @@ few_rows <- function(problem, root) {
        y = R[, p + q + 1L], offset = numeric(nrow(R)), weight = rep(1, nrow(R)))
 }
 
-# Smooths fill their columns; so do groups that hold much of the data each.
 dense_terms <- function(problem) {
   dense <- logical(ncol(problem$Z))
   filled <- dense_columns(problem$Z)
-  for (term in problem$terms) dense[term$columns] <- !term_record(term)$by_level || mean(filled[term$columns]) > 0.5
+  for (term in problem$terms) dense[term$columns] <- term_record(term)$dense(term, filled[term$columns])
   dense
 }
 
@@ -92,7 +91,7 @@ evidence_constant <- function(setup) {
   problem <- setup$problem
   proper <- problem$prior$precision > 0
   data <- problem$constant %||% likelihood_constant(problem$family, problem$y, problem$weight, problem$frequency, NULL)
-  setup$law$entropy - (sum(proper) + ncol(problem$Z)) / 2 * log(2 * pi) +
+  setup$law$entropy - (sum(proper) + ncol(problem$Z) - lost_rank(problem)) / 2 * log(2 * pi) +
     sum(log(problem$prior$precision[proper])) / 2 + data
 }
 
@@ -131,7 +130,7 @@ evidence_at <- function(setup, thetas, from = NULL, tol = 1e-7) {
     if (s$failed) return(list(theta = theta, value = -Inf, slope = rep(NA_real_, length(theta)), solution = s))
     prior <- hyper_prior(setup$problem, setup$layout, theta)
     part <- dispersion_part(setup, theta, s)
-    slope <- prior$slope + hyper_chain(setup$problem, setup$layout, precision, s$moment)
+    slope <- prior$slope + hyper_chain(setup$layout, precision, s$moment)
     if (length(setup$layout$dispersion)) slope[setup$layout$dispersion] <- slope[setup$layout$dispersion] + part$slope
     lean <- linear_correction(setup, theta)
     list(theta = theta, value = prior$value + setup$constant + precision$log_det / 2 + part$value - s$objective + lean,
@@ -161,10 +160,8 @@ start_theta <- function(setup) {
     if (!is.finite(unit) || unit <= 0) unit <- 1
   }
   for (t in seq_along(layout$terms)) {
-    slot <- layout$terms[[t]]
-    Z <- problem$Z[, problem$terms[[t]]$columns, drop = FALSE]
-    square <- rowSums(matrix(Matrix::colSums(Z^2), slot$k)) / max(1, nrow(Z))
-    theta[slot$sd] <- log(0.5 * unit / sqrt(ifelse(square > 0, square, 1)))
+    term <- problem$terms[[t]]
+    theta[layout$terms[[t]]$theta] <- term_record(term)$start(term, problem$Z[, term$columns, drop = FALSE], unit)
   }
   if (length(layout$dispersion)) theta[layout$dispersion] <- hyper_of(setup)$start(unit)
   theta
@@ -174,10 +171,7 @@ start_theta <- function(setup) {
 first_curvature <- function(setup) {
   layout <- setup$layout
   out <- numeric(layout$length)
-  for (slot in layout$terms) {
-    out[slot$sd] <- 2 * slot$J
-    out[slot$cor] <- slot$J
-  }
+  out[unlist(lapply(layout$terms, `[[`, "theta"))] <- unlist(lapply(setup$problem$terms, function(term) term_record(term)$curvature(term)))
   if (length(layout$dispersion)) out[layout$dispersion] <- hyper_of(setup)$curvature(setup$problem$count)
   pmax(out, 1)
 }

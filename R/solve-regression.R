@@ -172,5 +172,3 @@ check_nested <- function(problem, method, run, control) {
                  describe(control[[changed[1L]]]))
   }
 }
-
-effect_names <- function(groups) unlist(lapply(groups, function(term) term_record(term)$effect_names(term)))

@@ -49,9 +49,9 @@ reference_conditional <- function(problem, theta, base = base_gaussian()) {
   q <- ncol(problem$Z)
   turn <- diag(q)
   for (i in seq_along(layout$terms)) {
-    slot <- layout$terms[[i]]
+    term <- problem$terms[[i]]
     D <- hyper_natural(problem, theta)$terms[[i]]$cov
-    turn[problem$terms[[i]]$columns, problem$terms[[i]]$columns] <- kronecker(diag(slot$J), t(chol(D)))
+    turn[term$columns, term$columns] <- kronecker(diag(length(term$columns) / length(term$coefs)), t(chol(D)))
   }
   X <- if (is.null(problem$shift)) problem$X else sweep(problem$X, 2L, problem$shift)
   W <- cbind(X, as.matrix(problem$Z) %*% turn)
