@@ -2,11 +2,11 @@
 # densities. `hyper` has
 #
 #   values   components x hyperparameters: standard deviations, correlations and dispersion, by name
-#   show     a function of theta (rows) that gives such values: by its terms, layout and dispersion
+#   show     a function of theta (rows) that gives such values: by its terms, layout and family
 #   theta    components x hyperparameters on the unconstrained scale, mode and hessian there
 #   z, rule  coordinates of the quadrature points in their rule, and its name (rule.R)
 
-hyper_values <- function(hyper, theta) natural_columns(hyper$terms, hyper$layout, hyper$dispersion, theta)
+hyper_values <- function(hyper, theta) natural_columns(hyper$terms, hyper$layout, hyper$family, theta)
 
 hyper_moments <- function(hyper, weight) {
   if (is.null(hyper)) return(list(mean = numeric(), sd = numeric()))
@@ -130,10 +130,10 @@ smooth_axis <- function(z, weight, component, u) {
 
 # ---- on their natural scale ---------------------------------------------------------------------------------------
 
-# Standard deviations, correlations and dispersion (columns) at each theta (rows), by name.
-natural_columns <- function(terms, layout, dispersion, theta) {
+# Hyperparameters of terms and family (columns) at each theta (rows), by name.
+natural_columns <- function(terms, layout, family, theta) {
   columns <- do.call(c, unname(Map(function(term, slot) term_record(term)$natural(term, theta[, slot$theta, drop = FALSE]),
                                    terms, layout$terms)))
-  if (length(layout$dispersion)) columns[[dispersion]] <- exp(theta[, layout$dispersion])
-  matrix(unlist(columns), nrow(theta), dimnames = list(NULL, names(columns)))
+  own <- if (length(layout$family)) hyper_of(family)$natural(theta[, layout$family, drop = FALSE])
+  matrix(c(unlist(columns), own), nrow(theta), dimnames = list(NULL, c(names(columns), if (length(own)) hyper_of(family)$names)))
 }

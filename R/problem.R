@@ -14,8 +14,8 @@
 #' `elvi_problem()` has the arguments of [elvi.formula()] that describe the model, `elvi_solve()` those that say how to fit it.
 #'
 #' @param formula a formula.
-#' @param data,family,prior,prior_intercept,prior_aux,prior_sd,prior_cor,autoscale,dispersion,weights,subset,na.action,offset,contrasts,frequency
-#'   as in [elvi.formula()].
+#' @param data,family,dispersion,weights,subset,na.action,offset,contrasts,frequency as in [elvi.formula()].
+#' @param prior,prior_intercept,prior_aux,prior_sd,prior_cor,autoscale as in [elvi.formula()].
 #' @param problem a problem by `elvi_problem()`.
 #' @param base,method,schedule,budget,tol,start,control as in [elvi.formula()].
 #' @return `elvi_problem()` returns an object of class `elvi_problem`, `elvi_solve()` a fit, see [elvi()].

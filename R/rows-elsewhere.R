@@ -54,7 +54,7 @@ check_each_response.elvi_rows_elsewhere <- function(rows) {
   bad_argument("data", "rows in memory for a family of positive responses whose dispersion is not given", "rows elsewhere")
 }
 
-is_elsewhere_rows <- function(rows) inherits(rows, "elvi_rows_elsewhere")
+is_elsewhere_rows <- function(rows) !is.null(rows$place)
 
 #' @export
 is_elsewhere.elvi_model_elsewhere <- function(model) TRUE

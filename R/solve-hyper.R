@@ -17,15 +17,18 @@ hyper_layout <- function(problem) {
     names <<- c(names, list(mine))
     slot
   })
-  dispersion <- if (!is.null(problem$dispersion)) at + 1L
-  list(terms = slots, dispersion = dispersion, length = at + length(dispersion),
-       names = c(character(), unlist(names), if (length(dispersion)) paste("log", problem$dispersion$name)))
+  family <- at + seq_along(problem$hyper)
+  list(terms = slots, family = family, length = at + length(family),
+       names = c(character(), unlist(names), if (length(family)) hyper_of(problem$family)$theta_names))
 }
+
+# the record of a family's hyperparameters
+hyper_of <- function(family) family_record(family)$conditional$hyper
 
 # log p(theta) and its gradient
 hyper_prior <- function(problem, layout, theta) {
   parts <- Map(function(term, slot) term_record(term)$log_prior(term, theta[slot$theta]), problem$terms, layout$terms)
-  if (length(layout$dispersion)) parts <- c(parts, list(log_prior_positive(problem$dispersion$prior, theta[layout$dispersion])))
+  if (length(layout$family)) parts <- c(parts, list(hyper_of(problem$family)$log_prior(problem$hyper, theta[layout$family])))
   list(value = sum(unlist(lapply(parts, `[[`, "value"))), slope = c(numeric(), unlist(lapply(parts, `[[`, "slope"))))
 }
 
@@ -57,5 +60,5 @@ is_blocked <- function(problem) all(vapply(problem$terms, function(term) term_re
 
 # Derivative of log|A| / 2 - tr(A S) / 2 in theta, S the moments by source.
 hyper_chain <- function(layout, precision, moment) {
-  c(unlist(Map(function(slot, at) at$slope(moment[slot$source]), layout$terms, precision$at)), numeric(length(layout$dispersion)))
+  c(unlist(Map(function(slot, at) at$slope(moment[slot$source]), layout$terms, precision$at)), numeric(length(layout$family)))
 }

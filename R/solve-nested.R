@@ -4,7 +4,7 @@
 # ---- the problem -----------------------------------------------------------------
 
 # What does not depend on theta. `problem`: X, shift, Z, y, weight, frequency (or NULL), offset, family, prior
-# (centre, precision), terms, dispersion.
+# (centre, precision), terms, hyper (priors of the family's own hyperparameters, by name).
 nested_setup <- function(problem, base) {
   loadNamespace("Matrix")   # its methods, not only its functions
   problem$X <- as.matrix(problem$X)
@@ -23,7 +23,7 @@ nested_setup <- function(problem, base) {
   layout <- hyper_layout(problem)
   entries <- hyper_entries(problem, layout)
   likelihood <- family_record(problem$family)$conditional$likelihood
-  dispersion <- if (is.null(problem$dispersion)) "none" else family_record(problem$family)$conditional$dispersion
+  dispersion <- if (!length(problem$hyper)) "none" else family_record(problem$family)$conditional$dispersion
   rows <- solver_rows(problem)
   plan <- sparse_plan(rows$X, rows$Z, dense_terms(problem), entries, is_blocked(problem), c(problem$prior$centre, numeric(q)),
                       list(y = rows$y, weight = rows$weight, offset = rows$offset,
@@ -96,16 +96,14 @@ evidence_constant <- function(setup) {
 }
 
 dispersion_at <- function(setup, theta) {
-  if (length(setup$layout$dispersion)) exp(theta[[setup$layout$dispersion]]) else 1
+  if (length(setup$layout$family)) hyper_of(setup$problem$family)$dispersion(theta[setup$layout$family]) else 1
 }
 
-# What the dispersion adds to the log likelihood, and its derivative in the logarithm
-dispersion_part <- function(setup, theta, solved = NULL) {
-  if (!length(setup$layout$dispersion)) return(list(value = 0, slope = NULL))
-  hyper_of(setup)$part(theta[[setup$layout$dispersion]], setup$problem, solved)
+# What the family's hyperparameters add to the log likelihood, and the derivative in theta
+family_part <- function(setup, theta, solved = NULL) {
+  if (!length(setup$layout$family)) return(list(value = 0, slope = NULL))
+  hyper_of(setup$problem$family)$part(theta[setup$layout$family], setup$problem, solved)
 }
-
-hyper_of <- function(setup) family_records[[setup$plan$record]]$conditional$hyper
 
 # ---- the evidence ----------------------------------------------------------------------
 
@@ -129,9 +127,9 @@ evidence_at <- function(setup, thetas, from = NULL, tol = 1e-7) {
   Map(function(theta, precision, s) {
     if (s$failed) return(list(theta = theta, value = -Inf, slope = rep(NA_real_, length(theta)), solution = s))
     prior <- hyper_prior(setup$problem, setup$layout, theta)
-    part <- dispersion_part(setup, theta, s)
+    part <- family_part(setup, theta, s)
     slope <- prior$slope + hyper_chain(setup$layout, precision, s$moment)
-    if (length(setup$layout$dispersion)) slope[setup$layout$dispersion] <- slope[setup$layout$dispersion] + part$slope
+    slope[setup$layout$family] <- slope[setup$layout$family] + part$slope
     lean <- linear_correction(setup, theta)
     list(theta = theta, value = prior$value + setup$constant + precision$log_det / 2 + part$value - s$objective + lean,
          slope = slope + (setup$lean$slope %||% 0), solution = s, precision = precision[c("A", "definite", "inverse")])
@@ -163,7 +161,7 @@ start_theta <- function(setup) {
     term <- problem$terms[[t]]
     theta[layout$terms[[t]]$theta] <- term_record(term)$start(term, problem$Z[, term$columns, drop = FALSE], unit)
   }
-  if (length(layout$dispersion)) theta[layout$dispersion] <- hyper_of(setup)$start(unit)
+  if (length(layout$family)) theta[layout$family] <- hyper_of(problem$family)$start(unit)
   theta
 }
 
@@ -172,7 +170,7 @@ first_curvature <- function(setup) {
   layout <- setup$layout
   out <- numeric(layout$length)
   out[unlist(lapply(layout$terms, `[[`, "theta"))] <- unlist(lapply(setup$problem$terms, function(term) term_record(term)$curvature(term)))
-  if (length(layout$dispersion)) out[layout$dispersion] <- hyper_of(setup)$curvature(setup$problem$count)
+  if (length(layout$family)) out[layout$family] <- hyper_of(setup$problem$family)$curvature(setup$problem$count)
   pmax(out, 1)
 }
 
@@ -433,7 +431,7 @@ log_sum <- function(x) max(x) + log(sum(exp(x - max(x))))
 
 # parameters whose prior is flat
 flat_in_problem <- function(problem) {
-  as.double(sum(problem$prior$precision == 0) + isTRUE(is.infinite(problem$dispersion$prior$scale)))
+  as.double(sum(problem$prior$precision == 0) + sum(vapply(problem$hyper, function(prior) isTRUE(is.infinite(prior$scale)), NA)))
 }
 
 evidence_basis <- function(setup, ratios) {
@@ -478,11 +476,11 @@ node_change <- function(fit) {
        sd = max(abs(there$sd / here$sd - 1), abs(hyper_there$sd / hyper$sd - 1)))
 }
 
-# Of the hyperparameters on their natural scale; of a dispersion on that of its prior, as phi of counts that vary like
-# poisson ones has no mean.
+# Of the hyperparameters on their natural scale; of those of the family on one on which they have moments.
 moments_of_theta <- function(setup, theta, weight) {
-  dispersion <- setup$problem$dispersion
-  values <- natural_columns(setup$problem$terms, setup$layout, dispersion$name, theta)
-  if (!is.null(dispersion)) values[, dispersion$name] <- values[, dispersion$name]^exponent_of(dispersion$prior)
+  problem <- setup$problem
+  values <- natural_columns(problem$terms, setup$layout, problem$family, theta)
+  mine <- names(problem$hyper)
+  if (length(mine)) values[, mine] <- hyper_of(problem$family)$moment_scale(values[, mine, drop = FALSE], problem$hyper)
   hyper_moments(list(values = values), weight)
 }

@@ -28,7 +28,7 @@ conditional_problem <- function(problem) {
          constant = record$constant(rows$constant, rows$count, problem$dispersion, problem$family)),
     list(family = problem$family, prior = fixed_prior(problem$priors$joint, p), terms = problem$terms,
          intercept_shift = if (!is.null(problem$shift)) -problem$shift, triangle = few,
-         dispersion = if (is.null(problem$dispersion)) list(name = record$dispersion$natural, prior = problem$priors$aux),
+         hyper = if (is.null(problem$dispersion)) stats::setNames(list(problem$priors$aux), record$conditional$hyper$names),
          source = if (is_elsewhere_rows(rows)) rows))
 }
 
@@ -47,7 +47,7 @@ nested_posterior <- function(nested, problem, key) {
   d <- setup$plan$dim
   each <- function(field) matrix(vapply(nested$nodes, function(node) node[[field]], numeric(d)), d)
   hyper <- nested$hyper
-  values <- natural_columns(groups, setup$layout, problem$dispersion$name, hyper$theta)
+  values <- natural_columns(groups, setup$layout, problem$family, hyper$theta)
   roots <- new_sparse_roots(setup$plan, lapply(nested$nodes, `[[`, "setting"), each("sd"),
                             -vapply(nested$nodes, function(node) node$log_det, 0) / 2)
   new_posterior(setup$base, each("mu"), roots, hyper$weight, c(colnames(problem$X), effect_names(groups)),
@@ -55,7 +55,7 @@ nested_posterior <- function(nested, problem, key) {
                 coefficients = seq_len(p), key = key,
                 hyper = if (ncol(hyper$theta)) {
                   c(hyper[c("theta", "mode", "hessian", "z", "rule")],
-                    list(values = values, terms = groups, layout = setup$layout, dispersion = problem$dispersion$name))
+                    list(values = values, terms = groups, layout = setup$layout, family = problem$family))
                 })
 }
 
@@ -82,7 +82,7 @@ check_solvable <- function(problem, rows) {
                class = c("elvi_error_no_optimum", "elvi_error_argument"), data = list(argument = "data"))
   }
   if (any(flat)) refuse_separable(problem, X)
-  if (!is.null(problem$dispersion) && family_record(problem$family)$dispersion$residual) check_residuals_left(problem, rows)
+  if (length(problem$hyper) && family_record(problem$family)$dispersion$residual) check_residuals_left(problem, rows)
 }
 
 # Coefficients with proper priors stay finite whatever the hyperparameters, effects of groups among them; those with flat ones
