@@ -2,11 +2,11 @@
 # densities. `hyper` has
 #
 #   values   components x hyperparameters: standard deviations, correlations and dispersion, by name
-#   show     a function of theta (rows) that gives such values: by its terms, layout and family
+#   show     a function of theta (rows) that gives such values: by its terms and layout
 #   theta    components x hyperparameters on the unconstrained scale, mode and hessian there
 #   z, rule  coordinates of the quadrature points in their rule, and its name (rule.R)
 
-hyper_values <- function(hyper, theta) natural_columns(hyper$terms, hyper$layout, hyper$family, theta)
+hyper_values <- function(hyper, theta) natural_columns(hyper$terms, hyper$layout, theta)
 
 hyper_moments <- function(hyper, weight) {
   if (is.null(hyper)) return(list(mean = numeric(), sd = numeric()))
@@ -131,9 +131,9 @@ smooth_axis <- function(z, weight, component, u) {
 # ---- on their natural scale ---------------------------------------------------------------------------------------
 
 # Hyperparameters of terms and family (columns) at each theta (rows), by name.
-natural_columns <- function(terms, layout, family, theta) {
+natural_columns <- function(terms, layout, theta) {
   columns <- do.call(c, unname(Map(function(term, slot) term_record(term)$natural(term, theta[, slot$theta, drop = FALSE]),
                                    terms, layout$terms)))
-  own <- if (length(layout$family)) hyper_of(family)$natural(theta[, layout$family, drop = FALSE])
-  matrix(c(unlist(columns), own), nrow(theta), dimnames = list(NULL, c(names(columns), if (length(own)) hyper_of(family)$names)))
+  own <- if (length(layout$family)) hyper_of(layout)$natural(theta[, layout$family, drop = FALSE])
+  matrix(c(unlist(columns), own), nrow(theta), dimnames = list(NULL, c(names(columns), if (length(own)) hyper_of(layout)$names)))
 }

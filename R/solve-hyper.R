@@ -18,17 +18,18 @@ hyper_layout <- function(problem) {
     slot
   })
   family <- at + seq_along(problem$hyper)
-  list(terms = slots, family = family, length = at + length(family),
-       names = c(character(), unlist(names), if (length(family)) hyper_of(problem$family)$theta_names))
+  likelihood <- likelihood_of(problem$family)
+  list(terms = slots, family = family, likelihood = likelihood, length = at + length(family),
+       names = c(character(), unlist(names), if (length(family)) family_records[[likelihood]]$conditional$hyper$theta_names))
 }
 
 # the record of a family's hyperparameters
-hyper_of <- function(family) family_record(family)$conditional$hyper
+hyper_of <- function(layout) family_records[[layout$likelihood]]$conditional$hyper
 
 # log p(theta) and its gradient
 hyper_prior <- function(problem, layout, theta) {
   parts <- Map(function(term, slot) term_record(term)$log_prior(term, theta[slot$theta]), problem$terms, layout$terms)
-  if (length(layout$family)) parts <- c(parts, list(hyper_of(problem$family)$log_prior(problem$hyper, theta[layout$family])))
+  if (length(layout$family)) parts <- c(parts, list(hyper_of(layout)$log_prior(problem$hyper, theta[layout$family])))
   list(value = sum(unlist(lapply(parts, `[[`, "value"))), slope = c(numeric(), unlist(lapply(parts, `[[`, "slope"))))
 }
 

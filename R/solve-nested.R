@@ -96,13 +96,13 @@ evidence_constant <- function(setup) {
 }
 
 dispersion_at <- function(setup, theta) {
-  if (length(setup$layout$family)) hyper_of(setup$problem$family)$dispersion(theta[setup$layout$family]) else 1
+  if (length(setup$layout$family)) hyper_of(setup$layout)$dispersion(theta[setup$layout$family]) else 1
 }
 
 # What the family's hyperparameters add to the log likelihood, and the derivative in theta
 family_part <- function(setup, theta, solved = NULL) {
   if (!length(setup$layout$family)) return(list(value = 0, slope = NULL))
-  hyper_of(setup$problem$family)$part(theta[setup$layout$family], setup$problem, solved)
+  hyper_of(setup$layout)$part(theta[setup$layout$family], setup$problem, solved)
 }
 
 # ---- the evidence ----------------------------------------------------------------------
@@ -161,7 +161,7 @@ start_theta <- function(setup) {
     term <- problem$terms[[t]]
     theta[layout$terms[[t]]$theta] <- term_record(term)$start(term, problem$Z[, term$columns, drop = FALSE], unit)
   }
-  if (length(layout$family)) theta[layout$family] <- hyper_of(problem$family)$start(unit)
+  if (length(layout$family)) theta[layout$family] <- hyper_of(layout)$start(unit)
   theta
 }
 
@@ -170,7 +170,7 @@ first_curvature <- function(setup) {
   layout <- setup$layout
   out <- numeric(layout$length)
   out[unlist(lapply(layout$terms, `[[`, "theta"))] <- unlist(lapply(setup$problem$terms, function(term) term_record(term)$curvature(term)))
-  if (length(layout$family)) out[layout$family] <- hyper_of(setup$problem$family)$curvature(setup$problem$count)
+  if (length(layout$family)) out[layout$family] <- hyper_of(setup$layout)$curvature(setup$problem$count)
   pmax(out, 1)
 }
 
@@ -479,8 +479,8 @@ node_change <- function(fit) {
 # Of the hyperparameters on their natural scale; of those of the family on one on which they have moments.
 moments_of_theta <- function(setup, theta, weight) {
   problem <- setup$problem
-  values <- natural_columns(problem$terms, setup$layout, problem$family, theta)
+  values <- natural_columns(problem$terms, setup$layout, theta)
   mine <- names(problem$hyper)
-  if (length(mine)) values[, mine] <- hyper_of(problem$family)$moment_scale(values[, mine, drop = FALSE], problem$hyper)
+  if (length(mine)) values[, mine] <- hyper_of(setup$layout)$moment_scale(values[, mine, drop = FALSE], problem$hyper)
   hyper_moments(list(values = values), weight)
 }

@@ -47,7 +47,7 @@ nested_posterior <- function(nested, problem, key) {
   d <- setup$plan$dim
   each <- function(field) matrix(vapply(nested$nodes, function(node) node[[field]], numeric(d)), d)
   hyper <- nested$hyper
-  values <- natural_columns(groups, setup$layout, problem$family, hyper$theta)
+  values <- natural_columns(groups, setup$layout, hyper$theta)
   roots <- new_sparse_roots(setup$plan, lapply(nested$nodes, `[[`, "setting"), each("sd"),
                             -vapply(nested$nodes, function(node) node$log_det, 0) / 2)
   new_posterior(setup$base, each("mu"), roots, hyper$weight, c(colnames(problem$X), effect_names(groups)),
@@ -55,7 +55,7 @@ nested_posterior <- function(nested, problem, key) {
                 coefficients = seq_len(p), key = key,
                 hyper = if (ncol(hyper$theta)) {
                   c(hyper[c("theta", "mode", "hessian", "z", "rule")],
-                    list(values = values, terms = groups, layout = setup$layout, family = problem$family))
+                    list(values = values, terms = groups, layout = setup$layout))
                 })
 }
 

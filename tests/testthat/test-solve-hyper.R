@@ -50,7 +50,7 @@ test_that("hyperparameters of the family come last, with names and priors of the
     (at(1e-5) - at(-1e-5)) / 2e-5
   }, 0)
   expect_equal(elvi:::hyper_prior(problem, layout, theta)$slope, gradient, tolerance = 1e-7)
-  natural <- elvi:::natural_columns(problem$terms, layout, problem$family, rbind(theta))
+  natural <- elvi:::natural_columns(problem$terms, layout, rbind(theta))
   expect_identical(colnames(natural)[5L], "sigma")
   expect_equal(natural[1L, "sigma"], exp(0.5), ignore_attr = TRUE)
   none <- elvi:::hyper_layout(small_problem(poisson()))
