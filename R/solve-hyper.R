@@ -28,9 +28,10 @@ hyper_of <- function(layout) family_records[[layout$likelihood]]$conditional$hyp
 
 # log p(theta) and its gradient
 hyper_prior <- function(problem, layout, theta) {
+  theta <- unname(theta)
   parts <- Map(function(term, slot) term_record(term)$log_prior(term, theta[slot$theta]), problem$terms, layout$terms)
   if (length(layout$family)) parts <- c(parts, list(hyper_of(layout)$log_prior(problem$hyper, theta[layout$family])))
-  list(value = sum(unlist(lapply(parts, `[[`, "value"))), slope = c(numeric(), unlist(lapply(parts, `[[`, "slope"))))
+  list(value = sum(unlist(lapply(parts, `[[`, "value"))), slope = c(numeric(), unlist(lapply(parts, `[[`, "slope"), use.names = FALSE)))
 }
 
 # Entries of A and their sources: one per fixed coefficient, then those of each term.
@@ -61,5 +62,5 @@ is_blocked <- function(problem) all(vapply(problem$terms, function(term) term_re
 
 # Derivative of log|A| / 2 - tr(A S) / 2 in theta, S the moments by source.
 hyper_chain <- function(layout, precision, moment) {
-  c(unlist(Map(function(slot, at) at$slope(moment[slot$source]), layout$terms, precision$at)), numeric(length(layout$family)))
+  c(unlist(Map(function(slot, at) at$slope(moment[slot$source]), layout$terms, precision$at), use.names = FALSE), numeric(length(layout$family)))
 }

@@ -96,13 +96,13 @@ evidence_constant <- function(setup) {
 }
 
 dispersion_at <- function(setup, theta) {
-  if (length(setup$layout$family)) hyper_of(setup$layout)$dispersion(theta[setup$layout$family]) else 1
+  if (length(setup$layout$family)) hyper_of(setup$layout)$dispersion(unname(theta[setup$layout$family])) else 1
 }
 
 # What the family's hyperparameters add to the log likelihood, and the derivative in theta
 family_part <- function(setup, theta, solved = NULL) {
   if (!length(setup$layout$family)) return(list(value = 0, slope = NULL))
-  hyper_of(setup$layout)$part(theta[setup$layout$family], setup$problem, solved)
+  hyper_of(setup$layout)$part(unname(theta[setup$layout$family]), setup$problem, solved)
 }
 
 # ---- the evidence ----------------------------------------------------------------------
