@@ -171,7 +171,7 @@ solve_by_rows <- function(model, X, Z, law, tol, max_evaluations) {
                       list(y = rows$y, weight = rows$weight, offset = rows$offset,
                            record = model$likelihood, dispersion = "none"))
   rule <- cached_quadrature(law, model$likelihood)
-  if (rule$limit <= 0) no_expectation(model, law)
+  if (rule$limit <= 0) no_expectation(model$family, law)
   rule$prior_levels <- list()
   definite <- all(entries$value[entries$row == entries$column] > 0)
   setting <- c(list(A = entries$value, definite = definite, inverse = if (definite) 1 / entries$value,

@@ -24,7 +24,7 @@ nested_problem <- function(X, y, family = binomial(), terms = list(), prior_scal
   list(X = X, shift = NULL, Z = Z, y = y, weight = rep_len(weight, length(y)), offset = rep_len(offset, length(y)),
        family = elvi:::check_family(family),
        prior = list(centre = numeric(ncol(X)), precision = rep(1 / prior_scale^2, ncol(X))),
-       terms = lapply(terms, function(t) t$term), dispersion = dispersion)
+       terms = lapply(terms, function(t) t$term), hyper = if (!is.null(dispersion)) stats::setNames(list(dispersion$prior), dispersion$name))
 }
 
 cbpp_problem <- function() {
@@ -88,13 +88,13 @@ small_problem <- function(family, correlated = TRUE, dispersion = NULL) {
 hyper_natural <- function(problem, theta) {
   layout <- elvi:::hyper_layout(problem)
   parts <- Map(function(slot, term) {
-    at <- elvi:::term_covariance(slot, theta)
+    at <- elvi:::term_covariance(term, theta[slot$theta])
     R <- tcrossprod(at$L)
     dimnames(R) <- list(term$coefs, term$coefs)
     list(label = term$label, sd = stats::setNames(at$sd, term$coefs), cor = R, cov = at$D)
   }, layout$terms, problem$terms)
   list(terms = parts,
-       dispersion = if (length(layout$dispersion)) stats::setNames(exp(theta[layout$dispersion]), problem$dispersion$name))
+       dispersion = if (length(layout$family)) stats::setNames(exp(theta[layout$family]), names(problem$hyper)))
 }
 
 # means and sds of the hyperparameters of nested_fit(), on their natural scale
