@@ -76,7 +76,7 @@ paper_problem <- function(of, data_set, dim) {
 # for a regression it is cheaper.
 whitening_cost <- function(model) {
   began <- cpu_now()
-  work_model(model, "whitened", "symmetric")
+  whitened_model(model, "whitened", "symmetric")
   seconds <- cpu_now() - began
   points <- find_mode(model)$evaluations
   list(points = points, evaluations = points * (1 + model$dim), seconds = seconds)
