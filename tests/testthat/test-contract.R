@@ -36,7 +36,7 @@ contract_kinds <- list(
   negbin = function(d) elvi(count ~ x, d, family = neg_binomial_2()),
   survival = function(d) elvi(survival::Surv(time, seen) ~ x, d, family = weibull()),
   groups = function(d) elvi(count ~ x + (1 | g), d, family = poisson()),
-  slopes = function(d) elvi(y ~ x + (x | g), d, control = elvi_control(nodes = 3)),   # 625 nodes by default: each call takes long
+  slopes = function(d) elvi(y ~ x + (x | g), d, control = elvi_control(nodes = 3)),   # draws over more nodes take long
   smooth = function(d) elvi(y ~ x + s(t), d),
   quadratic = function(d) elvi(model_quadratic(matrix(c(2, 1, 1, 3), 2), m = c(a = 1, b = -1)), budget = 500),
   density = function(d) {
