@@ -50,4 +50,4 @@ nasty <- function(which = "exclude") {
 moments <- function(x) list(mean = colMeans(x), se = apply(x, 2, sd) / sqrt(nrow(x)), sd = apply(x, 2, sd))
 
 # the matrix that turns the coefficients of the model into those of the user
-reported_map <- function(fit) elvi:::uncentre_points(fit$posterior, diag(fit$model$dim))
+reported_map <- function(fit) uncentre_points(fit$posterior, diag(fit$model$dim))
