@@ -140,12 +140,28 @@ natural_columns <- function(terms, layout, dispersion, theta) {
   matrix(unlist(columns), nrow(theta), dimnames = list(NULL, names(columns)))
 }
 
+# all rows of y at once: see correlation_factor()
 correlation_columns <- function(term, y) {
   k <- length(term$coefs)
-  R <- apply(y, 1L, function(row) tcrossprod(correlation_factor(row, k)$L))
-  lower <- which(lower.tri(diag(k)))
-  columns <- lapply(lower, function(at) R[at, ])
-  stats::setNames(columns, vapply(lower, function(at) cor_name(term, (at - 1L) %% k + 1L, (at - 1L) %/% k + 1L), ""))
+  place <- diag(k)
+  place[lower.tri(place)] <- seq_len(ncol(y))
+  L <- matrix(list(), k, k)
+  for (i in seq_len(k)) {
+    left <- rep(1, nrow(y))
+    for (j in seq_len(i - 1L)) {
+      w <- tanh(y[, place[i, j]])
+      L[[i, j]] <- w * left
+      left <- left * sqrt(1 - w^2)
+    }
+    L[[i, i]] <- left
+  }
+  lower <- which(lower.tri(diag(k)), arr.ind = TRUE)
+  columns <- lapply(seq_len(nrow(lower)), function(at) {
+    i <- lower[at, 1L]
+    j <- lower[at, 2L]
+    Reduce(`+`, lapply(seq_len(j), function(m) L[[i, m]] * L[[j, m]]))
+  })
+  stats::setNames(columns, apply(lower, 1L, function(at) cor_name(term, at[1L], at[2L])))
 }
 
 sd_names <- function(term) term_record(term)$sd_names(term)
