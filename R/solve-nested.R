@@ -473,20 +473,21 @@ node_moments <- function(fit, weight = fit$hyper$weight) {
   list(mean = mean, sd = sqrt(pmax(second - mean^2, 0)))
 }
 
-# How much the answer moves from the next smaller grid to this one: means in units of
-# their sd, sds relative.
+# The error of the rule by coarser ones: of means in units of their sd, of sds relative
 node_change <- function(fit) {
   if (length(fit$nodes) == 1L) return(list(mean = 0, sd = 0))
-  here <- node_moments(fit)
   shown <- list(values = shown_hyper(fit$setup, fit$hyper$theta))
-  hyper <- hyper_moments(shown, fit$hyper$weight)
-  moved <- vapply(fit$hyper$coarse_weight, function(weight) {
-    there <- node_moments(fit, weight)
-    hyper_there <- hyper_moments(shown, weight)
-    c(mean = max(abs(here$mean - there$mean) / here$sd, abs(hyper$mean - hyper_there$mean) / hyper$sd),
-      sd = max(abs(there$sd / here$sd - 1), abs(hyper_there$sd / hyper$sd - 1)))
-  }, c(mean = 0, sd = 0))
-  list(mean = max(moved["mean", ]), sd = max(moved["sd", ]))
+  moments <- function(weight) Map(c, node_moments(fit, weight), hyper_moments(shown, weight))
+  rule_error(moments(fit$hyper$weight), lapply(fit$hyper$coarse_weight, moments))
+}
+
+# By one coarser rule: how far its moments are. By several, each without another part of the points: two standard errors by the
+# jackknife.
+rule_error <- function(here, coarser) {
+  parts <- length(coarser)
+  factor <- if (parts > 1L) 4 * (parts - 1) / parts else 1
+  error <- function(off) sqrt(factor * Reduce(`+`, lapply(coarser, function(there) off(there)^2)))
+  list(mean = max(error(function(there) (there$mean - here$mean) / here$sd)), sd = max(error(function(there) there$sd / here$sd - 1)))
 }
 
 # Of the hyperparameters on their natural scale; of a dispersion on that of its prior, as phi of counts that vary like

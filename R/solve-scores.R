@@ -6,7 +6,7 @@
 # 2. Points. Quasi-random points of a normal distribution of v, and some in the right tail of sds which have much of their variance there.
 # 3. Weights. Importance weights, tilted such that identities between the density and its gradient hold (stein_features).
 #
-# The same on either half of the points gives two coarser rules, which the error is estimated by.
+# The same without each fourth of the points in turn gives four coarser rules, whose spread is that of the answer (rule_error).
 
 score_nodes <- function(setup, around, control, say) {
   number <- score_number(setup)
@@ -26,12 +26,12 @@ score_nodes <- function(setup, around, control, say) {
     if (!is.null(say)) say(sprintf("quadrature points: %d solved", length(found)))
     points <- scored_points(profile$maps, found)
     rule <- score_weights(points, proposals, counts, main)
-    error <- score_error(setup, points, rule)
-    if (error < number$enough || 1.6 * length(found) > number$most) break
+    settled <- effective_number(rule) > 100 && max(score_error(setup, points, rule)) < number$enough
+    if (settled || 1.6 * length(found) > number$most) break
     main <- moment_proposal(points$v, normalised(rule$log_weight))
     target <- 2 * ceiling(0.8 * length(found))
   }
-  list(z = points$v, found = found, log_rule = rule$log_weight - points$value, log_coarse = rule$log_halves - points$value,
+  list(z = points$v, found = found, log_rule = rule$log_weight - points$value, log_coarse = rule$log_coarse - points$value,
        evaluations = profile$evaluations + length(found))
 }
 
@@ -218,21 +218,21 @@ mixture_density <- function(proposals, counts, v) {
 
 # ---- weights -------------------------------------------------------------------------------------------------------
 
-# Log weights of all points, and of either half of them, -Inf for the other
+# Log weights of all points, and without each fourth of them in turn, -Inf for these
 score_weights <- function(points, proposals, counts, main) {
   n <- length(points$value)
   log_weight <- points$excess + rowSums(stats::dnorm(points$v, log = TRUE)) - mixture_density(proposals, counts, points$v)
   log_weight[!is.finite(points$value)] <- -Inf
   z <- sweep(points$v, 2L, main$centre) %*% solve(main$root)
   slope <- (points$slope - points$v) %*% main$root
-  first <- unlist(lapply(counts, function(m) seq_len(m) %% 2L == 1L))   # of every other point of each proposal
+  part <- unlist(lapply(counts, function(m) (rep(seq_len(m / 2), 2L) - 1L) %% 4L))   # pairs of each proposal, dealt out
   one <- function(used) {
     log_weight <- ifelse(used, log_weight - log(mean(used)), -Inf)
     total <- log_sum(log_weight)
     tilted <- log_weight + stein_tilt(normalised(log_weight), z, slope)
     tilted - log_sum(tilted) + total
   }
-  list(log_weight = one(rep(TRUE, n)), log_halves = cbind(one(first), one(!first)))
+  list(log_weight = one(rep(TRUE, n)), log_coarse = vapply(0:3, function(out) one(part != out), numeric(n)))
 }
 
 # Tilts until Stein's identities hold: E[div f + f' slope] = 0 for the density whose logarithm has that slope, whatever f. For a normal
@@ -288,12 +288,12 @@ matching_tilt <- function(weight, h, loose = 0.5 / length(weight), steps = 60L) 
   drop(h %*% lambda)
 }
 
-# how far the moments of the hyperparameters from halves of the points are from those of all
+# of points; with few of them the error is not known well either
+effective_number <- function(rule) 1 / sum(normalised(rule$log_weight)^2)
+
+# error of means and sds of the hyperparameters
 score_error <- function(setup, points, rule) {
   shown <- list(values = shown_hyper(setup, points$theta))
-  all <- hyper_moments(shown, normalised(rule$log_weight))
-  max(apply(rule$log_halves, 2L, function(half) {
-    part <- hyper_moments(shown, normalised(half))
-    max(abs(all$mean - part$mean) / all$sd, abs(part$sd / all$sd - 1))
-  }))
+  unlist(rule_error(hyper_moments(shown, normalised(rule$log_weight)),
+                    apply(rule$log_coarse, 2L, function(w) hyper_moments(shown, normalised(w)), simplify = FALSE)))
 }
