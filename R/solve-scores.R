@@ -162,15 +162,15 @@ solve_scores <- function(setup, maps, v, around, tol) {
 # Normal distributions of the scores: v = centre + root z, root symmetric, so that no sign or order of axes matters. Wider than the
 # density, as its tails may be.
 curvature_proposal <- function(profile, wide = 1.1) {
-  list(centre = numeric(ncol(profile$correlation)), root = wide * symmetric_root(profile$correlation))
+  list(centre = numeric(ncol(profile$correlation)), root = wide * covariance_root(profile$correlation))
 }
 
 moment_proposal <- function(v, weight, wide = 1.1) {
   centre <- drop(weight %*% v)
-  list(centre = centre, root = wide * symmetric_root(crossprod(sqrt(weight) * sweep(v, 2L, centre))))
+  list(centre = centre, root = wide * covariance_root(crossprod(sqrt(weight) * sweep(v, 2L, centre))))
 }
 
-symmetric_root <- function(V, least = 0.02) {
+covariance_root <- function(V, least = 0.02) {
   e <- eigen(V, symmetric = TRUE)
   e$vectors %*% (sqrt(pmax(e$values, least)) * t(e$vectors))
 }
@@ -195,7 +195,7 @@ tail_share <- function(map) {
 tail_proposal <- function(j, main, far = 2.6, narrow = 0.7) {
   V <- main$root %*% main$root
   along <- V[, j] / sqrt(V[j, j])
-  list(centre = main$centre + far * along / 1.1, root = symmetric_root(V - (1 - narrow^2) * tcrossprod(along)))
+  list(centre = main$centre + far * along / 1.1, root = covariance_root(V - (1 - narrow^2) * tcrossprod(along)))
 }
 
 # quasi-random, in pairs on either side of the centre
