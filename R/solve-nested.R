@@ -368,14 +368,14 @@ nested_fit <- function(problem, base = base_gaussian(), control = list()) {
   }
   solved <- vapply(grid$found, function(f) is.finite(f$value), NA)
   grid <- list(z = grid$z[solved, , drop = FALSE], found = grid$found[solved], log_rule = grid$log_rule[solved],
-               log_coarse = grid$log_coarse[solved], noise = grid$noise %||% 0)
+               log_coarse = as.matrix(grid$log_coarse)[solved, , drop = FALSE], noise = grid$noise %||% 0)
   values <- vapply(grid$found, function(f) f$value, 0)
   if (!is.null(say)) say("draws that check the nodes")
   ratios <- node_ratios(setup, grid, values, control)
   values <- values - vapply(grid$found, function(f) linear_correction(setup, f$theta), 0)
   log_weight <- values + grid$log_rule
   weight <- normalised(log_weight + ratios$correction)
-  coarse <- normalised(values + grid$log_coarse + ratios$correction)
+  coarse <- apply(values + grid$log_coarse + ratios$correction, 2L, normalised, simplify = FALSE)
   theta <- matrix(unlist(lapply(grid$found, function(f) f$theta)), ncol = H, byrow = TRUE,
                   dimnames = list(NULL, setup$layout$names))
   nodes <- Map(conditional_node, grid$found, list(setup), ratios$shift)
@@ -404,9 +404,10 @@ lay_nodes <- function(setup, mode, control, say) {
   curved <- leant$curved
   axes <- theta_axes(curved$hessian)
   mode <- settled_mode(setup, leant$mode, tol)
-  sides <- axis_widths(setup, mode, axes, curved$drift, 10 * tol)
   rule <- choose_rule(setup, control$nodes)
-  grid <- rule_record(rule)$lay(setup, list(mode = mode, axes = axes, drift = curved$drift, width = sides$width), control, say)
+  sides <- if (rule != "scores") axis_widths(setup, mode, axes, curved$drift, 10 * tol) else list(evaluations = 0L)
+  grid <- rule_record(rule)$lay(setup, list(mode = mode, axes = axes, drift = curved$drift, width = sides$width,
+                                            hessian = curved$hessian), control, say)
   list(setup = setup, mode = mode, grid = grid, rule = rule, hessian = curved$hessian,
        evaluations = 2L * setup$layout$length + leant$evaluations + sides$evaluations + grid$evaluations)
 }
@@ -471,23 +472,30 @@ node_moments <- function(fit, weight = fit$hyper$weight) {
   list(mean = mean, sd = sqrt(pmax(second - mean^2, 0)))
 }
 
-# How much the answer moves from the next smaller grid to this one: means in units of
-# their sd, sds relative.
+# The error of the rule by coarser ones: of means in units of their sd, of sds relative
 node_change <- function(fit) {
   if (length(fit$nodes) == 1L) return(list(mean = 0, sd = 0))
-  here <- node_moments(fit)
-  there <- node_moments(fit, fit$hyper$coarse_weight)
-  hyper <- moments_of_theta(fit$setup, fit$hyper$theta, fit$hyper$weight)
-  hyper_there <- moments_of_theta(fit$setup, fit$hyper$theta, fit$hyper$coarse_weight)
-  list(mean = max(abs(here$mean - there$mean) / here$sd, abs(hyper$mean - hyper_there$mean) / hyper$sd),
-       sd = max(abs(there$sd / here$sd - 1), abs(hyper_there$sd / hyper$sd - 1)))
+  shown <- list(values = shown_hyper(fit$setup, fit$hyper$theta))
+  moments <- function(weight) Map(c, node_moments(fit, weight), hyper_moments(shown, weight))
+  rule_error(moments(fit$hyper$weight), lapply(fit$hyper$coarse_weight, moments))
+}
+
+# By one coarser rule: how far its moments are. By several, each without another part of the points: two standard errors by the
+# jackknife.
+rule_error <- function(here, coarser) {
+  parts <- length(coarser)
+  factor <- if (parts > 1L) 4 * (parts - 1) / parts else 1
+  error <- function(off) sqrt(factor * Reduce(`+`, lapply(coarser, function(there) off(there)^2)))
+  list(mean = max(error(function(there) (there$mean - here$mean) / here$sd)), sd = max(error(function(there) there$sd / here$sd - 1)))
 }
 
 # Of the hyperparameters on their natural scale; of those of the family on one on which they have moments.
-moments_of_theta <- function(setup, theta, weight) {
+moments_of_theta <- function(setup, theta, weight) hyper_moments(list(values = shown_hyper(setup, theta)), weight)
+
+shown_hyper <- function(setup, theta) {
   problem <- setup$problem
   values <- natural_columns(problem$terms, setup$layout, theta)
   mine <- names(problem$hyper)
   if (length(mine)) values[, mine] <- hyper_of(setup$layout)$moment_scale(values[, mine, drop = FALSE], problem$hyper)
-  hyper_moments(list(values = values), weight)
+  values
 }
