@@ -62,5 +62,6 @@ is_blocked <- function(problem) all(vapply(problem$terms, function(term) term_re
 
 # Derivative of log|A| / 2 - tr(A S) / 2 in theta, S the moments by source.
 hyper_chain <- function(layout, precision, moment) {
-  c(unlist(Map(function(slot, at) at$slope(moment[slot$source]), layout$terms, precision$at), use.names = FALSE), numeric(length(layout$family)))
+  slopes <- Map(function(slot, at) at$slope(moment[slot$source]), layout$terms, precision$at)
+  c(unlist(slopes, use.names = FALSE), numeric(length(layout$family)))
 }

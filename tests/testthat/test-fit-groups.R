@@ -15,7 +15,7 @@ test_that("estimates have the shapes of lme4", {
 })
 
 test_that("the covariance of coefficients is that of the mixture", {
-  fit <- nested_example("binary")
+  fit <- as_gaussian(nested_example("binary"))
   V <- vcov(fit)
   expect_equal(sqrt(diag(V)), fit$sd[1:2])
   draws <- as.matrix(fit, 4000)[, 1:2]
@@ -57,7 +57,7 @@ test_that("estimates agree with lme4 where the likelihood rules", {
 })
 
 test_that("intervals are quantiles of the mixture", {
-  fit <- nested_example("binary")
+  fit <- as_gaussian(nested_example("binary"))
   limits <- confint(fit)
   expect_identical(rownames(limits), c("(Intercept)", "x", "sd(g:(Intercept))"))
   w <- fit$posterior$weight

@@ -5,7 +5,7 @@ test_that("means and sds are those of the mixture of dense conditional optima", 
     problem <- fit$problem
     nested <- solved_again(fit)
     hyper <- nested$hyper
-    at <- component_moments(fit$posterior)
+    at <- component_moments(uncorrected(fit$posterior))
     used <- order(hyper$weight, decreasing = TRUE)[1:2]
     p <- ncol(problem$X)
     for (k in used) {
@@ -17,7 +17,7 @@ test_that("means and sds are those of the mixture of dense conditional optima", 
       expect_lt(max(abs(at$mean[, k] - drop(map %*% dense$mu)) / at$sd[, k]), 0.1)   # what draws correct
       V <- map %*% dense$cov %*% t(map)
       expect_equal(at$sd[, k], sqrt(diag(V)), tolerance = 1e-4)
-      alone <- fit$posterior
+      alone <- uncorrected(fit$posterior)
       alone$weight <- as.double(seq_along(alone$weight) == k)
       expect_equal(unname(posterior_covariance(alone, seq_len(p))), V[seq_len(p), seq_len(p)], tolerance = 1e-4)
     }
