@@ -1,9 +1,9 @@
 # From the best gaussian to the posterior: the density of a linear function a'x along its range, by the best gaussian of the
 # rest at each of a few values (elvi_nested_profile() in src/nested.c). For regressions whose loss has an expectation in C.
 
-# Nodes a standard deviation apart until the log density has fallen by `drop`. One Newton step a node is enough, because each
+# Nodes 1.2 standard deviations apart until the log density has fallen by `drop`. One Newton step a node is enough, because each
 # starts from its neighbour.
-profile_settings <- list(most = 14L, steps = 1L, width = 1, drop = 10, gain = 1e-3)
+profile_settings <- list(most = 12L, steps = 1L, width = 1.2, drop = 8, gain = 1e-3)
 
 # What a profile needs: the sparse plan, its quadrature rule, and hyperparameters and optimum of one component.
 profile_target <- function(plan, rule, setting) list(plan = plan, rule = rule, setting = setting)
