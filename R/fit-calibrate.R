@@ -102,7 +102,9 @@ calibration_plan <- function(fit, from, pars, key) {
   }
   rows <- prediction_rows(fit, NULL)
   design <- list(rows = rows, counts = counts, trials = response_trials(fit), precision = precisions(fit),
-                 y = observed_response(fit), simulated = rep(seq_along(counts), counts))
+                 y = observed_response(fit), simulated = rep(seq_along(counts), counts),
+                 shift = if (!is.null(fit$posterior$shift)) -fit$posterior$shift[fit$posterior$coefficients],
+                 control = refit_control(fit), correct = call_argument(fit, "correct", TRUE))
   list(fit = fit, from = from, key = key, design = design, looked_at = looked_at(fit, rows, counts, pars))
 }
 
@@ -174,7 +176,8 @@ replicate_once <- function(number, plan) {
     withCallingHandlers(
       suppressMessages(list(number = number, pit = with_key(replication_keys(plan, number)$refit, pit_of_one(plan, number)))),
       warning = function(w) {
-        said <<- said %||% conditionMessage(w)
+        # the fit has said so already
+        if (!inherits(w, "elvi_warning_flat_prior")) said <<- said %||% conditionMessage(w)
         invokeRestart("muffleWarning")
       }),
     error = function(e) list(number = number, error = conditionMessage(e)))
@@ -216,11 +219,13 @@ refit_posterior <- function(fit, design, y, alone) {
   rows <- chosen_rows(design$rows, at)
   trials <- design$trials[at]
   observed <- if (!alone) design$y * design$trials
-  problem <- fit$given$problem
-  shift <- if (is.null(problem)) fit$given$model$rows$shift else problem$shift
-  given <- list(X = rows$X, Z = rows$Z, y = stacked_response(fit, c(observed, y), trials), offset = rows$offset,
-                weights = design$precision[at], frequency = c(if (!alone) design$counts, rep(1, length(y))))
-  refit <- if (is.null(problem)) refit_plain(fit, given, shift) else refit_nested(fit, given, shift)
+  given <- list(X = rows$X, y = stacked_response(fit, c(observed, y), trials), offset = rows$offset, weights = design$precision[at],
+                frequency = c(if (!alone) design$counts, rep(1, length(y))), shift = design$shift)
+  problem <- structure(list(call = fit$call, family = fit$family, dispersion = fit$dispersion, shift = design$shift, Z = rows$Z,
+                            rows = check_rows(given, family_record(fit$family)), terms = fit$groups, priors = fit$priors,
+                            regression = fit$regression), class = "elvi_problem")
+  refit <- solve_problem(problem, fit$base, fit$method, list(schedule = fit$given$schedule, tol = fit$given$tol), design$control,
+                         design$correct)
   # solvers catch an interrupt and return what they have
   if (identical(refit$status, "interrupted")) stop(structure(class = c("interrupt", "condition"), list(message = "", call = NULL)))
   refit$posterior
@@ -234,26 +239,14 @@ stacked_response <- function(fit, y, trials) {
   structure(cbind(time = abs(y), status = y > 0), type = "right", class = "Surv")
 }
 
-refit_nested <- function(fit, given, shift) {
-  p <- ncol(given$X)
-  Z <- given$Z %||% empty_columns(nrow(given$X), 0L)
-  design <- c(given[c("X", "y", "offset", "weights", "frequency")],
-              list(Z = Z, intercept = !is.null(shift), centre = shift %||% numeric(p), dispersion = fit$dispersion, groups = fit$groups))
-  priors <- fit$priors
-  problem <- nested_problem(design, fit$family, priors)
-  finish_nested(list(base = fit$base, control = refit_control(fit), call = fit$call), problem, priors, list(groups = fit$groups))
-}
-
-refit_plain <- function(fit, given, shift) {
-  model <- glm_target(c(given, list(shift = shift)), fit$family, fit$priors$joint, fit$dispersion, fit$priors$aux)
-  model$intercept_shift <- fit$given$model$intercept_shift
-  how <- fit$given
-  elvi.elvi_model(model, base = how$base, method = how$method, schedule = how$schedule, tol = how$tol, control = refit_control(fit))
+# an argument of the fit's call
+call_argument <- function(fit, name, default) {
+  if (is.null(fit$call[[name]])) default else eval(fit$call[[name]], environment(fit$formula))
 }
 
 # as the call has it, but silent, and without a checkpoint, which is the fit's own
 refit_control <- function(fit) {
-  control <- if (is.null(fit$call$control)) elvi_control() else eval(fit$call$control, environment(fit$formula))
+  control <- call_argument(fit, "control", elvi_control())
   control$progress <- FALSE
   control["checkpoint"] <- list(NULL)
   control
@@ -333,14 +326,14 @@ prior_draw <- function(fit) {
   hyper <- numeric()
   for (i in seq_along(fit$groups)) {
     term <- fit$groups[[i]]
-    own <- prior_covariance(term, fit$priors$sd[[i]], fit$priors$cor)
+    own <- prior_covariance(term, term$prior_sd, fit$priors$cor)
     hyper <- c(hyper, own$hyper)
     k <- length(term$coefs)
     x[p + term$columns, 1L] <- t(own$root) %*% matrix(stats::rnorm(length(term$columns)), k)
   }
   if (!is.null(fit$priors$aux)) {
     aux <- draw_positive(fit$priors$aux)
-    if (posterior$logged) x[posterior$logged, 1L] <- log(aux) else hyper <- c(hyper, stats::setNames(aux, posterior$hyper$dispersion))
+    if (posterior$logged) x[posterior$logged, 1L] <- log(aux) else hyper <- c(hyper, stats::setNames(aux, dispersion_name_of(fit)))
   }
   list(x = in_user_rows(posterior, x),
        hyper = if (!is.null(posterior$hyper)) t(hyper[colnames(posterior$hyper$values)]))
@@ -491,8 +484,9 @@ print.elvi_calibration <- function(x, ...) {
       if (x$from == "prior") "from the prior" else "from the posterior, refitted with the observed data", " (",
       format(x$seconds, digits = 2), " s)\n", sep = "")
   all <- x$coverage[x$coverage$parameter == "(all)", ]
-  cat("Coverage, mean of ", nrow(x$test), " parameter(s): ", paste(sprintf("%g %% intervals hold %.1f %%", 100 * all$level, 100 * all$coverage),
-      collapse = ", "), sprintf(" (Monte Carlo error %s points)\n", paste(sprintf("%.1f", 100 * all$mc_error), collapse = ", ")), sep = "")
+  held <- sprintf("%g %% intervals hold %.1f %%", 100 * all$level, 100 * all$coverage)
+  cat("Coverage, mean of ", nrow(x$test), " parameter(s): ", paste(held, collapse = ", "),
+      sprintf(" (Monte Carlo error %s points)\n", paste(sprintf("%.1f", 100 * all$mc_error), collapse = ", ")), sep = "")
   cat(band_sentence(x$test), "\n", sep = "")
   if (x$interrupted) cat("Interrupted: ", done + nrow(x$failures), " of ", x$n, " replications were made\n", sep = "")
   say_first(x$failures, "failed and are left out", x$n)
