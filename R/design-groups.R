@@ -82,23 +82,25 @@ NULL
 # Group-level terms of a formula: `(x | g)` and its kin, read by the rules of lme4.
 
 # A formula in its parts, or NULL when it has neither bars nor smooth terms: `fixed`, a formula of what any
-# model matrix can take; `bars`, a list of (slopes, group, correlated); `smooths`, calls of s() and t2().
+# model matrix can take; `bars`, a list of (slopes, group, correlated); `smooths`, calls of s() and t2();
+# `others`, a list of (kind, call) with the calls of other latent terms.
 structured_formula <- function(formula, data = NULL) {
   right <- formula[[length(formula)]]
-  if (!mentions(right, c("|", "||", smooth_functions))) return(NULL)
+  if (!mentions(right, c("|", "||", names(latent_calls())))) return(NULL)
   parts <- additive_parts(right)
   kinds <- vapply(parts, function(part) part_kind(part$expr), "")
-  for (part in parts[kinds %in% c("bar", "smooth")]) {
+  for (part in parts[kinds != "fixed"]) {
     if (part$minus) refuse_term(part$expr, "it cannot be taken away: leave it out")
   }
   expressions <- lapply(parts, `[[`, "expr")
   bars <- do.call(c, lapply(expressions[kinds == "bar"], read_bar))
   smooths <- expressions[kinds == "smooth"]
-  if (!length(bars) && !length(smooths)) return(NULL)
+  others <- Map(function(kind, call) list(kind = kind, call = call), kinds, expressions)[!kinds %in% c("fixed", "bar", "smooth")]
+  if (all(kinds == "fixed")) return(NULL)
   left <- if (length(formula) == 3L) formula[[2L]]
   env <- environment(formula)
-  list(fixed = fixed_formula(left, parts[kinds == "fixed"], env, data, c(bars, smooths)),
-       bars = bars, smooths = smooths)
+  list(fixed = fixed_formula(left, parts[kinds == "fixed"], env, data, c(bars, expressions[!kinds %in% c("fixed", "bar")])),
+       bars = bars, smooths = smooths, others = unname(others))
 }
 
 smooth_functions <- c("s", "t2", "te", "ti")
@@ -130,7 +132,7 @@ additive_parts <- function(expr, minus = FALSE) {
     return(c(additive_parts(expr[[2L]], minus), additive_parts(expr[[3L]], xor(minus, name == "-"))))
   }
   if (name %in% c("+", "-")) return(additive_parts(expr[[2L]], xor(minus, name == "-")))
-  if (name == "(" && !is_bar(expr[[2L]]) && mentions(expr, c("|", "||", smooth_functions))) {
+  if (name == "(" && !is_bar(expr[[2L]]) && mentions(expr, c("|", "||", names(latent_calls())))) {
     return(additive_parts(expr[[2L]], minus))
   }
   list(list(expr = expr, minus = minus))
@@ -143,7 +145,7 @@ part_kind <- function(expr) {
   if (name %in% c("te", "ti")) {
     refuse_term(expr, paste0(name, "() smooths have no form as random effects: t2() has"))
   }
-  if (name %in% smooth_functions) return("smooth")
+  if (name %in% names(latent_calls())) return(latent_calls()[[name]])
   if (name %in% covariance_structures && any(vapply(as.list(expr)[-1L], is_bar, NA))) {
     if (name %in% c("us", "diag") && length(expr) == 2L) return("bar")
     refuse_term(expr, paste0("the covariance structure ", name, "() is not available: (x | g) has an unstructured ",
@@ -236,11 +238,17 @@ all_variables <- function(part) {
 frame_formula <- function(structured, smooth_variables) {
   fixed <- structured$fixed
   others <- c(do.call(c, lapply(structured$bars, function(bar) c(bar$slopes, interaction_parts(bar$group)))),
-              lapply(smooth_variables, str2lang))
+              lapply(smooth_variables, str2lang), do.call(c, lapply(structured$others, function(other) latent_variables(other$call))))
   right <- Reduce(function(sum, expr) call("+", sum, expr), others, fixed[[length(fixed)]])
   if (attr(stats::terms(fixed, allowDotAsName = TRUE), "intercept") == 0) right <- call("-", right, 1)
   fixed[[length(fixed)]] <- right
   fixed
+}
+
+# the variables of a latent term: its arguments without names
+latent_variables <- function(call) {
+  arguments <- as.list(call)[-1L]
+  unname(arguments[(names(arguments) %||% rep("", length(arguments))) == ""])
 }
 
 # ---- from frame to columns ---------------------------------------------------------------
@@ -265,29 +273,6 @@ group_term <- function(bar, frame, contrasts, counting = TRUE) {
        written = bar$written, slopes = terms, contrasts = attr(M, "contrasts"), group = columns,
        factor_levels = lapply(stats::setNames(columns, columns), function(name) levels(as.factor(frame[[name]]))))
 }
-
-# ---- kinds of terms --------------------------------------------------------------------------
-
-# What R must know of a kind of term: this record, and that of smooths in smooth-terms.R. `by_level`: the effects are
-# those of the levels of a factor, which new data may lack; `heading`: its cells in the table of standard deviations.
-group_term_record <- list(
-  by_level = TRUE,
-  # as in rstanarm: b[(Intercept) g:1], columns in order
-  effect_names = function(term) {
-    paste0("b[", rep(term$coefs, length(term$levels)), " ", term$label, ":",
-           rep(gsub(" ", "_", term$levels, fixed = TRUE), each = length(term$coefs)), "]")
-  },
-  log_sd_names = function(term) paste0("log sd(", term$label, ": ", term$coefs, ")"),
-  sd_names = function(term) paste0("sd(", term$label, ":", term$coefs, ")"),
-  tidy_names = function(term) paste0("sd__", term$coefs),
-  heading = function(term) {
-    list(term = term$label, coefficient = term$coefs,
-         levels = c(format_count(length(term$levels)), rep("", length(term$coefs) - 1L)))
-  })
-
-term_record <- function(term) list(group = group_term_record, smooth = smooth_term_record)[[term$kind]]
-
-has_levels <- function(terms) vapply(terms, function(term) term_record(term)$by_level, NA)
 
 slope_matrix <- function(terms, frame, contrasts = NULL) {
   M <- stats::model.matrix(terms, frame, if (length(contrasts)) contrasts)

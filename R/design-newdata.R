@@ -6,13 +6,11 @@ prediction_rows <- function(object, newdata, re.form = NULL, allow_new_levels = 
   if (!is.null(newdata) && !nrow(newdata)) return(no_rows(object))   # which splines and polynomials cannot take
   frame <- if (is.null(newdata)) object$frame else new_frame(object, newdata, keep)
   X <- stats::model.matrix(stats::delete.response(object$terms), frame, contrasts.arg = object$contrasts)
-  smooths <- lapply(object$smooths, smooth_columns, frame)
-  if (length(smooths)) X <- do.call(cbind, c(list(X), lapply(smooths, `[[`, "free")))
+  parts_of_smooths <- columns_of_smooths(object$smooths, frame)
+  X <- add_free_columns(X, object$smooths, parts_of_smooths)
   dimnames(X) <- list(rownames(frame), coefficient_names(object))
-  found <- group_blocks(object, frame, keep, allow_new_levels)
-  penalised <- do.call(c, lapply(smooths, `[[`, "penalised"))
-  Z <- if (length(object$groups)) sparse_columns(c(found$blocks, lapply(penalised, methods::as, "dMatrix")), nrow(X))
-  list(X = X, Z = Z, offset = row_offset(object, frame, newdata, offset), new = found$new)
+  list(X = X, Z = latent_columns(object$groups, frame, parts_of_smooths, keep), offset = row_offset(object, frame, newdata, offset),
+       new = unseen_levels(object$groups[keep], frame, allow_new_levels))
 }
 
 # all columns of a row of the design, in the order of the posterior's parameters
@@ -76,25 +74,16 @@ new_frame <- function(object, newdata, keep) {
   frame
 }
 
-# the columns of group-level terms, and the rows of levels that they do not know
-group_blocks <- function(object, frame, keep, allow_new_levels) {
-  blocks <- new <- list()
-  for (i in which(has_levels(object$groups))) {
-    term <- object$groups[[i]]
-    if (!keep[i]) {
-      blocks <- c(blocks, list(empty_columns(nrow(frame), length(term$columns))))
-      next
-    }
-    M <- slope_matrix(term$slopes, frame, term$contrasts)
-    index <- level_index(term, frame)
-    blocks <- c(blocks, list(group_columns(term, M, index)))
-    if (anyNA(index)) new <- c(new, list(new_levels(term, frame, M, index, allow_new_levels)))
-  }
-  list(blocks = blocks, new = new)
+# for each term, the rows of levels that the data did not have
+unseen_levels <- function(terms, frame, allowed) {
+  new <- lapply(terms, function(term) {
+    rows <- term_record(term)$unseen(term, frame)
+    if (length(rows)) new_levels(term, frame, rows, allowed)
+  })
+  new[lengths(new) > 0L]
 }
 
-new_levels <- function(term, frame, M, index, allowed) {
-  rows <- which(is.na(index))
+new_levels <- function(term, frame, rows, allowed) {
   labels <- do.call(paste, c(lapply(term$group, function(name) as.character(frame[[name]])[rows]), sep = ":"))
   if (!check_flag(allowed, "allow_new_levels")) {
     bad_argument("newdata", paste0("free of levels of `", term$label,
@@ -102,7 +91,7 @@ new_levels <- function(term, frame, M, index, allowed) {
                  paste("one with", describe(labels[1L])))
   }
   list(term = term, rows = rows, labels = unique(labels), level = match(labels, unique(labels)),
-       M = M[rows, , drop = FALSE])
+       M = slope_matrix(term$slopes, frame, term$contrasts)[rows, , drop = FALSE])
 }
 
 # That of the formula, and one outside of it: given now, or looked up in the new data as in the old ones.

@@ -158,16 +158,7 @@ smooth_terms <- function(smooth) {
   counts <- vapply(smooth$random$rand, ncol, 0L)
   numbers <- if (length(counts) > 1L) seq_along(counts) else ""
   lapply(seq_along(counts), function(i) {
-    list(label = paste0(smooth$label, numbers[i]), kind = "smooth", smooth = smooth$label,
+    list(label = paste0(smooth$label, numbers[i]), kind = "smooth", smooth = smooth$label, part = i,
          levels = as.character(seq_len(counts[i])), coefs = "s", correlated = FALSE, unit = 1)
   })
 }
-
-# its record as a kind of term (group-terms.R)
-smooth_term_record <- list(
-  by_level = FALSE,
-  effect_names = function(term) paste0(term$label, ".", term$levels),
-  log_sd_names = function(term) paste0("log sd(", term$label, ")"),
-  sd_names = function(term) paste0("smooth_sd[", term$label, "]"),
-  tidy_names = function(term) "sd__s",
-  heading = function(term) list(term = "", coefficient = term$label, levels = ""))

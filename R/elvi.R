@@ -120,6 +120,7 @@
 #' @param combine `"best"` returns the best of several starts; `"stack"` the mixture of those that ended at different
 #'   places, with weights in proportion to `exp(ELBO)`, see the section on the search.
 #' @param control see [elvi_control()].
+#' @param correct show the posterior itself where the best gaussian differs from it? See [elvi.formula()].
 #' @param iterations for a fit: stop after this many iterations in all.
 #' @param ... nothing: unknown names are errors.
 #' @return An object of class `elvi_fit`. It has four parts by lifetime: `given` (the
@@ -176,20 +177,23 @@ elvi.default <- function(object, ...) {
 #' @export
 elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, budget = NULL,
                             start = NULL, control = elvi_control(), tol = NULL,
-                            method = c("auto", "mpsgd", "exact"), starts = NULL, combine = c("best", "stack"), ...) {
+                            method = c("auto", "mpsgd", "exact"), starts = NULL, combine = c("best", "stack"),
+                            correct = TRUE, ...) {
   check_dots(list(...), names(formals()), "elvi()")
   method <- check_choice(method, "method", c("auto", "mpsgd", "exact"))
-  if (!is.null(tol)) tol <- check_positive(tol, "tol")
-  check_class(base, "base", "elvi_base", "a base_*() function")
-  check_class(control, "control", "elvi_control", "elvi_control()")
-  old <- show_passes(control)
-  on.exit(options(old))
-  if (!is.null(schedule) && !is.null(budget)) {
-    bad_argument("budget", "left out when `schedule` is given (the schedule has its own)", describe(budget))
-  }
-  method <- choose_method(method, object, stochastic_settings(schedule, budget, start, starts, control), control$scale)
-  if (method == "exact") return(exact_fit(object, base, control, tol %||% 1e-9, match.call()))
-  schedule <- schedule %||% schedule_tuned(budget %||% if (is.null(tol)) 5000 else 1e5)
+  solve_problem(list(target = object, call = match.call()), base, method,
+                list(schedule = schedule, budget = budget, tol = tol, start = start, starts = starts, combine = combine), control,
+                correct)
+}
+
+# minibatch projected stochastic gradient descent, from the start that is given or searched
+solve_stochastic <- function(problem, base, run, control) {
+  object <- problem$target
+  start <- run$start
+  tol <- run$tol
+  # left to itself, the run of a regression stops when it is close enough
+  if (!is.null(problem$regression) && is.null(run$budget) && is.null(run$schedule) && !has_exact(object)) tol <- tol %||% 0.01
+  schedule <- run$schedule %||% schedule_tuned(run$budget %||% if (is.null(tol)) 5000 else 1e5)
   check_class(schedule, "schedule", "elvi_schedule", "a schedule_*() function")
 
   law <- law_of(base, object$dim)
@@ -197,8 +201,8 @@ elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, bud
   check_rows_per_step(object, control)
   check_size(scale_of(control$scale)$size(object$dim), "scale", control$scale)
   seed <- draw_key()
-  found <- search_start(object, control, start, starts, tol, seed)
-  combine <- check_combine(combine, found, base, control)
+  found <- search_start(object, control, start, run$starts, tol, seed)
+  combine <- check_combine(run$combine %||% "best", found, base, control)
   work <- whitened_model(object, control$coordinates, control$scale, found)
   if (control$coordinates == "raw") check_existence(object)
   smoothness <- run_smoothness(object, work, law, control)
@@ -206,13 +210,13 @@ elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, bud
   control <- resolve_control(control, schedule, law, plan, smoothness$source)
   feasible <- feasible_set(control, work, smoothness$L)
   start <- first_iterate(start, found, work, control$scale, feasible, smoothness$L)
-  given <- c(list(call = match.call(), method = "mpsgd", model = object, base = base, schedule = schedule, tol = tol,
+  given <- c(list(call = problem$call, method = "mpsgd", model = object, base = base, schedule = schedule, tol = tol,
                   combine = combine), split_control(control))
   plan <- c(plan, list(smoothness = smoothness$L, smoothness_source = smoothness$source, feasible = feasible,
                        work = without_inner(work), stand_in = raw_stand_in(work, smoothness), start = start,
                        seed = seed, rng_kind = RNGkind(),
                        search = found, anchor = anchor_of(object, work, control, start)))
-  fit <- new_fit(given, plan, initial_state(start), no_result)
+  fit <- new_fit(given, plan, initial_state(start), no_result, problem$regression)
   if (isTRUE(found$interrupted)) return(judge_and_report(mark_interrupted(fit)))
   compare_gradient(object, work, control$scale, start)   # after the key: a user's function may draw
   journal <- open_journal(fit, law)
@@ -221,8 +225,8 @@ elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, bud
 
 # Arguments and settings that only the stochastic method has a use for, of those that were
 # given: the exact solver knows no constraints, steps or iterations.
-stochastic_settings <- function(schedule, budget, start, starts, control) {
-  arguments <- Filter(Negate(is.null), list(schedule = schedule, budget = budget, start = start, starts = starts))
+stochastic_settings <- function(run, control) {
+  arguments <- given_values(run[c("schedule", "budget", "start", "starts")])
   default <- elvi_control()
   mine <- c("estimator", "update", "average", "precondition", "smoothness", "scale_min", "scale_max",
             "mu_centre", "mu_radius", "iterations", "checkpoint", "rows_per_step", "backtrack")
@@ -255,18 +259,20 @@ choose_method <- function(method, model, stochastic, scale) {
 }
 
 # The optimum itself as a fit.
-exact_fit <- function(model, base, control, tol, call) {
-  tol <- check_positive(tol, "tol")
+solve_exact <- function(problem, base, run, control, correct) {
+  model <- problem$target
+  tol <- run$tol %||% 1e-9
   check_has_exact(model)
   check_size(exact_size(model, control$scale), "method", "exact")
   optimum <- solve_optimum(model, base, law_of(base, model$dim), control$scale, tol, 200, control$progress)
-  fit <- new_fit(c(list(call = call, method = "exact", model = model, base = base, tol = tol), split_control(control)),
+  fit <- new_fit(c(list(call = problem$call, method = "exact", model = model, base = base, tol = tol), split_control(control)),
           plan = list(seed = draw_key(), rng_kind = RNGkind()),   # of its draws
           result = list(status = if (optimum$interrupted) "interrupted" else if (optimum$converged) "finished" else "not converged",
                         kept = "optimum",
                         theta = list(mu = unname(optimum$mu), scale = name_scale(optimum$scale, NULL)),
-                        converged = optimum$converged, optimum = optimum))
-  fit$result$posterior <- correct_exact(run_posterior(fit), model, optimum)
+                        converged = optimum$converged, optimum = optimum), regression = problem$regression)
+  posterior <- run_posterior(fit)
+  fit$result$posterior <- if (correct) correct_exact(posterior, model, optimum) else posterior
   fit
 }
 
@@ -291,14 +297,16 @@ elvi.elvi_fit <- function(object, budget = NULL, iterations = Inf, ...) {
                 format_count(fit$given$schedule$budget), " gradient evaluations.")
     return(fit)
   }
-  fit$given$call <- match.call()
+  if (is.null(fit$regression)) fit$given$call <- match.call()   # update() needs the call with the formula
   fit$result["posterior"] <- list(NULL)   # it is of the run so far
   run(open_journal(fit, law, takes_up = FALSE), law, iterations)
 }
 
 # Refuse a target whose expectation under the base is infinite.
 check_expectation <- function(model, law) {
-  if (grows_exponentially(model) && exponential_limit(law) <= 0) no_expectation(model, law)
+  if (grows_exponentially(model) && exponential_limit(law) <= 0) {
+    no_expectation(model$family, law, if (is_dispersed(model)) "posterior" else "likelihood")
+  }
   if (grows_beyond_exponentials(model) && !is.finite(support_edge(law))) no_joint_expectation(model, law)
 }
 

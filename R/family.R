@@ -297,12 +297,19 @@ conditional_entries <- c(
   "likelihood",       # its name in C: a negative binomial of known phi is a logistic regression
   "start",            # function(y, weight, dispersion): list(eta, c), predictors and curvatures near the responses
   "dispersion",       # which of the kinds in nested.h an unknown dispersion is
-  "hyper")            # an unknown dispersion as a hyperparameter, see hyperparameter_entries; NULL: there is none
+  "hyper")            # the family's own hyperparameters, see hyperparameter_entries; NULL: there are none
 
+# A vector `theta` of any length, on a scale without bounds. A problem has a prior for each of its natural counterparts.
 hyperparameter_entries <- c(
-  "part",             # function(a, problem, solved): what it adds to the log likelihood, and the derivative in a, its logarithm
+  "names",            # of the parameters themselves
+  "theta_names",      # on the scale without bounds
+  "natural",          # function(theta): from rows of theta to rows of parameters
+  "log_prior",        # function(priors, theta): list(value, slope), log density of theta from the priors of the parameters
+  "part",             # function(theta, problem, solved): what they add to the log likelihood, and the derivative in theta
+  "dispersion",       # function(theta): the number that the loss in C has of them
   "start",            # function(unit): where to start from, given that of the residuals
-  "curvature")        # function(count): of a full data fit, roughly
+  "curvature",        # function(count): of a full data fit, roughly
+  "moment_scale")     # function(values, priors): parameters, by columns, on a scale on which they have moments
 
 dispersion_entries <- c(
   "natural",          # its name; the model has its logarithm
@@ -378,7 +385,16 @@ gamma_constant <- function(total, count, dispersion, family) {
 
 # ---- dispersions as hyperparameters ----------------------------------------------------
 
-sigma_hyper <- list(
+# one positive parameter, by its logarithm
+positive_hyper <- function(name, part, start, curvature) {
+  list(names = name, theta_names = paste("log", name), natural = exp,
+       log_prior = function(priors, theta) log_prior_positive(priors[[1L]], theta),
+       part = part, dispersion = exp, start = start, curvature = curvature,
+       # that of its prior: phi of counts that vary like poisson ones has no mean
+       moment_scale = function(values, priors) values^exponent_of(priors[[1L]]))
+}
+
+sigma_hyper <- positive_hyper("sigma",
   part = function(a, problem, solved) {
     n <- problem$count   # weights are precisions
     list(value = -n * a, slope = if (!is.null(solved)) 2 * solved$loss - n)
@@ -386,7 +402,7 @@ sigma_hyper <- list(
   start = function(unit) log(unit),
   curvature = function(count) 2 * count)
 
-phi_hyper <- list(
+phi_hyper <- positive_hyper("phi",
   part = function(a, problem, solved) {
     y <- problem$y
     w <- problem$weight * problem$frequency
@@ -400,7 +416,7 @@ phi_hyper <- list(
   start = function(unit) 0,
   curvature = function(count) 1)
 
-shape_hyper <- list(
+shape_hyper <- positive_hyper("shape",
   part = function(a, problem, solved) {
     events <- sum((problem$weight * problem$frequency)[problem$y > 0])
     list(value = events * a, slope = if (!is.null(solved)) events - solved$slope)
@@ -409,7 +425,7 @@ shape_hyper <- list(
   curvature = function(count) count)
 
 # k (log k + log y) - log Gamma(k) of each response, which has k (eta + y e^-eta) beside that
-gamma_hyper <- list(
+gamma_hyper <- positive_hyper("shape",
   part = function(a, problem, solved) {
     w <- problem$weight * problem$frequency
     k <- exp(a)
@@ -676,7 +692,11 @@ check_family_records <- function(records) {
     if (!is.null(record$conditional)) {
       complain(paste0(name, "$conditional"), names(record$conditional), conditional_entries)
       hyper <- record$conditional$hyper
-      if (!is.null(hyper)) complain(paste0(name, "$conditional$hyper"), names(hyper), hyperparameter_entries)
+      if (!is.null(hyper)) {
+        complain(paste0(name, "$conditional$hyper"), names(hyper), hyperparameter_entries)
+        lengths <- lengths(list(hyper$names, hyper$theta_names, hyper$start(1), hyper$curvature(1)))
+        if (length(unique(lengths)) > 1L) stop("the hyperparameters of `", name, "` differ in length", call. = FALSE)
+      }
     }
     if (!is.null(record$dispersion)) complain(paste0(name, "$dispersion"), names(record$dispersion), dispersion_entries)
   }

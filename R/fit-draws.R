@@ -49,7 +49,8 @@ as.matrix.elvi_fit <- function(x, draws = 1000, resample = NULL, seed = NULL, ..
   if (resampled) return(matrix_of_draws(x, posterior_draws(posterior, draws, key)))
   if (is.null(resample)) return(matrix_of_draws(x, posterior_draws(posterior, draws, key)))
   plain <- matrix_of_draws(x, posterior_draws(uncorrected(posterior), draws, key))
-  if ((is_corrected(posterior) || has_margins(posterior)) && draws >= 100) warn_of_plain(plain, matrix_of_draws(x, posterior_draws(posterior, draws, key)))
+  corrected <- is_corrected(posterior) || has_margins(posterior)
+  if (corrected && draws >= 100) warn_of_plain(plain, matrix_of_draws(x, posterior_draws(posterior, draws, key)))
   plain
 }
 

@@ -205,16 +205,9 @@ tidy_rows <- function(x, effects) {
 # names of standard deviations and correlations as in broom.mixed, and the factor that they belong to
 tidy_hyper <- function(x, rows) {
   for (spec in x$groups) {
-    at <- match(sd_names(spec), rows$term)
+    at <- match(natural_names(spec), rows$term)
     rows$group[at] <- spec$label
     rows$term[at] <- term_record(spec)$tidy_names(spec)
-    if (spec$correlated && length(spec$coefs) > 1L) {
-      for (pair in utils::combn(length(spec$coefs), 2L, simplify = FALSE)) {
-        j <- match(cor_name(spec, pair[2L], pair[1L]), rows$term)
-        rows$group[j] <- spec$label
-        rows$term[j] <- paste0("cor__", spec$coefs[pair[1L]], ".", spec$coefs[pair[2L]])
-      }
-    }
   }
   dispersion <- is.na(rows$group)
   rows$group[dispersion] <- "Residual"
@@ -343,7 +336,7 @@ update.elvi_glm <- function(object, formula., ..., evaluate = TRUE) {
 prior_summary.elvi_glm <- function(object, ...) {
   check_dots(list(...), names(formals()), "prior_summary()")
   labels <- vapply(object$groups, `[[`, "", "label")
-  correlated <- any(vapply(object$groups, function(term) term$correlated && length(term$coefs) > 1L, NA))
+  correlated <- any(vapply(object$groups, function(term) pairs_of(term) > 0L, NA))
   structure(list(priors = object$priors, coefficients = coefficient_names(object), dispersion = dispersion_name_of(object),
                  intercept = attr(object$terms, "intercept") == 1, sd = stats::setNames(as.list(object$priors$sd), labels),
                  coefs = lapply(object$groups, `[[`, "coefs"), cor = if (correlated) object$priors$cor), class = "elvi_prior_summary")

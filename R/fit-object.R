@@ -8,8 +8,10 @@
 # A checkpoint saves plan, state and result. An exact fit has no state, and of a plan only the seed of its draws. Users see
 # one flat object: `$` finds a field wherever it lives, and computes what follows from theta.
 
-new_fit <- function(given, plan = NULL, state = NULL, result) {
-  structure(list(given = given, plan = plan, state = state, result = result), class = "elvi_fit")
+new_fit <- function(given, plan = NULL, state = NULL, result, regression = NULL) {
+  parts <- list(given = given, plan = plan, state = state, result = result)
+  if (is.null(regression)) structure(parts, class = "elvi_fit")
+  else structure(c(parts, list(regression = regression)), class = c("elvi_glm", "elvi_fit"))
 }
 
 fit_fields <- list(

@@ -2,11 +2,11 @@
 # densities. `hyper` has
 #
 #   values   components x hyperparameters: standard deviations, correlations and dispersion, by name
-#   show     a function of theta (rows) that gives such values: by its terms, layout and dispersion
+#   show     a function of theta (rows) that gives such values: by its terms and layout
 #   theta    components x hyperparameters on the unconstrained scale, mode and hessian there
 #   z, rule  coordinates of the quadrature points in their rule, and its name (rule.R)
 
-hyper_values <- function(hyper, theta) natural_columns(hyper$terms, hyper$layout, hyper$dispersion, theta)
+hyper_values <- function(hyper, theta) natural_columns(hyper$terms, hyper$layout, theta)
 
 hyper_moments <- function(hyper, weight) {
   if (is.null(hyper)) return(list(mean = numeric(), sd = numeric()))
@@ -130,38 +130,10 @@ smooth_axis <- function(z, weight, component, u) {
 
 # ---- on their natural scale ---------------------------------------------------------------------------------------
 
-# Standard deviations, correlations and dispersion (columns) at each theta (rows), by name.
-natural_columns <- function(terms, layout, dispersion, theta) {
-  columns <- unlist(Map(function(term, slot) {
-    sds <- lapply(slot$sd, function(j) exp(theta[, j]))
-    c(stats::setNames(sds, sd_names(term)), if (slot$pairs) correlation_columns(term, theta[, slot$cor, drop = FALSE]))
-  }, terms, layout$terms), recursive = FALSE)
-  if (length(layout$dispersion)) columns[[dispersion]] <- exp(theta[, layout$dispersion])
-  matrix(unlist(columns), nrow(theta), dimnames = list(NULL, names(columns)))
-}
-
-correlation_columns <- function(term, y) {
-  k <- length(term$coefs)
-  R <- apply(y, 1L, function(row) tcrossprod(correlation_factor(row, k)$L))
-  lower <- which(lower.tri(diag(k)))
-  columns <- lapply(lower, function(at) R[at, ])
-  stats::setNames(columns, vapply(lower, function(at) cor_name(term, (at - 1L) %% k + 1L, (at - 1L) %/% k + 1L), ""))
-}
-
-sd_names <- function(term) term_record(term)$sd_names(term)
-
-cor_name <- function(term, i, j) paste0("cor(", term$label, ":", term$coefs[i], ",", term$coefs[j], ")")
-
-# Covariance matrices of a term's coefficients, k x k x rows, from named columns of natural hyperparameters.
-covariance_draws <- function(term, hyper) {
-  k <- length(term$coefs)
-  sd <- hyper[, sd_names(term), drop = FALSE]
-  V <- array(0, c(k, k, nrow(hyper)))
-  for (i in seq_len(k)) {
-    V[i, i, ] <- sd[, i]^2
-    for (j in seq_len(i - 1L)) if (term$correlated) {
-      V[i, j, ] <- V[j, i, ] <- sd[, i] * sd[, j] * hyper[, cor_name(term, i, j)]
-    }
-  }
-  V
+# Hyperparameters of terms and family (columns) at each theta (rows), by name.
+natural_columns <- function(terms, layout, theta) {
+  columns <- do.call(c, unname(Map(function(term, slot) term_record(term)$natural(term, theta[, slot$theta, drop = FALSE]),
+                                   terms, layout$terms)))
+  own <- if (length(layout$family)) hyper_of(layout)$natural(theta[, layout$family, drop = FALSE])
+  matrix(c(unlist(columns), own), nrow(theta), dimnames = list(NULL, c(names(columns), if (length(own)) hyper_of(layout)$names)))
 }

@@ -1,24 +1,14 @@
 # A formula applied to data larger than memory: one set of levels, one centre and one scale of the priors for all chunks.
 
-check_for_source <- function(structured, method, family, dispersion) {
-  if (!is.null(structured)) {
-    bad_argument("data", "in memory: group-level and smooth terms need all rows at once", "a source of rows")
-  }
-  if (method == "nested" && !needs_no_rows(family, dispersion)) {
-    bad_argument("method", paste("another with a source of rows: but for gaussian() with unknown dispersion,",
-                                 "nested fits need all rows at once"), "\"nested\"")
-  }
-}
-
 # The same call in memory would give another answer, if a close one.
-say_not_nested <- function(model) {
-  name <- dispersion_record(model)$natural
+say_not_nested <- function(problem) {
+  name <- family_record(problem$family)$dispersion$natural
   elvi_inform("Data larger than memory: ", name, " is fitted by method = \"mpsgd\" together with the coefficients. ",
               "Integrating over ", name, ", as is done in memory, would need all rows again for each of its values.",
               class = "elvi_message_not_nested")
 }
 
-# What formula_design() gives, with `rows` in place of the design.
+# What frame_design() gives, with `rows` in place of X and y.
 source_design <- function(source, formula, call, env, contrasts, family) {
   chunk <- check_chunk(first_chunk(source) %||%
                          bad_argument("data", "data with at least one complete row", "a source without rows"))

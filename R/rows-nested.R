@@ -41,27 +41,9 @@ chunk_triangle <- function(rows) {
 
 join_triangles <- function(a, b) list(R = triangle(rbind(a$R, b$R)))
 
-# can the nested answer be had without the rows?
-needs_no_rows <- function(family, dispersion) family_record(check_family(family))$constant_curvature && is.null(dispersion)
-
-# From the arguments of elvi() to a fit, in one pass beyond those that every fit makes. See nested_regression().
-nested_source_regression <- function(source, asked) {
-  family <- check_family(asked$family)
-  check_nested_control(asked$control)
-  design <- source_design(source, asked$formula, asked$call, asked$env, asked$contrasts, family)
-  priors <- nested_priors(c(design, list(groups = list())), family, asked$priors, asked$autoscale)
-  found <- pass_over_rows(design$rows, "triangle")
-  rows <- triangle_rows(found$R)
-  p <- ncol(rows$X)
-  colnames(rows$X) <- design$rows$recipe$labels
-  problem <- c(rows, list(
-    shift = NULL, Z = sparse_columns(list(), nrow(rows$X)), weight = rep(1, nrow(rows$X)), offset = numeric(nrow(rows$X)), family = family,
-    prior = fixed_prior(priors$joint, p), terms = list(), triangle = rows, count = design$rows$count,
-    constant = family_record(family)$constant(design$rows$constant, design$rows$count, NULL, family),
-    dispersion = list(name = family_record(family)$dispersion$natural, prior = priors$aux),
-    intercept_shift = intercept_shift(design, p), source = design$rows))
-  check_nested_problem(problem, NULL, design$rows$n)
-  finish_nested(asked, problem, priors,
-                c(list(formula = stats::formula(design$terms), frame = design$frame, dropped = design$rows$dropped, groups = list(),
-                       smooths = list()), design[c("terms", "xlevels", "contrasts", "offset_given")]))
+# of rows that are not in memory, in one pass
+source_triangle <- function(rows) {
+  few <- triangle_rows(pass_over_rows(rows, "triangle")$R)
+  colnames(few$X) <- row_labels(rows)
+  few
 }

@@ -4,7 +4,7 @@
 #   between(hyper, axes, weight, component, noise)   draws of theta, in coordinates of the axes, between the points (posterior-hyper.R)
 #
 # `around` has the mode, its axes, the drift of conditional optima with theta, and the widths of each axis on either side. `log_rule` is
-# the log weight of each point, `log_coarse` that of the next coarser rule, -Inf for points that it does not have.
+# the log weight of each point, `log_coarse` that of the next coarser rule, or of several, in columns, -Inf for points that it does not have.
 
 hyper_rules <- list(
   lattice = list(
@@ -13,6 +13,9 @@ hyper_rules <- list(
       axes$sd <- axes$sd * pmax(rowMeans(around$width), 0.5)
       settled_lattice(setup, around$mode, axes, around$drift, lattice_step(setup, control$nodes), control$tol, say = say)
     },
+    between = function(...) between_lattice(...)),
+  scores = list(
+    lay = function(setup, around, control, say) score_nodes(setup, around, control, say),
     between = function(...) between_lattice(...)),
   composite = list(
     lay = function(setup, around, control, say) {
@@ -41,10 +44,11 @@ check_hyper_rules <- function(rules = hyper_rules) {
   }
 }
 
-# A lattice for few hyperparameters; a composite design for a large problem, whose posterior is near normal, or where few points are
-# asked for; importance sampling for more.
+# A lattice for one or two hyperparameters, normal scores for more. Where a number of points is asked for: few make a composite
+# design, more a lattice of up to four hyperparameters, and importance sampling of more.
 choose_rule <- function(setup, nodes) {
   if (identical(as.numeric(nodes), 1)) return("mode")
+  if (is.null(nodes) && setup$layout$length > 2L) return("scores")
   if (!is.null(lattice_step(setup, nodes))) return("lattice")
   if (isTRUE(nodes <= 3) || setup$layout$length <= 4L) "composite" else "sampled"
 }

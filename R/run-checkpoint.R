@@ -84,7 +84,7 @@ take_up <- function(stored, journal, fit) {
   refuse_shape(journal$file, stored$progress, fit)
   if (!sound_plan(stored$progress$plan, journal$schedule_numbers) || !sound_result(stored$progress$result, fit$state) ||
       !sound_state(stored$progress$state, stored$progress$plan$iterations)) refuse_values(journal$file)
-  fit <- do.call(new_fit, c(list(given = fit$given), stored$progress))
+  fit <- do.call(new_fit, c(list(given = fit$given), stored$progress, list(regression = fit$regression)))
   say_going_on(journal$file, fit)
   fit
 }

@@ -50,7 +50,7 @@ oracle_of <- function(model, law) UseMethod("oracle_of")
 #' @export
 oracle_of.elvi_model_glm <- function(model, law) {
   rule <- model_quadrature(model, law)
-  if (rule$limit <= 0) no_expectation(model, law)
+  if (rule$limit <= 0) no_expectation(model$family, law)
   function(kind, mu, scale) {
     look <- if (exact_by_products(model, kind)) exact_products_at else exact_at
     out <- look(model, rule, law, kind, mu, scale)
@@ -70,9 +70,8 @@ oracle_of.elvi_model_quadratic <- function(model, law) {
   }
 }
 
-no_expectation <- function(model, law) {
-  elvi_abort("`base`: the expected ", model$family$family, " log ",
-             if (is_dispersed(model)) "posterior" else "likelihood", " is infinite under a ",
+no_expectation <- function(family, law, of = "likelihood") {
+  elvi_abort("`base`: the expected ", family$family, " log ", of, " is infinite under a ",
              law$kind, " base, whose tails are too heavy for exp(). ",
              "Use a gaussian or uniform base.",
              class = c("elvi_error_no_expectation", "elvi_error_argument"),

@@ -4,7 +4,7 @@
 # ---- the problem -----------------------------------------------------------------
 
 # What does not depend on theta. `problem`: X, shift, Z, y, weight, frequency (or NULL), offset, family, prior
-# (centre, precision), terms, dispersion.
+# (centre, precision), terms, hyper (priors of the family's own hyperparameters, by name).
 nested_setup <- function(problem, base) {
   if (ncol(problem$Z)) loadNamespace("Matrix")   # its methods, not only its functions
   problem$X <- as.matrix(problem$X)
@@ -23,15 +23,15 @@ nested_setup <- function(problem, base) {
   layout <- hyper_layout(problem)
   entries <- hyper_entries(problem, layout)
   likelihood <- family_record(problem$family)$conditional$likelihood
-  dispersion <- if (is.null(problem$dispersion)) "none" else family_record(problem$family)$conditional$dispersion
+  dispersion <- if (!length(problem$hyper)) "none" else family_record(problem$family)$conditional$dispersion
   rows <- solver_rows(problem)
-  plan <- sparse_plan(rows$X, rows$Z, dense_terms(problem), entries, TRUE, c(problem$prior$centre, numeric(q)),
+  plan <- sparse_plan(rows$X, rows$Z, dense_terms(problem), entries, is_blocked(problem), c(problem$prior$centre, numeric(q)),
                       list(y = rows$y, weight = rows$weight, offset = rows$offset,
                            record = likelihood_of(problem$family), dispersion = dispersion),
                       if (length(rows$y) == n) row_blocks(problem))
   law <- law_of(base, p + q)
   rule <- conditional_rule(problem, law)
-  if (rule$limit <= 0) no_expectation(list(family = problem$family), law)
+  if (rule$limit <= 0) no_expectation(problem$family, law)
   # without terms the prior precision is the same at every theta
   setup <- list(problem = problem, layout = layout, plan = plan, base = base, law = law, rule = rule,
                 precision = if (!length(layout$terms)) hyper_precision(problem, layout, numeric(layout$length)))
@@ -67,12 +67,11 @@ few_rows <- function(problem, root) {
        y = R[, p + q + 1L], offset = numeric(nrow(R)), weight = rep(1, nrow(R)))
 }
 
-# Smooths fill their columns; so do groups that hold much of the data each.
 dense_terms <- function(problem) {
   dense <- logical(ncol(problem$Z))
   if (!length(dense)) return(dense)
   filled <- dense_columns(problem$Z)
-  for (term in problem$terms) dense[term$columns] <- !term_record(term)$by_level || mean(filled[term$columns]) > 0.5
+  for (term in problem$terms) dense[term$columns] <- term_record(term)$dense(term, filled[term$columns])
   dense
 }
 
@@ -95,21 +94,19 @@ evidence_constant <- function(setup) {
   problem <- setup$problem
   proper <- problem$prior$precision > 0
   data <- problem$constant %||% likelihood_constant(problem$family, problem$y, problem$weight, problem$frequency, NULL)
-  setup$law$entropy - (sum(proper) + ncol(problem$Z)) / 2 * log(2 * pi) +
+  setup$law$entropy - (sum(proper) + ncol(problem$Z) - lost_rank(problem)) / 2 * log(2 * pi) +
     sum(log(problem$prior$precision[proper])) / 2 + data
 }
 
 dispersion_at <- function(setup, theta) {
-  if (length(setup$layout$dispersion)) exp(theta[[setup$layout$dispersion]]) else 1
+  if (length(setup$layout$family)) hyper_of(setup$layout)$dispersion(unname(theta[setup$layout$family])) else 1
 }
 
-# What the dispersion adds to the log likelihood, and its derivative in the logarithm
-dispersion_part <- function(setup, theta, solved = NULL) {
-  if (!length(setup$layout$dispersion)) return(list(value = 0, slope = NULL))
-  hyper_of(setup)$part(theta[[setup$layout$dispersion]], setup$problem, solved)
+# What the family's hyperparameters add to the log likelihood, and the derivative in theta
+family_part <- function(setup, theta, solved = NULL) {
+  if (!length(setup$layout$family)) return(list(value = 0, slope = NULL))
+  hyper_of(setup$layout)$part(unname(theta[setup$layout$family]), setup$problem, solved)
 }
-
-hyper_of <- function(setup) family_records[[setup$plan$record]]$conditional$hyper
 
 # ---- the evidence ----------------------------------------------------------------------
 
@@ -136,10 +133,9 @@ evidence_at <- function(setup, thetas, from = NULL, tol = 1e-7) {
 evidence_of <- function(setup, theta, precision, s) {
   if (s$failed) return(list(theta = theta, value = -Inf, slope = rep(NA_real_, length(theta)), solution = s))
   prior <- hyper_prior(setup$problem, setup$layout, theta)
-  part <- dispersion_part(setup, theta, s)
-  slope <- prior$slope + hyper_chain(setup$problem, setup$layout, precision, s$moment)
-  at <- setup$layout$dispersion
-  if (length(at)) slope[at] <- slope[at] + part$slope
+  part <- family_part(setup, theta, s)
+  slope <- prior$slope + hyper_chain(setup$layout, precision, s$moment)
+  slope[setup$layout$family] <- slope[setup$layout$family] + part$slope
   list(theta = theta,
        value = prior$value + setup$constant + precision$log_det / 2 + part$value - s$objective + linear_correction(setup, theta),
        slope = slope + (setup$lean$slope %||% 0), solution = s, precision = precision[c("A", "definite", "inverse")])
@@ -167,12 +163,10 @@ start_theta <- function(setup) {
     if (!is.finite(unit) || unit <= 0) unit <- 1
   }
   for (t in seq_along(layout$terms)) {
-    slot <- layout$terms[[t]]
-    Z <- problem$Z[, problem$terms[[t]]$columns, drop = FALSE]
-    square <- rowSums(matrix(Matrix::colSums(Z^2), slot$k)) / max(1, nrow(Z))
-    theta[slot$sd] <- log(0.5 * unit / sqrt(ifelse(square > 0, square, 1)))
+    term <- problem$terms[[t]]
+    theta[layout$terms[[t]]$theta] <- term_record(term)$start(term, problem$Z[, term$columns, drop = FALSE], unit)
   }
-  if (length(layout$dispersion)) theta[layout$dispersion] <- hyper_of(setup)$start(unit)
+  if (length(layout$family)) theta[layout$family] <- hyper_of(layout)$start(unit)
   theta
 }
 
@@ -180,11 +174,8 @@ start_theta <- function(setup) {
 first_curvature <- function(setup) {
   layout <- setup$layout
   out <- numeric(layout$length)
-  for (slot in layout$terms) {
-    out[slot$sd] <- 2 * slot$J
-    out[slot$cor] <- slot$J
-  }
-  if (length(layout$dispersion)) out[layout$dispersion] <- hyper_of(setup)$curvature(setup$problem$count)
+  out[unlist(lapply(layout$terms, `[[`, "theta"))] <- unlist(lapply(setup$problem$terms, function(term) term_record(term)$curvature(term)))
+  if (length(layout$family)) out[layout$family] <- hyper_of(setup$layout)$curvature(setup$problem$count)
   pmax(out, 1)
 }
 
@@ -377,14 +368,14 @@ nested_fit <- function(problem, base = base_gaussian(), control = list()) {
   }
   solved <- vapply(grid$found, function(f) is.finite(f$value), NA)
   grid <- list(z = grid$z[solved, , drop = FALSE], found = grid$found[solved], log_rule = grid$log_rule[solved],
-               log_coarse = grid$log_coarse[solved], noise = grid$noise %||% 0)
+               log_coarse = as.matrix(grid$log_coarse)[solved, , drop = FALSE], noise = grid$noise %||% 0)
   values <- vapply(grid$found, function(f) f$value, 0)
   if (!is.null(say)) say("draws that check the nodes")
   ratios <- node_ratios(setup, grid, values, control)
   values <- values - vapply(grid$found, function(f) linear_correction(setup, f$theta), 0)
   log_weight <- values + grid$log_rule
   weight <- normalised(log_weight + ratios$correction)
-  coarse <- normalised(values + grid$log_coarse + ratios$correction)
+  coarse <- apply(values + grid$log_coarse + ratios$correction, 2L, normalised, simplify = FALSE)
   theta <- matrix(unlist(lapply(grid$found, function(f) f$theta)), ncol = H, byrow = TRUE,
                   dimnames = list(NULL, setup$layout$names))
   nodes <- Map(conditional_node, grid$found, list(setup), ratios$shift)
@@ -413,9 +404,10 @@ lay_nodes <- function(setup, mode, control, say) {
   curved <- leant$curved
   axes <- theta_axes(curved$hessian)
   mode <- settled_mode(setup, leant$mode, tol)
-  sides <- axis_widths(setup, mode, axes, curved$drift, 10 * tol)
   rule <- choose_rule(setup, control$nodes)
-  grid <- rule_record(rule)$lay(setup, list(mode = mode, axes = axes, drift = curved$drift, width = sides$width), control, say)
+  sides <- if (rule != "scores") axis_widths(setup, mode, axes, curved$drift, 10 * tol) else list(evaluations = 0L)
+  grid <- rule_record(rule)$lay(setup, list(mode = mode, axes = axes, drift = curved$drift, width = sides$width,
+                                            hessian = curved$hessian), control, say)
   list(setup = setup, mode = mode, grid = grid, rule = rule, hessian = curved$hessian,
        evaluations = 2L * setup$layout$length + leant$evaluations + sides$evaluations + grid$evaluations)
 }
@@ -447,7 +439,7 @@ log_sum <- function(x) max(x) + log(sum(exp(x - max(x))))
 
 # parameters whose prior is flat
 flat_in_problem <- function(problem) {
-  as.double(sum(problem$prior$precision == 0) + isTRUE(is.infinite(problem$dispersion$prior$scale)))
+  as.double(sum(problem$prior$precision == 0) + sum(vapply(problem$hyper, function(prior) isTRUE(is.infinite(prior$scale)), NA)))
 }
 
 evidence_basis <- function(setup, ratios) {
@@ -480,23 +472,30 @@ node_moments <- function(fit, weight = fit$hyper$weight) {
   list(mean = mean, sd = sqrt(pmax(second - mean^2, 0)))
 }
 
-# How much the answer moves from the next smaller grid to this one: means in units of
-# their sd, sds relative.
+# The error of the rule by coarser ones: of means in units of their sd, of sds relative
 node_change <- function(fit) {
   if (length(fit$nodes) == 1L) return(list(mean = 0, sd = 0))
-  here <- node_moments(fit)
-  there <- node_moments(fit, fit$hyper$coarse_weight)
-  hyper <- moments_of_theta(fit$setup, fit$hyper$theta, fit$hyper$weight)
-  hyper_there <- moments_of_theta(fit$setup, fit$hyper$theta, fit$hyper$coarse_weight)
-  list(mean = max(abs(here$mean - there$mean) / here$sd, abs(hyper$mean - hyper_there$mean) / hyper$sd),
-       sd = max(abs(there$sd / here$sd - 1), abs(hyper_there$sd / hyper$sd - 1)))
+  shown <- list(values = shown_hyper(fit$setup, fit$hyper$theta))
+  moments <- function(weight) Map(c, node_moments(fit, weight), hyper_moments(shown, weight))
+  rule_error(moments(fit$hyper$weight), lapply(fit$hyper$coarse_weight, moments))
 }
 
-# Of the hyperparameters on their natural scale; of a dispersion on that of its prior, as phi of counts that vary like
-# poisson ones has no mean.
-moments_of_theta <- function(setup, theta, weight) {
-  dispersion <- setup$problem$dispersion
-  values <- natural_columns(setup$problem$terms, setup$layout, dispersion$name, theta)
-  if (!is.null(dispersion)) values[, dispersion$name] <- values[, dispersion$name]^exponent_of(dispersion$prior)
-  hyper_moments(list(values = values), weight)
+# By one coarser rule: how far its moments are. By several, each without another part of the points: two standard errors by the
+# jackknife.
+rule_error <- function(here, coarser) {
+  parts <- length(coarser)
+  factor <- if (parts > 1L) 4 * (parts - 1) / parts else 1
+  error <- function(off) sqrt(factor * Reduce(`+`, lapply(coarser, function(there) off(there)^2)))
+  list(mean = max(error(function(there) (there$mean - here$mean) / here$sd)), sd = max(error(function(there) there$sd / here$sd - 1)))
+}
+
+# Of the hyperparameters on their natural scale; of those of the family on one on which they have moments.
+moments_of_theta <- function(setup, theta, weight) hyper_moments(list(values = shown_hyper(setup, theta)), weight)
+
+shown_hyper <- function(setup, theta) {
+  problem <- setup$problem
+  values <- natural_columns(problem$terms, setup$layout, theta)
+  mine <- names(problem$hyper)
+  if (length(mine)) values[, mine] <- hyper_of(setup$layout)$moment_scale(values[, mine, drop = FALSE], problem$hyper)
+  values
 }

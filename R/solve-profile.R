@@ -117,19 +117,12 @@ is_profiled <- function(model, optimum) {
 
 # A dense regression as the sparse solver has it, at its optimum.
 exact_target <- function(model, optimum) {
-  rows <- model$rows
-  X <- rows$X
-  if (any(rows$shift != 0)) X <- X - rep(rows$shift, each = nrow(X))
-  prior <- model$blocks$coefficients
-  used <- rows$weight > 0
-  plan <- sparse_plan(X[used, , drop = FALSE], sparse_columns(list(), sum(used)), logical(), precision_entries(prior$precision, model$dim), TRUE, prior$centre,
-                      list(y = rows$y[used], weight = rows$weight[used], offset = rows$offset[used], record = model$likelihood,
-                           dispersion = "none"))
-  rule <- plan_rule(plan, law_of(optimum$base, model$dim))
-  definite <- all(prior$precision > 0)
-  setting <- list(A = prior$precision, definite = definite, inverse = if (definite) 1 / prior$precision, dispersion = 1,
-                  mu = unname(optimum$mu)[plan$order], eta = NULL, c = expected_curvature(plan, rule, optimum, X[used, , drop = FALSE]))
-  profile_target(plan, rule, setting)
+  X <- centred_design(model$rows)
+  at <- rows_plan(model, X, matrix(0, nrow(X), 0L), law_of(optimum$base, model$dim))
+  at$setting["eta"] <- list(NULL)
+  at$setting$mu <- unname(optimum$mu)[at$plan$order]
+  at$setting$c <- expected_curvature(at$plan, at$rule, optimum, X)
+  profile_target(at$plan, at$rule, at$setting)
 }
 
 # c of the rows at an optimum

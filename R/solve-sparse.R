@@ -162,23 +162,30 @@ sparse_optimum <- function(model, base = base_gaussian(), tol = 1e-9, max_evalua
     interrupted = FALSE, base = base, kind = scale, dim = model$dim, scale = root), class = "elvi_optimum"))
 }
 
-# The optimum as (mu, c), one number per row, by src/nested.c. X: the dense columns of the design; Z: the others.
-solve_by_rows <- function(model, X, Z, law, tol, max_evaluations) {
+# A regression as src/nested.c takes it: plan, rule, and a setting to start from. X: the dense columns of the design; Z: the others.
+rows_plan <- function(model, X, Z, law) {
   rows <- model$rows
   prior <- model$blocks$coefficients
   entries <- precision_entries(model$prior$precision %||% prior$precision, model$dim)
   plan <- sparse_plan(X, Z, if (ncol(Z)) dense_columns(Z) else logical(), entries, !is_linked(model), prior$centre,
                       list(y = rows$y, weight = rows$weight, offset = rows$offset,
                            record = model$likelihood, dispersion = "none"))
-  rule <- cached_quadrature(law, model$likelihood)
-  if (rule$limit <= 0) no_expectation(model, law)
-  rule$prior_levels <- list()
+  rule <- plan_rule(plan, law)
+  if (rule$limit <= 0) no_expectation(model$family, law)
   definite <- all(entries$value[entries$row == entries$column] > 0)
   setting <- c(list(A = entries$value, definite = definite, inverse = if (definite) 1 / entries$value,
                     dispersion = 1, mu = NULL), start_of(plan))
-  found <- solve_settings(plan, rule, list(setting), tol, as.integer(max_evaluations))[[1L]]
-  list(plan = plan, setting = setting, found = found)
+  list(plan = plan, rule = rule, setting = setting)
 }
+
+# The optimum as (mu, c), one number per row.
+solve_by_rows <- function(model, X, Z, law, tol, max_evaluations) {
+  at <- rows_plan(model, X, Z, law)
+  c(at, list(found = solve_settings(at$plan, at$rule, list(at$setting), tol, as.integer(max_evaluations))[[1L]]))
+}
+
+# the dense design with its columns centred
+centred_design <- function(rows) if (is.null(rows$shift)) rows$X else rows$X - rep(rows$shift, each = nrow(rows$X))
 
 # ---- small regressions ---------------------------------------------------------------------------------
 
@@ -191,8 +198,7 @@ is_small <- function(model, scale) {
 
 # The optimum of a small regression, all of whose columns are dense; NULL where it is not certified.
 small_optimum <- function(model, base, law, scale, tol, max_evaluations) {
-  X <- model$rows$X
-  if (!is.null(model$rows$shift)) X <- X - rep(model$rows$shift, each = nrow(X))
+  X <- centred_design(model$rows)
   solved <- solve_by_rows(model, X, matrix(0, nrow(X), 0L), law, tol, max_evaluations)
   found <- solved$found
   if (found$failed || found$certificate > tol) return(NULL)

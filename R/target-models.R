@@ -75,20 +75,25 @@ glm_target <- function(given, family, prior, dispersion, prior_aux) {
   family <- check_family(family)
   check_coefficient_prior(prior, linked = TRUE)
   dispersion <- check_dispersion(dispersion, family)
-  likelihood <- likelihood_of(family)
-  rows <- given$rows %||% if (is_source(given$X)) matrix_source_rows(given$X, likelihood)
-  rows <- rows %||% check_rows(given, family_records[[likelihood]])
-  fields <- list(names = row_labels(rows), rows = rows, likelihood = likelihood,
-                 error_df = as.double(family$df %||% Inf), family = family, prior = prior, dispersion = dispersion,
-                 blocks = list(coefficients = coefficient_block(prior, rows$dim)))
+  record <- family_record(family)
+  rows <- if (is_source(given$X)) matrix_source_rows(given$X, likelihood_of(family)) else check_rows(given, record)
   if (is.null(dispersion)) {
     if (!is.null(prior$precision)) bad_argument("prior", "independent where the dispersion is unknown", format(prior))
-    prior_aux <- prior_aux %||% default_aux_prior(family_records[[likelihood]], mean(rows$y[rows$weight > 0]))
-    return(readable_model(dispersed_model(fields, prior_aux)))
-  }
-  if (!is.null(prior_aux)) {
+    prior_aux <- prior_aux %||% default_aux_prior(record, mean(rows$y[rows$weight > 0]))
+  } else if (!is.null(prior_aux)) {
     bad_argument("prior_aux", "left out: this model has no auxiliary parameter", describe(prior_aux))
   }
+  rows_target(rows, family, prior, dispersion, prior_aux)
+}
+
+# The model of rows whose columns count as x_j - centre_j, where there is a centre. Everything is checked.
+rows_target <- function(rows, family, prior, dispersion, prior_aux, centre = NULL) {
+  fields <- list(names = row_labels(rows), rows = rows, likelihood = likelihood_of(family),
+                 error_df = as.double(family$df %||% Inf), family = family, prior = prior, dispersion = dispersion,
+                 blocks = list(coefficients = coefficient_block(prior, rows$dim)))
+  # only the first coefficient is another than of the predictors themselves: see uncentre_points()
+  if (!is.null(centre)) fields$intercept_shift <- c(-centre, if (is.null(dispersion)) 0)
+  if (is.null(dispersion)) return(readable_model(dispersed_model(fields, prior_aux)))
   if (is.null(prior$precision)) readable_model(known_model(fields)) else linked_model(fields)
 }
 

@@ -7,6 +7,7 @@
   options(elvi.process = if (child) 0L else Sys.getpid())
   check_scale_kinds()
   check_hyper_rules()
+  check_term_kinds()
   check_family_twins()
   admit_to_marginaleffects()
 }

@@ -109,7 +109,8 @@ static elvi_status entropy_excess(const elvi_problem *p, const elvi_theta *theta
     if (status == ELVI_OK) status = p->scale.ops->barrier(&p->scale, floor, w->next.scale, &w->room, &there);
     w->room.factored = 0;
     if (status != ELVI_OK) return status;
-    *excess = there - here + p->scale.ops->inner(&p->scale, slope, w->next.scale) - p->scale.ops->inner(&p->scale, slope, theta->scale);
+    *excess = there - here + p->scale.ops->inner(&p->scale, slope, w->next.scale) -
+              p->scale.ops->inner(&p->scale, slope, theta->scale);
     return ELVI_OK;
 }
 

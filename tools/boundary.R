@@ -126,7 +126,7 @@ for (name in c("logit", "probit", "cloglog", "poisson", "normal", "phi")) local(
   dispersion <- switch(name, normal = "sigma", phi = "phi")
   problem <- list(X = cbind(1, x), Z = Z, y = rep(0:1, 6), family = family, prior = list(centre = 0, precision = 1),
                   terms = list(one("g", 1:6, c("a", "b")), one("h", 7:8, "a")),
-                  dispersion = if (!is.null(dispersion)) list(name = dispersion, prior = exponential(1)))
+                  hyper = if (!is.null(dispersion)) stats::setNames(list(exponential(1)), dispersion))
   setup <- internal$nested_setup(problem, base_gaussian())
   theta <- c(-0.2, -0.5, 0.3, -1, if (!is.null(dispersion)) 0.1)
   precision <- internal$hyper_precision(setup$problem, setup$layout, theta)

@@ -4,20 +4,17 @@
 # process that dies is one failure.
 # usage: R_LIBS=build/lib Rscript tools/run-tests.R [regular expression that a file's name must match]
 
-# The longest files come first, so that no core waits for one at the end; but before all of those that load large packages,
-# which make every garbage collection of their process slower.
-light <- c("run-loop", "rows-cluster", "elvi", "theory-guarantee", "solve-quadrature", "solve-expectation", "run-checkpoint", "base", "run-gradient-check", "solve-exact",
-           "util-threads", "estimator", "experiment-paper", "experiment-stored", "experiment", "experiment-nonconvex", "target-models", "solve-mode",
-           "theory-noise", "mpsgd", "run-coordinates", "run-stopping", "judge-verdict", "target-guard", "theory-mpsgd", "theory-bounds", "posterior-marginal", "expect",
-           "search-natural", "judge-mixture", "search-start", "judge-objective", "schedule", "projections", "scale", "scales", "theory-rate")
-heavy <- c("units", "contract", "arguments", "rows-elsewhere", "solve-nested", "design-newdata", "target-stan", "other-packages", "rows", "family",
-           "fit-plot", "generics", "solve-check", "solve-regression", "fit-methods", "judge-pareto", "rows-formula", "solve-sparse")
-
 wanted <- c(commandArgs(trailingOnly = TRUE), "")[1L]
 files <- sub("^test-(.*)[.]R$", "\\1", list.files("tests/testthat", "^test-.*[.]R$"))
 files <- grep(wanted, files, value = TRUE)
 if (!length(files)) stop("no file of tests/testthat matches ", wanted)
-files <- c(intersect(light, files), intersect(heavy, files), setdiff(files, c(light, heavy)))
+# The longest files come first, so that no core waits for one at the end: by the CPU time of the last run, which is kept in
+# build/, and by their size where there was none.
+kept <- "build/test-times.rds"
+times <- if (file.exists(kept)) readRDS(kept) else numeric()
+sizes <- file.size(file.path("tests/testthat", sprintf("test-%s.R", files)))
+expected <- ifelse(files %in% names(times), times[files], sizes / 1000)   # about a second for a kilobyte
+files <- files[order(-expected)]
 processes <- min(as.integer(Sys.getenv("TESTTHAT_CPUS", parallel::detectCores() + 1L)), length(files))
 
 # A worker takes a file by renaming its entry, which one of them can, and leaves its results in `done`.
@@ -63,8 +60,13 @@ while (length(workers)) {
 
 results <- lapply(list.files(file.path(queue, "done"), full.names = TRUE), readRDS)
 tests <- do.call(rbind, lapply(results, function(x) x$tests))
+spent <- vapply(results, function(x) x$cpu, 0)
+names(spent) <- sub("[.]rds$", "", list.files(file.path(queue, "done")))
+times[names(spent)] <- spent
+dir.create("build", showWarnings = FALSE)
+saveRDS(times, kept)
 slow <- head(tests[order(-tests$user - tests$system), ], 10L)
-cat(sprintf("\n%.0f s of CPU in %d files, most of it in\n", sum(vapply(results, function(x) x$cpu, 0)), length(results)))
+cat(sprintf("\n%.0f s of CPU in %d files, most of it in\n", sum(spent), length(results)))
 where <- function(tests) sprintf("%s: %s\n", sub("^test-(.*)[.]R$", "\\1", tests$file), tests$test)
 cat(sprintf("  %5.1f s %s", slow$user + slow$system, where(slow)), sep = "")
 failed <- tests$failed > 0 | tests$error

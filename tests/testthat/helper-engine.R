@@ -57,7 +57,7 @@ engine_score <- function(base, d) {
     })
 }
 
-engine_kurtosis <- function(base, d) elvi:::law_of(base, d)$kurtosis
+engine_kurtosis <- function(base, d) law_of(base, d)$kurtosis
 
 # ---- schedules ------------------------------------------------------------------
 
@@ -219,7 +219,7 @@ engine_replay <- function(fit) {
   d <- fit$model$dim
   model <- if (is.null(fit$work)) fit$model else fit$work
   L <- engine_smoothness(fit$model, model, control)
-  law <- elvi:::law_of(fit$base, d)
+  law <- law_of(fit$base, d)
   plan <- engine_schedule(fit$schedule, d, law$kurtosis, L, control$precondition, control$scale)
   lambda <- plan$lambda
   K <- fit$state$k
@@ -236,7 +236,7 @@ engine_replay <- function(fit) {
   metric <- if (kind == "diagonal" && !is.null(fit$work)) engine_hessian(fit$model, model) else diag(d)
   for (k in seq_len(K)) {
     step <- plan$step[k]
-    z <- elvi:::draw_base(law, fit$seed, plan$batch[k], iteration = k - 1)
+    z <- draw_base(law, fit$seed, plan$batch[k], iteration = k - 1)
     g <- engine_gradient(model, fit$base, kind, control$estimator, mu, S, z,
                          entropy = control$update == "project", memory = memory)
     memory <- g$memory
@@ -282,18 +282,18 @@ engine_distance <- function(fit, replay = engine_replay(fit)) {
 engine_probe <- function(model, base, control = raw_control(average = "last")) {
   schedule <- schedule_custom(0.1, 1, iterations = 1)
   d <- model$dim
-  law <- elvi:::law_of(base, d)
-  plan <- elvi:::plan_schedule(schedule, d, law$kurtosis, model$smoothness, control)
-  feasible <- elvi:::feasible_set(control, model, model$smoothness)
-  fit <- list(given = c(list(model = model, base = base, schedule = schedule), elvi:::split_control(control)),
+  law <- law_of(base, d)
+  plan <- plan_schedule(schedule, d, law$kurtosis, model$smoothness, control)
+  feasible <- feasible_set(control, model, model$smoothness)
+  fit <- list(given = c(list(model = model, base = base, schedule = schedule), split_control(control)),
               plan = c(plan, list(seed = c(7, 11), feasible = feasible)), result = list(cpu = 0))
-  settings <- elvi:::run_settings(fit, 1)
+  settings <- run_settings(fit, 1)
   settings$block <- 256
   function(mu, scale, batch = 1, k = 0, memory = numeric()) {
     state <- list(mu = as.double(mu), scale = scale, average_mu = as.double(mu), average_scale = scale,
                   k = as.double(k), evals = 0, alpha = 1, weight = 0, memory = as.double(memory),
                   shorten = 1, steepest = 1, checks = 0)
-    .Call(elvi:::elvi_r_gradient, model, law, settings, state, as.double(batch))
+    .Call(elvi_r_gradient, model, law, settings, state, as.double(batch))
   }
 }
 

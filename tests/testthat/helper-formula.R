@@ -46,8 +46,14 @@ nasty <- function(which = "exclude") {
   formula_store[[which]]
 }
 
+# the best gaussian of a fit, for identities that hold for it
+as_gaussian <- function(fit) {
+  fit$result$posterior <- uncorrected(fit$posterior)
+  fit
+}
+
 # mean and standard error of a column of draws
 moments <- function(x) list(mean = colMeans(x), se = apply(x, 2, sd) / sqrt(nrow(x)), sd = apply(x, 2, sd))
 
 # the matrix that turns the coefficients of the model into those of the user
-reported_map <- function(fit) elvi:::uncentre_points(fit$posterior, diag(fit$model$dim))
+reported_map <- function(fit) uncentre_points(fit$posterior, diag(fit$model$dim))

@@ -6,7 +6,7 @@ case2_lambda <- function(d, kappa) c(mu = 1, Sigma = 1 / (2 * (d - 1 + kappa)))
 
 small_X <- local({
   set.seed(11)
-  matrix(rnorm(60), 20) %*% diag(c(1, 0.6, 0.3))
+  matrix(stats::rnorm(60), 20) %*% diag(c(1, 0.6, 0.3))
 })
 small_y <- rep(c(0, 1, 1, 0, 1), 4)
 logistic <- function(prior = normal(0, 1)) model_glm(small_X, small_y, prior = prior)
@@ -28,7 +28,7 @@ status_of <- function(g) stats::setNames(g$assumptions$status, g$assumptions$ass
 
 # F(theta) - F* of the average that the run kept, exactly
 gap_to <- function(fit, optimum) {
-  oracle <- elvi:::exact_oracle(fit$model, elvi:::law_of(fit$base, fit$model$dim))
+  oracle <- exact_oracle(fit$model, law_of(fit$base, fit$model$dim))
   oracle(fit$control$scale, fit$state$average_mu, fit$state$average_scale)$objective - optimum$objective
 }
 

@@ -49,14 +49,14 @@ reference_conditional <- function(problem, theta, base = base_gaussian()) {
   q <- ncol(problem$Z)
   turn <- diag(q)
   for (i in seq_along(layout$terms)) {
-    slot <- layout$terms[[i]]
+    term <- problem$terms[[i]]
     D <- hyper_natural(problem, theta)$terms[[i]]$cov
-    turn[problem$terms[[i]]$columns, problem$terms[[i]]$columns] <- kronecker(diag(slot$J), t(chol(D)))
+    turn[term$columns, term$columns] <- kronecker(diag(length(term$columns) / length(term$coefs)), t(chol(D)))
   }
   X <- if (is.null(problem$shift)) problem$X else sweep(problem$X, 2L, problem$shift)
   W <- cbind(X, as.matrix(problem$Z) %*% turn)
   prior <- normal(c(problem$prior$centre, numeric(q)), c(1 / sqrt(problem$prior$precision), rep(1, q)))
-  dispersion <- if (length(layout$dispersion)) exp(theta[[layout$dispersion]])^2 else 1
+  dispersion <- if (length(layout$family)) exp(theta[[layout$family]])^2 else 1
   binomial <- problem$family$family == "binomial"
   y <- if (binomial) round(cbind(problem$y, 1 - problem$y) * problem$weight) else problem$y
   model <- suppressMessages(model_glm(W, y, problem$family, prior, offset = problem$offset,
@@ -66,7 +66,7 @@ reference_conditional <- function(problem, theta, base = base_gaussian()) {
   back[p + seq_len(q), p + seq_len(q)] <- turn
   list(mu = drop(back %*% optimum$mu), cov = tcrossprod(back %*% optimum$Sigma),
        log_p = hyper_prior(problem, layout, theta)$value - optimum$objective -
-         if (length(layout$dispersion)) sum(problem$weight) * log(dispersion) / 2 else 0)
+         if (length(layout$family)) sum(problem$weight) * log(dispersion) / 2 else 0)
 }
 
 # the solver's own account of a fit, which the fit does not keep: its quadrature points and their conditional optima
@@ -78,6 +78,6 @@ node_values <- function(nested) {
   vapply(nested$nodes, function(node) {
     precision <- hyper_precision(setup$problem, setup$layout, node$theta)
     hyper_prior(setup$problem, setup$layout, node$theta)$value + precision$log_det / 2 - node$objective +
-      dispersion_part(setup, node$theta)$value
+      family_part(setup, node$theta)$value
   }, 0)
 }

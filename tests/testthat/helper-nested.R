@@ -22,9 +22,9 @@ nested_problem <- function(X, y, family = binomial(), terms = list(), prior_scal
   none <- Matrix::sparseMatrix(i = integer(), j = integer(), x = numeric(), dims = c(length(y), 0))
   Z <- if (at) do.call(cbind, lapply(terms, function(t) t$Z)) else none
   list(X = X, shift = NULL, Z = Z, y = y, weight = rep_len(weight, length(y)), offset = rep_len(offset, length(y)),
-       family = elvi:::check_family(family),
+       family = check_family(family),
        prior = list(centre = numeric(ncol(X)), precision = rep(1 / prior_scale^2, ncol(X))),
-       terms = lapply(terms, function(t) t$term), dispersion = dispersion)
+       terms = lapply(terms, function(t) t$term), hyper = if (!is.null(dispersion)) stats::setNames(list(dispersion$prior), dispersion$name))
 }
 
 cbpp_problem <- function() {
@@ -47,9 +47,9 @@ sleep_problem <- function(correlated = TRUE) {
 
 # the dense problem given the hyperparameters, for elvi_optimum()
 dense_conditional <- function(problem, theta, base, tol = 1e-10) {
-  layout <- elvi:::hyper_layout(problem)
-  precision <- elvi:::hyper_precision(problem, layout, theta)
-  entries <- elvi:::hyper_entries(problem, layout)
+  layout <- hyper_layout(problem)
+  precision <- hyper_precision(problem, layout, theta)
+  entries <- hyper_entries(problem, layout)
   d <- ncol(problem$X) + ncol(problem$Z)
   A <- matrix(0, d, d)
   A[cbind(entries$row, entries$column)] <- precision$A[entries$source]
@@ -86,16 +86,16 @@ small_problem <- function(family, correlated = TRUE, dispersion = NULL) {
 
 # theta on the scale that people read: standard deviations, correlations, sigma or phi
 hyper_natural <- function(problem, theta) {
-  layout <- elvi:::hyper_layout(problem)
+  layout <- hyper_layout(problem)
   parts <- Map(function(slot, term) {
-    at <- elvi:::term_covariance(slot, theta)
+    at <- elvi:::term_covariance(term, theta[slot$theta])
     R <- tcrossprod(at$L)
     dimnames(R) <- list(term$coefs, term$coefs)
     list(label = term$label, sd = stats::setNames(at$sd, term$coefs), cor = R, cov = at$D)
   }, layout$terms, problem$terms)
   list(terms = parts,
-       dispersion = if (length(layout$dispersion)) stats::setNames(exp(theta[layout$dispersion]), problem$dispersion$name))
+       dispersion = if (length(layout$family)) stats::setNames(exp(theta[layout$family]), names(problem$hyper)))
 }
 
 # means and sds of the hyperparameters of nested_fit(), on their natural scale
-nested_hyper_moments <- function(fit) elvi:::moments_of_theta(fit$setup, fit$hyper$theta, fit$hyper$weight)
+nested_hyper_moments <- function(fit) moments_of_theta(fit$setup, fit$hyper$theta, fit$hyper$weight)

@@ -81,7 +81,7 @@ test_that("odd arguments give a right answer or an error that names the argument
 
 test_that("... and thousands more do", {
   skip_on_cran()
-  out <- run_cases(argument_templates(), if (long_tests()) 10000 else 1500, first = 501)
+  out <- run_cases(argument_templates(), if (long_tests()) 10000 else 900, first = 501)
   expect_all_judged(out)
   expect_lt(gc()["Vcells", "used"], 1e9)   # R still counts its memory right
   counts <- table(out$verdict)
@@ -136,7 +136,7 @@ test_that("the limit on sizes is an option, and 2^31 numbers are the end of it",
     old <- options(elvi.max_gib = gib)
     on.exit(options(old))
     tryCatch({
-      elvi:::check_size(numbers, "n", numbers)
+      check_size(numbers, "n", numbers)
       NA_character_
     }, elvi_error_argument = conditionMessage)
   }

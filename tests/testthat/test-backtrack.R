@@ -15,9 +15,9 @@ barrier <- function(S, floor) {
 
 # plain gradients of a symmetric scale on a quadratic, whose L is said to be `L`
 replay <- function(fit, A, m, L, draws, iterations, step, batch) {
-  law <- elvi:::law_of(fit$given$base, length(m))
+  law <- law_of(fit$given$base, length(m))
   key <- fit$plan$seed
-  z_of <- function(by, n, k) elvi:::draw_base(law, if (is.null(by)) key else xor32(key, by), n, iteration = k)
+  z_of <- function(by, n, k) draw_base(law, if (is.null(by)) key else xor32(key, by), n, iteration = k)
   gradient <- function(mu, S, z) {
     g <- A %*% (mu + S %*% z - m)
     G <- tcrossprod(g, z) / ncol(z)
@@ -122,13 +122,13 @@ test_that("steps too short to explode stall at the edge of a set without the opt
 
 test_that("every estimator, kind of scale and update has it", {
   skip_on_cran()
-  cases <- rbind(expand.grid(estimator = c("reparam", "path", "control"), scale = names(elvi:::scale_kinds), update = "project"),
+  cases <- rbind(expand.grid(estimator = c("reparam", "path", "control"), scale = names(scale_kinds), update = "project"),
                  expand.grid(estimator = c("reparam", "control"), scale = c("triangular", "diagonal"), update = "prox"))
   for (i in seq_len(nrow(cases))) {
     case <- lapply(cases[i, ], as.character)
     optimum <- elvi_optimum(target, scale = case$scale)
     judge <- function(fit) {
-      theta <- elvi:::symmetric_scale(case$scale, fit$state$scale, NULL)
+      theta <- symmetric_scale(case$scale, fit$state$scale, NULL)
       objective(list(mu = fit$state$mu, Sigma = theta), target)$estimate - optimum$objective
     }
     fit <- do.call(run_with, c(list(50, 16), case))
@@ -194,7 +194,7 @@ test_that("checks are counted, and come on top of the budget", {
   fit <- suppressMessages(elvi(counting, schedule = schedule_custom(0.5, 5, 12), control = control(trace_draws = 0, iterations = 1)))
   before <- fit$state
   seen[] <- 0
-  fit <- elvi:::iterate(fit, elvi:::law_of(base_gaussian(), 2), 12, elvi:::new_journal(fit))
+  fit <- iterate(fit, law_of(base_gaussian(), 2), 12, new_journal(fit))
   checks <- fit$state$checks - before$checks
   expect_equal(fit$state$evals, 12 * 5 + fit$state$checks)
   expect_equal(seen[["value"]], checks - 11 * 16)             # two for each draw of each trial
@@ -242,7 +242,7 @@ test_that("a value that is not a number at any step is an error that says so", {
               schedule = schedule_custom(0.5, 5, 5), start = list(mu = 1, Sigma = diag(1)),
               control = elvi_control(coordinates = "raw", backtrack = 16, iterations = 1))
   fit$given$model$value <- function(x) rep(Inf, ncol(x))
-  expect_error(elvi:::run_slice(fit, elvi:::law_of(base_gaussian(), 1), 5, elvi:::new_journal(NULL)),
+  expect_error(run_slice(fit, law_of(base_gaussian(), 1), 5, new_journal(NULL)),
                "No step passes its check", class = "elvi_error_backtrack")
 })
 
@@ -298,6 +298,6 @@ test_that("guarantee() says what the check replaces and what survives, and no nu
   long <- schedule_custom(1 / target$smoothness, 50, 40)
   expect_identical(guarantee(target, schedule = long, control = control())$conditional, NA_real_)
   checked <- guarantee(target, schedule = long, control = control(backtrack = 16))
-  expect_equal(checked$conditional, 2 * with(checked, elvi:::finite_horizon_bound(a, b, D, gamma, N, K)$bound))
+  expect_equal(checked$conditional, 2 * with(checked, finite_horizon_bound(a, b, D, gamma, N, K)$bound))
   expect_identical(checked$best_iterate, NA_real_)
 })

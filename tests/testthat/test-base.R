@@ -109,21 +109,21 @@ test_that("coordinates of a draw and draws of neighbouring indices are unrelated
 test_that("a draw depends on its key, iteration and index alone", {
   skip_on_cran()
   for_each_base(c(1, 3), function(b, d, label) {
-    law <- elvi:::law_of(b$base, d)
+    law <- law_of(b$base, d)
     key <- c(4294967295, 17)
-    whole <- elvi:::draw_base(law, key, 20, first = 5, iteration = 9)
-    parts <- cbind(elvi:::draw_base(law, key, 1, first = 5, iteration = 9),
-                   elvi:::draw_base(law, key, 12, first = 6, iteration = 9),
-                   elvi:::draw_base(law, key, 7, first = 18, iteration = 9))
+    whole <- draw_base(law, key, 20, first = 5, iteration = 9)
+    parts <- cbind(draw_base(law, key, 1, first = 5, iteration = 9),
+                   draw_base(law, key, 12, first = 6, iteration = 9),
+                   draw_base(law, key, 7, first = 18, iteration = 9))
     expect_identical(parts, whole, label = label)
     expect_identical(dim(whole), c(as.integer(d), 20L))
   })
 })
 
 test_that("neighbouring keys, iterations and indices give unrelated streams", {
-  law <- elvi:::law_of(base_gaussian(), 1)
+  law <- law_of(base_gaussian(), 1)
   n <- 100000
-  draw <- function(key = c(1, 2), ...) drop(elvi:::draw_base(law, key, n, ...))
+  draw <- function(key = c(1, 2), ...) drop(draw_base(law, key, n, ...))
   z <- draw()
   others <- list(
     iteration = draw(iteration = 1), trace = draw(iteration = -1), far = draw(iteration = 2^40),
@@ -136,11 +136,11 @@ test_that("neighbouring keys, iterations and indices give unrelated streams", {
     expect_lt(abs(cor(others[[name]]^2, z^2)) * sqrt(n), 4.5, label = name)
   }
   # across iterations at a fixed index, as a run of batch size 1 sees them
-  along <- vapply(0:4999, function(k) drop(elvi:::draw_base(law, c(1, 2), 1, iteration = k)), 0)
+  along <- vapply(0:4999, function(k) drop(draw_base(law, c(1, 2), 1, iteration = k)), 0)
   expect_gt(ks.test(along, pnorm)$p.value, 1e-4)
   expect_lt(abs(cor(along[-1], along[-5000])) * sqrt(5000), 4.5)
   # index i of iteration k is not index k of iteration i
-  grid <- vapply(0:49, function(k) drop(elvi:::draw_base(law, c(1, 2), 50, iteration = k)), numeric(50))
+  grid <- vapply(0:49, function(k) drop(draw_base(law, c(1, 2), 50, iteration = k)), numeric(50))
   expect_identical(anyDuplicated(c(grid)), 0L)
 })
 
@@ -165,7 +165,7 @@ test_that("densities integrate to 1, with second moment d, kurtosis and entropy 
   skip_on_cran()
   for_each_base(c(1, 2, 3), function(b, d, label) {
     info <- base_info(b$base, d)
-    law <- elvi:::law_of(b$base, d)
+    law <- law_of(b$base, d)
     log_p <- function(r) info$log_constant + law$log_phi(r)
     expectation <- function(g) radial_expectation(g, log_p, d, b$end, b$breaks)
     # a rule of evenly spaced nodes is less accurate where a density ends as (1 - r^2)^1.5

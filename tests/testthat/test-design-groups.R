@@ -77,7 +77,7 @@ test_that("columns of a term are those of lme4", {
   elvi_design <- function(formula, data) {
     parts <- structured_formula(formula, data)
     frame <- model.frame(frame_formula(parts, character()), data, drop.unused.levels = TRUE)
-    nested_design(parts, list(), frame, NULL)
+    frame_design(parts, list(), frame, NULL)
   }
   same(y ~ x + (1 | g))
   same(y ~ x + (x | g))

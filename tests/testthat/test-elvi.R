@@ -303,7 +303,7 @@ feasible_points <- function(kind, P, lower, upper, n) {
 
 expect_projection <- function(kind, M, lower, upper, n = 60, tol = 1e-9) {
   shown <- if (kind == "diagonal") diag(M) else M
-  out <- elvi:::project_scale(kind, shown, lower, upper)
+  out <- project_scale(kind, shown, lower, upper)
   P <- engine_full(out$scale)
   M <- engine_restrict(kind, M)
   where <- sprintf("%s d = %d in [%g, %g]", kind, nrow(M), lower, upper)
@@ -316,7 +316,7 @@ expect_projection <- function(kind, M, lower, upper, n = 60, tol = 1e-9) {
   }
   expect_lte(svd(P)$d[1], upper * (1 + 1e-11), label = where)
   # idempotent
-  again <- elvi:::project_scale(kind, out$scale, lower, upper)
+  again <- project_scale(kind, out$scale, lower, upper)
   expect_lt(size(engine_full(again$scale) - P), 1e-10 * size(P), label = where)
   # the obtuse angle that characterises the projection onto a convex set
   angles <- vapply(feasible_points(kind, P, lower, upper, n),
@@ -343,17 +343,17 @@ test_that("project_scale() moves many eigenvalues, and counts them", {
   for (d in c(1, 5, 20, 60)) for (b in list(c(1, Inf), c(1e-6, 2), c(0.5, 0.9), c(0.7, 0.7))) {
     M <- random_scale("symmetric", d, 0.6, 1)
     values <- eigen(M, symmetric = TRUE)$values
-    out <- elvi:::project_scale("symmetric", M, b[1], b[2])
+    out <- project_scale("symmetric", M, b[1], b[2])
     expect_lt(max(abs(out$scale - engine_project("symmetric", M, b[1], b[2]))), 1e-10)
     expect_equal(out$clipped, sum(values < b[1] | values > b[2]), label = paste(d, toString(b)))
 
     s <- diag(M)
-    out <- elvi:::project_scale("diagonal", s, b[1], b[2])
+    out <- project_scale("diagonal", s, b[1], b[2])
     expect_identical(out$scale, pmin(pmax(s, b[1]), b[2]))
     expect_equal(out$clipped, sum(s < b[1] | s > b[2]))
 
     C <- random_scale("triangular", d, 0.6, 1)
-    out <- elvi:::project_scale("triangular", C, b[1], Inf)
+    out <- project_scale("triangular", C, b[1], Inf)
     diag(C) <- pmax(diag(C), b[1])
     expect_identical(out$scale, C)
   }
@@ -361,13 +361,13 @@ test_that("project_scale() moves many eigenvalues, and counts them", {
 
 test_that("project_scale() leaves alone what is inside, and what it made itself", {
   inside <- engine_root(engine_quadratic(5)$A)
-  out <- elvi:::project_scale("symmetric", inside, 0.01, 10)
+  out <- project_scale("symmetric", inside, 0.01, 10)
   expect_identical(out$scale[lower.tri(inside, TRUE)], inside[lower.tri(inside, TRUE)])
   expect_equal(out$clipped, 0)
   set.seed(7)
   M <- random_scale("symmetric", 30, 0.5, 1)
-  once <- elvi:::project_scale("symmetric", M, 0.4, 0.9)
-  twice <- elvi:::project_scale("symmetric", once$scale, 0.4, 0.9)
+  once <- project_scale("symmetric", M, 0.4, 0.9)
+  twice <- project_scale("symmetric", once$scale, 0.4, 0.9)
   expect_gt(once$clipped, 20)
   expect_equal(twice$clipped, 0)
   expect_identical(twice$scale, once$scale)
@@ -379,7 +379,7 @@ test_that("project_scale() is non-expansive", {
   for (kind in kinds) for (d in c(1, 2, 6)) for (pair in 1:20) {
     A <- random_scale(kind, d, 0.8, 1)
     B <- if (pair %% 2) random_scale(kind, d, 0.8, 1) else A + random_scale(kind, d, 0, 1e-3)
-    P <- function(M) engine_full(elvi:::project_scale(kind, if (kind == "diagonal") diag(M) else M, 0.5, 0.9)$scale)
+    P <- function(M) engine_full(project_scale(kind, if (kind == "diagonal") diag(M) else M, 0.5, 0.9)$scale)
     expect_lte(size(P(A) - P(B)), size(A - B) * (1 + 1e-10))
   }
 })
@@ -389,7 +389,7 @@ test_that("the projection of a triangular scale with an upper bound agrees with 
   set.seed(9)
   for (d in c(2, 3, 6)) for (b in list(c(0.5, 0.6), c(0.3, 1), c(0.01, 0.5))) for (turn in 1:3) {
     M <- random_scale("triangular", d, 0.5, 1)
-    out <- elvi:::project_scale("triangular", M, b[1], b[2])
+    out <- project_scale("triangular", M, b[1], b[2])
     slow <- engine_project_triangular(M, b[1], b[2])
     expect_lt(max(abs(out$scale - slow)), 1e-10, label = paste(d, toString(b)))
   }
@@ -406,7 +406,7 @@ test_that("the projection of a triangular scale with an upper bound agrees with 
   }
   found <- optim(c(0.6, 0.6), function(v) best(v)$distance, method = "L-BFGS-B", lower = lo,
                  upper = hi - 1e-9, control = list(factr = 10, pgtol = 0))
-  P <- elvi:::project_scale("triangular", M, lo, hi)$scale
+  P <- project_scale("triangular", M, lo, hi)$scale
   expect_equal(svd(P)$d[1], hi, tolerance = 1e-12)
   expect_equal(diag(P), found$par, tolerance = 1e-4)
   expect_lt(abs(size(P - M)^2 - found$value), 1e-8)
@@ -453,7 +453,7 @@ test_that("a run starts where it is told, or at (0, I / sqrt(L))", {
   expect_equal(start_of(list(Sigma = C), scale = "triangular")$scale, C)
   # the first row of the trace is the start
   fit <- raw_fit(model, base_uniform(), budget = 10, start = list(mu = 1:3, Sigma = S))
-  z <- elvi:::draw_base(elvi:::law_of(base_uniform(), 3), fit$seed, 100, iteration = -1)
+  z <- draw_base(law_of(base_uniform(), 3), fit$seed, 100, iteration = -1)
   expect_equal(fit$trace$objective[1],
                mean(engine_target(model)$value(1:3 + S %*% z)) - determinant(S)$modulus[1])
 })
@@ -487,10 +487,10 @@ test_that("continuing a fit takes nothing from R's generator", {
 
 test_that("neither the draws nor the fit depend on the block size", {
   skip_on_cran()
-  law <- elvi:::law_of(base_student(5), 4)
-  whole <- elvi:::draw_base(law, c(3, 5), 50, iteration = 9)
-  pieces <- cbind(elvi:::draw_base(law, c(3, 5), 7, iteration = 9),
-                  elvi:::draw_base(law, c(3, 5), 43, first = 7, iteration = 9))
+  law <- law_of(base_student(5), 4)
+  whole <- draw_base(law, c(3, 5), 50, iteration = 9)
+  pieces <- cbind(draw_base(law, c(3, 5), 7, iteration = 9),
+                  draw_base(law, c(3, 5), 43, first = 7, iteration = 9))
   expect_identical(whole, pieces)
   for (model in list(engine_quadratic(4), engine_logistic())) for (kind in kinds) {
     fits <- lapply(list(1, 7, 64, 1000, NULL), function(block) {
@@ -520,7 +520,7 @@ test_that("the number of BLAS threads changes neither draws nor fits", {
   one <- threads(1)
   two <- threads(2)
   expect_identical(one$z, two$z)
-  expect_identical(one$z, elvi:::draw_base(elvi:::law_of(base_laplace(), 7), c(1, 2), 1000, iteration = 3))
+  expect_identical(one$z, draw_base(law_of(base_laplace(), 7), c(1, 2), 1000, iteration = 3))
   expect_identical(one$seed, two$seed)
   expect_equal(one, two, tolerance = 1e-10)
 })
@@ -891,7 +891,7 @@ test_that("a model is fitted exactly where it can be, unless something asks for 
   expect_identical(elvi(wide, control = few)$method, "exact")
   old <- options(elvi.max_gib = 1000 * 8 / 2^30)   # room for 1000 numbers, not for 1600
   on.exit(options(old))
-  expect_identical(suppressMessages(elvi:::choose_method("auto", wide, list(arguments = list(), control = list()))), "mpsgd")
+  expect_identical(suppressMessages(choose_method("auto", wide, list(arguments = list(), control = list()))), "mpsgd")
   one <- list(mu = numeric(d), Sigma = rep(1, d))
   for (ask in list(quote(elvi(wide, method = "exact", control = elvi_control(scale = "diagonal"))),
                    quote(elvi_optimum(wide, scale = "diagonal")), quote(objective(one, wide, method = "exact")))) {

@@ -1,4 +1,4 @@
-lab <- elvi:::load_experiments()
+lab <- load_experiments()
 
 bases_store <- new.env()
 small_bases <- function() {

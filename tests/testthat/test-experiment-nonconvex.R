@@ -1,4 +1,4 @@
-lab <- elvi:::load_experiments()
+lab <- load_experiments()
 
 mixture <- lab$mixture_target()
 student <- lab$student_target()

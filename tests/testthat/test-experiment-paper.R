@@ -1,6 +1,6 @@
 # The figures of the paper, small here.
 
-lab <- elvi:::load_experiments()
+lab <- load_experiments()
 
 figures <- c("figure1", "figure2", "figure3")
 settings_of <- list(figure1 = list(base = base_laplace(), M = 300, alpha = 0.1),
@@ -30,7 +30,7 @@ exact_gap_of <- function(mu, Sigma, i = 1) {
 }
 
 # what a whitened run has spent before its first step: a gradient and a Hessian, d gradients, at each point
-whitening_of <- function(i) elvi:::find_mode(problems[[i]]$model)$evaluations * (1 + 3)
+whitening_of <- function(i) find_mode(problems[[i]]$model)$evaluations * (1 + 3)
 
 test_that("all methods are run in all settings, elvi's default where it belongs", {
   runs <- unique(small$data[c("setting", "method", "data_set", "seed")])
@@ -66,7 +66,7 @@ test_that("runs start at (0, I / sqrt(L)), in whitened coordinates at the Laplac
       expect_equal(unique(mine$gap[mine$setting == L]), start)
       expect_identical(unique(mine$evaluations[mine$setting == L]), 0)
     }
-    mode <- elvi:::find_mode(problems[[i]]$model)
+    mode <- find_mode(problems[[i]]$model)
     e <- eigen(mode$hessian)
     laplace <- e$vectors %*% (t(e$vectors) / sqrt(e$values))
     expect_equal(unique(mine$gap[mine$setting == "whitened"]), exact_gap_of(mode$x, laplace, i), tolerance = 1e-6)

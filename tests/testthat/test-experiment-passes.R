@@ -1,4 +1,4 @@
-lab <- elvi:::load_experiments()
+lab <- load_experiments()
 
 test_that("what a pass costs is measured, and what it sends does not grow with the rows", {
   skip_on_cran()

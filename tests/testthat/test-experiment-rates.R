@@ -1,6 +1,6 @@
 # Gaps beside bounds.
 
-lab <- elvi:::load_experiments()
+lab <- load_experiments()
 
 gaussian <- base_gaussian()
 
@@ -75,7 +75,7 @@ test_that("dynamic: the first steps make the bound smallest at the largest budge
 })
 
 test_that("iterations within a budget", {
-  plan <- elvi:::plan_schedule(schedule_custom(0.1, 1:5), 2, 3, 1)
+  plan <- plan_schedule(schedule_custom(0.1, 1:5), 2, 3, 1)
   expect_equal(lab$iterations_within(plan, c(1, 2, 3, 9, 10, 100)), c(1, 1, 2, 3, 4, 5))
 })
 

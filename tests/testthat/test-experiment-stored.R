@@ -1,6 +1,6 @@
 # The stored results of the experiments, which the vignettes show, against parts computed again.
 
-lab <- elvi:::load_experiments()
+lab <- load_experiments()
 stored <- function(name) example_experiment(name, stored = TRUE)
 
 # Rows computed again are among those stored, by columns that say which they are.

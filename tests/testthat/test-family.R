@@ -1,40 +1,40 @@
 point_rule <- list(levels = list(), prior_levels = list(), mgf = "none", mgf_rate = 0, limit = Inf)
-gaussian_rule <- function(name) elvi:::cached_quadrature(elvi:::law_of(base_gaussian(), 2), name)
+gaussian_rule <- function(name) cached_quadrature(law_of(base_gaussian(), 2), name)
 
 # ---- records -------------------------------------------------------------------
 
 test_that("a record that lacks an entry, or has one too many, stops the package from loading", {
-  records <- elvi:::family_records
-  expect_identical(elvi:::check_family_records(records), records)
-  for (entry in elvi:::family_entries) {
+  records <- family_records
+  expect_identical(check_family_records(records), records)
+  for (entry in family_entries) {
     short <- records["poisson"]
     short$poisson <- short$poisson[names(short$poisson) != entry]
-    expect_error(elvi:::check_family_records(short), paste0("`poisson` lacks.*", entry))
+    expect_error(check_family_records(short), paste0("`poisson` lacks.*", entry))
   }
-  for (entry in elvi:::dispersion_entries) {
+  for (entry in dispersion_entries) {
     short <- records["robust"]
     short$robust$dispersion[[entry]] <- NULL
-    expect_error(elvi:::check_family_records(short), paste0("`robust\\$dispersion` lacks.*", entry))
+    expect_error(check_family_records(short), paste0("`robust\\$dispersion` lacks.*", entry))
   }
   more <- records["logit"]
   more$logit$misspelt <- 1
-  expect_error(elvi:::check_family_records(more), "misspelt")
+  expect_error(check_family_records(more), "misspelt")
 })
 
 test_that("every record has a likelihood of its name in C, and is found by its family and link", {
-  for (name in names(elvi:::family_records)) {
-    record <- elvi:::family_records[[name]]
+  for (name in names(family_records)) {
+    record <- family_records[[name]]
     family <- if (record$family == "binomial") binomial(record$link) else record$make()
-    expect_identical(elvi:::likelihood_of(family), name)
-    expect_identical(elvi:::check_family(record$family)$family, record$family)
+    expect_identical(likelihood_of(family), name)
+    expect_identical(check_family(record$family)$family, record$family)
     y <- if (name == "beta") 0.4 else 1
-    at <- .Call(elvi:::elvi_r_expect_rows, list(likelihood = name, error_df = 4), point_rule, 1,
+    at <- .Call(elvi_r_expect_rows, list(likelihood = name, error_df = 4), point_rule, 1,
                 list(y = y, weight = 1, eta = 0.3, s = 0))
     expect_true(all(is.finite(c(at$sum, at$slope, at$curve))))
     # and says of it in R what C knows
-    spread <- .Call(elvi:::elvi_r_expect_rows, list(likelihood = name, error_df = 4), gaussian_rule(name), 1,
+    spread <- .Call(elvi_r_expect_rows, list(likelihood = name, error_df = 4), gaussian_rule(name), 1,
                     list(y = y, weight = 1, eta = 0.3, s = 0.5))
-    expect_identical(elvi:::status_name(spread$status) == "ok", record$convex)
+    expect_identical(status_name(spread$status) == "ok", record$convex)
   }
 })
 
@@ -50,25 +50,25 @@ mills_fraction <- function(t, depth) {
 test_that("the Mills ratio is good to 1e-15 on all of the line", {
   t <- c(-1.5, -2, -3, -4.99, -5, -5.01, -7.3, -12, -20, -29.999, -30, -30.001, -37, -38, -49.9, -50.1, -100,
          -899.3, -900, -1e3, -1001, -1e5, -1e8, -1e150)
-  off <- vapply(t, function(t) elvi:::mills(t) / mills_fraction(t, if (t > -5) 20000L else 500L) - 1, 0)
+  off <- vapply(t, function(t) mills(t) / mills_fraction(t, if (t > -5) 20000L else 500L) - 1, 0)
   expect_lt(max(abs(off)), 1e-15)
   # with 50 digits, by mpmath
   known <- c("-0.1" = 0.86261747153093614, "-0.5" = 1.14107777036806448, "-1" = 1.52513527616098121,
              "0" = 0.797884560802865356, "0.5" = 0.509160433837033486, "1" = 0.287599970939178361,
              "3" = 0.00443783904212566379, "5" = 1.48671994090490571e-06, "10" = 7.69459862670641935e-23,
              "25" = 7.65392973641939266e-137)
-  expect_lt(max(abs(elvi:::mills(as.double(names(known))) / known - 1)), 1e-15)
-  expect_identical(elvi:::mills(c(40, Inf)), c(0, 0))
+  expect_lt(max(abs(mills(as.double(names(known))) / known - 1)), 1e-15)
+  expect_identical(mills(c(40, Inf)), c(0, 0))
 })
 
 test_that("the probit loss has its derivatives far out too", {
   for (t in c(-900, -100, -31, -29, -5, -1, 0, 2, 8)) {
-    at <- .Call(elvi:::elvi_r_expect_rows, list(likelihood = "probit", error_df = Inf), point_rule, 1,
+    at <- .Call(elvi_r_expect_rows, list(likelihood = "probit", error_df = Inf), point_rule, 1,
                 list(y = 1, weight = 1, eta = t, s = 0))
     expect_equal(at$sum, -pnorm(t, log.p = TRUE), tolerance = 1e-14, label = t)
-    expect_equal(at$slope, -elvi:::mills(t), tolerance = 1e-15, label = t)
+    expect_equal(at$slope, -mills(t), tolerance = 1e-15, label = t)
     h <- 1e-3 * max(1, abs(t))
-    second <- (elvi:::mills(t - h) - elvi:::mills(t + h)) / (2 * h)
+    second <- (mills(t - h) - mills(t + h)) / (2 * h)
     expect_equal(at$curve, second, tolerance = 2e-5, label = t)
   }
 })
@@ -111,7 +111,7 @@ test_that("expectations of rows are those of the loss, and slope and curve their
   for (name in c("normal", "neg_binomial_2", "gamma", "weibull")) for (dispersion in c(0.3, 2, if (name != "weibull") 40)) {
     if (name == "weibull") s <- c(0.01, 0.4, 1.5, 1)   # twice that is its spread
     loss <- function(eta, y) reference_losses[[name]](eta, y, dispersion, 4)
-    at <- .Call(elvi:::elvi_r_expect_rows, list(likelihood = name, error_df = 4), gaussian_rule(name), dispersion,
+    at <- .Call(elvi_r_expect_rows, list(likelihood = name, error_df = 4), gaussian_rule(name), dispersion,
                 list(y = responses_of(name, y), weight = w, eta = eta, s = s))
     expected <- function(i, eta, s) {
       integrate(function(z) dnorm(z) * loss(eta + s * z, y[i]), -16, 12, rel.tol = 1e-11, subdivisions = 1000L)$value
@@ -135,8 +135,8 @@ test_that("at a point the loss has its own derivatives; student errors have no e
   for (name in names(reference_losses)) for (dispersion in c(0.3, 2)) {
     rows <- list(y = responses_of(name, y), weight = c(1, 1, 2, 0.5), eta = eta, s = numeric(4))
     loss <- function(eta) reference_losses[[name]](eta, y, dispersion, 4)
-    at <- .Call(elvi:::elvi_r_expect_rows, list(likelihood = name, error_df = 4), gaussian_rule(name), dispersion, rows)
-    expect_identical(elvi:::status_name(at$status), "ok")
+    at <- .Call(elvi_r_expect_rows, list(likelihood = name, error_df = 4), gaussian_rule(name), dispersion, rows)
+    expect_identical(status_name(at$status), "ok")
     expect_equal(at$sum, sum(rows$weight * loss(eta)), tolerance = 1e-12)
     h <- 1e-4
     expect_equal(at$slope, rows$weight * (loss(eta + h) - loss(eta - h)) / (2 * h), tolerance = 1e-6)
@@ -144,17 +144,17 @@ test_that("at a point the loss has its own derivatives; student errors have no e
   }
   expect_lt(min(at$curve), Inf)
   rows$s <- c(0, 0.1, 0, 0)
-  at <- .Call(elvi:::elvi_r_expect_rows, list(likelihood = "robust", error_df = 4), point_rule, 1, rows)
-  expect_identical(elvi:::status_name(at$status), "no_expectation")
+  at <- .Call(elvi_r_expect_rows, list(likelihood = "robust", error_df = 4), point_rule, 1, rows)
+  expect_identical(status_name(at$status), "no_expectation")
 })
 
 test_that("a family that C does not have, or not whole, stops the package from loading", {
-  expect_silent(elvi:::check_family_twins())
-  expect_error(elvi:::check_family_twins(c("logit", "tweedie")), "not whole: tweedie")
+  expect_silent(check_family_twins())
+  expect_error(check_family_twins(c("logit", "tweedie")), "not whole: tweedie")
   # the gamma loss has no derivative in its dispersion of its own: it must not be asked for one
-  records <- elvi:::family_records
+  records <- family_records
   records$gamma$conditional$dispersion <- "own"
-  expect_error(elvi:::check_family_twins(records = records), "not whole: gamma")
+  expect_error(check_family_twins(records = records), "not whole: gamma")
 })
 
 # ---- positive responses -------------------------------------------------------------------
@@ -164,7 +164,7 @@ positive_data <- function() {
     d <- data.frame(x = rnorm(300), o = runif(300, -0.3, 0.3), w = sample(1:3, 300, TRUE))
     mu <- exp(1 + d$x / 2 + d$o)
     d$gamma <- rgamma(300, 3, scale = mu / 3)
-    d$inverse <- elvi:::inverse_gaussian_draws(mu, 4)
+    d$inverse <- inverse_gaussian_draws(mu, 4)
     d
   })
 }
@@ -187,12 +187,12 @@ test_that("targets of positive responses are minus log densities, with their gra
         2 * exp(x[3]) - x[3]
     }
     x <- cbind(c(1, 0.5, 1), c(0.5, -0.2, -2), c(1.5, 0.2, 5))
-    value <- elvi:::target_at(model, x)$value
+    value <- target_at(model, x)$value
     expect_equal(diff(value), diff(apply(x, 2, f)), tolerance = 1e-10, label = name)
-    for (j in 1:3) expect_equal(elvi:::target_at(model, x)$gradient[, j], fd_gradient(f, x[, j]), tolerance = 1e-6, label = name)
+    for (j in 1:3) expect_equal(target_at(model, x)$gradient[, j], fd_gradient(f, x[, j]), tolerance = 1e-6, label = name)
     # far out, where gamma functions of the precision would lose all digits or overflow
     far <- cbind(c(1, 0.5, 30), c(1, 0.5, -40), c(1, 0.5, 18), c(1, 0.5, 19))
-    at <- elvi:::target_at(model, far)
+    at <- target_at(model, far)
     expect_true(all(is.finite(at$value)) && all(is.finite(at$gradient)))
     refusal(model_glm(cbind(1, d$x), -d[[name]], positive_families[[name]]), "y")
   }
@@ -208,8 +208,8 @@ test_that("Gamma regression of known dispersion has an exact, certified optimum"
   expect_identical(c(fit$method, fit$optimum$certificate_kind), c("exact", "rigorous"))
   expect_lt(fit$optimum$certificate, 1e-8)
   # its objective is E f by draws
-  z <- elvi:::draw_base(elvi:::law_of(base_gaussian(), 2), c(1, 2), 2e4)
-  drawn <- elvi:::target_at(fit$model, fit$theta$mu + fit$theta$scale %*% z)$value
+  z <- draw_base(law_of(base_gaussian(), 2), c(1, 2), 2e4)
+  drawn <- target_at(fit$model, fit$theta$mu + fit$theta$scale %*% z)$value
   at <- fit$optimum$objective + as.double(determinant(fit$theta$scale)$modulus)
   expect_lt(abs(mean(drawn) - at), 4 * sd(drawn) / sqrt(2e4))
   twin <- glm(gamma ~ x + offset(o), Gamma("log"), d)
@@ -267,9 +267,9 @@ test_that("residuals and deviances of positive responses are those of glm()", {
 })
 
 test_that("inverse gaussian draws have their moments", {
-  y <- withr_seed(1, elvi:::inverse_gaussian_draws(rep(2, 2e5), 3))
+  y <- withr_seed(1, inverse_gaussian_draws(rep(2, 2e5), 3))
   expect_equal(c(mean(y), var(y), mean(1 / y)), c(2, 8 / 3, 1 / 2 + 1 / 3), tolerance = 0.02)
-  expect_true(all(is.finite(withr_seed(1, elvi:::inverse_gaussian_draws(rep(1e8, 1000), 1e-8)))))
+  expect_true(all(is.finite(withr_seed(1, inverse_gaussian_draws(rep(1e8, 1000), 1e-8)))))
 })
 
 # ---- times and shares -------------------------------------------------------------------------
@@ -307,12 +307,12 @@ test_that("targets of times and shares are minus log densities, with their gradi
       -sum(d$w * laws[[name]](x[1] + x[2] * d$x + d$o, x[3])) + sum(x[1:2]^2) / 200 + 2 * exp(x[3]) - x[3]
     }
     x <- cbind(c(1, 0.5, 0.6), c(0.5, -0.2, -1), c(1.5, 0.2, 1))
-    value <- elvi:::target_at(model, x)$value
+    value <- target_at(model, x)$value
     expect_equal(diff(value), diff(apply(x, 2, f)), tolerance = 1e-9, label = name)
-    for (j in 1:3) expect_equal(elvi:::target_at(model, x)$gradient[, j], fd_gradient(f, x[, j]), tolerance = 1e-6, label = name)
+    for (j in 1:3) expect_equal(target_at(model, x)$gradient[, j], fd_gradient(f, x[, j]), tolerance = 1e-6, label = name)
     far <- cbind(c(50, -1, 0), c(30, 30, -3), c(1, 0.5, -6))
     if (name == "beta") far <- cbind(far, c(800, 1, 700), c(-800, 1, -700))
-    at <- elvi:::target_at(model, far)
+    at <- target_at(model, far)
     expect_true(all(is.finite(at$value)) && all(is.finite(at$gradient)), label = name)
   }
 })
@@ -336,8 +336,8 @@ test_that("exponential times are a poisson regression with the log of time as of
   counts <- model_glm(cbind(1, d$x), d$status, poisson(), normal(0, 10), weights = d$w, offset = log(d$time))
   x <- cbind(c(1, 0.5), c(0.5, -0.2), c(0, 0))
   shift <- sum((d$w * log(d$time))[d$status == 1])
-  expect_equal(elvi:::target_at(times, x)$value, elvi:::target_at(counts, -x)$value)
-  expect_equal(elvi:::target_at(times, x)$gradient, -elvi:::target_at(counts, -x)$gradient)
+  expect_equal(target_at(times, x)$value, target_at(counts, -x)$value)
+  expect_equal(target_at(times, x)$gradient, -target_at(counts, -x)$gradient)
   ours <- elvi_optimum(times)
   theirs <- elvi_optimum(counts)
   expect_equal(unname(ours$mu), -unname(theirs$mu), tolerance = 1e-6)
@@ -392,9 +392,9 @@ test_that("the evidence of a dispersion in the family's own loss has its slope",
   fits <- list(elvi(right_censored(time, status) ~ x + (1 | g) + offset(o), data = d, family = weibull(), weights = w),
                elvi(full ~ x + (1 | g) + offset(o), data = d, family = Gamma("log"), weights = w))
   for (fit in fits) {
-    setup <- elvi:::nested_setup(fit$problem, fit$base)
+    setup <- nested_setup(fit$problem, fit$base)
     theta <- fit$posterior$hyper$mode + c(0.2, -0.3)
-    value <- function(theta) elvi:::evidence_at(setup, list(theta), tol = 1e-12)[[1L]]
+    value <- function(theta) evidence_at(setup, list(theta), tol = 1e-12)[[1L]]
     expect_equal(value(theta)$slope, unname(fd_gradient(function(t) value(t)$value, theta)), tolerance = 1e-5)
   }
 })
@@ -473,11 +473,11 @@ test_that("the posterior of shares is that of a grid; its loss is not convex, an
   expect_error(elvi(share ~ x, data = d, family = Beta(), method = "exact"), "beta.*not convex")
   expect_error(elvi(share ~ x + (1 | w), data = d, family = Beta()), "not convex")
   # the deviance is that to the best of all means
-  expect_true(all(elvi:::beta_deviance(y, 0.4, 5) >= 0))
+  expect_true(all(beta_deviance(y, 0.4, 5) >= 0))
   best <- optimize(function(m) dbeta(y[1], 5 * m, 5 * (1 - m), log = TRUE), c(0, 1), maximum = TRUE, tol = 1e-10)
-  expect_equal(elvi:::beta_deviance(y[1], 0.4, 5), 2 * (best$objective - dbeta(y[1], 2, 3, log = TRUE)), tolerance = 1e-8)
+  expect_equal(beta_deviance(y[1], 0.4, 5), 2 * (best$objective - dbeta(y[1], 2, 3, log = TRUE)), tolerance = 1e-8)
   # and where it is not convex
-  at <- .Call(elvi:::elvi_r_expect_rows, list(likelihood = "beta", error_df = 4), point_rule, 5,
+  at <- .Call(elvi_r_expect_rows, list(likelihood = "beta", error_df = 4), point_rule, 5,
               list(y = 0.9, weight = 1, eta = -4, s = 0))
   expect_lt(at$curve, 0)
 })
@@ -492,8 +492,8 @@ test_that("ordinal and multinomial responses are refused by name, with the way r
 test_that("families that brms makes are taken by their names", {
   skip_unless_long()   # brms takes seconds to load
   suppressWarnings(skip_if_not_installed("brms"))   # rstan and ggplot2 are not of one age everywhere
-  expect_identical(elvi:::likelihood_of(elvi:::check_family(brms::weibull())), "weibull")
-  expect_identical(elvi:::likelihood_of(elvi:::check_family(brms::Beta())), "beta")
-  expect_identical(elvi:::likelihood_of(elvi:::check_family(brms::exponential())), "exponential")
+  expect_identical(likelihood_of(check_family(brms::weibull())), "weibull")
+  expect_identical(likelihood_of(check_family(brms::Beta())), "beta")
+  expect_identical(likelihood_of(check_family(brms::exponential())), "exponential")
   expect_error(elvi(gear ~ wt, data = mtcars, family = brms::cumulative()), "model_density")
 })

@@ -15,7 +15,7 @@ test_that("estimates have the shapes of lme4", {
 })
 
 test_that("the covariance of coefficients is that of the mixture", {
-  fit <- nested_example("binary")
+  fit <- as_gaussian(nested_example("binary"))
   V <- vcov(fit)
   expect_equal(sqrt(diag(V)), fit$sd[1:2])
   draws <- as.matrix(fit, 4000)[, 1:2]
@@ -57,11 +57,11 @@ test_that("estimates agree with lme4 where the likelihood rules", {
 })
 
 test_that("intervals are quantiles of the mixture", {
-  fit <- nested_example("binary")
+  fit <- as_gaussian(nested_example("binary"))
   limits <- confint(fit)
   expect_identical(rownames(limits), c("(Intercept)", "x", "sd(g:(Intercept))"))
   w <- fit$posterior$weight
-  at <- elvi:::component_moments(fit$posterior)
+  at <- component_moments(fit$posterior)
   for (p in 1:2) {
     expect_equal(sum(w * pnorm(limits["x", p], at$mean[2, ], at$sd[2, ])), c(0.025, 0.975)[p], tolerance = 1e-6)
   }
@@ -144,7 +144,7 @@ test_that("effects are printed factor by factor", {
 
 test_that("k-hat can be had from other draws than the fit's own, which give its own again", {
   fit <- nested_example("binary")
-  own <- elvi:::component_shapes(fit$posterior, fit$problem, fit$nested$draws, c(20261117, 17))
+  own <- component_shapes(fit$posterior, fit$problem, fit$nested$draws, c(20261117, 17))
   expect_equal(own, pareto_k(fit)$conditional)
   again <- pareto_k(fit, draws = 300)
   expect_equal(again$draws, 300)

@@ -37,7 +37,7 @@ test_that("na.omit and na.exclude differ in the missing rows only", {
 test_that("confint, posterior_interval, tidy, vcov and the marginals say the same", {
   skip_on_cran()
   for (which in c("exclude", "stochastic")) {
-    fit <- nasty(which)
+    fit <- as_gaussian(nasty(which))
     sd <- sqrt(diag(vcov(fit)))
     limits <- unname(cbind(coef(fit) + qnorm(0.025) * sd, coef(fit) + qnorm(0.975) * sd))
     expect_equal(unname(confint(fit, names(coef(fit)))), limits)

@@ -19,7 +19,7 @@ test_that("a fit has its parts, and every field is found in its own", {
     stored <- unclass(fit)
     expect_identical(names(fit)[1:4], c("given", "plan", "state", "result"))
     expect_identical("regression" %in% names(fit), inherits(fit, "elvi_glm"))
-    for (part in names(elvi:::fit_fields)) for (field in setdiff(elvi:::fit_fields[[part]], "control")) {
+    for (part in names(fit_fields)) for (field in setdiff(fit_fields[[part]], "control")) {
       expect_identical(fit[[field]], stored[[part]][[field]], label = field)
     }
     # the settings are those of elvi_control(), which are stored in two parts: what decides a run, and its conduct
@@ -34,7 +34,7 @@ test_that("a fit has its parts, and every field is found in its own", {
     paused$control$iterations <- Inf
     expect_identical(paused$given, fit$given)
     # what is stored is known to `$`, or one of the plan's and the state's own
-    known <- unlist(elvi:::fit_fields, use.names = FALSE)
+    known <- unlist(fit_fields, use.names = FALSE)
     expect_identical(setdiff(unlist(lapply(stored[c("given", "result", "regression")], names)), known), character())
     expect_null(fit$nothing)
   }
@@ -59,15 +59,15 @@ test_that("location, scale and last iterate are computed from theta, in the coor
     schedule <- schedule_custom(0.05, 20, iterations = 15)
     set.seed(2)
     fit <- elvi(engine_logistic(), base_laplace(), schedule, control = elvi_control(coordinates, kind, smoothness = 20))
-    work <- elvi:::run_model(fit)
-    at <- elvi:::to_user(work, kind, fit$theta$mu, fit$theta$scale)
+    work <- run_model(fit)
+    at <- to_user(work, kind, fit$theta$mu, fit$theta$scale)
     expect_identical(unname(fit$mu), unname(at$mu))
     expect_equal(unname(fit$scale), unname(at$scale))
     root <- if (is.matrix(at$scale)) at$scale else diag(at$scale)
     expect_equal(unname(fit$Sigma %*% fit$Sigma), root %*% t(root))
     expect_equal(unname(vcov(fit)), root %*% t(root))
     expect_equal(unname(fit$sd), sqrt(diag(root %*% t(root))))
-    last <- elvi:::to_user(work, kind, fit$state$mu, fit$state$scale)
+    last <- to_user(work, kind, fit$state$mu, fit$state$scale)
     expect_identical(unname(fit$last$mu), unname(last$mu))
     expect_equal(unname(fit$last$scale), unname(last$scale))
     expect_identical(names(fit$mu), fit$model$names)
@@ -88,7 +88,7 @@ test_that("a formula's model knows what its coefficients are to the user", {
     expect_equal(unname(fit$scale %*% t(fit$scale)), root %*% t(root))
     if (kind == "triangular") expect_identical(fit$scale[upper.tri(fit$scale)], numeric(3))
     x <- matrix(sin(1:6), 3)
-    expect_equal(elvi:::uncentre_points(fit$posterior, x), map %*% x)
+    expect_equal(uncentre_points(fit$posterior, x), map %*% x)
   }
   expect_null(elvi(case ~ age - 1, data = infert, family = binomial())$model$intercept_shift)
 })
@@ -120,7 +120,7 @@ test_that("no scale is stored twice, and a checkpoint has no data", {
   on.exit(unlink(file))
   set.seed(3)
   fit <- elvi(model, budget = 300, control = elvi_control(checkpoint = file))
-  expect_identical(names(elvi:::read_checkpoint(file)$progress), c("plan", "state", "result"))
+  expect_identical(names(read_checkpoint(file)$progress), c("plan", "state", "result"))
   # start, iterate, average, theta and the root of whitening; not the design
   expect_lt(file.size(file), 8 * 7 * d^2 + 1e5)
   expect_lt(object.size(fit$result), 8 * 2 * d^2 + 2e4)

@@ -111,7 +111,7 @@ test_that("ellipses of pairs hold the mass they say", {
     fit <- fit_of(base, V)
     p <- ggplot2::autoplot(fit, "pairs")
     expect_identical(nrow(unique(p$data[c("across", "up")])), 3L)
-    ellipses <- elvi:::pair_ellipses(fit$posterior, 1:3)
+    ellipses <- pair_ellipses(fit$posterior, 1:3)
     z <- withr_seed(1, base_draws(base, 2e4, 3))
     x <- t(unname(fit$mu) + unname(fit$Sigma) %*% z)
     for (mass in c("50 %", "95 %")) {
@@ -160,14 +160,14 @@ test_that("what cannot be plotted is refused", {
 
 test_that("without ggplot2 it says how to get it", {
   # the real check, told of a package that is not there
-  checked <- elvi:::need_package
+  checked <- need_package
   absent <- function(package, what) checked(paste0(package, "IsNotInstalled"), what)
   for (draw in list(function() ggplot2::autoplot(quadratic), function() plot(quadratic))) {
     e <- with_swapped("need_package", absent, expect_error(draw(), class = "elvi_error_package"))
     expect_match(conditionMessage(e), "Plotting a fit needs the package 'ggplot2", fixed = TRUE)
     expect_match(conditionMessage(e), "install.packages(", fixed = TRUE)
   }
-  expect_identical(elvi:::need_package, checked)
+  expect_identical(need_package, checked)
 })
 
 test_that("a density of many parameters is quick, and its areas stand on zero", {
@@ -203,11 +203,11 @@ test_that("an intercept that would dwarf the slopes is told apart", {
 
 test_that("labels do not repeat, and long names are shortened to what tells them apart", {
   long <- strrep("x", 40)
-  expect_identical(unname(elvi:::short_names(c("a", paste0(long, 1), paste0(long, 2)), 20)),
+  expect_identical(unname(short_names(c("a", paste0(long, 1), paste0(long, 2)), 20)),
                    c("a", "xxxxxxxx...xxxxxxx1", "xxxxxxxx...xxxxxxx2"))
-  expect_identical(unname(elvi:::short_names(paste0("a", 1:2, long, "b"), 20)), c("a1xxxxxx...xxxxxxxb", "a2xxxxxx...xxxxxxxb"))
-  expect_identical(anyDuplicated(elvi:::short_names(paste0(long, 1:2, long))), 0L)
-  expect_identical(elvi:::distinct_labels(c(100000.1, 100000.2, NA)), c("100000.1", "100000.2", NA))
+  expect_identical(unname(short_names(paste0("a", 1:2, long, "b"), 20)), c("a1xxxxxx...xxxxxxxb", "a2xxxxxx...xxxxxxxb"))
+  expect_identical(anyDuplicated(short_names(paste0(long, 1:2, long))), 0L)
+  expect_identical(distinct_labels(c(100000.1, 100000.2, NA)), c("100000.1", "100000.2", NA))
 })
 
 test_that("a trace of single draws, which have no standard error, is drawn as a line", {

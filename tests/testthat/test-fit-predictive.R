@@ -28,7 +28,7 @@ test_that("residuals, deviance and degrees of freedom are those of glm()", {
   skip_if_not_installed("MASS")
   y <- c(0, 1, 5)
   mu <- c(0.5, 2, 3)
-  record <- elvi:::family_records$neg_binomial_2
+  record <- family_records$neg_binomial_2
   expect_equal(record$deviance(y, mu, phi), MASS::negative.binomial(phi)$dev.resids(y, mu, 1))
   expect_equal(record$variance(mu, phi), MASS::negative.binomial(phi)$variance(mu))
 })

@@ -26,7 +26,7 @@ test_that("the ratios are target over approximation", {
   # by hand for another base: f(x) - log q(x), x ~ q
   fit <- elvi(model_quadratic(A, m = c(1, -2)), base_student(5), method = "exact")
   set.seed(1)
-  r <- elvi:::draws_with_ratios(fit, 50)
+  r <- draws_with_ratios(fit, 50)
   off <- r$x - coef(fit)
   z <- solve(fit$Sigma, off)
   log_q <- lgamma(3.5) - lgamma(2.5) - log(3 * pi) - 3.5 * log1p(colSums(z^2) / 3) - log(det(fit$Sigma))
@@ -58,14 +58,14 @@ test_that("k-hat tells a good approximation from a bad one", {
   expect_gt((fit$verdict$alone %||% pareto_k(fit))$k, 0.5)
   expect_lt(pareto_k(nasty("exclude"))$k, 0.5)
   # ratios that are not numbers
-  expect_identical(elvi:::pareto_shape(c(rep(0, 200), Inf)), Inf)
-  expect_identical(elvi:::pareto_shape(rep(3, 200)), -Inf)
+  expect_identical(pareto_shape(c(rep(0, 200), Inf)), Inf)
+  expect_identical(pareto_shape(rep(3, 200)), -Inf)
 })
 
 test_that("k-hat recovers the shape of Pareto ratios", {
   for (shape in c(0.2, 0.6, 1)) {
     set.seed(1)
-    k <- replicate(20, elvi:::pareto_shape(shape * rexp(4000)))
+    k <- replicate(20, pareto_shape(shape * rexp(4000)))
     expect_lt(abs(mean(k) - shape), 0.08)
   }
 })

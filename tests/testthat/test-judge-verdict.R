@@ -1,7 +1,8 @@
 neals_funnel <- function(n = 6) {
-  model_density(function(x) x[1]^2 / 18 + sum(x[-1]^2) * exp(-x[1]) / 2 + n * x[1] / 2,
-                function(x) c(x[1] / 9 - sum(x[-1]^2) * exp(-x[1]) / 2 + n / 2, x[-1] * exp(-x[1])),
-                dim = n + 1, names = c("v", paste0("x", 1:n)))
+  size2 <- function(x) colSums(x[-1, , drop = FALSE]^2) * exp(-x[1, ])
+  model_density(function(x) x[1, ]^2 / 18 + size2(x) / 2 + n * x[1, ] / 2,
+                function(x) rbind(x[1, ] / 9 - size2(x) / 2 + n / 2, x[-1, , drop = FALSE] * rep(exp(-x[1, ]), each = n)),
+                dim = n + 1, names = c("v", paste0("x", 1:n)), vectorized = TRUE)
 }
 
 test_that("a gaussian target is good, and print() says k-hat", {
@@ -13,12 +14,13 @@ test_that("a gaussian target is good, and print() says k-hat", {
   expect_output(print(fit), "Verdict: good")
 })
 
-test_that("a funnel is not good, in words", {
+test_that("a funnel is not good, in words, and the verdict is the same whenever it is asked for", {
   skip_on_cran()
   set.seed(1)
   expect_warning(fit <- elvi(neals_funnel(), tol = 0.1), class = "elvi_warning_verdict")
   expect_output(print(fit), "NOT GOOD")
   expect_gt(length(objections(fit)), 0)
+  expect_identical(verdict_on(fit), fit$verdict)
 })
 
 test_that("weights move moments by what they should", {
@@ -40,13 +42,6 @@ test_that("another start as high elsewhere is an objection", {
   fit$plan$search$rivals[[1]]$F <- 20
   expect_null(ends_elsewhere(fit))
   expect_equal(spread_of_starts(fit), 1)
-})
-
-test_that("the verdict is the same whenever it is asked for", {
-  skip_on_cran()
-  set.seed(2)
-  fit <- suppressWarnings(elvi(neals_funnel(3), budget = 2000))
-  expect_identical(verdict_on(fit), fit$verdict)
 })
 
 test_that("draws of a searched fit are corrected by its weights, the same in every call and after saving", {
@@ -91,8 +86,9 @@ test_that("a logarithm of another name is known if the user says so, and one tha
 
 test_that("a banana, of which a gaussian sees half, is not assured as the gaussian sees it", {
   skip_on_cran()
-  banana <- model_density(function(x) x[1]^2 / 2 + (x[2] - 2 * x[1]^2)^2 / 2,
-                          function(x) c(x[1] - 4 * x[1] * (x[2] - 2 * x[1]^2), x[2] - 2 * x[1]^2), dim = 2)
+  beside <- function(x) x[2, ] - 2 * x[1, ]^2
+  banana <- model_density(function(x) x[1, ]^2 / 2 + beside(x)^2 / 2,
+                          function(x) rbind(x[1, ] - 4 * x[1, ] * beside(x), beside(x)), dim = 2, vectorized = TRUE)
   for (seed in 1:2) {
     set.seed(seed)
     fit <- suppressMessages(suppressWarnings(elvi(banana, tol = 0.1)))
@@ -145,16 +141,20 @@ centred_groups <- function(G, n = 5) {
 
 test_that("a density without a search is checked by its weights, and has not converged where they do not confirm it", {
   skip_on_cran()
-  said <- character()
-  set.seed(1)
-  fit <- suppressMessages(withCallingHandlers(elvi(centred_groups(400), tol = 1), warning = function(w) {
-    said <<- c(said, class(w)[1])
-    invokeRestart("muffleWarning")
-  }))
-  expect_null(fit$search)
-  expect_false(fit$converged)
-  expect_true(all(c("elvi_warning_verdict", "elvi_warning_not_converged") %in% said))
-  expect_false(any(grepl("^Converged", capture.output(print(fit)))))
+  for (groups in c(40, if (long_tests()) 400)) {
+    said <- character()
+    set.seed(1)
+    fitted <- function() suppressMessages(withCallingHandlers(elvi(centred_groups(groups), tol = 1), warning = function(w) {
+      said <<- c(said, class(w)[1])
+      invokeRestart("muffleWarning")
+    }))
+    # 400 groups are too many for a search, 40 are where the limit is lower
+    fit <- if (groups < widest_search) with_swapped("widest_search", 30, fitted()) else fitted()
+    expect_null(fit$search)
+    expect_false(fit$converged)
+    expect_true(all(c("elvi_warning_verdict", "elvi_warning_not_converged") %in% said))
+    expect_false(any(grepl("^Converged", capture.output(print(fit)))))
+  }
 })
 
 test_that("a gaussian in many dimensions is confirmed by its weights, and shown as it is", {

@@ -494,7 +494,7 @@ test_that("every bound holds with a factor of 2 for checked steps", {
     run <- mpsgd(numeric(3), ls_gradient, schedule = schedule_custom(5, 40, 30), average = "theorem", a = a,
                  value = ls_value, backtrack = 64)
     step <- run$trace$step[-1]
-    bound <- elvi:::dynamic_bounds(a, b, sum(ls_best^2), step, rep(40, 30))$sharper[30]
+    bound <- dynamic_bounds(a, b, sum(ls_best^2), step, rep(40, 30))$sharper[30]
     c(gap = ls_F(run$theta) - ls_F(ls_best), bound = 2 * bound, shortest = min(step))
   })
   expect_lt(mean(out["gap", ]) + 4 * sd(out["gap", ]) / 5, mean(out["bound", ]))

@@ -152,11 +152,11 @@ test_that("marginaleffects: slopes, comparisons and predictions from draws", {
 test_that("marginaleffects' hooks: draws of expected responses, without a covariance", {
   fit <- other_fits()$binary
   expect_true("elvi_glm" %in% getOption("marginaleffects_model_classes"))
-  out <- elvi:::get_predict.elvi_glm(fit, infert[1:3, ], "response")
+  out <- get_predict.elvi_glm(fit, infert[1:3, ], "response")
   expect_identical(attr(out, "posterior_draws"), t(unname(posterior_epred(fit, infert[1:3, ]))))
-  expect_null(elvi:::get_vcov.elvi_glm(fit))
+  expect_null(get_vcov.elvi_glm(fit))
   for (fit in other_fits()) {
-    expect_identical(elvi:::get_coef.elvi_glm(fit),
+    expect_identical(get_coef.elvi_glm(fit),
                      fixed_effects(fit))
   }
 })

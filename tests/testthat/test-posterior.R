@@ -29,26 +29,26 @@ test_that("tables have sigma itself, coef() and vcov() coefficients only", {
 test_that("sigma is the exponential of what was fitted: moments, quantiles, density, draws", {
   skip_on_cran()
   for (fit in natural_fits()) {
-    law <- elvi:::law_of(fit$base, 3)
+    law <- law_of(fit$base, 3)
     m <- fit$mu[["log_sigma"]]
     s <- sqrt((fit$Sigma %*% fit$Sigma)[3, 3])
     expected <- function(g) {
-      edge <- min(elvi:::support_edge(law), 12)
-      integrate(function(z) g(exp(m + s * z)) * elvi:::marginal_density(law, pmax(abs(z), 1e-12)), -edge, edge,
+      edge <- min(support_edge(law), 12)
+      integrate(function(z) g(exp(m + s * z)) * marginal_density(law, pmax(abs(z), 1e-12)), -edge, edge,
                 rel.tol = 1e-9)$value
     }
     table <- summary(fit)$table
     expect_equal(table["sigma", "mean"], expected(identity), tolerance = 1e-6)
     expect_equal(table["sigma", "sd"], sqrt(expected(function(x) (x - table["sigma", "mean"])^2)), tolerance = 1e-5)
     expect_equal(sigma(fit), table[["sigma", "mean"]])
-    expect_equal(unname(confint(fit)["sigma", ]), exp(m + s * elvi:::marginal_quantile(law, c(0.025, 0.975))))
-    expect_equal(q_quantile(fit, "sigma", c(0.1, 0.9)), exp(m + s * elvi:::marginal_quantile(law, c(0.1, 0.9))))
+    expect_equal(unname(confint(fit)["sigma", ]), exp(m + s * marginal_quantile(law, c(0.025, 0.975))))
+    expect_equal(q_quantile(fit, "sigma", c(0.1, 0.9)), exp(m + s * marginal_quantile(law, c(0.1, 0.9))))
     expect_equal(q_probability(fit, "sigma", q_quantile(fit, "sigma", c(0.1, 0.9))), c(0.1, 0.9), tolerance = 1e-7)
     expect_equal(q_probability(fit, "sigma", c(-1, 0, Inf)), c(0, 0, 1))
     h <- 1e-4
     expect_equal(q_density(fit, "sigma", 2.9), diff(q_probability(fit, "sigma", 2.9 + c(-h, h))) / (2 * h), tolerance = 1e-5)
     drawn <- as.matrix(fit, draws = 20)[, "sigma"]
-    expect_equal(log(drawn), elvi:::posterior_draws(fit$posterior, 20)$x[, "log_sigma"])
+    expect_equal(log(drawn), posterior_draws(fit$posterior, 20)$x[, "log_sigma"])
   }
   gaussian <- natural_fits()$gaussian
   s <- sqrt((gaussian$Sigma %*% gaussian$Sigma)[3, 3])
@@ -56,11 +56,11 @@ test_that("sigma is the exponential of what was fitted: moments, quantiles, dens
 })
 
 test_that("a tail too heavy for exp() has no mean, and is said to have none", {
-  law <- elvi:::law_of(base_student(5), 3)
-  expect_identical(elvi:::exponential_moments(law, 0, 0.1), c(Inf, Inf))
-  law <- elvi:::law_of(base_laplace(), 3)   # exp(s z) has a mean for s below 2
-  expect_identical(elvi:::exponential_moments(law, 0, 3), c(Inf, Inf))
-  expect_identical(is.finite(elvi:::exponential_moments(law, 0, 1.5)), c(TRUE, FALSE))
+  law <- law_of(base_student(5), 3)
+  expect_identical(exponential_moments(law, 0, 0.1), c(Inf, Inf))
+  law <- law_of(base_laplace(), 3)   # exp(s z) has a mean for s below 2
+  expect_identical(exponential_moments(law, 0, 3), c(Inf, Inf))
+  expect_identical(is.finite(exponential_moments(law, 0, 1.5)), c(TRUE, FALSE))
 })
 
 test_that("exponentiate leaves sigma as it is", {

@@ -2,23 +2,23 @@ test_that("a prior is one centre, one precision and one number of degrees of fre
   vectors <- function(centre, precision, df) {
     list(first = 1, of_exp = FALSE, centre = centre, precision = precision, df = df, rate = 0 * centre)
   }
-  expect_identical(elvi:::coefficient_block(normal(1, 2), 3),
+  expect_identical(coefficient_block(normal(1, 2), 3),
                    vectors(c(1, 1, 1), c(0.25, 0.25, 0.25), c(Inf, Inf, Inf)))
-  expect_identical(elvi:::coefficient_block(normal(1:3, c(1, 0.5, Inf)), 3),
+  expect_identical(coefficient_block(normal(1:3, c(1, 0.5, Inf)), 3),
                    vectors(c(1, 2, 3), c(1, 4, 0), c(Inf, Inf, Inf)))
-  expect_identical(elvi:::coefficient_block(normal(c(0, 5), 1), 2), vectors(c(0, 5), c(1, 1), c(Inf, Inf)))
-  expect_identical(elvi:::coefficient_block(flat(), 2), vectors(c(0, 0), c(0, 0), c(Inf, Inf)))
-  expect_identical(elvi:::coefficient_block(student_t(4, 0, c(2, Inf)), 2), vectors(c(0, 0), c(0.25, 0), c(4, Inf)))
-  expect_identical(elvi:::coefficient_block(cauchy(1, 2), 2), elvi:::coefficient_block(student_t(c(1, 1), 1, 2), 2))
-  expect_identical(elvi:::coefficient_block(student_t(Inf, 1, 2), 2), elvi:::coefficient_block(normal(1, 2), 2))
+  expect_identical(coefficient_block(normal(c(0, 5), 1), 2), vectors(c(0, 5), c(1, 1), c(Inf, Inf)))
+  expect_identical(coefficient_block(flat(), 2), vectors(c(0, 0), c(0, 0), c(Inf, Inf)))
+  expect_identical(coefficient_block(student_t(4, 0, c(2, Inf)), 2), vectors(c(0, 0), c(0.25, 0), c(4, Inf)))
+  expect_identical(coefficient_block(cauchy(1, 2), 2), coefficient_block(student_t(c(1, 1), 1, 2), 2))
+  expect_identical(coefficient_block(student_t(Inf, 1, 2), 2), coefficient_block(normal(1, 2), 2))
 })
 
 test_that("priors in a row are for one coefficient after the other", {
   row <- c(normal(0, c(10, 5)), student_t(c(3, 4), 1, 2), flat(), cauchy(2, 0.5))
-  expect_identical(elvi:::coefficient_block(row, 6),
+  expect_identical(coefficient_block(row, 6),
                    list(first = 1, of_exp = FALSE, centre = c(0, 0, 1, 1, 0, 2),
                         precision = c(0.01, 0.04, 0.25, 0.25, 0, 4), df = c(Inf, Inf, 3, 4, Inf, 1), rate = numeric(6)))
-  expect_identical(elvi:::coefficient_block(c(row, row), 12)$df, rep(elvi:::coefficient_block(row, 6)$df, 2))
+  expect_identical(coefficient_block(c(row, row), 12)$df, rep(coefficient_block(row, 6)$df, 2))
   X <- cbind(1, c(-1, 0.5, 2, 3))
   model <- model_glm(X, c(0, 1, 0, 1), prior = c(normal(1, 10), student_t(3, 0, 2)))
   expect_identical(model$blocks$coefficients$df, c(Inf, 3))
@@ -26,12 +26,12 @@ test_that("priors in a row are for one coefficient after the other", {
 })
 
 test_that("scales are taken as far as their precision is a number", {
-  expect_identical(elvi:::coefficient_block(normal(0, c(1e-150, 1e150)), 2)$precision, 1 / c(1e-150, 1e150)^2)
+  expect_identical(coefficient_block(normal(0, c(1e-150, 1e150)), 2)$precision, 1 / c(1e-150, 1e150)^2)
 })
 
 test_that("the default is normal(0, 2.5), and an infinite scale is flat", {
   expect_identical(normal(), normal(0, 2.5))
-  expect_identical(elvi:::coefficient_block(normal(0, Inf), 2), elvi:::coefficient_block(flat(), 2))
+  expect_identical(coefficient_block(normal(0, Inf), 2), coefficient_block(flat(), 2))
   X <- cbind(1, c(-1, 0.5, 2, 3))
   y <- c(0, 1, 0, 1)
   expect_identical(model_glm(X, y)$blocks$coefficients$precision, c(0.16, 0.16))
@@ -80,9 +80,9 @@ test_that("bad priors are refused by name", {
     refusal(c(normal(), exponential()), "prior"),
     refusal(c(normal(), 3), "prior"),
     refusal(c(normal(c(1, 2), c(1, 2, 3)), flat()), "prior"),
-    refusal(elvi:::coefficient_block(student_t(c(1, 2)), 3), "prior"),
-    refusal(elvi:::coefficient_block(normal(0, c(1, 2)), 3), "prior"),
-    refusal(elvi:::coefficient_block(normal(c(1, 2), 1), 3), "prior")
+    refusal(coefficient_block(student_t(c(1, 2)), 3), "prior"),
+    refusal(coefficient_block(normal(0, c(1, 2)), 3), "prior"),
+    refusal(coefficient_block(normal(c(1, 2), 1), 3), "prior")
   )
   expect_snapshot(writeLines(messages))
 })
@@ -124,12 +124,12 @@ test_that("lists as rstanarm makes them are priors, and others are refused by na
     list(dist = dist, df = df, location = location, scale = scale, autoscale = autoscale)
   }
   fields <- c("name", "location", "scale", "df", "autoscale")
-  taken <- function(given) unclass(elvi:::as_prior(given, "prior"))[fields]
+  taken <- function(given) unclass(as_prior(given, "prior"))[fields]
   expect_identical(taken(as_rstanarm("normal", location = 1, scale = 2)), unclass(normal(1, 2))[fields])
   expect_identical(taken(as_rstanarm("normal")), unclass(normal(0, 2.5))[fields])
   expect_identical(taken(as_rstanarm("t", 4, scale = 3, autoscale = TRUE)), unclass(student_t(4, 0, 3, TRUE))[fields])
   expect_identical(taken(as_rstanarm("cauchy", scale = 3)), unclass(cauchy(0, 3))[fields])
-  expect_identical(elvi:::as_prior(as_rstanarm("exponential", scale = 0.25), "prior_aux"), exponential(4))
+  expect_identical(as_prior(as_rstanarm("exponential", scale = 0.25), "prior_aux"), exponential(4))
   refusal(model_glm(matrix(1, 4), c(0, 1, 1, 0), prior = as_rstanarm("hs", scale = 1)), "prior")
 })
 

@@ -46,15 +46,15 @@ test_that("mu and a scale go out and as much comes back, whatever the batch", {
 })
 
 test_that("sums over draws are those of the draws, in pieces of any length", {
-  law <- elvi:::law_of(base_laplace(), 3)
+  law <- law_of(base_laplace(), 3)
   draws <- list(mu = matrix(c(0.1, 0.2, 0.3)), spread = matrix(c(1, 0.2, 0.3, 0, 2, 0.1, 0, 0, 3), 3), iteration = 4, first = 7,
                 n = 1100, values = FALSE, law = law, seed = c(5, 9))
-  z <- .Call(elvi:::elvi_r_draws, law, draws$seed, 4, 7, 1100L)
+  z <- .Call(elvi_r_draws, law, draws$seed, 4, 7, 1100L)
   x <- as.double(draws$mu) + draws$spread %*% z
   gradient <- function(x) sin(x) + x^2
   expect_equal(elvi:::sums_over_draws(draws, gradient), c(rowSums(gradient(x)), tcrossprod(gradient(x), z)))
   expect_equal(elvi:::values_at_draws(draws, function(x) colSums(x^3)), colSums(x^3))
   draws$spread <- c(1, 2, 3)
   x <- as.double(draws$mu) + 1:3 * z
-  expect_equal(elvi:::sums_over_draws(draws, gradient), c(rowSums(gradient(x)), rowSums(gradient(x) * z)))
+  expect_equal(sums_over_draws(draws, gradient), c(rowSums(gradient(x)), rowSums(gradient(x) * z)))
 })

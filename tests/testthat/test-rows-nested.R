@@ -36,8 +36,8 @@ test_that("chunks may be empty or hold a single row, and a perfect fit is refuse
 test_that("triangles keep what a gaussian likelihood needs, however the rows are cut", {
   set.seed(1)
   M <- matrix(rnorm(400), 80)
-  R <- elvi:::triangle(M)
+  R <- triangle(M)
   expect_identical(dim(R), c(5L, 5L))
   expect_equal(crossprod(R), crossprod(M))
-  expect_equal(crossprod(elvi:::triangle(rbind(elvi:::triangle(M[1:3, ]), elvi:::triangle(M[4:80, ])))), crossprod(M))
+  expect_equal(crossprod(triangle(rbind(triangle(M[1:3, ]), triangle(M[4:80, ])))), crossprod(M))
 })

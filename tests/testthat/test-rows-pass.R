@@ -30,7 +30,7 @@ test_that("a model takes chunks of X and y, dense and sparse", {
     inside <- model_glm(X, data$count, family, normal(0, 2), weights = data$w, offset = data$o)
     outside <- model_glm(source(), family = family, prior = normal(0, 2))
     x <- matrix(0.1 * sin(seq_len(3 * inside$dim)), inside$dim)
-    expect_equal(elvi:::target_at(outside, x), elvi:::target_at(inside, x), tolerance = 1e-12)
+    expect_equal(target_at(outside, x), target_at(inside, x), tolerance = 1e-12)
     expect_equal(outside$names, inside$names)
     expect_equal(elvi:::pass_of(outside, "gram"), unname(elvi:::pass_of(inside, "gram")), tolerance = 1e-12)
     expect_equal(elvi:::hessian_diagonal(outside, x[, 1]), elvi:::hessian_diagonal(inside, x[, 1]), tolerance = 1e-6)
@@ -50,8 +50,8 @@ test_that("smoothness is that of memory, also whitened and with weights", {
   inside <- model_glm(X, data$share, weights = data$trials)
   outside <- model_glm(source)
   expect_equal(outside$smoothness, inside$smoothness, tolerance = 1e-10)
-  law <- elvi:::law_of(base_gaussian(), 3)
-  L <- function(model) elvi:::run_smoothness(model, elvi:::whitened_model(model, "whitened", "symmetric"), law, elvi_control())$L
+  law <- law_of(base_gaussian(), 3)
+  L <- function(model) run_smoothness(model, whitened_model(model, "whitened", "symmetric"), law, elvi_control())$L
   expect_equal(L(outside), L(inside), tolerance = 1e-8)
 })
 

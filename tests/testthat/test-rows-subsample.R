@@ -10,13 +10,13 @@ subsample_cases <- function() {
 test_that("the gradient of some rows is unbiased, and that of all rows at the start", {
   skip_on_cran()
   for (model in subsample_cases()) {
-    x0 <- elvi:::find_mode(model)$x
-    anchor <- list(x = x0, gradient = as.double(elvi:::target_at(model, matrix(x0))$gradient))
+    x0 <- find_mode(model)$x
+    anchor <- list(x = x0, gradient = as.double(target_at(model, matrix(x0))$gradient))
     x <- x0 + 0.05 * cos(seq_len(2 * model$dim))
-    at <- function(key, x, m = 40) elvi:::subsampled_model(model, anchor, m, key)$gradient(x)
+    at <- function(key, x, m = 40) subsampled_model(model, anchor, m, key)$gradient(x)
     expect_equal(at(1, x0), anchor$gradient, tolerance = 1e-10)
     draws <- vapply(1:400, at, x, x = x)
-    full <- as.double(elvi:::target_at(model, matrix(x, model$dim))$gradient)
+    full <- as.double(target_at(model, matrix(x, model$dim))$gradient)
     off <- (rowMeans(draws) - full) / (apply(draws, 1, sd) / 20)
     expect_lt(max(abs(off)), 4)
     expect_equal(at(7, x), at(7, x))                  # keyed
@@ -51,7 +51,7 @@ test_that("sparse rows are drawn as dense ones", {
   dense <- model_glm(as.matrix(X), rep(0:1, 30))
   sparse <- model_glm(X, rep(0:1, 30))
   x <- matrix(sin(1:10), 5)
-  expect_equal(elvi:::subsample_gradient(sparse, x, 20, 5), elvi:::subsample_gradient(dense, x, 20, 5))
+  expect_equal(subsample_gradient(sparse, x, 20, 5), subsample_gradient(dense, x, 20, 5))
 })
 
 test_that("only what has rows at hand draws them, and nothing is guaranteed", {

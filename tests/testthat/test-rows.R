@@ -17,7 +17,7 @@ as_sparse <- function(X, class = "dgCMatrix") {
 
 # the same model with its columns shifted in C, and with the shift carried out
 shifted <- function(X, shift, y, family = binomial(), weights = NULL, ...) {
-  given <- list(X = elvi:::check_design(X), shift = shift, y = y, weights = weights)
+  given <- list(X = check_design(X), shift = shift, y = y, weights = weights)
   elvi:::glm_target(given, family, normal(0, 2), 1, NULL)
 }
 
@@ -27,9 +27,9 @@ everything <- function(model) {
   x <- matrix(rnorm(5 * d, sd = 0.3), d)
   S <- diag(0.2, d) + 0.02
   L <- t(chol(crossprod(S)))
-  law <- elvi:::law_of(base_laplace(), d)
-  exact <- if (elvi:::has_exact(model)) {
-    oracle <- elvi:::exact_oracle(model, law)
+  law <- law_of(base_laplace(), d)
+  exact <- if (has_exact(model)) {
+    oracle <- exact_oracle(model, law)
     list(oracle("symmetric", x[, 1], S), oracle("triangular", x[, 1], L),
          oracle("diagonal", x[, 1], diag(S)), oracle("diagonal", x[, 2], numeric(d)))
   }
@@ -99,14 +99,14 @@ test_that("every kind of sparse matrix is taken, and none is made dense", {
   skip_on_cran()
   skip_if_not_installed("Matrix")
   data <- sparse_data()
-  reference <- elvi:::check_design(as_sparse(data$X))
-  expect_identical(elvi:::check_design(as_sparse(data$X, "TsparseMatrix")), reference)
-  expect_identical(elvi:::check_design(as_sparse(data$X, "RsparseMatrix")), reference)
-  pattern <- elvi:::check_design(methods::as(as_sparse(data$X), "nMatrix"))
+  reference <- check_design(as_sparse(data$X))
+  expect_identical(check_design(as_sparse(data$X, "TsparseMatrix")), reference)
+  expect_identical(check_design(as_sparse(data$X, "RsparseMatrix")), reference)
+  pattern <- check_design(methods::as(as_sparse(data$X), "nMatrix"))
   expect_identical(pattern$entry, rep(1, length(reference$entry)))
   symmetric <- crossprod(data$X[1:20, ])
-  expect_equal(elvi:::check_design(Matrix::forceSymmetric(as_sparse(symmetric))),
-               elvi:::check_design(as_sparse(symmetric)))
+  expect_equal(check_design(Matrix::forceSymmetric(as_sparse(symmetric))),
+               check_design(as_sparse(symmetric)))
   # the rows, entry by entry
   full <- matrix(0, 300, 12)
   full[cbind(rep(1:300, diff(reference$start)), reference$column + 1)] <- reference$entry
@@ -115,8 +115,8 @@ test_that("every kind of sparse matrix is taken, and none is made dense", {
   wide <- Matrix::sparseMatrix(i = rep(1:2e5, 4), j = rep_len(1:2000, 8e5), x = 1, dims = c(2e5, 2000))
   gc(reset = TRUE)
   before <- sum(gc()[, 2])
-  made <- elvi:::check_design(wide)
-  x <- .Call(elvi:::elvi_r_by_rows, 2e5L, wide@p, wide@i, wide@x)
+  made <- check_design(wide)
+  x <- .Call(elvi_r_by_rows, 2e5L, wide@p, wide@i, wide@x)
   expect_lt(sum(gc()[, 6]) - before, 200)
 })
 
@@ -136,7 +136,7 @@ test_that("bad dense designs are refused by name", {
   expect_snapshot(error = TRUE, model_glm(matrix(0, 0, 2), numeric()))
   expect_snapshot(error = TRUE, model_glm(matrix(1, 2, 0), 0:1))
   expect_snapshot(error = TRUE, model_glm(data.frame(a = 1:2), 0:1))
-  expect_identical(elvi:::check_design(matrix(1:4, 2)), matrix(c(1, 2, 3, 4), 2))
+  expect_identical(check_design(matrix(1:4, 2)), matrix(c(1, 2, 3, 4), 2))
 })
 
 test_that("a sparse matrix whose slots contradict each other is refused, not read", {
@@ -152,7 +152,7 @@ test_that("a sparse matrix whose slots contradict each other is refused, not rea
     expect_error(model_glm(spoil(good), y), "`X` must be a valid sparse matrix", class = "elvi_error_argument")
   }
   nothing <- as_sparse(matrix(0, 3, 2))
-  expect_identical(elvi:::check_design(nothing)$start, rep(0L, 4))
+  expect_identical(check_design(nothing)$start, rep(0L, 4))
 })
 
 # ---- parts, threads, wide designs ------------------------------------------------------
@@ -173,9 +173,9 @@ test_that("values and gradients do not depend on the threads that take the parts
   for (family in names(y)) for (X in list(X, as_sparse(X))) {
     model <- model_glm(X, y[[family]], family, dispersion = if (family == "gaussian") NULL else 1)
     x <- matrix(rnorm(40 * model$dim) / 5, model$dim)
-    one <- with_threads(1L, elvi:::target_at(model, x))
-    expect_identical(with_threads(2L, elvi:::target_at(model, x)), one)
-    expect_identical(with_threads(3L, elvi:::target_at(model, x)), one)
+    one <- with_threads(1L, target_at(model, x))
+    expect_identical(with_threads(2L, target_at(model, x)), one)
+    expect_identical(with_threads(3L, target_at(model, x)), one)
     # a single block of draws, whose rows are shared out, and several blocks, which are
     for (block in c(40, 10)) {
       run <- function() {
@@ -196,11 +196,11 @@ test_that("a wide design with proper priors needs no d x d matrix", {
   gc(reset = TRUE)
   before <- sum(gc()[, 2])
   model <- model_glm(X, y, prior = normal(0, 1))
-  mode <- elvi:::find_mode(model, diagonal = TRUE)
+  mode <- find_mode(model, diagonal = TRUE)
   expect_lt(sum(gc()[, 6]) - before, 120)
   # L by Lanczos is the largest eigenvalue of X'X / 4 + 1, the same as of XX'
   expect_equal(model$smoothness, 1 + max(eigen(as.matrix(Matrix::tcrossprod(X)) / 4, TRUE, TRUE)$values), tolerance = 1e-8)
-  expect_lt(max(abs(elvi:::target_at(model, matrix(mode$x))$gradient)), 1e-3)
+  expect_lt(max(abs(target_at(model, matrix(mode$x))$gradient)), 1e-3)
   p <- plogis(as.vector(X %*% mode$x))
   expect_equal(mode$hessian, Matrix::colSums(X^2 * (p * (1 - p))) + 1, tolerance = 1e-10)
 })
@@ -239,7 +239,7 @@ test_that("proportions with their trials as weights are cbind() of successes and
   expect_equal(posterior_predict(proportions), posterior_predict(counts))
   expect_equal(fitted(proportions), fitted(counts))
   model <- model_glm(cbind(1, d$x), d$s / d$n, prior = flat(), weights = d$n)
-  expect_equal(elvi:::find_mode(model)$x, unname(coef(glm(s / n ~ x, binomial(), d, weights = n))), tolerance = 1e-5)
+  expect_equal(find_mode(model)$x, unname(coef(glm(s / n ~ x, binomial(), d, weights = n))), tolerance = 1e-5)
   refusal(elvi(s / n ~ x, data = d, family = binomial()), "weights")
   refusal(elvi(s / n ~ x, data = d, family = binomial(), weights = n + 0.5), "y")
 })
@@ -249,7 +249,7 @@ test_that("a row without a trial adds nothing", {
   all <- model_glm(cbind(1, d$x), cbind(d$s, d$n - d$s))
   rest <- model_glm(cbind(1, d$x)[-3, ], cbind(d$s, d$n - d$s)[-3, ])
   x <- matrix(c(0.3, -0.2))
-  expect_equal(elvi:::target_at(all, x), elvi:::target_at(rest, x))
+  expect_equal(target_at(all, x), target_at(rest, x))
   fit <- elvi(cbind(s, n - s) ~ x, data = d, family = binomial())
   expect_identical(unname(log_lik(fit, draws = 3)[, 3]), numeric(3))
   expect_identical(unname(posterior_predict(fit, draws = 3)[, 3]), integer(3))

@@ -19,7 +19,7 @@ expect_same_run <- function(a, b, label = NULL) {
 
 hush <- function(code) suppressMessages(code, classes = c("elvi_message_checkpoint", "elvi_message_start_kept"))
 
-saved_iterations <- function(file) elvi:::read_checkpoint(file)$progress$state$k
+saved_iterations <- function(file) read_checkpoint(file)$progress$state$k
 
 # Runs `go(file)` for a target that copies the checkpoint when it is evaluated: what a
 # kill at that moment would leave. Returns the result and the distinct copies.
@@ -91,7 +91,7 @@ test_that("from whatever moment, the run that goes on is identical to the whole"
     expect_same_run(whole, seen$fit, label = name)
     expect_gt(length(seen$copies), 20)
     last <- length(seen$copies)   # those before it: all iterations done, and no verdict yet
-    for (copy in seen$copies[unique(c(round(seq(1, last, length.out = if (long_tests()) 25 else 9)), last - 1:2))]) {
+    for (copy in seen$copies[unique(c(round(seq(1, last, length.out = if (long_tests()) 25 else 5)), last - 1:2))]) {
       k <- saved_iterations(copy)
       # how often it writes is no part of a run; what writes all the time is above
       expect_message(resumed <- runs[[name]](copy, every = 60), class = "elvi_message_checkpoint")
@@ -111,7 +111,7 @@ test_that("a run that is tried again with shorter steps goes on in the try it wa
   }, dim = 2, convex = TRUE)
   # with a longest step it would not have to be tried again
   free <- function(...) utils::modifyList(guarded(...), list(longest = Inf))
-  guarded <- elvi:::plan_tuned
+  guarded <- plan_tuned
   go <- function(file, every = 1e-9) with_swapped("plan_tuned", free, {
     set.seed(3)
     elvi(target$model, budget = 400, control = elvi_control(estimator = "path", checkpoint = file, checkpoint_every = every))
@@ -119,7 +119,7 @@ test_that("a run that is tried again with shorter steps goes on in the try it wa
   whole <- hush(go(NULL))
   expect_gt(whole$plan$shorten, 1)
   seen <- snapshots(go, target)
-  shortened <- vapply(seen$copies, function(copy) elvi:::read_checkpoint(copy)$progress$plan$shorten, 0)
+  shortened <- vapply(seen$copies, function(copy) read_checkpoint(copy)$progress$plan$shorten, 0)
   expect_true(all(c(1, whole$plan$shorten) %in% shortened))
   # the first and the last of each try, and some between
   edges <- c(which(!duplicated(shortened)), which(!duplicated(shortened, fromLast = TRUE)))
@@ -202,7 +202,7 @@ test_that("kill -9 at any moment leaves a whole checkpoint, and the end is ident
   file <- new_file()
   whole <- go(NULL)
   # after an entry of its own each, so that no round is in vain however slow the machine is
-  withr_seed(9, waits <- runif(if (long_tests()) 60 else 25, 0, 0.02))
+  withr_seed(9, waits <- runif(if (long_tests()) 60 else 17, 0, 0.02))
   reached <- 0
   resumed <- 0
   for (wait in waits) {
@@ -223,7 +223,7 @@ test_that("kill -9 at any moment leaves a whole checkpoint, and the end is ident
   expect_gt(resumed, 10)
   expect_same_run(whole, hush(go(file)))
   # nothing is left behind but the checkpoint itself
-  expect_identical(elvi:::abandoned_files(file), character())
+  expect_identical(abandoned_files(file), character())
 })
 
 test_that("another session goes on where one was killed", {
@@ -333,9 +333,9 @@ test_that("a checkpoint of another version is refused", {
   file <- new_file()
   go <- function() elvi(engine_quadratic(2), budget = 100, control = elvi_control(checkpoint = file))
   go()
-  stored <- elvi:::read_checkpoint(file)
+  stored <- read_checkpoint(file)
   stored$fingerprint$exact$`version of elvi` <- "0.0.9"
-  elvi:::write_checkpoint(stored, file)
+  write_checkpoint(stored, file)
   expect_match(refused_checkpoint(go(), "version of elvi"), "\"0.0.9\", now ")
 })
 
@@ -429,11 +429,10 @@ test_that("arguments are refused by name", {
 # ---- fingerprints ----------------------------------------------------------------------------------
 
 test_that("a digest sees every entry, its place and what is not finite", {
-  digest <- elvi:::digest
   set.seed(12)
   x <- rnorm(50)
-  expect_identical(digest(x), elvi:::digest_numbers(x))
-  expect_equal(elvi:::digest_numbers(x, piece = 7), digest(x), tolerance = 1e-14)
+  expect_identical(digest(x), digest_numbers(x))
+  expect_equal(digest_numbers(x, piece = 7), digest(x), tolerance = 1e-14)
   expect_equal(digest(x), c(50, sum(x * ((1:50 * 0.6180339887498949) %% 1 + 0.5)), 0), tolerance = 1e-14)
   for (i in c(1, 23, 50)) {
     y <- x
@@ -446,7 +445,7 @@ test_that("a digest sees every entry, its place and what is not finite", {
   expect_identical(anyDuplicated(odd), 0L)
   expect_false(identical(digest(c(Inf, 3)), digest(c(Inf, 4))))
   # lists without names too
-  difference <- function(a, b) elvi:::first_difference(digest(a), digest(b))$what
+  difference <- function(a, b) first_difference(digest(a), digest(b))$what
   expect_null(difference(list(a = list(1, x)), list(a = list(1, x))))
   expect_identical(difference(list(a = list(1, x)), list(a = list(1, rev(x)))), "a")
   expect_identical(difference(list(a = list(b = 1, c = 2)), list(a = list(b = 1))), "a$c")
@@ -533,15 +532,15 @@ test_that("a checkpoint holds numbers and texts only: anything that could run is
   file <- new_file()
   go <- function() elvi(engine_quadratic(2), budget = 100, control = elvi_control(checkpoint = file))
   go()
-  sound <- elvi:::read_checkpoint(file)
-  expect_true(elvi:::is_plain(sound))
+  sound <- read_checkpoint(file)
+  expect_true(is_plain(sound))
   ran <- FALSE
   trap <- new.env()
   delayedAssign("k", ran <<- TRUE, assign.env = trap)
   for (bad in list(trap, function(x) x, quote(stop()), structure(1, tricky = trap), list(list(trap)))) {
     crafted <- sound
     crafted$progress$state$alpha <- bad
-    elvi:::write_checkpoint(crafted, file)
+    write_checkpoint(crafted, file)
     expect_match(refused_checkpoint(go()), "another kind of file, or a damaged one")
   }
   expect_false(ran)
@@ -567,20 +566,20 @@ test_that("bytes that are no vectors are refused before they are unserialised", 
   file <- new_file()
   for (what in names(bad)) {
     bytes <- c(header, bad[[what]])
-    expect_false(elvi:::plainly_serialised(bytes), label = what)
-    writeBin(c(bytes, elvi:::seal(bytes)), file)
-    expect_match(refused_checkpoint(elvi:::read_checkpoint(file)), "another kind of file, or a damaged one", label = what)
+    expect_false(plainly_serialised(bytes), label = what)
+    writeBin(c(bytes, seal(bytes)), file)
+    expect_match(refused_checkpoint(read_checkpoint(file)), "another kind of file, or a damaged one", label = what)
   }
   expect_false(ran)
   expect_false(unloaded %in% loadedNamespaces())
-  expect_false(elvi:::plainly_serialised(serialize(1:10, NULL, version = 3)))
-  expect_false(elvi:::plainly_serialised(raw()))
+  expect_false(plainly_serialised(serialize(1:10, NULL, version = 3)))
+  expect_false(plainly_serialised(raw()))
 })
 
 test_that("bytes of vectors, with what attributes they have, are read", {
   good <- list(NULL, 1:10, c(a = 1, b = NA), list(x = "\u00e9", y = list(TRUE, raw(3), NA_character_)), matrix(1:4, 2),
                data.frame(x = 1:2, y = c("u", "v")), structure(list(1), class = "some"), list(a = 1, a = list(a = 2)))
-  for (x in good) expect_true(elvi:::plainly_serialised(serialize(x, NULL, version = 2)))
+  for (x in good) expect_true(plainly_serialised(serialize(x, NULL, version = 2)))
 })
 
 test_that("a checkpoint whose numbers have other types or lengths is refused before C sees it", {
@@ -589,13 +588,13 @@ test_that("a checkpoint whose numbers have other types or lengths is refused bef
   go <- function() elvi(engine_quadratic(2), schedule = schedule_custom(rep(0.1, 20), rep(2, 20)),
                         control = elvi_control(checkpoint = file, coordinates = "raw"))
   go()
-  sound <- elvi:::read_checkpoint(file)
+  sound <- read_checkpoint(file)
   craft <- list(plan = list(step_table = "a", batch_table = 1, step0 = character(), seed = 1),
                 state = list(mu = 1, scale = 1:4, average_mu = numeric(3), k = NULL))
   for (part in names(craft)) for (field in names(craft[[part]])) {
     crafted <- sound
     crafted$progress[[part]][field] <- craft[[part]][field]
-    elvi:::write_checkpoint(crafted, file)
+    write_checkpoint(crafted, file)
     expect_match(refused_checkpoint(go()), "other types or lengths", info = field)
   }
 })
@@ -604,17 +603,17 @@ test_that("a checkpoint with values that its run cannot have is refused, and doe
   skip_on_cran()
   file <- new_file()
   refused <- function(go, craft) {
-    sound <- elvi:::read_checkpoint(file)
+    sound <- read_checkpoint(file)
     for (part in names(craft)) for (field in names(craft[[part]])) {
       crafted <- sound
       crafted$progress[[part]][field] <- craft[[part]][field]
-      elvi:::write_checkpoint(crafted, file)
+      write_checkpoint(crafted, file)
       setTimeLimit(elapsed = 20)
       said <- refused_checkpoint(go())
       setTimeLimit()
       expect_match(said, "values that this run cannot have", info = field)
     }
-    elvi:::write_checkpoint(sound, file)
+    write_checkpoint(sound, file)
   }
   on.exit(setTimeLimit(), add = TRUE)
   tuned <- function() {
@@ -667,33 +666,33 @@ test_that("a checkpoint that cannot be read is not called damaged; its mode stay
 test_that("a checkpoint is read without a temporary directory, which may be full or gone", {
   file <- new_file()
   elvi(engine_quadratic(2), budget = 100, control = elvi_control(checkpoint = file))
-  kept <- elvi:::read_checkpoint(file)
+  kept <- read_checkpoint(file)
   home <- tempdir()
   away <- paste0(home, "-away")
   skip_if_not(file.rename(home, away))
   on.exit(file.rename(away, home), add = TRUE, after = FALSE)
-  expect_identical(elvi:::read_checkpoint(file.path(away, basename(file))), kept)
+  expect_identical(read_checkpoint(file.path(away, basename(file))), kept)
 })
 
 test_that("a state is on the disk before it has the checkpoint's name, and read by nobody before it has its mode", {
   skip_on_os("windows")
   file <- new_file()
-  elvi:::write_checkpoint(1, file)
+  write_checkpoint(1, file)
   expect_identical(file.mode(file), as.octmode("666") & !Sys.umask(NA))
   Sys.chmod(file, "640", use_umask = FALSE)
   seen <- list()
   with_swapped("put_on_disk", function(path) {
-    seen[[length(seen) + 1L]] <<- list(path = path, mode = format(file.mode(path)), now = elvi:::read_checkpoint(file))
-  }, elvi:::write_checkpoint(2, file))
+    seen[[length(seen) + 1L]] <<- list(path = path, mode = format(file.mode(path)), now = read_checkpoint(file))
+  }, write_checkpoint(2, file))
   expect_match(seen[[1L]]$path, "[.]tmp$")
   expect_identical(seen[[1L]][c("mode", "now")], list(mode = "640", now = 1))
   expect_identical(seen[[2L]][c("path", "now")], list(path = dirname(file), now = 2))
-  elvi:::write_bytes(raw(3), file.path(tempdir(), "elvi-private"))
+  write_bytes(raw(3), file.path(tempdir(), "elvi-private"))
   expect_identical(format(file.mode(file.path(tempdir(), "elvi-private"))), "600")
 })
 
 test_that("the clock of checkpoints and pauses is not the time of day, which can be set back", {
-  before <- elvi:::monotonic_seconds()
+  before <- monotonic_seconds()
   expect_gt(abs(before - as.double(Sys.time())), 1e6)
-  expect_gte(elvi:::monotonic_seconds(), before)
+  expect_gte(monotonic_seconds(), before)
 })

@@ -6,36 +6,36 @@ run_quietly <- function(...) suppressMessages(elvi(...))
 
 # F at (mu, scale) of the user's coordinates
 exact_at <- function(model, base, kind, mu, scale) {
-  elvi:::exact_oracle(model, elvi:::law_of(base, model$dim))(kind, unname(mu), unname(scale))$objective
+  exact_oracle(model, law_of(base, model$dim))(kind, unname(mu), unname(scale))$objective
 }
 
 test_that("to_user() and to_work() are inverse to each other and move the law of x", {
   for (kind in kinds) {
-    work <- elvi:::whitened_model(data$model, "whitened", kind)
+    work <- whitened_model(data$model, "whitened", kind)
     A <- as_root(work$A)
     mu <- c(0.3, -1, 2)
     scale <- some_scale(kind, 3)
-    user <- elvi:::to_user(work, kind, mu, scale)
+    user <- to_user(work, kind, mu, scale)
     expect_equal(user$mu, drop(work$m + A %*% mu), tolerance = 1e-14)
     # covariance A S S' A'
     expect_equal(tcrossprod(as_root(user$scale)), A %*% tcrossprod(as_root(scale)) %*% t(A), tolerance = 1e-12)
     if (kind == "symmetric") expect_identical(user$scale, t(user$scale))
     if (kind == "triangular") expect_true(all(user$scale[upper.tri(user$scale)] == 0))
     if (kind == "diagonal") expect_null(dim(user$scale))
-    expect_equal(elvi:::to_work(work, kind, user$mu, user$scale), list(mu = mu, scale = scale), tolerance = 1e-11)
-    raw <- elvi:::whitened_model(data$model, "raw", kind)
-    expect_identical(elvi:::to_user(raw, kind, mu, scale), list(mu = mu, scale = scale))
-    expect_identical(elvi:::to_work(raw, kind, mu, scale), list(mu = mu, scale = scale))
+    expect_equal(to_work(work, kind, user$mu, user$scale), list(mu = mu, scale = scale), tolerance = 1e-11)
+    raw <- whitened_model(data$model, "raw", kind)
+    expect_identical(to_user(raw, kind, mu, scale), list(mu = mu, scale = scale))
+    expect_identical(to_work(raw, kind, mu, scale), list(mu = mu, scale = scale))
   }
 })
 
 test_that("symmetric_root() is the root of R R'", {
   R <- some_scale("triangular", 4)
-  S <- elvi:::symmetric_root(R)
+  S <- symmetric_root(R)
   expect_identical(S, t(S))
   expect_equal(S %*% S, R %*% t(R), tolerance = 1e-13)
   expect_true(all(eigen(S)$values > 0))
-  expect_equal(elvi:::symmetric_root(matrix(-2)), matrix(2))
+  expect_equal(symmetric_root(matrix(-2)), matrix(2))
 })
 
 test_that("in whitened coordinates the mode is 0 and the Hessian there is I", {
@@ -47,8 +47,8 @@ test_that("in whitened coordinates the mode is 0 and the Hessian there is I", {
     model <- targets[[name]]
     d <- model$dim
     for (kind in kinds) {
-      work <- elvi:::whitened_model(model, "whitened", kind)
-      gradient <- function(w) elvi:::target_at(work, matrix(w))$gradient[, 1]
+      work <- whitened_model(model, "whitened", kind)
+      gradient <- function(w) target_at(work, matrix(w))$gradient[, 1]
       expect_lt(max(abs(gradient(numeric(d)))), 1e-4, label = paste(name, kind))
       H <- fd_hessian(gradient, numeric(d), 1e-4)
       if (kind == "diagonal") expect_equal(diag(H), rep(1, d), tolerance = 1e-5, info = name)
@@ -60,27 +60,27 @@ test_that("in whitened coordinates the mode is 0 and the Hessian there is I", {
 test_that("value and gradient in whitened coordinates are those of f, moved", {
   set.seed(1)
   for (kind in kinds) {
-    work <- elvi:::whitened_model(data$model, "whitened", kind)
+    work <- whitened_model(data$model, "whitened", kind)
     A <- as_root(work$A)
     w <- matrix(rnorm(12), 3)
-    at <- elvi:::target_at(work, w)
-    there <- elvi:::target_at(data$model, work$m + A %*% w)
+    at <- target_at(work, w)
+    there <- target_at(data$model, work$m + A %*% w)
     expect_equal(at$value, there$value - log(det(A)), tolerance = 1e-13)
     expect_equal(at$gradient, t(A) %*% there$gradient, tolerance = 1e-12)
   }
 })
 
 test_that("the objective is the same number in both coordinates", {
-  law <- elvi:::law_of(base_laplace(), 3)
+  law <- law_of(base_laplace(), 3)
   for (kind in kinds) {
-    work <- elvi:::whitened_model(data$model, "whitened", kind)
+    work <- whitened_model(data$model, "whitened", kind)
     mu <- c(0.3, -0.2, 0.1)
     scale <- some_scale(kind, 3, 0.8)
-    user <- elvi:::to_user(work, kind, mu, scale)
+    user <- to_user(work, kind, mu, scale)
     draws <- if (kind == "symmetric") 4e4 else 100
-    f <- function(model, mu, scale) .Call(elvi:::elvi_r_values, model, law, kind, mu, scale, c(1, 2), draws, 1L)
-    here <- f(work, mu, scale) - elvi:::log_det(kind, scale)
-    there <- f(data$model, user$mu, user$scale) - elvi:::log_det(kind, user$scale)
+    f <- function(model, mu, scale) .Call(elvi_r_values, model, law, kind, mu, scale, c(1, 2), draws, 1L)
+    here <- f(work, mu, scale) - log_det(kind, scale)
+    there <- f(data$model, user$mu, user$scale) - log_det(kind, user$scale)
     # draw by draw where the scale is moved by A alone; else the same law
     if (kind == "symmetric") {
       expect_lt(abs(mean(here) - mean(there)), 4 * sqrt(var(here) + var(there)) / sqrt(draws))
@@ -100,17 +100,17 @@ test_that("the trace of a whitened run holds F in the user's coordinates", {
     truth <- exact_at(data$model, base_laplace(), kind, fit$last$mu, fit$last$scale)
     expect_lt(abs(last$objective - truth), 4 * last$se)
     first <- fit$trace[1, ]
-    start <- elvi:::to_user(fit$work, kind, fit$start$mu, fit$start$scale)
+    start <- to_user(fit$work, kind, fit$start$mu, fit$start$scale)
     expect_lt(abs(first$objective - exact_at(data$model, base_laplace(), kind, start$mu, start$scale)), 4 * first$se)
   }
 })
 
 test_that("the default start is the Laplace approximation", {
-  mode <- elvi:::find_mode(data$model)
+  mode <- find_mode(data$model)
   for (kind in kinds) {
     fit <- run_quietly(data$model, budget = 100, control = elvi_control(scale = kind))
     expect_equal(fit$start$mu, numeric(3))
-    start <- elvi:::to_user(fit$work, kind, fit$start$mu, fit$start$scale)
+    start <- to_user(fit$work, kind, fit$start$mu, fit$start$scale)
     expect_equal(start$mu, mode$x)
     V <- tcrossprod(as_root(start$scale))
     expect_equal(V, if (kind == "diagonal") diag(1 / diag(mode$hessian)) else solve(mode$hessian), tolerance = 1e-9)
@@ -137,9 +137,9 @@ test_that("L in whitened coordinates is the largest eigenvalue of A' (bound on t
   for (family in names(bounds)) {
     d <- busy_glm(family)
     for (kind in kinds) {
-      work <- elvi:::whitened_model(d$model, "whitened", kind)
+      work <- whitened_model(d$model, "whitened", kind)
       # a mean field's mu is whitened all the way, by the metric of its steps
-      A <- if (kind == "diagonal") solve(chol(elvi:::find_mode(d$model)$hessian)) else as_root(work$A)
+      A <- if (kind == "diagonal") solve(chol(find_mode(d$model)$hessian)) else as_root(work$A)
       Q <- diag(1 / d$scale^2) + crossprod(d$X, bounds[[family]] * d$weights * d$trials / d$dispersion * d$X)
       fit <- run_quietly(d$model, budget = 100, control = elvi_control(scale = kind))
       expect_equal(fit$smoothness, max(eigen(t(A) %*% Q %*% A)$values), tolerance = 1e-8, info = paste(family, kind))
@@ -278,7 +278,7 @@ test_that("a start of the user's comes back as it was given", {
       scale <- some_scale(kind, 3, 0.9)
       fit <- suppressWarnings(run_quietly(data$model, schedule = schedule_custom(1e-4, 1, 1), start = list(mu = mu, Sigma = scale),
                          control = elvi_control(coordinates = coordinates, scale = kind, average = "last")))
-      back <- elvi:::to_user(if (is.null(fit$work)) fit$model else fit$work, kind, fit$start$mu, fit$start$scale)
+      back <- to_user(if (is.null(fit$work)) fit$model else fit$work, kind, fit$start$mu, fit$start$scale)
       expect_equal(back$mu, unname(mu), tolerance = 1e-12)
       expect_equal(back$scale, scale, tolerance = 1e-10)
       # a step of 1e-4 does not lead far
@@ -309,14 +309,14 @@ test_that("a mean field takes the steps of mu in the metric of the Hessian at th
   # without noise (scale pinned by the path gradient at the optimum of a quadratic) a step of 1 is Newton's
   H <- rbind(c(4, 1.9), c(1.9, 1))
   model <- model_quadratic(H, m = c(1, -2))
-  work <- elvi:::whitened_model(model, "whitened", "diagonal")
+  work <- whitened_model(model, "whitened", "diagonal")
   expect_equal(tcrossprod(work$mu_root), H / outer(c(2, 1), c(2, 1)))
-  full <- elvi:::full_frame(work)
+  full <- full_frame(work)
   expect_equal(full$A %*% t(full$A), solve(H))
-  expect_equal(elvi:::mu_norm2(work, c(1, 2)), drop(c(1, 2) %*% (H / outer(c(2, 1), c(2, 1))) %*% c(1, 2)))
-  expect_null(elvi:::whitened_model(model, "whitened", "symmetric")$mu_root)
-  L <- function(kind, model) elvi:::run_smoothness(model, elvi:::whitened_model(model, "whitened", kind),
-                                                   elvi:::law_of(base_gaussian(), 2), elvi_control())$L
+  expect_equal(mu_norm2(work, c(1, 2)), drop(c(1, 2) %*% (H / outer(c(2, 1), c(2, 1))) %*% c(1, 2)))
+  expect_null(whitened_model(model, "whitened", "symmetric")$mu_root)
+  L <- function(kind, model) run_smoothness(model, whitened_model(model, "whitened", kind),
+                                            law_of(base_gaussian(), 2), elvi_control())$L
   expect_equal(L("diagonal", model), 1)
   glm <- model_glm(cbind(1, c(-1, 0, 1, 2, 5)), c(0, 1, 0, 1, 1), prior = normal(0, 1))
   expect_equal(L("diagonal", glm), L("symmetric", glm), tolerance = 1e-6)

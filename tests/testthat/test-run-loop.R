@@ -11,7 +11,7 @@ test_that("an estimate is the mean over its draws, for every scale and estimator
         mu <- cos(1:4)
         S <- engine_restrict(kind, engine_root(engine_quadratic(4)$A))
         g <- engine_probe(model, base, control)(mu, if (kind == "diagonal") diag(S) else S, batch, k = 5)
-        z <- elvi:::draw_base(elvi:::law_of(base, 4), c(7, 11), batch, iteration = 5)
+        z <- draw_base(law_of(base, 4), c(7, 11), batch, iteration = 5)
         expected <- engine_gradient(model, base, kind, estimator, mu, S, z)
         where <- paste(model$kind, kind, base$kind, estimator, batch)
         expect_equal(g$mu, expected$mu, tolerance = 1e-12, label = where)
@@ -92,7 +92,7 @@ test_that("the noise obeys the bound of the theorems", {
     kappa <- engine_kurtosis(base, d)
     for (ls in c(1, 1 / (2 * (d - 1 + kappa)))) {
       lambda <- c(mu = 1, Sigma = ls)
-      a <- elvi:::bg_a(d, kappa, L, lambda)
+      a <- bg_a(d, kappa, L, lambda)
       printed <- if (ls == 1) 4 * (d + kappa) * L^2 else 4 * L^2
       b <- printed * sum(best^2) + if (ls == 1) 2 * d * L else L
       for (far in c(0, 1, 10)) for (wide in c(1, 10)) {
@@ -122,7 +122,7 @@ test_that("both estimators are unbiased: the derivative of the objective, by dif
       c(g$mu, engine_full(g$scale))
     }
     # On its own draws the reparametrised gradient is the derivative of the mean.
-    z <- elvi:::draw_base(elvi:::law_of(base, 3), c(7, 11), n, iteration = 1)
+    z <- draw_base(law_of(base, 3), c(7, 11), n, iteration = 1)
     F <- function(mu, S) mean(target$value(mu + S %*% z)) - determinant(S)$modulus[1]
     h <- 1e-5
     slope <- function(dmu, dS) (F(mu + h * dmu, S + h * dS) - F(mu - h * dmu, S - h * dS)) / (2 * h)
@@ -147,7 +147,7 @@ test_that("E[grad f z'] = E[Hessian] Sigma for the gaussian base", {
   S <- matrix(c(0.9, 0.2, -0.1, 0.2, 0.7, 0.3, -0.1, 0.3, 0.6), 3)
   mu <- c(0.3, -0.2, 0.5)
   n <- 20000
-  z <- elvi:::draw_base(elvi:::law_of(base_gaussian(), 3), c(1, 2), n)
+  z <- draw_base(law_of(base_gaussian(), 3), c(1, 2), n)
   p <- plogis(model$rows$X %*% (mu + S %*% z))
   hessian <- crossprod(model$rows$X, rowMeans(p * (1 - p)) * model$rows$X) + diag(model$blocks$coefficients$precision)
   expected <- engine_restrict("symmetric", hessian %*% S) - solve(S)
@@ -193,7 +193,7 @@ test_that("the objective of the trace is a mean over fixed draws minus log|Sigma
     fit <- elvi(model, base_laplace(), schedule_custom(0.05, 4, iterations = 25),
                 control = raw_control(scale = kind, trace_draws = draws, block = 64))
     replay <- engine_replay(fit)
-    z <- elvi:::draw_base(elvi:::law_of(base_laplace(), 3), fit$seed, draws, iteration = -1)
+    z <- draw_base(law_of(base_laplace(), 3), fit$seed, draws, iteration = -1)
     for (k in c(0, 1, 12, 25)) {
       S <- replay$scales[[k + 1]]
       f <- engine_target(model)$value(replay$mus[[k + 1]] + S %*% z)
@@ -205,9 +205,9 @@ test_that("the objective of the trace is a mean over fixed draws minus log|Sigma
 })
 
 test_that("the draws of the trace are not those of any step", {
-  law <- elvi:::law_of(base_gaussian(), 2)
-  own <- elvi:::draw_base(law, c(1, 2), 5, iteration = -1)
-  for (k in 0:20) expect_gt(min(abs(own - elvi:::draw_base(law, c(1, 2), 5, iteration = k))), 0)
+  law <- law_of(base_gaussian(), 2)
+  own <- draw_base(law, c(1, 2), 5, iteration = -1)
+  for (k in 0:20) expect_gt(min(abs(own - draw_base(law, c(1, 2), 5, iteration = k))), 0)
 })
 
 test_that("trace_draws = 0 leaves the objective out, and changes nothing else", {
@@ -235,9 +235,9 @@ test_that("where nothing is projected the gradient map is the norm of the gradie
     replay <- engine_replay(fit)
     expect_equal(replay$moved, c(mu = 0, scale = 0))
     expect_equal(fit$trace$clipped, rep(0, 21))
-    law <- elvi:::law_of(base_laplace(), 3)
+    law <- law_of(base_laplace(), 3)
     norm <- vapply(1:20, function(k) {
-      z <- elvi:::draw_base(law, fit$seed, 30, iteration = k - 1)
+      z <- draw_base(law, fit$seed, 30, iteration = k - 1)
       g <- engine_gradient(model, base_laplace(), kind, "reparam", replay$mus[[k]], replay$scales[[k]], z)
       sqrt(lambda[["mu"]] * sum(g$mu^2) + lambda[["Sigma"]] * sum(g$scale^2))
     }, 0)
@@ -251,9 +251,9 @@ test_that("the trace counts what the projection clips", {
   fit <- elvi(model, base_laplace(), schedule_custom(0.3, 2, iterations = 30),
               control = raw_control(scale_max = 0.9, average = "last"))
   replay <- engine_replay(fit)
-  law <- elvi:::law_of(base_laplace(), 5)
+  law <- law_of(base_laplace(), 5)
   counts <- vapply(1:30, function(k) {
-    z <- elvi:::draw_base(law, fit$seed, 2, iteration = k - 1)
+    z <- draw_base(law, fit$seed, 2, iteration = k - 1)
     g <- engine_gradient(model, base_laplace(), "symmetric", "reparam", replay$mus[[k]], replay$scales[[k]], z)
     values <- eigen(replay$scales[[k]] - 0.3 * g$scale)$values
     sum(values < fit$feasible$scale_min - 1e-10 | values > 0.9 + 1e-10)
@@ -324,9 +324,9 @@ test_that("one bad number in one sample of a batch is enough to end a run in raw
   # The default start is the optimum, where the path gradient is 0: until it meets
   # the wall the run stands still, and its points are the draws.
   set.seed(8)
-  key <- withr_seed(8, elvi:::draw_key())
-  law <- elvi:::law_of(base_gaussian(), 2)
-  largest <- vapply(0:29, function(k) max(elvi:::draw_base(law, key, 50, iteration = k)[1, ]), 0)
+  key <- withr_seed(8, draw_key())
+  law <- law_of(base_gaussian(), 2)
+  largest <- vapply(0:29, function(k) max(draw_base(law, key, 50, iteration = k)[1, ]), 0)
   wall <- mean(sort(largest, decreasing = TRUE)[2:3])   # two of thirty batches go beyond
   for (bad in c(NaN, Inf)) {
     set.seed(8)
@@ -418,7 +418,7 @@ test_that("SIGINT in native code returns the fit so far, which goes on exactly",
     out <- c(out, list(limited = limited, again = start(iterations = limited$fit$state$k)))'),
     during = function(pid) {
       # the first entry may be of the start
-      wait_until(file.exists(file) && elvi:::read_checkpoint(file)$progress$state$k > 0)
+      wait_until(file.exists(file) && read_checkpoint(file)$progress$state$k > 0)
       tools::pskill(pid, tools::SIGINT)
     })$out
   expect_identical(r$fit$status, "interrupted")
@@ -782,7 +782,7 @@ test_that("fits in forked processes are the fits of this one, after BLAS has had
 test_that("blocks are no longer than needed, and longer for R functions", {
   block_of <- function(model, schedule, ...) {
     fit <- elvi(model, schedule = schedule, control = raw_control(..., iterations = 1, average = "last"))
-    elvi:::run_settings(fit, 1)$block
+    run_settings(fit, 1)$block
   }
   native <- model_quadratic(matrix(1))
   own <- model_density(function(x) colSums(x^2) / 2, function(x) x, dim = 1, smoothness = 1)
@@ -882,15 +882,15 @@ test_that("an interrupt while a finished run is judged leaves it finished", {
 })
 
 test_that("every status of C has a name, and each failure an error class of its own", {
-  statuses <- .Call(elvi:::elvi_r_status_names)
+  statuses <- .Call(elvi_r_status_names)
   expect_identical(statuses[1:2], c("ok", "stopped"))
   expect_false(anyDuplicated(statuses) > 0)
-  expect_identical(vapply(seq_along(statuses) - 1L, elvi:::status_name, ""), statuses)
+  expect_identical(vapply(seq_along(statuses) - 1L, status_name, ""), statuses)
   fit <- list(state = list(k = 2, mu = c(1, 2), scale = diag(2)), given = list(model = model_quadratic(diag(2))))
   classes <- c(no_step = "elvi_error_backtrack", target_failed = "elvi_error_target", eigen_failed = "elvi_error_lapack",
                nonfinite_gradient = "elvi_error_nonfinite", singular_scale = "elvi_error_singular")
   for (name in names(classes)) {
-    expect_error(elvi:::check_status(match(name, statuses) - 1L, fit), class = classes[[name]])
+    expect_error(check_status(match(name, statuses) - 1L, fit), class = classes[[name]])
   }
-  expect_silent(elvi:::check_status(0L, fit))
+  expect_silent(check_status(0L, fit))
 })

@@ -8,8 +8,8 @@ as_density <- function(...) {
 }
 smoothness_of <- function(model, ..., base = base_gaussian()) {
   control <- elvi_control(...)
-  work <- elvi:::whitened_model(model, control$coordinates, control$scale)
-  elvi:::run_smoothness(model, work, elvi:::law_of(base, model$dim), control)
+  work <- whitened_model(model, control$coordinates, control$scale)
+  run_smoothness(model, work, law_of(base, model$dim), control)
 }
 
 test_that("on a quadratic given as functions the estimate is the largest eigenvalue times the safety", {
@@ -51,7 +51,7 @@ test_that("the estimate looks at draws from the Laplace approximation, not at th
   # curvature 1 + 3 x^2 of x^2/2 + x^4/4: 1 at the mode, more at every draw
   quartic <- model_density(function(x) x^2 / 2 + x^4 / 4, function(x) x + x^3, dim = 1)
   estimate <- smoothness_of(quartic, coordinates = "raw", smoothness_safety = 1)$L
-  z <- elvi:::draw_base(elvi:::law_of(base_gaussian(), 1), c(0, 0), 15)
+  z <- draw_base(law_of(base_gaussian(), 1), c(0, 0), 15)
   expect_equal(estimate, 1 + 3 * max(z^2), tolerance = 1e-4)
 })
 
@@ -66,11 +66,11 @@ test_that("poisson models, which have none, run on an estimate in both coordinat
     expect_match(fit$smoothness_source, "estimated", fixed = TRUE)
     # it covers the curvature at the mode
     work <- if (is.null(fit$work)) fit$model else fit$work
-    mode <- elvi:::find_mode(data$model)
+    mode <- find_mode(data$model)
     H <- if (coordinates == "raw") mode$hessian else diag(3)
     expect_gte(fit$smoothness, 2 * max(eigen(H)$values) * (1 - 1e-4))
     expect_identical(fit$status, "finished")
-    start <- elvi:::to_user(work, "symmetric", fit$start$mu, fit$start$scale)
+    start <- to_user(work, "symmetric", fit$start$mu, fit$start$scale)
     before <- objective(list(mu = start$mu, Sigma = start$scale), data$model)$estimate
     after <- objective(fit)$estimate
     expect_lt(after - best$objective, 0.5 * (before - best$objective) + 0.01)
@@ -84,7 +84,7 @@ test_that("a smoothness given by the user is used, and mapped to whitened coordi
     raw <- smoothness_of(models[[name]], coordinates = "raw", smoothness = 11)
     expect_identical(raw, list(L = 11, source = "given in elvi_control()"), info = name)
     for (kind in c("symmetric", "diagonal")) {
-      work <- elvi:::whitened_model(models[[name]], "whitened", kind)
+      work <- whitened_model(models[[name]], "whitened", kind)
       # of the coordinates in which mu is whitened, for a mean field by the metric of its steps
       root <- if (kind == "diagonal") work$A * solve(t(work$mu_root)) else as_root(work$A)
       stretch <- norm(root, "2")
@@ -101,7 +101,7 @@ test_that("a smoothness given by the user is used, and mapped to whitened coordi
 
 test_that("a model's own smoothness comes next", {
   expect_identical(smoothness_of(as_density(smoothness = 7), coordinates = "raw"), list(L = 7, source = "given"))
-  work <- elvi:::whitened_model(as_density(smoothness = 7), "whitened", "symmetric")
+  work <- whitened_model(as_density(smoothness = 7), "whitened", "symmetric")
   # a bound: 7 |A|^2 >= the curvature 1
   expect_equal(smoothness_of(as_density(smoothness = 7))$L, 7 * norm(work$A, "2")^2, tolerance = 1e-6)
   expect_gte(smoothness_of(as_density(smoothness = 7))$L, 1)

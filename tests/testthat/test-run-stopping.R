@@ -20,8 +20,8 @@ test_that("the estimated gap is the exact gap, within its error", {
     size <- if (step == "near") 0.03 else 0.15
     fit$theta$mu <- fit$theta$mu + size * c(1, -1, 0.5, 0)
     fit$theta$scale <- fit$theta$scale * (1 + size)
-    gap <- elvi:::remaining_gap(fit, elvi:::law_of(fit$base, 4))
-    exact <- elvi:::exact_gap(fit)$gap
+    gap <- remaining_gap(fit, law_of(fit$base, 4))
+    exact <- exact_gap(fit)$gap
     label <- paste(model$likelihood %||% "quadratic", toString(case), step)
     # the second order expansion is good to a third
     expect_lt(abs(gap$estimate - exact), 4 * gap$se + 0.33 * exact, label = label)
@@ -37,10 +37,10 @@ test_that("the error of the estimated gap is its standard deviation", {
   set.seed(5)
   fit <- elvi(model, budget = 1000)
   fit$theta$mu <- fit$theta$mu + 0.1
-  law <- elvi:::law_of(fit$base, 4)
+  law <- law_of(fit$base, 4)
   many <- lapply(1:60, function(i) {
-    fit$seed <- elvi:::draw_key()
-    elvi:::remaining_gap(fit, law)
+    fit$seed <- draw_key()
+    remaining_gap(fit, law)
   })
   estimate <- vapply(many, function(g) g$estimate, 0)
   se <- vapply(many, function(g) g$se, 0)
@@ -59,8 +59,8 @@ test_that("a loose tolerance stops early, a tight one later, both where they say
     expect_lt(loose$state$evals, 5000)
     expect_gt(tight$state$evals, loose$state$evals)
     expect_lt(tight$state$evals, 1e5)
-    expect_lt(elvi:::exact_gap(loose)$gap, 0.05)
-    expect_lt(elvi:::exact_gap(tight)$gap, 1e-3)
+    expect_lt(exact_gap(loose)$gap, 0.05)
+    expect_lt(exact_gap(tight)$gap, 1e-3)
     expect_lt(tight$remaining$estimate + 2 * tight$remaining$se, 5e-4)
   }
 })
@@ -81,7 +81,7 @@ test_that("a budget that ends first is said loudly, and the run goes on", {
   done <- elvi(fit, budget = 1e5)
   expect_true(done$converged)
   expect_lt(done$state$evals, 1e5)
-  expect_lt(elvi:::exact_gap(done)$gap, 0.01)
+  expect_lt(exact_gap(done)$gap, 0.01)
   expect_true(any(grepl("^Converged: estimated gap", capture.output(print(done)))))
   # from a formula too
   d <- withr_seed(9, data.frame(x = rnorm(50), y = rnorm(50)))

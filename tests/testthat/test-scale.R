@@ -12,13 +12,13 @@ some_scale <- function(kind, d = 4) {
 full <- function(S) if (is.matrix(S)) S else diag(S, length(S))
 
 test_that("a record that lacks something is refused when the package is loaded", {
-  kinds <- elvi:::scale_kinds
-  expect_silent(elvi:::check_scale_kinds(kinds))
+  kinds <- scale_kinds
+  expect_silent(check_scale_kinds(kinds))
   kinds$symmetric$to_user <- NULL
-  expect_error(elvi:::check_scale_kinds(kinds), "\"symmetric\" lacks to_user")
-  kinds <- elvi:::scale_kinds
+  expect_error(check_scale_kinds(kinds), "\"symmetric\" lacks to_user")
+  kinds <- scale_kinds
   kinds$triangular$solve <- NULL   # a frame of another kind needs more
-  expect_error(elvi:::check_scale_kinds(kinds), "\"triangular\" lacks solve")
+  expect_error(check_scale_kinds(kinds), "\"triangular\" lacks solve")
 })
 
 test_that("log_det, roots, covariances and predictors are those of the full matrix", {
@@ -41,22 +41,22 @@ test_that("log_det, roots, covariances and predictors are those of the full matr
     root <- elvi:::symmetric_scale(kind, S, letters[1:4])
     expect_true(isSymmetric(root))
     expect_equal(unname(root %*% root), V)
-    expect_equal(elvi:::scale_of(kind)$of_symmetric(if (kind == "diagonal") full(S) else elvi:::symmetric_root(full(S)), "S"), S)
+    expect_equal(scale_of(kind)$of_symmetric(if (kind == "diagonal") full(S) else symmetric_root(full(S)), "S"), S)
   }
 })
 
 test_that("other coordinates keep the law, and there and back is where one was", {
   for (kind in kinds) {
     S <- some_scale(kind)
-    frame <- elvi:::scale_of(kind)$frame
+    frame <- scale_of(kind)$frame
     A <- if (frame == "diagonal") c(2, 1, 0.5, 3) else t(chol(crossprod(matrix(sin(1:16), 4)) + diag(4)))
-    work <- elvi:::new_model("affine", dim = 4, m = 1:4 / 3, A = A, scale = frame)
+    work <- new_model("affine", dim = 4, m = 1:4 / 3, A = A, scale = frame)
     mu <- c(0.3, -1, 2, 0)
-    user <- elvi:::to_user(work, kind, mu, S)
+    user <- to_user(work, kind, mu, S)
     expect_equal(user$mu, drop(work$m + full(A) %*% mu))
     expect_equal(tcrossprod(full(user$scale)), full(A) %*% tcrossprod(full(S)) %*% t(full(A)))
-    expect_silent(elvi:::check_start_scale(user$scale, 4, kind))
-    back <- elvi:::to_work(work, kind, user$mu, user$scale)
+    expect_silent(check_start_scale(user$scale, 4, kind))
+    back <- to_work(work, kind, user$mu, user$scale)
     expect_equal(back$mu, mu)
     expect_equal(back$scale, S)
   }
@@ -67,7 +67,7 @@ test_that("what the exact solver does to a scale is what the full matrices say",
   at <- list(g_mu = c(1, -2, 0.5, 3), B = B)
   P <- crossprod(matrix(sin(2:21), 5)) + diag(4)
   for (kind in c("triangular", "diagonal")) {
-    record <- elvi:::scale_of(kind)
+    record <- scale_of(kind)
     S <- some_scale(kind)
     part <- record$precision_part(P)
     root <- record$inverse_root(part)
@@ -102,7 +102,7 @@ test_that("a mean field of dimension 100,000 needs no square matrix", {
   fit <- elvi(model, base_uniform(), schedule_custom(0.2, 4, iterations = 30), start = list(mu = rep(1, d), Sigma = rep(1, d)),
               control = elvi_control(coordinates = "raw", scale = "diagonal", trace_draws = 2))
   expect_lt(object.size(unclass(fit)$state), 40 * d * 8)
-  V <- elvi:::posterior_covariance(fit$posterior, c(7, 2))   # of plots of pairs
+  V <- posterior_covariance(fit$posterior, c(7, 2))   # of plots of pairs
   expect_equal(V, diag(fit$scale[c(7, 2)]^2), ignore_attr = TRUE)
   expect_identical(rownames(V), names(coef(fit))[c(7, 2)])
   promise <- guarantee(model, schedule = schedule_fixed(40),

@@ -30,11 +30,11 @@ test_that("an unknown sigma follows the units of the response", {
 
 test_that("roots of a covariance keep its small scales", {
   R <- matrix(c(1e8, 3, 0, 2), 2)
-  for (root in list(elvi:::symmetric_root(R), elvi:::lower_root(R))) {
+  for (root in list(symmetric_root(R), lower_root(R))) {
     expect_equal(tcrossprod(root)[2, 2], 13, tolerance = 1e-6)
     expect_equal(tcrossprod(root)[1, 2], 3e8)
   }
-  expect_equal(elvi:::lower_root(R)[1, 2], 0)
+  expect_equal(lower_root(R)[1, 2], 0)
 })
 
 test_that("extreme bases and schedules are right or refused", {
@@ -75,7 +75,7 @@ test_that("a tuned run that gets nowhere is tried again with shorter steps", {
   }
   # with a longest step it need not be
   guarded <- fit()
-  plan <- elvi:::plan_tuned
+  plan <- plan_tuned
   free <- with_swapped("plan_tuned", function(...) utils::modifyList(plan(...), list(longest = Inf)), fit())
   expect_gt(free$plan$shorten, 1)
   for (run in list(guarded, free)) {

@@ -1,5 +1,5 @@
 plan_of <- function(schedule, d = 5, kappa = 3, L = 2, ...) {
-  elvi:::plan_schedule(schedule, d, kappa, L, elvi_control(...))
+  plan_schedule(schedule, d, kappa, L, elvi_control(...))
 }
 presets <- c("case1", "case2", "psgd", "psgd_scaled")
 
@@ -61,7 +61,7 @@ test_that("the preconditioner of the control replaces that of the preset", {
 
 test_that("steps and batches of the other schedules follow their formulas", {
   k <- c(0, 1, 2, 10, 99, 1e5)
-  at <- function(schedule) elvi:::plan_at(plan_of(schedule), k)
+  at <- function(schedule) plan_at(plan_of(schedule), k)
   expect_equal(at(schedule_decay(1e7, step = 0.7, batch = 3, epsilon = 0.2)),
                list(step = 0.7 * (k + 1)^-0.7, batch = rep(3, 6)))
   expect_equal(at(schedule_decay(1e7, epsilon = 0, growth = 0.4, batch = 2)),
@@ -69,7 +69,7 @@ test_that("steps and batches of the other schedules follow their formulas", {
   expect_equal(at(schedule_growing(1e7, batch = 4, nu = 0.5)),
                list(step = rep(0.25, 6), batch = ceiling(4 * (k + 1)^1.5)))
   custom <- schedule_custom(c(0.3, 0.2, 0.1), batch = function(k) 2^k)
-  expect_equal(elvi:::plan_at(plan_of(custom), 0:2), list(step = c(0.3, 0.2, 0.1), batch = c(1, 2, 4)))
+  expect_equal(plan_at(plan_of(custom), 0:2), list(step = c(0.3, 0.2, 0.1), batch = c(1, 2, 4)))
 })
 
 test_that("the horizon is the longest that fits the budget", {
@@ -114,7 +114,7 @@ test_that("the tuned schedule has constant steps and batches in proportion to k 
     plan <- plan_of(schedule_tuned(1e5), d, kappa)
     first <- ceiling(0.06 * (d + min(kappa, 9)))
     k <- c(0, 1, 7, 50)
-    expect_equal(elvi:::plan_at(plan, k), list(step = rep(0.2, 4), batch = first * (k + 1)))
+    expect_equal(plan_at(plan, k), list(step = rep(0.2, 4), batch = first * (k + 1)))
     K <- plan$iterations
     expect_lte(first * K * (K + 1) / 2, 1e5)
     expect_gt(first * (K + 1) * (K + 2) / 2, 1e5)
@@ -136,21 +136,21 @@ test_that("a of the noise bound is that of the block formula, within the paper's
       case2 <- c(mu = 1, Sigma = 1 / (2 * (d - 1 + kappa)))
       for (lambda in list(case1, case2, c(mu = 0.2, Sigma = 0.9))) {
         for (kind in c("symmetric", "triangular", "diagonal")) {
-          expect_equal(elvi:::bg_a(d, kappa, L, lambda, kind), engine_bg_a(d, kappa, L, lambda, kind))
+          expect_equal(bg_a(d, kappa, L, lambda, kind), engine_bg_a(d, kappa, L, lambda, kind))
         }
       }
       # the paper's constants take the coordinates of z as independent: with heavy
       # tails they can be too small (see bg_constants())
       if (kappa <= 6 || d <= 4) {
-        expect_lte(elvi:::bg_a(d, kappa, L, case1), 4 * (d + kappa) * L^2)
-        expect_lte(elvi:::bg_a(d, kappa, L, case2), 4 * L^2)
+        expect_lte(bg_a(d, kappa, L, case1), 4 * (d + kappa) * L^2)
+        expect_lte(bg_a(d, kappa, L, case2), 4 * L^2)
       }
     }
   # by hand: d = 2, kappa = 3, L = 1
-  expect_equal(elvi:::bg_a(2, 3, 1, c(mu = 1, Sigma = 1)), 10)
-  expect_equal(elvi:::bg_a(2, 3, 1, c(mu = 1, Sigma = 1 / 8)), 2.5)
+  expect_equal(bg_a(2, 3, 1, c(mu = 1, Sigma = 1)), 10)
+  expect_equal(bg_a(2, 3, 1, c(mu = 1, Sigma = 1 / 8)), 2.5)
   # Figure 1 of the paper: about half of what it is with the factors 2
-  expect_equal(elvi:::bg_a(200, 3 * 203 / 201, 1, c(mu = 1, Sigma = 1)), 2 + 2 * 203 * 202 / 201)
+  expect_equal(bg_a(200, 3 * 203 / 201, 1, c(mu = 1, Sigma = 1)), 2 + 2 * 203 * 202 / 201)
 })
 
 # ---- weights of the average ----------------------------------------------------------------------

@@ -48,8 +48,9 @@ test_that("a leap done on the end is the step once more, and twice is two of the
 test_that("a run to a tolerance whitens anew where its fit has moved, and goes on exactly after a pause", {
   skip_on_cran()
   # a banana, started at a poor gaussian
-  model <- model_density(function(x) x[1]^2 / 2 + (x[2] - x[1]^2 / 2)^2 * 2,
-                         function(x) c(x[1] - 4 * x[1] * (x[2] - x[1]^2 / 2), 4 * (x[2] - x[1]^2 / 2)), dim = 2)
+  beside <- function(x) x[2, ] - x[1, ]^2 / 2
+  model <- model_density(function(x) x[1, ]^2 / 2 + beside(x)^2 * 2,
+                         function(x) rbind(x[1, ] - 4 * x[1, ] * beside(x), 4 * beside(x)), dim = 2, vectorized = TRUE)
   start <- list(mu = c(1.5, 2), Sigma = diag(0.2, 2))
   run <- function(...) suppressWarnings(elvi(model, start = start, tol = 1e-3, budget = 30000,
                                              control = elvi_control(...)))

@@ -3,8 +3,8 @@ one_intercept <- function(J, rows, sd, response, family) {
   g <- rep(seq_len(J), each = rows)
   X <- cbind(1, x = rnorm(rows * J))
   y <- response(rnorm(J, 0, sd)[g], X[, "x"])
-  fit <- elvi:::nested_fit(nested_problem(X, y, family, terms = list(group_term("g", g))))
-  at <- elvi:::node_moments(fit)
+  fit <- nested_fit(nested_problem(X, y, family, terms = list(group_term("g", g))))
+  at <- node_moments(fit)
   hyper <- nested_hyper_moments(fit)
   list(X = X, y = y, g = g, fit = fit, mean = c(at$mean[1:2], hyper$mean), sd = c(at$sd[1:2], hyper$sd))
 }
@@ -12,26 +12,26 @@ one_intercept <- function(J, rows, sd, response, family) {
 test_that("draws and variances of a node are those of its optimum", {
   skip_on_cran()
   problem <- small_problem(poisson())
-  fit <- elvi:::nested_fit(problem, base_laplace(), control = list(nodes = 1))
+  fit <- nested_fit(problem, base_laplace(), control = list(nodes = 1))
   expect_length(fit$nodes, 1L)
   node <- fit$nodes[[1]]
   best <- dense_conditional(problem, node$theta, base_laplace())
   V <- cbind(problem$X, problem$Z)
-  roots <- elvi:::new_sparse_roots(fit$setup$plan, list(node$setting), matrix(node$sd), -node$log_det / 2)
-  root <- elvi:::root_at(roots, 1)
-  expect_equal(rowSums(elvi:::root_rows(root, V)^2), unname(rowSums((as.matrix(V) %*% best$covariance) * as.matrix(V))),
+  roots <- new_sparse_roots(fit$setup$plan, list(node$setting), matrix(node$sd), -node$log_det / 2)
+  root <- root_at(roots, 1)
+  expect_equal(rowSums(root_rows(root, V)^2), unname(rowSums((as.matrix(V) %*% best$covariance) * as.matrix(V))),
                tolerance = 1e-4)
   d <- ncol(V)
-  R <- elvi:::root_times(root, diag(d))
+  R <- root_times(root, diag(d))
   expect_equal(tcrossprod(R), best$covariance, tolerance = 1e-4, ignore_attr = TRUE)
-  expect_equal(elvi:::root_log_det(root), as.double(determinant(best$covariance)$modulus) / 2, tolerance = 1e-4)
-  expect_equal(elvi:::root_solve(root, R), diag(d), tolerance = 1e-8)
+  expect_equal(root_log_det(root), as.double(determinant(best$covariance)$modulus) / 2, tolerance = 1e-4)
+  expect_equal(root_solve(root, R), diag(d), tolerance = 1e-8)
 })
 
 # log p(y) of a random intercept and its moments by brute force: Gauss-Legendre for each
 # group, a lattice over coefficients and log sd
 random_intercept_reference <- function(X, y, g, centre, spread, theta) {
-  gl <- elvi:::gauss_legendre(40)
+  gl <- gauss_legendre(40)
   z <- gl$x * 6
   log_w <- log(gl$w * 6 * dnorm(z))
   log_p <- function(b, a) {
@@ -52,7 +52,7 @@ random_intercept_reference <- function(X, y, g, centre, spread, theta) {
 
 # mode of the same for counts, each group integrated by 25 nodes, and sds by its curvature
 random_intercept_mode <- function(X, y, g, start, scale) {
-  gl <- elvi:::gauss_legendre(25)
+  gl <- gauss_legendre(25)
   z <- gl$x * 5.5
   log_w <- log(gl$w * 5.5 * dnorm(z))
   log_p <- function(p) {
@@ -73,7 +73,7 @@ test_that("binary data with four rows a group: corrected weights are right", {
   reference <- random_intercept_reference(at$X, at$y, at$g, at$mean[1:2], 1.02 * at$sd[1:2], seq(-0.7, 1.3, by = 0.1))
   expect_lt(max(abs(at$mean - reference$mean) / reference$sd), 0.06)
   expect_lt(max(abs(at$sd / reference$sd - 1)), 0.03)
-  raw <- elvi:::moments_of_theta(at$fit$setup, at$fit$hyper$theta, elvi:::normalised(at$fit$hyper$log_weight))
+  raw <- moments_of_theta(at$fit$setup, at$fit$hyper$theta, normalised(at$fit$hyper$log_weight))
   expect_gt(abs(raw$mean - reference$mean[3]) / reference$sd[3], 0.1)   # there was something to correct
   expect_true(at$fit$corrected)
 })
@@ -98,8 +98,8 @@ test_that("100,000 levels", {
   g <- rep(seq_len(J), each = 2)
   y <- rbinom(2 * J, 1, plogis(-1 + rnorm(J)[g]))
   problem <- nested_problem(matrix(1, 2 * J, 1), y, terms = list(group_term("g", g)))
-  setup <- elvi:::nested_setup(problem, base_gaussian())
-  at <- elvi:::evidence_at(setup, list(0))[[1]]
+  setup <- nested_setup(problem, base_gaussian())
+  at <- evidence_at(setup, list(0))[[1]]
   expect_lt(at$solution$certificate, 1e-6)
   expect_lt(length(setup$plan$pattern$row), 3 * J)
 })

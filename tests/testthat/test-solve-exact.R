@@ -42,9 +42,9 @@ test_that("a gaussian likelihood is a quadratic: the posterior is known", {
   y <- rnorm(30)
   w <- rexp(30)
   for (prior in list(flat(), normal(c(1, 0, -1), c(0.5, 2, Inf)))) {
-    P <- diag(elvi:::coefficient_block(prior, 3)$precision)
+    P <- diag(coefficient_block(prior, 3)$precision)
     A <- P + crossprod(X, w * X) / 0.7
-    m <- solve(A, crossprod(X, w * y) / 0.7 + P %*% elvi:::coefficient_block(prior, 3)$centre)
+    m <- solve(A, crossprod(X, w * y) / 0.7 + P %*% coefficient_block(prior, 3)$centre)
     best <- elvi_optimum(model_glm(X, y, gaussian(), prior, weights = w, dispersion = 0.7), base_student(5))
     expect_equal(unname(best$mu), drop(m), tolerance = 1e-9)
     expect_equal(unname(vcov(best)), solve(A), tolerance = 1e-9)
@@ -96,7 +96,7 @@ test_that("at the optimum E grad f = 0 and the curvature B is the inverse covari
   model <- oracle_case("infert")
   for (base in bases) {
     best <- elvi_optimum(model, base)
-    at <- elvi:::exact_oracle(model, elvi:::law_of(base, 7))("symmetric", unname(best$mu), unname(best$Sigma))
+    at <- exact_oracle(model, law_of(base, 7))("symmetric", unname(best$mu), unname(best$Sigma))
     expect_lt(max(abs(best$Sigma %*% at$g_mu)), 2e-4)
     expect_equal(best$Sigma %*% at$B %*% best$Sigma, diag(7), tolerance = 1e-4, ignore_attr = TRUE)
     expect_equal(at$objective, best$objective, tolerance = 1e-13)
@@ -238,7 +238,7 @@ test_that("the rigorous certificate bounds F - F* at any point, for all scales a
   for (name in names(models)) {
     model <- models[[name]]
     for (base in bases[c("gaussian", "laplace")]) {
-      oracle <- elvi:::exact_oracle(model, elvi:::law_of(base, d))
+      oracle <- exact_oracle(model, law_of(base, d))
       for (kind in c("triangular", "diagonal")) {
         best <- elvi_optimum(model, base, kind)
         ratio <- replicate(20, {
@@ -248,7 +248,7 @@ test_that("the rigorous certificate bounds F - F* at any point, for all scales a
           scale <- unname(best$scale) * exp(size * rnorm(length(best$scale)))
           at <- oracle(kind, mu, scale)
           if (!is.finite(at$objective)) return(c(Inf, Inf))
-          law <- elvi:::certify(model, kind, at, mu, scale)
+          law <- certify(model, kind, at, mu, scale)
           stopifnot(law$certificate_kind == "rigorous")
           c(law$certificate, at$objective - best$objective)
         })
@@ -264,7 +264,7 @@ test_that("the certificate is (g' Q^-1 g + tr(G' Q^-1 G)) / 2 with the gradients
   quadratic <- model_quadratic(crossprod(matrix(c(1, 0.2, -0.3, 0, 2, 0.4, 0, 0, 0.5), 3)), c(1, -1, 0.5))
   for (model in list(glm, quadratic)) {
     Q <- if (model$kind == "glm") diag(model$blocks$coefficients$precision) else model$A
-    oracle <- elvi:::exact_oracle(model, elvi:::law_of(base_laplace(), 3))
+    oracle <- exact_oracle(model, law_of(base_laplace(), 3))
     mu <- c(0.2, 0.1, -0.4)
     for (kind in c("triangular", "diagonal")) {
       scale <- some_scale(kind, 3)
@@ -277,7 +277,7 @@ test_that("the certificate is (g' Q^-1 g + tr(G' Q^-1 G)) / 2 with the gradients
       } else {
         sum(slopes^2 / diag(Q))
       }
-      law <- elvi:::certify(model, kind, oracle(kind, mu, scale), mu, scale)
+      law <- certify(model, kind, oracle(kind, mu, scale), mu, scale)
       expect_equal(law$certificate, (sum(g * solve(Q, g)) + part) / 2, tolerance = 1e-6, info = paste(model$kind, kind))
     }
   }
@@ -288,10 +288,10 @@ test_that("the certificate is sharp where it can be: a quadratic with its own sc
   A <- crossprod(matrix(rnorm(9), 3)) + diag(3)
   model <- model_quadratic(A, c(1, 2, 3))
   best <- elvi_optimum(model, scale = "triangular")
-  oracle <- elvi:::exact_oracle(model, elvi:::law_of(base_gaussian(), 3))
+  oracle <- exact_oracle(model, law_of(base_gaussian(), 3))
   C <- unname(best$scale)
   mu <- c(0, 0, 1)
-  law <- elvi:::certify(model, "triangular", oracle("triangular", mu, C), mu, C)$certificate
+  law <- certify(model, "triangular", oracle("triangular", mu, C), mu, C)$certificate
   expect_equal(law, oracle("triangular", mu, C)$objective - best$objective, tolerance = 1e-9)
 })
 
@@ -299,13 +299,13 @@ test_that("without strong convexity the certificate is an estimate, and says so"
   model <- oracle_case("poisson")
   best <- elvi_optimum(model)
   expect_identical(best$certificate_kind, "estimated")
-  oracle <- elvi:::exact_oracle(model, elvi:::law_of(base_gaussian(), 4))
+  oracle <- exact_oracle(model, law_of(base_gaussian(), 4))
   # to second order near the optimum it is F - F*: in mu exactly, in the scale about
   C <- unname(elvi_optimum(model, scale = "triangular")$scale)
   for (step in list(c(1, 0, 0, 0), c(-0.5, 0.3, 1, 0.2))) {
     mu <- unname(best$mu) + drop(C %*% step) * 0.01
     at <- oracle("triangular", mu, C)
-    law <- elvi:::certify(model, "triangular", at, mu, C)
+    law <- certify(model, "triangular", at, mu, C)
     expect_identical(law$certificate_kind, "estimated")
     expect_equal(law$certificate, at$objective - best$objective, tolerance = 1e-2)
   }
@@ -315,7 +315,7 @@ test_that("without strong convexity the certificate is an estimate, and says so"
 
 test_that("poisson with a laplace base: a start too wide to have an expectation is shrunk", {
   model <- model_glm(matrix(1), 0, poisson(), normal(0, 10))
-  mode <- elvi:::find_mode(model)
+  mode <- find_mode(model)
   expect_gt(1 / sqrt(drop(mode$hessian)), sqrt(2))   # the Laplace approximation is outside
   best <- elvi_optimum(model, base_laplace())
   expect_true(best$converged)
@@ -349,7 +349,7 @@ test_that("where the fixed point makes no headway the descent gets there", {
       expect_lt(best$evaluations, 120, label = paste(name, kind))
       # it is a minimum: F rises in random directions, whoever evaluates it
       F <- function(mu, scale) {
-        elvi:::exact_oracle(cases[[name]][[1]], elvi:::law_of(cases[[name]][[2]], best$dim))(kind, mu, scale)$objective
+        exact_oracle(cases[[name]][[1]], law_of(cases[[name]][[2]], best$dim))(kind, mu, scale)$objective
       }
       set.seed(1)
       for (i in 1:5) {
@@ -365,24 +365,24 @@ test_that("the coordinates of the descent: gradient by differences, curvature 1 
   A <- crossprod(matrix(c(1, 0.2, -0.3, 0, 2, 0.4, 0, 0, 0.5), 3))
   models <- list(model_quadratic(A, c(1, -1, 0.5)), busy_glm("logit")$model)
   for (model in models) {
-    oracle <- elvi:::exact_oracle(model, elvi:::law_of(base_laplace(), 3))
+    oracle <- exact_oracle(model, law_of(base_laplace(), 3))
     for (kind in c("triangular", "diagonal")) {
       scale <- some_scale(kind, 3)
-      point <- elvi:::evaluate_scale(oracle, model, kind, c(0.2, 0.1, -0.4), scale)
-      local <- elvi:::local_coordinates(point)
+      point <- evaluate_scale(oracle, model, kind, c(0.2, 0.1, -0.4), scale)
+      local <- local_coordinates(point)
       expect_equal(local$mu(local$origin), point$mu)
       expect_equal(local$scale(local$origin), scale)
-      at <- function(x) elvi:::evaluate_scale(oracle, model, kind, local$mu(x), local$scale(x))
+      at <- function(x) evaluate_scale(oracle, model, kind, local$mu(x), local$scale(x))
       x <- local$origin + 0.05 * sin(seq_along(local$origin))
       expect_equal(local$gradient(at(x)), fd_gradient(function(x) at(x)$objective, x), tolerance = 1e-7)
     }
   }
   # at the optimum of a quadratic the curvature is what it says
   best <- elvi_optimum(models[[1]], scale = "triangular")
-  oracle <- elvi:::exact_oracle(models[[1]], elvi:::law_of(base_gaussian(), 3))
-  point <- elvi:::evaluate_scale(oracle, models[[1]], "triangular", unname(best$mu), unname(best$scale))
-  local <- elvi:::local_coordinates(point)
-  H <- fd_hessian(function(x) local$gradient(elvi:::evaluate_scale(oracle, models[[1]], "triangular", local$mu(x), local$scale(x))),
+  oracle <- exact_oracle(models[[1]], law_of(base_gaussian(), 3))
+  point <- evaluate_scale(oracle, models[[1]], "triangular", unname(best$mu), unname(best$scale))
+  local <- local_coordinates(point)
+  H <- fd_hessian(function(x) local$gradient(evaluate_scale(oracle, models[[1]], "triangular", local$mu(x), local$scale(x))),
                   local$origin, 1e-4)
   expect_equal(H, diag(local$curvature), tolerance = 1e-6)
 })
@@ -391,13 +391,13 @@ test_that("a quasi-Newton direction is Newton's once all of a quadratic is known
   set.seed(9)
   H <- crossprod(matrix(rnorm(16), 4)) + diag(4)
   g <- rnorm(4)
-  expect_equal(elvi:::quasi_newton(g, NULL, NULL, c(1, 2, 4, 8)), -g / c(1, 2, 4, 8))
+  expect_equal(quasi_newton(g, NULL, NULL, c(1, 2, 4, 8)), -g / c(1, 2, 4, 8))
   # conjugate steps that span the space
   e <- eigen(H)
   steps <- e$vectors
-  expect_equal(elvi:::quasi_newton(g, steps, H %*% steps, rep(1, 4)), -drop(solve(H, g)), tolerance = 1e-10)
+  expect_equal(quasi_newton(g, steps, H %*% steps, rep(1, 4)), -drop(solve(H, g)), tolerance = 1e-10)
   # of more than memory holds the latest count
-  expect_equal(elvi:::quasi_newton(g, cbind(steps[, 1], steps), cbind(7 * steps[, 1], H %*% steps), rep(1, 4), memory = 4L),
+  expect_equal(quasi_newton(g, cbind(steps[, 1], steps), cbind(7 * steps[, 1], H %*% steps), rep(1, 4), memory = 4L),
                -drop(solve(H, g)), tolerance = 1e-10)
 })
 
@@ -556,7 +556,7 @@ watched_model <- function(at_pass = Inf, seconds = 0) {
   passes <- 0
   registerS3method("oracle_of", "elvi_test_watched", envir = new.env(parent = asNamespace("elvi")), method = function(model, law) {
     class(model) <- setdiff(class(model), "elvi_test_watched")
-    oracle <- elvi:::oracle_of(model, law)
+    oracle <- oracle_of(model, law)
     function(kind, mu, scale) {
       passes <<- passes + 1
       if (seconds) Sys.sleep(seconds)

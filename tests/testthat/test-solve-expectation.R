@@ -7,7 +7,7 @@ laws <- radius_laws(3)
 laws <- laws[c("gaussian", "laplace", "uniform", "student5", "power0.7", "power3", "radial_logistic")]
 nodes <- lapply(laws, marginal_nodes, d = 3)
 too_heavy <- c("student5", "power0.7")   # for exp()
-oracle_of <- function(model, base) elvi:::exact_oracle(model, elvi:::law_of(base, model$dim))
+oracle_of <- function(model, base) exact_oracle(model, law_of(base, model$dim))
 mu <- c(0.3, -0.2, 0.5)
 
 busy <- lapply(setNames(families, families), busy_glm)
@@ -136,13 +136,13 @@ test_that("products of rows in blocks are those of matrices, whatever is left ov
     mu <- cos(seq_len(d)) / d
     y <- as.double(seq_len(n) %% 3 == 0)
     each <- if (n <= 300) {
-      elvi:::exact_oracle(model_glm(diag(1, n), y, prior = flat(), weights = rep(1, n)), elvi:::law_of(base_gaussian(), n))
+      exact_oracle(model_glm(diag(1, n), y, prior = flat(), weights = rep(1, n)), law_of(base_gaussian(), n))
     }
     for (shift in list(NULL, rep(0.2, d))) for (kind in c("symmetric", "triangular")) {
       scale <- if (kind == "symmetric") S else t(chol(S))
       model <- model_glm(X, y)
       model$rows["shift"] <- list(shift)
-      at <- elvi:::exact_oracle(model, elvi:::law_of(base_gaussian(), d))(kind, mu, scale)
+      at <- exact_oracle(model, law_of(base_gaussian(), d))(kind, mu, scale)
       U <- if (is.null(shift)) X else X - rep(shift, each = n)
       s <- sqrt(rowSums((U %*% scale)^2))
       expect_equal(at$widest, max(s), tolerance = 1e-13)
@@ -181,8 +181,8 @@ test_that("the scale is not overwritten, and of a symmetric one only the lower t
   expect_identical(at$B, t(at$B))
   half <- scale
   half[upper.tri(half)] <- NaN
-  rule <- elvi:::cached_quadrature(elvi:::law_of(base_gaussian(), 3), "logit")
-  expect_identical(.Call(elvi:::elvi_r_exact, data$model, rule, "symmetric", mu, half, 1L)$value, at$value)
+  rule <- cached_quadrature(law_of(base_gaussian(), 3), "logit")
+  expect_identical(.Call(elvi_r_exact, data$model, rule, "symmetric", mu, half, 1L)$value, at$value)
 })
 
 test_that("parametrisations of one law of x give one number", {
@@ -190,7 +190,7 @@ test_that("parametrisations of one law of x give one number", {
   C <- some_scale("triangular", 3)
   for (base in list(base_gaussian(), base_laplace(), base_student(5))) {
     oracle <- oracle_of(data$model, base)
-    S <- elvi:::symmetric_root(C)
+    S <- symmetric_root(C)
     expect_equal(oracle("symmetric", mu, S), oracle("triangular", mu, C), tolerance = 1e-11)
     D <- c(0.3, 0.6, 0.2)
     expect_equal(oracle("symmetric", mu, diag(D)), oracle("diagonal", mu, D), tolerance = 1e-11)
@@ -201,16 +201,16 @@ test_that("with a scale of 0 it is f, its gradient and its Hessian", {
   skip_on_cran()
   for (family in families) {
     data <- busy_glm(family)
-    rule <- elvi:::cached_quadrature(elvi:::law_of(base_laplace(), 3), family)
+    rule <- cached_quadrature(law_of(base_laplace(), 3), family)
     f <- function(x) plain_target(data, matrix(x))
     for (kind in kinds) {
       zero <- if (kind == "diagonal") numeric(3) else matrix(0, 3, 3)
-      at <- .Call(elvi:::elvi_r_exact, data$model, rule, kind, mu, zero, 1L)
+      at <- .Call(elvi_r_exact, data$model, rule, kind, mu, zero, 1L)
       label <- paste(family, kind)
       expect_identical(at$status, 0L)
       expect_equal(at$value, f(mu), tolerance = 1e-13, info = label)
       expect_equal(at$g_mu, fd_gradient(f, mu), tolerance = 1e-8, info = label)
-      expect_equal(at$B, fd_hessian(function(x) elvi:::target_at(data$model, matrix(x))$gradient[, 1], mu),
+      expect_equal(at$B, fd_hessian(function(x) target_at(data$model, matrix(x))$gradient[, 1], mu),
                    tolerance = 1e-8, info = label)
     }
   }
@@ -264,10 +264,10 @@ test_that("student priors: with a scale of 0 it is f, its gradient and its Hessi
   data <- busy_glm("probit", df = c(1, 3, Inf))
   f <- function(x) plain_target(data, matrix(x))
   for (x in list(mu, c(-4, 6, 0.5))) {
-    at <- elvi:::point_oracle(data$model)(x)
+    at <- point_oracle(data$model)(x)
     expect_equal(at$value, f(x), tolerance = 1e-13)
     expect_equal(at$g_mu, fd_gradient(f, x), tolerance = 1e-7)
-    expect_equal(at$B, fd_hessian(function(x) elvi:::target_at(data$model, matrix(x))$gradient[, 1], x), tolerance = 1e-7)
+    expect_equal(at$B, fd_hessian(function(x) target_at(data$model, matrix(x))$gradient[, 1], x), tolerance = 1e-7)
   }
 })
 
@@ -423,7 +423,7 @@ test_that("objective() says what it wants", {
 
 test_that("a density has no exact objective, but an estimated one", {
   density <- model_density(function(x) sum(x^2) / 2, identity, dim = 3)
-  expect_null(elvi:::exact_oracle(density, elvi:::law_of(base_gaussian(), 3)))
+  expect_null(exact_oracle(density, law_of(base_gaussian(), 3)))
   at <- withr_seed(5, objective(list(mu = mu, Sigma = 2 * diag(3)), density, draws = 2e4))
   expect_identical(at$method, "monte_carlo")
   expect_lt(abs(at$estimate - (sum(mu^2) / 2 + 6 - 3 * log(2))), 4 * at$se)

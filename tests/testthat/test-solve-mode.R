@@ -1,7 +1,5 @@
 # The minimiser of f and the Hessian there.
 
-find_mode <- function(model) elvi:::find_mode(model)
-
 set.seed(11)
 n <- 60
 X <- cbind(`(Intercept)` = 1, a = rnorm(n), b = rnorm(n, 2))
@@ -41,11 +39,11 @@ test_that("with a normal prior the gradient vanishes at the mode", {
       mode <- find_mode(model)
       f <- function(x) glm_target(x, X, responses[[name]], name, weights = w, offset = off,
                                   location = c(3, -2, 0.1), scale = scale)
-      g <- elvi:::target_at(model, matrix(mode$x))$gradient[, 1]
+      g <- target_at(model, matrix(mode$x))$gradient[, 1]
       # in the metric of the Hessian: how far from the minimum, in nats, doubled
       expect_lt(sum(g * solve(mode$hessian, g)), 1e-9, label = paste(name, scale))
       expect_lte(f(mode$x), f(mode$x + 0.01) + 1e-12)
-      expect_equal(mode$hessian, fd_hessian(function(x) elvi:::target_at(model, matrix(x))$gradient[, 1], mode$x, 1e-4),
+      expect_equal(mode$hessian, fd_hessian(function(x) target_at(model, matrix(x))$gradient[, 1], mode$x, 1e-4),
                    tolerance = 1e-6, info = paste(name, scale))
     }
   }
@@ -162,7 +160,7 @@ test_that("a direction is one of recession when no observation loses by it", {
   refused <- function(X, y, direction, ...) {
     model <- suppressMessages(suppressWarnings(model_glm(X, y, ...)))
     tryCatch({
-      elvi:::refuse_if_recession(model, direction)
+      refuse_if_recession(model, direction)
       FALSE
     }, elvi_error_no_optimum = function(e) TRUE)
   }
@@ -230,7 +228,7 @@ test_that("an indefinite Hessian is told, and a fit comes out all the same", {
   # two wells in x_1: the search starts on the ridge between them and stays
   model <- model_density(function(x) (x[1]^2 - 4)^2 / 8 + x[2]^2, function(x) c(x[1] * (x[1]^2 - 4) / 2, 2 * x[2]),
                          dim = 2, smoothness = 20)
-  expect_message(work <- elvi:::whitened_model(model, "whitened", "symmetric"), class = "elvi_message_indefinite")
+  expect_message(work <- whitened_model(model, "whitened", "symmetric"), class = "elvi_message_indefinite")
   # |-2| and 2: absolute eigenvalues
   expect_equal(solve(tcrossprod(work$A)), diag(c(2, 2)), tolerance = 1e-6)
   for (kind in c("symmetric", "diagonal")) {
@@ -248,7 +246,7 @@ test_that("an indefinite Hessian is told, and a fit comes out all the same", {
 
 test_that("a flat direction is told too", {
   model <- model_density(function(x) x[1]^2, function(x) c(2 * x[1], 0), dim = 2, smoothness = 2)
-  expect_message(work <- elvi:::whitened_model(model, "whitened", "symmetric"), class = "elvi_message_indefinite")
+  expect_message(work <- whitened_model(model, "whitened", "symmetric"), class = "elvi_message_indefinite")
   expect_true(all(is.finite(work$A)))
 })
 
@@ -258,13 +256,13 @@ test_that("responses of any size have the mode of a rescaled problem", {
   for (size in 10^c(6, 12, 15, 50, 140)) {
     # ridge regression in closed form: the prior's precision is that of normal(0, 2.5)
     truth <- solve(crossprod(X) + diag(2) / 2.5^2, crossprod(X, size * y))
-    mode <- elvi:::find_mode(model_glm(X, size * y, gaussian()))$x
+    mode <- find_mode(model_glm(X, size * y, gaussian()))$x
     expect_equal(mode / size, drop(truth) / size, tolerance = 1e-10, info = size)
   }
   for (size in 10^c(6, 12, 15, 100)) {
     # with an intercept alone and a flat prior, exp(mode) is the mean
     counts <- floor(size * (1:20))
-    mode <- elvi:::find_mode(model_glm(X[, 1, drop = FALSE], counts, poisson(), flat()))$x
+    mode <- find_mode(model_glm(X[, 1, drop = FALSE], counts, poisson(), flat()))$x
     expect_equal(mode, log(mean(counts)), tolerance = 1e-12, info = size)
   }
 })
@@ -272,7 +270,7 @@ test_that("responses of any size have the mode of a rescaled problem", {
 test_that("numbers that overflow are an error of elvi, with advice", {
   X <- cbind(1, seq(-1, 1, length.out = 20))
   steep <- model_glm(X, rep(0:1, 10), poisson(), offset = 1e6 * X[, 2])
-  e <- expect_error(elvi:::find_mode(steep), class = "elvi_error_nonfinite")
+  e <- expect_error(find_mode(steep), class = "elvi_error_nonfinite")
   expect_match(conditionMessage(e), "rescale", fixed = TRUE)
   expect_identical(e$x, c(0, 0))
 })
@@ -289,11 +287,11 @@ test_that("the diagonal of the Hessian is that of the whole one, for every kind 
     model_glm(X, y, robust(4)), model_glm(X, y, neg_binomial_2(), prior_aux = normal(1, 2)),
     model_density(function(x) colSums(cosh(x)), sinh, dim = 3))
   for (model in models) {
-    whole <- elvi:::find_mode(model)
+    whole <- find_mode(model)
     label <- paste(class(model)[1], model$likelihood)
-    expect_equal(elvi:::find_mode(model, diagonal = TRUE)$hessian, diag(whole$hessian), label = label)
-    at_mode <- fd_hessian(function(x) elvi:::target_at(model, matrix(x))$gradient[, 1], whole$x, 1e-4)
-    expect_equal(elvi:::hessian_diagonal(model, whole$x), diag(at_mode), tolerance = 1e-6, label = label)
+    expect_equal(find_mode(model, diagonal = TRUE)$hessian, diag(whole$hessian), label = label)
+    at_mode <- fd_hessian(function(x) target_at(model, matrix(x))$gradient[, 1], whole$x, 1e-4)
+    expect_equal(hessian_diagonal(model, whole$x), diag(at_mode), tolerance = 1e-6, label = label)
   }
 })
 
@@ -304,8 +302,8 @@ test_that("wide models find their mode by gradients alone, and the same one", {
   models <- list(model_glm(X, y > 1), model_glm(X * rep(c(1, 100, 1, 0.01, 1), each = 100), y, poisson()),
                  model_glm(X, y, neg_binomial_2()), model_glm(X, y, gaussian(), dispersion = NULL))
   for (model in models) {
-    mode <- elvi:::find_mode(model)
-    found <- with_swapped("is_wide", function(model) TRUE, elvi:::find_mode(model, diagonal = TRUE))
+    mode <- find_mode(model)
+    found <- with_swapped("is_wide", function(model) TRUE, find_mode(model, diagonal = TRUE))
     # far closer than a standard deviation
     expect_lt(sum((found$x - mode$x)^2 * diag(mode$hessian)), 1e-5, label = model$likelihood)
     expect_equal(found$hessian, diag(mode$hessian), tolerance = 1e-2)
@@ -313,7 +311,7 @@ test_that("wide models find their mode by gradients alone, and the same one", {
   d <- 2500   # a user's: neighbours interact, and the probing vectors tell them apart
   target <- model_density(function(x) colSums((1:d) / 100 * x^2) / 2 + colSums(diff(x)^2) / 20,
                           function(x) (1:d) / 100 * x - (rbind(diff(x), 0) - rbind(0, diff(x))) / 10, dim = d)
-  expect_equal(elvi:::find_mode(target, diagonal = TRUE)$hessian, (1:d) / 100 + c(1, rep(2, d - 2), 1) / 10, tolerance = 1e-6)
+  expect_equal(find_mode(target, diagonal = TRUE)$hessian, (1:d) / 100 + c(1, rep(2, d - 2), 1) / 10, tolerance = 1e-6)
 })
 
 test_that("a Hessian or a step that is not finite is a typed error in the search for a mode with a dispersion", {

@@ -1,6 +1,6 @@
 test_that("the composite design integrates what it should", {
   for (H in 3:10) {
-    corners <- elvi:::fraction_corners(H)
+    corners <- fraction_corners(H)
     expect_identical(ncol(corners), as.integer(H))
     quads <- utils::combn(H, 4 - (H < 4))
     expect_true(all(apply(quads, 2, function(j) sum(apply(corners[, j], 1, prod))) == 0))
@@ -24,34 +24,34 @@ test_that("many hyperparameters: calibrated weights are exact for a normal densi
   H <- 6
   R <- matrix(rnorm(H^2), H) / 2 + diag(H)
   Q <- crossprod(R)
-  at <- elvi:::quasi_random(100, H)
+  at <- quasi_random(100, H)
   expect_equal(colMeans(at), rep(0.5, H), tolerance = 0.05)
   axes <- list(vectors = eigen(Q)$vectors, sd = 1.5 / sqrt(eigen(Q)$values))   # too wide
   mode <- list(theta = rep(1, H))
-  proposal <- elvi:::first_proposal(mode, axes, matrix(1, H, 2))
-  theta <- elvi:::proposed_points(proposal, at)
+  proposal <- first_proposal(mode, axes, matrix(1, H, 2))
+  theta <- proposed_points(proposal, at)
   found <- known_density(function(x) -sum((x - 1) * (Q %*% (x - 1))) / 2, function(x) drop(-Q %*% (x - 1)))(NULL, points_of(theta))
   values <- vapply(found, function(f) f$value, 0)
-  log_rule <- elvi:::calibrated_rule(values, -elvi:::mixed_density(list(proposal), 200, theta), found, mode, axes)
-  w <- elvi:::normalised(values + log_rule)
+  log_rule <- calibrated_rule(values, -mixed_density(list(proposal), 200, theta), found, mode, axes)
+  w <- normalised(values + log_rule)
   expect_equal(drop(theta %*% w), rep(1, H), tolerance = 1e-6)
   expect_equal(unname((theta - 1) %*% (w * t(theta - 1))), solve(Q), tolerance = 1e-6)
   # independent exponential variables by their logarithms: far from normal, of known moments
   found <- known_density(function(x) sum(x - exp(x)), function(x) 1 - exp(x))
   mode <- list(theta = numeric(H))
   axes <- list(vectors = diag(H), sd = rep(1, H))
-  proposal <- elvi:::first_proposal(mode, axes, cbind(rep(0.8, H), 1.3))
-  theta <- elvi:::proposed_points(proposal, elvi:::quasi_random(1000, H))
+  proposal <- first_proposal(mode, axes, cbind(rep(0.8, H), 1.3))
+  theta <- proposed_points(proposal, quasi_random(1000, H))
   found <- found(NULL, points_of(theta))
   values <- vapply(found, function(f) f$value, 0)
-  log_density <- elvi:::mixed_density(list(proposal), ncol(theta), theta)
-  w <- elvi:::normalised(values + elvi:::calibrated_rule(values, -log_density, found, mode, axes))
+  log_density <- mixed_density(list(proposal), ncol(theta), theta)
+  w <- normalised(values + calibrated_rule(values, -log_density, found, mode, axes))
   expect_lt(max(abs(drop(exp(theta) %*% w) - 1)), 0.02)
   expect_lt(max(abs(drop(theta %*% w) - digamma(1))), 0.05)
   expect_lt(max(abs(drop(exp(theta)^2 %*% w) - 2)), 0.15)
   expect_lt(abs(log(sum(exp(values - log_density)))), 0.1)   # the constant
   # and the next proposal has their moments
-  moved <- elvi:::next_proposal(theta, w)
+  moved <- next_proposal(theta, w)
   expect_equal(moved$centre, rep(digamma(1), H), tolerance = 0.1)
 })
 
@@ -64,13 +64,14 @@ test_that("seven hyperparameters: the answer hardly moves, and agrees with a fin
   y <- 0.3 + rowSums(cbind(1, x) * u[g, ]) + rnorm(160)
   problem <- nested_problem(cbind(1, x), y, gaussian(), terms = list(group_term("g", g, x, correlated = TRUE)),
                             dispersion = list(name = "sigma", prior = exponential(1)))
-  fit <- elvi:::nested_fit(problem)
+  fit <- nested_fit(problem)
   expect_length(fit$hyper$mode, 7L)
   expect_lt(max(unlist(fit$change)), 0.08)
-  finer <- elvi:::nested_fit(problem, control = list(nodes = 100))
+  finer <- nested_fit(problem, control = list(nodes = 100))
   here <- nested_hyper_moments(fit)
   there <- nested_hyper_moments(finer)
   expect_lt(max(abs(here$mean - there$mean) / there$sd), 0.08)
   expect_lt(max(abs(here$sd / there$sd - 1)), 0.08)
-  expect_gte(fit$change$mean, 1 / sqrt(length(fit$nodes)))   # never less than the noise of so many nodes
+  expect_identical(finer$hyper$rule, "sampled")
+  expect_gte(finer$change$mean, 1 / sqrt(length(finer$nodes)))   # never less than the noise of so many nodes
 })

@@ -21,17 +21,17 @@ test_that("parts of B make up the whole of it, for every source of rows and kind
   for (name in names(models)) for (kind in c("diagonal", "triangular")) {
     model <- models[[name]]
     scale <- if (kind == "diagonal") seq(0.1, 0.4, length.out = 7) else t(chol(crossprod(matrix(sin(1:49), 7)) / 10 + diag(7) / 5))
-    law <- elvi:::law_of(base_laplace(), 7)
-    rule <- elvi:::model_quadrature(model, elvi:::law_of(base_gaussian(), 7))
-    whole <- elvi:::exact_at(model, rule, law, kind, mu, scale)
-    parts <- elvi:::exact_products_at(model, rule, law, kind, mu, scale)
+    law <- law_of(base_laplace(), 7)
+    rule <- model_quadrature(model, law_of(base_gaussian(), 7))
+    whole <- exact_at(model, rule, law, kind, mu, scale)
+    parts <- exact_products_at(model, rule, law, kind, mu, scale)
     label <- paste(name, kind)
     same <- c("status", "value", "widest", "g_mu")
     expect_equal(parts[same], whole[same], tolerance = 1e-13, label = label)
-    expect_equal(elvi:::diagonal_of(parts$B), diag(whole$B), tolerance = 1e-12, label = label)
+    expect_equal(diagonal_of(parts$B), diag(whole$B), tolerance = 1e-12, label = label)
     expect_equal(parts$B$times(v), drop(whole$B %*% v), tolerance = 1e-12, label = label)
-    expect_equal(elvi:::newton_step(parts$B, v), solve(whole$B, v), tolerance = 1e-6, label = label)
-    bound <- elvi:::dual_norm2(parts$B, v)
+    expect_equal(newton_step(parts$B, v), solve(whole$B, v), tolerance = 1e-6, label = label)
+    bound <- dual_norm2(parts$B, v)
     if (all(parts$B$least > 0)) expect_gte(bound, sum(v * solve(whole$B, v)) * (1 - 1e-12), label = label)
     if (all(parts$B$least > 0)) expect_lt(bound, sum(v * solve(whole$B, v)) * 1.01, label = label)
   }
@@ -79,12 +79,12 @@ test_that("a certificate is a bound on the way, too", {
   for (family in list(binomial(), gaussian())) {
     model <- model_glm(data$X, if (family$family == "binomial") data$logit else data$normal, family, normal(0, 2))
     best <- elvi_optimum(model, scale = "diagonal", tol = 1e-12)
-    oracle <- elvi:::exact_oracle(model, elvi:::law_of(base_gaussian(), 7))
+    oracle <- exact_oracle(model, law_of(base_gaussian(), 7))
     for (off in c(0, 0.01, 0.3)) {
       mu <- unname(best$mu + off * sin(1:7))
       scale <- unname(best$scale * exp(off * cos(1:7)))
       at <- as_wide(oracle("diagonal", mu, scale))
-      bound <- elvi:::certify(model, "diagonal", at, mu, scale)
+      bound <- certify(model, "diagonal", at, mu, scale)
       expect_identical(bound$certificate_kind, "rigorous")
       expect_gte(bound$certificate, at$objective - best$objective - 1e-9)
     }

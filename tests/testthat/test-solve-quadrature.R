@@ -9,7 +9,7 @@ names_in <- function(d) {
   setdiff(all_names, c(if (d != 3) "radial_beta", if (d != 3 && !long_tests() || d %in% c(2, 8)) c("radial_ball", "radial_logistic")))
 }
 
-rule_of <- function(base, d, likelihood) elvi:::cached_quadrature(elvi:::law_of(base, d), likelihood)
+rule_of <- function(base, d, likelihood) cached_quadrature(law_of(base, d), likelihood)
 
 # all references, and a rule made once per base, dimension and likelihood
 references <- lapply(setNames(dimensions, dimensions), function(d) {
@@ -31,7 +31,7 @@ level_for <- function(rule, s) {
 
 # Off by how much, relative to the truth or to 0.01 where that is smaller?
 deviation <- function(level, nodes, likelihood, eta, s) {
-  got <- elvi:::loss_integrals(level, elvi:::losses_of(likelihood)[[1L]], eta, s)
+  got <- loss_integrals(level, losses_of(likelihood)[[1L]], eta, s)
   truth <- vapply(eta, function(e) plain_integrals(nodes, likelihood, e, s), numeric(3))
   max(abs(got - truth) / pmax(abs(truth), 1e-2))
 }
@@ -191,14 +191,14 @@ test_that("tails too heavy for a grid still have their variance", {
 })
 
 test_that("Gauss-Legendre and the Gauss rules in z^2 are exact for polynomials, up to their degree", {
-  gl <- elvi:::gauss_legendre(5)
+  gl <- gauss_legendre(5)
   for (k in 0:9) expect_equal(sum(gl$w * gl$x^k), if (k %% 2) 0 else 2 / (k + 1), tolerance = 1e-13)
   expect_gt(abs(sum(gl$w * gl$x^10) - 2 / 11), 1e-4)
 
-  fine <- elvi:::composite_rule(elvi:::law_of(base_gaussian(), 3), width = 0.125, growth = 1.125, grade = 20L)
+  fine <- composite_rule(law_of(base_gaussian(), 3), width = 0.125, growth = 1.125, grade = 20L)
   moment <- function(rule, k) 2 * sum(rule$w * rule$z^k)
   for (n in c(2, 4, 8)) {
-    rule <- elvi:::gauss_rules(fine, n)[[1]]
+    rule <- gauss_rules(fine, n)[[1]]
     expect_length(rule$z, n)
     for (k in seq(0, 4 * n - 2, by = 2)) {
       expect_equal(moment(rule, k), moment(fine, k), tolerance = 1e-11, info = paste(n, k))
@@ -206,7 +206,7 @@ test_that("Gauss-Legendre and the Gauss rules in z^2 are exact for polynomials, 
     expect_gt(abs(moment(rule, 4 * n) / moment(fine, 4 * n) - 1), 1e-5)
   }
   # 2n nodes in z: for the gaussian base they are the roots of the Hermite polynomial
-  rule <- elvi:::gauss_rules(fine, 4)[[1]]
+  rule <- gauss_rules(fine, 4)[[1]]
   J <- matrix(0, 8, 8)
   J[cbind(1:7, 2:8)] <- J[cbind(2:8, 1:7)] <- sqrt(1:7)
   e <- eigen(J, symmetric = TRUE)
@@ -216,13 +216,13 @@ test_that("Gauss-Legendre and the Gauss rules in z^2 are exact for polynomials, 
 })
 
 test_that("a discrete measure with fewer points than nodes has no Gauss rule", {
-  few <- elvi:::gauss_rules(list(z = c(1, 2), w = c(0.25, 0.25)), c(2, 4))
+  few <- gauss_rules(list(z = c(1, 2), w = c(0.25, 0.25)), c(2, 4))
   expect_equal(sort(few[[1]]$z), c(1, 2))
   expect_null(few[[2]])
 })
 
 test_that("up to which spread the expectation of exp() exists", {
-  limit <- function(base, d) elvi:::exponential_limit(elvi:::law_of(base, d))
+  limit <- function(base, d) exponential_limit(law_of(base, d))
   expect_identical(limit(base_gaussian(), 3), Inf)
   expect_identical(limit(base_uniform(), 3), Inf)
   expect_equal(limit(base_laplace(), 8), 3)
@@ -273,12 +273,12 @@ test_that("a base that is gaussian under another name integrates exponentials at
 
 test_that("exponentials of a base with lighter tails are trusted beyond a spread of 4", {
   skip_on_cran()
-  law <- elvi:::law_of(base_power(1.5), 2)
-  limit <- elvi:::quadrature_rule(law, "poisson")$limit
+  law <- law_of(base_power(1.5), 2)
+  limit <- quadrature_rule(law, "poisson")$limit
   expect_gt(limit, 4)
-  mgf <- function(s) 2 * integrate(function(z) elvi:::marginal_density(law, z) * cosh(s * z), 0, 80, rel.tol = 1e-10)$value
+  mgf <- function(s) 2 * integrate(function(z) marginal_density(law, z) * cosh(s * z), 0, 80, rel.tol = 1e-10)$value
   model <- suppressMessages(model_glm(matrix(c(1, 0), 1), 0, poisson(), normal(0, 1e8)))
-  oracle <- elvi:::exact_oracle(model, law)
+  oracle <- exact_oracle(model, law)
   at <- oracle("diagonal", c(-3, 0), c(4, 1))$value
   expect_equal(log(at), log(mgf(4)) - 3, tolerance = 1e-8)
 })

@@ -5,21 +5,21 @@ test_that("means and sds are those of the mixture of dense conditional optima", 
     problem <- fit$problem
     nested <- solved_again(fit)
     hyper <- nested$hyper
-    at <- elvi:::component_moments(fit$posterior)
+    at <- component_moments(uncorrected(fit$posterior))
     used <- order(hyper$weight, decreasing = TRUE)[1:2]
     p <- ncol(problem$X)
     for (k in used) {
       dense <- reference_conditional(problem, hyper$theta[k, ])
       map <- diag(length(dense$mu))
       map[1L, seq_len(p)[-1L]] <- -problem$shift[-1L]
-      optimum <- elvi:::original_order(nested$setup$plan, nested$nodes[[k]]$setting$mu)
+      optimum <- original_order(nested$setup$plan, nested$nodes[[k]]$setting$mu)
       expect_equal(optimum, dense$mu, tolerance = 1e-5)
       expect_lt(max(abs(at$mean[, k] - drop(map %*% dense$mu)) / at$sd[, k]), 0.1)   # what draws correct
       V <- map %*% dense$cov %*% t(map)
       expect_equal(at$sd[, k], sqrt(diag(V)), tolerance = 1e-4)
-      alone <- fit$posterior
+      alone <- uncorrected(fit$posterior)
       alone$weight <- as.double(seq_along(alone$weight) == k)
-      expect_equal(unname(elvi:::posterior_covariance(alone, seq_len(p))), V[seq_len(p), seq_len(p)], tolerance = 1e-4)
+      expect_equal(unname(posterior_covariance(alone, seq_len(p))), V[seq_len(p), seq_len(p)], tolerance = 1e-4)
     }
     # the ratio of two nodes before correction: the density of theta
     densities <- vapply(used, function(k) reference_conditional(problem, hyper$theta[k, ])$log_p, 0)

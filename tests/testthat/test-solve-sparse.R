@@ -3,7 +3,7 @@
 random_pattern <- function(q, border, density) {
   Z <- Matrix::rsparsematrix(3 * q, q, density)
   entries <- list(row = seq_len(q), column = seq_len(q), source = seq_len(q))
-  list(Z = Z, filled = elvi:::factor_pattern(Z, entries, seq_len(q), border))
+  list(Z = Z, filled = factor_pattern(Z, entries, seq_len(q), border))
 }
 
 # the full matrix of values on a pattern, lower triangle mirrored
@@ -36,18 +36,18 @@ test_that("factor and selected inverse agree with solve() on random patterns", {
     inside <- full_matrix(pattern, rep(1, length(pattern$row) + (pattern$dim - pattern$head)^2)) > 0
     values <- numeric(length(pattern$row) + (pattern$dim - pattern$head)^2)
     where <- which(inside, arr.ind = TRUE)
-    place <- .Call(elvi:::elvi_r_pattern_places, pattern, where[, 1] - 1L, where[, 2] - 1L) + 1L
+    place <- .Call(elvi_r_pattern_places, pattern, where[, 1] - 1L, where[, 2] - 1L) + 1L
     expect_identical(anyDuplicated(place), 0L)
     expect_true(all(P[lower.tri(P) & !inside] == 0))   # the pattern has room for everything
     values[place] <- P[where]
-    out <- .Call(elvi:::elvi_r_sparse_inverse, pattern, values)
+    out <- .Call(elvi_r_sparse_inverse, pattern, values)
     expect_identical(out$status, 0L)
     L <- full_matrix(pattern, out$factor)
     expect_equal(L %*% t(L), P, tolerance = 1e-12, ignore_attr = TRUE)
     expect_equal(full_matrix(pattern, out$inverse)[inside], solve(P)[inside], tolerance = 1e-9)
   }
   values[place[where[, 1] == 1 & where[, 2] == 1]] <- -1
-  expect_gt(.Call(elvi:::elvi_r_sparse_inverse, pattern, values)$status, 0L)
+  expect_gt(.Call(elvi_r_sparse_inverse, pattern, values)$status, 0L)
 })
 
 test_that("a sparse optimum is the dense one, for every family and base", {
@@ -67,18 +67,18 @@ test_that("a sparse optimum is the dense one, for every family and base", {
     model <- model_glm(dense, case[[2]], case[[1]], prior = normal(0.1, 2), offset = rep(0.2, n))
     label <- paste(case[[1]]$link, base$kind)
     if (case[[1]]$link %in% c("log", "cloglog") && base$kind == "student") {
-      expect_error(elvi:::sparse_optimum(model, base), class = "elvi_error_no_expectation")
+      expect_error(sparse_optimum(model, base), class = "elvi_error_no_expectation")
       next
     }
     best <- elvi_optimum(model, base, tol = 1e-11)
-    found <- elvi:::sparse_optimum(model, base, tol = 1e-11)
+    found <- sparse_optimum(model, base, tol = 1e-11)
     expect_true(found$converged, info = label)
     expect_identical(found$certificate_kind, "rigorous", info = label)
     expect_equal(found$objective, best$objective, tolerance = 1e-11, info = label)
     expect_equal(unname(found$mu), unname(best$mu), tolerance = 1e-5, info = label)
-    expect_equal(unname(elvi:::root_sd(found$scale)), unname(sqrt(diag(vcov(best)))), tolerance = 1e-5, info = label)
+    expect_equal(unname(root_sd(found$scale)), unname(sqrt(diag(vcov(best)))), tolerance = 1e-5, info = label)
     # a certificate is a bound wherever the solver stops
-    early <- suppressWarnings(elvi:::sparse_optimum(model, base, tol = 1e-12, max_evaluations = 2))
+    early <- suppressWarnings(sparse_optimum(model, base, tol = 1e-12, max_evaluations = 2))
     expect_gte(early$certificate, (early$objective - best$objective) * (1 - 1e-6) - 1e-9)
   }
 })
@@ -103,10 +103,10 @@ test_that("flat priors have an estimated certificate, and refusals are by name",
   X <- cbind(1, rnorm(50))
   y <- rbinom(50, 1, 0.5)
   model <- model_glm(X, y, prior = flat())
-  found <- elvi:::sparse_optimum(model)
+  found <- sparse_optimum(model)
   expect_identical(found$certificate_kind, "estimated")
   expect_equal(found$objective, elvi_optimum(model)$objective, tolerance = 1e-9)
-  expect_error(elvi:::sparse_optimum(model_glm(X, y, prior = student_t())), class = "elvi_error_argument")
+  expect_error(sparse_optimum(model_glm(X, y, prior = student_t())), class = "elvi_error_argument")
 })
 
 linked_example <- function() {
@@ -129,11 +129,11 @@ test_that("a fit with a matrix as prior precision is that of whitened coefficien
   expect_equal(fit$Sigma %*% fit$Sigma, vcov(fit), tolerance = 1e-8)
   # f has the whole precision in it, and its gradient too
   x <- matrix(rnorm(24), 12)
-  value <- function(x) elvi:::target_at(model, matrix(x, 12))$value
-  expect_equal(diff(value(x)), diff(elvi:::target_at(white$model, solve(R, x - 0.2))$value), tolerance = 1e-10)
+  value <- function(x) target_at(model, matrix(x, 12))$value
+  expect_equal(diff(value(x)), diff(target_at(white$model, solve(R, x - 0.2))$value), tolerance = 1e-10)
   h <- 1e-5
   slope <- vapply(1:12, function(j) (value(x[, 1] + h * (1:12 == j)) - value(x[, 1] - h * (1:12 == j))) / (2 * h), 0)
-  expect_equal(elvi:::target_at(model, x)$gradient[, 1], slope, tolerance = 1e-6)
+  expect_equal(target_at(model, x)$gradient[, 1], slope, tolerance = 1e-6)
   expect_lt(pareto_k(fit)$k, 0.7)
   by_draws <- objective(fit, method = "monte_carlo", draws = 2000)
   expect_lt(abs(by_draws$estimate - objective(fit)$estimate), 5 * by_draws$se)
@@ -166,7 +166,7 @@ test_that("20,000 sparse columns fit in memory proportional to the factor", {
   expect_lt(sum(gc()[, 6]) - before, 400)   # MB; a d x d matrix has 3,200
   expect_identical(fit$method, "exact")
   expect_true(fit$converged)
-  expect_lt(elvi:::factor_entries(fit$scale$plan$pattern), 20 * d)
+  expect_lt(factor_entries(fit$scale$plan$pattern), 20 * d)
   expect_identical(dim(as.matrix(fit, draws = 2)), c(2L, 20000L))
   expect_error(vcov(fit), class = "elvi_error_argument")
   expect_snapshot(print(fit$scale))

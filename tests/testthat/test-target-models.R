@@ -1,4 +1,4 @@
-evaluate <- function(model, x) elvi:::target_at(model, as.matrix(x))
+evaluate <- function(model, x) target_at(model, as.matrix(x))
 value_at <- function(model) function(x) evaluate(model, x)$value
 gradient_at <- function(model) function(x) drop(evaluate(model, x)$gradient)
 
@@ -306,13 +306,13 @@ test_that("exact objectives of cloglog models and student priors are integrals o
   )
   for (name in names(cases)) for (law in line) {
     model <- cases[[name]]
-    in_line <- elvi:::law_of(law$base, 1)
+    in_line <- law_of(law$base, 1)
     if (name == "cloglog" && law$base$kind == "student") {
-      expect_error(elvi:::exact_oracle(model, in_line), class = "elvi_error_no_expectation")
+      expect_error(exact_oracle(model, in_line), class = "elvi_error_no_expectation")
       expect_error(elvi(model, law$base), class = "elvi_error_no_expectation")
       next
     }
-    oracle <- elvi:::exact_oracle(model, in_line)
+    oracle <- exact_oracle(model, in_line)
     # spread 2 s of the widest row is below sqrt(2), up to where the laplace law has E exp
     for (at in list(c(0.3, 0.05), c(-1, 0.5), c(2, 0.6))) {
       label <- paste(name, law$base$kind, at[2])
@@ -331,7 +331,7 @@ test_that("with a scale of 0 the exact oracle is f, its gradient and its Hessian
   for (likelihood in names(families)) {
     model <- model_glm(X[i, ], responses[[likelihood]][i], families[[likelihood]],
                        prior = c(normal(0, 2), student_t(3, c(0, 1), 0.4), flat()))
-    at <- elvi:::point_oracle(model)
+    at <- point_oracle(model)
     for (j in 1:2) {
       x <- points[, j]
       expect_equal(at(x)$value, evaluate(model, x)$value, tolerance = 1e-12, label = likelihood)
@@ -346,7 +346,7 @@ test_that("the solver finds a minimum where prior and data disagree and f is not
   X <- cbind(1, c(-1, 0, 1, 2))
   for (base in list(base_gaussian(), base_laplace(), base_student(5))) for (location in c(2, 20)) {
     model <- model_glm(X, c(0, 1, 0, 1), gaussian(), cauchy(location, 0.05), dispersion = 0.1)
-    H <- elvi:::exact_oracle(model, elvi:::law_of(base, 2))("diagonal", c(location / 2, 1), c(0.5, 0.5))$B
+    H <- exact_oracle(model, law_of(base, 2))("diagonal", c(location / 2, 1), c(0.5, 0.5))$B
     optimum <- elvi_optimum(model, base)
     expect_true(optimum$converged)
     expect_identical(optimum$certificate_kind, "estimated")
@@ -359,7 +359,7 @@ test_that("the solver finds a minimum where prior and data disagree and f is not
   }
   # curvature that is negative on average is met with damped steps
   expect_lt(min(eigen(H)$values), max(eigen(H)$values))
-  expect_equal(sum(elvi:::newton_step(diag(c(-2, 1)), c(1, 1)) * c(1, 1)), 1.5)
+  expect_equal(sum(newton_step(diag(c(-2, 1)), c(1, 1)) * c(1, 1)), 1.5)
 })
 
 # ---- auxiliary parameters ------------------------------------------------------------
@@ -386,7 +386,7 @@ test_that("models with an auxiliary parameter have the density of their formula"
   for (name in names(aux_families)) {
     model <- model_glm(aux_X, aux_y[[name]], aux_families[[name]], normal(location, scale), w, shift,
                        dispersion = NULL, prior_aux = exponential(0.7), frequency = often)
-    expect_identical(model$names[5], elvi:::dispersion_name(model))
+    expect_identical(model$names[5], dispersion_name(model))
     target <- function(x) {
       -sum(often * aux_density[[name]](aux_y[[name]], drop(aux_X %*% x[1:4]) + shift, x[5], w)) -
         sum(dnorm(x[1:4], location, pmin(scale, 1e100), log = TRUE)) - dexp(exp(x[5]), 0.7, log = TRUE) - x[5]
@@ -467,8 +467,8 @@ test_that("rows of weight 0 do not count in models with an auxiliary parameter",
 test_that("the mode of a model with an auxiliary parameter is found to ten digits", {
   i <- 1:60
   fit <- lm(aux_y$gaussian[i] ~ aux_X[i, ] - 1)
-  mode <- elvi:::find_mode(model_glm(aux_X[i, ], aux_y$gaussian[i], gaussian(), flat(),
-                                     dispersion = NULL, prior_aux = flat()))
+  mode <- find_mode(model_glm(aux_X[i, ], aux_y$gaussian[i], gaussian(), flat(),
+                              dispersion = NULL, prior_aux = flat()))
   expect_equal(mode$x, c(unname(coef(fit)), log(sum(resid(fit)^2) / 59) / 2), tolerance = 1e-10)
   # badly scaled columns, an outlier, overdispersion that is not there
   units <- c(1, 1e5, 1e-5, 1)
@@ -480,7 +480,7 @@ test_that("the mode of a model with an auxiliary parameter is found to ten digit
               prior_aux = exponential(1e-6))
   )
   for (model in hard) {
-    mode <- elvi:::find_mode(model)
+    mode <- find_mode(model)
     g <- gradient_at(model)(mode$x)
     expect_lt(sqrt(sum(g * solve(mode$hessian, g, tol = 0))), 1e-8)   # in posterior sds
     unit <- 1 / sqrt(diag(mode$hessian))
@@ -957,7 +957,7 @@ test_that("parameters without a name are numbered", {
 
 test_that("the negative binomial is finite and silent up to the largest phi", {
   model <- model_glm(cbind(1, c(-1, 0, 1)), c(0, 3, 1), neg_binomial_2())
-  at <- expect_silent(elvi:::target_at(model, cbind(c(0, 0, 600), c(0, 0, 709))))
+  at <- expect_silent(target_at(model, cbind(c(0, 0, 600), c(0, 0, 709))))
   expect_true(all(is.finite(at$value)))
 })
 

@@ -104,8 +104,8 @@ native_model <- function(concurrent = 1L, routine = "quadratic_target", ...) {
 test_that("a target in C has the values and gradients of the same target in elvi", {
   model <- native_model()
   x <- matrix(sin(1:(d * 300)), d)
-  expect_equal(elvi:::target_at(model, x), elvi:::target_at(model_quadratic(A, m), x), tolerance = 1e-13)
-  expect_equal(model$value(x), elvi:::target_at(model_quadratic(A, m), x)$value, tolerance = 1e-13)
+  expect_equal(target_at(model, x), target_at(model_quadratic(A, m), x), tolerance = 1e-13)
+  expect_equal(model$value(x), target_at(model_quadratic(A, m), x)$value, tolerance = 1e-13)
   expect_identical(model$dim, 4)
   expect_identical(native_model(names = letters[1:4])$names, letters[1:4])
   expect_output(print(model), "dimension 4")

@@ -25,8 +25,8 @@ test_that("no sequence allowed by the recursion beats the bounds, and one attain
       }
       sum(weights * gap) / sum(weights)
     }
-    found <- if (varies) lapply(elvi:::dynamic_bounds(a, b, D, step, batch, w), function(v) v[K])
-             else elvi:::finite_horizon_bound(a, b, D, step[1], batch[1], K, w)
+    found <- if (varies) lapply(dynamic_bounds(a, b, D, step, batch, w), function(v) v[K])
+             else finite_horizon_bound(a, b, D, step[1], batch[1], K, w)
     for (i in 1:20) expect_lte(average(runif(K)^sample(c(0.1, 1, 4), 1)), found$sharper * (1 + 1e-9))
     if (w <= a) expect_equal(average(c(rep(1, K - 1), 0)), found$sharper)
     if (w > 0) expect_lte(found$sharper, found$bound * (1 + 1e-9))
@@ -144,7 +144,7 @@ test_that("with single gradients steps may be long and the set may exclude the o
   high <- function(schedule) guarantee(logistic(), schedule = schedule, control = reparam(scale_min = 1))
   g <- high(schedule_custom(0.002, 1, 300))
   best <- elvi_optimum(logistic())
-  nearest <- list(mu = best$mu, Sigma = elvi:::project_scale("symmetric", best$Sigma, 1, Inf)$scale)
+  nearest <- list(mu = best$mu, Sigma = project_scale("symmetric", best$Sigma, 1, Inf)$scale)
   above <- objective(nearest, logistic())$estimate - best$objective
   expect_gt(above, 0.1)
   expect_equal(g$D, sum(best$mu^2) + sum((diag(3) - nearest$Sigma)^2))
@@ -183,8 +183,8 @@ test_that("about a point above the minimum no sequence allowed by the recursion 
       }
       sum(weights * gap) / sum(weights)
     }
-    found <- if (varies) lapply(elvi:::dynamic_bounds(a, b, D, step, 1, w, below), function(v) v[K])
-             else elvi:::finite_horizon_bound(a, b, D, step[1], 1, K, w, below)
+    found <- if (varies) lapply(dynamic_bounds(a, b, D, step, 1, w, below), function(v) v[K])
+             else finite_horizon_bound(a, b, D, step[1], 1, K, w, below)
     for (i in 1:10) expect_lte(average(runif(K)^sample(c(0.1, 1, 4), 1)), found$sharper + 1e-9)
     expect_lte(average(c(rep(1, K - 1), 0)), found$sharper + 1e-9)
   }
@@ -192,7 +192,7 @@ test_that("about a point above the minimum no sequence allowed by the recursion 
   g <- guarantee(model_quadratic(diag(10)), base_student(4.2), schedule_fixed(50, "psgd"), control = reparam(scale_min = 1.5))
   expect_lt(g$a_weights, g$a)
   expect_gt(g$shift, 0)
-  naive <- g$shift + with(g, elvi:::finite_horizon_bound(a, b, D, gamma, N, K, a_weights)$bound)
+  naive <- g$shift + with(g, finite_horizon_bound(a, b, D, gamma, N, K, a_weights)$bound)
   expect_gt(g$bound, naive)
 })
 

@@ -34,7 +34,7 @@ test_that("flat priors: overlap decides", {
 test_that("without overlap F has no lower bound", {
   # mu = s^2 v, Sigma stretched by s along v: E f -> 0 while -log|Sigma| -> -Inf
   model <- separable()
-  oracle <- elvi:::exact_oracle(model, elvi:::law_of(base_gaussian(), 2))
+  oracle <- exact_oracle(model, law_of(base_gaussian(), 2))
   F <- vapply(c(1, 10, 100, 1000), function(s) oracle("diagonal", c(0, s^2), c(1, s))$objective, 0)
   expect_true(all(diff(F) < -2))
 })

@@ -55,7 +55,7 @@ test_that("252 combinations of model, base, coordinates and schedule, or every s
   # by default every schedule with every base, and with both coordinates, not all three
   wanted <- long_tests() | (1:252 + 0:251 %/% 14) %% 2 == 0
   number <- 0
-  gap_at <- elvi:::load_experiments()$gap_at
+  gap_at <- load_experiments()$gap_at
   models <- list(logistic(), model_glm(small_X, small_y, binomial("probit"), prior = normal(0, 1)), quadratic)
   bases <- list(base_gaussian(), base_laplace(), base_uniform(), base_student(5), base_student(9), base_power(4))
   schedules <- c(lapply(c("case1", "case2", "psgd", "psgd_scaled"), function(preset) schedule_fixed(100, preset)),
@@ -98,7 +98,7 @@ test_that("one iteration: the bound is above the gap of any start", {
 
 test_that("in whitened coordinates the guarantee is that of the transformed target", {
   model <- logistic(flat())
-  mode <- elvi:::find_mode(model)
+  mode <- find_mode(model)
   A <- t(chol(solve(mode$hessian)))
   moved <- model_glm(small_X %*% A, small_y, prior = flat(), offset = drop(small_X %*% mode$x))
   for (kind in c("symmetric", "triangular")) {
@@ -128,14 +128,14 @@ test_that("a whitened mean field has the L of full whitening, and distances in m
     full <- guarantee(model, base, schedule_fixed(300, "case2"), control = elvi_control(estimator = "reparam"))
     expect_equal(g$L, full$L, tolerance = 1e-6)
     best <- elvi_optimum(model, base, "diagonal")
-    H <- elvi:::find_mode(model)$hessian
+    H <- find_mode(model)$hessian
     away <- start$mu - best$mu
     expect_equal(g$D, drop(away %*% H %*% away) + 2 * (2 + g$kurtosis) * sum(diag(H) * (start$Sigma - best$scale)^2))
     gaps <- vapply(1:30, function(seed) {
       set.seed(seed)
       fit <- suppressMessages(elvi(model, base, schedule = schedule_fixed(300, "case2"), start = start, control = control))
-      at <- elvi:::to_user(fit$work, "diagonal", fit$state$average_mu, fit$state$average_scale)
-      elvi:::exact_oracle(model, elvi:::law_of(base, 3))("diagonal", at$mu, at$scale)$objective - best$objective
+      at <- to_user(fit$work, "diagonal", fit$state$average_mu, fit$state$average_scale)
+      exact_oracle(model, law_of(base, 3))("diagonal", at$mu, at$scale)$objective - best$objective
     }, 0)
     expect_lt(mean(gaps) + 4 * sd(gaps) / sqrt(30), g$sharper)
   }
@@ -149,7 +149,7 @@ test_that("the noise of a whitened mean field obeys the constants of the symmetr
   D <- 1 / sqrt(diag(H))
   root <- t(chol(H * outer(D, D)))
   for (base in list(base_gaussian(), base_student(9))) {
-    about_m <- elvi:::moment_blocks(4, base_info(base, 4)$kurtosis, 1)
+    about_m <- moment_blocks(4, base_info(base, 4)$kurtosis, 1)
     z <- base_draws(base, 5e4, 4)
     for (trial in 1:5) {
       nu <- rnorm(4)
@@ -293,10 +293,10 @@ test_that("where the exact optimum is known, another one is found out", {
                paste(format(at()$gap_start, digits = 3), "nats above"), fixed = TRUE)
   # what it would promise if it were believed: D = 0 and the spread of the start, 0.086 instead of 1.97 nats
   believed <- with(own, {
-    mode <- elvi:::find_mode(logistic())$x
+    mode <- find_mode(logistic())$x
     slope <- L^2 * rbind(c(1, 1), c(3, 5))   # v = kappa (d + 2) / 3
-    b <- sum(lambda * (drop(elvi:::about_optimum(slope, lambda)$b_ij %*% c(sum(mode^2), 3 / L)) + c(0, 3 * L)))
-    elvi:::finite_horizon_bound(a, b, 0, gamma, N, K, a_weights)$bound
+    b <- sum(lambda * (drop(about_optimum(slope, lambda)$b_ij %*% c(sum(mode^2), 3 / L)) + c(0, 3 * L)))
+    finite_horizon_bound(a, b, 0, gamma, N, K, a_weights)$bound
   })
   expect_equal(c(own$bound, believed), c(1.970084, 0.08628146), tolerance = 1e-6)
   expect_equal(bg_constants(logistic(), optimum = start)$b, bg_constants(logistic())$b)
@@ -394,11 +394,11 @@ test_that("chance does not exceed the limit for stationarity", {
   skip_on_cran()
   density <- logistic_density(convex = TRUE, growth = 2, smoothness = 9)
   for (base in list(base_gaussian(), base_uniform(), base_laplace(), base_student(5))) {
-    problem <- elvi:::theorem_inputs(density, base, reparam(), NULL, NULL)
+    problem <- theorem_inputs(density, base, reparam(), NULL, NULL)
     best <- elvi_optimum(logistic(), base)
     problem$model <- logistic()   # the same function, in C
     over <- vapply(1:300, function(i) {
-      score <- elvi:::gradient_score(list(mu = best$mu, scale = best$Sigma), problem, 1024L, key = c(i, 7))
+      score <- gradient_score(list(mu = best$mu, scale = best$Sigma), problem, 1024L, key = c(i, 7))
       score$worst > score$limit
     }, NA)
     expect_false(any(over))
@@ -416,8 +416,8 @@ test_that("the best iterate has the bound of the average, whatever is averaged",
     expect_identical(tail$best_iterate, theorem$best_iterate)
     expect_lte(theorem$best_iterate, theorem$sharper * (1 + 1e-12))
     # with the weights of the proof, w = a, it is the theorem's own sum
-    at <- elvi:::plan_at(elvi:::plan_schedule(schedule, 3, theorem$kurtosis, theorem$L, theorem$control),
-                         seq_len(theorem$K) - 1)
+    at <- plan_at(plan_schedule(schedule, 3, theorem$kurtosis, theorem$L, theorem$control),
+                  seq_len(theorem$K) - 1)
     q <- at$step^2 / at$batch
     u <- cumprod(1 / (1 + theorem$a * q))
     expect_equal(theorem$best_iterate,
@@ -431,7 +431,7 @@ test_that("measured best iterates stay below their bound", {
   start <- list(mu = c(2, -2, 1), Sigma = diag(1.5, 3))
   g <- guarantee(logistic(), base_laplace(), schedule, start = start, control = reparam())
   optimum <- elvi_optimum(logistic(), base_laplace())
-  oracle <- elvi:::exact_oracle(logistic(), elvi:::law_of(base_laplace(), 3))
+  oracle <- exact_oracle(logistic(), law_of(base_laplace(), 3))
   best <- vapply(1:20, function(seed) {
     set.seed(seed)
     fit <- elvi(logistic(), base_laplace(), schedule = schedule, start = start, control = reparam(iterations = 1))

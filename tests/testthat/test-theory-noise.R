@@ -45,7 +45,7 @@ test_that("the second moments are attained: f = L |x - m|^2 / 2", {
   for (base in list(base_gaussian(), base_laplace(), base_uniform(), base_student(9))) {
     d <- 4
     kappa <- base_info(base, d)$kurtosis
-    about_m <- elvi:::moment_blocks(d, kappa, L = 3)
+    about_m <- moment_blocks(d, kappa, L = 3)
     z <- base_draws(base, n, d)
     mu <- c(2, -1, 0.5, 1)
     S <- crossprod(matrix(rnorm(d^2), d)) / 2 + diag(d)
@@ -102,7 +102,7 @@ test_that("the cross term with the entropy has its sign from convexity, but not 
     lower - 2 * sum(v * a / diag(C)) + sum(1 / diag(C)^2)
   }
   grid <- expand.grid(c11 = c(1, 2) / sqrt(L), c22 = c(1, 2) / sqrt(L), c21 = seq(-8, 8, by = 0.25) / sqrt(L))
-  about_m <- elvi:::moment_blocks(d, 3, L, aligned = FALSE)
+  about_m <- moment_blocks(d, 3, L, aligned = FALSE)
   worst <- 0
   for (i in seq_len(nrow(grid))) {
     C <- with(grid[i, ], rbind(c(c11, 0), c(c21, c22)))
@@ -120,7 +120,7 @@ test_that("the noise constants of a convex target hold, and the old factors 2 ar
   d <- 5
   for (base in list(base_gaussian(), base_laplace(), base_uniform(), base_student(9))) {
     kappa <- base_info(base, d)$kurtosis
-    about_m <- elvi:::moment_blocks(d, kappa, 1)
+    about_m <- moment_blocks(d, kappa, 1)
     z <- base_draws(base, n, d)
     for (s in c(1, 1.5, 4, 50)) {
       g2 <- s^2 * colSums(z^2)^2 - 2 * colSums(z^2) + d / s^2   # |s z z' - I/s|^2
@@ -188,7 +188,7 @@ test_that("about the printed constants exactly what is true for the base at hand
     problem <- list(dim = d, kurtosis = kappa, L = 1, aligned = TRUE, unbounded = FALSE,
                     spread = list(mu = 0, Sigma = d, total = d))
     do.call(rbind, lapply(list(c(mu = 1, Sigma = 1), case2_lambda(d, kappa)), function(lambda) {
-      elvi:::printed_constants(problem, lambda, elvi:::noise_constants(problem, lambda))
+      printed_constants(problem, lambda, noise_constants(problem, lambda))
     }))
   }
   expect_equal(both(base_laplace(), 3)[1, ], bg_constants(model_quadratic(diag(3)), base_laplace())$table[1, ])
@@ -254,7 +254,7 @@ test_that("|mu* - m|^2 + |Sigma*|^2 <= d / alpha, with equality for a round quad
   skip_on_cran()
   for (base in list(base_gaussian(), base_laplace(), base_student(3))) {
     spread <- function(model, kind = "symmetric") {
-      elvi:::theorem_inputs(model, base, elvi_control(coordinates = "raw", scale = kind), NULL, NULL)$spread$total
+      theorem_inputs(model, base, elvi_control(coordinates = "raw", scale = kind), NULL, NULL)$spread$total
     }
     expect_equal(spread(model_quadratic(diag(0.3, 4))), 4 / 0.3)
     for (kind in c("symmetric", "triangular", "diagonal")) {
@@ -298,7 +298,7 @@ test_that("F is convex, 2L-smooth on Theta_L and as strongly convex as f, with a
     list(mu = rnorm(3), S = Q %*% ((1 / sqrt(L) + rexp(3, 2)) * t(Q)))
   }
   for (base in list(base_gaussian(), base_laplace(), base_uniform(), base_student(5))) {
-    oracle <- elvi:::exact_oracle(model, elvi:::law_of(base, 3))
+    oracle <- exact_oracle(model, law_of(base, 3))
     gradient <- function(at) {
       out <- oracle("symmetric", at$mu, at$S)
       G <- out$B %*% at$S   # the gradient of E f in the scale, before it is made symmetric
@@ -334,7 +334,7 @@ test_that("the mean of N gradients has 1/N of the second moment of one, and the 
 
 test_that("an optimum of a mean field may be given by its diagonal", {
   problem <- list(dim = 2, kind = "diagonal")
-  read <- function(Sigma) elvi:::read_optimum(list(mu = c(0, 1), Sigma = Sigma), problem)
+  read <- function(Sigma) read_optimum(list(mu = c(0, 1), Sigma = Sigma), problem)
   expect_identical(read(c(1, 0.5)), read(diag(c(1, 0.5))))
   expect_error(read(c(1, -0.5)), "positive", class = "elvi_error_argument")
 })

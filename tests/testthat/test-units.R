@@ -41,7 +41,7 @@ expect_same_fit <- function(first, second, tolerance, label) {
 expect_unit_free <- function(formula, vary, family = gaussian(), tolerance = 1e-6, ...) {
   d <- units_data()
   fitted <- function(d) withr_seed(2, suppressMessages(suppressWarnings(elvi(formula, d, family = family, ...))))
-  identity <- elvi:::check_family(family)$link == "identity"
+  identity <- check_family(family)$link == "identity"
   first <- without_units(fitted(d), identity)
   response <- all.vars(formula[[2]])[1]
   for (variables in vary) for (by in by_units) {
@@ -63,7 +63,7 @@ test_that("a fit does not depend on the unit of a predictor or of a response, wh
     list(positive ~ x, Gamma("log"), "positive", method = "mpsgd"), list(positive ~ x, inverse.gaussian("log"), "positive"),
     list(time ~ x, "exponential", "time"), list(time ~ x + offset(log(by)), weibull(), c("time", "by")), list(share ~ x, Beta(), NULL))
   for (case in cases) {
-    stochastic <- identical(case$method, "mpsgd") || is.null(elvi:::family_record(elvi:::check_family(case[[2]]))$conditional)
+    stochastic <- identical(case$method, "mpsgd") || is.null(family_record(check_family(case[[2]]))$conditional)
     tolerance <- if (stochastic) 1e-4 else 1e-6
     do.call(expect_unit_free, c(list(case[[1]], c(list("x"), as.list(case[[3]])), case[[2]], tolerance), case[-(1:3)]))
   }
@@ -114,15 +114,15 @@ test_that("a smooth's columns have an average variance of 1, and nothing that it
   skip_if_not_installed("mgcv")
   d <- units_data()
   for (call in list(quote(s(u)), quote(s(u, bs = "gp")), quote(s(u, by = by)), quote(s(u, by = f)), quote(t2(u, x, k = 4)), quote(s(g, bs = "re")))) {
-    smooth <- elvi:::set_up_smooths(elvi:::smooth_specs(list(call), globalenv()), d)[[1L]]
-    columns <- elvi:::smooth_columns(smooth, d)
+    smooth <- set_up_smooths(smooth_specs(list(call), globalenv()), d)[[1L]]
+    columns <- smooth_columns(smooth, d)
     own <- if (is.null(smooth$by_level)) rep(TRUE, nrow(d)) else d$f == smooth$by_level
     for (Z in columns$penalised) {
       expect_equal(mean(rowSums(Z[own, ]^2)), 1)
       if (ncol(columns$free)) expect_lt(max(abs(crossprod(scale(columns$free, FALSE, apply(columns$free, 2, sd)), Z))), 1e-9 * nrow(d))
     }
     # new data have the columns of the fit
-    expect_equal(elvi:::smooth_columns(smooth, d[7:3, ])$penalised[[1]], columns$penalised[[1]][7:3, , drop = FALSE], ignore_attr = TRUE)
+    expect_equal(smooth_columns(smooth, d[7:3, ])$penalised[[1]], columns$penalised[[1]][7:3, , drop = FALSE], ignore_attr = TRUE)
   }
 })
 
@@ -175,23 +175,23 @@ test_that("the default prior of a dispersion is exponential on its scale without
                 list(weibull(), y, -1, 1), list(Beta(), y / 10, -1 / 2, 1))
   for (case in cases) {
     target <- function(prior_aux) model_glm(X, case[[2]], case[[1]], dispersion = NULL, prior = normal(0, 2), prior_aux = prior_aux)
-    value <- function(model, a) elvi:::target_at(model, matrix(c(0.1, 0.2, a)))
+    value <- function(model, a) target_at(model, matrix(c(0.1, 0.2, a)))
     at <- c(-1.3, 0.4, 2.1)
     ours <- target(NULL)
     known <- target(exponential(1))
     differ <- vapply(at, function(a) value(ours, a)$value - value(known, a)$value, 0)
     expect_equal(diff(differ), diff(minus_log_prior(at, case[[3]], case[[4]]) - (exp(at) - at)), tolerance = 1e-10)
     x <- c(0.1, 0.2, 0.4)
-    expect_equal(drop(value(ours, 0.4)$gradient), fd_gradient(function(v) elvi:::target_at(ours, matrix(v))$value, x), tolerance = 1e-6)
+    expect_equal(drop(value(ours, 0.4)$gradient), fd_gradient(function(v) target_at(ours, matrix(v))$value, x), tolerance = 1e-6)
     # the density in R, as nested fits and plots have it, is normalised
     prior <- ours$prior_aux
-    expect_equal(integrate(function(s) elvi:::positive_density(prior, s), 0, Inf, rel.tol = 1e-8)$value, 1, tolerance = 1e-4)
-    expect_equal(elvi:::log_prior_positive(prior, at)$value, -minus_log_prior(at, case[[3]], case[[4]]), tolerance = 1e-12)
-    slope <- vapply(at, function(a) fd_gradient(function(a) elvi:::log_prior_positive(prior, a)$value, a), 0)
-    expect_equal(elvi:::log_prior_positive(prior, at)$slope, slope, tolerance = 1e-6)
-    curve <- vapply(at, function(a) fd_gradient(function(a) -elvi:::log_prior_positive(prior, a)$slope, a), 0)
+    expect_equal(integrate(function(s) positive_density(prior, s), 0, Inf, rel.tol = 1e-8)$value, 1, tolerance = 1e-4)
+    expect_equal(log_prior_positive(prior, at)$value, -minus_log_prior(at, case[[3]], case[[4]]), tolerance = 1e-12)
+    slope <- vapply(at, function(a) fd_gradient(function(a) log_prior_positive(prior, a)$value, a), 0)
+    expect_equal(log_prior_positive(prior, at)$slope, slope, tolerance = 1e-6)
+    curve <- vapply(at, function(a) fd_gradient(function(a) -log_prior_positive(prior, a)$slope, a), 0)
     block <- ours$blocks$dispersion
-    expect_equal(vapply(at, function(a) elvi:::block_curvature(block, c(0, 0, a)), 0), curve, tolerance = 1e-6)
+    expect_equal(vapply(at, function(a) block_curvature(block, c(0, 0, a)), 0), curve, tolerance = 1e-6)
   }
 })
 

@@ -2,33 +2,32 @@
 # remaining branches.
 
 test_that("errors, warnings and messages carry the classes users catch", {
-  e <- tryCatch(elvi:::bad_argument("size", "small", "huge"), error = identity)
+  e <- tryCatch(bad_argument("size", "small", "huge"), error = identity)
   expect_identical(class(e), c("elvi_error_argument", "elvi_error", "error", "condition"))
   expect_identical(conditionMessage(e), "`size` must be small, not huge.")
   expect_identical(e$argument, "size")
   expect_null(conditionCall(e))
-  expect_identical(conditionMessage(tryCatch(elvi:::bad_argument("size", "small"), error = identity)),
+  expect_identical(conditionMessage(tryCatch(bad_argument("size", "small"), error = identity)),
                    "`size` must be small.")
 
-  e <- tryCatch(elvi:::elvi_abort("a", 1, class = "mine", data = list(where = 3)), mine = identity)
+  e <- tryCatch(elvi_abort("a", 1, class = "mine", data = list(where = 3)), mine = identity)
   expect_identical(class(e), c("mine", "elvi_error", "error", "condition"))
   expect_identical(conditionMessage(e), "a1")
   expect_identical(e$where, 3)
 
-  w <- tryCatch(elvi:::elvi_warn("b", 2, class = "mine"), warning = identity)
+  w <- tryCatch(elvi_warn("b", 2, class = "mine"), warning = identity)
   expect_identical(class(w), c("mine", "elvi_warning", "warning", "condition"))
   expect_identical(conditionMessage(w), "b2")
 
-  m <- tryCatch(elvi:::elvi_inform("c", 3, class = "mine"), message = identity)
+  m <- tryCatch(elvi_inform("c", 3, class = "mine"), message = identity)
   expect_identical(class(m), c("mine", "elvi_message", "message", "condition"))
   expect_identical(conditionMessage(m), "c3\n")
   # an unclassed one has the package's class alone
-  expect_identical(class(tryCatch(elvi:::elvi_warn("b"), warning = identity)),
+  expect_identical(class(tryCatch(elvi_warn("b"), warning = identity)),
                    c("elvi_warning", "warning", "condition"))
 })
 
 test_that("any object is described in a few words", {
-  describe <- elvi:::describe
   expect_identical(describe(NULL), "NULL")
   expect_identical(describe(sum), "a function")
   expect_identical(describe(mtcars), "a data frame")
@@ -48,29 +47,29 @@ test_that("any object is described in a few words", {
 })
 
 test_that("checks return doubles of what they accept", {
-  expect_identical(elvi:::check_number(3L, "x"), 3)
-  expect_identical(elvi:::check_number(0, "x", 0, 1), 0)
-  expect_identical(elvi:::check_number(-Inf, "x", infinite = TRUE), -Inf)
-  expect_identical(elvi:::check_positive(2L, "x"), 2)
-  expect_identical(elvi:::check_positive(Inf, "x", infinite = TRUE), Inf)
-  expect_identical(elvi:::check_count(2^40, "x"), 2^40)
-  expect_identical(elvi:::check_count(0L, "x", lower = 0), 0)
-  expect_identical(elvi:::check_count(Inf, "x", infinite = TRUE), Inf)
-  expect_identical(elvi:::check_flag(NA == 1 | TRUE, "x"), TRUE)
-  expect_identical(elvi:::check_choice("b", "x", c("a", "b")), "b")
-  expect_identical(elvi:::check_choice(c("a", "b"), "x", c("a", "b")), "a")
-  expect_identical(elvi:::check_vector(c(a = 1L, b = 2L), "x"), c(1, 2))
-  expect_identical(elvi:::check_vector(matrix(1:2), "x", 2), c(1, 2))
-  expect_identical(elvi:::check_vector(c(1, Inf), "x", infinite = TRUE), c(1, Inf))
-  expect_identical(elvi:::check_matrix(diag(2), "x", 2, 2), diag(2))
-  expect_identical(elvi:::check_function(sum, "x"), sum)
-  expect_identical(elvi:::check_class(mtcars, "x", "data.frame", "data.frame()"), mtcars)
+  expect_identical(check_number(3L, "x"), 3)
+  expect_identical(check_number(0, "x", 0, 1), 0)
+  expect_identical(check_number(-Inf, "x", infinite = TRUE), -Inf)
+  expect_identical(check_positive(2L, "x"), 2)
+  expect_identical(check_positive(Inf, "x", infinite = TRUE), Inf)
+  expect_identical(check_count(2^40, "x"), 2^40)
+  expect_identical(check_count(0L, "x", lower = 0), 0)
+  expect_identical(check_count(Inf, "x", infinite = TRUE), Inf)
+  expect_identical(check_flag(NA == 1 | TRUE, "x"), TRUE)
+  expect_identical(check_choice("b", "x", c("a", "b")), "b")
+  expect_identical(check_choice(c("a", "b"), "x", c("a", "b")), "a")
+  expect_identical(check_vector(c(a = 1L, b = 2L), "x"), c(1, 2))
+  expect_identical(check_vector(matrix(1:2), "x", 2), c(1, 2))
+  expect_identical(check_vector(c(1, Inf), "x", infinite = TRUE), c(1, Inf))
+  expect_identical(check_matrix(diag(2), "x", 2, 2), diag(2))
+  expect_identical(check_function(sum, "x"), sum)
+  expect_identical(check_class(mtcars, "x", "data.frame", "data.frame()"), mtcars)
 })
 
 test_that("a sum that overflows is no reason to refuse a finite matrix", {
   big <- matrix(.Machine$double.xmax, 3, 1)
-  expect_identical(elvi:::check_matrix(big, "x"), big)
-  expect_identical(elvi:::check_matrix(matrix(c(TRUE, FALSE), 1), "x"), matrix(c(TRUE, FALSE), 1))
+  expect_identical(check_matrix(big, "x"), big)
+  expect_identical(check_matrix(matrix(c(TRUE, FALSE), 1), "x"), matrix(c(TRUE, FALSE), 1))
 })
 
 test_that("what the checks refuse, they refuse by name and range", {
@@ -118,29 +117,29 @@ test_that("what the checks refuse, they refuse by name and range", {
 test_that("an unknown argument is named, with the one that was meant", {
   known <- c("budget", "base", "start", "schedule", "...")
   messages <- c(
-    refusal(elvi:::check_dots(list(bugdet = 1), known, "elvi()"), "bugdet"),
-    refusal(elvi:::check_dots(list(Bas = 1), known, "elvi()"), "Bas"),
-    refusal(elvi:::check_dots(list(scedule = 1, wrong = 2), known, "elvi()"), "scedule"),
-    refusal(elvi:::check_dots(list(temperature = 1), known, "elvi()"), "temperature")
+    refusal(check_dots(list(bugdet = 1), known, "elvi()"), "bugdet"),
+    refusal(check_dots(list(Bas = 1), known, "elvi()"), "Bas"),
+    refusal(check_dots(list(scedule = 1, wrong = 2), known, "elvi()"), "scedule"),
+    refusal(check_dots(list(temperature = 1), known, "elvi()"), "temperature")
   )
-  unnamed <- tryCatch(elvi:::check_dots(list(1, 2, named = 3), known, "elvi()"), error = identity)
+  unnamed <- tryCatch(check_dots(list(1, 2, named = 3), known, "elvi()"), error = identity)
   expect_s3_class(unnamed, "elvi_error_argument")
   expect_identical(unnamed$argument, "...")
-  expect_identical(conditionMessage(tryCatch(elvi:::check_dots(list(7), known, "elvi()"), error = identity)),
+  expect_identical(conditionMessage(tryCatch(check_dots(list(7), known, "elvi()"), error = identity)),
                    "elvi() got 1 unnamed argument(s) it does not know.")
   expect_snapshot({
     writeLines(messages)
     writeLines(conditionMessage(unnamed))
   })
-  expect_silent(elvi:::check_dots(list(), known, "elvi()"))
+  expect_silent(check_dots(list(), known, "elvi()"))
   # the nearest name, not the first that is near
-  near <- tryCatch(elvi:::check_dots(list(stat = 1), c("base", "start"), "f()"), error = conditionMessage)
+  near <- tryCatch(check_dots(list(stat = 1), c("base", "start"), "f()"), error = conditionMessage)
   expect_match(near, "Did you mean `start`?", fixed = TRUE)
 })
 
 test_that("a package that is missing is asked for", {
-  expect_silent(elvi:::need_package("stats", "this"))
-  e <- tryCatch(elvi:::need_package("no.such.package", "Plotting"), error = identity)
+  expect_silent(need_package("stats", "this"))
+  e <- tryCatch(need_package("no.such.package", "Plotting"), error = identity)
   expect_identical(class(e), c("elvi_error_package", "elvi_error", "error", "condition"))
   expect_identical(conditionMessage(e),
                    "Plotting needs the package 'no.such.package'. Install it with install.packages(\"no.such.package\").")
@@ -172,58 +171,57 @@ test_that("a package that cannot be loaded now is not called missing", {
     unlink(library, recursive = TRUE)
   })
   said <- function(code) tryCatch(code, error = identity)
-  for (ask in list(function() elvi:::need_package("elvislow", "This"), function() elvi:::has_package("elvislow"))) {
+  for (ask in list(function() need_package("elvislow", "This"), function() has_package("elvislow"))) {
     setTimeLimit(elapsed = 0.3)
     limited <- said(ask())
     setTimeLimit()
     expect_match(conditionMessage(limited), "reached elapsed time limit")
     expect_false(inherits(limited, "elvi_error_package"))
   }
-  broken <- said(elvi:::need_package("elvibroken", "This"))
+  broken <- said(need_package("elvibroken", "This"))
   expect_s3_class(broken, "elvi_error_package")
   expect_match(conditionMessage(broken), "^This needs the package 'elvibroken', which cannot be loaded: .*its licence has ended")
-  expect_false(elvi:::has_package("elvibroken"))
+  expect_false(has_package("elvibroken"))
 })
 
 test_that("a default replaces NULL and nothing else", {
-  `%||%` <- elvi:::`%||%`
   expect_identical(NULL %||% 3, 3)
   expect_identical(NA %||% 3, NA)
   expect_identical(numeric() %||% 3, numeric())
 })
 
 test_that("errors of R while it reads variables name the argument; those with a class pass", {
-  e <- tryCatch(elvi:::blame_argument(stop("no such thing"), "data", "it cannot be read"), error = identity)
+  e <- tryCatch(blame_argument(stop("no such thing"), "data", "it cannot be read"), error = identity)
   expect_s3_class(e, "elvi_error_argument")
   expect_identical(e$argument, "data")
   expect_identical(conditionMessage(e), "`data`: it cannot be read (no such thing).")
   expect_identical(conditionMessage(e$parent), "no such thing")
   mine <- structure(class = c("mine", "error", "condition"), list(message = "mine", call = NULL))
-  expect_identical(tryCatch(elvi:::blame_argument(stop(mine), "data", "?"), error = identity), mine)
-  expect_identical(elvi:::blame_argument(3, "data", "?"), 3)
+  expect_identical(tryCatch(blame_argument(stop(mine), "data", "?"), error = identity), mine)
+  expect_identical(blame_argument(3, "data", "?"), 3)
 })
 
 test_that("numbers whose squares overflow are refused, with their column", {
-  expect_silent(elvi:::check_magnitude(c(-1e150, 1e150), "y"))
+  expect_silent(check_magnitude(c(-1e150, 1e150), "y"))
   x <- cbind(a = 1:2, b = c(1, -1e151))
-  messages <- c(refusal(elvi:::check_magnitude(x, "X"), "X"), refusal(elvi:::check_magnitude(c(1, 1e300), "y"), "y"),
-                refusal(elvi:::check_magnitude(unname(x), "X"), "X"))
+  messages <- c(refusal(check_magnitude(x, "X"), "X"), refusal(check_magnitude(c(1, 1e300), "y"), "y"),
+                refusal(check_magnitude(unname(x), "X"), "X"))
   expect_snapshot(writeLines(messages))
 })
 
 test_that("a long text is shown in part, and one that is not valid is shown at all", {
-  expect_identical(elvi:::describe(strrep("a", 100)), paste0("\"", strrep("a", 55), "...\""))
-  expect_match(elvi:::describe("\xff\xfe"), "xff", fixed = TRUE)
+  expect_identical(describe(strrep("a", 100)), paste0("\"", strrep("a", 55), "...\""))
+  expect_match(describe("\xff\xfe"), "xff", fixed = TRUE)
   dots <- stats::setNames(list(1), "\xff")
-  e <- tryCatch(elvi:::check_dots(dots, c("budget", "base"), "elvi()"), error = identity)
+  e <- tryCatch(check_dots(dots, c("budget", "base"), "elvi()"), error = identity)
   expect_s3_class(e, "elvi_error_argument")
   expect_identical(e$argument, names(dots))
 })
 
 test_that("the upper bound of a count is named when it is passed", {
-  messages <- c(refusal(elvi:::check_dim(2^31), "dim"), refusal(elvi:::check_dim(0), "dim"),
-                refusal(elvi:::check_digits(23), "digits"))
-  expect_identical(elvi:::check_dim(2^31 - 1), 2^31 - 1)
+  messages <- c(refusal(check_dim(2^31), "dim"), refusal(check_dim(0), "dim"),
+                refusal(check_digits(23), "digits"))
+  expect_identical(check_dim(2^31 - 1), 2^31 - 1)
   expect_snapshot(writeLines(messages))
 })
 

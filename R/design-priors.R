@@ -1,0 +1,116 @@
+# Priors of a regression: as given, and as used on the coefficients of the centred predictors.
+
+#' Prior of correlations
+#'
+#' The law of Lewandowski, Kurowicka and Joe for the correlation matrix of the coefficients of one group-level term:
+#' density proportional to `|R|^(eta - 1)`. With `eta = 1` all correlation matrices are equally likely; larger
+#' values favour small correlations.
+#'
+#' @param eta a positive number.
+#' @return An object of class `elvi_lkj` for the argument `prior_cor` of [elvi()].
+#' @seealso [group_terms]
+#' @examples
+#' lkj(2)
+#' @export
+lkj <- function(eta = 1) structure(list(name = "lkj", eta = check_positive(eta, "eta")), class = "elvi_lkj")
+
+#' @export
+format.elvi_lkj <- function(x, ...) paste("lkj prior, eta", format(x$eta))
+
+#' @export
+print.elvi_lkj <- function(x, ...) {
+  cat(format(x), "\n", sep = "")
+  invisible(x)
+}
+
+# The priors as given and as used: `joint` of the coefficients of the centred predictors, `aux` of the family's parameter, `sd` one per
+# latent term, `cor` of correlations. `autoscale` says which are rescaled to the data.
+design_priors <- function(design, family, dispersion, priors, autoscale) {
+  check_coefficient_prior(priors$prior)
+  check_coefficient_prior(priors$prior_intercept, "prior_intercept")
+  spread <- response_spread(design, family)
+  c(list(prior = priors$prior, prior_intercept = if (design$intercept) priors$prior_intercept,
+         joint = coefficient_priors(design, family, priors, autoscale, spread),
+         aux = aux_prior(design, family, dispersion, priors$prior_aux, autoscale[["aux"]], spread)),
+    if (length(design$latent)) latent_priors(design$latent, priors, autoscale[["sd"]], spread))
+}
+
+coefficient_priors <- function(design, family, priors, autoscale, spread) {
+  record <- family_record(family)
+  level <- if (record$positive) design$spread$positive$log_base
+  slopes <- setdiff(seq_along(design$centre), if (design$intercept) 1L)
+  used <- if (length(slopes)) prior_of_length(priors$prior, length(slopes))
+  if (length(slopes) && autoscale[["slopes"]]) {
+    sds <- design$spread$columns(slopes)
+    used$scale <- used$scale * spread / ifelse(is.finite(sds) & sds > 0, sds, 1)
+    if (!design$intercept) used$location[design$constant] <- used$location[design$constant] + (level %||% 0)
+  }
+  intercept <- if (design$intercept) prior_of_length(priors$prior_intercept, 1L, "prior_intercept")
+  if (design$intercept && autoscale[["intercept"]]) {
+    intercept$scale <- intercept$scale * spread
+    response <- if (record$autoscale) design$spread$response$mean
+    intercept$location <- intercept$location + (response %||% 0) + (level %||% 0)
+  }
+  do.call(c, Filter(Negate(is.null), list(intercept, used)))
+}
+
+# NULL where the family has no parameter, or a known one
+aux_prior <- function(design, family, dispersion, prior, rescale, spread) {
+  record <- family_record(family)
+  if (is.null(record$dispersion) || !is.null(dispersion)) {
+    if (!is.null(prior)) bad_argument("prior_aux", "left out: this model has no auxiliary parameter", describe(prior))
+    return(NULL)
+  }
+  level <- if (record$positive && rescale) design$spread$positive$mean
+  prior <- prior %||% default_aux_prior(record, level %||% 1)
+  if (!rescale || !is_exponential(prior) || !record$autoscale || is.null(design$spread$response)) return(prior)
+  precision <- if (record$dispersion$precision) design$spread$precision else 1   # sigma is that of a response of weight 1
+  exponential(prior$rate / spread / sqrt(precision))
+}
+
+latent_priors <- function(latent, priors, rescale, spread) {
+  given <- sd_priors(priors$prior_sd, vapply(latent, `[[`, "", "label"))
+  check_class(priors$prior_cor, "prior_cor", "elvi_lkj", "lkj()")
+  list(prior_sd = priors$prior_sd, cor = priors$prior_cor,
+       sd = Map(function(prior, term) if (rescale) scaled_prior(prior, spread / term$unit) else prior, given, latent))
+}
+
+prior_of_length <- function(prior, n, name = "prior") {
+  if (any(!lengths(prior[c("location", "scale", "df")]) %in% c(1L, n))) {
+    bad_argument(name, if (n == 1L) "of length 1" else sprintf("of length 1 or %d", n),
+                 paste("of length", max(lengths(prior[c("location", "scale", "df")]))))
+  }
+  prior[c("location", "scale", "df")] <- lapply(prior[c("location", "scale", "df")], rep_len, n)
+  prior
+}
+
+# Given the hyperparameters everything must be convex.
+check_normal_prior <- function(prior, name) {
+  check_coefficient_prior(prior, name)
+  if (!is_concave(prior)) {
+    bad_argument(name, paste("normal() or flat() with group-level terms, smooth terms or method = \"nested\":",
+                             "the logarithm of a student density is not concave"), format(prior))
+  }
+}
+
+response_spread <- function(design, family) {
+  sd <- if (family_record(family)$autoscale) design$spread$response$sd
+  if (isTRUE(sd > 0)) sd else 1
+}
+
+# one prior for all terms, or a list with one for each, by name
+sd_priors <- function(prior, labels) {
+  if (is_plain_list(prior)) {
+    absent <- setdiff(labels, names(prior))
+    unknown <- setdiff(names(prior), labels)
+    if (length(absent) || length(unknown) || is.null(names(prior))) {
+      bad_argument("prior_sd", paste0("a prior, or a list with one for each term (", toString(labels), ")"),
+                   if (length(unknown)) paste("one with", describe(unknown[1L]))
+                   else paste("one without", describe(absent[1L])))
+    }
+    prior <- prior[labels]
+  } else {
+    prior <- rep(list(prior), length(labels))
+  }
+  lapply(prior, check_sd_prior)
+}

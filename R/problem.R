@@ -1,0 +1,180 @@
+#' The pieces of a fit
+#'
+#' [elvi()] with a formula takes two steps that other packages can take one by one: `elvi_problem()` reads formula and data and
+#' returns the problem to solve, `elvi_solve()` chooses a solver and returns the fit. A problem can be solved several times,
+#' with another base or method, without reading the data again.
+#'
+#' A problem is a list. What other packages may want to read is
+#' * `rows`: design matrix `X`, response `y`, `weight` and `offset`. Columns of `X` count as `X[, j] - shift[j]`.
+#' * `Z`: sparse matrix with the columns of latent terms (groups, smooths), or `NULL`; `terms`, a list with what is known of each.
+#' * `family`, and `dispersion`: its parameter if that is known, else `NULL`.
+#' * `priors`: those of the coefficients (`joint`, one after the other), of the family's parameter (`aux`), of standard
+#'   deviations (`sd`) and correlations (`cor`), after rescaling to the data.
+#'
+#' `elvi_problem()` has the arguments of [elvi.formula()] that describe the model, `elvi_solve()` those that say how to fit it.
+#'
+#' @param formula a formula.
+#' @param data,family,dispersion,weights,subset,na.action,offset,contrasts,frequency as in [elvi.formula()].
+#' @param prior,prior_intercept,prior_aux,prior_sd,prior_cor,autoscale as in [elvi.formula()].
+#' @param problem a problem by `elvi_problem()`.
+#' @param base,method,schedule,budget,tol,start,control,correct as in [elvi.formula()].
+#' @return `elvi_problem()` returns an object of class `elvi_problem`, `elvi_solve()` a fit, see [elvi()].
+#' @examples
+#' problem <- elvi_problem(case ~ age + parity + spontaneous, data = infert, family = binomial())
+#' problem
+#' dim(problem$rows$X)
+#' elvi_solve(problem)
+#' elvi_solve(problem, base = base_laplace())
+#' @name elvi_pieces
+NULL
+
+#' @rdname elvi_pieces
+#' @export
+elvi_problem <- function(formula, data, family = stats::gaussian(), prior = normal(0, 2.5), prior_intercept = normal(0, 2.5),
+                         prior_aux = NULL, prior_sd = exponential(1), prior_cor = lkj(1), autoscale = NULL, dispersion = NULL,
+                         weights, subset, na.action, offset, contrasts = NULL, frequency) {
+  call <- match.call()
+  names(call)[names(call) == "formula"] <- "object"
+  build_problem(formula, call, parent.frame(), environment())
+}
+
+#' @rdname elvi_pieces
+#' @export
+elvi_solve <- function(problem, base = base_gaussian(), method = c("auto", "exact", "mpsgd", "nested"), schedule = NULL,
+                       budget = NULL, tol = NULL, start = NULL, control = elvi_control(), correct = TRUE) {
+  check_class(problem, "problem", "elvi_problem", "elvi_problem()")
+  method <- check_choice(method, "method", c("auto", "exact", "mpsgd", "nested"))
+  solve_problem(problem, base, method, list(schedule = schedule, budget = budget, tol = tol, start = start), control, correct)
+}
+
+#' @export
+print.elvi_problem <- function(x, ...) {
+  size <- c(x$rows$n %||% length(x$rows$y), x$rows$dim)
+  cat(sprintf("%s regression (%s link), %s observations, %d coefficients\n", x$family$family, x$family$link, format_count(size[1L]),
+              as.integer(size[2L])))
+  cat("formula: ", deparse_one(x$regression$formula), "\n", sep = "")
+  for (term in x$terms) cat("latent term ", term$label, ": ", format_count(length(term$columns)), " effects\n", sep = "")
+  if (length(hyper_names(x))) cat("hyperparameters: ", toString(hyper_names(x)), "\n", sep = "")
+  invisible(x)
+}
+
+hyper_names <- function(problem) {
+  c(unlist(lapply(problem$terms, sd_names)), if (is.null(problem$dispersion)) family_record(problem$family)$dispersion$natural)
+}
+
+# ---- from the arguments of elvi() ------------------------------------------------------------------------
+
+# `arguments` is the environment of the function that was called, with the arguments of elvi_problem().
+build_problem <- function(formula, call, env, arguments) {
+  given <- names(call)
+  data <- if ("data" %in% given) check_data(arguments$data)
+  if ("na.action" %in% given) check_na_action(arguments$na.action)
+  family <- check_family(arguments$family)
+  parts <- structured_formula(formula, if (!is_source(data)) data)
+  check_terms(parts, family, is_source(data), given)
+  design <- if (is_source(data)) source_design(data, formula, call, env, arguments$contrasts, family)
+            else formula_design(parts, call, env, arguments$contrasts)
+  if (!design$intercept && "prior_intercept" %in% given) {
+    bad_argument("prior_intercept", "left out: the formula has no intercept", format(arguments$prior_intercept))
+  }
+  dispersion <- arguments$dispersion
+  dispersion <- check_dispersion(if (is.null(family_record(family)$dispersion)) dispersion %||% 1 else dispersion, family)
+  priors <- given_priors(arguments)
+  priors <- design_priors(design, family, dispersion, priors, check_autoscale(arguments$autoscale, given, priors))
+  new_problem(design, if (is.null(parts)) stats::formula(design$terms) else formula, call, family, dispersion, priors)
+}
+
+new_problem <- function(design, formula, call, family, dispersion, priors) {
+  call[[1L]] <- quote(elvi)   # not the method, which is not exported
+  shift <- if (design$intercept) design$centre
+  rows <- design$rows %||% check_rows(c(design[c("X", "y", "weights", "frequency", "offset")], list(shift = shift)), family_record(family))
+  terms <- Map(function(term, prior) c(term, list(prior_sd = prior, prior_cor = priors$cor$eta)), design$latent, unname(priors$sd))
+  structure(list(
+    call = call, family = family, dispersion = dispersion, rows = rows, shift = shift, Z = design$Z, terms = terms, priors = priors,
+    regression = c(list(formula = formula, family = family, priors = priors, dispersion = dispersion, groups = terms,
+                        smooths = design$smooths %||% list(), na.action = attr(design$frame, "na.action")),
+                   design[c("terms", "frame", "xlevels", "contrasts", "offset_given")], design$rows["dropped"])),
+    class = "elvi_problem")
+}
+
+given_priors <- function(arguments) {
+  priors <- mget(c("prior", "prior_intercept", "prior_aux", "prior_sd", "prior_cor"), arguments)
+  for (name in c("prior", "prior_intercept", "prior_aux")) priors[name] <- list(as_prior(priors[[name]], name))
+  priors
+}
+
+# Which priors are rescaled: all or none if someone says so, else those left at their defaults, or made to be.
+check_autoscale <- function(autoscale, given, priors) {
+  if (!is.null(autoscale)) {
+    autoscale <- check_flag(autoscale, "autoscale")
+    return(c(slopes = autoscale, intercept = autoscale, aux = autoscale, sd = autoscale))
+  }
+  asks <- function(prior) is.list(prior) && isTRUE(prior$autoscale)
+  c(slopes = !"prior" %in% given || asks(priors$prior), intercept = !"prior_intercept" %in% given || asks(priors$prior_intercept),
+    aux = is.null(priors$prior_aux) || asks(priors$prior_aux), sd = !"prior_sd" %in% given)
+}
+
+check_terms <- function(parts, family, elsewhere, given) {
+  if (is.null(parts)) {
+    extra <- intersect(c("prior_sd", "prior_cor"), given)
+    if (length(extra)) bad_argument(extra[1L], "left out: the formula has no group-level or smooth terms")
+    return(invisible())
+  }
+  if (elsewhere) bad_argument("data", "in memory: group-level and smooth terms need all rows at once", "a source of rows")
+  check_conditional_family(family)
+}
+
+# ---- solvers -----------------------------------------------------------------------------------------------
+
+# `problem` has rows, family, terms and priors, or a `target`: any model. `run` are arguments that only some solvers use.
+solve_problem <- function(problem, base, method, run, control, correct = TRUE) {
+  correct <- check_flag(correct, "correct")
+  check_class(base, "base", "elvi_base", "a base_*() function")
+  check_class(control, "control", "elvi_control", "elvi_control()")
+  old <- show_passes(control)
+  on.exit(options(old))
+  if (choose_nested(problem, method, run, control)) return(solve_nested(problem, base, control, correct))
+  if (!is.null(run$tol)) run$tol <- check_positive(run$tol, "tol")
+  if (!is.null(run$schedule) && !is.null(run$budget)) {
+    bad_argument("budget", "left out when `schedule` is given (the schedule has its own)", describe(run$budget))
+  }
+  if (is.null(problem$target)) problem <- as_target(problem)
+  exact <- choose_method(method, problem$target, stochastic_settings(run, control), control$scale) == "exact"
+  if (exact) solve_exact(problem, base, run, control, correct) else solve_stochastic(problem, base, run, control)
+}
+
+# Latent terms need it; a plain regression prefers it where its dispersion is unknown, unless someone asks for what only a stochastic
+# run has, or for a prior that is not log-concave, or the rows would be needed again and again from elsewhere.
+choose_nested <- function(problem, method, run, control) {
+  if (is.null(problem$rows)) return(FALSE)
+  must <- length(problem$terms) > 0L || method == "nested"
+  if (must) check_nested(problem, method, run, control)
+  if (must || method != "auto" || !prefers_nested(problem, run, control)) return(must)
+  if (has_few_rows(problem)) return(TRUE)
+  say_not_nested(problem)
+  FALSE
+}
+
+prefers_nested <- function(problem, run, control) {
+  record <- family_record(problem$family)
+  !is.null(record$conditional) && is.null(problem$dispersion) && !length(given_values(run)) && is_concave(problem$priors$joint) &&
+    !length(nested_changes(control))
+}
+
+# in memory, or with a triangular factor in place of the rows
+has_few_rows <- function(problem) !is_chunked(problem$rows) || family_record(problem$family)$constant_curvature
+
+# a regression as a problem of one target, the model of its centred predictors
+as_target <- function(problem) {
+  target <- rows_target(problem$rows, problem$family, problem$priors$joint, problem$dispersion, problem$priors$aux, problem$shift)
+  warn_if_flat(problem$priors$joint)
+  list(target = target, call = problem$call, regression = problem$regression)
+}
+
+warn_if_flat <- function(prior) {
+  flat <- sum(is.infinite(prior$scale))
+  if (!flat) return(invisible())
+  elvi_warn("The prior is flat for ", flat, " coefficient(s): a posterior, and an ",
+            "optimum, need not exist then. Where none is found the fit is refused.",
+            class = "elvi_warning_flat_prior")
+}

@@ -1,0 +1,24 @@
+test_that("a formula without latent terms is one design with them, less Z", {
+  skip_without_parser()
+  d <- group_data()
+  frame <- model.frame(y ~ x + f + g, d)
+  parts <- elvi:::structured_formula(y ~ x + f + (1 | g), d)
+  plain <- elvi:::frame_design(NULL, list(), model.frame(y ~ x + f, d), NULL)
+  latent <- elvi:::frame_design(parts, list(), frame, NULL)
+  shared <- c("y", "intercept", "centre", "contrasts", "constant", "xlevels", "offset_given")
+  expect_equal(latent[shared], plain[shared])
+  expect_equal(latent$X, plain$X, ignore_attr = TRUE)
+  expect_null(plain$Z)
+  expect_equal(Matrix::rowSums(latent$Z), rep(1, nrow(d)), ignore_attr = TRUE)
+  expect_identical(latent$latent[[1L]]$columns, 1:8)
+})
+
+test_that("rows that do not count move neither means nor scales", {
+  d <- group_data()
+  d$zero <- as.double(seq_len(nrow(d)) > 10)
+  d$x[1:10] <- 1e6
+  some <- elvi_problem(y ~ x, d, weights = zero)
+  rest <- elvi_problem(y ~ x, d, subset = zero > 0)
+  expect_equal(some$shift, rest$shift)
+  expect_equal(some$priors$joint, rest$priors$joint)
+})
