@@ -22,7 +22,7 @@
 #' parameter. Whatever tabulates, draws or plots shows `sigma` or `phi` itself; `coef()` and `vcov()` have the
 #' coefficients only, and `sigma()` is the posterior mean of the residual standard deviation, 1 for families that have none.
 #'
-#' Compare models of the same data by [elbo()], a lower bound of the log evidence, which is `glance()$elbo` too, or by `loo()`.
+#' Compare models of the same data by [evidence()], which is `glance()$log_evidence` too, or by `loo()`.
 #' The evidence lower bound is never returned as a `logLik()`, since it is not a maximised likelihood.
 #'
 #' @param object,x,formula a fit; for the methods that need data, one from a
@@ -53,7 +53,8 @@
 #'   with the table of posterior means, standard deviations and quantiles, objective and ELBO, the gap to the optimum of its family
 #'   in nats for
 #'   models with an exact objective (see [elvi_optimum()]), and [pareto_k()]. `tidy()`: a data frame with columns `effect`, `group`, `term`,
-#'   `estimate` and `std.error` for every fit (`level` too with `"ran_vals"`). `glance()`: a row with the [elbo()] and its standard error,
+#'   `estimate` and `std.error` for every fit (`level` too with `"ran_vals"`). `glance()`: a row with the [elbo()] and the corrected [log evidence][evidence()]
+#'   (`NA` where it is not cheap), each with its standard error,
 #'   `method`, `base`, `converged`, `certificate` (nats above the optimum, at most; `NA` for a stochastic run), `points` and
 #'   `quadrature_error` of the quadrature over hyperparameters, `evaluations` of the gradient and `nobs`. The others as their generics say.
 #' @examples
@@ -219,9 +220,11 @@ tidy_hyper <- function(x, rows) {
 glance.elvi_fit <- function(x, ...) {
   check_dots(given_values(list(...)), names(formals()), "glance()", passed_by_frameworks$glance)
   value <- elbo(x)
+  evidence <- cheap_evidence(x)
   account <- solver_account(x)
   as_tibble_if_there(data.frame(
-    elbo = value$estimate, elbo.se = value$se, method = x$method, base = x$base$kind, converged = x$converged %||% NA,
+    elbo = value$estimate, elbo.se = value$se, log_evidence = evidence$logml %||% NA_real_,
+    log_evidence.se = evidence$se %||% NA_real_, method = x$method, base = x$base$kind, converged = x$converged %||% NA,
     certificate = account$certificate, points = length(x$posterior$weight), quadrature_error = account$quadrature_error,
     evaluations = account$evaluations, nobs = if (is.null(x$regression)) NA_integer_ else nobs.elvi_glm(x)))
 }
@@ -367,7 +370,7 @@ print.elvi_prior_summary <- function(x, ...) {
 # logLik() of a fit that has none: AIC(), BIC() and step() end here
 no_likelihood <- function() {
   elvi_abort("A fit by elvi() has no maximised likelihood, and so no logLik(), AIC() or BIC(): compare models of the same data ",
-             "by elbo(), a lower bound of the log evidence, or by loo().", class = "elvi_error_argument",
+             "by evidence(), bayes_factor() or loo().", class = "elvi_error_argument",
              data = list(argument = "object"))
 }
 
@@ -377,22 +380,7 @@ logLik.elvi_fit <- function(object, ...) no_likelihood()
 #' @rawNamespace S3method(stats::extractAIC, elvi_fit)
 extractAIC.elvi_fit <- function(fit, ...) no_likelihood()
 
-# ---- loo and bayesplot ----------------------------------------------------------------------------------
-
-#' @rdname elvi_fit
-#' @exportS3Method loo::loo
-loo.elvi_glm <- function(x, draws = 2000, seed = NULL, ...) {
-  need_package("loo", "loo()")
-  key <- fit_key(x, seed)
-  draws <- check_draws(draws, max(nobs.elvi_glm(x), posterior_dim(x$posterior)), lower = 2)
-  if (!is.null(x$posterior$hyper)) {   # the density of hyperparameters between quadrature points is not known
-    log_lik <- log_lik_at(x, posterior_draws(x$posterior, draws, key), key)
-    return(loo::loo(log_lik, r_eff = rep(1, ncol(log_lik)), ...))
-  }
-  drawn <- draws_with_ratios(x, draws, key)
-  log_lik <- log_lik_at(x, list(x = in_user_rows(x$posterior, drawn$x)), key)
-  loo::loo_approximate_posterior(log_lik, log_p = drawn$log_p, log_g = drawn$log_q, ...)
-}
+# ---- bayesplot ------------------------------------------------------------------------------------------
 
 #' @rdname elvi_fit
 #' @exportS3Method bayesplot::pp_check

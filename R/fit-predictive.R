@@ -8,22 +8,18 @@
 #' * `deviance()`: the sum of squares of [deviance residuals][residuals.elvi_glm], so that of the posterior means of the
 #'   expected responses: neither the least one nor the posterior mean of the deviance. `df.residual()`: the number of rows
 #'   that count minus the number of coefficients, as for [stats::glm()].
-#' * `waic()` and `kfold()` are those of package 'loo', for draws of the approximation. `kfold()` fits the model again
-#'   without each fold and needs the fit's `data` to be a data frame.
 #'
-#' @param object,x a fit by [elvi()] from a formula.
+#' @param object a fit by [elvi()] from a formula.
 #' @param draws,ndraws number of draws, under either name.
 #' @param prob probability of the interval.
 #' @param newdata,offset,trials,seed see [predict.elvi_glm()]. For `simulate()`: without `seed` the responses are new in every
 #'   call, with one R's generator is left as it was.
 #' @param nsim number of columns.
-#' @param K number of folds.
-#' @param folds optional: for each row of the fit the number of its fold. By default they are drawn.
-#' @param ... for `waic()` passed on, for `bayes_R2()` and `simulate()` the `re.form` of a fit with [groups][group_terms]; else
+#' @param ... for `bayes_R2()` and `simulate()` the `re.form` of a fit with [groups][group_terms]; else
 #'   nothing: unknown names are errors.
 #' @return `bayes_R2()`: a vector of draws. `predictive_interval()`: a matrix with a row for each row of the data. `simulate()`: a
-#'   data frame with a column for each simulation, of the type of the response, and the attribute `"seed"`. `waic()` and `kfold()`: objects
-#'   of package 'loo'.
+#'   data frame with a column for each simulation, of the type of the response, and the attribute `"seed"`.
+#' @seealso [cross_validation]
 #' @examples
 #' fit <- elvi(case ~ age + parity + spontaneous, data = infert, family = binomial())
 #' mean(bayes_R2(fit))
@@ -96,78 +92,4 @@ as_response <- function(object, y) {
   trials <- response_trials(object)
   if (is.matrix(given)) return(structure(cbind(y, trials - y), dimnames = list(NULL, colnames(given))))
   unname(ifelse(trials > 0, y / trials, 0))
-}
-
-# ---- cross-validation -------------------------------------------------------------------
-
-#' @rdname predictive
-#' @exportS3Method loo::waic
-waic.elvi_glm <- function(x, draws = 2000, ...) {
-  need_package("loo", "waic()")
-  loo::waic(log_lik(x, draws = check_count(draws, "draws", lower = 2)), ...)
-}
-
-#' @rdname predictive
-#' @exportS3Method loo::kfold
-kfold.elvi_glm <- function(x, K = 10, folds = NULL, draws = 1000, ...) {
-  need_package("loo", "kfold()")
-  check_dots(list(...), names(formals()), "kfold()")
-  if (length(x$groups)) {
-    bad_argument("x", "a fit without group-level or smooth terms (loo() takes those)", "one with them")
-  }
-  draws <- check_draws(draws, max(nobs.elvi_glm(x), length(x$mu)), lower = 2)
-  n <- nobs.elvi_glm(x)
-  folds <- check_folds(folds, K, n)
-  data <- data_of(x)
-  held_out <- matrix(0, draws, n)
-  for (k in unique(folds)) {
-    out <- folds == k
-    held_out[, out] <- log_lik(refitted(x, data[!out, , drop = FALSE]), data[out, , drop = FALSE], draws = draws)
-  }
-  new_kfold(log_mean_exp(held_out), log_mean_exp(log_lik(x, draws = draws)), folds, class(x)[1L])
-}
-
-check_folds <- function(folds, K, n) {
-  if (is.null(folds)) {
-    K <- check_count(K, "K", lower = 2, upper = n)
-    return(sample(rep_len(seq_len(K), n)))
-  }
-  folds <- check_vector(folds, "folds", n)
-  if (length(unique(folds)) < 2L) bad_argument("folds", "of at least two different folds", "all the same")
-  folds
-}
-
-# the rows that were fitted, as the user gave them
-data_of <- function(fit) {
-  data <- eval(fit$call$data, environment(fit$formula))
-  at <- if (is.data.frame(data)) match(rownames(fit$frame), rownames(data))
-  if (is.null(at) || anyNA(at)) bad_argument("x", "a fit whose `data` are a data frame that is still there", "another")
-  data[at, , drop = FALSE]
-}
-
-# on other rows, `subset` having been applied
-refitted <- function(fit, data) {
-  call <- fit$call
-  call$subset <- NULL
-  call$data <- data
-  # as they were, wherever the fit was made
-  known <- list(family = fit$family, prior = fit$priors$prior, prior_intercept = fit$priors$prior_intercept)
-  for (name in intersect(names(known), names(call))) call[[name]] <- known[[name]]
-  call[[1L]] <- quote(elvi::elvi)
-  eval(call, environment(fit$formula))
-}
-
-log_mean_exp <- function(x) {
-  top <- apply(x, 2L, max)
-  top + log(colMeans(exp(x - rep(top, each = nrow(x)))))
-}
-
-new_kfold <- function(elpd, lpd, folds, label) {
-  pointwise <- cbind(elpd_kfold = elpd, p_kfold = lpd - elpd, kfoldic = -2 * elpd)
-  sums <- colSums(pointwise)
-  errors <- sqrt(length(elpd) * apply(pointwise, 2L, stats::var))
-  structure(list(estimates = cbind(Estimate = sums, SE = errors), pointwise = pointwise,
-                 elpd_kfold = sums[[1L]], p_kfold = sums[[2L]], se_elpd_kfold = errors[[1L]], se_p_kfold = errors[[2L]]),
-            K = length(unique(folds)), folds = folds, dims = c(NULL, length(elpd)), model_name = label,
-            class = c("kfold", "loo"))
 }

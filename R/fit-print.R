@@ -70,6 +70,7 @@ summary.elvi_fit <- function(object, ...) {
   structure(list(fit = object, table = posterior_table(object, shown_parameters(object, NULL, "parm"), c(0.025, 0.5, 0.975)),
                  ngrps = if (!is.null(object$regression)) ngrps.elvi_glm(object),
                  objective = if (is.null(object$nested)) objective(object), elbo = elbo(object),
+                 evidence = cheap_evidence(object),
                  gap = exact_gap(object),
                  pareto_k = k_of_verdict(object) %||% pareto_k(object)),
             class = "summary.elvi_fit")
@@ -85,7 +86,7 @@ print.summary.elvi_fit <- function(x, digits = max(3L, getOption("digits") - 3L)
   print(x$table, digits = digits)
   writeLines(c("", folded(c(solver_account(fit)$lines, verdict_lines(fit)))))
   if (!is.null(x$objective)) print(x$objective)
-  print(x$elbo)
+  if (is.null(x$evidence)) print(x$elbo) else print(x$evidence)
   if (!is.null(x$gap)) {
     cat("Gap to the optimum of its family: ", format(max(x$gap$gap, 0), digits = 3),
         " nats (F* = ", format(x$gap$optimum$objective, digits = 10), ", known to ",
@@ -211,6 +212,7 @@ k_line <- function(nested) {
   k <- worst_k(nested)
   if (is.na(k)) return("Pareto k-hat: not computed, no draws were made")
   if (k == -Inf) return("Pareto k-hat: not needed (the conditional posteriors are exactly Gaussian)")
+  if (k == 0) return("Pareto k-hat: not needed (log ratios are nearly constant at all quadrature points)")
   says <- if (k < k_good) "good" else if (k < k_usable) "fair"
           else if (nested$corrected) "too many effects to reweigh at once" else k_verdict(k)
   sprintf("Pareto k-hat: %s at the worst of %d quadrature points, %s draws each (%s); weights %s",

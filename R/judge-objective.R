@@ -9,7 +9,7 @@
 #' The difference of two ELBOs estimates the log Bayes factor of the two models. It is wrong by the difference of their
 #' gaps, each the Kullback-Leibler divergence of the approximation from the posterior; [pareto_k()] tells whether a gap may be
 #' large. The responses must be the same in both, not transformed, and the rows too. Like any evidence it depends on the priors,
-#' also where the posterior hardly does. [loo()][elvi_glm] compares models by their predictions instead.
+#' also where the posterior hardly does. [loo()][cross_validation] compares models by their predictions instead.
 #'
 #' A flat prior has no normalising constant, and the evidence is then defined up to a factor only. It counts as density 1, and
 #' printing an ELBO says so. Models that do not have the same flat priors cannot be compared by evidence.

@@ -12,6 +12,9 @@
 #' from what separates its verdicts, else it is said not to be settled. What importance sampling can correct is judged
 #' by the effective sample size of the weights too.
 #'
+#' If the log ratios of all draws are nearly constant (standard deviation at most 0.02, none further than 0.5 from their mean), the weights
+#' have nothing to correct, and a Pareto shape fitted to such small differences has no meaning. k-hat is then 0, and printing says so.
+#'
 #' Where the verdict of a fit of a function has adapted a mixture to the target, because the approximation alone misses part of it
 #' (see [elvi()]), k-hat is that of the mixture, whose draws the fit shows; it says so, with the k-hat of the approximation.
 #'
@@ -158,12 +161,20 @@ pareto_shape <- function(log_ratios) {
   if (!all(is.finite(sorted[seq_len(tail + 1L)]))) return(Inf)
   # all ratios alike, up to rounding: nothing to correct
   if (sorted[1L] - sorted[tail + 1L] < 1e-8) return(-Inf)
+  if (nearly_constant(log_ratios)) return(0)
   ratios <- exp(sorted - sorted[1L])
   x <- rev(ratios[seq_len(tail)] - ratios[tail + 1L])
   shape <- zhang_stephens(x)
   if (is.nan(shape)) return(Inf)
   # the weak prior of Vehtari et al.: ten observations of shape 0.5
   (tail * shape + 5) / (tail + 10)
+}
+
+# Weights that hardly differ leave nothing to correct, and a shape fitted to such differences can be anything.
+nearly_constant <- function(log_ratios) {
+  if (length(log_ratios) < 2L) return(FALSE)
+  away <- abs(log_ratios - mean(log_ratios))
+  isTRUE(max(away) <= 0.5 && mean(away^2) <= 0.02^2)
 }
 
 # Zhang and Stephens (2009): the posterior mean of a profile likelihood. x sorted.
@@ -186,7 +197,10 @@ print.elvi_pareto_k <- function(x, ...) {
     writeLines(folded(x$line))
     return(invisible(x))
   }
-  cat("Pareto k-hat: ", format(x$k, digits = 2), if (is.finite(x$k)) sprintf(" (standard error %s)", format(x$se, digits = 1)),
+  if (nearly_constant(x$log_ratios)) {
+    cat("Pareto k-hat: not needed (log ratios within ", format(max(abs(x$log_ratios - mean(x$log_ratios))), digits = 1),
+        " of a constant, sd ", format(stats::sd(x$log_ratios), digits = 1), "), ", format_count(x$draws), " draws\n", sep = "")
+  } else cat("Pareto k-hat: ", format(x$k, digits = 2), if (is.finite(x$k)) sprintf(" (standard error %s)", format(x$se, digits = 1)),
       ", ", format_count(x$draws), " draws, effective sample size ", format_count(round(x$ess)), "\n", sep = "")
   cat(judged_k(x), "\n", sep = "")
   if (!is.null(x$adapted)) writeLines(strwrap(paste0(x$adapted, ".")))

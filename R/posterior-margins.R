@@ -258,9 +258,7 @@ has_target <- function(posterior) !is.null(posterior$margins$model)
 # n draws of the posterior: those of correct_draws() are proposals of an independence sampler (Metropolis, Hastings), which
 # accepts nearly all of them. Draw i depends on proposals up to i only, so that a shorter call gives the first rows of a longer one.
 metropolis_draws <- function(posterior, proposals, key, warmup) {
-  x <- t(proposals)
-  if (!is.null(posterior$shift)) x[1L, ] <- x[1L, ] - drop(posterior$shift[-1L] %*% x[-1L, , drop = FALSE]) / (1 + posterior$shift[1L])
-  log_w <- -target_values(posterior$margins$model, x) - attr(proposals, "log_q")
+  log_w <- -target_values(posterior$margins$model, centre_points(posterior, t(proposals))) - attr(proposals, "log_q")
   u <- log(with_key(key, stats::runif(length(log_w))))
   kept <- integer(length(log_w))
   at <- which.max(log_w[seq_len(warmup)] > stats::median(log_w[seq_len(warmup)]))

@@ -61,6 +61,13 @@ uncentre_points <- function(posterior, x) {
   x
 }
 
+# and back
+centre_points <- function(posterior, x) {
+  shift <- posterior$shift
+  if (!is.null(shift)) x[1L, ] <- (x[1L, ] - drop(shift[-1L] %*% x[-1L, , drop = FALSE])) / (1 + shift[1L])
+  x
+}
+
 # rows w' of user coordinates as rows of the solver's; W may have fewer columns than there are parameters
 centre_rows <- function(posterior, W) {
   d <- posterior_dim(posterior)

@@ -6,7 +6,8 @@
 # expectation is estimated by itself, which many blocks do not make harder.
 node_ratios <- function(setup, grid, values, control) {
   K <- length(values)
-  none <- list(correction = numeric(K), k_hat = rep(-Inf, K), draws = 0L, corrected = FALSE, shift = rep(list(0), K), noise = 0)
+  none <- list(correction = numeric(K), k_hat = rep(-Inf, K), draws = 0L, corrected = FALSE, shift = rep(list(0), K), noise = 0,
+               error = 0)
   if (is_quadratic(setup$plan) && setup$law$independent) return(none)
   if (is_quadratic(setup$plan) || isTRUE(control$draws == 0)) {
     none$k_hat[] <- NA_real_
@@ -31,8 +32,9 @@ node_ratios <- function(setup, grid, values, control) {
     shift[counts] <- lapply(checked$out, `[[`, "shift")
     shift[-counts] <- list(Reduce(`+`, Map(`*`, shift[counts], weight[counts] / sum(weight[counts]))))
   }
-  noise <- correction_noise(setup, checked, grid$found[counts], normalised(values + grid$log_rule + correction)[counts])
-  list(correction = correction, k_hat = k_hat, draws = draws, corrected = TRUE, shift = shift, noise = noise)
+  corrected <- normalised(values + grid$log_rule + correction)[counts]
+  list(correction = correction, k_hat = k_hat, draws = draws, corrected = TRUE, shift = shift,
+       noise = correction_noise(setup, checked, grid$found[counts], corrected), error = correction_error(setup, checked, corrected))
 }
 
 # What the draws leave unsettled in the means of the hyperparameters, in units of their sd: a standard error to first order
@@ -43,11 +45,22 @@ correction_noise <- function(setup, checked, found, weight) {
   theta <- matrix(unlist(lapply(found, function(f) f$theta)), nrow = length(found), byrow = TRUE)
   off <- sweep(theta, 2L, drop(weight %*% theta))
   sd <- sqrt(drop(weight %*% off^2))
-  part <- vapply(checked$out, function(o) {   # of each draw in the correction, whose mean it is, almost: draws x nodes
+  moved <- correction_parts(setup, checked) %*% (weight * off)
+  max(0, apply(moved, 2L, stats::sd)[sd > 0] / sd[sd > 0]) / sqrt(checked$draws)
+}
+
+# Monte Carlo standard error of the corrected log evidence, to first order
+correction_error <- function(setup, checked, weight) {
+  if (checked$draws < 2L) return(NA_real_)
+  stats::sd(correction_parts(setup, checked) %*% (weight / sum(weight))) / sqrt(checked$draws)
+}
+
+# of each draw in the correction, whose mean it is, almost: draws x nodes
+correction_parts <- function(setup, checked) {
+  part <- vapply(checked$out, function(o) {
     if (separate_blocks(setup)) o$bend else checked$draws * normalised(o$total + checked$extra)
   }, numeric(checked$draws))
-  moved <- part %*% (weight * off)
-  max(0, apply(moved, 2L, stats::sd)[sd > 0] / sd[sd > 0]) / sqrt(checked$draws)
+  matrix(part, checked$draws)
 }
 
 # By the noise of the correction at one node, though much of it is common to all of them, which have the same draws: the ratios

@@ -125,5 +125,7 @@ test_that("waic() and kfold() come close to loo()", {
                tolerance = 0.02)
   refusal(loo::kfold(fit, K = 1), "K")
   refusal(loo::kfold(fit, folds = rep(1, 400)), "folds")
-  refusal(loo::kfold(elvi(mtcars$mpg ~ mtcars$wt, dispersion = 1)), "x")
+  # only a stochastic fit is refitted from its formula
+  expect_s3_class(withr_seed(4, loo::kfold(elvi(mtcars$mpg ~ mtcars$wt, dispersion = 1), K = 2)), "kfold")
+  refusal(loo::kfold(elvi(mtcars$mpg ~ mtcars$wt, dispersion = 1, method = "mpsgd", budget = 1000)), "x")
 })

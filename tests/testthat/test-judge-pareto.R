@@ -175,3 +175,17 @@ test_that("k-hat of a target without density at any draw is said in words", {
   expect_equal(nowhere$ess, 0)
   expect_output(print(nowhere), "poor: importance weights leave 0 draws")
 })
+
+test_that("log ratios that are nearly constant have k-hat 0, and say so", {
+  z <- withr_seed(1, rnorm(4000))
+  cubic <- 0.0026 * abs(z)^3   # sd 0.01, with a tail that no Pareto law has
+  expect_lt(sd(cubic), 0.02)
+  expect_identical(pareto_shape(cubic), 0)
+  expect_identical(pareto_shape(cubic / 1e9), -Inf)   # exactly alike, up to rounding
+  expect_gt(pareto_shape(100 * cubic), 0.7)
+  one <- replace(cubic, 7, 3)   # a single large weight is not to be overlooked
+  expect_false(nearly_constant(one))
+  expect_false(nearly_constant(replace(cubic, 7, -Inf)))
+  expect_output(print(new_pareto_k(cubic)), "not needed \\(log ratios within 0.* of a constant, sd 0.0")
+  expect_output(print(new_pareto_k(cubic)), "good")
+})
