@@ -25,6 +25,7 @@
 #' | `elvi_error_backtrack` | no step passes the check of `elvi_control(backtrack = )`, however short: `value` is not what `gradient` is the gradient of; also an `elvi_error_nonfinite` | `iteration`, `mu`, `scale` | look at both functions at that point |
 #' | `elvi_error_lapack` | an eigenvalue decomposition did not converge | | report it |
 #' | `elvi_error_quadrature` | the marginal of a [base_radial()] is too rough for a quadrature rule | `argument` | a smoother `log_phi`; `method = "mpsgd"` |
+#' | `elvi_error_calibration` | no replication of [calibrate()] could be fitted | | the first failure is in the message: mend that |
 #' | `elvi_error_checkpoint` | a `checkpoint` that is not this run's, is damaged, or cannot be written | `argument`, `file`, `differs`: what is not the same | the call that the file belongs to, or another file name |
 #' | `elvi_error_interrupted` | an interrupt or a time limit ended a fit with group-level terms, or the search for a start before it had found any: nothing is left | | call again |
 #' | `elvi_error_term` | a [group-level or smooth term][group_terms] of a formula that cannot be had | `argument`, `term` | read the message: it says why |
@@ -47,6 +48,7 @@
 #' | `elvi_warning_outside` | a target that is a function failed at points of a run that has no verdict: it is convex by its author | `outside`, `first_error` | look at its domain |
 #' | `elvi_warning_shortened` | the steps of a schedule led a run on a target that is a function to numbers that are none, or to an objective that rose: it was made again with shorter ones | `shorten` | shorter steps |
 #' | `elvi_warning_slow_gradient` | a [model_density()] without `gradient` | | give one |
+#' | `elvi_warning_evidence` | importance weights are too uneven to correct the log evidence | | take the lower bound for what it is |
 #' | `elvi_warning_flat_prior` | a formula with a flat prior: an optimum need not exist | | a proper prior |
 #' | `elvi_warning_constant_response` | all responses are equal | | check the data |
 #' | `elvi_warning_correction` | the draws that correct the weights of the nodes of a fit with [group-level terms][group_terms] leave a standard error of more than 0.05 standard deviations in the mean of a hyperparameter | `noise`, `draws` | more rows a group, or a tighter `prior_sd` |

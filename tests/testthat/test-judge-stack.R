@@ -22,7 +22,7 @@ test_that("a stack has the weights, moments and draws of the mixture", {
   expect_equal(elbo(fit)$estimate, log(2 * pi), tolerance = 0.02)
   expect_lt(pareto_k(fit)$k, 0.7)
   expect_output(print(fit), "Stack of 2 starts")
-  expect_output(print(summary(fit)), "ELBO")
+  expect_output(print(summary(fit)), "Log evidence")
 })
 
 test_that("without the stack, the other place is an objection though k-hat is content", {
