@@ -39,8 +39,8 @@
 #'   \item{flat}{number of parameters with a flat prior}
 #'   \item{constants}{`"all"`, or `"as given"` for a user-supplied density}
 #'
-#'   `bayes_factor()`: a list with `bf`, the Bayes factor in favour of `x1`, or its logarithm, and `log`, as in 'bridgesampling', and `se`, the
-#'   Monte Carlo error of its logarithm. `post_prob()`: a named vector of posterior probabilities.
+#'   `bayes_factor()`: a list with `bf`, the Bayes factor in favour of `x1`, or its logarithm, and `log`, as in
+#'   'bridgesampling', and `se`, the Monte Carlo error of its logarithm. `post_prob()`: a named vector of posterior probabilities.
 #' @seealso [elbo()]; [loo()][cross_validation] compares models by their predictions.
 #' @examples
 #' weight <- elvi(am ~ wt, data = mtcars, family = binomial())
@@ -285,8 +285,11 @@ print.elvi_evidence <- function(x, ...) {
 
 evidence_words <- function(x) {
   number <- function(value) formatC(value, format = "f", digits = 2)
-  if (identical(x$logml, x$bound)) return(sprintf("Log evidence: %s (%s)", number(x$bound), if (identical(x$k, -Inf)) "quadrature; the conditional posteriors are exactly Gaussian"
-                                                  else "lower bound; no correction was made"))
+  if (identical(x$logml, x$bound)) {
+    why <- if (identical(x$k, -Inf)) "quadrature; the conditional posteriors are exactly Gaussian"
+           else "lower bound; no correction was made"
+    return(sprintf("Log evidence: %s (%s)", number(x$bound), why))
+  }
   sprintf("Log evidence: %s (importance-corrected; Monte Carlo error %s; lower bound %s)", number(x$logml),
           format(x$se, digits = 1), number(x$bound))
 }
