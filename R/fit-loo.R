@@ -150,10 +150,11 @@ only_rows <- function(rows, which) {
   c(list(design = design), lapply(rows[c("y", "trials", "precision", "counts")], `[`, which))
 }
 
-# The same design and priors, with rows that count zero times. The constant of the likelihood is still that of all rows. R's generator
-# is left as it was.
+# The same design and priors, with rows that count zero times; the constant of the likelihood is still that of all rows. R's
+# generator is left as it was.
 without_rows <- function(fit, out) {
-  if (sum((row_counts(fit) %||% rep(1, nobs.elvi_glm(fit)))[-out]) == 0) {
+  counts <- row_counts(fit) %||% rep(1, nobs.elvi_glm(fit))
+  if (sum(counts[-out]) == 0) {
     bad_argument("folds", "such that every fold leaves rows that count", "one that leaves none")
   }
   if (is.null(fit$nested)) {
@@ -164,7 +165,7 @@ without_rows <- function(fit, out) {
   } else {
     problem <- fit$given$problem
     problem$frequency <- replace(rep_len(problem$frequency %||% 1, nrow(problem$X)), out, 0)
-    problem$count <- problem$count - rows_counted(fit, problem, out)
+    problem$count <- problem$count - sum(counts[out])
     problem["triangle"] <- list(NULL)
     nested <- nested_fit(problem, fit$base, fit$control[c("nodes", "progress")])
     posterior <- nested_posterior(nested, problem, fit$posterior$key)
@@ -174,13 +175,6 @@ without_rows <- function(fit, out) {
   }
   fit$result <- refit$result
   fit
-}
-
-# how many observations the rows `out` are to an unknown dispersion: see row_count()
-rows_counted <- function(fit, problem, out) {
-  if (!isTRUE(family_record(fit$family)$dispersion$precision)) return(sum(problem$weight[out]))
-  frequency <- fit$frame[["(frequency)"]] %||% rep(1, length(problem$weight))
-  sum(frequency[out][problem$weight[out] > 0])
 }
 
 # the rows that were fitted, as the user gave them

@@ -90,6 +90,12 @@ name_scale.numeric <- function(scale, labels) {
   scale
 }
 
+# plan and setting of the sparse solver that the root comes from; NULL for a root that comes from elsewhere
+root_plan <- function(root) UseMethod("root_plan")
+
+#' @export
+root_plan.default <- function(root) NULL
+
 # ---- roots in the coordinates of a run: matrices and diagonals ------------------------------------------------
 
 # R' u

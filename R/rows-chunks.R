@@ -206,6 +206,9 @@ row_tasks <- list(
       c(sum(rows$weight * ((rows$y - mu)^2 - mu)), sum(rows$weight * mu^2))
     },
     join = `+`),
+  # the rows themselves, where there are few
+  collect = list(part = function(model, args) model$rows[c("X", "y", "weight", "offset")],
+                 join = function(a, b) Map(function(x, y) if (is.matrix(x)) rbind(x, y) else c(x, y), a, b)),
   # see rows-nested.R
   triangle = list(part = function(model, args) chunk_triangle(model$rows), join = function(a, b) join_triangles(a, b)),
   survey = list(part = function(model, args) survey_rows(model$rows, args), join = function(a, b) join_surveys(a, b)),

@@ -84,10 +84,6 @@ check_has_exact <- function(model) {
 
 solve_optimum <- function(model, base, law, scale, tol, max_evaluations, progress = FALSE) {
   if (is_factored(model, scale)) return(sparse_optimum(model, base, tol, max_evaluations, scale))
-  if (is_small(model, scale)) {
-    found <- small_optimum(model, base, law, scale, tol, max_evaluations)
-    if (!is.null(found)) return(found)
-  }
   work <- scale_of(scale)$frame
   precision_part <- scale_of(work)$precision_part
   watch <- new_watch(model, progress)

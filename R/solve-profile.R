@@ -1,9 +1,9 @@
 # From the best gaussian to the posterior: the density of a linear function a'x along its range, by the best gaussian of the
 # rest at each of a few values (elvi_nested_profile() in src/nested.c). For regressions whose loss has an expectation in C.
 
-# Nodes a standard deviation apart until the log density has fallen by `drop`. One Newton step a node is enough, because each
+# Nodes 1.2 standard deviations apart until the log density has fallen by `drop`. One Newton step a node is enough, because each
 # starts from its neighbour.
-profile_settings <- list(most = 14L, steps = 1L, width = 1, drop = 10, gain = 1e-3)
+profile_settings <- list(most = 12L, steps = 1L, width = 1.2, drop = 8, gain = 1e-3)
 
 # What a profile needs: the sparse plan, its quadrature rule, and hyperparameters and optimum of one component.
 profile_target <- function(plan, rule, setting) list(plan = plan, rule = rule, setting = setting)
@@ -102,17 +102,39 @@ correct_nested <- function(posterior) {
   with_margins(posterior, function(k) profile_target(plan, rule, posterior$roots$settings[[k]]))
 }
 
-# That of an exact optimum: rows in memory, normal priors, a scale of any covariance.
+# That of an exact optimum: normal priors, a scale of any covariance, and few enough rows.
 correct_exact <- function(posterior, model, optimum) {
   if (!is_profiled(model, optimum)) return(posterior)
-  posterior <- with_margins(posterior, function(k) exact_target(model, optimum))
-  if (has_margins(posterior) && length(model$rows$X) <= 1e6) posterior$margins$model <- model
+  model <- in_memory(model)
+  if (is.null(model)) return(posterior)
+  posterior <- with_margins(posterior, function(k) factored_target(optimum) %||% exact_target(model, optimum))
+  if (has_margins(posterior)) posterior$margins$model <- model
   posterior
 }
 
+# Above so many numbers in the design the profiles would take many times as long as the fit.
+most_profiled <- 1e6
+
 is_profiled <- function(model, optimum) {
-  is_regression(model) && !is_chunked(model$rows) && optimum$converged && !has_student_prior(model) && !is_linked(model) &&
-    !has_sparse_rows(model$rows) && scale_of(optimum$kind)$full && !family_records[[model$likelihood]]$constant_curvature
+  is_regression(model) && optimum$converged && !has_student_prior(model) &&
+    (!has_sparse_rows(model$rows) || !is.null(root_plan(optimum$scale))) && scale_of(optimum$kind)$full && !family_records[[model$likelihood]]$constant_curvature &&
+    (model$rows$n %||% length(model$rows$y)) * model$dim <= most_profiled
+}
+
+# A regression with its rows in memory, in one pass where they are not; NULL for sparse rows.
+in_memory <- function(model) {
+  if (!is_chunked(model$rows)) return(model)
+  rows <- pass_over_rows(model$rows, "collect")
+  if (!is.matrix(rows$X)) return(NULL)
+  shift <- model$rows$recipe$centre
+  rows <- new_rows(rows$X, shift, rows$y, rows$weight, rows$offset, model$rows$count, model$rows$constant)
+  rows_target(rows, model$family, model$prior, model$dispersion, NULL, shift)
+}
+
+# that of an optimum whose scale is kept as a sparse factor, which knows its plan; NULL for others
+factored_target <- function(optimum) {
+  at <- root_plan(optimum$scale)
+  if (!is.null(at)) profile_target(at$plan, plan_rule(at$plan, law_of(optimum$base, optimum$dim)), at$setting)
 }
 
 # A dense regression as the sparse solver has it, at its optimum.

@@ -165,7 +165,7 @@ loss_integrals <- function(rule, loss, eta, s) {
 
 # For each rule the largest spread for which it agrees with the fine one, relative, over a range of eta.
 # 0 when it never does.
-calibrate <- function(rules, fine, loss, spreads, enough = 1e-12) {
+calibrated_limits <- function(rules, fine, loss, spreads, enough = 1e-12) {
   limits <- numeric(length(rules))
   alive <- seq_along(rules)
   for (s in spreads) {
@@ -206,9 +206,9 @@ quadrature_rule <- function(law, what) {
   if (unbounded) {   # trusted as far as a rule of half the width agrees
     finer <- composite_rule(law, width = 0.0625, growth = 1.0625, grade = 20L)
     tilts <- law$tilt * seq(0.02, 1, by = 0.02)
-    limit <- min(vapply(losses, function(loss) calibrate(list(fine), finer, loss, tilts, enough = 1e-10), 0))
+    limit <- min(vapply(losses, function(loss) calibrated_limits(list(fine), finer, loss, tilts, enough = 1e-10), 0))
   }
-  limits <- do.call(pmin, lapply(losses, function(loss) calibrate(candidates, fine, loss, spreads[spreads < limit])))
+  limits <- do.call(pmin, lapply(losses, function(loss) calibrated_limits(candidates, fine, loss, spreads[spreads < limit])))
   levels <- Map(function(rule, limit) c(rule, limit = limit), candidates, limits)
   # The fine rule's panels resolve spreads up to about 50, when the bend of l is
   # as narrow as a panel; beyond that it is the best there is.

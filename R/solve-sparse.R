@@ -187,30 +187,6 @@ solve_by_rows <- function(model, X, Z, law, tol, max_evaluations) {
 # the dense design with its columns centred
 centred_design <- function(rows) if (is.null(rows$shift)) rows$X else rows$X - rep(rows$shift, each = nrow(rows$X))
 
-# ---- small regressions ---------------------------------------------------------------------------------
-
-# Is a regression so small that the solver in R takes longer than its arithmetic? Its evaluation in exact.c has BLAS and threads,
-# which pay for more rows or columns than these.
-is_small <- function(model, scale) {
-  is_regression(model) && is.matrix(model$rows$X) && !is_dispersed(model) && scale_of(scale)$full &&
-    as.double(length(model$rows$y)) * model$dim^2 <= 1e6 && all_proper(model) && !has_student_prior(model)
-}
-
-# The optimum of a small regression, all of whose columns are dense; NULL where it is not certified.
-small_optimum <- function(model, base, law, scale, tol, max_evaluations) {
-  X <- centred_design(model$rows)
-  solved <- solve_by_rows(model, X, matrix(0, nrow(X), 0L), law, tol, max_evaluations)
-  found <- solved$found
-  if (found$failed || found$certificate > tol) return(NULL)
-  precision <- crossprod(X, found$c * X)
-  diag(precision) <- diag(precision) + model$blocks$coefficients$precision
-  root <- root_of_inverse(precision)
-  if (is.null(root)) return(NULL)
-  point <- c(found[c("mu", "objective", "certificate", "widest")],
-             list(scale = root, kind = "triangular", certificate_kind = "rigorous", gradient_norm = sqrt(2 * found$estimate)))
-  new_optimum(model, base, law, scale, point, found$evaluations, tol)
-}
-
 # ---- roots of covariances, kept as factors --------------------------------------------------------
 
 # R = P^-1/2 with P on a sparse pattern: what scale.R calls a root, for as many dimensions as the factor has room for.
@@ -245,6 +221,9 @@ root_rows.elvi_sparse_root <- function(root, W) {
 
 #' @export
 root_solve.elvi_sparse_root <- function(root, x) root_solve(root_matrix(root), x)
+
+#' @export
+root_plan.elvi_sparse_root <- function(root) root[c("plan", "setting")]
 
 #' @export
 root_log_det.elvi_sparse_root <- function(root) root$log_det

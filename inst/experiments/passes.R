@@ -25,8 +25,8 @@ one_pass <- function(rows, dim, rounds) {
   y <- as.double(stats::runif(rows) < stats::plogis(X[, 1L] / 2))
   recipe <- new_recipe("matrices", "logit")
   shard <- list2env(list(data = list(X = X, y = y)), parent = emptyenv())
-  spec <- list(likelihood = "logit", error_df = Inf, dim = dim, dispersion_at = 0, divide = 1, reweigh = NULL)
-  args <- list(spec = spec, law = law_of(base_gaussian(), dim), kind = "symmetric", mu = numeric(dim),
+  likelihood <- likelihood_part(list(likelihood = "logit", error_df = Inf, dim = dim, dispersion_at = 0))
+  args <- list(likelihood = likelihood, law = law_of(base_gaussian(), dim), kind = "symmetric", mu = numeric(dim),
                scale = diag(2 / sqrt(rows), dim))
   request <- list(id = "passes", task = "exact", args = args, centre = NULL, threads = 1, key = 1, shards = 1)
   answer <- shard_task(shard, recipe, request)

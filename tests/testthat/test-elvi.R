@@ -891,7 +891,7 @@ test_that("a model is fitted exactly where it can be, unless something asks for 
   expect_identical(elvi(wide, control = few)$method, "exact")
   old <- options(elvi.max_gib = 1000 * 8 / 2^30)   # room for 1000 numbers, not for 1600
   on.exit(options(old))
-  expect_identical(suppressMessages(choose_method("auto", wide, list(arguments = list(), control = list()))), "mpsgd")
+  expect_identical(suppressMessages(choose_method("auto", wide, list(arguments = list(), control = list()), "symmetric")), "mpsgd")
   one <- list(mu = numeric(d), Sigma = rep(1, d))
   for (ask in list(quote(elvi(wide, method = "exact", control = elvi_control(scale = "diagonal"))),
                    quote(elvi_optimum(wide, scale = "diagonal")), quote(objective(one, wide, method = "exact")))) {

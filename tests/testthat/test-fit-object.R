@@ -65,7 +65,7 @@ test_that("location, scale and last iterate are computed from theta, in the coor
     expect_equal(unname(fit$scale), unname(at$scale))
     root <- if (is.matrix(at$scale)) at$scale else diag(at$scale)
     expect_equal(unname(fit$Sigma %*% fit$Sigma), root %*% t(root))
-    expect_equal(unname(vcov(fit)), root %*% t(root))
+    expect_equal(unname(vcov(as_gaussian(fit))), root %*% t(root))
     expect_equal(unname(fit$sd), sqrt(diag(root %*% t(root))))
     last <- to_user(work, kind, fit$state$mu, fit$state$scale)
     expect_identical(unname(fit$last$mu), unname(last$mu))
@@ -84,7 +84,7 @@ test_that("a formula's model knows what its coefficients are to the user", {
     at <- fit$theta   # an exact fit is in the coordinates of its model
     root <- map %*% (if (is.matrix(at$scale)) at$scale else diag(at$scale))
     expect_equal(unname(fit$mu), drop(map %*% at$mu))
-    expect_equal(unname(vcov(fit)), root %*% t(root))
+    expect_equal(unname(vcov(as_gaussian(fit))), root %*% t(root))
     expect_equal(unname(fit$scale %*% t(fit$scale)), root %*% t(root))
     if (kind == "triangular") expect_identical(fit$scale[upper.tri(fit$scale)], numeric(3))
     x <- matrix(sin(1:6), 3)

@@ -90,7 +90,7 @@ test_that("gaussian, student and one-dimensional marginals are those of R", {
 })
 
 test_that("formula fits answer by name", {
-  fit <- nasty("exclude")
+  fit <- as_gaussian(nasty("exclude"))
   x <- "`gr\u00f6\u00dfe x`"
   s <- sqrt(vcov(fit)[x, x])
   expect_equal(q_probability(fit, x, 0), pnorm(0, coef(fit)[[x]], s))

@@ -162,6 +162,7 @@ test_that("what belongs to rows is not given beside them", {
 counts_both_ways <- function(family, prior = normal(0, 2)) {
   data <- rows_data(120)[-c(3, 60), ]
   X <- model.matrix(~ x + z, data)
+  attr(X, "assign") <- NULL
   data$w[5:9] <- 0   # rows that do not count
   source <- rows_files(list(1:40, 41, 42:118), function(i) list(X = X[i, , drop = FALSE], y = data$count[i], weights = data$w[i], offset = data$o[i]))
   list(inside = model_glm(X, data$count, family, prior, weights = data$w, offset = data$o),
@@ -177,7 +178,8 @@ test_that("every task has one answer, in memory and from chunks", {
   asked <- list(exact = exact(c(0.1, 0.2, 0.3)), exact = exact(numeric(3)), evaluate = list(x = cbind(x, -x)), values = list(x = cbind(x, -x)), gram = list(),
                 reach = list(), spread = list(), extent = list(x = x), used_extent = list(x = x),
                 is_recession = list(x = x, small = 1e-6), is_recession = list(x = c(-1, 0, 0), small = 10),
-                diagonal = list(x = x, law = law, dispersion = 1), squares = list(x = x), excess = list(x = x))
+                diagonal = list(x = x, law = law, dispersion = 1), squares = list(x = x), excess = list(x = x),
+                collect = list())
   by_name <- function(answer) if (is.list(answer)) answer[order(names(answer))] else answer
   answers <- lapply(models, function(model) Map(function(task, args) by_name(elvi:::pass_of(model, task, args)), names(asked), asked))
   expect_equal(answers$outside, answers$inside, tolerance = 1e-12)

@@ -1,0 +1,93 @@
+# moments and 95 % limits of a density on a grid
+grid_moments <- function(x, log_density) {
+  w <- exp(log_density - max(log_density))
+  w <- w / sum(w)
+  mean <- sum(w * x)
+  c(mean, sqrt(sum(w * (x - mean)^2)), stats::approx(cumsum(w) - w / 2, x, c(0.025, 0.975), ties = "ordered")$y)
+}
+
+table_row <- function(fit, j) unname(summary(fit)$table[j, c("mean", "sd", "2.5 %", "97.5 %")])
+
+test_that("the profile of a single coefficient is its posterior", {
+  cases <- list(list(y = c(0, 0, 0, 1, 0), family = binomial(), loss = function(b, y) -log(dbinom(y, 1, plogis(b)))),
+                list(y = c(0, 0, 1, 0), family = poisson(), loss = function(b, y) -dpois(y, exp(b), log = TRUE)),
+                list(y = c(1, 1, 1), family = binomial("probit"), loss = function(b, y) -pnorm((2 * y - 1) * b, log.p = TRUE)))
+  for (case in cases) {
+    fit <- elvi(y ~ 1, data = data.frame(y = case$y), family = case$family, prior_intercept = normal(0, 3)) |> suppressWarnings()
+    x <- seq(-16, 16, length.out = 20001)
+    truth <- grid_moments(x, dnorm(x, 0, 3, log = TRUE) - Reduce(`+`, lapply(case$y, function(y) case$loss(x, y))))
+    expect_lt(max(abs(table_row(fit, 1) - truth)) / truth[2], 0.02)
+    expect_gt(max(abs(table_row(as_gaussian(fit), 1) - truth)) / truth[2], 0.1)
+  }
+})
+
+test_that("means, sds, limits, covariances and draws are those of the posterior in two dimensions", {
+  d <- data.frame(x = c(-1, -0.6, -0.2, 0.3, 0.7, 1.4), y = c(0, 0, 1, 0, 1, 1))
+  set.seed(1)
+  fit <- elvi(y ~ x, data = d, family = binomial(), prior = normal(0, 3), prior_intercept = normal(0, 3))
+  grid <- expand.grid(a = seq(-9, 9, length.out = 401), b = seq(-8, 14, length.out = 401))
+  f <- dnorm(grid$a, 0, 3, log = TRUE) + dnorm(grid$b, 0, 3, log = TRUE)
+  for (i in 1:6) f <- f + dbinom(d$y[i], 1, plogis(grid$a + grid$b * (d$x[i] - mean(d$x))), log = TRUE)
+  w <- exp(f - max(f))
+  w <- w / sum(w)
+  x <- cbind(grid$a - mean(d$x) * grid$b, grid$b)
+  mean <- colSums(w * x)
+  V <- crossprod(sqrt(w) * sweep(x, 2, mean))
+  sd <- sqrt(diag(V))
+  limits <- t(apply(x, 2, function(v) stats::approx(cumsum(w[order(v)]), sort(v), c(0.025, 0.975), ties = "ordered")$y))
+  expect_lt(max(abs(coef(fit) - mean) / sd), 0.02)
+  expect_equal(unname(sqrt(diag(vcov(fit)))), sd, tolerance = 0.01)
+  expect_equal(unname(vcov(fit)) / outer(sd, sd), V / outer(sd, sd), tolerance = 0.02)
+  expect_lt(max(abs(confint(fit) - limits) / sd), 0.03)
+  draws <- as.matrix(fit, draws = 2e4)
+  expect_lt(max(abs(colMeans(draws) - mean) / sd), 0.04)
+  expect_equal(unname(apply(draws, 2, sd)), sd, tolerance = 0.03)
+  expect_lt(max(abs(t(apply(draws, 2, quantile, c(0.025, 0.975))) - limits) / sd), 0.1)
+  # predictors: linear functions of the coefficients
+  at <- predict(fit, se.fit = TRUE, interval = "credible")
+  eta <- cbind(1, d$x) %*% t(x)
+  expect_equal(unname(at$fit[, "fit"]), drop(cbind(1, d$x) %*% coef(fit)))
+  expect_equal(unname(at$se.fit), sqrt(rowSums((cbind(1, d$x) %*% V) * cbind(1, d$x))), tolerance = 0.02)
+  lower <- apply(eta, 1, function(v) stats::approx(cumsum(w[order(v)]), sort(v), 0.025, ties = "ordered")$y)
+  expect_lt(max(abs(at$fit[, "lwr"] - lower) / at$se.fit), 0.05)
+  response <- predict(fit, type = "response")
+  expect_equal(unname(response), drop(plogis(eta) %*% w), tolerance = 0.01)
+})
+
+test_that("contrasts of nearly collinear coefficients are right too", {
+  y <- unlist(lapply(c(1, 3, 30), function(k) tabulate(rep_len(1:10, k), 10)))
+  d <- data.frame(y = y, cell = factor(rep(1:3, each = 10)))
+  fit <- elvi(y ~ cell, data = d, family = poisson(), prior = normal(0, 5), prior_intercept = normal(0, 5))
+  # a cell of 30 events: the logarithm of a gamma variable, but for the prior
+  at <- predict(fit, data.frame(cell = "3"), se.fit = TRUE, interval = "credible")
+  expect_equal(at$se.fit[[1]], sqrt(trigamma(30)), tolerance = 0.03)
+  expect_lt(max(abs(at$fit[1, c("lwr", "upr")] - log(qgamma(c(0.025, 0.975), 30, 10)))) / sqrt(trigamma(30)), 0.1)
+})
+
+test_that("nothing is corrected where nothing needs to be, or where it is not wanted", {
+  set.seed(3)
+  n <- 20000
+  d <- data.frame(x = rnorm(n), y = rbinom(n, 1, 0.5))
+  many <- elvi(y ~ x, data = d, family = binomial())
+  expect_null(many$posterior$margins)
+  expect_lt(many$posterior$cumulants$third, 0.04)
+  expect_output(print(many), "No correction of the best gaussian is needed")
+  few <- elvi(am ~ wt, data = mtcars, family = binomial())
+  expect_output(print(few), "corrected from the best gaussian")
+  plain <- elvi(am ~ wt, data = mtcars, family = binomial(), correct = FALSE)
+  expect_identical(coef(plain), plain$mu)
+  expect_equal(few$mu, plain$mu)
+  expect_null(elvi(mpg ~ wt, data = mtcars)$posterior$margins)   # exactly gaussian given sigma
+  expect_null(elvi(am ~ wt, data = mtcars, family = binomial(), base = base_laplace())$posterior$margins)
+  expect_error(elvi(am ~ wt, data = mtcars, family = binomial(), correct = NA), class = "elvi_error_argument")
+})
+
+test_that("groups of two binary rows: sds of coefficients are those of integrating the effects out", {
+  skip_on_cran()
+  d <- data.frame(g = factor(rep(1:10, each = 2)), x = sin(1:20 * 1.7), y = as.double(cos(1:20 * 2.3) > 0.2))
+  fit <- elvi(y ~ x + (1 | g), data = d, family = binomial(), prior_sd = exponential(1))
+  expect_gt(fit$posterior$margins$moved$sd[2], 1)
+  draws <- as.matrix(fit, draws = 4000)
+  expect_equal(unname(apply(draws[, 1:2], 2, sd)), unname(sqrt(diag(vcov(fit)))), tolerance = 0.06)
+  expect_lt(max(abs(colMeans(draws[, 1:2]) - fixef(fit)) / sqrt(diag(vcov(fit)))), 0.06)
+})
