@@ -53,8 +53,9 @@
 #'   with the table of posterior means, standard deviations and quantiles, objective and ELBO, the gap to the optimum of its family
 #'   in nats for
 #'   models with an exact objective (see [elvi_optimum()]), and [pareto_k()]. `tidy()`: a data frame with columns `effect`, `group`, `term`,
-#'   `estimate` and `std.error` for every fit (`level` too with `"ran_vals"`). `glance()`: a row with the [elbo()] and the
-#'   corrected [log evidence][evidence()] (`NA` where it is not cheap), each with its standard error,
+#'   `estimate` and `std.error` for every fit (`level` too with `"ran_vals"`). `glance()`: a row with the [elbo()] and the corrected
+#'   [log evidence][evidence()]
+#'   (`NA` where it is not cheap), each with its standard error,
 #'   `method`, `base`, `converged`, `certificate` (nats above the optimum, at most; `NA` for a stochastic run), `points` and
 #'   `quadrature_error` of the quadrature over hyperparameters, `evaluations` of the gradient and `nobs`. The others as their generics say.
 #' @examples

@@ -157,7 +157,7 @@ response_moments <- function(object, at, block = 2000L) {
   n <- length(at$mean)
   mean <- sd <- array(NA_real_, dim(at$mean))
   for (rows in split(seq_len(n), (seq_len(n) - 1L) %/% block)) {
-    z <- matrix(nodes, length(rows), length(nodes), byrow = TRUE)
+    z <- matrix(rep(nodes, each = length(rows)), length(rows))
     if (!is.null(at$shape)) z <- value_at_score(at$shape[(rows - 1L) %% nrow(at$shape) + 1L, , drop = FALSE], z)
     g <- object$family$linkinv(at$mean[rows] + at$sd[rows] * z)
     dim(g) <- c(length(rows), length(nodes))

@@ -132,8 +132,9 @@ solver_accounts <- list(
                            else paste("Converged at all", length(nested$certificates)),
                            if (length(nested$certificates) == 1L) "" else "s", H, if (H == 1L) "" else "s",
                            format(max(nested$certificates), digits = 1)),
-                   sprintf("Quadrature error: means within %s sd, sds within %s %% (against the next coarser grid)",
-                           format(nested$change$mean, digits = 2), format(100 * nested$change$sd, digits = 2)),
+                   sprintf("Quadrature error: means within %s sd, sds within %s %% (%s)",
+                           format(nested$change$mean, digits = 2), format(100 * nested$change$sd, digits = 2),
+                           error_words(x$posterior$hyper$rule)),
                    if (!is.null(x$posterior$cumulants)) accuracy_line(x),
                    k_line(nested)),
          details = sprintf("%s base, quadrature over hyperparameters (%s)", x$base$kind, x$posterior$hyper$rule %||% "none"))

@@ -39,8 +39,9 @@
 #'   \item{flat}{number of parameters with a flat prior}
 #'   \item{constants}{`"all"`, or `"as given"` for a user-supplied density}
 #'
-#'   `bayes_factor()`: a list with `bf`, the Bayes factor in favour of `x1`, or its logarithm, and `log`, as in
-#'   'bridgesampling', and `se`, the Monte Carlo error of its logarithm. `post_prob()`: a named vector of posterior probabilities.
+#'   `bayes_factor()`: a list with `bf`, the Bayes factor in favour of `x1`, or its logarithm, and `log`, as in 'bridgesampling', and
+#'   `se`, the
+#'   Monte Carlo error of its logarithm. `post_prob()`: a named vector of posterior probabilities.
 #' @seealso [elbo()]; [loo()][cross_validation] compares models by their predictions.
 #' @examples
 #' weight <- elvi(am ~ wt, data = mtcars, family = binomial())
@@ -286,8 +287,7 @@ print.elvi_evidence <- function(x, ...) {
 evidence_words <- function(x) {
   number <- function(value) formatC(value, format = "f", digits = 2)
   if (identical(x$logml, x$bound)) {
-    why <- if (identical(x$k, -Inf)) "quadrature; the conditional posteriors are exactly Gaussian"
-           else "lower bound; no correction was made"
+    why <- if (identical(x$k, -Inf)) "quadrature; the conditional posteriors are exactly Gaussian" else "lower bound; no correction was made"
     return(sprintf("Log evidence: %s (%s)", number(x$bound), why))
   }
   sprintf("Log evidence: %s (importance-corrected; Monte Carlo error %s; lower bound %s)", number(x$logml),
@@ -295,7 +295,7 @@ evidence_words <- function(x) {
 }
 
 evidence_notes <- function(x) {
-  c(if (isTRUE(x$quadrature_error >= 0.005)) sprintf("Quadrature error: %s nats (against the next coarser grid)",
+  c(if (isTRUE(x$quadrature_error >= 0.005)) sprintf("Quadrature error: %s nats (by coarser rules)",
                                                      format(x$quadrature_error, digits = 1)),
     if (!x$reliable) sprintf("The correction is not reliable (Pareto k-hat %s); the lower bound holds", format(x$k, digits = 2)),
     flat_line(x$flat),

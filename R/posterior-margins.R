@@ -130,12 +130,14 @@ margin_marginal <- function(posterior, j, at) {
     })
 }
 
+normal_shapes <- function(n) matrix(rep(margin_scores, each = n), n)
+
 # Standardised quantiles of the parameters `which` at `margin_scores`, one row each: those of coefficients, normal for others. NULL
 # without margins.
 margin_shapes <- function(posterior, which) {
   if (!has_margins(posterior)) return(NULL)
   at <- match(which, posterior$coefficients)
-  shape <- matrix(margin_scores, length(which), length(margin_scores), byrow = TRUE)
+  shape <- normal_shapes(length(which))
   shape[!is.na(at), ] <- posterior$margins$own[at[!is.na(at)], ]
   shape
 }
@@ -150,7 +152,7 @@ row_shapes <- function(posterior, W, most = 300L) {
   target <- margin_target(posterior)
   a <- t(centre_rows(posterior, W[first, , drop = FALSE]))
   cumulants <- profile_cumulants(target, a)
-  shape <- matrix(margin_scores, length(first), length(margin_scores), byrow = TRUE)
+  shape <- normal_shapes(length(first))
   bent <- which(abs(cumulants$third) > 0.04 | abs(cumulants$fourth) > 0.15)
   if (length(bent) > most) {
     shape[bent, ] <- cumulant_shapes(cumulants$third[bent], cumulants$fourth[bent])
@@ -165,7 +167,7 @@ row_shapes <- function(posterior, W, most = 300L) {
 complete_shapes <- function(posterior, W) {
   if (!has_margins(posterior)) return(NULL)
   there <- is.finite(Matrix::rowSums(W))
-  shape <- matrix(margin_scores, nrow(W), length(margin_scores), byrow = TRUE)
+  shape <- normal_shapes(nrow(W))
   if (any(there)) shape[there, ] <- row_shapes(posterior, W[there, , drop = FALSE])
   shape
 }

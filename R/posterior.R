@@ -209,7 +209,7 @@ show_rows <- function(posterior, which, rows) {
 mixture_quantiles <- function(mu, sd, weight, law, p, shape = NULL) {
   z <- marginal_quantile(law, p)
   if (length(weight) == 1L) {
-    z <- matrix(z, nrow(mu), length(p), byrow = TRUE)
+    z <- matrix(rep(z, each = nrow(mu)), nrow(mu))
     return(drop(mu) + drop(sd) * if (is.null(shape)) z else value_at_score(shape, z))
   }
   edge <- 2 * max(abs(z)) + 1e-3

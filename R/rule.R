@@ -2,9 +2,11 @@
 #
 #   lay(setup, around, control, say)   quadrature points about the mode: list(z, found, log_rule, log_coarse, evaluations, ...)
 #   between(hyper, axes, weight, component, noise)   draws of theta, in coordinates of the axes, between the points (posterior-hyper.R)
+#   error   what its quadrature error is; by default the change against the next coarser grid
 #
 # `around` has the mode, its axes, the drift of conditional optima with theta, and the widths of each axis on either side. `log_rule` is
-# the log weight of each point, `log_coarse` that of the next coarser rule, or of several, in columns, -Inf for points that it does not have.
+# the log weight of each point, `log_coarse` that of the next coarser rule, or of several, in columns, -Inf for points that it does
+# not have.
 
 hyper_rules <- list(
   lattice = list(
@@ -15,6 +17,7 @@ hyper_rules <- list(
     },
     between = function(...) between_lattice(...)),
   scores = list(
+    error = "two jackknife standard errors",
     lay = function(setup, around, control, say) score_nodes(setup, around, control, say),
     between = function(...) between_lattice(...)),
   composite = list(
@@ -35,6 +38,11 @@ hyper_rules <- list(
     between = function(...) between_lattice(...)))
 
 rule_record <- function(name) hyper_rules[[name]]
+
+error_words <- function(rule) {
+  words <- if (!is.null(rule)) rule_record(rule)$error
+  words %||% "against the next coarser grid"
+}
 
 # called when the package is loaded
 check_hyper_rules <- function(rules = hyper_rules) {

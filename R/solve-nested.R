@@ -386,15 +386,21 @@ nested_fit <- function(problem, base = base_gaussian(), control = list()) {
                  coarse_weight = coarse, correction = ratios$correction),
     nodes = nodes,
     evidence = list(log = log_sum(log_weight), corrected = log_sum(log_weight + ratios$correction), se = ratios$error,
-                    quadrature_error = if (H) abs(log_sum(log_weight) - log_sum(values + grid$log_coarse)) else 0,
-                    flat = flat, proper = flat == 0,
-                    rests_on = evidence_basis(setup, ratios)),
+                    quadrature_error = if (H) evidence_error(log_weight, values + grid$log_coarse) else 0,
+                    flat = flat, proper = flat == 0, rests_on = evidence_basis(setup, ratios)),
     k_hat = ratios$k_hat, draws = ratios$draws, corrected = ratios$corrected, noise = ratios$noise, setup = setup,
     evaluations = evaluations,
     converged = all(vapply(nodes, function(node) node$converged, NA)))
   fit$change <- node_change(fit)
   fit$change$mean <- max(fit$change$mean, grid$noise)
   fit
+}
+
+# of the log evidence, as rule_error() has it for moments
+evidence_error <- function(log_weight, coarser) {
+  off <- apply(as.matrix(coarser), 2L, log_sum) - log_sum(log_weight)
+  parts <- length(off)
+  sqrt(sum(off^2) * if (parts > 1L) 4 * (parts - 1) / parts else 1)
 }
 
 # Quadrature points about the mode, by a rule that suits their number.

@@ -117,8 +117,8 @@ most_profiled <- 1e6
 
 is_profiled <- function(model, optimum) {
   is_regression(model) && optimum$converged && !has_student_prior(model) &&
-    (!has_sparse_rows(model$rows) || !is.null(root_plan(optimum$scale))) && scale_of(optimum$kind)$full && !family_records[[model$likelihood]]$constant_curvature &&
-    (model$rows$n %||% length(model$rows$y)) * model$dim <= most_profiled
+    (!has_sparse_rows(model$rows) || !is.null(root_plan(optimum$scale))) && scale_of(optimum$kind)$full &&
+    !family_records[[model$likelihood]]$constant_curvature && (model$rows$n %||% length(model$rows$y)) * model$dim <= most_profiled
 }
 
 # A regression with its rows in memory, in one pass where they are not; NULL for sparse rows.

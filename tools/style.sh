@@ -43,7 +43,7 @@ complain "a class asked for instead of a method" "$(
 complain "two things of one name" "$(grep -hoP '^[A-Za-z_.0-9]+(?= <- )' "${r[@]}" | sort | uniq -d)"
 # The engine for user-supplied densities has the doors that the head of R/engine.R names.
 complain "a function of the engine that is not one of its doors" "$(
-  mapfile -t engine < <(git ls-files 'R/search-*.R' 'R/judge-*.R' | grep -v judge-objective)
+  mapfile -t engine < <(git ls-files 'R/search-*.R' 'R/judge-*.R' | grep -vE "judge-(objective|evidence)")
   mapfile -t others < <(git ls-files 'R/*.R' | grep -vxF -f <(printf '%s\n' "${engine[@]}"))
   grep -hoP '^[a-z_0-9]+(?= <- function)' "${engine[@]}" |
     grep -vxF -f <(grep -oP '^#   \K[a-z_0-9]+(?=\(\))' R/engine.R) | sort -u |

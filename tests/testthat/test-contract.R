@@ -206,7 +206,7 @@ test_that("tables have the same columns, and k-hat the same fields, for every fi
     expect_identical(names(suppressWarnings(pareto_k(fit))), fields, info = kind)
     expect_s3_class(fit$posterior, "elvi_posterior")
     one <- as.data.frame(generics::glance(fit))
-    expect_identical(names(one), c("elbo", "elbo.se", "method", "base", "converged", "certificate", "points", "quadrature_error",
+    expect_identical(names(one), c("elbo", "elbo.se", "log_evidence", "log_evidence.se", "method", "base", "converged", "certificate", "points", "quadrature_error",
                                    "evaluations", "nobs"), info = kind)
     expect_identical(nrow(one), 1L, info = kind)
     expect_identical(one$method, contract_fit(kind)$method, info = kind)
