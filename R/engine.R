@@ -23,9 +23,6 @@
 #   k_of_verdict()       the k-hat that the verdict has computed already
 #   k_verdict()          k-hat in words
 #   draws_with_ratios()  draws of the approximation with their log importance ratios
-#   evidence()           log evidence of a fit
-#   bayes_factor()       comparison of two of them
-#   cheap_evidence()     that of summary() and glance(), NULL where it takes long
 #
 # tools/style.sh checks that no other function of these files is called from elsewhere. This file has the engine's constants
 # and the numbers of its random streams.
