@@ -23,6 +23,9 @@
 #   k_of_verdict()       the k-hat that the verdict has computed already
 #   k_verdict()          k-hat in words
 #   draws_with_ratios()  draws of the approximation with their log importance ratios
+#   first_draws()        how many draws a k-hat or an evidence takes at first
+#   effective_draws()    effective sample size of log ratios
+#   share_outside()      share of the target outside a bounded support
 #
 # tools/style.sh checks that no other function of these files is called from elsewhere. This file has the engine's constants
 # and the numbers of its random streams.

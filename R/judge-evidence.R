@@ -287,7 +287,8 @@ print.elvi_evidence <- function(x, ...) {
 evidence_words <- function(x) {
   number <- function(value) formatC(value, format = "f", digits = 2)
   if (identical(x$logml, x$bound)) {
-    why <- if (identical(x$k, -Inf)) "quadrature; the conditional posteriors are exactly Gaussian" else "lower bound; no correction was made"
+    why <- if (identical(x$k, -Inf)) "quadrature; the conditional posteriors are exactly Gaussian"
+           else "lower bound; no correction was made"
     return(sprintf("Log evidence: %s (%s)", number(x$bound), why))
   }
   sprintf("Log evidence: %s (importance-corrected; Monte Carlo error %s; lower bound %s)", number(x$logml),
