@@ -130,6 +130,8 @@ is_sparse <- function(X) is.list(X)
 
 has_sparse_rows <- function(rows) identical(rows$layout, "sparse")
 
+has_dense_rows <- function(rows) identical(rows$layout, "dense")
+
 design_dim <- function(X) if (is_sparse(X)) X$dim else dim(X)
 
 column_names <- function(X) fill_names(if (is_sparse(X)) X$names else colnames(X), design_dim(X)[2L])

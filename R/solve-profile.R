@@ -116,9 +116,11 @@ correct_exact <- function(posterior, model, optimum) {
 most_profiled <- 1e6
 
 is_profiled <- function(model, optimum) {
-  is_regression(model) && optimum$converged && !has_student_prior(model) &&
-    (!has_sparse_rows(model$rows) || !is.null(root_plan(optimum$scale))) && scale_of(optimum$kind)$full &&
-    !family_records[[model$likelihood]]$constant_curvature && (model$rows$n %||% length(model$rows$y)) * model$dim <= most_profiled
+  if (!is_regression(model)) return(FALSE)
+  record <- family_records[[model$likelihood]]
+  known <- is_chunked(model$rows) || has_dense_rows(model$rows) || !is.null(root_plan(optimum$scale))
+  known && optimum$converged && !has_student_prior(model) && scale_of(optimum$kind)$full && !is.null(record$conditional) &&
+    !record$constant_curvature && (model$rows$n %||% length(model$rows$y)) * model$dim <= most_profiled
 }
 
 # A regression with its rows in memory, in one pass where they are not; NULL for sparse rows.
