@@ -20,7 +20,7 @@
 #' With package 'bridgesampling', `bridge_sampler(fit)` is `evidence(fit)`, and its `bf()`, `bayes_factor()`, `post_prob()`
 #' and `logml()` take fits by [elvi()] and what `evidence()` returns, also together with results of samplers.
 #'
-#' @param object,samples a fit by [elvi()].
+#' @param object a fit by [elvi()].
 #' @param draws number of draws for a fit without hyperparameters and without a verdict. By default, as many as make the Monte Carlo error
 #'   0.005 or less, up to a limit.
 #' @param seed optional number: draws other than the fit's own.

@@ -69,7 +69,7 @@
 #' survives of the theorems for convex `F` that attains its minimum inside the set: every bound
 #' holds with a factor of 2, with the steps that were taken in its sums, provided that the check, which
 #' is made on draws and at the iterates only, tells the truth there. If `F` is smooth with constant
-#' `L` the steps are never halved below `1/(4L)`. The proof is in `vignette("internals")`.
+#' `L` the steps are never halved below `1/(4L)`. The proof is in the maintainer's guide, `vignettes/internals.Rmd` of the sources.
 #'
 #' @param start where to start: a numeric vector or matrix, or a named list of
 #'   them, the blocks of `theta`. Or the result of `mpsgd()`, to continue it.

@@ -21,7 +21,7 @@
 #' max_j lambda_j sum_i lambda_i a_ij`, `b = sum_i lambda_i b_i` (Proposition 3 of the
 #' paper): the row `"blocks"`, for any `lambda`. The paper's simpler constants for its
 #' two choices of `lambda` are shown beside it. All of this is proved in
-#' `vignette("internals")`.
+#' the maintainer's guide, `vignettes/internals.Rmd` of the sources.
 #'
 #' @section Where this departs from the paper's print:
 #' The paper has twice the second line, with `d - 1 + kappa` in place of `v`. The
