@@ -74,7 +74,8 @@
 #' the steps are divided by and have been at most.
 #'
 #' The step is chosen before the gradient that it multiplies is drawn, as the proofs need. What survives of the theorems is
-#' in [guarantee()] and, with its proof, in the maintainer's guide of the sources: twice the bound, with the steps as they were taken, up to the
+#' in [guarantee()] and, with its proof, in the maintainer's guide of the sources: twice the bound, with the steps as they were taken, up
+#' to the
 #' first check that is wrong. A check looks along one direction, on few draws: it finds out that steps are much too long,
 #' not that they are right.
 #' @section Checkpoints:
