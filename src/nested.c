@@ -925,8 +925,11 @@ void elvi_nested_profile(const elvi_nested_task *task, elvi_profile *out)
     const elvi_nested *p = task->plan;
     workspace w = bind(p, task->work, task->links);
     pin k = { .v = w.past[0].mu, .along = w.past[0].c, .q = 0.0 };
+    const size_t nodes = 2 * (size_t) out->most + 1;
     out->status = ELVI_SINGULAR_SCALE;
     out->below = out->above = 0;
+    for (size_t k = 0; k < nodes; k++) out->value[k] = -HUGE_VAL; /* nodes that are not needed */
+    if (out->mean) memset(out->mean, 0, nodes * (size_t) p->pattern.dim * sizeof(double));
     set_rows(p, task->at->dispersion, &w);
     start_profile(task, &w);
     if (set_pin(task, out->a, w.at.c, &w, &k)) return;

@@ -74,14 +74,15 @@ for (name in c("logit", "logit_whitened")) local({
   add("elvi_r_curvature_max", name, function() .Call(internal$elvi_r_curvature_max, model, 0.25))
 })
 for (name in c("logit", "shifted", "sparse", "sparse_shifted")) local({
-  model <- models[[name]]
-  add("elvi_r_gram", name, function() .Call(internal$elvi_r_gram, model))
-  add("elvi_r_extent", name, function() .Call(internal$elvi_r_extent, model, c(0.1, 0.2)))
-  add("elvi_r_squares", name, function() .Call(internal$elvi_r_squares, model, model$rows$weight))
-  add("elvi_r_cross_times", name, function() .Call(internal$elvi_r_cross_times, model, model$rows$weight, c(1, -2)))
-  add("elvi_r_predictor", name, function() .Call(internal$elvi_r_predictor, model, c(0.1, 0.2)))
-  add("elvi_r_reach", name, function() .Call(internal$elvi_r_reach, model))
-  add("elvi_r_check_sums", name, function() .Call(internal$elvi_r_check_sums, model, c(1, 2, 3, 4, 5)))
+  rows <- models[[name]]$rows
+  add("elvi_r_gram", name, function() .Call(internal$elvi_r_gram, rows, TRUE))
+  add("elvi_r_extent", name, function() .Call(internal$elvi_r_extent, rows, c(0.1, 0.2)))
+  add("elvi_r_squares", name, function() .Call(internal$elvi_r_squares, rows, rows$weight))
+  add("elvi_r_sums", name, function() .Call(internal$elvi_r_sums, rows, rows$weight))
+  add("elvi_r_cross_times", name, function() .Call(internal$elvi_r_cross_times, rows, rows$weight, c(1, -2)))
+  add("elvi_r_predictor", name, function() .Call(internal$elvi_r_predictor, rows, c(0.1, 0.2)))
+  add("elvi_r_reach", name, function() .Call(internal$elvi_r_reach, rows))
+  add("elvi_r_check_sums", name, function() .Call(internal$elvi_r_check_sums, rows, c(1, 2, 3, 4, 5)))
 })
 add("elvi_r_by_rows", "", function() {
   .Call(internal$elvi_r_by_rows, 6L, by_columns$start, by_columns$row, by_columns$entry)
@@ -142,6 +143,12 @@ for (name in c("logit", "probit", "cloglog", "poisson", "normal", "phi")) local(
   })
   add("elvi_r_nested_check", name, function() {
     .Call(internal$elvi_r_nested_check, plan, setup$rule, list(setting, setting), z, TRUE, 2L)
+  })
+  add("elvi_r_nested_profile", name, function() {
+    .Call(internal$elvi_r_nested_profile, plan, setup$rule, list(setting, setting), diag(plan$dim)[, 1:2], internal$profile_settings, TRUE, 2L)
+  })
+  add("elvi_r_nested_cumulants", name, function() {
+    .Call(internal$elvi_r_nested_cumulants, plan, setup$rule, setting, diag(plan$dim)[, 1:2])
   })
   add("elvi_r_nested_draws", name, function() .Call(internal$elvi_r_nested_draws, plan, setting, z, FALSE))
   add("elvi_r_nested_draws", paste(name, "whiten"), function() .Call(internal$elvi_r_nested_draws, plan, setting, z, TRUE))
