@@ -78,7 +78,7 @@ test_that("print and summary give an account with numbers of draws", {
   for (which in c("binary", "slopes", "smooth", "plain", "overdispersed")) {
     text <- paste(capture.output(print(nested_example(which))), collapse = "\n")
     expect_match(text, "largest optimality\\s+gap [^ ]+ nats")
-    expect_match(text, "next\\s+coarser grid")
+    expect_match(text, "next\\s+coarser grid|jackknife\\s+standard errors")
     expect_output(print(summary(nested_example(which))), "Log evidence")
   }
   expect_match(paste(capture.output(print(nested_example("binary"))), collapse = "\n"), "k-hat.*draws\\s+each")
