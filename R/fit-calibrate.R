@@ -31,7 +31,7 @@
 #' inside everywhere with probability 95 %. `p` is the smallest level at which the PIT values leave the band. `adjusted` is `p` times the
 #' number of parameters (Bonferroni), and the band of `print()` and `plot()` is adjusted likewise.
 #'
-#' Passing is no proof: 200 replications find intervals whose coverage is off by about 5 points or more.
+#' Passing is no proof: few replications find large departures only, and the Monte Carlo errors in the table say how large.
 #'
 #' @param fit a fit by [elvi()] from a formula, with its data in memory.
 #' @param n number of replications, at least 10.

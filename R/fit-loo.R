@@ -4,7 +4,7 @@
 #' importance sampling of the fit's draws. `kfold()` leaves out several rows at a time and fits the model again.
 #'
 #' `loo(fit, refit = TRUE)` fits the model again without each row whose Pareto k is above `k_threshold`, and replaces that row's
-#' results, as `reloo()` does in other packages: its k becomes 0. A refit of a regression by the exact solver takes milliseconds.
+#' results, as `reloo()` does in other packages: its k becomes 0. A refit takes about as long as the fit.
 #'
 #' Rows that are left out count zero times. The design and the priors stay those of the whole data, also where priors were scaled to
 #' the data, so the refit is the same model. The effects of a level without rows then have their prior given the standard
@@ -14,7 +14,7 @@
 #' @section Counts with group-level terms:
 #' `loo()` treats the draws of a fit with [group-level terms][group_terms] as draws of the posterior. Given the hyperparameters they
 #' are gaussian, and the posterior of an effect that few counts inform has a longer tail on one side. Leaving out a large
-#' count moves its effect into that tail. The error of such a row can be 0.7 nats at a Pareto k of 0.65. If groups are
+#' count probably moves its effect into that tail, so that such a row can be wrong at a Pareto k below 0.7. If groups are
 #' small, lower `k_threshold`, for example to 0.3, or use `k_threshold = -Inf` to refit all rows.
 #'
 #' @param x a fit by [elvi()] from a formula.
