@@ -3,8 +3,12 @@
 #' @param coordinates `"whitened"` runs in coordinates where the Laplace
 #'   approximation at the mode is the standard base, which takes the conditioning
 #'   out of the problem; `"raw"` runs in the model's own, as the theory is
-#'   written. Elliptic families are affine equivariant, so both search the same
-#'   family for the same optimum, and every theorem holds in both, each with its
+#'   written; `"majorant"` whitens by an upper bound on all Hessians of the target
+#'   instead of the one at the mode, so that the smoothness is `L = 1`, which makes
+#'   the bounds of [guarantee()] smallest. It is for regressions with a bounded curvature (gaussian,
+#'   logit, probit) and quadratics, starts with the Laplace approximation too, and goes with [schedule_certified()].
+#'   Elliptic families are affine equivariant, so all three search the same
+#'   family for the same optimum, and every theorem holds in each, with its
 #'   own smoothness `L`. Results come back in the model's coordinates.
 #' @param scale kind of scale matrix: `"symmetric"` (positive definite, as in
 #'   the theory), `"triangular"` (lower triangular with positive diagonal: the
@@ -111,7 +115,7 @@
 #' identical(again$Sigma, fit$Sigma)
 #' unlink(file)
 #' @export
-elvi_control <- function(coordinates = c("whitened", "raw"),
+elvi_control <- function(coordinates = c("whitened", "raw", "majorant"),
                          scale = c("symmetric", "triangular", "diagonal"),
                          estimator = NULL,
                          update = c("project", "prox"),
@@ -129,7 +133,7 @@ elvi_control <- function(coordinates = c("whitened", "raw"),
                          ...) {
   check_dots(list(...), names(formals()), "elvi_control()")
   control <- list(
-    coordinates = check_choice(coordinates, "coordinates", c("whitened", "raw")),
+    coordinates = check_choice(coordinates, "coordinates", names(frame_kinds)),
     scale = check_choice(scale, "scale", names(scale_kinds)),
     estimator = if (!is.null(estimator)) check_choice(estimator, "estimator", names(estimators)),
     update = check_choice(update, "update", c("project", "prox")),

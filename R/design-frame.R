@@ -108,7 +108,7 @@ frame_design <- function(parts, specs, frame, contrasts) {
   latent <- number_columns(do.call(c, c(lapply(parts$bars, make, kind = "group"), lapply(smooths, make, kind = "smooth"),
                                         lapply(parts$others, function(other) make(other$kind, other$call)))))
   check_distinct(latent)
-  whole <- add_free_columns(X, smooths, parts_of_smooths)
+  whole <- add_free_columns(X, smooths, parts_of_smooths, latent, frame)
   intercept <- attr(terms, "intercept") == 1
   offset <- blame_argument(stats::model.offset(frame), "offset", "it cannot be used")
   list(terms = terms, frame = frame, X = whole, y = stats::model.response(frame, "any"), intercept = intercept,
@@ -118,12 +118,15 @@ frame_design <- function(parts, specs, frame, contrasts) {
        Z = latent_columns(latent, frame, parts_of_smooths), latent = latent, smooths = smooths)
 }
 
-# what penalties leave free joins the coefficients
-add_free_columns <- function(X, smooths, parts) {
-  if (!length(smooths)) return(X)
-  free <- do.call(cbind, lapply(parts, `[[`, "free"))
-  colnames(free) <- unlist(lapply(smooths, free_names))
-  cbind(X, free)
+# what penalties and constraints leave free joins the coefficients
+add_free_columns <- function(X, smooths, parts, latent, frame) {
+  if (length(smooths)) {
+    free <- do.call(cbind, lapply(parts, `[[`, "free"))
+    colnames(free) <- unlist(lapply(smooths, free_names))
+    X <- cbind(X, free)
+  }
+  free <- do.call(cbind, lapply(latent, function(term) term_record(term)$free(term, frame)))
+  if (is.null(free)) X else cbind(X, free)   # cbind() drops the attributes of model.matrix()
 }
 
 columns_of_smooths <- function(smooths, frame) {

@@ -140,7 +140,10 @@ additive_parts <- function(expr, minus = FALSE) {
 
 part_kind <- function(expr) {
   name <- call_name(expr)
-  if (name == "(" && is_bar(expr[[2L]])) return("bar")
+  if (name == "(" && is_bar(expr[[2L]])) {
+    behind <- call_name(expr[[2L]][[3L]])
+    return(if (behind %in% names(grouping_calls())) grouping_calls()[[behind]] else "bar")
+  }
   if (is_bar(expr)) refuse_term(expr, "a group-level term is written in brackets, such as (1 | g)")
   if (name %in% c("te", "ti")) {
     refuse_term(expr, paste0(name, "() smooths have no form as random effects: t2() has"))
@@ -237,18 +240,12 @@ all_variables <- function(part) {
 # terms say of positions holds in the whole frame.
 frame_formula <- function(structured, smooth_variables) {
   fixed <- structured$fixed
-  others <- c(do.call(c, lapply(structured$bars, function(bar) c(bar$slopes, interaction_parts(bar$group)))),
-              lapply(smooth_variables, str2lang), do.call(c, lapply(structured$others, function(other) latent_variables(other$call))))
+  others <- c(do.call(c, lapply(structured$bars, term_kinds$group$variables)), lapply(smooth_variables, str2lang),
+              do.call(c, lapply(structured$others, function(other) term_kinds[[other$kind]]$variables(other$call))))
   right <- Reduce(function(sum, expr) call("+", sum, expr), others, fixed[[length(fixed)]])
   if (attr(stats::terms(fixed, allowDotAsName = TRUE), "intercept") == 0) right <- call("-", right, 1)
   fixed[[length(fixed)]] <- right
   fixed
-}
-
-# the variables of a latent term: its arguments without names
-latent_variables <- function(call) {
-  arguments <- as.list(call)[-1L]
-  unname(arguments[(names(arguments) %||% rep("", length(arguments))) == ""])
 }
 
 # ---- from frame to columns ---------------------------------------------------------------

@@ -1,5 +1,9 @@
-# Rows of a fit's design, for its own data or for new ones: list(X, Z, offset, new). Z is NULL without group-level and smooth
-# terms. `new` has, for each group-level term, the rows of levels that the data did not have: list(term, rows, labels, level, M).
+# Rows of a fit's design, for its own data or for new ones: list(X, Z, offset, new, second). Z is NULL without group-level and smooth
+# terms. X and Z have all columns, those of the mean filled; `second` is the same for a second parameter, NULL without. `new` has,
+# for each term, the rows whose effects the data did not have: list(term, rows, labels, level, columns, variance, draws).
+# `labels` are the new levels or places, `level` which of them each row has. Given a row of hyperparameters by name, columns() is what their
+# means add to the columns of these rows (NULL where there is nothing); given a matrix of them, variance() has the variances around
+# the means, rows x hyperparameters, and draws() has draws, hyperparameters x rows.
 prediction_rows <- function(object, newdata, re.form = NULL, allow_new_levels = FALSE, offset = NULL) {
   keep <- kept_terms(object, re.form)
   if (is.null(newdata)) check_in_memory(object) else newdata <- check_newdata(newdata)
@@ -7,10 +11,14 @@ prediction_rows <- function(object, newdata, re.form = NULL, allow_new_levels = 
   frame <- if (is.null(newdata)) object$frame else new_frame(object, newdata, keep)
   X <- stats::model.matrix(stats::delete.response(object$terms), frame, contrasts.arg = object$contrasts)
   parts_of_smooths <- columns_of_smooths(object$smooths, frame)
-  X <- add_free_columns(X, object$smooths, parts_of_smooths)
-  dimnames(X) <- list(rownames(frame), coefficient_names(object))
-  list(X = X, Z = latent_columns(object$groups, frame, parts_of_smooths, keep), offset = row_offset(object, frame, newdata, offset),
-       new = unseen_levels(object$groups[keep], frame, allow_new_levels))
+  X <- add_free_columns(X, object$smooths, parts_of_smooths, object$groups[in_line(object$groups, 1L)], frame)
+  names <- coefficient_names(object)
+  rownames(X) <- rownames(frame)
+  first <- keep & in_line(object$groups, 1L)
+  list(X = within_columns(X, setdiff(seq_along(names), object$second$columns), names),
+       Z = latent_columns(object$groups, frame, parts_of_smooths, first), offset = row_offset(object, frame, newdata, offset),
+       new = unseen_levels(object$groups[first], frame, allow_new_levels),
+       second = if (!is.null(object$second)) second_rows(object, frame, keep, allow_new_levels))
 }
 
 # all columns of a row of the design, in the order of the posterior's parameters
@@ -28,7 +36,7 @@ no_rows <- function(object) {
   names <- coefficient_names(object)
   list(X = matrix(0, 0L, length(names), dimnames = list(NULL, names)),
        Z = if (length(object$groups)) empty_columns(0L, posterior_dim(object$posterior) - length(names)),
-       offset = numeric(), new = list())
+       offset = numeric(), new = list(), second = if (!is.null(object$second)) no_rows(without_second(object)))
 }
 
 empty_columns <- function(rows, columns) {
@@ -59,11 +67,12 @@ kept_terms <- function(object, re.form) {
 # The model frame of new data. Grouping factors may have any values; all other factors those of the fit.
 new_frame <- function(object, newdata, keep) {
   terms <- stats::delete.response(attr(object$frame, "terms") %||% object$terms)
-  grouping <- unlist(lapply(group_terms_of(object), `[[`, "group"))
+  grouping <- unlist(lapply(object$groups, function(term) c(term$group, term$open)))   # the terms say what is unknown to them
   absent <- unlist(lapply(object$groups[!keep], `[[`, "group"))
   for (name in setdiff(absent, names(newdata))) newdata[[name]] <- rep(NA_character_, nrow(newdata))
-  free <- setdiff(grouping, all_variable_names(stats::delete.response(object$terms)))
-  levels <- if (length(object$groups)) stats::.getXlevels(terms, object$frame) else object$xlevels
+  free <- setdiff(grouping, c(all_variable_names(stats::delete.response(object$terms)),
+                              if (!is.null(object$second)) all_variable_names(object$second$terms)))
+  levels <- if (length(object$groups) || !is.null(object$second)) stats::.getXlevels(terms, object$frame) else object$xlevels
   frame <- blame_argument(stats::model.frame(terms, newdata, na.action = stats::na.pass, xlev = levels[setdiff(names(levels), free)]),
                    "newdata", "the variables of the formula cannot be read from it")
   classes <- attr(terms, "dataClasses")
@@ -74,24 +83,30 @@ new_frame <- function(object, newdata, keep) {
   frame
 }
 
-# for each term, the rows of levels that the data did not have
+# for each term, the rows whose effects the data did not have
 unseen_levels <- function(terms, frame, allowed) {
-  new <- lapply(terms, function(term) {
-    rows <- term_record(term)$unseen(term, frame)
-    if (length(rows)) new_levels(term, frame, rows, allowed)
-  })
+  new <- lapply(terms, function(term) term_record(term)$unseen(term, frame, allowed))
   new[lengths(new) > 0L]
 }
 
+# effects of new levels of a grouping factor come from the population
 new_levels <- function(term, frame, rows, allowed) {
+  if (!length(rows)) return(NULL)
   labels <- do.call(paste, c(lapply(term$group, function(name) as.character(frame[[name]])[rows]), sep = ":"))
   if (!check_flag(allowed, "allow_new_levels")) {
     bad_argument("newdata", paste0("free of levels of `", term$label,
                                    "` that the data did not have, unless allow_new_levels = TRUE"),
                  paste("one with", describe(labels[1L])))
   }
-  list(term = term, rows = rows, labels = unique(labels), level = match(labels, unique(labels)),
-       M = slope_matrix(term$slopes, frame, term$contrasts)[rows, , drop = FALSE])
+  new <- list(term = term, rows = rows, labels = unique(labels), level = match(labels, unique(labels)),
+              M = slope_matrix(term$slopes, frame, term$contrasts)[rows, , drop = FALSE])
+  c(new, list(variance = function(hyper) level_variances(new, hyper), draws = function(hyper, key) new_level_draws(new, hyper, key)))
+}
+
+level_variances <- function(new, hyper) {
+  V <- covariance_draws(new$term, hyper)
+  each <- vapply(seq_len(nrow(hyper)), function(k) rowSums((new$M %*% matrix(V[, , k], ncol(new$M))) * new$M), numeric(length(new$rows)))
+  matrix(each, length(new$rows))
 }
 
 # That of the formula, and one outside of it: given now, or looked up in the new data as in the old ones.

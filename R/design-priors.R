@@ -26,6 +26,7 @@ print.elvi_lkj <- function(x, ...) {
 # The priors as given and as used: `joint` of the coefficients of the centred predictors, `aux` of the family's parameter, `sd` one per
 # latent term, `cor` of correlations. `autoscale` says which are rescaled to the data.
 design_priors <- function(design, family, dispersion, priors, autoscale) {
+  if (!is.null(design$parts)) return(joint_priors(design, family, dispersion, priors, autoscale))
   check_coefficient_prior(priors$prior)
   check_coefficient_prior(priors$prior_intercept, "prior_intercept")
   spread <- response_spread(design, family)
@@ -35,9 +36,10 @@ design_priors <- function(design, family, dispersion, priors, autoscale) {
     if (length(design$latent)) latent_priors(design$latent, priors, autoscale[["sd"]], spread))
 }
 
-coefficient_priors <- function(design, family, priors, autoscale, spread) {
-  record <- family_record(family)
-  level <- if (record$positive) design$spread$positive$log_base
+# `family` of the mean; NULL for another predictor, the prior of whose intercept is at `level`
+coefficient_priors <- function(design, family, priors, autoscale, spread, level = NULL) {
+  record <- if (!is.null(family)) family_record(family)
+  if (isTRUE(record$positive)) level <- design$spread$positive$log_base
   slopes <- setdiff(seq_along(design$centre), if (design$intercept) 1L)
   used <- if (length(slopes)) prior_of_length(priors$prior, length(slopes))
   if (length(slopes) && autoscale[["slopes"]]) {
@@ -48,7 +50,7 @@ coefficient_priors <- function(design, family, priors, autoscale, spread) {
   intercept <- if (design$intercept) prior_of_length(priors$prior_intercept, 1L, "prior_intercept")
   if (design$intercept && autoscale[["intercept"]]) {
     intercept$scale <- intercept$scale * spread
-    response <- if (record$autoscale) design$spread$response$mean
+    response <- if (isTRUE(record$autoscale)) design$spread$response$mean
     intercept$location <- intercept$location + (response %||% 0) + (level %||% 0)
   }
   do.call(c, Filter(Negate(is.null), list(intercept, used)))
@@ -57,6 +59,10 @@ coefficient_priors <- function(design, family, priors, autoscale, spread) {
 # NULL where the family has no parameter, or a known one
 aux_prior <- function(design, family, dispersion, prior, rescale, spread) {
   record <- family_record(family)
+  if (is_nested_only(family)) {
+    prior <- prior %||% exponential(1)
+    return(if (rescale && record$autoscale && is_exponential(prior)) exponential(prior$rate / spread) else prior)
+  }
   if (is.null(record$dispersion) || !is.null(dispersion)) {
     if (!is.null(prior)) bad_argument("prior_aux", "left out: this model has no auxiliary parameter", describe(prior))
     return(NULL)
@@ -68,12 +74,41 @@ aux_prior <- function(design, family, dispersion, prior, rescale, spread) {
   exponential(prior$rate / spread / sqrt(precision))
 }
 
-latent_priors <- function(latent, priors, rescale, spread) {
-  given <- sd_priors(priors$prior_sd, vapply(latent, `[[`, "", "label"))
+# `spread`: one, or one for each term
+latent_priors <- function(latent, priors, rescale, spread, labels = vapply(latent, `[[`, "", "label")) {
+  given <- sd_priors(priors$prior_sd, labels)
   check_class(priors$prior_cor, "prior_cor", "elvi_lkj", "lkj()")
   list(prior_sd = priors$prior_sd, cor = priors$prior_cor,
-       sd = Map(function(prior, term) if (rescale) scaled_prior(prior, spread / term$unit) else prior, given, latent))
+       sd = Map(function(prior, term, spread) if (rescale) scaled_prior(prior, spread / term$unit) else prior, given, latent, spread))
 }
+
+# Those of a model in two parts. The predictor of the second one is a logarithm or a logit, which has no unit.
+joint_priors <- function(design, family, dispersion, priors, autoscale) {
+  second <- design$parts$second
+  components <- c("cond", second$component)
+  part <- function(component) {
+    out <- priors
+    for (name in c("prior", "prior_intercept")) {
+      out[name] <- list(prior_of_part(priors[[name]], component, components, name) %||% normal(0, 2.5))
+      check_coefficient_prior(out[[name]], name)
+    }
+    out
+  }
+  spread <- response_spread(design, family)
+  level <- family_record(family)$second$level(stats::model.response(design$frame, "any"))
+  joint <- list(coefficient_priors(design$parts$first, family, part("cond"), autoscale, spread),
+                coefficient_priors(second, NULL, part(second$component), autoscale, 1, level))
+  line <- vapply(design$latent, `[[`, 0L, "line")
+  labels <- paste0(ifelse(line == 2L & has_levels(design$latent), paste0(second$component, "_"), ""),
+                   vapply(design$latent, `[[`, "", "label"))
+  c(list(prior = priors$prior, prior_intercept = if (length(intercept_places(design))) priors$prior_intercept,
+         joint = do.call(c, Filter(Negate(is.null), joint)),
+         aux = aux_prior(design, family, dispersion, priors$prior_aux, autoscale[["aux"]], spread)),
+    if (length(design$latent)) latent_priors(design$latent, priors, autoscale[["sd"]], ifelse(line == 2L, 1, spread), labels))
+}
+
+# the priors of the parts: several where a list was given
+in_parts <- function(prior) if (is_plain_list(prior)) prior else list(prior)
 
 prior_of_length <- function(prior, n, name = "prior") {
   if (any(!lengths(prior[c("location", "scale", "df")]) %in% c(1L, n))) {

@@ -28,6 +28,14 @@
 #' gaussian, whose means and scale are `fit$mu` and `fit$Sigma` in any case. The correction needs a gaussian `base`, normal or flat priors,
 #' a family with an exact objective given its dispersion, and data in memory.
 #'
+#' @section The prior alone:
+#' With `prior_only = TRUE` the responses do not count, and what the fit shows is the prior, as it would be used for these data.
+#' [posterior_predict()][predict.elvi_glm] then simulates responses that the prior expects, which is the quickest way to see whether it
+#' makes sense. Normal priors given hyperparameters need no approximation; standard deviations, correlations, the
+#' dispersion and the scales of
+#' student priors are 1,000 points of their priors. Flat priors have no draws and are refused. [posterior_vs_prior()] compares a
+#' posterior with its prior.
+#'
 #' @section Families:
 #' `binomial()` (links logit, probit, cloglog), `poisson()`, `"exponential"` times, and `gaussian()` and `Gamma(link = "log")` with
 #' a known `dispersion` have an exact objective. `gaussian()` with unknown
@@ -37,6 +45,22 @@
 #' `inverse.gaussian()`, with student priors,
 #' and with `method = "mpsgd"` or an argument that only that has, it is fitted on the log scale as `log_sigma` or
 #' `log_phi`, last. See [families].
+#'
+#' @section Second formulas:
+#' Some families have a second parameter with a linear predictor of its own. `ziformula` is for the probability of a zero of
+#' [zero-inflated and hurdle families][families] (logit link, `~ 1` by default), `dispformula` for the dispersion of `gaussian()` (`sigma`),
+#' `Gamma(link = "log")` (`shape`), [neg_binomial_2()] and [Beta()] (`phi`), all with a log link. The names are those of
+#' 'glmmTMB'. Both take
+#' what the first formula takes: factors, group-level and smooth terms, offsets.
+#'
+#' Coefficients are named `zi_x` and `disp_x`. A prior holds for both parts;
+#' `prior = list(cond = normal(0, 1), zi = normal(0, 2))` gives each
+#' its own, and so for `prior_intercept`. In a list for `prior_sd` the groups of a second formula are called `zi_g` and
+#' `disp_g`. The default prior
+#' of the intercept of `disp` for `gaussian()` is centred at the logarithm of the standard deviation of the response.
+#'
+#' Such models are fitted by `method = "nested"` with a gaussian base. `predict()` has more types: `"conditional"` is the mean without
+#' excess zeros, `"zprob"` and `"zlink"` are the probability of a zero and its predictor, `"disp"` is the dispersion.
 #'
 #' @section Group-level and smooth terms:
 #' `(1 | g)`, `(x | g)` and their kin, and `s(x)`: see [group_terms].
@@ -58,9 +82,13 @@
 #'   say how often a row counts, which is what those of 'rstanarm' are meant to do in every family (but its version
 #'   2.21.3 does not look at them with `gaussian()`): `frequency` here.
 #' @param frequency how often each row counts, for every family: 2 is the row given twice.
+#' @param ziformula,dispformula formulas without a response for a second parameter, see the section on second formulas: the
+#'   probability of excess zeros, or the dispersion.
 #' @param base,method,schedule,budget,tol,start,control as in [elvi()]; `method = "nested"` integrates over the auxiliary parameter, see
 #'   [group_terms].
 #' @param correct show the posterior itself where the best gaussian differs from it? See the section on the correction.
+#' @param prior_only leave the likelihood out? The fit is then the prior, and every method shows it: draws, predictions, `pp_check()`,
+#'   plots. See the section on it.
 #' @param ... nothing: unknown names are errors.
 #' @return An object of class `elvi_fit`, see [elvi()], that also knows its
 #'   formula, terms and data, so that `predict(newdata = )` and `update()` work.
@@ -74,14 +102,14 @@ elvi.formula <- function(object, data, family = stats::gaussian(),
                          prior = normal(0, 2.5), prior_intercept = normal(0, 2.5),
                          prior_aux = NULL, prior_sd = exponential(1), prior_cor = lkj(1),
                          autoscale = NULL, dispersion = NULL,
-                         weights, subset, na.action, offset, contrasts = NULL, frequency,
+                         weights, subset, na.action, offset, contrasts = NULL, frequency, ziformula = NULL, dispformula = NULL,
                          base = base_gaussian(), method = c("auto", "exact", "mpsgd", "nested"),
                          schedule = NULL, budget = NULL, tol = NULL, start = NULL,
-                         control = elvi_control(), correct = TRUE, ...) {
+                         control = elvi_control(), correct = TRUE, prior_only = FALSE, ...) {
   check_dots(list(...), names(formals()), "elvi()")
   method <- check_choice(method, "method", c("auto", "exact", "mpsgd", "nested"))
   problem <- showing_passes(control, build_problem(object, match.call(), parent.frame(), environment()))
-  solve_problem(problem, base, method, list(schedule = schedule, budget = budget, tol = tol, start = start), control, correct)
+  solve_problem(problem, base, method, list(schedule = schedule, budget = budget, tol = tol, start = start), control, correct, prior_only)
 }
 
 #' @export

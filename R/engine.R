@@ -17,6 +17,8 @@
 #   stack_line()         the line of print() about a stack
 #   stacked_objective()  the objective of a stack
 #   verdict_points()     the importance-weighted points that correct the posterior
+#   with_polish()        the fit with chains of Hamiltonian Monte Carlo, where the verdict asks for them
+#   polished_points()    what these chains visited
 #   adapted_points()     draws of the mixture that was adapted to the target
 #   pareto_k()           Pareto k-hat of a fit
 #   pareto_shape()       Pareto k-hat of log ratios
@@ -160,7 +162,7 @@ streams <- c(
   adapt = 2^44,       # rounds of population Monte Carlo
   distant = 2^45)     # directions of the distant candidates
 
-# Other keys made from the key of a run: for draws that compare two of its iterates, and for the draws that users see.
-key_offsets <- c(compare = 1, posterior = 2)
+# Other keys made from the key of a run: for draws that compare two of its iterates, for the draws that users see, and for chains.
+key_offsets <- c(compare = 1, posterior = 2, polish = 3)
 
 derived_key <- function(key, use) (key + key_offsets[[use]]) %% 2^32

@@ -7,14 +7,15 @@
 #' `neg_binomial_2()` is the negative binomial with mean `mu` and variance `mu +
 #' mu^2 / phi`, `robust()` a regression with student errors, which outlying
 #' responses do not pull, `weibull()` one of times until something happens, some of which may be censored,
+#' `student()` the same with their degrees of freedom estimated, `truncated_poisson()` counts of which zeros are not seen,
 #' `Beta()` one of shares between 0 and 1, with mean `mu` and variance `mu (1 - mu) / (1 + phi)`. All leave a
 #' parameter to estimate, see [model_glm()].
 #'
 #' @section All families:
-#' What is exact: where the loss is convex the solver of [elvi_optimum()] finds the best approximation
+#' What is exact: where the log likelihood is concave in the predictor the solver of [elvi_optimum()] finds the best approximation
 #' and certifies it. "Given `shape`" and the like: [elvi()] does so at each of several values of that parameter, over which
-#' it integrates numerically (from a formula, with `normal()` or `flat()` priors; see [group_terms]). The others are fitted by stochastic
-#' gradients, whose gap to the optimum is estimated, not certified, and checked by [pareto_k()].
+#' it integrates numerically (from a formula, with `normal()` or `flat()` priors; see [group_terms]). "A stationary point": the
+#' log likelihood is not concave, and nothing certifies that the approximation is the best one. Draws check it, see [pareto_k()].
 #'
 #' | family | links | parameter | exact and certified |
 #' |---|---|---|---|
@@ -22,12 +23,32 @@
 #' | `poisson()` | log | | yes |
 #' | `gaussian()` | identity | `sigma`, or a known `dispersion` (`sigma^2`) | given `sigma` |
 #' | `Gamma(link = "log")` | log | `shape` (variance `mu^2 / shape`), or a known `dispersion` (`1 / shape`; 1 is exponential) | given `shape` |
-#' | `inverse.gaussian(link = "log")` | log | `lambda` (variance `mu^3 / lambda`) | no: its loss is not convex where `mu > 2 y` |
+#' | `inverse.gaussian(link = "log")` | log | `lambda` (variance `mu^3 / lambda`) | given `lambda`, a stationary point: not concave where `mu > 2 y` |
 #' | `neg_binomial_2()` | log | `phi` | given `phi` |
-#' | `robust()` | identity | `sigma` | no: its loss is not convex |
+#' | `robust()` | identity | `sigma` | given `sigma`, a stationary point |
+#' | `student()` | identity | `sigma`, `df` | given both, a stationary point |
+#' | `truncated_poisson()` | log | | yes |
 #' | `"exponential"` | log | | yes |
 #' | `weibull()` | log | `shape` | given `shape` |
-#' | `Beta()` | logit | `phi` | no: its loss is not convex where `mu` is far from `y` |
+#' | `Beta()` | logit | `phi` | given `phi`, a stationary point: not concave where `mu` is far from `y` |
+#' | [cumulative()] | logit, probit, cloglog | distances between cut points | given the distances |
+#'
+#' Two predictors: these have a second formula, see [elvi.formula()].
+#'
+#' | family | links | second parameter | further parameter |
+#' |---|---|---|---|
+#' | `zero_inflated_poisson()` | log | `zi`, probability of an extra zero (logit): `ziformula` | |
+#' | `zero_inflated_negbinomial()` | log | `zi` (logit): `ziformula` | `phi` |
+#' | `hurdle_poisson()` | log | `hu`, probability of a zero (logit): `ziformula` | |
+#' | `hurdle_negbinomial()` | log | `hu` (logit): `ziformula` | `phi` |
+#' | `gaussian()` with `dispformula` | identity | `sigma` (log) | |
+#' | `Gamma(link = "log")` with `dispformula` | log | `shape` (log) | |
+#' | `neg_binomial_2()` with `dispformula` | log | `phi` (log) | |
+#' | `Beta()` with `dispformula` | logit | `phi` (log) | |
+#'
+#' Their log likelihoods are not concave: what the solver finds is a stationary point, and nothing certifies that it is
+#' the best. Draws check
+#' it, and correct the marginals of coefficients; effects of groups are those of the gaussian approximations.
 #'
 #' Parameters are positive, have the prior `prior_aux`, and stand beside the coefficients in every table.
 #'
@@ -43,6 +64,8 @@
 #' | `neg_binomial_2()` | `phi` | `1 / sqrt(phi)`, what the counts vary beyond poisson ones |
 #' | `weibull()` | `shape` | `1 / shape`, the scale of [survival::survreg()] |
 #' | `Beta()` | `phi` | `1 / sqrt(phi)` |
+#'
+#' `df` of `student()` has a `gamma(2, 0.1)` prior, as in 'brms'; `prior_aux` is that of its `sigma`.
 #'
 #' Counts that vary no more than poisson ones do not bound `phi` from above. Its posterior then has no finite mean: look at its
 #' quantiles, or give a
@@ -62,13 +85,12 @@
 #' refused but for [base_uniform()].
 #'
 #' @section Families that are not here:
-#' A family is a loss of one number per row, its linear predictor. Ordinal responses have cut points on either side of it, those
-#' of several categories a predictor each: they are refused by name, and are short work with [model_density()]: see the last examples.
-#' A cumulative logit or probit model is convex in cut points and coefficients together, a multinomial logit one in all its
-#' coefficients, but without an exact objective neither is certified.
+#' Responses of several categories without an order have a predictor each: they are refused by name, and are short work
+#' with [model_density()], see the last example. Their log likelihood is concave in all coefficients, but without an exact objective
+#' nothing is certified.
 #'
 #' @param df degrees of freedom of the errors, known.
-#' @return A `family` object for [model_glm()].
+#' @return A `family` object for [elvi()] and, if it has one predictor, [model_glm()].
 #' @examples
 #' X <- model.matrix(~ speed, data = cars)
 #' model_glm(X, cars$dist, family = robust(df = 4), prior = normal(0, 100),
@@ -83,17 +105,12 @@
 #'   elvi(survival::Surv(time, status) ~ sex + age, data = survival::lung, family = weibull())
 #' }
 #' }
-#' # not here: a cumulative logit model of three ordered categories
+#' # half of the counts or more are zero
+#' d <- data.frame(y = c(0, 0, 3, 0, 1, 0, 0, 4, 2, 0, 0, 5), x = rep(0:1, 6))
+#' elvi(y ~ x, data = d, family = zero_inflated_poisson())
+#' # not here: a multinomial logit model, a predictor for each category but the first
 #' x <- mtcars$wt - mean(mtcars$wt)
 #' gears <- mtcars$gear - 2   # 1, 2 or 3
-#' cumulative <- function(par) {   # first cut point, log of the distance to the second, slope
-#'   cut <- c(-Inf, par[1], par[1] + exp(par[2]), Inf)
-#'   p <- plogis(cut[gears + 1] - par[3] * x) - plogis(cut[gears] - par[3] * x)
-#'   -sum(log(p)) + sum(par^2) / (2 * 2.5^2)
-#' }
-#' ordinal <- model_density(cumulative, dim = 3, names = c("cut", "log_step", "wt"))
-#' suppressWarnings(elvi(ordinal, budget = 200, starts = 1))
-#' # and a multinomial logit one, a predictor for each category but the first
 #' eta <- function(par) cbind(0, par[1] + par[2] * x, par[3] + par[4] * x)
 #' observed <- outer(gears, 1:3, "==")
 #' multinomial <- function(par) {
@@ -245,6 +262,7 @@ softplus_loss <- list(l = function(t) pmax(t, 0) + log1p(exp(-abs(t))), slope = 
 miss_loss <- list(l = function(t) -stats::pnorm(t, log.p = TRUE), slope = function(t) -mills(t), eta = usual_predictors,
                   in_C = TRUE)
 exponential_loss <- list(l = exp, slope = exp, eta = usual_predictors)
+tail_loss <- list(l = function(t) log1p(t^2), slope = function(t) 2 * t / (1 + t^2), eta = usual_predictors)   # of student laws
 hit_loss <- list(
   l = function(t) {
     out <- -t
@@ -269,8 +287,11 @@ family_entries <- c(
   "family",           # names of the family object that this is for
   "link",
   "make",             # function() of that family object
+  "adapt",            # function(family, y, declared): the family object as this response makes it, with the names of its classes if
+                      # it has any; declared: levels of the factor that it comes from
   "response",         # function(y): list(y, trials), checked; trials NULL where there are none
   "trials",           # may new responses be counts out of several trials?
+  "classes",          # function(eta, parameters, family): probabilities of classes; NULL: the response is a number
   "draws",            # function(mu, dispersion, trials, family): responses around their means
   "log_lik",          # function(y, mu, dispersion, trials, family)
   "row_constant",     # function(y, weight): of each row, log likelihood plus loss in C, without terms of the dispersion
@@ -290,13 +311,14 @@ family_entries <- c(
   "separable",        # what is separable then; NA: nothing is
   "autoscale",        # are priors rescaled by the spread of the response?
   "positive",         # are responses positive numbers with a unit, and the predictor a logarithm? Then the intercept's prior moves with it
-  "conditional",      # given its dispersion, as the sparse solver sees it, see conditional_entries; NULL: not convex
-  "dispersion")       # the parameter beside the predictor, see dispersion_entries
+  "conditional",      # given its dispersion, as the sparse solver sees it, see conditional_entries; NULL: it cannot solve it
+  "dispersion",       # the parameter beside the predictor, see dispersion_entries
+  "second")           # a parameter with a predictor of its own, see second_entries in family-joint.R; NULL: there is none
 
 conditional_entries <- c(
   "likelihood",       # its name in C: a negative binomial of known phi is a logistic regression
   "start",            # function(y, weight, dispersion): list(eta, c), predictors and curvatures near the responses
-  "dispersion",       # which of the kinds in nested.h an unknown dispersion is
+  "dispersion",       # which of the kinds in nested_dispersion.c an unknown dispersion is
   "hyper")            # the family's own hyperparameters, see hyperparameter_entries; NULL: there are none
 
 # A vector `theta` of any length, on a scale without bounds. A problem has a prior for each of its natural counterparts.
@@ -306,8 +328,8 @@ hyperparameter_entries <- c(
   "natural",          # function(theta): from rows of theta to rows of parameters
   "log_prior",        # function(priors, theta): list(value, slope), log density of theta from the priors of the parameters
   "part",             # function(theta, problem, solved): what they add to the log likelihood, and the derivative in theta
-  "dispersion",       # function(theta): the number that the loss in C has of them
-  "start",            # function(unit): where to start from, given that of the residuals
+  "loss",             # function(theta): the positive numbers that the loss in C has of them, the dispersion first
+  "start",            # function(unit, problem): where to start from, given that of the residuals
   "curvature",        # function(count): of a full data fit, roughly
   "moment_scale")     # function(values, priors): parameters, by columns, on a scale on which they have moments
 
@@ -389,7 +411,7 @@ gamma_constant <- function(total, count, dispersion, family) {
 positive_hyper <- function(name, part, start, curvature) {
   list(names = name, theta_names = paste("log", name), natural = exp,
        log_prior = function(priors, theta) log_prior_positive(priors[[1L]], theta),
-       part = part, dispersion = exp, start = start, curvature = curvature,
+       part = part, loss = exp, start = start, curvature = curvature,
        # that of its prior: phi of counts that vary like poisson ones has no mean
        moment_scale = function(values, priors) values^exponent_of(priors[[1L]]))
 }
@@ -399,8 +421,33 @@ sigma_hyper <- positive_hyper("sigma",
     n <- problem$count   # weights are precisions
     list(value = -n * a, slope = if (!is.null(solved)) 2 * solved$loss - n)
   },
-  start = function(unit) log(unit),
+  start = function(unit, problem) log(unit),
   curvature = function(count) 2 * count)
+
+# the loss has all of it: a -log likelihood, up to constants
+robust_hyper <- positive_hyper("sigma",
+  part = function(a, problem, solved) list(value = 0, slope = if (!is.null(solved)) -solved$slope),
+  start = function(unit, problem) log(unit),
+  curvature = function(count) count)
+
+# phi log(1 - y) of each response beside that
+beta_hyper <- positive_hyper("phi",
+  part = function(a, problem, solved) {
+    logs <- exp(a) * sum(problem$weight * problem$frequency * log1p(-problem$y))
+    list(value = logs, slope = if (!is.null(solved)) logs - solved$slope)
+  },
+  start = function(unit, problem) 1,
+  curvature = function(count) count / 2)
+
+# (log lambda - lambda / y) / 2 of each response beside the loss, which is lambda times what it is for 1
+inverse_gaussian_hyper <- positive_hyper("lambda",
+  part = function(a, problem, solved) {
+    w <- problem$weight * problem$frequency
+    inverse <- exp(a) * sum(w / problem$y)
+    list(value = (sum(w) * a - inverse) / 2, slope = if (!is.null(solved)) (sum(w) - inverse) / 2 - solved$loss)
+  },
+  start = function(unit, problem) -log(mean(1 / problem$y)),   # lambda has the unit of the response
+  curvature = function(count) count / 2)
 
 phi_hyper <- positive_hyper("phi",
   part = function(a, problem, solved) {
@@ -413,7 +460,7 @@ phi_hyper <- positive_hyper("phi",
            phi * (sum(w * (digamma(y + phi) - digamma(phi))) - solved$level) + solved$slope
          })
   },
-  start = function(unit) 0,
+  start = function(unit, problem) 0,
   curvature = function(count) 1)
 
 shape_hyper <- positive_hyper("shape",
@@ -421,7 +468,7 @@ shape_hyper <- positive_hyper("shape",
     events <- sum((problem$weight * problem$frequency)[problem$y > 0])
     list(value = events * a, slope = if (!is.null(solved)) events - solved$slope)
   },
-  start = function(unit) 0,
+  start = function(unit, problem) 0,
   curvature = function(count) count)
 
 # k (log k + log y) - log Gamma(k) of each response, which has k (eta + y e^-eta) beside that
@@ -434,7 +481,7 @@ gamma_hyper <- positive_hyper("shape",
     list(value = total * (k * a - lgamma(k)) + k * logs,
          slope = if (!is.null(solved)) k * (total * (a + 1 - digamma(k)) + logs) - solved$loss)
   },
-  start = function(unit) 0,
+  start = function(unit, problem) 0,
   curvature = function(count) count / 2)
 
 binomial_record <- function(link, ...) {
@@ -511,7 +558,12 @@ time_conditional <- function(likelihood, dispersion, hyper) {
        })
 }
 
-family_records <- list(
+as_given <- function(family, y, declared) family
+
+# A response that is a number, of a family that does not depend on it.
+number_records <- function(records) lapply(records, function(record) c(record, list(adapt = as_given, classes = NULL)))
+
+numeric_records <- list(
   logit = binomial_record(
     "logit", curvature_bound = 0.25, bound_attained = function(rows) all(rows$offset == 0), exponential = FALSE,
     calibration = list(softplus_loss),
@@ -601,8 +653,10 @@ family_records <- list(
     variance = function(mu, dispersion, family) rep(1, length(mu)),
     deviance = function(y, mu, dispersion, family) (family$df + 1) * log1p(((y - mu) / dispersion)^2 / family$df),
     display_response = uncensored, convex = FALSE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
-    exponential = FALSE, needs_fine_quadrature = TRUE, calibration = list(),
-    is_recession = function(move, y, small) FALSE, separable = NA, autoscale = TRUE, positive = FALSE, conditional = NULL,
+    exponential = FALSE, needs_fine_quadrature = TRUE, calibration = list(tail_loss),
+    is_recession = function(move, y, small) FALSE, separable = NA, autoscale = TRUE, positive = FALSE,
+    conditional = list(likelihood = "robust", dispersion = "own", hyper = robust_hyper,
+                       start = function(y, weight, dispersion) list(eta = y, c = weight / dispersion[1L]^2)),
     dispersion = sigma_record(
       may_be_known = FALSE, precision = FALSE, exponential = 0, tally = function(rows) no_tally,
       start = function(model) scale_start(model, 10L))),   # the EM algorithm
@@ -636,8 +690,10 @@ family_records <- list(
     variance = function(mu, dispersion, family) mu^3,
     deviance = function(y, mu, dispersion, family) stats::inverse.gaussian()$dev.resids(y, mu, rep(1, length(y))),
     display_response = uncensored, convex = FALSE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
-    exponential = TRUE, needs_fine_quadrature = FALSE, calibration = list(),
-    is_recession = function(move, y, small) FALSE, separable = NA, autoscale = FALSE, positive = TRUE, conditional = NULL,
+    exponential = TRUE, needs_fine_quadrature = FALSE, calibration = list(exponential_loss),
+    is_recession = function(move, y, small) FALSE, separable = NA, autoscale = FALSE, positive = TRUE,
+    conditional = list(likelihood = "inverse_gaussian", dispersion = "factor", hyper = inverse_gaussian_hyper,
+                       start = function(y, weight, dispersion) list(eta = log(y), c = weight * dispersion[1L] / y)),
     dispersion = positive_record(
       natural = "lambda", may_be_known = FALSE, known = NULL,
       tally = function(rows) mean_tally(rows, function(y) 1 / y),
@@ -673,11 +729,32 @@ family_records <- list(
     variance = function(mu, dispersion, family) mu * (1 - mu) / (1 + dispersion),
     deviance = function(y, mu, dispersion, family) beta_deviance(y, mu, dispersion),
     display_response = uncensored, convex = FALSE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
-    exponential = FALSE, needs_fine_quadrature = TRUE, calibration = list(),
-    is_recession = function(move, y, small) FALSE, separable = NA, autoscale = FALSE, positive = FALSE, conditional = NULL,
+    exponential = FALSE, needs_fine_quadrature = TRUE, calibration = list(softplus_loss),
+    is_recession = function(move, y, small) FALSE, separable = NA, autoscale = FALSE, positive = FALSE,
+    conditional = list(likelihood = "beta", dispersion = "own", hyper = beta_hyper,
+                       start = function(y, weight, dispersion) {
+                         list(eta = stats::qlogis(y), c = weight * dispersion[1L] * y * (1 - y))
+                       }),
     dispersion = positive_record(
       natural = "phi", may_be_known = FALSE, known = NULL, relative = relative_scale(-1 / 2, function(unit) "1 / sqrt(phi)"),
       tally = function(rows) mean_tally(rows, function(y) log1p(-y)), start = function(model) share_start(model))))
+
+# those above have one predictor
+one_predictor_records <- lapply(c(number_records(numeric_records), ordinal_records(), student_records(), truncated_records()),
+                                c, list(second = NULL))
+family_records <- c(one_predictor_records, joint_records(one_predictor_records))
+
+# The family's hyperparameters; their number may depend on that of the classes.
+hyper_record <- function(record, classes = NULL) {
+  hyper <- record$conditional$hyper
+  if (is.function(hyper)) hyper(classes) else hyper
+}
+
+# Are its hyperparameters no dispersion of a stochastic run, so that only quadrature over them can fit it?
+is_nested_only <- function(family) {
+  record <- family_record(family)
+  is.null(record$dispersion) && !is.null(record$conditional$hyper)
+}
 
 # Stops unless every record has every entry and no other.
 check_family_records <- function(records) {
@@ -691,14 +768,15 @@ check_family_records <- function(records) {
     complain(paste0(name, "$link"), names(link_of(record)), link_entries)
     if (!is.null(record$conditional)) {
       complain(paste0(name, "$conditional"), names(record$conditional), conditional_entries)
-      hyper <- record$conditional$hyper
+      hyper <- hyper_record(record, c("1", "2", "3"))
       if (!is.null(hyper)) {
         complain(paste0(name, "$conditional$hyper"), names(hyper), hyperparameter_entries)
-        lengths <- lengths(list(hyper$names, hyper$theta_names, hyper$start(1), hyper$curvature(1)))
+        lengths <- lengths(list(hyper$names, hyper$theta_names, hyper$curvature(1)))
         if (length(unique(lengths)) > 1L) stop("the hyperparameters of `", name, "` differ in length", call. = FALSE)
       }
     }
     if (!is.null(record$dispersion)) complain(paste0(name, "$dispersion"), names(record$dispersion), dispersion_entries)
+    if (is_joint(record)) complain(paste0(name, "$second"), names(record$second), second_entries)
   }
   invisible(records)
 }
@@ -707,7 +785,7 @@ check_family_records(family_records)
 
 # Run when the package is loaded: each record has its other half in src/likelihood_*.c, with all that its way of being
 # integrated over a dispersion asks for.
-check_family_twins <- function(names = base::names(family_records), records = family_records) {
+check_family_twins <- function(names = base::names(Filter(Negate(is_joint), family_records)), records = family_records) {
   dispersions <- vapply(names, function(name) records[[name]]$conditional$dispersion %||% NA_character_, "")
   alone <- names[!.Call(elvi_r_has_family, names, dispersions)]
   if (length(alone)) stop("families whose record in src/likelihood_*.c is missing or not whole: ", toString(alone), call. = FALSE)
@@ -717,7 +795,10 @@ check_family_twins <- function(names = base::names(family_records), records = fa
 
 # the name of the record of a family object, which is that of its likelihood in C
 likelihood_of <- function(family) {
-  matches <- vapply(family_records, function(r) r$family == family$family && r$link == family$link, NA)
+  component <- family$component %||% ""   # of a dispersion with a formula
+  matches <- vapply(family_records, function(r) {
+    r$family == family$family && r$link == family$link && identical(r$second$component == "disp", TRUE) == (component == "disp")
+  }, NA)
   names(family_records)[matches]
 }
 
@@ -732,7 +813,7 @@ check_family <- function(family) {
   if (is.function(family)) family <- family()
   # the prior of that name, which is what exponential() makes, says as much
   if (inherits(family, "elvi_prior") && is_exponential(family) && family$rate == 1) family <- "exponential"
-  refuse_other_families(if (inherits(family, "family")) family$family else family)
+  family <- translated_family(family)
   if (is.character(family) && length(family) == 1L && family %in% known_families()) {
     family <- family_records[[match(family, known_families())]]$make()
   }
@@ -740,27 +821,12 @@ check_family <- function(family) {
     bad_argument("family", paste("a family, or the name of one:", join_or(paste0("\"", unique(known_families()), "\""))),
                  if (inherits(family, "family")) paste0(family$family, "()") else describe(family))
   }
-  links <- vapply(family_records[known_families() == family$family], function(r) r$link, "")
+  links <- unique(vapply(family_records[known_families() == family$family], function(r) r$link, ""))
   if (!family$link %in% links) {
     bad_argument("family", paste0(family$family, "() with link ", join_or(paste0("\"", links, "\""))),
                  paste0("link \"", family$link, "\""))
   }
   family
-}
-
-# Families of others by the names that they go by there, which a record has no room for: what is between y and the
-# parameters is one number per row, see elvi_family in src/family.h.
-refuse_other_families <- function(name) {
-  if (!is.character(name) || length(name) != 1L) return(invisible())
-  why <- if (name %in% c("ordinal", "cumulative", "sratio", "cratio", "acat", "ocat")) {
-    "a row of an ordinal response depends on two numbers, the predictor less the cut point on either side"
-  } else if (name %in% c("multinomial", "categorical", "multinom")) {
-    "a row of a response with several categories depends on a predictor for each of them"
-  }
-  if (is.null(why)) return(invisible())
-  elvi_abort("`family`: there is no \"", name, "\" here: ", why, ", and a family of elvi is a loss of one number. ",
-             "Give the log density to model_density(): the examples of ?families have this one, and end in a fit.",
-             class = "elvi_error_argument", data = list(argument = "family"))
 }
 
 # "a, b or c"
@@ -769,6 +835,7 @@ join_or <- function(x) sub(", ([^,]*)$", " or \\1", toString(x))
 # NULL when the family has a dispersion to estimate
 check_dispersion <- function(dispersion, family) {
   unknown <- family_record(family)$dispersion
+  if (is_nested_only(family) && (is.null(dispersion) || identical(dispersion, 1))) return(NULL)
   if (is.null(dispersion) && !is.null(unknown)) return(NULL)
   if (!is.null(unknown) && !unknown$may_be_known) {
     if (identical(dispersion, 1)) return(NULL)   # the default
@@ -783,7 +850,7 @@ check_dispersion <- function(dispersion, family) {
 }
 
 # n responses; all of them, if `whole`
-check_response <- function(y, record, n, whole = TRUE) {
+check_response <- function(y, record, n, whole = TRUE, family = NULL) {
   if (NROW(y) != n) {
     bad_argument("y", sprintf("of length %.0f, the number of rows of `X`", n),
                  paste("of length", NROW(y)))
@@ -792,6 +859,7 @@ check_response <- function(y, record, n, whole = TRUE) {
     bad_argument("y", "free of missing values",
                  sprintf("NA at position %.0f", which(is.na(y))[1L]))
   }
+  if (!is.null(record$classes) && is.factor(y) && !is.null(family)) y <- factor(as.character(y), class_names(family), ordered = TRUE)
   out <- record$response(y)
   if (whole) warn_if_constant(out$y, n)
   out

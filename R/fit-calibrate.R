@@ -76,6 +76,7 @@
 calibrate <- function(fit, n = 200, from = c("posterior", "prior"), pars = NULL, seed = NULL, cores = 1,
                       progress = interactive()) {
   check_class(fit, "fit", "elvi_glm", "elvi() from a formula")
+  refuse_prior(fit, "fit", "it is refitted to simulated responses, from = \"prior\" too")
   from <- check_choice(from, "from", c("posterior", "prior"))
   n <- check_count(n, "n", lower = fewest_replications)
   cores <- check_count(cores, "cores")
@@ -94,6 +95,9 @@ fewest_replications <- 10L
 # All that a replication needs. `design` is what refits share, `looked_at` what PIT values are of.
 calibration_plan <- function(fit, from, pars, key) {
   if (is_out_of_memory(fit)) bad_argument("fit", "a fit with its data in memory", "one with out-of-memory data")
+  if (from == "prior" && is_nested_only(fit$family) && length(family_parameter_names(fit))) {
+    bad_argument("from", paste0("\"posterior\" for a fit with ", fit$family$family, "()"), "\"prior\"")
+  }
   if (from == "prior") check_proper_priors(fit)
   counts <- row_counts(fit) %||% rep(1, nobs.elvi_glm(fit))
   if (any(counts %% 1 != 0)) {
@@ -103,7 +107,7 @@ calibration_plan <- function(fit, from, pars, key) {
   rows <- prediction_rows(fit, NULL)
   design <- list(rows = rows, counts = counts, trials = response_trials(fit), precision = precisions(fit),
                  y = observed_response(fit), simulated = rep(seq_along(counts), counts),
-                 shift = if (!is.null(fit$posterior$shift)) -fit$posterior$shift[fit$posterior$coefficients],
+                 shift = if (!is.null(fit$posterior$shift)) -colSums(fit$posterior$shift$by)[fit$posterior$coefficients],
                  control = refit_control(fit), correct = call_argument(fit, "correct", TRUE))
   list(fit = fit, from = from, key = key, design = design, looked_at = looked_at(fit, rows, counts, pars))
 }
@@ -129,7 +133,8 @@ looked_at <- function(fit, rows, counts, pars) {
 evenly <- function(x, most) if (length(x) <= most) x else x[round(seq(1, length(x), length.out = most))]
 
 chosen_rows <- function(rows, at) {
-  list(X = rows$X[at, , drop = FALSE], Z = if (!is.null(rows$Z)) rows$Z[at, , drop = FALSE], offset = rows$offset[at], new = list())
+  list(X = rows$X[at, , drop = FALSE], Z = if (!is.null(rows$Z)) rows$Z[at, , drop = FALSE], offset = rows$offset[at], new = list(),
+       second = if (!is.null(rows$second)) chosen_rows(rows$second, at))
 }
 
 # ---- replications -----------------------------------------------------------------------------------------
@@ -203,9 +208,8 @@ pit_of_one <- function(plan, number) {
 # as counts, for the rows that are simulated
 simulated_responses <- function(fit, design, drawn) {
   at <- design$simulated
-  mu <- expected_response(fit, linpred_draws(design$rows, drawn, fit$posterior$key)[, at, drop = FALSE])
-  dispersion <- dispersion_draws(fit, drawn, design$precision[at])
-  y <- as.double(family_record(fit$family)$draws(mu, dispersion, design$trials[at], fit$family))
+  means <- response_parameters(fit, chosen_rows(design$rows, at), drawn, fit$posterior$key, design$precision[at])
+  y <- as.double(family_record(fit$family)$draws(means$mu, means$dispersion, design$trials[at], fit$family))
   if (!all(is.finite(y))) stop("a simulated response is not finite", call. = FALSE)
   y
 }
@@ -219,10 +223,16 @@ refit_posterior <- function(fit, design, y, alone) {
   rows <- chosen_rows(design$rows, at)
   trials <- design$trials[at]
   observed <- if (!alone) design$y * design$trials
+  if (!is.null(rows$second)) rows[c("X", "Z")] <- sum_of_rows(rows)[c("X", "Z")]
   given <- list(X = rows$X, y = stacked_response(fit, c(observed, y), trials), offset = rows$offset, weights = design$precision[at],
                 frequency = c(if (!alone) design$counts, rep(1, length(y))), shift = design$shift)
+  checked <- check_rows(given, family_record(fit$family))
+  if (!is.null(rows$second) && weights_are_precisions(fit)) checked <- precisions_as_offsets(checked, given)
   problem <- structure(list(call = fit$call, family = fit$family, dispersion = fit$dispersion, shift = design$shift, Z = rows$Z,
-                            rows = check_rows(given, family_record(fit$family)), terms = fit$groups, priors = fit$priors,
+                            intercepts = fit$posterior$shift$at,
+                            second = if (!is.null(rows$second)) list(columns = fit$second$columns,
+                                                                     offset = rows$second$offset + (checked$second_offset %||% 0)),
+                            rows = checked, terms = fit$groups, priors = fit$priors,
                             regression = fit$regression), class = "elvi_problem")
   refit <- solve_problem(problem, fit$base, fit$method, list(schedule = fit$given$schedule, tol = fit$given$tol), design$control,
                          design$correct)
@@ -291,15 +301,15 @@ row_probability <- function(posterior, rows, drawn) {
     return(points_probability(W %*% x + rows$offset, points$w, value))
   }
   at <- linear_predictor(list(posterior = posterior), rows, shapes = TRUE)
-  mixture_probability(posterior, at, value, at$shape)
+  mixture_probability(posterior, at, value, at$shapes)
 }
 
 points_probability <- function(x, w, value) drop((x < value) %*% w + (x == value) %*% w / 2)
 
 # P(. <= value), one for each row of means and standard deviations at the components; see mixture_quantiles()
-mixture_probability <- function(posterior, at, value, shape) {
+mixture_probability <- function(posterior, at, value, shapes) {
   z <- (value - at$mean) / at$sd
-  if (!is.null(shape)) z <- score_at_value(shape, z)
+  if (!is.null(shapes)) z <- scores_of_components(shapes)(z)
   drop(matrix(marginal_probability(posterior_law(posterior), z), nrow(at$mean)) %*% posterior$weight)
 }
 

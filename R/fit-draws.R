@@ -49,7 +49,7 @@ as.matrix.elvi_fit <- function(x, draws = 1000, resample = NULL, seed = NULL, ..
   if (resampled) return(matrix_of_draws(x, posterior_draws(posterior, draws, key)))
   if (is.null(resample)) return(matrix_of_draws(x, posterior_draws(posterior, draws, key)))
   plain <- matrix_of_draws(x, posterior_draws(uncorrected(posterior), draws, key))
-  corrected <- is_corrected(posterior) || has_margins(posterior)
+  corrected <- is_corrected(posterior) || is_reshaped(posterior)
   if (corrected && draws >= 100) warn_of_plain(plain, matrix_of_draws(x, posterior_draws(posterior, draws, key)))
   plain
 }
@@ -58,7 +58,7 @@ as.matrix.elvi_fit <- function(x, draws = 1000, resample = NULL, seed = NULL, ..
 matrix_of_draws <- function(fit, drawn) {
   x <- show_draws(fit$posterior, drawn$x)
   if (is.null(drawn$hyper)) return(x)
-  own <- intersect(c(dispersion_name_of(fit), grep("^smooth_sd\\[", colnames(drawn$hyper), value = TRUE)), colnames(drawn$hyper))
+  own <- intersect(c(family_parameter_names(fit), grep("^smooth_sd\\[", colnames(drawn$hyper), value = TRUE)), colnames(drawn$hyper))
   cbind(x, drawn$hyper[, own, drop = FALSE], covariance_columns(fit, drawn$hyper))
 }
 

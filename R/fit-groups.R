@@ -160,7 +160,8 @@ VarCorr.elvi_glm <- function(x, sigma = 1, ...) {
 
 smooth_sds <- function(fit, means) {
   terms <- fit$groups[!has_levels(fit$groups)]
-  stats::setNames(means[vapply(terms, sd_names, "")], vapply(terms, `[[`, "", "label"))
+  names <- lapply(terms, sd_names)
+  stats::setNames(means[unlist(names)], rep(vapply(terms, `[[`, "", "label"), lengths(names)))
 }
 
 #' @rdname group_methods

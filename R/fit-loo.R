@@ -11,15 +11,19 @@
 #' deviation, which is what a prediction for a new level needs. Stochastic fits are refitted from their formula instead and need
 #' their `data` to be a data frame.
 #'
-#' @section Counts with group-level terms:
-#' `loo()` treats the draws of a fit with [group-level terms][group_terms] as draws of the posterior. Given the hyperparameters they
-#' are gaussian, and the posterior of an effect that few counts inform has a longer tail on one side. Leaving out a large
-#' count probably moves its effect into that tail, so that such a row can be wrong at a Pareto k below 0.7. If groups are
-#' small, lower `k_threshold`, for example to 0.3, or use `k_threshold = -Inf` to refit all rows.
+#' @section Rows of a high Pareto k:
+#' Importance sampling leaves out a row by weighting draws with the inverse of its likelihood. With group-level terms a row that surprises
+#' its group needs draws from the far tail of its group's effect, of which even exact draws of the posterior have too few: its
+#' result is too high, sometimes at a Pareto k below 0.7. Where the posterior is found by profiles (see [elvi()]), `loo()` therefore
+#' computes rows with a Pareto k above 0.2 by a one-dimensional integral instead: given its predictor a row depends on nothing else, so
+#' the density of the predictor without the row is that with it, divided by the row's likelihood. Their k is reported as 0, and the
+#' attribute `"integrated"` has their numbers. `profile = FALSE` leaves them as importance sampling has them;
+#' so does `loo()` for data larger than memory.
 #'
 #' @param x a fit by [elvi()] from a formula.
 #' @param draws number of draws.
 #' @param seed optional number: draws other than the fit's own.
+#' @param profile compute rows of a high Pareto k by an integral over their predictor, where that is possible?
 #' @param refit fit again without rows whose Pareto k is above `k_threshold`?
 #' @param k_threshold a number; `-Inf` refits all rows.
 #' @param K number of folds.
@@ -40,17 +44,23 @@ NULL
 
 #' @rdname cross_validation
 #' @exportS3Method loo::loo
-loo.elvi_glm <- function(x, draws = 2000, seed = NULL, refit = FALSE, k_threshold = 0.7, ...) {
+loo.elvi_glm <- function(x, draws = 2000, seed = NULL, refit = FALSE, k_threshold = 0.7, profile = TRUE, ...) {
+  refuse_prior(x, "x", "the prior has not seen the data that are to be left out")
   need_package("loo", "loo()")
+  profile <- check_flag(profile, "profile")
   refit <- check_flag(refit, "refit")
   if (!is.numeric(k_threshold) || length(k_threshold) != 1L || is.na(k_threshold)) {
     bad_argument("k_threshold", "a number", describe(k_threshold))
   }
   key <- fit_key(x, seed)
   draws <- check_draws(draws, max(nobs.elvi_glm(x), posterior_dim(x$posterior)), lower = 2)
-  if (!refit) return(psis_loo(x, draws, key, ...))
-  check_in_memory(x)
-  out <- suppressWarnings(psis_loo(x, draws, key, ...))   # which are about the rows that are fitted again
+  if (refit) check_in_memory(x)
+  out <- if (refit || profile) suppressWarnings(psis_loo(x, draws, key, ...)) else psis_loo(x, draws, key, ...)
+  if (profile) out <- integrated_rows(out, x)
+  if (!refit) {
+    if (profile) warn_of_high_k(out)
+    return(out)
+  }
   replaced_by_refits(out, x, which(loo::pareto_k_values(out) > k_threshold), draws, key)
 }
 
@@ -64,22 +74,96 @@ psis_loo <- function(x, draws, key, ...) {
   loo::loo_approximate_posterior(log_lik, log_p = drawn$log_p, log_g = drawn$log_q, ...)
 }
 
+# as loo() itself warns, of the rows that are left
+warn_of_high_k <- function(out, limit = 0.7) {
+  high <- sum(loo::pareto_k_values(out) > limit)
+  if (!high) return(invisible())
+  elvi_warn("The Pareto k of ", high, if (high == 1L) " row is" else " rows is", " above ", limit,
+            ", so importance sampling is not reliable there. Use loo(refit = TRUE).", class = "elvi_warning_pareto_k")
+}
+
 # A 'loo' object with the results of some rows replaced by those of fits without them, as in reloo().
 replaced_by_refits <- function(out, x, which, draws, key) {
-  for (i in which) {
-    lpd <- out$pointwise[i, "elpd_loo"] + out$pointwise[i, "p_loo"]   # with the row
-    elpd <- log_mean_exp(held_out_log_lik(x, i, draws, key))
-    out$pointwise[i, c("elpd_loo", "p_loo", "looic")] <- c(elpd, lpd - elpd, -2 * elpd)
-    if ("mcse_elpd_loo" %in% colnames(out$pointwise)) out$pointwise[i, "mcse_elpd_loo"] <- 0
-  }
+  elpd <- vapply(which, function(i) log_mean_exp(held_out_log_lik(x, i, draws, key)), 0)
+  structure(replaced_rows(out, which, elpd, draws), refitted = which)
+}
+
+replaced_rows <- function(out, which, elpd, effective) {
+  lpd <- out$pointwise[which, "elpd_loo"] + out$pointwise[which, "p_loo"]   # with the row
+  out$pointwise[which, c("elpd_loo", "p_loo", "looic")] <- c(elpd, lpd - elpd, -2 * elpd)
+  if ("mcse_elpd_loo" %in% colnames(out$pointwise)) out$pointwise[which, "mcse_elpd_loo"] <- 0
+  if ("influence_pareto_k" %in% colnames(out$pointwise)) out$pointwise[which, "influence_pareto_k"] <- 0
   out$diagnostics$pareto_k[which] <- 0
-  out$diagnostics$n_eff[which] <- draws
+  out$diagnostics$n_eff[which] <- effective
   table <- out$pointwise[, c("elpd_loo", "p_loo", "looic"), drop = FALSE]
   out$estimates[] <- cbind(colSums(table), column_errors(table))
   shortcuts <- c("elpd_loo", "p_loo", "looic")   # older names of the same numbers
   out[shortcuts] <- as.list(out$estimates[shortcuts, 1L])
   out[paste0("se_", shortcuts)] <- as.list(out$estimates[shortcuts, 2L])
-  structure(out, refitted = which)
+  out
+}
+
+# ---- rows left out by an integral over their predictor ----------------------------------------------------------
+
+# Nodes reach as far as the density of the predictor without the row may.
+held_out_settings <- list(most = 30L, steps = 4L, width = 1.2, drop = 60, gain = 1e-3)
+
+# Above so many expectations of a row they take longer than people wait.
+most_held_out <- 3e7
+
+integrated_rows <- function(out, x, least_k = 0.2) {
+  posterior <- x$posterior
+  if (!is_reshaped(posterior) || is_corrected(posterior) || is_out_of_memory(x)) return(out)
+  k <- loo::pareto_k_values(out)
+  cost <- 80 * target_of(posterior)$plan$rows
+  which <- utils::head(order(k, decreasing = TRUE), max(0, most_held_out %/% (5 * cost)))
+  which <- which[k[which] > least_k]
+  if (!length(which)) return(out)
+  elpd <- held_out_density(x, which, max(5, most_held_out %/% (cost * length(which))))
+  found <- is.finite(elpd)
+  if (!any(found)) return(out)
+  structure(replaced_rows(out, which[found], elpd[found], NA_real_), integrated = which[found])
+}
+
+# log p(y_i | the others) = -log E[1 / p(y_i | eta_i)] over the density of eta_i, for rows i; NA where its nodes do not reach far enough
+held_out_density <- function(x, which, most) {
+  posterior <- x$posterior
+  rows <- only_rows(observed_rows(x), which)
+  W <- as.matrix(design_columns(rows$design))
+  a <- t(centre_rows(posterior, W))
+  chosen <- main_components(posterior, most, least = 1e-3)
+  weight <- as.vector(rowsum(posterior$weight, nearest_of(posterior, chosen)))
+  each <- vapply(chosen, function(k) {
+    found <- profiles(target_of(posterior, k), a, means = FALSE, settings = held_out_settings)
+    if (is.null(found)) return(rep(NA_real_, length(which)))
+    vapply(seq_along(which), function(i) inverse_likelihood(x, rows, i, k, found), 0)
+  }, numeric(length(which)))
+  each <- matrix(each, length(which))
+  top <- row_max(ifelse(is.na(each), -Inf, each))
+  -(top + log(drop(exp(each - top) %*% weight)))
+}
+
+# log E[1 / p(y_i | eta_i)] at component k
+inverse_likelihood <- function(x, rows, i, k, found, fine = 8L) {
+  used <- is.finite(found$value[i, ])
+  t <- profile_nodes(held_out_settings)[used]
+  grid <- seq(t[1L], t[length(t)], length.out = fine * (length(t) - 1L) + 1L)
+  log_p <- stats::spline(t, found$value[i, used], xout = grid)$y
+  eta <- found$at[i] + rows$design$offset[i] + found$sd[i] * grid
+  without <- log_p - row_log_lik(x, rows, i, eta, k)
+  if (!all(is.finite(without)) || max(without[c(1L, length(grid))]) > max(without) - 5) return(NA_real_)
+  log_sum(without) - log_sum(log_p)
+}
+
+# of row i at predictors eta and the dispersion of component k
+row_log_lik <- function(x, rows, i, eta, k) {
+  name <- dispersion_name_of(x)
+  dispersion <- if (length(name)) x$posterior$hyper$values[k, name] else known_dispersion(x)
+  if (!is.null(rows$precision)) dispersion <- dispersion / sqrt(rows$precision[i])
+  n <- length(eta)
+  value <- family_record(x$family)$log_lik(rep(rows$y[i], n), expected_response(x, matrix(eta)), dispersion, rep(rows$trials[i], n),
+                                           x$family)
+  drop(value) * (rows$counts[i] %||% 1)
 }
 
 column_errors <- function(table) sqrt(nrow(table) * apply(table, 2L, stats::var))
@@ -87,6 +171,7 @@ column_errors <- function(table) sqrt(nrow(table) * apply(table, 2L, stats::var)
 #' @rdname cross_validation
 #' @exportS3Method loo::waic
 waic.elvi_glm <- function(x, draws = 2000, ...) {
+  refuse_prior(x, "x", "the prior has not seen the data that are to be left out")
   need_package("loo", "waic()")
   loo::waic(log_lik(x, draws = check_count(draws, "draws", lower = 2)), ...)
 }
@@ -94,6 +179,7 @@ waic.elvi_glm <- function(x, draws = 2000, ...) {
 #' @rdname cross_validation
 #' @exportS3Method loo::kfold
 kfold.elvi_glm <- function(x, K = 10, folds = NULL, draws = 1000, ...) {
+  refuse_prior(x, "x", "the prior has not seen the data that are to be left out")
   need_package("loo", "kfold()")
   check_dots(list(...), names(formals()), "kfold()")
   check_in_memory(x)
@@ -143,11 +229,7 @@ held_out_log_lik <- function(fit, out, draws, key) {
 }
 
 only_rows <- function(rows, which) {
-  design <- rows$design
-  design$X <- design$X[which, , drop = FALSE]
-  if (!is.null(design$Z)) design$Z <- design$Z[which, , drop = FALSE]
-  design$offset <- design$offset[which]
-  c(list(design = design), lapply(rows[c("y", "trials", "precision", "counts")], `[`, which))
+  c(list(design = chosen_rows(rows$design, which)), lapply(rows[c("y", "trials", "precision", "counts")], `[`, which))
 }
 
 # The same design and priors, with rows that count zero times; the constant of the likelihood is still that of all rows. R's

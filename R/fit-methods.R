@@ -9,6 +9,8 @@
 #' your own. The posterior of a fit that integrates over hyperparameters is a mixture over its quadrature points, so means, standard
 #' deviations and intervals contain the uncertainty about standard deviations, correlations and dispersion. `coef()` of a fit with
 #' group-level terms has the coefficients of each group, as in 'lme4'; [fixef()] has those that the groups share.
+#' Coefficients of a [second formula][elvi.formula] follow those of the first under names such as `zi_x` and `disp_x`; `tidy()` then
+#' has a column `component`, as in 'broom.mixed'.
 #'
 #' A fit of a user-supplied density ([model_density()], [model_stan()]) whose start was searched has importance
 #' weights, those of its verdict. Whatever shows its posterior - `coef()`, `vcov()`, `print()`, `summary()`, `confint()`,
@@ -32,6 +34,8 @@
 #' @param effects which rows of `tidy()`: `"fixed"` for coefficients, `"ran_pars"` for standard deviations, correlations and
 #'   dispersion, `"ran_vals"` for the effects of groups, or several.
 #' @param conf.int add credible intervals?
+#' @param part coefficients of one part of a model with a [second formula][elvi.formula]: `"cond"`, `"zi"` or `"disp"`. Without it,
+#'   those of all parts.
 #' @param exponentiate estimates and intervals of `exp()` of the coefficients (standard errors stay, as in broom)?
 #' @param type.predict for `augment()`: predictions of the response or of the linear predictor.
 #' @param data,newdata data frame to add predictions to; that of the fit by
@@ -77,11 +81,23 @@ NULL
 
 #' @rdname elvi_fit
 #' @export
-coef.elvi_fit <- function(object, complete = TRUE, ...) {
+coef.elvi_fit <- function(object, complete = TRUE, part = NULL, ...) {
   check_dots(list(...), names(formals()), "coef()")
   check_flag(complete, "complete")
+  if (!is.null(part)) return(part_coefficients(object, part))
   if (length(group_terms_of(object))) group_coefficients(object) else fixed_means(object$posterior)
 }
+
+# shared coefficients of one part, under the names that its formula has for them
+part_coefficients <- function(object, part) {
+  part <- check_choice(part, "part", c("cond", object$second$component))
+  all <- fixed_means(object$posterior)
+  if (part == "cond") return(all[setdiff(seq_along(all), object$second$columns)])
+  out <- all[object$second$columns]
+  stats::setNames(out, without_prefix(names(out), part))
+}
+
+without_prefix <- function(names, component) sub(paste0("^", component, "_"), "", names)
 
 #' @rdname elvi_fit
 #' @export
@@ -98,7 +114,7 @@ vcov.elvi_fit <- function(object, complete = TRUE, ...) {
 sigma.elvi_fit <- function(object, ...) {
   check_dots(list(...), names(formals()), "sigma()")
   family <- object$family %||% object$given$model$family   # of a model_glm()
-  if (is.null(family) || !isTRUE(family_record(family)$dispersion$residual)) return(1)
+  if (is.null(family) || !(is_nested_only(family) || isTRUE(family_record(family)$dispersion$residual))) return(1)
   if ("sigma" %in% object$posterior$shown) return(posterior_moments(object$posterior)$mean[["sigma"]])
   sqrt(object$dispersion %||% object$given$model$dispersion %||% 1)
 }
@@ -135,8 +151,10 @@ shown_parameters <- function(fit, which, name) {
   setdiff(seq_along(fit$posterior$shown), effect_places(fit))
 }
 
-effect_places <- function(fit) {
-  columns <- as.integer(unlist(lapply(fit$groups, `[[`, "columns")))
+effect_places <- function(fit) effect_places_of(fit, fit$groups)
+
+effect_places_of <- function(fit, terms) {
+  columns <- as.integer(unlist(lapply(terms, `[[`, "columns")))
   if (length(columns)) length(fit$posterior$coefficients) + columns else integer()
 }
 
@@ -200,7 +218,18 @@ tidy_rows <- function(x, effects) {
                 })))
   out <- do.call(rbind, parts[effects])
   rownames(out) <- NULL
-  out
+  if (is.null(x$second)) out else with_components(x, out)
+}
+
+# the part of the model of each row, as 'broom.mixed' has it, and the term's name there
+with_components <- function(x, rows) {
+  own <- x$second$component
+  second <- effect_places_of(x, Filter(function(term) term$line == 2L, x$groups))
+  prefix <- paste0("(^|__|\\.)", own, "_")
+  mine <- rows$at %in% c(x$second$columns, second) | (rows$effect != "fixed" & grepl(prefix, rows$term)) |
+    grepl(paste0("^", own, "_"), rows$group)
+  rows$term[mine] <- gsub(prefix, "\\1", rows$term[mine])
+  cbind(rows["effect"], component = ifelse(mine, own, "cond"), rows[setdiff(names(rows), "effect")])
 }
 
 # names of standard deviations and correlations as in broom.mixed, and the factor that they belong to
@@ -338,10 +367,13 @@ prior_summary.elvi_glm <- function(object, ...) {
   check_dots(list(...), names(formals()), "prior_summary()")
   labels <- vapply(object$groups, `[[`, "", "label")
   correlated <- any(vapply(object$groups, function(term) pairs_of(term) > 0L, NA))
-  structure(list(priors = object$priors, coefficients = coefficient_names(object), dispersion = dispersion_name_of(object),
+  structure(list(priors = object$priors, coefficients = coefficient_names(object), dispersion = aux_names(object),
                  intercept = attr(object$terms, "intercept") == 1, sd = stats::setNames(as.list(object$priors$sd), labels),
                  coefs = lapply(object$groups, `[[`, "coefs"), cor = if (correlated) object$priors$cor), class = "elvi_prior_summary")
 }
+
+# what `prior_aux` is the prior of
+aux_names <- function(object) if (has_classes(object)) "distance to the next cut point" else family_parameter_names(object)[1L]
 
 # The prior of each standard deviation of a term, by name: those of slopes differ by the units of their columns.
 priors_by_coefficient <- function(prior, coefs, label) {

@@ -19,9 +19,9 @@ fit_fields <- list(
   plan = c("smoothness", "smoothness_source", "feasible", "start", "seed", "rng_kind", "search"),
   state = "stage",
   result = c("trace", "cpu", "status", "kept", "theta", "lost", "remaining", "converged", "optimum", "nested", "posterior",
-             "verdict", "stack"),
+             "verdict", "stack", "polish"),
   regression = c("formula", "terms", "xlevels", "contrasts", "offset_given", "family", "frame", "priors",
-                 "na.action", "dropped", "dispersion", "groups", "smooths"))
+                 "na.action", "dropped", "dispersion", "groups", "smooths", "second"))
 
 part_of_field <- local({
   parts <- rep(names(fit_fields), lengths(fit_fields))
@@ -123,7 +123,7 @@ run_posterior <- function(fit) {
   if (is.null(stack)) {
     work <- run_model(fit)
     location <- matrix(points_to_user(work, fit$result$theta$mu))
-    root <- root_to_user(work, fit$result$theta$scale)
+    root <- coordinates_of(work)$root_to_user(work, fit$result$theta$scale)
     roots <- list(if (is_whitened(work)) canonical_root(root) else root)
   } else {
     location <- matrix(vapply(stack$parts, function(part) part$mu, numeric(model$dim)), model$dim)
@@ -133,7 +133,8 @@ run_posterior <- function(fit) {
   shown <- model$names
   if (logged) shown[logged] <- dispersion_record(model)$natural
   new_posterior(fit$given$base, location, roots, stack$weights %||% 1, model$names, shown, model$intercept_shift, logged,
-                setdiff(seq_len(model$dim), logged), points = verdict_points(fit), key = derived_key(fit$plan$seed, "posterior"))
+                setdiff(seq_len(model$dim), logged), points = polished_points(fit) %||% verdict_points(fit),
+                key = derived_key(fit$plan$seed, "posterior"))
 }
 
 # mean and standard deviation of the approximation in user coordinates, and of hyperparameters

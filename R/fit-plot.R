@@ -209,13 +209,25 @@ inner_breaks <- function(limits) {
 
 plot_density <- function(fit, which) {
   posterior <- fit$posterior
-  curves <- lapply(which, function(j) data.frame(parameter = posterior$shown[j], posterior_curve(posterior, j)))
-  density_picture(curves, plot_subtitle(fit))
+  curves <- lapply(which, function(j) {
+    curve <- posterior_curve(posterior, j)
+    data.frame(parameter = posterior$shown[j], curve, gaussian = gaussian_density(posterior, j, curve$x))
+  })
+  reshaped <- !all(is.na(unlist(lapply(curves, `[[`, "gaussian"))))
+  density_picture(curves, plot_subtitle(fit), if (reshaped) "posterior density; best gaussian dashed" else "posterior density")
+}
+
+# that of the approximation, where the posterior is corrected by profiles; hyperparameters have none
+gaussian_density <- function(posterior, j, x) {
+  if (!is_reshaped(posterior) || j > posterior_dim(posterior)) return(NA_real_)
+  posterior_marginal(uncorrected(posterior), j)$density(x)
 }
 
 # One height for all: its units differ, and no one reads them.
 density_picture <- function(parts, subtitle, title = "posterior density", panels = 16L) {
-  data <- do.call(rbind, lapply(parts, function(part) cbind(part, height = part$density / max(part$density))))
+  data <- do.call(rbind, lapply(parts, function(part) {
+    cbind(part, height = part$density / max(part$density), dashed = (part$gaussian %||% NA_real_) / max(part$density))
+  }))
   data$parameter <- factor(data$parameter, unique(data$parameter))
   plot <- if (nlevels(data$parameter) > panels) density_tiles(data) else density_panels(data)
   plot + ggplot2::labs(x = NULL, y = title, subtitle = subtitle)
@@ -225,6 +237,7 @@ density_panels <- function(data) {
   ggplot2::ggplot(data, ggplot2::aes(x = .data$x, y = .data$height)) +
     ggplot2::geom_ribbon(ggplot2::aes(ymin = 0, ymax = .data$height), fill = plot_blue, alpha = 0.25) +
     ggplot2::geom_line(colour = plot_blue) +
+    ggplot2::geom_line(ggplot2::aes(y = .data$dashed), data = data[!is.na(data$dashed), ], linetype = "dashed", colour = "grey30") +
     ggplot2::facet_wrap(ggplot2::vars(.data$parameter), scales = "free_x",
                         labeller = ggplot2::as_labeller(short_names(levels(data$parameter), 22L))) +
     ggplot2::scale_x_continuous(breaks = inner_breaks, minor_breaks = NULL) +
@@ -367,7 +380,7 @@ caterpillar <- function(j, fit, term, most) {
 # ---- standard deviations ---------------------------------------------------------------------------------
 
 plot_sds <- function(fit) {
-  names <- c(unlist(lapply(fit$groups, sd_names)), dispersion_name_of(fit))
+  names <- c(unlist(lapply(fit$groups, sd_names)), family_parameter_names(fit))
   if (!length(names)) bad_argument("type", "another: this fit has no standard deviations", "\"sds\"")
   priors <- c(unlist(Map(function(term, prior) lapply(seq_along(term$coefs), prior_of_one, prior = prior), fit$groups,
                          unname(fit$priors$sd)), recursive = FALSE),

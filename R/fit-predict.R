@@ -19,7 +19,9 @@
 #' @param object a fit by [elvi()] from a formula.
 #' @param newdata optional data frame. Without it, the data of the fit.
 #' @param type `"link"` for the linear predictor, `"response"` for the expected
-#'   response.
+#'   response. For a fit with a [second formula][elvi.formula] also `"conditional"`, the mean without excess zeros, `"zprob"` and
+#'   `"zlink"`, the probability of an extra zero (of a hurdle: of a zero) and its predictor, and `"disp"`, the dispersion. Credible
+#'   intervals of the expected response are quantiles of 4000 draws where it depends on two predictors.
 #'   For `residuals()`: `"response"`, `"pearson"`, `"deviance"` or `"working"`, as in [stats::residuals.glm()]; a `phi`
 #'   that they depend on is at its posterior mean.
 #' @param se.fit also return posterior standard deviations?
@@ -58,11 +60,12 @@ NULL
 
 #' @rdname predict.elvi_glm
 #' @export
-predict.elvi_glm <- function(object, newdata = NULL, type = c("link", "response"), se.fit = FALSE, re.form = NULL,
+predict.elvi_glm <- function(object, newdata = NULL, type = c("link", "response", "conditional", "zprob", "zlink", "disp"),
+                             se.fit = FALSE, re.form = NULL,
                              allow_new_levels = FALSE, offset = NULL, interval = c("none", "credible", "prediction"),
                              level = 0.95, ...) {
   re.form <- check_re_form(re.form, list(...), names(formals()), "predict()", passed_by_frameworks$predict)
-  type <- check_choice(type, "type", c("link", "response"))
+  type <- check_type(type, object)
   se.fit <- check_flag(se.fit, "se.fit")
   interval <- check_interval(interval, type, object$family)
   level <- check_number(level, "level", 0, 1, open = TRUE)
@@ -70,14 +73,16 @@ predict.elvi_glm <- function(object, newdata = NULL, type = c("link", "response"
     return(predict_out_of_memory(object, interval, list(type = type, se.fit = se.fit, offset = offset)))
   }
   rows <- prediction_rows(object, newdata, re.form, allow_new_levels, offset)
-  at <- linear_predictor(object, rows, shapes = interval == "credible" || type == "response")
   p <- c((1 - level) / 2, (1 + level) / 2)
-  limits <- switch(interval, none = NULL,
-    credible = on_scale(object, type, predictor_quantiles(object, at, p)),
+  if (has_classes(object) && type == "response") {
+    at <- linear_predictor(object, rows, shapes = TRUE)
+    limits <- if (interval != "none") posterior_epred(object, newdata, 4000, re.form, allow_new_levels, offset)
+    return(class_predictions(object, rows, class_moments(object, at), limits, p, se.fit))
+  }
+  out <- predicted_moments(object, rows, type, if (interval == "credible") p)
+  limits <- switch(interval, none = NULL, credible = out$limits,
     prediction = predictive_quantiles(object, p, newdata = newdata, re.form = re.form, allow_new_levels = allow_new_levels,
                                       offset = offset))
-  if (type == "response") at <- response_moments(object, at)
-  out <- mix_moments(at, object$posterior$weight)
   named <- function(x) restore_rows(object, newdata, stats::setNames(x, rownames(rows$X)))
   fit <- named(out$mean)
   if (!is.null(limits)) fit <- cbind(fit = fit, lwr = named(limits[, 1L]), upr = named(limits[, 2L]))
@@ -95,14 +100,96 @@ check_re_form <- function(re.form, dots, formals, method, passed = character()) 
 check_interval <- function(interval, type, family) {
   if (identical(interval, "confidence")) return("credible")
   interval <- check_choice(interval, "interval", c("none", "credible", "prediction"))
+  if (interval == "prediction" && !is.null(family_record(family)$classes)) {
+    bad_argument("interval", "\"none\" or \"credible\": a new response is a class, see posterior_predict()", "\"prediction\"")
+  }
   if (interval == "prediction" && type == "link" && !link_of(family)$straight) {
     bad_argument("type", "\"response\" for intervals of new responses", "\"link\"")
   }
   interval
 }
 
-# Quantiles of the expected response are those of the predictor, seen through the link: all links rise.
-on_scale <- function(object, type, eta) if (type == "link") eta else expected_response(object, eta)
+# What `type` asks for: mean and sd of each row, and quantiles p if they are asked for. One predictor, through its link; or the
+# expected response, which may depend on two.
+predicted_moments <- function(object, rows, type, p) {
+  if (type == "response" && needs_both(object)) return(both_moments(object, rows, p))
+  if (type %in% c("zprob", "zlink", "disp")) rows <- rows$second
+  link <- if (type %in% c("link", "zlink")) identity_link
+          else if (type %in% c("zprob", "disp")) second_link(object) else own_link(object$family)
+  at <- linear_predictor(object, rows, shapes = !is.null(p) || !link$straight)
+  # quantiles are those of the predictor, seen through the link: all links rise
+  limits <- if (!is.null(p)) through_link(link, predictor_quantiles(object, at, p))
+  c(mix_moments(response_moments(object, at, link), object$posterior$weight), list(limits = limits))
+}
+
+through_link <- function(link, eta) {
+  if (length(eta)) eta[] <- link$linkinv(eta)   # the links of stats refuse an empty one
+  eta
+}
+
+# inverse of a link and what link_records say of it
+identity_link <- list(linkinv = identity, straight = TRUE, exponential = FALSE)
+own_link <- function(family) c(link_of(family), list(linkinv = family$linkinv))
+second_link <- function(object) {
+  link <- family_record(object$family)$second$link
+  c(link_records[[link]], list(linkinv = stats::make.link(link)$linkinv))
+}
+
+# Does the expected response depend on the second parameter?
+needs_both <- function(object) !is.null(object$second) && object$second$component != "disp"
+
+# The mean response given both predictors, by the product of two Gauss rules: (W1 + W2) x has the covariance of the two in its variance.
+# Quantiles are those of draws.
+both_moments <- function(object, rows, p, draws = 4000L) {
+  first <- linear_predictor(object, rows)
+  second <- linear_predictor(object, rows$second)
+  sum <- linear_predictor(object, sum_of_rows(rows))
+  rule <- hermite_levels(20L, Inf)[[1L]]
+  z <- c(rule$z, -rule$z)
+  w <- c(rule$w, rule$w)
+  mean <- square <- array(0, dim(first$mean))
+  lean <- ifelse(first$sd > 0, (sum$sd^2 - first$sd^2 - second$sd^2) / (2 * first$sd), 0)
+  rest <- sqrt(pmax(second$sd^2 - lean^2, 0))
+  for (i in seq_along(z)) for (j in seq_along(z)) {
+    value <- mean_response(object, first$mean + first$sd * z[i], second$mean + lean * z[i] + rest * z[j],
+                           rep(mean_dispersion(object), length(mean)))
+    mean <- mean + w[i] * w[j] * value
+    square <- square + w[i] * w[j] * value^2
+  }
+  limits <- if (!is.null(p)) {
+    drawn <- posterior_draws(object$posterior, draws, object$posterior$key)
+    t(apply(response_parameters(object, rows, drawn, object$posterior$key)$mean, 2L, stats::quantile, p, names = FALSE, na.rm = TRUE))
+  }
+  c(mix_moments(list(mean = mean, sd = sqrt(pmax(square - mean^2, 0))), object$posterior$weight), list(limits = limits))
+}
+
+sum_of_rows <- function(rows) {
+  both <- rows
+  both$X <- rows$X + rows$second$X
+  if (!is.null(rows$Z)) both$Z <- rows$Z + rows$second$Z
+  both$new <- c(rows$new, rows$second$new)
+  both
+}
+
+# the expected response at given predictors
+mean_response <- function(object, eta, eta2 = NULL, hyper = NULL) {
+  mu <- through_link(own_link(object$family), eta)
+  if (is.null(object$second)) return(mu)
+  dispersion <- list(second = through_link(second_link(object), eta2), hyper = hyper)
+  family_record(object$family)$second$mean(mu, dispersion)
+}
+
+# predictions of a second parameter need one
+check_type <- function(type, object) {
+  component <- object$second$component %||% "none"
+  known <- c("link", "response", "conditional", if (component == "zi") c("zprob", "zlink"), if (component == "disp") "disp")
+  if (is.character(type) && length(type) > 1L) type <- type[1L]
+  if (is.character(type) && type %in% c("zprob", "zlink", "disp") && !type %in% known) {
+    bad_argument("type", paste0(join_or(paste0("\"", known, "\"")), ": this fit has no formula for ",
+                                if (type == "disp") "its dispersion" else "excess zeros"), describe(type))
+  }
+  check_choice(type, "type", known)
+}
 
 # two columns; rows with missing predictors have none
 predictive_quantiles <- function(object, p, draws = 4000, ...) {
@@ -121,15 +208,34 @@ linear_predictor <- function(object, rows, shapes = FALSE) {
   posterior <- object$posterior
   columns <- design_columns(rows)
   at <- posterior_linear(posterior, columns)
-  if (shapes) at$shape <- complete_shapes(posterior, columns)
+  if (shapes) at$shapes <- complete_shapes(posterior, columns)
   at$mean <- at$mean + rows$offset
+  at <- add_varying_columns(object, rows, columns, at)
   for (new in rows$new) {
-    V <- covariance_draws(new$term, posterior$hyper$values)
-    for (k in seq_len(ncol(at$sd))) {
-      extra <- rowSums((new$M %*% matrix(V[, , k], ncol(new$M))) * new$M)
-      at$sd[new$rows, k] <- sqrt(at$sd[new$rows, k]^2 + extra)
+    at$sd[new$rows, ] <- sqrt(at$sd[new$rows, , drop = FALSE]^2 + new$variance(posterior$hyper$values))
+    at$shapes$each <- lapply(at$shapes$each, function(s) {
+      s[new$rows, ] <- rep(margin_scores, each = length(new$rows))
+      s
+    })
+  }
+  at
+}
+
+# Rows whose columns depend on the hyperparameters, component by component.
+add_varying_columns <- function(object, rows, columns, at) {
+  varying <- Filter(function(new) !is.null(new$columns), rows$new)
+  if (!length(varying)) return(at)
+  posterior <- object$posterior
+  which <- sort(unique(unlist(lapply(varying, `[[`, "rows"))))
+  for (k in seq_along(posterior$weight)) {
+    W <- columns
+    for (new in varying) {
+      mine <- effect_positions(object, new$term)
+      W[new$rows, mine] <- W[new$rows, mine, drop = FALSE] + new$columns(posterior$hyper$values[k, ])
     }
-    if (!is.null(at$shape)) at$shape[new$rows, ] <- rep(margin_scores, each = length(new$rows))
+    here <- posterior_linear(posterior, W[which, , drop = FALSE], components = k)
+    at$mean[which, k] <- here$mean + rows$offset[which]
+    at$sd[which, k] <- here$sd
   }
   at
 }
@@ -141,16 +247,16 @@ predictor_quantiles <- function(object, at, p) {
   there <- which(is.finite(rowSums(at$mean)))
   if (length(there)) {
     out[there, ] <- mixture_quantiles(at$mean[there, , drop = FALSE], at$sd[there, , drop = FALSE], posterior$weight,
-                                      posterior_law(posterior), p, at$shape[there, , drop = FALSE])
+                                      posterior_law(posterior), p, some_shapes(at$shapes, there))
   }
   out
 }
 
 # mean and standard deviation of the expected response, by quadrature, in the shape of those of the predictor
-response_moments <- function(object, at, block = 2000L) {
-  if (link_of(object$family)$straight) return(at)
+response_moments <- function(object, at, link = own_link(object$family), block = 2000L) {
+  if (link$straight) return(at)
   law <- posterior_law(object$posterior)
-  check_response_mean(object, law, at)
+  check_response_mean(link, law, at)
   rule <- composite_rule(law, width = 0.5, growth = 1.5, grade = 8L)
   nodes <- c(rule$z, -rule$z)
   weights <- c(rule$w, rule$w)
@@ -158,8 +264,8 @@ response_moments <- function(object, at, block = 2000L) {
   mean <- sd <- array(NA_real_, dim(at$mean))
   for (rows in split(seq_len(n), (seq_len(n) - 1L) %/% block)) {
     z <- matrix(rep(nodes, each = length(rows)), length(rows))
-    if (!is.null(at$shape)) z <- value_at_score(at$shape[(rows - 1L) %% nrow(at$shape) + 1L, , drop = FALSE], z)
-    g <- object$family$linkinv(at$mean[rows] + at$sd[rows] * z)
+    if (!is.null(at$shapes)) z <- shaped_nodes(at$shapes, z, rows, nrow(at$mean))
+    g <- link$linkinv(at$mean[rows] + at$sd[rows] * z)
     dim(g) <- c(length(rows), length(nodes))
     mean[rows] <- g %*% weights
     sd[rows] <- sqrt(pmax(0, (g - mean[rows])^2 %*% weights))
@@ -167,9 +273,58 @@ response_moments <- function(object, at, block = 2000L) {
   list(mean = mean, sd = sd)
 }
 
+# scores z of places in a matrix of n rows and a column for each component, as values of their shapes
+shaped_nodes <- function(shapes, z, places, n) {
+  row <- (places - 1L) %% n + 1L
+  of <- shapes$of[(places - 1L) %/% n + 1L]
+  for (r in unique(of)) {
+    mine <- which(of == r)
+    z[mine, ] <- value_at_score(shapes$each[[r]][row[mine], , drop = FALSE], z[mine, , drop = FALSE])
+  }
+  z
+}
+
+# The same of the probability of each class: lists of rows x classes.
+class_moments <- function(object, at, block = 500L) {
+  posterior <- object$posterior
+  rule <- composite_rule(posterior_law(posterior), width = 0.5, growth = 1.5, grade = 8L)
+  nodes <- c(rule$z, -rule$z)
+  weights <- c(rule$w, rule$w)
+  n <- nrow(at$mean)
+  classes <- class_names(object$family)
+  mean <- second <- matrix(NA_real_, n, length(classes), dimnames = list(NULL, classes))
+  parameters <- posterior$hyper$values[, family_parameter_names(object), drop = FALSE]
+  for (rows in split(seq_len(n), (seq_len(n) - 1L) %/% block)) {
+    plain <- matrix(rep(nodes, each = length(rows)), length(rows))
+    mean[rows, ] <- second[rows, ] <- 0
+    for (k in which(posterior$weight > 0)) {
+      z <- if (is.null(at$shapes)) plain else shaped_nodes(at$shapes, plain, rows + (k - 1L) * n, n)
+      p <- family_record(object$family)$classes(at$mean[rows, k] + at$sd[rows, k] * z, parameters[k, , drop = FALSE], object$family)
+      for (j in seq_along(classes)) {
+        of <- matrix(p[, , j], length(rows))
+        mean[rows, j] <- mean[rows, j] + posterior$weight[k] * drop(of %*% weights)
+        second[rows, j] <- second[rows, j] + posterior$weight[k] * drop(of^2 %*% weights)
+      }
+    }
+  }
+  list(mean = mean, sd = sqrt(pmax(second - mean^2, 0)))
+}
+
+# rows x classes; with limits, draws x rows x classes, an array of fit, lwr and upr for each class
+class_predictions <- function(object, rows, moments, limits, p, se.fit) {
+  for (part in names(moments)) rownames(moments[[part]]) <- rownames(rows$X)
+  fit <- moments$mean
+  if (!is.null(limits)) {
+    ends <- apply(limits, 2:3, stats::quantile, p, names = FALSE)
+    fit <- aperm(structure(vapply(list(moments$mean, ends[1L, , ], ends[2L, , ]), c, numeric(length(fit))),
+                           dim = c(dim(fit), 3L), dimnames = c(dimnames(fit), list(c("fit", "lwr", "upr")))), c(1L, 3L, 2L))
+  }
+  if (se.fit) list(fit = fit, se.fit = moments$sd) else fit
+}
+
 # exp() of a heavy-tailed predictor has no mean
-check_response_mean <- function(object, law, at) {
-  if (link_of(object$family)$exponential && exponential_limit(law) <= 2 * max(at$sd, 0, na.rm = TRUE)) {
+check_response_mean <- function(link, law, at) {
+  if (link$exponential && exponential_limit(law) <= 2 * max(at$sd, 0, na.rm = TRUE)) {
     elvi_abort("`type` = \"response\": the expected response has no finite mean or variance under a ",
                law$kind, " base. Use type = \"link\", or a gaussian or uniform base.",
                class = c("elvi_error_no_expectation", "elvi_error_argument"), data = list(argument = "type"))
@@ -194,15 +349,39 @@ residuals.elvi_glm <- function(object, type = c("response", "pearson", "deviance
   check_dots(list(...), names(formals()), "residuals()")
   type <- check_choice(type, "type", c("response", "pearson", "deviance", "working"))
   if (is_out_of_memory(object)) return(at_chunks(object, "residuals.elvi_glm", list(type = type))[[1L]])
+  refuse_classes(object, "residuals")
   seen <- displayed_response(object)
   y <- seen$y
   mu <- stats::fitted(without_gaps(object))
   record <- family_record(object$family)
+  if (!is.null(object$second)) return(joint_residuals(object, type, y, mu))
   out <- switch(type,
     response = y - mu,
     pearson = (y - mu) * sqrt(glm_weights(object) / record$variance(mu, mean_dispersion(object), object$family)),
     deviance = ifelse(seen$censored, 1, sign(y - mu)) *
       sqrt(glm_weights(object) * pmax(0, record$deviance(observed_response(object), mu, mean_dispersion(object), object$family))),
+    working = (y - mu) / object$family$mu.eta(object$family$linkfun(mu)))
+  stats::naresid(object$na.action, stats::setNames(out, rownames(object$frame)))
+}
+
+refuse_classes <- function(object, what) {
+  if (!has_classes(object)) return(invisible())
+  elvi_abort("`object`: ", what, " do not exist for responses in classes. posterior_epred() and predict(type = \"response\") have the ",
+             "probabilities of the classes, log_lik() those of the data.", class = "elvi_error_argument", data = list(argument = "object"))
+}
+
+# of a model in two parts, at posterior means of both predictors
+joint_residuals <- function(object, type, y, mean) {
+  record <- family_record(object$family)
+  plain <- without_gaps(object)
+  second <- stats::predict(plain, type = if (object$second$component == "disp") "disp" else "zprob")
+  mu <- stats::predict(plain, type = "conditional")
+  dispersion <- list(second = second / sqrt(precisions(object) %||% 1), hyper = mean_dispersion(object))
+  counts <- row_counts(object) %||% 1
+  out <- switch(type,
+    response = y - mean,
+    pearson = (y - mean) * sqrt(counts / record$variance(mu, dispersion, object$family)),
+    deviance = sign(y - mean) * sqrt(counts * pmax(0, record$deviance(y, mu, dispersion, object$family))),
     working = (y - mu) / object$family$mu.eta(object$family$linkfun(mu)))
   stats::naresid(object$na.action, stats::setNames(out, rownames(object$frame)))
 }
@@ -227,8 +406,13 @@ glm_weights <- function(object) response_trials(object) * (row_counts(object) %|
 # of the data's responses, if their weights are that; a row of weight 0 has no distribution, and gets that of the others
 precisions <- function(object) {
   weights <- stats::model.weights(object$frame)
-  if (!isTRUE(family_record(object$family)$dispersion$precision) || is.null(weights)) return(NULL)
+  if (!weights_are_precisions(object) || is.null(weights)) return(NULL)
   ifelse(weights > 0, weights, 1)
+}
+
+weights_are_precisions <- function(object) {
+  record <- family_record(object$family)
+  isTRUE(record$dispersion$precision) || isTRUE(record$second$precision)
 }
 
 # number of trials behind each response of the data
@@ -244,7 +428,7 @@ row_counts <- function(object) {
   weights <- stats::model.weights(object$frame)
   y <- stats::model.response(object$frame, "any")
   if (!is.null(weights)) {
-    if (isTRUE(family_record(object$family)$dispersion$precision)) weights <- as.double(weights > 0)
+    if (weights_are_precisions(object)) weights <- as.double(weights > 0)
     else if (family_record(object$family)$trials && is.numeric(y) && !is.matrix(y) && any(y %% 1 != 0)) weights <- NULL
   }
   frequency <- object$frame[["(frequency)"]]
@@ -253,11 +437,21 @@ row_counts <- function(object) {
 
 # ---- dispersion ---------------------------------------------------------------------------------------------
 
-# name of an unknown sigma, phi or shape, as it is shown; NULL where it is known or there is none
+# names of the family's unknown parameters, sigma, phi or cut points, as they are shown; none where they are known or there are none
+family_parameter_names <- function(object) {
+  record <- family_record(object$family)
+  intersect(hyper_record(record, object$family$levels)$names %||% record$dispersion$natural, object$posterior$shown)
+}
+
+# at each draw, draws x parameters
+family_parameters <- function(object, drawn) drawn$hyper[, family_parameter_names(object), drop = FALSE]
+
+# name of an unknown sigma, phi or shape, as it is shown; none where it is known or there is none
 dispersion_name_of <- function(object) intersect(family_record(object$family)$dispersion$natural, object$posterior$shown)
 
 # posterior mean of sigma, phi or shape, or as it is known
 mean_dispersion <- function(object) {
+  if (is_nested_only(object$family)) return(unname(posterior_moments(object$posterior)$mean[family_parameter_names(object)]))
   name <- dispersion_name_of(object)
   if (length(name)) posterior_moments(object$posterior)$mean[[name]] else known_dispersion(object)
 }
@@ -270,6 +464,7 @@ known_dispersion <- function(object) {
 
 # at each draw, or as it is known: recycled down the draws, or one per draw and row that has a precision
 dispersion_draws <- function(object, drawn, precision = NULL) {
+  if (is_nested_only(object$family)) return(family_parameters(object, drawn))
   name <- dispersion_name_of(object)
   out <- if (!length(name)) known_dispersion(object) else if (object$posterior$logged) exp(drawn$x[, object$posterior$logged])
          else drawn$hyper[, name]
@@ -301,10 +496,20 @@ linpred_draws <- function(rows, drawn, key) {
   if (!is.null(rows$Z)) {
     eta <- eta + as.matrix(Matrix::tcrossprod(drawn$x[, p + seq_len(ncol(rows$Z)), drop = FALSE], rows$Z))
   }
-  for (new in rows$new) eta[, new$rows] <- eta[, new$rows] + new_level_draws(new, drawn$hyper, key)
+  for (new in rows$new) {
+    eta[, new$rows] <- eta[, new$rows] + new$draws(drawn$hyper, key)
+    if (!is.null(new$columns)) eta[, new$rows] <- eta[, new$rows] + varying_draws(new, drawn, p)
+  }
   eta <- eta + rep(rows$offset, each = nrow(eta))
   dimnames(eta) <- list(NULL, rownames(rows$X))
   eta
+}
+
+# draws x rows of means that depend on the hyperparameters of each draw
+varying_draws <- function(new, drawn, p) {
+  u <- drawn$x[, p + new$term$columns, drop = FALSE]
+  out <- vapply(seq_len(nrow(u)), function(i) as.double(new$columns(drawn$hyper[i, ]) %*% u[i, ]), numeric(length(new$rows)))
+  t(matrix(out, length(new$rows)))
 }
 
 # draws x rows of new levels
@@ -326,10 +531,20 @@ level_noise <- function(term, level, n, key) {
   t(draw_base(law_of(base_gaussian(), length(term$coefs)), key, n, iteration = 2))
 }
 
-# in the shape of eta; the links of stats refuse an empty one
-expected_response <- function(object, eta) {
-  if (length(eta)) eta[] <- object$family$linkinv(eta)
-  eta
+# Is the response a class, with a probability for each, and not a number?
+has_classes <- function(object) !is.null(family_record(object$family)$classes)
+
+# In the shape of eta. Classes have no expected number: records take the predictor.
+expected_response <- function(object, eta) if (has_classes(object)) eta else through_link(own_link(object$family), eta)
+
+# At draws, for each row: mu, the `dispersion` that the family's record takes, and the expected response.
+response_parameters <- function(object, rows, drawn, key, precision = NULL) {
+  mu <- expected_response(object, linpred_draws(rows, drawn, key))
+  if (is.null(rows$second)) return(list(mu = mu, dispersion = dispersion_draws(object, drawn, precision), mean = mu))
+  second <- through_link(second_link(object), linpred_draws(rows$second, drawn, key))
+  if (!is.null(precision)) second <- second / rep(sqrt(precision), each = nrow(second))
+  dispersion <- list(second = second, hyper = rep_len(dispersion_draws(object, drawn), nrow(mu)))
+  list(mu = mu, dispersion = dispersion, mean = family_record(object$family)$second$mean(mu, dispersion))
 }
 
 #' @rdname predict.elvi_glm
@@ -338,8 +553,10 @@ expected_response <- function(object, eta) {
 posterior_epred.elvi_glm <- function(object, newdata = NULL, draws = 1000, re.form = NULL, allow_new_levels = FALSE,
                                      offset = NULL, seed = NULL, ..., ndraws = NULL) {
   re.form <- check_re_form(re.form, list(...), names(formals()), "posterior_epred()")
-  expected_response(object, posterior_linpred.elvi_glm(object, newdata, draws, re.form, allow_new_levels, offset, seed,
-                                                       ndraws = ndraws))
+  rows <- prediction_rows(object, newdata, re.form, allow_new_levels, offset)
+  drawn <- drawn_for(object, rows, ndraws %||% draws, seed)
+  if (!has_classes(object)) return(response_parameters(object, rows, drawn, fit_key(object, seed))$mean)
+  family_record(object$family)$classes(linpred_draws(rows, drawn, fit_key(object, seed)), family_parameters(object, drawn), object$family)
 }
 
 #' @rdname predict.elvi_glm
@@ -350,12 +567,14 @@ posterior_predict.elvi_glm <- function(object, newdata = NULL, draws = 1000, re.
   re.form <- check_re_form(re.form, list(...), names(formals()), "posterior_predict()")
   rows <- prediction_rows(object, newdata, re.form, allow_new_levels, offset)
   drawn <- drawn_for(object, rows, ndraws %||% draws, seed)
-  mu <- expected_response(object, linpred_draws(rows, drawn, fit_key(object, seed)))
+  at <- response_parameters(object, rows, drawn, fit_key(object, seed), if (is.null(newdata)) precisions(object))
+  mu <- at$mu
   trials <- prediction_trials(object, newdata, trials, ncol(mu))
-  dispersion <- dispersion_draws(object, drawn, if (is.null(newdata)) precisions(object))
   value <- with_key(noise_key(fit_key(object, seed), rows),
-                    family_record(object$family)$draws(mu, dispersion, rep(trials, each = nrow(mu)), object$family))
-  matrix(value, nrow(mu), dimnames = list(NULL, colnames(mu)))
+                    family_record(object$family)$draws(mu, at$dispersion, rep(trials, each = nrow(mu)), object$family))
+  value <- matrix(value, nrow(mu), dimnames = list(NULL, colnames(mu)))
+  if (has_classes(object)) attr(value, "levels") <- class_names(object$family)
+  value
 }
 
 prediction_trials <- function(object, newdata, trials, n) {
@@ -373,7 +592,8 @@ noise_key <- function(key, rows) {
   Z <- rows$Z
   levels <- if (!is.null(Z)) list(diff(Z@p), Z@i + 1, Z@x)
   new <- unlist(lapply(rows$new, function(new) c(new$term$label, new$labels[new$level])))
-  key_for(key, c(list(rows$X, rows$offset), levels, new))
+  key <- key_for(key, c(list(rows$X, rows$offset), levels, new))
+  if (is.null(rows$second)) key else noise_key(key, rows$second)
 }
 
 #' @rdname predict.elvi_glm
@@ -395,10 +615,9 @@ log_lik.elvi_glm <- function(object, newdata = NULL, draws = 1000, re.form = NUL
 log_lik_at <- function(object, drawn, key, rows = NULL) {
   if (is.null(rows) && is_out_of_memory(object)) return(at_chunks(object, "log_lik_at", list(drawn = drawn, key = key))[[1L]])
   rows <- rows %||% observed_rows(object)
-  mu <- expected_response(object, linpred_draws(rows$design, drawn, key))
-  n <- nrow(mu)
-  value <- family_record(object$family)$log_lik(rep(rows$y, each = n), mu, dispersion_draws(object, drawn, rows$precision),
-                                            rep(rows$trials, each = n), object$family)
+  at <- response_parameters(object, rows$design, drawn, key, rows$precision)
+  n <- nrow(at$mu)
+  value <- family_record(object$family)$log_lik(rep(rows$y, each = n), at$mu, at$dispersion, rep(rows$trials, each = n), object$family)
   if (!is.null(rows$counts)) value <- value * rep(rows$counts, each = n)
   matrix(value, n, dimnames = list(NULL, rownames(rows$design$X)))
 }
@@ -409,7 +628,8 @@ observed_rows <- function(object, newdata = NULL, design = prediction_rows(objec
   y <- observed_response(object)
   if (!is.null(newdata)) {
     object$regression$frame <- response_frame(object, newdata)
-    y <- check_response(stats::model.response(object$frame, "any"), family_record(object$family), nrow(design$X), whole = FALSE)$y
+    y <- check_response(stats::model.response(object$frame, "any"), family_record(object$family), nrow(design$X), whole = FALSE,
+                        object$family)$y
   }
   list(design = design, y = y, trials = response_trials(object), precision = precisions(object), counts = row_counts(object))
 }

@@ -48,6 +48,7 @@ bayes_R2.elvi_glm <- function(object, draws = 1000, seed = NULL, ..., ndraws = N
   if (any(displayed_response(object)$censored)) {
     bad_argument("object", "a fit without censored responses: their residuals are not known", "one with them")
   }
+  refuse_classes(object, "residuals and R2")
   mu <- posterior_epred(object, draws = ndraws %||% draws, seed = seed, ...)
   trials <- response_trials(object)
   residual <- rep(observed_response(object) * trials, each = nrow(mu)) - mu * rep(trials, each = nrow(mu))

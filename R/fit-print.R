@@ -13,13 +13,20 @@ print.elvi_fit <- function(x, digits = max(3L, getOption("digits") - 3L), ...) {
 fit_heading <- function(x) {
   if (is.null(x$regression)) return(description(x$given$model))
   c(sprintf("%s regression (%s link), %s observations", x$family$family, x$family$link, format_count(nobs.elvi_glm(x))),
-    deparse_one(x$formula))
+    deparse_one(x$formula), second_heading(x))
+}
+
+# the formula of a second parameter
+second_heading <- function(x) {
+  if (is.null(x$second)) return(NULL)
+  second <- family_record(x$family)$second
+  paste0(second$parameter, " (", second$link, " link) ", deparse_one(x$second$formula))
 }
 
 print_estimates <- function(x, digits, most = 10L) {
   groups <- length(x$groups) > 0L
   which <- if (groups) x$posterior$coefficients else shown_parameters(x, NULL, "parm")
-  cat("Posterior mean and standard deviation", estimates_of(x), ":\n", sep = "")
+  cat(if (is_prior(x)) "Prior" else "Posterior", " mean and standard deviation", estimates_of(x), ":\n", sep = "")
   shown <- if (is.null(x$regression)) utils::head(which, most) else which
   if (length(shown)) print(posterior_table(x, shown), digits = digits)
   if (length(shown) < length(which)) cat("... and", length(which) - length(shown), "more\n")
@@ -28,6 +35,7 @@ print_estimates <- function(x, digits, most = 10L) {
 
 # what the estimates are of, where that is not the end of a solver
 estimates_of <- function(x) {
+  if (!is.null(x$polish)) return(" (of Hamiltonian Monte Carlo chains; $mu and $Sigma are the approximation's)")
   if (is_corrected(x$posterior)) return(" (corrected by importance weights; $mu and $Sigma are the approximation's)")
   if (!is.null(x$stack)) return(" (of the mixture)")
   if (x$method == "exact" && x$status == "interrupted") return(" (at the best point so far)")
@@ -47,16 +55,16 @@ print_hyper <- function(x, digits) {
   table <- do.call(rbind, tables)
   table$term[duplicated(table$term)] <- ""
   rownames(table) <- NULL
-  cat("\nStandard deviations of group-level and smooth terms (posterior mean, and its sd):\n")
+  cat("\nStandard deviations of latent terms (", if (is_prior(x)) "prior" else "posterior", " mean, and its sd):\n", sep = "")
   names(table) <- c("term", "coefficient", "levels", "mean", "sd")
   if (all(table$levels == "")) table$levels <- NULL
   print(table, digits = digits, row.names = FALSE, right = FALSE)
-  cors <- grep("^cor\\(", names(moments$mean), value = TRUE)
-  if (length(cors)) {
-    cat("Correlations:\n")
-    print(cbind(mean = moments$mean[cors], sd = moments$sd[cors]), digits = digits)
+  others <- unlist(lapply(x$groups, function(term) setdiff(natural_names(term), sd_names(term))))
+  if (length(others)) {
+    cat(if (all(startsWith(others, "cor("))) "Correlations" else "Other hyperparameters", ":\n", sep = "")
+    print(cbind(mean = moments$mean[others], sd = moments$sd[others]), digits = digits)
   }
-  for (name in dispersion_name_of(x)) {
+  for (name in family_parameter_names(x)) {
     cat(name, ": ", format(moments$mean[[name]], digits = digits), " (sd ", format(moments$sd[[name]], digits = digits), ")\n", sep = "")
   }
 }
@@ -69,7 +77,7 @@ summary.elvi_fit <- function(object, ...) {
   check_dots(list(...), names(formals()), "summary()")
   structure(list(fit = object, table = posterior_table(object, shown_parameters(object, NULL, "parm"), c(0.025, 0.5, 0.975)),
                  ngrps = if (!is.null(object$regression)) ngrps.elvi_glm(object),
-                 objective = if (is.null(object$nested)) objective(object), elbo = elbo(object),
+                 objective = if (is.null(object$nested)) objective(object), elbo = if (!is_prior(object)) elbo(object),
                  evidence = cheap_evidence(object),
                  gap = exact_gap(object),
                  pareto_k = k_of_verdict(object) %||% pareto_k(object)),
@@ -82,11 +90,11 @@ print.summary.elvi_fit <- function(x, digits = max(3L, getOption("digits") - 3L)
   fit <- x$fit
   writeLines(c(fit_heading(fit), if (length(x$ngrps)) paste("groups:", toString(paste(names(x$ngrps), format_count(x$ngrps)))),
                solver_account(fit)$details, ""))
-  cat("Posterior", estimates_of(fit), ":\n", sep = "")
+  cat(if (is_prior(fit)) "Prior" else "Posterior", estimates_of(fit), ":\n", sep = "")
   print(x$table, digits = digits)
   writeLines(c("", folded(c(solver_account(fit)$lines, verdict_lines(fit)))))
   if (!is.null(x$objective)) print(x$objective)
-  if (is.null(x$evidence)) print(x$elbo) else print(x$evidence)
+  if (!is.null(x$evidence)) print(x$evidence) else if (!is.null(x$elbo)) print(x$elbo)
   if (!is.null(x$gap)) {
     cat("Gap to the optimum of its family: ", format(max(x$gap$gap, 0), digits = 3),
         " nats (F* = ", format(x$gap$optimum$objective, digits = 10), ", known to ",
@@ -127,10 +135,10 @@ solver_accounts <- list(
     nested <- x$nested
     H <- ncol(x$posterior$hyper$values) %||% 0L
     list(certificate = max(nested$certificates), quadrature_error = max(unlist(nested$change)), evaluations = nested$evaluations,
-         lines = c(sprintf("%s quadrature point%s (%d hyperparameter%s); largest optimality gap %s nats",
+         lines = c(sprintf("%s quadrature point%s (%d hyperparameter%s); %s %s nats",
                            if (!x$converged) "NOT CONVERGED at all of" else if (length(nested$certificates) == 1L) "Converged at the one"
                            else paste("Converged at all", length(nested$certificates)),
-                           if (length(nested$certificates) == 1L) "" else "s", H, if (H == 1L) "" else "s",
+                           if (length(nested$certificates) == 1L) "" else "s", H, if (H == 1L) "" else "s", gap_words(nested),
                            format(max(nested$certificates), digits = 1)),
                    sprintf("Quadrature error: means within %s sd, sds within %s %% (%s)",
                            format(nested$change$mean, digits = 2), format(100 * nested$change$sd, digits = 2),
@@ -139,6 +147,14 @@ solver_accounts <- list(
                    k_line(nested)),
          details = sprintf("%s base, quadrature over hyperparameters (%s)", x$base$kind, x$posterior$hyper$rule %||% "none"))
   },
+  prior = function(x) {
+    points <- length(x$posterior$weight)
+    list(certificate = 0, quadrature_error = 0, evaluations = points,
+         lines = c("This is the prior: prior_only = TRUE leaves the likelihood out",
+                   if (points > 1L) paste(format_count(points), "points stand for hyperparameters and scales of student priors"),
+                   infinite_line(x$priors$joint)),
+         details = "no data, no solver")
+  },
   mpsgd = function(x) {
     list(certificate = NA_real_, quadrature_error = 0, evaluations = x$state$evals, lines = c(run_lines(x), stack_line(x)),
          details = c(sprintf("%s base, %s scale, %s gradient", x$base$kind, x$control$scale, x$control$estimator),
@@ -146,6 +162,12 @@ solver_accounts <- list(
                      sprintf("Smoothness L = %s in %s coordinates (%s)", format(x$smoothness, digits = 5), x$control$coordinates,
                              x$smoothness_source)))
   })
+
+# Where the log likelihood is not concave in the predictor nothing bounds the gap to the best approximation.
+gap_words <- function(nested) {
+  if (!any(nested$certificate_kind == "stationary")) return("largest optimality gap")
+  "each a stationary point, which may be a local optimum (the log likelihood is not concave); largest estimated gap to it"
+}
 
 # How the posterior that is shown differs from the best gaussian, which the lines before are about.
 accuracy_line <- function(x) {

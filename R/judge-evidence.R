@@ -59,6 +59,7 @@ evidence.default <- not_a_fit
 #' @export
 evidence.elvi_fit <- function(object, draws = NULL, seed = NULL, ...) {
   check_dots(list(...), names(formals()), "evidence()")
+  refuse_prior(object, "object", "the prior has no evidence")
   if (!is.null(draws)) draws <- check_draws(draws, posterior_dim(object$posterior), lower = 100)
   found <- if (!is.null(object$nested)) nested_evidence(object$nested)
            else weighted_evidence(object, evidence_ratios(object, draws, fit_key(object, seed), asked = !is.null(draws) || !is.null(seed)))
@@ -122,15 +123,16 @@ corrected_ratios <- function(posterior, n, key) {
 
 # What the "log_q" of correct_draws() leaves out: x = m + S (delta + D Q(L y)), y standard normal, in user coordinates.
 proposal_constant <- function(posterior) {
-  margins <- posterior$margins
+  margins <- margin_at(posterior, 1L)
   sds <- sqrt(diag(margins$covariance))
   L <- chol(stats::cov2cor(margins$covariance))
-  centring <- if (is.null(posterior$shift)) 0 else log(abs(1 + posterior$shift[1L]))
-  -length(sds) / 2 * log(2 * pi) - sum(log(diag(margins$roots[[1L]]))) - sum(log(sds)) - sum(log(diag(L))) + centring
+  centring <- sum(log(abs(1 + posterior$shift$by[cbind(seq_along(posterior$shift$at), posterior$shift$at)])))
+  -length(sds) / 2 * log(2 * pi) - sum(log(diag(posterior$margins$roots[[1L]]))) - sum(log(sds)) - sum(log(diag(L))) + centring
 }
 
 # For summary() and glance(): NULL where it would take long. A nested fit and a verdict have it already.
 cheap_evidence <- function(fit) {
+  if (is_prior(fit)) return(NULL)
   known <- !is.null(fit$nested) || !is.null(fit$verdict)
   if (known) return(evidence.elvi_fit(fit))
   if (is_user_density(fit$model) || is_out_of_memory(fit) || !fit$status %in% "finished") return(NULL)

@@ -276,7 +276,8 @@ verdict_lines <- function(fit) {
             "non-centred parametrisation, may help."), paste0("`", utils::head(v$loose, 3), "`", collapse = ", ")),
     if (is.null(fit$plan$search)) "Checked by importance weights alone: no other starts were tried, so another mode would not be seen"
     else if (!is_corrected(fit$posterior)) "Importance weights are of no use here: what is shown is the approximation itself",
-    if (length(against)) paste("NOT GOOD:", against)
+    polish_line(fit$result$polish),
+    if (length(against)) paste(if (is.null(fit$result$polish)) "NOT GOOD:" else "Before polishing:", against)
     else if (isTRUE(fit$result$converged)) paste0("Verdict: good", if (!is.null(v$proposal)) " as corrected",
                                                   ", nothing speaks against it")
     else "Verdict: nothing speaks against it, but it was not run to a tolerance")

@@ -22,7 +22,8 @@ NULL
 # ---- emmeans ------------------------------------------------------------------------------
 
 #' @exportS3Method emmeans::recover_data
-recover_data.elvi_glm <- function(object, data = NULL, ...) {
+recover_data.elvi_glm <- function(object, data = NULL, component = "cond", ...) {
+  if (has_component(object, component)) object <- as_component(object)
   call <- as.list(object$call)
   # emmeans reads the formula from the first argument
   call <- as.call(c(call[1L], list(formula = grid_formula(object)), call[-1L][names(call)[-1L] != "object"]))
@@ -53,20 +54,47 @@ grid_terms <- function(object) {
 
 # Effects of groups are averaged over, smooths are part of the grid.
 #' @exportS3Method emmeans::emm_basis
-emm_basis.elvi_glm <- function(object, trms, xlev, grid, ...) {
+emm_basis.elvi_glm <- function(object, trms, xlev, grid, component = "cond", ...) {
   posterior <- object$posterior
+  second <- has_component(object, component)
   smooth <- as.integer(unlist(lapply(object$groups[!has_levels(object$groups)], function(term) effect_positions(object, term))))
   keep <- c(posterior$coefficients, smooth)
   # emmeans adds its own offset, which may be a mean
-  X <- as.matrix(design_columns(prediction_rows(object, grid, re.form = NA, offset = numeric(nrow(grid))))[, keep, drop = FALSE])
+  rows <- prediction_rows(object, part_grid(object, grid), re.form = NA, offset = numeric(nrow(grid)))
+  X <- as.matrix(design_columns(if (second) rows$second else rows)[, keep, drop = FALSE])
   draws <- posterior_draws(posterior, 4000)$x[, keep, drop = FALSE]
   mean <- mix_moments(component_moments(posterior), posterior$weight)$mean[keep]
-  grid_basis(object, X, draws, mean, posterior_covariance(posterior, keep))
+  grid_basis(object, X, draws, mean, posterior_covariance(posterior, keep), if (second) second_labels(object) else grid_labels(object))
 }
 
-grid_basis <- function(object, X, draws, estimate, covariance) {
+# Does `component`, as 'glmmTMB' calls it, ask for the second part?
+has_component <- function(object, component) {
+  check_choice(component, "component", c("cond", object$second$component)) != "cond"
+}
+
+# the second part in place of the first, for the grid
+as_component <- function(object) {
+  object$regression[c("terms", "smooths")] <- object$second[c("terms", "smooths")]
+  object$regression$formula <- stats::formula(object$second$terms)
+  object
+}
+
+# Variables of the other part do not matter: any value of the data will do.
+part_grid <- function(object, grid) {
+  if (is.null(object$second)) return(grid)
+  for (name in setdiff(names(object$frame), names(grid))) if (is.null(dim(object$frame[[name]]))) grid[[name]] <- object$frame[[name]][1L]
+  for (name in setdiff(all.vars(object$second$formula), names(grid))) grid[[name]] <- 1
+  grid
+}
+
+second_labels <- function(object) {
+  second <- family_record(object$family)$second
+  list(tran = second$link, inv.lbl = if (second$link == "logit") "prob" else second$parameter)
+}
+
+grid_basis <- function(object, X, draws, estimate, covariance, labels = grid_labels(object)) {
   list(X = X, bhat = unname(estimate), nbasis = matrix(NA), V = unname(covariance), dffun = function(k, dfargs) Inf,
-       dfargs = list(), misc = grid_labels(object), post.beta = draws)
+       dfargs = list(), misc = labels, post.beta = draws)
 }
 
 # emmeans knows families by their names, and takes the negative binomial one for binomial

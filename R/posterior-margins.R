@@ -1,16 +1,18 @@
 # Corrected coefficients of a posterior. In the whitened coordinates y of a component, x = m_k + S_k y with S_k the lower triangular
-# root of the coefficients' covariance, the gaussian has mean 0 and covariance I; `margins` says what the posterior has there:
+# root of the coefficients' covariance, the gaussian has mean 0 and covariance I. `margins` says what the posterior has there:
 #
-#   delta, covariance   mean and covariance of y
-#   shape               functions x scores: standardised quantiles of each y at `margin_scores`
-#   own                 the same for each coefficient
-#   roots               S_k, in user coordinates
-#   moved               how far means (in sds) and sds (as factors) of coefficients are from the gaussian's
+#   each        for some components: delta, covariance (mean and covariance of y), shape (functions x scores: standardised
+#               quantiles of each y at `margin_scores`) and own (the same for each coefficient)
+#   of          for each component, which of `each` it has: the one with the nearest hyperparameters
+#   roots       S_k, in user coordinates
+#   moved       how far means (in sds) and sds (as factors) of coefficients are from the gaussian's, at most
 #
-# Found at the component of most weight (solve-profile.R) and taken for all of them. Other parameters follow the coefficients by
-# their regression on them.
+# Found by profiles (solve-profile.R). Other parameters follow the coefficients by their regression on them.
 
 has_margins <- function(posterior) !is.null(posterior$margins)
+
+# Is the posterior another than its gaussian components? Effects of groups have their own corrections: posterior-effects.R.
+is_reshaped <- function(posterior) has_margins(posterior) || has_effects(posterior)
 
 # S_k, user coordinates
 coefficient_roots <- function(posterior, which = posterior$coefficients) {
@@ -24,27 +26,49 @@ with_margins <- function(posterior, target_at) {
   if (!length(which) || length(which) > most_corrected || !posterior_law(posterior)$independent) return(posterior)
   best <- which.max(posterior$weight)
   target <- target_at(best)
-  unit <- t(unit_rows(posterior, which))
-  S <- t(chol(tcrossprod(root_rows(root_at(posterior$roots, best), t(unit)))))
-  white <- unit %*% t(solve(S))   # columns: functions that are uncorrelated, of variance 1
-  cumulants <- profile_cumulants(target, cbind(white, unit))
+  at <- white_functions(posterior, best)
+  cumulants <- profile_cumulants(target, cbind(at$white, at$unit))
   posterior$cumulants <- lapply(cumulants, function(x) max(abs(x)))
-  if (needs_profile(cumulants)) posterior["margins"] <- list(find_margins(posterior, target, white, unit, S))
+  if (!needs_profile(cumulants)) return(posterior)
+  most <- most_margin_rows %/% (2 * length(which) * rows_of_profile(target))
+  chosen <- main_components(posterior, min(max(most, 1), most_margin_components))
+  each <- lapply(chosen, function(k) find_margins(target_at(k), white_functions(posterior, k)))
+  found <- lengths(each) > 0L
+  if (!found[1L]) return(posterior)
+  posterior$margins <- list(each = each[found], of = nearest_of(posterior, chosen[found]), plan = target$plan, setting = target$setting,
+                            roots = coefficient_roots(posterior), moved = most_moved(each[found]))
   posterior
 }
 
-# NULL where they cannot be found
-find_margins <- function(posterior, target, white, unit, S) {
-  along <- profiles(target, white)
-  own <- profiles(target, unit, means = FALSE)
-  if (is.null(along) || is.null(own)) return(NULL)
-  moments <- profile_moments(along, white)
-  shapes <- profile_shapes(own)
-  y <- agree_with_own(moments, shapes, S)
-  if (is.null(y)) return(NULL)
-  list(plan = target$plan, setting = target$setting, delta = y$delta, covariance = y$covariance, shape = profile_shapes(along)$shape,
-       own = shapes$shape, roots = coefficient_roots(posterior), moved = list(mean = max(abs(shapes$mean)), sd = range(shapes$sd)))
+# Functions, in columns, of the parameters at component k: the coefficients (unit), and others that are uncorrelated and have variance 1.
+white_functions <- function(posterior, k) {
+  unit <- t(unit_rows(posterior, posterior$coefficients))
+  S <- t(chol(tcrossprod(root_rows(root_at(posterior$roots, k), t(unit)))))
+  list(unit = unit, white = unit %*% t(solve(S)), S = S)
 }
+
+# at one component; NULL where they cannot be found
+find_margins <- function(target, at) {
+  along <- profiles(target, at$white)
+  own <- profiles(target, at$unit, means = FALSE)
+  if (is.null(along) || is.null(own)) return(NULL)
+  shapes <- profile_shapes(own)
+  y <- agree_with_own(profile_moments(along, at$white), shapes, at$S)
+  if (is.null(y)) return(NULL)
+  list(delta = y$delta, covariance = y$covariance, shape = profile_shapes(along)$shape, own = shapes$shape,
+       mean = max(abs(shapes$mean)), sd = range(shapes$sd))
+}
+
+most_moved <- function(each) {
+  list(mean = max(vapply(each, `[[`, 0, "mean")), sd = range(unlist(lapply(each, `[[`, "sd"))))
+}
+
+# those of component k
+margin_at <- function(posterior, k) posterior$margins$each[[posterior$margins$of[k]]]
+
+# Components at which coefficients are profiled: at most, and as long as so many expectations of a row are enough.
+most_margin_components <- 5
+most_margin_rows <- 4e5
 
 # Above this the profiles of all coefficients would take longer than a sampler.
 most_corrected <- 100L
@@ -79,97 +103,156 @@ all_loadings <- function(posterior, k) {
   uncentre_points(posterior, root_times(root, t(own))) %*% t(solve(posterior$margins$roots[[k]]))
 }
 
-# what the correction adds to means (d x K) and variances of all parameters
+# What corrections add to means (d x K) and variances of all parameters, whose standard deviations are sd.
+moved_moments <- function(posterior, sd) {
+  none <- list(mean = 0, variance = 0)
+  Map(`+`, if (has_margins(posterior)) margin_moments(posterior) else none,
+      if (has_effects(posterior)) effect_moments(posterior, sd) else none)
+}
+
+# of the coefficients, and of other parameters by their regression on them
 margin_moments <- function(posterior) {
-  margins <- posterior$margins
-  change <- margins$covariance - diag(length(margins$delta))
   each <- lapply(seq_along(posterior$weight), function(k) {
     H <- all_loadings(posterior, k)
-    list(mean = drop(H %*% margins$delta), variance = rowSums((H %*% change) * H))
+    margins <- margin_at(posterior, k)
+    list(mean = drop(H %*% margins$delta), variance = rowSums((H %*% (margins$covariance - diag(ncol(H)))) * H))
   })
-  columns <- function(field) vapply(each, `[[`, numeric(posterior_dim(posterior)), field)
-  list(mean = matrix(columns("mean"), posterior_dim(posterior)), variance = matrix(columns("variance"), posterior_dim(posterior)))
+  columns <- function(field) matrix(vapply(each, `[[`, numeric(posterior_dim(posterior)), field), posterior_dim(posterior))
+  list(mean = columns("mean"), variance = columns("variance"))
 }
 
 # to the covariance of linear functions at component k, whose root_rows() are A
-margin_covariance <- function(posterior, k, A) {
-  if (!has_margins(posterior)) return(0)
+moved_covariance <- function(posterior, k, A) {
+  out <- if (has_effects(posterior)) effect_covariance(posterior, k, A) else 0
+  if (!has_margins(posterior)) return(out)
   H <- margin_loadings(posterior, k, A)
-  H %*% (posterior$margins$covariance - diag(ncol(H))) %*% t(H)
+  out + H %*% (margin_at(posterior, k)$covariance - diag(ncol(H))) %*% t(H)
 }
 
 # to their means and variances
-margin_linear <- function(posterior, k, A) {
-  if (!has_margins(posterior)) return(list(mean = 0, variance = 0))
+moved_linear <- function(posterior, k, A) {
+  out <- if (has_effects(posterior)) effect_linear(posterior, k, A) else list(mean = 0, variance = 0)
+  if (!has_margins(posterior)) return(out)
   H <- margin_loadings(posterior, k, A)
-  list(mean = drop(H %*% posterior$margins$delta),
-       variance = rowSums((H %*% (posterior$margins$covariance - diag(ncol(H)))) * H))
+  margins <- margin_at(posterior, k)
+  list(mean = out$mean + drop(H %*% margins$delta),
+       variance = out$variance + rowSums((H %*% (margins$covariance - diag(ncol(H)))) * H))
 }
 
-# Density, distribution and quantile function of parameter j, whose components have the means and sds `at`
-margin_marginal <- function(posterior, j, at) {
-  shape <- margin_shapes(posterior, j)
-  weight <- posterior$weight
-  mixed <- function(x, f) {
-    drop(matrix(f((rep(x, length(weight)) - rep(at$mean, each = length(x))) / rep(at$sd, each = length(x)),
-                  rep(at$sd, each = length(x))), length(x)) %*% weight)
-  }
-  score <- function(v) drop(score_at_value(shape[rep(1L, length(v)), , drop = FALSE], matrix(v)))
-  list(
-    density = function(x) mixed(x, function(v, sd) {
-      h <- 0.01
-      (stats::pnorm(score(v + h)) - stats::pnorm(score(v - h))) / (2 * h * sd)
-    }),
-    probability = function(x) mixed(x, function(v, sd) stats::pnorm(score(v))),
-    quantile = function(p) {
-      out <- ifelse(p > 0, Inf, -Inf)
-      inside <- p > 0 & p < 1
-      law <- posterior_law(posterior)
-      if (any(inside)) out[inside] <- drop(mixture_quantiles(t(at$mean), t(at$sd), weight, law, p[inside], shape))
-      out
-    })
+# ---- shapes: standardised quantiles at `margin_scores` -------------------------------------------------------
+
+# `shapes` of several parameters or linear functions: `each` is a list of matrices with a row for each of them, and `of` says which one
+# each component has.
+new_shapes <- function(each, of) list(each = each, of = of)
+
+some_shapes <- function(shapes, which) {
+  if (!is.null(shapes)) new_shapes(lapply(shapes$each, function(s) s[which, , drop = FALSE]), shapes$of)
 }
 
 normal_shapes <- function(n) matrix(rep(margin_scores, each = n), n)
 
-# Standardised quantiles of the parameters `which` at `margin_scores`, one row each: those of coefficients, normal for others. NULL
-# without margins.
-margin_shapes <- function(posterior, which) {
-  if (!has_margins(posterior)) return(NULL)
-  at <- match(which, posterior$coefficients)
-  shape <- normal_shapes(length(which))
-  shape[!is.na(at), ] <- posterior$margins$own[at[!is.na(at)], ]
-  shape
+# Scores of values, which have a row for each function and a column for each component: a function, because its tables are made once.
+scores_of_components <- function(shapes) {
+  tables <- lapply(shapes$each, score_table)
+  function(x) {
+    for (k in seq_len(ncol(x))) x[, k] <- score_in_table(tables[[shapes$of[k]]], x[, k, drop = FALSE])
+    x
+  }
 }
 
-# The same for linear functions, the rows of W in user coordinates: profiles of those whose cumulants ask for one.
-row_shapes <- function(posterior, W, most = 300L) {
-  if (!has_margins(posterior) || !nrow(W)) return(NULL)
+# Density, distribution and quantile function of parameter j, whose components have the means and sds `at`
+margin_marginal <- function(posterior, j, at) {
+  shapes <- margin_shapes(posterior, j)
+  weight <- posterior$weight
+  # the derivative of a table's straight lines has steps, so that densities have a spline
+  splines <- lapply(shapes$each, function(s) stats::splinefun(s[1L, ], margin_scores, method = "monoH.FC"))
+  tables <- lapply(shapes$each, score_table)
+  mixed <- function(x, f) {
+    Reduce(`+`, lapply(seq_along(weight), function(k) weight[k] * f((x - at$mean[k]) / at$sd[k], at$sd[k], shapes$of[k])))
+  }
+  list(
+    density = function(x) mixed(x, function(v, sd, r) stats::dnorm(splines[[r]](v)) * splines[[r]](v, deriv = 1) / sd),
+    probability = function(x) mixed(x, function(v, sd, r) stats::pnorm(drop(score_in_table(tables[[r]], matrix(v, 1L))))),
+    quantile = function(p) {
+      out <- ifelse(p > 0, Inf, -Inf)
+      inside <- p > 0 & p < 1
+      law <- posterior_law(posterior)
+      if (any(inside)) out[inside] <- drop(mixture_quantiles(t(at$mean), t(at$sd), weight, law, p[inside], shapes))
+      out
+    })
+}
+
+# Those of the parameters `which`: of coefficients as they are known, of others by their profiles. NULL where all is gaussian.
+margin_shapes <- function(posterior, which) {
+  if (!is_reshaped(posterior)) return(NULL)
+  at <- match(which, posterior$coefficients)
+  others <- which(is.na(at) & which != posterior$logged)
+  shapes <- if (has_effects(posterior) && length(others)) row_shapes(posterior, parameter_rows(posterior, which[others]))
+  of <- cbind(posterior$margins$of %||% 1L, shapes$of %||% 1L, seq_along(posterior$weight))[, 1:2, drop = FALSE]
+  pairs <- unique(of)
+  each <- lapply(seq_len(nrow(pairs)), function(r) {
+    shape <- normal_shapes(length(which))
+    if (has_margins(posterior)) shape[!is.na(at), ] <- posterior$margins$each[[pairs[r, 1L]]]$own[at[!is.na(at)], ]
+    if (!is.null(shapes)) shape[others, ] <- shapes$each[[pairs[r, 2L]]]
+    shape
+  })
+  new_shapes(each, match(paste(of[, 1L], of[, 2L]), paste(pairs[, 1L], pairs[, 2L])))
+}
+
+# rows of user coordinates that are parameters
+parameter_rows <- function(posterior, which) {
+  W <- matrix(0, length(which), posterior_dim(posterior))
+  W[cbind(seq_along(which), which)] <- 1
+  W
+}
+
+# Above so many expectations of a row, profiles of linear functions take longer than people wait.
+most_profile_rows <- 2e6
+
+# The same for linear functions, the rows of W in user coordinates: profiles of those whose cumulants ask for one, at as many components
+# as there is time for; without any, by the cumulants.
+row_shapes <- function(posterior, W) {
+  if (!is_reshaped(posterior) || !nrow(W)) return(NULL)
   W <- as.matrix(W)
   if (ncol(W) < posterior_dim(posterior)) W <- cbind(W, matrix(0, nrow(W), posterior_dim(posterior) - ncol(W)))
   key <- apply(W, 1L, paste, collapse = " ")
   first <- which(!duplicated(key))
-  target <- margin_target(posterior)
   a <- t(centre_rows(posterior, W[first, , drop = FALSE]))
+  bent <- bent_functions(profile_cumulants(target_of(posterior), a))
+  cost <- max(1, length(bent)) * rows_of_profile(target_of(posterior))
+  chosen <- main_components(posterior, max(1, most_profile_rows %/% cost), least = 0.05)
+  each <- lapply(chosen, function(k) {
+    function_shapes(target_of(posterior, k), a, profiled = cost <= 3 * most_profile_rows)[match(key, key[first]), , drop = FALSE]
+  })
+  new_shapes(each, nearest_of(posterior, chosen))
+}
+
+bent_functions <- function(cumulants) which(abs(cumulants$third) > 0.04 | abs(cumulants$fourth) > 0.15)
+
+rows_of_profile <- function(target) 2 * profile_settings$most * target$plan$rows
+
+# of the columns of a at one component
+function_shapes <- function(target, a, profiled) {
   cumulants <- profile_cumulants(target, a)
-  shape <- normal_shapes(length(first))
-  bent <- which(abs(cumulants$third) > 0.04 | abs(cumulants$fourth) > 0.15)
-  if (length(bent) > most) {
-    shape[bent, ] <- cumulant_shapes(cumulants$third[bent], cumulants$fourth[bent])
-  } else if (length(bent)) {
-    found <- profiles(target, a[, bent, drop = FALSE], means = FALSE)
-    if (!is.null(found)) shape[bent, ] <- profile_shapes(found)$shape
-  }
-  shape[match(key, key[first]), , drop = FALSE]
+  shape <- normal_shapes(ncol(a))
+  bent <- bent_functions(cumulants)
+  if (!length(bent)) return(shape)
+  found <- if (profiled) profiles(target, a[, bent, drop = FALSE], means = FALSE)
+  shape[bent, ] <- if (is.null(found)) cumulant_shapes(cumulants$third[bent], cumulants$fourth[bent]) else profile_shapes(found)$shape
+  shape
 }
 
 # those of rows that may have missing values, normal there
 complete_shapes <- function(posterior, W) {
-  if (!has_margins(posterior)) return(NULL)
+  if (!is_reshaped(posterior)) return(NULL)
   there <- is.finite(Matrix::rowSums(W))
-  shape <- normal_shapes(nrow(W))
-  if (any(there)) shape[there, ] <- row_shapes(posterior, W[there, , drop = FALSE])
-  shape
+  found <- if (any(there)) row_shapes(posterior, W[there, , drop = FALSE])
+  if (is.null(found)) return(NULL)
+  new_shapes(lapply(found$each, function(s) {
+    shape <- normal_shapes(nrow(W))
+    shape[there, ] <- s
+    shape
+  }), found$of)
 }
 
 # The expansion of Cornish and Fisher, for more rows than there is time for. Cumulants are kept where it is monotone.
@@ -183,15 +266,15 @@ cumulant_shapes <- function(third, fourth) {
   out / sqrt(drop(out^2 %*% w))
 }
 
-margin_target <- function(posterior) {
-  margins <- posterior$margins
-  profile_target(margins$plan, plan_rule(margins$plan, posterior_law(posterior)), margins$setting)
+# what a profile at component k needs
+target_of <- function(posterior, k = which.max(posterior$weight)) {
+  roots <- posterior$roots
+  at <- if (is.null(roots$plan)) posterior$margins else list(plan = roots$plan, setting = roots$settings[[k]])
+  profile_target(at$plan, plan_rule(at$plan, posterior_law(posterior)), at$setting)
 }
 
 plan_rule <- function(plan, law) {
-  rule <- cached_quadrature(law, plan$likelihood)
-  rule$prior_levels <- list()
-  rule
+  record_rule(family_records[[plan$record]], law)
 }
 
 # ---- standardised quantiles as functions ------------------------------------------------------------------
@@ -208,9 +291,11 @@ look_up <- function(table, x, low, step) {
 # values at standard normal scores, and back
 value_at_score <- function(shape, z) look_up(shape, z, margin_scores[1L], margin_scores[2L] - margin_scores[1L])
 
-score_at_value <- function(shape, x) {
+score_at_value <- function(shape, x) score_in_table(score_table(shape), x)
+
+score_table <- function(shape) {
   grid <- seq(-8, 8, by = 0.125)
-  table <- t(apply(shape, 1L, function(q) {
+  t(apply(shape, 1L, function(q) {
     inside <- stats::approx(q, margin_scores, grid, ties = "ordered")$y
     n <- length(q)
     low <- grid < q[1L]
@@ -219,8 +304,9 @@ score_at_value <- function(shape, x) {
     inside[high] <- margin_scores[n] + (grid[high] - q[n]) * 0.25 / max(q[n] - q[n - 1L], 1e-8)
     inside
   }))
-  look_up(table, x, grid[1L], 0.125)
 }
+
+score_in_table <- function(table, x) look_up(table, x, -8, 0.125)
 
 # ---- draws -------------------------------------------------------------------------------------------------
 
@@ -228,18 +314,16 @@ score_at_value <- function(shape, x) {
 # coordinate gets its own margin, their correlations stay, other parameters follow the coefficients. The attribute "log_q" is
 # the log density of the draws of a posterior of one component, up to a constant.
 correct_draws <- function(posterior, x, component) {
-  margins <- posterior$margins
   which <- posterior$coefficients
-  sd <- sqrt(diag(margins$covariance))
-  L <- t(chol(stats::cov2cor(margins$covariance)))
   mean <- uncentre_points(posterior, posterior$location)
   log_q <- NULL
   for (k in unique(component)) {
     at <- component == k
-    S <- margins$roots[[k]]
+    margins <- margin_at(posterior, k)
+    S <- posterior$margins$roots[[k]]
     y <- forwardsolve(S, t(x[at, which, drop = FALSE]) - mean[which, k])
-    z <- L %*% y
-    moved <- margins$delta + sd * value_at_score(margins$shape, z)
+    z <- t(chol(stats::cov2cor(margins$covariance))) %*% y
+    moved <- margins$delta + sqrt(diag(margins$covariance)) * value_at_score(margins$shape, z)
     if (length(which) == ncol(x)) x[at, ] <- t(mean[, k] + S %*% moved)
     else x[at, ] <- x[at, ] + t(all_loadings(posterior, k) %*% (moved - y))
     if (length(posterior$weight) == 1L) log_q <- -colSums(y^2) / 2 - colSums(log(slope_at_score(margins$shape, z)))

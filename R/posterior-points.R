@@ -1,10 +1,12 @@
 # A posterior that is corrected by importance weights: the points that a verdict has looked at, and their weights. They are made
 # again from their key when they are needed. `points` has proposal (a mixture adapted to the target, or NULL for the posterior's own
-# components), key, draws, log_ratios and moments (mean and covariance under the weights).
+# components), key, draws, log_ratios and moments (mean and covariance under the weights). Those of chains (judge-polish.R) are kept
+# themselves, in `x`, and have equal weights.
 
 # in columns, in the coordinates of the solver, with weights that add to 1
 weighted_points <- function(posterior) {
   points <- posterior$points
+  if (!is.null(points$x)) return(list(x = points$x, w = rep(1 / points$draws, points$draws)))   # of chains
   block <- function(i) propose_points(posterior, k_block, points$proposal, verdict_iteration(i), points$key)$x
   list(x = do.call(cbind, lapply(seq_len(points$draws / k_block), block)), w = truncated_weights(points$log_ratios))
 }

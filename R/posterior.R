@@ -10,11 +10,12 @@
 #   hyper      hyperparameters at each component (posterior-hyper.R)
 #   points     importance-weighted points that correct the components (posterior-points.R)
 #   margins    corrected means, covariance and margins of the coefficients (posterior-margins.R)
+#   effects    corrected margins of group-level effects given the coefficients (posterior-effects.R)
 #
 # and what its parameters are to the user:
 #
 #   names      of the d parameters, then of the hyperparameters
-#   shift      what the first coefficient lacks to be the intercept of predictors that are not centred: sum(shift * x)
+#   shift      what intercepts lack to be those of predictors that are not centred: list(at, by), of the one at at[k] sum(by[k, ] * x)
 #   logged     place of a parameter whose exponential is shown, 0 for none
 #   coefficients  places of the regression's coefficients
 #   key        of its draws
@@ -23,11 +24,26 @@
 # have it.
 
 new_posterior <- function(base, location, roots, weight = 1, names, shown = names, shift = NULL, logged = 0L,
-                          coefficients = seq_along(names), hyper = NULL, points = NULL, margins = NULL, key) {
+                          coefficients = seq_along(names), hyper = NULL, points = NULL, margins = NULL, effects = NULL, key) {
   structure(list(base = base, location = location, roots = roots, weight = weight, names = names,
-                 shown = c(shown, colnames(hyper$values)), shift = shift, logged = logged, coefficients = coefficients,
-                 hyper = hyper, points = points, margins = margins, key = key),
+                 shown = c(shown, colnames(hyper$values)), shift = as_shift(shift), logged = logged, coefficients = coefficients,
+                 hyper = hyper, points = points, margins = margins, effects = effects, key = key),
             class = "elvi_posterior")
+}
+
+# of one intercept, the first coefficient, a vector says enough
+as_shift <- function(shift) if (is.numeric(shift)) list(at = 1L, by = matrix(shift, 1L)) else shift
+
+# with nothing for further parameters
+wider_shift <- function(shift, d) {
+  if (!is.null(shift)) shift$by <- cbind(shift$by, matrix(0, nrow(shift$by), d - ncol(shift$by)))
+  shift
+}
+
+# of some parameters only
+narrower_shift <- function(shift, which) {
+  if (!is.null(shift)) shift$by <- shift$by[, which, drop = FALSE]
+  shift
 }
 
 posterior_dim <- function(posterior) nrow(posterior$location)
@@ -47,7 +63,7 @@ without_points <- function(posterior) {
 
 # the approximation itself
 uncorrected <- function(posterior) {
-  posterior[c("points", "margins")] <- list(NULL)
+  posterior[c("points", "margins", "effects")] <- list(NULL)
   posterior
 }
 
@@ -57,14 +73,18 @@ is_corrected <- function(posterior) !is.null(posterior$points)
 
 # points are the columns of x
 uncentre_points <- function(posterior, x) {
-  if (!is.null(posterior$shift)) x[1L, ] <- x[1L, ] + drop(posterior$shift %*% x)
+  shift <- posterior$shift
+  if (!is.null(shift)) x[shift$at, ] <- x[shift$at, , drop = FALSE] + shift$by %*% x
   x
 }
 
 # and back
 centre_points <- function(posterior, x) {
   shift <- posterior$shift
-  if (!is.null(shift)) x[1L, ] <- (x[1L, ] - drop(shift[-1L] %*% x[-1L, , drop = FALSE])) / (1 + shift[1L])
+  for (k in seq_along(shift$at)) {
+    at <- shift$at[k]
+    x[at, ] <- (x[at, ] - drop(shift$by[k, -at] %*% x[-at, , drop = FALSE])) / (1 + shift$by[k, at])
+  }
   x
 }
 
@@ -72,9 +92,10 @@ centre_points <- function(posterior, x) {
 centre_rows <- function(posterior, W) {
   d <- posterior_dim(posterior)
   if (ncol(W) < d) W <- cbind(W, matrix(0, nrow(W), d - ncol(W)))
-  if (!is.null(posterior$shift)) {
-    moved <- which(posterior$shift != 0)
-    W[, moved] <- W[, moved, drop = FALSE] + outer(W[, 1L], posterior$shift[moved])
+  shift <- posterior$shift
+  for (k in seq_along(shift$at)) {
+    moved <- which(shift$by[k, ] != 0)
+    if (length(moved)) W[, moved] <- W[, moved, drop = FALSE] + outer(W[, shift$at[k]], shift$by[k, moved])
   }
   W
 }
@@ -86,12 +107,12 @@ component_moments <- function(posterior) {
   K <- length(posterior$weight)
   mean <- uncentre_points(posterior, posterior$location)
   sd <- matrix(vapply(seq_len(K), function(k) unname(root_sd(root_at(posterior$roots, k))), numeric(nrow(mean))), nrow(mean))
-  if (!is.null(posterior$shift)) {
-    first <- centre_rows(posterior, matrix(1, 1L, 1L))
-    sd[1L, ] <- vapply(seq_len(K), function(k) sqrt(sum(root_rows(root_at(posterior$roots, k), first)^2)), 0)
+  for (at in posterior$shift$at) {
+    row <- centre_rows(posterior, matrix(replace(numeric(nrow(mean)), at, 1), 1L))
+    sd[at, ] <- vapply(seq_len(K), function(k) sqrt(sum(root_rows(root_at(posterior$roots, k), row)^2)), 0)
   }
-  if (!has_margins(posterior)) return(list(mean = mean, sd = sd))
-  moved <- margin_moments(posterior)
+  if (!is_reshaped(posterior)) return(list(mean = mean, sd = sd))
+  moved <- moved_moments(posterior, sd)
   list(mean = mean + moved$mean, sd = sqrt(pmax(sd^2 + moved$variance, 0)))
 }
 
@@ -142,7 +163,7 @@ posterior_covariance <- function(posterior, which = NULL) {
   W <- unit_rows(posterior, which[inside])
   for (k in seq_along(posterior$weight)) {
     A <- root_rows(root_at(posterior$roots, k), W)
-    V[inside, inside] <- V[inside, inside] + posterior$weight[k] * (tcrossprod(A) + margin_covariance(posterior, k, A))
+    V[inside, inside] <- V[inside, inside] + posterior$weight[k] * (tcrossprod(A) + moved_covariance(posterior, k, A))
   }
   if (length(posterior$weight) > 1L) {
     at <- component_moments(posterior)$mean
@@ -163,18 +184,17 @@ unit_rows <- function(posterior, which) {
 # ---- linear functions -------------------------------------------------------------------------------------------
 
 # Mean and standard deviation, rows x components, of W x for rows W of user coordinates (dense or sparse). NA where a row has NA.
-posterior_linear <- function(posterior, W, chunk = 256L) {
-  K <- length(posterior$weight)
+posterior_linear <- function(posterior, W, chunk = 256L, components = seq_along(posterior$weight)) {
   complete <- which(is.finite(Matrix::rowSums(W)))
-  mean <- sd <- matrix(NA_real_, nrow(W), K)
+  mean <- sd <- matrix(NA_real_, nrow(W), length(components))
   for (rows in split(complete, (seq_along(complete) - 1L) %/% chunk)) {
     centred <- centre_rows(posterior, W[rows, , drop = FALSE])
-    mean[rows, ] <- as.matrix(centred %*% posterior$location)
-    for (k in seq_len(K)) {
-      A <- root_rows(root_at(posterior$roots, k), centred)
-      moved <- margin_linear(posterior, k, A)
-      mean[rows, k] <- mean[rows, k] + moved$mean
-      sd[rows, k] <- sqrt(pmax(rowSums(A^2) + moved$variance, 0))
+    mean[rows, ] <- as.matrix(centred %*% posterior$location[, components, drop = FALSE])
+    for (i in seq_along(components)) {
+      A <- root_rows(root_at(posterior$roots, components[i]), centred)
+      moved <- moved_linear(posterior, components[i], A)
+      mean[rows, i] <- mean[rows, i] + moved$mean
+      sd[rows, i] <- sqrt(pmax(rowSums(A^2) + moved$variance, 0))
     }
   }
   list(mean = mean, sd = sd)
@@ -204,14 +224,15 @@ show_rows <- function(posterior, which, rows) {
   rows
 }
 
-# Quantiles of mixtures, one row of means and standard deviations per mixture: all by bisection at once. `shape` has a row of
-# standardised quantiles for each, where components are not those of the law itself.
-mixture_quantiles <- function(mu, sd, weight, law, p, shape = NULL) {
+# Quantiles of mixtures, one row of means and standard deviations per mixture: all by bisection at once. `shapes` has
+# standardised quantiles of each, where components are not those of the law itself.
+mixture_quantiles <- function(mu, sd, weight, law, p, shapes = NULL) {
   z <- marginal_quantile(law, p)
   if (length(weight) == 1L) {
     z <- matrix(rep(z, each = nrow(mu)), nrow(mu))
-    return(drop(mu) + drop(sd) * if (is.null(shape)) z else value_at_score(shape, z))
+    return(drop(mu) + drop(sd) * if (is.null(shapes)) z else value_at_score(shapes$each[[1L]], z))
   }
+  score <- if (is.null(shapes)) identity else scores_of_components(shapes)
   edge <- 2 * max(abs(z)) + 1e-3
   out <- matrix(0, nrow(mu), length(p))
   for (j in seq_along(p)) {
@@ -219,8 +240,7 @@ mixture_quantiles <- function(mu, sd, weight, law, p, shape = NULL) {
     high <- apply(mu + edge * sd, 1L, max)
     for (step in seq_len(60L)) {
       middle <- (low + high) / 2
-      z <- (middle - mu) / sd
-      if (!is.null(shape)) z <- score_at_value(shape, z)
+      z <- score((middle - mu) / sd)
       below <- drop(matrix(marginal_probability(law, z), nrow(mu)) %*% weight) < p[j]
       low[below] <- middle[below]
       high[!below] <- middle[!below]
@@ -238,7 +258,7 @@ posterior_marginal <- function(posterior, j) {
   law <- posterior_law(posterior)
   weight <- posterior$weight
   scale <- if (j == posterior$logged) log_scale else own_scale
-  if (has_margins(posterior)) return(margin_marginal(posterior, j, at))
+  if (is_reshaped(posterior)) return(margin_marginal(posterior, j, at))
   mixed <- function(f) Reduce(`+`, Map(function(mean, sd, w) w * f(mean, sd), at$mean, at$sd, weight))
   list(
     density = function(x) mixed(function(mean, sd) {
@@ -297,7 +317,8 @@ component_draws <- function(posterior, n, key) {
     z <- draw_base(posterior_law(posterior), key, size, first = from)
     of <- component[from + seq_len(size)]
     x <- in_user_rows(posterior, component_points(posterior, z, of))
-    if (has_margins(posterior)) correct_draws(posterior, x, of) else x
+    if (has_margins(posterior)) x <- correct_draws(posterior, x, of)
+    if (has_effects(posterior)) correct_effects(posterior, x, z, of) else x
   })
   keep <- seq_len(n)
   log_q <- unlist(lapply(x, attr, "log_q"))

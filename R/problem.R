@@ -16,8 +16,9 @@
 #' @param formula a formula.
 #' @param data,family,dispersion,weights,subset,na.action,offset,contrasts,frequency as in [elvi.formula()].
 #' @param prior,prior_intercept,prior_aux,prior_sd,prior_cor,autoscale as in [elvi.formula()].
+#' @param ziformula,dispformula as in [elvi.formula()].
 #' @param problem a problem by `elvi_problem()`.
-#' @param base,method,schedule,budget,tol,start,control,correct as in [elvi.formula()].
+#' @param base,method,schedule,budget,tol,start,control,correct,prior_only as in [elvi.formula()].
 #' @return `elvi_problem()` returns an object of class `elvi_problem`, `elvi_solve()` a fit, see [elvi()].
 #' @examples
 #' problem <- elvi_problem(case ~ age + parity + spontaneous, data = infert, family = binomial())
@@ -32,7 +33,8 @@ NULL
 #' @export
 elvi_problem <- function(formula, data, family = stats::gaussian(), prior = normal(0, 2.5), prior_intercept = normal(0, 2.5),
                          prior_aux = NULL, prior_sd = exponential(1), prior_cor = lkj(1), autoscale = NULL, dispersion = NULL,
-                         weights, subset, na.action, offset, contrasts = NULL, frequency) {
+                         weights, subset, na.action, offset, contrasts = NULL, frequency, ziformula = NULL, dispformula = NULL) {
+  if (!inherits(formula, "formula")) bad_argument("formula", "a formula", describe(formula))
   call <- match.call()
   names(call)[names(call) == "formula"] <- "object"
   build_problem(formula, call, parent.frame(), environment())
@@ -41,10 +43,10 @@ elvi_problem <- function(formula, data, family = stats::gaussian(), prior = norm
 #' @rdname elvi_pieces
 #' @export
 elvi_solve <- function(problem, base = base_gaussian(), method = c("auto", "exact", "mpsgd", "nested"), schedule = NULL,
-                       budget = NULL, tol = NULL, start = NULL, control = elvi_control(), correct = TRUE) {
+                       budget = NULL, tol = NULL, start = NULL, control = elvi_control(), correct = TRUE, prior_only = FALSE) {
   check_class(problem, "problem", "elvi_problem", "elvi_problem()")
   method <- check_choice(method, "method", c("auto", "exact", "mpsgd", "nested"))
-  solve_problem(problem, base, method, list(schedule = schedule, budget = budget, tol = tol, start = start), control, correct)
+  solve_problem(problem, base, method, list(schedule = schedule, budget = budget, tol = tol, start = start), control, correct, prior_only)
 }
 
 #' @export
@@ -59,7 +61,8 @@ print.elvi_problem <- function(x, ...) {
 }
 
 hyper_names <- function(problem) {
-  c(unlist(lapply(problem$terms, sd_names)), if (is.null(problem$dispersion)) family_record(problem$family)$dispersion$natural)
+  own <- hyper_record(family_record(problem$family), problem$family$levels)$names
+  c(unlist(lapply(problem$terms, sd_names)), if (is.null(problem$dispersion)) own)
 }
 
 # ---- from the arguments of elvi() ------------------------------------------------------------------------
@@ -67,34 +70,62 @@ hyper_names <- function(problem) {
 # `arguments` is the environment of the function that was called, with the arguments of elvi_problem().
 build_problem <- function(formula, call, env, arguments) {
   given <- names(call)
+  refuse_response_extras(formula)
   data <- if ("data" %in% given) check_data(arguments$data)
   if ("na.action" %in% given) check_na_action(arguments$na.action)
-  family <- check_family(arguments$family)
-  parts <- structured_formula(formula, if (!is_source(data)) data)
-  check_terms(parts, family, is_source(data), given)
-  design <- if (is_source(data)) source_design(data, formula, call, env, arguments$contrasts, family)
+  asked <- second_part(check_family(arguments$family), arguments)
+  family <- asked$family
+  parts <- if (is.null(asked$part)) structured_formula(formula, if (!is_source(data)) data)
+  if (!is.null(asked$part) && is_source(data)) bad_argument("data", "in memory for a model with a second formula", "a source of rows")
+  if (is.null(asked$part)) check_terms(parts, family, is_source(data), given)
+  design <- if (!is.null(asked$part)) joint_design(formula, asked$part, data, call, env, arguments$contrasts)
+            else if (is_source(data)) source_design(data, formula, call, env, arguments$contrasts, family)
             else formula_design(parts, call, env, arguments$contrasts)
+  if (!is.null(design$parts) && !length(design$latent)) refuse_latent_priors(given)
   if (!design$intercept && "prior_intercept" %in% given) {
     bad_argument("prior_intercept", "left out: the formula has no intercept", format(arguments$prior_intercept))
   }
+  family <- family_record(family)$adapt(family, design$y, declared_levels(formula, data))
   dispersion <- arguments$dispersion
   dispersion <- check_dispersion(if (is.null(family_record(family)$dispersion)) dispersion %||% 1 else dispersion, family)
   priors <- given_priors(arguments)
   priors <- design_priors(design, family, dispersion, priors, check_autoscale(arguments$autoscale, given, priors))
-  new_problem(design, if (is.null(parts)) stats::formula(design$terms) else formula, call, family, dispersion, priors)
+  new_problem(design, design$formula %||% if (is.null(parts)) stats::formula(design$terms) else formula, call, family, dispersion, priors)
+}
+
+# levels of the response in the data, of which a model frame drops those that do not occur
+declared_levels <- function(formula, data) {
+  response <- if (length(formula) == 3L) formula[[2L]]
+  if (is.name(response) && is.data.frame(data)) levels(data[[as.character(response)]])
 }
 
 new_problem <- function(design, formula, call, family, dispersion, priors) {
   call[[1L]] <- quote(elvi)   # not the method, which is not exported
-  shift <- if (design$intercept) design$centre
+  shift <- if (length(intercept_places(design))) design$centre
   rows <- design$rows %||% check_rows(c(design[c("X", "y", "weights", "frequency", "offset")], list(shift = shift)), family_record(family))
+  second <- design$parts$second
+  if (!is.null(second)) {
+    family_record(family)$second$check(rows$y[rows$weight > 0])
+    if (family_record(family)$second$precision) rows <- precisions_as_offsets(rows, design)
+  }
   terms <- Map(function(term, prior) c(term, list(prior_sd = prior, prior_cor = priors$cor$eta)), design$latent, unname(priors$sd))
   structure(list(
-    call = call, family = family, dispersion = dispersion, rows = rows, shift = shift, Z = design$Z, terms = terms, priors = priors,
+    call = call, family = family, dispersion = dispersion, rows = rows, shift = shift, intercepts = intercept_places(design),
+    Z = design$Z, terms = terms, priors = priors,
+    second = if (!is.null(second)) list(columns = second$columns, offset = second$offset + (rows$second_offset %||% 0)),
     regression = c(list(formula = formula, family = family, priors = priors, dispersion = dispersion, groups = terms,
                         smooths = design$smooths %||% list(), na.action = attr(design$frame, "na.action")),
-                   design[c("terms", "frame", "xlevels", "contrasts", "offset_given")], design$rows["dropped"])),
+                   design[c("terms", "frame", "xlevels", "contrasts", "offset_given")], design$rows["dropped"],
+                   list(second = second[c("component", "formula", "terms", "contrasts", "xlevels", "smooths", "offsets", "columns",
+                                          "intercept")]))),
     class = "elvi_problem")
+}
+
+# the coefficients that are intercepts, one in each part
+intercept_places <- function(design) {
+  first <- design$parts$first %||% design
+  second <- design$parts$second
+  c(if (first$intercept) 1L, if (isTRUE(second$intercept)) second$columns[1L])
 }
 
 given_priors <- function(arguments) {
@@ -115,24 +146,29 @@ check_autoscale <- function(autoscale, given, priors) {
 }
 
 check_terms <- function(parts, family, elsewhere, given) {
-  if (is.null(parts)) {
-    extra <- intersect(c("prior_sd", "prior_cor"), given)
-    if (length(extra)) bad_argument(extra[1L], "left out: the formula has no group-level or smooth terms")
-    return(invisible())
-  }
+  if (is.null(parts)) return(refuse_latent_priors(given))
   if (elsewhere) bad_argument("data", "in memory: group-level and smooth terms need all rows at once", "a source of rows")
   check_conditional_family(family)
+}
+
+refuse_latent_priors <- function(given) {
+  extra <- intersect(c("prior_sd", "prior_cor"), given)
+  if (length(extra)) bad_argument(extra[1L], "left out: the formula has no group-level or smooth terms")
 }
 
 # ---- solvers -----------------------------------------------------------------------------------------------
 
 # `problem` has rows, family, terms and priors, or a `target`: any model. `run` are arguments that only some solvers use.
-solve_problem <- function(problem, base, method, run, control, correct = TRUE) {
+solve_problem <- function(problem, base, method, run, control, correct = TRUE, prior_only = FALSE) {
   correct <- check_flag(correct, "correct")
+  if (check_flag(prior_only, "prior_only")) return(solve_prior(problem, base, method, run, control))
   check_class(base, "base", "elvi_base", "a base_*() function")
   check_class(control, "control", "elvi_control", "elvi_control()")
   old <- show_passes(control)
   on.exit(options(old))
+  if (!is.null(problem$second) && !identical(base$kind, base_gaussian()$kind)) {
+    bad_argument("base", "base_gaussian() for a model with a second formula", paste0("base_", base$kind, "()"))
+  }
   if (choose_nested(problem, method, run, control)) return(solve_nested(problem, base, control, correct))
   if (!is.null(run$tol)) run$tol <- check_positive(run$tol, "tol")
   if (!is.null(run$schedule) && !is.null(run$budget)) {
@@ -147,7 +183,7 @@ solve_problem <- function(problem, base, method, run, control, correct = TRUE) {
 # run has, or for a prior that is not log-concave, or the rows would be needed again and again from elsewhere.
 choose_nested <- function(problem, method, run, control) {
   if (is.null(problem$rows)) return(FALSE)
-  must <- length(problem$terms) > 0L || method == "nested"
+  must <- length(problem$terms) > 0L || method == "nested" || is_nested_only(problem$family) || !is.null(problem$second)
   if (must) check_nested(problem, method, run, control)
   if (must || method != "auto" || !prefers_nested(problem, run, control)) return(must)
   if (has_few_rows(problem)) return(TRUE)

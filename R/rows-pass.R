@@ -65,7 +65,7 @@ gram_of_columns <- function(model, columns) {
 curvature_max <- function(model, bound, work = model, weighted = model$rows$known$weighted_gram) {
   if (is.null(weighted)) return(.Call(elvi_r_curvature_max, work, bound))
   H <- bound * weighted + diag(steepest_prior(model$blocks$coefficients), ncol(weighted))
-  max(eigen(hessian_to_work(work, H), symmetric = TRUE, only.values = TRUE)$values)
+  max(eigen(coordinates_of(work)$hessian_to_work(work, H), symmetric = TRUE, only.values = TRUE)$values)
 }
 
 # can the loss of no row that counts rise along a direction that moves some of them?

@@ -118,7 +118,7 @@ print.elvi_source <- function(x, ...) {
 #' @export
 rows_chunked <- function(next_chunk, cache = 0, levels = NULL) {
   check_function(next_chunk, "next_chunk")
-  if (!any(c("reset", "...") %in% names(formals(args(next_chunk))))) {
+  if (!any(c("reset", "...") %in% argument_names(next_chunk))) {
     bad_argument("next_chunk", "a function with an argument `reset`", "one without")
   }
   new_source("chunked", "a function of chunks", function(columns = NULL) {
@@ -139,7 +139,7 @@ rows_files <- function(files, reader = NULL, cache = 0, levels = NULL) {
     reader <- read_by_name
   } else {
     check_function(reader, "reader")
-    selects <- "columns" %in% names(formals(args(reader)))
+    selects <- "columns" %in% argument_names(reader)
   }
   if (is.character(files) && identical(reader, read_by_name) && !all(there <- file.exists(files))) {
     bad_argument("files", "names of files that exist", describe(files[!there][1L]))
@@ -250,3 +250,6 @@ reading_rows <- function(expr, what) {
                data = list(parent = e))
   })
 }
+
+# none of a primitive such as `[`, which args() does not know
+argument_names <- function(f) names(formals(args(f) %||% function() NULL))

@@ -30,7 +30,7 @@ iteration_model <- function(work, fit, law) {
   if (!subsamples(fit) && !is_chunked(model$rows)) return(work)
   inner <- if (subsamples(fit)) next_subsample(fit) else model
   if (is_chunked(model$rows)) inner$gather <- gathering(model, inner$over_draws, fit$plan$seed, law)
-  with_inner(work, inner)
+  coordinates_of(work)$with_inner(work, inner)
 }
 
 next_subsample <- function(fit) {

@@ -3,6 +3,7 @@
 #   lay(setup, around, control, say)   quadrature points about the mode: list(z, found, log_rule, log_coarse, evaluations, ...)
 #   between(hyper, axes, weight, component, noise)   draws of theta, in coordinates of the axes, between the points (posterior-hyper.R)
 #   error   what its quadrature error is; by default the change against the next coarser grid
+#   error_scale   what the sum of squares of changes against the coarser rules is multiplied by for it, by default 1
 #
 # `around` has the mode, its axes, the drift of conditional optima with theta, and the widths of each axis on either side. `log_rule` is
 # the log weight of each point, `log_coarse` that of the next coarser rule, or of several, in columns, -Inf for points that it does
@@ -17,7 +18,8 @@ hyper_rules <- list(
     },
     between = function(...) between_lattice(...)),
   scores = list(
-    error = "two jackknife standard errors",
+    error = "two jackknife standard errors, and the change by importance sampling",
+    error_scale = 4 * 3 / 4 / 0.5^2,   # two standard errors of a jackknife of four parts, each left out by half
     lay = function(setup, around, control, say) score_nodes(setup, around, control, say),
     between = function(...) between_lattice(...)),
   composite = list(
@@ -35,7 +37,9 @@ hyper_rules <- list(
     lay = function(setup, around, control, say) {
       list(z = matrix(0, 1L, setup$layout$length), found = list(around$mode), log_rule = 0, log_coarse = 0, evaluations = 0L)
     },
-    between = function(...) between_lattice(...)))
+    between = function(...) between_lattice(...)),
+  # the points are many and those of the prior itself (solve-prior.R)
+  prior = list(lay = NULL, between = function(hyper, axes, weight, component, noise) axes$z[component, , drop = FALSE]))
 
 rule_record <- function(name) hyper_rules[[name]]
 
@@ -43,6 +47,8 @@ error_words <- function(rule) {
   words <- if (!is.null(rule)) rule_record(rule)$error
   words %||% "against the next coarser grid"
 }
+
+error_scale <- function(rule) rule_record(rule)$error_scale %||% 1
 
 # called when the package is loaded
 check_hyper_rules <- function(rules = hyper_rules) {

@@ -279,6 +279,7 @@ check_status <- function(status, fit = NULL) {
     nonfinite_gradient = elvi_abort("The gradient is not finite", where, ".", at, advice, class = "elvi_error_nonfinite",
                                     data = here),
     singular_scale = elvi_abort("The scale is no longer positive definite", where, ".", at, advice,
+                                " A bound by guarantee() is about exact arithmetic, and does not exclude this.",
                                 class = "elvi_error_singular", data = here),
     elvi_abort("The eigenvalue decomposition did not converge", where, ".", class = "elvi_error_lapack"))
 }

@@ -4,25 +4,17 @@
 run_smoothness <- function(model, work, law, control) {
   work <- full_frame(work)   # no mean field can be steeper: each of its scales has A_j^2 H_jj = 1
   if (!is.null(control$smoothness)) {
-    return(list(L = control$smoothness * largest_stretch(work)^2, source = "given in elvi_control()"))
+    return(list(L = control$smoothness * coordinates_of(work)$largest_stretch(work)^2, source = "given in elvi_control()"))
   }
   if (is.na(model$smoothness)) return(estimated_smoothness(model, work, law, control))
-  list(L = smoothness_in(model, work), source = model$smoothness_source)
+  list(L = coordinates_of(work)$smoothness(model, work), source = model$smoothness_source)
 }
 
 # The model's own L in the coordinates of `work`: where it is known better than by how much these widen f's.
-smoothness_in <- function(model, work) UseMethod("smoothness_in", work)
-
-#' @export
-smoothness_in.elvi_model <- function(model, work) model$smoothness
-
-#' @export
-smoothness_in.elvi_model_affine <- function(model, work) whitened_smoothness(model, work)
-
 whitened_smoothness <- function(model, work) UseMethod("whitened_smoothness")
 
 #' @export
-whitened_smoothness.elvi_model <- function(model, work) model$smoothness * largest_stretch(work)^2
+whitened_smoothness.elvi_model <- function(model, work) model$smoothness * coordinates_of(work)$largest_stretch(work)^2
 
 #' @export
 whitened_smoothness.elvi_model_glm <- function(model, work) curvature_max(model, family_record(model)$curvature_bound, work)
@@ -50,24 +42,12 @@ smoothness_attained.elvi_model_glm <- function(model) family_record(model)$bound
 
 estimated_smoothness <- function(model, work, law, control, points = 15L) {
   z <- draw_base(law, c(0, 0), points)   # a fixed key: R's generator is not touched
-  near <- near_points(work, cbind(0, z), control)
+  near <- coordinates_of(work)$near_points(work, cbind(0, z), control)
   found <- largest_curvature(near$target, near$x, least = work$mean_curvature)
   list(L = found * control$smoothness_safety,
        source = sprintf("estimated at %d points, safety factor %g", ncol(near$x), control$smoothness_safety),
        laplace = near$laplace[c("m", "A", "level")])
 }
-
-# Points w of whitened coordinates in those of the run, the target there, and the frame of the former.
-near_points <- function(work, w, control) UseMethod("near_points")
-
-#' @export
-near_points.elvi_model <- function(work, w, control) {
-  laplace <- whitened_model(work, "whitened", if (is_wide(work)) control$scale else "symmetric")
-  list(laplace = laplace, x = points_to_user(laplace, w), target = with_gaussian_fallback(work, laplace))
-}
-
-#' @export
-near_points.elvi_model_affine <- function(work, w, control) list(laplace = work, x = w, target = work)
 
 # Power iteration on Hessian products by differences of the gradient, at all
 # columns of x at once. What is known to be the mean of a curvature is the `least` that the largest can be.

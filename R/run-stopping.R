@@ -100,7 +100,7 @@ whiten_anew <- function(fit, law) {
   fit$plan$smoothness <- smoothness$L
   fit$plan$smoothness_source <- smoothness$source
   fit$plan$feasible <- feasible_set(fit$given$control, work, smoothness$L)
-  fit$plan$work <- without_inner(work)
+  fit$plan$work <- coordinates_of(work)$without_inner(work)
   fit$plan$start <- to_work(work, kind, from$mu, from$scale)
   theta <- to_work(work, kind, at$mu, at$scale)
   begun <- initial_state(theta)

@@ -26,6 +26,10 @@
 #   of_frame(S)             a scale of that kind as one of this
 #   to_user(A, S), to_work(A, S)   the law of w in x, and back; A of kind `frame`
 #   local_gradient(S, g, with_entropy, hessian)   see remaining_gap()
+# What a kind has that the theorems cover:
+#   symmetrised             is the gradient in S the symmetric part of g z'?
+#   outer_norm2(g, z)       for each column the squared norm of what of g z' is a gradient in S
+#   entropy_norm2(S)        the squared norm of the gradient of log|S|
 # And what a kind has that serves as a frame:
 #   inverse_root(P)         one with S S' = P^-1, P a precision_part(B); NULL if there is none
 #   precision_part(B)       what B can have in it of a precision
@@ -40,6 +44,7 @@
 
 parts_of_scales <- c("size", "full", "prox", "aligned", "theory", "exact", "floor", "ceiling", "caveat", "log_det", "outer", "check",
                      "of_symmetric", "symmetric", "reported", "of_root", "frame", "of_frame", "to_user", "to_work", "local_gradient")
+parts_of_theory <- c("symmetrised", "outer_norm2", "entropy_norm2")
 parts_of_frames <- c("inverse_root", "precision_part", "solve", "left", "whiten", "unwhiten", "whitened_gradient", "gradient", "dual",
                      "local")
 
@@ -70,7 +75,9 @@ scale_symmetric <- list(
   size = function(dim) dim^2, full = TRUE, prox = FALSE, aligned = TRUE, theory = TRUE, exact = TRUE, floor = 1, ceiling = TRUE,
   caveat = character(),
   log_det = log_det_symmetric,
-  outer = mean_outer,
+  outer = mean_outer, symmetrised = TRUE,
+  outer_norm2 = function(g, z) (colSums(g^2) * colSums(z^2) + colSums(g * z)^2) / 2,
+  entropy_norm2 = function(S) sum(chol2inv(chol(S))^2),
   check = function(S, dim, name) {
     S <- check_scale_matrix(S, dim, name)
     if (!isSymmetric(S)) bad_argument(name, "symmetric", "a matrix that is not")
@@ -94,7 +101,9 @@ scale_triangular <- list(
   size = function(dim) dim^2, full = TRUE, prox = TRUE, aligned = FALSE, theory = TRUE, exact = TRUE, floor = 1, ceiling = TRUE,
   caveat = "D is measured in the triangular parametrisation.",
   log_det = function(S) sum(log(diag(S))),
-  outer = mean_outer,
+  outer = mean_outer, symmetrised = FALSE,
+  outer_norm2 = function(g, z) colSums(g^2 * matrix(apply(z^2, 2L, cumsum), nrow(z))),   # the lower triangle
+  entropy_norm2 = function(S) sum(1 / diag(S)^2),
   check = function(S, dim, name) {
     S <- check_scale_matrix(S, dim, name)
     if (any(S[upper.tri(S)] != 0)) bad_argument(name, "lower triangular", "a matrix that is not")
@@ -165,7 +174,9 @@ scale_diagonal <- list(
   size = function(dim) dim, full = FALSE, prox = TRUE, aligned = TRUE, theory = TRUE, exact = TRUE, floor = 1, ceiling = TRUE,
   caveat = "The constants are those of a symmetric scale; D is measured in the diagonal parametrisation.",
   log_det = function(S) sum(log(S)),
-  outer = function(g, z) rowMeans(g * z),
+  outer = function(g, z) rowMeans(g * z), symmetrised = FALSE,
+  outer_norm2 = function(g, z) colSums((g * z)^2),
+  entropy_norm2 = function(S) sum(1 / S^2),
   check = function(S, dim, name) {
     if (is.matrix(S)) {
       if (not_diagonal(S)) bad_argument(name, "diagonal", "a matrix that is not")
@@ -217,7 +228,8 @@ scale_kinds <- list(symmetric = scale_symmetric, triangular = scale_triangular, 
 check_scale_kinds <- function(kinds = scale_kinds) {
   frames <- unique(vapply(kinds, function(record) record$frame %||% "", ""))
   for (name in union(names(kinds), frames)) {
-    lacks <- setdiff(c(parts_of_scales, if (name %in% frames) parts_of_frames), names(kinds[[name]]))
+    needed <- c(parts_of_scales, if (isTRUE(kinds[[name]]$theory)) parts_of_theory, if (name %in% frames) parts_of_frames)
+    lacks <- setdiff(needed, names(kinds[[name]]))
     if (length(lacks)) stop("the scale \"", name, "\" lacks ", toString(lacks), ", see R/scale.R")
   }
 }

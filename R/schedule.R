@@ -33,6 +33,14 @@
 #' steps a quarter as long, up to three times. With the control gradient and the tail average it comes far closer to
 #' the optimum than the settings the theorems cover.
 #'
+#' `schedule_certified()` has the constant step, batch, number of iterations and
+#' preconditioner for which the smallest bound of [guarantee()] is smallest, and the weights of the average that belong to it.
+#' They depend on the model, so they are computed when a run or a guarantee starts; `guarantee(...)$schedule` has them. It
+#' uses the plain gradient (`estimator = "reparam"`), which the theorems are about, and is meant for
+#' `elvi_control(coordinates = "majorant")`. It needs a convex target with a known smoothness and an optimum that is known:
+#' models with an exact objective have one; for others give `optimum` or `alpha` to
+#' [guarantee()] and run the schedule that it returns.
+#'
 #' `schedule_custom()` takes anything: numbers, vectors or functions of the
 #' iteration `k = 0, 1, ...`.
 #'
@@ -93,6 +101,15 @@ schedule_growing <- function(budget = 5000, step = NULL, batch = 1, nu = 0.1) {
 schedule_tuned <- function(budget = 5000) {
   new_schedule("tuned", budget = check_budget(budget))
 }
+
+#' @rdname schedules
+#' @export
+schedule_certified <- function(budget = 5000) {
+  new_schedule("certified", budget = check_budget(budget), numbers = NULL)
+}
+
+# A schedule with numbers that were computed for its model
+certified_schedule <- function(budget, numbers) new_schedule("certified", budget = budget, numbers = numbers)
 
 # more would take longer to plan than anyone waits
 check_budget <- function(budget) {
@@ -158,7 +175,7 @@ print.elvi_schedule <- function(x, ...) {
 # plan: what of the plan it decides, see plan_schedule(); words: for print(); exponent, rate: see schedule_rate();
 # open: no horizon of its own, so that it can be spent more on or cut into stages; horizon: constant steps made for one;
 # listed: by hand, iteration by iteration; own_steps: for any problem; needs_L: of its model, for its steps; retried: with
-# shorter steps where it gets nowhere
+# shorter steps where it gets nowhere; computed: its numbers belong to one model, base and budget
 schedule_records <- list(
   fixed = list(
     plan = function(schedule, dim, kappa, L, control, shorten) plan_fixed(schedule, dim, kappa, L),
@@ -189,6 +206,17 @@ schedule_records <- list(
     rate = "no theorem covers this schedule",
     open = TRUE, horizon = FALSE, listed = FALSE, own_steps = FALSE,
     needs_L = function(x) FALSE, retried = TRUE),
+  certified = list(
+    plan = function(schedule, dim, kappa, L, control, shorten) plan_certified(schedule),
+    words = function(x) {
+      if (is.null(x$numbers)) return("certified: step, batch, iterations and preconditioner of the smallest bound")
+      sprintf("certified: steps of %s, batches of %s, %s iterations, preconditioner of Sigma %s", format(x$numbers$step, digits = 4),
+              format_count(x$numbers$N), format_count(x$numbers$K), format(x$numbers$lambda[["Sigma"]], digits = 3))
+    },
+    exponent = function(x) -1 / 2,
+    rate = "finite horizon: a new budget has its own step, batch and number of iterations",
+    open = FALSE, horizon = TRUE, listed = FALSE, own_steps = FALSE,
+    needs_L = function(x) TRUE, retried = FALSE, computed = TRUE),
   custom = list(
     plan = function(schedule, dim, kappa, L, control, shorten) {
       list(step_table = schedule$step, batch_table = schedule$batch)
@@ -200,6 +228,8 @@ schedule_records <- list(
     needs_L = function(x) FALSE, retried = FALSE))
 
 schedule_record <- function(schedule) schedule_records[[schedule$kind]]
+
+is_computed <- function(schedule) isTRUE(schedule_record(schedule)$computed)
 
 steps_from_L <- function(schedule) schedule_record(schedule)$needs_L(schedule)
 
@@ -240,13 +270,19 @@ default_step <- function(L) {
 # batches in proportion to the noise, d + kappa, keep the early steps stable; and
 # batches that grow with k use a gradient's vanishing noise to the end.
 plan_tuned <- function(schedule, dim, kappa, control, shorten) {
-  if (control$coordinates != "whitened") {
-    bad_argument("schedule", "one with steps for raw coordinates; schedule_tuned() is for whitened ones",
+  if (!frame_of(control)$tuned) {
+    bad_argument("schedule", sprintf("one with steps for %s coordinates; schedule_tuned() is for whitened ones", control$coordinates),
                  "schedule_tuned()")
   }
   first <- ceiling(0.06 * (dim + min(kappa, 9)))
   # and no step is longer than the norm of the scale, which only one that is about to explode would be
   list(step0 = 0.2 / shorten, batch0 = min(first, schedule$budget), batch_power = 1, longest = 1)
+}
+
+plan_certified <- function(schedule) {
+  numbers <- schedule$numbers
+  if (is.null(numbers)) stop("schedule_certified() was not computed for a model")   # guarantee() does
+  list(step0 = numbers$step, batch0 = numbers$N, iterations = numbers$K, lambda = numbers$lambda, bg_a = numbers$weights)
 }
 
 plan_fixed <- function(schedule, dim, kappa, L) {

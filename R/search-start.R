@@ -6,7 +6,7 @@
 # The gaussian that a run on a user-supplied density starts from and is whitened by: from the checkpoint, from the user, or
 # from a search. NULL for other models, which have a mode. R/engine.R describes the value.
 search_start <- function(model, control, start, starts, tol, key) {
-  searched <- is_user_density(model) && !isTRUE(model$convex) && control$coordinates == "whitened" &&
+  searched <- is_user_density(model) && !isTRUE(model$convex) && frame_of(control)$tuned &&
     model$dim <= widest_search
   if (!is.null(starts)) {
     starts <- check_count(starts, "starts")

@@ -19,12 +19,12 @@ hyper_layout <- function(problem) {
   })
   family <- at + seq_along(problem$hyper)
   likelihood <- likelihood_of(problem$family)
-  list(terms = slots, family = family, likelihood = likelihood, length = at + length(family),
-       names = c(character(), unlist(names), if (length(family)) family_records[[likelihood]]$conditional$hyper$theta_names))
+  layout <- list(terms = slots, family = family, likelihood = likelihood, classes = problem$family$levels, length = at + length(family))
+  c(layout, list(names = c(character(), unlist(names), if (length(family)) hyper_of(layout)$theta_names)))
 }
 
 # the record of a family's hyperparameters
-hyper_of <- function(layout) family_records[[layout$likelihood]]$conditional$hyper
+hyper_of <- function(layout) hyper_record(family_records[[layout$likelihood]], layout$classes)
 
 # log p(theta) and its gradient
 hyper_prior <- function(problem, layout, theta) {
@@ -42,7 +42,25 @@ hyper_entries <- function(problem, layout) {
     unlist(c(fixed, Map(function(term, slot) p + term$columns[slot$entries[[field]]], problem$terms, layout$terms)))
   }
   list(row = places("row"), column = places("column"),
-       source = as.integer(unlist(c(fixed, lapply(layout$terms, function(slot) slot$source[slot$entries$source])))))
+       source = as.integer(unlist(c(fixed, lapply(layout$terms, function(slot) slot$source[slot$entries$source])))),
+       constraint = hyper_constraints(problem))
+}
+
+# Linear functions of the unknowns that are 0, in columns; NULL without any. They are orthonormal: terms share no unknowns.
+hyper_constraints <- function(problem) {
+  d <- ncol(problem$X) + ncol(problem$Z)
+  columns <- lapply(problem$terms, function(term) {
+    own <- term_record(term)$constraints(term)
+    if (is.null(own)) return(NULL)
+    out <- matrix(0, d, ncol(own))
+    out[ncol(problem$X) + term$columns, ] <- own
+    out
+  })
+  do.call(cbind, columns)
+}
+
+count_constraints <- function(problem) {
+  sum(vapply(problem$terms, function(term) NCOL(term_record(term)$constraints(term)) * !is.null(term_record(term)$constraints(term)), 0))
 }
 
 # The values of the sources, those of the inverse, and log|A| of the part that depends on theta.
@@ -52,7 +70,7 @@ hyper_precision <- function(problem, layout, theta) {
   definite <- all(problem$prior$precision > 0) && !lost_rank(problem)
   list(A = as.double(c(problem$prior$precision, of("value"))),
        inverse = if (definite && is_blocked(problem)) as.double(c(1 / problem$prior$precision, of("inverse"))),
-       definite = definite, log_det = sum(of("log_det")), at = at)
+       slack = as.double(of("slack")), definite = definite, log_det = sum(of("log_det")), at = at)
 }
 
 # directions that no prior bounds

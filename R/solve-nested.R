@@ -16,7 +16,7 @@ nested_setup <- function(problem, base) {
   if (q) problem$Z <- methods::as(methods::as(problem$Z, "generalMatrix"), "CsparseMatrix")
   problem$weight <- rep_len(problem$weight %||% 1, n)
   problem$frequency <- rep_len(problem$frequency %||% 1, n)
-  problem$offset <- rep_len(problem$offset %||% 0, n)
+  if (!is.matrix(problem$offset)) problem$offset <- rep_len(problem$offset %||% 0, n)
   problem$prior <- list(centre = rep_len(problem$prior$centre %||% 0, p),
                         precision = rep_len(problem$prior$precision %||% 0, p))
   problem$count <- problem$count %||% sum(problem$frequency[problem$weight > 0])   # of observations, to a residual variance
@@ -26,10 +26,13 @@ nested_setup <- function(problem, base) {
   dispersion <- if (!length(problem$hyper)) "none" else family_record(problem$family)$conditional$dispersion
   rows <- solver_rows(problem)
   plan <- sparse_plan(rows$X, rows$Z, dense_terms(problem), entries, is_blocked(problem), c(problem$prior$centre, numeric(q)),
-                      list(y = rows$y, weight = rows$weight, offset = rows$offset,
-                           record = likelihood_of(problem$family), dispersion = dispersion),
+                      list(y = rows$y, weight = rows$weight, offset = rows$offset, line = problem$line,
+                           record = likelihood_of(problem$family), error_df = problem$family$df, dispersion = dispersion),
                       if (length(rows$y) == n) row_blocks(problem))
   law <- law_of(base, p + q)
+  if (plan$constraints && !law$independent) {
+    bad_argument("base", "base_gaussian() with terms whose effects sum to zero", paste0("base_", law$kind, "()"))
+  }
   rule <- conditional_rule(problem, law)
   if (rule$limit <= 0) no_expectation(problem$family, law)
   # without terms the prior precision is the same at every theta
@@ -40,9 +43,7 @@ nested_setup <- function(problem, base) {
 
 # the one-dimensional rule for the loss of a row
 conditional_rule <- function(problem, law) {
-  rule <- cached_quadrature(law, family_record(problem$family)$conditional$likelihood)
-  rule$prior_levels <- list()
-  rule
+  record_rule(family_record(problem$family), law)
 }
 
 # The rows as the solver takes them: a gaussian response whose columns are all dense needs few, see rows-nested.R.
@@ -94,12 +95,15 @@ evidence_constant <- function(setup) {
   problem <- setup$problem
   proper <- problem$prior$precision > 0
   data <- problem$constant %||% likelihood_constant(problem$family, problem$y, problem$weight, problem$frequency, NULL)
-  setup$law$entropy - (sum(proper) + ncol(problem$Z) - lost_rank(problem)) / 2 * log(2 * pi) +
+  held <- count_constraints(problem)
+  entropy <- if (held) law_of(setup$base, setup$plan$dim - held)$entropy else setup$law$entropy
+  entropy - (sum(proper) + ncol(problem$Z) - held - lost_rank(problem)) / 2 * log(2 * pi) +
     sum(log(problem$prior$precision[proper])) / 2 + data
 }
 
-dispersion_at <- function(setup, theta) {
-  if (length(setup$layout$family)) hyper_of(setup$layout)$dispersion(unname(theta[setup$layout$family])) else 1
+# what the loss in C has of the hyperparameters
+loss_hyper <- function(setup, theta) {
+  if (length(setup$layout$family)) as.double(hyper_of(setup$layout)$loss(unname(theta[setup$layout$family]))) else numeric()
 }
 
 # What the family's hyperparameters add to the log likelihood, and the derivative in theta
@@ -115,9 +119,9 @@ family_part <- function(setup, theta, solved = NULL) {
 evidence_at <- function(setup, thetas, from = NULL, tol = 1e-7) {
   precisions <- lapply(thetas, function(theta) setup$precision %||% hyper_precision(setup$problem, setup$layout, theta))
   settings <- Map(function(theta, precision, from) {
-    dispersion <- dispersion_at(setup, theta)
-    c(precision[c("A", "definite", "inverse")], list(dispersion = dispersion),
-      if (is.null(from)) c(list(mu = NULL), start_of(setup$plan, dispersion))
+    hyper <- loss_hyper(setup, theta)
+    c(precision[c("A", "definite", "inverse", "slack")], list(hyper = hyper),
+      if (is.null(from)) c(list(mu = NULL), start_of(setup$plan, hyper))
       else list(mu = from$mu, eta = NULL, c = from$c))
   }, thetas, precisions, from %||% vector("list", length(thetas)))
   solved <- solve_settings(setup$plan, setup$rule, settings, tol)
@@ -138,7 +142,7 @@ evidence_of <- function(setup, theta, precision, s) {
   slope[setup$layout$family] <- slope[setup$layout$family] + part$slope
   list(theta = theta,
        value = prior$value + setup$constant + precision$log_det / 2 + part$value - s$objective + linear_correction(setup, theta),
-       slope = slope + (setup$lean$slope %||% 0), solution = s, precision = precision[c("A", "definite", "inverse")])
+       slope = slope + (setup$lean$slope %||% 0), solution = s, precision = precision[c("A", "definite", "inverse", "slack")])
 }
 
 # what a linear correction of the evidence, if there is one, adds at theta: see recentre_on_correction()
@@ -155,8 +159,8 @@ start_theta <- function(setup) {
   layout <- setup$layout
   theta <- numeric(layout$length)
   unit <- 1
-  if (is_quadratic(setup$plan)) {
-    few <- problem$triangle %||% list(X = cbind(1, problem$X), y = problem$y - problem$offset,
+  if (family_record(problem$family)$autoscale) {
+    few <- problem$triangle %||% list(X = cbind(1, problem$X), y = problem$y - as.matrix(problem$offset)[, 1L],
                                       root = sqrt(problem$weight * problem$frequency))
     rest <- stats::lm.fit(few$X * (few$root %||% 1), few$y * (few$root %||% 1))$residuals
     unit <- sqrt(sum(rest^2) / max(problem$count, 1))
@@ -164,9 +168,10 @@ start_theta <- function(setup) {
   }
   for (t in seq_along(layout$terms)) {
     term <- problem$terms[[t]]
-    theta[layout$terms[[t]]$theta] <- term_record(term)$start(term, problem$Z[, term$columns, drop = FALSE], unit)
+    theta[layout$terms[[t]]$theta] <- term_record(term)$start(term, problem$Z[, term$columns, drop = FALSE],
+                                                                         if (identical(term$line, 2L)) 1 else unit)
   }
-  if (length(layout$family)) theta[layout$family] <- hyper_of(layout)$start(unit)
+  if (length(layout$family)) theta[layout$family] <- hyper_of(layout)$start(unit, problem)
   theta
 }
 
@@ -288,8 +293,9 @@ solution_drift <- function(around, h) {
     up <- around[[j]]$solution
     down <- around[[H + j]]$solution
     if (up$failed || down$failed) return(list(mu = 0, log_c = 0))
-    list(mu = (up$mu - down$mu) / (2 * h[j]),
-         log_c = ifelse(up$c > 0 & down$c > 0, log(up$c / down$c), 0) / (2 * h[j]))
+    # curvatures that may be negative have no logarithm, and must stay together
+    log_c <- if (all(up$c >= 0 & down$c >= 0)) ifelse(up$c > 0 & down$c > 0, log(up$c / down$c), 0) else 0
+    list(mu = (up$mu - down$mu) / (2 * h[j]), log_c = log_c / (2 * h[j]))
   })
 }
 
@@ -386,7 +392,7 @@ nested_fit <- function(problem, base = base_gaussian(), control = list()) {
                  coarse_weight = coarse, correction = ratios$correction),
     nodes = nodes,
     evidence = list(log = log_sum(log_weight), corrected = log_sum(log_weight + ratios$correction), se = ratios$error,
-                    quadrature_error = if (H) evidence_error(log_weight, values + grid$log_coarse) else 0,
+                    quadrature_error = if (H) evidence_error(log_weight, values + grid$log_coarse, error_scale(rule)) else 0,
                     flat = flat, proper = flat == 0, rests_on = evidence_basis(setup, ratios)),
     k_hat = ratios$k_hat, draws = ratios$draws, corrected = ratios$corrected, noise = ratios$noise, setup = setup,
     evaluations = evaluations,
@@ -397,10 +403,8 @@ nested_fit <- function(problem, base = base_gaussian(), control = list()) {
 }
 
 # of the log evidence, as rule_error() has it for moments
-evidence_error <- function(log_weight, coarser) {
-  off <- apply(as.matrix(coarser), 2L, log_sum) - log_sum(log_weight)
-  parts <- length(off)
-  sqrt(sum(off^2) * if (parts > 1L) 4 * (parts - 1) / parts else 1)
+evidence_error <- function(log_weight, coarser, scale) {
+  sqrt(scale * sum((apply(as.matrix(coarser), 2L, log_sum) - log_sum(log_weight))^2))
 }
 
 # Quadrature points about the mode, by a rule that suits their number.
@@ -461,11 +465,10 @@ conditional_node <- function(found, setup, shift = 0) {
   precision <- found$precision %||% hyper_precision(setup$problem, setup$layout, found$theta)
   list(theta = found$theta, mu = original_order(plan, s$mu + shift), sd = sqrt(original_order(plan, s$variance)),
        objective = s$objective, log_det = s$log_det, certificate = s$certificate,
-       certificate_kind = if (s$rigorous && s$widest <= 50) "rigorous" else "estimated",
+       certificate_kind = if (!is_convex(plan)) "stationary" else if (s$rigorous && s$widest <= 50) "rigorous" else "estimated",
        converged = s$certificate <= 1e-6, iterations = s$iterations,
-       setting = list(A = precision$A, definite = precision$definite, inverse = precision$inverse,
-                      dispersion = dispersion_at(setup, found$theta), mu = s$mu, eta = NULL,
-                      c = s$c))
+       setting = list(A = precision$A, definite = precision$definite, inverse = precision$inverse, slack = precision$slack,
+                      hyper = loss_hyper(setup, found$theta), mu = s$mu, eta = NULL, c = s$c))
 }
 
 # Means and standard deviations of all coefficients under weights of the nodes
@@ -484,15 +487,12 @@ node_change <- function(fit) {
   if (length(fit$nodes) == 1L) return(list(mean = 0, sd = 0))
   shown <- list(values = shown_hyper(fit$setup, fit$hyper$theta))
   moments <- function(weight) Map(c, node_moments(fit, weight), hyper_moments(shown, weight))
-  rule_error(moments(fit$hyper$weight), lapply(fit$hyper$coarse_weight, moments))
+  rule_error(moments(fit$hyper$weight), lapply(fit$hyper$coarse_weight, moments), error_scale(fit$hyper$rule))
 }
 
-# By one coarser rule: how far its moments are. By several, each without another part of the points: two standard errors by the
-# jackknife.
-rule_error <- function(here, coarser) {
-  parts <- length(coarser)
-  factor <- if (parts > 1L) 4 * (parts - 1) / parts else 1
-  error <- function(off) sqrt(factor * Reduce(`+`, lapply(coarser, function(there) off(there)^2)))
+# By how far the moments of other rules are, all together: `scale` makes a rule's error of the sum of their squares (rule.R)
+rule_error <- function(here, coarser, scale = 1) {
+  error <- function(off) sqrt(scale * Reduce(`+`, lapply(coarser, function(there) off(there)^2)))
   list(mean = max(error(function(there) (there$mean - here$mean) / here$sd)), sd = max(error(function(there) there$sd / here$sd - 1)))
 }
 

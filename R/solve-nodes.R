@@ -8,7 +8,7 @@
 # power for densities that fall off, however skewed. From the mode outwards, as long as
 # the gradient there says that a neighbour has not fallen by `fall`. Every other point, as
 # on a chess board, is the next smaller grid.
-lattice_nodes <- function(setup, mode, axes, drift, step, tol, most = 2000L, say = NULL) {
+lattice_nodes <- function(setup, mode, axes, drift, step, tol, most = 1e5, say = NULL) {
   H <- length(mode$theta)
   if (H == 1L) return(line_nodes(setup, mode, axes, drift, step, tol, most, say))
   fall <- c(8, 7, 7.5, 8, 8.5)[H]

@@ -11,11 +11,11 @@ profile_target <- function(plan, rule, setting) list(plan = plan, rule = rule, s
 # Profiles of the linear functions in the columns of `a`, in the order of the parameters: list(at, sd, value, mean), where value
 # has a row for each function and a column for each node, -Inf for those that were not needed, and mean[, node, function] is
 # that of all parameters there. NULL if one has failed.
-profiles <- function(target, a, means = TRUE) {
+profiles <- function(target, a, means = TRUE, settings = profile_settings) {
   found <- .Call(elvi_r_nested_profile, target$plan, target$rule, list(target$setting), unname(a[target$plan$order, , drop = FALSE]),
-                 profile_settings, means, threads())
+                 settings, means, threads())
   if (any(vapply(found, function(f) status_name(f$status) != "ok" || f$below < 2L || f$above < 2L, NA))) return(NULL)
-  middle <- profile_settings$most + 1L
+  middle <- settings$most + 1L
   value <- t(vapply(found, function(f) {
     used <- seq.int(middle - f$below, middle + f$above)
     replace(rep(-Inf, length(f$value)), used, f$value[used])
@@ -25,7 +25,7 @@ profiles <- function(target, a, means = TRUE) {
 }
 
 # in standard deviations from the optimum
-profile_nodes <- function() (seq_len(2L * profile_settings$most + 1L) - profile_settings$most - 1L) * profile_settings$width
+profile_nodes <- function(settings = profile_settings) (seq_len(2L * settings$most + 1L) - settings$most - 1L) * settings$width
 
 # weights of the nodes: the rule of equal steps is accurate far beyond what is needed for densities as smooth as these
 profile_weights <- function(value) {
@@ -99,7 +99,28 @@ correct_nested <- function(posterior) {
   plan <- posterior$roots$plan
   if (is_quadratic(plan)) return(posterior)
   rule <- plan_rule(plan, posterior_law(posterior))
-  with_margins(posterior, function(k) profile_target(plan, rule, posterior$roots$settings[[k]]))
+  moved <- with_margins(posterior, function(k) profile_target(plan, rule, posterior$roots$settings[[k]]))
+  if (posterior_law(posterior)$independent) moved["effects"] <- list(find_effects(posterior, plan, rule))
+  if (is_reshaped(moved)) moved$location <- uncorrected_location(moved)
+  moved
+}
+
+# The means from which corrections are counted: those of the optimum. What draws have moved coefficients by, see node_ratios(), remains
+# where these are not corrected.
+uncorrected_location <- function(posterior) {
+  plan <- posterior$roots$plan
+  optimum <- vapply(posterior$roots$settings, function(s) original_order(plan, s$mu), numeric(plan$dim))
+  optimum <- matrix(optimum, plan$dim)
+  if (has_margins(posterior) || !length(posterior$coefficients)) return(optimum)
+  which <- posterior$coefficients
+  for (k in seq_along(posterior$weight)) {
+    root <- root_at(posterior$roots, k)
+    W <- parameter_rows(posterior, which)
+    own <- root_rows(root, W)
+    by <- solve(tcrossprod(own), (posterior$location - optimum)[which, k])
+    optimum[, k] <- optimum[, k] + root_times(root, t(own) %*% by)
+  }
+  optimum
 }
 
 # That of an exact optimum: normal priors, a scale of any covariance, and few enough rows.

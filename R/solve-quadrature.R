@@ -150,8 +150,6 @@ first_of_same_losses <- function(what) {
   names(family_records)[same][1L]
 }
 
-tail_loss <- list(l = function(t) log1p(t^2), slope = function(t) 2 * t / (1 + t^2), eta = c(0, 0.5, 1, 2, 4))
-
 # E l, E l' and E[l' z] / s under a rule, at each eta
 loss_integrals <- function(rule, loss, eta, s) {
   n <- length(rule$z)
@@ -223,4 +221,12 @@ quadrature_rule <- function(law, what) {
                class = c("elvi_error_quadrature", "elvi_error_argument"), data = list(argument = "base"))
   }
   list(levels = levels, prior_levels = list(), mgf = mgf, mgf_rate = law$par[1L], limit = limit)
+}
+
+# the rule of a family for the losses of its rows
+record_rule <- function(record, law) {
+  if (is_joint(record)) return(joint_rule(record))
+  rule <- cached_quadrature(law, record$conditional$likelihood)
+  rule$prior_levels <- list()
+  rule
 }

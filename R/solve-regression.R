@@ -24,13 +24,32 @@ conditional_problem <- function(problem) {
   few <- if (is_chunked(rows)) source_triangle(rows)
   seen <- few %||% rows
   n <- length(seen$y)
+  offset <- seen$offset %||% numeric(n)
   c(list(X = seen$X, shift = seen$shift, y = seen$y, weight = (seen$weight %||% rep(1, n)) / (problem$dispersion %||% 1),
-         offset = seen$offset %||% numeric(n), Z = problem$Z %||% empty_columns(n, 0L), count = rows$count,
+         offset = if (is.null(problem$second)) offset else cbind(offset, problem$second$offset), Z = problem$Z %||% empty_columns(n, 0L),
+         count = rows$count,
          constant = record$constant(rows$constant, rows$count, problem$dispersion, problem$family)),
     list(family = problem$family, prior = fixed_prior(problem$priors$joint, p), terms = problem$terms,
-         intercept_shift = if (!is.null(problem$shift)) -problem$shift, triangle = few,
-         hyper = if (is.null(problem$dispersion)) stats::setNames(list(problem$priors$aux), record$conditional$hyper$names),
+         intercept_shift = intercept_shift(problem$shift, problem$intercepts %||% 1L, problem$second), triangle = few,
+         line = if (!is.null(problem$second)) column_lines(p, problem$second, problem$terms),
+         hyper = if (is.null(problem$dispersion)) hyper_priors(problem),
          source = if (is_chunked(rows)) rows))
+}
+
+# a prior for each of the family's hyperparameters
+hyper_priors <- function(problem) {
+  names <- hyper_record(family_record(problem$family), problem$family$levels)$names
+  stats::setNames(rep(list(problem$priors$aux), length(names)), names)
+}
+
+# What each intercept lacks to be that of predictors that are not centred, see new_posterior(): those of its own part.
+intercept_shift <- function(shift, at, second) {
+  if (is.null(shift)) return(NULL)
+  by <- matrix(-shift, length(at), length(shift), byrow = TRUE)
+  mine <- rep(1L, length(shift))
+  mine[second$columns] <- 2L
+  by[mine[at] != matrix(mine, length(at), length(shift), byrow = TRUE)] <- 0
+  list(at = at, by = by)
 }
 
 # what the answer rests on
@@ -52,7 +71,7 @@ nested_posterior <- function(nested, problem, key) {
   roots <- new_sparse_roots(setup$plan, lapply(nested$nodes, `[[`, "setting"), each("sd"),
                             -vapply(nested$nodes, function(node) node$log_det, 0) / 2)
   new_posterior(setup$base, each("mu"), roots, hyper$weight, c(colnames(problem$X), effect_names(groups)),
-                shift = if (!is.null(problem$intercept_shift)) c(problem$intercept_shift, numeric(d - p)),
+                shift = wider_shift(problem$intercept_shift, d),
                 coefficients = seq_len(p), key = key,
                 hyper = if (ncol(hyper$theta)) {
                   c(hyper[c("theta", "mode", "hessian", "z", "rule")],
@@ -77,13 +96,15 @@ fixed_prior <- function(joint, p) {
 check_solvable <- function(problem, rows) {
   flat <- problem$prior$precision == 0
   X <- problem$X[, flat, drop = FALSE]
-  if (any(flat) && qr(X, tol = 1e-9)$rank < sum(flat)) {
+  line <- (problem$line %||% rep(1L, ncol(problem$X)))[seq_along(flat)][flat]
+  dependent <- vapply(unique(line), function(l) qr(X[, line == l, drop = FALSE], tol = 1e-9)$rank < sum(line == l), NA)
+  if (any(dependent)) {
     elvi_abort("The columns of the coefficients with flat priors are linearly dependent, so no optimum exists. ",
                "Drop columns or give a proper prior such as normal(0, 2.5).",
                class = c("elvi_error_no_optimum", "elvi_error_argument"), data = list(argument = "data"))
   }
   if (any(flat)) refuse_separable(problem, X)
-  if (length(problem$hyper) && family_record(problem$family)$dispersion$residual) check_residuals_left(problem, rows)
+  if (length(problem$hyper) && isTRUE(family_record(problem$family)$dispersion$residual)) check_residuals_left(problem, rows)
 }
 
 # Coefficients with proper priors stay finite whatever the hyperparameters, effects of groups among them; those with flat ones
@@ -110,6 +131,7 @@ check_residuals_left <- function(problem, rows) {
                class = c("elvi_error_no_optimum", "elvi_error_argument"), data = list(argument = "data"))
   }
   for (term in problem$terms[has_levels(problem$terms)]) {
+    if (!term_record(term)$blocked(term)) next   # levels that are related tell the two apart
     if (length(term$columns) >= length(problem$y)) {
       elvi_abort("`object`: the term of `", term$label, "` has ", length(term$columns), " effects for ", length(problem$y),
                  " rows: nothing tells effects from residuals. Leave it out, or give the residual variance as `dispersion`.",
@@ -128,10 +150,9 @@ nested_changes <- function(control) {
 warn_nested <- function(nested, most = 0.05) {
   moved <- max(unlist(nested$change))
   if (isTRUE(moved > most)) {
-    elvi_warn("The answer moved by ", format(moved, digits = 2),
-              " sd from the next smaller rule over the hyperparameters to this one ",
-              "of ", length(nested$nodes), " nodes. A larger elvi_control(nodes = ) may be needed, or a tighter prior of the ",
-              "standard deviations.", class = "elvi_warning_quadrature", data = list(change = nested$change))
+    elvi_warn("The quadrature over hyperparameters, of ", length(nested$nodes), " points, may be off by ", format(moved, digits = 2),
+              " sd (", error_words(nested$hyper$rule), "). Use tighter priors of the standard deviations, or a larger ",
+              "elvi_control(nodes = ).", class = "elvi_warning_quadrature", data = list(change = nested$change))
   }
   if (isTRUE(nested$noise > most)) {
     elvi_warn("The weights of the nodes are corrected by ", nested$draws, " draws, too few here: the means of the hyperparameters ",
@@ -139,7 +160,7 @@ warn_nested <- function(nested, most = 0.05) {
               class = "elvi_warning_correction", data = list(noise = nested$noise, draws = nested$draws))
   }
   if (!nested$converged) {
-    elvi_warn("The conditional optimum of at least one node is not certified: the worst is ",
+    elvi_warn("The solver did not converge at one quadrature point at least: the worst is ",
               format(max(vapply(nested$nodes, function(node) node$certificate, 0)), digits = 2),
               " nats above its optimum.",
               class = "elvi_warning_not_converged")
@@ -149,8 +170,12 @@ warn_nested <- function(nested, most = 0.05) {
 # ---- what does not go together ---------------------------------------------------------------------------
 
 check_nested <- function(problem, method, run, control) {
+  if (!is.null(problem$second) && !method %in% c("auto", "nested")) {
+    bad_argument("method", "\"auto\" for a model with a second formula", describe(method))
+  }
   if (!method %in% c("auto", "nested")) {
-    bad_argument("method", "\"auto\" or \"nested\" with group-level or smooth terms", describe(method))
+    bad_argument("method", paste("\"auto\" or \"nested\" with", if (length(problem$terms)) "group-level or smooth terms"
+                                                                 else paste0(problem$family$family, "()")), describe(method))
   }
   given <- given_values(run)
   if (length(given)) {
@@ -158,15 +183,15 @@ check_nested <- function(problem, method, run, control) {
                  describe(given[[1L]]))
   }
   check_conditional_family(problem$family)
-  if (!length(problem$terms) && !is.null(problem$dispersion)) {
+  if (!length(problem$terms) && !is.null(problem$dispersion) && is.null(problem$second)) {
     bad_argument("method", "\"exact\" or \"auto\": this model has no hyperparameters, and is a single problem", "\"nested\"")
   }
   if (!has_few_rows(problem)) {
     bad_argument("method", paste("another with a source of rows: but for gaussian() with unknown dispersion,",
                                  "nested fits need all rows at once"), "\"nested\"")
   }
-  check_normal_prior(problem$priors$prior, "prior")
-  if (!is.null(problem$shift)) check_normal_prior(problem$priors$prior_intercept, "prior_intercept")
+  for (prior in in_parts(problem$priors$prior)) check_normal_prior(prior, "prior")
+  if (!is.null(problem$shift)) for (prior in in_parts(problem$priors$prior_intercept)) check_normal_prior(prior, "prior_intercept")
   changed <- nested_changes(control)
   if (length(changed)) {
     bad_argument(changed[1L], "left at its default with group-level terms, smooth terms and method = \"nested\", which do not use it",

@@ -3,43 +3,60 @@
 # 1. Coordinates. Along each hyperparameter the log evidence is evaluated as far out as it counts, the others following the ridge.
 #    In the normal scores v of the density so found the posterior is near normal, however long its tails: that of a
 #    log sd which may be zero falls off like exp(theta) only.
-# 2. Points. Quasi-random points of a normal distribution of v, and some in the right tail of sds which have much of their variance there.
-# 3. Weights. Importance weights, tilted such that identities between the density and its gradient hold (stein_features).
+# 2. Points. Those of step 1, quasi-random points of a normal distribution of v, and some in the right tail of sds which have much of
+#    their variance there.
+# 3. Surrogate. A polynomial is fitted to values and gradients of the log density, less that of a normal distribution. It is cheap, so
+#    its moments come from thousands of points (solve-surrogate.R).
+# 4. Weights. Each point stands for the mass of the surrogate that is nearest to it; then weights are tilted to the surrogate's moments.
 #
-# The same without each fourth of the points in turn gives four coarser rules, whose spread is that of the answer (rule_error).
+# The error: the same where each fourth of the points counts by half, and with moments corrected by importance sampling, which does not
+# trust the surrogate (score_weights).
 
 score_nodes <- function(setup, around, control, say) {
   number <- score_number(setup)
   profile <- profile_coordinates(setup, around, control$tol)
+  design <- list(proposals = list(), counts = integer())
   main <- curvature_proposal(profile)
-  proposals <- list()
-  counts <- c()
-  v <- NULL
-  found <- list()
-  target <- number$first
-  repeat {
-    added <- score_proposals(profile$maps, main, target - length(found))
-    new <- do.call(rbind, Map(proposed_scores, added$proposals, added$counts, MoreArgs = list(skip = length(found))))
-    proposals <- c(proposals, added$proposals)
-    counts <- c(counts, added$counts)
+  sample <- surrogate_sample(setup$layout$length)
+  found <- profile$found
+  known <- length(found)
+  for (target in number$rounds) {
+    solved <- length(found) - known
+    added <- score_proposals(profile$maps, main, target - solved)
+    new <- do.call(rbind, Map(proposed_scores, added$proposals, added$counts, MoreArgs = list(skip = solved)))
+    design <- Map(c, design, added)
     found <- c(found, solve_scores(setup, profile$maps, new, around, control$tol))
     if (!is.null(say)) say(sprintf("quadrature points: %d solved", length(found)))
     points <- scored_points(profile$maps, found)
-    rule <- score_weights(points, proposals, counts, main)
-    settled <- effective_number(rule) > 100 && max(score_error(setup, points, rule)) < number$enough
-    if (settled || 1.6 * length(found) > number$most) break
-    main <- moment_proposal(points$v, normalised(rule$log_weight))
-    target <- 2 * ceiling(0.8 * length(found))
+    points$part <- c(rep(-1L, known), fourths(design$counts))
+    shape <- score_surrogate(points, main, sample, rich = target >= number$first)
+    main <- moment_proposal(shape$v, shape$weight)
+    if (target < number$first) next
+    rule <- score_weights(setup, profile$maps, points, shape, design)
+    few <- few_points(rule)
+    if (max(few, score_error(setup, points, found, rule)) < number$enough) break
   }
-  list(z = points$v, found = found, log_rule = rule$log_weight - points$value, log_coarse = rule$log_coarse - points$value,
-       evaluations = profile$evaluations + length(found))
+  keep <- which(rule$log_weight > max(rule$log_weight) - 18)
+  value <- points$value[keep]
+  list(z = points$v[keep, , drop = FALSE], found = found[keep], log_rule = rule$log_weight[keep] - value,
+       log_coarse = rule$log_coarse[keep, , drop = FALSE] - value, noise = few,
+       evaluations = profile$evaluations + length(found) - known)
 }
 
-# how many points: enough for the moments that calibrate them, and no more than the time that each takes allows
+# An error that weights on a few points have whatever else says: of so few nothing can be left out.
+few_points <- function(rule, enough = 20) {
+  effective <- 1 / sum(normalised(rule$log_weight)^2)
+  if (effective < enough) 1 / sqrt(effective) else 0
+}
+
+# How many points: at first half of those that usually do, to see where the density is; more while the error is large, and
+# as the time that each takes allows.
 score_number <- function(setup) {
   H <- setup$layout$length
-  first <- 40 + 20 * H
-  list(first = first, most = max(first, min(8 * first, 4e10 / solve_cost(setup$plan))), enough = 0.04)
+  first <- 20 + 14 * H
+  most <- max(first, min(8 * first, 4e10 / solve_cost(setup$plan)))
+  rounds <- first * c(0.5, 1, 1.6, 2.6, 4.1, 6.6)
+  list(first = first, rounds = 2 * ceiling(rounds[rounds <= most] / 2), enough = 0.045)
 }
 
 # ---- coordinates ---------------------------------------------------------------------------------------------------
@@ -139,7 +156,7 @@ each_map <- function(maps, what, x) {
   matrix(out, nrow(x))
 }
 
-# Solved points in scores: v, the log density there and its gradient, both less those of a standard normal distribution.
+# Solved points in scores v: the log density there and its gradient
 scored_points <- function(maps, found) {
   theta <- matrix(unlist(lapply(found, function(f) f$theta)), length(found), byrow = TRUE)
   slope <- matrix(unlist(lapply(found, function(f) f$slope)), length(found), byrow = TRUE)
@@ -147,8 +164,8 @@ scored_points <- function(maps, found) {
   v <- each_map(maps, "score", theta)
   log_density <- each_map(maps, "log_density", theta)
   stretch <- exp(stats::dnorm(v, log = TRUE) - log_density)   # d theta / d v
-  list(theta = theta, v = v, value = value, excess = value - rowSums(log_density),
-       slope = (slope - each_map(maps, "slope", theta)) * stretch)
+  list(theta = theta, v = v, value = value, log_density = value + rowSums(stats::dnorm(v, log = TRUE) - log_density),
+       slope = (slope - each_map(maps, "slope", theta)) * stretch - v, usable = is.finite(value) & is.finite(rowSums(slope)))
 }
 
 solve_scores <- function(setup, maps, v, around, tol) {
@@ -162,12 +179,12 @@ solve_scores <- function(setup, maps, v, around, tol) {
 # Normal distributions of the scores: v = centre + root z, root symmetric, so that no sign or order of axes matters. Wider than the
 # density, as its tails may be.
 curvature_proposal <- function(profile, wide = 1.1) {
-  list(centre = numeric(ncol(profile$correlation)), root = wide * covariance_root(profile$correlation))
+  list(centre = numeric(ncol(profile$correlation)), root = wide * covariance_root(profile$correlation), wide = wide)
 }
 
 moment_proposal <- function(v, weight, wide = 1.1) {
   centre <- drop(weight %*% v)
-  list(centre = centre, root = wide * covariance_root(crossprod(sqrt(weight) * sweep(v, 2L, centre))))
+  list(centre = centre, root = wide * covariance_root(crossprod(sqrt(weight) * sweep(v, 2L, centre))), wide = wide)
 }
 
 covariance_root <- function(V, least = 0.02) {
@@ -176,7 +193,7 @@ covariance_root <- function(V, least = 0.02) {
 }
 
 # The main one, and one for each long right tail: n points in all, in pairs
-score_proposals <- function(maps, main, n, share = 0.35) {
+score_proposals <- function(maps, main, n, share = 0.2) {
   long <- which(vapply(maps, tail_share, 0) > 0.04)
   each <- if (length(long)) 2 * round(share * n / length(long) / 2) else 0
   each <- max(each, 2)
@@ -218,63 +235,115 @@ mixture_density <- function(proposals, counts, v) {
 
 # ---- weights -------------------------------------------------------------------------------------------------------
 
-# Log weights of all points, and without each fourth of them in turn, -Inf for these
-score_weights <- function(points, proposals, counts, main) {
-  n <- length(points$value)
-  log_weight <- points$excess + rowSums(stats::dnorm(points$v, log = TRUE)) - mixture_density(proposals, counts, points$v)
-  log_weight[!is.finite(points$value)] <- -Inf
-  z <- sweep(points$v, 2L, main$centre) %*% solve(main$root)
-  slope <- (points$slope - points$v) %*% main$root
-  part <- unlist(lapply(counts, function(m) (rep(seq_len(m / 2), 2L) - 1L) %% 4L))   # pairs of each proposal, dealt out
-  one <- function(used) {
-    log_weight <- ifelse(used, log_weight - log(mean(used)), -Inf)
-    total <- log_sum(log_weight)
-    tilted <- log_weight + stein_tilt(normalised(log_weight), z, slope)
-    tilted - log_sum(tilted) + total
-  }
-  list(log_weight = one(rep(TRUE, n)), log_coarse = vapply(0:3, function(out) one(part != out), numeric(n)))
+# Log weights of all points; and in columns what they would be if each fourth of the points drawn counted by half, in the surrogate and
+# in the weights; part of the way to moments corrected by importance sampling; and to those by half of the surrogate's sample. By half,
+# so that points in the tails, which have few neighbours, are never missed. The rule's error_scale makes up for that, such that
+# the last two count in full.
+score_weights <- function(setup, maps, points, shape, design) {
+  z <- score_z(points$v, shape$reference)
+  shown <- shown_hyper(setup, each_map(maps, "theta", shape$v))
+  unit <- hyper_moments(list(values = shown), shape$weight)
+  features <- list(sample = moment_features(shape$z, shown, unit), nodes = moment_features(z, shown_hyper(setup, points$theta), unit))
+  cell <- if (ncol(z) > 11L) importance_mass(points, design) else cell_mass(shape, z, points$usable)
+  moments <- sample_moments(shape, features$sample)
+  moments$sd <- sqrt(pmax(drop(shape$weight %*% features$sample^2) - moments$mean^2, 1e-12 * (1 + moments$mean^2)))
+  full <- tilted_weights(cell, features$nodes, moments)
+  without <- lapply(0:3, function(out) {
+    there <- sample_moments(refit_shape(shape, out), features$sample)
+    moments[names(there)] <- there
+    tilted_weights(cell * ifelse(points$part == out, 0.5, 1), features$nodes, moments, full$lambda)$log_weight
+  })
+  share <- 1 / sqrt(error_scale("scores"))
+  others <- lapply(list(corrected_moments(shape, points, z, design, features$nodes, moments, share),
+                        half_sample_moments(shape, features$sample, moments, share)),
+                   function(there) tilted_weights(cell, features$nodes, there, full$lambda)$log_weight)
+  list(log_weight = full$log_weight, log_coarse = do.call(cbind, c(without, others)))
 }
 
-# Tilts until Stein's identities hold: E[div f + f' slope] = 0 for the density whose logarithm has that slope, whatever f. For a normal
-# density those of degree 1 and 2 make means and covariances exact. As many as there are points for.
-stein_tilt <- function(weight, z, slope) {
-  used <- which(weight > 0)
-  features <- stein_features(z[used, , drop = FALSE], slope[used, , drop = FALSE], 1 / sum(weight^2) / 1.5)
-  scale <- sqrt(drop(weight[used] %*% features^2))
-  out <- numeric(length(weight))
-  out[used] <- matching_tilt(weight[used], features / rep(scale, each = length(used)))
-  out
+# pairs of each proposal, dealt out into four parts
+fourths <- function(counts) unlist(Map(function(m, skip) (rep(seq_len(m / 2), 2L) + skip) %% 4L, counts, seq_along(counts)))
+
+# Functions of the points whose moments the weights have, the most wanted first. Coordinates, bounded so that no point far out
+# decides; hyperparameters on their natural scale, in units of their sd from the mean; and squares of both.
+moment_features <- function(z, shown, unit) {
+  flat <- flat_scores(z)
+  shown <- t((t(shown) - unit$mean) / pmax(unit$sd, 1e-300))
+  pair <- which(lower.tri(diag(ncol(z))), arr.ind = TRUE)
+  unname(cbind(flat, shown, flat^2, shown^2, flat[, pair[, 1L]] * flat[, pair[, 2L]], flat^3))
 }
 
-stein_features <- function(z, slope, most) {
-  H <- ncol(z)
-  flat <- 3 * tanh(z / 3)   # bounded, so that no point far out decides
-  by <- 1 - (flat / 3)^2    # its derivative
-  out <- cbind(slope, flat * slope + by)
-  higher <- cbind(flat^2 * slope + 2 * flat * by, flat^3 * slope + 3 * flat^2 * by)
-  pair <- which(lower.tri(diag(H)), arr.ind = TRUE)
-  mixed <- flat[, pair[, 1L], drop = FALSE] * slope[, pair[, 2L], drop = FALSE] +
-    flat[, pair[, 2L], drop = FALSE] * slope[, pair[, 1L], drop = FALSE]
-  if (ncol(out) + ncol(higher) <= most) out <- cbind(out, higher)
-  if (ncol(out) + ncol(mixed) <= most) out <- cbind(out, mixed)
-  out
+sample_moments <- function(fit, features) list(mean = drop(fit$weight %*% features), log_total = fit$log_total)
+
+# By half of the surrogate's sample: the difference is about one standard error of all of it.
+half_sample_moments <- function(shape, features, moments, share) {
+  weight <- shape$weight * (seq_along(shape$weight) %% 2L)
+  moments$mean <- moments$mean + share * (drop(weight %*% features) / sum(weight) - moments$mean)
+  moments$log_total <- moments$log_total + share * log(2 * sum(weight))
+  moments
 }
 
-# Logarithms of factors of the weights, exponential so that weights stay positive, by which the columns of h get mean 0, or nearly:
-# `loose` lets them miss what would need a strong tilt.
-matching_tilt <- function(weight, h, loose = 0.5 / length(weight), steps = 60L) {
+# Moments of the density itself, by importance sampling of its difference from the surrogate: whatever the surrogate, they have no
+# bias. `share`: how much of that difference.
+corrected_moments <- function(shape, points, z, design, features, moments, share) {
+  drawn <- points$usable & points$part >= 0
+  proposed <- mixture_density(design$proposals, design$counts, points$v[drawn, , drop = FALSE])
+  at <- z[drawn, , drop = FALSE]
+  off <- exp(points$log_density[drawn] - shape$top) - exp(surrogate_at(shape, at) - rowSums(at^2) / 2)
+  by <- share * off * exp(-proposed - shape$log_scale - shape$log_mass)
+  total <- 1 + sum(by)
+  if (!isTRUE(total > 0.1)) return(moments)
+  moments$mean <- (moments$mean + drop(by %*% features[drawn, , drop = FALSE])) / total
+  moments$log_total <- moments$log_total + log(total)
+  moments
+}
+
+# The surrogate's mass, by a part of its sample, that is nearest to each point
+cell_mass <- function(shape, z, usable, most = 1000L) {
+  half <- nrow(shape$z) / 2
+  at <- seq_len(min(most, half))
+  at <- c(at, half + at)   # on both sides of the middle
+  mine <- which(usable)
+  z <- z[mine, , drop = FALSE]
+  closeness <- tcrossprod(shape$z[at, , drop = FALSE], z) - rep(rowSums(z^2) / 2, each = length(at))
+  share <- rowsum(shape$weight[at], mine[max.col(closeness, ties.method = "first")])
+  replace(numeric(length(usable)), as.integer(rownames(share)), share / sum(share))
+}
+
+# In many dimensions a few points in the middle are the nearest to nearly everything, so there the weights begin as those of importance
+# sampling.
+importance_mass <- function(points, design) {
+  drawn <- points$usable & points$part >= 0
+  log_weight <- ifelse(drawn, points$log_density - mixture_density(design$proposals, design$counts, points$v), -Inf)
+  normalised(log_weight)
+}
+
+# In logarithms, tilted to the moments: to as many of them as there are points for. They sum to the total of the density.
+tilted_weights <- function(weight, features, moments, start = NULL) {
+  full <- which(weight > 0)
+  weight <- weight / sum(weight)
+  columns <- seq_len(min(ncol(features), floor(length(full) / 1.5)))
+  h <- t((t(features[full, columns, drop = FALSE]) - moments$mean[columns]) / moments$sd[columns])
+  lambda <- matching_tilt(weight[full], h, start)
+  out <- rep(-Inf, length(weight))
+  out[full] <- log(weight[full]) + drop(h %*% lambda)
+  list(log_weight = out - log_sum(out) + moments$log_total, lambda = lambda)
+}
+
+# lambda such that under weights times exp(h lambda), which are positive, the columns of h have mean 0, or nearly: `loose` lets them
+# miss what would need a strong tilt.
+matching_tilt <- function(weight, h, start = NULL, loose = 0.02 / length(weight), steps = 60L) {
   base <- log(weight)
   objective <- function(lambda) log_sum(base + drop(h %*% lambda)) + loose * sum(lambda^2) / 2
-  lambda <- numeric(ncol(h))
+  lambda <- start %||% numeric(ncol(h))
   value <- objective(lambda)
   for (step in seq_len(steps)) {
     w <- normalised(base + drop(h %*% lambda))
     mean <- drop(w %*% h)
     gradient <- mean + loose * lambda
     curvature <- crossprod(sqrt(w) * h) - tcrossprod(mean) + diag(loose, ncol(h))
-    move <- drop(chol2inv(chol(curvature)) %*% gradient)
+    move <- solve_symmetric(curvature, gradient)
     gain <- sum(move * gradient)
-    if (gain < 1e-7) break
+    if (gain < 1e-6) break
     size <- 1
     repeat {
       new <- objective(lambda - size * move)
@@ -285,15 +354,26 @@ matching_tilt <- function(weight, h, loose = 0.5 / length(weight), steps = 60L) 
     lambda <- lambda - size * move
     value <- new
   }
-  drop(h %*% lambda)
+  lambda
 }
 
-# of points; with few of them the error is not known well either
-effective_number <- function(rule) 1 / sum(normalised(rule$log_weight)^2)
+solve_symmetric <- function(A, b) {
+  R <- chol(A)
+  drop(backsolve(R, backsolve(R, b, transpose = TRUE)))
+}
 
-# error of means and sds of the hyperparameters
-score_error <- function(setup, points, rule) {
-  shown <- list(values = shown_hyper(setup, points$theta))
-  unlist(rule_error(hyper_moments(shown, normalised(rule$log_weight)),
-                    apply(rule$log_coarse, 2L, function(w) hyper_moments(shown, normalised(w)), simplify = FALSE)))
+# error of means and sds of the hyperparameters and of the coefficients, or of some of them where there are many
+score_error <- function(setup, points, found, rule, most = 2000L) {
+  shown <- shown_hyper(setup, points$theta)
+  used <- which(points$usable)
+  some <- unique(round(seq(1, length(found[[1L]]$solution$mu), length.out = most)))
+  of <- function(field) matrix(unlist(lapply(found[used], function(f) f$solution[[field]][some])), length(used), byrow = TRUE)
+  mu <- of("mu")
+  square <- of("variance") + mu^2
+  moments <- function(log_weight) {
+    weight <- normalised(log_weight)
+    mean <- drop(weight[used] %*% mu)
+    Map(c, hyper_moments(list(values = shown), weight), list(mean, sqrt(pmax(drop(weight[used] %*% square) - mean^2, 0))))
+  }
+  unlist(rule_error(moments(rule$log_weight), apply(rule$log_coarse, 2L, moments, simplify = FALSE), error_scale("scores")))
 }

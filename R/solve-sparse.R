@@ -7,7 +7,8 @@
 
 # X: dense rows x p, Z: dgCMatrix; `dense` says which columns of Z are to be treated as
 # dense ones. `entries`: lower triangle of A in the order of [X Z], from 1, each with
-# the number of the source that gives its value. `block`: rows that share a level, or NULL.
+# the number of the source that gives its value, and `constraint`, columns of linear functions that are 0, or NULL.
+# `block`: rows that share a level, or NULL.
 sparse_plan <- function(X, Z, dense, entries, blocked, centre, response, block = NULL) {
   rows <- length(response$y)
   p <- ncol(X)
@@ -29,11 +30,15 @@ sparse_plan <- function(X, Z, dense, entries, blocked, centre, response, block =
        pair = .Call(elvi_r_pattern_pairs, pattern, filled$start, filled$column),
        a_row = high, a_column = low, a_source = entries$source - 1L,
        a_place = .Call(elvi_r_pattern_places, pattern, high, low),
-       sources = max(0L, entries$source), blocked = blocked, centre = as.double(centre[order]),
+       sources = max(0L, entries$source), constraints = NCOL(entries$constraint) * !is.null(entries$constraint),
+       constraint = if (!is.null(entries$constraint)) as.double(entries$constraint[order, ]), blocked = blocked,
+       centre = as.double(centre[order]),
        record = response$record, likelihood = family_records[[response$record]]$conditional$likelihood,
-       error_df = Inf, dispersion = response$dispersion,
+       error_df = as.double(response$error_df %||% Inf), dispersion = response$dispersion,
        y = as.double(response$y[by_block]), weight = as.double(response$weight[by_block]),
-       offset = as.double(response$offset[by_block]),
+       offset = as.double(if (is.matrix(response$offset)) t(response$offset[by_block, ]) else response$offset[by_block]),
+       line = if (!is.null(response$line)) response$line[order] - 1L,
+       joint = if (!is.null(response$line)) response$record,
        block_start = as.integer(c(0L, which(diff(block) != 0), rows)),
        order = order, by_block = by_block, dim = length(order))
 }
@@ -105,17 +110,18 @@ original_order <- function(plan, x) {
 
 # Predictors and weights to start from, as glm() does: those of the data, a little
 # shrunk.
-start_of <- function(plan, dispersion = 1) {
-  y <- plan$y
-  w <- plan$weight
-  family_records[[plan$record]]$conditional$start(y, w, dispersion)
+start_of <- function(plan, hyper = numeric()) {
+  family_records[[plan$record]]$conditional$start(plan$y, plan$weight, if (length(hyper)) hyper else 1)
 }
 
 # Is f quadratic given the hyperparameters, so that its optimum takes one factorisation?
 is_quadratic <- function(plan) family_records[[plan$record]]$constant_curvature
 
+# Else what is found is a stationary point, and nothing certifies that it is the best.
+is_convex <- function(plan) family_records[[plan$record]]$convex
+
 # Conditional optima at several settings, in parallel. A setting has A, definite, inverse,
-# dispersion, and mu, eta, c to start from.
+# hyper, and mu, eta, c to start from.
 solve_settings <- function(plan, rule, settings, tol, most = 200L) {
   solved <- .Call(elvi_r_nested_solve, plan, rule, settings, tol, most, threads())
   status <- status_name(vapply(solved, `[[`, 0L, "status"))
@@ -174,7 +180,7 @@ rows_plan <- function(model, X, Z, law) {
   if (rule$limit <= 0) no_expectation(model$family, law)
   definite <- all(entries$value[entries$row == entries$column] > 0)
   setting <- c(list(A = entries$value, definite = definite, inverse = if (definite) 1 / entries$value,
-                    dispersion = 1, mu = NULL), start_of(plan))
+                    hyper = numeric(), mu = NULL), start_of(plan))
   list(plan = plan, rule = rule, setting = setting)
 }
 

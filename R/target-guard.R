@@ -102,16 +102,6 @@ with_gaussian_fallback <- function(model, frame, account = new_account()) {
   model
 }
 
-# In raw coordinates the gaussian at the mode stands in, unless a smoothness was given: that says that the target is defined
-# everywhere, and what it throws or returns then is not about its domain but an error, which its user is to see.
-raw_stand_in <- function(work, smoothness) UseMethod("raw_stand_in")
-
-#' @export
-raw_stand_in.elvi_model <- function(work, smoothness) smoothness$laplace
-
-#' @export
-raw_stand_in.elvi_model_affine <- function(work, smoothness) NULL
-
 is_guarded <- function(fit) {
   is_function_of_r(fit$given$model) && !is.null((fit$plan$work %||% fit$plan$stand_in)$level)
 }

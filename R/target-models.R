@@ -74,6 +74,10 @@ model_glm <- function(X, y, family = stats::binomial(), prior = normal(), weight
 glm_target <- function(given, family, prior, dispersion, prior_aux) {
   family <- check_family(family)
   check_coefficient_prior(prior, linked = TRUE)
+  if (is_nested_only(family)) {
+    bad_argument("family", "one with at most one parameter beside the predictor; elvi() with a formula takes others",
+                 paste0(family$family, "()"))
+  }
   dispersion <- check_dispersion(dispersion, family)
   record <- family_record(family)
   rows <- if (is_source(given$X)) matrix_source_rows(given$X, likelihood_of(family)) else check_rows(given, record)

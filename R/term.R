@@ -7,12 +7,16 @@
 
 term_entries <- c(
   "calls",         # functions in a formula that make such a term; character() for (x | g)
+  "groupings",     # functions that make one behind a bar, as gr() in (x | gr(g, cov = A))
+  "variables",     # function(call): expressions of the variables that it needs in the model frame
   "make",          # function(x, frame, counting, contrasts): a list of terms, from a bar, a smooth or a call. counting: rows that count
   "columns",       # function(term, frame, smooths): its sparse columns at the rows of a frame
+  "free",          # function(term, frame): named columns that join those of the coefficients, or NULL
   "by_level",      # are its effects those of the levels of a factor? Then ranef(), ngrps() and VarCorr() have them
-  "unseen",        # function(term, frame): rows of levels that the data did not have, whose effects are drawn anew
+  "unseen",        # function(term, frame, allowed): rows whose effects the data did not have, see design-newdata.R; or NULL
   "dense",         # function(term, filled): are its columns treated as dense? filled: share of rows in which each is not 0
   "entries",       # function(term): list(row, column, source), the lower triangle of Q; entries of one source are equal
+  "constraints",   # function(term): orthonormal columns of linear functions of the effects that are 0, eigenvectors of Q; or NULL
   "rank",          # function(term): of Q, less than its columns where Q is singular and the data must do the rest
   "blocked",       # function(term): has the inverse of Q the same pattern, and the same sources?
   "precision",     # function(term, theta): list(value, inverse, log_det, slope), see below
@@ -28,7 +32,9 @@ term_entries <- c(
   "heading")       # function(term): its cells in the table of standard deviations
 # precision(): `value` of each source in Q, `inverse` in Q^-1 (NULL where it is not blocked), `log_det` of Q (of a singular one, the
 # product of the eigenvalues that are not 0, up to a constant), and slope(S), the derivative in theta of log|Q| / 2 - tr(Q S) / 2,
-# where S has sums over the entries of each source.
+# where S has sums over the entries of each source. With constraints, log_det is that of Q on the effects that satisfy them, and `slack`
+# has
+# the inverse of Q's eigenvalue for each of them.
 
 term_record <- function(term) term_kinds[[term$kind]]
 
@@ -40,13 +46,19 @@ check_term_kinds <- function(kinds = term_kinds) {
     odd <- c(setdiff(term_entries, names(kinds[[name]])), setdiff(names(kinds[[name]]), term_entries))
     if (length(odd)) stop("the kind of term \"", name, "\" lacks, or should not have: ", toString(odd), ", see R/term.R")
   }
-  calls <- unlist(lapply(kinds, `[[`, "calls"))
+  calls <- unlist(lapply(kinds, function(kind) c(kind$calls, kind$groupings)))
   if (anyDuplicated(calls)) stop("two kinds of terms are written ", calls[duplicated(calls)][1L], "(), see R/term.R")
 }
 
 # functions in a formula that make latent terms, and the kind of each
 latent_calls <- function() {
   calls <- lapply(term_kinds, `[[`, "calls")
+  stats::setNames(rep(names(calls), lengths(calls)), unlist(calls))
+}
+
+# the same behind a bar
+grouping_calls <- function() {
+  calls <- lapply(term_kinds, `[[`, "groupings")
   stats::setNames(rep(names(calls), lengths(calls)), unlist(calls))
 }
 
@@ -76,6 +88,8 @@ by_level_precision <- list(
     list(row = as.integer(columns[full[, 1L], ]), column = as.integer(columns[full[, 2L], ]),
          source = rep(seq_len(nrow(full)), levels_of_term(term)))
   },
+  free = function(term, frame) NULL,
+  constraints = function(term) NULL,
   rank = function(term) length(term$columns),
   blocked = function(term) TRUE,
   precision = function(term, theta) {
@@ -111,8 +125,22 @@ correlated_pairs <- function(term) {
 
 correlation_columns <- function(term, y) {
   k <- length(term$coefs)
-  R <- apply(y, 1L, function(row) tcrossprod(correlation_factor(row, k)$L))
-  lapply(which(lower.tri(diag(k))), function(at) R[at, ])
+  pairs <- correlated_pairs(term)
+  w <- tanh(y)
+  rows <- lapply(seq_len(k), function(i) {   # of the factors, one column for each entry
+    before <- w[, which(pairs[, 1L] == i), drop = FALSE]
+    left <- rep(1, nrow(y))
+    for (j in seq_len(i - 1L)) {
+      at <- before[, j]
+      before[, j] <- at * left
+      left <- left * sqrt(1 - at^2)
+    }
+    cbind(before, left)
+  })
+  lapply(seq_len(nrow(pairs)), function(r) {
+    both <- seq_len(pairs[r, 2L])
+    rowSums(rows[[pairs[r, 1L]]][, both, drop = FALSE] * rows[[pairs[r, 2L]]][, both, drop = FALSE])
+  })
 }
 
 cor_name <- function(term, i, j) sprintf("cor(%s:%s,%s)", term$label, term$coefs[i], term$coefs[j])
@@ -191,13 +219,14 @@ covariance_draws <- function(term, hyper) {
 }
 
 group_kind <- c(by_level_precision, list(
-  calls = character(),
+  calls = character(), groupings = character(),
+  variables = function(bar) c(list(bar$slopes), interaction_parts(bar$group)),
   make = function(x, frame, counting, contrasts) list(group_term(x, frame, contrasts, counting)),
   columns = function(term, frame, smooths) {
     group_columns(term, slope_matrix(term$slopes, frame, term$contrasts), level_index(term, frame))
   },
   by_level = TRUE,
-  unseen = function(term, frame) which(is.na(level_index(term, frame))),
+  unseen = function(term, frame, allowed) new_levels(term, frame, which(is.na(level_index(term, frame))), allowed),
   dense = function(term, filled) mean(filled) > 0.5,   # of groups that hold much of the data each
   theta_names = function(term) {
     pairs <- correlated_pairs(term)
@@ -224,10 +253,11 @@ group_kind <- c(by_level_precision, list(
 
 # the penalised parts of a smooth: one coefficient per column, all with the same standard deviation
 smooth_kind <- c(by_level_precision, list(
-  calls = smooth_functions,
+  calls = smooth_functions, groupings = character(),
+  variables = function(call) NULL,   # mgcv's own reading of the call says, see smooth_variables()
   make = function(x, frame, counting, contrasts) smooth_terms(x),
   columns = function(term, frame, smooths) methods::as(smooths[[term$smooth]]$penalised[[term$part]], "dMatrix"),
-  by_level = FALSE, unseen = function(term, frame) integer(), dense = function(term, filled) TRUE,
+  by_level = FALSE, unseen = function(term, frame, allowed) NULL, dense = function(term, filled) TRUE,
   theta_names = function(term) paste0("log sd(", term$label, ")"),
   natural_names = function(term) sd_names(term),
   sd_names = function(term) paste0("smooth_sd[", term$label, "]"),
@@ -235,4 +265,5 @@ smooth_kind <- c(by_level_precision, list(
   effect_names = function(term) paste0(term$label, ".", term$levels),
   heading = function(term) list(term = "", coefficient = term$label, levels = "")))
 
-term_kinds <- list(group = group_kind, smooth = smooth_kind)
+term_kinds <- list(group = group_kind, smooth = smooth_kind, related = related_kind(), members = members_kind(), ar1 = ar1_kind(),
+                   rw1 = walk_kind(1L), rw2 = walk_kind(2L), icar = icar_kind(), bym2 = bym2_kind(), hsgp = hsgp_kind())

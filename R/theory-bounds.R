@@ -52,6 +52,25 @@ finite_horizon_bound <- function(a, b, D, step, N, K, w = a, below = 0) {
        sharper = step / (2 * N) * ((if (w > 0) w / done else 1 / (K * q)) * D + b + excess))
 }
 
+# What a run averages: all iterates from the start on with weights made from w, or the last `terms` of them alike, after `skipped`
+# steps. The latter starts the recursion anew there, from D_k <= (D_0 + b/a) (1 + a q)^k - b/a.
+average_of <- function(plan, control, w = plan$bg_a) {
+  K <- plan_iterations(plan, control)
+  if (control$average != "tail") return(list(w = w, skipped = 0, terms = K))
+  terms <- max(1, floor(control$tail * K))
+  list(w = 0, skipped = K - terms + 1, terms = terms)
+}
+
+average_bound <- function(a, b, D, step, N, average, below = 0) {
+  q <- step^2 / N
+  k <- average$skipped
+  if (k > 0) {
+    growth <- k * log1p(a * q)
+    D <- D * exp(growth) + (b * q + 2 * below * step) * (if (a > 0) expm1(growth) / (a * q) else k)
+  }
+  finite_horizon_bound(a, b, D, step, N, average$terms, average$w, below)
+}
+
 # Any steps and batches. `bound` is the theorem's, (D + b/a) over 2 sum_k step_k
 # exp(-a sum_{i <= k} q_i), for every horizon k = 1, ..., K. b may vary with k.
 dynamic_bounds <- function(a, b, D, step, batch, w = a, below = 0) {
@@ -101,24 +120,50 @@ single_gradients <- function(plan) {
   if (is.null(plan$batch_table)) plan$batch0 == 1 && plan$batch_power == 0 else all(plan$batch_table == 1)
 }
 
-# The value of the bound for a plan, whether or not its assumptions hold. The weights of
-# the average are made from w; those of the best iterate are the proof's own, from a.
-evaluate_bound <- function(g, plan, w = plan$bg_a) {
+# The values of the bounds for a plan, whether or not their assumptions hold: `distance`, the theorem's, and `sharper`, the
+# same one step earlier in its proof; `gap` and `estimated`, with noise bounded by the gap (theory-gap.R) and the noise at the optimum
+# bounded or estimated. The weights of the average are made from w; those of the best iterate are the proof's own.
+evaluate_bounds <- function(g, plan, w = plan$bg_a) {
   K <- plan_iterations(plan, g$control)
   if (!is_constant(plan)) check_size(8 * K, "budget", K)   # sums over all iterations
-  none <- list(bound = NA_real_, sharper = NA_real_)
+  values <- c(distance = NA_real_, sharper = NA_real_, gap = NA_real_, estimated = NA_real_)
+  at <- plan_at(plan, if (is_constant(plan)) 0 else seq_len(K) - 1)
   if (!theorem_of(g)$gap) {
-    at <- plan_at(plan, seq_len(K) - 1)
-    if (!is.finite(g$gap0) || !is.finite(g$moment) || any(at$step * g$lip >= 1)) return(none)
-    return(list(bound = nonconvex_bound(g$gap0, g$moment, g$lip, at$step, at$batch), sharper = NA_real_))
+    if (is_constant(plan)) at <- lapply(at, rep, K)
+    if (!is.finite(g$gap0) || !is.finite(g$moment) || any(at$step * g$lip >= 1)) return(values)
+    values[["distance"]] <- nonconvex_bound(g$gap0, g$moment, g$lip, at$step, at$batch)
+    return(values)
   }
-  if (!all(is.finite(c(g$a, g$b, g$D, w)))) return(none)
-  value <- if (is_constant(plan)) {
-    at <- plan_at(plan, 0)
-    finite_horizon_bound(g$a, effective_b(g, at$step, at$batch), g$D, at$step, at$batch, K, w, g$shift)
-  } else {
-    at <- plan_at(plan, seq_len(K) - 1)
-    lapply(dynamic_bounds(g$a, effective_b(g, at$step, at$batch), g$D, at$step, at$batch, w, g$shift), function(v) v[K])
+  average <- average_of(plan, g$control, w)
+  if (all(is.finite(c(g$a, g$b, g$D, w)))) {
+    by_distance <- if (is_constant(plan)) {
+      average_bound(g$a, effective_b(g, at$step, at$batch), g$D, at$step, at$batch, average, g$shift)
+    } else if (average$skipped == 0) {
+      lapply(dynamic_bounds(g$a, effective_b(g, at$step, at$batch), g$D, at$step, at$batch, w, g$shift), function(v) v[K])
+    }
+    if (!is.null(by_distance)) values[c("distance", "sharper")] <- unlist(by_distance[c("bound", "sharper")]) + g$shift
   }
-  lapply(value, `+`, g$shift)
+  values[c("gap", "estimated")] <- gap_values(g, at, average)
+  values
 }
+
+# The bounds with noise by gap need grad F(theta*) = 0 and steps as they are.
+gap_values <- function(g, at, average) {
+  none <- c(NA_real_, NA_real_)
+  if (is.null(g$constants) || g$shift > 0 || !isTRUE(g$slope == 0) || g$checked) return(none)
+  varies <- length(at$step) > 1L
+  if (varies && average$skipped > 0) return(none)
+  run <- list(step = at$step[1L], batch = at$batch[1L], longest = max(at$step), noisiest = max(at$step / at$batch),
+              sums = if (varies) weighted_sums(at$step, at$batch, average$w))
+  value <- function(certain) gap_bound(g$constants, g$lambda, run, average, certain)$value %||% NA_real_
+  c(value(TRUE), if (noise_is_exact(g$constants)) NA_real_ else value(FALSE))
+}
+
+weighted_sums <- function(step, batch, w) {
+  q <- step^2 / batch
+  u <- exp(-cumsum(log1p(w * q)))
+  list(steps = sum(step * u), noise = sum(u * q))
+}
+
+# Which of the values is the smallest, by name; NA where there is none
+smallest_bound <- function(values) if (all(is.na(values))) NA_character_ else names(values)[which.min(values)]

@@ -4,34 +4,56 @@
 #' @describeIn guarantee the bound for other budgets of the same schedule; `NA`
 #'   when an assumption does not hold.
 #' @param object,x,guarantee an `elvi_guarantee`.
+#' @param by which bound: the smallest, or that by distance, by gap, or by gap with estimated noise at the optimum.
 #' @param ... nothing: unknown names are errors.
 #' @export
-predict.elvi_guarantee <- function(object, budget = object$schedule$budget, ...) {
+predict.elvi_guarantee <- function(object, budget = object$schedule$budget, by = c("smallest", "distance", "gap", "estimated"), ...) {
   check_dots(list(...), names(formals()), "predict() on a guarantee")
   budget <- check_vector(budget, "budget")
-  vapply(budget, function(E) bound_for_budget(object, E), 0)
+  by <- check_choice(by, "by", c("smallest", "distance", "gap", "estimated"))
+  vapply(budget, function(E) bound_for_budget(object, E, by), 0)
 }
 
-bound_for_budget <- function(g, E) {
+bound_for_budget <- function(g, E, by = "smallest") {
   if (is.na(g$bound)) return(NA_real_)
-  if (schedule_record(g$schedule)$listed && E == g$schedule$budget) return(g$bound)
-  evaluate_bound(g, replan(g, E))$bound
+  same <- E == g$schedule$budget
+  if (schedule_record(g$schedule)$listed && same) {
+    values <- g$bounds
+  } else {
+    plan <- replan(g, E)
+    g$lambda <- plan$lambda
+    if (is_computed(g$schedule) && !same) g <- in_metric(g, plan$lambda)
+    values <- evaluate_bounds(g, plan)
+  }
+  name <- if (by == "smallest") smallest_bound(values[g$candidates]) else by
+  if (is.na(name)) NA_real_ else values[[name]]
+}
+
+# The constants of a guarantee in another metric
+in_metric <- function(g, lambda) {
+  noise <- noise_constants(g$constants$blocks, lambda, g$constants$blocks$floor)
+  g[c("a", "b", "D", "lambda")] <- list(noise$a, noise$b, sum(g$constants$distance2 / lambda), lambda)
+  g
 }
 
 replan <- function(g, E) UseMethod("replan")
 
 #' @export
-replan.elvi_guarantee <- function(g, E) plan_schedule(with_budget(g$schedule, E), g$dim, g$kurtosis, g$L, g$control)
+replan.elvi_guarantee <- function(g, E) {
+  schedule <- if (E == g$schedule$budget) g$schedule else with_budget(g$schedule, E)
+  if (needs_numbers(schedule)) schedule <- numbered_schedule(schedule, g$constants, NULL)
+  plan_schedule(schedule, g$dim, g$kurtosis, g$L, g$control)
+}
 
 #' @describeIn guarantee the batch `N` and number of iterations `K`, with `N K <=
-#'   budget`, that make the finite-horizon bound smallest: close to `N = alpha
-#'   sqrt(budget)`, `K = sqrt(budget) / alpha`, `alpha = gamma sqrt(a + b/D)`,
+#'   budget`, that make the finite-horizon bound smallest in the guarantee's own preconditioner. By distance these are close to `N =
+#'   alpha sqrt(budget)`, `K = sqrt(budget) / alpha`, `alpha = gamma sqrt(a + b/D)`,
 #'   where the bound is `sqrt(a D^2 + b D) / sqrt(budget)`, whatever the step
-#'   `gamma`. Returns these numbers and a `schedule`; run it with the
+#'   `gamma`; by gap they are found numerically. Returns these numbers and a `schedule`; run it with the
 #'   preconditioner of the guarantee, `elvi_control(precondition = g$lambda,
-#'   estimator = "reparam", average = "theorem")`.
+#'   estimator = "reparam", average = "theorem")`. [schedule_certified()] chooses the preconditioner too.
 #' @export
-best_split <- function(guarantee, budget = guarantee$schedule$budget) {
+best_split <- function(guarantee, budget = guarantee$schedule$budget, by = c("smallest", "distance")) {
   check_class(guarantee, "guarantee", "elvi_guarantee", "guarantee()")
   budget <- check_count(budget, "budget")
   require_guarantee(guarantee)
@@ -40,13 +62,33 @@ best_split <- function(guarantee, budget = guarantee$schedule$budget) {
                if (is.na(guarantee$lip)) "a smoothness." else "a gradient that vanishes at the optimum.",
                class = c("elvi_error_no_guarantee", "elvi_error_argument"), data = list(argument = "guarantee"))
   }
-  split_budget(guarantee, budget)
+  split_budget(guarantee, budget, check_choice(by, "by", c("smallest", "distance")))
 }
 
 # Batches of any size have the theorem's bound only if grad F(theta*) = 0.
 may_split <- function(g) g$shift == 0 && isTRUE(g$slope == 0) && !is.na(g$lip)
 
-split_budget <- function(g, E) {
+split_budget <- function(g, E, by = "smallest") {
+  best <- distance_split(g, E)
+  split <- list(budget = E, gamma = best$gamma, alpha = best$alpha, N = best$N, K = best$K, bound = best$value, by = "distance",
+                ideal = sqrt((g$a * g$D^2 + g$b * g$D) / E), lambda = g$lambda,
+                schedule = if (best$K <= 1e7) schedule_custom(best$gamma, best$N, best$K), unit = unit_of(g), caveat = caveat(g))
+  by_gap <- if (by == "smallest" && !is.null(g$constants)) smallest_value(list(
+    gap_named(split_gap_bound(g$constants, g$lambda, E, TRUE), "gap"),
+    if (!noise_is_exact(g$constants)) gap_named(split_gap_bound(g$constants, g$lambda, E, FALSE), "estimated")))
+  if (!is.null(by_gap) && by_gap$value < split$bound) {
+    split[c("gamma", "N", "K", "bound", "by")] <- by_gap[c("step", "N", "K", "value", "by")]
+    split$alpha <- sqrt(split$N / split$K)
+    split["ideal"] <- list(NULL)
+    split$schedule <- certified_schedule(E, by_gap)
+  }
+  structure(split, class = "elvi_split")
+}
+
+gap_named <- function(found, by) if (!is.null(found)) c(found, list(by = by))
+
+# N and K that make the theorem's bound step/(2N) (a D + b) + D/(2 step K) smallest
+distance_split <- function(g, E) {
   gamma <- if (length(g$gamma) == 1L && isTRUE(g$gamma * g$lip <= 1 + 1e-12)) g$gamma
            else if (g$lip > 0) 1 / g$lip else max(g$gamma)   # F is linear: any step is short
   alpha <- if (g$D > 0) gamma * sqrt(g$a + g$b / g$D) else Inf
@@ -63,10 +105,7 @@ split_budget <- function(g, E) {
   K <- c(floor(E / by_N), by_K)
   value <- gamma / (2 * N) * (g$a * g$D + g$b) + g$D / (2 * gamma * K)
   i <- which.min(value)
-  structure(list(budget = E, gamma = gamma, alpha = alpha, N = N[i], K = K[i], bound = value[i],
-                 ideal = sqrt((g$a * g$D^2 + g$b * g$D) / E), lambda = g$lambda,
-                 schedule = if (K[i] <= 1e7) schedule_custom(gamma, N[i], K[i]), unit = unit_of(g), caveat = caveat(g)),
-            class = "elvi_split")
+  list(gamma = gamma, alpha = alpha, N = N[i], K = K[i], value = value[i])
 }
 
 # the objective of elvi() is in nats, that of mpsgd() in the user's own units
@@ -97,7 +136,9 @@ print.elvi_split <- function(x, ...) {
   n <- show_each
   cat("Best split of ", n(x$budget), " gradient evaluations: N = ", n(x$N), ", K = ", n(x$K),
       " with steps of ", n(x$gamma), "\n", sep = "")
-  cat("Bound: ", n(x$bound), x$unit, " (", n(x$ideal), " without rounding, at sqrt(N/K) = ", n(x$alpha), ")",
+  cat("Bound: ", n(x$bound), x$unit,
+      if (is.null(x$ideal)) paste0(" (", bound_words[[x$by]], ")")
+      else paste0(" (", n(x$ideal), " without rounding, at sqrt(N/K) = ", n(x$alpha), ")"),
       x$caveat, "\n", sep = "")
   invisible(x)
 }
@@ -120,12 +161,12 @@ budget_for <- function(guarantee, target) {
     schedule = schedule_budget(guarantee, target))
 }
 
-# smallest E in 1, ..., 2^52 with bound(E) <= target, for a bound that falls
-smallest_budget <- function(bound, target) {
-  top <- 1
+# smallest E in 1, ..., 2^52 with bound(E) <= target, for a bound that falls; at most `enough`, if that is known to do
+smallest_budget <- function(bound, target, enough = NULL) {
+  top <- enough %||% 1
   while (top < 2^52 && !isTRUE(bound(top) <= target)) top <- top * 2
   if (!isTRUE(bound(top) <= target)) return(NA_real_)
-  low <- floor(top / 2)
+  low <- if (is.null(enough)) floor(top / 2) else 0
   while (top - low > 1) {
     middle <- floor((low + top) / 2)
     if (isTRUE(bound(middle) <= target)) top <- middle else low <- middle
@@ -142,7 +183,9 @@ schedule_budget <- function(g, target) {
     at <- plan_at(plan, seq_len(K) - 1)
     reached <- which(g$shift + dynamic_bounds(g$a, effective_b(g, at$step, at$batch), g$D, at$step, at$batch,
                                                     plan$bg_a, g$shift)$bound <= target)
-    if (length(reached)) return(sum(at$batch[seq_len(reached[1L])]))
+    if (length(reached)) {   # by distance; another bound may be there before
+      return(smallest_budget(function(E) bound_for_budget(g, E), target, sum(at$batch[seq_len(reached[1L])])))
+    }
     if (K >= 1e7) return(NA_real_)
     K <- K * 4
   }
@@ -164,10 +207,9 @@ print.elvi_guarantee <- function(x, ...) {
     cat(strwrap(paste0("NO GUARANTEE for ", what, ": ", paste(reasons, collapse = ", "), "."), exdent = 2, width = 90),
         sep = "\n")
   } else {
-    cat(what, " <= ", n(x$bound), if (gap) " nats" else ", the squared gradient mapping",
-        if (!is.na(x$sharper) && x$sharper < 0.995 * x$bound)
-          paste0(", or ", n(x$sharper), " one step earlier in the proof"),
+    cat(what, " <= ", n(x$bound), if (gap) paste0(" nats (", bound_words[[x$by]], ")") else ", the squared gradient mapping",
         caveat(x), "\n", sep = "")
+    if (gap) print_bounds(x, n)
   }
   if (!is.na(x$best_iterate)) {
     cat("The best iterate: E min_k F(theta_k) - F* <= ", n(x$best_iterate), " nats", caveat(x), "\n", sep = "")
@@ -175,7 +217,7 @@ print.elvi_guarantee <- function(x, ...) {
   print_almost_surely(x)
   if (!is.na(x$gap_start)) {
     cat("The start is ", n(max(x$gap_start, 0)), " nats above F*",
-        if (isTRUE(min(x$bound, x$sharper) >= x$gap_start)) ": the bound promises no improvement on it",
+        if (isTRUE(x$bound >= x$gap_start)) ": the bound promises no improvement on it",
         ".\n", sep = "")
   }
   cat("", numbers(x, n), sep = "\n")
@@ -190,12 +232,38 @@ print.elvi_guarantee <- function(x, ...) {
   invisible(x)
 }
 
+# What a bound is called
+bound_words <- c(distance = "noise by distance, the paper's theorem", sharper = "noise by distance, before its last rounding",
+                 gap = "noise by gap", estimated = "noise by gap, with the noise at the optimum estimated")
+
 # what rests on an optimum that the user gave says so
 caveat <- function(g) UseMethod("caveat")
 
 #' @export
 caveat.elvi_guarantee <- function(g) {
   if ("assumed" %in% g$assumptions$status) ", if what you gave is the optimum"
+}
+
+# The other bounds, the noise at the optimum that some rest on, the best of several runs, and the gap of a run that was made
+print_bounds <- function(x, n) {
+  others <- x$bounds[!is.na(x$bounds) & names(x$bounds) != x$by]
+  if (length(others)) {
+    cat(strwrap(paste0("Also: ", paste0(n(others), " (", bound_words[names(others)], ")", collapse = ", "), "."), exdent = 2, width = 90),
+        sep = "\n")
+  }
+  if (x$by == "estimated") {
+    s2 <- x$constants$s2
+    cat("The noise at the optimum is estimated from ", n(s2$draws), " draws, and four standard errors (",
+        format(100 * max(s2$se / s2$estimate), digits = 2), " % each) are added.\n", sep = "")
+  }
+  if (x$runs > 1) {
+    cat("The best of ", n(x$runs), " independent runs, by the exact objective: P(gap > ", n(2 * x$bound), " nats) <= ",
+        format(2^-x$runs, digits = 2), "\n", sep = "")
+  }
+  if (!is.na(x$gap)) {
+    cat("The run ended ", format(x$gap, digits = 3), " nats above F*: the bound is ", format(x$bound / x$gap, digits = 2),
+        " times that.\n", sep = "")
+  }
 }
 
 print_almost_surely <- function(x) {

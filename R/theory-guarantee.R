@@ -17,6 +17,18 @@
 #' * **dynamic** (steps or batches that vary): `(D + b/a)` over `2 sum_k step_k
 #'   exp(-a sum_{i <= k} step_i^2/N_i)`.
 #'
+#' Here the noise of a gradient is bounded by the *distance* from the optimum, as in the paper. elvi also bounds it by the *gap*: for a
+#' convex `f` one gradient at `theta` differs from that at `theta*` by at most `2 L (F(theta) - F*)` in mean square. With the
+#' variance `s2` of a gradient at
+#' `theta*`, any `t > 0`, any `r^2`, `c0 = E(|z|^2 - r^2)_+`, `c1 = E|z|^2 (|z|^2 - r^2)_+ / d`, `A = L (lambda_mu + lambda_Sigma r^2)` and
+#' `a' = L^2 max(lambda_mu lambda_Sigma c0, lambda_Sigma^2 c1)`, the average has, where `a' = 0`,
+#'
+#' * **noise by gap**: `[D/(2 step K) + (1 + 1/t) step s2/(2N)] / (1 - (1 + t) step A/N)`,
+#'
+#' and nearly that elsewhere; `t` and `r^2` are those that make it smallest. `vignette("theory")` proves it. `bounds` has all values and
+#' `bound` is the smallest one, named by `by`: `"distance"`, `"sharper"` (the same one step earlier in its proof), `"gap"`, with a
+#' certain bound on `s2`, or `"estimated"`, with `s2` estimated from 4,096 draws and four standard errors added.
+#'
 #' The average has weights made from a constant `a` of its own, `a_weights`. The
 #' presets set it from `N` and `K`, as the paper does; it then takes the place of
 #' `a` if it is larger, and costs an extra term if it is smaller.
@@ -74,7 +86,7 @@
 #' `bound` is a number only if every assumption that it needs `"holds"` or is
 #' `"assumed"`. Otherwise
 #' it is `NA`, `assumptions` says what fails or is unknown, and `conditional` is
-#' the value that the formula would give if the doubtful assumptions held, where
+#' the value that the formula by distance would give if the doubtful assumptions held, where
 #' that makes sense. Theorems are about steps as they are: where [elvi()] may cut them, with [schedule_tuned()] and for a
 #' function of R in whitened coordinates (see there), the row `"steps as planned"` fails. The defaults of [elvi()]
 #' (control estimator, tail average, long steps) are chosen for results and are not covered.
@@ -93,7 +105,7 @@
 #'   directly, which is never more than the printed `a sup|theta - theta*|^2 + b`
 #'   and does not need `theta*`.
 #'
-#' @param model,base,schedule,start,control as for [elvi()].
+#' @param model,base,schedule,start,control as for [elvi()]; or `model` is a fit by `method = "mpsgd"`, whose settings are then used.
 #' @param optimum list with `mu` and `Sigma`, for models without an exact
 #'   objective. It is checked as in [bg_constants()], and a bound that rests on it says so: it
 #'   holds *if this is the optimum*.
@@ -101,7 +113,10 @@
 #' @param alpha strong convexity constant of `f`, if known, see [bg_constants()].
 #' @param gap0 for the non-convex bound: an upper bound on `F(start) - F*`. The
 #'   default is one that follows from the smoothness of `f`, and is rough.
-#' @return `guarantee()`: a list of class `elvi_guarantee` with `bound`, `kind`,
+#' @param runs number of independent runs of which the one with the smallest exact objective is kept: by Markov's inequality its gap
+#'   exceeds twice the bound with probability at most `2^-runs`.
+#' @return `guarantee()`: a list of class `elvi_guarantee` with `bound`, `by`, `bounds`, `gap` (of a fit, where the optimum
+#'   is known), `kind`,
 #'   `conditional`, `sharper` (the same bound one step earlier in the proof),
 #'   `best_iterate`, `almost_surely`, `D`,
 #'   `a`, `b`, `a_weights`, `gamma`, `N` (for a schedule that varies, the first and the last),
@@ -124,21 +139,27 @@
 #' guarantee(model, schedule = schedule_tuned(20000))
 #' @export
 guarantee <- function(model, base = base_gaussian(), schedule = schedule_fixed(), start = NULL,
-                      optimum = NULL, control = elvi_control(), budget = NULL, alpha = NULL, gap0 = NULL) {
+                      optimum = NULL, control = elvi_control(), budget = NULL, alpha = NULL, gap0 = NULL, runs = 1) {
+  if (inherits(model, "elvi_fit")) return(guarantee_of_fit(model, optimum, alpha, gap0, runs))
   check_class(model, "model", "elvi_model", "a model_*() function")
   check_class(base, "base", "elvi_base", "a base_*() function")
   check_class(schedule, "schedule", "elvi_schedule", "a schedule_*() function")
   check_class(control, "control", "elvi_control", "elvi_control()")
+  runs <- check_count(runs, "runs")
   if (!is.null(budget)) schedule <- with_budget(schedule, budget)
   if (!is.null(gap0)) gap0 <- check_number(gap0, "gap0", 0)
 
   problem <- theorem_inputs(model, base, control, optimum, alpha)
   model <- problem$model
+  feasible <- if (!is.null(problem$work) && !is.na(problem$L)) feasible_set(control, problem$work, problem$L)
+  start <- place_start(start, problem, feasible)
+  # the proximal update has no lower bound; its constants are those of Theta_L
+  floor <- if (is.null(feasible) || feasible$scale_min <= 0) 1 / sqrt(problem$L) else feasible$scale_min
+  constants <- gap_constants(problem, start, floor)
+  if (needs_numbers(schedule)) schedule <- numbered_schedule(schedule, constants, gap_obstacle(problem, start))
   plan <- plan_if_possible(schedule, problem, control)
   single <- !is.null(plan) && single_gradients(plan)
   control <- resolve_control(control, schedule, problem$law, plan %||% list(bg_a = Inf), problem$L_source)
-  feasible <- if (!is.null(problem$work) && !is.na(problem$L)) feasible_set(control, problem$work, problem$L)
-  start <- place_start(start, problem, feasible)
   contains <- check_contains(problem, feasible)
   shift <- 0
   if (single && contains[[1L]] == "fails" && problem$spread$kind == "exact" && !is.null(feasible)) {
@@ -147,15 +168,14 @@ guarantee <- function(model, base = base_gaussian(), schedule = schedule_fixed()
   }
 
   lambda <- (plan %||% list(lambda = control$precondition %||% c(mu = 1, Sigma = 1)))$lambda
-  # the proximal update has no lower bound; its constants are those of Theta_L
-  floor <- if (is.null(feasible) || feasible$scale_min <= 0) 1 / sqrt(problem$L) else feasible$scale_min
   noise <- noise_constants(problem, lambda, floor)
   ends <- if (!is.null(plan)) plan_at(plan, c(0, plan_iterations(plan, control) - 1))
   one_or_ends <- function(v) {
     if (is.null(v)) NA_real_ else if (is_constant(plan)) v[1L] else c(first = v[1L], last = v[2L])
   }
   g <- structure(
-    list(bound = NA_real_, conditional = NA_real_, sharper = NA_real_, best_iterate = NA_real_,
+    list(bound = NA_real_, by = NA_character_, bounds = no_bounds, conditional = NA_real_, sharper = NA_real_,
+         best_iterate = NA_real_,
          kind = if (!isTRUE(model$convex)) "non-convex"
                 else if (if (is.null(plan)) schedule_record(schedule)$horizon else is_constant(plan)) "finite horizon"
                 else "dynamic",
@@ -164,10 +184,11 @@ guarantee <- function(model, base = base_gaussian(), schedule = schedule_fixed()
          N = one_or_ends(ends$batch),
          K = if (is.null(plan)) NA_real_ else plan_iterations(plan, control),
          lambda = lambda, L = problem$L, L_source = problem$L_source, lip = problem$L + 1 / floor^2,
-         optimum_kind = problem$spread$kind, gap_start = start_gap(start, problem),
+         optimum_kind = problem$spread$kind, gap_start = start_gap(start, problem), gap = NA_real_, runs = runs,
          slope = 0, shift = shift, single = single,
          checked = isTRUE(control$backtrack > 0) && update_of(control)$theory && isTRUE(model$convex),
-         gap0 = NA_real_, moment = NA_real_, assumptions = NULL, almost_surely = NULL, schedule = schedule, base = base,
+         gap0 = NA_real_, moment = NA_real_, assumptions = NULL, almost_surely = NULL, constants = constants, candidates = names(no_bounds),
+         schedule = schedule, base = base,
          control = control, dim = model$dim, kurtosis = problem$kurtosis),
     class = "elvi_guarantee")
   if (!theorem_of(g)$gap) {
@@ -176,6 +197,43 @@ guarantee <- function(model, base = base_gaussian(), schedule = schedule_fixed()
   }
   g$assumptions <- list_assumptions(g, problem, plan, feasible, start, contains)
   fill_iterates(fill_bound(g, plan), plan)
+}
+
+no_bounds <- c(distance = NA_real_, sharper = NA_real_, gap = NA_real_, estimated = NA_real_)
+
+# The same of a run that was made, with the gap that it ended at where the optimum is known
+guarantee_of_fit <- function(fit, optimum, alpha, gap0, runs) {
+  if (fit$given$method != "mpsgd") {
+    bad_argument("model", "a fit by method = \"mpsgd\": the theorems are about the stochastic algorithm",
+                 paste0("one by method = \"", fit$given$method, "\""))
+  }
+  given <- fit$given
+  kind <- given$control$scale
+  start <- to_user(run_model(fit), kind, fit$plan$start$mu, fit$plan$start$scale)
+  start$Sigma <- symmetric_scale(kind, start$scale, NULL)
+  g <- guarantee(given$model, given$base, given$schedule, start[c("mu", "Sigma")], optimum,
+                 join_control(given$control, given$conduct), NULL, alpha, gap0, runs)
+  if (g$optimum_kind == "exact") {
+    average <- to_user(run_model(fit), kind, fit$state$average_mu, fit$state$average_scale)
+    law <- law_of(given$base, given$model$dim)
+    best <- elvi_optimum(given$model, given$base, kind)$objective
+    g$gap <- exact_oracle(given$model, law)(kind, average$mu, average$scale)$objective - best
+  }
+  g
+}
+
+# Has a schedule numbers that belong to a model, and not yet got them?
+needs_numbers <- function(schedule) is_computed(schedule) && is.null(schedule$numbers)
+
+compute_schedule <- function(schedule, model, base, start, control) guarantee(model, base, schedule, start, control = control)$schedule
+
+numbered_schedule <- function(schedule, constants, obstacle) {
+  numbers <- if (!is.null(constants)) minimise_bound(constants, schedule$budget)
+  if (is.null(numbers)) {
+    bad_argument("schedule", paste0("another than schedule_certified(), because ", obstacle %||% "no bound is finite"),
+                 "schedule_certified()")
+  }
+  certified_schedule(schedule$budget, numbers)
 }
 
 # The best point of a set that excludes the optimum is not known; the nearest is a point of
@@ -201,12 +259,16 @@ fill_bound <- function(g, plan) {
     (doubtful$status == "unknown" & (doubtful$assumption %in% c("f smooth", "set contains it") |
        (doubtful$assumption == "optimum exists" & doubtful$why != "the growth of f is not known")))
   if (!all(assumed)) return(g)
-  value <- evaluate_bound(g, plan)
+  of <- g
+  if ("average" %in% doubtful$assumption) of$control$average <- "theorem"
+  value <- evaluate_bounds(of, plan)
   if (nrow(doubtful)) {
-    g$conditional <- checking_penalty(g, plan) * value$bound
+    g$conditional <- checking_penalty(g, plan) * value[["distance"]]
   } else {
-    g$bound <- value$bound
-    g$sharper <- value$sharper
+    g$bounds <- value
+    g$by <- smallest_bound(value[g$candidates])
+    g$bound <- if (is.na(g$by)) NA_real_ else value[[g$by]]
+    g$sharper <- value[["sharper"]]
   }
   g
 }
@@ -227,7 +289,7 @@ in_doubt <- function(g) g$assumptions[g$assumptions$needed & g$assumptions$statu
 fill_iterates <- function(g, plan) {
   if (!theorem_of(g)$gap) return(g)
   doubtful <- setdiff(in_doubt(g)$assumption, "average")
-  if (!length(doubtful) && !is.null(plan)) g$best_iterate <- evaluate_bound(g, plan, w = g$a)$sharper
+  if (!length(doubtful) && !is.null(plan)) g$best_iterate <- best_iterate_bound(g, plan)
   if (!theorem_of(g)$sums || is.null(plan)) return(g)
   doubtful <- setdiff(doubtful, "optimum known")   # only its existence counts
   if (g$shift > 0) doubtful <- c(doubtful, "set contains it")   # sums about another point may diverge
@@ -248,6 +310,22 @@ fill_iterates <- function(g, plan) {
   g
 }
 
+# Any weights will do here, so the proof's own: those of the noise by distance, or of the noise by gap
+best_iterate_bound <- function(g, plan) {
+  g$control$average <- "theorem"
+  own <- if (is_constant(plan) && !is.null(g$constants) && g$shift == 0 && isTRUE(g$slope == 0) && !g$checked) {
+    at <- plan_at(plan, 0)
+    if (at$step * g$constants$lip <= 1 + 1e-12) {
+      lapply(c(TRUE, FALSE), function(certain) {
+        if (is.na(noise_level(g$constants, g$lambda, certain))) return(NULL)
+        own_gap_bound(g$constants, g$lambda, at$step, at$batch, plan_iterations(plan, g$control), certain)$value
+      })
+    }
+  }
+  values <- c(evaluate_bounds(g, plan, w = g$a)[setdiff(c("sharper", g$candidates), "distance")], unlist(own))
+  if (all(is.na(values))) NA_real_ else min(values, na.rm = TRUE)
+}
+
 theorem_settings <- c(estimator = "estimator = \"reparam\"", average = "average = \"theorem\"",
                       update = "update = \"project\"")
 
@@ -259,6 +337,7 @@ with_budget <- function(schedule, budget) {
   # without a horizon of its own a schedule is summed up iteration by iteration
   if (schedule_record(schedule)$open) check_budget(budget)
   schedule$budget <- budget
+  if (is_computed(schedule)) schedule["numbers"] <- list(NULL)
   schedule
 }
 
@@ -390,13 +469,21 @@ run_assumptions <- function(g, problem, plan, start) {
       assume("all rows", list("fails", "the noise constants do not cover `rows_per_step`"), about = "run")
     },
     if (convex) {
-      assume("average", yes_no(control$average == "theorem", "theorem",
-                               sprintf("\"%s\" is not the theorem's average", control$average)), about = "run")
+      assume("average", judge_average(control, plan), about = "run")
     },
     assume("update", yes_no(update_of(control)$theory, control$update,
                             sprintf("no theorem here for \"%s\"", control$update)), about = "run"),
     assume("start feasible", yes_no(if (is.null(start)) NA else start$feasible, "in the set",
                                     "outside the set: elvi() refuses it", "no set without L"), about = "run")))
+}
+
+# The average of the last part is the theorem begun anew there, for constant steps
+judge_average <- function(control, plan) {
+  if (control$average == "theorem") return(list("holds", "theorem"))
+  if (control$average == "tail" && !is.null(plan) && is_constant(plan)) {
+    return(list("holds", sprintf("of the last %g %% of the iterations", 100 * control$tail)))
+  }
+  list("fails", sprintf("no theorem here for \"%s\"", control$average))
 }
 
 judge_steps <- function(g, plan, convex) {

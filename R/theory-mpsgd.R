@@ -92,15 +92,20 @@ mpsgd_guarantee <- function(a, b, distance2, smoothness = NULL, schedule, lambda
   constant <- is_constant(plan)
   ends <- plan_at(plan, if (constant) 0 else c(0, plan$iterations - 1))
   g <- structure(
-    list(bound = NA_real_, conditional = NA_real_, sharper = NA_real_, best_iterate = NA_real_,
+    list(bound = NA_real_, by = NA_character_, bounds = no_bounds, conditional = NA_real_, sharper = NA_real_, best_iterate = NA_real_,
          kind = if (constant) "finite horizon" else "dynamic", D = sum(distance2 / lambda), a = a_lambda,
          b = sum(lambda * b), a_weights = a_weights, gamma = ends$step, N = ends$batch, K = plan$iterations,
          lambda = lambda, L = L, lip = L, slope = sum(lambda * slope), shift = 0, single = single_gradients(plan),
          rate = schedule_rate(schedule), blocks = blocks, assumptions = NULL, almost_surely = NULL, schedule = schedule,
-         control = list(iterations = Inf)),
+         control = list(iterations = Inf, average = "theorem"), constants = NULL, checked = FALSE,
+         candidates = "distance"),   # its constants are the user's, and the theorem is quoted as it stands
     class = c("elvi_mpsgd_guarantee", "elvi_guarantee"))
   g$assumptions <- mpsgd_assumptions(g, plan)
-  if (!nrow(in_doubt(g))) g[c("bound", "sharper")] <- evaluate_bound(g, plan)
+  if (!nrow(in_doubt(g))) {
+    g$bounds <- evaluate_bounds(g, plan)
+    g[c("bound", "sharper")] <- as.list(g$bounds[c("distance", "sharper")])
+    g$by <- "distance"
+  }
   if (!needs_no_slope(g)) g$rate["exponent"] <- NA_real_   # larger batches do not help against a slope
   fill_iterates(g, plan)
 }

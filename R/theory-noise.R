@@ -47,8 +47,8 @@
 #'   coordinates, for models without an exact objective. It is refuted if it can be:
 #'   a scale below `1/sqrt(L)`, or a gradient beyond the noise of 1024 draws. Models with
 #'   an exact objective find their optimum by [elvi_optimum()], and check yours against it.
-#' @param coordinates `"raw"`, or `"whitened"` for the constants of a run in
-#'   whitened coordinates, see [elvi_control()].
+#' @param coordinates `"raw"`, or `"whitened"` or `"majorant"` for the constants of a run in
+#'   such coordinates, see [elvi_control()].
 #' @param alpha strong convexity constant of `f` (a lower bound of its
 #'   curvature), if you know it. Without an optimum, `|mu* - m|^2 + |Sigma*|^2 <=
 #'   d / alpha` then bounds `b`.
@@ -66,11 +66,11 @@
 #' bg_constants(model, base_gaussian(), lambda = c(mu = 1, Sigma = 1 / (2 * (2 - 1 + kappa))))
 #' @export
 bg_constants <- function(model, base = base_gaussian(), lambda = c(mu = 1, Sigma = 1), optimum = NULL,
-                         coordinates = c("raw", "whitened"), alpha = NULL) {
+                         coordinates = c("raw", "whitened", "majorant"), alpha = NULL) {
   check_class(model, "model", "elvi_model", "a model_*() function")
   check_class(base, "base", "elvi_base", "a base_*() function")
   lambda <- check_metric(lambda)
-  coordinates <- check_choice(coordinates, "coordinates", c("raw", "whitened"))
+  coordinates <- check_choice(coordinates, "coordinates", c("raw", "whitened", "majorant"))
   problem <- theorem_inputs(model, base, elvi_control(coordinates = coordinates), optimum, alpha)
   noise <- noise_constants(problem, lambda)
   table <- rbind(printed_constants(problem, lambda, noise),
@@ -240,14 +240,14 @@ theorem_inputs <- function(model, base, control, optimum, alpha) {
   law <- law_of(base, model$dim)
   model <- take_in(model, control, alpha)
   exists <- existence(model, base)
-  work <- quietly(if (isFALSE(exists$exists) && control$coordinates == "whitened") NULL
+  work <- quietly(if (isFALSE(exists$exists) && frame_of(control)$affine) NULL
                   else whitened_model(model, control$coordinates, control$scale))
   L <- if (is.null(work)) list(L = NA_real_, source = "no whitened coordinates without a mode")
        else quietly(run_smoothness(model, work, law, control))
   L <- L %||% list(L = NA_real_, source = "not known and not estimable")
   unbounded <- is_regression(model) && is.na(model$smoothness)
   m <- if (is.null(work) || isFALSE(exists$exists)) NULL
-       else quietly(mode_in(work, diagonal = !scale_of(control$scale)$full))
+       else quietly(coordinates_of(work)$mode(work, diagonal = !scale_of(control$scale)$full))
   problem <- list(model = model, base = base, law = law, dim = model$dim, kurtosis = law$kurtosis,
                   kind = control$scale, aligned = is_aligned(control$scale, model$convex), existence = exists,
                   work = work, L = L$L, L_source = L$source,
@@ -284,7 +284,7 @@ quietly <- function(expr) {
 check_alpha <- function(alpha, work, L) {
   alpha <- check_positive(alpha, "alpha")
   if (is.null(work)) return(alpha)
-  shrink <- smallest_stretch(work)
+  shrink <- coordinates_of(work)$smallest_stretch(work)
   inside <- alpha * shrink^2
   if (isTRUE(inside > L * (1 + 1e-8))) {
     bad_argument("alpha", sprintf("at most the smoothness of f (%s)", format(L / shrink^2, digits = 4)),

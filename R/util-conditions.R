@@ -58,6 +58,7 @@
 #' | `elvi_warning_uncorrected` | draws of the approximation itself (`resample = FALSE`) of a fit that is shown as corrected by importance weights, where the two differ by more than 0.3 standard deviations or a factor of 1.5 | | leave `resample` out |
 #' | `elvi_warning_worker` | a worker of a [cluster][rows_cluster()] is lost; others have its rows now, and the result is the same | `worker` | |
 #' | `elvi_warning_pareto_k` | importance resampling where the approximation misses part of the target | | another base or scale |
+#' | `elvi_warning_polish` | the chains of `polish = TRUE` have not mixed | | go by the verdict; another parametrisation |
 #'
 #' @section Messages:
 #' | class | when |

@@ -8,7 +8,9 @@
   check_scale_kinds()
   check_hyper_rules()
   check_term_kinds()
+  check_coordinates()
   check_family_twins()
+  check_joint_twins()
   admit_to_marginaleffects()
 }
 

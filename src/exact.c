@@ -121,7 +121,7 @@ static void expect_part(void *ctx, int number, int in_lane, int in_slot)
     rows->ops->spread(rows, &part, c->spread, lane->copy, lane->s);
     const elvi_lines lines = { part.rows, part.y, part.weight, lane->eta, lane->s };
     elvi_expected expected = { .slope = lane->slope, .curve = lane->curve };
-    slot->status = elvi_expect_rows(&c->glm->likelihood, c->rule, 1.0, &lines, &expected);
+    slot->status = elvi_expect_rows(&c->glm->likelihood, c->rule, &elvi_no_dispersion, &lines, &expected);
     slot->sum = expected.sum;
     slot->widest = expected.widest;
     if (slot->status != ELVI_OK) return;

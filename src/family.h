@@ -5,11 +5,15 @@
 #include "quadrature.h"
 #include "rows.h"
 
+/* The family's own hyperparameters, all positive: most have at most one, a dispersion. */
 typedef struct {
-    double log, natural, inverse; /* a, e^a = sigma or phi, e^-a */
+    double log, natural, inverse; /* of the first: a, e^a = sigma or phi, e^-a */
+    int count;
+    const double *hyper; /* count: all of them */
 } elvi_dispersion;
 extern const elvi_dispersion elvi_no_dispersion; /* of 1 */
 elvi_dispersion elvi_dispersion_at(double log);
+elvi_dispersion elvi_dispersion_of(int count, const double *hyper);
 
 /* distinct responses and their total weights */
 typedef struct {
@@ -30,6 +34,11 @@ typedef struct {
     double *curve; /* n: w_i E[l' z_1] / s_i, >= 0 for convex losses */
 } elvi_expected;
 
+/* One of these rows, and its slope and curve, both times its weight. */
+typedef struct {
+    double y, weight, eta, s, slope, curve;
+} elvi_expected_row;
+
 typedef struct elvi_family elvi_family;
 typedef struct {
     const elvi_family *family;
@@ -40,17 +49,16 @@ typedef struct {
  * for families without one. */
 struct elvi_family {
     const char *name;
-    int convex;      /* is l convex in eta? */
-    int quadratic;   /* is it even quadratic? */
-    int dispersions; /* parameters beside eta: 0 or 1 */
-    double cost;     /* operations for a row's slope, roughly */
+    int convex;    /* is l convex in eta? */
+    int quadratic; /* is it even quadratic? */
+    double cost;   /* operations for a row's slope, roughly */
     /* sum_i w_i l(eta_i; y_i) */
     double (*loss)(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows,
                    const double *eta);
     /* eta_i <- w_i l'(eta_i; y_i), and returns sum_i w_i dl/da */
     double (*slope)(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows,
                     double *eta);
-    /* of one row, for a dispersion that is given; if l is not convex only s = 0 is asked for */
+    /* of one row, for hyperparameters that are given */
     elvi_expectation (*expect)(const elvi_likelihood *lik, const elvi_dispersion *a,
                                const elvi_quadrature *rule, double y, double eta, double s);
     /* of many rows, as elvi_expect_rows() does it, where there is a faster way; or NULL */
@@ -60,21 +68,22 @@ struct elvi_family {
     int (*exponential)(double y);
     /* the sum of what has no eta in it, and its derivative in a; NULL if that is 0 */
     double (*dispersion_terms)(const elvi_dispersion *a, const elvi_tally *tally, double *slope);
-    /* E dl/da of one row from its expectation e at eta + s z_1. A family whose record in R says conditional$dispersion =
-     * "own" must have it (elvi_family_is_whole); for all others it is NULL, as nothing calls it. */
-    double (*slope_in_dispersion)(const elvi_dispersion *a, double y, double eta, double s, const elvi_expectation *e);
+    /* adds to out (a->count) the weight times E dl / d log of each hyperparameter, of one row. A family whose record in R
+     * says conditional$dispersion = "own" must have it (elvi_family_is_whole); for all others it is NULL, as nothing
+     * calls it. */
+    void (*add_hyper_slopes)(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule,
+                             const elvi_expected_row *row, double *out);
 };
 
 const elvi_family *elvi_family_named(const char *name); /* NULL if there is none */
-/* Has its record every entry that it must have, `slope_in_dispersion` if that is asked for? */
-int elvi_family_is_whole(const elvi_family *family, int with_dispersion_slope);
+/* Has its record every entry that it must have, `add_hyper_slopes` if that is asked for? */
+int elvi_family_is_whole(const elvi_family *family, int with_hyper_slopes);
 
-/* Fills *out, whose pointers are the caller's. dispersion is sigma or phi where the family has one, else it is not
+/* Fills *out, whose pointers are the caller's. `a` has sigma or phi where the family has one, else it is not
  * used. normal: log sigma + (y - eta)^2 / (2 sigma^2) is the loss, so its log sigma is in the sum; neg_binomial_2:
  * (y + phi) log(1 + e^u) - y u, u = eta - log phi, so y log phi is in it, but not the gamma functions of (y, phi). With
- * s = 0 these are l, l' and l''. ELVI_NO_EXPECTATION if one does not exist, and with s > 0 for families that are not
- * convex (robust). */
-elvi_status elvi_expect_rows(const elvi_likelihood *lik, const elvi_quadrature *rule, double dispersion,
+ * s = 0 these are l, l' and l''. ELVI_NO_EXPECTATION if one does not exist. */
+elvi_status elvi_expect_rows(const elvi_likelihood *lik, const elvi_quadrature *rule, const elvi_dispersion *a,
                              const elvi_lines *rows, elvi_expected *out);
 
 /* expect_logit.c, as above; elementwise.c: E log(1 + e^t), E 1 / (1 + e^-t) and

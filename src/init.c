@@ -48,7 +48,11 @@ static const R_CallMethodDef call_routines[] = {
     ENTRY(elvi_r_nested_draws, 4),
     ENTRY(elvi_r_nested_profile, 7),
     ENTRY(elvi_r_nested_cumulants, 4),
+    ENTRY(elvi_r_nested_residuals, 6),
+    ENTRY(elvi_r_joint_expect, 4),
+    ENTRY(elvi_r_has_joint, 1),
     ENTRY(elvi_r_run, 4),
+    ENTRY(elvi_r_hmc, 4),
     { NULL, NULL, 0 }
 };
 

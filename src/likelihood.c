@@ -14,6 +14,7 @@ static const elvi_family *const groups[] = {
     elvi_gaussian_families,
     elvi_positive_families,
     elvi_beta_families,
+    elvi_ordinal_families,
 };
 
 const elvi_family *elvi_family_named(const char *name)
@@ -24,19 +25,26 @@ const elvi_family *elvi_family_named(const char *name)
     return NULL;
 }
 
-int elvi_family_is_whole(const elvi_family *family, int with_dispersion_slope)
+int elvi_family_is_whole(const elvi_family *family, int with_hyper_slopes)
 {
     return family->cost > 0.0 && family->loss && family->slope && family->expect && family->exponential &&
-           (family->slope_in_dispersion || !with_dispersion_slope);
+           (family->add_hyper_slopes || !with_hyper_slopes);
 }
 
 elvi_dispersion elvi_dispersion_at(double log)
 {
-    const elvi_dispersion out = { log, exp(log), exp(-log) };
+    const elvi_dispersion out = { log, exp(log), exp(-log), 0, NULL };
     return out;
 }
 
-const elvi_dispersion elvi_no_dispersion = { 0.0, 1.0, 1.0 };
+elvi_dispersion elvi_dispersion_of(int count, const double *hyper)
+{
+    const double first = count ? hyper[0] : 1.0;
+    const elvi_dispersion out = { log(first), first, 1.0 / first, count, hyper };
+    return out;
+}
+
+const elvi_dispersion elvi_no_dispersion = { 0.0, 1.0, 1.0, 0, NULL };
 
 /* ---- expectations -------------------------------------------------------------------- */
 
@@ -80,11 +88,10 @@ elvi_expectation elvi_expect_exponential(const elvi_quadrature *rule, double eta
     return rule->mgf ? rule->mgf(rule->mgf_rate, eta, s) : integrate_exponential(rule->level, eta, s);
 }
 
-elvi_status elvi_expect_rows(const elvi_likelihood *lik, const elvi_quadrature *rule, double dispersion,
+elvi_status elvi_expect_rows(const elvi_likelihood *lik, const elvi_quadrature *rule, const elvi_dispersion *a,
                              const elvi_lines *rows, elvi_expected *out)
 {
     const elvi_family *family = lik->family;
-    const elvi_dispersion a = { log(dispersion), dispersion, 1.0 / dispersion };
     if (family->expect_many && rows->n > 1) return family->expect_many(rule, rows, out);
     out->sum = out->widest = 0.0;
     for (int i = 0; i < rows->n; i++) {
@@ -92,8 +99,7 @@ elvi_status elvi_expect_rows(const elvi_likelihood *lik, const elvi_quadrature *
         elvi_expectation e = { 0.0, 0.0, 0.0 };
         if (w > 0.0) {
             if (family->exponential(y) && !(s < rule->limit)) return ELVI_NO_EXPECTATION;
-            if (!family->convex && s > 0.0) return ELVI_NO_EXPECTATION;
-            e = family->expect(lik, &a, rule, y, rows->eta[i], s);
+            e = family->expect(lik, a, rule, y, rows->eta[i], s);
             if (s > out->widest) out->widest = s;
         }
         out->sum += w * e.value;

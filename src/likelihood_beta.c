@@ -1,4 +1,5 @@
 /* Numbers between 0 and 1. */
+#include "expectation.h"
 #include "likelihood.h"
 #include <Rmath.h>
 
@@ -53,18 +54,51 @@ static double beta_slope(const elvi_likelihood *lik, const elvi_dispersion *a, c
     return by_dispersion;
 }
 
-/* at a point only: it is not convex where the mean is far from the response */
-static elvi_expectation beta_at(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule, double y,
-                                double eta, double s)
+/* a response and its phi */
+typedef struct {
+    const elvi_dispersion *a;
+    double y;
+} beta_row;
+
+static inline elvi_piece beta_piece(const beta_row *g, double eta)
 {
-    const beta_law b = beta_of(a, y, eta);
-    const double pull = beta_pull(&b), by = b.p * b.other;
-    const elvi_expectation e = { beta_value(&b), by * pull,
-                                 by * ((b.other - b.m) * pull + by * (trigamma(b.p) + trigamma(b.q))) };
+    const beta_law b = beta_of(g->a, g->y, eta);
+    const elvi_piece out = { beta_value(&b), b.p * b.other * beta_pull(&b) };
+    return out;
+}
+
+static inline double beta_second(const beta_row *g, double eta, elvi_piece at)
+{
+    const beta_law b = beta_of(g->a, g->y, eta);
+    const double by = b.p * b.other;
+    (void) at;
+    return by * ((b.other - b.m) * beta_pull(&b) + by * (trigamma(b.p) + trigamma(b.q)));
+}
+
+static inline double beta_turn(const beta_row *g, double eta)
+{
+    const beta_law b = beta_of(g->a, g->y, eta);
+    return beta_slope_in_dispersion(&b);
+}
+
+ELVI_EXPECTATION_GIVEN(expect_beta, beta_row, beta_piece, beta_second)
+ELVI_MEAN_GIVEN(mean_beta_turn, beta_row, beta_turn)
+
+/* It is not convex where the mean is far from the response. */
+static elvi_expectation beta_expect(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule, double y,
+                                    double eta, double s)
+{
+    const beta_row row = { a, y };
     (void) lik;
-    (void) rule;
-    (void) s;
-    return e;
+    return expect_beta(rule->level, &row, eta, s);
+}
+
+static void beta_hyper_slopes(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule,
+                              const elvi_expected_row *row, double *out)
+{
+    const beta_row given = { a, row->y };
+    (void) lik;
+    out[0] += row->weight * mean_beta_turn(rule->level, &given, row->eta, row->s);
 }
 
 /* The tally's y are means of log(1 - y). */
@@ -83,13 +117,13 @@ const elvi_family elvi_beta_families[] = {
         .name = "beta",
         .convex = 0,
         .quadratic = 0,
-        .dispersions = 1,
         .cost = 600.0,
         .loss = beta_loss,
         .slope = beta_slope,
-        .expect = beta_at,
+        .expect = beta_expect,
         .exponential = elvi_never,
         .dispersion_terms = beta_dispersion_terms,
+        .add_hyper_slopes = beta_hyper_slopes,
     },
     { .name = NULL }
 };

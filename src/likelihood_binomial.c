@@ -149,6 +149,11 @@ static inline double neg_log_cloglog_curve(double t, elvi_piece at)
 
 ELVI_EXPECTATION_OF(expect_neg_log_cloglog, neg_log_cloglog, neg_log_cloglog_curve)
 
+elvi_expectation elvi_expect_cloglog_hit(const elvi_quadrature_level *level, double eta, double s)
+{
+    return expect_neg_log_cloglog(level, eta, s);
+}
+
 static double cloglog_loss(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, const double *eta)
 {
     double sum = 0.0;
@@ -198,7 +203,6 @@ const elvi_family elvi_binomial_families[] = {
         .name = "logit",
         .convex = 1,
         .quadratic = 0,
-        .dispersions = 0,
         .cost = 40.0,
         .loss = logit_loss,
         .slope = logit_slope,
@@ -210,7 +214,6 @@ const elvi_family elvi_binomial_families[] = {
         .name = "probit",
         .convex = 1,
         .quadratic = 0,
-        .dispersions = 0,
         .cost = 600.0,
         .loss = probit_loss,
         .slope = probit_slope,
@@ -221,7 +224,6 @@ const elvi_family elvi_binomial_families[] = {
         .name = "cloglog",
         .convex = 1,
         .quadratic = 0,
-        .dispersions = 0,
         .cost = 600.0,
         .loss = cloglog_loss,
         .slope = cloglog_slope,

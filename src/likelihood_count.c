@@ -30,6 +30,39 @@ static elvi_expectation poisson_expect(const elvi_likelihood *lik, const elvi_di
     return e;
 }
 
+/* ---- poisson without zeros: e^t - y t + log(1 - exp(-e^t)) -------------------------- */
+
+static elvi_expectation truncated_expect(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule,
+                                         double y, double eta, double s)
+{
+    elvi_expectation e = { -y * eta, -y, 0.0 };
+    (void) lik;
+    (void) a;
+    add_expectation(&e, 1.0, 1.0, elvi_expect_exponential(rule, eta, s));
+    add_expectation(&e, -1.0, 1.0, elvi_expect_cloglog_hit(rule->level, eta, s));
+    return e;
+}
+
+/* at a point no rule is needed */
+static const elvi_quadrature no_rule = { .limit = HUGE_VAL };
+
+static double truncated_loss(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, const double *eta)
+{
+    double sum = 0.0;
+    for (int i = 0; i < rows->rows; i++)
+        if (rows->weight[i] > 0.0) sum += rows->weight[i] * truncated_expect(lik, a, &no_rule, rows->y[i], eta[i], 0.0).value;
+    return sum;
+}
+
+static double truncated_slope(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, double *eta)
+{
+    for (int i = 0; i < rows->rows; i++) {
+        const double w = rows->weight[i];
+        eta[i] = w > 0.0 ? w * truncated_expect(lik, a, &no_rule, rows->y[i], eta[i], 0.0).slope : 0.0;
+    }
+    return 0.0;
+}
+
 /* ---- negative binomial: phi log(1 + mu/phi) + y log(1 + phi/mu), mu = e^t, a = log phi --- */
 
 static double negbin_loss(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, const double *eta)
@@ -105,7 +138,6 @@ const elvi_family elvi_count_families[] = {
         .name = "poisson",
         .convex = 1,
         .quadratic = 0,
-        .dispersions = 0,
         .cost = 40.0,
         .loss = poisson_loss,
         .slope = poisson_slope,
@@ -113,10 +145,19 @@ const elvi_family elvi_count_families[] = {
         .exponential = elvi_always,
     },
     {
+        .name = "truncated_poisson",
+        .convex = 1,
+        .quadratic = 0,
+        .cost = 600.0,
+        .loss = truncated_loss,
+        .slope = truncated_slope,
+        .expect = truncated_expect,
+        .exponential = elvi_always,
+    },
+    {
         .name = "neg_binomial_2",
         .convex = 1,
         .quadratic = 0,
-        .dispersions = 1,
         .cost = 300.0,
         .loss = negbin_loss,
         .slope = negbin_slope,

@@ -1,4 +1,5 @@
 /* Numbers with normal errors, or with errors of heavier tails. */
+#include "expectation.h"
 #include "likelihood.h"
 #include <math.h>
 
@@ -47,11 +48,17 @@ static double normal_dispersion_terms(const elvi_dispersion *a, const elvi_tally
     return sum * a->log;
 }
 
-/* ---- robust: a + (nu + 1) / 2 log(1 + (y - t)^2 / (nu sigma^2)), a = log sigma --------- */
+/* ---- robust, student: a + (nu + 1) / 2 log(1 + (y - t)^2 / (nu sigma^2)), a = log sigma --- */
+
+/* degrees of freedom, known or the second hyperparameter */
+static double error_df(const elvi_likelihood *lik, const elvi_dispersion *a)
+{
+    return a->count > 1 ? a->hyper[1] : lik->error_df;
+}
 
 static double robust_loss(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, const double *eta)
 {
-    const double nu = lik->error_df;
+    const double nu = error_df(lik, a);
     double sum = 0.0;
     for (int i = 0; i < rows->rows; i++) {
         const double u = (eta[i] - rows->y[i]) * a->inverse;
@@ -62,7 +69,7 @@ static double robust_loss(const elvi_likelihood *lik, const elvi_dispersion *a, 
 
 static double robust_slope(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, double *eta)
 {
-    const double nu = lik->error_df;
+    const double nu = error_df(lik, a);
     double by_dispersion = 0.0;
     for (int i = 0; i < rows->rows; i++) {
         const double w = rows->weight[i], u = (eta[i] - rows->y[i]) * a->inverse, q = u * u / nu;
@@ -72,16 +79,42 @@ static double robust_slope(const elvi_likelihood *lik, const elvi_dispersion *a,
     return by_dispersion;
 }
 
-/* at a point only: it is not convex */
-static elvi_expectation robust_at(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule, double y,
-                                  double eta, double s)
+static inline elvi_piece heavy(double u)
 {
-    const double nu = lik->error_df, u = (eta - y) * a->inverse, q = u * u / nu, by = 1.0 + 1.0 / nu;
-    const elvi_expectation e = { a->log + 0.5 * (nu + 1.0) * log1p(q), by * u / (1.0 + q) * a->inverse,
-                                 by * (1.0 - q) / ((1.0 + q) * (1.0 + q)) * a->inverse * a->inverse };
-    (void) rule;
-    (void) s;
+    const elvi_piece out = { log1p(u * u), 2.0 * u / (1.0 + u * u) };
+    return out;
+}
+
+static inline double heavy_curve(double u, elvi_piece at)
+{
+    const double q = u * u;
+    (void) at;
+    return 2.0 * (1.0 - q) / ((1.0 + q) * (1.0 + q));
+}
+
+ELVI_EXPECTATION_OF(expect_heavy, heavy, heavy_curve)
+
+/* in units of sigma sqrt(nu) */
+static elvi_expectation robust_expect(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule, double y,
+                                      double eta, double s)
+{
+    const double nu = error_df(lik, a), unit = a->inverse / sqrt(nu), by = 0.5 * (nu + 1.0);
+    const elvi_expectation h = expect_heavy(rule->level, (eta - y) * unit, s * unit);
+    const elvi_expectation e = { a->log + by * h.value, by * unit * h.slope, by * unit * unit * h.curve };
     return e;
+}
+
+/* With u = (t - y) / (sigma sqrt(nu)) and q = u^2 the loss has log sigma and nu but for log sigma in u and nu + 1 alone, and
+ * E q / (1 + q) is half of E u h'(u), which slope and curve have. */
+static void robust_hyper_slopes(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule,
+                                const elvi_expected_row *row, double *out)
+{
+    const double pulled = (row->eta - row->y) * row->slope + row->s * row->s * row->curve; /* (nu + 1) E q / (1 + q) */
+    out[0] += row->weight - pulled;
+    if (a->count < 2) return;
+    const double nu = error_df(lik, a), unit = a->inverse / sqrt(nu);
+    const elvi_expectation h = expect_heavy(rule->level, (row->eta - row->y) * unit, row->s * unit);
+    out[1] += 0.5 * (row->weight * nu * h.value - pulled);
 }
 
 /* ---- the records ------------------------------------------------------------------- */
@@ -91,7 +124,6 @@ const elvi_family elvi_gaussian_families[] = {
         .name = "normal",
         .convex = 1,
         .quadratic = 1,
-        .dispersions = 1,
         .cost = 40.0,
         .loss = normal_loss,
         .slope = normal_slope,
@@ -103,12 +135,23 @@ const elvi_family elvi_gaussian_families[] = {
         .name = "robust",
         .convex = 0,
         .quadratic = 0,
-        .dispersions = 1,
         .cost = 300.0,
         .loss = robust_loss,
         .slope = robust_slope,
-        .expect = robust_at,
+        .expect = robust_expect,
         .exponential = elvi_never,
+        .add_hyper_slopes = robust_hyper_slopes,
+    },
+    {
+        .name = "student",
+        .convex = 0,
+        .quadratic = 0,
+        .cost = 300.0,
+        .loss = robust_loss,
+        .slope = robust_slope,
+        .expect = robust_expect,
+        .exponential = elvi_never,
+        .add_hyper_slopes = robust_hyper_slopes,
     },
     { .name = NULL }
 };

@@ -85,16 +85,19 @@ static double inverse_gaussian_slope(const elvi_likelihood *lik, const elvi_disp
     return a->natural * sum;
 }
 
-/* at a point only: it is not convex where the mean is more than twice the response */
-static elvi_expectation inverse_gaussian_at(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule,
-                                            double y, double eta, double s)
+/* It is not convex where the mean is more than twice the response. */
+static elvi_expectation inverse_gaussian_expect(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule,
+                                                double y, double eta, double s)
 {
-    const double e = exp(-eta), by = a->natural * e;
-    const elvi_expectation at = { by * (0.5 * y * e - 1.0), by * (1.0 - y * e), by * (2.0 * y * e - 1.0) };
+    elvi_expectation e = { HUGE_VAL, 0.0, 0.0 };
     (void) lik;
-    (void) rule;
-    (void) s;
-    return at;
+    if (!(2.0 * s < rule->limit)) return e; /* it does not exist */
+    const elvi_expectation once = elvi_expect_exponential(rule, -eta, s);
+    const elvi_expectation twice = elvi_expect_exponential(rule, -2.0 * eta, 2.0 * s);
+    e.value = a->natural * (0.5 * y * twice.value - once.value);
+    e.slope = a->natural * (once.slope - y * twice.slope);
+    e.curve = a->natural * (2.0 * y * twice.curve - once.curve);
+    return e;
 }
 
 /* The tally's y are means of 1 / y. */
@@ -179,10 +182,13 @@ static elvi_expectation weibull_expect(const elvi_likelihood *lik, const elvi_di
 }
 
 /* E (e^u - d) du/da, du/da = u + turn and u as far from its mean as eta is */
-static double weibull_slope_in_dispersion(const elvi_dispersion *a, double y, double eta, double s, const elvi_expectation *e)
+static void weibull_hyper_slopes(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule,
+                                 const elvi_expected_row *row, double *out)
 {
-    const survival at = survival_of(a->natural, weibull_centre(a), y, eta);
-    return -(at.u + weibull_turn(a)) * a->inverse * e->slope + s * s * e->curve;
+    const survival at = survival_of(a->natural, weibull_centre(a), row->y, row->eta);
+    (void) lik;
+    (void) rule;
+    out[0] += -(at.u + weibull_turn(a)) * a->inverse * row->slope + row->s * row->s * row->curve;
 }
 
 /* the tally's weight counts events: -log k each */
@@ -201,7 +207,6 @@ const elvi_family elvi_positive_families[] = {
         .name = "gamma",
         .convex = 1,
         .quadratic = 0,
-        .dispersions = 1,
         .cost = 100.0,
         .loss = gamma_loss,
         .slope = gamma_slope,
@@ -213,19 +218,17 @@ const elvi_family elvi_positive_families[] = {
         .name = "inverse_gaussian",
         .convex = 0,
         .quadratic = 0,
-        .dispersions = 1,
         .cost = 100.0,
         .loss = inverse_gaussian_loss,
         .slope = inverse_gaussian_slope,
-        .expect = inverse_gaussian_at,
-        .exponential = elvi_never,
+        .expect = inverse_gaussian_expect,
+        .exponential = elvi_always,
         .dispersion_terms = inverse_gaussian_dispersion_terms,
     },
     {
         .name = "exponential",
         .convex = 1,
         .quadratic = 0,
-        .dispersions = 0,
         .cost = 100.0,
         .loss = weibull_loss,
         .slope = weibull_slope,
@@ -236,14 +239,13 @@ const elvi_family elvi_positive_families[] = {
         .name = "weibull",
         .convex = 1,
         .quadratic = 0,
-        .dispersions = 1,
         .cost = 150.0,
         .loss = weibull_loss,
         .slope = weibull_slope,
         .expect = weibull_expect,
         .exponential = elvi_always,
         .dispersion_terms = weibull_dispersion_terms,
-        .slope_in_dispersion = weibull_slope_in_dispersion,
+        .add_hyper_slopes = weibull_hyper_slopes,
     },
     { .name = NULL }
 };

@@ -6,6 +6,7 @@
  * c <- c(mu, c) with Newton's for mu, a direction of descent of F, under Anderson's
  * acceleration; shorter where F would rise. */
 #include "nested.h"
+#include "linalg.h"
 #include <math.h>
 #include <string.h>
 
@@ -14,8 +15,9 @@ enum { MEMORY = 4 }; /* of the acceleration */
 /* ---- work -------------------------------------------------------------------- */
 
 typedef struct {
-    double *mu, *g;                      /* dim */
-    double *c, *eta, *s, *slope, *curve; /* rows; curve: the c that the fixed point asks for */
+    double *mu, *g;        /* dim */
+    double *c, *s, *curve; /* pairs: s are spreads, of two predictors (co)variances; curve: the c that the fixed point asks for */
+    double *eta, *slope;   /* lines */
     double objective, log_diagonal, sum, widest, certificate, estimate;
 } point;
 
@@ -26,6 +28,7 @@ typedef struct {
 typedef struct {
     double *y, *weight, *offset; /* as the loss takes them */
     double *L, *inverse, *Q;     /* on the pattern; Q: factor of A where it is not blocked */
+    double *E, *B, *G, *held;    /* of the constraints, see hold(): dim x constraints twice, constraints^2, constraints */
     double *q;                   /* rows: sqrt(w_i' A^-1 w_i) */
     double *step, *turn, *reach; /* residuals of the fixed point */
     double *bend, *lag, *near;   /* rows: d log c / d eta, what the spread answers, and scratch */
@@ -36,21 +39,35 @@ typedef struct {
     int evaluations, known; /* known: of past[], how many there are */
 } workspace;
 
-static size_t point_length(size_t n, size_t d) { return 5 * n + 2 * d; }
-static size_t memory_length(size_t n, size_t d) { return 3 * n + 2 * d; }
+/* numbers of a plan: rows, predictors and pairs of them (see elvi_nested_lines()), unknowns */
+typedef struct {
+    size_t rows, lines, pairs, dim;
+} extent;
+
+static extent extent_of(const elvi_nested *p)
+{
+    const extent e = { (size_t) p->rows, elvi_nested_lines(p), elvi_nested_pairs(p), (size_t) p->pattern.dim };
+    return e;
+}
+
+static size_t point_length(extent e) { return 2 * e.lines + 3 * e.pairs + 2 * e.dim; }
+static size_t memory_length(extent e) { return e.lines + 2 * e.pairs + 2 * e.dim; }
 
 size_t elvi_nested_work_length(const elvi_nested *p)
 {
-    const size_t n = (size_t) p->rows, d = (size_t) p->pattern.dim;
-    return 3 * n + (p->blocked ? 2 : 3) * elvi_pattern_length(&p->pattern) + 6 * n + 4 * d +
-           2 * point_length(n, d) + MEMORY * memory_length(n, d);
+    const extent e = extent_of(p);
+    return 2 * e.rows + e.lines + (p->blocked ? 2 : 3) * elvi_pattern_length(&p->pattern) + 5 * e.pairs + e.lines + 4 * e.dim +
+           2 * point_length(e) + MEMORY * memory_length(e) + (size_t) p->constraints * (2 * e.dim + (size_t) p->constraints + 1);
 }
+
+static int is_quadratic(const elvi_nested *p) { return !p->joint && p->likelihood.family->quadratic; }
+static int is_convex(const elvi_nested *p) { return !p->joint && p->likelihood.family->convex; }
 
 size_t elvi_nested_links_length(const elvi_nested *p) { return 3 * (size_t) p->pattern.dim; }
 
 double elvi_nested_operations(const elvi_nested *p, int draws)
 {
-    const double row = draws ? 5.0 * draws : (p->likelihood.family->quadratic ? 20.0 : 600.0);
+    const double row = draws ? 5.0 * draws : (is_quadratic(p) ? 20.0 : 600.0);
     return row * p->rows + 10.0 * (double) elvi_pattern_length(&p->pattern);
 }
 
@@ -61,73 +78,77 @@ static double *cut(double **room, size_t length)
     return out;
 }
 
-static point cut_point(double **room, size_t n, size_t d)
+static point cut_point(double **room, extent e)
 {
     point at = { 0 };
-    at.mu = cut(room, d);
-    at.g = cut(room, d);
-    at.c = cut(room, n);
-    at.eta = cut(room, n);
-    at.s = cut(room, n);
-    at.slope = cut(room, n);
-    at.curve = cut(room, n);
+    at.mu = cut(room, e.dim);
+    at.g = cut(room, e.dim);
+    at.c = cut(room, e.pairs);
+    at.s = cut(room, e.pairs);
+    at.curve = cut(room, e.pairs);
+    at.eta = cut(room, e.lines);
+    at.slope = cut(room, e.lines);
     return at;
 }
 
 static workspace bind(const elvi_nested *p, double *room, int *links)
 {
-    const size_t n = (size_t) p->rows, d = (size_t) p->pattern.dim, length = elvi_pattern_length(&p->pattern);
+    const extent e = extent_of(p);
+    const size_t length = elvi_pattern_length(&p->pattern);
     workspace w = { 0 };
-    w.y = cut(&room, n);
-    w.weight = cut(&room, n);
-    w.offset = cut(&room, n);
+    w.y = cut(&room, e.rows);
+    w.weight = cut(&room, e.rows);
+    w.offset = cut(&room, e.lines);
     w.L = cut(&room, length);
     w.inverse = cut(&room, length);
     if (!p->blocked) w.Q = cut(&room, length);
-    w.q = cut(&room, n);
-    w.turn = cut(&room, n);
-    w.reach = cut(&room, n);
-    w.bend = cut(&room, n);
-    w.lag = cut(&room, n);
-    w.near = cut(&room, n);
-    w.step = cut(&room, d);
-    w.small = cut(&room, 3 * d);
-    w.at = cut_point(&room, n, d);
-    w.to = cut_point(&room, n, d);
+    w.q = cut(&room, e.pairs);
+    w.turn = cut(&room, e.pairs);
+    w.reach = cut(&room, e.lines);
+    w.bend = cut(&room, e.pairs);
+    w.lag = cut(&room, e.pairs);
+    w.near = cut(&room, e.pairs);
+    w.step = cut(&room, e.dim);
+    w.small = cut(&room, 3 * e.dim);
+    w.at = cut_point(&room, e);
+    w.to = cut_point(&room, e);
     for (int k = 0; k < MEMORY; k++) {
-        w.past[k].mu = cut(&room, d);
-        w.past[k].step = cut(&room, d);
-        w.past[k].c = cut(&room, n);
-        w.past[k].turn = cut(&room, n);
-        w.past[k].reach = cut(&room, n);
+        w.past[k].mu = cut(&room, e.dim);
+        w.past[k].step = cut(&room, e.dim);
+        w.past[k].c = cut(&room, e.pairs);
+        w.past[k].turn = cut(&room, e.pairs);
+        w.past[k].reach = cut(&room, e.lines);
+    }
+    if (p->constraints) {
+        const size_t k = (size_t) p->constraints;
+        w.E = cut(&room, k * e.dim);
+        w.B = cut(&room, k * e.dim);
+        w.G = cut(&room, k * k);
+        w.held = cut(&room, k);
     }
     w.links = links;
     return w;
 }
 
 /* the response as the loss takes it, given the dispersion */
-static void set_rows(const elvi_nested *p, double dispersion, workspace *w)
+static void set_rows(const elvi_nested *p, const elvi_hyper_point *at, workspace *w)
 {
-    const size_t bytes = (size_t) p->rows * sizeof(double);
-    memcpy(w->y, p->y, bytes);
-    memcpy(w->weight, p->weight, bytes);
-    memcpy(w->offset, p->offset, bytes);
-    p->dispersion->set_rows(dispersion, p->rows, w->y, w->weight, w->offset);
+    const extent e = extent_of(p);
+    memcpy(w->y, p->y, e.rows * sizeof(double));
+    memcpy(w->weight, p->weight, e.rows * sizeof(double));
+    memcpy(w->offset, p->offset, e.lines * sizeof(double));
+    p->dispersion->set_rows(elvi_point_dispersion(at), p->rows, w->y, w->weight, w->offset);
 }
 
 /* ---- rows ---------------------------------------------------------------------- */
 
-/* where the entries of a column in the dense rows begin: they are its last */
-static size_t dense_at(const elvi_nested *p, int column)
-{
-    const elvi_pattern *f = &p->pattern;
-    if (column < f->head) return (size_t) (f->start[column + 1] - p->dense);
-    return elvi_pattern_at(f, f->dim - p->dense, column);
-}
-
 static void predict(const elvi_nested *p, const double *x, double *eta)
 {
     const double *fixed = x + p->pattern.dim - p->dense, *X = p->X;
+    if (p->joint) {
+        elvi_joint_predict(p, x, eta);
+        return;
+    }
     for (int i = 0; i < p->rows; i++, X += p->dense) {
         double sum = 0.0;
         for (int e = p->start[i]; e < p->start[i + 1]; e++) sum += p->entry[e] * x[p->column[e]];
@@ -141,6 +162,10 @@ static void collect(const elvi_nested *p, const double *slope, double *x)
 {
     double *fixed = x + p->pattern.dim - p->dense;
     const double *X = p->X;
+    if (p->joint) {
+        elvi_joint_collect(p, slope, x);
+        return;
+    }
     for (int i = 0; i < p->rows; i++, X += p->dense) {
         const double by = slope[i];
         for (int e = p->start[i]; e < p->start[i + 1]; e++) x[p->column[e]] += p->entry[e] * by;
@@ -156,16 +181,20 @@ static void assemble(const elvi_nested *p, const double *A, const double *c, dou
     memset(P, 0, elvi_pattern_length(&p->pattern) * sizeof(double));
     for (int k = 0; k < p->precisions; k++) P[p->a_place[k]] += A[p->a_source[k]];
     if (!c) return;
+    if (p->joint) {
+        elvi_joint_assemble(p, c, P);
+        return;
+    }
     const int *pair = p->pair;
     const double *X = p->X;
-    double *square = p->dense ? P + dense_at(p, first) : NULL;
+    double *square = p->dense ? P + elvi_nested_dense_at(p, first) : NULL;
     for (int i = 0; i < p->rows; i++, X += p->dense) {
         const double by = c[i];
         for (int a = p->start[i]; a < p->start[i + 1]; a++) {
             const double v = by * p->entry[a];
             for (int b = p->start[i]; b <= a; b++) P[*pair++] += v * p->entry[b];
             if (p->dense == 0) continue;
-            double *cross = P + dense_at(p, p->column[a]);
+            double *cross = P + elvi_nested_dense_at(p, p->column[a]);
             for (int r = 0; r < p->dense; r++) cross[r] += v * X[r];
         }
         for (int r = 0; r < p->dense; r++) {
@@ -176,13 +205,17 @@ static void assemble(const elvi_nested *p, const double *A, const double *c, dou
     }
 }
 
-/* s_i = sqrt(w_i' M w_i) for a matrix M on the pattern */
+/* s_i = sqrt(w_i' M w_i) for a matrix M on the pattern; of two predictors W_i M W_i' */
 static void spreads(const elvi_nested *p, const double *M, double *s)
 {
     const size_t stride = (size_t) (p->pattern.dim - p->pattern.head);
     const int first = p->pattern.dim - p->dense;
     const int *pair = p->pair;
-    const double *X = p->X, *square = p->dense ? M + dense_at(p, first) : NULL;
+    const double *X = p->X, *square = p->dense ? M + elvi_nested_dense_at(p, first) : NULL;
+    if (p->joint) {
+        elvi_joint_spreads(p, M, s);
+        return;
+    }
     for (int i = 0; i < p->rows; i++, X += p->dense) {
         double sum = 0.0;
         for (int a = p->start[i]; a < p->start[i + 1]; a++) {
@@ -191,7 +224,7 @@ static void spreads(const elvi_nested *p, const double *M, double *s)
             part *= 2.0;
             part += M[*pair++] * p->entry[a];
             if (p->dense) {
-                const double *cross = M + dense_at(p, p->column[a]);
+                const double *cross = M + elvi_nested_dense_at(p, p->column[a]);
                 double inner = 0.0;
                 for (int r = 0; r < p->dense; r++) inner += cross[r] * X[r];
                 part += 2.0 * inner;
@@ -223,22 +256,140 @@ static double multiply(const elvi_nested *p, const double *A, const double *v, d
     return form;
 }
 
+/* ---- constraints ----------------------------------------------------------------- */
+
+/* Given a'x = 0 the gaussian of precision P = L L' has the covariance P^-1 - B B' with B = P^-1 a chol(G)^-T and G = a' P^-1 a
+ * (conditioning by kriging). E = L' B has orthonormal columns: L^-T (I - E E') is a root of that covariance, and |P| on the
+ * hyperplane is |P| |G|, as the columns of a are orthonormal. */
+
+/* out_k <- (column k of V)' x */
+static void inner(int d, int k, const double *V, const double *x, double *out)
+{
+    for (int j = 0; j < k; j++, V += d) {
+        double sum = 0.0;
+        for (int i = 0; i < d; i++) sum += V[i] * x[i];
+        out[j] = sum;
+    }
+}
+
+/* x <- x - V by */
+static void take_off(int d, int k, const double *V, const double *by, double *x)
+{
+    for (int j = 0; j < k; j++, V += d)
+        for (int i = 0; i < d; i++) x[i] -= V[i] * by[j];
+}
+
+/* V <- V chol^-T, chol lower triangular */
+static void divide_columns(int d, int k, const double *chol, double *V)
+{
+    for (int j = 0; j < k; j++) {
+        double *to = V + (size_t) j * (size_t) d;
+        for (int l = 0; l < j; l++) {
+            const double *from = V + (size_t) l * (size_t) d, by = chol[j + l * k];
+            for (int i = 0; i < d; i++) to[i] -= by * from[i];
+        }
+        for (int i = 0; i < d; i++) to[i] /= chol[j + j * k];
+    }
+}
+
+/* E, B and G of the factor in w->L; 0 if there are any */
+static int hold(const elvi_nested *p, workspace *w)
+{
+    const int d = p->pattern.dim, k = p->constraints;
+    const size_t size = (size_t) d * (size_t) k;
+    if (!k) return 0;
+    memcpy(w->E, p->constraint, size * sizeof(double));
+    for (int j = 0; j < k; j++) elvi_sparse_forward(&p->pattern, w->L, w->E + (size_t) j * (size_t) d);
+    memcpy(w->B, w->E, size * sizeof(double));
+    for (int j = 0; j < k; j++) {
+        elvi_sparse_backward(&p->pattern, w->L, w->B + (size_t) j * (size_t) d);
+        inner(d, k, w->E, w->E + (size_t) j * (size_t) d, w->G + (size_t) j * (size_t) k);
+    }
+    if (elvi_cholesky(k, w->G)) return 1;
+    divide_columns(d, k, w->G, w->E);
+    divide_columns(d, k, w->G, w->B);
+    return 0;
+}
+
+/* a matrix on the pattern <- it - sum_k V_k V_k' by_k; by NULL: 1 */
+static void take_squares(const elvi_nested *p, const double *V, const double *by, double *values)
+{
+    const elvi_pattern *f = &p->pattern;
+    const int d = f->dim;
+    for (int k = 0; k < p->constraints; k++, V += d) {
+        const double scale = by ? by[k] : 1.0;
+        for (int j = 0; j < d; j++) {
+            const double v = scale * V[j];
+            if (v == 0.0) continue;
+            if (j < f->head) {
+                for (int a = f->start[j]; a < f->start[j + 1]; a++) values[a] -= v * V[f->row[a]];
+            } else {
+                double *column = values + elvi_pattern_at(f, j, j);
+                for (int i = j; i < d; i++) column[i - j] -= v * V[i];
+            }
+        }
+    }
+}
+
+/* x <- covariance x */
+static void solve(const elvi_nested *p, workspace *w, double *x)
+{
+    inner(p->pattern.dim, p->constraints, w->B, x, w->held);
+    elvi_sparse_forward(&p->pattern, w->L, x);
+    elvi_sparse_backward(&p->pattern, w->L, x);
+    take_off(p->pattern.dim, p->constraints, w->B, w->held, x);
+}
+
+/* x <- root' x, whose squares sum to x' covariance x */
+static void whiten(const elvi_nested *p, workspace *w, double *x)
+{
+    inner(p->pattern.dim, p->constraints, w->B, x, w->held);
+    elvi_sparse_forward(&p->pattern, w->L, x);
+    take_off(p->pattern.dim, p->constraints, w->E, w->held, x);
+}
+
+/* z <- root z */
+static void colour(const elvi_nested *p, workspace *w, double *z)
+{
+    inner(p->pattern.dim, p->constraints, w->E, z, w->held);
+    take_off(p->pattern.dim, p->constraints, w->E, w->held, z);
+    elvi_sparse_backward(&p->pattern, w->L, z);
+}
+
+/* w->inverse <- covariance on the pattern; 0 when all went well */
+static int covariance(const elvi_nested *p, workspace *w)
+{
+    if (elvi_sparse_inverse(&p->pattern, w->L, w->inverse, w->small, w->links)) return 1;
+    take_squares(p, w->B, NULL, w->inverse);
+    return 0;
+}
+
+/* half the log determinant of the precision on the hyperplane */
+static double log_diagonal(const elvi_nested *p, const workspace *w)
+{
+    double sum = elvi_sparse_log_diagonal(&p->pattern, w->L);
+    for (int j = 0; j < p->constraints; j++) sum += log(w->G[j + j * p->constraints]);
+    return sum;
+}
+
 /* ---- a point ------------------------------------------------------------------- */
 
 static int factor(const elvi_nested *p, const elvi_hyper_point *at, const double *c, workspace *w)
 {
     assemble(p, at->A, c, w->L);
-    return elvi_sparse_cholesky(&p->pattern, w->L, w->small, w->links);
+    return elvi_sparse_cholesky(&p->pattern, w->L, w->small, w->links) || hold(p, w);
 }
 
 /* q_i = sqrt(w_i' A^-1 w_i) */
 static int set_q(const elvi_nested *p, const elvi_hyper_point *at, workspace *w)
 {
-    if (!at->definite || p->likelihood.family->quadratic) return 0;
+    if (!at->definite || is_quadratic(p) || p->joint) return 0;
     if (p->blocked)
         assemble(p, at->inverse, NULL, w->inverse);
     else if (elvi_sparse_inverse(&p->pattern, w->Q, w->inverse, w->small, w->links))
         return 1;
+    else /* constraints are eigenvectors of A */
+        take_squares(p, p->constraint, at->slack, w->inverse);
     spreads(p, w->inverse, w->q);
     return 0;
 }
@@ -249,39 +400,80 @@ static double dual(const elvi_nested *p, const elvi_hyper_point *at, const doubl
     double sum = 0.0;
     if (p->blocked) return multiply(p, at->inverse, g, w->small);
     memcpy(w->small, g, (size_t) p->pattern.dim * sizeof(double));
+    inner(p->pattern.dim, p->constraints, p->constraint, g, w->held);
+    take_off(p->pattern.dim, p->constraints, p->constraint, w->held, w->small);
     elvi_sparse_forward(&p->pattern, w->Q, w->small);
     for (int i = 0; i < p->pattern.dim; i++) sum += w->small[i] * w->small[i];
     return sum;
 }
 
 /* F - F* <= (g' A^-1 g + (sum_i |c_i' - c_i| q_i s_i)^2) / 2, and the same with P for A as an
- * estimate */
+ * estimate; where the loss is not convex there is only that, of the gap to a stationary point nearby */
 static void certify(const elvi_nested *p, const elvi_hyper_point *at, workspace *w, point *x)
 {
     double far = 0.0, near = 0.0, form = 0.0;
-    if (!p->likelihood.family->quadratic)
+    if (p->joint)
+        near = elvi_joint_turn(p->rows, x->s, x->curve, x->c);
+    else if (!is_quadratic(p))
         for (int i = 0; i < p->rows; i++) {
             const double turn = fabs(x->curve[i] - x->c[i]) * x->s[i];
             near += turn * x->s[i];
             far += turn * w->q[i];
         }
     memcpy(w->small, x->g, (size_t) p->pattern.dim * sizeof(double));
-    elvi_sparse_forward(&p->pattern, w->L, w->small);
+    whiten(p, w, w->small);
     for (int i = 0; i < p->pattern.dim; i++) form += w->small[i] * w->small[i];
     x->estimate = 0.5 * form + 0.25 * near * near;
-    x->certificate = at->definite ? 0.5 * (dual(p, at, x->g, w) + far * far) : x->estimate;
+    x->certificate = at->definite && is_convex(p) ? 0.5 * (dual(p, at, x->g, w) + far * far) : x->estimate;
 }
 
-/* as the loss takes it: set_rows() has put others into the rows */
-static double own_dispersion(const elvi_nested *p, const elvi_hyper_point *at)
+double elvi_point_dispersion(const elvi_hyper_point *at)
 {
-    return p->dispersion->own ? at->dispersion : 1.0;
+    return at->hypers ? at->hyper[0] : 1.0;
+}
+
+/* set_rows() has put those that are not its own into the rows */
+elvi_dispersion elvi_loss_dispersion(const elvi_nested *p, const elvi_hyper_point *at)
+{
+    return p->dispersion->own ? elvi_dispersion_of(at->hypers, at->hyper) : elvi_no_dispersion;
 }
 
 elvi_status elvi_nested_expect_rows(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at,
                                     const elvi_lines *rows, elvi_expected *out)
 {
-    return elvi_expect_rows(&p->likelihood, rule, own_dispersion(p, at), rows, out);
+    const elvi_dispersion a = elvi_loss_dispersion(p, at);
+    return elvi_expect_rows(&p->likelihood, rule, &a, rows, out);
+}
+
+/* E of the losses at x, with slopes and curvatures of the rows and the sum of c_i s_i^2 */
+static elvi_status expect_point(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at, const workspace *w,
+                                point *x, double *spread)
+{
+    if (p->joint) {
+        const elvi_joint_rows rows = { p->rows, w->y, w->weight, x->eta, x->s };
+        elvi_joint_expected expected = { .slope = x->slope, .curve = x->curve };
+        const elvi_status status = elvi_joint_expect(p->joint, rule, at->hyper, &rows, &expected);
+        x->sum = expected.sum;
+        x->widest = expected.widest;
+        *spread = elvi_joint_trace(p->rows, x->c, x->s);
+        return status;
+    }
+    const elvi_lines rows = { p->rows, w->y, w->weight, x->eta, x->s };
+    elvi_expected expected = { .slope = x->slope, .curve = x->curve };
+    const elvi_status status = elvi_nested_expect_rows(p, rule, at, &rows, &expected);
+    x->sum = expected.sum;
+    x->widest = expected.widest;
+    *spread = 0.0;
+    for (int i = 0; i < p->rows; i++) *spread += x->c[i] * x->s[i] * x->s[i];
+    return status;
+}
+
+/* the predictors of mu, offsets included */
+static void predict_point(const elvi_nested *p, const workspace *w, point *x)
+{
+    const size_t n = elvi_nested_lines(p);
+    predict(p, x->mu, x->eta);
+    for (size_t i = 0; i < n; i++) x->eta[i] += w->offset[i];
 }
 
 /* Everything at (mu, c): w->L holds the factor of P(c) already if `factored`. F is infinite
@@ -294,9 +486,8 @@ static void evaluate(const elvi_nested *p, const elvi_quadrature *rule, const el
     w->evaluations++;
     x->objective = HUGE_VAL;
     if (!factored && factor(p, at, x->c, w)) return;
-    predict(p, x->mu, x->eta);
-    for (int i = 0; i < n; i++) x->eta[i] += w->offset[i];
-    if (p->likelihood.family->quadratic) { /* E f needs no spreads: c is what it is */
+    predict_point(p, w, x);
+    if (is_quadratic(p)) { /* E f needs no spreads: c is what it is */
         x->sum = 0.0;
         for (int i = 0; i < n; i++) {
             const double gap = x->eta[i] - w->y[i];
@@ -305,20 +496,15 @@ static void evaluate(const elvi_nested *p, const elvi_quadrature *rule, const el
         }
         spread = 0.0;
     } else {
-        if (elvi_sparse_inverse(&p->pattern, w->L, w->inverse, w->small, w->links)) return;
+        if (covariance(p, w)) return;
         spreads(p, w->inverse, x->s);
-        const elvi_lines rows = { n, w->y, w->weight, x->eta, x->s };
-        elvi_expected expected = { .slope = x->slope, .curve = x->curve };
-        if (elvi_nested_expect_rows(p, rule, at, &rows, &expected) != ELVI_OK) return;
-        x->sum = expected.sum;
-        x->widest = expected.widest;
-        for (int i = 0; i < n; i++) spread += x->c[i] * x->s[i] * x->s[i];
+        if (expect_point(p, rule, at, w, x, &spread) != ELVI_OK) return;
     }
     for (int i = 0; i < d; i++) off[i] = x->mu[i] - p->centre[i];
     form = multiply(p, at->A, off, x->g);
     collect(p, x->slope, x->g);
-    x->log_diagonal = elvi_sparse_log_diagonal(&p->pattern, w->L);
-    x->objective = 0.5 * (form + d - spread) + x->sum + x->log_diagonal;
+    x->log_diagonal = log_diagonal(p, w);
+    x->objective = 0.5 * (form + d - p->constraints - spread) + x->sum + x->log_diagonal;
     if (!isfinite(x->objective)) {
         x->objective = HUGE_VAL;
         return;
@@ -339,6 +525,11 @@ static int better(const point *to, const point *at)
 /* slope <- w_i l'(eta_i) of consecutive rows */
 static void loss_slopes(const elvi_nested *p, const elvi_dispersion *a, const elvi_part *rows, const double *eta, double *slope)
 {
+    if (p->joint) {
+        const elvi_joint_rows both = { rows->rows, rows->y, rows->weight, eta, NULL };
+        elvi_joint_loss(p->joint, a->hyper, &both, slope);
+        return;
+    }
     memcpy(slope, eta, (size_t) rows->rows * sizeof(double));
     p->likelihood.family->slope(&p->likelihood, a, rows, slope);
 }
@@ -346,7 +537,7 @@ static void loss_slopes(const elvi_nested *p, const elvi_dispersion *a, const el
 /* bend_i <- d log l'' / d eta at the predictors, by differences, within reason */
 static void set_bend(const elvi_nested *p, const elvi_hyper_point *at, workspace *w, const point *x)
 {
-    const elvi_dispersion a = elvi_dispersion_at(log(own_dispersion(p, at)));
+    const elvi_dispersion a = elvi_loss_dispersion(p, at);
     const elvi_part rows = { 0, p->rows, w->y, w->weight, NULL };
     const double by = 0.25;
     double *low = w->near, *middle = w->lag, *high = w->bend;
@@ -374,6 +565,20 @@ static double expected_bend(const elvi_nested *p, const elvi_quadrature *rule, c
     return isfinite(bend) ? fmax(fmin(bend, 5.0), -5.0) : 0.0;
 }
 
+/* The step of the fixed point at x, of two predictors: Newton's for mu, and the curvatures as they are there. */
+static int plain_residuals(const elvi_nested *p, const elvi_hyper_point *at, workspace *w)
+{
+    const point *x = &w->at;
+    const size_t pairs = elvi_nested_pairs(p);
+    if (factor(p, at, x->curve, w)) return 1;
+    for (int i = 0; i < p->pattern.dim; i++) w->step[i] = -x->g[i];
+    elvi_sparse_forward(&p->pattern, w->L, w->step);
+    elvi_sparse_backward(&p->pattern, w->L, w->step);
+    predict(p, w->step, w->reach);
+    for (size_t i = 0; i < pairs; i++) w->turn[i] = x->curve[i] - x->c[i];
+    return 0;
+}
+
 /* The step of the fixed point at x: Newton's for (mu, log c) together. With bend_i = d log c_i / d eta_i, and so, as for an
  * exponential, bend_i^2 / 2 = d log c_i / d s_i^2, and d s_i^2 = -h_i d log c_i, which is exact where the rows that share
  * their spread with row i move as it does, and h_i = s_i^2 (1 - s_i^2 / q_i^2), which is exact where that spread is of one
@@ -383,6 +588,7 @@ static int residuals(const elvi_nested *p, const elvi_quadrature *rule, const el
 {
     const int d = p->pattern.dim, n = p->rows;
     const point *x = &w->at;
+    if (p->joint) return plain_residuals(p, at, w);
     if (joint) set_bend(p, at, w, x);
     for (int i = 0; i < n; i++) {
         const int moves = joint && x->curve[i] > 0.0 && x->c[i] > 0.0;
@@ -399,8 +605,7 @@ static int residuals(const elvi_nested *p, const elvi_quadrature *rule, const el
     if (factor(p, at, w->near, w)) return 1;
     for (int i = 0; i < d; i++) w->step[i] = -x->g[i];
     collect(p, w->reach, w->step);
-    elvi_sparse_forward(&p->pattern, w->L, w->step);
-    elvi_sparse_backward(&p->pattern, w->L, w->step);
+    solve(p, w, w->step);
     predict(p, w->step, w->reach);
     for (int i = 0; i < n; i++) {
         const double by = w->lag[i] > 0.0 ? w->lag[i] * (log(x->curve[i] / x->c[i]) + w->bend[i] * w->reach[i]) : 0.0;
@@ -427,23 +632,41 @@ static int solve_small(int m, double G[MEMORY][MEMORY], double *b)
     return 0;
 }
 
+/* weights of predictors (w->lag) and curvatures (w->near) in a step, as F has them to second order and row by row */
+static void weigh_steps(const elvi_nested *p, const point *x, workspace *w)
+{
+    if (p->joint) {
+        elvi_joint_weights(p->rows, x->c, x->s, w->lag, w->near);
+        return;
+    }
+    for (int i = 0; i < p->rows; i++) {
+        const double s2 = x->s[i] * x->s[i];
+        w->lag[i] = fabs(x->c[i]);
+        w->near[i] = 0.5 * s2 * s2;
+    }
+}
+
 /* Anderson's combination of past steps, weighed as F weighs them to second order and row by
- * row: c_i for the predictor, s_i^4 / 2 for c_i. 0 if there is one. */
+ * row: |c_i| for the predictor, s_i^4 / 2 for c_i. 0 if there is one. */
 static int accelerate(const elvi_nested *p, workspace *w)
 {
-    const int n = p->rows, d = p->pattern.dim, known = w->known;
+    const int d = p->pattern.dim, known = w->known;
+    const extent e = extent_of(p);
     const point *x = &w->at;
     point *to = &w->to;
     double G[MEMORY][MEMORY] = { { 0.0 } }, mix[MEMORY] = { 0.0 }, most = 0.0;
     if (known == 0) return 1;
-    for (int i = 0; i < n; i++) {
-        const double by = x->c[i], s2 = x->s[i] * x->s[i], bc = 0.5 * s2 * s2;
-        double de[MEMORY], dt[MEMORY];
-        for (int k = 0; k < known; k++) {
-            de[k] = w->reach[i] - w->past[k].reach[i];
-            dt[k] = w->turn[i] - w->past[k].turn[i];
-            mix[k] += by * de[k] * w->reach[i] + bc * dt[k] * w->turn[i];
-            for (int l = 0; l <= k; l++) G[k][l] += by * de[k] * de[l] + bc * dt[k] * dt[l];
+    weigh_steps(p, x, w);
+    for (int k = 0; k < known; k++) {
+        const memory *past = w->past + k;
+        for (size_t i = 0; i < e.lines; i++) mix[k] += w->lag[i] * (w->reach[i] - past->reach[i]) * w->reach[i];
+        for (size_t i = 0; i < e.pairs; i++) mix[k] += w->near[i] * (w->turn[i] - past->turn[i]) * w->turn[i];
+        for (int l = 0; l <= k; l++) {
+            const memory *other = w->past + l;
+            for (size_t i = 0; i < e.lines; i++)
+                G[k][l] += w->lag[i] * (w->reach[i] - past->reach[i]) * (w->reach[i] - other->reach[i]);
+            for (size_t i = 0; i < e.pairs; i++)
+                G[k][l] += w->near[i] * (w->turn[i] - past->turn[i]) * (w->turn[i] - other->turn[i]);
         }
     }
     for (int k = 0; k < known; k++) most = fmax(most, G[k][k]);
@@ -458,27 +681,27 @@ static int accelerate(const elvi_nested *p, workspace *w)
             sum -= mix[k] * (x->mu[i] - w->past[k].mu[i] + w->step[i] - w->past[k].step[i]);
         to->mu[i] = sum;
     }
-    for (int i = 0; i < n; i++) {
+    for (size_t i = 0; i < e.pairs; i++) {
         const double plain = x->c[i] + w->turn[i];
         double sum = plain;
         for (int k = 0; k < known; k++)
             sum -= mix[k] * (x->c[i] - w->past[k].c[i] + w->turn[i] - w->past[k].turn[i]);
-        to->c[i] = fmax(sum, 0.1 * plain);
+        to->c[i] = is_convex(p) ? fmax(sum, 0.1 * plain) : sum;
     }
     return 0;
 }
 
 static void keep(const elvi_nested *p, workspace *w, const point *x)
 {
-    const size_t n = (size_t) p->rows * sizeof(double), d = (size_t) p->pattern.dim * sizeof(double);
+    const extent e = extent_of(p);
     const memory last = w->past[MEMORY - 1];
     memmove(w->past + 1, w->past, (MEMORY - 1) * sizeof(memory));
     w->past[0] = last;
-    memcpy(last.mu, x->mu, d);
-    memcpy(last.step, w->step, d);
-    memcpy(last.c, x->c, n);
-    memcpy(last.turn, w->turn, n);
-    memcpy(last.reach, w->reach, n);
+    memcpy(last.mu, x->mu, e.dim * sizeof(double));
+    memcpy(last.step, w->step, e.dim * sizeof(double));
+    memcpy(last.c, x->c, e.pairs * sizeof(double));
+    memcpy(last.turn, w->turn, e.pairs * sizeof(double));
+    memcpy(last.reach, w->reach, e.lines * sizeof(double));
     if (w->known < MEMORY) w->known++;
 }
 
@@ -500,18 +723,52 @@ static int accept(const elvi_nested *p, workspace *w)
 /* The step, else shorter ones; 0 when none is better. */
 static int shorten(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at, double least, workspace *w)
 {
+    const size_t pairs = elvi_nested_pairs(p);
     for (double size = 1.0; size > least; size *= 0.5) {
         for (int i = 0; i < p->pattern.dim; i++) w->to.mu[i] = w->at.mu[i] + size * w->step[i];
-        for (int i = 0; i < p->rows; i++) w->to.c[i] = w->at.c[i] + size * w->turn[i];
+        for (size_t i = 0; i < pairs; i++) w->to.c[i] = w->at.c[i] + size * w->turn[i];
         evaluate(p, rule, at, 0, w, &w->to);
         if (accept(p, w)) return 1;
     }
     return 0;
 }
 
+/* The natural gradient, shortened until the precision is definite and F falls, which it does for any smooth loss:
+ * P(t) = (1 - t) P + t P(curve), mu(t) = mu - t P(t)^-1 g. 0 when none is better. */
+static int shorten_natural(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at, workspace *w)
+{
+    const size_t pairs = elvi_nested_pairs(p);
+    for (double size = 1.0; size > 1e-8; size *= 0.5) {
+        for (size_t i = 0; i < pairs; i++) w->to.c[i] = w->at.c[i] + size * (w->at.curve[i] - w->at.c[i]);
+        if (factor(p, at, w->to.c, w)) continue;
+        memcpy(w->to.mu, w->at.g, (size_t) p->pattern.dim * sizeof(double));
+        solve(p, w, w->to.mu);
+        for (int i = 0; i < p->pattern.dim; i++) w->to.mu[i] = w->at.mu[i] - size * w->to.mu[i];
+        evaluate(p, rule, at, 1, w, &w->to);
+        if (!better(&w->to, &w->at)) continue;
+        swap(w);
+        return 1;
+    }
+    return 0;
+}
+
+/* A loss that is not convex: the accelerated step near the end, else the natural gradient. */
+static int advance_natural(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at, workspace *w)
+{
+    if (w->at.estimate < 1e-2 && residuals(p, rule, at, 0, w) == 0) {
+        const int fresh = accelerate(p, w);
+        if (fresh) return shorten(p, rule, at, 0.1, w) || shorten_natural(p, rule, at, w);
+        evaluate(p, rule, at, 0, w, &w->to);
+        if (accept(p, w)) return 1;
+    }
+    w->known = 0;
+    return shorten_natural(p, rule, at, w);
+}
+
 /* The accelerated step, else the plain one, else shorter ones, else those of descent; 0 when none is better. */
 static int advance(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at, workspace *w)
 {
+    if (!is_convex(p)) return advance_natural(p, rule, at, w);
     if (residuals(p, rule, at, 1, w)) return 0;
     /* far from the optimum past steps say little of the next */
     if (w->at.estimate < 1e-2 && accelerate(p, w) == 0) {
@@ -530,10 +787,12 @@ static int fit_predictors(const elvi_nested *p, const elvi_hyper_point *at, work
     const int d = p->pattern.dim;
     if (factor(p, at, x->c, w)) return 1;
     multiply(p, at->A, p->centre, x->mu);
-    for (int i = 0; i < p->rows; i++) w->reach[i] = x->c[i] * (at->eta[i] - p->offset[i]);
+    if (p->joint)
+        elvi_joint_weigh(p, x->c, at->eta, w->reach);
+    else
+        for (int i = 0; i < p->rows; i++) w->reach[i] = x->c[i] * (at->eta[i] - p->offset[i]);
     collect(p, w->reach, x->mu);
-    elvi_sparse_forward(&p->pattern, w->L, x->mu);
-    elvi_sparse_backward(&p->pattern, w->L, x->mu);
+    solve(p, w, x->mu);
     for (int i = 0; i < d; i++)
         if (!isfinite(x->mu[i])) return 1;
     return 0;
@@ -542,13 +801,13 @@ static int fit_predictors(const elvi_nested *p, const elvi_hyper_point *at, work
 static int begin(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at, workspace *w)
 {
     point *x = &w->at;
-    set_rows(p, at->dispersion, w);
+    set_rows(p, at, w);
     if (!p->blocked && at->definite) {
         assemble(p, at->A, NULL, w->Q);
         if (elvi_sparse_cholesky(&p->pattern, w->Q, w->small, w->links)) return 1;
     }
     if (set_q(p, at, w)) return 1;
-    memcpy(x->c, p->likelihood.family->quadratic ? w->weight : at->c, (size_t) p->rows * sizeof(double));
+    memcpy(x->c, is_quadratic(p) ? w->weight : at->c, elvi_nested_pairs(p) * sizeof(double));
     if (at->mu)
         memcpy(x->mu, at->mu, (size_t) p->pattern.dim * sizeof(double));
     else if (fit_predictors(p, at, w, x))
@@ -556,7 +815,10 @@ static int begin(const elvi_nested *p, const elvi_quadrature *rule, const elvi_h
     evaluate(p, rule, at, at->mu == NULL, w, x);
     /* too wide for an expectation to exist: narrower */
     for (int k = 0; k < 60 && !isfinite(x->objective); k++) {
-        for (int i = 0; i < p->rows; i++) x->c[i] = 2.0 * x->c[i] + 1e-3 * w->weight[i];
+        if (p->joint)
+            elvi_joint_narrow(p->rows, w->weight, x->c);
+        else
+            for (int i = 0; i < p->rows; i++) x->c[i] = 2.0 * fabs(x->c[i]) + 1e-3 * w->weight[i];
         evaluate(p, rule, at, 0, w, x);
     }
     return !isfinite(x->objective);
@@ -566,15 +828,14 @@ static int begin(const elvi_nested *p, const elvi_quadrature *rule, const elvi_h
 static void solve_normal(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at, workspace *w)
 {
     point *x = &w->at;
-    memcpy(x->curve, x->c, (size_t) p->rows * sizeof(double));
+    memcpy(x->curve, x->c, elvi_nested_pairs(p) * sizeof(double));
     for (int k = 0; k < 2; k++) {
         memcpy(w->step, x->g, (size_t) p->pattern.dim * sizeof(double));
-        elvi_sparse_forward(&p->pattern, w->L, w->step);
-        elvi_sparse_backward(&p->pattern, w->L, w->step);
+        solve(p, w, w->step);
         for (int i = 0; i < p->pattern.dim; i++) x->mu[i] -= w->step[i];
         evaluate(p, rule, at, 1, w, x);
     }
-    elvi_sparse_inverse(&p->pattern, w->L, w->inverse, w->small, w->links);
+    covariance(p, w);
 }
 
 /* sum over A's entries of (x - centre)(x - centre)' + P^-1, by source */
@@ -587,14 +848,29 @@ static void moments(const elvi_nested *p, const workspace *w, const point *x, do
     }
 }
 
+/* sum_i w_i E dl/d log of the family's own parameter */
+static void joint_sums(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at, workspace *w,
+                       elvi_conditional *out)
+{
+    const elvi_joint_rows rows = { p->rows, w->y, w->weight, w->at.eta, w->at.s };
+    elvi_joint_expected expected = { .slope = w->to.slope, .curve = w->to.curve };
+    if (!at->hypers) return;
+    elvi_joint_expect(p->joint, rule, at->hyper, &rows, &expected);
+    out->slope[0] = expected.hyper;
+}
+
 static void dispersion_sums(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at, workspace *w,
                             elvi_conditional *out)
 {
     /* of the next iterate nothing is needed any more */
     const elvi_optimum_rows x = { w->inverse, w->at.eta, w->at.s, w->at.slope, w->at.curve, w->to.c };
     out->loss = w->at.sum;
-    out->level = out->slope = 0.0;
-    p->dispersion->add_sums(p, rule, at, &x, out);
+    out->level = 0.0;
+    for (int k = 0; k < at->hypers; k++) out->slope[k] = 0.0;
+    if (p->joint)
+        joint_sums(p, rule, at, w, out);
+    else
+        p->dispersion->add_sums(p, rule, at, &x, out);
 }
 
 void elvi_ask_all_to_stop(elvi_watch *watch)
@@ -627,7 +903,7 @@ void elvi_nested_solve(const elvi_nested_task *task, const elvi_nested_end *end,
     out->iterations = 0;
     if (begin(p, rule, at, &w)) return;
     out->status = ELVI_OK;
-    if (p->likelihood.family->quadratic)
+    if (is_quadratic(p))
         solve_normal(p, rule, at, &w);
     else
         while (w.at.certificate > end->tol && out->iterations < end->most) {
@@ -646,7 +922,7 @@ void elvi_nested_solve(const elvi_nested_task *task, const elvi_nested_end *end,
     }
     const point *x = &w.at;
     memcpy(out->mu, x->mu, (size_t) p->pattern.dim * sizeof(double));
-    memcpy(out->c, x->c, (size_t) p->rows * sizeof(double));
+    memcpy(out->c, x->c, elvi_nested_pairs(p) * sizeof(double));
     for (int j = 0; j < p->pattern.dim; j++) out->variance[j] = w.inverse[elvi_pattern_at(&p->pattern, j, j)];
     moments(p, &w, x, out->moment);
     dispersion_sums(p, rule, at, &w, out);
@@ -654,8 +930,8 @@ void elvi_nested_solve(const elvi_nested_task *task, const elvi_nested_end *end,
     out->log_det = 2.0 * x->log_diagonal;
     out->certificate = x->certificate;
     out->estimate = x->estimate;
-    out->widest = p->likelihood.family->quadratic ? 0.0 : x->widest;
-    out->rigorous = at->definite;
+    out->widest = is_quadratic(p) ? 0.0 : x->widest;
+    out->rigorous = at->definite && is_convex(p);
     out->evaluations = w.evaluations;
 }
 
@@ -668,7 +944,7 @@ elvi_status elvi_nested_draws(const elvi_nested *p, const elvi_hyper_point *at, 
     const int d = p->pattern.dim;
     if (factor(p, at, at->c, &w)) return ELVI_SINGULAR_SCALE;
     for (int k = 0; k < n; k++, x += d) {
-        elvi_sparse_backward(&p->pattern, w.L, x);
+        colour(p, &w, x);
         for (int i = 0; i < d; i++) x[i] += at->mu[i];
     }
     return ELVI_OK;
@@ -679,7 +955,7 @@ elvi_status elvi_nested_whiten(const elvi_nested *p, const elvi_hyper_point *at,
 {
     workspace w = bind(p, room, links);
     if (factor(p, at, at->c, &w)) return ELVI_SINGULAR_SCALE;
-    for (int k = 0; k < n; k++, x += p->pattern.dim) elvi_sparse_forward(&p->pattern, w.L, x);
+    for (int k = 0; k < n; k++, x += p->pattern.dim) whiten(p, &w, x);
     return ELVI_OK;
 }
 
@@ -688,6 +964,10 @@ static double losses(const elvi_nested *p, const elvi_dispersion *a, int n, cons
                      const double *eta)
 {
     const elvi_part rows = { 0, n, y, w, NULL };
+    if (p->joint) {
+        const elvi_joint_rows both = { n, y, w, eta, NULL };
+        return elvi_joint_loss(p->joint, a->hyper, &both, NULL);
+    }
     return p->likelihood.family->loss(&p->likelihood, a, &rows, eta);
 }
 
@@ -696,39 +976,50 @@ static int begin_check(const elvi_nested *p, const elvi_quadrature *rule, const 
                        double *known)
 {
     point *x = &w->at;
-    set_rows(p, at->dispersion, w);
+    set_rows(p, at, w);
     memcpy(x->mu, at->mu, (size_t) p->pattern.dim * sizeof(double));
-    memcpy(x->c, at->c, (size_t) p->rows * sizeof(double));
+    memcpy(x->c, at->c, elvi_nested_pairs(p) * sizeof(double));
     if (factor(p, at, x->c, w)) return 1;
-    if (elvi_sparse_inverse(&p->pattern, w->L, w->inverse, w->small, w->links)) return 1;
+    if (covariance(p, w)) return 1;
     spreads(p, w->inverse, x->s);
-    predict(p, x->mu, x->eta);
-    for (int i = 0; i < p->rows; i++) {
-        const elvi_lines row = { 1, w->y + i, w->weight + i, x->eta + i, x->s + i };
-        elvi_expected expected = { .slope = x->slope + i, .curve = x->curve + i };
-        x->eta[i] += w->offset[i];
-        if (elvi_nested_expect_rows(p, rule, at, &row, &expected) != ELVI_OK) return 1;
-        known[i] = expected.sum - 0.5 * x->c[i] * x->s[i] * x->s[i];
+    predict_point(p, w, x);
+    const size_t lines = elvi_nested_lines(p) / (size_t) p->rows, pairs = elvi_nested_pairs(p) / (size_t) p->rows;
+    for (size_t i = 0; i < (size_t) p->rows; i++) { /* a row at a time, for its own sum */
+        elvi_nested one = *p;
+        workspace room = *w;
+        double spread;
+        point row = {
+            .c = x->c + pairs * i,
+            .s = x->s + pairs * i,
+            .curve = x->curve + pairs * i,
+            .eta = x->eta + lines * i,
+            .slope = x->slope + lines * i,
+        };
+        one.rows = 1;
+        room.y += i;
+        room.weight += i;
+        if (expect_point(&one, rule, at, &room, &row, &spread) != ELVI_OK) return 1;
+        known[i] = row.sum - 0.5 * spread;
     }
     return 0;
 }
 
-/* r of the rows from `first` on, whose predictors eta are `off` from those of the mean */
-static double block_ratio(const elvi_nested *p, const workspace *w, const elvi_dispersion *a, const double *known,
-                          int first, int rows, const double *off, const double *eta)
+/* lean <- C_i off_i of every row: what its slope changes by to first order */
+static void lean_rows(const elvi_nested *p, const double *c, const double *off, double *lean)
 {
-    const point *x = &w->at;
-    double r = 0.0;
-    for (int i = first; i < first + rows; i++) r += known[i] + off[i] * (x->slope[i] + 0.5 * x->c[i] * off[i]);
-    return r - losses(p, a, rows, w->y + first, w->weight + first, eta + first);
+    if (p->joint)
+        elvi_joint_multiply(p->rows, c, off, lean);
+    else
+        for (int i = 0; i < p->rows; i++) lean[i] = c[i] * off[i];
 }
 
 /* What a check needs beside the optimum, in memory that only a solution uses. */
 typedef struct {
     double *drawn;            /* dim: a draw, less the mean */
-    double *off, *eta, *bent; /* rows: its predictors less those of the mean, the predictors, the slopes there */
+    double *off, *eta, *bent; /* lines: its predictors less those of the mean, the predictors, the slopes there */
+    double *lean;             /* lines: C_i off_i */
     double *known;            /* rows: what r_i has in it whatever is drawn */
-    double *pull;             /* rows: sums of (e^r - 1) dr / d eta */
+    double *pull;             /* lines: sums of (e^r - 1) dr / d eta */
     double *tilt, *square;    /* blocks: sums of e^r - r - 1 and of r^2 */
 } check_scratch;
 
@@ -739,12 +1030,24 @@ static check_scratch scratch_of_check(const workspace *w)
         .off = w->to.c,
         .eta = w->to.eta,
         .bent = w->to.curve,
+        .lean = w->lag,
         .known = w->to.slope,
         .pull = w->reach,
         .tilt = w->q,
         .square = w->turn,
     };
     return out;
+}
+
+/* r of the rows from `first` on, whose predictors are `off` from those of the mean */
+static double block_ratio(const elvi_nested *p, const workspace *w, const elvi_dispersion *a, const check_scratch *c, int first,
+                          int rows)
+{
+    const size_t each = p->joint ? ELVI_LINES : 1, from = each * (size_t) first;
+    double r = 0.0;
+    for (int i = first; i < first + rows; i++) r += c->known[i];
+    for (size_t i = from; i < from + each * (size_t) rows; i++) r += c->off[i] * (w->at.slope[i] + 0.5 * c->lean[i]);
+    return r - losses(p, a, rows, w->y + first, w->weight + first, c->eta + from);
 }
 
 /* At the optimum f(mu + P^-1/2 z) = const + |z|^2 / 2 + sum_i r_i, where r_i is the loss of
@@ -762,29 +1065,31 @@ void elvi_nested_check(const elvi_nested_task *task, const double *z, int draws,
     workspace w = bind(p, task->work, task->links);
     const point *x = &w.at;
     const int d = p->pattern.dim, n = p->rows;
+    const size_t lines = elvi_nested_lines(p), each = p->joint ? ELVI_LINES : 1;
     const check_scratch c = scratch_of_check(&w);
-    const elvi_dispersion a = elvi_dispersion_at(log(own_dispersion(p, at)));
+    const elvi_dispersion a = elvi_loss_dispersion(p, at);
     const elvi_part all = { 0, n, w.y, w.weight, NULL };
     out->status = ELVI_SINGULAR_SCALE;
     if (begin_check(p, task->rule, at, &w, c.known)) return;
     memset(c.tilt, 0, (size_t) n * sizeof(double));
     memset(c.square, 0, (size_t) n * sizeof(double));
-    memset(c.pull, 0, (size_t) n * sizeof(double));
+    memset(c.pull, 0, lines * sizeof(double));
     for (int k = 0; k < draws; k++, z += d) {
         double total = 0.0, sum = 0.0;
         memcpy(c.drawn, z, (size_t) d * sizeof(double));
-        elvi_sparse_backward(&p->pattern, w.L, c.drawn);
+        colour(p, &w, c.drawn);
         predict(p, c.drawn, c.off);
-        for (int i = 0; i < n; i++) c.eta[i] = x->eta[i] + c.off[i];
+        for (size_t i = 0; i < lines; i++) c.eta[i] = x->eta[i] + c.off[i];
+        lean_rows(p, x->c, c.off, c.lean);
         if (out->shift) loss_slopes(p, &a, &all, c.eta, c.bent);
         for (int b = 0; b < p->blocks; b++) {
             const int first = p->block_start[b], rows = p->block_start[b + 1] - first;
-            const double r = block_ratio(p, &w, &a, c.known, first, rows, c.off, c.eta), bend = exp(r) - 1.0 - r;
+            const double r = block_ratio(p, &w, &a, &c, first, rows), bend = exp(r) - 1.0 - r;
             total += r;
             if (out->shift) {
                 const double by = expm1(r);
-                for (int i = first; i < first + rows; i++)
-                    c.pull[i] += by * (x->slope[i] + x->c[i] * c.off[i] - c.bent[i]);
+                for (size_t i = each * (size_t) first; i < each * (size_t) (first + rows); i++)
+                    c.pull[i] += by * (x->slope[i] + c.lean[i] - c.bent[i]);
             }
             c.tilt[b] += bend;
             c.square[b] += r * r;
@@ -797,13 +1102,13 @@ void elvi_nested_check(const elvi_nested_task *task, const double *z, int draws,
     for (int b = 0; b < p->blocks; b++) {
         out->level += log1p(c.tilt[b] / draws);
         out->spread += c.square[b] / draws;
-        for (int i = p->block_start[b]; i < p->block_start[b + 1]; i++) c.pull[i] /= draws + c.tilt[b];
+        for (size_t i = each * (size_t) p->block_start[b]; i < each * (size_t) p->block_start[b + 1]; i++)
+            c.pull[i] /= draws + c.tilt[b];
     }
     if (out->shift) {
         memset(out->shift, 0, (size_t) d * sizeof(double));
         collect(p, c.pull, out->shift);
-        elvi_sparse_forward(&p->pattern, w.L, out->shift);
-        elvi_sparse_backward(&p->pattern, w.L, out->shift);
+        solve(p, &w, out->shift);
     }
     out->status = ELVI_OK;
 }
@@ -827,31 +1132,27 @@ static void evaluate_pinned(const elvi_nested_task *task, const pin *k, workspac
     const int d = p->pattern.dim, n = p->rows;
     double form, spread = 0.0, *off = w->small + 2 * (size_t) d;
     x->objective = HUGE_VAL;
-    if (elvi_sparse_inverse(&p->pattern, w->L, w->inverse, w->small, w->links)) return;
+    if (covariance(p, w)) return;
     spreads(p, w->inverse, x->s);
-    predict(p, x->mu, x->eta);
-    for (int i = 0; i < n; i++) {
-        x->eta[i] += w->offset[i];
-        x->s[i] = sqrt(fmax(x->s[i] * x->s[i] - k->along[i] * k->along[i] / k->q, 0.0));
-        spread += x->c[i] * x->s[i] * x->s[i];
-    }
-    const elvi_lines rows = { n, w->y, w->weight, x->eta, x->s };
-    elvi_expected expected = { .slope = x->slope, .curve = x->curve };
-    if (elvi_nested_expect_rows(p, task->rule, task->at, &rows, &expected) != ELVI_OK) return;
+    predict_point(p, w, x);
+    if (p->joint)
+        elvi_joint_pin(n, k->along, k->q, x->s);
+    else
+        for (int i = 0; i < n; i++) x->s[i] = sqrt(fmax(x->s[i] * x->s[i] - k->along[i] * k->along[i] / k->q, 0.0));
+    if (expect_point(p, task->rule, task->at, w, x, &spread) != ELVI_OK) return;
     for (int i = 0; i < d; i++) off[i] = x->mu[i] - p->centre[i];
     form = multiply(p, task->at->A, off, x->g);
     collect(p, x->slope, x->g);
-    x->objective = 0.5 * (form + d - 1.0 - spread) + expected.sum + elvi_sparse_log_diagonal(&p->pattern, w->L) +
+    x->objective = 0.5 * (form + d - p->constraints - 1.0 - spread) + x->sum + log_diagonal(p, w) +
                    0.5 * log(k->q);
     if (!isfinite(x->objective)) x->objective = HUGE_VAL;
 }
 
 /* what the constraint needs of the factor of P(c) in w->L */
-static void solve_pin(const elvi_nested *p, const double *a, const workspace *w, pin *k)
+static void solve_pin(const elvi_nested *p, const double *a, workspace *w, pin *k)
 {
     memcpy(k->v, a, (size_t) p->pattern.dim * sizeof(double));
-    elvi_sparse_forward(&p->pattern, w->L, k->v);
-    elvi_sparse_backward(&p->pattern, w->L, k->v);
+    solve(p, w, k->v);
     k->q = 0.0;
     for (int i = 0; i < p->pattern.dim; i++) k->q += a[i] * k->v[i];
     predict(p, k->v, k->along);
@@ -870,8 +1171,7 @@ static void pinned_step(const elvi_nested *p, const pin *k, workspace *w, const 
 {
     double by = 0.0;
     memcpy(w->step, x->g, (size_t) p->pattern.dim * sizeof(double));
-    elvi_sparse_forward(&p->pattern, w->L, w->step);
-    elvi_sparse_backward(&p->pattern, w->L, w->step);
+    solve(p, w, w->step);
     for (int i = 0; i < p->pattern.dim; i++) by += k->v[i] * x->g[i];
     for (int i = 0; i < p->pattern.dim; i++) w->step[i] = k->v[i] * by / k->q - w->step[i];
 }
@@ -880,14 +1180,15 @@ static void pinned_step(const elvi_nested *p, const pin *k, workspace *w, const 
 static int solve_pinned(const elvi_nested_task *task, const elvi_profile *out, pin *k, workspace *w)
 {
     const elvi_nested *p = task->plan;
-    const int d = p->pattern.dim, n = p->rows;
+    const int d = p->pattern.dim;
+    const size_t pairs = elvi_nested_pairs(p);
     if (set_pin(task, out->a, w->at.c, w, k)) return 1;
     evaluate_pinned(task, k, w, &w->at);
     for (int step = 0; step < out->steps; step++) {
         double gained = -HUGE_VAL;
         for (double size = 1.0; size > 0.1; size *= 0.5) {
-            for (int i = 0; i < n; i++) w->to.c[i] = w->at.c[i] + size * (w->at.curve[i] - w->at.c[i]);
-            if (set_pin(task, out->a, w->to.c, w, k)) return 1;
+            for (size_t i = 0; i < pairs; i++) w->to.c[i] = w->at.c[i] + size * (w->at.curve[i] - w->at.c[i]);
+            if (set_pin(task, out->a, w->to.c, w, k)) continue; /* not definite, of a loss that is not convex */
             pinned_step(p, k, w, &w->at);
             for (int i = 0; i < d; i++) w->to.mu[i] = w->at.mu[i] + size * w->step[i];
             evaluate_pinned(task, k, w, &w->to);
@@ -910,7 +1211,7 @@ static void move_pin(const elvi_nested *p, const pin *k, double by, workspace *w
 static void start_profile(const elvi_nested_task *task, workspace *w)
 {
     memcpy(w->at.mu, task->at->mu, (size_t) task->plan->pattern.dim * sizeof(double));
-    memcpy(w->at.c, task->at->c, (size_t) task->plan->rows * sizeof(double));
+    memcpy(w->at.c, task->at->c, elvi_nested_pairs(task->plan) * sizeof(double));
 }
 
 static void keep_node(const elvi_nested *p, const workspace *w, elvi_profile *out, int at)
@@ -930,7 +1231,7 @@ void elvi_nested_profile(const elvi_nested_task *task, elvi_profile *out)
     out->below = out->above = 0;
     for (size_t k = 0; k < nodes; k++) out->value[k] = -HUGE_VAL; /* nodes that are not needed */
     if (out->mean) memset(out->mean, 0, nodes * (size_t) p->pattern.dim * sizeof(double));
-    set_rows(p, task->at->dispersion, &w);
+    set_rows(p, task->at, &w);
     start_profile(task, &w);
     if (set_pin(task, out->a, w.at.c, &w, &k)) return;
     out->sd = sqrt(k.q);
@@ -975,24 +1276,57 @@ static int expect_moved(const elvi_nested_task *task, workspace *w, double *thir
     return 0;
 }
 
+/* The same for two predictors, one of them moved at a time: the distinct third derivatives (4) and fourth ones (5) of each row. */
+static int expect_both_moved(const elvi_nested_task *task, workspace *w, double *third, double *fourth)
+{
+    const elvi_nested *p = task->plan;
+    const size_t n = (size_t) p->rows;
+    point *x = &w->at;
+    for (int line = 0; line < ELVI_LINES; line++)
+        for (int side = -1; side <= 1; side++) {
+            memcpy(w->reach, x->eta, ELVI_LINES * n * sizeof(double));
+            for (size_t i = 0; i < n; i++) w->reach[ELVI_LINES * i + line] += side * elvi_joint_reach(x->s + ELVI_PAIRS * i, line);
+            const elvi_joint_rows rows = { p->rows, w->y, w->weight, w->reach, x->s };
+            elvi_joint_expected expected = { .slope = x->slope, .curve = x->curve };
+            if (elvi_joint_expect(p->joint, task->rule, task->at->hyper, &rows, &expected) != ELVI_OK) return 1;
+            for (size_t i = 0; i < n; i++) {
+                const double by = elvi_joint_reach(x->s + ELVI_PAIRS * i, line), *curve = x->curve + ELVI_PAIRS * i;
+                double *t = third + 4 * i, *f = fourth + 5 * i;
+                for (int k = line ? 2 : 0; k < ELVI_PAIRS; k++)
+                    t[k + line] = (side < 0 ? 0.0 : t[k + line]) + side * curve[k] / (2.0 * by);
+                for (int k = line; k < ELVI_PAIRS; k++)
+                    f[k + 2 * line] = (side < 0 ? 0.0 : f[k + 2 * line]) + (side ? 1.0 : -2.0) * curve[k] / (by * by);
+            }
+        }
+    return 0;
+}
+
+/* factor, predictors and spreads at the optimum, and the expected third and fourth derivatives of the rows' losses there */
+static elvi_status set_derivatives(const elvi_nested_task *task, workspace *w, double *third, double *fourth)
+{
+    const elvi_nested *p = task->plan;
+    set_rows(p, task->at, w);
+    start_profile(task, w);
+    if (factor(p, task->at, w->at.c, w)) return ELVI_SINGULAR_SCALE;
+    if (covariance(p, w)) return ELVI_SINGULAR_SCALE;
+    spreads(p, w->inverse, w->at.s);
+    predict_point(p, w, &w->at);
+    return (p->joint ? expect_both_moved : expect_moved)(task, w, third, fourth) ? ELVI_NO_EXPECTATION : ELVI_OK;
+}
+
 elvi_status elvi_nested_cumulants(const elvi_nested_task *task, int n, const double *a, double *third, double *fourth)
 {
     const elvi_nested *p = task->plan;
     workspace w = bind(p, task->work, task->links);
     pin k = { .v = w.past[0].mu, .along = w.past[0].c, .q = 0.0 };
-    double *l3 = w.past[0].turn, *l4 = w.past[0].reach;
-    set_rows(p, task->at->dispersion, &w);
-    start_profile(task, &w);
-    if (factor(p, task->at, w.at.c, &w)) return ELVI_SINGULAR_SCALE;
-    if (elvi_sparse_inverse(&p->pattern, w.L, w.inverse, w.small, w.links)) return ELVI_SINGULAR_SCALE;
-    spreads(p, w.inverse, w.at.s);
-    predict(p, w.at.mu, w.at.eta);
-    for (int i = 0; i < p->rows; i++) w.at.eta[i] += w.offset[i];
-    if (expect_moved(task, &w, l3, l4)) return ELVI_NO_EXPECTATION;
+    double *l3 = w.past[1].c, *l4 = w.past[2].c; /* and what follows there, for two predictors: 4 and 5 numbers a row */
+    const elvi_status status = set_derivatives(task, &w, l3, l4);
+    if (status != ELVI_OK) return status;
     for (int j = 0; j < n; j++) {
         double sum3 = 0.0, sum4 = 0.0;
         solve_pin(p, a + (size_t) j * (size_t) p->pattern.dim, &w, &k);
-        for (int i = 0; i < p->rows; i++) {
+        if (p->joint) elvi_joint_cumulants(p->rows, l3, l4, k.along, &sum3, &sum4);
+        for (int i = 0; i < p->rows && !p->joint; i++) {
             const double u = k.along[i];
             sum3 -= l3[i] * u * u * u;
             sum4 -= l4[i] * u * u * u * u;
@@ -1001,4 +1335,168 @@ elvi_status elvi_nested_cumulants(const elvi_nested_task *task, int n, const dou
         fourth[j] = sum4 / (k.q * k.q);
     }
     return ELVI_OK;
+}
+
+/* ---- one unknown given those after it ------------------------------------------------------------ */
+
+/* What one of them moves. The rows are gathered. */
+typedef struct {
+    int *first;                          /* dim: the columns before j that v_j can have are first[j], ..., j - 1 */
+    double *v;                           /* dim: column j of L^-T, 0 elsewhere */
+    double *seen;                        /* rows: the last j that a row was gathered for, plus 1 */
+    double *y, *weight, *eta, *s, *move; /* gathered; move: what the predictor moves by with z_j */
+    double *to, *narrow;                 /* their predictors and spreads at a node */
+    double *slope, *curve;
+    int rows;
+} near_rows;
+
+static near_rows near_of(const workspace *w)
+{
+    const near_rows out = {
+        .first = w->links,
+        .v = w->past[1].mu,
+        .seen = w->past[1].c,
+        .y = w->past[1].turn,
+        .weight = w->past[1].reach,
+        .eta = w->past[2].c,
+        .s = w->past[2].turn,
+        .move = w->past[2].reach,
+        .to = w->past[3].c,
+        .narrow = w->past[3].turn,
+        .slope = w->past[3].reach,
+        .curve = w->near,
+    };
+    return out;
+}
+
+/* entry (row, column) of a factor for a column of its dense tail */
+static double tail_entry(const elvi_pattern *f, const double *L, int row, int column) { return L[elvi_pattern_at(f, row, column)]; }
+
+/* Descendants of a column in the tree of the factor come before it; the first of them. */
+static void first_descendants(const elvi_pattern *f, int *first)
+{
+    for (int j = 0; j < f->dim; j++) first[j] = j;
+    for (int j = 0; j < f->dim - 1; j++) {
+        const int in_tail = j >= f->head, alone = !in_tail && f->start[j] + 1 == f->start[j + 1];
+        if (alone) continue;
+        const int parent = in_tail ? j + 1 : f->row[f->start[j] + 1];
+        if (first[j] < first[parent]) first[parent] = first[j];
+    }
+}
+
+/* v <- column j of L^-T */
+static void inverse_column(const elvi_pattern *f, const double *L, int j, const near_rows *k)
+{
+    k->v[j] = 1.0 / L[elvi_pattern_at(f, j, j)];
+    for (int i = j - 1; i >= k->first[j]; i--) {
+        double sum = 0.0;
+        if (i >= f->head)
+            for (int r = i + 1; r <= j; r++) sum += tail_entry(f, L, r, i) * k->v[r];
+        else
+            for (int e = f->start[i] + 1; e < f->start[i + 1] && f->row[e] <= j; e++) sum += L[e] * k->v[f->row[e]];
+        k->v[i] = sum == 0.0 ? 0.0 : -sum / L[elvi_pattern_at(f, i, i)];
+    }
+}
+
+/* the rows that v moves, and by how much */
+static void gather_rows(const elvi_nested *p, const elvi_residuals *out, const workspace *w, int j, near_rows *k)
+{
+    k->rows = 0;
+    for (int column = k->first[j]; column <= j; column++) {
+        if (k->v[column] == 0.0) continue;
+        for (int e = out->start[column]; e < out->start[column + 1]; e++) {
+            const int i = out->row[e], n = k->rows;
+            double move = 0.0;
+            if (k->seen[i] == j + 1.0) continue;
+            k->seen[i] = j + 1.0;
+            for (int a = p->start[i]; a < p->start[i + 1]; a++)
+                if (p->column[a] <= j) move += p->entry[a] * k->v[p->column[a]];
+            k->y[n] = w->y[i];
+            k->weight[n] = w->weight[i];
+            k->eta[n] = w->at.eta[i];
+            k->s[n] = w->at.s[i];
+            k->move[n] = move;
+            k->slope[n] = w->at.c[i]; /* until the first expectation */
+            k->curve[n] = i;
+            k->rows++;
+        }
+    }
+}
+
+/* -log density at z_j = t, up to a constant: the loss of the rows, and the prior's linear and quadratic part */
+static double moved_loss(const elvi_nested_task *task, const near_rows *k, double linear, double square, double t)
+{
+    for (int i = 0; i < k->rows; i++) {
+        k->to[i] = k->eta[i] + t * k->move[i];
+        k->narrow[i] = sqrt(fmax(k->s[i] * k->s[i] - k->move[i] * k->move[i], 0.0));
+    }
+    const elvi_lines rows = { k->rows, k->y, k->weight, k->to, k->narrow };
+    elvi_expected expected = { .slope = k->slope, .curve = k->curve };
+    if (elvi_nested_expect_rows(task->plan, task->rule, task->at, &rows, &expected) != ELVI_OK) return HUGE_VAL;
+    return expected.sum + t * (linear + 0.5 * square * t);
+}
+
+/* The density of z_j at the nodes, its mean and its standard deviation. */
+static int residual_density(const elvi_nested_task *task, elvi_residuals *out, const near_rows *k, double linear, double square,
+                            int j)
+{
+    const int nodes = 2 * out->most + 1;
+    double *value = out->value + (size_t) j * (size_t) nodes, top = -HUGE_VAL, sum = 0.0, mean = 0.0, second = 0.0;
+    for (int node = 0; node < nodes; node++) {
+        value[node] = -moved_loss(task, k, linear, square, (node - out->most) * out->width);
+        top = fmax(top, value[node]);
+    }
+    if (!isfinite(top)) return 1;
+    for (int node = 0; node < nodes; node++) {
+        const double t = (node - out->most) * out->width, by = exp(value[node] - top);
+        sum += by;
+        mean += by * t;
+        second += by * t * t;
+    }
+    mean /= sum;
+    out->delta[j] = mean;
+    out->scale[j] = sqrt(second / sum - mean * mean);
+    return 0;
+}
+
+void elvi_nested_residuals(const elvi_nested_task *task, elvi_residuals *out)
+{
+    const elvi_nested *p = task->plan;
+    const elvi_pattern *f = &p->pattern;
+    const int d = f->dim;
+    workspace w = bind(p, task->work, task->links);
+    near_rows k = near_of(&w);
+    double *l3 = w.past[0].turn, *l4 = w.past[0].reach, *pull = w.past[0].mu, *off = w.past[0].step;
+    out->status = set_derivatives(task, &w, l3, l4);
+    if (out->status != ELVI_OK) return;
+    for (int i = 0; i < d; i++) off[i] = w.at.mu[i] - p->centre[i];
+    multiply(p, task->at->A, off, pull);
+    memset(k.seen, 0, (size_t) p->rows * sizeof(double));
+    memset(k.v, 0, (size_t) d * sizeof(double));
+    first_descendants(f, k.first);
+    for (int j = 0; j < d; j++) {
+        out->delta[j] = out->change[j] = out->skew[j] = out->tail[j] = 0.0;
+        out->scale[j] = 1.0;
+    }
+    for (int j = 0; j < d - p->dense; j++) {
+        double linear = 0.0, square = 1.0;
+        inverse_column(f, w.L, j, &k);
+        gather_rows(p, out, &w, j, &k);
+        for (int i = 0; i < k.rows; i++) {
+            const int at = (int) k.curve[i];
+            const double u2 = k.move[i] * k.move[i];
+            out->skew[j] -= l3[at] * k.move[i] * u2;
+            out->tail[j] -= l4[at] * u2 * u2;
+            square -= k.slope[i] * u2;
+        }
+        for (int i = k.first[j]; i <= j; i++) linear += k.v[i] * pull[i];
+        if (fabs(out->skew[j]) > out->third || fabs(out->tail[j]) > out->fourth) {
+            if (residual_density(task, out, &k, linear, square, j)) {
+                out->status = ELVI_NO_EXPECTATION;
+                return;
+            }
+            for (int i = k.first[j]; i <= j; i++) out->change[i] += k.v[i] * k.v[i] * (out->scale[j] * out->scale[j] - 1.0);
+        }
+        for (int i = k.first[j]; i <= j; i++) k.v[i] = 0.0;
+    }
 }

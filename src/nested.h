@@ -3,6 +3,7 @@
 #define ELVI_NESTED_H
 
 #include "family.h"
+#include "joint.h"
 #include "sparse.h"
 
 /* What the dispersion of a hyperparameter point is and does: nested_dispersion.c. */
@@ -22,12 +23,16 @@ typedef struct {
     const int *a_row, *a_column, *a_source, *a_place;
     int sources;                /* numbers that A is made of */
     int blocked;                /* is the inverse of A on the same pattern? */
-    const double *centre;       /* dim */
-    elvi_likelihood likelihood; /* of y / (y + phi) in case of phi */
+    int constraints;            /* linear functions of x that are 0 */
+    const double *constraint;   /* dim x constraints: orthonormal eigenvectors of A; none where A is blocked */
+    const double *centre;       /* dim; satisfies the constraints */
+    elvi_likelihood likelihood; /* of y / (y + phi) in case of phi; none if `joint` */
+    const elvi_joint *joint;    /* a loss of two predictors; NULL: of one */
+    const int *line;            /* dim: the predictor that an unknown belongs to; NULL if not `joint` */
     const elvi_dispersion_ops *dispersion;
-    const double *y, *weight, *offset;
-    int blocks;             /* of consecutive rows, for the check by draws */
-    const int *block_start; /* blocks + 1 */
+    const double *y, *weight, *offset; /* offsets: one for each predictor of a row */
+    int blocks;                        /* of consecutive rows, for the check by draws */
+    const int *block_start;            /* blocks + 1 */
 } elvi_nested;
 
 /* Values of the hyperparameters, and where to start. */
@@ -35,21 +40,54 @@ typedef struct {
     const double *A;       /* sources: A's entries */
     const double *inverse; /* sources: those of its inverse; NULL when A is not definite or
                               not blocked */
+    const double *slack;   /* constraints: the inverses of A's eigenvalues there */
     int definite;
-    double dispersion;
-    const double *mu; /* dim; NULL: from the predictors eta */
+    int hypers;          /* of the family's own hyperparameters */
+    const double *hyper; /* hypers; the first is its dispersion */
+    const double *mu;    /* dim; NULL: from the predictors eta */
     const double *eta;
-    const double *c; /* rows */
+    const double *c; /* rows, or ELVI_PAIRS for each of them */
 } elvi_hyper_point;
+
+/* numbers that a row has as predictors, slopes and offsets, and as curvatures and (co)variances: one, or more if `joint` */
+static inline size_t elvi_nested_lines(const elvi_nested *p) { return (size_t) p->rows * (p->joint ? ELVI_LINES : 1); }
+static inline size_t elvi_nested_pairs(const elvi_nested *p) { return (size_t) p->rows * (p->joint ? ELVI_PAIRS : 1); }
+
+/* where the entries of a column in the dense rows begin: they are its last */
+static inline size_t elvi_nested_dense_at(const elvi_nested *p, int column)
+{
+    const elvi_pattern *f = &p->pattern;
+    if (column < f->head) return (size_t) (f->start[column + 1] - p->dense);
+    return elvi_pattern_at(f, f->dim - p->dense, column);
+}
+
+/* nested_joint.c: what nested.c does row by row, for two predictors */
+void elvi_joint_predict(const elvi_nested *p, const double *x, double *eta);
+void elvi_joint_collect(const elvi_nested *p, const double *slope, double *x);
+void elvi_joint_assemble(const elvi_nested *p, const double *c, double *P);
+void elvi_joint_spreads(const elvi_nested *p, const double *M, double *V);
+void elvi_joint_weigh(const elvi_nested *p, const double *c, const double *eta, double *out); /* C_i (eta_i - offset_i) */
+void elvi_joint_multiply(int rows, const double *c, const double *x, double *out);            /* C_i x_i */
+void elvi_joint_narrow(int rows, const double *weight, double *c);
+double elvi_joint_trace(int rows, const double *c, const double *V); /* sum_i tr(C_i V_i) */
+/* sum_i |V_i^1/2 (C_i' - C_i) V_i^1/2|, Frobenius norms */
+double elvi_joint_turn(int rows, const double *V, const double *to, const double *c);
+/* weights of predictors and of curvatures in a step */
+void elvi_joint_weights(int rows, const double *c, const double *V, double *lines, double *pairs);
+void elvi_joint_pin(int rows, const double *along, double q, double *V); /* V_i - u_i u_i' / q */
+/* sums over rows of minus the third and fourth derivatives in the direction of u */
+void elvi_joint_cumulants(int rows, const double *third, const double *fourth, const double *u, double *sum3, double *sum4);
+double elvi_joint_reach(const double *V, int line); /* how far to move a predictor for differences */
 
 typedef struct {
     double *mu;                /* dim */
-    double *c;                 /* rows */
+    double *c;                 /* rows, or ELVI_PAIRS for each of them */
     double *variance;          /* dim: diagonal of P^-1 */
     double *moment;            /* sources: sum of (x - centre)(x - centre)' over A's entries */
     double objective, log_det; /* F and log|P| */
     double certificate, estimate, widest;
-    double loss, level, slope; /* for the derivative in the dispersion, see dispersion_sums() */
+    double loss, level; /* for the derivative in the dispersion, see dispersion_sums() */
+    double *slope;      /* hypers: that in the logarithm of each, or what goes into it */
     int rigorous, iterations, evaluations;
     elvi_status status;
 } elvi_conditional;
@@ -63,17 +101,21 @@ typedef struct {
 
 struct elvi_dispersion_ops {
     const char *name;
-    int own;         /* does the family's loss take it? Else it is in the rows */
-    int needs_slope; /* must the family have `slope_in_dispersion`? */
+    int own;          /* does the family's loss take it? Else it is in the rows */
+    int needs_slopes; /* must the family have `add_hyper_slopes`? */
     /* response, weight and offset of n rows, as the loss takes them given the dispersion */
     void (*set_rows)(double dispersion, int n, double *y, double *weight, double *offset);
-    /* adds to loss, level and slope what the derivative of E f in the dispersion is made of */
+    /* adds to loss, level and slope what the derivative of E f in the hyperparameters is made of */
     void (*add_sums)(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at,
                      const elvi_optimum_rows *x, elvi_conditional *out);
 };
 const elvi_dispersion_ops *elvi_dispersion_named(const char *name); /* NULL if there is none */
 
-/* The expectations of rows, as elvi_expect_rows() has them, for the dispersion of a hyperparameter point. */
+/* the dispersion of a hyperparameter point, 1 where there is none; and the hyperparameters as the loss takes them */
+double elvi_point_dispersion(const elvi_hyper_point *at);
+elvi_dispersion elvi_loss_dispersion(const elvi_nested *p, const elvi_hyper_point *at);
+
+/* The expectations of rows, as elvi_expect_rows() has them, at a hyperparameter point. */
 elvi_status elvi_nested_expect_rows(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at,
                                     const elvi_lines *rows, elvi_expected *out);
 
@@ -101,7 +143,8 @@ typedef struct {
     int *links;   /* elvi_nested_links_length() */
 } elvi_nested_task;
 
-/* When to end: at a certificate below tol, after so many iterations, or when asked to. */
+/* When to end: at a certificate (of a loss that is not convex: an estimated gap) below tol, after so many iterations, or
+ * when asked to. */
 typedef struct {
     double tol;
     int most;
@@ -109,7 +152,7 @@ typedef struct {
     int polls; /* does this thread poll? */
 } elvi_nested_end;
 
-/* The optimum given the hyperparameters. */
+/* The optimum given the hyperparameters; a stationary point where the loss is not convex. */
 void elvi_nested_solve(const elvi_nested_task *task, const elvi_nested_end *end, elvi_conditional *out);
 
 /* What draws mu + P^-1/2 z say of the importance ratios of a conditional optimum. */
@@ -146,5 +189,22 @@ void elvi_nested_profile(const elvi_nested_task *task, elvi_profile *out);
 /* Third and fourth standardised cumulants of a'x for the n columns of a (dim x n), to first order in the losses' expected third and
  * fourth derivatives: 0 where the posterior is gaussian. */
 elvi_status elvi_nested_cumulants(const elvi_nested_task *task, int n, const double *a, double *third, double *fourth);
+
+/* Unknowns with sparse columns, each given those that come after it in the order of the plan: z_j of z = L'(x - mu),
+ * which is standard
+ * normal under the approximation. Moving z_j moves few rows, so its density costs few expectations: the approximation of all
+ * the rest stays what it is. Only those whose third or fourth cumulant is larger than asked for are looked at. */
+typedef struct {
+    const int *start, *row; /* rows that have an entry in each sparse column: start has one more than these */
+    int most;               /* nodes on a side */
+    double width;           /* between nodes */
+    double third, fourth;   /* cumulants that matter */
+    double *delta, *scale;  /* dim: mean and standard deviation of z_j; 0 and 1 where nothing was looked at */
+    double *change;         /* dim: what that adds to the variances of x */
+    double *skew, *tail;    /* dim: the cumulants */
+    double *value;          /* 2 most + 1 for each of the sparse columns: log densities */
+    elvi_status status;
+} elvi_residuals;
+void elvi_nested_residuals(const elvi_nested_task *task, elvi_residuals *out);
 
 #endif

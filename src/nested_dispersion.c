@@ -63,28 +63,27 @@ static void phi_sums(const elvi_nested *p, const elvi_quadrature *rule, const el
     memset(zero, 0, (size_t) n * sizeof(double));
     elvi_nested_expect_rows(p, rule, at, &rows, &expected);
     out->level = expected.sum;
-    for (int i = 0; i < n; i++) out->slope += x->slope[i];
+    for (int i = 0; i < n; i++) out->slope[0] += x->slope[i];
 }
 
-/* sum_i w_i E dl/da */
+/* sum_i w_i E dl / d log hyper */
 static void own_sums(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at,
                      const elvi_optimum_rows *x, elvi_conditional *out)
 {
-    const elvi_dispersion a = elvi_dispersion_at(log(at->dispersion));
-    (void) rule;
+    const elvi_dispersion a = elvi_loss_dispersion(p, at);
     for (int i = 0; i < p->rows; i++) {
-        const elvi_expectation e = { 0.0, x->slope[i], x->curve[i] };
-        if (p->weight[i] > 0.0) out->slope += p->likelihood.family->slope_in_dispersion(&a, p->y[i], x->eta[i], x->s[i], &e);
+        const elvi_expected_row row = { p->y[i], p->weight[i], x->eta[i], x->s[i], x->slope[i], x->curve[i] };
+        if (row.weight > 0.0) p->likelihood.family->add_hyper_slopes(&p->likelihood, &a, rule, &row, out->slope);
     }
 }
 
 static const elvi_dispersion_ops records[] = {
-    { .name = "none", .own = 0, .needs_slope = 0, .set_rows = leave_rows, .add_sums = add_nothing },
-    { .name = "sigma", .own = 0, .needs_slope = 0, .set_rows = sigma_rows, .add_sums = sigma_sums },
-    { .name = "phi", .own = 0, .needs_slope = 0, .set_rows = phi_rows, .add_sums = phi_sums },
+    { .name = "none", .own = 0, .needs_slopes = 0, .set_rows = leave_rows, .add_sums = add_nothing },
+    { .name = "sigma", .own = 0, .needs_slopes = 0, .set_rows = sigma_rows, .add_sums = sigma_sums },
+    { .name = "phi", .own = 0, .needs_slopes = 0, .set_rows = phi_rows, .add_sums = phi_sums },
     /* of the loss, whose derivative in log dispersion is E l itself */
-    { .name = "factor", .own = 1, .needs_slope = 0, .set_rows = leave_rows, .add_sums = add_nothing },
-    { .name = "own", .own = 1, .needs_slope = 1, .set_rows = leave_rows, .add_sums = own_sums },
+    { .name = "factor", .own = 1, .needs_slopes = 0, .set_rows = leave_rows, .add_sums = add_nothing },
+    { .name = "own", .own = 1, .needs_slopes = 1, .set_rows = leave_rows, .add_sums = own_sums },
 };
 
 const elvi_dispersion_ops *elvi_dispersion_named(const char *name)

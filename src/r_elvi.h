@@ -113,7 +113,11 @@ SEXP elvi_r_nested_solve(SEXP plan, SEXP rule, SEXP settings, SEXP tol, SEXP mos
 SEXP elvi_r_nested_check(SEXP plan, SEXP rule, SEXP settings, SEXP z, SEXP shifts, SEXP threads);
 SEXP elvi_r_nested_draws(SEXP plan, SEXP setting, SEXP x, SEXP whiten);
 SEXP elvi_r_nested_cumulants(SEXP plan, SEXP rule, SEXP setting, SEXP a);
+SEXP elvi_r_nested_residuals(SEXP plan, SEXP rule, SEXP settings, SEXP columns, SEXP control, SEXP threads);
 SEXP elvi_r_nested_profile(SEXP plan, SEXP rule, SEXP settings, SEXP a, SEXP control, SEXP means, SEXP threads);
+SEXP elvi_r_hmc(SEXP model, SEXP settings, SEXP w, SEXP threads);
+SEXP elvi_r_joint_expect(SEXP name, SEXP rule, SEXP hyper, SEXP rows);
+SEXP elvi_r_has_joint(SEXP names);
 SEXP elvi_r_run(SEXP model, SEXP base, SEXP settings, SEXP state);
 
 #endif

@@ -104,7 +104,8 @@ SEXP elvi_r_expect_rows(SEXP likelihood, SEXP rule, SEXP dispersion, SEXP rows)
                                r_reals(rows, "s", n) };
     SEXP out = PROTECT(r_named_list(names));
     elvi_expected expected = { .slope = r_set_reals(out, "slope", n), .curve = r_set_reals(out, "curve", n) };
-    const elvi_status status = elvi_expect_rows(&lik, &r, Rf_asReal(dispersion), &lines, &expected);
+    const elvi_dispersion a = elvi_dispersion_of(Rf_length(dispersion), REAL(dispersion));
+    const elvi_status status = elvi_expect_rows(&lik, &r, &a, &lines, &expected);
     r_set(out, "status", Rf_ScalarInteger(status));
     r_set(out, "sum", Rf_ScalarReal(expected.sum));
     r_set(out, "widest", Rf_ScalarReal(expected.widest));

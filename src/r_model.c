@@ -120,7 +120,7 @@ SEXP elvi_r_has_family(SEXP names, SEXP dispersions)
     for (R_xlen_t i = 0; i < Rf_xlength(names); i++) {
         const elvi_family *family = elvi_family_named(CHAR(STRING_ELT(names, i)));
         const elvi_dispersion_ops *dispersion = elvi_dispersion_named(CHAR(STRING_ELT(dispersions, i)));
-        whole[i] = family && elvi_family_is_whole(family, dispersion && dispersion->needs_slope);
+        whole[i] = family && elvi_family_is_whole(family, dispersion && dispersion->needs_slopes);
     }
     UNPROTECT(1);
     return out;

@@ -21,8 +21,19 @@ static const elvi_dispersion_ops *read_dispersion(SEXP plan)
     return out;
 }
 
+/* a loss of two predictors, or NULL */
+static const elvi_joint *read_joint(SEXP plan)
+{
+    SEXP joint = r_get_if(plan, "joint");
+    if (Rf_isNull(joint)) return NULL;
+    const elvi_joint *out = elvi_joint_named(CHAR(Rf_asChar(joint)));
+    if (!out) Rf_error("elvi internal error: no family '%s' of two predictors", CHAR(Rf_asChar(joint)));
+    return out;
+}
+
 static elvi_nested read_plan(SEXP plan)
 {
+    const elvi_likelihood no_likelihood = { 0 };
     elvi_nested p;
     p.pattern = read_pattern(r_get(plan, "pattern"));
     p.rows = (int) r_count(plan, "rows");
@@ -39,12 +50,16 @@ static elvi_nested read_plan(SEXP plan)
     p.a_place = r_ints(plan, "a_place", p.precisions);
     p.sources = (int) r_count(plan, "sources");
     p.blocked = Rf_asLogical(r_get(plan, "blocked"));
+    p.constraints = (int) r_count(plan, "constraints");
+    p.constraint = p.constraints ? r_reals(plan, "constraint", (R_xlen_t) p.pattern.dim * p.constraints) : NULL;
     p.centre = r_reals(plan, "centre", p.pattern.dim);
-    p.likelihood = r_likelihood(plan);
+    p.joint = read_joint(plan);
+    p.line = p.joint ? r_ints(plan, "line", p.pattern.dim) : NULL;
+    p.likelihood = p.joint ? no_likelihood : r_likelihood(plan);
     p.dispersion = read_dispersion(plan);
     p.y = r_reals(plan, "y", p.rows);
     p.weight = r_reals(plan, "weight", p.rows);
-    p.offset = r_reals(plan, "offset", p.rows);
+    p.offset = r_reals(plan, "offset", (R_xlen_t) elvi_nested_lines(&p));
     p.blocks = Rf_length(r_get(plan, "block_start")) - 1;
     p.block_start = r_ints(plan, "block_start", (R_xlen_t) p.blocks + 1);
     return p;
@@ -56,10 +71,12 @@ static elvi_hyper_point read_hyper_point(const elvi_nested *p, SEXP list)
     s.A = r_reals(list, "A", p->sources);
     s.definite = Rf_asLogical(r_get(list, "definite"));
     s.inverse = p->blocked && s.definite ? r_reals(list, "inverse", p->sources) : NULL;
-    s.dispersion = r_number(list, "dispersion");
+    s.slack = p->constraints ? r_reals(list, "slack", p->constraints) : NULL;
+    s.hypers = Rf_length(r_get(list, "hyper"));
+    s.hyper = r_reals(list, "hyper", s.hypers);
     s.mu = Rf_isNull(r_get(list, "mu")) ? NULL : r_reals(list, "mu", p->pattern.dim);
-    s.eta = Rf_isNull(r_get(list, "eta")) ? NULL : r_reals(list, "eta", p->rows);
-    s.c = r_reals(list, "c", p->rows);
+    s.eta = Rf_isNull(r_get(list, "eta")) ? NULL : r_reals(list, "eta", (R_xlen_t) elvi_nested_lines(p));
+    s.c = r_reals(list, "c", (R_xlen_t) elvi_nested_pairs(p));
     return s;
 }
 
@@ -126,6 +143,7 @@ typedef struct {
     elvi_conditional *solved;
     elvi_ratios *ratios;    /* NULL: solve */
     elvi_profile *profiles; /* NULL: none; parts are points times profiles of each */
+    elvi_residuals *residuals;
     int each;
     const double *z;
     int draws, most;
@@ -145,6 +163,8 @@ static void work_one(void *ctx, int part, int lane, int slot)
     if (elvi_all_asked_to_stop(&t->watch)) return;
     if (t->profiles)
         elvi_nested_profile(&task, &t->profiles[part]);
+    else if (t->residuals)
+        elvi_nested_residuals(&task, &t->residuals[part]);
     else if (t->ratios)
         elvi_nested_check(&task, t->z, t->draws, &t->ratios[part]);
     else
@@ -185,7 +205,7 @@ static elvi_hyper_point *read_hyper_points(const elvi_nested *p, SEXP settings)
     return out;
 }
 
-static SEXP conditional_list(const elvi_nested *p, elvi_conditional *out)
+static SEXP conditional_list(const elvi_nested *p, const elvi_hyper_point *at, elvi_conditional *out)
 {
     static const char *const names[] = {
         "status", "mu", "c", "variance", "moment", "objective", "log_det", "certificate", "estimate", "widest",
@@ -194,9 +214,10 @@ static SEXP conditional_list(const elvi_nested *p, elvi_conditional *out)
     SEXP list = PROTECT(r_named_list(names));
     memset(out, 0, sizeof *out);
     out->mu = r_set_reals(list, "mu", p->pattern.dim);
-    out->c = r_set_reals(list, "c", p->rows);
+    out->c = r_set_reals(list, "c", (R_xlen_t) elvi_nested_pairs(p));
     out->variance = r_set_reals(list, "variance", p->pattern.dim);
     out->moment = r_set_reals(list, "moment", p->sources);
+    out->slope = r_set_reals(list, "slope", at->hypers);
     out->status = ELVI_STOPPED;
     UNPROTECT(1);
     return list;
@@ -212,7 +233,6 @@ static void fill_conditional(SEXP list, const elvi_conditional *at)
     r_set(list, "widest", Rf_ScalarReal(at->widest));
     r_set(list, "loss", Rf_ScalarReal(at->loss));
     r_set(list, "level", Rf_ScalarReal(at->level));
-    r_set(list, "slope", Rf_ScalarReal(at->slope));
     r_set(list, "rigorous", Rf_ScalarLogical(at->rigorous));
     r_set(list, "iterations", Rf_ScalarInteger(at->iterations));
     r_set(list, "evaluations", Rf_ScalarInteger(at->evaluations));
@@ -229,10 +249,11 @@ SEXP elvi_r_nested_solve(SEXP plan, SEXP rule, SEXP settings, SEXP tol, SEXP mos
     t->solved = (elvi_conditional *) R_alloc((size_t) n, sizeof(elvi_conditional));
     t->ratios = NULL;
     t->profiles = NULL;
+    t->residuals = NULL;
     t->tol = Rf_asReal(tol);
     t->most = Rf_asInteger(most);
     SEXP out = PROTECT(Rf_allocVector(VECSXP, n));
-    for (int k = 0; k < n; k++) SET_VECTOR_ELT(out, k, conditional_list(&t->plan, &t->solved[k]));
+    for (int k = 0; k < n; k++) SET_VECTOR_ELT(out, k, conditional_list(&t->plan, &t->points[k], &t->solved[k]));
     run_team(t, n, Rf_asInteger(threads), &hooks);
     for (int k = 0; k < n; k++) fill_conditional(VECTOR_ELT(out, k), &t->solved[k]);
     UNPROTECT(1);
@@ -250,6 +271,7 @@ SEXP elvi_r_nested_check(SEXP plan, SEXP rule, SEXP settings, SEXP z, SEXP shift
     t->points = read_hyper_points(&t->plan, settings);
     t->solved = NULL;
     t->profiles = NULL;
+    t->residuals = NULL;
     t->ratios = (elvi_ratios *) R_alloc((size_t) n, sizeof(elvi_ratios));
     t->z = REAL(z);
     t->draws = draws;
@@ -301,6 +323,7 @@ SEXP elvi_r_nested_profile(SEXP plan, SEXP rule, SEXP settings, SEXP a, SEXP con
     t->points = read_hyper_points(&t->plan, settings);
     t->solved = NULL;
     t->ratios = NULL;
+    t->residuals = NULL;
     t->each = each;
     t->profiles = (elvi_profile *) R_alloc((size_t) n, sizeof(elvi_profile));
     const int dim = t->plan.pattern.dim, most = (int) r_count(control, "most");
@@ -352,4 +375,83 @@ SEXP elvi_r_nested_cumulants(SEXP plan, SEXP rule, SEXP setting, SEXP a)
     const elvi_status status = elvi_nested_cumulants(&task, n, REAL(a), third, fourth);
     UNPROTECT(1);
     return status == ELVI_OK ? out : R_NilValue;
+}
+
+/* Densities of the unknowns with sparse columns, each given those after it, at each of the points. `columns`: start
+ * and row of their
+ * entries; `control`: most, width, third, fourth. Values on the plan's order. */
+SEXP elvi_r_nested_residuals(SEXP plan, SEXP rule, SEXP settings, SEXP columns, SEXP control, SEXP threads)
+{
+    static const char *const names[] = { "status", "delta", "scale", "change", "skew", "tail", "value", NULL };
+    const int points = Rf_length(settings);
+    const elvi_hooks hooks = { .poll = interrupted };
+    team *t = (team *) R_alloc(1, sizeof(team));
+    t->plan = read_plan(plan);
+    t->rule = r_quadrature(rule);
+    t->points = read_hyper_points(&t->plan, settings);
+    t->solved = NULL;
+    t->ratios = NULL;
+    t->profiles = NULL;
+    t->residuals = (elvi_residuals *) R_alloc((size_t) points, sizeof(elvi_residuals));
+    const int dim = t->plan.pattern.dim, sparse = dim - t->plan.dense, most = (int) r_count(control, "most");
+    const int *start = r_ints(columns, "start", (R_xlen_t) sparse + 1);
+    SEXP out = PROTECT(Rf_allocVector(VECSXP, points));
+    for (int k = 0; k < points; k++) {
+        SEXP list = r_named_list(names);
+        SET_VECTOR_ELT(out, k, list);
+        elvi_residuals *one = &t->residuals[k];
+        memset(one, 0, sizeof *one);
+        one->start = start;
+        one->row = r_ints(columns, "row", start[sparse]);
+        one->most = most;
+        one->width = r_number(control, "width");
+        one->third = r_number(control, "third");
+        one->fourth = r_number(control, "fourth");
+        one->delta = r_set_reals(list, "delta", dim);
+        one->scale = r_set_reals(list, "scale", dim);
+        one->change = r_set_reals(list, "change", dim);
+        one->skew = r_set_reals(list, "skew", dim);
+        one->tail = r_set_reals(list, "tail", dim);
+        one->value = REAL(r_set(list, "value", Rf_allocMatrix(REALSXP, 2 * most + 1, sparse)));
+        memset(one->value, 0, (2 * (size_t) most + 1) * (size_t) sparse * sizeof(double));
+        one->status = ELVI_STOPPED;
+    }
+    run_team(t, points, Rf_asInteger(threads), &hooks);
+    for (int k = 0; k < points; k++) r_set(VECTOR_ELT(out, k), "status", Rf_ScalarInteger(t->residuals[k].status));
+    UNPROTECT(1);
+    return out;
+}
+
+/* elvi_joint_expect() for rows with y, weight, eta (2 x n) and V (3 x n); without V at the predictors themselves */
+SEXP elvi_r_joint_expect(SEXP name, SEXP rule, SEXP hyper, SEXP rows)
+{
+    static const char *const names[] = { "status", "sum", "slope", "curve", "hyper", NULL };
+    const elvi_joint *family = elvi_joint_named(CHAR(Rf_asChar(name)));
+    const elvi_quadrature r = r_quadrature(rule);
+    const R_xlen_t n = Rf_xlength(r_get(rows, "y"));
+    if (!family) Rf_error("elvi internal error: no family '%s' of two predictors", CHAR(Rf_asChar(name)));
+    const elvi_joint_rows at = { (int) n, r_reals(rows, "y", n), r_reals(rows, "weight", n), r_reals(rows, "eta", ELVI_LINES * n),
+                                 r_reals(rows, "V", ELVI_PAIRS * n) };
+    SEXP out = PROTECT(r_named_list(names));
+    elvi_joint_expected expected = { .slope = REAL(r_set(out, "slope", Rf_allocMatrix(REALSXP, ELVI_LINES, (int) n))),
+                                     .curve = REAL(r_set(out, "curve", Rf_allocMatrix(REALSXP, ELVI_PAIRS, (int) n))) };
+    const elvi_status status = elvi_joint_expect(family, &r, REAL(hyper), &at, &expected);
+    r_set(out, "status", Rf_ScalarInteger(status));
+    r_set(out, "sum", Rf_ScalarReal(expected.sum));
+    r_set(out, "hyper", Rf_ScalarReal(expected.hyper));
+    UNPROTECT(1);
+    return out;
+}
+
+/* which names are those of losses of two predictors, with all that they must have */
+SEXP elvi_r_has_joint(SEXP names)
+{
+    SEXP out = PROTECT(Rf_allocVector(LGLSXP, Rf_xlength(names)));
+    for (R_xlen_t i = 0; i < Rf_xlength(names); i++) {
+        const elvi_joint *family = elvi_joint_named(CHAR(STRING_ELT(names, i)));
+        LOGICAL(out)
+        [i] = family && elvi_joint_is_whole(family);
+    }
+    UNPROTECT(1);
+    return out;
 }

@@ -165,6 +165,11 @@ for (kind in kinds) local({
   scale <- scale_of(kind, 2)
   law <- internal$law_of(base_laplace(), 2)
   model <- models$logit
+  add("elvi_r_hmc", kind, function() {
+    settings <- list(warmup = 5, iterations = 3, most_steps = 4, length = 1, step = 0.2, accept = 0.8, key = c(1, 2), centre = c(0.1, 0.2),
+                     root = c(1, 0.3, 0, 0.5))
+    .Call(internal$elvi_r_hmc, model, settings, matrix(c(0.1, -0.2, 0.3, 0), 2), 2L)
+  })
   add("elvi_r_project", kind, function() .Call(internal$elvi_r_project, kind, scale, 0.6, 2))
   add("elvi_r_values", kind, function() {
     .Call(internal$elvi_r_values, model, law, kind, c(0.1, 0.2), scale, c(1, 2), 5, 2L)

@@ -56,7 +56,7 @@ run_rates <- function(seeds = 5, budgets = 10^seq(2, 5, by = 0.5), dim = 5) {
   gap <- mapply(function(method, budget, seed) {
     run_gap(model, base_gaussian(), schedule_fixed(budget, method), theory_control(), seed, optimum)
   }, runs$method, runs$budget, runs$seed)
-  bound <- unlist(lapply(guarantees, function(g) rep(predict(g, budgets), each = seeds)))
+  bound <- unlist(lapply(guarantees, function(g) rep(predict(g, budgets, by = "distance"), each = seeds)))
   data <- data.frame(runs[c("method", "budget", "seed")], gap = unname(gap), bound = unname(bound))
   slopes <- rate_slopes(data, "gap", function(method) schedule_fixed(1, method))
   list(data = data, numbers = list(slopes = slopes, gap_start = guarantees[[1L]]$gap_start,
@@ -92,7 +92,7 @@ run_rates_dynamic <- function(seeds = 3, budgets = 10^seq(2, 6, by = 0.5), dim =
   model <- rate_logistic(check_count(dim, "dim"))
   optimum <- elvi_optimum(model)$objective
   schedules <- dynamic_schedules(model, max(budgets))
-  bounds <- lapply(schedules, function(schedule) predict(theory_guarantee(model, schedule), budgets))
+  bounds <- lapply(schedules, function(schedule) predict(theory_guarantee(model, schedule), budgets, by = "distance"))
   runs <- expand.grid(seed = seq_len(seeds), method = names(schedules), stringsAsFactors = FALSE)
   data <- bind_rows(on_cores(seq_len(nrow(runs)), function(i) {
     along <- seeded(runs$seed[i], measure_along(
@@ -120,7 +120,7 @@ dynamic_schedules <- function(model, budget) {
            g <- theory_guarantee(model, schedule)
            bound <- function(log_step) {
              g$schedule$step <- exp(log_step)
-             predict(g, budget)
+             predict(g, budget, by = "distance")
            }
            schedule$step <- exp(stats::optimize(bound, log(longest) + c(-7, 0), tol = 0.01)$minimum)
            schedule
@@ -160,7 +160,7 @@ noise_point <- function(varied, at, dim, base, seeds, budget) {
       run_gap(model, base, schedule, theory_control(), seed, optimum)
     }, 0)
     data.frame(varied = varied, at = at, base = base$kind, method = method, seed = seq_len(seeds),
-               gap = gap, noiseless = noiseless_gap(model, g, g$K / (g$K + 1)), bound = g$bound)
+               gap = gap, noiseless = noiseless_gap(model, g, g$K / (g$K + 1)), bound = g$bounds[["distance"]])
   }))
 }
 
@@ -206,7 +206,7 @@ try_batches <- function(method, model, seeds, budget) {
   optimum <- elvi_optimum(model)$objective
   preset <- theory_guarantee(model, schedule_fixed(budget, method))
   control <- theory_control(precondition = preset$lambda)
-  split <- best_split(preset)
+  split <- best_split(preset, by = "distance")
   batches <- sort(unique(c(split$N, round(2^seq(0, log2(budget / 4), by = 0.5)))))
   data <- bind_rows(lapply(batches, function(N) {
     schedule <- schedule_custom(split$gamma, N, budget %/% N)
@@ -214,7 +214,7 @@ try_batches <- function(method, model, seeds, budget) {
       run_gap(model, base_gaussian(), schedule, control, seed, optimum)
     }, 0)
     data.frame(method = method, batch = N, seed = seq_len(seeds), gap = gap,
-               bound = theory_guarantee(model, schedule, control = control)$bound)
+               bound = theory_guarantee(model, schedule, control = control)$bounds[["distance"]])
   }))
   means <- over_seeds(data, "gap", "batch")
   list(data = data, best = data.frame(method = method, bound = split$N, preset = preset$N,

@@ -58,7 +58,9 @@ arguments_store <- function(which) {
                   average = "tail", iterations = 3),
       guarantee = guarantee(arguments_store("model"), schedule = schedule_fixed(1000),
                             control = elvi_control(estimator = "reparam")),
-      optimum = elvi_optimum(arguments_store("model"))))
+      optimum = elvi_optimum(arguments_store("model")),
+      problem = elvi_problem(case ~ age + parity, data = arguments_store("data"), family = binomial()),
+      evidence = evidence(arguments_store("glm"))))
   }
   formula_store[[key]]
 }
@@ -105,6 +107,15 @@ template <- function(name, fun, args, right, covers = name, fixed = NULL, long =
 
 # `args` is a function so that nothing is fitted before it is needed. `fixed`
 # arguments stay: the object that a generic of another package dispatches on.
+argument_ordinal <- function() {
+  if (is.null(argument_store$ordinal)) {
+    argument_store$ordinal <- elvi(Sat ~ Infl, data = MASS::housing, weights = Freq, family = cumulative())
+  }
+  argument_store$ordinal
+}
+
+argument_store <- new.env(parent = emptyenv())
+
 argument_templates <- function() {
   at <- arguments_store
   object <- function(which, ...) { force(which); function() c(list(object = at(which)), list(...)) }
@@ -153,7 +164,18 @@ argument_templates <- function() {
     template("robust", robust, function() list(df = 4), function(x, args) finite(x$df) && x$df > 0),
     template("neg_binomial_2", neg_binomial_2, function() list(), of_class("family")),
     template("weibull", weibull, function() list(), of_class("family")),
+    template("zero_inflated_poisson", zero_inflated_poisson, function() list(), of_class("family")),
+    template("zero_inflated_negbinomial", zero_inflated_negbinomial, function() list(), of_class("family")),
+    template("hurdle_poisson", hurdle_poisson, function() list(), of_class("family")),
+    template("hurdle_negbinomial", hurdle_negbinomial, function() list(), of_class("family")),
+    template("pedigree_precision", pedigree_precision,
+             function() list(id = 1:3, mother = c(NA, NA, 1), father = c(NA, NA, 2)), function(x, args) inherits(x, "Matrix")),
     template("Beta", Beta, function() list(), of_class("family")),
+    template("student", student, function() list(), of_class("family")),
+    template("truncated_poisson", truncated_poisson, function() list(), of_class("family")),
+    template("cumulative", cumulative, function() list(link = "probit"), of_class("family")),
+    template("cutpoints", cutpoints, function() list(object = argument_ordinal(), draws = 20, summary = FALSE),
+             function(x, args) is.matrix(x) && all(is.finite(x)), fixed = "object"),
     # models
     template("model_glm", model_glm,
              function() list(X = cbind(1, at("data")$age - 32), y = at("data")$case, family = binomial(),
@@ -181,6 +203,7 @@ argument_templates <- function() {
     template("schedule_fixed", schedule_fixed, function() list(budget = 100, preset = "case2"), a_schedule),
     template("schedule_decay", schedule_decay,
              function() list(budget = 100, step = 0.1, batch = 2, epsilon = 0.1, growth = 0.5), a_schedule),
+    template("schedule_certified", schedule_certified, function() list(budget = 100), a_schedule),
     template("schedule_growing", schedule_growing, function() list(budget = 100, step = 0.1, batch = 2, nu = 0.1),
              a_schedule),
     template("schedule_tuned", schedule_tuned, function() list(budget = 100), a_schedule),
@@ -241,7 +264,7 @@ argument_templates <- function() {
     fit_method("update of a regression", update, "glm",
                function(x, args) a_fit(x) || (is.call(x) && isFALSE(args$evaluate)),
                formula. = . ~ . - parity, prior = normal(0, 1), evaluate = TRUE,
-               covers = c("update.elvi_glm", "elvi.elvi_glm")),
+               covers = "update.elvi_glm"),
     template("elvi_optimum", elvi_optimum,
              function() list(model = at("model"), base = base_gaussian(), scale = "symmetric", tol = 1e-9,
                              max_evaluations = 200),
@@ -261,6 +284,36 @@ argument_templates <- function() {
              "elbo.default", long = long_draws),
     template("pareto_k", pareto_k, function() list(object = at("glm"), draws = 200),
              function(x, args) is.numeric(x$k) && !is.na(x$k), c("pareto_k", "pareto_k.elvi_fit"), long = long_draws),
+    template("evidence", evidence, object("glm", draws = 100, seed = 1), function(x, args) finite(x$logml),
+             c("evidence", "evidence.elvi_fit", "evidence.default"), long = long_draws),
+    template("bayes_factor", bayes_factor, function() list(x1 = at("glm"), x2 = at("glm"), log = TRUE),
+             function(x, args) finite(x$bf), c("bayes_factor", "bayes_factor.elvi_fit", "bayes_factor.default"), "x1"),
+    template("bayes_factor of evidences", bayes_factor,
+             function() list(x1 = at("evidence"), x2 = at("evidence"), log = FALSE), function(x, args) finite(x$bf),
+             "bayes_factor.elvi_evidence", "x1"),
+    template("post_prob", function(x, y, ...) post_prob(x, y, ...),
+             function() list(x = at("glm"), y = at("glm"), prior_prob = c(0.5, 0.5), model_names = c("a", "b")),
+             function(x, args) finite(x) && abs(sum(x) - 1) < 1e-8, c("post_prob", "post_prob.elvi_fit", "post_prob.default"), c("x", "y")),
+    template("post_prob of evidences", function(x, y, ...) post_prob(x, y, ...),
+             function() list(x = at("evidence"), y = at("evidence"), prior_prob = c(0.5, 0.5)),
+             function(x, args) finite(x) && abs(sum(x) - 1) < 1e-8, "post_prob.elvi_evidence", c("x", "y")),
+    template("print of a Bayes factor", function(x, digits) utils::capture.output(print(x, digits = digits)),
+             function() list(x = bayes_factor(at("evidence"), at("evidence")), digits = 3), function(x, args) length(x) > 0,
+             "print.elvi_bayes_factor", "x"),
+    template("posterior_vs_prior", posterior_vs_prior, object("glm", pars = "age", prob = 0.9, plot = FALSE), of_class("data.frame"),
+             c("posterior_vs_prior", "posterior_vs_prior.elvi_glm"), "plot"),   # a plot is an answer too
+    template("log_prior", log_prior, object("glm", draws = 5, seed = 1),
+             function(x, args) is.matrix(x) && nrow(x) == args$draws, c("log_prior", "log_prior.elvi_glm"), long = long_draws),
+    template("calibrate", calibrate,
+             function() list(fit = at("glm"), n = 10, from = "posterior", pars = "age", seed = 1, cores = 1, progress = FALSE),
+             of_class("elvi_calibration"), "calibrate", long = list(n = long_count(12), cores = long_count(1))),
+    template("elvi_problem", elvi_problem,
+             function() list(formula = case ~ age + parity, data = at("data"), family = binomial(), prior = normal(0, 2.5),
+                             weights = rep(1, 40), offset = rep(0.1, 40)),
+             of_class("elvi_problem"), "elvi_problem", long = list(data = is.environment)),
+    template("elvi_solve", elvi_solve,
+             function() list(problem = at("problem"), base = base_gaussian(), method = "exact", tol = 1e-6, control = elvi_control(),
+                             correct = FALSE), a_fit, "elvi_solve"),
     template("existence", existence, function() list(model = at("model"), base = base_gaussian()),
              function(x, args) is.logical(x$exists) && is.character(x$why)),
     template("bg_constants", bg_constants,

@@ -39,6 +39,9 @@ evidence_cases <- function(n = 25) {
     logit = binomial_case("logit"), probit = binomial_case("probit"), cloglog = binomial_case("cloglog"),
     poisson = list(family = poisson(), y = counts, weights = some,
                    log_lik = counted(function(eta, s) dpois(counts, exp(eta), log = TRUE))),
+    truncated = list(family = truncated_poisson(), y = counts + 1, weights = some, log_lik = counted(function(eta, s) {
+      dpois(counts + 1, exp(eta), log = TRUE) - ppois(0, exp(eta), lower.tail = FALSE, log.p = TRUE)
+    })),
     known = c(gaussian_case, dispersion = 0.6, s = sqrt(0.6)),
     exponential = list(family = "exponential", y = survival_response, weights = some,
                        log_lik = counted(function(eta, s) weibull_density(ended, eta, 1))),

@@ -73,7 +73,7 @@ spoilers <- list(
   tiny = function(v) if (is.numeric(v)) v * 1e-300 else v,
   constant = function(v) if (is.numeric(v) && length(v)) v * 0 + v[1L] else v,
   fraction = function(v) if (is.numeric(v)) v + 0.25 else v,
-  integer = function(v) if (is.numeric(v) && all(abs(v) < 1e9)) { storage.mode(v) <- "integer"; v } else v,
+  integer = function(v) if (is.numeric(v) && isTRUE(all(abs(v) < 1e9))) { storage.mode(v) <- "integer"; v } else v,
   text = function(v) if (is.atomic(v)) as.character(v) else v,
   complex = function(v) if (is.numeric(v)) v + 0i else v,
   factor = function(v) if (is.atomic(v) && length(v) < 1000L) factor(v) else v,

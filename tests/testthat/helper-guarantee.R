@@ -49,3 +49,11 @@ doubts <- function(...) {
   expect_identical(is.na(g$bound), any(g$assumptions$needed & status != "holds"))
   status[status != "holds" & g$assumptions$needed]
 }
+
+# the same in the model's coordinates
+gap_to_user <- function(fit) {
+  kind <- fit$control$scale
+  average <- to_user(run_model(fit), kind, fit$state$average_mu, fit$state$average_scale)
+  exact_oracle(fit$model, law_of(fit$base, fit$model$dim))(kind, average$mu, average$scale)$objective -
+    elvi_optimum(fit$model, fit$base, kind)$objective
+}

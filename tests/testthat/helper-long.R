@@ -6,3 +6,6 @@ skip_unless_long <- function() {
   testthat::skip_on_cran()
   testthat::skip_if_not(long_tests(), "long: make test LONG=true")
 }
+
+# All cases in long runs, every k-th by default: for tests that ask the same of many cases.
+every <- function(cases, k) if (long_tests()) cases else cases[seq_along(cases) %% k == 1L]

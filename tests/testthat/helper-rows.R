@@ -34,7 +34,7 @@ rows_cases <- list(
   poisson = quote(list(count ~ z + factor(trials) + offset(o), family = poisson(), weights = w)),
   known = quote(list(real ~ log(x) + g, family = gaussian(), dispersion = 2, weights = w, subset = z > 0.2)),
   gaussian = quote(list(real ~ x + g, family = gaussian(), weights = w)),
-  robust = quote(list(real ~ x + z, family = robust())),
+  robust = quote(list(real ~ x + z, family = robust(), prior = student_t(3, 0, 2))),   # without student priors memory integrates
   size = quote(list(count ~ x + z, family = neg_binomial_2(), prior = student_t(3, 0, 2))))
 
 fit_rows <- function(case, source, ...) {

@@ -7,7 +7,8 @@
 
 other_packages_methods <- local({
   methods <- getNamespaceInfo("elvi", "S3methods")
-  theirs <- methods[, 4L] %in% c("bayestestR", "emmeans", "insight", "marginaleffects", "parameters", "performance")
+  theirs <- methods[, 4L] %in% c("bayestestR", "bridgesampling", "emmeans", "insight", "marginaleffects", "parameters", "performance",
+                                "priorsense", "rstanarm")
   # a name that elvi has for something of its own is none of a generic below
   methods[theirs & !methods[, 1L] %in% ls(asNamespace("elvi")), 3L]
 })
@@ -17,12 +18,13 @@ without_template <- c(
   # no argument at all
   "elvi_threads",
   # no argument but the object itself
+  "autoplot.elvi_calibration", "plot.elvi_calibration", "print.elvi_calibration", "print.elvi_evidence", "print.elvi_problem",
   "print.elvi_base", "print.elvi_bg", "print.elvi_control", "print.elvi_estimate", "print.elvi_existence",
   "print.elvi_experiment", "print.elvi_guarantee", "print.elvi_model", "print.elvi_mpsgd_guarantee", "print.elvi_pareto_k", "print.elvi_prior",
   "print.elvi_prior_summary", "print.elvi_rate", "print.elvi_schedule", "print.elvi_split", "format.elvi_prior",
   # default methods that refuse everything: covered by their generics
   "bayes_R2.default", "predictive_interval.default", "log_lik.default", "pareto_k.default", "posterior_epred.default", "posterior_interval.default",
-  "posterior_linpred.default", "posterior_predict.default", "prior_summary.default",
+  "posterior_linpred.default", "posterior_predict.default", "prior_summary.default", "posterior_vs_prior.default", "log_prior.default",
   # refuse everything (test-fit-methods.R)
   "logLik.elvi_fit", "extractAIC.elvi_fit",
   # needs a Stan program (test-target-stan.R)

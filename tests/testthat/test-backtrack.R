@@ -293,7 +293,7 @@ test_that("guarantee() says what the check replaces and what survives, and no nu
   known <- guarantee(target, schedule = schedule_fixed(2000, "case2"), control = control(backtrack = 16))
   plain <- guarantee(target, schedule = schedule_fixed(2000, "case2"), control = control())
   expect_identical(known$bound, NA_real_)
-  expect_equal(known$conditional, plain$bound)
+  expect_equal(known$conditional, plain$bounds[["distance"]])
   # and steps longer than theorems allow have twice the formula, instead of nothing
   long <- schedule_custom(1 / target$smoothness, 50, 40)
   expect_identical(guarantee(target, schedule = long, control = control())$conditional, NA_real_)

@@ -19,12 +19,15 @@ make_contract_data <- function() {
     d$size <- rgamma(n, 3, 3 / exp(eta))
     d$time <- rweibull(n, 1.5, exp(eta))
     d$seen <- rbinom(n, 1, 0.8)
+    d$class <- cut(eta + rlogis(n), c(-Inf, -0.5, 1, Inf), ordered_result = TRUE)
+    d$zeros <- ifelse(runif(n) < 0.3, 0, d$count)
     d
   })
 }
 
 # what a kind needs beside elvi
-contract_needs <- c(survival = "survival", groups = "reformulas", slopes = "reformulas", smooth = "mgcv")
+contract_needs <- c(survival = "survival", groups = "reformulas", inflated = "reformulas", slopes = "reformulas",
+                    prior_groups = "reformulas", smooth = "mgcv")
 
 contract_kinds <- list(
   binomial = function(d) elvi(b ~ x, d, family = binomial()),
@@ -35,9 +38,14 @@ contract_kinds <- list(
   gamma = function(d) elvi(size ~ x, d, family = Gamma("log")),
   negbin = function(d) elvi(count ~ x, d, family = neg_binomial_2()),
   survival = function(d) elvi(survival::Surv(time, seen) ~ x, d, family = weibull()),
+  ordinal = function(d) elvi(class ~ x, d, family = cumulative()),
   groups = function(d) elvi(count ~ x + (1 | g), d, family = poisson()),
   slopes = function(d) elvi(y ~ x + (x | g), d, control = elvi_control(nodes = 3)),   # draws over more nodes take long
   smooth = function(d) elvi(y ~ x + s(t), d),
+  prior = function(d) elvi(b ~ x, d, family = binomial(), prior_only = TRUE),
+  prior_groups = function(d) elvi(y ~ x + (1 | g), d, prior_aux = normal(1, 0.2), prior_only = TRUE),
+  inflated = function(d) elvi(zeros ~ x + (1 | g), d, family = zero_inflated_poisson(), ziformula = ~ t),
+  scaled = function(d) elvi(y ~ x, d, dispformula = ~ t),
   quadratic = function(d) elvi(model_quadratic(matrix(c(2, 1, 1, 3), 2), m = c(a = 1, b = -1)), budget = 500),
   density = function(d) {
     elvi(model_density(function(x) colSums(x^2) / 2 + log(cosh(colSums(x))), function(x) x + rep(tanh(colSums(x)), each = 2), dim = 2,
@@ -149,12 +157,20 @@ test_that("seeds are those of set.seed(), for every fit and every verb that draw
   }
 })
 
+# of classes 1, 2, ...: draws x rows x classes to draws x rows
+mean_number <- function(expected) {
+  if (length(dim(expected)) == 2L) return(expected)
+  structure(apply(expected * rep(seq_len(dim(expected)[3L]), each = prod(dim(expected)[1:2])), 1:2, sum), dimnames = NULL)
+}
+
 test_that("the noise of two new rows is independent, in one call and in two", {
   skip_on_cran()
   d <- contract_data()
   for (kind in regression_names()) {
     fit <- contract_fit(kind)
-    noise <- function(rows, ...) posterior_predict(fit, rows, draws = 4000, ...) - posterior_epred(fit, rows, draws = 4000, ...)
+    noise <- function(rows, ...) {
+      posterior_predict(fit, rows, draws = 4000, ...) - mean_number(posterior_epred(fit, rows, draws = 4000, ...))
+    }
     a <- d[3, ]
     b <- d[17, ]
     group <- transform(a, g = setdiff(levels(d$g), as.character(a$g))[1])   # another group, the same predictors
@@ -182,7 +198,7 @@ test_that("tidy(exponentiate = TRUE) exponentiates the coefficients, and nothing
     plain <- as.data.frame(generics::tidy(fit, conf.int = TRUE))
     out <- as.data.frame(generics::tidy(fit, conf.int = TRUE, exponentiate = TRUE))
     coefficients <- fixef(fit)
-    at <- plain$term %in% names(coefficients)
+    at <- plain$effect == "fixed"
     expect_identical(sum(at), length(coefficients), info = kind)
     expect_equal(unname(plain$estimate[at]), unname(coefficients), info = kind)
     for (column in c("estimate", "conf.low", "conf.high")) {
@@ -201,7 +217,8 @@ test_that("tables have the same columns, and k-hat the same fields, for every fi
   for (kind in contract_names()) {
     fit <- contract_fit(kind)
     expect_identical(colnames(summary(fit)$table), c("mean", "sd", "2.5 %", "50 %", "97.5 %"), info = kind)
-    expect_identical(names(generics::tidy(fit)), c("effect", "group", "term", "estimate", "std.error"), info = kind)
+    expect_identical(names(generics::tidy(fit)),
+                     c("effect", if (!is.null(fit$second)) "component", "group", "term", "estimate", "std.error"), info = kind)
     expect_identical(names(elbo(fit)), names(elbo(contract_fit("binomial"))), info = kind)
     expect_identical(names(suppressWarnings(pareto_k(fit))), fields, info = kind)
     expect_s3_class(fit$posterior, "elvi_posterior")
@@ -246,10 +263,10 @@ test_that("every fit prints what was fitted, its estimates, and how it was solve
   skip_on_cran()
   for (kind in contract_names()) {
     text <- capture.output(print(contract_fit(kind)))
-    at <- grep("^Posterior mean and standard deviation", text)
+    at <- grep("^(Posterior|Prior) mean and standard deviation", text)
     expect_length(at, 1)
     expect_match(text[at + 1], "mean +sd", info = kind)
-    expect_true(any(grepl("[Cc]onverged|CONVERGED|Run ", text[-seq_len(at)])), info = kind)
+    expect_true(any(grepl("[Cc]onverged|CONVERGED|Run |This is the prior", text[-seq_len(at)])), info = kind)
     expect_output(print(summary(contract_fit(kind))), "2.5 %", info = kind)
   }
 })
@@ -268,12 +285,12 @@ test_that("a fit that is saved and read again gives the same answers", {
 test_that("predict() agrees with draws, and draws of different verbs belong together", {
   skip_on_cran()
   d <- contract_data()
-  for (kind in regression_names()) {
+  for (kind in Filter(function(kind) !has_classes(contract_fit(kind)), regression_names())) {   # of classes: test-family-ordinal.R
     fit <- contract_fit(kind)
     new <- d[c(2, 5, 40, 77), ]
     eta <- posterior_linpred(fit, new, draws = 4000)
     mu <- posterior_epred(fit, new, draws = 4000)
-    expect_identical(unname(mu), unname(array(family(fit)$linkinv(eta), dim(eta))), info = kind)
+    if (kind != "inflated") expect_identical(unname(mu), unname(array(family(fit)$linkinv(eta), dim(eta))), info = kind)
     for (type in c("link", "response")) {
       drawn <- if (type == "link") eta else mu
       at <- predict(fit, new, type = type, se.fit = TRUE)
@@ -303,6 +320,7 @@ test_that("groups can be left out under either name, also where there are none",
     calls <- list(function(...) predict(fit, d, ...), function(...) posterior_linpred(fit, d, draws = 4, ...),
                   function(...) posterior_epred(fit, d, draws = 4, ...), function(...) posterior_predict(fit, d, draws = 4, ...),
                   function(...) log_lik(fit, d, draws = 4, ...), function(...) simulate(fit, 2, seed = 1, ...))
+    if (is_prior(fit)) calls <- calls[-1]   # effects have mean 0
     for (call in calls) {
       expect_identical(call(re_formula = NA), call(re.form = NA), info = kind)
       expect_identical(call(re_formula = NULL), call(), info = kind)

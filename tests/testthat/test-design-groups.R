@@ -45,7 +45,7 @@ test_that("a bar that cannot be had says so", {
   refused(y ~ x:(1 | g))
   refused(y ~ x - (1 | g))
   refused(y ~ log(1 | g))
-  refused(y ~ ar1(0 + x | g))
+  refused(y ~ toep(0 + x | g))
   refused(y ~ gr(1 | g))
   refused(y ~ (1 | 1:240))
   refused(y ~ (1 | nowhere))

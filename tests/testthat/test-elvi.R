@@ -680,7 +680,7 @@ test_that("Figure 1 of the paper with the printed smoothness diverges, and says 
   setting <- figure1()
   printed <- 0.1 + svd(setting$U)$d[1] / 4   # the square is missing in print: 31 for 3763
   expect_equal(round(printed), 31)
-  for (preset in c("case1", "case2")) {
+  for (preset in every(c("case1", "case2"), 2)) {
     warned <- expect_warning(
       fit <- elvi(setting$model, base_laplace(), schedule_fixed(5000, preset),
                   control = raw_control(smoothness = printed)),

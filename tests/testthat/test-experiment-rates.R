@@ -30,7 +30,7 @@ test_that("finite horizon: each point is a run of its own beside its own bound",
   for (method in c("case1", "case2", "psgd", "psgd_scaled")) {
     g <- guarantee_of(model, schedule_fixed(400, method))
     row <- x$data[x$data$method == method & x$data$budget == 400 & x$data$seed == 2, ]
-    expect_equal(row$bound, g$bound)
+    expect_equal(row$bound, g$bounds[["distance"]])
     set.seed(2)
     fit <- fit_of(model, schedule_fixed(400, method))
     expect_identical(fit$kept, "average")
@@ -64,7 +64,7 @@ test_that("dynamic: the first steps make the bound smallest at the largest budge
   for (schedule in schedules) {
     bound <- function(factor) {
       schedule$step <- schedule$step * factor
-      guarantee_of(model, schedule)$bound
+      guarantee_of(model, schedule)$bounds[["distance"]]
     }
     expect_gt(bound(1.05), bound(1))
     expect_gt(bound(0.95), bound(1))
@@ -95,7 +95,7 @@ test_that("dynamic: measured along one run, as if each budget had its own", {
       expect_equal(row$gap, objective(fit)$estimate - best)
       last <- list(mu = fit$last$mu, Sigma = fit$last$scale)
       expect_equal(row$last, objective(last, model)$estimate - best)
-      expect_equal(row$bound, guarantee_of(model, schedule)$bound)
+      expect_equal(row$bound, guarantee_of(model, schedule)$bounds[["distance"]])
     }
   }
 })
@@ -111,7 +111,7 @@ test_that("dimension and kurtosis: targets, bases and bounds", {
   set.seed(1)
   fit <- fit_of(model, schedule_fixed(200, "case2"))
   expect_equal(row$gap, lab$gap_at(fit, "average", 4 / 2 + log(det(model$A)) / 2))
-  expect_equal(row$bound, guarantee_of(model, schedule_fixed(200, "case2"))$bound)
+  expect_equal(row$bound, guarantee_of(model, schedule_fixed(200, "case2"))$bounds[["distance"]])
   # the slopes are those of power laws through the two dimensions
   one <- x$data[x$data$varied == "dimension" & x$data$method == "case1", ]
   mean_gap <- tapply(one$gap, one$at, mean)
@@ -145,8 +145,8 @@ test_that("batch sizes: the lowest bound is best_split()'s, the lowest gap is fo
     one <- means[means$method == method, ]
     best <- x$numbers$best[x$numbers$best$method == method, ]
     g <- guarantee_of(lab$rate_logistic(2), schedule_fixed(400, method))
-    expect_equal(best$bound, best_split(g)$N)
-    expect_equal(min(one$bound), best_split(g)$bound)
+    expect_equal(best$bound, best_split(g, by = "distance")$N)
+    expect_equal(min(one$bound), best_split(g, by = "distance")$bound)
     expect_equal(one$batch[which.min(one$bound)], best$bound)
     expect_equal(one$batch[which.min(one$gap)], best$measured)
     expect_equal(best$preset, g$N)

@@ -133,7 +133,7 @@ test_that("draws from the prior have its distribution", {
   uniform <- function(p) expect_gt(uniformity_p(p), 1e-3)
   joint <- fit$priors$joint
   uniform(pnorm(x[, "x"], joint$location[2], joint$scale[2]))
-  centred <- x[, 1] - fit$posterior$shift[2] * x[, 2]
+  centred <- x[, 1] - fit$posterior$shift$by[1, 2] * x[, 2]
   uniform(pnorm(centred, joint$location[1], joint$scale[1]))
   uniform(pbeta((hyper[, "cor(g:x,(Intercept))"] + 1) / 2, 3, 3))
   rate <- fit$priors$sd[[1]]$rate

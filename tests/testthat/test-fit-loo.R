@@ -74,6 +74,28 @@ test_that("refits of counts with groups agree with brute force where importance 
   expect_lt(abs(fit$nested$evidence$corrected - other + 4.402), 0.06)
 })
 
+test_that("rows of a high Pareto k are left out by an integral over their predictor", {
+  skip_if_not_installed("loo")
+  # one coefficient: everything is an integral
+  y <- c(0, 1, 0, 6)
+  fit <- elvi(y ~ 1, data = data.frame(y = y), family = poisson(), prior_intercept = normal(0, 2))
+  b <- seq(-8, 6, length.out = 20001)
+  evidence <- function(y) log(sum(exp(dnorm(b, 0, 2, log = TRUE) + rowSums(outer(b, y, function(b, y) dpois(y, exp(b), log = TRUE))))))
+  exact <- vapply(1:4, function(i) evidence(y) - evidence(y[-i]), 0)
+  expect_lt(max(abs(held_out_density(fit, 1:4, 5) - exact)), 0.01)
+  # where importance sampling is off by half a nat, with exact draws too
+  data <- count_data()
+  counts <- elvi(y ~ x + (1 | g), data = data, family = poisson())
+  out <- loo::loo(counts)
+  truth <- c("10" = -4.402, "5" = -3.391)   # as below
+  expect_true(10 %in% attr(out, "integrated"))
+  expect_lt(max(abs(out$pointwise[as.integer(names(truth)), "elpd_loo"] - truth)), 0.06)
+  expect_equal(out$estimates["elpd_loo", "Estimate"], sum(out$pointwise[, "elpd_loo"]))
+  plain <- suppressWarnings(loo::loo(counts, profile = FALSE))
+  expect_null(attr(plain, "integrated"))
+  expect_error(loo::loo(counts, profile = 2), class = "elvi_error_argument")
+})
+
 test_that("kfold() leaves out levels as a whole", {
   skip_if_not_installed("loo")
   data <- count_data()

@@ -19,7 +19,7 @@ family_cases <- function() {
       poisson = elvi(p ~ x + offset(o), data = d, family = poisson(), weights = w),
       known = elvi(g ~ x, data = d, dispersion = 4),
       gaussian = elvi(g ~ x + offset(o), data = d, weights = w, method = "mpsgd"),
-      robust = elvi(g ~ x, data = d, family = robust(5)),
+      robust = elvi(g ~ x, data = d, family = robust(5), method = "mpsgd"),
       size = elvi(p ~ x, data = d, family = neg_binomial_2(), method = "mpsgd")))
   }
   formula_store$families

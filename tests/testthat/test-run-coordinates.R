@@ -348,3 +348,25 @@ test_that("a target that is not defined all around its mode is a typed error whe
   expect_error(suppressMessages(with_swapped("widest_search", 3, elvi(edge, tol = 1))), "Hessian is not finite",
                class = "elvi_error_nonfinite")
 })
+
+test_that("in majorant coordinates L is 1 and the start is the Laplace approximation, for every scale", {
+  mode <- find_mode(logistic())
+  for (kind in names(scale_kinds)) {
+    work <- whitened_model(logistic(), "majorant", kind)
+    expect_equal(run_smoothness(logistic(), work, law_of(base_gaussian(), 3), elvi_control(coordinates = "majorant", scale = kind))$L, 1)
+    feasible <- feasible_set(elvi_control(coordinates = "majorant", scale = kind), work, 1)
+    start <- check_start(NULL, work, kind, feasible, 1)
+    there <- to_user(work, kind, start$mu, start$scale)
+    S <- symmetric_scale(kind, there$scale, NULL)
+    if (scale_of(kind)$full) expect_equal(S %*% S, solve(mode$hessian), ignore_attr = TRUE)
+    else expect_equal(diag(S)^-2, diag(mode$hessian), ignore_attr = TRUE)
+    expect_equal(there$mu, mode$x, ignore_attr = TRUE)
+    expect_identical(project_scale(kind, start$scale, 1 - 1e-9, Inf)$clipped, 0L + project_scale(kind, start$scale, 0, Inf)$clipped)
+  }
+  # weights count
+  twice <- model_glm(small_X, small_y, prior = normal(0, 1), weights = rep(2, 20))
+  expect_equal(largest_hessian(twice), crossprod(small_X) / 2 + diag(3), ignore_attr = TRUE)
+  counts <- model_glm(cbind(1, c(-1, 0, 1, 2)), c(1, 0, 2, 5), poisson())
+  expect_error(elvi(counts, control = elvi_control(coordinates = "majorant"), method = "mpsgd"),
+               "the curvature of the poisson likelihood is unbounded", class = "elvi_error_argument")
+})

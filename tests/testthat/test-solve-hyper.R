@@ -59,6 +59,6 @@ test_that("hyperparameters of the family come last, with names and priors of the
 
 test_that("a record whose hyperparameters differ in length is refused", {
   records <- elvi:::family_records["normal"]
-  records$normal$conditional$hyper$start <- function(unit) c(0, 0)
+  records$normal$conditional$hyper$curvature <- function(count) c(0, 0)
   expect_error(elvi:::check_family_records(records), "differ in length")
 })

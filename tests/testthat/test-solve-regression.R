@@ -57,7 +57,6 @@ test_that("priors of sds are checked and scaled", {
   refused(prior_sd = 1)
   refused(prior_cor = 1)
   refused(prior = student_t(3, 0, 1))
-  refused(family = robust())
   refused(method = "exact")
   refused(budget = 100)
   refused(control = elvi_control(scale = "diagonal"))

@@ -2,11 +2,12 @@
 known_points <- function(log_p, slope, mode, hessian) {
   known <- new.env(parent = asNamespace("elvi"))
   known$evidence_at <- function(setup, thetas, from = NULL, tol = 1e-7) {
-    lapply(thetas, function(theta) list(theta = theta, value = log_p(theta), slope = slope(theta), solution = list(mu = 0, c = 1)))
+    solution <- list(mu = 0, c = 1, variance = 1)
+    lapply(thetas, function(theta) list(theta = theta, value = log_p(theta), slope = slope(theta), solution = solution))
   }
   known$shown_hyper <- function(setup, theta) exp(theta)
   known$solve_cost <- function(plan) 1
-  for (name in c("score_nodes", "score_number", "profile_coordinates", "solve_scores", "score_error")) {
+  for (name in c("score_nodes", "score_number", "profile_coordinates", "solve_scores", "score_weights", "score_error")) {
     known[[name]] <- get(name, asNamespace("elvi"))
     environment(known[[name]]) <- known
   }
@@ -52,25 +53,65 @@ test_that("sds that may be zero: a tail that falls like exp(theta) is integrated
   expect_identical(grid, known_points(log_p, function(x) 1 - exp(2 * x), numeric(H), diag(2, H)))
 })
 
-test_that("Stein's identities hold after the tilt, and weights stay positive", {
+test_that("weights are tilted to the moments asked for, and stay positive", {
   set.seed(1)
   z <- matrix(rnorm(600), 200)
-  weight <- elvi:::normalised(-rowSums((z - 0.2)^2) / 2 + rowSums(z^2) / 2)
-  tilt <- elvi:::stein_tilt(weight, z, 0.2 - z)
-  w <- elvi:::normalised(log(weight) + tilt)
-  h <- elvi:::stein_features(z, 0.2 - z, 100)
-  expect_identical(ncol(h), 15L)
-  expect_lt(max(abs(w %*% h)), 0.02)
-  expect_gt(max(abs(weight %*% h)), 0.1)
-  expect_equal(drop(w %*% z), rep(0.2, 3), tolerance = 0.05)
+  moments <- list(mean = c(0.2, 0, 0), sd = c(1, 1, 1), log_total = 3)
+  got <- elvi:::tilted_weights(rep(1, 200), z, moments)
+  w <- exp(got$log_weight)
+  expect_equal(sum(w), exp(3))
+  expect_equal(drop(w %*% z) / sum(w), moments$mean, tolerance = 1e-3)
   expect_true(all(w > 0))
+  again <- elvi:::tilted_weights(rep(1, 200), z, moments, got$lambda)
+  expect_equal(again$log_weight, got$log_weight, tolerance = 1e-3)
 })
 
-test_that("the error of one coarser rule is its distance, of several two standard errors", {
+test_that("weights on a few points are an error, whatever the other rules say", {
+  expect_identical(elvi:::few_points(list(log_weight = numeric(50))), 0)
+  expect_equal(elvi:::few_points(list(log_weight = c(0, rep(-Inf, 49)))), 1)
+})
+
+test_that("a point's cell has the mass that is nearest to it", {
+  shape <- elvi:::surrogate_sample(3L)
+  shape$weight <- elvi:::normalised(shape$log_ratio)
+  z <- rbind(c(1, 0, 0), c(-1, 0, 0), c(0, 0, 50), 0)
+  expect_equal(elvi:::cell_mass(shape, z, c(TRUE, TRUE, TRUE, FALSE)), c(0.5, 0.5, 0, 0), tolerance = 0.02)
+  expect_equal(elvi:::cell_mass(shape, z, rep(TRUE, 4)), c(pnorm(-0.5), pnorm(-0.5), 0, 1 - 2 * pnorm(-0.5)), tolerance = 0.03)
+})
+
+test_that("the error is the distance from other rules, scaled as their rule says", {
   here <- list(mean = c(1, 2), sd = c(1, 2))
   expect_equal(elvi:::rule_error(here, list(list(mean = c(1.1, 2), sd = c(1, 2.2)))), list(mean = 0.1, sd = 0.1))
   off <- lapply(c(-1, 1, -1, 1), function(by) list(mean = here$mean + by / 10, sd = here$sd))
-  expect_equal(elvi:::rule_error(here, off), list(mean = 2 * sqrt(0.75 * 4 * 0.01), sd = 0))
+  expect_equal(elvi:::rule_error(here, off, 3), list(mean = 2 * sqrt(0.75 * 4 * 0.01), sd = 0))
+  expect_identical(elvi:::error_scale("lattice"), 1)
+})
+
+test_that("half of the sample tells how well all of it knows a moment", {
+  shape <- elvi:::surrogate_sample(3L)
+  shape$weight <- elvi:::normalised(shape$log_ratio)
+  all <- list(mean = drop(shape$weight %*% shape$z^2), log_total = 0)
+  got <- elvi:::half_sample_moments(shape, shape$z^2, all, 1)
+  half <- seq(1, nrow(shape$z), by = 2)
+  expect_equal(got$mean, apply(shape$z[half, ]^2, 2L, weighted.mean, shape$weight[half]))
+  expect_lt(max(abs(got$mean - 1)), 0.05)
+  expect_equal(elvi:::half_sample_moments(shape, shape$z^2, all, 0), all)
+})
+
+test_that("importance sampling corrects a surrogate that is wrong", {
+  # the density is normal about 0.3; the surrogate knows a standard normal density only
+  set.seed(2)
+  v <- matrix(rnorm(9000), 3000)
+  shape <- elvi:::surrogate_sample(3L)
+  shape$powers <- elvi:::simple_powers(3L)
+  shape$columns <- cbind(1, elvi:::surrogate_features(shape$z, shape$powers))
+  shape <- elvi:::with_coefficients(c(shape, list(top = 0, log_scale = 0)), numeric(nrow(shape$powers) + 1L))
+  expect_equal(shape$log_total, 1.5 * log(2 * pi), tolerance = 0.002)
+  points <- list(v = v, log_density = -rowSums((v - 0.3)^2) / 2, usable = rep(TRUE, 3000), part = rep(0L, 3000))
+  design <- list(proposals = list(list(centre = numeric(3), root = diag(3))), counts = 3000)
+  got <- elvi:::corrected_moments(shape, points, v, design, v, list(mean = numeric(3), log_total = shape$log_total), 1)
+  expect_equal(got$mean, rep(0.3, 3), tolerance = 0.1)
+  expect_equal(got$log_total, 1.5 * log(2 * pi), tolerance = 0.02)
 })
 
 fine_moments <- function(problem, nodes) {

@@ -834,7 +834,6 @@ test_that("bad designs are refused by name", {
     refusal(model_glm(X, y, prior = 2.5), "prior"),
     refusal(model_glm(X, y, prior = normal(0, c(1, 2, 3))), "prior"),
     refusal(model_glm(X, y, prior = normal(c(1, 2, 3), 1)), "prior"),
-    refusal(model_glm(X, y, "bernoulli"), "family"),
     refusal(model_glm(X, y, Gamma()), "family"),
     refusal(model_glm(X, y, quasibinomial), "family"),
     refusal(model_glm(X, y, 3), "family"),

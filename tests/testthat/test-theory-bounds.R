@@ -39,7 +39,7 @@ test_that("the finite-horizon bound is step/(2N) (a D + b) + D/(2 step K)", {
   D <- 2^2 + (1 + 0.25)
   expect_equal(g$D, D)
   expect_equal(c(g$a, g$b, g$gamma, g$N, g$K), c(160, 208, 0.1, 7, 12))
-  expect_equal(g$bound, 0.1 / 14 * (160 * D + 208) + D / (2 * 0.1 * 12))
+  expect_equal(g$bounds[["distance"]], 0.1 / 14 * (160 * D + 208) + D / (2 * 0.1 * 12))
   expect_identical(g$kind, "finite horizon")
   expect_true(all(status_of(g) == "holds"))
   # F = ((mu - m)'A(mu - m) + tr(A S^2)) / 2 - log|S|; F* = d/2 + log|A|/2
@@ -50,7 +50,7 @@ test_that("the finite-horizon bound is step/(2N) (a D + b) + D/(2 step K)", {
                  control = reparam(precondition = c(mu = 0.5, Sigma = 0.25)))
   expect_equal(g$D, 4 / 0.5 + 1.25 / 0.25)
   expect_equal(g$a, 16)   # as above
-  expect_equal(g$bound, 0.1 / 14 * (16 * g$D + 50) + g$D / (2 * 0.1 * 12))
+  expect_equal(g$bounds[["distance"]], 0.1 / 14 * (16 * g$D + 50) + g$D / (2 * 0.1 * 12))
 
   # the set: a lower scale_min makes F less smooth and the entropy noisier
   g <- guarantee(quadratic, base_gaussian(), schedule_custom(0.05, 7, 12), start = start,
@@ -62,7 +62,7 @@ test_that("the finite-horizon bound is step/(2N) (a D + b) + D/(2 step K)", {
 
 test_that("in case 2 the coefficient of |Sigma0 - Sigma*|^2 is 4 (d - 1 + kappa) L / sqrt(E)", {
   bound_from <- function(mu, s, preset, E, model, base) {
-    guarantee(model, base, schedule_fixed(E, preset), start = list(mu = mu, Sigma = s), control = reparam())$bound
+    guarantee(model, base, schedule_fixed(E, preset), start = list(mu = mu, Sigma = s), control = reparam())$bounds[["distance"]]
   }
   for (base in list(base_gaussian(), base_uniform())) {
     d <- 2
@@ -95,7 +95,7 @@ test_that("presets whose rounding left the weights short of a are charged the ex
   D_k <- (g$D + b / a) * (1 + a * q)^(0:1) - b / a
   weight <- (2 / 3)^(1:2)
   mean_D <- sum(weight * D_k) / sum(weight)
-  expect_equal(g$bound, g$gamma / 2 * (w * g$D + (a - w) * mean_D + b) + g$D / (2 * g$gamma * 2))
+  expect_equal(g$bounds[["distance"]], g$gamma / 2 * (w * g$D + (a - w) * mean_D + b) + g$D / (2 * g$gamma * 2))
 })
 
 test_that("the dynamic bound is (D + b/a) / (2 sum step exp(-a sum step^2/N))", {
@@ -115,19 +115,19 @@ test_that("the dynamic bound is (D + b/a) / (2 sum step exp(-a sum step^2/N))", 
                  control = reparam())
   expect_identical(g$kind, "dynamic")
   expect_equal(g$K, 50)
-  expect_equal(g$bound, by_hand(0.1 * k^-0.7, rep(10, 50)))
+  expect_equal(g$bounds[["distance"]], by_hand(0.1 * k^-0.7, rep(10, 50)))
   g <- guarantee(quadratic, schedule = schedule_growing(sum(ceiling(10 * k^1.5)), batch = 10, nu = 0.5), start = start,
                  control = reparam())
   expect_equal(g$K, 50)
-  expect_equal(g$bound, by_hand(rep(1 / 8, 50), ceiling(10 * k^1.5)))
+  expect_equal(g$bounds[["distance"]], by_hand(rep(1 / 8, 50), ceiling(10 * k^1.5)))
   expect_equal(g$N, c(first = 10, last = ceiling(10 * 50^1.5)))
   g <- guarantee(quadratic, schedule = schedule_custom(c(0.1, 0.05, 0.02), c(5, 10, 20)), start = start,
                  control = reparam())
-  expect_equal(g$bound, by_hand(c(0.1, 0.05, 0.02), c(5, 10, 20)))
+  expect_equal(g$bounds[["distance"]], by_hand(c(0.1, 0.05, 0.02), c(5, 10, 20)))
   # stopping early is a shorter horizon
   g <- guarantee(quadratic, schedule = schedule_custom(c(0.1, 0.05, 0.02), c(5, 10, 20)), start = start,
                  control = reparam(iterations = 2))
-  expect_equal(g$bound, by_hand(c(0.1, 0.05), c(5, 10)))
+  expect_equal(g$bounds[["distance"]], by_hand(c(0.1, 0.05), c(5, 10)))
 })
 
 # ---- single gradients ------------------------------------------------------------------
@@ -138,7 +138,7 @@ test_that("with single gradients steps may be long and the set may exclude the o
   expect_identical(unname(status_of(long(1))["step"]), "fails")
   expect_true(is.finite(long(1)$bound))
   expect_true(is.na(long(2)$bound))
-  expect_identical(long(1)$bound, 0.15 / 2 * (long(1)$a * long(1)$D + long(1)$b) + long(1)$D / (2 * 0.15 * 40))
+  expect_identical(long(1)$bounds[["distance"]], 0.15 / 2 * (long(1)$a * long(1)$D + long(1)$b) + long(1)$D / (2 * 0.15 * 40))
 
   # scale_min = 1 is above the optimum's scales: bounded about the nearest point of the set
   high <- function(schedule) guarantee(logistic(), schedule = schedule, control = reparam(scale_min = 1))
@@ -148,7 +148,7 @@ test_that("with single gradients steps may be long and the set may exclude the o
   above <- objective(nearest, logistic())$estimate - best$objective
   expect_gt(above, 0.1)
   expect_equal(g$D, sum(best$mu^2) + sum((diag(3) - nearest$Sigma)^2))
-  expect_equal(g$bound, above + 0.001 * (g$a * g$D + g$b) + g$D / (2 * 0.002 * 300))
+  expect_equal(g$bounds[["distance"]], above + 0.001 * (g$a * g$D + g$b) + g$D / (2 * 0.002 * 300))
   expect_identical(unname(status_of(g)["set contains it"]), "fails")
   expect_true(is.na(high(schedule_custom(0.002, 2, 300))$bound))
   gap <- mean_gap(logistic(), base_gaussian(), schedule_custom(0.002, 1, 300), reparam(scale_min = 1), runs = 20)
@@ -206,7 +206,7 @@ test_that("the non-convex bound is the theorem's", {
   # lambda = 1, v = 3, L = 2, |mu| <= 5, |Sigma| <= 3, sigma_min = 1/sqrt(2)
   B <- 4 * (1 + 1) * 25 + 4 * (1 + 3 + 1) * 9 + 2 * 2
   expect_equal(g$moment, B)
-  expect_equal(g$bound, 4 * (g$gap0 + B * sum(0.1 / batch)) / (g$K * 0.1 * (1 - 0.1 * 4)))
+  expect_equal(g$bounds[["distance"]], 4 * (g$gap0 + B * sum(0.1 / batch)) / (g$K * 0.1 * (1 - 0.1 * 4)))
   told <- guarantee(bumpy(), schedule = schedule_growing(1000, step = 0.1, batch = 2, nu = 1), control = compact(),
                     gap0 = 2)
   expect_equal(told$bound, 4 * (2 + B * sum(0.1 / batch)) / (told$K * 0.1 * (1 - 0.1 * 4)))

@@ -9,12 +9,12 @@ test_that("the best split is the best of all integer splits", {
       every <- expand.grid(N = 1:E, K = 1:E)
       every <- every[every$N * every$K <= E, ]
       value <- with(every, g$gamma / (2 * N) * (g$a * g$D + g$b) + g$D / (2 * g$gamma * K))
-      split <- best_split(g, E)
+      split <- best_split(g, E, "distance")
       expect_equal(split$bound, min(value))
       expect_lte(split$N * split$K, E)
       expect_gte(split$bound, split$ideal * (1 - 1e-12))
     }
-    split <- best_split(g, 1e9)
+    split <- best_split(g, 1e9, "distance")
     expect_equal(split$alpha, g$gamma * sqrt(g$a + g$b / g$D))
     expect_equal(split$ideal, sqrt(g$a * g$D^2 + g$b * g$D) / sqrt(1e9))
     expect_equal(split$bound, split$ideal, tolerance = 1e-3)
@@ -25,11 +25,11 @@ test_that("the best split is the best of all integer splits", {
   few <- 1:200
   near <- guarantee(quadratic, schedule = schedule_custom(1 / 8, 1, 1), control = reparam(),
                     start = list(mu = c(1 + 1e-4, -1), Sigma = diag(c(1, 0.5))))
-  expect_equal(best_split(near, 1e9)$bound, min(value(near, floor(1e9 / few), few)), tolerance = 1e-12)
-  expect_lt(best_split(near, 1e9)$K, 100)
+  expect_equal(best_split(near, 1e9, "distance")$bound, min(value(near, floor(1e9 / few), few)), tolerance = 1e-12)
+  expect_lt(best_split(near, 1e9, "distance")$K, 100)
   slow <- guarantee(quadratic, schedule = schedule_custom(6e-6, 1, 1), control = reparam(), start = start)
-  expect_equal(best_split(slow, 1e9)$bound, min(value(slow, few, floor(1e9 / few))), tolerance = 1e-12)
-  expect_lt(best_split(slow, 1e9)$N, 100)
+  expect_equal(best_split(slow, 1e9, "distance")$bound, min(value(slow, few, floor(1e9 / few))), tolerance = 1e-12)
+  expect_lt(best_split(slow, 1e9, "distance")$N, 100)
 })
 
 test_that("a best split, run as its help page says, has the bound it promises", {
@@ -38,7 +38,12 @@ test_that("a best split, run as its help page says, has the bound it promises", 
   split <- best_split(g, 5000)
   again <- guarantee(quadratic, base_laplace(), split$schedule, start = start,
                      control = reparam(precondition = g$lambda))
-  expect_equal(again$bound, split$bound)
+  expect_lte(again$bound, split$bound * (1 + 1e-9))
+  expect_equal(again$bound, split$bound, tolerance = 1e-3)   # for these weights another t may be better
+  old <- best_split(g, 5000, "distance")
+  expect_equal(guarantee(quadratic, base_laplace(), old$schedule, start = start,
+                         control = reparam(precondition = g$lambda))$bounds[["distance"]], old$bound)
+  expect_lt(split$bound, old$bound)
   # at the optimum nothing is gained by iterating
   at <- guarantee(quadratic, schedule = schedule_fixed(100), control = elvi_control(estimator = "reparam"))
   expect_equal(c(best_split(at, 64)$N, best_split(at, 64)$K), c(64, 1))
@@ -54,7 +59,7 @@ test_that("budget_for() is the smallest budget", {
   expect_gt(predict(g, need[["schedule"]] - 1), target)
   expect_lte(best_split(g, need[["best_split"]])$bound, target)
   expect_gt(best_split(g, need[["best_split"]] - 1)$bound, target)
-  expect_equal(need[["best_split"]], (g$a * g$D^2 + g$b * g$D) / target^2, tolerance = 0.02)
+  expect_lt(need[["best_split"]], (g$a * g$D^2 + g$b * g$D) / target^2)
 
   g <- guarantee(quadratic, base_gaussian(), schedule_fixed(100, "case2"), start = start, control = reparam())
   need <- budget_for(g, 2)

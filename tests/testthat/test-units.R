@@ -94,9 +94,9 @@ test_that("smooths of every basis do not depend on units", {
   skip_on_cran()
   skip_if_not_installed("mgcv")
   at_mode <- function(...) expect_unit_free(..., control = elvi_control(nodes = 1))
-  for (formula in list(y ~ s(u), y ~ s(u, bs = "ts"), y ~ s(u, bs = "cr"), y ~ s(u, bs = "cc"), y ~ s(u, bs = "ps"), y ~ s(u, bs = "cp"),
+  for (formula in every(list(y ~ s(u), y ~ s(u, bs = "ts"), y ~ s(u, bs = "cr"), y ~ s(u, bs = "cc"), y ~ s(u, bs = "ps"), y ~ s(u, bs = "cp"),
                        y ~ s(u, bs = "bs"), y ~ s(u, bs = "gp"), y ~ s(u, bs = "ds"), y ~ s(u, bs = "re"), y ~ s(g, u, bs = "re"),
-                       y ~ s(u, by = f), y ~ s(u, by = f, bs = "gp"), y ~ s(u, m = 1), y ~ x + s(u, k = 5))) {
+                       y ~ s(u, by = f), y ~ s(u, by = f, bs = "gp"), y ~ s(u, m = 1), y ~ x + s(u, k = 5)), 4)) {
     at_mode(formula, list("u", "y"))
   }
   for (formula in list(y ~ s(u, by = by), y ~ s(u, by = by, bs = "gp"), y ~ s(u, by = by, bs = "cr"))) at_mode(formula, list("u", "by", "y"))

@@ -1,0 +1,147 @@
+# A cheap stand-in for the density of the hyperparameters in normal scores (solve-scores.R): the logarithm of a normal density plus a
+# polynomial in bounded coordinates, fitted to values and gradients at the points that were solved. Bounded, so that it does not run
+# away where there are no points.
+
+# list(reference, z, v, weight, ...): the normal distribution v = centre + root z that the polynomial is relative to, and a weighted
+# sample of the surrogate in both coordinates. log_mass, of exp(surrogate - |z|^2 / 2), and log_total, of the density in v.
+score_surrogate <- function(points, main, sample, rich) {
+  reference <- list(centre = main$centre, root = main$root / main$wide)
+  for (pass in 1:2) {
+    shape <- fitted_surrogate(points, reference, sample, rich)
+    moved <- moment_proposal(shape$z, shape$weight, wide = 1)
+    if (max(abs(moved$centre), abs(diag(moved$root) - 1)) < 0.3) break
+    reference <- list(centre = drop(reference$centre + reference$root %*% moved$centre),
+                      root = covariance_root(crossprod(moved$root %*% reference$root)))
+  }
+  shape
+}
+
+# v in coordinates of a normal distribution
+score_z <- function(v, reference) sweep(v, 2L, reference$centre) %*% solve(reference$root)
+
+# rich: with products of coordinates that the data ask for
+fitted_surrogate <- function(points, reference, sample, rich) {
+  H <- ncol(points$v)
+  z <- score_z(points$v, reference)
+  top <- max(points$log_density[points$usable])
+  deficit <- pmax(top - points$log_density, 0)
+  used <- which(points$usable & deficit < 20 + H & apply(abs(z), 1L, max) < 6)
+  root <- exp(-pmax(deficit - H / 2, 0) / 12)[used]   # of the weight: points far out count less
+  value <- points$log_density - top + rowSums(z^2) / 2
+  y <- c(value[used], (points$slope %*% reference$root + z)[used, ]) * root
+  z <- z[used, , drop = FALSE]
+  part <- rep(points$part[used], H + 1L)
+  shape <- c(list(reference = reference, top = top, log_scale = as.numeric(determinant(reference$root)$modulus), noise = 0.05^2,
+                  powers = simple_powers(H)), sample)
+  rows <- surrogate_rows(z, shape$powers) * root
+  if (rich) {
+    more <- product_powers(H)
+    room <- min(nrow(more), max(220 - ncol(rows), 60), length(y) / 3 - ncol(rows))
+    extra <- surrogate_rows(z, more, constant = FALSE) * root
+    if (room < nrow(more)) {   # those that explain most of what the others leave
+      sums <- surrogate_sums(rows, y, part)
+      rest <- y - rows %*% surrogate_coefficients(shape, sums$all)
+      gain <- drop(crossprod(extra, rest))^2 / (colSums(extra^2) + 1e-8)
+      kept <- sort(order(gain, decreasing = TRUE)[seq_len(max(room, 0))])
+      more <- more[kept, , drop = FALSE]
+      extra <- extra[, kept, drop = FALSE]
+    }
+    shape$powers <- rbind(shape$powers, more)
+    rows <- cbind(rows, extra)
+  }
+  shape$sums <- surrogate_sums(rows, y, part)
+  for (again in 1:2) {   # the noise is what the polynomial leaves
+    coefficients <- surrogate_coefficients(shape, shape$sums$all)
+    shape$noise <- max(sum((y - rows %*% coefficients)^2) / (sum(root^2) * (H + 1)), 1e-6)
+  }
+  shape$v <- rep(reference$centre, each = nrow(shape$z)) + shape$z %*% reference$root
+  shape$columns <- cbind(1, surrogate_features(shape$z, shape$powers))
+  with_coefficients(shape, coefficients)
+}
+
+# squares and products of regression, of all rows and of each fourth of them
+surrogate_sums <- function(rows, y, part) {
+  parts <- lapply(-1:3, function(p) list(gram = crossprod(rows[part == p, , drop = FALSE]),
+                                         right = crossprod(rows[part == p, , drop = FALSE], y[part == p])))
+  total <- function(field) Reduce(`+`, lapply(parts, `[[`, field))
+  list(all = list(gram = total("gram"), right = total("right")), parts = parts[-1L])
+}
+
+# the same surrogate where a fourth of the points counts by half
+refit_shape <- function(shape, part) {
+  sums <- Map(function(all, mine) all - mine / 2, shape$sums$all, shape$sums$parts[[part + 1L]])
+  with_coefficients(shape, surrogate_coefficients(shape, sums))
+}
+
+# ridge regression; terms of a higher degree are expected to be smaller
+surrogate_coefficients <- function(shape, sums) {
+  scale <- c(100, c(1, 1, 0.3, 0.15)[rowSums(shape$powers)])[seq_len(nrow(sums$gram))]
+  solve_symmetric(sums$gram + diag(shape$noise / scale^2), sums$right)
+}
+
+with_coefficients <- function(shape, coefficients) {
+  shape$coefficients <- coefficients
+  log_weight <- drop(shape$columns %*% coefficients) + shape$log_ratio
+  shape$weight <- normalised(log_weight)
+  shape$log_mass <- log_sum(log_weight) - log(length(log_weight))
+  shape$log_total <- shape$top + shape$log_scale + shape$log_mass
+  shape
+}
+
+surrogate_at <- function(shape, z) drop(cbind(1, surrogate_features(z, shape$powers)) %*% shape$coefficients)
+
+# Points of a wider normal distribution, in pairs on either side, with the logarithm of exp(-|z|^2 / 2) by their density
+surrogate_sample <- function(H, pairs = if (H > 4L) 4000L else 2000L, wide = 1.15) {
+  half <- stats::qnorm(quasi_random(pairs, H))
+  z <- wide * rbind(half, -half)
+  list(z = z, log_ratio = H * (log(2 * pi) / 2 + log(wide)) - rowSums(z^2) / 2 * (1 - 1 / wide^2))
+}
+
+# ---- the polynomial --------------------------------------------------------------------------------------------------
+
+# Degrees of its terms in each coordinate, one term a row: all of degree 1 and 2, and powers up to 4
+simple_powers <- function(H) {
+  unit <- diag(H)
+  pair <- which(lower.tri(unit), arr.ind = TRUE)
+  rbind(unit, 2 * unit, unit[pair[, 1L], , drop = FALSE] + unit[pair[, 2L], , drop = FALSE], 3 * unit, 4 * unit)
+}
+
+# the other products, those of degree 3 first, of two coordinates before those of three; of degree 4 those of two
+product_powers <- function(H, most = 800L) {
+  unit <- diag(H)
+  pair <- which(lower.tri(unit), arr.ind = TRUE)
+  first <- unit[pair[, 1L], , drop = FALSE]
+  second <- unit[pair[, 2L], , drop = FALSE]
+  triple <- if (H > 2L) t(utils::combn(H, 3L, tabulate, nbins = H))
+  out <- rbind(2 * first + second, first + 2 * second, triple, 2 * (first + second), 3 * first + second, first + 3 * second)
+  utils::head(out, most)
+}
+
+# values of all terms at each point, then derivatives in each coordinate
+surrogate_rows <- function(z, powers, constant = TRUE) {
+  parts <- lapply(0:ncol(z), function(j) cbind(if (constant) rep(as.numeric(j == 0L), nrow(z)), surrogate_features(z, powers, j)))
+  do.call(rbind, parts)
+}
+
+flat_scores <- function(z) 3 * tanh(z / 3)
+
+# terms (columns) at z (rows), or their derivatives in coordinate `by`
+surrogate_features <- function(z, powers, by = 0L) {
+  flat <- flat_scores(z)
+  hermite <- lapply(seq_len(ncol(z)), function(j) hermite_columns(flat[, j]))
+  if (by) hermite[[by]] <- hermite_slopes(hermite[[by]]) * (1 - (flat[, by] / 3)^2)
+  out <- matrix(0, nrow(z), nrow(powers))
+  for (k in if (by) which(powers[, by] > 0) else seq_len(nrow(powers))) {
+    active <- which(powers[k, ] > 0)
+    column <- hermite[[active[1L]]][, powers[k, active[1L]]]
+    for (j in active[-1L]) column <- column * hermite[[j]][, powers[k, j]]
+    out[, k] <- column
+  }
+  out
+}
+
+# Hermite's polynomials of degree 1 to 4, of variance 1 under a normal distribution
+hermite_columns <- function(t) cbind(t, (t^2 - 1) / sqrt(2), (t^3 - 3 * t) / sqrt(6), (t^4 - 6 * t^2 + 3) / sqrt(24))
+
+# their derivatives
+hermite_slopes <- function(values) cbind(1, values[, 1:3, drop = FALSE]) * rep(sqrt(1:4), each = nrow(values))

@@ -1,0 +1,83 @@
+/* The response given two linear predictors, such as those of a count and of its zero inflation, or of a location and a
+ * scale: joint.c, and a group of families in each joint_<group>.c. */
+#ifndef ELVI_JOINT_H
+#define ELVI_JOINT_H
+
+#include "core.h"
+#include "quadrature.h"
+
+enum { ELVI_LINES = 2,
+       ELVI_PAIRS = 3 }; /* predictors of a row, and pairs of them: (1, 1), (1, 2), (2, 2) */
+
+/* of one row: l, its gradient and Hessian in the predictors, and its derivative in the logarithm of the family's own parameter;
+ * at a point, or expected */
+typedef struct {
+    double value, slope[ELVI_LINES], curve[ELVI_PAIRS], hyper;
+} elvi_joint_piece;
+
+/* a response, and its predictors: normal with these means and (co)variances */
+typedef struct {
+    double y, eta[ELVI_LINES], V[ELVI_PAIRS];
+} elvi_joint_row;
+
+/* R/family-joint.R has a record of the same name with what R must know. `hyper` points to the family's own parameters. */
+typedef struct {
+    const char *name;
+    int hypers; /* parameters beside the predictors: 0 or 1 */
+    elvi_joint_piece (*at)(const double *hyper, double y, const double *eta);
+    /* under a gaussian law of the predictors */
+    elvi_joint_piece (*expect)(const double *hyper, const elvi_quadrature *rule, const elvi_joint_row *row);
+} elvi_joint;
+
+const elvi_joint *elvi_joint_named(const char *name); /* NULL if there is none */
+int elvi_joint_is_whole(const elvi_joint *family);
+
+/* many rows; predictors and covariances row by row */
+typedef struct {
+    int n;
+    const double *y, *weight; /* n each */
+    const double *eta;        /* ELVI_LINES n */
+    const double *V;          /* ELVI_PAIRS n */
+} elvi_joint_rows;
+
+typedef struct {
+    double sum;    /* sum_i w_i E l */
+    double widest; /* the largest standard deviation of a predictor of a row of positive weight */
+    double hyper;  /* sum_i w_i E dl/d log(parameter) */
+    double *slope; /* ELVI_LINES n: w_i E grad l */
+    double *curve; /* ELVI_PAIRS n: w_i E Hessian */
+} elvi_joint_expected;
+
+elvi_status elvi_joint_expect(const elvi_joint *family, const elvi_quadrature *rule, const double *hyper,
+                              const elvi_joint_rows *rows, elvi_joint_expected *out);
+/* sum_i w_i l of n rows at predictors eta; with slope, w_i grad l */
+double elvi_joint_loss(const elvi_joint *family, const double *hyper, const elvi_joint_rows *rows, double *slope);
+
+/* ---- for the families ---- */
+
+/* Predictors as functions of two independent normal variables: eta_1 + s1 z_1 and eta_2 + with z_1 + s2 z_2, each with its rule. */
+typedef struct {
+    double s1, with, s2;
+    const elvi_quadrature_level *first, *second;
+} elvi_joint_axes;
+elvi_joint_axes elvi_joint_axes_of(const elvi_quadrature *rule, const elvi_joint_row *row);
+/* node i of the 2 n that a level has */
+static inline double elvi_node(const elvi_quadrature_level *level, int i) { return i & 1 ? -level->z[i / 2] : level->z[i / 2]; }
+
+typedef elvi_joint_piece (*elvi_joint_function)(const double *hyper, double y, const double *eta);
+/* by the product of two rules; a family whose expectation has no shorter way uses it */
+elvi_joint_piece elvi_joint_integrate(elvi_joint_function at, const double *hyper, const elvi_quadrature *rule,
+                                      const elvi_joint_row *row);
+
+/* a function of one predictor, with its first two derivatives, and its derivative in the logarithm of the family's parameter */
+typedef struct {
+    double value, slope, curve, hyper;
+} elvi_line_piece;
+typedef elvi_line_piece (*elvi_line_function)(const double *hyper, double y, double eta);
+/* E of a function of predictor `line`, added to out */
+void elvi_joint_add_line(elvi_line_function at, const double *hyper, const elvi_quadrature *rule, const elvi_joint_row *row,
+                         int line, elvi_joint_piece *out);
+
+extern const elvi_joint elvi_inflated_families[], elvi_hurdle_families[], elvi_scale_families[];
+
+#endif

@@ -1,0 +1,24 @@
+test_that("families of other packages are taken by their names", {
+  object <- function(family, link) structure(list(family = family, link = link), class = c("brmsfamily", "family"))
+  known <- list(list("bernoulli", "binomial", "logit"), list(object("bernoulli", "probit"), "binomial", "probit"),
+                list(object("negbinomial", "log"), "neg_binomial_2", "log"), list(object("nbinom2", "log"), "neg_binomial_2", "log"),
+                list("student", "student", "identity"), list(object("student", "identity"), "student", "identity"),
+                list(object("beta", "logit"), "beta", "logit"), list(object("cumulative", "cloglog"), "cumulative", "cloglog"),
+                list(object("gamma", "log"), "Gamma", "log"), list("t", "student", "identity"))
+  for (case in known) {
+    family <- check_family(case[[1L]])
+    expect_identical(c(family$family, family$link), c(case[[2L]], case[[3L]]))
+    expect_true(is.function(family$linkinv))
+  }
+  expect_error(check_family(object("negbinomial", "sqrt")), "neg_binomial_2\\(\\) with link \"log\"", class = "elvi_error_argument")
+  expect_error(check_family(MASS::negative.binomial(2)), "neg_binomial_2", class = "elvi_error_argument")
+  for (name in names(other_families)) expect_error(check_family(name), paste0("no family \"", name, "\""), class = "elvi_error_argument")
+})
+
+test_that("what brms writes on the left of a bar is refused with the way to say it", {
+  refused <- function(formula, what) expect_error(elvi(formula, mtcars), what, class = "elvi_error_argument")
+  refused(mpg | weights(wt) ~ hp, "weights = w")
+  refused(am | trials(gear) ~ hp, "cbind\\(y, n - y\\)")
+  refused(mpg | cens(am) ~ hp, "Surv")
+  refused(carb | trunc(lb = 1) ~ hp, "truncated_poisson")
+})

@@ -1,0 +1,247 @@
+# ---- the radius --------------------------------------------------------------------------
+
+test_that("moments beyond a radius are those of the radial laws", {
+  for (d in c(1, 3, 200)) for (k in 0:2) {
+    r2 <- d * c(1.01, 1.3, 3)
+    moment <- function(base) c(1, d, law_of(base, d)$kurtosis * d * (d + 2) / 3)[k + 1]
+    at <- function(base) moment_beyond(law_of(base, d), r2, k)
+    expect_equal(at(base_gaussian()), moment(base_gaussian()) * pchisq(r2, d + 2 * k, lower.tail = FALSE), tolerance = 1e-8)
+    expect_equal(at(base_laplace()), moment(base_laplace()) * pgamma(sqrt(r2 * (d + 1)), d + 2 * k, lower.tail = FALSE), tolerance = 1e-8)
+    heavy <- base_student(4.2)   # R^2 / (R^2 + df - 2) is beta
+    expect_equal(at(heavy), moment(heavy) * pbeta(r2 / (r2 + 2.2), d / 2 + k, 2.1 - k, lower.tail = FALSE), tolerance = 1e-8)
+  }
+  reach <- radial_reach(law_of(base_uniform(), 5))
+  expect_equal(unlist(reach), c(r2 = 7, c0 = 0, c1 = 0))
+})
+
+test_that("c0 and c1 are the means that they stand for", {
+  for (base in list(base_gaussian(), base_laplace(), base_power(4))) {
+    law <- law_of(base, 3)
+    R2 <- colSums(draw_base(law, c(3, 4), 2e5)^2)
+    reach <- radial_reach(law)
+    for (i in c(1, 15, 22)) {
+      over <- pmax(R2 - reach$r2[i], 0)
+      expect_equal(reach$c0[i], mean(over), tolerance = 5 * sd(over) / mean(over) / sqrt(2e5))
+      expect_equal(reach$c1[i], mean(R2 * over) / 3, tolerance = 5 * sd(R2 * over) / mean(R2 * over) / sqrt(2e5))
+    }
+  }
+})
+
+# ---- the inequality ----------------------------------------------------------------------
+
+# a random quadratic, its optimum, and a random point of Theta_L
+random_quadratic <- function(d) {
+  Q <- qr.Q(qr(matrix(rnorm(d^2), d)))
+  values <- exp(runif(d, -2, 1))
+  A <- Q %*% (values * t(Q))
+  S <- crossprod(matrix(rnorm(d^2), d)) * exp(rnorm(1)) + diag(1 / sqrt(max(values)), d)
+  list(A = A, L = max(values), best = Q %*% (t(Q) / sqrt(values)), mu = rnorm(d, sd = exp(rnorm(1))), S = S)
+}
+
+quadratic_gap <- function(p) {
+  (sum(p$mu * (p$A %*% p$mu)) + sum(p$A * (p$S %*% p$S)) - nrow(p$A) - log_abs_det(p$A)) / 2 - log_abs_det(p$S)
+}
+
+test_that("the noise that theta adds is at most 2 L times the gap", {
+  set.seed(1)
+  ratio <- replicate(300, {
+    p <- random_quadratic(sample(1:6, 1))
+    # E|A (mu - m) + A (S - S*) z|^2 in closed form
+    (sum((p$A %*% p$mu)^2) + sum((p$A %*% (p$S - p$best))^2)) / (2 * p$L * quadratic_gap(p))
+  })
+  expect_lte(max(ratio), 1)
+  expect_gt(max(ratio), 0.9)   # and no constant but 2 will do
+})
+
+test_that("it holds for logistic regressions at random points, draw by draw and in the mean", {
+  skip_on_cran()
+  set.seed(2)
+  points <- if (long_tests()) 200 else 20
+  for (base in list(base_gaussian(), base_laplace(), base_uniform())) {
+    model <- logistic()
+    best <- elvi_optimum(model, base)
+    L <- model$smoothness
+    z <- draw_base(law_of(base, 3), c(5, 6), 4000)
+    there <- target_at(model, best$mu + best$Sigma %*% z)
+    for (i in seq_len(points)) {
+      mu <- best$mu + rnorm(3, sd = exp(rnorm(1, -1)))
+      S <- crossprod(matrix(rnorm(9), 3)) * exp(rnorm(1, -1)) + diag(1 / sqrt(L), 3)
+      x <- mu + S %*% z
+      here <- target_at(model, x)
+      delta2 <- colSums((here$gradient - there$gradient)^2)
+      bregman <- here$value - there$value - colSums(there$gradient * (x - best$mu - best$Sigma %*% z))
+      expect_true(all(delta2 <= 2 * L * bregman + 1e-9))   # co-coercivity, for each z
+      gap <- objective(list(mu = mu, Sigma = S), model, base)$estimate - best$objective
+      expect_lt(mean(delta2) - 4 * sd(delta2) / sqrt(4000), 2 * L * gap)
+    }
+  }
+})
+
+test_that("the variance of a gradient is at most p (2 A gap + a' D) + q s2", {
+  set.seed(3)
+  for (trial in 1:60) {
+    d <- sample(1:5, 1)
+    p <- random_quadratic(d)
+    base <- list(base_gaussian(), base_laplace(), base_uniform(), base_student(5), base_power(4))[[trial %% 5 + 1]]
+    kappa <- law_of(base, d)$kurtosis
+    lambda <- c(mu = 1, Sigma = runif(1, 0.01, 1))
+    u <- drop(p$A %*% p$mu)
+    B <- p$A %*% p$S
+    half <- (B + t(B)) / 2
+    size2 <- sum(B^2)
+    # g = u + B z, in closed form
+    outer2 <- (d * sum(u^2) + kappa * (d + 2) / 3 * size2 + sum(u^2) +
+                 kappa / 3 * (sum(diag(B))^2 + size2 + sum(B * t(B)))) / 2
+    variance <- size2 + lambda[["Sigma"]] * (outer2 - sum(half^2))
+    constants <- list(L = p$L, reach = radial_reach(law_of(base, d)))
+    noise <- gap_noise(constants, lambda)
+    problem <- list(dim = d, kurtosis = kappa, kind = "symmetric", work = model_quadratic(p$A), optimum = list(mu = 0 * p$mu, scale = p$best))
+    s2 <- sum(lambda * quadratic_noise(problem$work, problem))
+    D <- sum(p$mu^2) + sum((p$S - p$best)^2) / lambda[["Sigma"]]
+    for (t in c(0.1, 1, 10)) {
+      expect_true(all(variance <= (1 + t) * (2 * noise$A * quadratic_gap(p) + noise$a * D) + (1 + 1 / t) * s2 + 1e-9))
+    }
+  }
+})
+
+# ---- the noise at the optimum ----------------------------------------------------------------
+
+inputs <- function(model, base, control = reparam()) theorem_inputs(model, base, control, NULL, NULL)
+
+test_that("the noise at the optimum of a quadratic is the mean over draws", {
+  for (base in list(base_gaussian(), base_laplace(), base_uniform())) {
+    problem <- inputs(model_quadratic(matrix(c(2, 0.5, 0.5, 1), 2), c(1, 2)), base)
+    found <- optimum_noise(problem, radial_reach(problem$law))
+    expect_identical(found$upper, found$estimate)
+    by_draws <- estimated_noise(problem, problem$optimum, 65536L)
+    expect_lt(max(abs(by_draws$estimate - found$estimate) / by_draws$se), 4.5)
+  }
+})
+
+test_that("the certain bound on the noise at the optimum is above it, for every scale", {
+  skip_on_cran()
+  for (kind in names(scale_kinds)) for (coordinates in c("raw", "whitened", "majorant")) {
+    problem <- inputs(logistic(), base_laplace(), elvi_control(coordinates = coordinates, scale = kind))
+    found <- optimum_noise(problem, radial_reach(problem$law))
+    expect_true(all(found$estimate - 4 * found$se < found$upper))
+    # by differences: the gradient of the run itself, at its optimum
+    best <- problem$optimum
+    z <- draw_base(problem$law, c(7, 8), 20000)
+    g <- target_at(problem$work, best$mu + root_times(best$scale, z))$gradient
+    outer <- vapply(seq_len(ncol(z)), function(i) {
+      G <- tcrossprod(g[, i], z[, i])
+      c(switch(kind, symmetric = (G + t(G)) / 2, triangular = G * lower.tri(G, TRUE), diagonal = diag(diag(G))))
+    }, numeric(9))
+    variance <- sum(apply(outer, 1, var))
+    expect_lt(abs(found$estimate[["Sigma"]] - variance), 6 * found$se[["Sigma"]])
+  }
+})
+
+# ---- the bound ---------------------------------------------------------------------------------
+
+test_that("the best t is the best", {
+  set.seed(4)
+  for (i in 1:30) {
+    start <- rexp(1)
+    level <- rexp(1)
+    share <- runif(1, 0.01, 0.9)
+    value <- function(t) (start + level * (1 + 1 / t)) / (1 - (1 + t) * share)
+    t <- best_weight(start, level, share)
+    expect_lt((1 + t) * share, 1)
+    for (near in t * c(0.9, 0.99, 1.01, 1.1)) if ((1 + near) * share < 1) expect_gte(value(near), value(t) * (1 - 1e-9))
+  }
+})
+
+# far enough away that iterating helps
+far <- list(mu = c(3, -2, 2), Sigma = diag(3, 3))
+certified <- function(base, E, ..., control = elvi_control(coordinates = "majorant", estimator = "reparam")) {
+  guarantee(logistic(), base, schedule_certified(E), start = far, control = control, ...)
+}
+
+test_that("with a bounded base it is [D / (2 step K) + q step s2 / (2 N)] / (1 - p step A / N)", {
+  g <- certified(base_uniform(), 500)
+  n <- g$schedule$numbers
+  expect_equal(g$a_weights, 0)   # the plain average
+  A <- g$L * (1 + g$lambda[["Sigma"]] * 5)   # r^2 = d + 2
+  value <- function(t) (n$D / (2 * n$step * n$K) + (1 + 1 / t) * n$step * n$s2 / (2 * n$N)) / (1 - (1 + t) * n$step * A / n$N)
+  expect_equal(g$bound, value(n$t))
+  expect_equal(g$bound, optimize(value, c(0.001, 0.999) * (n$N / (n$step * A) - 1), tol = 1e-9)$objective, tolerance = 1e-6)
+  expect_lte(n$N * n$K, 500)
+  expect_lte(n$step, 1 / (2 * g$L) * (1 + 1e-12))
+  # the average of the second half has twice the bound
+  even <- g$schedule
+  even$numbers$K <- 2 * (even$numbers$K %/% 2)
+  whole <- guarantee(logistic(), base_uniform(), even, far, control = elvi_control(coordinates = "majorant"))
+  half <- guarantee(logistic(), base_uniform(), even, far, control = elvi_control(coordinates = "majorant", average = "tail"))
+  expect_lte(half$bound, 2 * whole$bound * (1 + 2 / even$numbers$K))
+  expect_gte(half$bound, 2 * whole$bound)
+})
+
+test_that("no sequence that the recursion allows has a larger average gap, and one has as large a one", {
+  g <- certified(base_laplace(), 300)
+  n <- g$schedule$numbers
+  q <- n$step^2 / n$N
+  share <- (1 + n$t) * n$step * n$A / n$N
+  weights <- (1 + n$a * q)^-seq_len(n$K)
+  average <- function(left) {   # left[k]: the part of what is allowed that is kept as distance
+    D <- n$D
+    gap <- numeric(n$K)
+    for (k in seq_len(n$K)) {
+      most <- (1 + n$a * q) * D + (1 + 1 / n$t) * n$s2 * q
+      gap[k] <- most * (1 - left[k]) / (2 * n$step * (1 - share))
+      D <- most * left[k]
+    }
+    sum(weights * gap) / sum(weights)
+  }
+  set.seed(5)
+  for (i in 1:50) expect_lte(average(runif(n$K)^sample(c(0.1, 1, 4), 1)), n$value * (1 + 1e-9))
+  expect_equal(average(c(rep(1, n$K - 1), 0)), n$value, tolerance = 1e-6)
+})
+
+test_that("schedule_certified() has the smallest bound", {
+  for (base in list(base_gaussian(), base_uniform())) {
+    control <- elvi_control(coordinates = "majorant", estimator = "reparam")
+    g <- certified(base, 1000)
+    expect_lte(g$bound, g$schedule$numbers$value * (1 + 1e-9))   # for these weights another t may be better
+    for (preset in c("case1", "case2")) {
+      expect_lt(g$bound, guarantee(logistic(), base, schedule_fixed(1000, preset), far, control = control)$bound)
+    }
+    for (lambda in c(0.03, 0.1, 0.3, 1)) {
+      other <- guarantee(logistic(), base, schedule_fixed(1000, "case2"), far, control = elvi_control(
+        coordinates = "majorant", estimator = "reparam", precondition = c(mu = 1, Sigma = lambda)))
+      expect_lte(g$bound, best_split(other, 1000)$bound * (1 + 1e-3))
+    }
+    expect_equal(predict(g, 4000), certified(base, 4000)$bound)
+  }
+})
+
+test_that("a run of schedule_certified() is the one of its guarantee, and guarantee() of the fit has its gap", {
+  control <- elvi_control(coordinates = "majorant")
+  set.seed(1)
+  fit <- elvi(logistic(), base_laplace(), schedule = schedule_certified(400), control = control)
+  g <- guarantee(fit)
+  expect_equal(g$bound, guarantee(logistic(), base_laplace(), schedule_certified(400), control = control)$bound)
+  expect_equal(g$gap, gap_to_user(fit), tolerance = 1e-8)
+  expect_lt(g$gap, g$bound)
+  expect_identical(fit$control$estimator, "reparam")
+  expect_equal(fit$plan$lambda, g$lambda)
+  set.seed(1)
+  again <- elvi(logistic(), base_laplace(), budget = 400, control = control)   # the default of these coordinates
+  expect_identical(again$mu, fit$mu)
+  expect_error(elvi(bumpy(), schedule = schedule_certified(100)), "another than schedule_certified", class = "elvi_error_argument")
+  expect_output(print(guarantee(fit$model, base_laplace(), fit$given$schedule, control = control, runs = 10)), "P\\(gap > .*<= 0.00098")
+})
+
+test_that("measured gaps stay below the certified bounds", {
+  skip_on_cran()
+  for (base in list(base_laplace(), base_uniform())) for (average in c("theorem", "tail")) {
+    control <- elvi_control(coordinates = "majorant", average = average, trace_draws = 0)
+    g <- guarantee(logistic(), base, schedule_certified(200), control = control)
+    best <- elvi_optimum(logistic(), base)$objective
+    gaps <- vapply(1:20, function(seed) {
+      set.seed(seed)
+      gap_to_user(suppressMessages(elvi(logistic(), base, schedule = g$schedule, control = control)))
+    }, 0)
+    expect_lt(mean(gaps) + 4 * sd(gaps) / sqrt(20), g$bound)
+  }
+})
