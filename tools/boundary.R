@@ -98,7 +98,7 @@ add("elvi_r_clock", "", function() .Call(internal$elvi_r_clock) > 0)
 add("elvi_r_has_family", "", function() .Call(internal$elvi_r_has_family, c("logit", "none"), c("own", NA)))
 add("elvi_r_status_names", "", function() .Call(internal$elvi_r_status_names))
 add("elvi_r_mills", "", function() .Call(internal$elvi_r_mills, c(-40, -1, 0, 3)))
-for (name in names(internal$family_records)) local({
+for (name in names(Filter(Negate(internal$is_joint), internal$family_records))) local({
   rule <- internal$cached_quadrature(internal$law_of(base_gaussian(), 2), name)
   likelihood <- list(likelihood = name, error_df = 4)
   rows <- list(y = c(0, 1), weight = c(1, 2), eta = c(0.1, -3), s = if (length(rule$levels)) c(0.5, 1) else c(0, 0))
@@ -131,7 +131,8 @@ for (name in c("logit", "probit", "cloglog", "poisson", "normal", "phi")) local(
   setup <- internal$nested_setup(problem, base_gaussian())
   theta <- c(-0.2, -0.5, 0.3, -1, if (!is.null(dispersion)) 0.1)
   precision <- internal$hyper_precision(setup$problem, setup$layout, theta)
-  setting <- c(precision[c("A", "definite", "inverse")], list(dispersion = 1.1, mu = NULL), internal$start_of(setup$plan))
+  hyper <- internal$loss_hyper(setup, theta)
+  setting <- c(precision[c("A", "definite", "inverse", "slack")], list(hyper = hyper, mu = NULL), internal$start_of(setup$plan, hyper))
   settings <- list(setting, setting)
   plan <- setup$plan
   found <- .Call(internal$elvi_r_nested_solve, plan, setup$rule, settings, 1e-8, 50L, 2L)[[1L]]
@@ -150,6 +151,10 @@ for (name in c("logit", "probit", "cloglog", "poisson", "normal", "phi")) local(
   add("elvi_r_nested_cumulants", name, function() {
     .Call(internal$elvi_r_nested_cumulants, plan, setup$rule, setting, diag(plan$dim)[, 1:2])
   })
+  add("elvi_r_nested_residuals", name, function() {
+    .Call(internal$elvi_r_nested_residuals, plan, setup$rule, list(setting, setting), internal$rows_of_columns(plan),
+          internal$effect_settings, 2L)
+  })
   add("elvi_r_nested_draws", name, function() .Call(internal$elvi_r_nested_draws, plan, setting, z, FALSE))
   add("elvi_r_nested_draws", paste(name, "whiten"), function() .Call(internal$elvi_r_nested_draws, plan, setting, z, TRUE))
   add("elvi_r_pattern_pairs", name, function() .Call(internal$elvi_r_pattern_pairs, plan$pattern, plan$start, plan$column))
@@ -159,6 +164,28 @@ for (name in c("logit", "probit", "cloglog", "poisson", "normal", "phi")) local(
   values <- numeric(length(plan$pattern$row) + (plan$pattern$dim - plan$pattern$head)^2)
   values[plan$a_place + 1L] <- precision$A[plan$a_source + 1L]
   add("elvi_r_sparse_inverse", name, function() .Call(internal$elvi_r_sparse_inverse, plan$pattern, values))
+})
+# losses of two predictors, alone and in the nested solver
+joint <- names(Filter(internal$is_joint, internal$family_records))
+add("elvi_r_has_joint", "", function() .Call(internal$elvi_r_has_joint, c(joint, "none")))
+for (name in joint) local({
+  rule <- internal$joint_rule(internal$family_records[[name]])
+  rows <- list(y = c(0.2, 0.7), weight = c(1, 2), eta = c(0.1, -0.3, 0.4, -1), V = c(0.5, 0.1, 0.3, 0.2, 0, 0.4))
+  name <- name
+  add("elvi_r_joint_expect", name, function() .Call(internal$elvi_r_joint_expect, name, rule, 1.7, rows))
+})
+local({
+  counts <- data.frame(y = rep(c(0, 0, 1, 3), 4), x = sin(1:16), g = rep(1:4, 4))
+  problem <- internal$conditional_problem(
+    elvi_problem(y ~ x + (1 | g), data = counts, family = zero_inflated_poisson(), ziformula = ~ x))
+  setup <- internal$nested_setup(problem, base_gaussian())
+  theta <- numeric(setup$layout$length)
+  hyper <- internal$loss_hyper(setup, theta)
+  setting <- c(internal$hyper_precision(setup$problem, setup$layout, theta)[c("A", "definite", "inverse", "slack")],
+               list(hyper = hyper, mu = NULL), internal$start_of(setup$plan, hyper))
+  add("elvi_r_nested_solve", "two predictors", function() {
+    .Call(internal$elvi_r_nested_solve, setup$plan, setup$rule, list(setting, setting), 1e-8, 50L, 2L)
+  })
 })
 for (kind in kinds) local({
   kind <- kind
