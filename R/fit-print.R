@@ -6,9 +6,12 @@ print.elvi_fit <- function(x, digits = max(3L, getOption("digits") - 3L), ...) {
   check_digits(digits)
   writeLines(c(fit_heading(x), ""))
   print_estimates(x, digits)
-  writeLines(c("", folded(c(solver_account(x)$lines, verdict_lines(x)))))
+  writeLines(c("", folded(closing_lines(x, posterior_error(x)))))
   invisible(x)
 }
+
+# how it was solved, the error against the posterior, k-hat, and what speaks against the fit
+closing_lines <- function(x, error) c(solver_account(x)$lines, error_line(error), shown_k_line(error), verdict_lines(x))
 
 fit_heading <- function(x) {
   if (is.null(x$regression)) return(description(x$given$model))
@@ -79,7 +82,7 @@ summary.elvi_fit <- function(object, ...) {
                  ngrps = if (!is.null(object$regression)) ngrps.elvi_glm(object),
                  objective = if (is.null(object$nested)) objective(object), elbo = if (!is_prior(object)) elbo(object),
                  evidence = cheap_evidence(object),
-                 gap = exact_gap(object),
+                 gap = exact_gap(object), error = posterior_error(object),
                  pareto_k = k_of_verdict(object) %||% pareto_k(object)),
             class = "summary.elvi_fit")
 }
@@ -92,7 +95,7 @@ print.summary.elvi_fit <- function(x, digits = max(3L, getOption("digits") - 3L)
                solver_account(fit)$details, ""))
   cat(if (is_prior(fit)) "Prior" else "Posterior", estimates_of(fit), ":\n", sep = "")
   print(x$table, digits = digits)
-  writeLines(c("", folded(c(solver_account(fit)$lines, verdict_lines(fit)))))
+  writeLines(c("", folded(c(closing_lines(fit, x$error), solver_account(fit)$more))))
   if (!is.null(x$objective)) print(x$objective)
   if (!is.null(x$evidence)) print(x$evidence) else if (!is.null(x$elbo)) print(x$elbo)
   if (!is.null(x$gap)) {
@@ -100,7 +103,6 @@ print.summary.elvi_fit <- function(x, digits = max(3L, getOption("digits") - 3L)
         " nats (F* = ", format(x$gap$optimum$objective, digits = 10), ", known to ",
         format(x$gap$optimum$certificate, digits = 1), " nats, ", x$gap$optimum$certificate_kind, ")\n", sep = "")
   }
-  if (is.null(fit$verdict) && is.null(fit$nested)) print(x$pareto_k)   # else it is among the lines above
   invisible(x)
 }
 
@@ -125,26 +127,26 @@ solver_accounts <- list(
   exact = function(x) {
     optimum <- x$optimum
     list(certificate = optimum$certificate, quadrature_error = 0, evaluations = optimum$evaluations,
-         lines = c(sprintf("%s: %s, %s evaluations of the gradient",
-                           if (x$status == "interrupted") "INTERRUPTED" else if (x$converged) "Converged" else "NOT CONVERGED",
-                           distance_words(optimum), format_count(optimum$evaluations)),
-                   accuracy_line(x)),
-         details = sprintf("%s base, %s scale, exact solver", x$base$kind, x$control$scale))
+         lines = sprintf("%s: %s",
+                         if (x$status == "interrupted") "INTERRUPTED" else if (x$converged) "Converged" else "NOT CONVERGED",
+                         distance_words(optimum, paste("best", x$base$kind))),
+         more = c(correction_line(x), approximation_line(x)),
+         details = sprintf("%s base, %s scale, exact solver, %s evaluations of the gradient", x$base$kind, x$control$scale,
+                           format_count(optimum$evaluations)))
   },
   nested = function(x) {
     nested <- x$nested
     H <- ncol(x$posterior$hyper$values) %||% 0L
     list(certificate = max(nested$certificates), quadrature_error = max(unlist(nested$change)), evaluations = nested$evaluations,
-         lines = c(sprintf("%s quadrature point%s (%d hyperparameter%s); %s %s nats",
-                           if (!x$converged) "NOT CONVERGED at all of" else if (length(nested$certificates) == 1L) "Converged at the one"
-                           else paste("Converged at all", length(nested$certificates)),
-                           if (length(nested$certificates) == 1L) "" else "s", H, if (H == 1L) "" else "s", gap_words(nested),
-                           format(max(nested$certificates), digits = 1)),
-                   sprintf("Quadrature error: means within %s sd, sds within %s %% (%s)",
+         lines = sprintf("%s quadrature point%s (%d hyperparameter%s), %s %s nats",
+                         if (!x$converged) "NOT CONVERGED at all of" else if (length(nested$certificates) == 1L) "Converged at the one"
+                         else paste("Converged at all", length(nested$certificates)),
+                         if (length(nested$certificates) == 1L) "" else "s", H, if (H == 1L) "" else "s", gap_words(nested),
+                         format(max(nested$certificates), digits = 1)),
+         more = c(if (length(nested$certificates) > 1L) sprintf("Quadrature error: means within %s sd, sds within %s %% (%s)",
                            format(nested$change$mean, digits = 2), format(100 * nested$change$sd, digits = 2),
                            error_words(x$posterior$hyper$rule)),
-                   if (!is.null(x$posterior$cumulants)) accuracy_line(x),
-                   k_line(nested)),
+                  correction_line(x), if (!is_quadratic(x$posterior$roots$plan)) paste("Of the gaussians:", k_line(nested))),
          details = sprintf("%s base, quadrature over hyperparameters (%s)", x$base$kind, x$posterior$hyper$rule %||% "none"))
   },
   prior = function(x) {
@@ -156,7 +158,9 @@ solver_accounts <- list(
          details = "no data, no solver")
   },
   mpsgd = function(x) {
-    list(certificate = NA_real_, quadrature_error = 0, evaluations = x$state$evals, lines = c(run_lines(x), stack_line(x)),
+    list(certificate = NA_real_, quadrature_error = 0, evaluations = x$state$evals,
+         lines = c(run_line(x), gap_line(x), outside_line(x), stack_line(x)),
+         more = c(checks_line(x), objective_line(x), neighbourhood_line(x)),
          details = c(sprintf("%s base, %s scale, %s gradient", x$base$kind, x$control$scale, x$control$estimator),
                      utils::capture.output(print(x$schedule)),
                      sprintf("Smoothness L = %s in %s coordinates (%s)", format(x$smoothness, digits = 5), x$control$coordinates,
@@ -165,45 +169,51 @@ solver_accounts <- list(
 
 # Where the log likelihood is not concave in the predictor nothing bounds the gap to the best approximation.
 gap_words <- function(nested) {
-  if (!any(nested$certificate_kind == "stationary")) return("largest optimality gap")
-  "each a stationary point, which may be a local optimum (the log likelihood is not concave); largest estimated gap to it"
+  if (!any(nested$certificate_kind == "stationary")) return("optimality gap at most")
+  "each a stationary point (the log likelihood is not concave), estimated gap at most"
 }
 
-# How the posterior that is shown differs from the best gaussian, which the lines before are about.
-accuracy_line <- function(x) {
+# How the posterior that is shown differs from the best gaussian, which the certificate is about.
+correction_line <- function(x) {
   posterior <- x$posterior
   if (!x$converged) return(NULL)
   if (has_margins(posterior)) {
     moved <- posterior$margins$moved
-    return(sprintf("Shown is the posterior, corrected from the best gaussian: means by up to %s sd, sds by up to %s %%",
+    return(sprintf("Corrected from the best gaussian: means by up to %s sd, sds by up to %s %%",
                    format(moved$mean, digits = 2), format(100 * max(abs(moved$sd - 1)), digits = 2)))
   }
   if (!is.null(posterior$cumulants)) {
-    return(sprintf("No correction of the best gaussian is needed: skewness at most %s, excess kurtosis at most %s",
-                   format(posterior$cumulants$third, digits = 1), format(posterior$cumulants$fourth, digits = 1)))
+    sprintf("No correction of the best gaussian is needed: skewness at most %s, excess kurtosis at most %s",
+            format(posterior$cumulants$third, digits = 1), format(posterior$cumulants$fourth, digits = 1))
   }
-  sprintf("That is about the best %s approximation; pareto_k() compares it with the posterior", x$base$kind)
 }
 
-run_lines <- function(x) {
+approximation_line <- function(x) {
+  if (!is_reshaped(x$posterior)) sprintf("Shown is the best %s itself", x$base$kind)
+}
+
+run_line <- function(x) {
+  sprintf("%s: %s of %s iterations, %s gradient evaluations, %.2f s CPU",
+          switch(x$status, finished = "Run finished", paused = "Run paused",
+                 interrupted = "Run INTERRUPTED", diverged = "Run DIVERGED"),
+          format_count(x$state$k), format_count(x$plan$iterations),
+          format_count(x$state$evals), x$cpu)
+}
+
+objective_line <- function(x) {
   last <- x$trace[nrow(x$trace), ]
-  c(sprintf("%s: %s of %s iterations, %s gradient evaluations, %.2f s CPU",
-            switch(x$status, finished = "Run finished", paused = "Run paused",
-                   interrupted = "Run INTERRUPTED", diverged = "Run DIVERGED"),
-            format_count(x$state$k), format_count(x$plan$iterations),
-            format_count(x$state$evals), x$cpu),
-    checks_line(x),
-    if (isTRUE(is.finite(last$objective))) sprintf(
-      "Objective F at the last iterate: %s (Monte Carlo, standard error %s; started at %s)",
-      format(last$objective, digits = 6), format(last$se, digits = 2),
-      format(x$trace$objective[1L], digits = 6)),
-    if (!is.null(x$remaining)) sprintf(
-      "%s: estimated gap to %s %s nats (standard error %s), tol = %s",
-      convergence_word(x),
-      if (isTRUE(x$model$convex)) "the optimum" else "a local optimum (the target may have better ones)",
-      format(x$remaining$estimate, digits = 2), format(x$remaining$se, digits = 2), format(x$tol)),
-    neighbourhood_line(x),
-    outside_line(x))
+  if (isTRUE(is.finite(last$objective))) sprintf(
+    "Objective F at the last iterate: %s (Monte Carlo, standard error %s; started at %s)",
+    format(last$objective, digits = 6), format(last$se, digits = 2),
+    format(x$trace$objective[1L], digits = 6))
+}
+
+gap_line <- function(x) {
+  if (!is.null(x$remaining)) sprintf(
+    "%s: estimated gap to %s %s nats (standard error %s), tol = %s",
+    convergence_word(x),
+    if (isTRUE(x$model$convex)) "the optimum" else "a local optimum (the target may have better ones)",
+    format(x$remaining$estimate, digits = 2), format(x$remaining$se, digits = 2), format(x$tol))
 }
 
 # A fit prints "Converged" only if it was checked.

@@ -121,7 +121,7 @@ corrected_ratios <- function(posterior, n, key) {
     proposal_constant(posterior)
 }
 
-# What the "log_q" of correct_draws() leaves out: x = m + S (delta + D Q(L y)), y standard normal, in user coordinates.
+# What the "log_q" of component_draws() leaves out: x = m + S (delta + D Q(L y)), y standard normal, in user coordinates.
 proposal_constant <- function(posterior) {
   margins <- margin_at(posterior, 1L)
   sds <- sqrt(diag(margins$covariance))

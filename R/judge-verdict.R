@@ -265,10 +265,8 @@ verdict_lines <- function(fit) {
   v <- fit$result$verdict
   if (is.null(v)) return(NULL)
   against <- objections(fit)
-  c(sprintf("Pareto k-hat %s (standard error %s, %s draws, effective sample size %s%s)", format(v$k, digits = 2),
-            format(v$k_se, digits = 1), format_count(v$draws), format_count(round(v$ess)),
-            if (v$k >= v$limit && !misses_part(v)) ": a few draws of large weight, the others nearly equal"
-            else if (v$stable) "" else sprintf("; more draws may take it across its limit %s", format(v$limit, digits = 2))),
+  c(if (v$k >= v$limit && !misses_part(v)) "A few draws have a large weight, the others are nearly equal"
+    else if (!v$stable) sprintf("More draws may take k-hat across its limit %s", format(v$limit, digits = 2)),
     if (length(fit$plan$search$rivals)) sprintf("R-hat over starts %s", format(v$spread, digits = 3)),
     adapted_line(v),
     if (length(v$loose)) sprintf(

@@ -118,14 +118,9 @@ effect_covariance <- function(posterior, k, A) {
   A %*% ((effects_at(posterior, k)$scale^2 - 1) * t(A))
 }
 
-# Draws x, one per row in user coordinates, that come from the columns of z at the given components: each z_j gets its own margin.
-correct_effects <- function(posterior, x, z, component) {
-  for (k in unique(component)) {
-    at <- which(component == k)
-    one <- effects_at(posterior, k)
-    old <- z[posterior$effects$at, at, drop = FALSE]
-    by <- effect_columns(posterior, one$delta + one$scale * value_at_score(one$shape, old) - old)
-    x[at, ] <- x[at, ] + t(uncentre_points(posterior, root_times(root_at(posterior$roots, k), by)))
-  }
-  x
+# standard normal z of the effects, given the columns of all z at component k, with their own margins
+moved_effects <- function(posterior, z, k) {
+  one <- effects_at(posterior, k)
+  old <- z[posterior$effects$at, , drop = FALSE]
+  list(z = one$delta + one$scale * value_at_score(one$shape, old), log_slope = colSums(log(slope_at_score(one$shape, old))))
 }

@@ -310,25 +310,35 @@ score_in_table <- function(table, x) look_up(table, x, -8, 0.125)
 
 # ---- draws -------------------------------------------------------------------------------------------------
 
-# Draws x, one per row in user coordinates, of the gaussian components as those of the corrected posterior: each whitened
-# coordinate gets its own margin, their correlations stay, other parameters follow the coefficients. The attribute "log_q" is
-# the log density of the draws of a posterior of one component, up to a constant.
-correct_draws <- function(posterior, x, component) {
-  which <- posterior$coefficients
-  mean <- uncentre_points(posterior, posterior$location)
-  log_q <- NULL
+# Standard normal points z, in columns, of the given components as those of the corrected posterior: list(z, log_slope), where
+# log_slope is the log determinant of the map, up to a constant of the component. Whitened coordinates of the coefficients get their
+# own margins, their correlations stay, other parameters follow the coefficients; effects of groups get theirs.
+corrected_points <- function(posterior, z, component) {
+  log_slope <- numeric(ncol(z))
   for (k in unique(component)) {
-    at <- component == k
-    margins <- margin_at(posterior, k)
-    S <- posterior$margins$roots[[k]]
-    y <- forwardsolve(S, t(x[at, which, drop = FALSE]) - mean[which, k])
-    z <- t(chol(stats::cov2cor(margins$covariance))) %*% y
-    moved <- margins$delta + sqrt(diag(margins$covariance)) * value_at_score(margins$shape, z)
-    if (length(which) == ncol(x)) x[at, ] <- t(mean[, k] + S %*% moved)
-    else x[at, ] <- x[at, ] + t(all_loadings(posterior, k) %*% (moved - y))
-    if (length(posterior$weight) == 1L) log_q <- -colSums(y^2) / 2 - colSums(log(slope_at_score(margins$shape, z)))
+    at <- which(component == k)
+    old <- z[, at, drop = FALSE]
+    if (has_effects(posterior)) {
+      moved <- moved_effects(posterior, old, k)
+      z[posterior$effects$at, at] <- moved$z
+      log_slope[at] <- moved$log_slope
+    }
+    if (has_margins(posterior)) {
+      moved <- moved_coefficients(posterior, old, k)
+      z[, at] <- z[, at, drop = FALSE] + moved$by
+      log_slope[at] <- log_slope[at] + moved$log_slope
+    }
   }
-  structure(x, log_q = log_q)
+  list(z = z, log_slope = log_slope)
+}
+
+moved_coefficients <- function(posterior, z, k) {
+  margins <- margin_at(posterior, k)
+  H <- t(solve(posterior$margins$roots[[k]], root_rows(root_at(posterior$roots, k), unit_rows(posterior, posterior$coefficients))))
+  y <- crossprod(H, z)
+  score <- t(chol(stats::cov2cor(margins$covariance))) %*% y
+  to <- margins$delta + sqrt(diag(margins$covariance)) * value_at_score(margins$shape, score)
+  list(by = H %*% (to - y), log_slope = colSums(log(slope_at_score(margins$shape, score))))
 }
 
 slope_at_score <- function(shape, z) {
@@ -341,7 +351,7 @@ slope_at_score <- function(shape, z) {
 # Can the target itself be asked at draws? Then they are exact but for their start.
 has_target <- function(posterior) !is.null(posterior$margins$model)
 
-# n draws of the posterior: those of correct_draws() are proposals of an independence sampler (Metropolis, Hastings), which
+# n draws of the posterior: those of component_draws() are proposals of an independence sampler (Metropolis, Hastings), which
 # accepts nearly all of them. Draw i depends on proposals up to i only, so that a shorter call gives the first rows of a longer one.
 metropolis_draws <- function(posterior, proposals, key, warmup) {
   log_w <- -target_values(posterior$margins$model, centre_points(posterior, t(proposals))) - attr(proposals, "log_q")

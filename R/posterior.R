@@ -308,7 +308,7 @@ posterior_draws <- function(posterior, n, key = posterior$key) {
   list(x = drawn$x, hyper = hyper_draws(posterior, drawn$component, key))
 }
 
-# Made in blocks of one size, because the rounding of a matrix product depends on its size in some BLAS libraries.
+# The attribute "log_q" of corrected draws is their log density given the component, up to a constant. Made in blocks of one size, because the rounding of a matrix product depends on its size in some BLAS libraries.
 component_draws <- function(posterior, n, key) {
   size <- max(16, min(256, 2^20 %/% posterior_dim(posterior)))
   first <- seq(0, n - 1, by = size)
@@ -316,9 +316,9 @@ component_draws <- function(posterior, n, key) {
   x <- lapply(first, function(from) {
     z <- draw_base(posterior_law(posterior), key, size, first = from)
     of <- component[from + seq_len(size)]
-    x <- in_user_rows(posterior, component_points(posterior, z, of))
-    if (has_margins(posterior)) x <- correct_draws(posterior, x, of)
-    if (has_effects(posterior)) correct_effects(posterior, x, z, of) else x
+    if (!is_reshaped(posterior)) return(in_user_rows(posterior, component_points(posterior, z, of)))
+    moved <- corrected_points(posterior, z, of)
+    structure(in_user_rows(posterior, component_points(posterior, moved$z, of)), log_q = -colSums(z^2) / 2 - moved$log_slope)
   })
   keep <- seq_len(n)
   log_q <- unlist(lapply(x, attr, "log_q"))

@@ -382,9 +382,9 @@ warn_unconverged <- function(optimum) {
 }
 
 # What a certificate says. An estimated one is no bound, whatever its size: see ?elvi_optimum.
-distance_words <- function(optimum) {
+distance_words <- function(optimum, what = "optimum") {
   rigorous <- optimum$certificate_kind == "rigorous"
-  paste(if (rigorous) "at most" else "estimated to be", format(optimum$certificate, digits = 1), "nats above the optimum",
+  paste(if (rigorous) "at most" else "estimated to be", format(optimum$certificate, digits = 1), "nats above the", what,
         if (rigorous) "(rigorous)" else "(to second order: no bound)")
 }
 

@@ -77,11 +77,11 @@ test_that("print and summary give an account with numbers of draws", {
   skip_on_cran()
   for (which in c("binary", "slopes", "smooth", "plain", "overdispersed")) {
     text <- paste(capture.output(print(nested_example(which))), collapse = "\n")
-    expect_match(text, "largest optimality\\s+gap [^ ]+ nats")
+    expect_match(text, "optimality\\s+gap\\s+at\\s+most\\s+[^ ]+ nats")
     expect_match(text, "next\\s+coarser grid|jackknife\\s+standard errors")
     expect_output(print(summary(nested_example(which))), "Log evidence")
   }
-  expect_match(paste(capture.output(print(nested_example("binary"))), collapse = "\n"), "k-hat.*draws\\s+each")
+  expect_match(paste(capture.output(print(nested_example("binary"))), collapse = "\n"), "k-hat: .*draws\\s+effective")
   expect_output(print(summary(nested_example("trials"))), "groups: +g 8, h 5")
   expect_identical(rownames(summary(nested_example("slopes"))$table)[3:6],
                    c("sd(g:(Intercept))", "sd(g:x)", "cor(g:x,(Intercept))", "sigma"))
