@@ -81,16 +81,17 @@ reading_frame <- function(expr) {
 }
 
 # The design of a formula in memory. `parts` is what structured_formula() returns: NULL for a formula without latent terms.
-formula_design <- function(parts, call, env, contrasts) {
+formula_design <- function(parts, call, env, contrasts, knots = NULL) {
   specs <- smooth_specs(parts$smooths, environment(parts$fixed))
+  knots <- check_knots(knots, specs)
   if (!is.null(parts)) call$object <- frame_formula(parts, smooth_variables(specs))
   frame <- formula_frame(call, env)
   check_contrasts(contrasts, frame)
-  frame_design(parts, specs, frame, contrasts)
+  frame_design(parts, specs, frame, contrasts, knots)
 }
 
 # X as the user means it, what to subtract for the computation, the columns Z of latent terms (NULL without), and what goes with them.
-frame_design <- function(parts, specs, frame, contrasts) {
+frame_design <- function(parts, specs, frame, contrasts, knots = NULL) {
   terms <- attr(frame, "terms")
   if (!is.null(parts)) {
     terms <- subset_terms(stats::terms(parts$fixed), frame)
@@ -102,7 +103,7 @@ frame_design <- function(parts, specs, frame, contrasts) {
   if (is.null(parts) && !ncol(X)) bad_argument("object", "a formula with at least one coefficient", "an empty one")
   if (ncol(X)) check_magnitude(check_matrix(X, "data"), "data")   # before centring turns Inf into NaN
   counting <- rows_that_count(frame)
-  smooths <- set_up_smooths(specs, frame, counting)
+  smooths <- set_up_smooths(specs, frame, counting, knots)
   parts_of_smooths <- columns_of_smooths(smooths, frame)
   make <- function(kind, x) term_kinds[[kind]]$make(x, frame, counting, contrasts)
   latent <- number_columns(do.call(c, c(lapply(parts$bars, make, kind = "group"), lapply(smooths, make, kind = "smooth"),

@@ -145,9 +145,6 @@ part_kind <- function(expr) {
     return(if (behind %in% names(grouping_calls())) grouping_calls()[[behind]] else "bar")
   }
   if (is_bar(expr)) refuse_term(expr, "a group-level term is written in brackets, such as (1 | g)")
-  if (name %in% c("te", "ti")) {
-    refuse_term(expr, paste0(name, "() smooths have no form as random effects: t2() has"))
-  }
   if (name %in% names(latent_calls())) return(latent_calls()[[name]])
   if (name %in% covariance_structures && any(vapply(as.list(expr)[-1L], is_bar, NA))) {
     if (name %in% c("us", "diag") && length(expr) == 2L) return("bar")

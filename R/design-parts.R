@@ -82,16 +82,18 @@ take_offsets <- function(parts) {
 
 # ---- from formulas to columns --------------------------------------------------------------------------------
 
-joint_design <- function(formula, part, data, call, env, contrasts) {
+joint_design <- function(formula, part, data, call, env, contrasts, knots = NULL) {
   check_second_variables(part, data)
   first <- formula_parts(formula, data)
   second <- take_offsets(formula_parts(part$formula, data))
   specs <- lapply(list(first, second), function(p) smooth_specs(p$smooths, environment(p$fixed)))
+  knots <- check_knots(knots, do.call(c, specs))
   call$object <- joint_frame_formula(first, second, specs)
   frame <- formula_frame(call, env)
   check_contrasts(contrasts, frame)
   second$whole <- if (mentions(formula[[length(formula)]], c("|", "||", names(latent_calls())))) formula else first$fixed
-  join_designs(frame_design(first, specs[[1L]], frame, contrasts), frame_design(second, specs[[2L]], frame, contrasts), second, part)
+  join_designs(frame_design(first, specs[[1L]], frame, contrasts, knots), frame_design(second, specs[[2L]], frame, contrasts, knots),
+               second, part)
 }
 
 # the formula of everything, see frame_formula()

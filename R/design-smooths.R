@@ -23,15 +23,16 @@ smooth_variables <- function(specs) {
 
 # Smooths on the data of the fit: one for each level of a factor in `by`.
 # `counting`: the rows that count, see rows_that_count()
-set_up_smooths <- function(specs, frame, counting = TRUE) {
+set_up_smooths <- function(specs, frame, counting = TRUE, knots = NULL) {
   smooths <- do.call(c, lapply(specs, function(spec) {
     check_smooth_variables(spec, frame)
     unit <- isotropic_unit(spec, frame)
-    made <- blame_argument(mgcv::smoothCon(spec, data = smooth_data(frame, unit), knots = NULL, absorb.cons = TRUE,
-                                    scale.penalty = TRUE),
+    data <- smooth_data(frame, unit)
+    knots <- if (length(knots)) smooth_data(knots, list(variables = intersect(unit$variables, names(knots)), size = unit$size))
+    made <- blame_argument(mgcv::smoothCon(spec, data = data, knots = knots, absorb.cons = TRUE, scale.penalty = TRUE),
                     "object", paste0("the smooth `", spec$label, "` cannot be had"))
     lapply(made, function(smooth) {
-      random <- tryCatch(mgcv::smooth2random(smooth, character(), type = 2), error = function(e) NULL)
+      random <- as_random(smooth)
       if (is.null(random) || isTRUE(random$fixed) || !length(random$rand)) {
         refuse_term(str2lang(spec$label), paste0("smooths of class \"", class(smooth)[1L],
                                                  "\" have no form as random effects"))
@@ -39,7 +40,7 @@ set_up_smooths <- function(specs, frame, counting = TRUE) {
       out <- list(label = smooth$label, smooth = smooth, random = random, variables = spec$term,
                   by = if (spec$by != "NA") spec$by, by_level = smooth$by.level, unit = unit)
       out$from_predicted <- map_from_predicted(out, frame)
-      out$scaling <- smooth_scaling(smooth_columns(out, frame), counting)
+      out$scaling <- smooth_scaling(smooth_columns(out, frame), counting, random$penalties)
       out
     })
   }))
@@ -48,6 +49,27 @@ set_up_smooths <- function(specs, frame, counting = TRUE) {
     refuse_term(str2lang(specs[[1L]]$label), paste0("the smooth `", labels[duplicated(labels)][1L], "` occurs twice"))
   }
   smooths
+}
+
+# The form of a smooth as random effects: mgcv's where it has one, else, of smooths whose coefficients have several penalties, our own.
+as_random <- function(smooth) {
+  random <- tryCatch(mgcv::smooth2random(smooth, character(), type = 2), error = function(e) NULL)
+  if (is.null(random) && length(smooth$S)) several_penalties(smooth) else random
+}
+
+# knots as mgcv has them: a list with the names of variables of smooths
+check_knots <- function(knots, specs) {
+  if (is.null(knots)) return(NULL)
+  if (!length(specs)) bad_argument("knots", "left out: the formula has no smooth terms")
+  if (!is_plain_list(knots) && !is.data.frame(knots) || is.null(names(knots))) {
+    bad_argument("knots", "a list with the names of variables of smooths, such as list(x = c(0, 1))", describe(knots))
+  }
+  variables <- unique(unlist(lapply(specs, `[[`, "term")))
+  unknown <- setdiff(names(knots), variables)
+  if (length(unknown)) {
+    bad_argument("knots", paste0("named as variables of smooths (", toString(variables), ")"), describe(unknown[1L]))
+  }
+  as.list(knots)
 }
 
 # only random effects, factor smooths and fields of regions are made for factors
@@ -78,7 +100,7 @@ isotropic_unit <- function(spec, frame) {
 # A basis has units of its own, and the prior of a standard deviation must not depend on them. So each penalised part is
 # taken without what free columns can say, and divided such that its variance, given a standard deviation of 1, is 1 on average over the
 # data (Sorbye and Rue, 2014). Several free columns become uncorrelated ones of variance 1, as their directions are arbitrary.
-smooth_scaling <- function(parts, counting) {
+smooth_scaling <- function(parts, counting, penalties = NULL) {
   free <- parts$free[counting, , drop = FALSE]
   out <- list()
   if (ncol(free) > 1L) {
@@ -98,6 +120,7 @@ smooth_scaling <- function(parts, counting) {
     said[is.na(said)] <- 0
     variance <- rowSums((Z - free %*% said)^2)
     used <- rowSums(Z^2) > 0   # a smooth of one level of a factor is 0 in the other rows
+    if (!is.null(penalties)) return(list(said = said, divide = 1, penalties = scaled_penalties(penalties, Z - free %*% said)))
     list(said = said, divide = sqrt(mean(variance[used])))
   })
   c(out, list(parts = parts))
@@ -155,6 +178,11 @@ free_names <- function(smooth) {
 
 # The penalised parts as terms: one coefficient per column.
 smooth_terms <- function(smooth) {
+  penalties <- smooth$scaling$parts[[1L]]$penalties
+  if (!is.null(penalties)) {
+    levels <- as.character(seq_len(ncol(smooth$random$rand[[1L]])))
+    return(list(new_structured(smooth$label, "tensor", levels, smooth = smooth$label, part = 1L, penalties = penalties)))
+  }
   counts <- vapply(smooth$random$rand, ncol, 0L)
   numbers <- if (length(counts) > 1L) seq_along(counts) else ""
   lapply(seq_along(counts), function(i) {

@@ -84,6 +84,8 @@
 #' @param frequency how often each row counts, for every family: 2 is the row given twice.
 #' @param ziformula,dispformula formulas without a response for a second parameter, see the section on second formulas: the
 #'   probability of excess zeros, or the dispersion.
+#' @param knots knots of smooth terms, as in `mgcv::gam()`: a list with the names of their variables. For a cyclic smooth,
+#'   `s(month, bs = "cc")`, two numbers are the ends of the period: `knots = list(month = c(0.5, 12.5))`.
 #' @param base,method,schedule,budget,tol,start,control as in [elvi()]; `method = "nested"` integrates over the auxiliary parameter, see
 #'   [group_terms].
 #' @param correct show the posterior itself where the best gaussian differs from it? See the section on the correction.
@@ -103,7 +105,7 @@ elvi.formula <- function(object, data, family = stats::gaussian(),
                          prior_aux = NULL, prior_sd = exponential(1), prior_cor = lkj(1),
                          autoscale = NULL, dispersion = NULL,
                          weights, subset, na.action, offset, contrasts = NULL, frequency, ziformula = NULL, dispformula = NULL,
-                         base = base_gaussian(), method = c("auto", "exact", "mpsgd", "nested"),
+                         knots = NULL, base = base_gaussian(), method = c("auto", "exact", "mpsgd", "nested"),
                          schedule = NULL, budget = NULL, tol = NULL, start = NULL,
                          control = elvi_control(), correct = TRUE, prior_only = FALSE, ...) {
   check_dots(list(...), names(formals()), "elvi()")

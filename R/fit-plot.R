@@ -382,7 +382,7 @@ caterpillar <- function(j, fit, term, most) {
 plot_sds <- function(fit) {
   names <- c(unlist(lapply(fit$groups, sd_names)), family_parameter_names(fit))
   if (!length(names)) bad_argument("type", "another: this fit has no standard deviations", "\"sds\"")
-  priors <- c(unlist(Map(function(term, prior) lapply(seq_along(term$coefs), prior_of_one, prior = prior), fit$groups,
+  priors <- c(unlist(Map(function(term, prior) lapply(seq_along(sd_names(term)), prior_of_one, prior = prior), fit$groups,
                          unname(fit$priors$sd)), recursive = FALSE),
               if (!is.null(fit$priors$aux)) list(fit$priors$aux))
   posterior <- fit$posterior

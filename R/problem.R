@@ -16,7 +16,7 @@
 #' @param formula a formula.
 #' @param data,family,dispersion,weights,subset,na.action,offset,contrasts,frequency as in [elvi.formula()].
 #' @param prior,prior_intercept,prior_aux,prior_sd,prior_cor,autoscale as in [elvi.formula()].
-#' @param ziformula,dispformula as in [elvi.formula()].
+#' @param ziformula,dispformula,knots as in [elvi.formula()].
 #' @param problem a problem by `elvi_problem()`.
 #' @param base,method,schedule,budget,tol,start,control,correct,prior_only as in [elvi.formula()].
 #' @return `elvi_problem()` returns an object of class `elvi_problem`, `elvi_solve()` a fit, see [elvi()].
@@ -33,7 +33,8 @@ NULL
 #' @export
 elvi_problem <- function(formula, data, family = stats::gaussian(), prior = normal(0, 2.5), prior_intercept = normal(0, 2.5),
                          prior_aux = NULL, prior_sd = exponential(1), prior_cor = lkj(1), autoscale = NULL, dispersion = NULL,
-                         weights, subset, na.action, offset, contrasts = NULL, frequency, ziformula = NULL, dispformula = NULL) {
+                         weights, subset, na.action, offset, contrasts = NULL, frequency, ziformula = NULL, dispformula = NULL,
+                         knots = NULL) {
   if (!inherits(formula, "formula")) bad_argument("formula", "a formula", describe(formula))
   call <- match.call()
   names(call)[names(call) == "formula"] <- "object"
@@ -77,10 +78,11 @@ build_problem <- function(formula, call, env, arguments) {
   family <- asked$family
   parts <- if (is.null(asked$part)) structured_formula(formula, if (!is_source(data)) data)
   if (!is.null(asked$part) && is_source(data)) bad_argument("data", "in memory for a model with a second formula", "a source of rows")
+  if (is_source(data)) check_knots(arguments$knots, list())
   if (is.null(asked$part)) check_terms(parts, family, is_source(data), given)
-  design <- if (!is.null(asked$part)) joint_design(formula, asked$part, data, call, env, arguments$contrasts)
+  design <- if (!is.null(asked$part)) joint_design(formula, asked$part, data, call, env, arguments$contrasts, arguments$knots)
             else if (is_source(data)) source_design(data, formula, call, env, arguments$contrasts, family)
-            else formula_design(parts, call, env, arguments$contrasts)
+            else formula_design(parts, call, env, arguments$contrasts, arguments$knots)
   if (!is.null(design$parts) && !length(design$latent)) refuse_latent_priors(given)
   if (!design$intercept && "prior_intercept" %in% given) {
     bad_argument("prior_intercept", "left out: the formula has no intercept", format(arguments$prior_intercept))
