@@ -107,7 +107,9 @@ frame_design <- function(parts, specs, frame, contrasts, knots = NULL) {
   parts_of_smooths <- columns_of_smooths(smooths, frame)
   make <- function(kind, x) term_kinds[[kind]]$make(x, frame, counting, contrasts)
   latent <- number_columns(do.call(c, c(lapply(parts$bars, make, kind = "group"), lapply(smooths, make, kind = "smooth"),
-                                        lapply(parts$others, function(other) make(other$kind, other$call)))))
+                                        lapply(parts$others, function(other) {
+                                          make_terms_by(other$kind, other$call, frame, counting, contrasts)
+                                        }))))
   check_distinct(latent)
   whole <- add_free_columns(X, smooths, parts_of_smooths, latent, frame)
   intercept <- attr(terms, "intercept") == 1
@@ -126,7 +128,7 @@ add_free_columns <- function(X, smooths, parts, latent, frame) {
     colnames(free) <- unlist(lapply(smooths, free_names))
     X <- cbind(X, free)
   }
-  free <- do.call(cbind, lapply(latent, function(term) term_record(term)$free(term, frame)))
+  free <- do.call(cbind, lapply(latent, term_free, frame = frame))
   if (is.null(free)) X else cbind(X, free)   # cbind() drops the attributes of model.matrix()
 }
 
@@ -138,7 +140,7 @@ columns_of_smooths <- function(smooths, frame) {
 latent_columns <- function(latent, frame, parts_of_smooths, keep = rep(TRUE, length(latent))) {
   if (!length(latent)) return(NULL)
   sparse_columns(Map(function(term, kept) {
-    if (kept) term_record(term)$columns(term, frame, parts_of_smooths) else empty_columns(nrow(frame), length(term$columns))
+    if (kept) term_columns(term, frame, parts_of_smooths) else empty_columns(nrow(frame), length(term$columns))
   }, latent, keep), nrow(frame))
 }
 

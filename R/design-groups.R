@@ -238,7 +238,7 @@ all_variables <- function(part) {
 frame_formula <- function(structured, smooth_variables) {
   fixed <- structured$fixed
   others <- c(do.call(c, lapply(structured$bars, term_kinds$group$variables)), lapply(smooth_variables, str2lang),
-              do.call(c, lapply(structured$others, function(other) term_kinds[[other$kind]]$variables(other$call))))
+              do.call(c, lapply(structured$others, function(other) by_variables(other$kind, other$call))))
   right <- Reduce(function(sum, expr) call("+", sum, expr), others, fixed[[length(fixed)]])
   if (attr(stats::terms(fixed, allowDotAsName = TRUE), "intercept") == 0) right <- call("-", right, 1)
   fixed[[length(fixed)]] <- right

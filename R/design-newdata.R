@@ -85,7 +85,7 @@ new_frame <- function(object, newdata, keep) {
 
 # for each term, the rows whose effects the data did not have
 unseen_levels <- function(terms, frame, allowed) {
-  new <- lapply(terms, function(term) term_record(term)$unseen(term, frame, allowed))
+  new <- lapply(terms, term_unseen, frame = frame, allowed = allowed)
   new[lengths(new) > 0L]
 }
 

@@ -82,7 +82,7 @@ ar1_unseen <- function(term, frame, allowed) {
   rows <- which(is.na(ar1_index(term, frame)) & !is.na(frame[[term$variable]]))
   if (!length(rows)) return(NULL)
   chain <- chain_of(term, frame)[rows]
-  place <- (numeric_variable(frame, term$variable, str2lang(term$label)) - term$origin)[rows] / term$step
+  place <- (numeric_variable(frame, term$variable, as.name(term$label)) - term$origin)[rows] / term$step
   if (any(abs(place - round(place)) > 1e-6 * pmax(1, abs(place)))) {
     bad_argument("newdata", paste0("with times that are multiples of ", format(term$step), " away from those of the data"),
                  paste("one with", format(frame[[term$variable]][rows][which.max(abs(place - round(place)))])))
@@ -117,7 +117,7 @@ ar1_unseen <- function(term, frame, allowed) {
 
 # NA at times outside of the series, and for levels that it does not have
 ar1_index <- function(term, frame) {
-  place <- (numeric_variable(frame, term$variable, str2lang(term$label)) - term$origin) / term$step
+  place <- (numeric_variable(frame, term$variable, as.name(term$label)) - term$origin) / term$step
   whole <- abs(place - round(place)) <= 1e-6 * pmax(1, abs(place))
   match(ifelse(whole, paste(chain_of(term, frame), round(place)), NA), paste(term$chain, term$place))
 }
