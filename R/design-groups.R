@@ -21,12 +21,15 @@
 #' @section Smooth terms:
 #' `s(x)`, `s(x, by = f)`, `t2(x, z)` and all other smooths for which mgcv's `smooth2random()` knows a form as random
 #' effects: the part that the penalty leaves free joins the coefficients (named `s(x).fx1`, ...), each penalised part
-#' (`s(x).1`, ...) becomes a term with one standard deviation, `smooth_sd[s(x)]`. `te()` and `ti()` have no such form
-#' and are refused.
+#' (`s(x).1`, ...) becomes a term with one standard deviation, `smooth_sd[s(x)]`. `knots = ` of [elvi()] is passed to mgcv.
+#'
+#' `te(x, z)`, `ti(x, z)` and `s(x, bs = "ad")` have several penalties on the same coefficients, and one standard deviation for each:
+#' `smooth_sd[te(x,z)1]` belongs to the penalty along `x`, `smooth_sd[te(x,z)2]` to that along `z`. The precision of the coefficients is the
+#' sum of the penalties, each divided by the square of its standard deviation.
 #'
 #' The columns of a basis have units of their own. So each penalised part is scaled (Sørbye and Rue, 2014): it has nothing in it that the
 #' free columns can say, and its variance, given `smooth_sd[s(x)]`, is the square of `smooth_sd[s(x)]` on average over
-#' the rows of the data. The standard deviation is thus that of the smooth's values around the free part, on the scale of the
+#' the rows of the data. Of several penalties each is scaled as if it were the only one. The standard deviation is thus that of the smooth's values around the free part, on the scale of the
 #' linear predictor,
 #' and has the same meaning for every basis. For `s(x, by = f)` the average is over the rows of the level.
 #' Several free columns are made uncorrelated, with variance 1. mgcv's basis `"cs"`, and the intercepts and slopes within

@@ -228,12 +228,13 @@ add_varying_columns <- function(object, rows, columns, at) {
   posterior <- object$posterior
   which <- sort(unique(unlist(lapply(varying, `[[`, "rows"))))
   for (k in seq_along(posterior$weight)) {
-    W <- columns
+    W <- columns[which, , drop = FALSE]
     for (new in varying) {
-      mine <- effect_positions(object, new$term)
-      W[new$rows, mine] <- W[new$rows, mine, drop = FALSE] + new$columns(posterior$hyper$values[k, ])
+      more <- methods::as(new$columns(posterior$hyper$values[k, ]), "TsparseMatrix")
+      W <- W + Matrix::sparseMatrix(i = match(new$rows, which)[more@i + 1L], j = effect_positions(object, new$term)[more@j + 1L], x = more@x,
+                                    dims = dim(W))
     }
-    here <- posterior_linear(posterior, W[which, , drop = FALSE], components = k)
+    here <- posterior_linear(posterior, W, components = k)
     at$mean[which, k] <- here$mean + rows$offset[which]
     at$sd[which, k] <- here$sd
   }

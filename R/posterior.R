@@ -187,6 +187,12 @@ unit_rows <- function(posterior, which) {
 posterior_linear <- function(posterior, W, chunk = 256L, components = seq_along(posterior$weight)) {
   complete <- which(is.finite(Matrix::rowSums(W)))
   mean <- sd <- matrix(NA_real_, nrow(W), length(components))
+  if (!is_reshaped(posterior) && length(complete)) {
+    centred <- centre_rows(posterior, if (length(complete) < nrow(W)) W[complete, , drop = FALSE] else W)
+    mean[complete, ] <- as.matrix(centred %*% posterior$location[, components, drop = FALSE])
+    sd[complete, ] <- sqrt(roots_variances(posterior$roots, centred, components))
+    return(list(mean = mean, sd = sd))
+  }
   for (rows in split(complete, (seq_along(complete) - 1L) %/% chunk)) {
     centred <- centre_rows(posterior, W[rows, , drop = FALSE])
     mean[rows, ] <- as.matrix(centred %*% posterior$location[, components, drop = FALSE])

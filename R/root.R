@@ -22,6 +22,18 @@ root_times.numeric <- function(root, z) root * z
 
 root_rows <- function(root, W) UseMethod("root_rows")
 
+# Variances of the linear functions in the rows of W, for some of several roots: rows x components
+roots_variances <- function(roots, W, components) UseMethod("roots_variances")
+
+#' @export
+roots_variances.default <- function(roots, W, components) {
+  out <- matrix(0, nrow(W), length(components))
+  for (rows in split(seq_len(nrow(W)), (seq_len(nrow(W)) - 1L) %/% 256L)) {
+    for (i in seq_along(components)) out[rows, i] <- rowSums(root_rows(root_at(roots, components[i]), W[rows, , drop = FALSE])^2)
+  }
+  out
+}
+
 #' @export
 root_rows.matrix <- function(root, W) as.matrix(W %*% root)
 

@@ -245,6 +245,34 @@ root_at.elvi_sparse_roots <- function(roots, k) {
             class = "elvi_sparse_root")
 }
 
+# Variances of linear functions from the entries of P^-1 that the factor's pattern has, which are those of the rows of the data and of
+# rows like them; others by a solution for each.
+#' @export
+roots_variances.elvi_sparse_roots <- function(roots, W, components) {
+  plan <- roots$plan
+  rows <- rows_for_plan(plan, W)
+  variance <- vapply(components, function(k) .Call(elvi_r_nested_variances, plan, roots$settings[[k]], rows), numeric(nrow(W)))
+  variance <- matrix(variance, nrow(W))
+  others <- which(is.nan(rowSums(variance)))
+  for (part in split(others, (seq_along(others) - 1L) %/% 256L)) {
+    variance[part, ] <- vapply(components, function(k) rowSums(root_rows(root_at(roots, k), W[part, , drop = FALSE])^2), numeric(length(part)))
+  }
+  variance
+}
+
+# rows of a design as those of a plan are stored
+rows_for_plan <- function(plan, W) {
+  if (plan$dense == plan$dim) {   # nothing here needs package 'Matrix', which takes long to load
+    return(list(X = as.double(t(as.matrix(W)[, plan$order, drop = FALSE])), start = integer(nrow(W) + 1L), column = integer(),
+                entry = numeric()))
+  }
+  by_row <- Matrix::t(sparse_columns(list(W), nrow(W))[, plan$order, drop = FALSE])
+  sparse <- seq_len(plan$dim - plan$dense)
+  inner <- methods::as(by_row[sparse, , drop = FALSE], "CsparseMatrix")
+  list(X = as.double(as.matrix(by_row[plan$dim - plan$dense + seq_len(plan$dense), , drop = FALSE])),
+       start = inner@p, column = inner@i, entry = as.double(inner@x))
+}
+
 #' @export
 name_scale.elvi_sparse_root <- function(scale, labels) {
   scale["names"] <- list(labels)

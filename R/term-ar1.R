@@ -102,17 +102,17 @@ ar1_unseen <- function(term, frame, allowed) {
   key <- paste(names, place)
   own <- !duplicated(key)
   side <- paste(names, after)[own]
+  known <- function(hyper) ifelse(is.na(away[own]), 0, hyper[[natural_names(term)[2L]]]^away[own])
   covariance <- function(hyper) {
     rho <- hyper[[natural_names(term)[2L]]]
-    known <- ifelse(is.na(away[own]), 0, rho^away[own])
     same <- outer(side, side, `==`)
-    hyper[[sd_names(term)]]^2 * same * (rho^abs(outer(place[own], place[own], `-`)) - outer(known, known))
+    hyper[[sd_names(term)]]^2 * same * (rho^abs(outer(place[own], place[own], `-`)) - tcrossprod(known(hyper)))
   }
   columns <- function(hyper) {
     rho <- hyper[[natural_names(term)[2L]]]
     place_columns(from, length(term$levels), (rho^away)[!is.na(from)])
   }
-  new_places(term, rows, key, covariance, columns)
+  new_places(term, rows, key, covariance, columns, function(hyper) hyper[[sd_names(term)]]^2 * (1 - known(hyper)^2))
 }
 
 # NA at times outside of the series, and for levels that it does not have

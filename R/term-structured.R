@@ -28,6 +28,9 @@
 #'   scaled to
 #'   add to 1, makes it a weighted mean.
 #'
+#' `by = f` in any of `ar1()`, `rw1()`, `rw2()`, `icar()`, `bym2()` and `hsgp()` makes a term of its own, with its own standard deviation, for
+#' each level of a factor: `rw1(x, by = f)`. Series behind a bar, `rw1(x | g)`, share their hyperparameters.
+#'
 #' @section Graphs:
 #' A graph is a symmetric matrix, dense or sparse, whose entries are weights of neighbours, an object of class `nb` of package 'spdep',
 #' or one
@@ -187,14 +190,14 @@ place_columns <- function(index, columns, weight = 1) {
 # of each
 # row; `covariance`: function(hyper) of the places, given a row of the posterior's hyperparameters by name; `columns`: function(hyper)
 # of what
-# the mean adds to the columns of the rows, or NULL where it does not depend on hyperparameters.
-new_places <- function(term, rows, place, covariance, columns = NULL) {
+# the mean adds to the columns of the rows, or NULL where it does not depend on hyperparameters; `variance`: the diagonal of the covariance.
+new_places <- function(term, rows, place, covariance, columns = NULL, variance = function(hyper) diag(as.matrix(covariance(hyper)))) {
   if (!length(rows)) return(NULL)
   labels <- unique(place)
   level <- match(place, labels)
   list(term = term, rows = rows, labels = labels, level = level, columns = columns,
        variance = function(hyper) {
-         each <- vapply(seq_len(nrow(hyper)), function(k) diag(as.matrix(covariance(hyper[k, ]))), numeric(length(labels)))
+         each <- vapply(seq_len(nrow(hyper)), function(k) variance(hyper[k, ]), numeric(length(labels)))
          matrix(each, length(labels))[level, , drop = FALSE]
        },
        draws = function(hyper, key) {

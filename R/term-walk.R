@@ -86,7 +86,8 @@ walk_unseen <- function(term, frame) {
   if (!length(rows)) return(NULL)
   at <- at[rows]
   chain <- chain[rows]
-  left <- vapply(seq_along(rows), function(i) sum(term$chain == chain[i] & term$values <= at[i]), 0L)
+  left <- integer(length(rows))   # values of the row's walk that are not beyond it
+  for (walk in unique(chain)) left[chain == walk] <- findInterval(at[chain == walk], term$values[term$chain == walk])
   count <- tabulate(term$chain)[chain]
   bound <- function(k) term$values[match(chain, term$chain) - 1L + pmin(pmax(k, 1L), count)]
   from <- bound(left)
@@ -94,14 +95,19 @@ walk_unseen <- function(term, frame) {
   key <- paste(chain, format_values(at))
   own <- which(!duplicated(key))
   rate <- walk_rate(term)[chain[own]]
-  same <- outer(paste(chain, left)[own], paste(chain, left)[own], `==`)
-  low <- outer(at[own], at[own], pmin)
-  high <- outer(at[own], at[own], pmax)
-  outside <- from == to
-  bridge <- (low - from[own]) * (to[own] - high) / ifelse(outside, 1, to - from)[own]
-  beyond <- ifelse(matrix(left[own] == 0L, length(own), length(own)), from[own] - high, low - from[own])
-  unit <- rate * same * ifelse(matrix(outside[own], length(own), length(own)), beyond, bridge)
-  new_places(term, rows, key, function(hyper) hyper[[sd_names(term)]]^2 * unit)
+  interval <- paste(chain, left)[own]
+  # of places i and j, in units of the squared standard deviation
+  between <- function(i, j) {
+    low <- pmin(at[own[i]], at[own[j]])
+    high <- pmax(at[own[i]], at[own[j]])
+    from <- from[own[i]]
+    to <- to[own[i]]
+    beyond <- ifelse(left[own[i]] == 0L, from - high, low - from)
+    rate[i] * (interval[i] == interval[j]) * ifelse(from == to, beyond, (low - from) * (to - high) / ifelse(from == to, 1, to - from))
+  }
+  each <- seq_along(own)
+  new_places(term, rows, key, function(hyper) hyper[[sd_names(term)]]^2 * outer(each, each, between),
+             variance = function(hyper) hyper[[sd_names(term)]]^2 * between(each, each))
 }
 
 # the variance of a step of length 1 in units of x when the standard deviation is 1, for each walk

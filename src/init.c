@@ -46,6 +46,7 @@ static const R_CallMethodDef call_routines[] = {
     ENTRY(elvi_r_nested_solve, 6),
     ENTRY(elvi_r_nested_check, 6),
     ENTRY(elvi_r_nested_draws, 4),
+    ENTRY(elvi_r_nested_variances, 3),
     ENTRY(elvi_r_nested_profile, 7),
     ENTRY(elvi_r_nested_cumulants, 4),
     ENTRY(elvi_r_nested_residuals, 6),

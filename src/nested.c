@@ -959,6 +959,24 @@ elvi_status elvi_nested_whiten(const elvi_nested *p, const elvi_hyper_point *at,
     return ELVI_OK;
 }
 
+elvi_status elvi_nested_variances(const elvi_nested *p, const elvi_hyper_point *at, const elvi_other_rows *rows, double *out,
+                                  double *room, int *links)
+{
+    workspace w = bind(p, room, links);
+    elvi_nested other = *p;
+    if (factor(p, at, at->c, &w) || covariance(p, &w)) return ELVI_SINGULAR_SCALE;
+    other.joint = NULL; /* one number for each row, whichever predictor it is of */
+    other.rows = rows->rows;
+    other.X = rows->X;
+    other.start = rows->start;
+    other.column = rows->column;
+    other.entry = rows->entry;
+    other.pair = rows->pair;
+    spreads(&other, w.inverse, out);
+    for (int i = 0; i < rows->rows; i++) out[i] = rows->held[i] ? out[i] * out[i] : NAN;
+    return ELVI_OK;
+}
+
 /* sum_i w_i l(eta_i) over consecutive rows */
 static double losses(const elvi_nested *p, const elvi_dispersion *a, int n, const double *y, const double *w,
                      const double *eta)

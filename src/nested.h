@@ -173,6 +173,17 @@ elvi_status elvi_nested_draws(const elvi_nested *p, const elvi_hyper_point *at, 
 elvi_status elvi_nested_whiten(const elvi_nested *p, const elvi_hyper_point *at, int n, double *x, double *work,
                                int *links);
 
+/* Rows of another design with the same columns, stored as those of a plan are; held[i] is 0 where a pair of row i is not on the pattern */
+typedef struct {
+    int rows;
+    const double *X;
+    const int *start, *column, *pair, *held;
+    const double *entry;
+} elvi_other_rows;
+/* w_i' P^-1 w_i of such rows, NaN where a row is not held */
+elvi_status elvi_nested_variances(const elvi_nested *p, const elvi_hyper_point *at, const elvi_other_rows *rows, double *out,
+                                  double *work, int *links);
+
 /* The log density of a'x along its range, by the best gaussian of the rest at each of a few values: a node every `width`
  * standard deviations of the optimum, on either side until it has fallen by `drop`. */
 typedef struct {

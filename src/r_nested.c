@@ -310,6 +310,33 @@ SEXP elvi_r_nested_draws(SEXP plan, SEXP setting, SEXP x, SEXP whiten)
     return status == ELVI_OK ? out : R_NilValue;
 }
 
+/* Variances of the linear functions in the rows of another design, at one point; NaN where a pair of entries is not on the pattern, and
+ * NULL if there is no factor. `rows`: X, start, column, entry. */
+SEXP elvi_r_nested_variances(SEXP plan, SEXP setting, SEXP rows)
+{
+    const elvi_nested p = read_plan(plan);
+    const elvi_hyper_point at = read_hyper_point(&p, setting);
+    elvi_other_rows other = { 0 };
+    SEXP start = r_get(rows, "start");
+    other.rows = Rf_length(start) - 1;
+    other.start = INTEGER(start);
+    const R_xlen_t entries = other.start[other.rows];
+    other.X = r_reals(rows, "X", (R_xlen_t) other.rows * p.dense);
+    other.column = r_ints(rows, "column", entries);
+    other.entry = r_reals(rows, "entry", entries);
+    int *pair = (int *) R_alloc(elvi_pattern_pairs((size_t) other.rows, other.start) + 1, sizeof(int));
+    int *held = (int *) R_alloc((size_t) other.rows + 1, sizeof(int));
+    elvi_pattern_find_pairs(&p.pattern, (size_t) other.rows, other.start, other.column, pair, held);
+    other.pair = pair;
+    other.held = held;
+    double *work = (double *) R_alloc(elvi_nested_work_length(&p), sizeof(double));
+    int *links = (int *) R_alloc(elvi_nested_links_length(&p), sizeof(int));
+    SEXP out = PROTECT(Rf_allocVector(REALSXP, other.rows));
+    const elvi_status status = elvi_nested_variances(&p, &at, &other, REAL(out), work, links);
+    UNPROTECT(1);
+    return status == ELVI_OK ? out : R_NilValue;
+}
+
 /* The profiles of the linear functions in the columns of a, at each of the points. `control`: most, steps, width, drop, gain; with
  * `means`, those of x at the nodes. */
 SEXP elvi_r_nested_profile(SEXP plan, SEXP rule, SEXP settings, SEXP a, SEXP control, SEXP means, SEXP threads)

@@ -47,6 +47,23 @@ void elvi_pattern_pair_places(const elvi_pattern *p, size_t rows, const int *sta
             for (int b = start[i]; b <= a; b++) *place++ = (int) elvi_pattern_at(p, column[a], column[b]);
 }
 
+static int is_on_pattern(const elvi_pattern *p, int row, int column)
+{
+    if (column >= p->head) return 1;
+    const size_t at = elvi_pattern_at(p, row, column);
+    return at < (size_t) p->start[column + 1] && p->row[at] == row;
+}
+
+void elvi_pattern_find_pairs(const elvi_pattern *p, size_t rows, const int *start, const int *column, int *place, int *held)
+{
+    elvi_pattern_pair_places(p, rows, start, column, place);
+    for (size_t i = 0; i < rows; i++) {
+        held[i] = 1;
+        for (int a = start[i]; a < start[i + 1]; a++)
+            for (int b = start[i]; b < a; b++) held[i] &= is_on_pattern(p, column[a], column[b]);
+    }
+}
+
 /* the first entry of a sparse column that is in the dense rows */
 static int first_in_tail(const elvi_pattern *p, int column)
 {

@@ -156,6 +156,8 @@ for (name in c("logit", "probit", "cloglog", "poisson", "normal", "phi")) local(
           internal$effect_settings, 2L)
   })
   add("elvi_r_nested_draws", name, function() .Call(internal$elvi_r_nested_draws, plan, setting, z, FALSE))
+  others <- internal$rows_for_plan(plan, Matrix::Matrix(1, 3L, plan$dim))   # every pair, some of them not on the pattern
+  add("elvi_r_nested_variances", name, function() .Call(internal$elvi_r_nested_variances, plan, setting, others))
   add("elvi_r_nested_draws", paste(name, "whiten"), function() .Call(internal$elvi_r_nested_draws, plan, setting, z, TRUE))
   add("elvi_r_pattern_pairs", name, function() .Call(internal$elvi_r_pattern_pairs, plan$pattern, plan$start, plan$column))
   add("elvi_r_pattern_places", name, function() {

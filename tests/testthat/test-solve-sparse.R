@@ -171,3 +171,16 @@ test_that("20,000 sparse columns fit in memory proportional to the factor", {
   expect_error(vcov(fit), class = "elvi_error_argument")
   expect_snapshot(print(fit$scale))
 })
+
+test_that("variances of rows by entries of the inverse are those by solutions", {
+  skip_without_parser()
+  d <- group_data()
+  fit <- suppressWarnings(elvi(y ~ x + (1 | g) + (1 | f) + rw1(t), d))
+  posterior <- fit$posterior
+  W <- centre_rows(posterior, design_columns(prediction_rows(fit, d)))
+  mixed <- W[1:5, ] + W[nrow(W) - 0:4, ]   # pairs that no row of the data has
+  both <- rbind(W, mixed)
+  here <- roots_variances(posterior$roots, both, 1:2)
+  there <- vapply(1:2, function(k) rowSums(root_rows(root_at(posterior$roots, k), both)^2), numeric(nrow(both)))
+  expect_equal(here, there, tolerance = 1e-10)
+})
