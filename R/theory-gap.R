@@ -144,12 +144,16 @@ noise_is_exact <- function(constants) identical(constants$s2$upper, constants$s2
 
 # ---- bounds -----------------------------------------------------------------------------------
 
-# A and a' of a metric, for each r^2
-gap_noise <- function(constants, lambda) {
+# A and a' of a metric, for each r^2 whose share of the noise, A times the `noisiest` step / N, is below 1. A list of columns:
+# bounds are minimised over thousands of these, and data frames would take most of the time.
+gap_noise <- function(constants, lambda, noisiest) {
   reach <- constants$reach
   L <- constants$L
-  data.frame(r2 = reach$r2, A = L * (lambda[["mu"]] + lambda[["Sigma"]] * reach$r2),
-             a = L^2 * pmax(lambda[["mu"]] * lambda[["Sigma"]] * reach$c0, lambda[["Sigma"]]^2 * reach$c1))
+  A <- L * (lambda[["mu"]] + lambda[["Sigma"]] * reach$r2)
+  a <- L^2 * pmax(lambda[["mu"]] * lambda[["Sigma"]] * reach$c0, lambda[["Sigma"]]^2 * reach$c1)
+  share <- noisiest * A
+  bounded <- share < 1
+  list(r2 = reach$r2[bounded], A = A[bounded], a = a[bounded], share = share[bounded])
 }
 
 # The t that makes (start + level (1 + 1/t)) / (1 - (1 + t) share) smallest, share < 1: the positive root of
@@ -163,10 +167,8 @@ best_weight <- function(start, level, share) {
 gap_bound <- function(constants, lambda, run, average, certain) {
   s2 <- noise_level(constants, lambda, certain)
   if (is.na(s2) || is.na(average$w) || run$longest * constants$lip > 1 + 1e-12) return(NULL)
-  noise <- gap_noise(constants, lambda)
-  noise$share <- run$noisiest * noise$A
-  noise <- noise[noise$share < 1, ]
-  if (!nrow(noise)) return(NULL)
+  noise <- gap_noise(constants, lambda, run$noisiest)
+  if (!length(noise$share)) return(NULL)
   D <- sum(constants$distance2 / lambda)
   start <- recursion_bound(0, 0, D, run, average)
   noise$t <- best_weight(start, recursion_bound(0, s2, D, run, average) - start, noise$share)
@@ -179,7 +181,7 @@ gap_bound <- function(constants, lambda, run, average, certain) {
 smallest_row <- function(noise, s2, D) {
   i <- which.min(noise$value)
   if (!length(i) || !is.finite(noise$value[i])) return(NULL)
-  c(as.list(noise[i, c("value", "t", "r2", "A", "a")]), list(s2 = s2, D = D))
+  list(value = noise$value[i], t = noise$t[i], r2 = noise$r2[i], A = noise$A[i], a = noise$a[i], s2 = s2, D = D)
 }
 
 # The bound of the recursion 2 step gap_k <= (1 + a q_k) D_k - D_{k+1} + b q_k
@@ -262,10 +264,8 @@ smallest_value <- function(found) {
 own_gap_bound <- function(constants, lambda, step, N, K, certain) {
   s2 <- noise_level(constants, lambda, certain)
   D <- sum(constants$distance2 / lambda)
-  noise <- gap_noise(constants, lambda)
-  noise$share <- step / N * noise$A
-  noise <- noise[noise$share < 1, ]
-  if (!nrow(noise)) return(NULL)
+  noise <- gap_noise(constants, lambda, step / N)
+  if (!length(noise$share)) return(NULL)
   noise$t <- best_weight(D / (2 * step * K), step * s2 / (2 * N), noise$share)
   noise$a <- (1 + noise$t) * noise$a
   x <- noise$a * step^2 / N

@@ -94,7 +94,7 @@ test_that("the variance of a gradient is at most p (2 A gap + a' D) + q s2", {
                  kappa / 3 * (sum(diag(B))^2 + size2 + sum(B * t(B)))) / 2
     variance <- size2 + lambda[["Sigma"]] * (outer2 - sum(half^2))
     constants <- list(L = p$L, reach = radial_reach(law_of(base, d)))
-    noise <- gap_noise(constants, lambda)
+    noise <- gap_noise(constants, lambda, 0)
     problem <- list(dim = d, kurtosis = kappa, kind = "symmetric", work = model_quadratic(p$A), optimum = list(mu = 0 * p$mu, scale = p$best))
     s2 <- sum(lambda * quadratic_noise(problem$work, problem))
     D <- sum(p$mu^2) + sum((p$S - p$best)^2) / lambda[["Sigma"]]
@@ -126,7 +126,7 @@ test_that("the certain bound on the noise at the optimum is above it, for every 
     expect_true(all(found$estimate - 4 * found$se < found$upper))
     # by differences: the gradient of the run itself, at its optimum
     best <- problem$optimum
-    z <- draw_base(problem$law, c(7, 8), 20000)
+    z <- draw_base(problem$law, c(7, 8), if (long_tests()) 20000 else 5000)
     g <- target_at(problem$work, best$mu + root_times(best$scale, z))$gradient
     outer <- vapply(seq_len(ncol(z)), function(i) {
       G <- tcrossprod(g[, i], z[, i])
