@@ -13,7 +13,7 @@ try_platform() {
   mkdir "$copy" "$lib"
   printf '%b\n' "$2" > "$room/$1.mk"
   git ls-files -z | xargs -0 cp --parents -t "$copy"
-  R_MAKEVARS_USER=$room/$1.mk R CMD INSTALL --no-docs --no-byte-compile --library="$lib" "$copy" > "$room/log" 2>&1 ||
+  MAKEFLAGS=-j$(nproc) R_MAKEVARS_USER=$room/$1.mk R CMD INSTALL --no-docs --no-byte-compile --library="$lib" "$copy" > "$room/log" 2>&1 ||
     { cat "$room/log"; echo "$1: FAILED"; return 1; }
   R_LIBS=$lib${R_LIBS:+:$R_LIBS} Rscript tools/platforms.R "$1"
 }

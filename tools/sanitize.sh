@@ -24,7 +24,7 @@ CC = gcc -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-
 CFLAGS = -g -O1
 MAKEVARS
   # No test load: the shared object only loads where libasan is preloaded, as below.
-  R_MAKEVARS_USER=$makevars R CMD INSTALL --no-docs --no-test-load --library="$sanitized" "$tarball"
+  MAKEFLAGS=-j$(nproc) R_MAKEVARS_USER=$makevars R CMD INSTALL --no-docs --no-test-load --no-byte-compile --library="$sanitized" "$tarball"
 }
 
 # R code with elvi from a library; fails as the code does, or if it leaves a report: one in a forked child ends only the
