@@ -40,8 +40,14 @@ no_rows <- function(object) {
 }
 
 empty_columns <- function(rows, columns) {
-  Matrix::sparseMatrix(i = integer(), j = integer(), x = numeric(), dims = c(rows, columns))
+  made <- no_columns
+  made@Dim <- as.integer(c(rows, columns))
+  made@p <- integer(columns + 1)
+  made
 }
+
+# made once: Matrix takes a millisecond to make and check one
+no_columns <- Matrix::sparseMatrix(i = integer(), j = integer(), x = numeric(), dims = c(0L, 0L))
 
 # which terms `re.form` keeps; smooths always stay
 kept_terms <- function(object, re.form) {

@@ -795,19 +795,21 @@ check_family_twins <- function(names = base::names(Filter(Negate(is_joint), fami
 
 # the name of the record of a family object, which is that of its likelihood in C
 likelihood_of <- function(family) {
-  component <- family$component %||% ""   # of a dispersion with a formula
-  matches <- vapply(family_records, function(r) {
-    r$family == family$family && r$link == family$link && identical(r$second$component == "disp", TRUE) == (component == "disp")
-  }, NA)
-  names(family_records)[matches]
+  names(family_keys)[family_keys == family_key(family$family, family$link, family$component)]
 }
+
+# What tells the records apart: the family, its link, and whether its dispersion has a formula. A fit asks a dozen times, so
+# those of the records are kept.
+family_key <- function(family, link, component) paste(family, link, identical(component, "disp"))
+family_keys <- vapply(family_records, function(r) family_key(r$family, r$link, r$second$component), "")
 
 # the record of a model or of a family object
 family_record <- function(x) {
   family_records[[if (inherits(x, "family")) likelihood_of(x) else x$likelihood]]
 }
 
-known_families <- function() vapply(family_records, function(r) r$family, "")
+known_families <- function() family_names
+family_names <- vapply(family_records, function(r) r$family, "")
 
 check_family <- function(family) {
   if (is.function(family)) family <- family()

@@ -29,8 +29,10 @@ hyper_of <- function(layout) hyper_record(family_records[[layout$likelihood]], l
 # log p(theta) and its gradient
 hyper_prior <- function(problem, layout, theta) {
   theta <- unname(theta)
+  own <- if (length(layout$family)) hyper_of(layout)$log_prior(problem$hyper, theta[layout$family])
+  if (!length(layout$terms) && !is.null(own)) return(list(value = sum(own$value), slope = as.double(own$slope)))
   parts <- Map(function(term, slot) term_record(term)$log_prior(term, theta[slot$theta]), problem$terms, layout$terms)
-  if (length(layout$family)) parts <- c(parts, list(hyper_of(layout)$log_prior(problem$hyper, theta[layout$family])))
+  if (!is.null(own)) parts <- c(parts, list(own))
   list(value = sum(unlist(lapply(parts, `[[`, "value"))), slope = c(numeric(), unlist(lapply(parts, `[[`, "slope"), use.names = FALSE)))
 }
 
@@ -80,6 +82,7 @@ is_blocked <- function(problem) all(vapply(problem$terms, function(term) term_re
 
 # Derivative of log|A| / 2 - tr(A S) / 2 in theta, S the moments by source.
 hyper_chain <- function(layout, precision, moment) {
+  if (!length(layout$terms)) return(numeric(length(layout$family)))
   slopes <- Map(function(slot, at) at$slope(moment[slot$source]), layout$terms, precision$at)
   c(unlist(slopes, use.names = FALSE), numeric(length(layout$family)))
 }

@@ -117,13 +117,15 @@ family_part <- function(setup, theta, solved = NULL) {
 # Conditional optima at several theta: each a list with value (log p(theta, y), a lower
 # bound), slope (its gradient) and the solution. `from`: solutions to start from.
 evidence_at <- function(setup, thetas, from = NULL, tol = 1e-7) {
-  precisions <- lapply(thetas, function(theta) setup$precision %||% hyper_precision(setup$problem, setup$layout, theta))
-  settings <- Map(function(theta, precision, from) {
-    hyper <- loss_hyper(setup, theta)
-    c(precision[c("A", "definite", "inverse", "slack")], list(hyper = hyper),
-      if (is.null(from)) c(list(mu = NULL), start_of(setup$plan, hyper))
-      else list(mu = from$mu, eta = NULL, c = from$c))
-  }, thetas, precisions, from %||% vector("list", length(thetas)))
+  number <- length(thetas)
+  precisions <- if (!is.null(setup$precision)) rep(list(setup$precision), number)
+                else lapply(thetas, hyper_precision, problem = setup$problem, layout = setup$layout)
+  settings <- lapply(seq_len(number), function(i) {
+    hyper <- loss_hyper(setup, thetas[[i]])
+    c(precisions[[i]][c("A", "definite", "inverse", "slack")], list(hyper = hyper),
+      if (is.null(from[[i]])) c(list(mu = NULL), start_of(setup$plan, hyper))
+      else list(mu = from[[i]]$mu, eta = NULL, c = from[[i]]$c))
+  })
   solved <- solve_settings(setup$plan, setup$rule, settings, tol)
   # a bad start must not be the end
   again <- which(vapply(solved, `[[`, NA, "failed") & lengths(from %||% list(NULL)) > 0)
@@ -131,7 +133,7 @@ evidence_at <- function(setup, thetas, from = NULL, tol = 1e-7) {
     fresh <- evidence_at(setup, thetas[again], NULL, tol)
     solved[again] <- lapply(fresh, function(f) f$solution)
   }
-  Map(function(theta, precision, s) evidence_of(setup, theta, precision, s), thetas, precisions, solved)
+  lapply(seq_len(number), function(i) evidence_of(setup, thetas[[i]], precisions[[i]], solved[[i]]))
 }
 
 evidence_of <- function(setup, theta, precision, s) {
