@@ -157,6 +157,7 @@ test_that("the fit is that of 'glmmTMB', up to priors", {
     expect_lt(max(abs(sqrt(diag(vcov(fit))) / peers[, 2] - 1)), 0.05)
   }
   near(elvi(zip ~ x, d, family = zero_inflated_poisson(), ziformula = ~ z), glmmTMB::glmmTMB(zip ~ x, d, family = poisson, ziformula = ~ z))
+  if (!long_tests()) return()
   near(elvi(hurdle ~ x, d, family = hurdle_poisson(), ziformula = ~ z),
        glmmTMB::glmmTMB(hurdle ~ x, d, family = glmmTMB::truncated_poisson, ziformula = ~ z))
   near(elvi(size ~ x, d, family = Gamma("log"), dispformula = ~ z),

@@ -71,7 +71,7 @@ test_that("the evidence of distances between cut points has its slope, with grou
 test_that("the posterior of an ordinal regression is that of importance sampling", {
   skip_on_cran()
   d <- ordinal_data()
-  for (link in c("logit", "probit")) {
+  for (link in every(c("logit", "probit"), 2)) {
     fit <- elvi(y ~ x, d, family = cumulative(link), prior = normal(0, 2), prior_intercept = normal(0, 3), autoscale = FALSE)
     centre <- mean(d$x)
     log_p <- function(v) {   # intercept of centred x, slope, log distances

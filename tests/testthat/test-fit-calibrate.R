@@ -127,7 +127,7 @@ test_that("draws from the prior have its distribution", {
   skip_on_cran()
   skip_if_not_installed("reformulas")
   fit <- elvi(y ~ x + (x | g), calibrated_fits()$data, prior_cor = lkj(3), prior_aux = normal(1, 2))
-  drawn <- withr_seed(4, lapply(1:1500, function(i) prior_draw(fit)))
+  drawn <- withr_seed(4, lapply(seq_len(if (long_tests()) 1500 else 500), function(i) prior_draw(fit)))
   x <- do.call(rbind, lapply(drawn, `[[`, "x"))
   hyper <- do.call(rbind, lapply(drawn, `[[`, "hyper"))
   uniform <- function(p) expect_gt(uniformity_p(p), 1e-3)
@@ -167,7 +167,9 @@ test_that("keys of replications are uniform, and those of a shorter run", {
 test_that("right posteriors pass, from the posterior and from the prior", {
   skip_on_cran()
   for (from in c("posterior", "prior")) {
-    for (fit in calibrated_fits()[c("gaussian", "logistic")]) {
+    # both families from both in long runs
+    families <- if (long_tests()) c("gaussian", "logistic") else c(posterior = "gaussian", prior = "logistic")[[from]]
+    for (fit in calibrated_fits()[families]) {
       found <- calibrate(fit, n = 60, from = from, seed = 1)
       expect_false(any(found$test$outside), info = from)
       expect_identical(nrow(found$failures), 0L)
@@ -182,7 +184,7 @@ test_that("a logistic regression with groups passes", {
   skip_if_not_installed("reformulas")
   d <- calibrated_fits()$data
   fit <- elvi(b ~ x + (1 | g), d, binomial())
-  found <- calibrate(fit, n = 40, seed = 2)
+  found <- calibrate(fit, n = if (long_tests()) 40 else 12, seed = 2)
   expect_false(any(found$test$outside))
   expect_true(all(c("x", "sd(g:(Intercept))", "b[(Intercept) g:1]") %in% names(found$pit)))
 })

@@ -62,7 +62,7 @@ test_that("confint, posterior_interval, tidy, vcov and the marginals say the sam
 test_that("tidy, glance and augment are tables of the same numbers", {
   skip_on_cran()
   skip_if_not_installed("generics")
-  for (which in c("exclude", "omit", "binomial", "stochastic")) {
+  for (which in c("exclude", if (long_tests()) c("omit", "binomial"), "stochastic")) {
     fit <- nasty(which)
     table <- generics::tidy(fit, conf.int = TRUE, conf.level = 0.8)
     expect_identical(names(table), c("effect", "group", "term", "estimate", "std.error", "conf.low", "conf.high"))

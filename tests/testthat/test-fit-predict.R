@@ -116,7 +116,7 @@ test_that("new responses have the moments of their law", {
   skip_on_cran()
   cases <- family_cases()
   d <- cases$data[c(3, 17), ]
-  n <- 4e4
+  n <- if (long_tests()) 4e4 else 1e4
   for (name in setdiff(names(cases), "data")) {
     fit <- cases[[name]]
     y <- posterior_predict(fit, d, draws = n, seed = 3)

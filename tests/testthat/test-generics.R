@@ -92,7 +92,7 @@ test_that("brms, loo, bayesplot and lme4 work as before whatever the order of lo
             if (there[["loo"]]) "stopifnot(inherits(loo(ours), 'loo'), inherits(waic(ours), 'waic'))",
             if (there[["bayesplot"]]) "stopifnot(inherits(pp_check(ours), 'ggplot'))")
   others <- names(checks)[there]
-  for (order in list(c("elvi", others), c(rev(others), "elvi"))) {
+  for (order in every(list(c("elvi", others), c(rev(others), "elvi")), 2)) {
     file <- tempfile(fileext = ".R")
     writeLines(c(sprintf(".libPaths(c(%s))", toString(encodeString(.libPaths(), quote = "\""))),
                  sprintf("suppressWarnings(suppressPackageStartupMessages(library(%s)))", order), unlist(checks[others]), ours,

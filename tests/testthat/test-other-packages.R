@@ -63,16 +63,14 @@ grid_data <- function() {
   })
 }
 
+# Unevaluated: by default every second is fitted.
 grid_cases <- function() {
-  Surv <- survival::Surv
-  d <- grid_data()
-  counts <- count ~ f + x
-  list(
-    prob = list(elvi(b ~ f + x, d, family = binomial()), elvi(factor(b) ~ f + x, d, family = binomial("probit")),
+  lapply(list(
+    prob = expression(elvi(b ~ f + x, d, family = binomial()), elvi(factor(b) ~ f + x, d, family = binomial("probit")),
                 elvi((y > 0) ~ f + x, d, family = binomial("cloglog")), elvi(I(b == 1) ~ f + x, d, family = binomial()),
                 elvi(cbind(k, 5 - k) ~ f + x, d, family = binomial()), elvi(cbind(k, 5 - k) ~ f + x + (1 | g), d, family = binomial())),
-    rate = list(elvi(count ~ f + x, d, family = poisson()), elvi(count ~ f + x + (1 | g), d, family = poisson())),
-    response = list(elvi(counts, d, family = neg_binomial_2()), elvi(data = d, family = neg_binomial_2(), counts),
+    rate = expression(elvi(count ~ f + x, d, family = poisson()), elvi(count ~ f + x + (1 | g), d, family = poisson())),
+    response = expression(elvi(counts, d, family = neg_binomial_2()), elvi(data = d, family = neg_binomial_2(), counts),
                     elvi(count ~ f + x, d, family = neg_binomial_2(), method = "mpsgd"),
                     elvi(count ~ f + x + (1 | g), d, family = neg_binomial_2()),
                     elvi(size ~ f + x, d, family = Gamma("log")), elvi(size ~ f + x, d, family = Gamma("log"), dispersion = 1),
@@ -80,7 +78,7 @@ grid_cases <- function() {
                     elvi(Surv(time, seen) ~ f + x, d, family = weibull()), elvi(Surv(time, seen) ~ f + x, d, family = "exponential"),
                     elvi(survival::Surv(event = seen == 1, time = time) ~ f + x, d, family = weibull()),
                     elvi(time ~ f + x, d, family = weibull()), elvi(Surv(time, seen) ~ f + x + (1 | g), d, family = weibull())),
-    emmean = list(elvi(y ~ f + x, d), elvi(y ~ f + x, d, dispersion = 1), elvi(y ~ f + x, d, family = robust())))
+    emmean = expression(elvi(y ~ f + x, d), elvi(y ~ f + x, d, dispersion = 1), elvi(y ~ f + x, d, family = robust()))), every, 2)
 }
 
 test_that("emmeans: the response scale of every family is that of posterior_epred(), and ratios are exp() of differences", {
@@ -90,8 +88,10 @@ test_that("emmeans: the response scale of every family is that of posterior_epre
   skip_without_parser()
   d <- grid_data()
   new <- data.frame(f = levels(d$f), x = mean(d$x))
-  cases <- suppressMessages(suppressWarnings(withr_seed(3, grid_cases())))
-  for (heading in names(cases)) for (fit in cases[[heading]]) {
+  made <- list2env(list(Surv = survival::Surv, d = d, counts = count ~ f + x), parent = environment())
+  cases <- grid_cases()
+  for (heading in names(cases)) for (case in cases[[heading]]) {
+    fit <- suppressMessages(suppressWarnings(withr_seed(3, eval(case, made))))
     info <- paste(fit$family$family, fit$family$link, deparse1(formula(fit)))
     at <- expect_silent(as.data.frame(emmeans::emmeans(fit, "f", type = "response")))
     expect_true(heading %in% names(at), info = info)
@@ -192,7 +192,7 @@ test_that("bayestestR and parameters: tables of the draws", {
   skip_on_cran()
   skip_if_not_installed("bayestestR")
   skip_if_not_installed("insight")
-  for (fit in other_fits()) {
+  for (fit in every(other_fits(), 3)) {
     draws <- insight::get_parameters(fit)
     expect_equal(as.data.frame(bayestestR::hdi(fit))$CI_low, as.data.frame(bayestestR::hdi(draws))$CI_low)
     for (generic in c("eti", "ci", "p_direction", "point_estimate", "map_estimate", "p_map", "rope", "equivalence_test",
@@ -204,7 +204,7 @@ test_that("bayestestR and parameters: tables of the draws", {
     expect_identical(nrow(described), ncol(draws))
   }
   skip_if_not_installed("parameters")
-  for (fit in other_fits()) {
+  for (fit in every(other_fits(), 2)) {
     table <- parameters::model_parameters(fit, centrality = "mean", test = NULL, diagnostic = NULL, effects = "fixed")
     at <- match(names(fixed_effects(fit)), table$Parameter)
     expect_false(anyNA(at))
@@ -219,7 +219,7 @@ test_that("performance: cross-validation, R2 and predictive checks", {
   skip_on_cran()
   skip_if_not_installed("performance")
   skip_if_not_installed("loo")
-  for (fit in other_fits()) {
+  for (fit in every(other_fits(), 3)) {
     out <- performance::model_performance(fit)
     expect_equal(out$LOOIC, suppressWarnings(loo::loo(fit))$estimates[["looic", "Estimate"]])
     expect_equal(out$R2, median(bayes_R2(fit)))
@@ -308,7 +308,7 @@ test_that("insight: the variance of each family is on the scale of the predictor
 test_that("insight: predicted values are those of predict()", {
   skip_on_cran()
   skip_if_not_installed("insight")
-  for (fit in other_fits()) {
+  for (fit in every(other_fits(), 2)) {
     at <- predict(fit, type = "response", interval = "credible", level = 0.9, se.fit = TRUE)
     out <- insight::get_predicted(fit, ci = 0.9)
     expect_equal(as.numeric(out), unname(at$fit[, "fit"]))

@@ -198,14 +198,14 @@ test_that("terms that depend on rows of other shards are refused by name", {
   environment(frames) <- environment(sources) <- list2env(list(parts = parts), parent = globalenv())
   # one of the two kinds of shard for each case by default, both in long tests
   either <- function(i, first, second) if (long_tests()) list(first, second) else list(if (i %% 2) first else second)
-  for (i in every(seq_along(collective_cases), 3)) {
+  for (i in every(seq_along(collective_cases), 7)) {
     for (source in either(i, rows_cluster(cl, frames, 4), rows_cluster(cl, sources, 2))) {
       expect_refused(fit_years(collective_cases[[i]], source), names(collective_cases)[i])
     }
   }
   halves <- function(i) parts[[i]]
   environment(halves) <- list2env(list(parts = list(data[1:200, ], data[201:400, ])), parent = globalenv())
-  for (i in every(seq_along(rowwise_cases), 3)) {
+  for (i in every(seq_along(rowwise_cases), 7)) {
     reference <- suppressMessages(fit_years(rowwise_cases[[i]], data))
     for (source in either(i, rows_cluster(cl, frames, 4), rows_cluster(cl, halves, 2))) {
       expect_same_fit(suppressMessages(fit_years(rowwise_cases[[i]], source)), reference)

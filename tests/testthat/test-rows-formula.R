@@ -31,7 +31,7 @@ test_that("terms that each row has by itself give the fit of memory", {
   data <- years_data()
   parts <- years_parts(data)
   one_row_first <- c(list(data[1, ]), list(data[2:100, ]), parts[-1])
-  for (case in every(rowwise_cases, 3)) {
+  for (case in every(rowwise_cases, 5)) {
     reference <- suppressMessages(fit_years(case, data))
     for (pieces in list(parts, if (!any(grepl("relevel", deparse(case)))) one_row_first)) {
       if (length(pieces)) expect_same_fit(suppressMessages(fit_years(case, rows_files(pieces, function(piece) piece))), reference)
@@ -153,7 +153,7 @@ test_that("levels are those of memory, whatever chunk they are in", {
   data$l <- data$z > 0.95
   data$q <- ordered(data$g)
   for (formula in every(list(count ~ f, count ~ g, count ~ factor(trials), count ~ h, count ~ l + x, count ~ q,
-                             count ~ factor(g, levels = c("b", "only here", "a", "c")), count ~ 0 + g, count ~ .), 2)) {
+                             count ~ factor(g, levels = c("b", "only here", "a", "c")), count ~ 0 + g, count ~ .), 4)) {
     reference <- elvi(formula, data = data, family = poisson())
     fit <- elvi(formula, data = rows_chunked(chunks_of(data)), family = poisson())
     expect_same_fit(fit, reference)

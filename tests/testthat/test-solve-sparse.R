@@ -62,8 +62,8 @@ test_that("a sparse optimum is the dense one, for every family and base", {
                 list(gaussian(), rnorm(n, eta)))
   bases <- list(base_gaussian(), base_laplace(), base_uniform(), base_student(6), base_power(3))
   for (case in cases) for (base in bases) {
-    # every base with one family, every family with two bases and where there is no expectation
-    if (!long_tests() && case[[1]]$link != "logit" && base$kind %in% c("uniform", "power")) next
+    # every base with one family, every family with one base and where there is no expectation
+    if (!long_tests() && case[[1]]$link != "logit" && base$kind %in% c("laplace", "uniform", "power")) next
     model <- model_glm(dense, case[[2]], case[[1]], prior = normal(0.1, 2), offset = rep(0.2, n))
     label <- paste(case[[1]]$link, base$kind)
     if (case[[1]]$link %in% c("log", "cloglog") && base$kind == "student") {

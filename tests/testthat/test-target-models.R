@@ -964,7 +964,7 @@ test_that("a value without a gradient may throw where it is not defined", {
   expect_warning(model <- model_density(function(x) if (x[1] < 0) stop("negative") else sum((x - 1)^2) / 2, dim = 2),
                  class = "elvi_warning_slow_gradient")
   set.seed(1)
-  fit <- suppressMessages(suppressWarnings(elvi(model, tol = 0.1)))
+  fit <- suppressMessages(suppressWarnings(elvi(model, budget = 200, starts = 1)))
   expect_match(fit$search$account$first_error, "negative")
 })
 

@@ -61,7 +61,7 @@ test_that("E grad f z' = B Sigma with B a mean of Hessians, for any square scale
   skip_on_cran()
   # f = log(2 cosh(u'x)) has Hessian u u' / cosh^2: B = b u u' with 0 <= b <= 1
   set.seed(8)
-  n <- 4e5
+  n <- if (long_tests()) 4e5 else 1e5
   d <- 3
   u <- c(1, -2, 0.5)
   mu <- c(0.3, 0.1, -0.2)
