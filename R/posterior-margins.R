@@ -50,9 +50,10 @@ white_functions <- function(posterior, k) {
 # at one component; NULL where they cannot be found
 find_margins <- function(target, at) {
   along <- profiles(target, at$white)
-  own <- profiles(target, at$unit, means = FALSE)
+  # the first of the white functions is the first coefficient, in units of its sd: S is lower triangular
+  own <- if (ncol(at$unit) > 1L) profiles(target, at$unit[, -1L, drop = FALSE], means = FALSE) else list()
   if (is.null(along) || is.null(own)) return(NULL)
-  shapes <- profile_shapes(own)
+  shapes <- profile_shapes(list(value = rbind(along$value[1L, ], own$value)))
   y <- agree_with_own(profile_moments(along, at$white), shapes, at$S)
   if (is.null(y)) return(NULL)
   list(delta = y$delta, covariance = y$covariance, shape = profile_shapes(along)$shape, own = shapes$shape,

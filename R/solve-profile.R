@@ -75,7 +75,7 @@ score_quantiles <- function(t, value, fine = 20L) {
   inside <- below > 0 & above > 0
   below <- below[inside] / total
   above <- above[inside] / total
-  score <- ifelse(below < above, stats::qnorm(below), stats::qnorm(above, lower.tail = FALSE))
+  score <- ifelse(below < above, 1, -1) * stats::qnorm(pmin(below, above))   # of the smaller tail, where it is accurate
   stats::splinefun(score, x[inside], method = "monoH.FC")(margin_scores)
 }
 
