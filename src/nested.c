@@ -1226,10 +1226,10 @@ static void move_pin(const elvi_nested *p, const pin *k, double by, workspace *w
     for (int i = 0; i < p->pattern.dim; i++) w->at.mu[i] += k->v[i] * by / k->q;
 }
 
-static void start_profile(const elvi_nested_task *task, workspace *w)
+static void start_profile(const elvi_nested *p, const double *mu, const double *c, workspace *w)
 {
-    memcpy(w->at.mu, task->at->mu, (size_t) task->plan->pattern.dim * sizeof(double));
-    memcpy(w->at.c, task->at->c, elvi_nested_pairs(task->plan) * sizeof(double));
+    memcpy(w->at.mu, mu, (size_t) p->pattern.dim * sizeof(double));
+    memcpy(w->at.c, c, elvi_nested_pairs(p) * sizeof(double));
 }
 
 static void keep_node(const elvi_nested *p, const workspace *w, elvi_profile *out, int at)
@@ -1244,22 +1244,30 @@ void elvi_nested_profile(const elvi_nested_task *task, elvi_profile *out)
     const elvi_nested *p = task->plan;
     workspace w = bind(p, task->work, task->links);
     pin k = { .v = w.past[0].mu, .along = w.past[0].c, .q = 0.0 };
+    const memory middle = w.past[1]; /* the node from which both sides begin */
     const size_t nodes = 2 * (size_t) out->most + 1;
     out->status = ELVI_SINGULAR_SCALE;
     out->below = out->above = 0;
     for (size_t k = 0; k < nodes; k++) out->value[k] = -HUGE_VAL; /* nodes that are not needed */
     if (out->mean) memset(out->mean, 0, nodes * (size_t) p->pattern.dim * sizeof(double));
     set_rows(p, task->at, &w);
-    start_profile(task, &w);
+    start_profile(p, task->at->mu, task->at->c, &w);
     if (set_pin(task, out->a, w.at.c, &w, &k)) return;
     out->sd = sqrt(k.q);
     out->at = 0.0;
     for (int i = 0; i < p->pattern.dim; i++) out->at += out->a[i] * w.at.mu[i];
+    if (solve_pinned(task, out, &k, &w)) return;
+    keep_node(p, &w, out, out->most);
+    memcpy(middle.mu, w.at.mu, (size_t) p->pattern.dim * sizeof(double));
+    memcpy(middle.c, w.at.c, elvi_nested_pairs(p) * sizeof(double));
     for (int side = -1; side <= 1; side += 2) {
-        double top = -HUGE_VAL;
-        start_profile(task, &w);
-        for (int node = 0; node <= out->most; node++) {
-            if (node) move_pin(p, &k, side * out->width * out->sd, &w);
+        double top = out->value[out->most];
+        if (side > 0) {
+            start_profile(p, middle.mu, middle.c, &w);
+            if (set_pin(task, out->a, w.at.c, &w, &k)) break;
+        }
+        for (int node = 1; node <= out->most; node++) {
+            move_pin(p, &k, side * out->width * out->sd, &w);
             if (solve_pinned(task, out, &k, &w)) break;
             keep_node(p, &w, out, out->most + side * node);
             top = fmax(top, -w.at.objective);
@@ -1324,7 +1332,7 @@ static elvi_status set_derivatives(const elvi_nested_task *task, workspace *w, d
 {
     const elvi_nested *p = task->plan;
     set_rows(p, task->at, w);
-    start_profile(task, w);
+    start_profile(task->plan, task->at->mu, task->at->c, w);
     if (factor(p, task->at, w->at.c, w)) return ELVI_SINGULAR_SCALE;
     if (covariance(p, w)) return ELVI_SINGULAR_SCALE;
     spreads(p, w->inverse, w->at.s);

@@ -53,7 +53,7 @@ test_that("experiments are repeatable and leave the user's generator alone", {
   expect_identical(inside, runif(3))
 
   small <- list(nonconvex = list(budget = 1000, runs = 1),
-                bases = list(iterations = 30, draws = 200, runs = 1))
+                bases = list(iterations = 100, draws = 200, runs = 1))
   for (name in if (long_tests()) names(small) else "bases") {
     run <- function(seed) do.call(example_experiment, c(name, small[[name]], seed = seed))$data
     set.seed(9)
