@@ -1,4 +1,5 @@
-# Rows of a fit's design, for its own data or for new ones: list(X, Z, offset, new, second). Z is NULL without group-level and smooth
+# Rows of a fit's design, for its own data or for new ones: list(X, Z, offset, new, second, lines). `lines` has such rows for each
+# predictor of classes. Z is NULL without group-level and smooth
 # terms. X and Z have all columns, those of the mean filled; `second` is the same for a second parameter, NULL without. `new` has,
 # for each term, the rows whose effects the data did not have: list(term, rows, labels, level, columns, variance, draws).
 # `labels` are the new levels or places, `level` which of them each row has. Given a row of hyperparameters by name, columns() is what their
@@ -15,8 +16,17 @@ prediction_rows <- function(object, newdata, re.form = NULL, allow_new_levels = 
   names <- coefficient_names(object)
   rownames(X) <- rownames(frame)
   first <- keep & in_line(object$groups, 1L)
+  offset <- row_offset(object, frame, newdata, offset)
+  if (has_shared(object)) {
+    lines <- lapply(seq_along(object$shared$classes), function(l) {
+      mine <- keep & in_line(object$groups, l)
+      list(X = within_columns(X, class_columns(object$shared, l), names), Z = latent_columns(object$groups, frame, parts_of_smooths, mine),
+           offset = offset, new = unseen_levels(object$groups[mine], frame, allow_new_levels))
+    })
+    return(c(lines[[1L]], list(lines = lines)))
+  }
   list(X = within_columns(X, setdiff(seq_along(names), object$second$columns), names),
-       Z = latent_columns(object$groups, frame, parts_of_smooths, first), offset = row_offset(object, frame, newdata, offset),
+       Z = latent_columns(object$groups, frame, parts_of_smooths, first), offset = offset,
        new = unseen_levels(object$groups[first], frame, allow_new_levels),
        second = if (!is.null(object$second)) second_rows(object, frame, keep, allow_new_levels))
 }
@@ -36,7 +46,8 @@ no_rows <- function(object) {
   names <- coefficient_names(object)
   list(X = matrix(0, 0L, length(names), dimnames = list(NULL, names)),
        Z = if (length(object$groups)) empty_columns(0L, posterior_dim(object$posterior) - length(names)),
-       offset = numeric(), new = list(), second = if (!is.null(object$second)) no_rows(without_second(object)))
+       offset = numeric(), new = list(), second = if (!is.null(object$second)) no_rows(without_second(object)),
+       lines = if (has_shared(object)) rep(list(no_rows(without_shared(object))), length(object$shared$classes)))
 }
 
 empty_columns <- function(rows, columns) {

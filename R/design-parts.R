@@ -6,13 +6,13 @@ second_part <- function(family, arguments) {
   family <- family_with_zeros(family, arguments$ziformula)
   own <- family_record(family)$second$component
   asked <- c(zi = !is.null(arguments$ziformula), disp = !is.null(arguments$dispformula) && !is_intercept_only(arguments$dispformula))
-  if (asked[["zi"]] && is.null(own)) {
+  if (asked[["zi"]] && !identical(own, "zi")) {
     bad_argument("ziformula", paste("left out: zero inflation is for zero_inflated_poisson(), zero_inflated_negbinomial(),",
                                     "hurdle_poisson() and hurdle_negbinomial(), not for", family$family))
   }
   if (asked[["disp"]]) family <- family_with_scale(family)
   component <- family_record(family)$second$component
-  if (is.null(component)) return(list(family = family))
+  if (is.null(component) || is_shared(family_record(family))) return(list(family = family))
   argument <- paste0(component, "formula")
   formula <- arguments[[argument]] %||% stats::as.formula("~ 1", env = baseenv())
   list(family = family, part = list(component = component, argument = argument, formula = check_second_formula(formula, argument)))
@@ -126,12 +126,12 @@ join_designs <- function(first, second, parts, part) {
   whole
 }
 
-# a term of the second part: its effects are known by the component
-part_term <- function(term, prefix, before) {
+# a term of another part: its effects are known by the component
+part_term <- function(term, prefix, before, line = 2L) {
   named <- if (term_record(term)$by_level) "coefs" else "label"
   term[[named]] <- paste0(prefix, term[[named]])
   term$columns <- before + term$columns
-  term$line <- 2L
+  term$line <- line
   term
 }
 
@@ -157,12 +157,25 @@ precisions_as_offsets <- function(rows, design) {
 }
 
 # the line of each of the columns [X Z]
-column_lines <- function(p, second, terms) {
+column_lines <- function(lines, terms) {
+  p <- length(lines$of)
   q <- sum(lengths(lapply(terms, `[[`, "columns")))
-  line <- rep(1L, p + q)
-  line[second$columns] <- 2L
+  line <- c(lines$of, rep(1L, q))
   for (term in terms) line[p + term$columns] <- term$line
   line
+}
+
+# `lines` of a problem with several predictors: `of`, that of each of the p coefficients, and the offsets of those after the first
+second_lines <- function(p, columns, offset) list(of = replace(rep(1L, p), columns, 2L), offset = matrix(offset, ncol = 1L))
+shared_lines <- function(shared, offset) {
+  L <- length(shared$classes)
+  list(of = rep(seq_len(L), each = shared$columns), offset = matrix(offset, length(offset), L - 1L))
+}
+
+# those of a fit, for rows with these offsets
+lines_of_fit <- function(fit, offset, second_offset = 0 * offset) {
+  if (has_shared(fit)) shared_lines(fit$shared, offset)
+  else if (!is.null(fit$second)) second_lines(length(coefficient_names(fit)), fit$second$columns, second_offset)
 }
 
 # ---- priors ----------------------------------------------------------------------------------------------------
@@ -197,6 +210,11 @@ in_line <- function(terms, line) vapply(terms, function(term) (term$line %||% 1L
 
 without_second <- function(object) {
   object$second <- NULL
+  object
+}
+
+without_shared <- function(object) {
+  object$shared <- NULL
   object
 }
 

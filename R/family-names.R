@@ -2,7 +2,8 @@
 
 # the family here, for names of 'brms', 'glmmTMB' and 'mgcv'
 family_aliases <- c(bernoulli = "binomial", negbinomial = "neg_binomial_2", nbinom2 = "neg_binomial_2", nb = "neg_binomial_2",
-                    t = "student", ordinal = "cumulative", ocat = "cumulative", Beta = "beta", betar = "beta", gamma = "Gamma")
+                    t = "student",
+                    multinom = "categorical", ordinal = "cumulative", ocat = "cumulative", Beta = "beta", betar = "beta", gamma = "Gamma")
 
 # A family object of this package for one of another, or for a name; as it is where it is known.
 translated_family <- function(family) {
@@ -32,9 +33,7 @@ refuse_fixed_theta <- function(name) {
 }
 
 # what to do instead, by name
-by_density <- "Give its log density to model_density(): the last example of ?families does."
 other_families <- c(
-  multinomial = by_density, categorical = by_density, multinom = by_density,
   sratio = "Use cumulative(), or a logistic regression with a row for each class that a response could have stopped at.",
   cratio = "Use cumulative(), or a logistic regression with a row for each class that a response could have stopped at.",
   acat = "Use cumulative().",

@@ -32,6 +32,7 @@
 #' | `weibull()` | log | `shape` | given `shape` |
 #' | `Beta()` | logit | `phi` | given `phi`, a stationary point: not concave where `mu` is far from `y` |
 #' | [cumulative()] | logit, probit, cloglog | distances between cut points | given the distances |
+#' | [categorical()], [multinomial()] | logit, a predictor for each class but the first | | yes, up to the error that print() estimates |
 #'
 #' Two predictors: these have a second formula, see [elvi.formula()].
 #'
@@ -84,11 +85,6 @@
 #' its logarithm and the coefficients together has no expected log likelihood: `method = "mpsgd"` and student priors are
 #' refused but for [base_uniform()].
 #'
-#' @section Families that are not here:
-#' Responses of several categories without an order have a predictor each: they are refused by name, and are short work
-#' with [model_density()], see the last example. Their log likelihood is concave in all coefficients, but without an exact objective
-#' nothing is certified.
-#'
 #' @param df degrees of freedom of the errors, known.
 #' @return A `family` object for [elvi()] and, if it has one predictor, [model_glm()].
 #' @examples
@@ -108,19 +104,6 @@
 #' # half of the counts or more are zero
 #' d <- data.frame(y = c(0, 0, 3, 0, 1, 0, 0, 4, 2, 0, 0, 5), x = rep(0:1, 6))
 #' elvi(y ~ x, data = d, family = zero_inflated_poisson())
-#' # not here: a multinomial logit model, a predictor for each category but the first
-#' x <- mtcars$wt - mean(mtcars$wt)
-#' gears <- mtcars$gear - 2   # 1, 2 or 3
-#' eta <- function(par) cbind(0, par[1] + par[2] * x, par[3] + par[4] * x)
-#' observed <- outer(gears, 1:3, "==")
-#' multinomial <- function(par) {
-#'   sum(log(rowSums(exp(eta(par))))) - sum(eta(par)[observed]) + sum(par^2) / (2 * 2.5^2)
-#' }
-#' gradient <- function(par) {
-#'   left <- (exp(eta(par)) / rowSums(exp(eta(par))) - observed)[, -1]
-#'   c(rbind(colSums(left), colSums(x * left))) + par / 2.5^2
-#' }
-#' elvi(model_density(multinomial, gradient, dim = 4, convex = TRUE), budget = 500)
 #' @name families
 NULL
 
@@ -313,7 +296,8 @@ family_entries <- c(
   "positive",         # are responses positive numbers with a unit, and the predictor a logarithm? Then the intercept's prior moves with it
   "conditional",      # given its dispersion, as the sparse solver sees it, see conditional_entries; NULL: it cannot solve it
   "dispersion",       # the parameter beside the predictor, see dispersion_entries
-  "second")           # a parameter with a predictor of its own, see second_entries in family-joint.R; NULL: there is none
+  "second")           # further predictors: of a second parameter, see second_entries in family-joint.R, or of classes, see
+                      # shared_entries in family-class.R; NULL: there are none
 
 conditional_entries <- c(
   "likelihood",       # its name in C: a negative binomial of known phi is a logistic regression
@@ -742,7 +726,7 @@ numeric_records <- list(
 # those above have one predictor
 one_predictor_records <- lapply(c(number_records(numeric_records), ordinal_records(), student_records(), truncated_records()),
                                 c, list(second = NULL))
-family_records <- c(one_predictor_records, joint_records(one_predictor_records))
+family_records <- c(one_predictor_records, joint_records(one_predictor_records), class_records())
 
 # The family's hyperparameters; their number may depend on that of the classes.
 hyper_record <- function(record, classes = NULL) {
@@ -776,7 +760,7 @@ check_family_records <- function(records) {
       }
     }
     if (!is.null(record$dispersion)) complain(paste0(name, "$dispersion"), names(record$dispersion), dispersion_entries)
-    if (is_joint(record)) complain(paste0(name, "$second"), names(record$second), second_entries)
+    if (is_joint(record)) complain(paste0(name, "$second"), names(record$second), if (is_shared(record)) shared_entries else second_entries)
   }
   invisible(records)
 }
@@ -861,7 +845,7 @@ check_response <- function(y, record, n, whole = TRUE, family = NULL) {
     bad_argument("y", "free of missing values",
                  sprintf("NA at position %.0f", which(is.na(y))[1L]))
   }
-  if (!is.null(record$classes) && is.factor(y) && !is.null(family)) y <- factor(as.character(y), class_names(family), ordered = TRUE)
+  if (!is.null(record$classes) && !is.numeric(y) && !is.null(family)) y <- factor(as.character(y), class_names(family), ordered = TRUE)
   out <- record$response(y)
   if (whole) warn_if_constant(out$y, n)
   out

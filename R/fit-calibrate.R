@@ -134,7 +134,8 @@ evenly <- function(x, most) if (length(x) <= most) x else x[round(seq(1, length(
 
 chosen_rows <- function(rows, at) {
   list(X = rows$X[at, , drop = FALSE], Z = if (!is.null(rows$Z)) rows$Z[at, , drop = FALSE], offset = rows$offset[at], new = list(),
-       second = if (!is.null(rows$second)) chosen_rows(rows$second, at))
+       second = if (!is.null(rows$second)) chosen_rows(rows$second, at),
+       lines = if (!is.null(rows$lines)) lapply(rows$lines, chosen_rows, at = at))
 }
 
 # ---- replications -----------------------------------------------------------------------------------------
@@ -209,7 +210,8 @@ pit_of_one <- function(plan, number) {
 simulated_responses <- function(fit, design, drawn) {
   at <- design$simulated
   means <- response_parameters(fit, chosen_rows(design$rows, at), drawn, fit$posterior$key, design$precision[at])
-  y <- as.double(family_record(fit$family)$draws(means$mu, means$dispersion, design$trials[at], fit$family))
+  y <- family_record(fit$family)$draws(means$mu, means$dispersion, design$trials[at], fit$family)
+  y <- if (length(dim(y)) == 3L) matrix(y, dim(y)[2L]) else as.double(y)   # counts of classes
   if (!all(is.finite(y))) stop("a simulated response is not finite", call. = FALSE)
   y
 }
@@ -223,15 +225,15 @@ refit_posterior <- function(fit, design, y, alone) {
   rows <- chosen_rows(design$rows, at)
   trials <- design$trials[at]
   observed <- if (!alone) design$y * design$trials
-  if (!is.null(rows$second)) rows[c("X", "Z")] <- sum_of_rows(rows)[c("X", "Z")]
-  given <- list(X = rows$X, y = stacked_response(fit, c(observed, y), trials), offset = rows$offset, weights = design$precision[at],
-                frequency = c(if (!alone) design$counts, rep(1, length(y))), shift = design$shift)
+  if (!is.null(rows$second) || has_shared(fit)) rows[c("X", "Z")] <- sum_of_rows(rows)[c("X", "Z")]
+  together <- if (is.matrix(y)) rbind(observed, y) else c(observed, y)
+  given <- list(X = rows$X, y = stacked_response(fit, together, trials), offset = rows$offset, weights = design$precision[at],
+                frequency = c(if (!alone) design$counts, rep(1, NROW(y))), shift = design$shift)
   checked <- check_rows(given, family_record(fit$family))
   if (!is.null(rows$second) && weights_are_precisions(fit)) checked <- precisions_as_offsets(checked, given)
   problem <- structure(list(call = fit$call, family = fit$family, dispersion = fit$dispersion, shift = design$shift, Z = rows$Z,
                             intercepts = fit$posterior$shift$at,
-                            second = if (!is.null(rows$second)) list(columns = fit$second$columns,
-                                                                     offset = rows$second$offset + (checked$second_offset %||% 0)),
+                            lines = lines_of_fit(fit, checked$offset, (rows$second$offset %||% 0) + (checked$second_offset %||% 0)),
                             rows = checked, terms = fit$groups, priors = fit$priors,
                             regression = fit$regression), class = "elvi_problem")
   refit <- solve_problem(problem, fit$base, fit$method, list(schedule = fit$given$schedule, tol = fit$given$tol), design$control,
@@ -244,6 +246,7 @@ refit_posterior <- function(fit, design, y, alone) {
 # counts of successes and other responses, as check_response() takes them
 stacked_response <- function(fit, y, trials) {
   record <- family_record(fit$family)
+  if (is.matrix(y)) return(round(y))
   if (record$trials) return(cbind(round(y), trials - round(y)))
   if (!any(record$display_response(y)$censored)) return(y)
   structure(cbind(time = abs(y), status = y > 0), type = "right", class = "Surv")

@@ -65,7 +65,8 @@ loo.elvi_glm <- function(x, draws = 2000, seed = NULL, refit = FALSE, k_threshol
 }
 
 psis_loo <- function(x, draws, key, ...) {
-  if (!is.null(x$posterior$hyper)) {   # the density of hyperparameters between quadrature points is not known
+  # of several predictors there is no target, and between quadrature points the density of hyperparameters is not known
+  if (!is.null(x$posterior$hyper) || is.null(x$given$model)) {
     log_lik <- log_lik_at(x, posterior_draws(x$posterior, draws, key), key)
     return(loo::loo(log_lik, r_eff = rep(1, ncol(log_lik)), ...))
   }
@@ -114,6 +115,7 @@ most_held_out <- 3e7
 integrated_rows <- function(out, x, least_k = 0.2) {
   posterior <- x$posterior
   if (!is_reshaped(posterior) || is_corrected(posterior) || is_out_of_memory(x)) return(out)
+  if (!is.null(target_of(posterior)$plan$joint)) return(out)   # a profile is along one predictor
   k <- loo::pareto_k_values(out)
   cost <- 80 * target_of(posterior)$plan$rows
   which <- utils::head(order(k, decreasing = TRUE), max(0, most_held_out %/% (5 * cost)))

@@ -90,11 +90,18 @@ coef.elvi_fit <- function(object, complete = TRUE, part = NULL, ...) {
 
 # shared coefficients of one part, under the names that its formula has for them
 part_coefficients <- function(object, part) {
+  if (has_shared(object)) return(class_coefficients(object, part))
   part <- check_choice(part, "part", c("cond", object$second$component))
   all <- fixed_means(object$posterior)
   if (part == "cond") return(all[setdiff(seq_along(all), object$second$columns)])
   out <- all[object$second$columns]
   stats::setNames(out, without_prefix(names(out), part))
+}
+
+class_coefficients <- function(object, part) {
+  part <- check_choice(part, "part", object$shared$classes)
+  out <- fixed_means(object$posterior)[class_columns(object$shared, match(part, object$shared$classes))]
+  stats::setNames(out, sub(class_prefix(part), "", names(out), fixed = TRUE))
 }
 
 without_prefix <- function(names, component) sub(paste0("^", component, "_"), "", names)
@@ -218,7 +225,7 @@ tidy_rows <- function(x, effects) {
                 })))
   out <- do.call(rbind, parts[effects])
   rownames(out) <- NULL
-  if (is.null(x$second)) out else with_components(x, out)
+  if (has_shared(x)) with_y_levels(x, out) else if (is.null(x$second)) out else with_components(x, out)
 }
 
 # the part of the model of each row, as 'broom.mixed' has it, and the term's name there
@@ -373,7 +380,9 @@ prior_summary.elvi_glm <- function(object, ...) {
 }
 
 # what `prior_aux` is the prior of
-aux_names <- function(object) if (has_classes(object)) "distance to the next cut point" else family_parameter_names(object)[1L]
+aux_names <- function(object) {
+  if (has_classes(object) && !has_shared(object)) "distance to the next cut point" else family_parameter_names(object)[1L]
+}
 
 # The prior of each standard deviation of a term, by name: those of slopes differ by the units of their columns.
 priors_by_coefficient <- function(prior, coefs, label) {

@@ -21,7 +21,7 @@ fit_fields <- list(
   result = c("trace", "cpu", "status", "kept", "theta", "lost", "remaining", "converged", "optimum", "nested", "posterior",
              "verdict", "stack", "polish"),
   regression = c("formula", "terms", "xlevels", "contrasts", "offset_given", "family", "frame", "priors",
-                 "na.action", "dropped", "dispersion", "groups", "smooths", "second"))
+                 "na.action", "dropped", "dispersion", "groups", "smooths", "second", "shared"))
 
 part_of_field <- local({
   parts <- rep(names(fit_fields), lengths(fit_fields))

@@ -19,7 +19,8 @@
 #' @param object a fit by [elvi()] from a formula.
 #' @param newdata optional data frame. Without it, the data of the fit.
 #' @param type `"link"` for the linear predictor, `"response"` for the expected
-#'   response. For a fit with a [second formula][elvi.formula] also `"conditional"`, the mean without excess zeros, `"zprob"` and
+#'   response, `"class"` for the most likely class of a response in classes. For a fit with a [second formula][elvi.formula] also
+#'   `"conditional"`, the mean without excess zeros, `"zprob"` and
 #'   `"zlink"`, the probability of an extra zero (of a hurdle: of a zero) and its predictor, and `"disp"`, the dispersion. Credible
 #'   intervals of the expected response are quantiles of 4000 draws where it depends on two predictors.
 #'   For `residuals()`: `"response"`, `"pearson"`, `"deviance"` or `"working"`, as in [stats::residuals.glm()]; a `phi`
@@ -60,7 +61,7 @@ NULL
 
 #' @rdname predict.elvi_glm
 #' @export
-predict.elvi_glm <- function(object, newdata = NULL, type = c("link", "response", "conditional", "zprob", "zlink", "disp"),
+predict.elvi_glm <- function(object, newdata = NULL, type = c("link", "response", "class", "conditional", "zprob", "zlink", "disp"),
                              se.fit = FALSE, re.form = NULL,
                              allow_new_levels = FALSE, offset = NULL, interval = c("none", "credible", "prediction"),
                              level = 0.95, ...) {
@@ -74,11 +75,12 @@ predict.elvi_glm <- function(object, newdata = NULL, type = c("link", "response"
   }
   rows <- prediction_rows(object, newdata, re.form, allow_new_levels, offset)
   p <- c((1 - level) / 2, (1 + level) / 2)
-  if (has_classes(object) && type == "response") {
-    at <- linear_predictor(object, rows, shapes = TRUE)
+  if (has_classes(object) && type %in% c("response", "class")) {
+    if (type == "class") return(likely_class(class_probability_moments(object, rows)$mean, class_names(object$family)))
     limits <- if (interval != "none") posterior_epred(object, newdata, 4000, re.form, allow_new_levels, offset)
-    return(class_predictions(object, rows, class_moments(object, at), limits, p, se.fit))
+    return(class_predictions(object, rows, class_probability_moments(object, rows), limits, p, se.fit))
   }
+  if (has_shared(object)) return(predictor_table(object, rows, interval, p, se.fit))
   out <- predicted_moments(object, rows, type, if (interval == "credible") p)
   limits <- switch(interval, none = NULL, credible = out$limits,
     prediction = predictive_quantiles(object, p, newdata = newdata, re.form = re.form, allow_new_levels = allow_new_levels,
@@ -165,6 +167,11 @@ both_moments <- function(object, rows, p, draws = 4000L) {
 
 sum_of_rows <- function(rows) {
   both <- rows
+  if (!is.null(rows$lines)) {
+    both$X <- Reduce(`+`, lapply(rows$lines, `[[`, "X"))
+    if (!is.null(rows$Z)) both$Z <- Reduce(`+`, lapply(rows$lines, `[[`, "Z"))
+    return(both)
+  }
   both$X <- rows$X + rows$second$X
   if (!is.null(rows$Z)) both$Z <- rows$Z + rows$second$Z
   both$new <- c(rows$new, rows$second$new)
@@ -182,7 +189,8 @@ mean_response <- function(object, eta, eta2 = NULL, hyper = NULL) {
 # predictions of a second parameter need one
 check_type <- function(type, object) {
   component <- object$second$component %||% "none"
-  known <- c("link", "response", "conditional", if (component == "zi") c("zprob", "zlink"), if (component == "disp") "disp")
+  known <- c("link", "response", if (has_classes(object)) "class" else "conditional",
+             if (component == "zi") c("zprob", "zlink"), if (component == "disp") "disp")
   if (is.character(type) && length(type) > 1L) type <- type[1L]
   if (is.character(type) && type %in% c("zprob", "zlink", "disp") && !type %in% known) {
     bad_argument("type", paste0(join_or(paste0("\"", known, "\"")), ": this fit has no formula for ",
@@ -283,6 +291,23 @@ shaped_nodes <- function(shapes, z, places, n) {
     z[mine, ] <- value_at_score(shapes$each[[r]][row[mine], , drop = FALSE], z[mine, , drop = FALSE])
   }
   z
+}
+
+# Probabilities of classes: by quadrature of one predictor, from draws of several.
+class_probability_moments <- function(object, rows) {
+  if (!has_shared(object)) return(class_moments(object, linear_predictor(object, rows, shapes = TRUE)))
+  drawn <- posterior_draws(object$posterior, 4000L, object$posterior$key)
+  moments <- moments_of_draws(softmax(shared_linpred(object, rows, drawn, object$posterior$key), object$family))
+  lapply(moments, function(x) matrix(x, nrow(rows$X), dimnames = list(rownames(rows$X), class_names(object$family))))
+}
+
+# predictors of classes: rows x predictors, with intervals fit, lwr and upr of each
+predictor_table <- function(object, rows, interval, p, se.fit) {
+  moments <- shared_moments(object, rows)
+  limits <- if (interval != "none") {
+    shared_linpred(object, rows, posterior_draws(object$posterior, 4000L, object$posterior$key), object$posterior$key)
+  }
+  class_predictions(object, rows, moments, limits, p, se.fit)
 }
 
 # The same of the probability of each class: lists of rows x classes.
@@ -487,7 +512,8 @@ posterior_linpred.elvi_glm <- function(object, newdata = NULL, draws = 1000, re.
                                        offset = NULL, seed = NULL, ..., ndraws = NULL) {
   re.form <- check_re_form(re.form, list(...), names(formals()), "posterior_linpred()")
   rows <- prediction_rows(object, newdata, re.form, allow_new_levels, offset)
-  linpred_draws(rows, drawn_for(object, rows, ndraws %||% draws, seed), fit_key(object, seed))
+  drawn <- drawn_for(object, rows, ndraws %||% draws, seed)
+  if (has_shared(object)) shared_linpred(object, rows, drawn, fit_key(object, seed)) else linpred_draws(rows, drawn, fit_key(object, seed))
 }
 
 # draws x rows; effects of new levels are drawn with the given key
@@ -540,6 +566,7 @@ expected_response <- function(object, eta) if (has_classes(object)) eta else thr
 
 # At draws, for each row: mu, the `dispersion` that the family's record takes, and the expected response.
 response_parameters <- function(object, rows, drawn, key, precision = NULL) {
+  if (has_shared(object)) return(list(mu = shared_linpred(object, rows, drawn, key), dispersion = NULL))
   mu <- expected_response(object, linpred_draws(rows, drawn, key))
   if (is.null(rows$second)) return(list(mu = mu, dispersion = dispersion_draws(object, drawn, precision), mean = mu))
   second <- through_link(second_link(object), linpred_draws(rows$second, drawn, key))
@@ -557,7 +584,14 @@ posterior_epred.elvi_glm <- function(object, newdata = NULL, draws = 1000, re.fo
   rows <- prediction_rows(object, newdata, re.form, allow_new_levels, offset)
   drawn <- drawn_for(object, rows, ndraws %||% draws, seed)
   if (!has_classes(object)) return(response_parameters(object, rows, drawn, fit_key(object, seed))$mean)
+  if (has_shared(object)) return(expected_shares(object, rows, drawn, newdata, fit_key(object, seed)))
   family_record(object$family)$classes(linpred_draws(rows, drawn, fit_key(object, seed)), family_parameters(object, drawn), object$family)
+}
+
+# Probabilities of classes without an order; times the counts of the data's rows, where the response are counts
+expected_shares <- function(object, rows, drawn, newdata, key) {
+  p <- softmax(shared_linpred(object, rows, drawn, key), object$family)
+  if (is.null(newdata) && family_record(object$family)$trials) p * rep(response_trials(object), each = nrow(p)) else p
 }
 
 #' @rdname predict.elvi_glm
@@ -573,6 +607,7 @@ posterior_predict.elvi_glm <- function(object, newdata = NULL, draws = 1000, re.
   trials <- prediction_trials(object, newdata, trials, ncol(mu))
   value <- with_key(noise_key(fit_key(object, seed), rows),
                     family_record(object$family)$draws(mu, at$dispersion, rep(trials, each = nrow(mu)), object$family))
+  if (is.array(value) && length(dim(value)) == 3L) return(value)   # counts of classes
   value <- matrix(value, nrow(mu), dimnames = list(NULL, colnames(mu)))
   if (has_classes(object)) attr(value, "levels") <- class_names(object$family)
   value
@@ -594,6 +629,7 @@ noise_key <- function(key, rows) {
   levels <- if (!is.null(Z)) list(diff(Z@p), Z@i + 1, Z@x)
   new <- unlist(lapply(rows$new, function(new) c(new$term$label, new$labels[new$level])))
   key <- key_for(key, c(list(rows$X, rows$offset), levels, new))
+  for (line in rows$lines[-1L]) key <- noise_key(key, line)
   if (is.null(rows$second)) key else noise_key(key, rows$second)
 }
 
@@ -618,7 +654,8 @@ log_lik_at <- function(object, drawn, key, rows = NULL) {
   rows <- rows %||% observed_rows(object)
   at <- response_parameters(object, rows$design, drawn, key, rows$precision)
   n <- nrow(at$mu)
-  value <- family_record(object$family)$log_lik(rep(rows$y, each = n), at$mu, at$dispersion, rep(rows$trials, each = n), object$family)
+  y <- if (is.matrix(rows$y)) rows$y else rep(rows$y, each = n)
+  value <- family_record(object$family)$log_lik(y, at$mu, at$dispersion, rep(rows$trials, each = n), object$family)
   if (!is.null(rows$counts)) value <- value * rep(rows$counts, each = n)
   matrix(value, n, dimnames = list(NULL, rownames(rows$design$X)))
 }

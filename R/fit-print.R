@@ -138,11 +138,12 @@ solver_accounts <- list(
     nested <- x$nested
     H <- ncol(x$posterior$hyper$values) %||% 0L
     list(certificate = max(nested$certificates), quadrature_error = max(unlist(nested$change)), evaluations = nested$evaluations,
-         lines = sprintf("%s quadrature point%s (%d hyperparameter%s), %s %s nats",
-                         if (!x$converged) "NOT CONVERGED at all of" else if (length(nested$certificates) == 1L) "Converged at the one"
-                         else paste("Converged at all", length(nested$certificates)),
-                         if (length(nested$certificates) == 1L) "" else "s", H, if (H == 1L) "" else "s", gap_words(nested),
-                         format(max(nested$certificates), digits = 1)),
+         lines = c(sprintf("%s quadrature point%s (%d hyperparameter%s), %s %s nats",
+                           if (!x$converged) "NOT CONVERGED at all of" else if (length(nested$certificates) == 1L) "Converged at the one"
+                           else paste("Converged at all", length(nested$certificates)),
+                           if (length(nested$certificates) == 1L) "" else "s", H, if (H == 1L) "" else "s", gap_words(nested),
+                           format(max(nested$certificates), digits = 1)),
+                   cubature_line(nested$cubature)),
          more = c(if (length(nested$certificates) > 1L) sprintf("Quadrature error: means within %s sd, sds within %s %% (%s)",
                            format(nested$change$mean, digits = 2), format(100 * nested$change$sd, digits = 2),
                            error_words(x$posterior$hyper$rule)),
@@ -166,6 +167,13 @@ solver_accounts <- list(
                      sprintf("Smoothness L = %s in %s coordinates (%s)", format(x$smoothness, digits = 5), x$control$coordinates,
                              x$smoothness_source)))
   })
+
+# of the expectations over the predictors of classes
+cubature_line <- function(error) {
+  if (is.null(error)) return(NULL)
+  sprintf("Error of the expectations over all predictors: means within %s sd, sds within %s %% (estimated by a finer rule)",
+          format(error$mean, digits = 2), format(100 * error$sd, digits = 2))
+}
 
 # Where the log likelihood is not concave in the predictor nothing bounds the gap to the best approximation.
 gap_words <- function(nested) {

@@ -83,7 +83,7 @@ comparison_plot <- function(table, prob) {
 prior_of_fit <- function(fit) {
   posterior <- fit$posterior
   prior_posterior(list(family = fit$family, dispersion = fit$dispersion, priors = fit$priors, terms = fit$groups,
-                       names = coefficient_names(fit), y = observed_response(fit)[1L], second = fit$second,
+                       names = coefficient_names(fit), y = response_rows(observed_response(fit), 1L), lines = lines_of_fit(fit, 0),
                        intercept_shift = narrower_shift(posterior$shift, posterior$coefficients)), posterior$key)
 }
 

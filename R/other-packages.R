@@ -35,7 +35,7 @@ recover_data.elvi_glm <- function(object, data = NULL, component = "cond", ...) 
 grid_formula <- function(object) {
   formula <- object$formula
   response <- formula[[2L]]
-  if (family_record(object$family)$trials) {
+  if (family_record(object$family)$trials || (has_classes(object) && is.call(response))) {
     formula[[2L]] <- quote(response)
   } else if (call_name(response) == "Surv") {
     formula[[2L]] <- as.list(response)[["time"]] %||% response[[2L]]
@@ -54,7 +54,9 @@ grid_terms <- function(object) {
 
 # Effects of groups are averaged over, smooths are part of the grid.
 #' @exportS3Method emmeans::emm_basis
-emm_basis.elvi_glm <- function(object, trms, xlev, grid, component = "cond", ...) {
+emm_basis.elvi_glm <- function(object, trms, xlev, grid, component = "cond", mode = NULL, ...) {
+  if (has_classes(object) && class_mode(object, mode) == "prob") return(class_basis(object, grid, posterior_epred))
+  if (has_shared(object)) return(class_basis(object, grid, posterior_linpred))
   posterior <- object$posterior
   second <- has_component(object, component)
   smooth <- as.integer(unlist(lapply(object$groups[!has_levels(object$groups)], function(term) effect_positions(object, term))))
@@ -65,6 +67,20 @@ emm_basis.elvi_glm <- function(object, trms, xlev, grid, component = "cond", ...
   draws <- posterior_draws(posterior, 4000)$x[, keep, drop = FALSE]
   mean <- mix_moments(component_moments(posterior), posterior$weight)$mean[keep]
   grid_basis(object, X, draws, mean, posterior_covariance(posterior, keep), if (second) second_labels(object) else grid_labels(object))
+}
+
+# what is averaged of a response in classes, as 'emmeans' calls it: probabilities, or predictors
+class_mode <- function(object, mode) check_choice(mode %||% if (has_shared(object)) "prob" else "latent", "mode", c("prob", "latent"))
+
+# Every row of the grid with every class is a parameter of its own, known by draws. Classes come last, as 'emmeans' has them.
+class_basis <- function(object, grid, quantity) {
+  draws <- quantity(object, grid, draws = 4000, re.form = NA, offset = numeric(nrow(grid)))
+  classes <- dimnames(draws)[[3L]]
+  draws <- matrix(draws, nrow(draws))
+  response <- object$formula[[2L]]
+  labels <- list(estName = if (length(classes) == length(class_names(object$family))) "prob" else "predictor",
+                 ylevs = stats::setNames(list(classes), if (is.name(response)) as.character(response) else "y.level"))
+  grid_basis(object, diag(ncol(draws)), draws, colMeans(draws), stats::cov(draws), labels)
 }
 
 # Does `component`, as 'glmmTMB' calls it, ask for the second part?
@@ -120,8 +136,18 @@ get_predict.elvi_glm <- function(model, newdata = NULL, type = "response", ...) 
   meant <- list(...)
   meant <- meant[names(meant) %in% c(names(formals(posterior_predict.elvi_glm)), "re_formula")]
   draws <- do.call(draw, c(list(model, newdata = as.data.frame(newdata)), meant))
+  if (length(dim(draws)) == 3L) return(predictions_by_class(draws, newdata[["rowid"]] %||% seq_len(ncol(draws))))
   out <- data.frame(rowid = newdata[["rowid"]] %||% seq_len(ncol(draws)), estimate = apply(draws, 2L, stats::median))
   structure(out, posterior_draws = t(unname(draws)))
+}
+
+# draws x rows x classes: all rows of the first class come first
+predictions_by_class <- function(draws, rowid) {
+  classes <- dimnames(draws)[[3L]]
+  flat <- matrix(draws, nrow(draws))
+  out <- data.frame(rowid = rep(rowid, length(classes)), group = rep(classes, each = dim(draws)[2L]),
+                    estimate = apply(flat, 2L, stats::median))
+  structure(out, posterior_draws = t(flat))
 }
 
 # marginaleffects takes only classes that it knows or that an option names

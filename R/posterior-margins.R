@@ -275,7 +275,7 @@ target_of <- function(posterior, k = which.max(posterior$weight)) {
 }
 
 plan_rule <- function(plan, law) {
-  record_rule(family_records[[plan$record]], law)
+  record_rule(family_records[[plan$record]], law, plan$lines)
 }
 
 # ---- standardised quantiles as functions ------------------------------------------------------------------

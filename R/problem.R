@@ -88,10 +88,16 @@ build_problem <- function(formula, call, env, arguments) {
     bad_argument("prior_intercept", "left out: the formula has no intercept", format(arguments$prior_intercept))
   }
   family <- family_record(family)$adapt(family, design$y, declared_levels(formula, data))
+  shared <- is_shared(family_record(family))
+  if (shared && is_source(data)) bad_argument("data", paste0("in memory for ", family$family, "()"), "a source of rows")
   dispersion <- arguments$dispersion
   dispersion <- check_dispersion(if (is.null(family_record(family)$dispersion)) dispersion %||% 1 else dispersion, family)
   priors <- given_priors(arguments)
   priors <- design_priors(design, family, dispersion, priors, check_autoscale(arguments$autoscale, given, priors))
+  if (shared) {
+    design <- shared_design(design, class_names(family))
+    priors <- shared_priors(priors, length(class_names(family)) - 1L)
+  }
   new_problem(design, design$formula %||% if (is.null(parts)) stats::formula(design$terms) else formula, call, family, dispersion, priors)
 }
 
@@ -104,7 +110,8 @@ declared_levels <- function(formula, data) {
 new_problem <- function(design, formula, call, family, dispersion, priors) {
   call[[1L]] <- quote(elvi)   # not the method, which is not exported
   shift <- if (length(intercept_places(design))) design$centre
-  rows <- design$rows %||% check_rows(c(design[c("X", "y", "weights", "frequency", "offset")], list(shift = shift)), family_record(family))
+  rows <- design$rows %||% check_rows(c(design[c("X", "y", "weights", "frequency", "offset")], list(shift = shift)),
+                                      family_record(family), family)
   second <- design$parts$second
   if (!is.null(second)) {
     family_record(family)$second$check(rows$y[rows$weight > 0])
@@ -114,11 +121,13 @@ new_problem <- function(design, formula, call, family, dispersion, priors) {
   structure(list(
     call = call, family = family, dispersion = dispersion, rows = rows, shift = shift, intercepts = intercept_places(design),
     Z = design$Z, terms = terms, priors = priors,
-    second = if (!is.null(second)) list(columns = second$columns, offset = second$offset + (rows$second_offset %||% 0)),
+    lines = if (!is.null(second)) second_lines(ncol(design$X), second$columns, second$offset + (rows$second_offset %||% 0))
+            else if (!is.null(design$shared)) shared_lines(design$shared, rows$offset),
     regression = c(list(formula = formula, family = family, priors = priors, dispersion = dispersion, groups = terms,
                         smooths = design$smooths %||% list(), na.action = attr(design$frame, "na.action")),
                    design[c("terms", "frame", "xlevels", "contrasts", "offset_given")], design$rows["dropped"],
-                   list(second = second[c("component", "formula", "terms", "contrasts", "xlevels", "smooths", "offsets", "columns",
+                   list(shared = design$shared,
+                        second = second[c("component", "formula", "terms", "contrasts", "xlevels", "smooths", "offsets", "columns",
                                           "intercept")]))),
     class = "elvi_problem")
 }
@@ -127,6 +136,7 @@ new_problem <- function(design, formula, call, family, dispersion, priors) {
 intercept_places <- function(design) {
   first <- design$parts$first %||% design
   second <- design$parts$second
+  if (!is.null(design$shared)) return(if (design$intercept) 1L + (seq_along(design$shared$classes) - 1L) * design$shared$columns)
   c(if (first$intercept) 1L, if (isTRUE(second$intercept)) second$columns[1L])
 }
 
@@ -168,8 +178,8 @@ solve_problem <- function(problem, base, method, run, control, correct = TRUE, p
   check_class(control, "control", "elvi_control", "elvi_control()")
   old <- show_passes(control)
   on.exit(options(old))
-  if (!is.null(problem$second) && !identical(base$kind, base_gaussian()$kind)) {
-    bad_argument("base", "base_gaussian() for a model with a second formula", paste0("base_", base$kind, "()"))
+  if (!is.null(problem$lines) && !identical(base$kind, base_gaussian()$kind)) {
+    bad_argument("base", paste("base_gaussian() for", several_words(problem)), paste0("base_", base$kind, "()"))
   }
   if (choose_nested(problem, method, run, control)) return(solve_nested(problem, base, control, correct))
   if (!is.null(run$tol)) run$tol <- check_positive(run$tol, "tol")
@@ -185,7 +195,7 @@ solve_problem <- function(problem, base, method, run, control, correct = TRUE, p
 # run has, or for a prior that is not log-concave, or the rows would be needed again and again from elsewhere.
 choose_nested <- function(problem, method, run, control) {
   if (is.null(problem$rows)) return(FALSE)
-  must <- length(problem$terms) > 0L || method == "nested" || is_nested_only(problem$family) || !is.null(problem$second)
+  must <- length(problem$terms) > 0L || method == "nested" || is_nested_only(problem$family) || !is.null(problem$lines)
   if (must) check_nested(problem, method, run, control)
   if (must || method != "auto" || !prefers_nested(problem, run, control)) return(must)
   if (has_few_rows(problem)) return(TRUE)
@@ -197,6 +207,10 @@ prefers_nested <- function(problem, run, control) {
   record <- family_record(problem$family)
   !is.null(record$conditional) && is.null(problem$dispersion) && !length(given_values(run)) && is_concave(problem$priors$joint) &&
     !length(nested_changes(control))
+}
+
+several_words <- function(problem) {
+  if (is_shared(family_record(problem$family))) "a model with a predictor for each class" else "a model with a second formula"
 }
 
 # in memory, or with a triangular factor in place of the rows

@@ -13,8 +13,8 @@ new_rows <- function(X, shift, y, weight, offset, count = sum(weight), constant 
 # The rows that a user gave, `given` with X (checked), y, weights, frequency, offset and shift, for a family.
 # Trials count as weights. A precision, which is what a weight of a gaussian row is, changes the spread of its
 # response, but one row stays one observation.
-check_rows <- function(given, record) {
-  rows <- read_rows(given, record, whole = TRUE)
+check_rows <- function(given, record, family = NULL) {
+  rows <- read_rows(given, record, whole = TRUE, family)
   check_counting(rows$weight)
   rows
 }
@@ -24,9 +24,9 @@ check_counting <- function(weight) {
 }
 
 # Without `whole` they are some of the rows, of which less can be asked.
-read_rows <- function(given, record, whole = FALSE) {
+read_rows <- function(given, record, whole = FALSE, family = NULL) {
   n <- design_dim(given$X)[1L]
-  response <- check_response(given$y, record, n, whole)
+  response <- check_response(given$y, record, n, whole, family)
   weight <- check_weights(given$weights, n, whole = whole)
   if (is_proportion(response, record)) check_proportions(response$y, given$weights)
   if (!is.null(response$trials)) weight <- weight * response$trials
@@ -47,7 +47,7 @@ row_count <- function(record, weight, frequency) {
 # Weight and frequency apart: they are not the same to a precision or to a number of trials.
 sum_of_constants <- function(record, y, weight, frequency) {
   used <- weight > 0 & frequency > 0
-  sum(frequency[used] * record$row_constant(y[used], weight[used]))
+  sum(frequency[used] * record$row_constant(response_rows(y, used), weight[used]))
 }
 
 # the constant of the likelihood of these responses

@@ -26,9 +26,9 @@ nested_setup <- function(problem, base) {
   dispersion <- if (!length(problem$hyper)) "none" else family_record(problem$family)$conditional$dispersion
   rows <- solver_rows(problem)
   plan <- sparse_plan(rows$X, rows$Z, dense_terms(problem), entries, is_blocked(problem), c(problem$prior$centre, numeric(q)),
-                      list(y = rows$y, weight = rows$weight, offset = rows$offset, line = problem$line,
+                      list(y = solver_response(problem, rows$y), weight = rows$weight, offset = rows$offset, line = problem$line,
                            record = likelihood_of(problem$family), error_df = problem$family$df, dispersion = dispersion),
-                      if (length(rows$y) == n) row_blocks(problem))
+                      if (NROW(rows$y) == n) row_blocks(problem))
   law <- law_of(base, p + q)
   if (plan$constraints && !law$independent) {
     bad_argument("base", "base_gaussian() with terms whose effects sum to zero", paste0("base_", law$kind, "()"))
@@ -43,7 +43,13 @@ nested_setup <- function(problem, base) {
 
 # the one-dimensional rule for the loss of a row
 conditional_rule <- function(problem, law) {
-  record_rule(family_record(problem$family), law)
+  record_rule(family_record(problem$family), law, NCOL(problem$offset))
+}
+
+# as C takes it: classes are shares of each
+solver_response <- function(problem, y) {
+  record <- family_record(problem$family)
+  if (is_shared(record)) record$second$shares(y, problem$family) else y
 }
 
 # The rows as the solver takes them: a gaussian response whose columns are all dense needs few, see rows-nested.R.

@@ -55,9 +55,14 @@ prior_account <- function(posterior) {
 
 # What the prior of a problem is made of: a fit has the same, see prior_of_fit().
 prior_parts <- function(problem) {
-  c(problem[c("family", "dispersion", "priors", "terms", "second")],
-    list(names = colnames(problem$rows$X), y = problem$rows$y[1L],
-         intercept_shift = intercept_shift(problem$shift, problem$intercepts %||% 1L, problem$second)))
+  c(problem[c("family", "dispersion", "priors", "terms")],
+    list(names = colnames(problem$rows$X), y = response_rows(problem$rows$y, 1L), lines = first_row_lines(problem$lines),
+         intercept_shift = intercept_shift(problem$shift, problem$intercepts %||% 1L, problem$lines)))
+}
+
+first_row_lines <- function(lines) {
+  if (is.null(lines)) return(NULL)
+  replace(lines, "offset", list(lines$offset[1L, , drop = FALSE]))
 }
 
 # The prior in the form of a posterior.
@@ -78,8 +83,8 @@ problem_without_rows <- function(parts) {
   columns <- sum(vapply(parts$terms, function(term) length(term$columns), 0L))
   list(X = matrix(0, 1L, p, dimnames = list(NULL, parts$names)), Z = empty_columns(1L, columns), y = parts$y, weight = 0, count = 0,
        constant = 0, family = parts$family, prior = fixed_prior(parts$priors$joint, p), terms = parts$terms,
-       intercept_shift = parts$intercept_shift, offset = if (!is.null(parts$second)) matrix(0, 1L, 2L),
-       line = if (!is.null(parts$second)) column_lines(p, parts$second, parts$terms),
+       intercept_shift = parts$intercept_shift, offset = if (!is.null(parts$lines)) matrix(0, 1L, 1L + ncol(parts$lines$offset)),
+       line = if (!is.null(parts$lines)) column_lines(parts$lines, parts$terms),
        hyper = if (is.null(parts$dispersion)) hyper_priors(parts))
 }
 
@@ -168,8 +173,9 @@ prior_nodes <- function(setup, laid) {
     c(hyper_precision(at, setup$layout, laid$theta[k, ])[c("A", "definite", "inverse", "slack")], list(theta = laid$theta[k, ]))
   })
   any_hyper <- loss_hyper(setup, numeric(setup$layout$length))   # the row of weight 0 has no use for it
+  pairs <- choose((setup$plan$lines %||% 1L) + 1L, 2L)
   settings <- lapply(each, function(at) c(at[c("A", "definite", "inverse", "slack")], list(hyper = any_hyper, mu = setup$plan$centre,
-                                          eta = NULL, c = numeric(if (is.null(setup$plan$joint)) 1L else 3L))))
+                                          eta = NULL, c = numeric(pairs))))
   solved <- solve_settings(setup$plan, setup$rule, settings, 1e-6)
   if (any(vapply(solved, `[[`, NA, "failed"))) refuse_improper_terms()
   Map(function(at, s) conditional_node(list(theta = at$theta, solution = s, precision = at), setup), each, solved)

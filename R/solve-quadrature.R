@@ -223,8 +223,9 @@ quadrature_rule <- function(law, what) {
   list(levels = levels, prior_levels = list(), mgf = mgf, mgf_rate = law$par[1L], limit = limit)
 }
 
-# the rule of a family for the losses of its rows
-record_rule <- function(record, law) {
+# the rule of a family for the losses of its rows, which may have so many predictors
+record_rule <- function(record, law, lines = NULL) {
+  if (is_shared(record)) return(class_rule(lines))
   if (is_joint(record)) return(joint_rule(record))
   rule <- cached_quadrature(law, record$conditional$likelihood)
   rule$prior_levels <- list()

@@ -10,7 +10,7 @@ solve_nested <- function(problem, base, control, correct = TRUE) {
   new_fit(c(list(call = problem$call, method = "nested", problem = conditional, base = base), split_control(control)),
           plan = list(seed = seed, rng_kind = RNGkind()),
           result = list(status = if (nested$converged) "finished" else "not converged", kept = "optimum", converged = nested$converged,
-                        nested = nested_account(nested),
+                        nested = c(nested_account(nested), list(cubature = cubature_error(nested))),
                         posterior = if (correct) correct_nested(posterior) else posterior),
           regression = problem$regression)
 }
@@ -23,15 +23,15 @@ conditional_problem <- function(problem) {
   p <- rows$dim
   few <- if (is_chunked(rows)) source_triangle(rows)
   seen <- few %||% rows
-  n <- length(seen$y)
+  n <- NROW(seen$y)
   offset <- seen$offset %||% numeric(n)
   c(list(X = seen$X, shift = seen$shift, y = seen$y, weight = (seen$weight %||% rep(1, n)) / (problem$dispersion %||% 1),
-         offset = if (is.null(problem$second)) offset else cbind(offset, problem$second$offset), Z = problem$Z %||% empty_columns(n, 0L),
+         offset = if (is.null(problem$lines)) offset else cbind(offset, problem$lines$offset), Z = problem$Z %||% empty_columns(n, 0L),
          count = rows$count,
          constant = record$constant(rows$constant, rows$count, problem$dispersion, problem$family)),
     list(family = problem$family, prior = fixed_prior(problem$priors$joint, p), terms = problem$terms,
-         intercept_shift = intercept_shift(problem$shift, problem$intercepts %||% 1L, problem$second), triangle = few,
-         line = if (!is.null(problem$second)) column_lines(p, problem$second, problem$terms),
+         intercept_shift = intercept_shift(problem$shift, problem$intercepts %||% 1L, problem$lines), triangle = few,
+         line = if (!is.null(problem$lines)) column_lines(problem$lines, problem$terms),
          hyper = if (is.null(problem$dispersion)) hyper_priors(problem),
          source = if (is_chunked(rows)) rows))
 }
@@ -43,11 +43,10 @@ hyper_priors <- function(problem) {
 }
 
 # What each intercept lacks to be that of predictors that are not centred, see new_posterior(): those of its own part.
-intercept_shift <- function(shift, at, second) {
+intercept_shift <- function(shift, at, lines) {
   if (is.null(shift)) return(NULL)
   by <- matrix(-shift, length(at), length(shift), byrow = TRUE)
-  mine <- rep(1L, length(shift))
-  mine[second$columns] <- 2L
+  mine <- lines$of %||% rep(1L, length(shift))
   by[mine[at] != matrix(mine, length(at), length(shift), byrow = TRUE)] <- 0
   list(at = at, by = by)
 }
@@ -170,8 +169,8 @@ warn_nested <- function(nested, most = 0.05) {
 # ---- what does not go together ---------------------------------------------------------------------------
 
 check_nested <- function(problem, method, run, control) {
-  if (!is.null(problem$second) && !method %in% c("auto", "nested")) {
-    bad_argument("method", "\"auto\" for a model with a second formula", describe(method))
+  if (!is.null(problem$lines) && !method %in% c("auto", "nested")) {
+    bad_argument("method", paste("\"auto\" for", several_words(problem)), describe(method))
   }
   if (!method %in% c("auto", "nested")) {
     bad_argument("method", paste("\"auto\" or \"nested\" with", if (length(problem$terms)) "group-level or smooth terms"
@@ -183,7 +182,7 @@ check_nested <- function(problem, method, run, control) {
                  describe(given[[1L]]))
   }
   check_conditional_family(problem$family)
-  if (!length(problem$terms) && !is.null(problem$dispersion) && is.null(problem$second)) {
+  if (!length(problem$terms) && !is.null(problem$dispersion) && is.null(problem$lines)) {
     bad_argument("method", "\"exact\" or \"auto\": this model has no hyperparameters, and is a single problem", "\"nested\"")
   }
   if (!has_few_rows(problem)) {

@@ -10,7 +10,7 @@
 # the number of the source that gives its value, and `constraint`, columns of linear functions that are 0, or NULL.
 # `block`: rows that share a level, or NULL.
 sparse_plan <- function(X, Z, dense, entries, blocked, centre, response, block = NULL) {
-  rows <- length(response$y)
+  rows <- NROW(response$y)
   p <- ncol(X)
   by_block <- if (is.null(block)) seq_len(rows) else order(block)
   block <- if (is.null(block)) rep(1L, rows) else as.integer(block)[by_block]
@@ -35,10 +35,11 @@ sparse_plan <- function(X, Z, dense, entries, blocked, centre, response, block =
        centre = as.double(centre[order]),
        record = response$record, likelihood = family_records[[response$record]]$conditional$likelihood,
        error_df = as.double(response$error_df %||% Inf), dispersion = response$dispersion,
-       y = as.double(response$y[by_block]), weight = as.double(response$weight[by_block]),
+       y = as.double(t(response_rows(response$y, by_block))), weight = as.double(response$weight[by_block]),
        offset = as.double(if (is.matrix(response$offset)) t(response$offset[by_block, ]) else response$offset[by_block]),
        line = if (!is.null(response$line)) response$line[order] - 1L,
-       joint = if (!is.null(response$line)) response$record,
+       joint = if (!is.null(response$line)) family_records[[response$record]]$conditional$likelihood,
+       lines = if (!is.null(response$line)) ncol(response$offset),
        block_start = as.integer(c(0L, which(diff(block) != 0), rows)),
        order = order, by_block = by_block, dim = length(order))
 }

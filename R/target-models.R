@@ -78,8 +78,11 @@ glm_target <- function(given, family, prior, dispersion, prior_aux) {
     bad_argument("family", "one with at most one parameter beside the predictor; elvi() with a formula takes others",
                  paste0(family$family, "()"))
   }
-  dispersion <- check_dispersion(dispersion, family)
   record <- family_record(family)
+  if (is_joint(record)) {
+    bad_argument("family", "one with a single predictor; elvi() with a formula takes others", paste0(family$family, "()"))
+  }
+  dispersion <- check_dispersion(dispersion, family)
   rows <- if (is_source(given$X)) matrix_source_rows(given$X, likelihood_of(family)) else check_rows(given, record)
   if (is.null(dispersion)) {
     if (!is.null(prior$precision)) bad_argument("prior", "independent where the dispersion is unknown", format(prior))

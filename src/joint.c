@@ -1,4 +1,4 @@
-/* What families of two predictors share: sums over rows, and quadrature in one and two dimensions. The families are in
+/* What families of several predictors share: sums over rows, and quadrature in one and two dimensions. The families are in
  * joint_<group>.c, one record each. */
 #include "joint.h"
 #include <math.h>
@@ -8,6 +8,7 @@ static const elvi_joint *const groups[] = {
     elvi_inflated_families,
     elvi_hurdle_families,
     elvi_scale_families,
+    elvi_class_families,
 };
 
 const elvi_joint *elvi_joint_named(const char *name)
@@ -18,47 +19,84 @@ const elvi_joint *elvi_joint_named(const char *name)
     return NULL;
 }
 
-int elvi_joint_is_whole(const elvi_joint *family) { return family->at && family->expect; }
+int elvi_joint_is_whole(const elvi_joint *family)
+{
+    return family->many ? family->many->at && family->many->expect : family->at && family->expect;
+}
 
 /* ---- rows ---------------------------------------------------------------------------- */
 
-static double scaled(double w, const elvi_joint_piece *e, double *slope, double *curve)
+static void scale_by(int n, double w, double *x)
 {
-    if (slope)
-        for (int l = 0; l < ELVI_LINES; l++) slope[l] = w * e->slope[l];
-    if (curve)
-        for (int k = 0; k < ELVI_PAIRS; k++) curve[k] = w * e->curve[k];
-    return w * e->value;
+    for (int k = 0; k < n; k++) x[k] *= w;
+}
+
+static double largest_spread(int lines, const double *V)
+{
+    double most = 0.0;
+    for (int l = 0; l < lines; V += lines - l, l++) most = fmax(most, V[0]);
+    return sqrt(most);
+}
+
+/* E of one row, not weighed */
+static double expect_row(const elvi_joint *family, const elvi_quadrature *rule, const double *hyper, const elvi_joint_rows *rows,
+                         size_t i, double *slope, double *curve, double *by_hyper)
+{
+    const int lines = rows->lines;
+    const double *eta = rows->eta + (size_t) lines * i, *V = rows->V + (size_t) elvi_pairs_of(lines) * i;
+    if (family->many) return family->many->expect(lines, &rule->several, rows->y + (size_t) lines * i, eta, V, slope, curve);
+    const elvi_joint_row row = { .y = rows->y[i], .eta = { eta[0], eta[1] }, .V = { V[0], V[1], V[2] } };
+    const elvi_joint_piece e = family->expect(hyper, rule, &row);
+    memcpy(slope, e.slope, sizeof e.slope);
+    memcpy(curve, e.curve, sizeof e.curve);
+    *by_hyper = e.hyper;
+    return e.value;
 }
 
 elvi_status elvi_joint_expect(const elvi_joint *family, const elvi_quadrature *rule, const double *hyper,
                               const elvi_joint_rows *rows, elvi_joint_expected *out)
 {
+    const int lines = rows->lines, pairs = elvi_pairs_of(lines);
     out->sum = out->widest = out->hyper = 0.0;
-    for (int i = 0; i < rows->n; i++) {
-        const double w = rows->weight[i], *eta = rows->eta + ELVI_LINES * (size_t) i, *V = rows->V + ELVI_PAIRS * (size_t) i;
-        double *slope = out->slope + ELVI_LINES * (size_t) i, *curve = out->curve + ELVI_PAIRS * (size_t) i;
-        elvi_joint_piece e = { 0 };
-        if (w > 0.0) {
-            const elvi_joint_row row = { .y = rows->y[i], .eta = { eta[0], eta[1] }, .V = { V[0], V[1], V[2] } };
-            const double s = sqrt(fmax(fmax(V[0], V[2]), 0.0));
-            e = family->expect(hyper, rule, &row);
-            if (!isfinite(e.value)) return ELVI_NO_EXPECTATION;
-            if (s > out->widest) out->widest = s;
-            out->hyper += w * e.hyper;
+    for (size_t i = 0; i < (size_t) rows->n; i++) {
+        const double w = rows->weight[i];
+        double *slope = out->slope + (size_t) lines * i, *curve = out->curve + (size_t) pairs * i, by_hyper = 0.0;
+        if (!(w > 0.0)) {
+            memset(slope, 0, (size_t) lines * sizeof(double));
+            memset(curve, 0, (size_t) pairs * sizeof(double));
+            continue;
         }
-        out->sum += scaled(w, &e, slope, curve);
+        const double value = expect_row(family, rule, hyper, rows, i, slope, curve, &by_hyper);
+        if (!isfinite(value)) return ELVI_NO_EXPECTATION;
+        out->widest = fmax(out->widest, largest_spread(lines, rows->V + (size_t) pairs * i));
+        out->hyper += w * by_hyper;
+        out->sum += w * value;
+        scale_by(lines, w, slope);
+        scale_by(pairs, w, curve);
     }
     return ELVI_OK;
+}
+
+static double row_loss(const elvi_joint *family, const double *hyper, const elvi_joint_rows *rows, size_t i, double *slope)
+{
+    const double *eta = rows->eta + (size_t) rows->lines * i;
+    if (family->many) return family->many->at(rows->lines, rows->y + (size_t) rows->lines * i, eta, slope);
+    const elvi_joint_piece e = family->at(hyper, rows->y[i], eta);
+    if (slope) memcpy(slope, e.slope, sizeof e.slope);
+    return e.value;
 }
 
 double elvi_joint_loss(const elvi_joint *family, const double *hyper, const elvi_joint_rows *rows, double *slope)
 {
     double sum = 0.0;
-    for (int i = 0; i < rows->n; i++) {
-        elvi_joint_piece e = { 0 };
-        if (rows->weight[i] > 0.0) e = family->at(hyper, rows->y[i], rows->eta + ELVI_LINES * (size_t) i);
-        sum += scaled(rows->weight[i], &e, slope ? slope + ELVI_LINES * (size_t) i : NULL, NULL);
+    for (size_t i = 0; i < (size_t) rows->n; i++) {
+        const double w = rows->weight[i];
+        double *mine = slope ? slope + (size_t) rows->lines * i : NULL;
+        if (w > 0.0)
+            sum += w * row_loss(family, hyper, rows, i, mine);
+        else if (mine)
+            memset(mine, 0, (size_t) rows->lines * sizeof(double));
+        if (mine) scale_by(rows->lines, w, mine);
     }
     return sum;
 }

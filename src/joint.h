@@ -1,5 +1,5 @@
-/* The response given two linear predictors, such as those of a count and of its zero inflation, or of a location and a
- * scale: joint.c, and a group of families in each joint_<group>.c. */
+/* The response given several linear predictors: two, such as those of a count and of its zero inflation, or of a location and a
+ * scale; or one for each class but the first. joint.c, and a group of families in each joint_<group>.c. */
 #ifndef ELVI_JOINT_H
 #define ELVI_JOINT_H
 
@@ -7,7 +7,12 @@
 #include "quadrature.h"
 
 enum { ELVI_LINES = 2,
-       ELVI_PAIRS = 3 }; /* predictors of a row, and pairs of them: (1, 1), (1, 2), (2, 2) */
+       ELVI_PAIRS = 3,      /* of families of two predictors, and pairs of them: (1, 1), (1, 2), (2, 2) */
+       ELVI_MOST_LINES = 7, /* of those with as many as there are classes */
+       ELVI_MOST_SQUARE = ELVI_MOST_LINES * ELVI_MOST_LINES };
+
+/* pairs of so many predictors: (1, 1), (2, 1), ..., (n, 1), (2, 2), ... */
+static inline int elvi_pairs_of(int lines) { return lines * (lines + 1) / 2; }
 
 /* of one row: l, its gradient and Hessian in the predictors, and its derivative in the logarithm of the family's own parameter;
  * at a point, or expected */
@@ -20,6 +25,14 @@ typedef struct {
     double y, eta[ELVI_LINES], V[ELVI_PAIRS];
 } elvi_joint_row;
 
+/* A convex loss of any number of predictors, whose response is as many numbers. Both return the loss. */
+typedef struct {
+    double (*at)(int lines, const double *y, const double *eta, double *slope); /* slope may be NULL */
+    /* predictors with means eta and covariance V, by the rule's points; curve: the derivative of the sum in V, times 2 */
+    double (*expect)(int lines, const elvi_cubature *rule, const double *y, const double *eta, const double *V, double *slope,
+                     double *curve);
+} elvi_many;
+
 /* R/family-joint.R has a record of the same name with what R must know. `hyper` points to the family's own parameters. */
 typedef struct {
     const char *name;
@@ -27,25 +40,29 @@ typedef struct {
     elvi_joint_piece (*at)(const double *hyper, double y, const double *eta);
     /* under a gaussian law of the predictors */
     elvi_joint_piece (*expect)(const double *hyper, const elvi_quadrature *rule, const elvi_joint_row *row);
+    const elvi_many *many; /* any number of predictors, in place of the two functions; NULL: two */
 } elvi_joint;
 
 const elvi_joint *elvi_joint_named(const char *name); /* NULL if there is none */
 int elvi_joint_is_whole(const elvi_joint *family);
 
-/* many rows; predictors and covariances row by row */
+/* numbers that a response is */
+static inline int elvi_joint_responses(const elvi_joint *family, int lines) { return family->many ? lines : 1; }
+
+/* many rows; responses, predictors and covariances row by row */
 typedef struct {
-    int n;
-    const double *y, *weight; /* n each */
-    const double *eta;        /* ELVI_LINES n */
-    const double *V;          /* ELVI_PAIRS n */
+    int n, lines;
+    const double *y, *weight; /* elvi_joint_responses() n, n */
+    const double *eta;        /* lines n */
+    const double *V;          /* pairs n */
 } elvi_joint_rows;
 
 typedef struct {
     double sum;    /* sum_i w_i E l */
     double widest; /* the largest standard deviation of a predictor of a row of positive weight */
     double hyper;  /* sum_i w_i E dl/d log(parameter) */
-    double *slope; /* ELVI_LINES n: w_i E grad l */
-    double *curve; /* ELVI_PAIRS n: w_i E Hessian */
+    double *slope; /* lines n: w_i E grad l */
+    double *curve; /* pairs n: w_i E Hessian */
 } elvi_joint_expected;
 
 elvi_status elvi_joint_expect(const elvi_joint *family, const elvi_quadrature *rule, const double *hyper,
@@ -78,6 +95,6 @@ typedef elvi_line_piece (*elvi_line_function)(const double *hyper, double y, dou
 void elvi_joint_add_line(elvi_line_function at, const double *hyper, const elvi_quadrature *rule, const elvi_joint_row *row,
                          int line, elvi_joint_piece *out);
 
-extern const elvi_joint elvi_inflated_families[], elvi_hurdle_families[], elvi_scale_families[];
+extern const elvi_joint elvi_inflated_families[], elvi_hurdle_families[], elvi_scale_families[], elvi_class_families[];
 
 #endif

@@ -16,7 +16,7 @@ enum { MEMORY = 4 }; /* of the acceleration */
 
 typedef struct {
     double *mu, *g;        /* dim */
-    double *c, *s, *curve; /* pairs: s are spreads, of two predictors (co)variances; curve: the c that the fixed point asks for */
+    double *c, *s, *curve; /* pairs: s are spreads, of several predictors (co)variances; curve: the c that the fixed point asks for */
     double *eta, *slope;   /* lines */
     double objective, log_diagonal, sum, widest, certificate, estimate;
 } point;
@@ -39,14 +39,15 @@ typedef struct {
     int evaluations, known; /* known: of past[], how many there are */
 } workspace;
 
-/* numbers of a plan: rows, predictors and pairs of them (see elvi_nested_lines()), unknowns */
+/* numbers of a plan: rows, responses, predictors and pairs of them (see elvi_nested_lines()), unknowns */
 typedef struct {
-    size_t rows, lines, pairs, dim;
+    size_t rows, responses, lines, pairs, dim;
 } extent;
 
 static extent extent_of(const elvi_nested *p)
 {
-    const extent e = { (size_t) p->rows, elvi_nested_lines(p), elvi_nested_pairs(p), (size_t) p->pattern.dim };
+    const extent e = { (size_t) p->rows, elvi_nested_responses(p), elvi_nested_lines(p), elvi_nested_pairs(p),
+                       (size_t) p->pattern.dim };
     return e;
 }
 
@@ -56,12 +57,12 @@ static size_t memory_length(extent e) { return e.lines + 2 * e.pairs + 2 * e.dim
 size_t elvi_nested_work_length(const elvi_nested *p)
 {
     const extent e = extent_of(p);
-    return 2 * e.rows + e.lines + (p->blocked ? 2 : 3) * elvi_pattern_length(&p->pattern) + 5 * e.pairs + e.lines + 4 * e.dim +
+    return e.responses + e.rows + e.lines + (p->blocked ? 2 : 3) * elvi_pattern_length(&p->pattern) + 5 * e.pairs + e.lines + 4 * e.dim +
            2 * point_length(e) + MEMORY * memory_length(e) + (size_t) p->constraints * (2 * e.dim + (size_t) p->constraints + 1);
 }
 
 static int is_quadratic(const elvi_nested *p) { return !p->joint && p->likelihood.family->quadratic; }
-static int is_convex(const elvi_nested *p) { return !p->joint && p->likelihood.family->convex; }
+static int is_convex(const elvi_nested *p) { return p->joint ? p->joint->many != NULL : p->likelihood.family->convex; }
 
 size_t elvi_nested_links_length(const elvi_nested *p) { return 3 * (size_t) p->pattern.dim; }
 
@@ -96,7 +97,7 @@ static workspace bind(const elvi_nested *p, double *room, int *links)
     const extent e = extent_of(p);
     const size_t length = elvi_pattern_length(&p->pattern);
     workspace w = { 0 };
-    w.y = cut(&room, e.rows);
+    w.y = cut(&room, e.responses);
     w.weight = cut(&room, e.rows);
     w.offset = cut(&room, e.lines);
     w.L = cut(&room, length);
@@ -134,7 +135,7 @@ static workspace bind(const elvi_nested *p, double *room, int *links)
 static void set_rows(const elvi_nested *p, const elvi_hyper_point *at, workspace *w)
 {
     const extent e = extent_of(p);
-    memcpy(w->y, p->y, e.rows * sizeof(double));
+    memcpy(w->y, p->y, e.responses * sizeof(double));
     memcpy(w->weight, p->weight, e.rows * sizeof(double));
     memcpy(w->offset, p->offset, e.lines * sizeof(double));
     p->dispersion->set_rows(elvi_point_dispersion(at), p->rows, w->y, w->weight, w->offset);
@@ -205,7 +206,7 @@ static void assemble(const elvi_nested *p, const double *A, const double *c, dou
     }
 }
 
-/* s_i = sqrt(w_i' M w_i) for a matrix M on the pattern; of two predictors W_i M W_i' */
+/* s_i = sqrt(w_i' M w_i) for a matrix M on the pattern; of several predictors W_i M W_i' */
 static void spreads(const elvi_nested *p, const double *M, double *s)
 {
     const size_t stride = (size_t) (p->pattern.dim - p->pattern.head);
@@ -383,7 +384,7 @@ static int factor(const elvi_nested *p, const elvi_hyper_point *at, const double
 /* q_i = sqrt(w_i' A^-1 w_i) */
 static int set_q(const elvi_nested *p, const elvi_hyper_point *at, workspace *w)
 {
-    if (!at->definite || is_quadratic(p) || p->joint) return 0;
+    if (!at->definite || is_quadratic(p) || !is_convex(p)) return 0;
     if (p->blocked)
         assemble(p, at->inverse, NULL, w->inverse);
     else if (elvi_sparse_inverse(&p->pattern, w->Q, w->inverse, w->small, w->links))
@@ -407,14 +408,16 @@ static double dual(const elvi_nested *p, const elvi_hyper_point *at, const doubl
     return sum;
 }
 
-/* F - F* <= (g' A^-1 g + (sum_i |c_i' - c_i| q_i s_i)^2) / 2, and the same with P for A as an
- * estimate; where the loss is not convex there is only that, of the gap to a stationary point nearby */
+/* F - F* <= (g' A^-1 g + (sum_i |c_i' - c_i| q_i s_i)^2) / 2, with |Q_i^1/2 (C_i' - C_i) V_i^1/2| in the sum for several
+ * predictors, Q_i = W_i A^-1 W_i'; and the same with P for A as an estimate; where the loss is not convex there is only
+ * that, of the gap to a stationary point nearby */
 static void certify(const elvi_nested *p, const elvi_hyper_point *at, workspace *w, point *x)
 {
     double far = 0.0, near = 0.0, form = 0.0;
-    if (p->joint)
-        near = elvi_joint_turn(p->rows, x->s, x->curve, x->c);
-    else if (!is_quadratic(p))
+    if (p->joint) {
+        near = elvi_joint_turn(p, x->s, x->s, x->curve, x->c);
+        if (at->definite && is_convex(p)) far = elvi_joint_turn(p, w->q, x->s, x->curve, x->c);
+    } else if (!is_quadratic(p))
         for (int i = 0; i < p->rows; i++) {
             const double turn = fabs(x->curve[i] - x->c[i]) * x->s[i];
             near += turn * x->s[i];
@@ -450,12 +453,12 @@ static elvi_status expect_point(const elvi_nested *p, const elvi_quadrature *rul
                                 point *x, double *spread)
 {
     if (p->joint) {
-        const elvi_joint_rows rows = { p->rows, w->y, w->weight, x->eta, x->s };
+        const elvi_joint_rows rows = { p->rows, p->lines, w->y, w->weight, x->eta, x->s };
         elvi_joint_expected expected = { .slope = x->slope, .curve = x->curve };
         const elvi_status status = elvi_joint_expect(p->joint, rule, at->hyper, &rows, &expected);
         x->sum = expected.sum;
         x->widest = expected.widest;
-        *spread = elvi_joint_trace(p->rows, x->c, x->s);
+        *spread = elvi_joint_trace(p->lines, p->rows, x->c, x->s);
         return status;
     }
     const elvi_lines rows = { p->rows, w->y, w->weight, x->eta, x->s };
@@ -526,7 +529,7 @@ static int better(const point *to, const point *at)
 static void loss_slopes(const elvi_nested *p, const elvi_dispersion *a, const elvi_part *rows, const double *eta, double *slope)
 {
     if (p->joint) {
-        const elvi_joint_rows both = { rows->rows, rows->y, rows->weight, eta, NULL };
+        const elvi_joint_rows both = { rows->rows, p->lines, rows->y, rows->weight, eta, NULL };
         elvi_joint_loss(p->joint, a->hyper, &both, slope);
         return;
     }
@@ -565,15 +568,14 @@ static double expected_bend(const elvi_nested *p, const elvi_quadrature *rule, c
     return isfinite(bend) ? fmax(fmin(bend, 5.0), -5.0) : 0.0;
 }
 
-/* The step of the fixed point at x, of two predictors: Newton's for mu, and the curvatures as they are there. */
+/* The step of the fixed point at x, of several predictors: Newton's for mu, and the curvatures as they are there. */
 static int plain_residuals(const elvi_nested *p, const elvi_hyper_point *at, workspace *w)
 {
     const point *x = &w->at;
     const size_t pairs = elvi_nested_pairs(p);
     if (factor(p, at, x->curve, w)) return 1;
     for (int i = 0; i < p->pattern.dim; i++) w->step[i] = -x->g[i];
-    elvi_sparse_forward(&p->pattern, w->L, w->step);
-    elvi_sparse_backward(&p->pattern, w->L, w->step);
+    solve(p, w, w->step);
     predict(p, w->step, w->reach);
     for (size_t i = 0; i < pairs; i++) w->turn[i] = x->curve[i] - x->c[i];
     return 0;
@@ -636,7 +638,7 @@ static int solve_small(int m, double G[MEMORY][MEMORY], double *b)
 static void weigh_steps(const elvi_nested *p, const point *x, workspace *w)
 {
     if (p->joint) {
-        elvi_joint_weights(p->rows, x->c, x->s, w->lag, w->near);
+        elvi_joint_weights(p->lines, p->rows, x->c, x->s, w->lag, w->near);
         return;
     }
     for (int i = 0; i < p->rows; i++) {
@@ -686,7 +688,7 @@ static int accelerate(const elvi_nested *p, workspace *w)
         double sum = plain;
         for (int k = 0; k < known; k++)
             sum -= mix[k] * (x->c[i] - w->past[k].c[i] + w->turn[i] - w->past[k].turn[i]);
-        to->c[i] = is_convex(p) ? fmax(sum, 0.1 * plain) : sum;
+        to->c[i] = is_convex(p) && !p->joint ? fmax(sum, 0.1 * plain) : sum;
     }
     return 0;
 }
@@ -816,7 +818,7 @@ static int begin(const elvi_nested *p, const elvi_quadrature *rule, const elvi_h
     /* too wide for an expectation to exist: narrower */
     for (int k = 0; k < 60 && !isfinite(x->objective); k++) {
         if (p->joint)
-            elvi_joint_narrow(p->rows, w->weight, x->c);
+            elvi_joint_narrow(p->lines, p->rows, w->weight, x->c);
         else
             for (int i = 0; i < p->rows; i++) x->c[i] = 2.0 * fabs(x->c[i]) + 1e-3 * w->weight[i];
         evaluate(p, rule, at, 0, w, x);
@@ -852,7 +854,7 @@ static void moments(const elvi_nested *p, const workspace *w, const point *x, do
 static void joint_sums(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at, workspace *w,
                        elvi_conditional *out)
 {
-    const elvi_joint_rows rows = { p->rows, w->y, w->weight, w->at.eta, w->at.s };
+    const elvi_joint_rows rows = { p->rows, p->lines, w->y, w->weight, w->at.eta, w->at.s };
     elvi_joint_expected expected = { .slope = w->to.slope, .curve = w->to.curve };
     if (!at->hypers) return;
     elvi_joint_expect(p->joint, rule, at->hyper, &rows, &expected);
@@ -983,7 +985,7 @@ static double losses(const elvi_nested *p, const elvi_dispersion *a, int n, cons
 {
     const elvi_part rows = { 0, n, y, w, NULL };
     if (p->joint) {
-        const elvi_joint_rows both = { n, y, w, eta, NULL };
+        const elvi_joint_rows both = { n, p->lines, y, w, eta, NULL };
         return elvi_joint_loss(p->joint, a->hyper, &both, NULL);
     }
     return p->likelihood.family->loss(&p->likelihood, a, &rows, eta);
@@ -1001,7 +1003,8 @@ static int begin_check(const elvi_nested *p, const elvi_quadrature *rule, const 
     if (covariance(p, w)) return 1;
     spreads(p, w->inverse, x->s);
     predict_point(p, w, x);
-    const size_t lines = elvi_nested_lines(p) / (size_t) p->rows, pairs = elvi_nested_pairs(p) / (size_t) p->rows;
+    const size_t lines = (size_t) p->lines, pairs = (size_t) elvi_pairs_of(p->lines);
+    const size_t responses = elvi_nested_responses(p) / (size_t) p->rows;
     for (size_t i = 0; i < (size_t) p->rows; i++) { /* a row at a time, for its own sum */
         elvi_nested one = *p;
         workspace room = *w;
@@ -1014,7 +1017,7 @@ static int begin_check(const elvi_nested *p, const elvi_quadrature *rule, const 
             .slope = x->slope + lines * i,
         };
         one.rows = 1;
-        room.y += i;
+        room.y += responses * i;
         room.weight += i;
         if (expect_point(&one, rule, at, &room, &row, &spread) != ELVI_OK) return 1;
         known[i] = row.sum - 0.5 * spread;
@@ -1026,7 +1029,7 @@ static int begin_check(const elvi_nested *p, const elvi_quadrature *rule, const 
 static void lean_rows(const elvi_nested *p, const double *c, const double *off, double *lean)
 {
     if (p->joint)
-        elvi_joint_multiply(p->rows, c, off, lean);
+        elvi_joint_multiply(p->lines, p->rows, c, off, lean);
     else
         for (int i = 0; i < p->rows; i++) lean[i] = c[i] * off[i];
 }
@@ -1061,11 +1064,11 @@ static check_scratch scratch_of_check(const workspace *w)
 static double block_ratio(const elvi_nested *p, const workspace *w, const elvi_dispersion *a, const check_scratch *c, int first,
                           int rows)
 {
-    const size_t each = p->joint ? ELVI_LINES : 1, from = each * (size_t) first;
+    const size_t each = (size_t) p->lines, from = each * (size_t) first, responses = elvi_nested_responses(p) / (size_t) p->rows;
     double r = 0.0;
     for (int i = first; i < first + rows; i++) r += c->known[i];
     for (size_t i = from; i < from + each * (size_t) rows; i++) r += c->off[i] * (w->at.slope[i] + 0.5 * c->lean[i]);
-    return r - losses(p, a, rows, w->y + first, w->weight + first, c->eta + from);
+    return r - losses(p, a, rows, w->y + responses * (size_t) first, w->weight + first, c->eta + from);
 }
 
 /* At the optimum f(mu + P^-1/2 z) = const + |z|^2 / 2 + sum_i r_i, where r_i is the loss of
@@ -1083,7 +1086,7 @@ void elvi_nested_check(const elvi_nested_task *task, const double *z, int draws,
     workspace w = bind(p, task->work, task->links);
     const point *x = &w.at;
     const int d = p->pattern.dim, n = p->rows;
-    const size_t lines = elvi_nested_lines(p), each = p->joint ? ELVI_LINES : 1;
+    const size_t lines = elvi_nested_lines(p), each = (size_t) p->lines;
     const check_scratch c = scratch_of_check(&w);
     const elvi_dispersion a = elvi_loss_dispersion(p, at);
     const elvi_part all = { 0, n, w.y, w.weight, NULL };
@@ -1154,7 +1157,7 @@ static void evaluate_pinned(const elvi_nested_task *task, const pin *k, workspac
     spreads(p, w->inverse, x->s);
     predict_point(p, w, x);
     if (p->joint)
-        elvi_joint_pin(n, k->along, k->q, x->s);
+        elvi_joint_pin(p->lines, n, k->along, k->q, x->s);
     else
         for (int i = 0; i < n; i++) x->s[i] = sqrt(fmax(x->s[i] * x->s[i] - k->along[i] * k->along[i] / k->q, 0.0));
     if (expect_point(p, task->rule, task->at, w, x, &spread) != ELVI_OK) return;
@@ -1312,7 +1315,7 @@ static int expect_both_moved(const elvi_nested_task *task, workspace *w, double 
         for (int side = -1; side <= 1; side++) {
             memcpy(w->reach, x->eta, ELVI_LINES * n * sizeof(double));
             for (size_t i = 0; i < n; i++) w->reach[ELVI_LINES * i + line] += side * elvi_joint_reach(x->s + ELVI_PAIRS * i, line);
-            const elvi_joint_rows rows = { p->rows, w->y, w->weight, w->reach, x->s };
+            const elvi_joint_rows rows = { p->rows, p->lines, w->y, w->weight, w->reach, x->s };
             elvi_joint_expected expected = { .slope = x->slope, .curve = x->curve };
             if (elvi_joint_expect(p->joint, task->rule, task->at->hyper, &rows, &expected) != ELVI_OK) return 1;
             for (size_t i = 0; i < n; i++) {
@@ -1327,8 +1330,37 @@ static int expect_both_moved(const elvi_nested_task *task, workspace *w, double 
     return 0;
 }
 
-/* factor, predictors and spreads at the optimum, and the expected third and fourth derivatives of the rows' losses there */
-static elvi_status set_derivatives(const elvi_nested_task *task, workspace *w, double *third, double *fourth)
+/* Sums over rows of minus the third and fourth derivatives along the predictors' moves u: for any number of predictors, by
+ * differences of the curvature u' C u with the predictors moved to either side. */
+static int add_along(const elvi_nested_task *task, workspace *w, const double *u, double *sum3, double *sum4)
+{
+    const elvi_nested *p = task->plan;
+    const size_t n = (size_t) p->rows, lines = (size_t) p->lines, pairs = (size_t) elvi_pairs_of(p->lines);
+    point *x = &w->at;
+    double *by = w->lag; /* rows: how far */
+    for (size_t i = 0; i < n; i++) {
+        double most = 0.0;
+        for (size_t l = 0; l < lines; l++) most = fmax(most, fabs(u[lines * i + l]));
+        by[i] = most > 0.0 ? fmax(0.5 * sqrt(x->s[pairs * i]), 0.01) / most : 0.0;
+    }
+    for (int side = -1; side <= 1; side++) {
+        for (size_t i = 0; i < n; i++)
+            for (size_t l = lines * i; l < lines * (i + 1); l++) w->reach[l] = x->eta[l] + side * by[i] * u[l];
+        const elvi_joint_rows rows = { p->rows, p->lines, w->y, w->weight, w->reach, x->s };
+        elvi_joint_expected expected = { .slope = x->slope, .curve = x->curve };
+        if (elvi_joint_expect(p->joint, task->rule, task->at->hyper, &rows, &expected) != ELVI_OK) return 1;
+        for (size_t i = 0; i < n; i++) {
+            if (by[i] == 0.0) continue;
+            const double form = elvi_joint_form(p->lines, x->curve + pairs * i, u + lines * i);
+            *sum3 -= side * form / (2.0 * by[i]);
+            *sum4 -= (side ? 1.0 : -2.0) * form / (by[i] * by[i]);
+        }
+    }
+    return 0;
+}
+
+/* factor, predictors and spreads at the optimum */
+static elvi_status set_optimum(const elvi_nested_task *task, workspace *w)
 {
     const elvi_nested *p = task->plan;
     set_rows(p, task->at, w);
@@ -1337,7 +1369,15 @@ static elvi_status set_derivatives(const elvi_nested_task *task, workspace *w, d
     if (covariance(p, w)) return ELVI_SINGULAR_SCALE;
     spreads(p, w->inverse, w->at.s);
     predict_point(p, w, &w->at);
-    return (p->joint ? expect_both_moved : expect_moved)(task, w, third, fourth) ? ELVI_NO_EXPECTATION : ELVI_OK;
+    return ELVI_OK;
+}
+
+/* the same, and the expected third and fourth derivatives of the rows' losses there, of one predictor or two */
+static elvi_status set_derivatives(const elvi_nested_task *task, workspace *w, double *third, double *fourth)
+{
+    const elvi_status status = set_optimum(task, w);
+    if (status != ELVI_OK) return status;
+    return (task->plan->joint ? expect_both_moved : expect_moved)(task, w, third, fourth) ? ELVI_NO_EXPECTATION : ELVI_OK;
 }
 
 elvi_status elvi_nested_cumulants(const elvi_nested_task *task, int n, const double *a, double *third, double *fourth)
@@ -1346,16 +1386,22 @@ elvi_status elvi_nested_cumulants(const elvi_nested_task *task, int n, const dou
     workspace w = bind(p, task->work, task->links);
     pin k = { .v = w.past[0].mu, .along = w.past[0].c, .q = 0.0 };
     double *l3 = w.past[1].c, *l4 = w.past[2].c; /* and what follows there, for two predictors: 4 and 5 numbers a row */
-    const elvi_status status = set_derivatives(task, &w, l3, l4);
+    const int several = p->lines > ELVI_LINES;
+    const elvi_status status = several ? set_optimum(task, &w) : set_derivatives(task, &w, l3, l4);
     if (status != ELVI_OK) return status;
     for (int j = 0; j < n; j++) {
         double sum3 = 0.0, sum4 = 0.0;
         solve_pin(p, a + (size_t) j * (size_t) p->pattern.dim, &w, &k);
-        if (p->joint) elvi_joint_cumulants(p->rows, l3, l4, k.along, &sum3, &sum4);
-        for (int i = 0; i < p->rows && !p->joint; i++) {
-            const double u = k.along[i];
-            sum3 -= l3[i] * u * u * u;
-            sum4 -= l4[i] * u * u * u * u;
+        if (several) {
+            if (add_along(task, &w, k.along, &sum3, &sum4)) return ELVI_NO_EXPECTATION;
+        } else if (p->joint) {
+            elvi_joint_cumulants(p->rows, l3, l4, k.along, &sum3, &sum4);
+        } else {
+            for (int i = 0; i < p->rows; i++) {
+                const double u = k.along[i];
+                sum3 -= l3[i] * u * u * u;
+                sum4 -= l4[i] * u * u * u * u;
+            }
         }
         third[j] = sum3 / (k.q * sqrt(k.q));
         fourth[j] = sum4 / (k.q * k.q);

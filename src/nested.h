@@ -27,7 +27,8 @@ typedef struct {
     const double *constraint;   /* dim x constraints: orthonormal eigenvectors of A; none where A is blocked */
     const double *centre;       /* dim; satisfies the constraints */
     elvi_likelihood likelihood; /* of y / (y + phi) in case of phi; none if `joint` */
-    const elvi_joint *joint;    /* a loss of two predictors; NULL: of one */
+    const elvi_joint *joint;    /* a loss of several predictors; NULL: of one */
+    int lines;                  /* how many */
     const int *line;            /* dim: the predictor that an unknown belongs to; NULL if not `joint` */
     const elvi_dispersion_ops *dispersion;
     const double *y, *weight, *offset; /* offsets: one for each predictor of a row */
@@ -46,12 +47,17 @@ typedef struct {
     const double *hyper; /* hypers; the first is its dispersion */
     const double *mu;    /* dim; NULL: from the predictors eta */
     const double *eta;
-    const double *c; /* rows, or ELVI_PAIRS for each of them */
+    const double *c; /* pairs, see elvi_nested_pairs() */
 } elvi_hyper_point;
 
 /* numbers that a row has as predictors, slopes and offsets, and as curvatures and (co)variances: one, or more if `joint` */
-static inline size_t elvi_nested_lines(const elvi_nested *p) { return (size_t) p->rows * (p->joint ? ELVI_LINES : 1); }
-static inline size_t elvi_nested_pairs(const elvi_nested *p) { return (size_t) p->rows * (p->joint ? ELVI_PAIRS : 1); }
+static inline size_t elvi_nested_lines(const elvi_nested *p) { return (size_t) p->rows * (size_t) p->lines; }
+static inline size_t elvi_nested_pairs(const elvi_nested *p) { return (size_t) p->rows * (size_t) elvi_pairs_of(p->lines); }
+/* numbers that the responses are */
+static inline size_t elvi_nested_responses(const elvi_nested *p)
+{
+    return (size_t) p->rows * (size_t) (p->joint ? elvi_joint_responses(p->joint, p->lines) : 1);
+}
 
 /* where the entries of a column in the dense rows begin: they are its last */
 static inline size_t elvi_nested_dense_at(const elvi_nested *p, int column)
@@ -61,27 +67,28 @@ static inline size_t elvi_nested_dense_at(const elvi_nested *p, int column)
     return elvi_pattern_at(f, f->dim - p->dense, column);
 }
 
-/* nested_joint.c: what nested.c does row by row, for two predictors */
+/* nested_joint.c: what nested.c does row by row, for several predictors */
 void elvi_joint_predict(const elvi_nested *p, const double *x, double *eta);
 void elvi_joint_collect(const elvi_nested *p, const double *slope, double *x);
 void elvi_joint_assemble(const elvi_nested *p, const double *c, double *P);
 void elvi_joint_spreads(const elvi_nested *p, const double *M, double *V);
 void elvi_joint_weigh(const elvi_nested *p, const double *c, const double *eta, double *out); /* C_i (eta_i - offset_i) */
-void elvi_joint_multiply(int rows, const double *c, const double *x, double *out);            /* C_i x_i */
-void elvi_joint_narrow(int rows, const double *weight, double *c);
-double elvi_joint_trace(int rows, const double *c, const double *V); /* sum_i tr(C_i V_i) */
-/* sum_i |V_i^1/2 (C_i' - C_i) V_i^1/2|, Frobenius norms */
-double elvi_joint_turn(int rows, const double *V, const double *to, const double *c);
+void elvi_joint_multiply(int lines, int rows, const double *c, const double *x, double *out); /* C_i x_i */
+void elvi_joint_narrow(int lines, int rows, const double *weight, double *c);
+double elvi_joint_trace(int lines, int rows, const double *c, const double *V); /* sum_i tr(C_i V_i) */
+/* sum_i |Q_i^1/2 (C_i' - C_i) V_i^1/2|, Frobenius norms */
+double elvi_joint_turn(const elvi_nested *p, const double *Q, const double *V, const double *to, const double *c);
 /* weights of predictors and of curvatures in a step */
-void elvi_joint_weights(int rows, const double *c, const double *V, double *lines, double *pairs);
-void elvi_joint_pin(int rows, const double *along, double q, double *V); /* V_i - u_i u_i' / q */
-/* sums over rows of minus the third and fourth derivatives in the direction of u */
+void elvi_joint_weights(int lines, int rows, const double *c, const double *V, double *by_line, double *by_pair);
+void elvi_joint_pin(int lines, int rows, const double *along, double q, double *V); /* V_i - u_i u_i' / q */
+double elvi_joint_form(int lines, const double *c, const double *u);                /* u' C u */
+/* of two predictors: sums over rows of minus the third and fourth derivatives in the direction of u */
 void elvi_joint_cumulants(int rows, const double *third, const double *fourth, const double *u, double *sum3, double *sum4);
 double elvi_joint_reach(const double *V, int line); /* how far to move a predictor for differences */
 
 typedef struct {
     double *mu;                /* dim */
-    double *c;                 /* rows, or ELVI_PAIRS for each of them */
+    double *c;                 /* pairs */
     double *variance;          /* dim: diagonal of P^-1 */
     double *moment;            /* sources: sum of (x - centre)(x - centre)' over A's entries */
     double objective, log_det; /* F and log|P| */

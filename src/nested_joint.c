@@ -1,19 +1,25 @@
-/* Rows with two predictors: each unknown belongs to one of them, so that row i of the design is two lines with the entries of one
- * and of the other. P = A + sum_i W_i' C_i W_i, where C_i is 2 x 2. Predictors are stored row by row, so are the
- * distinct entries of C_i and of the covariance V_i = W_i P^-1 W_i'. */
+/* Rows with several predictors: each unknown belongs to one of them, so that row i of the design is as many lines, each with the
+ * entries of its own. P = A + sum_i W_i' C_i W_i, where C_i is lines x lines. Predictors are stored row by row, so are the
+ * distinct entries of C_i and of the covariance V_i = W_i P^-1 W_i', see elvi_pairs_of(). */
 #include "nested.h"
 #include <math.h>
 #include <string.h>
+
+/* a symmetric matrix from its distinct entries */
+static void unpack(int lines, const double *packed, double *full)
+{
+    for (int m = 0; m < lines; m++)
+        for (int l = m; l < lines; l++) full[l * lines + m] = full[m * lines + l] = *packed++;
+}
 
 void elvi_joint_predict(const elvi_nested *p, const double *x, double *eta)
 {
     const int first = p->pattern.dim - p->dense;
     const double *X = p->X;
-    for (int i = 0; i < p->rows; i++, X += p->dense, eta += ELVI_LINES) {
-        double sum[ELVI_LINES] = { 0.0 };
-        for (int e = p->start[i]; e < p->start[i + 1]; e++) sum[p->line[p->column[e]]] += p->entry[e] * x[p->column[e]];
-        for (int r = 0; r < p->dense; r++) sum[p->line[first + r]] += X[r] * x[first + r];
-        memcpy(eta, sum, sizeof sum);
+    for (int i = 0; i < p->rows; i++, X += p->dense, eta += p->lines) {
+        memset(eta, 0, (size_t) p->lines * sizeof(double));
+        for (int e = p->start[i]; e < p->start[i + 1]; e++) eta[p->line[p->column[e]]] += p->entry[e] * x[p->column[e]];
+        for (int r = 0; r < p->dense; r++) eta[p->line[first + r]] += X[r] * x[first + r];
     }
 }
 
@@ -22,29 +28,31 @@ void elvi_joint_collect(const elvi_nested *p, const double *slope, double *x)
 {
     const int first = p->pattern.dim - p->dense;
     const double *X = p->X;
-    for (int i = 0; i < p->rows; i++, X += p->dense, slope += ELVI_LINES) {
+    for (int i = 0; i < p->rows; i++, X += p->dense, slope += p->lines) {
         for (int e = p->start[i]; e < p->start[i + 1]; e++) x[p->column[e]] += p->entry[e] * slope[p->line[p->column[e]]];
         for (int r = 0; r < p->dense; r++) x[first + r] += X[r] * slope[p->line[first + r]];
     }
 }
 
-/* values on the pattern += sum_i W_i' C_i W_i: lines l and m have the pair l + m */
+/* values on the pattern += sum_i W_i' C_i W_i */
 void elvi_joint_assemble(const elvi_nested *p, const double *c, double *P)
 {
     const size_t stride = (size_t) (p->pattern.dim - p->pattern.head);
-    const int first = p->pattern.dim - p->dense, *pair = p->pair, *fixed = p->line + first;
+    const int first = p->pattern.dim - p->dense, lines = p->lines, pairs = elvi_pairs_of(lines), *pair = p->pair;
+    const int *fixed = p->line + first;
     const double *X = p->X;
-    double *square = p->dense ? P + elvi_nested_dense_at(p, first) : NULL;
-    for (int i = 0; i < p->rows; i++, X += p->dense, c += ELVI_PAIRS) {
+    double *square = p->dense ? P + elvi_nested_dense_at(p, first) : NULL, C[ELVI_MOST_SQUARE];
+    for (int i = 0; i < p->rows; i++, X += p->dense, c += pairs) {
+        unpack(lines, c, C);
         for (int a = p->start[i]; a < p->start[i + 1]; a++) {
-            const double v = p->entry[a], *by = c + p->line[p->column[a]];
+            const double v = p->entry[a], *by = C + lines * p->line[p->column[a]];
             for (int b = p->start[i]; b <= a; b++) P[*pair++] += v * by[p->line[p->column[b]]] * p->entry[b];
             if (p->dense == 0) continue;
             double *cross = P + elvi_nested_dense_at(p, p->column[a]);
             for (int r = 0; r < p->dense; r++) cross[r] += v * by[fixed[r]] * X[r];
         }
         for (int r = 0; r < p->dense; r++) {
-            const double *by = c + fixed[r];
+            const double *by = C + lines * fixed[r];
             double *column = square + (size_t) r * stride;
             if (X[r] == 0.0) continue;
             for (int k = r; k < p->dense; k++) column[k] += X[r] * by[fixed[k]] * X[k];
@@ -56,13 +64,14 @@ void elvi_joint_assemble(const elvi_nested *p, const double *c, double *P)
 void elvi_joint_spreads(const elvi_nested *p, const double *M, double *V)
 {
     const size_t stride = (size_t) (p->pattern.dim - p->pattern.head);
-    const int first = p->pattern.dim - p->dense, *pair = p->pair, *fixed = p->line + first;
+    const int first = p->pattern.dim - p->dense, lines = p->lines, *pair = p->pair, *fixed = p->line + first;
     const double *X = p->X, *square = p->dense ? M + elvi_nested_dense_at(p, first) : NULL;
-    for (int i = 0; i < p->rows; i++, X += p->dense, V += ELVI_PAIRS) {
-        double form[ELVI_PAIRS] = { 0.0 }; /* of both triangles, so that the pair of two lines has each product twice */
+    for (int i = 0; i < p->rows; i++, X += p->dense) {
+        double form[ELVI_MOST_SQUARE]; /* products of the lower triangle of M twice, so that half of form + form' is V_i */
+        memset(form, 0, (size_t) (lines * lines) * sizeof(double));
         for (int a = p->start[i]; a < p->start[i + 1]; a++) {
             const double v = p->entry[a];
-            double *sum = form + p->line[p->column[a]];
+            double *sum = form + lines * p->line[p->column[a]];
             for (int b = p->start[i]; b < a; b++) sum[p->line[p->column[b]]] += 2.0 * v * M[*pair++] * p->entry[b];
             sum[p->line[p->column[a]]] += v * M[*pair++] * v;
             if (p->dense == 0) continue;
@@ -71,70 +80,110 @@ void elvi_joint_spreads(const elvi_nested *p, const double *M, double *V)
         }
         for (int r = 0; r < p->dense; r++) {
             const double *column = square + (size_t) r * stride;
-            double *sum = form + fixed[r];
+            double *sum = form + lines * fixed[r];
             if (X[r] == 0.0) continue;
             sum[fixed[r]] += X[r] * column[r] * X[r];
             for (int k = r + 1; k < p->dense; k++) sum[fixed[k]] += 2.0 * X[r] * column[k] * X[k];
         }
-        V[0] = form[0] > 0.0 ? form[0] : 0.0;
-        V[1] = 0.5 * form[1];
-        V[2] = form[2] > 0.0 ? form[2] : 0.0;
+        for (int m = 0; m < lines; m++)
+            for (int l = m; l < lines; l++) {
+                const double v = 0.5 * (form[l * lines + m] + form[m * lines + l]);
+                *V++ = l > m || v > 0.0 ? v : 0.0;
+            }
     }
 }
 
-void elvi_joint_multiply(int rows, const double *c, const double *x, double *out)
+void elvi_joint_multiply(int lines, int rows, const double *c, const double *x, double *out)
 {
-    for (int i = 0; i < rows; i++, c += ELVI_PAIRS, x += ELVI_LINES, out += ELVI_LINES) {
-        out[0] = c[0] * x[0] + c[1] * x[1];
-        out[1] = c[1] * x[0] + c[2] * x[1];
+    for (int i = 0; i < rows; i++, x += lines, out += lines) {
+        memset(out, 0, (size_t) lines * sizeof(double));
+        for (int m = 0; m < lines; m++) {
+            out[m] += *c++ * x[m];
+            for (int l = m + 1; l < lines; l++, c++) {
+                out[l] += *c * x[m];
+                out[m] += *c * x[l];
+            }
+        }
     }
 }
 
 void elvi_joint_weigh(const elvi_nested *p, const double *c, const double *eta, double *out)
 {
     const double *offset = p->offset;
-    for (int i = 0; i < p->rows; i++, c += ELVI_PAIRS, eta += ELVI_LINES, offset += ELVI_LINES, out += ELVI_LINES) {
-        const double x[ELVI_LINES] = { eta[0] - offset[0], eta[1] - offset[1] };
-        elvi_joint_multiply(1, c, x, out);
+    for (int i = 0; i < p->rows; i++, c += elvi_pairs_of(p->lines), eta += p->lines, offset += p->lines, out += p->lines) {
+        double x[ELVI_MOST_LINES];
+        for (int l = 0; l < p->lines; l++) x[l] = eta[l] - offset[l];
+        elvi_joint_multiply(p->lines, 1, c, x, out);
     }
 }
 
 /* a start that is too wide for an expectation */
-void elvi_joint_narrow(int rows, const double *weight, double *c)
+void elvi_joint_narrow(int lines, int rows, const double *weight, double *c)
 {
-    for (int i = 0; i < rows; i++, c += ELVI_PAIRS) {
-        c[0] = 2.0 * fabs(c[0]) + 1e-3 * weight[i];
-        c[1] = 0.0;
-        c[2] = 2.0 * fabs(c[2]) + 1e-3 * weight[i];
-    }
+    for (int i = 0; i < rows; i++)
+        for (int m = 0; m < lines; m++) {
+            c[0] = 2.0 * fabs(c[0]) + 1e-3 * weight[i];
+            memset(c + 1, 0, (size_t) (lines - m - 1) * sizeof(double));
+            c += lines - m;
+        }
 }
 
-double elvi_joint_trace(int rows, const double *c, const double *V)
+double elvi_joint_trace(int lines, int rows, const double *c, const double *V)
 {
     double sum = 0.0;
-    for (int i = 0; i < rows; i++, c += ELVI_PAIRS, V += ELVI_PAIRS) sum += c[0] * V[0] + 2.0 * c[1] * V[1] + c[2] * V[2];
+    for (int i = 0; i < rows; i++)
+        for (int m = 0; m < lines; m++) {
+            sum += *c++ * *V++;
+            for (int l = m + 1; l < lines; l++) sum += 2.0 * *c++ * *V++;
+        }
     return sum;
 }
 
-/* |V^1/2 D V^1/2|^2 = tr(D V D V) */
-double elvi_joint_turn(int rows, const double *V, const double *to, const double *c)
+/* tr(D Q D V) = |Q^1/2 D V^1/2|^2 of D = to - c */
+static double turn_of_row(int lines, const double *Q, const double *V, const double *to, const double *c)
 {
-    double sum = 0.0;
-    for (int i = 0; i < rows; i++, V += ELVI_PAIRS, to += ELVI_PAIRS, c += ELVI_PAIRS) {
-        const double a = to[0] - c[0], b = to[1] - c[1], d = to[2] - c[2];
-        const double m11 = a * V[0] + b * V[1], m12 = a * V[1] + b * V[2], m21 = b * V[0] + d * V[1], m22 = b * V[1] + d * V[2];
-        sum += sqrt(fmax(m11 * m11 + 2.0 * m12 * m21 + m22 * m22, 0.0));
+    const int n = lines, pairs = elvi_pairs_of(lines);
+    double D[ELVI_MOST_SQUARE], full[ELVI_MOST_SQUARE], left[ELVI_MOST_SQUARE], right[ELVI_MOST_SQUARE], sum = 0.0;
+    for (int k = 0; k < pairs; k++) full[k] = to[k] - c[k];
+    unpack(n, full, D);
+    for (int side = 0; side < 2; side++) {
+        double *product = side ? right : left;
+        unpack(n, side ? V : Q, full);
+        for (int l = 0; l < n; l++)
+            for (int m = 0; m < n; m++) {
+                product[l * n + m] = 0.0;
+                for (int k = 0; k < n; k++) product[l * n + m] += D[l * n + k] * full[k * n + m];
+            }
     }
+    for (int l = 0; l < n; l++)
+        for (int m = 0; m < n; m++) sum += left[l * n + m] * right[m * n + l];
+    return sqrt(fmax(sum, 0.0));
+}
+
+double elvi_joint_turn(const elvi_nested *p, const double *Q, const double *V, const double *to, const double *c)
+{
+    const size_t pairs = (size_t) elvi_pairs_of(p->lines);
+    double sum = 0.0;
+    for (size_t i = 0; i < (size_t) p->rows * pairs; i += pairs) sum += turn_of_row(p->lines, Q + i, V + i, to + i, c + i);
     return sum;
 }
 
-void elvi_joint_pin(int rows, const double *along, double q, double *V)
+void elvi_joint_pin(int lines, int rows, const double *along, double q, double *V)
 {
-    for (int i = 0; i < rows; i++, along += ELVI_LINES, V += ELVI_PAIRS) {
-        V[0] = fmax(V[0] - along[0] * along[0] / q, 0.0);
-        V[1] -= along[0] * along[1] / q;
-        V[2] = fmax(V[2] - along[1] * along[1] / q, 0.0);
-    }
+    for (int i = 0; i < rows; i++, along += lines)
+        for (int m = 0; m < lines; m++)
+            for (int l = m; l < lines; l++, V++) {
+                *V -= along[m] * along[l] / q;
+                if (l == m) *V = fmax(*V, 0.0);
+            }
+}
+
+double elvi_joint_form(int lines, const double *c, const double *u)
+{
+    double sum = 0.0;
+    for (int m = 0; m < lines; m++)
+        for (int l = m; l < lines; l++) sum += (l == m ? 1.0 : 2.0) * *c++ * u[m] * u[l];
+    return sum;
 }
 
 void elvi_joint_cumulants(int rows, const double *third, const double *fourth, const double *u, double *sum3, double *sum4)
@@ -149,13 +198,16 @@ void elvi_joint_cumulants(int rows, const double *third, const double *fourth, c
 
 double elvi_joint_reach(const double *V, int line) { return fmax(0.5 * sqrt(V[line ? ELVI_PAIRS - 1 : 0]), 0.01); }
 
-void elvi_joint_weights(int rows, const double *c, const double *V, double *lines, double *pairs)
+void elvi_joint_weights(int lines, int rows, const double *c, const double *V, double *by_line, double *by_pair)
 {
-    for (int i = 0; i < rows; i++, c += ELVI_PAIRS, V += ELVI_PAIRS, lines += ELVI_LINES, pairs += ELVI_PAIRS) {
-        lines[0] = fabs(c[0]);
-        lines[1] = fabs(c[2]);
-        pairs[0] = 0.5 * V[0] * V[0];
-        pairs[1] = V[0] * V[2];
-        pairs[2] = 0.5 * V[2] * V[2];
+    for (int i = 0; i < rows; i++, V += elvi_pairs_of(lines)) {
+        double own[ELVI_MOST_LINES];
+        const double *v = V;
+        for (int m = 0; m < lines; v += lines - m, m++) own[m] = v[0];
+        for (int m = 0; m < lines; m++) {
+            *by_line++ = fabs(c[0]);
+            c += lines - m;
+            for (int l = m; l < lines; l++) *by_pair++ = (l == m ? 0.5 : 1.0) * own[m] * own[l];
+        }
     }
 }

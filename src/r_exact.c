@@ -15,6 +15,16 @@ static void read_levels(SEXP levels, elvi_quadrature_level *out)
     }
 }
 
+static elvi_cubature read_cubature(SEXP rule)
+{
+    elvi_cubature out = { 0 };
+    if (Rf_isNull(rule)) return out;
+    out.points = Rf_length(r_get(rule, "w"));
+    out.z = r_reals(rule, "z", Rf_xlength(r_get(rule, "z")));
+    out.w = r_reals(rule, "w", out.points);
+    return out;
+}
+
 elvi_quadrature r_quadrature(SEXP list)
 {
     static const char *const names[] = { "none", "gaussian", "laplace", NULL };
@@ -25,6 +35,7 @@ elvi_quadrature r_quadrature(SEXP list)
     rule.mgf = mgfs[r_choice(list, "mgf", names)];
     rule.mgf_rate = r_number(list, "mgf_rate");
     rule.limit = r_number(list, "limit");
+    rule.several = read_cubature(r_get_if(list, "several"));
     return rule;
 }
 

@@ -21,13 +21,13 @@ static const elvi_dispersion_ops *read_dispersion(SEXP plan)
     return out;
 }
 
-/* a loss of two predictors, or NULL */
+/* a loss of several predictors, or NULL */
 static const elvi_joint *read_joint(SEXP plan)
 {
     SEXP joint = r_get_if(plan, "joint");
     if (Rf_isNull(joint)) return NULL;
     const elvi_joint *out = elvi_joint_named(CHAR(Rf_asChar(joint)));
-    if (!out) Rf_error("elvi internal error: no family '%s' of two predictors", CHAR(Rf_asChar(joint)));
+    if (!out) Rf_error("elvi internal error: no family '%s' of several predictors", CHAR(Rf_asChar(joint)));
     return out;
 }
 
@@ -54,10 +54,12 @@ static elvi_nested read_plan(SEXP plan)
     p.constraint = p.constraints ? r_reals(plan, "constraint", (R_xlen_t) p.pattern.dim * p.constraints) : NULL;
     p.centre = r_reals(plan, "centre", p.pattern.dim);
     p.joint = read_joint(plan);
+    p.lines = p.joint ? (int) r_count(plan, "lines") : 1;
+    if (p.lines > ELVI_MOST_LINES) Rf_error("elvi internal error: too many predictors of a row");
     p.line = p.joint ? r_ints(plan, "line", p.pattern.dim) : NULL;
     p.likelihood = p.joint ? no_likelihood : r_likelihood(plan);
     p.dispersion = read_dispersion(plan);
-    p.y = r_reals(plan, "y", p.rows);
+    p.y = r_reals(plan, "y", (R_xlen_t) elvi_nested_responses(&p));
     p.weight = r_reals(plan, "weight", p.rows);
     p.offset = r_reals(plan, "offset", (R_xlen_t) elvi_nested_lines(&p));
     p.blocks = Rf_length(r_get(plan, "block_start")) - 1;
@@ -449,19 +451,21 @@ SEXP elvi_r_nested_residuals(SEXP plan, SEXP rule, SEXP settings, SEXP columns, 
     return out;
 }
 
-/* elvi_joint_expect() for rows with y, weight, eta (2 x n) and V (3 x n); without V at the predictors themselves */
+/* elvi_joint_expect() for rows with y, weight, eta (lines x n) and V (pairs x n) */
 SEXP elvi_r_joint_expect(SEXP name, SEXP rule, SEXP hyper, SEXP rows)
 {
     static const char *const names[] = { "status", "sum", "slope", "curve", "hyper", NULL };
     const elvi_joint *family = elvi_joint_named(CHAR(Rf_asChar(name)));
     const elvi_quadrature r = r_quadrature(rule);
-    const R_xlen_t n = Rf_xlength(r_get(rows, "y"));
-    if (!family) Rf_error("elvi internal error: no family '%s' of two predictors", CHAR(Rf_asChar(name)));
-    const elvi_joint_rows at = { (int) n, r_reals(rows, "y", n), r_reals(rows, "weight", n), r_reals(rows, "eta", ELVI_LINES * n),
-                                 r_reals(rows, "V", ELVI_PAIRS * n) };
+    const R_xlen_t n = Rf_xlength(r_get(rows, "weight"));
+    if (!family) Rf_error("elvi internal error: no family '%s' of several predictors", CHAR(Rf_asChar(name)));
+    const int lines = (int) (Rf_xlength(r_get(rows, "eta")) / n), pairs = elvi_pairs_of(lines);
+    if (lines > ELVI_MOST_LINES || (!family->many && lines != ELVI_LINES)) Rf_error("elvi internal error: too many predictors of a row");
+    const elvi_joint_rows at = { (int) n, lines, r_reals(rows, "y", elvi_joint_responses(family, lines) * n), r_reals(rows, "weight", n),
+                                 r_reals(rows, "eta", lines * n), r_reals(rows, "V", pairs * n) };
     SEXP out = PROTECT(r_named_list(names));
-    elvi_joint_expected expected = { .slope = REAL(r_set(out, "slope", Rf_allocMatrix(REALSXP, ELVI_LINES, (int) n))),
-                                     .curve = REAL(r_set(out, "curve", Rf_allocMatrix(REALSXP, ELVI_PAIRS, (int) n))) };
+    elvi_joint_expected expected = { .slope = REAL(r_set(out, "slope", Rf_allocMatrix(REALSXP, lines, (int) n))),
+                                     .curve = REAL(r_set(out, "curve", Rf_allocMatrix(REALSXP, pairs, (int) n))) };
     const elvi_status status = elvi_joint_expect(family, &r, REAL(hyper), &at, &expected);
     r_set(out, "status", Rf_ScalarInteger(status));
     r_set(out, "sum", Rf_ScalarReal(expected.sum));
@@ -470,7 +474,7 @@ SEXP elvi_r_joint_expect(SEXP name, SEXP rule, SEXP hyper, SEXP rows)
     return out;
 }
 
-/* which names are those of losses of two predictors, with all that they must have */
+/* which names are those of losses of several predictors, with all that they must have */
 SEXP elvi_r_has_joint(SEXP names)
 {
     SEXP out = PROTECT(Rf_allocVector(LGLSXP, Rf_xlength(names)));

@@ -167,8 +167,16 @@ for (name in c("logit", "probit", "cloglog", "poisson", "normal", "phi")) local(
   values[plan$a_place + 1L] <- precision$A[plan$a_source + 1L]
   add("elvi_r_sparse_inverse", name, function() .Call(internal$elvi_r_sparse_inverse, plan$pattern, values))
 })
-# losses of two predictors, alone and in the nested solver
-joint <- names(Filter(internal$is_joint, internal$family_records))
+# losses of two predictors, and of more, alone and in the nested solver
+for (lines in 2:7) local({
+  rule <- internal$class_rule(lines)
+  shares <- rep(c(1, rep(0, lines - 1)), 2)
+  rows <- list(y = shares, weight = c(1, 2), eta = sin(seq_along(shares)), V = rep(diag(lines)[lower.tri(diag(lines), TRUE)], 2))
+  add("elvi_r_joint_expect", paste("categorical", lines), function() {
+    .Call(internal$elvi_r_joint_expect, "categorical", rule, numeric(), rows)
+  })
+})
+joint <- names(Filter(function(record) internal$is_joint(record) && !internal$is_shared(record), internal$family_records))
 add("elvi_r_has_joint", "", function() .Call(internal$elvi_r_has_joint, c(joint, "none")))
 for (name in joint) local({
   rule <- internal$joint_rule(internal$family_records[[name]])

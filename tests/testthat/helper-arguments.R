@@ -173,6 +173,8 @@ argument_templates <- function() {
     template("Beta", Beta, function() list(), of_class("family")),
     template("student", student, function() list(), of_class("family")),
     template("truncated_poisson", truncated_poisson, function() list(), of_class("family")),
+    template("categorical", categorical, function() list(), of_class("family")),
+    template("multinomial", multinomial, function() list(), of_class("family")),
     template("cumulative", cumulative, function() list(link = "probit"), of_class("family")),
     template("cutpoints", cutpoints, function() list(object = argument_ordinal(), draws = 20, summary = FALSE),
              function(x, args) is.matrix(x) && all(is.finite(x)), fixed = "object"),

@@ -1,6 +1,6 @@
 # Families with two predictors per row: losses and expectations in src/joint_*.c, and the records in R/family-joint.R.
 
-joint_names <- names(Filter(is_joint, family_records))
+joint_names <- names(Filter(function(record) is_joint(record) && !is_shared(record), family_records))
 
 responses_of <- function(name) {
   if (grepl("^normal", name)) c(-1, 2) else if (grepl("^gamma", name)) c(0.3, 2) else if (grepl("^beta", name)) c(0.1, 0.7) else c(0, 1, 5)
