@@ -106,6 +106,7 @@ test_that("a record that lacks an entry, or its other half in C, is found out", 
   broken[[1]]$second$mean <- NULL
   expect_error(check_family_records(broken), "second")
   renamed <- stats::setNames(family_records["zero_inflated_poisson"], "nothing")
+  renamed <- lapply(renamed, function(record) replace(record, "conditional", list(replace(record$conditional, "likelihood", "another"))))
   expect_error(check_joint_twins(renamed), "nothing")
 })
 
