@@ -214,7 +214,7 @@ is_joint <- function(record) !is.null(record$second)
 # Run when the package is loaded: each record has its other half in src/joint_*.c.
 check_joint_twins <- function(records = family_records) {
   joint <- vapply(Filter(is_joint, records), function(record) record$conditional$likelihood, "")
-  alone <- joint[!.Call(elvi_r_has_joint, unname(joint))]
+  alone <- names(joint)[!.Call(elvi_r_has_joint, unname(joint))]
   if (length(alone)) stop("families whose record in src/joint_*.c is missing or not whole: ", toString(alone), call. = FALSE)
 }
 
