@@ -21,15 +21,15 @@ coefficient_roots <- function(posterior, which = posterior$coefficients) {
 }
 
 # A posterior with margins of its coefficients where the gaussian is not as good. `cumulants` says why; NULL where nothing was looked at.
-with_margins <- function(posterior, target_at) {
+# needed: whatever the cumulants, because effects are not gaussian, with which the coefficients' variances grow.
+with_margins <- function(posterior, target_at, needed = FALSE) {
   which <- posterior$coefficients
   if (!length(which) || length(which) > most_corrected || !posterior_law(posterior)$independent) return(posterior)
   best <- which.max(posterior$weight)
   target <- target_at(best)
-  at <- white_functions(posterior, best)
-  cumulants <- profile_cumulants(target, cbind(at$white, at$unit))
+  cumulants <- margin_cumulants(posterior, target_at, length(which))
   posterior$cumulants <- lapply(cumulants, function(x) max(abs(x)))
-  if (!needs_profile(cumulants)) return(posterior)
+  if (!needed && !needs_profile(cumulants)) return(posterior)
   most <- most_margin_rows %/% (2 * length(which) * rows_of_profile(target))
   chosen <- main_components(posterior, min(max(most, 1), most_margin_components))
   each <- lapply(chosen, function(k) find_margins(target_at(k), white_functions(posterior, k)))
@@ -38,6 +38,16 @@ with_margins <- function(posterior, target_at) {
   posterior$margins <- list(each = each[found], of = nearest_of(posterior, chosen[found]), plan = target$plan, setting = target$setting,
                             roots = coefficient_roots(posterior), moved = most_moved(each[found]))
   posterior
+}
+
+# Cumulants of the coefficients at the components that stand for all: a coefficient can be gaussian at the best one and not at others.
+margin_cumulants <- function(posterior, target_at, coefficients) {
+  most <- most_margin_rows %/% (4 * coefficients * target_at(which.max(posterior$weight))$plan$rows)
+  each <- lapply(main_components(posterior, min(max(most, 1), most_margin_components)), function(k) {
+    at <- white_functions(posterior, k)
+    profile_cumulants(target_at(k), cbind(at$white, at$unit))
+  })
+  list(third = unlist(lapply(each, `[[`, "third")), fourth = unlist(lapply(each, `[[`, "fourth")))
 }
 
 # Functions, in columns, of the parameters at component k: the coefficients (unit), and others that are uncorrelated and have variance 1.

@@ -14,9 +14,11 @@ node_ratios <- function(setup, grid, values, control) {
     return(none)
   }
   weight <- normalised(values + grid$log_rule)
-  counts <- which(weight > 0.03 * max(weight))
   best <- which.max(weight)
   draws <- control$draws %||% enough_draws(setup, grid$found[[best]], control)
+  # points that hardly count get a smooth function of the others' corrections, unless their own are cheap
+  few <- setup$plan$rows * draws * sum(weight > 0.003 * max(weight)) <= most_check_rows
+  counts <- which(weight > (if (few) 0.003 else 0.03) * max(weight))
   checked <- check_by_draws(setup, grid$found[counts], draws, control, shift = separate_blocks(setup))
   k_hat <- rep(NA_real_, K)
   k_hat[counts] <- node_k(checked)
@@ -63,11 +65,16 @@ correction_parts <- function(setup, checked) {
   matrix(part, checked$draws)
 }
 
+# So many losses of rows take a few hundredths of a second.
+most_check_rows <- 1e6
+
 # By the noise of the correction at one node, though much of it is common to all of them, which have the same draws: the ratios
-# of single groups can have heavy tails, of which a hundred draws see little. No more than fit in 160 MB.
-enough_draws <- function(setup, found, control, noise = 0.05, first = 100L) {
-  bend <- check_by_draws(setup, list(found), first, control)$out[[1L]]$bend
-  min(max(ceiling(stats::var(bend) / noise^2), 200), 2000, max(200, floor(2e7 / setup$plan$dim)))
+# of single groups can have heavy tails, of which a hundred draws see little, at large standard deviations above all. Where there is
+# something to correct, and rows are few, draws are many. No more than fit in 160 MB.
+enough_draws <- function(setup, found, control, noise = 0.05, first = 100L, nodes = 12) {
+  spread <- stats::var(check_by_draws(setup, list(found), first, control)$out[[1L]]$bend)
+  cheap <- if (spread > 1e-3) most_check_rows %/% (nodes * setup$plan$rows) else 0
+  min(max(ceiling(spread / noise^2), 200, cheap), 2000, max(200, floor(2e7 / setup$plan$dim)))
 }
 
 check_by_draws <- function(setup, found, draws, control, shift = FALSE) {

@@ -99,8 +99,9 @@ correct_nested <- function(posterior) {
   plan <- posterior$roots$plan
   if (is_quadratic(plan)) return(posterior)
   rule <- plan_rule(plan, posterior_law(posterior))
-  moved <- with_margins(posterior, function(k) profile_target(plan, rule, posterior$roots$settings[[k]]))
-  if (posterior_law(posterior)$independent) moved["effects"] <- list(find_effects(posterior, plan, rule))
+  effects <- if (posterior_law(posterior)$independent) find_effects(posterior, plan, rule)
+  moved <- with_margins(posterior, function(k) profile_target(plan, rule, posterior$roots$settings[[k]]), !is.null(effects))
+  moved["effects"] <- list(effects)
   if (is_reshaped(moved)) moved$location <- uncorrected_location(moved)
   moved
 }

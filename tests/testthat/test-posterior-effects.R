@@ -83,3 +83,42 @@ test_that("few components stand for many, and every component has the nearest", 
   expect_identical(nearest_of(posterior, c(3L, 5L)), c(1L, 1L, 1L, 1L, 2L))
   expect_setequal(main_components(posterior, 10), 1:5)
 })
+
+# The posterior of y ~ 1 + (1 | g) on a grid of the intercept, log sd and standardised effects: a table of mean, sd, 2.5 and 97.5 % limits of the
+# intercept and of the effect of each group.
+grid_posterior <- function(y, g, log_loss, prior_scale, b, log_sd = seq(-5, 2.5, length.out = 51), z = seq(-6, 6, length.out = 121)) {
+  sums <- function(x, p) {
+    o <- order(x)
+    mean <- sum(x * p)
+    c(mean, sqrt(sum(x^2 * p) - mean^2), approx(cumsum(p[o]) - p[o] / 2, x[o], c(0.025, 0.975), ties = "ordered")$y)
+  }
+  rows <- split(y, g)
+  key <- vapply(rows, function(r) paste(sort(r), collapse = " "), "")
+  grid <- expand.grid(b = b, l = log_sd)
+  u <- outer(exp(grid$l), z)
+  effects <- lapply(rows[!duplicated(key)], function(r) {
+    exp(Reduce(`+`, lapply(r, log_loss, grid$b + u)) + rep(dnorm(z, log = TRUE), each = nrow(grid)))
+  })
+  log_p <- dnorm(grid$b, 0, prior_scale, log = TRUE) + dexp(exp(grid$l), 1, log = TRUE) + grid$l
+  of <- match(key, unique(key))
+  for (i in of) log_p <- log_p + log(rowSums(effects[[i]]))
+  w <- exp(log_p - max(log_p))
+  w <- w / sum(w)
+  t(cbind(sums(b, rowSums(matrix(w, length(b)))), vapply(effects, function(e) sums(u, e * (w / rowSums(e))), numeric(4))[, of]))
+}
+
+test_that("coefficient and effects of small groups are those of brute force", {
+  g <- factor(rep(1:12, each = 2))
+  binary <- c(1, 1, 0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 1, 1, 1, 0, 0, 0, 1, 1, 1, 0, 0)
+  counts <- c(0, 1, 0, 0, 0, 1, 3, 1, 0, 0, 0, 1, 5, 2, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0)
+  check <- function(y, family, log_loss, b) {
+    fit <- elvi(y ~ 1 + (1 | g), data = data.frame(y = y, g = g), family = family, prior_sd = exponential(1))
+    truth <- grid_posterior(y, g, log_loss, fit$priors$joint$scale[1], b)
+    moments <- posterior_moments(fit$posterior)
+    expect_lt(max(abs(moments$mean[1:13] - truth[, 1]) / truth[, 2]), 0.02)
+    expect_lt(max(abs(moments$sd[1:13] / truth[, 2] - 1)), 0.015)
+    expect_lt(max(abs(posterior_quantiles(fit$posterior, 1:13, c(0.025, 0.975)) - truth[, 3:4]) / truth[, 2]), 0.05)
+  }
+  check(binary, binomial(), function(y, eta) plogis((2 * y - 1) * eta, log.p = TRUE), seq(-5, 6, length.out = 45))
+  check(counts, poisson(), function(y, eta) y * eta - exp(eta), seq(-5, 3, length.out = 45))
+})
