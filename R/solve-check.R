@@ -21,8 +21,9 @@ node_ratios <- function(setup, grid, values, control) {
   counts <- which(weight > (if (few) 0.003 else 0.03) * max(weight))
   checked <- check_by_draws(setup, grid$found[counts], draws, control, shift = separate_blocks(setup))
   k_hat <- rep(NA_real_, K)
-  k_hat[counts] <- node_k(checked)
-  usable <- separate_blocks(setup) || max(k_hat[counts]) < 0.7
+  main <- weight[counts] > 0.03 * max(weight)
+  k_hat[counts[main]] <- node_k(checked)[main]
+  usable <- separate_blocks(setup) || max(k_hat, na.rm = TRUE) < 0.7
   if (!isTRUE(control$correct) || !usable) {
     return(replace(none, c("k_hat", "draws"), list(k_hat, draws)))
   }

@@ -139,3 +139,52 @@ test_that("summary() and glance() have the log evidence", {
   expect_output(print(summary(fit)), "Log evidence: -13.0[67] .importance-corrected; Monte Carlo error 0.0.*; lower\\s+bound -13.1")
   expect_equal(generics::glance(fit)$log_evidence, evidence(fit)$logml)
 })
+
+test_that("with one coefficient the evidence of each family is a one-dimensional integral", {
+  binary <- c(0, 1, 1, 0, 1, 1)
+  counts <- c(0, 2, 1, 0)
+  times <- c(0.5, 1.2, 0.3, 2)
+  check <- function(y, family, log_lik) {
+    fit <- elvi(y ~ 1, data = data.frame(y = y), family = family, prior_intercept = normal(0.3, 1.5))
+    truth <- log(integrate(function(b) {
+      vapply(b, function(b) exp(sum(log_lik(y, b)) + dnorm(b, 0.3, 1.5, log = TRUE)), 0)
+    }, -15, 15, rel.tol = 1e-9, subdivisions = 500)$value)
+    found <- evidence(fit)
+    expect_lt(abs(found$logml - truth), 4 * found$se + 1e-3)
+    expect_lte(found$bound, truth + 1e-8)
+  }
+  check(binary, binomial(), function(y, b) dbinom(y, 1, plogis(b), log = TRUE))
+  check(binary, binomial("probit"), function(y, b) dbinom(y, 1, pnorm(b), log = TRUE))
+  check(binary, binomial("cloglog"), function(y, b) dbinom(y, 1, -expm1(-exp(b)), log = TRUE))
+  check(counts, poisson(), function(y, b) dpois(y, exp(b), log = TRUE))
+  check(times, "exponential", function(y, b) dexp(y, exp(-b), log = TRUE))
+})
+
+test_that("with a dispersion the evidence of each family is a two-dimensional integral", {
+  check <- function(y, family, log_lik) {
+    fit <- elvi(y ~ 1, data = data.frame(y = y), family = family, prior_intercept = normal(0.3, 1.5), prior_aux = exponential(0.5))
+    b <- seq(-9, 9, length.out = 361)
+    log_a <- seq(-9, 6, length.out = 301)
+    log_p <- outer(dnorm(b, 0.3, 1.5, log = TRUE), dexp(exp(log_a), 0.5, log = TRUE) + log_a, `+`)
+    for (v in y) log_p <- log_p + outer(b, exp(log_a), function(b, a) log_lik(v, b, a))
+    truth <- log(sum(exp(log_p))) + log(diff(b[1:2]) * diff(log_a[1:2]))
+    found <- evidence(fit)
+    expect_lt(abs(found$logml - truth), 4 * found$se + 3 * found$quadrature_error + 0.02)
+  }
+  y <- c(0.5, 1.2, 0.3, 2, 0.9)
+  check(y, gaussian(), function(y, b, a) dnorm(y, b, a, log = TRUE))
+  check(y, Gamma("log"), function(y, b, a) dgamma(y, a, a / exp(b), log = TRUE))
+  check(c(0, 2, 1, 0, 7), neg_binomial_2(), function(y, b, a) dnbinom(y, size = a, mu = exp(b), log = TRUE))
+})
+
+test_that("bridgesampling takes fits and evidences", {
+  skip_if_not_installed("bridgesampling")
+  weight <- elvi(am ~ wt, data = mtcars, family = binomial())
+  none <- elvi(am ~ 1, data = mtcars, family = binomial())
+  own <- bayes_factor(weight, none, log = TRUE)$bf
+  expect_equal(bridgesampling::bayes_factor(weight, none, log = TRUE)$bf, own)
+  expect_equal(bridgesampling::bf(weight, none, log = TRUE)$bf, own)
+  expect_equal(bridgesampling::logml(bridgesampling::bridge_sampler(weight)), evidence(weight)$logml)
+  expect_equal(unname(bridgesampling::post_prob(weight, none)), unname(post_prob(weight, none)))
+  expect_equal(unname(bridgesampling::post_prob(evidence(weight), evidence(none))), unname(post_prob(weight, none)))
+})
