@@ -60,7 +60,7 @@ coefficient_priors <- function(design, family, priors, autoscale, spread, level 
 aux_prior <- function(design, family, dispersion, prior, rescale, spread) {
   record <- family_record(family)
   if (is_nested_only(family)) {
-    prior <- prior %||% exponential(1)
+    prior <- prior %||% hyper_record(record, family$levels)$default_prior()
     return(if (rescale && record$autoscale && is_exponential(prior)) exponential(prior$rate / spread) else prior)
   }
   if (is.null(record$dispersion) || !is.null(dispersion)) {

@@ -162,7 +162,7 @@ both_start <- function(eta, c, level, curvature) {
 
 joint_record <- function(..., deviance = no_deviance, autoscale = FALSE, positive = FALSE) {
   c(list(...), list(
-    adapt = as_given, classes = NULL, trials = FALSE, constant = as_summed, deviance = deviance, display_response = uncensored,
+    adapt = as_given, classes = NULL, mean = NULL, trials = FALSE, constant = as_summed, deviance = deviance, display_response = uncensored,
     convex = FALSE,
     curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE, exponential = TRUE, needs_fine_quadrature = TRUE,
     calibration = list(), is_recession = function(move, y, small) FALSE, separable = NA, autoscale = autoscale, positive = positive))

@@ -3,7 +3,8 @@
 # the family here, for names of 'brms', 'glmmTMB' and 'mgcv'
 family_aliases <- c(bernoulli = "binomial", negbinomial = "neg_binomial_2", nbinom2 = "neg_binomial_2", nb = "neg_binomial_2",
                     t = "student",
-                    multinom = "categorical", ordinal = "cumulative", ocat = "cumulative", Beta = "beta", betar = "beta", gamma = "Gamma")
+                    multinom = "categorical", ordinal = "cumulative", ocat = "cumulative", Beta = "beta", betar = "beta", gamma = "Gamma",
+                    betabinomial = "beta_binomial", truncated_nbinom2 = "truncated_negbinomial")
 
 # A family object of this package for one of another, or for a name; as it is where it is known.
 translated_family <- function(family) {
@@ -13,7 +14,8 @@ translated_family <- function(family) {
   refuse_other_families(name)
   known <- if (name %in% names(family_aliases)) family_aliases[[name]] else name
   if (identical(known, name) && !inherits(family, "brmsfamily")) return(family)
-  link <- if (inherits(family, "family")) family$link
+  # brms::lognormal() has a predictor of the mean logarithm; that of the logarithm of the mean differs by a constant
+  link <- if (inherits(family, "family") && known != "lognormal") family$link
   for (record in family_records) {
     if (record$family == known && record$link == (link %||% record$link)) return(record$make())
   }
@@ -34,10 +36,6 @@ refuse_fixed_theta <- function(name) {
 
 # what to do instead, by name
 other_families <- c(
-  sratio = "Use cumulative(), or a logistic regression with a row for each class that a response could have stopped at.",
-  cratio = "Use cumulative(), or a logistic regression with a row for each class that a response could have stopped at.",
-  acat = "Use cumulative().",
-  lognormal = "Take the logarithm of the response: elvi(log(y) ~ ...), with family = gaussian().",
   hurdle_gamma = "Fit y > 0 with binomial(), and the positive responses with Gamma(link = \"log\").")
 
 refuse_other_families <- function(name) {

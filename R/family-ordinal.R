@@ -11,31 +11,39 @@
 #' `cutpoints()` gives them as other packages do, without an intercept in the predictor: `1|2` is minus the intercept,
 #' `2|3` is `cut[2]` minus the intercept, and so on, with the names of the classes.
 #'
-#' Given the distances between neighbouring cut points the log likelihood is concave, and the approximation is certified. [elvi()]
+#' `sratio()` and `cratio()` are for classes that are reached one after the other, such as stages of a disease or grades of a school.
+#' `P(y = k | y >= k)` is `G(cut[k] - eta)` for `sratio()` and `1 - G(eta - cut[k])` for `cratio()`: the same with the logit and
+#' probit links. `acat()` compares neighbours: the log odds of class `k + 1` against `k` are `eta - cut[k]`. Their thresholds need not be in
+#' order. They have the prior `prior_aux`: `normal(0, 5)` each by default.
+#'
+#' Given the distances between neighbouring cut points, or the thresholds, the log likelihood is concave, and the approximation is certified. [elvi()]
 #' integrates over the distances, which have the prior `prior_aux`: `exponential(1)` each by default.
 #'
 #' `predict(type = "response")` is a matrix of class probabilities, `posterior_epred()` an array draws x rows x classes,
 #' `posterior_predict()` a matrix of class numbers with the attribute `levels`. Residuals and R2 do not exist.
 #'
 #' @param link `"logit"`, `"probit"` or `"cloglog"`.
-#' @param object a fit with `family = cumulative()`.
+#' @param object a fit with `family = cumulative()`, `sratio()`, `cratio()` or `acat()`.
 #' @param draws number of draws, for the table's quantiles or as they are.
 #' @param summary a table of means, standard deviations and quantiles? Else the draws, one row each.
-#' @return `cumulative()`: a `family` object. `cutpoints()`: a matrix.
+#' @return `cumulative()`, `sratio()`, `cratio()` and `acat()`: a `family` object. `cutpoints()`: a matrix.
 #' @seealso [families]
 #' @examples
 #' fit <- elvi(factor(gear, ordered = TRUE) ~ wt, data = mtcars, family = cumulative())
 #' fit
 #' cutpoints(fit)
 #' predict(fit, mtcars[1:3, ], type = "response")
+#' elvi(factor(gear, ordered = TRUE) ~ wt, data = mtcars, family = sratio())
 #' @name cumulative
 NULL
 
 #' @rdname cumulative
 #' @export
-cumulative <- function(link = c("logit", "probit", "cloglog")) {
+cumulative <- function(link = c("logit", "probit", "cloglog")) new_family("cumulative", check_ordinal_link(link))
+
+check_ordinal_link <- function(link) {
   if (is.function(link)) bad_argument("link", "\"logit\", \"probit\" or \"cloglog\"", "a function")
-  new_family("cumulative", check_choice(link, "link", c("logit", "probit", "cloglog")))
+  check_choice(link, "link", c("logit", "probit", "cloglog"))
 }
 
 #' @rdname cumulative
@@ -44,7 +52,7 @@ cutpoints <- function(object, draws = 4000, summary = TRUE) {
   check_class(object, "object", "elvi_glm", "elvi() from a formula")
   classes <- class_names(object$family)
   if (is.null(classes) || !length(object$posterior$hyper$layout$family)) {
-    bad_argument("object", "a fit with family = cumulative()", paste0("one with ", object$family$family, "()"))
+    bad_argument("object", "a fit with family = cumulative(), sratio(), cratio() or acat()", paste0("one with ", object$family$family, "()"))
   }
   drawn <- posterior_draws(object$posterior, check_draws(draws, posterior_dim(object$posterior)))
   out <- cbind(0, family_parameters(object, drawn)) - drawn$x[, 1L]
@@ -172,7 +180,8 @@ distance_hyper <- function(levels) {
       log(pmax(diff(cuts[seq_len(m + 1L)]), 0.05))
     },
     curvature = function(count) rep(count / 10, m),
-    moment_scale = function(values, priors) values)
+    moment_scale = function(values, priors) values,
+    default_prior = function() exponential(1))
 }
 
 # ---- records -----------------------------------------------------------------------------------------

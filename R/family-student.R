@@ -32,7 +32,8 @@ student_hyper <- list(
   loss = exp,
   start = function(unit, problem) log(c(unit * 0.7, 6)),
   curvature = function(count) c(count, pmax(count / 20, 1)),
-  moment_scale = function(values, priors) values)
+  moment_scale = function(values, priors) values,
+  default_prior = function() exponential(1))
 
 # parameters of a draw, or at their means: a row, or one for each row of mu
 student_parameters <- function(parameters, mu) {

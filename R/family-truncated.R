@@ -29,10 +29,10 @@ truncated_link <- function(mu) {
   eta
 }
 
-positive_counts <- function(y) {
+positive_counts <- function(y, family = "truncated_poisson()", other = "poisson()") {
   y <- count_response(y)
   if (any(y == 0)) {
-    elvi_abort("`y` has zeros, which truncated_poisson() says are never seen. Use poisson(), or a hurdle or zero-inflated family.",
+    elvi_abort("`y` has zeros, which ", family, " says are never seen. Use ", other, ", or a hurdle or zero-inflated family.",
                class = "elvi_error_argument", data = list(argument = "y"))
   }
   y
@@ -65,5 +65,51 @@ truncated_records <- function() {
     separable = "the counts", autoscale = FALSE, positive = FALSE,
     conditional = list(likelihood = "truncated_poisson", dispersion = "none", hyper = NULL,
                        start = function(y, weight, dispersion) list(eta = log(y), c = weight * y)),
-    dispersion = NULL))
+    dispersion = NULL),
+    truncated_negbinomial = truncated_negbin_record())
+}
+
+# ---- negative binomial ---------------------------------------------------------------------------------
+
+#' @rdname families
+#' @export
+truncated_negbinomial <- function() new_family("truncated_negbinomial", "log")
+
+# mean and variance of the counts that are seen, given the rate of all of them
+truncated_negbin_mean <- function(rate, phi) rate / -expm1(-phi * log1p(rate / phi))
+
+truncated_negbin_variance <- function(rate, phi) {
+  mean <- truncated_negbin_mean(rate, phi)
+  mean * (1 + rate + rate / phi - mean)
+}
+
+truncated_negbin_log_lik <- function(y, rate, phi) {
+  stats::dnbinom(y, size = phi, mu = rate, log = TRUE) - log(-expm1(-phi * log1p(rate / phi)))
+}
+
+truncated_negbin_draws <- function(rate, phi) {
+  none <- exp(-phi * log1p(rate / phi))
+  u <- none + (1 - none) * stats::runif(length(rate))
+  pmax(stats::qnbinom(pmin(u, 1 - 1e-16), size = phi, mu = rate), 1)
+}
+
+truncated_negbin_record <- function() {
+  hyper <- inflated_phi_hyper()
+  hyper$default_prior <- root_phi_prior
+  list(
+    family = "truncated_negbinomial", link = "log", make = truncated_negbinomial, adapt = as_given,
+    response = function(y) list(y = positive_counts(y, "truncated_negbinomial()", "neg_binomial_2()")), trials = FALSE, classes = NULL,
+    mean = function(mu, dispersion) truncated_negbin_mean(mu, c(dispersion)),
+    draws = function(mu, dispersion, trials, family) truncated_negbin_draws(mu, c(dispersion)),
+    log_lik = function(y, mu, dispersion, trials, family) truncated_negbin_log_lik(y, mu, c(dispersion)),
+    row_constant = function(y, weight) -weight * log(y), constant = as_summed,
+    variance = function(mu, dispersion, family) truncated_negbin_variance(mu, dispersion), deviance = no_deviance,
+    display_response = uncensored, convex = FALSE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
+    exponential = FALSE, needs_fine_quadrature = TRUE, calibration = list(softplus_loss),
+    is_recession = function(move, y, small) FALSE, separable = NA, autoscale = FALSE, positive = FALSE,
+    conditional = list(likelihood = "truncated_negbinomial", dispersion = "own", hyper = hyper,
+                       start = function(y, weight, dispersion) {
+                         list(eta = log(y), c = weight * y * dispersion[1L] / (y + dispersion[1L]))
+                       }),
+    dispersion = NULL)
 }

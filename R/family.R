@@ -7,7 +7,9 @@
 #' `neg_binomial_2()` is the negative binomial with mean `mu` and variance `mu +
 #' mu^2 / phi`, `robust()` a regression with student errors, which outlying
 #' responses do not pull, `weibull()` one of times until something happens, some of which may be censored,
-#' `student()` the same with their degrees of freedom estimated, `truncated_poisson()` counts of which zeros are not seen,
+#' `lognormal()` one of positive numbers or times whose logarithms are normal,
+#' `student()` is `robust()` with degrees of freedom that are estimated, `truncated_poisson()` and `truncated_negbinomial()` are for counts of
+#' which zeros are not seen, `beta_binomial()` is for successes of several trials that vary by more than binomial ones,
 #' `Beta()` one of shares between 0 and 1, with mean `mu` and variance `mu (1 - mu) / (1 + phi)`. All leave a
 #' parameter to estimate, see [model_glm()].
 #'
@@ -28,10 +30,15 @@
 #' | `robust()` | identity | `sigma` | given `sigma`, a stationary point |
 #' | `student()` | identity | `sigma`, `df` | given both, a stationary point |
 #' | `truncated_poisson()` | log | | yes |
+#' | `truncated_negbinomial()` | log | `phi` | given `phi`, a stationary point: not concave where `phi` is small |
+#' | `beta_binomial()` | logit | `phi` | given `phi`, a stationary point: not concave where `mu` is far from the share of successes |
+#' | `lognormal()` | log | `sigma`, of the logarithm | given `sigma` |
 #' | `"exponential"` | log | | yes |
 #' | `weibull()` | log | `shape` | given `shape` |
 #' | `Beta()` | logit | `phi` | given `phi`, a stationary point: not concave where `mu` is far from `y` |
 #' | [cumulative()] | logit, probit, cloglog | distances between cut points | given the distances |
+#' | [sratio()], [cratio()] | logit, probit, cloglog | thresholds | given the thresholds |
+#' | [acat()] | logit | thresholds | given the thresholds |
 #' | [categorical()], [multinomial()] | logit, a predictor for each class but the first | | yes, up to the error that print() estimates |
 #'
 #' Two predictors: these have a second formula, see [elvi.formula()].
@@ -64,7 +71,10 @@
 #' | `inverse.gaussian(link = "log")` | `lambda` | `sqrt(mean(y) / lambda)`, that of an average response |
 #' | `neg_binomial_2()` | `phi` | `1 / sqrt(phi)`, what the counts vary beyond poisson ones |
 #' | `weibull()` | `shape` | `1 / shape`, the scale of [survival::survreg()] |
-#' | `Beta()` | `phi` | `1 / sqrt(phi)` |
+#' | `Beta()`, `beta_binomial()`, `truncated_negbinomial()` | `phi` | `1 / sqrt(phi)` |
+#'
+#' `sigma` of `lognormal()`, which has no unit, has an `exponential(1)` prior; thresholds of [sratio()] and its likes
+#' have a `normal(0, 5)` prior.
 #'
 #' `df` of `student()` has a `gamma(2, 0.1)` prior, as in 'brms'; `prior_aux` is that of its `sigma`.
 #'
@@ -75,11 +85,17 @@
 #' A `prior_aux` that you give is a prior of the parameter itself: `prior_aux = exponential(1)` of a Gamma regression says
 #' that `shape` is about 1, as in 'rstanarm'. [prior_summary()] shows what was used.
 #'
+#' @section Counts of trials, and counts without zeros:
+#' The response of `beta_binomial()` is `cbind(successes, failures)`, as for `binomial()`. The variance of a share of `n` trials is
+#' `mu (1 - mu) / n` times `1 + (n - 1) / (1 + phi)`; Pearson residuals leave the last factor out. `exp(eta)` of `truncated_negbinomial()` is the
+#' mean of all counts, zeros included; `predict(type = "response")`, `fitted()` and `posterior_epred()` give the mean of those that are
+#' seen, and `predict(type = "conditional")` the former.
+#'
 #' @section Times, and censoring:
-#' For `weibull()` and `"exponential"` (a Weibull law of shape 1) the response is a vector of positive times, or
+#' For `weibull()`, `lognormal()` and `"exponential"` (a Weibull law of shape 1) the response is a vector of positive times, or
 #' [survival::Surv()]`(time, status)` with those that are not seen to end censored on the right. The mean is `exp(eta)`, as in 'brms':
 #' a positive coefficient says that it takes longer. Coefficients are those of [survival::survreg()], up to the intercept, which there is
-#' larger by `-lgamma(1 + 1 / shape)`; times `-shape` they are log hazard ratios. New responses (`posterior_predict()`, `simulate()`) are
+#' larger by `-lgamma(1 + 1 / shape)`, and for `lognormal()` smaller by `sigma^2 / 2`; times `-shape` they are log hazard ratios. New responses (`posterior_predict()`, `simulate()`) are
 #' not censored; `residuals()` take a censored time as if it were one, and their deviance residuals are positive there; `log_lik()` has the
 #' log probability of a later time. The shape is an exponent, so that a gaussian law of
 #' its logarithm and the coefficients together has no expected log likelihood: `method = "mpsgd"` and student priors are
@@ -275,6 +291,7 @@ family_entries <- c(
   "response",         # function(y): list(y, trials), checked; trials NULL where there are none
   "trials",           # may new responses be counts out of several trials?
   "classes",          # function(eta, parameters, family): probabilities of classes; NULL: the response is a number
+  "mean",             # function(mu, dispersion): the expected response where that is not mu, the inverse of the link; else NULL
   "draws",            # function(mu, dispersion, trials, family): responses around their means
   "log_lik",          # function(y, mu, dispersion, trials, family)
   "row_constant",     # function(y, weight): of each row, log likelihood plus loss in C, without terms of the dispersion
@@ -315,7 +332,8 @@ hyperparameter_entries <- c(
   "loss",             # function(theta): the positive numbers that the loss in C has of them, the dispersion first
   "start",            # function(unit, problem): where to start from, given that of the residuals
   "curvature",        # function(count): of a full data fit, roughly
-  "moment_scale")     # function(values, priors): parameters, by columns, on a scale on which they have moments
+  "moment_scale",     # function(values, priors): parameters, by columns, on a scale on which they have moments
+  "default_prior")    # function(): the prior of each where the record has no `dispersion`, whose default it would be
 
 dispersion_entries <- c(
   "natural",          # its name; the model has its logarithm
@@ -392,12 +410,13 @@ gamma_constant <- function(total, count, dispersion, family) {
 # ---- dispersions as hyperparameters ----------------------------------------------------
 
 # one positive parameter, by its logarithm
-positive_hyper <- function(name, part, start, curvature) {
+positive_hyper <- function(name, part, start, curvature, default_prior = function() exponential(1)) {
   list(names = name, theta_names = paste("log", name), natural = exp,
        log_prior = function(priors, theta) log_prior_positive(priors[[1L]], theta),
        part = part, loss = exp, start = start, curvature = curvature,
        # that of its prior: phi of counts that vary like poisson ones has no mean
-       moment_scale = function(values, priors) values^exponent_of(priors[[1L]]))
+       moment_scale = function(values, priors) values^exponent_of(priors[[1L]]),
+       default_prior = default_prior)
 }
 
 sigma_hyper <- positive_hyper("sigma",
@@ -723,9 +742,11 @@ numeric_records <- list(
       natural = "phi", may_be_known = FALSE, known = NULL, relative = relative_scale(-1 / 2, function(unit) "1 / sqrt(phi)"),
       tally = function(rows) mean_tally(rows, function(y) log1p(-y)), start = function(model) share_start(model))))
 
-# those above have one predictor
-one_predictor_records <- lapply(c(number_records(numeric_records), ordinal_records(), student_records(), truncated_records()),
-                                c, list(second = NULL))
+# of records with one predictor; nearly all have a link to the mean
+with_defaults <- function(record) c(record, if (is.null(record$mean)) list(mean = NULL), list(second = NULL))
+
+one_predictor_records <- lapply(c(number_records(numeric_records), ordinal_records(), student_records(), truncated_records(),
+                                  lognormal_records(), beta_binomial_records(), step_records()), with_defaults)
 family_records <- c(one_predictor_records, joint_records(one_predictor_records), class_records())
 
 # The family's hyperparameters; their number may depend on that of the classes.

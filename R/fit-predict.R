@@ -118,9 +118,12 @@ predicted_moments <- function(object, rows, type, p) {
   if (type %in% c("zprob", "zlink", "disp")) rows <- rows$second
   link <- if (type %in% c("link", "zlink")) identity_link
           else if (type %in% c("zprob", "disp")) second_link(object) else own_link(object$family)
+  varies <- type == "response" && !is.null(family_record(object$family)$mean)   # the mean depends on hyperparameters too
+  if (varies) link$mean <- component_mean(object)
   at <- linear_predictor(object, rows, shapes = !is.null(p) || !link$straight)
   # quantiles are those of the predictor, seen through the link: all links rise
-  limits <- if (!is.null(p)) through_link(link, predictor_quantiles(object, at, p))
+  limits <- if (!is.null(p) && varies) drawn_limits(object, rows, p)
+            else if (!is.null(p)) through_link(link, predictor_quantiles(object, at, p))
   c(mix_moments(response_moments(object, at, link), object$posterior$weight), list(limits = limits))
 }
 
@@ -140,9 +143,21 @@ second_link <- function(object) {
 # Does the expected response depend on the second parameter?
 needs_both <- function(object) !is.null(object$second) && object$second$component != "disp"
 
+# the expected response of places in a matrix of components, given what the link makes of their predictors
+component_mean <- function(object) {
+  parameters <- object$posterior$hyper$values[, family_parameter_names(object), drop = FALSE]
+  function(mu, component) family_record(object$family)$mean(mu, parameters[component, ])
+}
+
+# quantiles of expected responses, by draws
+drawn_limits <- function(object, rows, p, draws = 4000L) {
+  drawn <- posterior_draws(object$posterior, draws, object$posterior$key)
+  t(apply(response_parameters(object, rows, drawn, object$posterior$key)$mean, 2L, stats::quantile, p, names = FALSE, na.rm = TRUE))
+}
+
 # The mean response given both predictors, by the product of two Gauss rules: (W1 + W2) x has the covariance of the two in its variance.
 # Quantiles are those of draws.
-both_moments <- function(object, rows, p, draws = 4000L) {
+both_moments <- function(object, rows, p) {
   first <- linear_predictor(object, rows)
   second <- linear_predictor(object, rows$second)
   sum <- linear_predictor(object, sum_of_rows(rows))
@@ -158,10 +173,7 @@ both_moments <- function(object, rows, p, draws = 4000L) {
     mean <- mean + w[i] * w[j] * value
     square <- square + w[i] * w[j] * value^2
   }
-  limits <- if (!is.null(p)) {
-    drawn <- posterior_draws(object$posterior, draws, object$posterior$key)
-    t(apply(response_parameters(object, rows, drawn, object$posterior$key)$mean, 2L, stats::quantile, p, names = FALSE, na.rm = TRUE))
-  }
+  limits <- if (!is.null(p)) drawn_limits(object, rows, p)
   c(mix_moments(list(mean = mean, sd = sqrt(pmax(square - mean^2, 0))), object$posterior$weight), list(limits = limits))
 }
 
@@ -275,6 +287,7 @@ response_moments <- function(object, at, link = own_link(object$family), block =
     z <- matrix(rep(nodes, each = length(rows)), length(rows))
     if (!is.null(at$shapes)) z <- shaped_nodes(at$shapes, z, rows, nrow(at$mean))
     g <- link$linkinv(at$mean[rows] + at$sd[rows] * z)
+    if (!is.null(link$mean)) g <- link$mean(g, (rows - 1L) %/% nrow(at$mean) + 1L)
     dim(g) <- c(length(rows), length(nodes))
     mean[rows] <- g %*% weights
     sd[rows] <- sqrt(pmax(0, (g - mean[rows])^2 %*% weights))
@@ -381,11 +394,12 @@ residuals.elvi_glm <- function(object, type = c("response", "pearson", "deviance
   mu <- stats::fitted(without_gaps(object))
   record <- family_record(object$family)
   if (!is.null(object$second)) return(joint_residuals(object, type, y, mu))
+  at <- if (is.null(record$mean)) mu else stats::predict(without_gaps(object), type = "conditional")
   out <- switch(type,
     response = y - mu,
-    pearson = (y - mu) * sqrt(glm_weights(object) / record$variance(mu, mean_dispersion(object), object$family)),
+    pearson = (y - mu) * sqrt(glm_weights(object) / record$variance(at, mean_dispersion(object), object$family)),
     deviance = ifelse(seen$censored, 1, sign(y - mu)) *
-      sqrt(glm_weights(object) * pmax(0, record$deviance(observed_response(object), mu, mean_dispersion(object), object$family))),
+      sqrt(glm_weights(object) * pmax(0, record$deviance(observed_response(object), at, mean_dispersion(object), object$family))),
     working = (y - mu) / object$family$mu.eta(object$family$linkfun(mu)))
   stats::naresid(object$na.action, stats::setNames(out, rownames(object$frame)))
 }
@@ -421,10 +435,21 @@ without_gaps <- function(object) {
 # ---- responses of the data -------------------------------------------------------------------------------
 
 # proportions, counts or numbers; times of events, and minus those of censored ones
-observed_response <- function(object) object$regression$y %||% object$given$problem$y %||% object$given$model$rows$y
+observed_response <- function(object) {
+  as_observed(object, object$regression$y %||% object$given$problem$y %||% object$given$model$rows$y)
+}
+
+# rows that have trials packed in them are read as shares
+as_observed <- function(object, y) {
+  record <- family_record(object$family)
+  if (record$trials && length(y)) record$display_response(y)$y else y
+}
 
 # the same as people read them
-displayed_response <- function(object) family_record(object$family)$display_response(observed_response(object))
+displayed_response <- function(object) {
+  y <- observed_response(object)
+  if (family_record(object$family)$trials) uncensored(y) else family_record(object$family)$display_response(y)
+}
 
 # what glm() calls prior weights
 glm_weights <- function(object) response_trials(object) * (row_counts(object) %||% 1) * (precisions(object) %||% 1)
@@ -568,7 +593,11 @@ expected_response <- function(object, eta) if (has_classes(object)) eta else thr
 response_parameters <- function(object, rows, drawn, key, precision = NULL) {
   if (has_shared(object)) return(list(mu = shared_linpred(object, rows, drawn, key), dispersion = NULL))
   mu <- expected_response(object, linpred_draws(rows, drawn, key))
-  if (is.null(rows$second)) return(list(mu = mu, dispersion = dispersion_draws(object, drawn, precision), mean = mu))
+  if (is.null(rows$second)) {
+    dispersion <- dispersion_draws(object, drawn, precision)
+    mean <- family_record(object$family)$mean
+    return(list(mu = mu, dispersion = dispersion, mean = if (is.null(mean)) mu else mean(mu, dispersion)))
+  }
   second <- through_link(second_link(object), linpred_draws(rows$second, drawn, key))
   if (!is.null(precision)) second <- second / rep(sqrt(precision), each = nrow(second))
   dispersion <- list(second = second, hyper = rep_len(dispersion_draws(object, drawn), nrow(mu)))
@@ -668,6 +697,7 @@ observed_rows <- function(object, newdata = NULL, design = prediction_rows(objec
     object$regression$frame <- response_frame(object, newdata)
     y <- check_response(stats::model.response(object$frame, "any"), family_record(object$family), nrow(design$X), whole = FALSE,
                         object$family)$y
+    y <- as_observed(object, y)
   }
   list(design = design, y = y, trials = response_trials(object), precision = precisions(object), counts = row_counts(object))
 }

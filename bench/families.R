@@ -83,6 +83,53 @@ cases <- list(
        quote(glmmTMB::glmmTMB(count ~ x, small, family = glmmTMB::truncated_poisson())),
        function(y, eta, none) dpois(y, exp(eta), log = TRUE) - log(-expm1(-exp(eta))), function(h) 0, numeric(), identity))
 
+made$hits <- with(made, rbinom(200, 8, rbeta(200, 4 * plogis(0.3 + 0.6 * x), 4 * plogis(-0.3 - 0.6 * x))))
+made$many <- with(made, { m <- exp(0.7 + 0.5 * x); qnbinom(runif(200, dnbinom(0, size = 1.5, mu = m), 1), size = 1.5, mu = m) })
+cows <- if (requireNamespace("lme4", quietly = TRUE)) lme4::cbpp
+lung <- if (requireNamespace("survival", quietly = TRUE)) survival::lung
+
+beta_binomial_log_lik <- function(y, eta, phi) {   # of packed responses, see R/family-betabinomial.R
+  n <- floor(y / 2^26)
+  k <- y - n * 2^26
+  lbeta(k + phi * plogis(eta), n - k + phi * plogis(-eta)) - lbeta(phi * plogis(eta), phi * plogis(-eta))
+}
+truncated_negbin_log_lik <- function(y, eta, phi) {
+  dnbinom(y, size = phi, mu = exp(eta), log = TRUE) - log(-expm1(-phi * log1p(exp(eta) / phi)))
+}
+lognormal_log_lik <- function(y, eta, sigma) {
+  ifelse(y > 0, dlnorm(abs(y), eta - sigma^2 / 2, sigma, log = TRUE), plnorm(abs(y), eta - sigma^2 / 2, sigma, FALSE, TRUE))
+}
+# thresholds are what their exponentials stand for here
+sratio_log_lik <- function(y, eta, raised) {
+  t <- outer(-eta, c(0, log(raised)), "+")
+  goes <- cbind(0, t(apply(plogis(t, lower.tail = FALSE, log.p = TRUE), 1L, cumsum)))
+  goes[cbind(seq_along(y), y)] + cbind(plogis(t, log.p = TRUE), 0)[cbind(seq_along(y), y)]
+}
+
+cases <- c(cases, list(
+  list("sratio", "wine", quote(elvi(rating ~ temp + contact, wine, family = sratio())),
+       quote(ordinal::clm(rating ~ temp + contact, data = wine)), sratio_log_lik, function(h) sum(dnorm(h, 0, 5, log = TRUE)),
+       c(2, 4, 5), log),
+  list("sratio", "housing", quote(elvi(Sat ~ Infl + Type + Cont, MASS::housing, weights = Freq, family = sratio())),
+       quote(MASS::polr(Sat ~ Infl + Type + Cont, MASS::housing, weights = Freq, Hess = TRUE)), sratio_log_lik,
+       function(h) sum(dnorm(h, 0, 5, log = TRUE)), 0, log),
+  list("beta_binomial", "cbpp", quote(elvi(cbind(incidence, size - incidence) ~ period, cows, family = beta_binomial())),
+       quote(glmmTMB::glmmTMB(cbind(incidence, size - incidence) ~ period, cows, family = glmmTMB::betabinomial())),
+       beta_binomial_log_lik, root_log, log(10), identity),
+  list("beta_binomial", "trials", quote(elvi(cbind(hits, 8 - hits) ~ x, made, family = beta_binomial())),
+       quote(glmmTMB::glmmTMB(cbind(hits, 8 - hits) ~ x, made, family = glmmTMB::betabinomial())),
+       beta_binomial_log_lik, root_log, log(4), identity),
+  list("truncated_negbinomial", "many counts", quote(elvi(many ~ x, made, family = truncated_negbinomial())),
+       quote(glmmTMB::glmmTMB(many ~ x, made, family = glmmTMB::truncated_nbinom2())), truncated_negbin_log_lik, root_log, 0, identity),
+  list("truncated_negbinomial", "quine", quote(elvi(Days ~ Eth + Sex, subset(MASS::quine, Days > 0), family = truncated_negbinomial())),
+       quote(glmmTMB::glmmTMB(Days ~ Eth + Sex, subset(MASS::quine, Days > 0), family = glmmTMB::truncated_nbinom2())),
+       truncated_negbin_log_lik, root_log, 0, identity),
+  list("lognormal", "lung", quote(elvi(survival::Surv(time, status) ~ age + sex, lung, family = lognormal())),
+       quote(survival::survreg(survival::Surv(time, status) ~ age + sex, lung, dist = "lognormal")), lognormal_log_lik,
+       exponential_log(1), 0, identity),
+  list("lognormal", "cars", quote(elvi(dist ~ speed, cars, family = lognormal())),
+       quote(survival::survreg(survival::Surv(dist) ~ speed, cars, dist = "lognormal")), lognormal_log_lik, exponential_log(1), 0, identity)))
+
 run <- function(case) {
   if (identical(case[[2L]], "wine") && is.null(wine)) return(NULL)
   fit <- suppressWarnings(eval(case[[3L]]))

@@ -1,4 +1,4 @@
-/* Counts with too many zeros: what zero-inflated and hurdle families share. */
+/* Counts with too many zeros, or with none: what zero-inflated, hurdle and truncated families share. */
 #ifndef ELVI_JOINT_COUNTS_H
 #define ELVI_JOINT_COUNTS_H
 
@@ -47,6 +47,24 @@ static inline elvi_line_piece elvi_negbinomial_count(const double *hyper, double
     const double phi = hyper[0], u = eta - log(phi), p = elvi_logistic(u), both = elvi_log1pexp(u), n = y + phi;
     const elvi_line_piece out = { n * both - y * u, n * p - y, n * p * (1.0 - p), phi * both - n * p + y };
     return out;
+}
+
+/* log(1 - e^-B), what leaving zero out adds to -log P(y) */
+static inline elvi_line_piece elvi_without_zero(elvi_line_piece count, elvi_zero zero)
+{
+    const double over = expm1(fmin(zero.value, 700.0)); /* e^B - 1 */
+    const double by = over > 0.0 ? 1.0 / over : 0.0, ratio = zero.slope * by;
+    count.value += log(-expm1(-zero.value));
+    count.slope += ratio;
+    count.curve += zero.curve * by - ratio * ratio * (over + 1.0);
+    count.hyper += zero.hyper * by;
+    return count;
+}
+
+/* -log P(y) of a count that is not zero */
+static inline elvi_line_piece elvi_positive_negbinomial(const double *hyper, double y, double eta)
+{
+    return elvi_without_zero(elvi_negbinomial_count(hyper, y, eta), elvi_negbinomial_zero(hyper, eta));
 }
 
 #endif

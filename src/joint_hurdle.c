@@ -2,18 +2,6 @@
  * neither knows of the other. */
 #include "joint_counts.h"
 
-/* log(1 - e^-B), what leaving zero out adds to -log P(y) */
-static inline elvi_line_piece without_zero(elvi_line_piece count, elvi_zero zero)
-{
-    const double over = expm1(fmin(zero.value, 700.0)); /* e^B - 1 */
-    const double by = over > 0.0 ? 1.0 / over : 0.0, ratio = zero.slope * by;
-    count.value += log(-expm1(-zero.value));
-    count.slope += ratio;
-    count.curve += zero.curve * by - ratio * ratio * (over + 1.0);
-    count.hyper += zero.hyper * by;
-    return count;
-}
-
 /* As the mean falls to 0 every count is 1, and differences of large numbers are all that is left: where B is below this, by the
  * series of log(1 - e^-B) = log B - B / 2 + B^2 / 24. */
 static const double few = 1e-4;
@@ -32,12 +20,7 @@ static elvi_line_piece few_poisson(double y, double eta)
 static elvi_line_piece positive_poisson(const double *hyper, double y, double eta)
 {
     if (exp(eta) < few) return few_poisson(y, eta);
-    return without_zero(elvi_poisson_count(hyper, y, eta), elvi_poisson_zero(hyper, eta));
-}
-
-static elvi_line_piece positive_negbinomial(const double *hyper, double y, double eta)
-{
-    return without_zero(elvi_negbinomial_count(hyper, y, eta), elvi_negbinomial_zero(hyper, eta));
+    return elvi_without_zero(elvi_poisson_count(hyper, y, eta), elvi_poisson_zero(hyper, eta));
 }
 
 /* -log of the probability of a zero, or of none */
@@ -69,7 +52,7 @@ static elvi_joint_piece poisson_at(const double *hyper, double y, const double *
 
 static elvi_joint_piece negbinomial_at(const double *hyper, double y, const double *eta)
 {
-    return both_of(y > 0.0 ? positive_negbinomial(hyper, y, eta[0]) : nothing, hurdle(hyper, y, eta[1]));
+    return both_of(y > 0.0 ? elvi_positive_negbinomial(hyper, y, eta[0]) : nothing, hurdle(hyper, y, eta[1]));
 }
 
 static elvi_joint_piece poisson_expect(const double *hyper, const elvi_quadrature *rule, const elvi_joint_row *row)
@@ -83,7 +66,7 @@ static elvi_joint_piece poisson_expect(const double *hyper, const elvi_quadratur
 static elvi_joint_piece negbinomial_expect(const double *hyper, const elvi_quadrature *rule, const elvi_joint_row *row)
 {
     elvi_joint_piece out = { 0 };
-    if (row->y > 0.0) elvi_joint_add_line(positive_negbinomial, hyper, rule, row, 0, &out);
+    if (row->y > 0.0) elvi_joint_add_line(elvi_positive_negbinomial, hyper, rule, row, 0, &out);
     elvi_joint_add_line(hurdle, hyper, rule, row, 1, &out);
     return out;
 }

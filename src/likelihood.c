@@ -15,6 +15,7 @@ static const elvi_family *const groups[] = {
     elvi_positive_families,
     elvi_beta_families,
     elvi_ordinal_families,
+    elvi_step_families,
 };
 
 const elvi_family *elvi_family_named(const char *name)

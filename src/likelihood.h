@@ -7,7 +7,7 @@
 #include <math.h>
 
 extern const elvi_family elvi_binomial_families[], elvi_count_families[], elvi_gaussian_families[],
-    elvi_positive_families[], elvi_beta_families[], elvi_ordinal_families[];
+    elvi_positive_families[], elvi_beta_families[], elvi_ordinal_families[], elvi_step_families[];
 
 /* of responses whose loss has an exponential in it: none, all */
 static inline int elvi_never(double y)
@@ -46,6 +46,8 @@ static inline softplus_pair softplus_pair_of(double t)
 elvi_expectation elvi_expect_softplus(const elvi_quadrature_level *level, double eta, double s);
 /* E -log(1 - exp(-e^t)) at t = eta + s z_1 */
 elvi_expectation elvi_expect_cloglog_hit(const elvi_quadrature_level *level, double eta, double s);
+/* E -log Phi(t) at t = eta + s z_1 */
+elvi_expectation elvi_expect_probit_hit(const elvi_quadrature_level *level, double eta, double s);
 /* E exp(eta + s z_1), in closed form where the base has one */
 elvi_expectation elvi_expect_exponential(const elvi_quadrature *rule, double eta, double s);
 

@@ -1,4 +1,4 @@
-/* Numbers between 0 and 1. */
+/* Numbers between 0 and 1, and counts of trials whose probability of success is such a number. */
 #include "expectation.h"
 #include "likelihood.h"
 #include <Rmath.h>
@@ -110,6 +110,137 @@ static double beta_dispersion_terms(const elvi_dispersion *a, const elvi_tally *
     return sum;
 }
 
+/* ---- beta-binomial: log B(p, q) - log B(p + k, q + n - k), p = m phi, q = (1 - m) phi, a = log phi ---- */
+
+/* A response is n 2^26 + k: k successes of n trials. R/family-betabinomial.R makes it. */
+static const double trial_unit = 67108864.0;
+
+typedef struct {
+    double k, n;
+} trials;
+
+static inline trials trials_of(double y)
+{
+    const double n = floor(y / trial_unit);
+    const trials out = { y - n * trial_unit, n };
+    return out;
+}
+
+/* log Gamma(p + k) - log Gamma(p) and its first two derivatives in p, by Stirling's series where both are nearly the same */
+typedef struct {
+    double value, slope, curve;
+} gamma_gain;
+
+static gamma_gain gamma_gain_of(double p, double k)
+{
+    gamma_gain out = { 0.0, 0.0, 0.0 };
+    if (!(k > 0.0)) return out;
+    if (p < 1e3) {
+        out.value = lgammafn(p + k) - lgammafn(p);
+        out.slope = digamma(p + k) - digamma(p);
+        out.curve = trigamma(p + k) - trigamma(p);
+        return out;
+    }
+    const double a = 1.0 / p, b = 1.0 / (p + k), gap = log1p(k * a), less = -k * a * b; /* b - a */
+    out.value = (p + k - 0.5) * gap + k * (log(p) - 1.0) + less / 12.0;
+    out.slope = gap - less * (0.5 + (a + b) / 12.0);
+    out.curve = less * (1.0 + 0.5 * (a + b) + (a * a + a * b + b * b) / 6.0);
+    return out;
+}
+
+/* a row: its counts and its phi */
+typedef struct {
+    double phi;
+    trials seen;
+    gamma_gain all; /* of phi and n */
+} betabinomial_row;
+
+static betabinomial_row betabinomial_of(const elvi_dispersion *a, double y)
+{
+    const double phi = fmin(fmax(a->natural, 1e-90), 1e90);
+    const trials seen = trials_of(y);
+    const betabinomial_row out = { phi, seen, gamma_gain_of(phi, seen.n) };
+    return out;
+}
+
+typedef struct {
+    double m, other, p, q;
+    gamma_gain hits, misses;
+} betabinomial_law;
+
+static inline betabinomial_law betabinomial_at(const betabinomial_row *g, double eta)
+{
+    const softplus_pair at = softplus_pair_of(eta);
+    const double p = fmax(at.p * g->phi, 1e-100), q = fmax(at.q * g->phi, 1e-100);
+    const betabinomial_law out = { at.p, at.q, p, q, gamma_gain_of(p, g->seen.k), gamma_gain_of(q, g->seen.n - g->seen.k) };
+    return out;
+}
+
+static inline elvi_piece betabinomial_piece(const betabinomial_row *g, double eta)
+{
+    const betabinomial_law b = betabinomial_at(g, eta);
+    const elvi_piece out = { g->all.value - b.hits.value - b.misses.value, b.p * b.other * (b.misses.slope - b.hits.slope) };
+    return out;
+}
+
+static inline double betabinomial_second(const betabinomial_row *g, double eta, elvi_piece at)
+{
+    const betabinomial_law b = betabinomial_at(g, eta);
+    const double by = b.p * b.other;
+    return (b.other - b.m) * at.slope - by * by * (b.hits.curve + b.misses.curve);
+}
+
+static inline double betabinomial_turn(const betabinomial_row *g, double eta)
+{
+    const betabinomial_law b = betabinomial_at(g, eta);
+    return g->phi * g->all.slope - b.p * b.hits.slope - b.q * b.misses.slope;
+}
+
+ELVI_EXPECTATION_GIVEN(expect_betabinomial, betabinomial_row, betabinomial_piece, betabinomial_second)
+ELVI_MEAN_GIVEN(mean_betabinomial_turn, betabinomial_row, betabinomial_turn)
+
+static double betabinomial_loss(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, const double *eta)
+{
+    double sum = 0.0;
+    (void) lik;
+    for (int i = 0; i < rows->rows; i++) {
+        if (!(rows->weight[i] > 0.0)) continue;
+        const betabinomial_row row = betabinomial_of(a, rows->y[i]);
+        sum += rows->weight[i] * betabinomial_piece(&row, eta[i]).l;
+    }
+    return sum;
+}
+
+static double betabinomial_slope(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, double *eta)
+{
+    double by_dispersion = 0.0;
+    (void) lik;
+    for (int i = 0; i < rows->rows; i++) {
+        const double w = rows->weight[i];
+        const betabinomial_row row = betabinomial_of(a, rows->y[i]);
+        if (w > 0.0) by_dispersion += w * betabinomial_turn(&row, eta[i]);
+        eta[i] = w > 0.0 ? w * betabinomial_piece(&row, eta[i]).slope : 0.0;
+    }
+    return by_dispersion;
+}
+
+/* It is not convex where the mean is far from the share of successes. */
+static elvi_expectation betabinomial_expect(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule,
+                                            double y, double eta, double s)
+{
+    const betabinomial_row row = betabinomial_of(a, y);
+    (void) lik;
+    return expect_betabinomial(rule->level, &row, eta, s);
+}
+
+static void betabinomial_hyper_slopes(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule,
+                                      const elvi_expected_row *row, double *out)
+{
+    const betabinomial_row given = betabinomial_of(a, row->y);
+    (void) lik;
+    out[0] += row->weight * mean_betabinomial_turn(rule->level, &given, row->eta, row->s);
+}
+
 /* ---- the records ------------------------------------------------------------------- */
 
 const elvi_family elvi_beta_families[] = {
@@ -124,6 +255,17 @@ const elvi_family elvi_beta_families[] = {
         .exponential = elvi_never,
         .dispersion_terms = beta_dispersion_terms,
         .add_hyper_slopes = beta_hyper_slopes,
+    },
+    {
+        .name = "beta_binomial",
+        .convex = 0,
+        .quadratic = 0,
+        .cost = 900.0,
+        .loss = betabinomial_loss,
+        .slope = betabinomial_slope,
+        .expect = betabinomial_expect,
+        .exponential = elvi_never,
+        .add_hyper_slopes = betabinomial_hyper_slopes,
     },
     { .name = NULL }
 };

@@ -88,6 +88,11 @@ static inline double neg_log_pnorm_curve(double t, elvi_piece at)
 
 ELVI_EXPECTATION_OF(expect_neg_log_pnorm, neg_log_pnorm, neg_log_pnorm_curve)
 
+elvi_expectation elvi_expect_probit_hit(const elvi_quadrature_level *level, double eta, double s)
+{
+    return expect_neg_log_pnorm(level, eta, s);
+}
+
 static double probit_loss(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, const double *eta)
 {
     double sum = 0.0;

@@ -1,4 +1,6 @@
 /* Counts. */
+#include "expectation.h"
+#include "joint_counts.h"
 #include "likelihood.h"
 #include <Rmath.h>
 
@@ -131,6 +133,75 @@ static double negbin_dispersion_terms(const elvi_dispersion *a, const elvi_tally
     return sum;
 }
 
+/* ---- negative binomial without zeros: (y + phi) log(1 + e^u) - y u + log(1 - P(0)), u = t - log phi ---- */
+
+/* a count and its phi */
+typedef struct {
+    const double *hyper;
+    double y;
+} positive_row;
+
+static inline elvi_piece positive_piece(const positive_row *g, double eta)
+{
+    const elvi_line_piece at = elvi_positive_negbinomial(g->hyper, g->y, eta);
+    const elvi_piece out = { at.value, at.slope };
+    return out;
+}
+
+static inline double positive_second(const positive_row *g, double eta, elvi_piece at)
+{
+    (void) at;
+    return elvi_positive_negbinomial(g->hyper, g->y, eta).curve;
+}
+
+static inline double positive_turn(const positive_row *g, double eta)
+{
+    return elvi_positive_negbinomial(g->hyper, g->y, eta).hyper;
+}
+
+ELVI_EXPECTATION_GIVEN(expect_positive, positive_row, positive_piece, positive_second)
+ELVI_MEAN_GIVEN(mean_positive_turn, positive_row, positive_turn)
+
+static double truncated_negbin_loss(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, const double *eta)
+{
+    double sum = 0.0;
+    (void) lik;
+    for (int i = 0; i < rows->rows; i++)
+        if (rows->weight[i] > 0.0)
+            sum += rows->weight[i] * elvi_positive_negbinomial(&a->natural, rows->y[i], eta[i]).value;
+    return sum;
+}
+
+static double truncated_negbin_slope(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, double *eta)
+{
+    double by_dispersion = 0.0;
+    (void) lik;
+    for (int i = 0; i < rows->rows; i++) {
+        const double w = rows->weight[i];
+        const elvi_line_piece at = elvi_positive_negbinomial(&a->natural, rows->y[i], eta[i]);
+        eta[i] = w > 0.0 ? w * at.slope : 0.0;
+        if (w > 0.0) by_dispersion += w * at.hyper;
+    }
+    return by_dispersion;
+}
+
+/* It is not convex where phi is small. */
+static elvi_expectation truncated_negbin_expect(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule,
+                                                double y, double eta, double s)
+{
+    const positive_row row = { &a->natural, y };
+    (void) lik;
+    return expect_positive(rule->level, &row, eta, s);
+}
+
+static void truncated_negbin_hyper_slopes(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule,
+                                          const elvi_expected_row *row, double *out)
+{
+    const positive_row given = { &a->natural, row->y };
+    (void) lik;
+    out[0] += row->weight * mean_positive_turn(rule->level, &given, row->eta, row->s);
+}
+
 /* ---- the records ------------------------------------------------------------------- */
 
 const elvi_family elvi_count_families[] = {
@@ -164,6 +235,17 @@ const elvi_family elvi_count_families[] = {
         .expect = negbin_expect,
         .exponential = elvi_never,
         .dispersion_terms = negbin_dispersion_terms,
+    },
+    {
+        .name = "truncated_negbinomial",
+        .convex = 0,
+        .quadratic = 0,
+        .cost = 600.0,
+        .loss = truncated_negbin_loss,
+        .slope = truncated_negbin_slope,
+        .expect = truncated_negbin_expect,
+        .exponential = elvi_never,
+        .add_hyper_slopes = truncated_negbin_hyper_slopes,
     },
     { .name = NULL }
 };

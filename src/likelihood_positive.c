@@ -1,4 +1,5 @@
 /* Positive numbers, and times until something happens. */
+#include "expectation.h"
 #include "likelihood.h"
 #include <Rmath.h>
 
@@ -200,6 +201,76 @@ static double weibull_dispersion_terms(const elvi_dispersion *a, const elvi_tall
     return -sum * a->log;
 }
 
+/* ---- lognormal: a + u^2 / 2, u = (log t - eta) / sigma + sigma / 2, e^eta the mean, a = log sigma ---- */
+
+/* A censored time is negative, as above: -log Phi(-u), u then of the time that is passed. */
+static double lognormal_score(const elvi_dispersion *a, double y, double eta)
+{
+    return (log(fabs(y)) - eta) * a->inverse + 0.5 * a->natural;
+}
+
+/* With u of spread s / sigma: E l, E l' and E l'' in u, and E of what dl/da is, du/da = sigma - u. */
+typedef struct {
+    elvi_expectation e;
+    double by_dispersion;
+} lognormal_expectation;
+
+static lognormal_expectation expect_lognormal(const elvi_dispersion *a, const elvi_quadrature *rule, double y, double eta, double s)
+{
+    const double u = lognormal_score(a, y, eta), width = s * a->inverse;
+    lognormal_expectation out = { { 0.0, 0.0, 0.0 }, 0.0 };
+    if (y > 0.0) {
+        const elvi_expectation square = { 0.5 * (u * u + width * width), u, 1.0 };
+        out.e = square;
+        out.by_dispersion = 1.0;
+    } else
+        add_expectation(&out.e, 1.0, -1.0, elvi_expect_probit_hit(rule->level, -u, width));
+    out.by_dispersion += (a->natural - u) * out.e.slope - width * width * out.e.curve;
+    out.e.value += y > 0.0 ? a->log : 0.0;
+    out.e.slope *= -a->inverse;
+    out.e.curve *= a->inverse * a->inverse;
+    return out;
+}
+
+/* at a point no rule is needed */
+static const elvi_quadrature no_rule = { .limit = HUGE_VAL };
+
+static double lognormal_loss(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, const double *eta)
+{
+    double sum = 0.0;
+    (void) lik;
+    for (int i = 0; i < rows->rows; i++)
+        if (rows->weight[i] > 0.0) sum += rows->weight[i] * expect_lognormal(a, &no_rule, rows->y[i], eta[i], 0.0).e.value;
+    return sum;
+}
+
+static double lognormal_slope(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, double *eta)
+{
+    double by_dispersion = 0.0;
+    (void) lik;
+    for (int i = 0; i < rows->rows; i++) {
+        const double w = rows->weight[i];
+        const lognormal_expectation at = expect_lognormal(a, &no_rule, rows->y[i], eta[i], 0.0);
+        eta[i] = w > 0.0 ? w * at.e.slope : 0.0;
+        if (w > 0.0) by_dispersion += w * at.by_dispersion;
+    }
+    return by_dispersion;
+}
+
+static elvi_expectation lognormal_expect(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule, double y,
+                                         double eta, double s)
+{
+    (void) lik;
+    return expect_lognormal(a, rule, y, eta, s).e;
+}
+
+static void lognormal_hyper_slopes(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule,
+                                   const elvi_expected_row *row, double *out)
+{
+    (void) lik;
+    out[0] += row->weight * expect_lognormal(a, rule, row->y, row->eta, row->s).by_dispersion;
+}
+
 /* ---- the records ------------------------------------------------------------------- */
 
 const elvi_family elvi_positive_families[] = {
@@ -246,6 +317,17 @@ const elvi_family elvi_positive_families[] = {
         .exponential = elvi_always,
         .dispersion_terms = weibull_dispersion_terms,
         .add_hyper_slopes = weibull_hyper_slopes,
+    },
+    {
+        .name = "lognormal",
+        .convex = 1,
+        .quadratic = 0,
+        .cost = 100.0,
+        .loss = lognormal_loss,
+        .slope = lognormal_slope,
+        .expect = lognormal_expect,
+        .exponential = elvi_never,
+        .add_hyper_slopes = lognormal_hyper_slopes,
     },
     { .name = NULL }
 };

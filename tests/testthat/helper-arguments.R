@@ -176,6 +176,8 @@ argument_templates <- function() {
     template("categorical", categorical, function() list(), of_class("family")),
     template("multinomial", multinomial, function() list(), of_class("family")),
     template("cumulative", cumulative, function() list(link = "probit"), of_class("family")),
+    template("sratio", sratio, function() list(link = "probit"), of_class("family")),
+    template("cratio", cratio, function() list(link = "cloglog"), of_class("family")),
     template("cutpoints", cutpoints, function() list(object = argument_ordinal(), draws = 20, summary = FALSE),
              function(x, args) is.matrix(x) && all(is.finite(x)), fixed = "object"),
     # models

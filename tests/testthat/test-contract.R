@@ -18,6 +18,7 @@ make_contract_data <- function() {
     d$count <- rpois(n, exp(eta))
     d$size <- rgamma(n, 3, 3 / exp(eta))
     d$time <- rweibull(n, 1.5, exp(eta))
+    d$hits <- rbinom(n, 5, rbeta(n, 4 * plogis(eta), 4 * plogis(-eta)))
     d$seen <- rbinom(n, 1, 0.8)
     d$class <- cut(eta + rlogis(n), c(-Inf, -0.5, 1, Inf), ordered_result = TRUE)
     d$zeros <- ifelse(runif(n) < 0.3, 0, d$count)
@@ -38,6 +39,9 @@ contract_kinds <- list(
   gamma = function(d) elvi(size ~ x, d, family = Gamma("log")),
   negbin = function(d) elvi(count ~ x, d, family = neg_binomial_2()),
   survival = function(d) elvi(survival::Surv(time, seen) ~ x, d, family = weibull()),
+  trials = function(d) elvi(cbind(hits, 5 - hits) ~ x, d, family = beta_binomial()),
+  truncated = function(d) elvi(count + 1 ~ x, d, family = truncated_negbinomial()),
+  lognormal = function(d) elvi(size ~ x, d, family = lognormal()),
   ordinal = function(d) elvi(class ~ x, d, family = cumulative()),
   groups = function(d) elvi(count ~ x + (1 | g), d, family = poisson()),
   slopes = function(d) elvi(y ~ x + (x | g), d, control = elvi_control(nodes = 3)),   # draws over more nodes take long

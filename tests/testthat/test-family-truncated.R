@@ -49,3 +49,26 @@ test_that("a truncated regression is the posterior of its density; zeros are ref
   d$y[3] <- 0
   refusal(elvi(y ~ x, d, family = truncated_poisson()), "y")
 })
+
+test_that("a truncated negative binomial count has its density, and its posterior is that of a grid", {
+  skip_without_parser()
+  log_p <- function(y, rate, phi) dnbinom(y, size = phi, mu = rate, log = TRUE) - log1p(-dnbinom(0, size = phi, mu = rate))
+  for (phi in c(0.3, 5)) for (y in c(1, 4)) {
+    constant <- lgamma(y + phi) - lgamma(phi) - lgamma(y + 1)
+    expect_row_loss("truncated_negbinomial", phi, y, function(eta) log_p(y, exp(eta), phi) - constant, c(-2, 0.7))
+  }
+  expect_equal(truncated_negbin_mean(1.3, 0.8), sum((1:2000) * exp(log_p(1:2000, 1.3, 0.8))), tolerance = 1e-8)
+  expect_equal(truncated_negbin_variance(1.3, 0.8),
+               sum((1:2000)^2 * exp(log_p(1:2000, 1.3, 0.8))) - truncated_negbin_mean(1.3, 0.8)^2, tolerance = 1e-8)
+  d <- withr_seed(2, data.frame(y = truncated_negbin_draws(rep(2, 80), 1.5), x = rnorm(80), g = factor(rep_len(1:8, 80))))
+  expect_true(all(d$y >= 1))
+  expect_evidence_slope(elvi_problem(y ~ x + (1 | g), d, family = truncated_negbinomial()))
+  fit <- elvi(y ~ 1, d, family = truncated_negbinomial(), prior_intercept = normal(0, 2), prior_aux = exponential(1), autoscale = FALSE)
+  expect_grid_posterior(summary(fit)$table, expand.grid(b = seq(-3, 2.2, length.out = 91), a = seq(-4, 3, length.out = 91)),
+    function(v) sum(log_p(d$y, exp(v[1]), exp(v[2]))) + dnorm(v[1], 0, 2, log = TRUE) - exp(v[2]) + v[2],
+    function(v) c(v[1], exp(v[2])))
+  # the expected response is that of the counts that are seen
+  expect_equal(mean(posterior_predict(fit, draws = 4000)), fitted(fit)[[1]], tolerance = 0.03)
+  expect_equal(mean(posterior_epred(fit, draws = 4000)[, 1]), fitted(fit)[[1]], tolerance = 0.02)
+  refusal(elvi(y - 1 ~ 1, d, family = truncated_negbinomial()), "y")
+})

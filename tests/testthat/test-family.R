@@ -500,8 +500,8 @@ test_that("the posterior of shares is that of a grid; its loss is not convex, an
   expect_lt(at$curve, 0)
 })
 
-test_that("other ordinal models are refused by name, with the way round", {
-  for (name in c("sratio", "acat")) {
+test_that("families that are not here are refused by name, with the way round", {
+  for (name in "hurdle_gamma") {
     expect_error(elvi(mpg ~ wt, data = mtcars, family = name), paste0("no family \"", name, "\""), class = "elvi_error_argument")
   }
 })
