@@ -60,8 +60,10 @@ coefficient_priors <- function(design, family, priors, autoscale, spread, level 
 aux_prior <- function(design, family, dispersion, prior, rescale, spread) {
   record <- family_record(family)
   if (is_nested_only(family)) {
-    prior <- prior %||% hyper_record(record, family$levels)$default_prior()
-    return(if (rescale && record$autoscale && is_exponential(prior)) exponential(prior$rate / spread) else prior)
+    hyper <- hyper_record(record, family$levels)
+    prior <- prior %||% hyper$default_prior()
+    sd <- design$spread$response$sd
+    return(if (rescale && hyper$with_unit && is_exponential(prior) && isTRUE(sd > 0)) exponential(prior$rate / sd) else prior)
   }
   if (is.null(record$dispersion) || !is.null(dispersion)) {
     if (!is.null(prior)) bad_argument("prior_aux", "left out: this model has no auxiliary parameter", describe(prior))

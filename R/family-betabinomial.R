@@ -55,8 +55,8 @@ root_phi_prior <- function() {
 
 beta_binomial_records <- function() {
   list(beta_binomial = list(
-    family = "beta_binomial", link = "logit", make = beta_binomial, adapt = refuse_single_trials, response = beta_binomial_response, trials = TRUE,
-    classes = NULL,
+    family = "beta_binomial", link = "logit", make = beta_binomial, adapt = refuse_single_trials,
+    response = beta_binomial_response, trials = TRUE, classes = NULL,
     draws = function(mu, dispersion, trials, family) {
       phi <- c(dispersion)
       stats::rbinom(length(mu), trials, stats::rbeta(length(mu), mu * phi, (1 - mu) * phi))

@@ -182,7 +182,8 @@ class_start <- function(y, weight, dispersion) {
 
 class_record <- function(name, make, adapt, response, trials, draws, log_lik, row_constant, shares) {
   list(family = name, link = "logit", make = make, adapt = adapt, response = response, trials = trials,
-       classes = function(eta, parameters, family) softmax(eta, family), draws = draws, log_lik = log_lik, row_constant = row_constant,
+       classes = function(eta, parameters, family) softmax(eta, family), mean = NULL, draws = draws,
+       log_lik = log_lik, row_constant = row_constant,
        constant = as_summed, variance = no_residual, deviance = function(y, mu, dispersion, family) rep(NA_real_, NROW(y)),
        display_response = uncensored, convex = TRUE, curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE,
        exponential = FALSE, needs_fine_quadrature = FALSE, calibration = list(), is_recession = function(move, y, small) FALSE,

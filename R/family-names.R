@@ -27,6 +27,24 @@ list_links <- function(name, link) {
   bad_argument("family", paste0(name, "() with link ", join_or(paste0("\"", links, "\""))), paste0("link \"", link, "\""))
 }
 
+# Links that other packages have for these families, and what keeps elvi from having them: a gaussian approximation of the coefficients
+# gives weight to every predictor.
+refused_links <- list(
+  binomial = list(links = "log", bound = "below 0", use = paste("binomial(\"cloglog\"): its coefficients are log ratios of rates, and near",
+                                                                "those of probabilities where these are small")),
+  poisson = list(links = c("identity", "sqrt"), bound = "positive", use = "poisson(), with log link"),
+  Gamma = list(links = c("inverse", "identity"), bound = "positive", use = "Gamma(link = \"log\")"),
+  inverse.gaussian = list(links = c("1/mu^2", "inverse", "identity"), bound = "positive", use = "inverse.gaussian(link = \"log\")"),
+  gaussian = list(links = "inverse", bound = "other than 0", use = "gaussian() or gaussian(\"log\")"))
+
+refuse_bounded_link <- function(family) {
+  refused <- refused_links[[family$family]]
+  if (!family$link %in% refused$links) return(invisible())
+  elvi_abort("`family`: with link \"", family$link, "\" the linear predictor of ", family$family, "() must be ", refused$bound,
+             ", which a gaussian approximation cannot keep. Use ", refused$use, ".", class = "elvi_error_argument",
+             data = list(argument = "family"))
+}
+
 # MASS::negative.binomial(theta)
 refuse_fixed_theta <- function(name) {
   if (!grepl("^Negative Binomial\\(", name)) return(invisible())
@@ -48,7 +66,7 @@ refuse_other_families <- function(name) {
 response_extras <- c(
   weights = "Give them as an argument: weights = w.", trials = "Give successes and failures: cbind(y, n - y) ~ ...",
   cens = "Give a survival object: survival::Surv(time, status) ~ ...",
-  trunc = "Of truncated responses there is truncated_poisson(), for counts without zeros.",
+  trunc = "Of truncated responses there are truncated_poisson() and truncated_negbinomial(), for counts without zeros.",
   subset = "Give it as an argument: subset = ...", rate = "Use an offset: ... + offset(log(exposure)).",
   se = "With known standard errors use weights = 1 / se^2 and dispersion = 1.")
 

@@ -52,7 +52,8 @@ cutpoints <- function(object, draws = 4000, summary = TRUE) {
   check_class(object, "object", "elvi_glm", "elvi() from a formula")
   classes <- class_names(object$family)
   if (is.null(classes) || !length(object$posterior$hyper$layout$family)) {
-    bad_argument("object", "a fit with family = cumulative(), sratio(), cratio() or acat()", paste0("one with ", object$family$family, "()"))
+    bad_argument("object", "a fit with family = cumulative(), sratio(), cratio() or acat()",
+                 paste0("one with ", object$family$family, "()"))
   }
   drawn <- posterior_draws(object$posterior, check_draws(draws, posterior_dim(object$posterior)))
   out <- cbind(0, family_parameters(object, drawn)) - drawn$x[, 1L]
@@ -181,7 +182,7 @@ distance_hyper <- function(levels) {
     },
     curvature = function(count) rep(count / 10, m),
     moment_scale = function(values, priors) values,
-    default_prior = function() exponential(1))
+    default_prior = function() exponential(1), with_unit = FALSE)
 }
 
 # ---- records -----------------------------------------------------------------------------------------

@@ -103,7 +103,7 @@ threshold_hyper <- function(levels) {
     },
     curvature = function(count) rep(count / 10, m),
     moment_scale = function(values, priors) values,
-    default_prior = function() normal(0, 5))
+    default_prior = function() normal(0, 5), with_unit = FALSE)
 }
 
 # thresholds of a model without predictors, from the numbers of responses in the classes
@@ -115,7 +115,8 @@ threshold_starts <- list(
 
 log_prior_real <- function(prior, x) {
   if (has_rate(prior) || any(is.infinite(prior$scale))) {
-    bad_argument("prior_aux", "normal(), student_t() or cauchy(): thresholds of sratio(), cratio() and acat() may be negative", format(prior))
+    bad_argument("prior_aux", "normal(), student_t() or cauchy(): thresholds of sratio(), cratio() and acat() may be negative",
+                 format(prior))
   }
   z <- (x - prior$location) / prior$scale
   if (is.infinite(prior$df)) return(list(value = stats::dnorm(z, log = TRUE) - log(prior$scale), slope = -z / prior$scale))

@@ -33,7 +33,7 @@ student_hyper <- list(
   start = function(unit, problem) log(c(unit * 0.7, 6)),
   curvature = function(count) c(count, pmax(count / 20, 1)),
   moment_scale = function(values, priors) values,
-  default_prior = function() exponential(1))
+  default_prior = function() exponential(1), with_unit = TRUE)
 
 # parameters of a draw, or at their means: a row, or one for each row of mu
 student_parameters <- function(parameters, mu) {

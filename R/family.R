@@ -24,6 +24,7 @@
 #' | `binomial()` | logit, probit, cloglog | | yes |
 #' | `poisson()` | log | | yes |
 #' | `gaussian()` | identity | `sigma`, or a known `dispersion` (`sigma^2`) | given `sigma` |
+#' | `gaussian("log")` | log | `sigma` | given `sigma`, a stationary point: not concave where `mu < y / 2` |
 #' | `Gamma(link = "log")` | log | `shape` (variance `mu^2 / shape`), or a known `dispersion` (`1 / shape`; 1 is exponential) | given `shape` |
 #' | `inverse.gaussian(link = "log")` | log | `lambda` (variance `mu^3 / lambda`) | given `lambda`, a stationary point: not concave where `mu > 2 y` |
 #' | `neg_binomial_2()` | log | `phi` | given `phi` |
@@ -40,6 +41,9 @@
 #' | [sratio()], [cratio()] | logit, probit, cloglog | thresholds | given the thresholds |
 #' | [acat()] | logit | thresholds | given the thresholds |
 #' | [categorical()], [multinomial()] | logit, a predictor for each class but the first | | yes, up to the error that print() estimates |
+#'
+#' Links that bound the linear predictor (`"log"` of `binomial()`, `"identity"` and `"sqrt"` of `poisson()`, `"inverse"` of `Gamma()`) are
+#' refused: a gaussian approximation gives weight to every predictor. `weights` of `gaussian("log")` count rows; they are no precisions.
 #'
 #' Two predictors: these have a second formula, see [elvi.formula()].
 #'
@@ -333,7 +337,8 @@ hyperparameter_entries <- c(
   "start",            # function(unit, problem): where to start from, given that of the residuals
   "curvature",        # function(count): of a full data fit, roughly
   "moment_scale",     # function(values, priors): parameters, by columns, on a scale on which they have moments
-  "default_prior")    # function(): the prior of each where the record has no `dispersion`, whose default it would be
+  "default_prior",    # function(): the prior of each where the record has no `dispersion`, whose default it would be
+  "with_unit")        # has the first that of the response? Then that prior is rescaled by its spread
 
 dispersion_entries <- c(
   "natural",          # its name; the model has its logarithm
@@ -410,13 +415,13 @@ gamma_constant <- function(total, count, dispersion, family) {
 # ---- dispersions as hyperparameters ----------------------------------------------------
 
 # one positive parameter, by its logarithm
-positive_hyper <- function(name, part, start, curvature, default_prior = function() exponential(1)) {
+positive_hyper <- function(name, part, start, curvature, default_prior = function() exponential(1), with_unit = FALSE) {
   list(names = name, theta_names = paste("log", name), natural = exp,
        log_prior = function(priors, theta) log_prior_positive(priors[[1L]], theta),
        part = part, loss = exp, start = start, curvature = curvature,
        # that of its prior: phi of counts that vary like poisson ones has no mean
        moment_scale = function(values, priors) values^exponent_of(priors[[1L]]),
-       default_prior = default_prior)
+       default_prior = default_prior, with_unit = with_unit)
 }
 
 sigma_hyper <- positive_hyper("sigma",
@@ -746,7 +751,7 @@ numeric_records <- list(
 with_defaults <- function(record) c(record, if (is.null(record$mean)) list(mean = NULL), list(second = NULL))
 
 one_predictor_records <- lapply(c(number_records(numeric_records), ordinal_records(), student_records(), truncated_records(),
-                                  lognormal_records(), beta_binomial_records(), step_records()), with_defaults)
+                                  lognormal_records(), beta_binomial_records(), step_records(), curved_records()), with_defaults)
 family_records <- c(one_predictor_records, joint_records(one_predictor_records), class_records())
 
 # The family's hyperparameters; their number may depend on that of the classes.
@@ -828,6 +833,7 @@ check_family <- function(family) {
     bad_argument("family", paste("a family, or the name of one:", join_or(paste0("\"", unique(known_families()), "\""))),
                  if (inherits(family, "family")) paste0(family$family, "()") else describe(family))
   }
+  refuse_bounded_link(family)
   links <- unique(vapply(family_records[known_families() == family$family], function(r) r$link, ""))
   if (!family$link %in% links) {
     bad_argument("family", paste0(family$family, "() with link ", join_or(paste0("\"", links, "\""))),

@@ -1,4 +1,4 @@
-# calibrate() on eight models: are posteriors as wide as they should be, in every parameter?
+# calibrate() on these models: are posteriors as wide as they should be, in every parameter?
 #
 #   Rscript bench/calibrate.R [replications, 400] [processes, 1] [pattern of models] [folder for plots]
 #
@@ -27,6 +27,13 @@ times$time <- pmin(times$time, 1)
 curve <- data.frame(x = runif(40))
 curve$y <- sin(6 * curve$x) + rnorm(40, 0, 0.4)
 
+grouped <- data.frame(x = rnorm(48), g = factor(rep(1:8, 6)))
+grouped$eta <- 0.4 + 0.5 * grouped$x + rnorm(8, 0, 0.5)[grouped$g]
+grouped$hits <- rbinom(48, 6, rbeta(48, 4 * plogis(grouped$eta), 4 * plogis(-grouped$eta)))
+grouped$size <- rlnorm(48, grouped$eta, 0.5)
+grouped$count <- qnbinom(runif(48, dnbinom(0, size = 2, mu = exp(grouped$eta)), 1), size = 2, mu = exp(grouped$eta))
+grouped$class <- cut(grouped$eta + rlogis(48), c(-Inf, 0, 1.2, Inf), labels = FALSE)
+
 models <- list(
   "logit, n = 15, p = 4" = function() elvi(y ~ a + b + c, small, family = binomial()),
   "poisson, thin cells" = function() elvi(count ~ cell, cells, family = poisson()),
@@ -38,10 +45,20 @@ models <- list(
     elvi(cbind(incidence, size - incidence) ~ period + (1 | herd), lme4::cbpp, family = binomial(), prior = normal(0, 1.5),
          prior_intercept = normal(0, 1.5))
   },
-  "gaussian, s(x)" = function() elvi(y ~ s(x), curve))
+  "gaussian, s(x)" = function() elvi(y ~ s(x), curve),
+  "lognormal" = function() elvi(size ~ x, grouped, family = lognormal()),
+  "lognormal, (1 | g)" = function() elvi(size ~ x + (1 | g), grouped, family = lognormal()),
+  "beta_binomial" = function() elvi(cbind(hits, 6 - hits) ~ x, grouped, family = beta_binomial()),
+  "beta_binomial, (1 | g)" = function() elvi(cbind(hits, 6 - hits) ~ x + (1 | g), grouped, family = beta_binomial()),
+  "truncated_negbin" = function() elvi(count ~ x, grouped, family = truncated_negbinomial()),
+  "truncated_negbin, (1 | g)" = function() elvi(count ~ x + (1 | g), grouped, family = truncated_negbinomial()),
+  "sratio" = function() elvi(class ~ x, grouped, family = sratio()),
+  "sratio, (1 | g)" = function() elvi(class ~ x + (1 | g), grouped, family = sratio()))
 
 run <- function(name, from) {
   fit <- suppressWarnings(models[[name]]())
+  # calibrate() draws no parameters of these families from their priors
+  if (from == "prior" && fit$family$family %in% c("lognormal", "beta_binomial", "truncated_negbinomial", "sratio")) return(invisible())
   out <- calibrate(fit, n = n, from = from, seed = 1, cores = cores, progress = FALSE)
   if (!is.null(folder)) {
     file <- file.path(folder, paste0(gsub("[^a-z0-9]+", "-", tolower(name)), "-", from, ".png"))

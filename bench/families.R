@@ -128,7 +128,8 @@ cases <- c(cases, list(
        quote(survival::survreg(survival::Surv(time, status) ~ age + sex, lung, dist = "lognormal")), lognormal_log_lik,
        exponential_log(1), 0, identity),
   list("lognormal", "cars", quote(elvi(dist ~ speed, cars, family = lognormal())),
-       quote(survival::survreg(survival::Surv(dist) ~ speed, cars, dist = "lognormal")), lognormal_log_lik, exponential_log(1), 0, identity)))
+       quote(survival::survreg(survival::Surv(dist) ~ speed, cars, dist = "lognormal")), lognormal_log_lik,
+       exponential_log(1), 0, identity)))
 
 run <- function(case) {
   if (identical(case[[2L]], "wine") && is.null(wine)) return(NULL)

@@ -48,6 +48,53 @@ static double normal_dispersion_terms(const elvi_dispersion *a, const elvi_tally
     return sum * a->log;
 }
 
+/* ---- normal around e^t: a + (y - e^t)^2 / (2 sigma^2), a = log sigma ------------------ */
+
+static double curved_loss(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, const double *eta)
+{
+    double sum = 0.0;
+    (void) lik;
+    for (int i = 0; i < rows->rows; i++) {
+        const double u = (exp(eta[i]) - rows->y[i]) * a->inverse;
+        if (rows->weight[i] > 0.0) sum += rows->weight[i] * (a->log + 0.5 * u * u);
+    }
+    return sum;
+}
+
+static double curved_slope(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, double *eta)
+{
+    double by_dispersion = 0.0;
+    (void) lik;
+    for (int i = 0; i < rows->rows; i++) {
+        const double w = rows->weight[i], mu = exp(eta[i]), u = (mu - rows->y[i]) * a->inverse;
+        eta[i] = w > 0.0 ? w * u * mu * a->inverse : 0.0;
+        if (w > 0.0) by_dispersion += w * (1.0 - u * u);
+    }
+    return by_dispersion;
+}
+
+/* y^2 / 2 - y e^t + e^2t / 2; not convex where the mean is below half the response */
+static elvi_expectation curved_expect(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule, double y,
+                                      double eta, double s)
+{
+    elvi_expectation e = { HUGE_VAL, 0.0, 0.0 };
+    const double v = a->inverse * a->inverse;
+    (void) lik;
+    if (!(2.0 * s < rule->limit)) return e; /* it does not exist */
+    const elvi_expectation once = elvi_expect_exponential(rule, eta, s);
+    const elvi_expectation twice = elvi_expect_exponential(rule, 2.0 * eta, 2.0 * s);
+    e.value = a->log + v * (0.5 * (y * y + twice.value) - y * once.value);
+    e.slope = v * (twice.slope - y * once.slope);
+    e.curve = v * (2.0 * twice.curve - y * once.curve);
+    return e;
+}
+
+static void curved_hyper_slopes(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule,
+                                const elvi_expected_row *row, double *out)
+{
+    out[0] += row->weight * (1.0 - 2.0 * (curved_expect(lik, a, rule, row->y, row->eta, row->s).value - a->log));
+}
+
 /* ---- robust, student: a + (nu + 1) / 2 log(1 + (y - t)^2 / (nu sigma^2)), a = log sigma --- */
 
 /* degrees of freedom, known or the second hyperparameter */
@@ -130,6 +177,17 @@ const elvi_family elvi_gaussian_families[] = {
         .expect = normal_expect,
         .exponential = elvi_never,
         .dispersion_terms = normal_dispersion_terms,
+    },
+    {
+        .name = "normal_log",
+        .convex = 0,
+        .quadratic = 0,
+        .cost = 100.0,
+        .loss = curved_loss,
+        .slope = curved_slope,
+        .expect = curved_expect,
+        .exponential = elvi_always,
+        .add_hyper_slopes = curved_hyper_slopes,
     },
     {
         .name = "robust",

@@ -26,7 +26,8 @@ test_that("the posterior of a beta-binomial regression is that of a grid, and th
   skip_without_parser()
   d <- bb_data()
   expect_evidence_slope(elvi_problem(cbind(k, n - k) ~ x + (1 | g), d, family = beta_binomial()))
-  fit <- elvi(cbind(k, n - k) ~ 1, d, family = beta_binomial(), prior_intercept = normal(0, 2), prior_aux = exponential(0.3), autoscale = FALSE)
+  fit <- elvi(cbind(k, n - k) ~ 1, d, family = beta_binomial(), prior_intercept = normal(0, 2),
+              prior_aux = exponential(0.3), autoscale = FALSE)
   expect_grid_posterior(summary(fit)$table, expand.grid(b = seq(-1.4, 1.8, length.out = 81), a = seq(-1, 4, length.out = 101)),
     function(v) sum(bb_log(d$k, d$n, v[1], exp(v[2]))) + dnorm(v[1], 0, 2, log = TRUE) + dexp(exp(v[2]), 0.3, log = TRUE) + v[2],
     function(v) c(v[1], exp(v[2])))

@@ -26,8 +26,9 @@ test_that("losses and probabilities of sequential and adjacent classes are those
   for (name in names(step_records())) {
     record <- family_records[[name]]
     of <- function(k, eta) written[[record$family]](k, eta, cuts, F[[record$link]])
-    expect_row_loss(name, exp(cuts), 3, Vectorize(function(eta) log(of(3, eta))), c(-0.4, 0.7), if (record$link == "logit") c(0, 0.6) else 0)
-    family <- c(record$make(), list(levels = as.character(1:4)))
+    spreads <- if (record$link == "logit") c(0, 0.6) else 0
+    expect_row_loss(name, exp(cuts), 3, Vectorize(function(eta) log(of(3, eta))), c(-0.4, 0.7), spreads)
+    family <- record$make()
     family$levels <- as.character(1:4)
     eta <- matrix(c(-0.4, 0.2, 0.7), 3)
     expect_equal(unname(record$classes(eta, matrix(cuts, 1), family)[2, 1, ]), vapply(1:4, of, 0, 0.2))
@@ -48,7 +49,8 @@ test_that("thresholds have the slope of the evidence, and the posterior is that 
   fit <- elvi(y ~ 1, three, family = sratio(), prior_intercept = normal(0, 2), prior_aux = normal(0, 1), autoscale = FALSE)
   expect_grid_posterior(summary(fit)$table, expand.grid(b = seq(-2, 2, length.out = 81), c = seq(-2.5, 2.5, length.out = 81)),
     function(v) {
-      sum(table(three$y) * log(vapply(1:3, sratio_probability, 0, v[1], v[2], plogis))) + dnorm(v[1], 0, 2, log = TRUE) + dnorm(v[2], log = TRUE)
+      p <- vapply(1:3, sratio_probability, 0, v[1], v[2], plogis)
+      sum(table(three$y) * log(p)) + dnorm(v[1], 0, 2, log = TRUE) + dnorm(v[2], log = TRUE)
     }, identity)
   expect_identical(fit$posterior$shown, c("(Intercept)", "cut[2]"))
   refusal(elvi(y ~ 1, three, family = sratio(), prior_aux = exponential(1)), "prior_aux")
