@@ -9,6 +9,8 @@
 #' * `(1 | g)`: an intercept for each level of `g`.
 #' * `(x | g)` or `(1 + x | g)`: intercepts and slopes, correlated; `x` may be a factor.
 #' * `(x || g)`: intercepts and slopes, independent, also where `x` is a factor.
+#' * `diag(x | g)` is `(x || g)`; `cs(0 + f | g)`: heterogeneous compound symmetry, a standard deviation for each coefficient and one
+#'   correlation, as in 'glmmTMB'.
 #' * `(0 + x | g)`: slopes only.
 #' * `(1 | g/h)`: levels of `h` within those of `g`, the same as `(1 | g) + (1 | h:g)`.
 #' * `(1 | a:b)`: one level for each combination that occurs.
@@ -89,7 +91,7 @@ NULL
 # `others`, a list of (kind, call) with the calls of other latent terms.
 structured_formula <- function(formula, data = NULL) {
   right <- formula[[length(formula)]]
-  if (!mentions(right, c("|", "||", names(latent_calls())))) return(NULL)
+  if (!mentions(right, c("|", "||", "mo", names(latent_calls())))) return(NULL)
   parts <- additive_parts(right)
   kinds <- vapply(parts, function(part) part_kind(part$expr), "")
   for (part in parts[kinds != "fixed"]) {
@@ -149,10 +151,14 @@ part_kind <- function(expr) {
   }
   if (is_bar(expr)) refuse_term(expr, "a group-level term is written in brackets, such as (1 | g)")
   if (name %in% names(latent_calls())) return(latent_calls()[[name]])
+  if (name == "mo") {
+    refuse_term(expr, paste("a monotonic effect is a slope times unknown steps, a product of unknowns whose loss is not convex.",
+                            "rw1() is a free curve, a numeric variable a straight line"))
+  }
   if (name %in% covariance_structures && any(vapply(as.list(expr)[-1L], is_bar, NA))) {
     if (name %in% c("us", "diag") && length(expr) == 2L) return("bar")
     refuse_term(expr, paste0("the covariance structure ", name, "() is not available: (x | g) has an unstructured ",
-                             "one, (x || g) a diagonal one"))
+                             "one, (x || g) a diagonal one, cs(x | g) compound symmetry"))
   }
   if (!name %in% c(term_operators, "I") && any(vapply(as.list(expr)[-1L], looks_grouped, NA))) {
     refuse_term(expr, paste0("a group-level term cannot be inside of ", name,

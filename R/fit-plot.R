@@ -402,18 +402,56 @@ plot_sds <- function(fit) {
 
 # ---- smooths ------------------------------------------------------------------------------------------------
 
-plot_smooths <- function(fit, pars, points = 100L) {
-  smooths <- fit$smooths
-  labels <- vapply(smooths, `[[`, "", "label")
-  if (!is.null(pars)) {
-    if (!is.character(pars) || !all(pars %in% labels)) {
-      bad_argument("pars", paste0("among the smooths (", toString(labels), ")"), describe(setdiff(pars, labels)[1L]))
-    }
-    smooths <- smooths[labels %in% pars]
+# Curves with bands, fields with contours, or maps: a plot shows one of them, the first that there is unless `pars` says which smooths.
+plot_smooths <- function(fit, pars) {
+  check_in_memory(fit)
+  surfaces <- smooth_surfaces(fit, pars, "pars", 100L, 60L)
+  shapes <- vapply(surfaces, surface_shape, "")
+  shown <- intersect(names(surface_plots), shapes)[1L]
+  if (is.na(shown)) {
+    bad_argument("type", "another: this fit has no smooth of one or two numbers, and no map (give the graph as an object of class sf)",
+                 "\"smooths\"")
   }
-  smooths <- drawable_smooths(fit, smooths)
-  if (!length(smooths)) bad_argument("type", "another: this fit has no smooth of a single number", "\"smooths\"")
-  curves <- lapply(smooths, smooth_curve, fit = fit, points = points)
+  rest <- vapply(surfaces[shapes != shown & shapes != "other"], function(surface) surface$part$label, "")
+  if (length(rest)) {
+    elvi_inform("Not in this plot: ", toString(rest), ". plot(fit, \"smooths\", pars = ) shows them.", class = "elvi_message_plot")
+  }
+  surface_plots[[shown]](fit, surfaces[shapes == shown])
+}
+
+drawable_smooths <- function(fit) {
+  Filter(function(part) {
+    numbers <- vapply(part_variables(part), function(name) is_number_like(fit$frame[[name]]), NA)
+    sum(numbers) %in% 1:2 || has_map(part)
+  }, Filter(is_smooth_part, predictor_parts(fit)))
+}
+
+is_number_like <- function(x) is.numeric(x) && is.null(dim(x)) || inherits(x, c("Date", "POSIXct"))
+
+has_map <- function(part) length(part$terms) == 1L && !is.null(part$terms[[1L]]$map)
+
+surface_shape <- function(surface) {
+  if (has_map(surface$part)) return("map")
+  by <- part_by(surface$part)$variable
+  numbers <- vapply(surface$grid[setdiff(names(surface$grid), by)], is_number_like, NA)
+  c("other", "curve", "field")[min(sum(numbers), 2L) + 1L]
+}
+
+# names of the variables that are numbers, and of those that are not
+surface_axes <- function(surface) {
+  names <- setdiff(names(surface$grid), part_by(surface$part)$variable)
+  numbers <- vapply(surface$grid[names], is_number_like, NA)
+  list(numbers = names[numbers], others = names[!numbers])
+}
+
+# rows of the data that a smooth was made of
+surface_rows <- function(fit, surface) {
+  by <- part_by(surface$part)
+  if (is.null(by$level)) seq_len(nrow(fit$frame)) else which(as.character(fit$frame[[by$variable]]) == by$level)
+}
+
+plot_curves <- function(fit, surfaces) {
+  curves <- lapply(surfaces, smooth_curve, fit = fit)
   data <- do.call(rbind, lapply(curves, `[[`, "curve"))
   rug <- do.call(rbind, lapply(curves, `[[`, "rug"))
   data$panel <- factor(data$panel, unique(data$panel))
@@ -425,34 +463,77 @@ plot_smooths <- function(fit, pars, points = 100L) {
     ggplot2::geom_line(ggplot2::aes(y = .data$mean), colour = plot_blue) +
     ggplot2::geom_rug(data = rug, sides = "b", alpha = 0.3) +
     ggplot2::facet_wrap(ggplot2::vars(.data$panel), scales = "free_x") +
-    ggplot2::labs(x = toString(unique(vapply(smooths, `[[`, "", "variables"))),
+    ggplot2::labs(x = toString(unique(vapply(surfaces, function(surface) surface_axes(surface)$numbers, ""))),
                   y = "smooth (posterior mean, 50 % and 95 % bands)", subtitle = plot_subtitle(fit))
 }
 
-drawable_smooths <- function(fit, smooths = fit$smooths) {
-  Filter(function(smooth) length(smooth$variables) == 1L && is.numeric(fit$frame[[smooth$variables]]), smooths)
+# Mean and quantiles of a smooth alone along its variable; one panel for each series.
+smooth_curve <- function(surface, fit) {
+  axes <- surface_axes(surface)
+  q <- predictor_quantiles(fit, surface$at, c(0.025, 0.25, 0.75, 0.975))
+  panel_of <- function(frame) {
+    label <- surface$part$label
+    if (!length(axes$others)) return(rep(label, nrow(frame)))
+    paste0(label, ": ", do.call(paste, c(lapply(frame[axes$others], as.character), sep = ":")))
+  }
+  observed <- fit$frame[surface_rows(fit, surface), , drop = FALSE]
+  mean <- mix_moments(surface$at, fit$posterior$weight)$mean
+  list(curve = data.frame(panel = panel_of(surface$grid), x = as.double(surface$grid[[axes$numbers]]), mean = mean, low = q[, 1L],
+                          low50 = q[, 2L], high50 = q[, 3L], high = q[, 4L]),
+       rug = unique(data.frame(panel = panel_of(observed), x = as.double(observed[[axes$numbers]]))))
 }
 
-# Mean and quantiles of a smooth alone along its variable.
-smooth_curve <- function(smooth, fit, points) {
-  name <- smooth$variables
-  own <- if (is.null(smooth$by_level)) seq_len(nrow(fit$frame)) else which(fit$frame[[smooth$by]] == smooth$by_level)
-  observed <- as.double(fit$frame[[name]])[own]
-  x <- seq(min(observed), max(observed), length.out = points)
-  frame <- fit$frame[rep(own[1L], points), , drop = FALSE]
-  frame[[name]] <- x
-  if (!is.null(smooth$by) && is.null(smooth$by_level)) frame[[smooth$by]] <- 1
-  parts <- smooth_columns(smooth, frame)
-  posterior <- fit$posterior
-  W <- empty_columns(points, posterior_dim(posterior))
-  W[, match(free_names(smooth), posterior$names)] <- parts$free
-  terms <- Filter(function(term) identical(term$smooth, smooth$label), fit$groups)
-  for (i in seq_along(terms)) W[, effect_positions(fit, terms[[i]])] <- parts$penalised[[i]]
-  at <- posterior_linear(posterior, W)
-  q <- predictor_quantiles(fit, at, c(0.025, 0.25, 0.75, 0.975))
-  list(curve = data.frame(panel = smooth$label, x = x, mean = mix_moments(at, posterior$weight)$mean, low = q[, 1L], low50 = q[, 2L],
-                          high50 = q[, 3L], high = q[, 4L]),
-       rug = data.frame(panel = smooth$label, x = observed))
+# Posterior means with contours, within the hull of the data; beyond it the smooth is an extrapolation and is not drawn.
+plot_fields <- function(fit, surfaces) {
+  fields <- lapply(surfaces, function(surface) {
+    axes <- surface_axes(surface)$numbers
+    at <- fit$frame[surface_rows(fit, surface), axes]
+    points <- data.frame(panel = surface$part$label, x = as.double(at[[1L]]), y = as.double(at[[2L]]))
+    hull <- points[grDevices::chull(points$x, points$y), ]
+    grid <- data.frame(panel = surface$part$label, x = as.double(surface$grid[[axes[1L]]]), y = as.double(surface$grid[[axes[2L]]]),
+                       mean = mix_moments(surface$at, fit$posterior$weight)$mean)
+    grid$mean[!in_hull(grid$x, grid$y, hull)] <- NA
+    list(grid = grid, hull = hull, points = points, axes = axes)
+  })
+  each <- function(field) do.call(rbind, lapply(fields, `[[`, field))
+  axes <- vapply(1:2, function(j) toString(unique(vapply(fields, function(f) f$axes[j], ""))), "")
+  ggplot2::ggplot(each("grid"), ggplot2::aes(x = .data$x, y = .data$y)) +
+    ggplot2::geom_raster(ggplot2::aes(fill = .data$mean)) +
+    ggplot2::geom_contour(ggplot2::aes(z = .data$mean), colour = "grey30", linewidth = 0.3, bins = 10L, na.rm = TRUE) +
+    ggplot2::geom_polygon(data = each("hull"), fill = NA, colour = "grey50") +
+    ggplot2::geom_point(data = each("points"), size = 0.4, alpha = 0.3) +
+    ggplot2::scale_fill_gradient2(low = "#D55E00", mid = "white", high = plot_blue, na.value = "transparent") +
+    ggplot2::facet_wrap(ggplot2::vars(.data$panel), scales = "free") +
+    ggplot2::labs(x = axes[1L], y = axes[2L], fill = "smooth\n(mean)", subtitle = plot_subtitle(fit))
 }
+
+# points within a convex polygon, whose corners are in clockwise order
+in_hull <- function(x, y, hull) {
+  to <- c(seq_len(nrow(hull))[-1L], 1L)
+  span <- max(diff(range(hull$x)) * diff(range(hull$y)), .Machine$double.xmin)
+  inside <- rep(TRUE, length(x))
+  for (i in seq_len(nrow(hull))) {
+    side <- (hull$x[to[i]] - hull$x[i]) * (y - hull$y[i]) - (hull$y[to[i]] - hull$y[i]) * (x - hull$x[i])
+    inside <- inside & side <= 1e-9 * span
+  }
+  inside
+}
+
+# effects of areas, and how uncertain they are
+plot_maps <- function(fit, surfaces) {
+  need_package("sf", "A map of effects")
+  maps <- do.call(rbind, lapply(surfaces, function(surface) {
+    moments <- mix_moments(surface$at, fit$posterior$weight)
+    data <- data.frame(panel = surface$part$label, mean = moments$mean)
+    sf::st_sf(data, geometry = surface$part$terms[[1L]]$map)
+  }))
+  ggplot2::ggplot(maps) +
+    ggplot2::geom_sf(ggplot2::aes(fill = .data$mean), colour = "grey60", linewidth = 0.2) +
+    ggplot2::scale_fill_gradient2(low = "#D55E00", mid = "white", high = plot_blue) +
+    ggplot2::facet_wrap(ggplot2::vars(.data$panel)) +
+    ggplot2::labs(fill = "effect\n(mean)", subtitle = plot_subtitle(fit))
+}
+
+surface_plots <- list(curve = plot_curves, field = plot_fields, map = plot_maps)
 
 utils::globalVariables(".data")

@@ -19,8 +19,10 @@
 #' @param object a fit by [elvi()] from a formula.
 #' @param newdata optional data frame. Without it, the data of the fit.
 #' @param type `"link"` for the linear predictor, `"response"` for the expected
-#'   response, `"class"` for the most likely class of a response in classes. For a fit with a [second formula][elvi.formula] also
-#'   `"conditional"`, the mean without excess zeros, `"zprob"` and
+#'   response, `"class"` for the most likely class of a response in classes, `"terms"` for the parts of the linear predictor: a
+#'   matrix with a column for each term of the formula, smooths and group-level terms too. Other terms are centred at the means of the
+#'   data, as those of [stats::predict.lm()] are; the attribute `constant` is the rest, without offsets. For a fit with a
+#'   [second formula][elvi.formula] also `"conditional"`, the mean without excess zeros, `"zprob"` and
 #'   `"zlink"`, the probability of an extra zero (of a hurdle: of a zero) and its predictor, and `"disp"`, the dispersion. Credible
 #'   intervals of the expected response are quantiles of 4000 draws where it depends on two predictors.
 #'   For `residuals()`: `"response"`, `"pearson"`, `"deviance"` or `"working"`, as in [stats::residuals.glm()]; a `phi`
@@ -61,7 +63,8 @@ NULL
 
 #' @rdname predict.elvi_glm
 #' @export
-predict.elvi_glm <- function(object, newdata = NULL, type = c("link", "response", "class", "conditional", "zprob", "zlink", "disp"),
+predict.elvi_glm <- function(object, newdata = NULL,
+                             type = c("link", "response", "class", "terms", "conditional", "zprob", "zlink", "disp"),
                              se.fit = FALSE, re.form = NULL,
                              allow_new_levels = FALSE, offset = NULL, interval = c("none", "credible", "prediction"),
                              level = 0.95, ...) {
@@ -74,6 +77,7 @@ predict.elvi_glm <- function(object, newdata = NULL, type = c("link", "response"
     return(predict_out_of_memory(object, interval, list(type = type, se.fit = se.fit, offset = offset)))
   }
   rows <- prediction_rows(object, newdata, re.form, allow_new_levels, offset)
+  if (type == "terms") return(predict_terms(object, newdata, rows, se.fit))
   p <- c((1 - level) / 2, (1 + level) / 2)
   if (has_classes(object) && type %in% c("response", "class")) {
     if (type == "class") return(likely_class(class_probability_moments(object, rows)$mean, class_names(object$family)))
@@ -201,7 +205,7 @@ mean_response <- function(object, eta, eta2 = NULL, hyper = NULL) {
 # predictions of a second parameter need one
 check_type <- function(type, object) {
   component <- object$second$component %||% "none"
-  known <- c("link", "response", if (has_classes(object)) "class" else "conditional",
+  known <- c("link", "response", if (has_classes(object)) "class" else "conditional", if (!has_shared(object)) "terms",
              if (component == "zi") c("zprob", "zlink"), if (component == "disp") "disp")
   if (is.character(type) && length(type) > 1L) type <- type[1L]
   if (is.character(type) && type %in% c("zprob", "zlink", "disp") && !type %in% known) {

@@ -9,6 +9,7 @@ ar1_kind <- function() structured_kind(
   columns = function(term, frame, smooths) {
     place_columns(ar1_index(term, frame), length(term$levels))
   },
+  grid = function(term, frame, n, n_2d) series_grid(term, frame, term$origin + term$step * term$place),
   unseen = function(term, frame, allowed) ar1_unseen(term, frame, allowed),
   # ends, inner places, neighbours, and places of a series of length 1
   entries = function(term) {

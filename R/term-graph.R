@@ -5,6 +5,7 @@ icar_kind <- function() structured_kind(
   variables = function(call) term_arguments(call, "graph")$variables,
   make = function(x, frame, counting, contrasts) list(graph_term(x, frame, "icar", function(areas) areas)),
   columns = function(term, frame, smooths) place_columns(graph_index(term, frame), length(term$levels)),
+  grid = function(term, frame, n, n_2d) areas_grid(term, frame),
   constraints = function(term) term$structure$constraint,
   entries = structure_entries,
   precision = function(term, theta) scaled_precision(term$structure, theta),
@@ -22,6 +23,7 @@ bym2_kind <- function() structured_kind(
     Z <- place_columns(graph_index(term, frame), length(term$areas))
     cbind(Z, Z)
   },
+  grid = function(term, frame, n, n_2d) areas_grid(term, frame),
   constraints = function(term) rbind(matrix(0, length(term$areas), ncol(term$structure$constraint)), term$structure$constraint),
   entries = function(term) {
     n <- length(term$areas)
@@ -70,8 +72,10 @@ graph_term <- function(call, frame, kind, levels_of) {
                              toString(utils::head(areas, 3L)), ", ...)"))
   }
   new_structured(paste0(kind, "(", name, ")"), kind, levels_of(areas), variable = name, open = name, areas = areas,
-                 structure = graph_structure(W))
+                 structure = graph_structure(W), map = if (inherits(given, "sf")) sf::st_geometry(given))
 }
+
+areas_grid <- function(term, frame) repeat_frame(frame, stats::setNames(data.frame(factor(term$areas, term$areas)), term$variable))
 
 graph_index <- function(term, frame) {
   x <- as.character(frame[[term$variable]])
@@ -90,7 +94,8 @@ as_graph <- function(graph, name, call) {
   if (inherits(graph, "sf")) {
     need_package("spdep", "A graph from an object of class sf")
     ids <- if (name %in% names(graph) && !anyDuplicated(graph[[name]])) as.character(graph[[name]])
-    graph <- suppressWarnings(spdep::poly2nb(graph, row.names = ids))
+    graph <- suppressWarnings(spdep::poly2nb(graph))
+    if (!is.null(ids)) attr(graph, "region.id") <- ids   # some versions of 'spdep' take no names for objects of class sf
   }
   if (inherits(graph, "nb")) {
     to <- lapply(graph, function(own) own[own > 0L])   # a single 0 is none

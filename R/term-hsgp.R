@@ -6,6 +6,7 @@ hsgp_kind <- function() structured_kind(
   variables = function(call) hsgp_arguments(call)$variables,
   make = function(x, frame, counting, contrasts) list(hsgp_term(x, frame)),
   columns = function(term, frame, smooths) methods::as(hsgp_basis(term, frame), "CsparseMatrix"),
+  grid = function(term, frame, n, n_2d) variables_grid(term$variable_names, frame, n, n_2d),
   dense = function(term, filled) TRUE,
   entries = function(term) list(row = seq_along(term$levels), column = seq_along(term$levels), source = seq_along(term$levels)),
   blocked = function(term) TRUE,

@@ -93,7 +93,7 @@ NULL
 
 structured_kind <- function(...) {
   shared <- list(
-    groupings = character(), variables = function(call) term_arguments(call)$variables,
+    grid = function(term, frame, n, n_2d) NULL, groupings = character(), variables = function(call) term_arguments(call)$variables,
     by_level = FALSE, unseen = function(term, frame, allowed) NULL, dense = function(term, filled) FALSE,
     free = function(term, frame) NULL, constraints = function(term) NULL, rank = function(term) length(term$columns),
     blocked = function(term) FALSE,

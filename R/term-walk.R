@@ -8,6 +8,7 @@ walk_kind <- function(order) {
     calls = name,
     make = function(x, frame, counting, contrasts) list(walk_term(x, frame, order)),
     columns = function(term, frame, smooths) walk_columns(term, frame),
+    grid = function(term, frame, n, n_2d) series_grid(term, frame, term$values),
     unseen = function(term, frame, allowed) if (order == 1L) walk_unseen(term, frame),
     free = function(term, frame) if (order == 2L) walk_lines(term, frame),
     constraints = function(term) term$structure$constraint,

@@ -29,6 +29,7 @@ term_entries <- c(
   "sd_names",      # function(term): those that are standard deviations, one for each of `coefs`
   "tidy_names",    # function(term): of all of them as 'broom.mixed' has them
   "effect_names",  # function(term): of the effects
+  "grid",          # function(term, frame, n, n_2d): a frame of places to show the effects at, for plots and tables; or NULL
   "heading")       # function(term): its cells in the table of standard deviations
 # precision(): `value` of each source in Q, `inverse` in Q^-1 (NULL where it is not blocked), `log_det` of Q (of a singular one, the
 # product of the eigenvalues that are not 0, up to a constant), and slope(S), the derivative in theta of log|Q| / 2 - tr(Q S) / 2,
@@ -81,6 +82,7 @@ levels_of_term <- function(term) length(term$columns) / length(term$coefs)
 covariance_part <- function(term, M) if (pairs_of(term)) M[lower.tri(M, diag = TRUE)] else diag(M)
 
 by_level_precision <- list(
+  grid = function(term, frame, n, n_2d) NULL,
   entries = function(term) {
     k <- length(term$coefs)
     full <- if (pairs_of(term)) which(lower.tri(diag(k), diag = TRUE), arr.ind = TRUE) else cbind(seq_len(k), seq_len(k))
@@ -117,6 +119,9 @@ by_level_precision <- list(
     stats::setNames(columns, natural_names(term))
   })
 
+# Are the levels of a term independent, with a covariance by standard deviations and an lkj() matrix of correlations?
+is_independent_term <- function(term) identical(term_record(term)$precision, by_level_precision$precision)
+
 # rows and columns of the correlations of a term, in order
 correlated_pairs <- function(term) {
   if (!pairs_of(term)) return(matrix(0L, 0L, 2L))
@@ -143,7 +148,8 @@ correlation_columns <- function(term, y) {
   })
 }
 
-cor_name <- function(term, i, j) sprintf("cor(%s:%s,%s)", term$label, term$coefs[i], term$coefs[j])
+# `one_cor`: the name of a correlation that all pairs share
+cor_name <- function(term, i, j) term$one_cor %||% sprintf("cor(%s:%s,%s)", term$label, term$coefs[i], term$coefs[j])
 
 # The Cholesky factor of a correlation matrix from partial correlations tanh(y), row by
 # row: y holds them by columns of the lower triangle. Given the earlier ones, each
@@ -186,13 +192,17 @@ term_covariance <- function(term, theta) {
 # derivative of log|Q| / 2 - tr(Q S) / 2
 covariance_slope <- function(term, at, S) {
   k <- length(at$sd)
-  J <- levels_of_term(term)
-  if (!pairs_of(term)) return(S / at$sd^2 - J)
-  full <- diag(k)
+  if (!pairs_of(term)) return(S / at$sd^2 - levels_of_term(term))
+  G <- covariance_gradient(term, at, S)
+  c(2 * rowSums(G * at$D), correlation_chain(at$factor, 2 * (at$sd * G * rep(at$sd, each = k)) %*% at$L, k))
+}
+
+# the same in the entries of D, for a full D
+covariance_gradient <- function(term, at, S) {
+  full <- diag(length(at$sd))
   full[lower.tri(full, diag = TRUE)] <- S
   full[upper.tri(full)] <- t(full)[upper.tri(full)]
-  G <- (at$inverse %*% full %*% at$inverse - J * at$inverse) / 2
-  c(2 * rowSums(G * at$D), correlation_chain(at$factor, 2 * (at$sd * G * rep(at$sd, each = k)) %*% at$L, k))
+  (at$inverse %*% full %*% at$inverse - levels_of_term(term) * at$inverse) / 2
 }
 
 # Partial correlations of an LKJ matrix are independent, and symmetric beta on (-1, 1).
@@ -265,5 +275,5 @@ smooth_kind <- c(by_level_precision, list(
   effect_names = function(term) paste0(term$label, ".", term$levels),
   heading = function(term) list(term = "", coefficient = term$label, levels = "")))
 
-term_kinds <- list(group = group_kind, smooth = smooth_kind, tensor = tensor_kind(), related = related_kind(), members = members_kind(), ar1 = ar1_kind(),
+term_kinds <- list(group = group_kind, smooth = smooth_kind, tensor = tensor_kind(), compound = compound_kind(), related = related_kind(), members = members_kind(), ar1 = ar1_kind(),
                    rw1 = walk_kind(1L), rw2 = walk_kind(2L), icar = icar_kind(), bym2 = bym2_kind(), hsgp = hsgp_kind())

@@ -306,6 +306,8 @@ argument_templates <- function() {
              "print.elvi_bayes_factor", "x"),
     template("posterior_vs_prior", posterior_vs_prior, object("glm", pars = "age", prob = 0.9, plot = FALSE), of_class("data.frame"),
              c("posterior_vs_prior", "posterior_vs_prior.elvi_glm"), "plot"),   # a plot is an answer too
+    template("smooth_estimates", smooth_estimates, object("glm", select = NULL, n = 5, n_2d = 5), of_class("data.frame"),
+             c("smooth_estimates", "smooth_estimates.elvi_glm"), long = list(n = long_count(1e5), n_2d = long_count(1e3))),
     template("log_prior", log_prior, object("glm", draws = 5, seed = 1),
              function(x, args) is.matrix(x) && nrow(x) == args$draws, c("log_prior", "log_prior.elvi_glm"), long = long_draws),
     template("calibrate", calibrate,

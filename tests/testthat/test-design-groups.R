@@ -100,3 +100,7 @@ test_that("levels that do not occur are dropped, and rows are matched by name", 
   numbered <- elvi(y ~ x + (1 | h), d)
   expect_identical(rownames(ranef(numbered)$h), as.character(1:5))
 })
+
+test_that("monotonic effects are refused with the reason", {
+  expect_snapshot_error(elvi(y ~ mo(x), group_data()), class = "elvi_error_term")
+})
