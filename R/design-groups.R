@@ -26,8 +26,8 @@
 #' (`s(x).1`, ...) becomes a term with one standard deviation, `smooth_sd[s(x)]`. `knots = ` of [elvi()] is passed to mgcv.
 #'
 #' `te(x, z)`, `ti(x, z)` and `s(x, bs = "ad")` have several penalties on the same coefficients, and one standard deviation for each:
-#' `smooth_sd[te(x,z)1]` belongs to the penalty along `x`, `smooth_sd[te(x,z)2]` to that along `z`. The precision of the coefficients is the
-#' sum of the penalties, each divided by the square of its standard deviation.
+#' `smooth_sd[te(x,z)1]` belongs to the penalty along `x`, `smooth_sd[te(x,z)2]` to that along `z`. The precision of the coefficients
+#' is the sum of the penalties, each divided by the square of its standard deviation.
 #'
 #' The columns of a basis have units of their own. So each penalised part is scaled (Sørbye and Rue, 2014): it has nothing in it that the
 #' free columns can say, and its variance, given `smooth_sd[s(x)]`, is the square of `smooth_sd[s(x)]` on average over

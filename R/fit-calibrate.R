@@ -321,8 +321,8 @@ mixture_probability <- function(posterior, at, value, shapes) {
 check_proper_priors <- function(fit) {
   structured <- Filter(Negate(is_independent_term), fit$groups)
   if (length(structured)) {
-    elvi_abort("from = \"prior\" is not available with the term `", structured[[1L]]$label, "`: its effects cannot be drawn from their prior. ",
-               "Use from = \"posterior\".", class = "elvi_error_argument", data = list(argument = "from"))
+    elvi_abort("from = \"prior\" is not available with the term `", structured[[1L]]$label, "`: its effects cannot be drawn from their ",
+               "prior. Use from = \"posterior\".", class = "elvi_error_argument", data = list(argument = "from"))
   }
   flat <- coefficient_names(fit)[rep_len(is.infinite(fit$priors$joint$scale), length(coefficient_names(fit)))]
   aux <- fit$priors$aux

@@ -255,8 +255,8 @@ add_varying_columns <- function(object, rows, columns, at) {
     W <- columns[which, , drop = FALSE]
     for (new in varying) {
       more <- methods::as(new$columns(posterior$hyper$values[k, ]), "TsparseMatrix")
-      W <- W + Matrix::sparseMatrix(i = match(new$rows, which)[more@i + 1L], j = effect_positions(object, new$term)[more@j + 1L], x = more@x,
-                                    dims = dim(W))
+      W <- W + Matrix::sparseMatrix(i = match(new$rows, which)[more@i + 1L], j = effect_positions(object, new$term)[more@j + 1L],
+                                    x = more@x, dims = dim(W))
     }
     here <- posterior_linear(posterior, W, components = k)
     at$mean[which, k] <- here$mean + rows$offset[which]

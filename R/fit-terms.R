@@ -48,7 +48,8 @@ predict_terms <- function(object, newdata, rows, se.fit) {
     if (is.null(newdata)) stats::naresid(object$na.action, values) else values
   }
   at_means <- if (intercept) replace(means, 1L, 1) else means
-  fit <- structure(table("mean"), constant = if (intercept) sum(at_means * posterior_moments(object$posterior)$mean[seq_along(means)]) else 0)
+  centre <- sum(at_means * posterior_moments(object$posterior)$mean[seq_along(means)])
+  fit <- structure(table("mean"), constant = if (intercept) centre else 0)
   if (se.fit) list(fit = fit, se.fit = table("sd")) else fit
 }
 

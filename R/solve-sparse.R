@@ -256,7 +256,8 @@ roots_variances.elvi_sparse_roots <- function(roots, W, components) {
   variance <- matrix(variance, nrow(W))
   others <- which(is.nan(rowSums(variance)))
   for (part in split(others, (seq_along(others) - 1L) %/% 256L)) {
-    variance[part, ] <- vapply(components, function(k) rowSums(root_rows(root_at(roots, k), W[part, , drop = FALSE])^2), numeric(length(part)))
+    some <- W[part, , drop = FALSE]
+    variance[part, ] <- vapply(components, function(k) rowSums(root_rows(root_at(roots, k), some)^2), numeric(length(part)))
   }
   variance
 }

@@ -1,12 +1,12 @@
 # cs(x | g): group-level effects with a standard deviation for each coefficient and one correlation of all of them, compound symmetry
-# as in 'glmmTMB'. With k coefficients the correlation is between -1 / (k - 1) and 1; its place in that interval, t, has a beta prior, which is
-# what lkj(eta) says of such matrices: uniform for eta = 1.
+# as in 'glmmTMB'. With k coefficients the correlation is between -1 / (k - 1) and 1; its place in that interval, t, has a beta prior,
+# which is what lkj(eta) says of such matrices: uniform for eta = 1.
 
 compound_kind <- function() {
   own <- list(
     calls = "cs",
     variables = function(call) group_kind$variables(read_bar(call)[[1L]]),
-    make = function(x, frame, counting, contrasts) lapply(read_bar(x), compound_term, frame = frame, contrasts = contrasts, counting = counting),
+    make = function(x, frame, counting, contrasts) lapply(read_bar(x), compound_term, frame, contrasts, counting),
     precision = function(term, theta) {
       at <- compound_covariance(term, theta)
       list(value = covariance_part(term, at$inverse), inverse = covariance_part(term, at$D), log_det = -levels_of_term(term) * at$log_det,
@@ -28,7 +28,8 @@ compound_kind <- function() {
     curvature = function(term) levels_of_term(term) * rep(c(2, 1), c(length(term$coefs), 1L)),
     natural = function(term, theta) {
       k <- length(term$coefs)
-      stats::setNames(c(lapply(seq_len(k), function(j) exp(theta[, j])), list(compound_correlation(theta[, k + 1L], k))), natural_names(term))
+      columns <- c(lapply(seq_len(k), function(j) exp(theta[, j])), list(compound_correlation(theta[, k + 1L], k)))
+      stats::setNames(columns, natural_names(term))
     },
     tidy_names = function(term) c(paste0("sd__", term$coefs), "cor__cs"))
   c(own, group_kind[setdiff(names(group_kind), names(own))])

@@ -28,8 +28,8 @@
 #'   scaled to
 #'   add to 1, makes it a weighted mean.
 #'
-#' `by = f` in any of `ar1()`, `rw1()`, `rw2()`, `icar()`, `bym2()` and `hsgp()` makes a term of its own, with its own standard deviation, for
-#' each level of a factor: `rw1(x, by = f)`. Series behind a bar, `rw1(x | g)`, share their hyperparameters.
+#' `by = f` in any of `ar1()`, `rw1()`, `rw2()`, `icar()`, `bym2()` and `hsgp()` makes a term of its own, with its own standard
+#' deviation, for each level of a factor: `rw1(x, by = f)`. Series behind a bar, `rw1(x | g)`, share their hyperparameters.
 #'
 #' @section Graphs:
 #' A graph is a symmetric matrix, dense or sparse, whose entries are weights of neighbours, an object of class `nb` of package 'spdep',

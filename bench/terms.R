@@ -1,5 +1,5 @@
 # Many hyperparameters: points, CPU time against lmer and gam, and error against the same rule with ten times the points and against
-# another rule. Rscript bench/terms.R [model ...]; all but `twenty` take a few minutes.
+# another rule. Rscript bench/terms.R [model ...]; all but `twenty` take a few minutes. Rscript bench/terms.R latent: other terms.
 
 suppressMessages(library(elvi))
 
@@ -43,6 +43,14 @@ models <- list(
                   poisson(), function(formula, data) suppressMessages(lme4::glmer(formula, data, family = poisson()))),
   cbpp = list(cbind(incidence, size - incidence) ~ period + (1 | herd), function() lme4::cbpp, binomial(),
               function(formula, data) lme4::glmer(formula, data, family = binomial())),
+  # models that the rule was not tuned on
+  Penicillin = list(diameter ~ 1 + (1 | plate) + (1 | sample), function() lme4::Penicillin, gaussian(), lmer),
+  Pastes = list(strength ~ 1 + (1 | batch) + (1 | batch:cask), function() lme4::Pastes, gaussian(), lmer),
+  grouseticks = list(TICKS ~ YEAR + cHEIGHT + (1 | BROOD) + (1 | LOCATION) + (1 | INDEX),
+                     function() transform(lme4::grouseticks, cHEIGHT = (HEIGHT - mean(HEIGHT)) / 100), poisson(),
+                     function(formula, data) suppressWarnings(lme4::glmer(formula, data, family = poisson()))),
+  crossed3 = list(groups(3), function() crossed_data(300, c(10, 15, 20), c(0.8, 0.4, 0), function(e) e + rnorm(300)), gaussian(), lmer),
+  slopes2 = list(y ~ x1 + x2 + (x1 | g) + (0 + x2 | g), function() slope_data(30, 10), gaussian(), lmer),
   twenty = list(groups(19), function() crossed_data(800, 6 + 1:19, (1:19 %% 4) / 4, function(e) e + rnorm(800)), gaussian(), lmer))
 
 cpu <- function(code) sum(system.time(code)[c("user.self", "sys.self")])
@@ -189,6 +197,27 @@ latent <- function() {
   theirs <- cpu(mgcv::gam(cases ~ s(i, j, bs = "gp", k = 100) + offset(log(expected)), poisson, m, method = "REML"))
   ours <- cpu(elvi(cases ~ hsgp(i, j, k = 10) + offset(log(expected)), m, family = poisson()))
   cat(sprintf("%-22s %.1f s CPU, %.2f x mgcv's gp\n", "hsgp, 100 functions", ours, ours / theirs))
+  set.seed(2)
+  s <- data.frame(x = runif(1000), z = 10 * runif(1000))
+  s$y <- sin(4 * s$x) * s$z / 5 + rnorm(1000)
+  theirs <- cpu(gam(y ~ te(x, z), s))
+  ours <- cpu(elvi(y ~ te(x, z), s))
+  cat(sprintf("%-22s %.1f s CPU, %.2f x mgcv's te\n", "te, 1,000 rows", ours, ours / theirs))
+  if (requireNamespace("sf", quietly = TRUE) && requireNamespace("spdep", quietly = TRUE)) {   # deaths by county, North Carolina
+    counties <- sf::st_read(system.file("shape/nc.shp", package = "sf"), quiet = TRUE)
+    sids <- data.frame(NAME = counties$NAME, cases = counties$SID74, births = counties$BIR74)
+    say_scale("bym2, 100 counties", megabytes(elvi(cases ~ bym2(NAME, counties) + offset(log(births)), sids, family = poisson())))
+    if (requireNamespace("spaMM", quietly = TRUE)) {
+      graph <- as.matrix(spdep::nb2mat(spdep::poly2nb(counties), style = "B"))
+      dimnames(graph) <- list(counties$NAME, counties$NAME)
+      theirs <- cpu(spaMM::fitme(cases ~ 1 + adjacency(1 | NAME) + offset(log(births)), sids, poisson(), adjMatrix = graph))
+      ours <- cpu(elvi(cases ~ icar(NAME, counties) + offset(log(births)), sids, family = poisson()))
+      cat(sprintf("%-22s %.1f s CPU, %.2f x spaMM's adjacency\n", "icar, 100 counties", ours, ours / theirs))
+    }
+  }
+  long <- series(1e5)
+  say_scale("ar1, 1e5 times, whole", megabytes(fit <- elvi(y ~ ar1(t), long)))
+  say_scale("its predict(), with se", megabytes(predict(fit, long, se.fit = TRUE)))
   say_scale("ar1, 1e5 times, mode", megabytes(elvi(y ~ ar1(t), series(1e5), control = elvi_control(nodes = 1))))
   W <- lattice(50, 40)
   m <- map(50, 40)

@@ -66,7 +66,8 @@ test_that("smooths of two variables, series and maps are drawn", {
   inside <- !is.na(field$data$mean)
   expect_true(all(in_hull(d$x, d$z, data.frame(x = hull$x, y = hull$z))))
   expect_identical(inside, in_hull(field$data$x, field$data$y, data.frame(x = hull$x, y = hull$z)))
-  squares <- sf::st_sf(area = letters[1:6], geometry = sf::st_make_grid(sf::st_bbox(c(xmin = 0, ymin = 0, xmax = 3, ymax = 2)), n = c(3, 2)))
+  box <- sf::st_bbox(c(xmin = 0, ymin = 0, xmax = 3, ymax = 2))
+  squares <- sf::st_sf(area = letters[1:6], geometry = sf::st_make_grid(box, n = c(3, 2)))
   d$area <- letters[as.integer(d$g)]
   map <- ggplot2::autoplot(elvi(y ~ icar(area, squares), d), "smooths")
   expect_s3_class(map$data, "sf")

@@ -159,3 +159,17 @@ test_that("the order of levels and of terms changes nothing beyond the error, an
     expect_lt(max(abs(other$moments$sd[at] / one$moments$sd - 1)), 0.05)
   }
 })
+
+test_that("the order of a factor's levels changes nothing", {
+  skip_on_cran()
+  skip_without_parser()
+  d <- group_data()
+  fit <- function(d) suppressWarnings(elvi(y ~ x + (1 + x | g) + (1 | f), d))
+  one <- fit(d)
+  other <- fit(transform(d, g = factor(g, rev(levels(factor(g)))), f = factor(f, rev(levels(factor(f))))))
+  expect_identical(length(one$posterior$weight), length(other$posterior$weight))
+  expect_equal(coef(one), coef(other), tolerance = 1e-6)
+  expect_equal(sqrt(diag(vcov(one))), sqrt(diag(vcov(other))), tolerance = 1e-6)
+  expect_equal(ranef(one)$g, ranef(other)$g[rownames(ranef(one)$g), ], tolerance = 1e-6)
+  expect_equal(one$nested$change, other$nested$change, tolerance = 1e-4)
+})
