@@ -404,13 +404,11 @@ plot_sds <- function(fit) {
 
 # Curves with bands, fields with contours, or maps: a plot shows one of them, the first that there is unless `pars` says which smooths.
 plot_smooths <- function(fit, pars) {
-  check_in_memory(fit)
   surfaces <- smooth_surfaces(fit, pars, "pars", 100L, 60L)
   shapes <- vapply(surfaces, surface_shape, "")
   shown <- intersect(names(surface_plots), shapes)[1L]
   if (is.na(shown)) {
-    bad_argument("type", "another: this fit has no smooth of one or two numbers, and no map (give the graph as an object of class sf)",
-                 "\"smooths\"")
+    bad_argument("type", "another: this fit has no smooth of one or two numbers, and no map", "\"smooths\"")
   }
   rest <- vapply(surfaces[shapes != shown & shapes != "other"], function(surface) surface$part$label, "")
   if (length(rest)) {
@@ -423,7 +421,7 @@ drawable_smooths <- function(fit) {
   Filter(function(part) {
     numbers <- vapply(part_variables(part), function(name) is_number_like(fit$frame[[name]]), NA)
     sum(numbers) %in% 1:2 || has_map(part)
-  }, Filter(is_smooth_part, predictor_parts(fit)))
+  }, smooth_parts(fit))
 }
 
 is_number_like <- function(x) is.numeric(x) && is.null(dim(x)) || inherits(x, c("Date", "POSIXct"))

@@ -2,7 +2,9 @@
 # plots of smooths.
 
 # Each part: label, `coefficients` and latent `terms` that it is made of, and `smooth`, NULL for parts that are none.
-predictor_parts <- function(object) {
+predictor_parts <- function(object) c(parametric_parts(object), latent_parts(object))
+
+latent_parts <- function(object) {
   names <- coefficient_names(object)
   first <- object$groups[in_line(object$groups, 1L)]
   of_smooth <- vapply(first, function(term) term$smooth %||% "", "")
@@ -12,7 +14,7 @@ predictor_parts <- function(object) {
   latent <- lapply(first[of_smooth == ""], function(term) {
     list(label = part_label(term), coefficients = match(colnames(term_free(term, object$frame)), names), terms = list(term))
   })
-  c(parametric_parts(object), smooths, latent)
+  c(smooths, latent)
 }
 
 parametric_parts <- function(object) {
@@ -116,7 +118,7 @@ smooth_estimates.elvi_glm <- function(object, select = NULL, n = 100, n_2d = 40,
 
 # For each smooth that can be shown at a grid: its part, the grid of its variables, and means and standard deviations at each component.
 smooth_surfaces <- function(object, select, argument, n = 100L, n_2d = 40L) {
-  parts <- Filter(is_smooth_part, predictor_parts(object))
+  parts <- smooth_parts(object)
   labels <- vapply(parts, `[[`, "", "label")
   if (!is.null(select) && (!is.character(select) || !all(select %in% labels))) {
     bad_argument(argument, paste0("among the smooths (", toString(labels), ")"), describe(setdiff(select, labels)[1L]))
@@ -132,7 +134,11 @@ smooth_surfaces <- function(object, select, argument, n = 100L, n_2d = 40L) {
   Filter(Negate(is.null), surfaces)
 }
 
-is_smooth_part <- function(part) !is.null(part$smooth) || length(part$terms) && !has_levels(part$terms)
+# none where the fit is not from a formula
+smooth_parts <- function(object) {
+  if (!length(object$groups)) return(list())
+  Filter(function(part) !is.null(part$smooth) || !has_levels(part$terms), latent_parts(object))
+}
 
 part_variables <- function(part) {
   term <- if (is.null(part$smooth)) part$terms[[1L]]
