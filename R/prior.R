@@ -395,7 +395,12 @@ print.elvi_prior <- function(x, ...) {
 
 #' @export
 format.elvi_prior <- function(x, ...) {
-  show <- function(v) if (length(v) == 1L) format(v, ...) else paste0("c(", toString(format(v, ...)), ")")
+  show <- function(v) {
+    if (length(unique(v)) == 1L && length(v) > 4L) v <- v[1L]
+    if (length(v) == 1L) return(format(v, ...))
+    if (length(v) > 8L) return(sprintf("%d numbers from %s to %s", length(v), format(min(v), ...), format(max(v), ...)))
+    paste0("c(", toString(format(v, ...)), ")")
+  }
   if (x$name == "flat") return("flat prior")
   if (x$name == "exponential") return(paste0("exponential prior, rate ", show(x$rate), if (!is.null(x$of)) paste(", of", x$of)))
   if (!is.null(x$precision)) {

@@ -147,6 +147,7 @@ coordinate_entries <- c(
   "to_work",           # and back
   "points_to_user",    # function(work, x): points, by columns
   "root_to_user",      # function(work, root): a root of any kind
+  "gradient_to_work",  # function(work, g): gradients of f, by columns, in the coordinates of the run
   "hessian_to_work",   # function(work, H): a Hessian of f, in the coordinates of the run
   "largest_stretch",   # function(work): the most by which a move of the run's coordinates becomes longer in the model's
   "smallest_stretch",  # function(work): and the least
@@ -166,6 +167,7 @@ raw_coordinates <- list(
   to_work = function(work, kind, mu, scale) list(mu = mu, scale = scale),
   points_to_user = function(work, x) x,
   root_to_user = function(work, root) root,
+  gradient_to_work = function(work, g) g,
   hessian_to_work = function(work, H) H,
   largest_stretch = function(work) 1,
   smallest_stretch = function(work) 1,
@@ -190,6 +192,7 @@ affine_coordinates <- list(
   },
   points_to_user = function(work, x) work$m + root_times(work$A, x),
   root_to_user = function(work, root) moved_root(root, work$A),
+  gradient_to_work = function(work, g) root_crossprod(work$A, g),
   hessian_to_work = function(work, H) congruent(work$A, H),
   largest_stretch = function(work) largest_singular_value(work$A),
   smallest_stretch = function(work) smallest_singular_value(full_frame(work)$A),

@@ -681,7 +681,8 @@ add_links <- function(model, x, at) {
 # What needs the whole model in the core is for independent priors.
 check_independent_prior <- function(model) {
   if (is_linked(model)) {
-    bad_argument("prior", "independent here: a matrix as prior precision is for the exact solver, with its full scale",
+    bad_argument("prior", paste0("independent here: a matrix Q as prior precision is for the exact solver. With the design ",
+                                 "X %*% solve(chol(Q)) and the prior normal(0, 1) the same model has coefficients chol(Q) (x - location)"),
                  format(model$prior))
   }
 }

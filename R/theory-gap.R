@@ -68,16 +68,45 @@ moment_beyond <- function(law, r2, k) {
 # ---- the noise at the optimum ----------------------------------------------------------------
 
 # Variance of one gradient at theta*, in blocks: `upper`, which is certain, and `estimate` with its standard error `se` from
-# fresh draws, where theta* is known. vignette("theory") proves `upper`: E|grad f(x*)|^2 <= L E<grad f(x*), x* - m> = L d by
-# co-coercivity and stationarity; with the objective known also 2 L (E f(x*) - f(m)).
+# fresh draws, where theta* is known. `how` says where `upper` is from: "closed form" (a quadratic), "computed" (a regression whose
+# optimum is certified: theory-moments.R) or "bounded": E|grad f(x*)|^2 <= L E<grad f(x*), x* - m> = L d by
+# co-coercivity and stationarity; with the objective known also 2 L (E f(x*) - f(m)). vignette("theory") proves them.
 optimum_noise <- function(problem, reach, draws = 4096L) {
   exact <- quadratic_noise(problem$model, problem)
-  if (!is.null(exact)) return(list(upper = exact, estimate = exact, se = c(mu = 0, Sigma = 0), draws = 0))
+  none <- c(mu = NA_real_, Sigma = NA_real_)
+  result <- function(upper, how, estimate = none, se = none, draws = 0) {
+    list(upper = upper, how = how, estimate = estimate, se = se, draws = draws)
+  }
+  if (!is.null(exact)) return(result(exact, "closed form", exact, 0 * exact))
   upper <- upper_noise(problem, reach)
   best <- problem$optimum
-  none <- c(mu = NA_real_, Sigma = NA_real_)
-  if (is.null(best)) return(list(upper = upper, estimate = none, se = none, draws = 0))
-  c(list(upper = upper), estimated_noise(problem, best, draws), list(draws = draws))
+  if (is.null(best)) return(result(upper, "bounded"))
+  computed <- computed_noise(problem, best, reach)
+  if (!is.null(computed) && isTRUE(best$certified)) return(result(pmin(upper, computed), "computed"))
+  if (!is.null(computed)) return(result(upper, "bounded", computed, 0 * computed))
+  found <- estimated_noise(problem, best, draws)
+  result(upper, "bounded", found$estimate, found$se, draws)
+}
+
+# By the moments of theory-moments.R at a point whose gap is at most its certificate. With delta = grad f(x) - grad f(x*),
+# E|delta|^2 <= 2 L gap and, as in the lemma on the variance, E|delta|^2 |z|^2 <= 2 L r^2 gap + L^2 max(c0, c1) |theta - theta*|^2, the last
+# at most 2 gap / alpha; norms of random vectors obey the triangle inequality.
+computed_noise <- function(problem, best, reach) {
+  moments <- gradient_moments(problem, best)
+  if (is.null(moments)) return(NULL)
+  gap <- max(best$certificate, 0)
+  L <- problem$L
+  alpha <- least_curvature(problem)
+  moved <- sqrt(min(2 * L * reach$r2 * gap + if (alpha > 0) L^2 * pmax(reach$c0, reach$c1) * 2 * gap / alpha else 0))
+  outer2 <- if (scale_of(problem$kind)$symmetrised) (moments[["g2_z2"]] + moments[["gz2"]]) / 2 else moments[["g2_z2"]]
+  # the mean is the entropy's gradient up to that of F, at most sqrt(2 Lip gap) long
+  mean <- max(sqrt(scale_of(problem$kind)$entropy_norm2(best$scale)) - sqrt(4 * L * gap), 0)
+  c(mu = (sqrt(moments[["g2"]]) + sqrt(2 * L * gap))^2, Sigma = (sqrt(max(outer2 - mean^2, 0)) + moved)^2)
+}
+
+# A lower bound of the curvature of f in the coordinates of the run
+least_curvature <- function(problem) {
+  known_alpha(problem$model) * coordinates_of(problem$work)$smallest_stretch(problem$work)^2
 }
 
 upper_noise <- function(problem, reach) {
@@ -139,8 +168,8 @@ noise_level <- function(constants, lambda, certain, errors = 4) {
   if (certain) sum(lambda * s2$upper) else sum(lambda * pmin(s2$estimate + errors * s2$se, s2$upper))
 }
 
-# Is the upper bound the variance itself?
-noise_is_exact <- function(constants) identical(constants$s2$upper, constants$s2$estimate)
+# Is there nothing better to be had by draws?
+noise_is_exact <- function(constants) constants$s2$how != "bounded"
 
 # ---- bounds -----------------------------------------------------------------------------------
 

@@ -236,13 +236,22 @@ print.elvi_guarantee <- function(x, ...) {
 bound_words <- c(distance = "noise by distance, the paper's theorem", sharper = "noise by distance, before its last rounding",
                  gap = "noise by gap", estimated = "noise by gap, with the noise at the optimum estimated")
 
-# what rests on an optimum that the user gave says so
+# what rests on what the user says names it
 caveat <- function(g) UseMethod("caveat")
 
 #' @export
 caveat.elvi_guarantee <- function(g) {
-  if ("assumed" %in% g$assumptions$status) ", if what you gave is the optimum"
+  assumed <- g$assumptions$assumption[g$assumptions$status == "assumed"]
+  if (!length(assumed)) return(NULL)
+  if_words <- c("f convex" = "f is convex", "f smooth" = "L is right", "optimum exists" = "f grows as you say",
+                "optimum known" = if (g$optimum_kind == "given") "what you gave is the optimum" else "alpha is right")
+  if (g$optimum_kind == "given") if_words <- if_words[names(if_words) != "optimum exists"]
+  named <- unname(if_words[intersect(names(if_words), assumed)])
+  if (!length(named)) named <- "what you gave is the optimum"
+  paste0(", if ", toString_and(named))
 }
+
+toString_and <- function(x) if (length(x) < 2L) x else paste(toString(x[-length(x)]), "and", x[length(x)])
 
 # The other bounds, the noise at the optimum that some rest on, the best of several runs, and the gap of a run that was made
 print_bounds <- function(x, n) {
@@ -251,11 +260,8 @@ print_bounds <- function(x, n) {
     cat(strwrap(paste0("Also: ", paste0(n(others), " (", bound_words[names(others)], ")", collapse = ", "), "."), exdent = 2, width = 90),
         sep = "\n")
   }
-  if (x$by == "estimated") {
-    s2 <- x$constants$s2
-    cat("The noise at the optimum is estimated from ", n(s2$draws), " draws, and four standard errors (",
-        format(100 * max(s2$se / s2$estimate), digits = 2), " % each) are added.\n", sep = "")
-  }
+  noise <- noise_words(x, n)
+  if (!is.null(noise)) cat(noise, "\n", sep = "")
   if (x$runs > 1) {
     cat("The best of ", n(x$runs), " independent runs, by the exact objective: P(gap > ", n(2 * x$bound), " nats) <= ",
         format(2^-x$runs, digits = 2), "\n", sep = "")
@@ -264,6 +270,17 @@ print_bounds <- function(x, n) {
     cat("The run ended ", format(x$gap, digits = 3), " nats above F*: the bound is ", format(x$bound / x$gap, digits = 2),
         " times that.\n", sep = "")
   }
+}
+
+# Where the noise at the optimum is from that the bound rests on
+noise_words <- function(x, n) {
+  s2 <- x$constants$s2
+  if (x$by == "estimated") {
+    if (s2$draws == 0) return("The noise at the optimum is computed where the solver ended, which is not certified to be the optimum.")
+    return(paste0("The noise at the optimum is estimated from ", n(s2$draws), " draws, and four standard errors (",
+                  format(100 * max(s2$se / s2$estimate), digits = 2), " % each) are added."))
+  }
+  if (x$by == "gap" && s2$how == "computed") "The noise at the optimum is computed by quadrature, at a certified optimum."
 }
 
 print_almost_surely <- function(x) {

@@ -26,8 +26,10 @@
 #' * **noise by gap**: `[D/(2 step K) + (1 + 1/t) step s2/(2N)] / (1 - (1 + t) step A/N)`,
 #'
 #' and nearly that elsewhere; `t` and `r^2` are those that make it smallest. `vignette("theory")` proves it. `bounds` has all values and
-#' `bound` is the smallest one, named by `by`: `"distance"`, `"sharper"` (the same one step earlier in its proof), `"gap"`, with a
-#' certain bound on `s2`, or `"estimated"`, with `s2` estimated from 4,096 draws and four standard errors added.
+#' `bound` is the smallest one, named by `by`: `"distance"`, `"sharper"` (the same one step earlier in its proof), `"gap"`, with an `s2`
+#' that is certain, or `"estimated"`, with `s2` estimated from 4,096 draws and four standard errors added. `s2` is certain where it is known
+#' in closed form (a quadratic), computed by quadrature (a regression with normal priors, at most 2,500 rows and coefficients together, and an optimum that
+#' [elvi_optimum()] certifies), or bounded by `L d` in the block of `mu`, which is several times larger.
 #'
 #' The average has weights made from a constant `a` of its own, `a_weights`. The
 #' presets set it from `N` and `K`, as the paper does; it then takes the place of
@@ -121,9 +123,9 @@
 #'   `best_iterate`, `almost_surely`, `D`,
 #'   `a`, `b`, `a_weights`, `gamma`, `N` (for a schedule that varies, the first and the last),
 #'   `K`, `lambda`, `L`, `gap_start` and `assumptions`, a data frame with
-#'   `assumption`, `status` (`"holds"`, `"fails"`, `"unknown"`, or `"assumed"` of an optimum
-#'   that you gave and that could not be refuted, and of what rests on it), `why`, `needed` (for the bound) and
-#'   `about` (the problem or the run).
+#'   `assumption`, `status` (`"holds"`, `"fails"`, `"unknown"`, or `"assumed"` of what you say and draws do not refute: that a
+#'   density is convex, smooth with `L`, grows, that `alpha` is right, that `optimum` is one; and of what rests on it), `why`, `needed` (for the
+#'   bound) and `about` (the problem or the run).
 #' @seealso [bg_constants()], [existence()], [schedule_rate()]
 #' @examples
 #' X <- scale(as.matrix(infert[, c("age", "parity", "induced", "spontaneous")]))
@@ -275,7 +277,7 @@ fill_bound <- function(g, plan) {
 
 # A check keeps half of the descent that smoothness keeps, see vignette("internals").
 checking_penalty <- function(g, plan) {
-  known <- g$assumptions$status[g$assumptions$assumption == "f smooth"] == "holds"
+  known <- g$assumptions$status[g$assumptions$assumption == "f smooth"] %in% c("holds", "assumed")
   if (g$checked && !(known && steps_short(g, plan))) 2 else 1
 }
 
@@ -299,7 +301,8 @@ fill_iterates <- function(g, plan) {
   else if (status[["sum step^2/N finite"]] != "holds") doubtful <- c(doubtful, "sum step^2/N finite")
   rate <- schedule_rate(g$schedule)$exponent
   order <- if (!is.na(rate)) paste0(" = o(E^", format(rate, digits = 3), ")")
-  holds <- if (!length(doubtful)) { if ("assumed" %in% status["set contains it"]) "assumed" else "holds" }
+  rests_on <- c("f convex", "f smooth", "optimum exists", "set contains it")
+  holds <- if (!length(doubtful)) { if ("assumed" %in% status[rests_on]) "assumed" else "holds" }
            else if (any(status[doubtful] %in% "unknown")) "unknown" else "fails"
   g$almost_surely <- data.frame(
     statement = c("sum_k step_k (F(theta_k) - F*) < Inf",
@@ -404,7 +407,7 @@ smooth_gap <- function(problem, start, feasible) {
 # ---- assumptions -------------------------------------------------------------------
 
 # One row per assumption. A status is "holds", "fails" or "unknown"; or "assumed", of what
-# the user says and nothing speaks against.
+# the user says and draws do not refute.
 list_assumptions <- function(g, problem, plan, feasible, start, contains) {
   rows <- c(problem_assumptions(g, problem),
             if (theorem_of(g)$gap) optimum_assumptions(g, problem, feasible, contains) else bound_assumptions(g, feasible),
@@ -424,13 +427,20 @@ yes_no <- function(value, yes, no, unknown = no) {
 problem_assumptions <- function(g, problem) {
   convex <- theorem_of(g)$gap
   list(
-    assume("f convex", yes_no(problem$model$convex, if (is_user_density(problem$model)) "you say so" else "by its form",
-                              "you say it is not", "not known"), needed = convex),
+    assume("f convex", problem$claims$convex %||% yes_no(problem$model$convex, "by its form", "you say it is not", "not known"), needed = convex),
     assume("f smooth", problem$L_check),
-    assume("optimum exists", yes_no(problem$existence$exists, problem$existence$brief, problem$existence$brief), needed = convex),
+    assume("optimum exists", judge_exists(problem), needed = convex),
     assume("base standardized", list("holds", "every base of elvi is")),
     assume("kurtosis finite", yes_no(is.finite(g$kurtosis), format(g$kurtosis, digits = 4),
                                      "infinite: so is the noise of the gradient in Sigma")))
+}
+
+# An optimum that is given and not refuted is one that exists. The growth of a user's density is what its user says.
+judge_exists <- function(problem) {
+  found <- problem$existence
+  if (is.na(found$exists) && problem$spread$kind == "given" && problem$optimum_check[[1L]] == "assumed") return(list("assumed", "you gave one"))
+  if (isTRUE(found$exists) && is_user_density(problem$model)) return(list("assumed", paste0("you say so: ", found$brief)))
+  yes_no(found$exists, found$brief, found$brief)
 }
 
 # for a bound on the gap to an optimum
@@ -521,7 +531,7 @@ check_contains <- function(problem, feasible) {
   # then the set is Theta_L or larger
   by_theory <- feasible$scale_min <= (1 + 1e-12) / sqrt(problem$L) && !is.finite(feasible$scale_max) &&
     !is.finite(feasible$mu_radius)
-  if (by_theory && problem$L_check[[1L]] == "holds") return(list("holds", "every optimum has scale >= 1/sqrt(L)"))
+  if (by_theory && is_taken(problem$L_check)) return(list(problem$L_check[[1L]], "every optimum has scale >= 1/sqrt(L)"))
   refuted <- given && problem$optimum_check[[1L]] == "fails"
   if (is.null(best) || refuted) {
     return(list("unknown", if (by_theory) "it does if L is right" else "the optimum is not known"))

@@ -254,6 +254,8 @@ theorem_inputs <- function(model, base, control, optimum, alpha) {
                   L_check = judge_smoothness(model, work, law, control, L, unbounded),
                   unbounded = unbounded, m = m,
                   alpha = if (!is.null(alpha)) check_alpha(alpha, work, L$L))
+  problem$claims <- judge_claims(problem, control, alpha)
+  problem$L_check <- problem$claims$smooth %||% problem$L_check
   c(problem, locate_optimum(problem, optimum))
 }
 
@@ -334,12 +336,12 @@ locate_optimum <- function(problem, optimum) {
     }
   }
   if (!is.null(found) && !is.null(problem$work) && !is.null(problem$m)) {
-    out$optimum <- to_work(problem$work, problem$kind, found$mu, found$scale)
+    out$optimum <- c(to_work(problem$work, problem$kind, found$mu, found$scale), found[c("certificate", "certified")])
     out$optimum_check <- found$check
     if (!is.null(found$objective)) out$objective <- found$objective
     out$spread <- c(spread_of(out$optimum, problem), kind = found$kind)
   } else if (!is.null(problem$alpha)) {
-    out$optimum_check <- list("holds", "bounded: |mu* - m|^2 + |Sigma*|^2 <= d / alpha")
+    out$optimum_check <- problem$claims$alpha %||% list("holds", "bounded: |mu* - m|^2 + |Sigma*|^2 <= d / alpha")
     out$spread$total <- problem$dim / problem$alpha
     out$spread$kind <- "upper bound"
   }
@@ -359,6 +361,7 @@ exact_optimum <- function(problem) {
                  if (found$certificate_kind == "rigorous") "certified" else "estimated",
                  format(found$certificate, digits = 1))
   list(kind = "exact", mu = unname(found$mu), scale = unname(found$scale), objective = found$objective,
+       certificate = found$certificate, certified = found$certificate_kind == "rigorous",
        check = list(if (found$certificate <= 1e-6) "holds" else "unknown", why))
 }
 
@@ -385,7 +388,7 @@ against_exact <- function(given, exact, problem) {
 # Without an exact objective it can only be shown not to be one: outside Theta_L, or
 # with a gradient that noise does not explain. Otherwise it is "assumed".
 judge_given <- function(given, problem, draws = 1024L) {
-  if (problem$L_check[[1L]] == "holds") {
+  if (is_taken(problem$L_check)) {
     at <- to_work(problem$work, problem$kind, given$mu, given$scale)
     lifted <- project_scale(problem$kind, at$scale, 1 / sqrt(problem$L), Inf)$scale
     if (max(abs(lifted - at$scale)) > 1e-6 * max(abs(at$scale))) {
@@ -398,7 +401,8 @@ judge_given <- function(given, problem, draws = 1024L) {
     return(list("fails", sprintf("the one you gave is not stationary: a gradient of %s standard errors in %s draws",
                                  format(score$worst, digits = 2), format_count(draws))))
   }
-  list("assumed", sprintf("yours: stationary within the noise of %s draws", format_count(draws)))
+  list("assumed", sprintf("yours: stationary within the noise of %s draws, which would show a gradient of %s in units of its scale",
+                          format_count(draws), format(score$resolution, digits = 2)))
 }
 
 # The largest mean of an entry of the gradient in its standard errors, from batches, and a
@@ -422,6 +426,6 @@ gradient_score <- function(theta, problem, draws, batches = 32L, key = c(0, 0)) 
   }
   noise <- sqrt(pmax(square - mean^2, 0) / (batches - 1))
   # 1e-5: an optimum to single precision is one
-  list(worst = max(abs(mean) / (noise + 1e-5)),
-       limit = 2 * stats::qt(0.0005 / length(mean), batches - 1, lower.tail = FALSE))
+  limit <- 2 * stats::qt(0.0005 / length(mean), batches - 1, lower.tail = FALSE)
+  list(worst = max(abs(mean) / (noise + 1e-5)), limit = limit, resolution = limit * max(noise + 1e-5))
 }

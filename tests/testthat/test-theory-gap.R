@@ -123,7 +123,9 @@ test_that("the certain bound on the noise at the optimum is above it, for every 
   for (kind in names(scale_kinds)) for (coordinates in c("raw", "whitened", "majorant")) {
     problem <- inputs(logistic(), base_laplace(), elvi_control(coordinates = coordinates, scale = kind))
     found <- optimum_noise(problem, radial_reach(problem$law))
-    expect_true(all(found$estimate - 4 * found$se < found$upper))
+    by_draws <- estimated_noise(problem, problem$optimum, 4096L)
+    expect_true(all(by_draws$estimate - 4 * by_draws$se < found$upper))
+    expect_true(all(by_draws$estimate - 4 * by_draws$se < upper_noise(problem, radial_reach(problem$law))))
     # by differences: the gradient of the run itself, at its optimum
     best <- problem$optimum
     z <- draw_base(problem$law, c(7, 8), if (long_tests()) 20000 else 5000)
@@ -133,7 +135,7 @@ test_that("the certain bound on the noise at the optimum is above it, for every 
       c(switch(kind, symmetric = (G + t(G)) / 2, triangular = G * lower.tri(G, TRUE), diagonal = diag(diag(G))))
     }, numeric(9))
     variance <- sum(apply(outer, 1, var))
-    expect_lt(abs(found$estimate[["Sigma"]] - variance), 6 * found$se[["Sigma"]])
+    expect_lt(abs(by_draws$estimate[["Sigma"]] - variance), 6 * by_draws$se[["Sigma"]])
   }
 })
 
@@ -244,4 +246,52 @@ test_that("measured gaps stay below the certified bounds", {
     }, 0)
     expect_lt(mean(gaps) + 4 * sd(gaps) / sqrt(20), g$bound)
   }
+})
+
+# ---- random combinations --------------------------------------------------------------------------
+
+random_case <- function() {
+  d <- sample(1:4, 1)
+  n <- 5 * d + 5
+  X <- matrix(rnorm(n * d, sd = exp(rnorm(1, 0, 0.5))), n)
+  model <- switch(sample(3, 1), model_quadratic(crossprod(X) / n + diag(exp(rnorm(d)), d), rnorm(d)),
+                  model_glm(X, rbinom(n, 1, 0.5), prior = normal(0, exp(rnorm(1)))),
+                  model_glm(X, rnorm(n), gaussian(), prior = normal(0, 2), dispersion = exp(rnorm(1))))
+  base <- list(base_gaussian(), base_laplace(), base_uniform(), base_student(6), base_power(3))[[sample(5, 1)]]
+  E <- round(exp(runif(1, log(20), log(300))))
+  schedule <- switch(sample(4, 1), schedule_certified(E), schedule_fixed(E, sample(c("case1", "case2", "psgd", "psgd_scaled"), 1)),
+                     schedule_growing(E, nu = 0.5), schedule_certified(E))
+  control <- elvi_control(coordinates = sample(c("raw", "whitened", "majorant"), 1), estimator = "reparam",
+                          scale = sample(c("symmetric", "triangular", "diagonal"), 1, prob = c(3, 1, 1)),
+                          average = if (runif(1) < 0.25) "tail" else "theorem", trace_draws = 0)
+  start <- if (runif(1) < 0.5) list(mu = rnorm(d), Sigma = diag(exp(runif(1, 0.5, 2)), d))
+  list(model = model, base = base, schedule = schedule, control = control, start = start)
+}
+
+# the mean gap of some runs, in standard errors above the bound; NA where there is no bound
+excess_of <- function(case, runs) {
+  g <- with(case, guarantee(model, base, schedule, start, control = control))
+  if (is.na(g$bound)) return(NA_real_)
+  best <- elvi_optimum(case$model, case$base, case$control$scale)$objective
+  law <- law_of(case$base, case$model$dim)
+  gaps <- vapply(seq_len(runs), function(seed) {
+    set.seed(seed)
+    fit <- with(case, suppressMessages(elvi(model, base, schedule = g$schedule, start = start, control = control)))
+    # of the average itself, also where the start was better
+    at <- to_user(run_model(fit), case$control$scale, fit$state$average_mu, fit$state$average_scale)
+    exact_oracle(case$model, law)(case$control$scale, at$mu, at$scale)$objective - best
+  }, 0)
+  (mean(gaps) - g$bound) / max(stats::sd(gaps) / sqrt(runs), 1e-9 * (1 + g$bound))
+}
+
+test_that("no random combination of target, base, coordinates, scale, schedule and average exceeds its bound", {
+  skip_on_cran()
+  cases <- if (long_tests()) 300 else 4
+  excess <- vapply(seq_len(cases), function(i) {
+    set.seed(1000 + i)
+    case <- random_case()
+    tryCatch(excess_of(case, 6), elvi_error_argument = function(e) NA_real_)   # a start outside of the set
+  }, 0)
+  expect_gt(sum(!is.na(excess)), cases / 3)   # several hundred in the long tests
+  expect_lt(max(excess, na.rm = TRUE), 4.5)
 })
