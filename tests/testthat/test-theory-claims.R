@@ -13,13 +13,14 @@ test_that("what a user says of a density is assumed, and draws can refute it", {
   for (coordinates in c("raw", "whitened")) {
     g <- ask(target(c(1, 4), convex = TRUE, smoothness = 4), optimum = best, coordinates = coordinates)
     expect_identical(unname(status_of(g)[c("f convex", "f smooth", "optimum exists", "optimum known")]), rep("assumed", 4))
-    low <- ask(target(c(1, 4), convex = TRUE, smoothness = 3), optimum = best, coordinates = coordinates)
-    expect_identical(unname(status_of(low)[["f smooth"]]), "fails")
-    expect_true(is.na(low$bound))
   }
+  # in the coordinates of the run, where a steep direction may be whitened away
+  low <- ask(target(c(1, 4), convex = TRUE, smoothness = 3), optimum = best)
+  expect_identical(unname(status_of(low)[["f smooth"]]), "fails")
+  expect_true(is.na(low$bound))
   expect_match(g$assumptions$why[1], "you say so; [0-9]+ pairs of draws agree")
   # the resolution of the check of an optimum
-  expect_match(g$assumptions$why[6], "would show a gradient of 0.[0-9]+ in units of its scale")
+  expect_match(g$assumptions$why[6], "would show a gradient of [0-9.e-]+ in units of its scale")
   wavy <- model_density(function(x) colSums(x^2) / 2 + 2 * colSums(cos(2 * x)), function(x) x - 4 * sin(2 * x), dim = 2,
                         convex = TRUE, growth = 2, smoothness = 9)
   expect_identical(unname(status_of(ask(wavy, optimum = best))[["f convex"]]), "fails")
