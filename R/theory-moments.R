@@ -51,10 +51,10 @@ noise_rows <- function(problem, theta) {
   centre <- drop(prior %*% model$blocks$coefficients$centre)
   slope <- function(eta) rbind(target_at(alone, eta[seq_len(n), , drop = FALSE])$gradient, eta[-seq_len(n), , drop = FALSE] - centre)
   list(v = t(V)[used, , drop = FALSE], a = t(SV)[used, , drop = FALSE] / s[used], s = s[used],
-       slope = function(t) slope(eta + s * spread_rows(t, used))[used, , drop = FALSE])
+       slope = function(t) slope(eta + s * fill_used_rows(t, used))[used, , drop = FALSE])
 }
 
-spread_rows <- function(t, used) {
+fill_used_rows <- function(t, used) {
   out <- matrix(0, length(used), ncol(t))
   out[used, ] <- t
   out
