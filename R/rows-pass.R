@@ -47,8 +47,8 @@ prior_part <- function(model) {
 # ---- sums that are asked for by name ----------------------------------------------------
 
 # E f, its gradient in mu and the matrix B at one point, by the quadrature rule of a law: see exact_oracle()
-exact_at <- function(model, rule, law, kind, mu, scale) {
-  pass_of(model, "exact", list(rule = rule, law = law, kind = kind, mu = mu, scale = scale))
+exact_at <- function(model, rule, law, kind, mu, scale, directions = NULL) {
+  pass_of(model, "exact", list(rule = rule, law = law, kind = kind, mu = mu, scale = scale, directions = directions))
 }
 
 # the Gram matrix of some columns, of which there are few

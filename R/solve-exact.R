@@ -90,13 +90,13 @@ solve_optimum <- function(model, base, law, scale, tol, max_evaluations, progres
   on.exit(end_watch(watch))
   oracle <- watched(exact_oracle(model, law), watch)
   start <- near_mode(model, exact_by_products(model, scale))
-  precision <- precision_part(start$hessian)
-  point <- evaluate_at(oracle, model, work, start$x, precision)
-  evaluations <- start$evaluations + 1
+  point <- first_point(oracle, model, work, start)
+  precision <- point$precision
+  evaluations <- start$evaluations + 1 + isFALSE(start$settled)
   # Under exp() the start may be far too wide: narrow it as long as that is better.
   for (shrink in 1:60) {
     if (is.finite(point$objective) && !grows_exponentially(model)) break
-    narrow <- evaluate_at(oracle, model, work, start$x, precision * 2^shrink)
+    narrow <- evaluate_at(oracle, model, work, point$mu, precision * 2^shrink)
     evaluations <- evaluations + 1
     if (is.finite(point$objective) && narrow$objective >= point$objective) break
     point <- narrow
@@ -104,9 +104,19 @@ solve_optimum <- function(model, base, law, scale, tol, max_evaluations, progres
   if (!is.finite(point$objective) || is.nan(point$certificate)) nonfinite_mode(start$x, overflow_advice)
   before <- watch$passes
   found <- tryCatch(
-    approach_optimum(oracle, model, work, start$x, point, tol, max_evaluations - evaluations),
+    approach_optimum(oracle, model, work, point$mu, point, tol, max_evaluations - evaluations),
     interrupt = function(condition) list(point = watch$best, evaluations = watch$passes - before, interrupted = TRUE))
   new_optimum(model, base, law, scale, found$point, evaluations + found$evaluations, tol, isTRUE(found$interrupted))
+}
+
+# The Laplace approximation; where the mode was not reached in a few steps, one step from where its search stopped.
+first_point <- function(oracle, model, work, start) {
+  precision_part <- scale_of(work)$precision_part
+  if (!isFALSE(start$settled)) return(evaluate_at(oracle, model, work, start$x, precision_part(start$hessian)))
+  directions <- skewed_directions(model, start$hessian)
+  at <- point_oracle(model)(start$x, directions)
+  to <- next_target(model, c(at[c("g_mu", "B", "third")], list(mu = start$x, directions = directions)))
+  evaluate_at(oracle, model, work, to$mu, precision_part(to$precision))
 }
 
 # From a point near the optimum to one that is `tol` from it.
@@ -116,12 +126,19 @@ approach_optimum <- function(oracle, model, work, centre, point, tol, max_evalua
   frame <- list(centre = centre, kind = work, scale = point$scale)
   history <- NULL
   wasted <- 0
-  while (point$certificate > tol && evaluations < max_evaluations && wasted < 10) {
+  skewed <- may_be_skewed(model, work) && changes_slowly(point)
+  while (point$certificate > tol && evaluations < max_evaluations && wasted < if (skewed) 30 else 10) {
+    far <- skewed && changes_slowly(point)
+    if (far) {
+      point <- look_along(oracle, model, point)
+      evaluations <- evaluations + 1
+    }
     x <- flatten(frame, point$mu, point$precision)
-    target <- flatten(frame, point$mu - newton_step(point$B, point$g_mu),
-                      precision_part(point$B))
+    to <- next_target(model, point)
+    target <- flatten(frame, to$mu, precision_part(to$precision))
+    if (far) history <- NULL   # past steps say nothing of the next
     history <- remember(history, x, target - x)
-    tried <- first_improvement(oracle, model, frame, point, history, max_evaluations - evaluations)
+    tried <- first_improvement(oracle, model, frame, point, history, max_evaluations - evaluations, skewed && !far)
     evaluations <- evaluations + tried$evaluations
     wasted <- wasted + tried$evaluations - 1
     if (is.null(tried$point)) break
@@ -144,9 +161,9 @@ new_watch <- function(model, progress) {
 }
 
 watched <- function(oracle, watch) {
-  structure(function(kind, mu, scale) {
+  structure(function(kind, mu, scale, directions = NULL) {
     watch$passes <- watch$passes + 1
-    oracle(kind, mu, scale)
+    oracle(kind, mu, scale, directions)
   }, watch = watch)
 }
 
@@ -167,16 +184,17 @@ end_watch <- function(watch) if (watch$shown) cat("\n", file = stderr())
 # ---- steps --------------------------------------------------------------------------
 
 # Everything known at one point of parameter space.
-evaluate_at <- function(oracle, model, kind, mu, precision) {
+evaluate_at <- function(oracle, model, kind, mu, precision, directions = FALSE) {
   scale <- scale_of(kind)$inverse_root(precision)
-  if (is.null(scale)) return(list(objective = Inf))
-  c(evaluate_scale(oracle, model, kind, mu, scale), list(precision = precision))
+  if (is.null(scale)) return(list(objective = Inf, mu = mu, precision = precision))
+  directions <- if (directions) skewed_directions(model, precision)
+  c(evaluate_scale(oracle, model, kind, mu, scale, directions), list(precision = precision, directions = directions))
 }
 
-evaluate_scale <- function(oracle, model, kind, mu, scale) {
-  at <- oracle(kind, mu, scale)
-  if (!is.finite(at$objective)) return(list(objective = Inf))
-  point <- c(list(mu = mu, scale = scale, kind = kind), at[c("objective", "g_mu", "B", "widest")],
+evaluate_scale <- function(oracle, model, kind, mu, scale, directions = NULL) {
+  at <- oracle(kind, mu, scale, directions)
+  if (!is.finite(at$objective)) return(list(objective = Inf, mu = mu))
+  point <- c(list(mu = mu, scale = scale, kind = kind), at[c("objective", "g_mu", "B", "widest", "third")],
              certify(model, kind, at, mu, scale))
   note_point(attr(oracle, "watch"), point)
   point
@@ -216,10 +234,10 @@ accelerate <- function(history) {
 }
 
 # The accelerated step, else the plain one, else halves of it.
-first_improvement <- function(oracle, model, frame, point, history, budget) {
+first_improvement <- function(oracle, model, frame, point, history, budget, skewed = FALSE) {
   attempt <- function(to) {
     there <- unflatten(frame, to)
-    evaluate_at(oracle, model, frame$kind, there$mu, there$precision)
+    evaluate_at(oracle, model, frame$kind, there$mu, there$precision, skewed)
   }
   x <- history$x[, 1L]
   residual <- history$residual[, 1L]

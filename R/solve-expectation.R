@@ -51,9 +51,9 @@ oracle_of <- function(model, law) UseMethod("oracle_of")
 oracle_of.elvi_model_glm <- function(model, law) {
   rule <- model_quadrature(model, law)
   if (rule$limit <= 0) no_expectation(model$family, law)
-  function(kind, mu, scale) {
+  function(kind, mu, scale, directions = NULL) {
     look <- if (exact_by_products(model, kind)) exact_products_at else exact_at
-    out <- look(model, rule, law, kind, mu, scale)
+    out <- look(model, rule, law, kind, mu, scale, directions)
     if (status_name(out$status) != "no_expectation") check_status(out$status)
     out$objective <- if (status_name(out$status) == "ok") out$value - log_det(kind, scale) else Inf
     out
@@ -62,7 +62,7 @@ oracle_of.elvi_model_glm <- function(model, law) {
 
 #' @export
 oracle_of.elvi_model_quadratic <- function(model, law) {
-  function(kind, mu, scale) {
+  function(kind, mu, scale, directions = NULL) {
     off <- mu - model$m
     g <- drop(model$A %*% off)
     value <- (sum(off * g) + sum(diag(congruent(scale, model$A)))) / 2

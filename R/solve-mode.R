@@ -43,14 +43,16 @@ near_mode.elvi_model <- function(model, by_products = FALSE) find_mode(model)
 #' @export
 near_mode.elvi_model_glm <- function(model, by_products = FALSE) {
   if (!all_proper(model)) return(newton_mode(model, by_products = by_products))
-  newton_mode(model, decrement_below = 0.1, reach_below = 0.1, by_products = by_products)
+  few <- may_be_skewed(model, "symmetric") && !by_products
+  newton_mode(model, if (few) 6L else 100L, 0.1, 0.1, by_products, unsettled = few)
 }
 
 overflow_advice <- " Numbers so large overflow: rescale predictors, response, offset or weights."
 
 # Damped Newton. With a flat prior the minimum may be at infinity: there the
 # steps do not shrink, and their direction shows it.
-newton_mode <- function(model, max_steps = 100L, decrement_below = 1e-10, reach_below = 1e-3, by_products = FALSE) {
+newton_mode <- function(model, max_steps = 100L, decrement_below = 1e-10, reach_below = 1e-3, by_products = FALSE,
+                        unsettled = FALSE) {
   at <- point_oracle(model, by_products)
   x <- centre_of_prior(model)
   now <- at(x)
@@ -92,6 +94,7 @@ newton_mode <- function(model, max_steps = 100L, decrement_below = 1e-10, reach_
     x <- x - size * step
     now <- new
   }
+  if (unsettled) return(list(x = x, hessian = now$B, evaluations = evaluations, settled = FALSE))
   refuse_if_recession(model, -step)
   elvi_abort("The mode was not found in ", max_steps, " Newton steps: f may have no minimum. ",
              "Give a proper prior such as normal(0, 2.5).",
@@ -109,7 +112,7 @@ point_oracle <- function(model, by_products = FALSE) {
   rule <- model_quadrature(model, law)
   zero <- numeric(model$dim)
   look <- if (by_products) exact_products_at else exact_at
-  function(x) look(model, rule, law, "diagonal", x, zero)
+  function(x, directions = NULL) look(model, rule, law, "diagonal", x, zero, directions)
 }
 
 newton_step <- function(H, g) UseMethod("newton_step")

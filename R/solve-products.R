@@ -6,7 +6,7 @@ new_products <- function(own, squares, times) {
 }
 
 # as exact_at(), for rows in memory
-exact_products_at <- function(model, rule, law, kind, mu, scale) {
+exact_products_at <- function(model, rule, law, kind, mu, scale, directions = NULL) {
   out <- .Call(elvi_r_exact_parts, model, rule, kind, mu, scale, threads())
   curve <- out$curve
   out$B <- new_products(out$own, out$squares, function(v) cross_times(model$rows, curve, v))

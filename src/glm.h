@@ -47,10 +47,14 @@ typedef struct {
     double *own;     /* d: P, which is diagonal */
     double *curve;   /* rows: c */
     double *squares; /* d: the diagonal of X' diag(c) X */
+    /* sums over rows of E of the third derivative of the loss along each direction; none: NULL */
+    const double *direction; /* d x directions */
+    int directions;
+    double *third; /* directions */
 } elvi_exact;
 
-/* whole: is B wanted, or its parts? */
-size_t elvi_exact_scratch_length(const elvi_model *model, const elvi_scale *kind, int whole);
+/* of what `out` asks for: B or its parts, and directions */
+size_t elvi_exact_scratch_length(const elvi_model *model, const elvi_scale *kind, const elvi_exact *out);
 /* With a scale of zeros this is f, its gradient and its Hessian at mu. */
 elvi_status elvi_glm_exact(const elvi_model *model, const elvi_quadrature *rule,
                            const elvi_scale *kind, const elvi_theta *theta,

@@ -38,7 +38,7 @@ static const R_CallMethodDef call_routines[] = {
     ENTRY(elvi_r_native_version, 0),
     ENTRY(elvi_r_openmp, 0),
     ENTRY(elvi_r_blas_alone, 0),
-    ENTRY(elvi_r_exact, 6),
+    ENTRY(elvi_r_exact, 7),
     ENTRY(elvi_r_exact_parts, 6),
     ENTRY(elvi_r_pattern_pairs, 3),
     ENTRY(elvi_r_pattern_places, 3),

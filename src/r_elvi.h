@@ -104,7 +104,7 @@ SEXP elvi_r_native(SEXP pointer);
 SEXP elvi_r_native_version(void);
 SEXP elvi_r_openmp(void);
 SEXP elvi_r_blas_alone(void);
-SEXP elvi_r_exact(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale, SEXP threads);
+SEXP elvi_r_exact(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale, SEXP directions, SEXP threads);
 SEXP elvi_r_exact_parts(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale, SEXP threads);
 SEXP elvi_r_pattern_pairs(SEXP pattern, SEXP start, SEXP column);
 SEXP elvi_r_pattern_places(SEXP pattern, SEXP row, SEXP column);

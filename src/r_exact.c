@@ -45,7 +45,7 @@ static elvi_status exact_into(elvi_exact *out, const elvi_model *model, SEXP rul
     const elvi_quadrature r = r_quadrature(rule);
     const elvi_scale k = r_scale(kind, model->dim, scale);
     const elvi_theta theta = { REAL(mu), REAL(scale) }; /* only read */
-    double *scratch = (double *) R_alloc(elvi_exact_scratch_length(model, &k, out->B != NULL), sizeof(double));
+    double *scratch = (double *) R_alloc(elvi_exact_scratch_length(model, &k, out), sizeof(double));
     return elvi_glm_exact(model, &r, &k, &theta, scratch, out, &r_interruptible);
 }
 
@@ -57,17 +57,23 @@ static SEXP exact_list(SEXP out, elvi_status status, const elvi_exact *e)
     return out;
 }
 
-/* E f, its gradient in mu, B as a full symmetric matrix, and the widest spread */
-SEXP elvi_r_exact(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale, SEXP threads)
+/* E f, its gradient in mu, B as a full symmetric matrix, and the widest spread; third derivatives along the
+ * columns of `directions`, a matrix or NULL */
+SEXP elvi_r_exact(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale, SEXP directions, SEXP threads)
 {
-    static const char *const names[] = { "status", "value", "widest", "g_mu", "B", NULL };
+    static const char *const names[] = { "status", "value", "widest", "g_mu", "B", "third", NULL };
     r_model_store store;
     const elvi_model m = r_model(model, &store, Rf_asInteger(threads));
     SEXP out = PROTECT(r_named_list(names));
     elvi_exact e = {
         .g_mu = r_set_reals(out, "g_mu", m.dim),
         .B = REAL(r_set(out, "B", Rf_allocMatrix(REALSXP, m.dim, m.dim))),
+        .directions = Rf_isNull(directions) ? 0 : Rf_ncols(directions),
     };
+    if (e.directions) {
+        e.direction = REAL(directions);
+        e.third = r_set_reals(out, "third", e.directions);
+    }
     const elvi_status status = exact_into(&e, &m, rule, kind, mu, scale);
     elvi_mirror(m.dim, e.B);
     exact_list(out, status, &e);

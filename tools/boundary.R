@@ -110,7 +110,7 @@ for (name in c("logit", "cloglog", "poisson", "normal", "sparse", "sparse_logit"
   rule <- internal$model_quadrature(model, internal$law_of(base_gaussian(), 2))
   scale <- scale_of(kind, 2)
   kind <- kind
-  add("elvi_r_exact", paste(name, kind), function() .Call(internal$elvi_r_exact, model, rule, kind, c(0.1, 0.2), scale, 2L))
+  add("elvi_r_exact", paste(name, kind), function() .Call(internal$elvi_r_exact, model, rule, kind, c(0.1, 0.2), scale, diag(2), 2L))
   add("elvi_r_exact_parts", paste(name, kind),
       function() .Call(internal$elvi_r_exact_parts, model, rule, kind, c(0.1, 0.2), scale, 2L))
 })

@@ -538,11 +538,11 @@ watched_model <- function(at_pass = Inf, seconds = 0) {
   registerS3method("oracle_of", "elvi_test_watched", envir = new.env(parent = asNamespace("elvi")), method = function(model, law) {
     class(model) <- setdiff(class(model), "elvi_test_watched")
     oracle <- oracle_of(model, law)
-    function(kind, mu, scale) {
+    function(kind, mu, scale, directions = NULL) {
       passes <<- passes + 1
       if (seconds) Sys.sleep(seconds)
       if (passes == at_pass) signalCondition(structure(class = c("interrupt", "condition"), list()))
-      oracle(kind, mu, scale)
+      oracle(kind, mu, scale, directions)
     }
   })
   structure(model, class = c("elvi_test_watched", class(model)))

@@ -182,7 +182,7 @@ test_that("the scale is not overwritten, and of a symmetric one only the lower t
   half <- scale
   half[upper.tri(half)] <- NaN
   rule <- cached_quadrature(law_of(base_gaussian(), 3), "logit")
-  expect_identical(.Call(elvi_r_exact, data$model, rule, "symmetric", mu, half, 1L)$value, at$value)
+  expect_identical(.Call(elvi_r_exact, data$model, rule, "symmetric", mu, half, NULL, 1L)$value, at$value)
 })
 
 test_that("parametrisations of one law of x give one number", {
@@ -205,7 +205,7 @@ test_that("with a scale of 0 it is f, its gradient and its Hessian", {
     f <- function(x) plain_target(data, matrix(x))
     for (kind in kinds) {
       zero <- if (kind == "diagonal") numeric(3) else matrix(0, 3, 3)
-      at <- .Call(elvi_r_exact, data$model, rule, kind, mu, zero, 1L)
+      at <- .Call(elvi_r_exact, data$model, rule, kind, mu, zero, NULL, 1L)
       label <- paste(family, kind)
       expect_identical(at$status, 0L)
       expect_equal(at$value, f(mu), tolerance = 1e-13, info = label)
