@@ -32,7 +32,7 @@ gap_to <- function(fit, optimum) {
   oracle(fit$control$scale, fit$state$average_mu, fit$state$average_scale)$objective - optimum$objective
 }
 
-mean_gap <- function(model, base, schedule, control, runs = 30, start = NULL) {
+mean_gap <- function(model, base, schedule, control, runs = if (long_tests()) 30 else 12, start = NULL) {
   optimum <- elvi_optimum(model, base, control$scale)
   gaps <- vapply(seq_len(runs), function(seed) {
     set.seed(seed)

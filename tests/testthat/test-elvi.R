@@ -229,7 +229,7 @@ test_that("every base and every scale finds the optimum of a quadratic target", 
   # short batches to get there, long ones to be precise
   schedule <- schedule_custom(0.5 / model$smoothness, function(k) ifelse(k < 80, 50, 4000),
                               iterations = 130)
-  for (base in bases) for (kind in kinds) for (update in c("project", "prox")) {
+  for (base in every(bases, 2)) for (kind in kinds) for (update in c("project", "prox")) {
     if (kind == "symmetric" && update == "prox") next
     set.seed(1)
     fit <- elvi(model, base, schedule, start = list(mu = c(2, 2, -2)),
@@ -335,7 +335,7 @@ test_that("project_scale() is the Euclidean projection, below, above and both", 
   skip_on_cran()
   set.seed(5)
   bounds <- list(c(1.5, Inf), c(1e-3, 1.1), c(0.8, 1.2), c(1, 1))
-  for (kind in kinds) for (d in c(1, 2, 3, 8)) for (b in bounds) {
+  for (kind in kinds) for (d in if (long_tests()) c(1, 2, 3, 8) else c(2, 8)) for (b in bounds) {
     expect_projection(kind, random_scale(kind, d, 1, 0.8), b[1], b[2])
   }
 })
@@ -540,7 +540,9 @@ test_that("a paused and continued run is identical to a whole one: every schedul
   skip_on_cran()
   model <- engine_logistic()
   schedules <- replay_schedules()
-  for (name in names(schedules)) for (average in c("theorem", "tail", "last")) {
+  averages <- c("theorem", "tail", "last")
+  # by default each schedule with one average, in turn
+  for (name in names(schedules)) for (average in if (long_tests()) averages else averages[match(name, names(schedules)) %% 3 + 1]) {
     run <- function(...) {
       set.seed(21)
       elvi(model, base_laplace(), schedules[[name]], control = raw_control(average = average, ...))
@@ -557,7 +559,7 @@ test_that("a paused and continued run is identical to a whole one: every schedul
 test_that("a paused and continued run is identical to a whole one: every scale and estimator", {
   skip_on_cran()
   model <- engine_quadratic(4)
-  for (case in replay_cases) for (at in c(1, 100, 117)) {
+  for (case in replay_cases) for (at in if (long_tests()) c(1, 100, 117) else c(1, 117)) {
     run <- function(...) {
       set.seed(22)
       elvi(model, base_gaussian(), schedule_custom(0.1, 3, iterations = 123),
