@@ -48,7 +48,8 @@ for (name in names(cases)) {
   fit <- fit_call()
   ref <- reference(do.call(elvi_problem, list(case$formula, data = case$data, family = categorical(), weights = quote(w))))
   peer <- function() do.call(nnet::multinom, list(case$formula, data = case$data, weights = quote(w), Hess = TRUE, trace = FALSE))
-  cat(sprintf("%-8s means within %.3f sd, sds within %.1f %% (%.0f %% effective draws); %.1f times the CPU time of nnet::multinom()\n", name,
-              max(abs(coef(fit) - ref$mean) / ref$sd), 100 * max(abs(sqrt(diag(vcov(fit))) / ref$sd - 1)), 100 * ref$effective,
+  words <- "%-8s means within %.3f sd, sds within %.1f %% (%.0f %% effective draws); %.1f times the CPU time of nnet::multinom()\n"
+  cat(sprintf(words, name, max(abs(coef(fit) - ref$mean) / ref$sd), 100 * max(abs(sqrt(diag(vcov(fit))) / ref$sd - 1)),
+              100 * ref$effective,
               cpu(fit_call) / cpu(peer)))
 }
