@@ -31,7 +31,8 @@
 #'
 #' The columns of a basis have units of their own. So each penalised part is scaled (Sørbye and Rue, 2014): it has nothing in it that the
 #' free columns can say, and its variance, given `smooth_sd[s(x)]`, is the square of `smooth_sd[s(x)]` on average over
-#' the rows of the data. Of several penalties each is scaled as if it were the only one. The standard deviation is thus that of the smooth's values around the free part, on the scale of the
+#' the rows of the data. Of several penalties each is scaled as if it were the only one. The standard deviation is thus that of the
+#' smooth's values around the free part, on the scale of the
 #' linear predictor,
 #' and has the same meaning for every basis. For `s(x, by = f)` the average is over the rows of the level.
 #' Several free columns are made uncorrelated, with variance 1. mgcv's basis `"cs"`, and the intercepts and slopes within

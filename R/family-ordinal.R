@@ -16,7 +16,8 @@
 #' probit links. `acat()` compares neighbours: the log odds of class `k + 1` against `k` are `eta - cut[k]`. Their thresholds need not be in
 #' order. They have the prior `prior_aux`: `normal(0, 5)` each by default.
 #'
-#' Given the distances between neighbouring cut points, or the thresholds, the log likelihood is concave, and the approximation is certified. [elvi()]
+#' Given the distances between neighbouring cut points, or the thresholds, the log likelihood is concave, and the approximation is
+#' certified. [elvi()]
 #' integrates over the distances, which have the prior `prior_aux`: `exponential(1)` each by default.
 #'
 #' `predict(type = "response")` is a matrix of class probabilities, `posterior_epred()` an array draws x rows x classes,

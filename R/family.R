@@ -8,7 +8,8 @@
 #' mu^2 / phi`, `robust()` a regression with student errors, which outlying
 #' responses do not pull, `weibull()` one of times until something happens, some of which may be censored,
 #' `lognormal()` one of positive numbers or times whose logarithms are normal,
-#' `student()` is `robust()` with degrees of freedom that are estimated, `truncated_poisson()` and `truncated_negbinomial()` are for counts of
+#' `student()` is `robust()` with degrees of freedom that are estimated, `truncated_poisson()` and `truncated_negbinomial()` are for
+#' counts of
 #' which zeros are not seen, `beta_binomial()` is for successes of several trials that vary by more than binomial ones,
 #' `Beta()` one of shares between 0 and 1, with mean `mu` and variance `mu (1 - mu) / (1 + phi)`. All leave a
 #' parameter to estimate, see [model_glm()].
@@ -91,7 +92,8 @@
 #'
 #' @section Counts of trials, and counts without zeros:
 #' The response of `beta_binomial()` is `cbind(successes, failures)`, as for `binomial()`. The variance of a share of `n` trials is
-#' `mu (1 - mu) / n` times `1 + (n - 1) / (1 + phi)`; Pearson residuals leave the last factor out. `exp(eta)` of `truncated_negbinomial()` is the
+#' `mu (1 - mu) / n` times `1 + (n - 1) / (1 + phi)`; Pearson residuals leave the last factor out. `exp(eta)` of
+#' `truncated_negbinomial()` is the
 #' mean of all counts, zeros included; `predict(type = "response")`, `fitted()` and `posterior_epred()` give the mean of those that are
 #' seen, and `predict(type = "conditional")` the former.
 #'
@@ -99,7 +101,8 @@
 #' For `weibull()`, `lognormal()` and `"exponential"` (a Weibull law of shape 1) the response is a vector of positive times, or
 #' [survival::Surv()]`(time, status)` with those that are not seen to end censored on the right. The mean is `exp(eta)`, as in 'brms':
 #' a positive coefficient says that it takes longer. Coefficients are those of [survival::survreg()], up to the intercept, which there is
-#' larger by `-lgamma(1 + 1 / shape)`, and for `lognormal()` smaller by `sigma^2 / 2`; times `-shape` they are log hazard ratios. New responses (`posterior_predict()`, `simulate()`) are
+#' larger by `-lgamma(1 + 1 / shape)`, and for `lognormal()` smaller by `sigma^2 / 2`; times `-shape` they are log hazard ratios.
+#' New responses (`posterior_predict()`, `simulate()`) are
 #' not censored; `residuals()` take a censored time as if it were one, and their deviance residuals are positive there; `log_lik()` has the
 #' log probability of a later time. The shape is an exponent, so that a gaussian law of
 #' its logarithm and the coefficients together has no expected log likelihood: `method = "mpsgd"` and student priors are

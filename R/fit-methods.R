@@ -56,7 +56,8 @@
 #' @return `simulate()`: a matrix with one draw per row. `summary()`: an object
 #'   with the table of posterior means, standard deviations and quantiles, objective and ELBO, the gap to the optimum of its family
 #'   in nats for
-#'   models with an exact objective (see [elvi_optimum()]), the estimated `error` against the posterior, and [pareto_k()]. `tidy()`: a data frame with columns `effect`, `group`, `term`,
+#'   models with an exact objective (see [elvi_optimum()]), the estimated `error` against the posterior, and [pareto_k()]. `tidy()`:
+#'   a data frame with columns `effect`, `group`, `term`,
 #'   `estimate` and `std.error` for every fit (`level` too with `"ran_vals"`). `glance()`: a row with the [elbo()] and the corrected
 #'   [log evidence][evidence()]
 #'   (`NA` where it is not cheap), each with its standard error,

@@ -314,7 +314,8 @@ posterior_draws <- function(posterior, n, key = posterior$key) {
   list(x = drawn$x, hyper = hyper_draws(posterior, drawn$component, key))
 }
 
-# The attribute "log_q" of corrected draws is their log density given the component, up to a constant. Made in blocks of one size, because the rounding of a matrix product depends on its size in some BLAS libraries.
+# The attribute "log_q" of corrected draws is their log density given the component, up to a constant. Made in blocks of one size,
+# because the rounding of a matrix product depends on its size in some BLAS libraries.
 component_draws <- function(posterior, n, key) {
   size <- max(16, min(256, 2^20 %/% posterior_dim(posterior)))
   first <- seq(0, n - 1, by = size)

@@ -139,8 +139,8 @@ row_tasks <- list(
             args$directions, threads())
     },
     join = function(a, b) {
-      list(status = max(a$status, b$status), value = a$value + b$value, g_mu = a$g_mu + b$g_mu, B = a$B + b$B,
-           widest = max(a$widest, b$widest), third = if (!is.null(a$third)) a$third + b$third)
+      c(list(status = max(a$status, b$status), value = a$value + b$value, g_mu = a$g_mu + b$g_mu, B = a$B + b$B,
+             widest = max(a$widest, b$widest)), if (!is.null(a$third)) list(third = a$third + b$third))
     }),
   # f and its gradient at the columns of x
   evaluate = list(prior = TRUE, part = function(model, args) .Call(elvi_r_evaluate, model, args$x, threads()), join = add_up),

@@ -194,7 +194,7 @@ evaluate_at <- function(oracle, model, kind, mu, precision, directions = FALSE) 
 evaluate_scale <- function(oracle, model, kind, mu, scale, directions = NULL) {
   at <- oracle(kind, mu, scale, directions)
   if (!is.finite(at$objective)) return(list(objective = Inf, mu = mu))
-  point <- c(list(mu = mu, scale = scale, kind = kind), at[c("objective", "g_mu", "B", "widest", "third")],
+  point <- c(list(mu = mu, scale = scale, kind = kind), at[c("objective", "g_mu", "B", "widest")], at["third"],
              certify(model, kind, at, mu, scale))
   note_point(attr(oracle, "watch"), point)
   point

@@ -28,7 +28,8 @@
 #' and nearly that elsewhere; `t` and `r^2` are those that make it smallest. `vignette("theory")` proves it. `bounds` has all values and
 #' `bound` is the smallest one, named by `by`: `"distance"`, `"sharper"` (the same one step earlier in its proof), `"gap"`, with an `s2`
 #' that is certain, or `"estimated"`, with `s2` estimated from 4,096 draws and four standard errors added. `s2` is certain where it is known
-#' in closed form (a quadratic), computed by quadrature (a regression with normal priors, at most 2,500 rows and coefficients together, and an optimum that
+#' in closed form (a quadratic), computed by quadrature (a regression with normal priors, at most 2,500 rows and coefficients
+#' together, and an optimum that
 #' [elvi_optimum()] certifies), or bounded by `L d` in the block of `mu`, which is several times larger.
 #'
 #' The average has weights made from a constant `a` of its own, `a_weights`. The
@@ -124,7 +125,8 @@
 #'   `a`, `b`, `a_weights`, `gamma`, `N` (for a schedule that varies, the first and the last),
 #'   `K`, `lambda`, `L`, `gap_start` and `assumptions`, a data frame with
 #'   `assumption`, `status` (`"holds"`, `"fails"`, `"unknown"`, or `"assumed"` of what you say and draws do not refute: that a
-#'   density is convex, smooth with `L`, grows, that `alpha` is right, that `optimum` is one; and of what rests on it), `why`, `needed` (for the
+#'   density is convex, smooth with `L`, grows, that `alpha` is right, that `optimum` is one; and of what rests on it), `why`,
+#'   `needed` (for the
 #'   bound) and `about` (the problem or the run).
 #' @seealso [bg_constants()], [existence()], [schedule_rate()]
 #' @examples
@@ -427,7 +429,8 @@ yes_no <- function(value, yes, no, unknown = no) {
 problem_assumptions <- function(g, problem) {
   convex <- theorem_of(g)$gap
   list(
-    assume("f convex", problem$claims$convex %||% yes_no(problem$model$convex, "by its form", "you say it is not", "not known"), needed = convex),
+    assume("f convex", problem$claims$convex %||% yes_no(problem$model$convex, "by its form", "you say it is not", "not known"),
+           needed = convex),
     assume("f smooth", problem$L_check),
     assume("optimum exists", judge_exists(problem), needed = convex),
     assume("base standardized", list("holds", "every base of elvi is")),
@@ -438,7 +441,8 @@ problem_assumptions <- function(g, problem) {
 # An optimum that is given and not refuted is one that exists. The growth of a user's density is what its user says.
 judge_exists <- function(problem) {
   found <- problem$existence
-  if (is.na(found$exists) && problem$spread$kind == "given" && problem$optimum_check[[1L]] == "assumed") return(list("assumed", "you gave one"))
+  given <- problem$spread$kind == "given" && problem$optimum_check[[1L]] == "assumed"
+  if (is.na(found$exists) && given) return(list("assumed", "you gave one"))
   if (isTRUE(found$exists) && is_user_density(problem$model)) return(list("assumed", paste0("you say so: ", found$brief)))
   yes_no(found$exists, found$brief, found$brief)
 }

@@ -74,7 +74,8 @@ rows_alone <- function(model) {
   rows <- model$rows
   model$rows <- new_rows(X, NULL, rows$y, rows$weight, rows$offset, rows$count, rows$constant)
   block <- model$blocks$coefficients
-  model$blocks$coefficients <- utils::modifyList(block, list(centre = numeric(n), precision = numeric(n), df = rep(Inf, n), rate = numeric(n)))
+  flat <- list(centre = numeric(n), precision = numeric(n), df = rep(Inf, n), rate = numeric(n))
+  model$blocks$coefficients <- utils::modifyList(block, flat)
   model$dim <- as.double(n)
   class(model) <- setdiff(class(model), "elvi_model_linked")
   model

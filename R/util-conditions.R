@@ -72,6 +72,7 @@
 #' | `elvi_message_mirai` | a mirai cluster gives any task to any worker, so that each comes to hold all shards: give a list of clusters of one worker each |
 #' | `elvi_message_not_nested` | data larger than memory with a dispersion that would be integrated over in memory: a stochastic run is made instead |
 #' | `elvi_message_pass` | a pass over [data larger than memory][rows_elsewhere], where progress is shown |
+#' | `elvi_message_plot` | smooths that a plot leaves out, because they need another kind of picture |
 #' | `elvi_message_start_kept` | a run did not improve on its start, which is returned |
 #'
 #' @examples

@@ -1,8 +1,10 @@
 # NUTS for the models of bench/groups.R and vignette("groups"), stored as summaries so that nobody has to run it again:
 #   nice -n 19 Rscript bench/groups-nuts.R [cbpp verbagg sleepstudy epil grouseticks smooth]
 # writes inst/extdata/groups-nuts.csv.xz (one row per parameter, names as in rstanarm) and bench/groups-nuts-seconds.csv.
-# Priors are elvi's defaults, but for the sds of sleepstudy and of the smooth, which have those of an earlier version: exponential(1 / sd(y)) for
-# the sd of slopes whatever their unit, and for the sd of the smooth's columns as mgcv scales them. groups.R and vignette("groups") give elvi the same.
+# Priors are elvi's defaults, but for the sds of sleepstudy and of the smooth, which have those of an earlier version: exponential(1
+# / sd(y)) for
+# the sd of slopes whatever their unit, and for the sd of the smooth's columns as mgcv scales them. groups.R and vignette("groups")
+# give elvi the same.
 # exponential(1) on the sd of a scalar term is rstanarm's decov(1, 1, 1, 1). For the gaussian family
 # rstanarm measures sds in units of sigma, and its prior of covariance matrices is another one: sleepstudy and the smooth
 # are sampled from Stan programs of their own, written below.

@@ -1,4 +1,5 @@
-/* Classes without an order: class 0 has the predictor 0, the others one each. The response y has the shares of the classes from 1 on;
+/* Classes without an order: class 0 has the predictor 0, the others one each. The response y has the shares of the classes
+ * from 1 on;
  * the loss is log(1 + sum_l e^eta_l) - y'eta. */
 #include "joint.h"
 #include <math.h>

@@ -257,7 +257,8 @@ static double lognormal_slope(const elvi_likelihood *lik, const elvi_dispersion 
     return by_dispersion;
 }
 
-static elvi_expectation lognormal_expect(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule, double y,
+static elvi_expectation lognormal_expect(const elvi_likelihood *lik, const elvi_dispersion *a,
+                                         const elvi_quadrature *rule, double y,
                                          double eta, double s)
 {
     (void) lik;

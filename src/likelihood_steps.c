@@ -1,4 +1,5 @@
-/* Ordered classes 1, ..., K that a response reaches step by step. At class j it goes on or stops, given t_j = eta - tau_j, with tau_1 = 0
+/* Ordered classes 1, ..., K that a response reaches step by step. At class j it goes on or stops, given t_j = eta - tau_j, with
+ * tau_1 = 0
  * and tau_2, ..., tau_(K - 1) any numbers: the logarithms of the K - 2 hyperparameters. Each of the losses is convex in eta. */
 #include "expectation.h"
 #include "likelihood.h"

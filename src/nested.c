@@ -16,7 +16,7 @@ enum { MEMORY = 4 }; /* of the acceleration */
 
 typedef struct {
     double *mu, *g;        /* dim */
-    double *c, *s, *curve; /* pairs: s are spreads, of several predictors (co)variances; curve: the c that the fixed point asks for */
+    double *c, *s, *curve; /* pairs: s are spreads, of several predictors (co)variances; curve: the fixed point's c */
     double *eta, *slope;   /* lines */
     double objective, log_diagonal, sum, widest, certificate, estimate;
 } point;
@@ -57,7 +57,8 @@ static size_t memory_length(extent e) { return e.lines + 2 * e.pairs + 2 * e.dim
 size_t elvi_nested_work_length(const elvi_nested *p)
 {
     const extent e = extent_of(p);
-    return e.responses + e.rows + e.lines + (p->blocked ? 2 : 3) * elvi_pattern_length(&p->pattern) + 5 * e.pairs + e.lines + 4 * e.dim +
+    return e.responses + e.rows + e.lines + (p->blocked ? 2 : 3) * elvi_pattern_length(&p->pattern) + 5 * e.pairs + e.lines +
+           4 * e.dim +
            2 * point_length(e) + MEMORY * memory_length(e) + (size_t) p->constraints * (2 * e.dim + (size_t) p->constraints + 1);
 }
 
@@ -1284,6 +1285,12 @@ void elvi_nested_profile(const elvi_nested_task *task, elvi_profile *out)
     out->status = isfinite(out->value[out->most]) ? ELVI_OK : ELVI_SINGULAR_SCALE;
 }
 
+/* How far a predictor of this spread is moved for differences: in its own unit */
+static double move_of(double spread)
+{
+    return spread > 0.0 ? 0.5 * spread : 0.01;
+}
+
 /* Curvatures at predictors moved to either side: their differences are the expected third and fourth derivatives. */
 static int expect_moved(const elvi_nested_task *task, workspace *w, double *third, double *fourth)
 {
@@ -1291,12 +1298,12 @@ static int expect_moved(const elvi_nested_task *task, workspace *w, double *thir
     const int n = p->rows;
     point *x = &w->at;
     for (int side = -1; side <= 1; side++) {
-        for (int i = 0; i < n; i++) w->reach[i] = x->eta[i] + side * fmax(0.5 * x->s[i], 0.01);
+        for (int i = 0; i < n; i++) w->reach[i] = x->eta[i] + side * move_of(x->s[i]);
         const elvi_lines rows = { n, w->y, w->weight, w->reach, x->s };
         elvi_expected expected = { .slope = x->slope, .curve = x->curve };
         if (elvi_nested_expect_rows(p, task->rule, task->at, &rows, &expected) != ELVI_OK) return 1;
         for (int i = 0; i < n; i++) {
-            const double by = fmax(0.5 * x->s[i], 0.01);
+            const double by = move_of(x->s[i]);
             if (side < 0) third[i] = fourth[i] = 0.0;
             third[i] += side * x->curve[i] / (2.0 * by);
             fourth[i] += (side ? 1.0 : -2.0) * x->curve[i] / (by * by);
@@ -1341,7 +1348,7 @@ static int add_along(const elvi_nested_task *task, workspace *w, const double *u
     for (size_t i = 0; i < n; i++) {
         double most = 0.0;
         for (size_t l = 0; l < lines; l++) most = fmax(most, fabs(u[lines * i + l]));
-        by[i] = most > 0.0 ? fmax(0.5 * sqrt(x->s[pairs * i]), 0.01) / most : 0.0;
+        by[i] = most > 0.0 ? move_of(sqrt(x->s[pairs * i])) / most : 0.0;
     }
     for (int side = -1; side <= 1; side++) {
         for (size_t i = 0; i < n; i++)

@@ -180,7 +180,8 @@ elvi_status elvi_nested_draws(const elvi_nested *p, const elvi_hyper_point *at, 
 elvi_status elvi_nested_whiten(const elvi_nested *p, const elvi_hyper_point *at, int n, double *x, double *work,
                                int *links);
 
-/* Rows of another design with the same columns, stored as those of a plan are; held[i] is 0 where a pair of row i is not on the pattern */
+/* Rows of another design with the same columns, stored as those of a plan are; held[i] is 0 where a pair of row i is
+ * not on the pattern */
 typedef struct {
     int rows;
     const double *X;

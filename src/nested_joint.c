@@ -196,7 +196,11 @@ void elvi_joint_cumulants(int rows, const double *third, const double *fourth, c
     }
 }
 
-double elvi_joint_reach(const double *V, int line) { return fmax(0.5 * sqrt(V[line ? ELVI_PAIRS - 1 : 0]), 0.01); }
+double elvi_joint_reach(const double *V, int line)
+{
+    const double variance = V[line ? ELVI_PAIRS - 1 : 0];
+    return variance > 0.0 ? 0.5 * sqrt(variance) : 0.01;
+}
 
 void elvi_joint_weights(int lines, int rows, const double *c, const double *V, double *by_line, double *by_pair)
 {

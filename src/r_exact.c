@@ -61,10 +61,11 @@ static SEXP exact_list(SEXP out, elvi_status status, const elvi_exact *e)
  * columns of `directions`, a matrix or NULL */
 SEXP elvi_r_exact(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale, SEXP directions, SEXP threads)
 {
-    static const char *const names[] = { "status", "value", "widest", "g_mu", "B", "third", NULL };
+    static const char *const plain[] = { "status", "value", "widest", "g_mu", "B", NULL };
+    static const char *const along[] = { "status", "value", "widest", "g_mu", "B", "third", NULL };
     r_model_store store;
     const elvi_model m = r_model(model, &store, Rf_asInteger(threads));
-    SEXP out = PROTECT(r_named_list(names));
+    SEXP out = PROTECT(r_named_list(Rf_isNull(directions) ? plain : along));
     elvi_exact e = {
         .g_mu = r_set_reals(out, "g_mu", m.dim),
         .B = REAL(r_set(out, "B", Rf_allocMatrix(REALSXP, m.dim, m.dim))),

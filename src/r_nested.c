@@ -312,7 +312,8 @@ SEXP elvi_r_nested_draws(SEXP plan, SEXP setting, SEXP x, SEXP whiten)
     return status == ELVI_OK ? out : R_NilValue;
 }
 
-/* Variances of the linear functions in the rows of another design, at one point; NaN where a pair of entries is not on the pattern, and
+/* Variances of the linear functions in the rows of another design, at one point; NaN where a pair of entries is not on
+ * the pattern, and
  * NULL if there is no factor. `rows`: X, start, column, entry. */
 SEXP elvi_r_nested_variances(SEXP plan, SEXP setting, SEXP rows)
 {
@@ -460,8 +461,10 @@ SEXP elvi_r_joint_expect(SEXP name, SEXP rule, SEXP hyper, SEXP rows)
     const R_xlen_t n = Rf_xlength(r_get(rows, "weight"));
     if (!family) Rf_error("elvi internal error: no family '%s' of several predictors", CHAR(Rf_asChar(name)));
     const int lines = (int) (Rf_xlength(r_get(rows, "eta")) / n), pairs = elvi_pairs_of(lines);
-    if (lines > ELVI_MOST_LINES || (!family->many && lines != ELVI_LINES)) Rf_error("elvi internal error: too many predictors of a row");
-    const elvi_joint_rows at = { (int) n, lines, r_reals(rows, "y", elvi_joint_responses(family, lines) * n), r_reals(rows, "weight", n),
+    if (lines > ELVI_MOST_LINES || (!family->many && lines != ELVI_LINES))
+        Rf_error("elvi internal error: too many predictors of a row");
+    const elvi_joint_rows at = { (int) n, lines, r_reals(rows, "y", elvi_joint_responses(family, lines) * n),
+                                 r_reals(rows, "weight", n),
                                  r_reals(rows, "eta", lines * n), r_reals(rows, "V", pairs * n) };
     SEXP out = PROTECT(r_named_list(names));
     elvi_joint_expected expected = { .slope = REAL(r_set(out, "slope", Rf_allocMatrix(REALSXP, lines, (int) n))),

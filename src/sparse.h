@@ -22,7 +22,8 @@ size_t elvi_pattern_at(const elvi_pattern *p, int row, int column);
  * (column[a], column[b]), row by row. Columns increase within a row. */
 size_t elvi_pattern_pairs(size_t rows, const int *start);
 void elvi_pattern_pair_places(const elvi_pattern *p, size_t rows, const int *start, const int *column, int *place);
-/* the same for rows whose pairs need not be on the pattern: held[i] is 0 where one of row i is not, and its place is some other one */
+/* the same for rows whose pairs need not be on the pattern: held[i] is 0 where one of row i is not, and its place
+ * is some other one */
 void elvi_pattern_find_pairs(const elvi_pattern *p, size_t rows, const int *start, const int *column, int *place, int *held);
 
 /* A matrix on the pattern <- its Cholesky factor. 0 when positive definite. work has

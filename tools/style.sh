@@ -31,7 +31,7 @@ fi
 # Kinds of knowledge, not of things: how an optimum and a certificate are known. `kind` of insight's tables is theirs.
 known='(spread|found|s)\$kind|(certificate|optimum)_kind|other-packages'
 names='(kind|source|family|link|likelihood|estimator|update|preset|dist|natural)'
-own='R/(base|scale|rows|family|prior|control|schedule|design-groups|design-smooths|theory-bounds)\.R:'
+own='R/(base|scale|rows|family(-[a-z]+)?|prior|control|schedule|design-groups|design-smooths|theory-bounds)\.R:'
 mapfile -t r < <(git ls-files 'R/*.R')
 complain "a name asked for outside its own file" "$(
   grep -nP "\b$names(\[1L\]|\]\])?\)? *(==|!=|%in%) *[\"c]|switch\([^,]*\b$names\b|identical\([^\"]*[$]${names}, \"" "${r[@]}" |
@@ -43,7 +43,7 @@ complain "a class asked for instead of a method" "$(
 complain "two things of one name" "$(grep -hoP '^[A-Za-z_.0-9]+(?= <- )' "${r[@]}" | sort | uniq -d)"
 # The engine for user-supplied densities has the doors that the head of R/engine.R names.
 complain "a function of the engine that is not one of its doors" "$(
-  mapfile -t engine < <(git ls-files 'R/search-*.R' 'R/judge-*.R' | grep -vE "judge-(objective|evidence)")
+  mapfile -t engine < <(git ls-files 'R/search-*.R' 'R/judge-*.R' | grep -vE "judge-(objective|evidence|error)")
   mapfile -t others < <(git ls-files 'R/*.R' | grep -vxF -f <(printf '%s\n' "${engine[@]}"))
   grep -hoP '^[a-z_0-9]+(?= <- function)' "${engine[@]}" |
     grep -vxF -f <(grep -oP '^#   \K[a-z_0-9]+(?=\(\))' R/engine.R) | sort -u |

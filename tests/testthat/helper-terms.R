@@ -90,7 +90,8 @@ expect_closed_form <- function(formula, data, theta, sigma = 0.5, tolerance = 1e
   invisible(list(setup = setup, node = node))
 }
 
-# Any response given hyperparameters: the same optimum as elvi_optimum() finds among all dense scales, in a basis of the effects that satisfy
+# Any response given hyperparameters: the same optimum as elvi_optimum() finds among all dense scales, in a basis of the effects
+# that satisfy
 # the constraints.
 expect_dense_optimum <- function(formula, data, family, theta) {
   problem <- elvi:::conditional_problem(elvi_problem(formula, data, family = family))

@@ -25,6 +25,7 @@ without_template <- c(
   # default methods that refuse everything: covered by their generics
   "bayes_R2.default", "predictive_interval.default", "log_lik.default", "pareto_k.default", "posterior_epred.default", "posterior_interval.default",
   "posterior_linpred.default", "posterior_predict.default", "prior_summary.default", "posterior_vs_prior.default", "log_prior.default",
+  "smooth_estimates.default",
   # refuse everything (test-fit-methods.R)
   "logLik.elvi_fit", "extractAIC.elvi_fit",
   # needs a Stan program (test-target-stan.R)

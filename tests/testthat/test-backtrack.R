@@ -205,7 +205,7 @@ test_that("checks are counted, and come on top of the budget", {
   expect_lte(more$state$evals - more$state$checks, 200)
   longer <- suppressMessages(elvi(more, budget = 300))       # of the schedule's own
   expect_gt(longer$state$k, more$state$k)
-  expect_output(print(more), "Steps checked on 16 fresh draws each \\([0-9,]+ of the evaluations\\), now divided by")
+  expect_output(print(summary(more)), "Steps checked on 16 fresh draws each \\([0-9,]+ of the evaluations\\), now divided by")
 })
 
 test_that("checked by default are steps from an estimate, and nothing else", {

@@ -94,7 +94,7 @@ test_that("columns, names and priors of the parts are where they belong", {
   expect_equal(problem$family$family, "zero_inflated_poisson")   # as 'glmmTMB' has it
   expect_equal(colnames(problem$rows$X), c("(Intercept)", "x", "zi_(Intercept)", "zi_z"))
   expect_equal(problem$priors$joint$scale, c(2.5, 1, 2.5, 2))
-  expect_equal(problem$second$offset, log(parts_data()$e))
+  expect_equal(drop(problem$lines$offset), log(parts_data()$e))
   expect_equal(unlist(lapply(problem$terms, `[[`, "line")), c(1L, 2L))
   expect_equal(problem$terms[[2]]$coefs, c("zi_(Intercept)", "zi_z"))
   expect_equal(range(problem$terms[[2]]$columns), c(9, 24))

@@ -219,7 +219,7 @@ test_that("new data are checked", {
     refusal(predict(cases$probit, cases$data[1:2, c("x", "b")]), "offset"),
     refusal(predict(cases$probit, cases$data[1:2, ], offset = 1:3), "offset"),
     refusal(predict(fit, 1:3), "newdata"),
-    refusal(predict(fit, data, type = "terms"), "type"),
+    refusal(predict(fit, data, type = "effects"), "type"),
     refusal(predict(fit, data, se.fit = NA), "se.fit"),
     refusal(predict(fit, new_data = data), "new_data")))
   expect_error(predict(cases$poisson, cases$data[1:2, c("x", "p")]), "'o' not found")

@@ -84,7 +84,8 @@ test_that("few components stand for many, and every component has the nearest", 
   expect_setequal(main_components(posterior, 10), 1:5)
 })
 
-# The posterior of y ~ 1 + (1 | g) on a grid of the intercept, log sd and standardised effects: a table of mean, sd, 2.5 and 97.5 % limits of the
+# The posterior of y ~ 1 + (1 | g) on a grid of the intercept, log sd and standardised effects: a table of mean, sd, 2.5 and 97.5 %
+# limits of the
 # intercept and of the effect of each group.
 grid_posterior <- function(y, g, log_loss, prior_scale, b, log_sd = seq(-5, 2.5, length.out = 51), z = seq(-6, 6, length.out = 121)) {
   sums <- function(x, p) {
