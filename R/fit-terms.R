@@ -121,7 +121,8 @@ smooth_surfaces <- function(object, select, argument, n = 100L, n_2d = 40L) {
   parts <- smooth_parts(object)
   labels <- vapply(parts, `[[`, "", "label")
   if (!is.null(select) && (!is.character(select) || !all(select %in% labels))) {
-    bad_argument(argument, paste0("among the smooths (", toString(labels), ")"), describe(if (is.character(select)) setdiff(select, labels)[1L] else select))
+    odd <- if (is.character(select)) setdiff(select, labels)[1L] else select
+    bad_argument(argument, paste0("among the smooths (", toString(labels), ")"), describe(odd))
   }
   if (!is.null(select)) parts <- parts[labels %in% select]
   surfaces <- lapply(parts, function(part) {
