@@ -32,7 +32,7 @@ with_margins <- function(posterior, target_at, needed = FALSE) {
   if (!needed && !needs_profile(cumulants)) return(posterior)
   most <- most_margin_rows %/% (2 * length(which) * rows_of_profile(target))
   chosen <- main_components(posterior, min(max(most, 1), most_margin_components))
-  each <- lapply(chosen, function(k) find_margins(target_at(k), white_functions(posterior, k)))
+  each <- lapply(chosen, function(k) find_margins(target_at(k), white_functions(posterior, k), settings_for(cumulants)))
   found <- lengths(each) > 0L
   if (!found[1L]) return(posterior)
   posterior$margins <- list(each = each[found], of = nearest_of(posterior, chosen[found]), plan = target$plan, setting = target$setting,
@@ -58,12 +58,12 @@ white_functions <- function(posterior, k) {
 }
 
 # at one component; NULL where they cannot be found
-find_margins <- function(target, at) {
-  along <- profiles(target, at$white)
+find_margins <- function(target, at, settings) {
+  along <- profiles(target, at$white, settings = settings)
   # the first of the white functions is the first coefficient, in units of its sd: S is lower triangular
-  own <- if (ncol(at$unit) > 1L) profiles(target, at$unit[, -1L, drop = FALSE], means = FALSE) else list()
+  own <- if (ncol(at$unit) > 1L) profiles(target, at$unit[, -1L, drop = FALSE], FALSE, settings) else list()
   if (is.null(along) || is.null(own)) return(NULL)
-  shapes <- profile_shapes(list(value = rbind(along$value[1L, ], own$value)))
+  shapes <- profile_shapes(list(settings = settings, value = rbind(along$value[1L, ], own$value)))
   y <- agree_with_own(profile_moments(along, at$white), shapes, at$S)
   if (is.null(y)) return(NULL)
   list(delta = y$delta, covariance = y$covariance, shape = profile_shapes(along)$shape, own = shapes$shape,
@@ -248,7 +248,8 @@ function_shapes <- function(target, a, profiled) {
   shape <- normal_shapes(ncol(a))
   bent <- bent_functions(cumulants)
   if (!length(bent)) return(shape)
-  found <- if (profiled) profiles(target, a[, bent, drop = FALSE], means = FALSE)
+  settings <- settings_for(lapply(cumulants, `[`, bent))
+  found <- if (profiled) profiles(target, a[, bent, drop = FALSE], FALSE, settings)
   shape[bent, ] <- if (is.null(found)) cumulant_shapes(cumulants$third[bent], cumulants$fourth[bent]) else profile_shapes(found)$shape
   shape
 }

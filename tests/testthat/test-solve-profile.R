@@ -91,3 +91,17 @@ test_that("groups of two binary rows: sds of coefficients are those of integrati
   expect_equal(unname(apply(draws[, 1:2], 2, sd)), unname(sqrt(diag(vcov(fit)))), tolerance = 0.06)
   expect_lt(max(abs(colMeans(draws[, 1:2]) - fixef(fit)) / sqrt(diag(vcov(fit)))), 0.06)
 })
+
+test_that("a cell without events has the quantiles of its posterior, steep edge and long tail", {
+  d <- data.frame(cell = factor(rep(1:3, each = 8)), y = c(rep(0, 8), rep(c(2, 3), 8)))
+  fit <- elvi(y ~ 0 + cell, d, family = poisson(), prior = normal(0, 6), autoscale = FALSE)
+  b <- seq(-40, 2, by = 1e-3)
+  p <- exp(-8 * exp(b) - b^2 / 72)
+  p <- p / sum(p)
+  mean <- sum(p * b)
+  sd <- sqrt(sum(p * (b - mean)^2))
+  limits <- stats::approx(cumsum(p), b, c(0.025, 0.975), ties = "ordered")$y
+  expect_lt(abs(coef(fit)[["cell1"]] - mean) / sd, 0.01)
+  expect_lt(abs(sqrt(vcov(fit)["cell1", "cell1"]) / sd - 1), 0.005)
+  expect_lt(max(abs(confint(fit)["cell1", ] - limits)) / sd, 0.02)
+})
