@@ -35,7 +35,8 @@
 #' fit
 #' predict(fit, mtcars[1:3, ], type = "response")
 #' predict(fit, mtcars[1:3, ], type = "class")
-#' counts <- data.frame(x = 1:6, a = c(9, 8, 6, 4, 3, 1), b = c(1, 3, 3, 5, 4, 2), c = c(0, 1, 2, 2, 4, 8))
+#' counts <- data.frame(x = 1:6, a = c(9, 8, 6, 4, 3, 1), b = c(1, 3, 3, 5, 4, 2),
+#'                      c = c(0, 1, 2, 2, 4, 8))
 #' elvi(cbind(a, b, c) ~ x, data = counts, family = multinomial())
 #' @name categorical
 NULL
