@@ -2,10 +2,10 @@
 corrected_kinds <- function() {
   data <- withr_seed(5, data.frame(g = factor(rep(1:8, each = 3)), f = factor(rep(c("a", "b", "c"), 8)), x = rnorm(24)))
   data$y <- withr_seed(6, rpois(24, exp(0.2 + 0.4 * data$x)))
-  list(plain = elvi(am ~ wt, data = mtcars, family = binomial()),
-       cells = elvi(y ~ f + x, data = data, family = poisson()),
-       groups = elvi(y ~ f + x + (1 | g), data = data, family = poisson()),
-       dispersed = elvi(y ~ f + x, data = data, family = neg_binomial_2()))
+  withr_seed(7, list(plain = elvi(am ~ wt, data = mtcars, family = binomial()),
+                     cells = elvi(y ~ f + x, data = data, family = poisson()),
+                     groups = elvi(y ~ f + x + (1 | g), data = data, family = poisson()),
+                     dispersed = elvi(y ~ f + x, data = data, family = neg_binomial_2())))
 }
 
 test_that("tables, intervals, predictions and draws of a corrected fit agree", {
