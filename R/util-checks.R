@@ -233,12 +233,27 @@ check_dots <- function(dots, known, where, ignored = character()) {
     elvi_abort(where, " got ", sum(!nzchar(given)), " unnamed argument(s) it does not know.",
                class = "elvi_error_argument", data = list(argument = "..."))
   }
+  if (where == "elvi()" && first %in% names(arguments_of_others)) {
+    elvi_abort("elvi() has no argument `", first, "`: ", arguments_of_others[[first]],
+               class = "elvi_error_argument", data = list(argument = first))
+  }
   distance <- utils::adist(first, known, ignore.case = TRUE)
   near <- known[distance == min(distance) & distance <= max(2, nchar(first) %/% 3)]
   elvi_abort(where, " has no argument `", first, "`.",
              if (length(near)) paste0(" Did you mean `", near[1L], "`?"),
              class = "elvi_error_argument", data = list(argument = given[1L]))
 }
+
+# Arguments of 'rstanarm', 'brms', 'lme4' and 'glmmTMB', and elvi's way to the same end
+no_sampling <- "it does not sample, so there are no chains to set up. `draws = ` of its methods says how many draws you get."
+arguments_of_others <- list(
+  iter = no_sampling, chains = no_sampling, warmup = no_sampling, thin = no_sampling, adapt_delta = no_sampling, refresh = no_sampling,
+  algorithm = "use `method`, see ?elvi.", backend = "it has a solver of its own, and needs none.",
+  cores = "options(elvi.threads = ) sets the number of threads, elvi_threads() shows it.",
+  seed = "call set.seed() before, as for any R function.",
+  REML = "it integrates over coefficients and variances, so there is nothing to choose.",
+  nAGQ = "it integrates over hyperparameters by quadrature. `control = elvi_control(nodes = )` sets the number of points.",
+  prior_PD = "use `prior_only = TRUE`.", sample_prior = "use `prior_only = TRUE`.")
 
 # What broom, modelsummary, marginaleffects, performance and stats itself pass to any model, whether it knows it or not.
 # None of it changes what is asked for.

@@ -236,3 +236,12 @@ test_that("what is longer than 2^31 is described too", {
   expect_identical(describe(seq_len(3e9)), "a double vector of length 3000000000")
   expect_error(model_density(function(x) seq_len(3e9), dim = 2), "length 3000000000", class = "elvi_error_argument")
 })
+
+test_that("arguments of other packages are answered with elvi's way", {
+  for (name in names(arguments_of_others)) {
+    call <- as.call(c(list(quote(elvi), quote(mpg ~ wt), quote(mtcars)), stats::setNames(list(2), name)))
+    error <- tryCatch(eval(call), elvi_error_argument = identity)
+    expect_s3_class(error, "elvi_error_argument")
+    expect_match(conditionMessage(error), arguments_of_others[[name]], fixed = TRUE)
+  }
+})
