@@ -192,7 +192,8 @@ comparable_evidences <- function(models, labels) {
 as_evidence <- function(x, label) {
   if (inherits(x, "bridge")) return(x)
   if (inherits(x, "elvi_fit")) return(evidence.elvi_fit(x))
-  bad_argument(label, "a fit by elvi(), or its evidence()", describe(x))
+  named <- !grepl("[() ]", label, useBytes = TRUE)   # else it is the text of an expression in `...`
+  bad_argument(if (named) label else "...", "a fit by elvi(), or its evidence()", describe(x))
 }
 
 #' @rdname evidence

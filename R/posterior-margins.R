@@ -248,9 +248,12 @@ function_shapes <- function(target, a, profiled) {
   shape <- normal_shapes(ncol(a))
   bent <- bent_functions(cumulants)
   if (!length(bent)) return(shape)
-  settings <- settings_for(lapply(cumulants, `[`, bent))
-  found <- if (profiled) profiles(target, a[, bent, drop = FALSE], FALSE, settings)
-  shape[bent, ] <- if (is.null(found)) cumulant_shapes(cumulants$third[bent], cumulants$fourth[bent]) else profile_shapes(found)$shape
+  # each by itself, so that what a row gets does not depend on the rows beside it
+  for (some in split(bent, abs(cumulants$third[bent]) > steep_skewness)) {
+    settings <- settings_for(lapply(cumulants, `[`, some))
+    found <- if (profiled) profiles(target, a[, some, drop = FALSE], FALSE, settings)
+    shape[some, ] <- if (is.null(found)) cumulant_shapes(cumulants$third[some], cumulants$fourth[some]) else profile_shapes(found)$shape
+  }
   shape
 }
 

@@ -9,7 +9,10 @@ profile_settings <- list(most = 12L, steps = 1L, width = 1.2, drop = 8, gain = 1
 # above its limits were 0.09 standard deviations off, with these 0.003.
 steep_settings <- list(most = 24L, steps = 3L, width = 0.6, drop = 12, gain = 1e-3)
 
-settings_for <- function(cumulants) if (any(abs(cumulants$third) > 1)) steep_settings else profile_settings
+# third cumulants above it are those of such a density
+steep_skewness <- 1
+
+settings_for <- function(cumulants) if (any(abs(cumulants$third) > steep_skewness)) steep_settings else profile_settings
 
 # What a profile needs: the sparse plan, its quadrature rule, and hyperparameters and optimum of one component.
 profile_target <- function(plan, rule, setting) list(plan = plan, rule = rule, setting = setting)
