@@ -10,7 +10,7 @@ print.elvi_fit <- function(x, digits = max(3L, getOption("digits") - 3L), ...) {
   invisible(x)
 }
 
-# how it was solved, the error against the posterior, k-hat, and what speaks against the fit
+# how it was solved, the error against the posterior, k-hat, and warnings about the fit
 closing_lines <- function(x, error) c(solver_account(x)$lines, error_line(error), shown_k_line(error), verdict_lines(x))
 
 fit_heading <- function(x) {

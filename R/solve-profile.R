@@ -5,8 +5,8 @@
 # starts from its neighbour.
 profile_settings <- list(most = 12L, steps = 1L, width = 1.2, drop = 8, gain = 1e-3)
 
-# A density with a steep edge, such as that of a cell without events, needs nodes closer together and more steps at each: with those
-# above its limits were 0.09 standard deviations off, with these 0.003.
+# A density with a steep edge, such as that of a cell without events, needs nodes closer together and more steps at each:
+# test-solve-profile.R compares its limits with a grid.
 steep_settings <- list(most = 24L, steps = 3L, width = 0.6, drop = 12, gain = 1e-3)
 
 # third cumulants above it are those of such a density

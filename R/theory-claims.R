@@ -22,7 +22,7 @@ seen_curvature <- function(problem, control, points = 64L) {
   list(least = min((colSums(change * move) / size2)[used]), largest = max(sqrt(colSums(change^2) / size2)[used]), pairs = sum(used))
 }
 
-# What is said of f, judged: lists (status, why) for `convex` and `smooth`, and `alpha`; NULL where nobody had to say it.
+# The user's claims about f, checked by draws: lists (status, why) for `convex` and `smooth`, and `alpha`; NULL for a model of elvi.
 judge_claims <- function(problem, control, given_alpha) {
   claims <- list(convex = is_user_density(problem$model) && isTRUE(problem$model$convex),
                  smooth = is_user_density(problem$model) && problem$L_check[[1L]] == "holds",
