@@ -1,7 +1,7 @@
 #' Plot a fit
 #'
-#' * `"intervals"`: means with 50 % and 95 % credible intervals of coefficients, standard deviations and dispersion. An intercept so
-#'   far off that the others would be dots is given below the picture, in numbers.
+#' * `"intervals"`: means with 50 % and 95 % credible intervals. Slopes share one axis; intercepts are drawn above them, standard
+#'   deviations and dispersions below, on axes of their own.
 #' * `"density"`: marginal densities of the same.
 #' * `"pairs"`: for each pair of parameters draws and, where the posterior is a single elliptic distribution, the ellipses that hold
 #'   50 % and 95 % of its mass.
@@ -27,6 +27,9 @@
 #'   model has one.
 #' @param pars parameters to show, by name or number; all but the effects of groups by default, the first
 #'   four for pairs. For `"groups"`: grouping factors. For `"smooths"`: labels of smooths.
+#' @param scales units of the slopes in `"intervals"`: `"natural"` ones, or `"standardised"`, the slope times the standard deviation of its
+#'   column (columns of zeros and ones keep their unit). `"auto"` standardises where the slopes differ so much in size that
+#'   some would be dots.
 #' @param ... passed on from `plot()` to `autoplot()`; otherwise nothing.
 #' @return A ggplot object; `plot()` draws it and returns it invisibly. Both need
 #'   the package 'ggplot2'.
@@ -43,14 +46,15 @@
 #' @name plot.elvi_fit
 #' @exportS3Method ggplot2::autoplot
 autoplot.elvi_fit <- function(object, type = NULL, against = c("evaluations", "iterations", "seconds"),
-                              optimum = NA, pars = NULL, ...) {
+                              optimum = NA, pars = NULL, scales = c("auto", "natural", "standardised"), ...) {
   check_dots(list(...), names(formals()), "autoplot()")
   need_package("ggplot2", "Plotting a fit")
   type <- check_choice(type %||% default_plot(object), "type",
                        c("intervals", "density", "pairs", "groups", "sds", "smooths", "trace"))
+  scales <- check_choice(scales, "scales", c("auto", "natural", "standardised"))
   plot <- switch(type,
                  trace = plot_trace(object, against, optimum),
-                 intervals = plot_intervals(object, shown_parameters(object, pars, "pars")),
+                 intervals = plot_intervals(object, shown_parameters(object, pars, "pars"), scales),
                  density = plot_density(object, shown_parameters(object, pars, "pars")),
                  pairs = plot_pairs(object, if (is.null(pars)) utils::head(shown_parameters(object, NULL, "pars"), 4L)
                                             else check_parameters(object, pars, "pars")),
@@ -58,7 +62,8 @@ autoplot.elvi_fit <- function(object, type = NULL, against = c("evaluations", "i
                  sds = plot_sds(object),
                  smooths = plot_smooths(object, pars)) +
     ggplot2::theme_minimal()
-  if (type == "groups") plot + ggplot2::theme(panel.grid.major.y = ggplot2::element_blank()) else plot
+  if (type == "groups") return(plot + ggplot2::theme(panel.grid.major.y = ggplot2::element_blank()))
+  if (type == "intervals") plot + ggplot2::theme(strip.text = ggplot2::element_blank()) else plot
 }
 
 #' @rdname plot.elvi_fit
@@ -138,7 +143,19 @@ optimum_line <- function(fit, right) {
 
 # ---- intervals ----------------------------------------------------------------------------------------
 
-plot_intervals <- function(fit, which) interval_picture(interval_data(fit, which), plot_subtitle(fit))
+plot_intervals <- function(fit, which, scales) {
+  data <- interval_data(fit, which)
+  data$panel <- interval_panels(fit, which)
+  units <- if (scales != "natural") slope_units(fit, which)
+  if (scales == "standardised" && is.null(units)) {
+    refuse_argument("scales", "scales = \"standardised\" needs the columns of the design in memory. Use \"natural\".")
+  }
+  standardised <- !is.null(units) && (scales == "standardised" || sizes_differ(data[data$panel == "slopes", ]))
+  if (standardised) data <- rescaled_intervals(data, units)
+  # parameters of a density have no units that are known: an axis each, as long as there is room for them
+  if (is.null(fit$regression) && sizes_differ(data) && nrow(data) <= 30L) data$panel <- factor(data$parameter, data$parameter)
+  interval_picture(data, plot_subtitle(fit), standardised)
+}
 
 interval_data <- function(fit, which) {
   posterior <- fit$posterior
@@ -147,40 +164,71 @@ interval_data <- function(fit, which) {
              high50 = q[, 3L], high = q[, 4L])
 }
 
-# a row for each parameter
-interval_picture <- function(data, subtitle) {
+# Intercepts are where the responses are, standard deviations are positive and correlations below 1: none of them belongs on the axis
+# of slopes.
+interval_panels <- function(fit, which) {
+  names <- fit$posterior$shown[which]
+  hyper <- which > length(fit$posterior$coefficients)
+  panel <- rep("slopes", length(which))
+  if (is.null(fit$regression)) return(factor(panel))
+  panel[!hyper & grepl("(Intercept)", names, fixed = TRUE)] <- "intercepts"
+  panel[hyper] <- ifelse(startsWith(names[hyper], "cor("), "correlations", "scale parameters")
+  factor(panel, c("intercepts", "slopes", "scale parameters", "correlations"))
+}
+
+# Standard deviations of the columns of slopes, 1 for columns of zeros and ones and for what is no slope; NULL where there is no design.
+slope_units <- function(fit, which) {
+  X <- design_in_memory(fit)
+  if (is.null(X) || is.null(fit$regression)) return(NULL)
+  vapply(which, function(j) {
+    if (j > ncol(X) || all(X[, j] %in% 0:1)) 1 else column_scale(X[, j])
+  }, 0)
+}
+
+design_in_memory <- function(fit) {
+  X <- if (is.null(fit$given$problem)) fit$given$model$rows$X else if (is.null(fit$given$problem$source)) fit$given$problem$X
+  if (is.matrix(X)) X
+}
+
+sizes_differ <- function(data) {
+  width <- data$high - data$low
+  length(width) > 1L && max(width) > 20 * min(width)
+}
+
+rescaled_intervals <- function(data, units) {
+  columns <- c("mean", "low", "low50", "high50", "high")
+  data[columns] <- data[columns] * units
+  data
+}
+
+# A row for each parameter on one axis for all slopes, with intercepts above and standard deviations below on axes of their own
+interval_picture <- function(data, subtitle, standardised) {
   labels <- data$parameter
   data$parameter <- factor(labels, rev(unique(labels)))
-  data$panel <- factor(labels, unique(labels))
-  apart <- labels == "(Intercept)" & dwarfs_others(data, labels == "(Intercept)")
-  caption <- if (any(apart)) said_apart(data[apart, ])
-  data <- data[!apart, ]
+  data$panel <- droplevels(data$panel)
+  zero <- data.frame(panel = factor(setdiff(levels(data$panel), c("intercepts", "scale parameters")), levels(data$panel)))
   plot <- ggplot2::ggplot(data, ggplot2::aes(x = .data$mean, y = .data$parameter)) +
-    ggplot2::geom_vline(xintercept = 0, colour = "grey70") +
+    (if (nrow(zero)) ggplot2::geom_vline(ggplot2::aes(xintercept = 0), zero, colour = "grey70")) +
     ggplot2::geom_segment(ggplot2::aes(x = .data$low, xend = .data$high, yend = .data$parameter),
                           colour = plot_blue) +
     ggplot2::geom_segment(ggplot2::aes(x = .data$low50, xend = .data$high50, yend = .data$parameter),
                           colour = plot_blue, linewidth = 1.5) +
     ggplot2::geom_point(size = 2) +
-    ggplot2::labs(x = "posterior mean, 50 % and 95 % credible intervals", y = NULL, subtitle = subtitle, caption = caption)
-  width <- data$high - data$low
-  short <- short_names(labels)
-  # parameters of very different sizes: an axis each, as long as there is room for them
-  if (max(width) <= 20 * min(width) || nrow(data) > 30L) return(plot + ggplot2::scale_y_discrete(labels = short))
-  plot + ggplot2::facet_wrap(ggplot2::vars(.data$panel), scales = "free", labeller = ggplot2::as_labeller(short)) +
-    ggplot2::scale_x_continuous(breaks = inner_breaks, minor_breaks = NULL) + ggplot2::scale_y_discrete(labels = NULL)
+    ggplot2::scale_y_discrete(labels = short_names(labels)) +
+    ggplot2::labs(x = "mean, 50 % and 95 % credible intervals", y = NULL, subtitle = subtitle,
+                  caption = if (standardised) "slopes per standard deviation of their predictor")
+  if (nlevels(data$panel) > 1L) plot + stacked_panels(table(data$panel)) else plot
 }
 
-# An intercept is where the responses are; on one axis with it slopes may be no more than dots.
-dwarfs_others <- function(data, intercept) {
-  if (!any(intercept) || all(intercept)) return(FALSE)
-  reach <- function(rows) diff(range(0, data$low[rows], data$high[rows]))
-  reach(TRUE) > 3 * reach(!intercept)
-}
-
-said_apart <- function(row) {
-  shown <- distinct_labels(c(row$mean, row$low, row$high))
-  sprintf("not on this axis: %s %s, 95 %% from %s to %s", row$parameter, shown[1L], shown[2L], shown[3L])
+# Panels one above the other, as high as they have rows. facet_wrap() makes them equally high.
+stacked_panels <- function(rows) {
+  facet <- ggplot2::facet_wrap(ggplot2::vars(.data$panel), ncol = 1L, scales = "free")
+  ggplot2::ggproto(NULL, facet, draw_panels = function(self, ...) {
+    drawn <- ggplot2::ggproto_parent(facet, self)$draw_panels(...)
+    at <- drawn$layout$t[grepl("^panel", drawn$layout$name)]
+    drawn$heights[sort(unique(at))] <- ggplot2::unit(as.double(rows) + 0.2, "null")
+    drawn
+  })
 }
 
 # For each name, the beginning and end of it if it is too long for an axis; of those that are the same then, the

@@ -192,13 +192,31 @@ test_that("a density of many parameters is quick, and its areas stand on zero", 
   expect_equal(max(few$ymax), 1)
 })
 
-test_that("an intercept that would dwarf the slopes is told apart", {
+test_that("intercepts have an axis of their own, and slopes of different sizes are standardised", {
   skip_if_not_installed("ggplot2")
   fit <- elvi(I(mpg + 1000) ~ wt + hp, data = mtcars, dispersion = 6)
   p <- ggplot2::autoplot(fit, "intervals", pars = 1:2)
-  expect_identical(as.character(p$data$parameter), "wt")
-  expect_match(p$labels$caption, "not on this axis: \\(Intercept\\) 1037")
-  expect_identical(as.character(ggplot2::autoplot(fit, "intervals", pars = 1)$data$parameter), "(Intercept)")
+  expect_identical(as.character(p$data$panel), c("intercepts", "slopes"))
+  # zero means something for slopes only
+  lines <- ggplot2::ggplot_build(p)$data[[1]]
+  expect_identical(as.integer(as.character(lines$PANEL)), 2L)
+  # heights of panels as they have rows
+  drawn <- ggplot2::ggplotGrob(ggplot2::autoplot(fit, "intervals"))
+  heights <- as.double(drawn$heights[drawn$layout$t[grepl("^panel", drawn$layout$name)]])
+  expect_equal(heights, c(1.2, 2.2))
+  natural <- ggplot2::autoplot(fit, "intervals", scales = "natural")
+  expect_equal(natural$data$mean, unname(coef(fit)))
+  expect_null(natural$labels$caption)
+  standardised <- ggplot2::autoplot(fit, "intervals", scales = "standardised")
+  expect_equal(standardised$data$high / natural$data$high, c(1, sd(mtcars$wt), sd(mtcars$hp)))
+  expect_match(standardised$labels$caption, "per standard deviation")
+  # the widths of wt and hp differ by a factor of 70
+  expect_equal(ggplot2::autoplot(fit, "intervals")$data, standardised$data)
+  # dummy variables keep their unit
+  dummy <- elvi(mpg ~ factor(cyl), data = mtcars, dispersion = 6)
+  expect_equal(ggplot2::autoplot(dummy, "intervals", scales = "standardised")$data$mean, unname(coef(dummy)))
+  expect_error(ggplot2::autoplot(fit, "intervals", scales = "log"), class = "elvi_error_argument")
+  expect_error(ggplot2::autoplot(arguments_store("fit"), "intervals", scales = "standardised"), "columns of the design")
 })
 
 test_that("labels do not repeat, and long names are shortened to what tells them apart", {
@@ -258,8 +276,8 @@ test_that("fits of every family have intervals, densities and pairs, the interce
   skip_if_not_installed("ggplot2")
   fit <- elvi(I(mpg + 1000) ~ wt + hp, data = mtcars)
   p <- ggplot2::autoplot(fit, pars = 1:2)
-  expect_identical(as.character(p$data$parameter), "wt")
-  expect_match(p$labels$caption, "not on this axis: \\(Intercept\\) 1037")
+  expect_identical(as.character(p$data$panel), c("intercepts", "slopes"))
+  expect_identical(as.character(ggplot2::autoplot(fit)$data$panel), c("intercepts", "slopes", "slopes", "scale parameters"))
   data <- ggplot2::autoplot(fit, "density")$data
   expect_identical(levels(data$parameter), c("(Intercept)", "wt", "hp", "sigma"))
   for (part in split(data, data$parameter)) {
