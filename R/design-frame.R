@@ -10,7 +10,7 @@ formula_frame <- function(call, env) {
   call[[1L]] <- quote(stats::model.frame)
   frame <- reading_frame(eval(call, env))
   if (!nrow(frame)) {
-    bad_argument("data", "data with at least one complete row", "data without (after `subset` and `na.action`)")
+    refuse_argument("data", "`data` has no complete rows after `subset` and `na.action`.")
   }
   if (is.null(stats::model.response(frame))) {
     bad_argument("object", "a formula with a response on its left", "a one-sided formula")

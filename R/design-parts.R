@@ -7,8 +7,8 @@ second_part <- function(family, arguments) {
   own <- family_record(family)$second$component
   asked <- c(zi = !is.null(arguments$ziformula), disp = !is.null(arguments$dispformula) && !is_intercept_only(arguments$dispformula))
   if (asked[["zi"]] && !identical(own, "zi")) {
-    bad_argument("ziformula", paste("left out: zero inflation is for zero_inflated_poisson(), zero_inflated_negbinomial(),",
-                                    "hurdle_poisson() and hurdle_negbinomial(), not for", family$family))
+    unused_argument("ziformula", paste0(family$family, "() has no zero inflation. Use poisson(), zero_inflated_poisson(), ",
+                                        "zero_inflated_negbinomial(), hurdle_poisson() or hurdle_negbinomial()"))
   }
   if (asked[["disp"]]) family <- family_with_scale(family)
   component <- family_record(family)$second$component
@@ -35,9 +35,8 @@ family_with_scale <- function(family) {
   scales <- Filter(function(record) identical(record$second$component, "disp"), family_records)
   able <- vapply(scales, function(record) record$family == family$family && record$link == family$link, NA)
   if (!any(able)) {
-    bad_argument("dispformula", paste0("left out, or used with a family whose dispersion can have a formula: ",
-                                       join_or(unique(vapply(scales, function(record) paste0(record$family, "(", record$link, ")"), "")))),
-                 paste0("given for ", family$family, "(", family$link, ")"))
+    known <- join_or(unique(vapply(scales, function(record) paste0(record$family, "(", record$link, ")"), "")))
+    unused_argument("dispformula", paste0(family$family, "(", family$link, ") has no dispersion that can have a formula. Use ", known))
   }
   family$component <- "disp"
   family

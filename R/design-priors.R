@@ -66,7 +66,7 @@ aux_prior <- function(design, family, dispersion, prior, rescale, spread) {
     return(if (rescale && hyper$with_unit && is_exponential(prior) && isTRUE(sd > 0)) exponential(prior$rate / sd) else prior)
   }
   if (is.null(record$dispersion) || !is.null(dispersion)) {
-    if (!is.null(prior)) bad_argument("prior_aux", "left out: this model has no auxiliary parameter", describe(prior))
+    if (!is.null(prior)) unused_argument("prior_aux", "this model has no auxiliary parameter")
     return(NULL)
   }
   level <- if (record$positive && rescale) design$spread$positive$mean

@@ -60,7 +60,7 @@ as_random <- function(smooth) {
 # knots as mgcv has them: a list with the names of variables of smooths
 check_knots <- function(knots, specs) {
   if (is.null(knots)) return(NULL)
-  if (!length(specs)) bad_argument("knots", "left out: the formula has no smooth terms")
+  if (!length(specs)) unused_argument("knots", "the formula has no smooth terms")
   if (!is_plain_list(knots) && !is.data.frame(knots) || is.null(names(knots))) {
     bad_argument("knots", "a list with the names of variables of smooths, such as list(x = c(0, 1))", describe(knots))
   }

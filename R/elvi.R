@@ -271,13 +271,10 @@ choose_method <- function(method, model, stochastic, scale) {
   }
   if (method == "mpsgd") check_independent_prior(model)
   if (method == "exact" && asked[["arguments"]]) {
-    bad_argument(names(stochastic$arguments)[1L],
-                 "left out with the exact solver, which needs none; method = \"mpsgd\" uses it")
+    unused_argument(names(stochastic$arguments)[1L], "the exact solver does not need it. Use method = \"mpsgd\" for a stochastic run")
   }
   if (method == "exact" && asked[["control"]]) {
-    bad_argument(names(stochastic$control)[1L],
-                 "left at its default with the exact solver, which does not use it; method = \"mpsgd\" does",
-                 describe(stochastic$control[[1L]]))
+    unused_argument(names(stochastic$control)[1L], "the exact solver does not need it. Use method = \"mpsgd\" for a stochastic run")
   }
   method
 }

@@ -855,8 +855,7 @@ check_dispersion <- function(dispersion, family) {
   if (is.null(dispersion) && !is.null(unknown)) return(NULL)
   if (!is.null(unknown) && !unknown$may_be_known) {
     if (identical(dispersion, 1)) return(NULL)   # the default
-    bad_argument("dispersion", paste0("left out: ", unknown$natural, " of the ", family$family,
-                                      " family is always estimated"), describe(dispersion))
+    unused_argument("dispersion", paste0(unknown$natural, " of the ", family$family, " family is always estimated"))
   }
   dispersion <- check_positive(dispersion, "dispersion")
   if (is.null(unknown) && dispersion != 1) {

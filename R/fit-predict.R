@@ -99,7 +99,7 @@ predict.elvi_glm <- function(object, newdata = NULL,
 check_re_form <- function(re.form, dots, formals, method, passed = character()) {
   check_dots(given_values(dots), formals, method, c("re_formula", passed))
   if (is.null(dots[["re_formula"]])) return(re.form)
-  if (!is.null(re.form)) bad_argument("re_formula", "left out beside `re.form`, which is the same argument", "both")
+  if (!is.null(re.form)) unused_argument("re_formula", "it is another name of `re.form`, which is given too")
   dots[["re_formula"]]
 }
 
@@ -648,7 +648,7 @@ posterior_predict.elvi_glm <- function(object, newdata = NULL, draws = 1000, re.
 
 prediction_trials <- function(object, newdata, trials, n) {
   if (!family_record(object$family)$trials) {
-    if (!is.null(trials)) bad_argument("trials", "left out: it is for binomial fits", describe(trials))
+    if (!is.null(trials)) unused_argument("trials", "it is for binomial fits")
     return(rep(1, n))
   }
   trials <- if (!is.null(trials)) count_response(trials, "trials") else if (is.null(newdata)) response_trials(object) else 1

@@ -33,8 +33,7 @@ polish_fit <- function(fit) {
 
 check_polish <- function(fit) {
   if (is_user_density(fit$given$model) && identical(fit$given$method, "mpsgd")) return(invisible())
-  bad_argument("polish", "left out: it is for user-supplied densities (model_density(), model_stan(), model_native())",
-               "given for another model")
+  unused_argument("polish", "it is for user-supplied densities (model_density(), model_stan(), model_native())")
 }
 
 # Weights that leave less than a fifth of the draws, or that speak against what is shown. Good ones are better than short chains.

@@ -273,10 +273,10 @@ verdict_lines <- function(fit) {
       paste("%s may go to 0: one standard deviation of the logarithm is more than a factor e. A prior that avoids 0, or a",
             "non-centred parametrisation, may help."), paste0("`", utils::head(v$loose, 3), "`", collapse = ", ")),
     if (is.null(fit$plan$search)) "Checked by importance weights alone: no other starts were tried, so another mode would not be seen"
-    else if (!is_corrected(fit$posterior)) "Importance weights are of no use here: what is shown is the approximation itself",
+    else if (!is_corrected(fit$posterior)) "Importance weights are too thin to correct this fit: what is shown is the approximation itself",
     polish_line(fit$result$polish),
-    if (length(against)) paste(if (is.null(fit$result$polish)) "NOT GOOD:" else "Before polishing:", against)
-    else if (isTRUE(fit$result$converged)) paste0("Verdict: good", if (!is.null(v$proposal)) " as corrected",
-                                                  ", nothing speaks against it")
-    else "Verdict: nothing speaks against it, but it was not run to a tolerance")
+    if (length(against)) paste(if (is.null(fit$result$polish)) "Problem:" else "Before polishing:", against)
+    else if (isTRUE(fit$result$converged)) paste0("Verdict: good", if (!is.null(v$proposal)) " after importance correction",
+                                                  "; no problems found")
+    else "Verdict: no problems found, but the run did not converge to a tolerance")
 }

@@ -290,7 +290,7 @@ open_mpsgd_journal <- function(fit, file, every) {
     refuse_difference(journal$file, mpsgd_difference(stored$fingerprint, journal$fingerprint, fit))
     refuse_unsound_mpsgd(journal$file, stored$progress, fit)
     fit[c("state", "random")] <- stored$progress
-    say_going_on(journal$file, fit)
+    say_resuming(journal$file, fit)
     fit
   })
   set_random_state(journal$fit$random)

@@ -70,7 +70,7 @@ NULL
 #' @export
 normal <- function(location = 0, scale = 2.5, autoscale = FALSE, precision = NULL) {
   if (is.null(precision)) return(new_prior("normal", location, scale, Inf, autoscale))
-  if (!missing(scale)) bad_argument("scale", "left out when `precision` is given", describe(scale))
+  if (!missing(scale)) unused_argument("scale", "`precision` is given")
   if (check_flag(autoscale, "autoscale")) bad_argument("autoscale", "FALSE when `precision` is given", "TRUE")
   precision <- check_precision(precision)
   prior <- new_prior("normal", location, 1 / sqrt(Matrix::diag(precision)), Inf)

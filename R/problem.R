@@ -85,7 +85,7 @@ build_problem <- function(formula, call, env, arguments) {
             else formula_design(parts, call, env, arguments$contrasts, arguments$knots)
   if (!is.null(design$parts) && !length(design$latent)) refuse_latent_priors(given)
   if (!design$intercept && "prior_intercept" %in% given) {
-    bad_argument("prior_intercept", "left out: the formula has no intercept", format(arguments$prior_intercept))
+    unused_argument("prior_intercept", "the formula has no intercept")
   }
   family <- family_record(family)$adapt(family, design$y, declared_levels(formula, data))
   shared <- is_shared(family_record(family))
@@ -165,7 +165,7 @@ check_terms <- function(parts, family, elsewhere, given) {
 
 refuse_latent_priors <- function(given) {
   extra <- intersect(c("prior_sd", "prior_cor"), given)
-  if (length(extra)) bad_argument(extra[1L], "left out: the formula has no group-level or smooth terms")
+  if (length(extra)) unused_argument(extra[1L], "the formula has no group-level or smooth terms")
 }
 
 # ---- solvers -----------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ solve_problem <- function(problem, base, method, run, control, correct = TRUE, p
   if (choose_nested(problem, method, run, control)) return(solve_nested(problem, base, control, correct))
   if (!is.null(run$tol)) run$tol <- check_positive(run$tol, "tol")
   if (!is.null(run$schedule) && !is.null(run$budget)) {
-    bad_argument("budget", "left out when `schedule` is given (the schedule has its own)", describe(run$budget))
+    unused_argument("budget", "`schedule` is given and has a budget of its own")
   }
   if (is.null(problem$target)) problem <- as_target(problem)
   exact <- choose_method(method, problem$target, stochastic_settings(run, control), control$scale) == "exact"

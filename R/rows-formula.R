@@ -11,7 +11,7 @@ say_not_nested <- function(problem) {
 # What frame_design() gives, with `rows` in place of X and y.
 source_design <- function(source, formula, call, env, contrasts, family) {
   chunk <- check_chunk(first_chunk(source) %||%
-                         bad_argument("data", "data with at least one complete row", "a source without rows"))
+                         refuse_argument("data", "`data` has no rows."))
   recipe <- formula_recipe(formula, call, env, chunk, likelihood_of(family))
   sample <- recipe_frame(recipe, chunk)
   if (!nrow(sample)) {   # what its columns are cannot be told, say of a file with a column of NA only

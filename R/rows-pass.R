@@ -113,7 +113,7 @@ survey_source <- function(source, recipe, about, level) {
   counts <- isTRUE(family_records[[recipe$likelihood]]$dispersion$counted)
   recipe["centre"] <- list(NULL)
   pass <- pass_with_progress(source, recipe, "survey", list(about = about, level = level, counts = counts))
-  if (is.null(pass$answer)) bad_argument("data", "data with at least one complete row", "data without")
+  if (is.null(pass$answer)) refuse_argument("data", "`data` has no complete rows.")
   survey <- c(pass$answer, list(check = pass$check))
   check_counting(survey$weight)
   warn_if_constant(c(survey$low[1L], survey$high[1L]), survey$n)
@@ -173,6 +173,6 @@ readable_model <- function(model) {
 check_in_chunks <- function(arguments) {
   given <- Filter(Negate(is.null), arguments)
   if (length(given)) {
-    bad_argument(names(given)[1L], "left out with a source of rows, whose chunks have it", describe(given[[1L]]))
+    unused_argument(names(given)[1L], "with a source of rows it comes with each chunk")
   }
 }

@@ -5,9 +5,9 @@
 check_rows_per_step <- function(model, control) {
   m <- control$rows_per_step
   if (is.null(m)) return(invisible())
-  if (!is_regression(model)) bad_argument("rows_per_step", "left out: this target is no regression with rows", describe(m))
+  if (!is_regression(model)) unused_argument("rows_per_step", "this model is not a regression with rows")
   if (is_chunked(model$rows) && !draws_rows(model$rows$source)) {
-    bad_argument("rows_per_step", "left out: to draw rows from a source that is read in order saves nothing", describe(m))
+    unused_argument("rows_per_step", "a source that is read in order saves nothing by it")
   }
 }
 

@@ -85,12 +85,12 @@ take_up <- function(stored, journal, fit) {
   if (!sound_plan(stored$progress$plan, journal$schedule_numbers) || !sound_result(stored$progress$result, fit$state) ||
       !sound_state(stored$progress$state, stored$progress$plan$iterations)) refuse_values(journal$file)
   fit <- do.call(new_fit, c(list(given = fit$given), stored$progress, list(regression = fit$regression)))
-  say_going_on(journal$file, fit)
+  say_resuming(journal$file, fit)
   fit
 }
 
-say_going_on <- function(file, fit) {
-  elvi_inform("Going on from the checkpoint after ", format_count(fit$state$k), " of ",
+say_resuming <- function(file, fit) {
+  elvi_inform("Resuming from the checkpoint after ", format_count(fit$state$k), " of ",
               format_count(fit$plan$iterations), " iterations (", file, ").",
               class = "elvi_message_checkpoint")
 }

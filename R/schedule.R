@@ -332,8 +332,7 @@ plan_at <- function(plan, k) .Call(elvi_r_schedule, plan, as.double(k))
 extend_budget <- function(schedule, budget, spent) {
   budget <- check_budget(budget)
   if (!schedule_record(schedule)$open) {
-    bad_argument("budget", paste("left out with a schedule that was made for its own budget (start a",
-                                 "new run, or use schedule_growing())"), describe(budget))
+    unused_argument("budget", "the schedule was made for a budget of its own. Start a new run, or use schedule_growing()")
   }
   if (budget < spent) {
     bad_argument("budget", sprintf("at least %g, what the run has spent", spent), describe(budget))

@@ -11,8 +11,8 @@ search_start <- function(model, control, start, starts, tol, key) {
   if (!is.null(starts)) {
     starts <- check_count(starts, "starts")
     if (!searched) {
-      bad_argument("starts", paste("left out: only for a target that is a function, not known to be convex, in",
-                                   "whitened coordinates, is a start searched"), describe(starts))
+      unused_argument("starts", paste("elvi() searches for a start only for user-supplied densities in whitened coordinates that are",
+                                      "not declared convex"))
     }
   }
   if (!searched || length(start) && !is.list(start)) return(NULL)

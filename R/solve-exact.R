@@ -70,16 +70,13 @@ elvi_optimum <- function(model, base = base_gaussian(),
 }
 
 check_has_exact <- function(model) {
-  if (!has_exact(model)) {
-    bad_argument("model", paste0(
-      "one with an exact objective (model_glm() or model_quadratic()); ",
-      if (isTRUE(model$convex)) "elvi() approaches the optimum of yours, which is unique"
-      else "elvi() finds a stationary point of yours, which need not be a global optimum"),
-      if (is_dispersed(model)) {
-        paste0("one with an unknown ", dispersion_record(model)$natural,
-               if (!family_record(model)$convex) paste0(", and the ", model$family$family, " loss is not convex even given it"))
-      } else "a user-defined density")
-  }
+  if (has_exact(model)) return(invisible())
+  reason <- if (!is_dispersed(model)) "it is a user-supplied density"
+            else if (family_record(model)$convex) paste(dispersion_record(model)$natural, "is unknown")
+            else paste0(dispersion_record(model)$natural, " is unknown, and the ", model$family$family, " loss is not convex")
+  refuse_argument("model", "`model` has no exact objective: ", reason, ". Use elvi() with method = \"auto\" instead; ",
+                  if (isTRUE(model$convex)) "it approaches the optimum, which is unique."
+                  else "it finds a stationary point, which may not be the global optimum.")
 }
 
 solve_optimum <- function(model, base, law, scale, tol, max_evaluations, progress = FALSE) {

@@ -20,9 +20,9 @@ check_prior_only <- function(problem, base, method, run) {
   check_class(base, "base", "elvi_base", "a base_*() function")
   used <- given_values(run)
   if (length(used)) {
-    bad_argument(names(used)[1L], "left out with prior_only = TRUE, where nothing is optimised", describe(used[[1L]]))
+    unused_argument(names(used)[1L], "prior_only = TRUE optimises nothing")
   }
-  if (method != "auto") bad_argument("method", "left out with prior_only = TRUE, where nothing is optimised", describe(method))
+  if (method != "auto") unused_argument("method", "prior_only = TRUE optimises nothing")
   if (!identical(base$kind, base_gaussian()$kind)) {
     bad_argument("base", "base_gaussian() with prior_only = TRUE: the prior is a mixture of normal distributions", base$kind)
   }

@@ -178,22 +178,20 @@ check_nested <- function(problem, method, run, control) {
   }
   given <- given_values(run)
   if (length(given)) {
-    bad_argument(names(given)[1L], "left out with group-level or smooth terms and method = \"nested\", which do not use it",
-                 describe(given[[1L]]))
+    unused_argument(names(given)[1L], "method = \"nested\", which group-level and smooth terms need, has no use for it")
   }
   check_conditional_family(problem$family)
   if (!length(problem$terms) && !is.null(problem$dispersion) && is.null(problem$lines)) {
-    bad_argument("method", "\"exact\" or \"auto\": this model has no hyperparameters, and is a single problem", "\"nested\"")
+    refuse_argument("method", "method = \"nested\" integrates over hyperparameters, and this model has none. Use \"auto\".")
   }
   if (!has_few_rows(problem)) {
-    bad_argument("method", paste("another with a source of rows: but for gaussian() with unknown dispersion,",
-                                 "nested fits need all rows at once"), "\"nested\"")
+    refuse_argument("method", "method = \"nested\" needs all rows in memory, unless the family is gaussian() with unknown ",
+                    "dispersion. Use another method, or a data frame.")
   }
   for (prior in in_parts(problem$priors$prior)) check_normal_prior(prior, "prior")
   if (!is.null(problem$shift)) for (prior in in_parts(problem$priors$prior_intercept)) check_normal_prior(prior, "prior_intercept")
   changed <- nested_changes(control)
   if (length(changed)) {
-    bad_argument(changed[1L], "left at its default with group-level terms, smooth terms and method = \"nested\", which do not use it",
-                 describe(control[[changed[1L]]]))
+    unused_argument(changed[1L], "method = \"nested\", which group-level and smooth terms need, has no use for it")
   }
 }

@@ -88,7 +88,7 @@ glm_target <- function(given, family, prior, dispersion, prior_aux) {
     if (!is.null(prior$precision)) bad_argument("prior", "independent where the dispersion is unknown", format(prior))
     prior_aux <- prior_aux %||% default_aux_prior(record, mean(rows$y[rows$weight > 0]))
   } else if (!is.null(prior_aux)) {
-    bad_argument("prior_aux", "left out: this model has no auxiliary parameter", describe(prior_aux))
+    unused_argument("prior_aux", "this model has no auxiliary parameter")
   }
   rows_target(rows, family, prior, dispersion, prior_aux)
 }

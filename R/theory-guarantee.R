@@ -337,7 +337,7 @@ theorem_settings <- c(estimator = "estimator = \"reparam\"", average = "average 
 with_budget <- function(schedule, budget) {
   budget <- check_count(budget, "budget")
   if (schedule_record(schedule)$listed) {
-    bad_argument("budget", "left out with schedule_custom(), whose steps and batches fix it", describe(budget))
+    unused_argument("budget", "the steps and batches of schedule_custom() fix it")
   }
   # without a horizon of its own a schedule is summed up iteration by iteration
   if (schedule_record(schedule)$open) check_budget(budget)

@@ -263,7 +263,7 @@ theorem_inputs <- function(model, base, control, optimum, alpha) {
 # density that had none makes it smooth.
 take_in <- function(model, control, alpha) {
   if (!is.null(alpha)) {
-    if (isFALSE(model$convex)) bad_argument("alpha", "left out: the model is not convex", describe(alpha))
+    if (isFALSE(model$convex)) unused_argument("alpha", "the model is not convex")
     model$convex <- TRUE
     model$growth <- max(2, model$growth, na.rm = TRUE)
   }

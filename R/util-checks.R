@@ -29,6 +29,16 @@ bad_argument <- function(name, expected, got = NULL) {
              class = "elvi_error_argument", data = list(argument = name))
 }
 
+# An argument that means nothing for this call. `why` is a clause that says so, and may end in what to do instead.
+unused_argument <- function(name, why) {
+  elvi_abort("`", name, "` is not used: ", why, ".", class = "elvi_error_argument", data = list(argument = name))
+}
+
+# A value that is of the right kind and still cannot be used: whole sentences that say why, and what to do
+refuse_argument <- function(name, ...) {
+  elvi_abort(..., class = "elvi_error_argument", data = list(argument = name))
+}
+
 # A short description of any R object for an error message.
 describe <- function(x) {
   if (is.null(x)) return("NULL")

@@ -88,7 +88,7 @@ small_problem <- function(family, correlated = TRUE, dispersion = NULL) {
 hyper_natural <- function(problem, theta) {
   layout <- hyper_layout(problem)
   parts <- Map(function(slot, term) {
-    at <- elvi:::term_covariance(term, theta[slot$theta])
+    at <- term_covariance(term, theta[slot$theta])
     R <- tcrossprod(at$L)
     dimnames(R) <- list(term$coefs, term$coefs)
     list(label = term$label, sd = stats::setNames(at$sd, term$coefs), cor = R, cov = at$D)

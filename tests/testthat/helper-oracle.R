@@ -6,7 +6,18 @@
 # Asserts that expr is refused as a bad argument of that name; returns the code
 # and the message, for a snapshot.
 refusal <- function(expr, argument, class = "elvi_error_argument") {
-  code <- paste(deparse(substitute(expr), width.cutoff = 500L), collapse = " ")
+  refusal_of(deparse_code(substitute(expr)), expr, argument, class)
+}
+
+# The same with a snapshot of its own
+expect_refusal <- function(expr, argument, class = "elvi_error_argument") {
+  message <- refusal_of(deparse_code(substitute(expr)), expr, argument, class)
+  testthat::expect_snapshot_output(writeLines(message))
+}
+
+deparse_code <- function(code) paste(deparse(code, width.cutoff = 500L), collapse = " ")
+
+refusal_of <- function(code, expr, argument, class) {
   e <- tryCatch({
     expr
     NULL

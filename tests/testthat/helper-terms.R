@@ -1,7 +1,7 @@
 # Latent terms against dense algebra that shares nothing with the solver but the entries of Q.
 
 term_matrix <- function(term, theta) {
-  record <- elvi:::term_record(term)
+  record <- term_record(term)
   entries <- record$entries(term)
   value <- record$precision(term, theta)$value
   Q <- matrix(0, length(term$columns), length(term$columns))
@@ -12,7 +12,7 @@ term_matrix <- function(term, theta) {
 
 # the covariance of effects whose constraints hold
 term_dense_covariance <- function(term, theta) {
-  a <- elvi:::term_record(term)$constraints(term)
+  a <- term_record(term)$constraints(term)
   Q <- term_matrix(term, theta)
   if (is.null(a) || !ncol(a)) return(solve(Q, tol = 0))
   rest <- qr.Q(qr(a), complete = TRUE)[, -seq_len(ncol(a)), drop = FALSE]
@@ -25,7 +25,7 @@ differences <- function(f, x, h = 1e-5) {
 
 # log determinant, derivatives, constraints and priors of a record belong together
 expect_record <- function(term, theta) {
-  record <- elvi:::term_record(term)
+  record <- term_record(term)
   at <- record$precision(term, theta)
   entries <- record$entries(term)
   expect_true(all(entries$row >= entries$column))
@@ -58,10 +58,10 @@ expect_record <- function(term, theta) {
 
 # A gaussian response given hyperparameters: evidence, means and standard deviations are those of a normal distribution.
 expect_closed_form <- function(formula, data, theta, sigma = 0.5, tolerance = 1e-8, ...) {
-  problem <- elvi:::conditional_problem(elvi_problem(formula, data, dispersion = sigma^2, ...))
-  setup <- elvi:::nested_setup(problem, base_gaussian())
-  at <- elvi:::evidence_at(setup, list(theta), tol = 1e-12)[[1L]]
-  node <- elvi:::conditional_node(at, setup)
+  problem <- conditional_problem(elvi_problem(formula, data, dispersion = sigma^2, ...))
+  setup <- nested_setup(problem, base_gaussian())
+  at <- evidence_at(setup, list(theta), tol = 1e-12)[[1L]]
+  node <- conditional_node(at, setup)
   X <- setup$problem$X
   Z <- as.matrix(setup$problem$Z)
   K <- matrix(0, ncol(Z), ncol(Z))
@@ -81,11 +81,11 @@ expect_closed_form <- function(formula, data, theta, sigma = 0.5, tolerance = 1e
   mean <- c(prior$centre, numeric(ncol(Z))) + drop(gain %*% off)
   sd <- sqrt(pmax(diag(V - gain %*% W %*% V), 0))
   value <- -sum(z^2) / 2 - sum(log(diag(root))) - length(z) / 2 * log(2 * pi)
-  log_prior <- elvi:::hyper_prior(setup$problem, layout, theta)$value
+  log_prior <- hyper_prior(setup$problem, layout, theta)$value
   expect_equal(node$mu, mean, tolerance = tolerance)
   expect_equal(node$sd, sd, tolerance = tolerance)
   expect_equal(at$value, value + log_prior, tolerance = tolerance)
-  slope <- differences(function(theta) elvi:::evidence_at(setup, list(theta), tol = 1e-12)[[1L]]$value, theta, 1e-4)
+  slope <- differences(function(theta) evidence_at(setup, list(theta), tol = 1e-12)[[1L]]$value, theta, 1e-4)
   expect_equal(at$slope, slope, tolerance = 1e-5)
   invisible(list(setup = setup, node = node))
 }
@@ -94,10 +94,10 @@ expect_closed_form <- function(formula, data, theta, sigma = 0.5, tolerance = 1e
 # that satisfy
 # the constraints.
 expect_dense_optimum <- function(formula, data, family, theta) {
-  problem <- elvi:::conditional_problem(elvi_problem(formula, data, family = family))
-  setup <- elvi:::nested_setup(problem, base_gaussian())
-  at <- elvi:::evidence_at(setup, list(theta), tol = 1e-9)[[1L]]
-  node <- elvi:::conditional_node(at, setup)
+  problem <- conditional_problem(elvi_problem(formula, data, family = family))
+  setup <- nested_setup(problem, base_gaussian())
+  at <- evidence_at(setup, list(theta), tol = 1e-9)[[1L]]
+  node <- conditional_node(at, setup)
   expect_identical(node$certificate_kind, "rigorous")
   expect_lt(node$certificate, 1e-6)
   X <- setup$problem$X
@@ -120,5 +120,5 @@ expect_dense_optimum <- function(formula, data, family, theta) {
   expect_equal(node$mu, c(problem$prior$centre + scale * best$mu[p], drop(root %*% best$mu[-p])), tolerance = 1e-4, ignore_attr = TRUE)
   V <- vcov(best)
   expect_equal(node$sd[-p], sqrt(diag(root %*% V[-p, -p] %*% t(root))), tolerance = 1e-4, ignore_attr = TRUE)
-  expect_equal(at$value - elvi:::hyper_prior(setup$problem, layout, theta)$value, as.double(best$elbo), tolerance = 1e-6)
+  expect_equal(at$value - hyper_prior(setup$problem, layout, theta)$value, as.double(best$elbo), tolerance = 1e-6)
 }

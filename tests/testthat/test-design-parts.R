@@ -176,7 +176,7 @@ test_that("what cannot be fitted is refused with what to do", {
   expect_error(zip(count ~ x, ziformula = ~ .), "name its variables", class = "elvi_error_argument")
   expect_error(zip(count ~ x, dispformula = ~ z), "dispformula", class = "elvi_error_argument")
   expect_error(elvi(y ~ x, d, ziformula = ~ z), "zero_inflated_poisson", class = "elvi_error_argument")
-  expect_error(elvi(count ~ x, d, family = poisson(), dispformula = ~ z), "dispersion can have a formula", class = "elvi_error_argument")
+  expect_error(elvi(count ~ x, d, family = poisson(), dispformula = ~ z), "dispersion that can have a formula", class = "elvi_error_argument")
   expect_error(zip(count ~ x, method = "mpsgd"), "method", class = "elvi_error_argument")
   expect_error(zip(count ~ x, base = base_laplace()), "base", class = "elvi_error_argument")
   expect_error(zip(count ~ x, prior = list(mean = normal())), "cond, zi", class = "elvi_error_argument")

@@ -203,12 +203,11 @@ test_that("method auto takes the exact solver where there is one", {
   expect_identical(left$method, "mpsgd")
   expect_lt(objective(asked)$estimate - objective(exact)$estimate, 0.01)
   expect_lt(max(abs(coef(asked) - coef(exact)) / sqrt(diag(vcov(exact)))), 0.1)
-  expect_snapshot(cat(sep = "\n",
-    refusal(elvi(normal ~ a, data = d, method = "exact"), "model"),
-    refusal(elvi(poisson ~ a, data = d, family = poisson(), schedule = schedule_fixed(100), method = "exact"), "schedule"),
-    refusal(elvi(poisson ~ a, data = d, family = poisson(), budget = 100, method = "exact"), "budget"),
-    refusal(elvi(poisson ~ a, data = d, family = poisson(), start = list(mu = c(0, 0)), method = "exact"), "start"),
-    refusal(elvi(poisson ~ a, data = d, family = poisson(), method = "newton"), "method")))
+  expect_refusal(elvi(normal ~ a, data = d, method = "exact"), "model")
+  expect_refusal(elvi(poisson ~ a, data = d, family = poisson(), schedule = schedule_fixed(100), method = "exact"), "schedule")
+  expect_refusal(elvi(poisson ~ a, data = d, family = poisson(), budget = 100, method = "exact"), "budget")
+  expect_refusal(elvi(poisson ~ a, data = d, family = poisson(), start = list(mu = c(0, 0)), method = "exact"), "start")
+  expect_refusal(elvi(poisson ~ a, data = d, family = poisson(), method = "newton"), "method")
 })
 
 test_that("bad formulas and data are refused, or said to be odd", {
@@ -219,29 +218,28 @@ test_that("bad formulas and data are refused, or said to be odd", {
   d$gone <- NA_real_
   d$separate <- as.numeric(d$a > 0)
   d$word <- as.character(d$f)
-  expect_snapshot(cat(sep = "\n",
-    refusal(elvi(~ a, data = d), "object"),
-    refusal(elvi(logit ~ 0, data = d, family = binomial()), "object"),
-    refusal(elvi(logit ~ gone, data = d, family = binomial()), "data"),
-    refusal(elvi(logit ~ a, data = d[0, ], family = binomial()), "data"),
-    refusal(elvi(logit ~ a, data = d, family = binomial(), subset = a > 99), "data"),
-    refusal(elvi(three ~ a, data = d, family = binomial()), "y"),
-    refusal(elvi(word ~ a, data = d), "y"),
-    refusal(elvi(poisson ~ a, data = d, family = binomial()), "y"),
-    refusal(elvi(normal ~ a, data = d, family = poisson()), "y"),
-    refusal(elvi(poisson ~ a, data = d, family = Gamma()), "family"),
-    refusal(elvi(poisson ~ a, data = d, family = poisson("sqrt")), "family"),
-    refusal(elvi(poisson ~ a, data = d, family = poisson(), dispersion = 2), "dispersion"),
-    refusal(elvi(poisson ~ a, data = d, family = poisson(), prior_aux = exponential(1)), "prior_aux"),
-    refusal(elvi(poisson ~ a, data = d, family = poisson(), prior = normal(0, 1:3)), "prior"),
-    refusal(elvi(poisson ~ a, data = d, family = poisson(), prior_intercept = normal(0, 1:2)), "prior_intercept"),
-    refusal(elvi(poisson ~ a, data = d, family = poisson(), prior = "normal"), "prior"),
-    refusal(elvi(poisson ~ a, data = d, family = poisson(), weights = a), "weights"),
-    refusal(elvi(poisson ~ a, data = d, family = poisson(), autoscale = NA), "autoscale"),
-    refusal(elvi(poisson ~ a, data = d, famly = poisson()), "famly"),
-    refusal(elvi("no formula at all", data = d), "object"),
-    refusal(elvi(separate ~ a, data = d, family = binomial(), prior = flat(), prior_intercept = flat()), "prior"),
-    refusal(elvi(poisson ~ a + copy, data = d, family = poisson(), prior = flat()), "X")))
+  expect_refusal(elvi(~ a, data = d), "object")
+  expect_refusal(elvi(logit ~ 0, data = d, family = binomial()), "object")
+  expect_refusal(elvi(logit ~ gone, data = d, family = binomial()), "data")
+  expect_refusal(elvi(logit ~ a, data = d[0, ], family = binomial()), "data")
+  expect_refusal(elvi(logit ~ a, data = d, family = binomial(), subset = a > 99), "data")
+  expect_refusal(elvi(three ~ a, data = d, family = binomial()), "y")
+  expect_refusal(elvi(word ~ a, data = d), "y")
+  expect_refusal(elvi(poisson ~ a, data = d, family = binomial()), "y")
+  expect_refusal(elvi(normal ~ a, data = d, family = poisson()), "y")
+  expect_refusal(elvi(poisson ~ a, data = d, family = Gamma()), "family")
+  expect_refusal(elvi(poisson ~ a, data = d, family = poisson("sqrt")), "family")
+  expect_refusal(elvi(poisson ~ a, data = d, family = poisson(), dispersion = 2), "dispersion")
+  expect_refusal(elvi(poisson ~ a, data = d, family = poisson(), prior_aux = exponential(1)), "prior_aux")
+  expect_refusal(elvi(poisson ~ a, data = d, family = poisson(), prior = normal(0, 1:3)), "prior")
+  expect_refusal(elvi(poisson ~ a, data = d, family = poisson(), prior_intercept = normal(0, 1:2)), "prior_intercept")
+  expect_refusal(elvi(poisson ~ a, data = d, family = poisson(), prior = "normal"), "prior")
+  expect_refusal(elvi(poisson ~ a, data = d, family = poisson(), weights = a), "weights")
+  expect_refusal(elvi(poisson ~ a, data = d, family = poisson(), autoscale = NA), "autoscale")
+  expect_refusal(elvi(poisson ~ a, data = d, famly = poisson()), "famly")
+  expect_refusal(elvi("no formula at all", data = d), "object")
+  expect_refusal(elvi(separate ~ a, data = d, family = binomial(), prior = flat(), prior_intercept = flat()), "prior")
+  expect_refusal(elvi(poisson ~ a + copy, data = d, family = poisson(), prior = flat()), "X")
   expect_error(elvi(logit ~ nowhere, data = d, family = binomial()), "nowhere")
   # a proper prior decides between copies
   expect_message(fit <- elvi(poisson ~ a + copy, data = d, family = poisson(), correct = FALSE), class = "elvi_message_collinear")

@@ -159,12 +159,11 @@ test_that("the figures can be drawn", {
 })
 
 test_that("bad arguments are named", {
-  expect_snapshot(cat(
-    refusal(example_experiment("nonconvex", budget = 10), "budget"),
-    refusal(example_experiment("nonconvex", runs = 0), "runs"),
-    refusal(example_experiment("nonconvex", seed = -1), "seed"),
-    refusal(example_experiment("nonconvex", bugdet = 10), "bugdet"), sep = "\n"))
+  expect_refusal(example_experiment("nonconvex", budget = 10), "budget")
+  expect_refusal(example_experiment("nonconvex", runs = 0), "runs")
+  expect_refusal(example_experiment("nonconvex", seed = -1), "seed")
+  expect_refusal(example_experiment("nonconvex", bugdet = 10), "bugdet")
   skip_if_not_installed("ggplot2")
-  expect_snapshot(cat(refusal(ggplot2::autoplot(small_nonconvex(), "map"), "what"),
-                      refusal(ggplot2::autoplot(small_nonconvex(), wat = 1), "wat"), sep = "\n"))
+  expect_refusal(ggplot2::autoplot(small_nonconvex(), "map"), "what")
+  expect_refusal(ggplot2::autoplot(small_nonconvex(), wat = 1), "wat")
 })

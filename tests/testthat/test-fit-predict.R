@@ -139,11 +139,10 @@ test_that("new responses have the moments of their law", {
   set.seed(5)
   many <- posterior_predict(cases$cloglog, d, draws = n, trials = c(10, 20))
   expect_equal(unname(colMeans(many) / c(10, 20)), unname(predict(cases$cloglog, d, type = "response")), tolerance = 0.02)
-  expect_snapshot(cat(sep = "\n",
-    refusal(posterior_predict(cases$cloglog, d, trials = 1:3), "trials"),
-    refusal(posterior_predict(cases$poisson, d, trials = 2), "trials"),
-    refusal(posterior_predict(cases$poisson, d, draws = 0), "draws"),
-    refusal(posterior_predict(cases$poisson, d, nsim = 3), "nsim")))
+  expect_refusal(posterior_predict(cases$cloglog, d, trials = 1:3), "trials")
+  expect_refusal(posterior_predict(cases$poisson, d, trials = 2), "trials")
+  expect_refusal(posterior_predict(cases$poisson, d, draws = 0), "draws")
+  expect_refusal(posterior_predict(cases$poisson, d, nsim = 3), "nsim")
 })
 
 test_that("log_lik is the log density of R's own functions, with weights", {
@@ -215,13 +214,12 @@ test_that("new data are checked", {
   expect_equal(predict(fit, part), predict(fit, data[1:3, ]))
   # an offset outside the formula that the new data lack
   cases <- family_cases()
-  expect_snapshot(cat(sep = "\n",
-    refusal(predict(cases$probit, cases$data[1:2, c("x", "b")]), "offset"),
-    refusal(predict(cases$probit, cases$data[1:2, ], offset = 1:3), "offset"),
-    refusal(predict(fit, 1:3), "newdata"),
-    refusal(predict(fit, data, type = "effects"), "type"),
-    refusal(predict(fit, data, se.fit = NA), "se.fit"),
-    refusal(predict(fit, new_data = data), "new_data")))
+  expect_refusal(predict(cases$probit, cases$data[1:2, c("x", "b")]), "offset")
+  expect_refusal(predict(cases$probit, cases$data[1:2, ], offset = 1:3), "offset")
+  expect_refusal(predict(fit, 1:3), "newdata")
+  expect_refusal(predict(fit, data, type = "effects"), "type")
+  expect_refusal(predict(fit, data, se.fit = NA), "se.fit")
+  expect_refusal(predict(fit, new_data = data), "new_data")
   expect_error(predict(cases$poisson, cases$data[1:2, c("x", "p")]), "'o' not found")
   expect_length(predict(cases$probit, cases$data[1:2, c("x", "b")], offset = c(0, 0)), 2)
 })

@@ -180,7 +180,7 @@ test_that("where a mixture does not follow the target either, the verdict on the
   set.seed(1)
   expect_warning(fit <- elvi(funnel(9, 3), tol = 0.1), class = "elvi_warning_verdict")
   expect_null(fit$verdict$proposal)
-  expect_output(print(fit), "NOT GOOD")
+  expect_output(print(fit), "Problem:")
 })
 
 # a funnel or a banana as one part

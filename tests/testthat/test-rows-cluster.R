@@ -78,8 +78,8 @@ test_that("steps with some rows draw them on the workers", {
   model <- model_glm(rows_cluster(cl, load, 3), family = poisson())
   inside <- model_glm(X, data$count, poisson())
   x <- matrix(c(0.1, 0.2, 0.3, 0, 0.25, 0.1), 3)
-  likelihood <- elvi:::target_at(inside, x)$gradient - .Call(elvi:::elvi_r_evaluate, elvi:::prior_part(inside), x, 1L)$gradient
-  draws <- vapply(1:40, function(key) as.double(elvi:::subsample_gradient(model, x, 60, 1e7 * key)), numeric(6))
+  likelihood <- target_at(inside, x)$gradient - .Call(elvi_r_evaluate, prior_part(inside), x, 1L)$gradient
+  draws <- vapply(1:40, function(key) as.double(subsample_gradient(model, x, 60, 1e7 * key)), numeric(6))
   expect_lt(max(abs(rowMeans(draws) - likelihood) / (apply(draws, 1, sd) / sqrt(40))), 4)
   run <- function() withr_seed(2, elvi(model, budget = 60, control = elvi_control(rows_per_step = 60, trace_draws = 0)))
   expect_identical(run()$state$mu, run()$state$mu)
@@ -379,11 +379,11 @@ test_that("what goes over the wire does not grow with the rows", {
     data <- rows_data(n)
     frame <- model.frame(count ~ x + z + g, data[-c(3, n %/% 2), ])
     X <- model.matrix(count ~ x + z + g, frame)
-    recipe <- elvi:::new_recipe("matrices", "poisson")
-    rows <- elvi:::recipe_rows(recipe, list(X = X, y = frame$count))
-    likelihood <- elvi:::likelihood_part(list(likelihood = "poisson", error_df = Inf, dim = 6, dispersion_at = 0))
-    args <- list(likelihood = likelihood, law = elvi:::law_of(base_gaussian(), 6), kind = "symmetric", mu = numeric(6), scale = diag(6))
-    length(serialize(elvi:::answer_of(rows, recipe, "exact", args, elvi:::check_sums(rows, recipe)), NULL))
+    recipe <- new_recipe("matrices", "poisson")
+    rows <- recipe_rows(recipe, list(X = X, y = frame$count))
+    likelihood <- likelihood_part(list(likelihood = "poisson", error_df = Inf, dim = 6, dispersion_at = 0))
+    args <- list(likelihood = likelihood, law = law_of(base_gaussian(), 6), kind = "symmetric", mu = numeric(6), scale = diag(6))
+    length(serialize(answer_of(rows, recipe, "exact", args, check_sums(rows, recipe)), NULL))
   }
   expect_identical(size_of(400), size_of(100))
   expect_lt(size_of(100), 8 * (36 + 6) + 400)

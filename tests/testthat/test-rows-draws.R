@@ -52,8 +52,8 @@ test_that("sums over draws are those of the draws, in pieces of any length", {
   z <- .Call(elvi_r_draws, law, draws$seed, 4, 7, 1100L)
   x <- as.double(draws$mu) + draws$spread %*% z
   gradient <- function(x) sin(x) + x^2
-  expect_equal(elvi:::sums_over_draws(draws, gradient), c(rowSums(gradient(x)), tcrossprod(gradient(x), z)))
-  expect_equal(elvi:::values_at_draws(draws, function(x) colSums(x^3)), colSums(x^3))
+  expect_equal(sums_over_draws(draws, gradient), c(rowSums(gradient(x)), tcrossprod(gradient(x), z)))
+  expect_equal(values_at_draws(draws, function(x) colSums(x^3)), colSums(x^3))
   draws$spread <- c(1, 2, 3)
   x <- as.double(draws$mu) + 1:3 * z
   expect_equal(sums_over_draws(draws, gradient), c(rowSums(gradient(x)), rowSums(gradient(x) * z)))

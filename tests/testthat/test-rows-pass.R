@@ -32,8 +32,8 @@ test_that("a model takes chunks of X and y, dense and sparse", {
     x <- matrix(0.1 * sin(seq_len(3 * inside$dim)), inside$dim)
     expect_equal(target_at(outside, x), target_at(inside, x), tolerance = 1e-12)
     expect_equal(outside$names, inside$names)
-    expect_equal(elvi:::pass_of(outside, "gram"), unname(elvi:::pass_of(inside, "gram")), tolerance = 1e-12)
-    expect_equal(elvi:::hessian_diagonal(outside, x[, 1]), elvi:::hessian_diagonal(inside, x[, 1]), tolerance = 1e-6)
+    expect_equal(pass_of(outside, "gram"), unname(pass_of(inside, "gram")), tolerance = 1e-12)
+    expect_equal(hessian_diagonal(outside, x[, 1]), hessian_diagonal(inside, x[, 1]), tolerance = 1e-6)
   }
   inside <- elvi(model_glm(X, data$count, poisson(), weights = data$w, offset = data$o))
   outside <- elvi(model_glm(source(), family = poisson()))
@@ -154,8 +154,8 @@ test_that("passes are told where progress is asked for", {
 
 test_that("what belongs to rows is not given beside them", {
   source <- rows_files(list(1), function(i) list(X = diag(2), y = 0:1))
-  expect_error(model_glm(source, 0:1), "`y` must be left out")
-  expect_error(model_glm(source, weights = 1), "`weights` must be left out")
+  expect_error(model_glm(source, 0:1), "`y` is not used")
+  expect_error(model_glm(source, weights = 1), "`weights` is not used")
 })
 
 # X, y and weights of counts in memory, and as three chunks
@@ -172,8 +172,8 @@ counts_both_ways <- function(family, prior = normal(0, 2)) {
 test_that("every task has one answer, in memory and from chunks", {
   models <- counts_both_ways(poisson())
   x <- c(0.3, -0.2, 0.1)
-  law <- elvi:::law_of(base_laplace(), 3)
-  rule <- elvi:::model_quadrature(models$inside, law)
+  law <- law_of(base_laplace(), 3)
+  rule <- model_quadrature(models$inside, law)
   exact <- function(scale) list(rule = rule, law = law, kind = "diagonal", mu = x, scale = scale)
   asked <- list(exact = exact(c(0.1, 0.2, 0.3)), exact = exact(numeric(3)), evaluate = list(x = cbind(x, -x)), values = list(x = cbind(x, -x)), gram = list(),
                 reach = list(), spread = list(), extent = list(x = x), used_extent = list(x = x),
@@ -181,11 +181,11 @@ test_that("every task has one answer, in memory and from chunks", {
                 diagonal = list(x = x, law = law, dispersion = 1), squares = list(x = x), excess = list(x = x),
                 collect = list())
   by_name <- function(answer) if (is.list(answer)) answer[order(names(answer))] else answer
-  answers <- lapply(models, function(model) Map(function(task, args) by_name(elvi:::pass_of(model, task, args)), names(asked), asked))
+  answers <- lapply(models, function(model) Map(function(task, args) by_name(pass_of(model, task, args)), names(asked), asked))
   expect_equal(answers$outside, answers$inside, tolerance = 1e-12)
   expect_identical(unlist(answers$inside[names(asked) == "is_recession"], use.names = FALSE), c(FALSE, TRUE))
   # draws and subsamples: test-rows-draws.R, test-rows-subsample.R; triangle: test-rows-nested.R
-  tasks <- names(Filter(function(task) !isTRUE(task$of_chunk), elvi:::row_tasks))
+  tasks <- names(Filter(function(task) !isTRUE(task$of_chunk), row_tasks))
   expect_setequal(tasks, c(names(asked), "draws", "subsample", "subsample_draws", "triangle", "survey"))
 })
 
@@ -193,19 +193,19 @@ test_that("a regression is its likelihood and its prior", {
   for (family in list(poisson(), neg_binomial_2())) {
     model <- counts_both_ways(family)$inside
     x <- matrix(0.1 * sin(seq_len(2 * model$dim)), model$dim)
-    likelihood <- c(elvi:::likelihood_part(model), list(rows = model$rows))
-    prior <- elvi:::prior_part(model)
-    at <- function(part) .Call(elvi:::elvi_r_evaluate, part, x, 2L)
-    expect_equal(elvi:::add_up(at(likelihood), at(prior)), elvi:::target_at(model, x), tolerance = 1e-13)
+    likelihood <- c(likelihood_part(model), list(rows = model$rows))
+    prior <- prior_part(model)
+    at <- function(part) .Call(elvi_r_evaluate, part, x, 2L)
+    expect_equal(add_up(at(likelihood), at(prior)), target_at(model, x), tolerance = 1e-13)
   }
   # a flat prior is none
   flat <- counts_both_ways(poisson(), flat())$inside
-  expect_identical(.Call(elvi:::elvi_r_evaluate, c(elvi:::likelihood_part(flat), list(rows = flat$rows)), matrix(1, 3), 1L),
-                   elvi:::target_at(flat, matrix(1, 3)))
+  expect_identical(.Call(elvi_r_evaluate, c(likelihood_part(flat), list(rows = flat$rows)), matrix(1, 3), 1L),
+                   target_at(flat, matrix(1, 3)))
 })
 
 test_that("the number of rows in all chunks decides whether there are enough of them", {
   models <- counts_both_ways(poisson(), flat())
-  expect_true(elvi:::check_weak_columns(models$inside))
-  expect_true(elvi:::check_weak_columns(models$outside))
+  expect_true(check_weak_columns(models$inside))
+  expect_true(check_weak_columns(models$outside))
 })

@@ -57,7 +57,7 @@ test_that("sparse rows are drawn as dense ones", {
 test_that("only what has rows at hand draws them, and nothing is guaranteed", {
   quadratic <- model_quadratic(diag(2))
   control <- elvi_control(rows_per_step = 10)
-  expect_error(elvi(quadratic, control = control), "`rows_per_step` must be left out")
+  expect_error(elvi(quadratic, control = control), "`rows_per_step` is not used")
   data <- rows_data(100)
   expect_error(elvi(count ~ z, data = rows_chunked(chunks_of(data)), family = poisson(), control = control), "saves nothing")
   model <- model_glm(cbind(1, data$z), data$count, poisson())

@@ -838,7 +838,7 @@ test_that("a time limit ends a run with its error, and the checkpoint has the ru
   whole <- function(...) elvi(model, schedule = schedule_custom(0.1, 1, 100),
                               control = elvi_control(coordinates = "raw", ...))
   set.seed(1)
-  expect_message(resumed <- whole(checkpoint = file), "Going on")
+  expect_message(resumed <- whole(checkpoint = file), "Resuming")
   expect_identical(resumed$status, "finished")
 })
 

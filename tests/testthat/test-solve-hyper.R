@@ -41,24 +41,24 @@ test_that("densities of hyperparameters are normalised, with the right derivativ
 
 test_that("hyperparameters of the family come last, with names and priors of their own", {
   problem <- small_problem(gaussian(), dispersion = list(name = "sigma", prior = exponential(2)))
-  layout <- elvi:::hyper_layout(problem)
+  layout <- hyper_layout(problem)
   expect_identical(layout$family, 5L)
   expect_identical(layout$names[5L], "log sigma")
   theta <- c(0.1, -0.2, 0.3, -0.4, 0.5)
   gradient <- vapply(1:5, function(j) {
-    at <- function(h) elvi:::hyper_prior(problem, layout, replace(theta, j, theta[j] + h))$value
+    at <- function(h) hyper_prior(problem, layout, replace(theta, j, theta[j] + h))$value
     (at(1e-5) - at(-1e-5)) / 2e-5
   }, 0)
-  expect_equal(elvi:::hyper_prior(problem, layout, theta)$slope, gradient, tolerance = 1e-7)
-  natural <- elvi:::natural_columns(problem$terms, layout, rbind(theta))
+  expect_equal(hyper_prior(problem, layout, theta)$slope, gradient, tolerance = 1e-7)
+  natural <- natural_columns(problem$terms, layout, rbind(theta))
   expect_identical(colnames(natural)[5L], "sigma")
   expect_equal(natural[1L, "sigma"], exp(0.5), ignore_attr = TRUE)
-  none <- elvi:::hyper_layout(small_problem(poisson()))
+  none <- hyper_layout(small_problem(poisson()))
   expect_identical(none$family, integer())
 })
 
 test_that("a record whose hyperparameters differ in length is refused", {
-  records <- elvi:::family_records["normal"]
+  records <- family_records["normal"]
   records$normal$conditional$hyper$curvature <- function(count) c(0, 0)
-  expect_error(elvi:::check_family_records(records), "differ in length")
+  expect_error(check_family_records(records), "differ in length")
 })

@@ -19,9 +19,9 @@ known_points <- function(log_p, slope, mode, hessian) {
 rule_moments <- function(grid, of = identity) {
   value <- vapply(grid$found, function(f) f$value, 0)
   theta <- of(do.call(rbind, lapply(grid$found, function(f) f$theta)))
-  w <- elvi:::normalised(value + grid$log_rule)
+  w <- normalised(value + grid$log_rule)
   mean <- drop(w %*% theta)
-  list(mean = mean, sd = sqrt(drop(w %*% sweep(theta, 2L, mean)^2)), log_total = elvi:::log_sum(value + grid$log_rule))
+  list(mean = mean, sd = sqrt(drop(w %*% sweep(theta, 2L, mean)^2)), log_total = log_sum(value + grid$log_rule))
 }
 
 test_that("scores of a normal density are linear, and its moments exact", {
@@ -33,7 +33,7 @@ test_that("scores of a normal density are linear, and its moments exact", {
   expect_equal(got$mean, m, tolerance = 0.005)
   expect_equal(got$sd, sqrt(diag(solve(Q))), tolerance = 0.01)
   expect_equal(got$log_total, 1.5 * log(2 * pi) - log(det(Q)) / 2, tolerance = 0.02)
-  map <- elvi:::score_map(c(-3, 0, 3), -c(9, 0, 9) / 2, c(3, 0, -3))
+  map <- score_map(c(-3, 0, 3), -c(9, 0, 9) / 2, c(3, 0, -3))
   expect_equal(map$theta(c(-2, 0, 2)), c(-2, 0, 2), tolerance = 0.02)
   expect_equal(map$score(map$theta(c(-4, 1, 3))), c(-4, 1, 3), tolerance = 1e-5)
 })
@@ -57,83 +57,83 @@ test_that("weights are tilted to the moments asked for, and stay positive", {
   set.seed(1)
   z <- matrix(rnorm(600), 200)
   moments <- list(mean = c(0.2, 0, 0), sd = c(1, 1, 1), log_total = 3)
-  got <- elvi:::tilted_weights(rep(1, 200), z, moments)
+  got <- tilted_weights(rep(1, 200), z, moments)
   w <- exp(got$log_weight)
   expect_equal(sum(w), exp(3))
   expect_equal(drop(w %*% z) / sum(w), moments$mean, tolerance = 1e-3)
   expect_true(all(w > 0))
-  again <- elvi:::tilted_weights(rep(1, 200), z, moments, got$lambda)
+  again <- tilted_weights(rep(1, 200), z, moments, got$lambda)
   expect_equal(again$log_weight, got$log_weight, tolerance = 1e-3)
 })
 
 test_that("weights on a few points are an error, whatever the other rules say", {
-  expect_identical(elvi:::few_points(list(log_weight = numeric(50))), 0)
-  expect_equal(elvi:::few_points(list(log_weight = c(0, rep(-Inf, 49)))), 1)
+  expect_identical(few_points(list(log_weight = numeric(50))), 0)
+  expect_equal(few_points(list(log_weight = c(0, rep(-Inf, 49)))), 1)
 })
 
 test_that("a point's cell has the mass that is nearest to it", {
-  shape <- elvi:::surrogate_sample(3L)
-  shape$weight <- elvi:::normalised(shape$log_ratio)
+  shape <- surrogate_sample(3L)
+  shape$weight <- normalised(shape$log_ratio)
   z <- rbind(c(1, 0, 0), c(-1, 0, 0), c(0, 0, 50), 0)
-  expect_equal(elvi:::cell_mass(shape, z, c(TRUE, TRUE, TRUE, FALSE)), c(0.5, 0.5, 0, 0), tolerance = 0.02)
-  expect_equal(elvi:::cell_mass(shape, z, rep(TRUE, 4)), c(pnorm(-0.5), pnorm(-0.5), 0, 1 - 2 * pnorm(-0.5)), tolerance = 0.03)
+  expect_equal(cell_mass(shape, z, c(TRUE, TRUE, TRUE, FALSE)), c(0.5, 0.5, 0, 0), tolerance = 0.02)
+  expect_equal(cell_mass(shape, z, rep(TRUE, 4)), c(pnorm(-0.5), pnorm(-0.5), 0, 1 - 2 * pnorm(-0.5)), tolerance = 0.03)
 })
 
 test_that("the error is the distance from other rules, scaled as their rule says", {
   here <- list(mean = c(1, 2), sd = c(1, 2))
-  expect_equal(elvi:::rule_error(here, list(list(mean = c(1.1, 2), sd = c(1, 2.2)))), list(mean = 0.1, sd = 0.1))
+  expect_equal(rule_error(here, list(list(mean = c(1.1, 2), sd = c(1, 2.2)))), list(mean = 0.1, sd = 0.1))
   off <- lapply(c(-1, 1, -1, 1), function(by) list(mean = here$mean + by / 10, sd = here$sd))
-  expect_equal(elvi:::rule_error(here, off, 3), list(mean = 2 * sqrt(0.75 * 4 * 0.01), sd = 0))
-  expect_identical(elvi:::error_scale("lattice"), 1)
+  expect_equal(rule_error(here, off, 3), list(mean = 2 * sqrt(0.75 * 4 * 0.01), sd = 0))
+  expect_identical(error_scale("lattice"), 1)
 })
 
 test_that("half of the sample tells how well all of it knows a moment", {
-  shape <- elvi:::surrogate_sample(3L)
-  shape$weight <- elvi:::normalised(shape$log_ratio)
+  shape <- surrogate_sample(3L)
+  shape$weight <- normalised(shape$log_ratio)
   all <- list(mean = drop(shape$weight %*% shape$z^2), log_total = 0)
-  got <- elvi:::half_sample_moments(shape, shape$z^2, all, 1)
+  got <- half_sample_moments(shape, shape$z^2, all, 1)
   half <- seq(1, nrow(shape$z), by = 2)
   expect_equal(got$mean, apply(shape$z[half, ]^2, 2L, weighted.mean, shape$weight[half]))
   expect_lt(max(abs(got$mean - 1)), 0.05)
-  expect_equal(elvi:::half_sample_moments(shape, shape$z^2, all, 0), all)
+  expect_equal(half_sample_moments(shape, shape$z^2, all, 0), all)
 })
 
 test_that("importance sampling corrects a surrogate that is wrong", {
   # the density is normal about 0.3; the surrogate knows a standard normal density only
   set.seed(2)
   v <- matrix(rnorm(9000), 3000)
-  shape <- elvi:::surrogate_sample(3L)
-  shape$powers <- elvi:::simple_powers(3L)
-  shape$columns <- cbind(1, elvi:::surrogate_features(shape$z, shape$powers))
-  shape <- elvi:::with_coefficients(c(shape, list(top = 0, log_scale = 0)), numeric(nrow(shape$powers) + 1L))
+  shape <- surrogate_sample(3L)
+  shape$powers <- simple_powers(3L)
+  shape$columns <- cbind(1, surrogate_features(shape$z, shape$powers))
+  shape <- with_coefficients(c(shape, list(top = 0, log_scale = 0)), numeric(nrow(shape$powers) + 1L))
   expect_equal(shape$log_total, 1.5 * log(2 * pi), tolerance = 0.002)
   points <- list(v = v, log_density = -rowSums((v - 0.3)^2) / 2, usable = rep(TRUE, 3000), part = rep(0L, 3000))
   design <- list(proposals = list(list(centre = numeric(3), root = diag(3))), counts = 3000)
-  got <- elvi:::corrected_moments(shape, points, v, design, v, list(mean = numeric(3), log_total = shape$log_total), 1)
+  got <- corrected_moments(shape, points, v, design, v, list(mean = numeric(3), log_total = shape$log_total), 1)
   expect_equal(got$mean, rep(0.3, 3), tolerance = 0.1)
   expect_equal(got$log_total, 1.5 * log(2 * pi), tolerance = 0.02)
 })
 
 fine_moments <- function(problem, nodes) {
-  fine <- elvi:::nested_fit(problem, control = list(nodes = nodes))
-  c(elvi:::node_moments(fine), list(hyper = elvi:::moments_of_theta(fine$setup, fine$hyper$theta, fine$hyper$weight)))
+  fine <- nested_fit(problem, control = list(nodes = nodes))
+  c(node_moments(fine), list(hyper = moments_of_theta(fine$setup, fine$hyper$theta, fine$hyper$weight)))
 }
 
 test_that("random slopes agree with a fine lattice, within the error that is reported", {
   skip_on_cran()
   problem <- sleep_problem()
-  fit <- elvi:::nested_fit(problem)
+  fit <- nested_fit(problem)
   expect_identical(fit$hyper$rule, "scores")
   expect_lt(length(fit$nodes), 440)
   expect_lt(max(unlist(fit$change)), 0.05)
   fine <- fine_moments(problem, 8)
-  got <- elvi:::node_moments(fit)
+  got <- node_moments(fit)
   expect_lt(max(abs(got$mean - fine$mean) / fine$sd), 0.05)
   expect_lt(max(abs(got$sd / fine$sd - 1)), 0.03)
-  hyper <- elvi:::moments_of_theta(fit$setup, fit$hyper$theta, fit$hyper$weight)
+  hyper <- moments_of_theta(fit$setup, fit$hyper$theta, fit$hyper$weight)
   expect_lt(max(abs(hyper$mean - fine$hyper$mean) / fine$hyper$sd), max(fit$change$mean, 0.02))
   expect_lt(max(abs(hyper$sd / fine$hyper$sd - 1)), max(fit$change$sd, 0.02))
-  expect_identical(elvi:::nested_fit(problem)$hyper$weight, fit$hyper$weight)
+  expect_identical(nested_fit(problem)$hyper$weight, fit$hyper$weight)
 })
 
 test_that("the order of levels and of terms changes nothing beyond the error, and no warning comes or goes", {
@@ -144,7 +144,7 @@ test_that("the order of levels and of terms changes nothing beyond the error, an
   moments <- function(formula, data) {
     expect_no_warning(fit <- elvi(formula, data, family = poisson()))
     expect_identical(fit$posterior$hyper$rule, "scores")
-    list(at = VarCorr(fit), change = max(unlist(fit$nested$change)), moments = elvi:::posterior_moments(fit$posterior),
+    list(at = VarCorr(fit), change = max(unlist(fit$nested$change)), moments = posterior_moments(fit$posterior),
          names = fit$posterior$shown)
   }
   one <- moments(y ~ (1 | a) + (1 | b) + (1 | c), d)

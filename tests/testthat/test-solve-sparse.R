@@ -145,7 +145,7 @@ test_that("what cannot be had with a matrix as prior precision is refused by nam
   expect_error(elvi(at$model, control = elvi_control(scale = "diagonal")), class = "elvi_error_argument")
   expect_error(normal(0, precision = -at$Q), "positive definite")
   expect_error(normal(0, precision = matrix(1:4, 2)), "symmetric")
-  expect_error(normal(0, 1, precision = at$Q), "left out")
+  expect_error(normal(0, 1, precision = at$Q), "not used")
   expect_error(model_glm(at$X[, 1:3], at$y, prior = normal(0, precision = at$Q)), class = "elvi_error_argument")
   expect_error(model_glm(at$X, at$y + 0.5, gaussian(), dispersion = NULL, prior = normal(0, precision = at$Q)), class = "elvi_error_argument")
   expect_error(elvi(y ~ X, at, prior = normal(0, precision = at$Q), family = binomial()), class = "elvi_error_argument")

@@ -1,28 +1,28 @@
 test_that("terms of the polynomial: number, values and derivatives", {
-  powers <- rbind(elvi:::simple_powers(4L), elvi:::product_powers(4L))
+  powers <- rbind(simple_powers(4L), product_powers(4L))
   expect_identical(anyDuplicated(powers), 0L)
   degree <- rowSums(powers)
   expect_equal(as.vector(table(degree)), c(4, 10, 20, 4 + 6 + 12))   # all of degree 1 to 3
   set.seed(1)
   z <- matrix(rnorm(20), 5)
-  rows <- elvi:::surrogate_rows(z, powers)
+  rows <- surrogate_rows(z, powers)
   expect_identical(dim(rows), c(25L, nrow(powers) + 1L))
   for (j in 1:4) {
     by <- 1e-5 * (col(z) == j)
-    slope <- (elvi:::surrogate_features(z + by, powers) - elvi:::surrogate_features(z - by, powers)) / 2e-5
+    slope <- (surrogate_features(z + by, powers) - surrogate_features(z - by, powers)) / 2e-5
     expect_equal(rows[5 * j + 1:5, -1L], slope, tolerance = 1e-7)
   }
-  wide <- elvi:::surrogate_features(matrix(1e6, 1L, 4L), powers)
+  wide <- surrogate_features(matrix(1e6, 1L, 4L), powers)
   expect_lt(max(abs(wide)), 100)   # bounded, however far out
 })
 
 test_that("Hermite's polynomials have variance 1, and each the derivative of the one before", {
   t <- qnorm(ppoints(20000))
-  h <- elvi:::hermite_columns(t)
+  h <- hermite_columns(t)
   expect_equal(crossprod(h[, 1:3]) / length(t), diag(3), tolerance = 0.02, ignore_attr = TRUE)
   t <- c(-1, 0.3, 2)
-  expect_equal(elvi:::hermite_slopes(elvi:::hermite_columns(t)),
-               (elvi:::hermite_columns(t + 1e-6) - elvi:::hermite_columns(t - 1e-6)) / 2e-6, tolerance = 1e-6, ignore_attr = TRUE)
+  expect_equal(hermite_slopes(hermite_columns(t)),
+               (hermite_columns(t + 1e-6) - hermite_columns(t - 1e-6)) / 2e-6, tolerance = 1e-6, ignore_attr = TRUE)
 })
 
 known_density <- function(log_p, slope, v, part) {
@@ -39,17 +39,17 @@ test_that("the surrogate of a density that is a polynomial's is that density", {
     -x + c(0.2 * flat(x[2])^2 * by[1], 0.4 * flat(x[1]) * flat(x[2]) * by[2], -0.3 * by[3])
   }
   points <- known_density(log_p, slope, v, rep_len(0:3, 60))
-  sample <- elvi:::surrogate_sample(3L)
-  shape <- elvi:::fitted_surrogate(points, list(centre = numeric(3), root = diag(3)), sample, rich = TRUE)
+  sample <- surrogate_sample(3L)
+  shape <- fitted_surrogate(points, list(centre = numeric(3), root = diag(3)), sample, rich = TRUE)
   at <- matrix(c(0, 1, -2, 0.5, 3, 1), 2, byrow = TRUE)
-  expect_equal(elvi:::surrogate_at(shape, at) - rowSums(at^2) / 2 + shape$top, apply(at, 1L, log_p), tolerance = 0.005)
+  expect_equal(surrogate_at(shape, at) - rowSums(at^2) / 2 + shape$top, apply(at, 1L, log_p), tolerance = 0.005)
   # a second opinion on moments and mass: the trapezoid rule
   grid <- as.matrix(expand.grid(rep(list(seq(-6, 6, by = 0.3)), 3)))
   p <- exp(apply(grid, 1L, log_p))
   expect_equal(shape$log_total, log(sum(p) * 0.3^3), tolerance = 0.002)
   expect_equal(drop(shape$weight %*% shape$v), drop(p %*% grid) / sum(p), tolerance = 0.02, ignore_attr = TRUE)
   # a fourth of the points by half: nothing changes where the polynomial fits
-  expect_equal(elvi:::refit_shape(shape, 2L)$log_total, shape$log_total, tolerance = 0.001)
+  expect_equal(refit_shape(shape, 2L)$log_total, shape$log_total, tolerance = 0.001)
 })
 
 test_that("the reference moves to where the density is", {
@@ -58,8 +58,8 @@ test_that("the reference moves to where the density is", {
   m <- c(1, -1, 0.5)
   v <- matrix(rnorm(300), 100)
   points <- known_density(function(x) -sum((x - m) * (Q %*% (x - m))) / 2, function(x) drop(-Q %*% (x - m)), v, rep_len(0:3, 100))
-  shape <- elvi:::score_surrogate(points, list(centre = numeric(3), root = 1.1 * diag(3), wide = 1.1), elvi:::surrogate_sample(3L), TRUE)
-  got <- elvi:::moment_proposal(shape$v, shape$weight, wide = 1)
+  shape <- score_surrogate(points, list(centre = numeric(3), root = 1.1 * diag(3), wide = 1.1), surrogate_sample(3L), TRUE)
+  got <- moment_proposal(shape$v, shape$weight, wide = 1)
   expect_equal(got$centre, m, tolerance = 0.03)
   expect_equal(got$root %*% got$root, solve(Q), tolerance = 0.05)
   expect_equal(shape$log_total, 1.5 * log(2 * pi) - log(det(Q)) / 2, tolerance = 0.01)

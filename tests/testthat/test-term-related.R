@@ -53,7 +53,7 @@ test_that("given hyperparameters, relatives are the closed form, with slopes too
   expect_closed_form(y ~ x + (x || gr(id, precision = Q)), d, c(-0.2, -0.5))
   term <- elvi_problem(y ~ (x | gr(id, cov = A)), d, dispersion = 1)$terms[[1L]]
   expect_record(term, c(-0.2, -0.5, 0.4))
-  D <- elvi:::term_covariance(term, c(-0.2, -0.5, 0.4))$D
+  D <- term_covariance(term, c(-0.2, -0.5, 0.4))$D
   expect_equal(term_dense_covariance(term, c(-0.2, -0.5, 0.4)), kronecker(A, D), ignore_attr = TRUE)
   expect_dense_optimum(count ~ (1 | gr(id, cov = A)), d, poisson(), -0.3)
 })

@@ -69,11 +69,11 @@ test_that("walks interpolate with the variance of a bridge, and go on beyond the
   expect_equal(between[[2]], mean(between[c(1, 3)]))
   # the walk with the new places among its values, on which there are no data
   more <- c(x[1] - 0.1, mean(x[3:4]), x[3] + 0.2 * (x[4] - x[3]), x[25] + c(0.1, 0.3))
-  setup <- elvi:::nested_setup(fit$problem, base_gaussian())
+  setup <- nested_setup(fit$problem, base_gaussian())
   term <- fit$problem$terms[[1L]]
-  rows <- elvi:::prediction_rows(fit, data.frame(x = more))
+  rows <- prediction_rows(fit, data.frame(x = more))
   hyper <- fit$posterior$hyper$values[1L, , drop = FALSE]
-  wide <- elvi:::walk_structure(sort(c(x, more)), 1L)
+  wide <- walk_structure(sort(c(x, more)), 1L)
   Q <- matrix(0, 30, 30)
   Q[cbind(wide$row, wide$column)] <- Q[cbind(wide$column, wide$row)] <- wide$value
   at <- match(more, sort(c(x, more)))

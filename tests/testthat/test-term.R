@@ -8,8 +8,8 @@ kind_examples <- function() {
 }
 
 dense_precision <- function(term, theta) {
-  entries <- elvi:::term_record(term)$entries(term)
-  value <- elvi:::term_record(term)$precision(term, theta)$value
+  entries <- term_record(term)$entries(term)
+  value <- term_record(term)$precision(term, theta)$value
   Q <- matrix(0, length(term$columns), length(term$columns))
   Q[cbind(entries$row, entries$column)] <- value[entries$source]
   Q[cbind(entries$column, entries$row)] <- value[entries$source]
@@ -22,21 +22,21 @@ slope_of <- function(f, x, h = 1e-5) {
 }
 
 test_that("records are whole, and those that are not are refused", {
-  expect_silent(elvi:::check_term_kinds())
-  kinds <- elvi:::term_kinds
+  expect_silent(check_term_kinds())
+  kinds <- term_kinds
   kinds$smooth$rank <- NULL
-  expect_error(elvi:::check_term_kinds(kinds), "rank")
-  kinds <- elvi:::term_kinds
+  expect_error(check_term_kinds(kinds), "rank")
+  kinds <- term_kinds
   kinds$other <- kinds$smooth
-  expect_error(elvi:::check_term_kinds(kinds), "two kinds")
+  expect_error(check_term_kinds(kinds), "two kinds")
   kinds$other$extra <- 1
-  expect_error(elvi:::check_term_kinds(kinds), "extra")
+  expect_error(check_term_kinds(kinds), "extra")
 })
 
 test_that("a precision, its inverse, log determinant and derivatives belong together", {
   set.seed(2)
   for (term in kind_examples()) {
-    record <- elvi:::term_record(term)
+    record <- term_record(term)
     theta <- rnorm(length(record$theta_names(term)), 0, 0.5)
     at <- record$precision(term, theta)
     Q <- dense_precision(term, theta)
@@ -58,7 +58,7 @@ test_that("a precision, its inverse, log determinant and derivatives belong toge
 
 test_that("hyperparameters have as many names as columns, starts and curvatures", {
   for (term in kind_examples()) {
-    record <- elvi:::term_record(term)
+    record <- term_record(term)
     theta <- matrix(0.3, 2, length(record$theta_names(term)))
     natural <- record$natural(term, theta)
     expect_identical(names(natural), record$natural_names(term))
@@ -74,13 +74,13 @@ test_that("hyperparameters have as many names as columns, starts and curvatures"
 
 test_that("covariances of draws are those of standard deviations and correlations", {
   term <- kind_examples()$together
-  record <- elvi:::term_record(term)
+  record <- term_record(term)
   set.seed(4)
   theta <- matrix(rnorm(12, 0, 0.4), 2)
   natural <- record$natural(term, theta)
-  V <- elvi:::covariance_draws(term, do.call(cbind, natural))
+  V <- covariance_draws(term, do.call(cbind, natural))
   for (i in 1:2) {
-    expect_equal(unname(V[, , i]), elvi:::term_covariance(term, theta[i, ])$D)
+    expect_equal(unname(V[, , i]), term_covariance(term, theta[i, ])$D)
     expect_equal(solve(V[, , i]), dense_precision(term, theta[i, ])[1:3, 1:3], ignore_attr = TRUE)
   }
 })
