@@ -1,6 +1,6 @@
-# Times of which some are censored on the left or in an interval. A row needs two numbers then, so the solver has the distinct intervals in a
-# table, `levels` of the family object, and a response is the number of its interval. weibull() and lognormal() become these families
-# when the response asks for it.
+# Times of which some are censored on the left or in an interval. A row needs two numbers then, so the solver has the distinct
+# intervals in a table, `levels` of the family object, and a response is the number of its interval. weibull() and lognormal() become
+# these families when the response asks for it.
 
 # ---- responses -----------------------------------------------------------------------------------------
 
@@ -57,8 +57,8 @@ interval_middle <- function(ends) {
 
 no_display <- function(y) {
   elvi_abort("`object`: residuals, R2, calibrate() and plots of the responses need each response as a number, which times that are ",
-             "censored on the left or in intervals are not. log_lik() has the log probability of each, and posterior_predict() has new times.", class = "elvi_error_argument",
-             data = list(argument = "object"))
+             "censored on the left or in intervals are not. log_lik() has the log probability of each, and posterior_predict() has ",
+             "new times.", class = "elvi_error_argument", data = list(argument = "object"))
 }
 
 # ---- log likelihoods ---------------------------------------------------------------------------------------
