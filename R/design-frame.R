@@ -190,7 +190,8 @@ column_scale <- function(x) {
 # Of positive responses: their mean, and what a model of nothing but an intercept says that the mean is without offsets, given
 # that only times of events are complete. NULL for responses that are not positive.
 positive_level <- function(y, offset, counting) {
-  if (inherits(y, "Surv") && "time" %in% colnames(y)) y <- ifelse(y[, "status"] == 1, 1, -1) * y[, "time"]
+  if (has_intervals(y)) y <- interval_middle(interval_ends(y)) * ifelse(is.infinite(interval_ends(y)[, "to"]), -1, 1)
+  else if (inherits(y, "Surv") && "time" %in% colnames(y)) y <- ifelse(y[, "status"] == 1, 1, -1) * y[, "time"]
   else if (!is.numeric(y) || is.matrix(y) || !all(y > 0)) return(NULL)
   y <- y[counting]
   offset <- if (is.null(offset) || length(offset) == 1L) 0 else offset[counting]

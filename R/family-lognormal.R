@@ -21,7 +21,7 @@ lognormal_hyper <- function() {
 
 lognormal_records <- function() {
   list(lognormal = list(
-    family = "lognormal", link = "log", make = lognormal, adapt = as_given,
+    family = "lognormal", link = "log", make = lognormal, adapt = with_intervals,
     response = function(y) list(y = time_response(y)), trials = FALSE, classes = NULL,
     draws = function(mu, dispersion, trials, family) {
       sigma <- c(dispersion)

@@ -65,7 +65,7 @@ refuse_other_families <- function(name) {
 # What 'brms' writes behind a bar on the left of a formula, and how to say it here.
 response_extras <- c(
   weights = "Give them as an argument: weights = w.", trials = "Give successes and failures: cbind(y, n - y) ~ ...",
-  cens = "Give a survival object: survival::Surv(time, status) ~ ...",
+  cens = "Give a survival object: survival::Surv(time, status) ~ ..., or Surv(from, to, type = \"interval2\").",
   trunc = "Of truncated responses there are truncated_poisson() and truncated_negbinomial(), for counts without zeros.",
   subset = "Give it as an argument: subset = ...", rate = "Use an offset: ... + offset(log(exposure)).",
   se = "With known standard errors use weights = 1 / se^2 and dispersion = 1.")

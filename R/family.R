@@ -99,7 +99,10 @@
 #'
 #' @section Times, and censoring:
 #' For `weibull()`, `lognormal()` and `"exponential"` (a Weibull law of shape 1) the response is a vector of positive times, or
-#' [survival::Surv()]`(time, status)` with those that are not seen to end censored on the right. The mean is `exp(eta)`, as in 'brms':
+#' [survival::Surv()]`(time, status)` with those that are not seen to end censored on the right. From a formula and data in memory
+#' `weibull()` and `lognormal()` also take `Surv(time, status, type = "left")` and `Surv(from, to, type = "interval2")`: times that are
+#' only known to be earlier, or between two others. print() then calls the family `interval_weibull` or `interval_lognormal`; residuals
+#' and `pp_check()` do not exist, and `log_lik()` has the log probability of an interval. The mean is `exp(eta)`, as in 'brms':
 #' a positive coefficient says that it takes longer. Coefficients are those of [survival::survreg()], up to the intercept, which there is
 #' larger by `-lgamma(1 + 1 / shape)`, and for `lognormal()` smaller by `sigma^2 / 2`; times `-shape` they are log hazard ratios.
 #' New responses (`posterior_predict()`, `simulate()`) are
@@ -122,6 +125,9 @@
 #' # times, some censored
 #' if (requireNamespace("survival", quietly = TRUE)) {
 #'   elvi(survival::Surv(time, status) ~ sex + age, data = survival::lung, family = weibull())
+#'   # times between two visits
+#'   d <- data.frame(from = c(NA, 1, 2, 2, 3, 4), to = c(1, 2, 3, 4, NA, NA), x = c(0, 0, 0, 1, 1, 1))
+#'   elvi(survival::Surv(from, to, type = "interval2") ~ x, data = d, family = weibull())
 #' }
 #' }
 #' # half of the counts or more are zero
@@ -187,7 +193,8 @@ share_response <- function(y) {
 time_response <- function(y) {
   if (!inherits(y, "Surv")) return(positive_response(y))
   if (!identical(attr(y, "type"), "right")) {
-    bad_argument("y", "times, or survival::Surv(time, status) with censoring on the right",
+    bad_argument("y", paste("times, or survival::Surv(time, status) with censoring on the right. From a formula, weibull() and lognormal()",
+                            "take left and interval censoring too"),
                  paste0("Surv(type = \"", attr(y, "type"), "\")"))
   }
   y <- unclass(y)
@@ -572,7 +579,9 @@ time_conditional <- function(likelihood, dispersion, hyper) {
 as_given <- function(family, y, declared) family
 
 # A response that is a number, of a family that does not depend on it.
-number_records <- function(records) lapply(records, function(record) c(record, list(adapt = as_given, classes = NULL)))
+number_records <- function(records) {
+  lapply(records, function(record) c(record, if (is.null(record$adapt)) list(adapt = as_given), list(classes = NULL)))
+}
 
 numeric_records <- list(
   logit = binomial_record(
@@ -717,7 +726,7 @@ numeric_records <- list(
     conditional = time_conditional("exponential", "none", NULL)),
 
   weibull = time_record(
-    "weibull", weibull, identity,
+    "weibull", weibull, identity, adapt = with_intervals,
     variance = function(mu, dispersion, family) mu^2 * expm1(lgamma(1 + 2 / dispersion) - 2 * lgamma(1 + 1 / dispersion)),
     conditional = time_conditional("weibull", "own", shape_hyper),
     dispersion = positive_record(
@@ -754,7 +763,8 @@ numeric_records <- list(
 with_defaults <- function(record) c(record, if (is.null(record$mean)) list(mean = NULL), list(second = NULL))
 
 one_predictor_records <- lapply(c(number_records(numeric_records), ordinal_records(), student_records(), truncated_records(),
-                                  lognormal_records(), beta_binomial_records(), step_records(), curved_records()), with_defaults)
+                                  lognormal_records(), beta_binomial_records(), step_records(), curved_records(),
+                                  interval_records(numeric_records$weibull, lognormal_records()$lognormal)), with_defaults)
 family_records <- c(one_predictor_records, joint_records(one_predictor_records), class_records())
 
 # The family's hyperparameters; their number may depend on that of the classes.
@@ -875,6 +885,7 @@ check_response <- function(y, record, n, whole = TRUE, family = NULL) {
                  sprintf("NA at position %.0f", which(is.na(y))[1L]))
   }
   if (!is.null(record$classes) && !is.numeric(y) && !is.null(family)) y <- factor(as.character(y), class_names(family), ordered = TRUE)
+  if (has_intervals(y) && !is.null(family$levels)) y <- interval_numbers(y, family)
   out <- record$response(y)
   if (whole) warn_if_constant(out$y, n)
   out

@@ -16,6 +16,7 @@ static const elvi_family *const groups[] = {
     elvi_beta_families,
     elvi_ordinal_families,
     elvi_step_families,
+    elvi_interval_families,
 };
 
 const elvi_family *elvi_family_named(const char *name)

@@ -7,7 +7,8 @@
 #include <math.h>
 
 extern const elvi_family elvi_binomial_families[], elvi_count_families[], elvi_gaussian_families[],
-    elvi_positive_families[], elvi_beta_families[], elvi_ordinal_families[], elvi_step_families[];
+    elvi_positive_families[], elvi_beta_families[], elvi_ordinal_families[], elvi_step_families[],
+    elvi_interval_families[];
 
 /* of responses whose loss has an exponential in it: none, all */
 static inline int elvi_never(double y)
@@ -48,6 +49,12 @@ elvi_expectation elvi_expect_softplus(const elvi_quadrature_level *level, double
 elvi_expectation elvi_expect_cloglog_hit(const elvi_quadrature_level *level, double eta, double s);
 /* E -log Phi(t) at t = eta + s z_1 */
 elvi_expectation elvi_expect_probit_hit(const elvi_quadrature_level *level, double eta, double s);
+/* E -log(Phi(upper - t) - Phi(lower - t)) at t = eta + s z_1, either bound perhaps infinite; its derivative in lower */
+elvi_expectation elvi_expect_normal_interval(const elvi_quadrature_level *level, double lower, double upper, double eta, double s,
+                                             double *by_lower);
+/* of a Weibull law of shape k = e^a: log Gamma(1 + 1/k), and du/da - u, where e^u is the cumulated hazard */
+double elvi_weibull_centre(const elvi_dispersion *a);
+double elvi_weibull_turn(const elvi_dispersion *a);
 /* E exp(eta + s z_1), in closed form where the base has one */
 elvi_expectation elvi_expect_exponential(const elvi_quadrature *rule, double eta, double s);
 

@@ -138,6 +138,14 @@ static class_expectation expect_probit_class(const elvi_dispersion *a, const elv
     return out;
 }
 
+elvi_expectation elvi_expect_normal_interval(const elvi_quadrature_level *level, double lower, double upper, double eta, double s,
+                                             double *by_lower)
+{
+    const class_bounds at = { lower, upper, !(lower > -HUGE_VAL), !(upper < HUGE_VAL) };
+    *by_lower = at.first ? 0.0 : mean_normal_class_lower(level, &at, eta, s);
+    return expect_normal_class(level, &at, eta, s);
+}
+
 /* ---- what the links share ------------------------------------------------------------------------ */
 
 /* At a point no rule is needed. */

@@ -129,20 +129,20 @@ static inline survival survival_of(double shape, double centre, double y, double
 }
 
 /* log Gamma(1 + 1/k), also where 1/k overflows the function: Stirling's series */
-static double weibull_centre(const elvi_dispersion *a)
+double elvi_weibull_centre(const elvi_dispersion *a)
 {
     return a->inverse > 1e100 ? a->inverse * (-a->log - 1.0) : lgammafn(1.0 + a->inverse);
 }
 
 /* du/da - u */
-static double weibull_turn(const elvi_dispersion *a)
+double elvi_weibull_turn(const elvi_dispersion *a)
 {
     return a->inverse > 1e100 ? a->log : -digamma(1.0 + a->inverse);
 }
 
 static double weibull_loss(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, const double *eta)
 {
-    const double centre = weibull_centre(a);
+    const double centre = elvi_weibull_centre(a);
     double sum = 0.0;
     (void) lik;
     for (int i = 0; i < rows->rows; i++) {
@@ -154,7 +154,7 @@ static double weibull_loss(const elvi_likelihood *lik, const elvi_dispersion *a,
 
 static double weibull_slope(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, double *eta)
 {
-    const double centre = weibull_centre(a), turn = weibull_turn(a);
+    const double centre = elvi_weibull_centre(a), turn = elvi_weibull_turn(a);
     double by_dispersion = 0.0;
     (void) lik;
     for (int i = 0; i < rows->rows; i++) {
@@ -171,7 +171,7 @@ static elvi_expectation weibull_expect(const elvi_likelihood *lik, const elvi_di
                                        double eta, double s)
 {
     const double k = a->natural;
-    const survival at = survival_of(k, weibull_centre(a), y, eta);
+    const survival at = survival_of(k, elvi_weibull_centre(a), y, eta);
     elvi_expectation e = { HUGE_VAL, 0.0, 0.0 };
     (void) lik;
     if (!(k * s < rule->limit)) return e; /* it does not exist */
@@ -186,10 +186,10 @@ static elvi_expectation weibull_expect(const elvi_likelihood *lik, const elvi_di
 static void weibull_hyper_slopes(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule,
                                  const elvi_expected_row *row, double *out)
 {
-    const survival at = survival_of(a->natural, weibull_centre(a), row->y, row->eta);
+    const survival at = survival_of(a->natural, elvi_weibull_centre(a), row->y, row->eta);
     (void) lik;
     (void) rule;
-    out[0] += -(at.u + weibull_turn(a)) * a->inverse * row->slope + row->s * row->s * row->curve;
+    out[0] += -(at.u + elvi_weibull_turn(a)) * a->inverse * row->slope + row->s * row->s * row->curve;
 }
 
 /* the tally's weight counts events: -log k each */
