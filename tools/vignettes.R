@@ -9,7 +9,7 @@ git <- function(...) paste(system2("git", c(...), stdout = TRUE), collapse = "\n
 changed <- nzchar(git("status", "--porcelain", "--", "R", "src", "inst/experiments"))
 commit <- git("rev-parse", "--short", "HEAD")
 made <- list(command = "make vignettes", commit = paste0(commit, if (changed) " (changed)"), date = format(Sys.Date()),
-             elvi = format(packageVersion("elvi")), R = R.version.string, blas = sub(".*/([^/]+/[^/]+)$", "\\1", extSoftVersion()[["BLAS"]]))
+             elvi = format(packageVersion("elvi")), R = R.version.string, blas = basename(extSoftVersion()[["BLAS"]]))
 
 room <- elvi:::load_experiments()
 experiments <- room$experiments()

@@ -19,13 +19,12 @@ run_bases <- function(iterations = 3000, draws = 20000, runs = 4, seed = 1) {
     evidence <- log_evidence(wide, 5 * draws)
     paths <- descent_paths(model, fits, runs)
     cost <- step_cost()
-    spikes <- find_spikes(model, fits, 2 * runs)
     data <- bind_rows(lapply(names(fits), function(name) {
       judge_family(fits[[name]], mcmc, evidence, draws, paths[paths$family == name, ])
     }))
   })
   list(data = data, fits = fits, mcmc = mcmc, paths = paths,
-       numbers = c(list(evidence = evidence, same_law = same_law(fits), step_cost = cost, spikes = spikes,
+       numbers = c(list(evidence = evidence, same_law = same_law(fits), step_cost = cost,
                         budget = max(paths$evals)), summarise_chains(mcmc)))
 }
 
@@ -185,36 +184,6 @@ descent_path <- function(model, fit, budget, looks = 16L) {
     oracle(control$scale, unname(at$mu), unname(at$scale))$objective - best
   }, 0)
   data.frame(evals = evals[checkpoints], gap = gap)
-}
-
-# Does a gap that is large at the end of a run stay, or is it one draw far out that a few steps forget? The second half of the iterations
-# of runs under a base with light and one with heavy tails: the usual gap, the largest, how often the gap is more than ten times the
-# usual one, and for how many iterations at most.
-find_spikes <- function(model, fits, runs, budget = 20000) {
-  keys <- sample.int(1e6, runs)
-  bind_rows(lapply(c("gaussian", "student"), function(base) {
-    fit <- fits[[paste0(base, ", symmetric")]]
-    bind_rows(lapply(seq_len(runs), function(run) {
-      set.seed(keys[run])
-      gap <- late_gaps(model, fit, budget)
-      high <- rle(gap > 10 * stats::median(gap))
-      data.frame(base = base, run = run, usual = stats::median(gap), largest = max(gap), last = gap[length(gap)],
-                 spikes = sum(high$values), longest = max(0L, high$lengths[high$values]), iterations = length(gap))
-    }))
-  }))
-}
-
-late_gaps <- function(model, fit, budget) {
-  law <- law_of(fit$base, model$dim)
-  oracle <- exact_oracle(model, law)
-  control <- elvi_control(average = "last", trace_draws = 0)
-  plan <- plan_schedule(schedule_tuned(budget), model$dim, law$kurtosis, NA_real_, control)
-  control$iterations <- plan$iterations %/% 2
-  run <- elvi(model, fit$base, schedule_tuned(budget), start = away_from_the_mode(model, "symmetric"), control = control)
-  vapply(seq(control$iterations + 1, plan$iterations), function(k) {
-    run <<- elvi(run, iterations = k)
-    oracle("symmetric", unname(run$last$mu), unname(run$last$scale))$objective - fit$optimum$objective
-  }, 0)
 }
 
 # CPU milliseconds of a step in each kind of scale, on a target that costs little.

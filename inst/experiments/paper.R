@@ -2,7 +2,7 @@
 
 paper_experiments <- function() {
   figures <- lapply(names(paper_problems), function(name) paper_figure(paper_problems[[name]]))
-  c(stats::setNames(figures, names(paper_problems)), list(sweep = paper_sweep(), normalised = paper_normalised()))
+  c(stats::setNames(figures, names(paper_problems)), list(sweep = paper_sweep()))
 }
 
 paper_problems <- list(
@@ -58,17 +58,11 @@ paper_runs <- function(settings, methods, data_sets, seeds) {
 
 paper_base <- function(of) switch(of$base, laplace = base_laplace(), gaussian = base_gaussian(), uniform = base_uniform())
 
-paper_data <- function(of, data_set, dim) {
+paper_problem <- function(of, data_set, dim) {
   seeded(data_set, {
     U <- matrix(stats::runif(of$rows * dim), of$rows, dim)
-    list(U = U, y = stats::rbinom(of$rows, 1, 0.5))
+    y <- stats::rbinom(of$rows, 1, 0.5)
   })
-}
-
-paper_problem <- function(of, data_set, dim) {
-  drawn <- paper_data(of, data_set, dim)
-  U <- drawn$U
-  y <- drawn$y
   model <- model_glm(U, y, prior = normal(0, 1 / sqrt(of$alpha)))
   base <- paper_base(of)
   list(model = model, base = base, optimum = elvi_optimum(model, base), U = U, y = y, alpha = of$alpha,
@@ -250,65 +244,6 @@ sweep_verdict <- function(data) {
   }))
 }
 
-# ---- normalised designs --------------------------------------------------------------------
-
-# If the predictors were normalised before, their largest singular value can be 1, its own square, and the printed L right. PSGD is run
-# on the figures named by `psgd`.
-
-paper_normalised <- function() {
-  list(title = "The paper's methods on normalised predictors, with the right L",
-       run = function(figures = c("figure1", "figure2", "figure3"), psgd = "figure1", designs = names(paper_designs), data_set = 1,
-                      budget = 5000, dim = 200, cores = 1) {
-         figures <- check_choices(figures, "figures", names(paper_problems))
-         if (length(psgd)) psgd <- check_choices(psgd, "psgd", names(paper_problems))
-         designs <- check_choices(designs, "designs", names(paper_designs))
-         data_set <- check_count(data_set, "data_set")
-         budget <- check_count(budget, "budget")
-         dim <- check_count(dim, "dim")
-         cores <- check_count(cores, "cores")
-         runs <- expand.grid(method = c("psgd", "psgd_scaled", "case1", "case2"), design = designs, figure = figures,
-                             stringsAsFactors = FALSE)
-         runs <- runs[!startsWith(runs$method, "psgd") | runs$figure %in% psgd, ]
-         runs <- runs[order(!startsWith(runs$method, "psgd")), ]
-         data <- bind_rows(on_cores(seq_len(nrow(runs)), function(i) {
-           run <- runs[i, ]
-           problem <- normalised_problem(paper_problems[[run$figure]], run$design, data_set, dim)
-           rows <- paper_curve(problem, run$method, theory_control(), 1L, budget, pick = function(plan) plan$iterations)
-           end <- rows[nrow(rows), ]
-           data.frame(run, printed = problem$printed, right = problem$model$smoothness, start = rows$gap[1L], gap = end$gap,
-                      average = end$average, seconds = end$seconds, row.names = NULL)
-         }, cores))
-         list(data = data, numbers = list(ends = normalised_ends(data)))
-       },
-       draw = draw_paper_normalised)
-}
-
-paper_designs <- c(unit = "largest singular value 1", root = "divided by sqrt(M)", centred = "columns centred",
-                   both = "columns centred, largest singular value 1")
-
-normalise_design <- function(U, design) {
-  if (design %in% c("centred", "both")) U <- U - rep(colMeans(U), each = nrow(U))
-  switch(design, root = U / sqrt(nrow(U)), centred = U, U / svd(U, 0, 0)$d[1L])
-}
-
-normalised_problem <- function(of, design, data_set, dim) {
-  drawn <- paper_data(of, data_set, dim)
-  U <- normalise_design(drawn$U, design)
-  model <- model_glm(U, drawn$y, prior = normal(0, 1 / sqrt(of$alpha)))
-  base <- paper_base(of)
-  list(model = model, base = base, optimum = elvi_optimum(model, base), printed = of$alpha + svd(U, 0, 0)$d[1L] / 4)
-}
-
-# One row for each figure and design, with the gaps at the end of each method
-normalised_ends <- function(data) {
-  bind_rows(lapply(split(data, data[c("design", "figure")], drop = TRUE), function(one) {
-    of <- function(method, column) if (any(one$method == method)) one[one$method == method, column] else NA_real_
-    data.frame(one[1L, c("figure", "design", "printed", "right", "start")], psgd = of("psgd", "gap"),
-               psgd_scaled = of("psgd_scaled", "gap"), case1 = of("case1", "gap"), case2 = of("case2", "gap"),
-               time_ratio = of("psgd", "seconds") / of("case1", "seconds"))
-  }))
-}
-
 # ---- pictures ------------------------------------------------------------------------
 
 # Runs in whitened coordinates alone are none of the paper's.
@@ -461,26 +396,5 @@ draw_paper_sweep <- function(x, ...) {
     ggplot2::scale_colour_manual(values = method_colours()) +
     ggplot2::scale_linetype_manual(values = dashes) +
     ggplot2::labs(x = "L / the right one", y = "gap at the end / gap of the start") +
-    experiment_theme()
-}
-
-# The gap that is left of the start's, by design, with and without scaling
-draw_paper_normalised <- function(x, ...) {
-  check_dots(list(...), character(), "autoplot()")
-  data <- x$data
-  data$left <- data$gap / data$start
-  data$panel <- paste("Figure", sub("figure", "", data$figure))
-  data$design <- factor(paper_designs[data$design], rev(paper_designs))
-  data <- data[data$method %in% c("case1", "case2"), ]
-  labels <- data[data$figure == data$figure[1L] & data$design == paper_designs[["unit"]], ]
-  labels$hjust <- ifelse(labels$method == "case1", 0, 1)
-  ggplot2::ggplot(data, ggplot2::aes(.data$left, .data$design, colour = .data$method)) +
-    ggplot2::geom_vline(xintercept = 1, linetype = "dashed", colour = "grey40") +
-    ggplot2::geom_point(size = 2.5) +
-    ggplot2::geom_text(ggplot2::aes(label = method_labels[.data$method], hjust = .data$hjust), labels, vjust = -1, size = 3) +
-    ggplot2::facet_wrap(ggplot2::vars(.data$panel)) +
-    ggplot2::scale_x_log10(labels = plain_number) +
-    ggplot2::scale_colour_manual(values = method_colours()) +
-    ggplot2::labs(x = "gap at the end / gap of the start", y = NULL) +
     experiment_theme()
 }
