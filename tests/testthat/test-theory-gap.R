@@ -322,7 +322,8 @@ test_that("a fixed control variate adds the noise of its lemma at most, at rando
     D <- sum((mu - best$mu)^2) / lambda[1] + sum((Sigma - best$Sigma)^2) / lambda[2]
     v <- base_info(base_uniform(), d)$kurtosis * (d + 2) / 3
     A <- L * (lambda[1] + lambda[2] * (d + 2))
-    noise / ((1 - 2 * b / L) * 2 * A * gap + b^2 * max(lambda[1] * (lambda[1] + lambda[2] * d), lambda[2] * (lambda[1] + lambda[2] * v)) * D)
+    by_distance <- b^2 * max(lambda[1] * (lambda[1] + lambda[2] * d), lambda[2] * (lambda[1] + lambda[2] * v)) * D
+    noise / ((1 - 2 * b / L) * 2 * A * gap + by_distance)
   }, 0)
   expect_lt(max(worst), 1)
   expect_gt(max(worst), 0.05)   # or the test would be empty
