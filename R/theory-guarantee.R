@@ -72,6 +72,12 @@
 #' ones), and the set `diag >= 1/sqrt(L)` is convex and contains the optimum; `D` is
 #' measured in that parametrisation.
 #'
+#' @section A matrix as prior precision:
+#' With `normal(precision = Q)`, the bounds are those of the same model in the coordinates `chol(Q) (x - location)`, whose prior is
+#' `normal(0, 1)`: design `X solve(chol(Q))`, offset `X location`. In whitened and majorant coordinates nothing changes but a rotation.
+#' Raw coordinates are those of the new design. [elvi()] runs its stochastic algorithm on that design only: build it to run what is
+#' bounded. The scale must be symmetric.
+#'
 #' @section Checked steps:
 #' With `elvi_control(backtrack = )`, the default where `L` is an estimate and makes the steps, a check on fresh draws
 #' takes the place of the assumption that the steps are at most `1/(2L)`. What survives, for a convex `f`, with the
@@ -153,7 +159,9 @@ guarantee <- function(model, base = base_gaussian(), schedule = schedule_fixed()
   if (!is.null(budget)) schedule <- with_budget(schedule, budget)
   if (!is.null(gap0)) gap0 <- check_number(gap0, "gap0", 0)
 
-  problem <- theorem_inputs(model, base, control, optimum, alpha)
+  independent <- independent_form(model, control)
+  start <- independent$place(start)
+  problem <- theorem_inputs(independent$model, base, control, independent$place(optimum), alpha)
   model <- problem$model
   feasible <- if (!is.null(problem$work) && !is.na(problem$L)) feasible_set(control, problem$work, problem$L)
   start <- place_start(start, problem, feasible)

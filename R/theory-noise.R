@@ -71,7 +71,10 @@ bg_constants <- function(model, base = base_gaussian(), lambda = c(mu = 1, Sigma
   check_class(base, "base", "elvi_base", "a base_*() function")
   lambda <- check_metric(lambda)
   coordinates <- check_choice(coordinates, "coordinates", c("raw", "whitened", "majorant"))
-  problem <- theorem_inputs(model, base, elvi_control(coordinates = coordinates), optimum, alpha)
+  control <- elvi_control(coordinates = coordinates)
+  independent <- independent_form(model, control)
+  model <- independent$model
+  problem <- theorem_inputs(model, base, control, independent$place(optimum), alpha)
   noise <- noise_constants(problem, lambda)
   table <- rbind(printed_constants(problem, lambda, noise),
                  data.frame(formula = "blocks", a = noise$a, b = noise$b, proven = TRUE, refuted = FALSE))

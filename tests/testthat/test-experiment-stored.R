@@ -104,3 +104,17 @@ test_that("the families, their chains and the stationary points, computed again,
   expect_equal(lapply(points, `[`, c("mu", "Sigma", "objective")),
                lapply(stored("nonconvex")$stationary, `[`, c("mu", "Sigma", "objective")), tolerance = 1e-6)
 })
+
+test_that("a run of the non-convex experiment and one of the figures 2 and 3 are those stored", {
+  skip_on_cran()
+  target <- lab$mixture_target()
+  first <- lab$seeded(1, lab$measure_run(target, lab$nonconvex_schedules(target$step, 1e5)[["constant 25"]], target$start(0.5 / 6)))
+  old <- stored("nonconvex")$data
+  old <- old[old$target == target$label & old$schedule == "constant 25" & old$run == 1, ]
+  expect_equal(first$mapping2, old$mapping2, tolerance = 1e-4)
+  if (!long_tests()) return()
+  for (name in c("figure2", "figure3")) {
+    again <- example_experiment(name, data_sets = 1, seeds = 1, settings = "whitened", methods = "case1", points = 2)
+    expect_stored(name, again$data, c("setting", "method", "data_set", "seed", "evaluations"), c("gap", "negative_elbo"))
+  }
+})

@@ -295,3 +295,36 @@ test_that("no random combination of target, base, coordinates, scale, schedule a
   expect_gt(sum(!is.na(excess)), cases / 3)   # several hundred in the long tests
   expect_lt(max(excess, na.rm = TRUE), 4.5)
 })
+
+# ---- a control gradient with a fixed matrix ---------------------------------------------------------
+
+# the lemma of vignette("theory"), without its p and q: the noise that a point adds
+test_that("a fixed control variate adds the noise of its lemma at most, at random points", {
+  skip_on_cran()
+  set.seed(31)
+  worst <- vapply(seq_len(40), function(i) {
+    d <- sample(2:6, 1)
+    X <- matrix(rnorm(8 * d * d), 8 * d) %*% diag(exp(rnorm(d)), d)
+    model <- model_glm(X, rbinom(8 * d, 1, 0.5), prior = normal(0, 1))
+    best <- elvi_optimum(model, base_uniform())
+    L <- model$smoothness
+    b <- runif(1, 0, L / 2)
+    lambda <- c(1, exp(-2 * runif(1)))
+    far <- exp(rnorm(1))
+    mu <- unname(best$mu) + far * rnorm(d) / sqrt(L)
+    Sigma <- unname(best$Sigma) + diag(far * runif(d) / sqrt(L), d)
+    z <- draw_base(law_of(base_uniform(), d), c(i, 3), 4000L)
+    x <- mu + Sigma %*% z
+    from <- unname(best$mu) + unname(best$Sigma) %*% z
+    off <- target_at(model, x)$gradient - target_at(model, from)$gradient - b * (x - from)
+    noise <- mean(colSums(off^2) * (lambda[1] + lambda[2] * colSums(z^2)))
+    gap <- objective(list(mu = mu, Sigma = Sigma), model, base_uniform())$estimate - best$objective
+    D <- sum((mu - best$mu)^2) / lambda[1] + sum((Sigma - best$Sigma)^2) / lambda[2]
+    v <- base_info(base_uniform(), d)$kurtosis * (d + 2) / 3
+    A <- L * (lambda[1] + lambda[2] * (d + 2))
+    by_distance <- b^2 * max(lambda[1] * (lambda[1] + lambda[2] * d), lambda[2] * (lambda[1] + lambda[2] * v)) * D
+    noise / ((1 - 2 * b / L) * 2 * A * gap + by_distance)
+  }, 0)
+  expect_lt(max(worst), 1)
+  expect_gt(max(worst), 0.05)   # or the test would be empty
+})
