@@ -212,21 +212,27 @@ isotropic_candidates <- function(target, points, key) {
   Filter(function(x) is.finite(x$F), utils::head(round, 1L))
 }
 
-# A root of |H|^-1, H the Hessian by differences of the gradient, |H| its absolute
-# eigenvalues in units of its diagonal; NULL when a difference leaves the domain.
+# A root of |H|^-1, H the Hessian, |H| its absolute eigenvalues in units of its diagonal; NULL where there is none.
 laplace_root <- function(target, point) {
+  d <- length(point$x)
+  H <- guarded_hessian(target$hessian, point$x) %||% path_hessian(target, point)
+  if (is.null(H) || all(diag(H) == 0)) return(NULL)
+  unit <- 1 / sqrt(pmax(abs(diag(H)), 1e-300))
+  if (!all(is.finite(unit * H * rep(unit, each = d)))) return(NULL)
+  e <- eigen(unit * H * rep(unit, each = d), symmetric = TRUE)
+  curvature <- pmax(abs(e$values), flattest_curvature * max(abs(e$values)))
+  unit * e$vectors * rep(1 / sqrt(curvature), each = d)
+}
+
+# By differences of the gradient; NULL when one leaves the domain.
+path_hessian <- function(target, point) {
   d <- length(point$x)
   h <- hessian_step * pmax(1, abs(point$x))
   out <- target$evaluate(point$x + diag(h, d))
   if (!all(out$ok)) return(NULL)
   H <- (out$gradient - point$gradient) / rep(h, each = d)
   H <- (H + t(H)) / 2
-  if (!isTRUE(any(abs(diag(H)) * h > 1e-12 * abs(point$gradient)))) return(NULL)   # rounding is all it shows
-  unit <- 1 / sqrt(pmax(abs(diag(H)), 1e-300))
-  if (!all(is.finite(unit * H * rep(unit, each = d)))) return(NULL)
-  e <- eigen(unit * H * rep(unit, each = d), symmetric = TRUE)
-  curvature <- pmax(abs(e$values), flattest_curvature * max(abs(e$values)))
-  unit * e$vectors * rep(1 / sqrt(curvature), each = d)
+  if (isTRUE(any(abs(diag(H)) * h > 1e-12 * abs(point$gradient)))) H   # else rounding is all it shows
 }
 
 # The best candidates, without those at the optimum of a better one.

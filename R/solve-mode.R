@@ -156,7 +156,7 @@ gradient_mode <- function(model) {
   if (any(!is.finite(gradient(matrix(found$par))))) nonfinite_mode(found$par)
   # a gradient by differences has fewer digits, and bears longer moves
   unit <- if (is.null(model$around)) pmax(1, abs(found$par)) else 100 * model$around$unit
-  hessian <- difference_hessian(gradient, found$par, unit)
+  hessian <- guarded_hessian(model$hessian, found$par) %||% difference_hessian(gradient, found$par, unit)
   if (all(is.finite(hessian))) {
     lowest <- eigen(hessian, symmetric = TRUE)
     if (lowest$values[model$dim] < 0) refuse_if_falling(model, found$par, lowest$vectors[, model$dim])

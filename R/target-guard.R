@@ -5,7 +5,7 @@
 # numbers; `account` counts points and keeps what the target said when it first failed.
 guarded_target <- function(model) {
   account <- new_account()
-  list(evaluate = function(x) evaluate_guarded(model, x, account), account = account, dim = model$dim)
+  list(evaluate = function(x) evaluate_guarded(model, x, account), hessian = model$hessian, account = account, dim = model$dim)
 }
 
 new_account <- function() {

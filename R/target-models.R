@@ -372,16 +372,21 @@ model_quadratic <- function(A, m = NULL) {
 #' At the start of a run [elvi()] compares `gradient` with a central difference of
 #' `value`, once, and warns (class `elvi_warning_gradient`) where the two disagree.
 #'
+#' @section Derivatives:
+#' Without a `gradient`, `value` is differentiated automatically if package 'RTMB' is installed and can follow it: gradients and
+#' Hessians are exact then, `print()` of the model says so, and `model$derivatives` is `"tape"`. 'RTMB' cannot follow a function that
+#' compares parameters (`if (x[1] > 0)`) or passes them to compiled code, and a tape that does not give the values of the function at six
+#' points is not used. Then gradients are computed by differences, which is slow (`4 dim` values per gradient): a warning
+#' of class `elvi_warning_slow_gradient` says so, and why. Their steps are fitted to the scale of each coordinate.
+#'
+#' @section Logarithms:
 #' A positive parameter, such as a standard deviation, is usually given by its logarithm. The draws of a logarithm can look
 #' good while those of its exponential rest on a few points, so the verdict of [elvi()] checks the exponentials of
 #' `logarithms` too, and `print()` names logarithms that the data hardly keep from minus infinity. By default these
 #' are the parameters whose names begin with `log` and one of `_`, `(`, `.` or a space, such as `log_tau`.
 #'
 #' @param value function returning `f`.
-#' @param gradient function returning the gradient of `f`. Without one, gradients
-#'   are computed from `value` by differences, which is slow (`4 dim` values per
-#'   gradient) and said in a warning of class `elvi_warning_slow_gradient`. Their
-#'   steps are fitted to the scale of each coordinate.
+#' @param gradient function returning the gradient of `f`. Without one, `derivatives` decides.
 #' @param dim dimension of `x`.
 #' @param smoothness smoothness constant `L` of `f` (a bound on its curvature),
 #'   if you know it.
@@ -394,6 +399,10 @@ model_quadratic <- function(A, m = NULL) {
 #'   log likelihoods of observations, for [loo()][loo.elvi_fit]. `NULL` if there is none.
 #' @param logarithms names or positions of parameters that are logarithms; `character()` for none. `NULL` goes by the
 #'   names, see below.
+#' @param hessian function from one point to the matrix of second derivatives of `f` there, dense or of package 'Matrix'. The search for
+#'   a start uses it in place of differences of gradients. `NULL` if there is none.
+#' @param derivatives how `f` is differentiated without a `gradient`: `"tape"` by package 'RTMB', `"differences"` by finite
+#'   differences, `"auto"` by the first where it can. See below.
 #' @return An object of class `elvi_model` for [elvi()].
 #' @examples
 #' # a logistic target in two dimensions
@@ -419,9 +428,12 @@ model_quadratic <- function(A, m = NULL) {
 #' }
 #' @export
 model_density <- function(value, gradient = NULL, dim, smoothness = NULL, convex = NA, growth = NA,
-                          names = NULL, vectorized = NA, constrain = NULL, logarithms = NULL) {
+                          names = NULL, vectorized = NA, constrain = NULL, logarithms = NULL, hessian = NULL,
+                          derivatives = c("auto", "tape", "differences")) {
   check_function(value, "value")
   if (!is.null(gradient)) check_function(gradient, "gradient")
+  if (!is.null(hessian)) check_function(hessian, "hessian")
+  derivatives <- check_choice(derivatives, "derivatives", c("auto", "tape", "differences"))
   dim <- check_dim(dim)
   check_size(2 * dim, "dim", dim)
   known <- check_known(dim, smoothness, convex, growth, names, constrain, logarithms)
@@ -429,11 +441,16 @@ model_density <- function(value, gradient = NULL, dim, smoothness = NULL, convex
     bad_argument("vectorized", "TRUE, FALSE or NA", describe(vectorized))
   }
   own_gradient <- !is.null(gradient)   # not one that elvi or Stan derived from `value`
+  tape <- if (!own_gradient && derivatives != "differences") tape_derivatives(value, dim)
+  taped <- is.list(tape)
+  if (derivatives == "tape" && !own_gradient && !taped) bad_argument("derivatives", paste("\"auto\" or \"differences\":", tape), "\"tape\"")
   value <- on_blocks(value, "value", 1, dim, vectorized)
-  around <- if (!own_gradient) numeric_surroundings(value, dim)
-  gradient <- if (own_gradient) on_blocks(gradient, "gradient", dim, dim, vectorized) else
-    numeric_gradient(value, around$unit)
-  do.call(new_model, c(list("density", dim = dim, value = value, gradient = gradient, own_gradient = own_gradient,
+  around <- if (!own_gradient && !taped) numeric_surroundings(value, dim, tape)
+  gradient <- if (own_gradient) on_blocks(gradient, "gradient", dim, dim, vectorized)
+              else if (taped) tape$gradient else numeric_gradient(value, around$unit)
+  hessian <- if (!is.null(hessian)) checked_hessian(hessian, dim) else if (taped) tape$hessian
+  do.call(new_model, c(list("density", dim = dim, value = value, gradient = gradient, own_gradient = own_gradient, hessian = hessian,
+                            derivatives = if (own_gradient) "given" else if (taped) "tape" else "differences",
                             around = around, pointer = NULL), known))
 }
 
@@ -501,10 +518,11 @@ numeric_gradient <- function(value, unit, step = 0.02) {
 }
 
 # About where the mode of a function is, and the units there.
-numeric_surroundings <- function(value, dim, rounds = 5L) {
+numeric_surroundings <- function(value, dim, reason = NULL, rounds = 5L) {
   value <- finite_or_inf(value)
   elvi_warn("`gradient` is missing: gradients are computed from `value` by finite differences, which is slow ",
-            sprintf("(%s values per gradient).", format_count(4 * dim)), class = "elvi_warning_slow_gradient")
+            sprintf("(%s values per gradient)", format_count(4 * dim)), if (!is.null(reason)) paste0("; ", reason), ".",
+            class = "elvi_warning_slow_gradient")
   x <- numeric(dim)
   unit <- coordinate_units(value, x, rep(1, dim))
   for (round in seq_len(rounds)) {
@@ -606,7 +624,13 @@ description <- function(model) UseMethod("description")
 description.elvi_model_quadratic <- function(model) sprintf("quadratic target in dimension %g", model$dim)
 
 #' @export
-description.elvi_model_density <- function(model) sprintf("user-defined target in dimension %g", model$dim)
+description.elvi_model_density <- function(model) {
+  c(sprintf("user-defined target in dimension %g", model$dim),
+    switch(model$derivatives %||% "given",
+           tape = "derivatives: automatic, by package 'RTMB'",
+           tmb = "derivatives: automatic, by TMB",
+           tmb_laplace = "random effects: integrated by the Laplace approximation of TMB"))
+}
 
 # what `$work` of a fit may be
 #' @export

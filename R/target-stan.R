@@ -51,6 +51,7 @@ model_stan <- function(object, smoothness = NULL, convex = NA, growth = NA) {
   model$both <- both
   model$own_gradient <- FALSE
   model$constrain <- function(x) constrain_stan(stan, x)
+  model$stan_parameters <- stan$parameters
   model$logarithms <- NULL   # `constrain` shows which they are
   model$stanfit <- object
   model
@@ -77,8 +78,8 @@ stan_object <- function(object) {
 }
 
 # ---- what elvi asks of a Stan model --------------------------------------------------------
-# `value` and `value_and_gradient` of log p at one point, `constrain`, its parameters there by name, `alive`, which
-# returns what it is given or stops where the compiled code is gone.
+# `value` and `value_and_gradient` of log p at one point, `constrain`, its parameters there by name, `parameters`, the same as a list
+# of arrays, `alive`, which returns what it is given or stops where the compiled code is gone.
 
 # The functions of 'rstan' look up a method in each call, which takes several times as long as a small model: the
 # methods are kept, and asked once for each block whether what they point to is still there.
@@ -106,7 +107,8 @@ methods_of_rstan <- function(object) {
        },
        constrain = function(x, names) {
          if (is.null(names)) flat_parameters(rstan::constrain_pars(object, x)) else stats::setNames(flat(x), names)
-       })
+       },
+       parameters = function(x) rstan::constrain_pars(object, unname(x)))
 }
 
 methods_of_cmdstan <- function(object) {
@@ -120,7 +122,10 @@ methods_of_cmdstan <- function(object) {
          g <- object$grad_log_prob(x)
          c(attr(g, "log_prob") %||% object$log_prob(x), g)
        },
-       constrain = function(x, names) flat_parameters(object$constrain_variables(x)))
+       constrain = function(x, names) flat_parameters(object$constrain_variables(x)),
+       parameters = function(x) {
+         object$constrain_variables(unname(x), transformed_parameters = FALSE, generated_quantities = FALSE)
+       })
 }
 
 # one of its draws on the unconstrained scale, in whatever format that comes

@@ -54,7 +54,7 @@ test_that("the check takes nothing from R's generator, and does not come again",
 })
 
 test_that("a gradient that elvi derives itself is not compared", {
-  expect_warning(model <- model_density(function(x) sum(x^2), dim = 2), class = "elvi_warning_slow_gradient")
+  expect_warning(model <- model_density(function(x) sum(x^2), dim = 2, derivatives = "differences"), class = "elvi_warning_slow_gradient")
   expect_false(model$own_gradient)
   expect_no_warning(elvi(model, budget = 50), class = "elvi_warning_gradient")
 })

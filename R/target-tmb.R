@@ -1,0 +1,93 @@
+# Objects of packages 'TMB' and 'RTMB' as targets. Their functions leave the last point that was asked for, and the best one, in
+# an environment that reports read: a fit leaves them as they were.
+
+#' TMB and RTMB objects as targets
+#'
+#' The density of a model that `TMB::MakeADFun()` or `RTMB::MakeADFun()` has made, with its automatic derivatives, as a target for
+#' [elvi()]. Objects of packages built on these, such as `fit$obj` of 'glmmTMB', work too.
+#'
+#' The function of such an object is a negative log density: what it returns must be minus the log likelihood minus the log priors,
+#' priors of transformed parameters with the Jacobians of the transforms. Without priors it is a likelihood, and the posterior is that
+#' under flat priors, which need not exist.
+#'
+#' Random effects (`random = ` of `MakeADFun()`) are integrated by the Laplace approximation of 'TMB' itself, at every point; the target
+#' has the other parameters only, and `print()` says so. Make the object without `random` for a target in all parameters.
+#'
+#' [constrain_draws()] returns what `obj$report()` does: the quantities that the model reports, `ADREPORT()` among them if it is also
+#' given to `REPORT()`. The state of the object (`obj$env$last.par` and the like) is the same after a fit as before. Compiled code and tapes
+#' do not survive `saveRDS()`.
+#'
+#' @param object what `MakeADFun()` returns: a list with `par`, `fn`, `gr` and `env`.
+#' @param convex,growth,logarithms as in [model_density()].
+#' @return An object of class `elvi_model`.
+#' @seealso [model_density()], [model_stan()], [init_values()]
+#' @examplesIf requireNamespace("RTMB", quietly = TRUE)
+#' y <- c(2.1, 3.4, 1.7, 4.0, 2.8)
+#' nll <- function(p) {
+#'   sigma <- exp(p$log_sigma)
+#'   RTMB::REPORT(sigma)
+#'   sum((y - p$mu)^2) / (2 * sigma^2) + 5 * p$log_sigma + p$mu^2 / 200 + sigma - p$log_sigma
+#' }
+#' obj <- RTMB::MakeADFun(nll, list(mu = 0, log_sigma = 0), silent = TRUE)
+#' set.seed(1)
+#' fit <- elvi(model_tmb(obj))
+#' fit
+#' colMeans(constrain_draws(fit))
+#' @export
+model_tmb <- function(object, convex = NA, growth = NA, logarithms = NULL) {
+  check_tmb(object)
+  random <- length(object$env$random) > 0L
+  dim <- length(object$par)
+  each <- function(f, x, n_out) {
+    with_tmb_state(object, vapply(seq_len(ncol(x)), function(j) as.double(f(x[, j])), numeric(n_out)))
+  }
+  model <- model_density(value = function(x) each(object$fn, x, 1), gradient = function(x) each(object$gr, x, dim),
+                         dim = dim, convex = convex, growth = growth, names = numbered_names(names(object$par)), vectorized = TRUE,
+                         hessian = if (!random) function(x) with_tmb_state(object, object$he(x)), logarithms = logarithms)
+  model$own_gradient <- FALSE
+  model$derivatives <- if (random) "tmb_laplace" else "tmb"
+  if (length(with_tmb_state(object, tmb_report(object, object$par)))) {
+    model$constrain <- function(x) with_tmb_state(object, report_rows(object, x))
+  }
+  model
+}
+
+check_tmb <- function(object) {
+  complete <- is.list(object) && is.numeric(object$par) && is.function(object$fn) && is.function(object$gr) && is.environment(object$env)
+  if (!complete) bad_argument("object", "what TMB::MakeADFun() or RTMB::MakeADFun() returns", describe(object))
+  if (!length(object$par)) bad_argument("object", "one with at least one parameter that is not random", "one without")
+}
+
+# The value of `code`, after which the object is as it was.
+with_tmb_state <- function(object, code) {
+  env <- object$env
+  kept <- intersect(c("last.par", "last.par1", "last.par2", "last.par.best", "value.best", "par.best"), ls(env))
+  before <- mget(kept, envir = env)
+  traced <- env$tracepar
+  on.exit({
+    list2env(before, env)
+    env$tracepar <- traced
+  })
+  env$tracepar <- FALSE
+  code
+}
+
+# "beta", "beta" are beta[1] and beta[2]
+numbered_names <- function(names) {
+  several <- names %in% names[duplicated(names)]
+  number <- stats::ave(seq_along(names), names, FUN = seq_along)
+  ifelse(several, sprintf("%s[%d]", names, number), names)
+}
+
+# What the model reports at a point of its fixed parameters, random effects at their conditional mode.
+tmb_report <- function(object, x) {
+  if (length(object$env$random)) object$fn(x)   # which finds the mode, and keeps it in last.par
+  full <- if (length(object$env$random)) object$env$last.par else x
+  reported <- object$report(full)
+  flat_parameters(reported[vapply(reported, is.numeric, NA)])
+}
+
+report_rows <- function(object, x) {
+  rows <- lapply(seq_len(ncol(x)), function(j) tmb_report(object, x[, j]))
+  matrix(unlist(rows), length(rows), byrow = TRUE, dimnames = list(NULL, names(rows[[1L]])))
+}
