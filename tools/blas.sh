@@ -26,9 +26,11 @@ if [ -z "$folder" ] && command -v apt-get > /dev/null && command -v dpkg-deb > /
   (unpack) > /dev/null 2>&1
   folder=$(find_folder)
 fi
+# ATLAS keeps libatlas.so.3 in the folder above
+libraries=$folder:$(dirname "$folder")
 preload=$folder/libblas.so.3
 [ -e "$folder/liblapack.so.3" ] && preload=$preload:$folder/liblapack.so.3
-used=$([ -n "$folder" ] && LD_LIBRARY_PATH=$folder LD_PRELOAD=$preload Rscript -e 'cat(extSoftVersion()[["BLAS"]])' 2> /dev/null)
+used=$([ -n "$folder" ] && LD_LIBRARY_PATH=$libraries LD_PRELOAD=$preload Rscript -e 'cat(extSoftVersion()[["BLAS"]])' 2> /dev/null)
 case $used in
   */"$kind"/*) echo "BLAS: $used" ;;
   *)
@@ -36,4 +38,4 @@ case $used in
     exit 77
     ;;
 esac
-LD_LIBRARY_PATH=$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} LD_PRELOAD=$preload exec "$@"
+LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} LD_PRELOAD=$preload exec "$@"
