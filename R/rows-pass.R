@@ -125,7 +125,7 @@ matrix_source_rows <- function(source, likelihood) {
   chunk <- first_chunk(source)
   if (is.null(chunk)) bad_argument("X", "a source with at least one row", "one without")
   recipe <- new_recipe("matrices", likelihood)
-  first <- in_chunk(1, recipe_rows(recipe, chunk))
+  first <- in_chunk("chunk 1", recipe_rows(recipe, chunk))
   recipe$labels <- column_names(first$X)
   recipe$marks <- mark_weights(recipe, chunk)
   chunked_rows(source, recipe, survey_source(source, recipe, NULL, mean(first$y)))
