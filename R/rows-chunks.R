@@ -222,6 +222,13 @@ row_tasks <- list(
                   join = function(a, b) a %||% b),
   levels = list(of_chunk = TRUE, part = function(chunk, recipe, args) chunk_levels(recipe, chunk),
                 join = function(a, b) join_levels(a, b)),
+  # constants of terms such as ns(x, 3), see rows-constants.R
+  constants = list(of_chunk = TRUE, part = function(chunk, recipe, args) chunk_constants(recipe, chunk, args),
+                   join = function(a, b) join_constants(a, b)),
+  powers = list(of_chunk = TRUE, part = function(chunk, recipe, args) chunk_powers(recipe, chunk, args),
+                join = function(a, b) if (is.null(a) || is.null(b)) a %||% b else join_triangles(a, b)),
+  cells = list(of_chunk = TRUE, part = function(chunk, recipe, args) chunk_cells(recipe, chunk, args),
+               join = function(a, b) join_cells(a, b)),
   # a method of a fit at its data, see at_chunks()
   method = list(of_chunk = TRUE, part = function(chunk, recipe, args) chunk_method(recipe, chunk, args),
                 join = function(a, b) {

@@ -33,11 +33,15 @@
 #' characters are sorted. Levels of factors that differ between chunks are in order of appearance. The next pass, the survey, finds
 #' means and spreads, so that predictors are centred and priors are scaled as in memory.
 #'
-#' Every term, weight, offset, response and `subset` must be computed from its own row. The survey keeps a few rows of every
+#' The terms `ns()`, `bs()`, `poly()`, `scale()` and `cut()` take knots, coefficients, means or breaks from the data. A first pass finds
+#' these constants, and the terms are then those of memory. Up to `options(elvi.collected_rows = 1e6)` rows are collected for it. Of
+#' more rows, means, extremes, orthogonal polynomials of one variable and quantiles are found in one to four passes, also those
+#' of `cut(x, quantile(x, probs))`.
+#'
+#' Every other term, and every weight, offset and `subset`, must be computed from its own row. The survey keeps a few rows of every
 #' chunk, at most 256 in all, and evaluates them together. A term whose value differs from that in its chunk is an error of
-#' class `elvi_error_argument`. Such terms are `poly(x, 2)`, `ns(x, 3)`, `scale(x)`, `cut(x, 3)`, `x - mean(x)`, `rank(x)`,
-#' `weights = w / mean(w)` and `subset = !duplicated(id)`. Give the constants instead, as in
-#' `ns(x, knots = c(1, 2), Boundary.knots = c(0, 5))`, `cut(x, c(0, 1, 5))` and `I(x - 2.5)`, or add a column to the data.
+#' class `elvi_error_argument`. Such terms are `x - mean(x)`, `rank(x)`, `ns(rank(x), 3)`, `weights = w / mean(w)` and
+#' `subset = !duplicated(id)`. Give the constants instead, as in `I(x - 2.5)`, or add a column to the data.
 #' Factors with their own contrasts, also by `C()`, are refused: use the argument `contrasts`. Terms such as `reorder(g, x)`, whose
 #' level order depends on the data, are refused too: give the order by `levels`.
 #'
@@ -160,7 +164,7 @@ rows_files <- function(files, reader = NULL, cache = 0, levels = NULL, col_types
       chunk <- typed_columns(chunk, types, place(at))
       known <<- agreed_types(known, chunk, columns, place(at))
       chunk
-    }, place = function() place(at), close = function() invisible())
+    }, place = if (is.character(files)) function() place(at), close = function() invisible())
   }, levels, cache, selects = reader$selects)
 }
 
