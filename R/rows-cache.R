@@ -52,8 +52,8 @@ open_fresh <- function(source, recipe, seen, copy) {
         return(NULL)
       }
       at <<- at + 1
-      if (!seen) sample <<- in_chunk(at, add_to_sample(recipe, sample, chunk, at))
-      rows <- in_chunk(at, recipe_rows(recipe, chunk, seen))
+      if (!seen) sample <<- in_chunk(chunk_place(chunks, at), add_to_sample(recipe, sample, chunk, at))
+      rows <- in_chunk(chunk_place(chunks, at), recipe_rows(recipe, chunk, seen))
       if (is.null(rows)) next
       piece <- list(rows = rows, check = check_sums(rows, recipe))
       copy$add(piece)

@@ -222,6 +222,13 @@ row_tasks <- list(
                   join = function(a, b) a %||% b),
   levels = list(of_chunk = TRUE, part = function(chunk, recipe, args) chunk_levels(recipe, chunk),
                 join = function(a, b) join_levels(a, b)),
+  # constants of terms such as ns(x, 3), see rows-constants.R
+  constants = list(of_chunk = TRUE, part = function(chunk, recipe, args) chunk_constants(recipe, chunk, args),
+                   join = function(a, b) join_constants(a, b)),
+  powers = list(of_chunk = TRUE, part = function(chunk, recipe, args) chunk_powers(recipe, chunk, args),
+                join = function(a, b) if (is.null(a) || is.null(b)) a %||% b else join_triangles(a, b)),
+  cells = list(of_chunk = TRUE, part = function(chunk, recipe, args) chunk_cells(recipe, chunk, args),
+               join = function(a, b) join_cells(a, b)),
   # a method of a fit at its data, see at_chunks()
   method = list(of_chunk = TRUE, part = function(chunk, recipe, args) chunk_method(recipe, chunk, args),
                 join = function(a, b) {
@@ -368,6 +375,10 @@ pass_over <- function(source, recipe, task, args = list()) UseMethod("pass_over"
 
 #' @export
 pass_over.elvi_source <- function(source, recipe, task, args = list()) {
+  with_retries(source$again, function() single_pass(source, recipe, task, args))
+}
+
+single_pass <- function(source, recipe, task, args) {
   if (isTRUE(row_tasks[[task]]$of_chunk)) return(pass_over_chunks(source, recipe, task, args))
   pieces <- open_rows(source, recipe, task)
   on.exit(pieces$close())
@@ -390,7 +401,7 @@ pass_over_chunks <- function(source, recipe, task, args) {
     chunk <- chunks$read()
     if (is.null(chunk)) return(total)
     at <- at + 1
-    total <- join_answers(task, total, in_chunk(at, answer_to_chunk(chunk, recipe, task, args)))
+    total <- join_answers(task, total, in_chunk(chunk_place(chunks, at), answer_to_chunk(chunk, recipe, task, args)))
   }
 }
 
@@ -416,24 +427,29 @@ join_answers <- function(task, a, b) {
 
 add_checks <- function(a, b) if (is.null(a)) b else if (is.null(b)) a else a + b
 
-in_chunk <- function(number, expr) {
+in_chunk <- function(place, expr) {
   tryCatch(expr, elvi_error_argument = function(e) {
-    e$message <- paste0("Chunk ", format_count(number), ": ", e$message)
+    e$message <- paste0(upper_first(place), ": ", e$message)
     stop(e)
   })
 }
+
+# what a message calls a chunk: its file, or its number
+chunk_place <- function(chunks, number) if (is.null(chunks$place)) paste("chunk", format_count(number)) else chunks$place()
 
 # The first chunk that has rows, NULL if none has.
 first_chunk <- function(source) UseMethod("first_chunk")
 
 #' @export
 first_chunk.elvi_source <- function(source) {
-  chunks <- source$open(NULL)
-  on.exit(chunks$close())
-  repeat {
-    chunk <- chunks$read()
-    if (is.null(chunk) || chunk_length(chunk) > 0) return(chunk)
-  }
+  with_retries(source$again, function() {
+    chunks <- source$open(NULL)
+    on.exit(chunks$close())
+    repeat {
+      chunk <- chunks$read()
+      if (is.null(chunk) || chunk_length(chunk) > 0) return(chunk)
+    }
+  })
 }
 
 # of what is no chunk, 1: it is looked at, and refused

@@ -13,10 +13,12 @@ source_design <- function(source, formula, call, env, contrasts, family) {
   chunk <- check_chunk(first_chunk(source) %||%
                          refuse_argument("data", "`data` has no rows."))
   recipe <- formula_recipe(formula, call, env, chunk, likelihood_of(family))
+  constants <- find_constants(source, recipe)
+  recipe <- with_constants(recipe, constants)
   sample <- recipe_frame(recipe, chunk)
   if (!nrow(sample)) {   # what its columns are cannot be told, say of a file with a column of NA only
     chunk <- pass_over(source, recipe, "complete")$answer %||% chunk
-    recipe <- formula_recipe(formula, call, env, chunk, likelihood_of(family))
+    recipe <- with_constants(formula_recipe(formula, call, env, chunk, likelihood_of(family)), constants)
     sample <- recipe_frame(recipe, chunk)
   }
   check_contrasts(contrasts, sample)
@@ -24,6 +26,7 @@ source_design <- function(source, formula, call, env, contrasts, family) {
   add_to_sample(recipe, NULL, chunk, 1)
   terms <- attr(sample, "terms")
   recipe$terms <- structure(terms, predvars = NULL)   # what a first chunk alone would say of the others
+  recipe <- with_constants(recipe, constants)
   recipe$levels <- levels_of(source, recipe, chunk, sample)
   if (length(recipe$levels)) sample <- recipe_frame(recipe, chunk)
   first <- sample_design(recipe, sample, contrasts)

@@ -125,7 +125,7 @@ matrix_source_rows <- function(source, likelihood) {
   chunk <- first_chunk(source)
   if (is.null(chunk)) bad_argument("X", "a source with at least one row", "one without")
   recipe <- new_recipe("matrices", likelihood)
-  first <- in_chunk(1, recipe_rows(recipe, chunk))
+  first <- in_chunk("chunk 1", recipe_rows(recipe, chunk))
   recipe$labels <- column_names(first$X)
   recipe$marks <- mark_weights(recipe, chunk)
   chunked_rows(source, recipe, survey_source(source, recipe, NULL, mean(first$y)))
@@ -154,7 +154,8 @@ pass_with_progress <- function(source, recipe, task, args = list(), n = NULL) {
   pass
 }
 
-first_passes <- list(levels = ", for levels of factors", survey = ", for means and spreads")
+first_passes <- list(levels = ", for levels of factors", constants = ", for knots, means and breaks", powers = ", for polynomials",
+                     cells = ", for quantiles", survey = ", for means and spreads")
 
 # The model as C is to see it: one of rows in memory as it is, one of data larger than memory as a function. The last point
 # is remembered, since value and gradient are asked for one after the other.

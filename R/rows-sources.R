@@ -8,11 +8,12 @@
 #'
 #' * `rows_chunked()` calls a function, as package 'biglm' does: `next_chunk(reset = TRUE)` starts again,
 #'   `next_chunk(reset = FALSE)` returns the next chunk, or `NULL` after the last one.
-#' * `rows_files()` reads several files. Each file is a chunk. If `reader` has an argument `columns`, it receives the names of
-#'   the columns that are needed.
+#' * `rows_files()` reads several files: names, patterns such as `"dir/*.csv.gz"`, or directories. Each file is a chunk. If `reader` has an
+#'   argument `columns`, it receives the names of the columns that are needed.
 #' * `rows_dbi()` reads the result of a query through package 'DBI'. It selects only the columns of the formula. SQLite and
 #'   Postgres return a result piece by piece. 'duckdb' returns whole data frames, so its result is first written to a temporary
-#'   table, within DuckDB's own `memory_limit`.
+#'   table, within DuckDB's own `memory_limit`. A lazy table of package 'dbplyr', as `dplyr::tbl(con, "flights")` makes it, can be given as
+#'   `data` itself, or as `con` without a `query`.
 #' * `rows_arrow()` reads the columns of the formula from an Arrow dataset.
 #'
 #' A chunk is a data frame for a formula. For [model_glm()] it is a list with `X` and `y`, and optionally `weights`,
@@ -32,11 +33,15 @@
 #' characters are sorted. Levels of factors that differ between chunks are in order of appearance. The next pass, the survey, finds
 #' means and spreads, so that predictors are centred and priors are scaled as in memory.
 #'
-#' Every term, weight, offset, response and `subset` must be computed from its own row. The survey keeps a few rows of every
+#' The terms `ns()`, `bs()`, `poly()`, `scale()` and `cut()` take knots, coefficients, means or breaks from the data. A first pass finds
+#' these constants, and the terms are then those of memory. Up to `options(elvi.collected_rows = 1e6)` rows are collected for it. Of
+#' more rows, means, extremes, orthogonal polynomials of one variable and quantiles are found in one to four passes, also those
+#' of `cut(x, quantile(x, probs))`.
+#'
+#' Every other term, and every weight, offset and `subset`, must be computed from its own row. The survey keeps a few rows of every
 #' chunk, at most 256 in all, and evaluates them together. A term whose value differs from that in its chunk is an error of
-#' class `elvi_error_argument`. Such terms are `poly(x, 2)`, `ns(x, 3)`, `scale(x)`, `cut(x, 3)`, `x - mean(x)`, `rank(x)`,
-#' `weights = w / mean(w)` and `subset = !duplicated(id)`. Give the constants instead, as in
-#' `ns(x, knots = c(1, 2), Boundary.knots = c(0, 5))`, `cut(x, c(0, 1, 5))` and `I(x - 2.5)`, or add a column to the data.
+#' class `elvi_error_argument`. Such terms are `x - mean(x)`, `rank(x)`, `ns(rank(x), 3)`, `weights = w / mean(w)` and
+#' `subset = !duplicated(id)`. Give the constants instead, as in `I(x - 2.5)`, or add a column to the data.
 #' Factors with their own contrasts, also by `C()`, are refused: use the argument `contrasts`. Terms such as `reorder(g, x)`, whose
 #' level order depends on the data, are refused too: give the order by `levels`.
 #'
@@ -55,10 +60,19 @@
 #' another order.
 #'
 #' @param next_chunk a function of `reset`, see above.
-#' @param files names of files, or a list of whatever `reader` takes.
-#' @param reader function of a file's name, and perhaps of `columns`, that returns a chunk; by default
-#'   [utils::read.csv()], or [readRDS()] for names that end in `.rds`.
-#' @param con a `DBIConnection`, or a function without arguments that opens one, which is then closed after each pass.
+#' @param files names of files, patterns (see [Sys.glob()]) or directories, whose files are taken in the order of their names; or a list of
+#'   whatever `reader` takes. Hidden files are left out of a directory, and so are files that `reader = NULL` does not know by their names.
+#' @param reader function of a file's name, and perhaps of `columns`, that returns a chunk. Or the name of a ready one: `"csv"` for
+#'   [utils::read.csv()], `"fread"` for `data.table::fread()`, `"parquet"` for `nanoparquet::read_parquet()`, `"rds"` for [readRDS()].
+#'   By default the end of a name decides between `"rds"`, `"parquet"` and, for all others, `"csv"`. `"csv"` and `"fread"` read
+#'   compressed files too.
+#' @param col_types types of columns in all files, by name: `c(sex = "character", age = "numeric")`. Types are `"character"`, `"factor"`,
+#'   `"logical"`, `"integer"`, `"numeric"` and `"Date"`. Without them a reader guesses the types of each file. A file in which all
+#'   values of `sex` are `F` then has a logical column, and an error says that the types differ.
+#' @param retries how many times a read that failed is tried again, after `pause` seconds. A file is read again by itself; a query is
+#'   sent again, and its pass starts anew. A database that was restarted needs a `con` that is a function.
+#' @param pause seconds before a read is tried again.
+#' @param con a `DBIConnection`, or a function without arguments that opens one, which is then closed after each pass; or a lazy table.
 #' @param query an SQL query, or the name of a table.
 #' @param chunk rows to fetch at a time.
 #' @param cache bytes of disk, in [tempdir()], that a copy of the rows as numbers may take: about `8 (d + 3)` for each row. 0,
@@ -129,41 +143,40 @@ rows_chunked <- function(next_chunk, cache = 0, levels = NULL) {
 
 #' @rdname rows_elsewhere
 #' @export
-rows_files <- function(files, reader = NULL, cache = 0, levels = NULL) {
+rows_files <- function(files, reader = NULL, cache = 0, levels = NULL, col_types = NULL, retries = 0, pause = 1) {
   if (!length(files) || !is.vector(files) || is.character(files) && anyNA(files)) {
     bad_argument("files", "names of files", describe(files))
   }
-  selects <- FALSE
-  if (is.null(reader)) {
-    if (!is.character(files)) bad_argument("reader", "given: `files` are not names", "NULL")
-    reader <- read_by_name
-  } else {
-    check_function(reader, "reader")
-    selects <- "columns" %in% argument_names(reader)
-  }
-  if (is.character(files) && identical(reader, read_by_name) && !all(there <- file.exists(files))) {
-    bad_argument("files", "names of files that exist", describe(files[!there][1L]))
-  }
+  if (is.character(files)) files <- expand_files(files, is.function(reader))
+  reader <- check_reader(reader, files)
+  types <- check_col_types(col_types)
+  again <- check_retries(retries, pause)
+  place <- function(k) if (is.character(files)) paste("file", files[[k]]) else paste("file number", k)
   new_source("files", sprintf("%d file(s)", length(files)), function(columns = NULL) {
     at <- 0L
+    known <- list()
     list(read = function() {
       if (at == length(files)) return(NULL)
       at <<- at + 1L
-      reading_rows(if (selects) reader(files[[at]], columns = columns) else reader(files[[at]]),
-                   if (is.character(files)) paste0("file ", files[[at]]) else paste("file number", at)) %||%
-        data.frame()   # of which there may be more
-    }, close = function() invisible())
-  }, levels, cache, selects = selects)
-}
-
-read_by_name <- function(file) {
-  if (grepl("\\.rds$", file, ignore.case = TRUE)) readRDS(file) else utils::read.csv(file)
+      read <- function() reading_rows(reader$read(files[[at]], columns, types), place(at))
+      chunk <- with_retries(again, read) %||% data.frame()   # of which there may be more
+      if (!is.data.frame(chunk)) return(chunk)
+      chunk <- typed_columns(chunk, types, place(at))
+      known <<- agreed_types(known, chunk, columns, place(at))
+      chunk
+    }, place = if (is.character(files)) function() place(at), close = function() invisible())
+  }, levels, cache, selects = reader$selects)
 }
 
 #' @rdname rows_elsewhere
 #' @export
-rows_dbi <- function(con, query, chunk = 1e5, cache = 0, levels = NULL) {
+rows_dbi <- function(con, query, chunk = 1e5, cache = 0, levels = NULL, retries = 0, pause = 1) {
   need_package("DBI", "rows_dbi()")
+  if (inherits(con, "tbl_lazy")) {
+    if (!missing(query)) bad_argument("query", "left out: a lazy table has its own", describe(query))
+    query <- lazy_query(con)
+    con <- dbplyr::remote_con(con)
+  }
   if (!is.function(con) && !methods::is(con, "DBIConnection")) {
     bad_argument("con", "a connection of package 'DBI', or a function that opens one", describe(con))
   }
@@ -172,6 +185,7 @@ rows_dbi <- function(con, query, chunk = 1e5, cache = 0, levels = NULL) {
   }
   query <- sub(";[[:space:]]*$", "", query)
   chunk <- check_count(chunk, "chunk")
+  again <- check_retries(retries, pause)
   new_source("dbi", paste("the query", query), function(columns = NULL) {
     link <- if (is.function(con)) from_database(con()) else con
     done <- function() if (is.function(con)) try(DBI::dbDisconnect(link), silent = TRUE)
@@ -182,8 +196,18 @@ rows_dbi <- function(con, query, chunk = 1e5, cache = 0, levels = NULL) {
       done()
       invisible()
     })
-  }, levels, cache)
+  }, levels, cache, again = again)
 }
+
+# The query of a table of 'dbplyr' that was not collected.
+lazy_query <- function(table) {
+  need_package("dbplyr", "A lazy table")
+  if (is.null(dbplyr::remote_con(table))) bad_argument("data", "a lazy table of a database", describe(table))
+  as.character(dbplyr::remote_query(table))
+}
+
+# `data` of a formula: a lazy table is a query.
+as_source_of_rows <- function(data) if (inherits(data, "tbl_lazy")) rows_dbi(data) else data
 
 from_database <- function(expr) reading_rows(expr, "the database")
 
@@ -224,8 +248,9 @@ is_table_name <- function(query) grepl("^([[:alnum:]_.$]+|([[:alnum:]_$]+\\.)?(\
 
 #' @rdname rows_elsewhere
 #' @export
-rows_arrow <- function(dataset, chunk = 1e5, cache = 0, levels = NULL) {
+rows_arrow <- function(dataset, chunk = 1e5, cache = 0, levels = NULL, retries = 0, pause = 1) {
   need_package("arrow", "rows_arrow()")
+  again <- check_retries(retries, pause)
   if (is.character(dataset) && length(dataset) == 1L) {
     dataset <- blame_argument(arrow::open_dataset(dataset), "dataset", "it cannot be opened")
   }
@@ -240,13 +265,13 @@ rows_arrow <- function(dataset, chunk = 1e5, cache = 0, levels = NULL) {
       batch <- reading_rows(batches$read_next_batch(), "the Arrow dataset")
       if (!is.null(batch)) as.data.frame(batch)
     }, close = function() invisible())
-  }, levels, cache)
+  }, levels, cache, again = again)
 }
 
 # An error while rows are read is one of the place where they are.
 reading_rows <- function(expr, what) {
   tryCatch(expr, error = function(e) {
-    elvi_abort("Rows could not be read from ", what, ": ", conditionMessage(e), class = "elvi_error_rows",
+    elvi_abort("Rows could not be read from ", what, ": ", conditionMessage(e), class = c("elvi_error_read", "elvi_error_rows"),
                data = list(parent = e))
   })
 }

@@ -88,14 +88,6 @@ collective_cases <- list(
   "factor(year > median(year))" = quote(list(late ~ factor(year > median(year)))),
   "factor(x > median(x), labels = 1:2)" = quote(list(late ~ factor(x > median(x), labels = 1:2))),
   "I(ifelse(is.na(gap), mean(gap, na.rm = TRUE), gap))" = quote(list(late ~ I(ifelse(is.na(gap), mean(gap, na.rm = TRUE), gap)))),
-  "ns(x, 3)" = quote(list(late ~ ns(x, 3))),
-  "bs(x, 4)" = quote(list(late ~ bs(x, 4))),
-  "ns(x, knots = 1)" = quote(list(late ~ ns(x, knots = 1))),   # the boundary knots are not given
-  "poly(x, 2)" = quote(list(late ~ poly(x, 2))),
-  "scale(x)" = quote(list(late ~ scale(x))),
-  "scale(year, scale = FALSE)" = quote(list(late ~ scale(year, scale = FALSE))),
-  "cut(x, 3)" = quote(list(late ~ cut(x, 3))),
-  "cut(x, quantile(x), include.lowest = TRUE)" = quote(list(late ~ cut(x, quantile(x), include.lowest = TRUE))),
   "rank(x)" = quote(list(late ~ rank(x))),
   "cumsum(x)" = quote(list(late ~ cumsum(x))),
   "c(0, diff(x))" = quote(list(late ~ c(0, diff(x)))),
@@ -117,6 +109,19 @@ collective_cases <- list(
   "subset = !duplicated(id)" = quote(list(late ~ x, subset = !duplicated(id))),
   "subset = rank(x) > 3" = quote(list(late ~ x, subset = rank(x) > 3)),
   "subset = c(TRUE, FALSE)" = quote(list(late ~ x, subset = c(TRUE, FALSE))))
+# arguments whose constants a first pass finds
+constant_cases <- list(
+  quote(list(late ~ ns(x, 3))),
+  quote(list(late ~ bs(x, 4) + scale(year, scale = FALSE))),
+  quote(list(late ~ ns(x, knots = 1) + factor(year))),   # the boundary knots are not given
+  quote(list(late ~ 0 + splines::ns(log(x), df = 4, intercept = TRUE))),
+  quote(list(late ~ ns(gap, 3))),   # with missing values
+  quote(list(late ~ bs(x, df = 5, degree = 2, Boundary.knots = c(0, 9)))),
+  quote(list(late ~ poly(x, 2) + poly(month, degree = 3))),
+  quote(list(late ~ scale(gap) + scale(x, center = FALSE) + scale(month, center = 6))),
+  quote(list(late ~ cut(x, 3) + g)),
+  quote(list(late ~ cut(x, quantile(x), include.lowest = TRUE))),
+  quote(list(late ~ cut(month, quantile(month, c(0, 0.5, 1)), include.lowest = TRUE) * scale(x), subset = year > 2013)))   # ties
 # arguments that give each row its own value
 rowwise_cases <- list(
   quote(list(late ~ log(x) + I(x^2) + sqrt(month))),

@@ -164,3 +164,58 @@ test_that("terms that depend on other rows of a query are refused by name", {
     expect_same_fit(suppressMessages(fit_years(case, rows_dbi(con, "d", chunk = 130))), suppressMessages(fit_years(case, data)))
   }
 })
+
+test_that("a lazy table of dbplyr is the query that it stands for", {
+  skip_on_cran()
+  for (package in c("RSQLite", "dplyr", "dbplyr")) skip_if_not_installed(package)
+  data <- rows_data(200)
+  data$yes <- as.character(data$yes)
+  con <- DBI::dbConnect(RSQLite::SQLite(), ":memory:")
+  on.exit(DBI::dbDisconnect(con))
+  DBI::dbWriteTable(con, "d", data)
+  table <- dplyr::tbl(con, "d")
+  fit <- function(data) elvi(count ~ z + g, data = data, family = poisson())
+  expect_same_fit(fit(table), fit(data))
+  expect_same_fit(fit(rows_dbi(table, chunk = 33)), fit(data))
+  some <- dplyr::mutate(dplyr::filter(table, !is.na(x)), z = 2 * z)
+  expect_same_fit(fit(some), fit(transform(data[!is.na(data$x), ], z = 2 * z)))
+  expect_error(rows_dbi(table, "SELECT 1"), "`query` is not used|`query` must be left out")
+})
+
+test_that("a restarted database is survived: the pass starts again on a new connection", {
+  skip_on_cran()
+  skip_if_not_installed("RSQLite")
+  data <- rows_data(200)
+  file <- tempfile(fileext = ".db")
+  on.exit(unlink(file))
+  opened <- 0
+  open <- function() {
+    opened <<- opened + 1
+    DBI::dbConnect(RSQLite::SQLite(), file)
+  }
+  con <- open()
+  DBI::dbWriteTable(con, "d", data)
+  DBI::dbDisconnect(con)
+  fit <- function(data) elvi(count ~ z, data = data, family = poisson())
+  fetched <- 0
+  breaking <- function(retries) {   # the third fetch of a pass finds its connection closed
+    last <- NULL
+    source <- rows_dbi(function() last <<- open(), "d", chunk = 50, retries = retries, pause = 0.01)
+    opens <- source$open
+    source$open <- function(columns) {
+      chunks <- opens(columns)
+      read <- chunks$read
+      chunks$read <- function() {
+        fetched <<- fetched + 1
+        if (fetched == 9) DBI::dbDisconnect(last)
+        read()
+      }
+      chunks
+    }
+    source
+  }
+  expect_error(suppressWarnings(fit(breaking(0))), class = "elvi_error_read", regexp = "the database")
+  fetched <- 0
+  expect_message(again <- suppressWarnings(fit(breaking(1))), "tried again in 0.01 s", class = "elvi_message_retry")
+  expect_same_fit(again, fit(data))
+})
