@@ -66,9 +66,9 @@ plain_error <- function(fit) {
 }
 
 # draws of what a fit without hyperparameters shows, one per row, with their log ratios
-error_sample <- function(fit, n) {
+error_sample <- function(fit, n, key = NULL) {
   posterior <- fit$posterior
-  key <- key_for(posterior$key, list("error"))
+  key <- key %||% key_for(posterior$key, list("error"))
   if (has_target(posterior)) {
     drawn <- component_draws(posterior, n, key)$x
     return(list(x = drawn, log_ratios = -target_values(posterior$margins$model, centre_points(posterior, t(drawn))) - attr(drawn, "log_q")))
@@ -146,16 +146,40 @@ nested_error <- function(fit) {
   if (is_quadratic(plan) && posterior_law(posterior)$independent) {
     return(new_error(rule$mean, rule$sd, -Inf, basis = words %||% "exact"))
   }
+  at <- error_components(posterior)
+  chosen <- at$chosen
+  draws <- at$draws
+  if (!draws) return(with_rule_error(cumulants_error(posterior), rule, words))
+  of <- nearest_of(posterior, chosen)
+  weight <- as.vector(tapply(posterior$weight, factor(of, seq_along(chosen)), sum))
+  with_rule_error(weights_error(lapply(chosen, function(k) conditional_sample(posterior, k, draws)), weight), rule, words)
+}
+
+# the components at which draws are made, and how many at each
+error_components <- function(posterior) {
+  plan <- posterior$roots$plan
   chosen <- main_components(posterior, most_error_components, least = 0.2)
   draws <- error_draws(plan$rows * length(chosen), max(1, plan$dense))
   if (draws < 2L * fewest_error_draws && length(chosen) > 1L) {
     chosen <- chosen[1L]
     draws <- error_draws(plan$rows, max(1, plan$dense))
   }
-  if (!draws) return(with_rule_error(cumulants_error(posterior), rule, words))
-  of <- nearest_of(posterior, chosen)
-  weight <- as.vector(tapply(posterior$weight, factor(of, seq_along(chosen)), sum))
-  with_rule_error(weights_error(lapply(chosen, function(k) conditional_sample(posterior, k, draws)), weight), rule, words)
+  list(chosen = chosen, draws = draws)
+}
+
+# Draws with log ratios of the corrected posterior that a fit shows, those of its error without `draws` and `key`;
+# NULL where rows are too many.
+shown_samples <- function(fit, draws = NULL, key = NULL) {
+  posterior <- fit$posterior
+  if (is.null(fit$nested)) {
+    if (!has_target(posterior)) return(NULL)
+    draws <- draws %||% error_draws(max(1L, length(fit$model$rows$y)), fit$model$dim)
+    return(if (draws) list(error_sample(fit, draws, key)))
+  }
+  at <- error_components(posterior)
+  draws <- draws %||% at$draws
+  if (!draws) return(NULL)
+  lapply(at$chosen, function(k) conditional_sample(posterior, k, draws, if (!is.null(key)) key_for(key, list(k))))
 }
 
 with_rule_error <- function(error, rule, words) {
@@ -166,9 +190,9 @@ with_rule_error <- function(error, rule, words) {
 }
 
 # Draws of what is shown at component k, with the log ratios of the posterior given its hyperparameters.
-conditional_sample <- function(posterior, k, n) {
+conditional_sample <- function(posterior, k, n, key = NULL) {
   law <- posterior_law(posterior)
-  z <- draw_base(law, key_for(posterior$key, list("error", k)), n)
+  z <- draw_base(law, key %||% key_for(posterior$key, list("error", k)), n)
   of <- rep(k, n)
   moved <- corrected_points(posterior, z, of)
   log_q <- law$log_phi(sqrt(colSums(z^2))) - moved$log_slope

@@ -15,6 +15,10 @@
 #' If the log ratios of all draws are nearly constant (standard deviation at most 0.02, none further than 0.5 from their mean), the weights
 #' have nothing to correct, and a Pareto shape fitted to such small differences has no meaning. k-hat is then 0, and printing says so.
 #'
+#' Where a fit shows a corrected posterior (see `correct` of [elvi()]), k-hat is that of the corrected posterior, from the draws
+#' that `print()` has used. `gaussian = TRUE` gives that of the best gaussian. With hyperparameters it is the worst over
+#' the quadrature points that count most.
+#'
 #' Where the verdict of a fit of a function has adapted a mixture to the target, because the approximation alone misses part of it
 #' (see [elvi()]), k-hat is that of the mixture, whose draws the fit shows; it says so, with the k-hat of the approximation.
 #'
@@ -26,6 +30,7 @@
 #' @param object an `elvi_fit`.
 #' @param draws number of draws; `NULL` takes them until the verdict is settled.
 #' @param seed optional number: other draws than the fit's own, which are the same in every call.
+#' @param gaussian logical: judge the best gaussian, also where the fit shows a corrected posterior?
 #' @param ... nothing: unknown names are errors.
 #' @return An object of class `elvi_pareto_k`: a list with `k`, its standard error `se`, `limit`, `settled`, `draws`,
 #'   `ess` (effective sample size of the importance weights), `outside` (the share of the target outside the support),
@@ -47,9 +52,12 @@ pareto_k.default <- not_a_fit
 
 #' @rdname pareto_k
 #' @export
-pareto_k.elvi_fit <- function(object, draws = NULL, seed = NULL, ...) {
+pareto_k.elvi_fit <- function(object, draws = NULL, seed = NULL, gaussian = FALSE, ...) {
   check_dots(list(...), names(formals()), "pareto_k()")
+  gaussian <- check_flag(gaussian, "gaussian")
   if (!is.null(draws)) draws <- check_draws(draws, posterior_dim(object$posterior), lower = 100)
+  shown <- if (!gaussian && is_reshaped(object$posterior)) shown_pareto_k(object, draws, seed)
+  if (!is.null(shown)) return(shown)
   key <- fit_key(object, seed)
   if (!is.null(object$nested)) return(nested_pareto_k(object, draws, key))
   drawn <- k_until_stable(function(i, n) draws_with_ratios(object, n, key, iteration = i - 1)$log_ratios,
@@ -57,6 +65,17 @@ pareto_k.elvi_fit <- function(object, draws = NULL, seed = NULL, ...) {
                           extra = k_good)
   new_pareto_k(drawn$log_ratios, drawn, outside = share_outside(object, key),
                starts = object$verdict$spread, one_mode = isTRUE(object$model$convex), adapted = adapted_line(object$verdict))
+}
+
+# Of the corrected posterior, as print() has it; NULL where that has no draws.
+shown_pareto_k <- function(object, draws, seed) {
+  samples <- shown_samples(object, draws, if (!is.null(seed)) fit_key(object, seed))
+  if (is.null(samples)) return(NULL)
+  each <- vapply(samples, function(s) pareto_shape(s$log_ratios), 0)
+  out <- new_pareto_k(samples[[which.max(each)]]$log_ratios, one_mode = TRUE)
+  out$conditional <- each
+  out$corrected <- TRUE
+  out
 }
 
 # Of the conditional posteriors at the quadrature points: `k` is the worst of `conditional`. There is no joint weight of all points.

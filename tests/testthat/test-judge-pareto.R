@@ -164,7 +164,7 @@ test_that("a wider base is the way out of a poor k: student for a logit link, la
   binary <- function(base) elvi(y ~ x, few, family = binomial(), base = base, prior = normal(0, 10), prior_intercept = normal(0, 10))
   counts <- function(base) elvi(y ~ 0 + g, rare, family = poisson(), base = base, prior = normal(0, 5))
   # over several keys: a single k-hat is uncertain by 0.1
-  k <- function(fit) mean(vapply(1:4, function(seed) withr_seed(seed, pareto_k(fit, draws = 10000))$k, 0))
+  k <- function(fit) mean(vapply(1:4, function(seed) withr_seed(seed, pareto_k(fit, draws = 10000, gaussian = TRUE))$k, 0))
   expect_lt(k(binary(base_student(5))), k(binary(base_gaussian())) - 0.1)
   expect_lt(k(counts(base_laplace())), k(counts(base_gaussian())))
   expect_error(counts(base_student(5)), class = "elvi_error_no_expectation")
@@ -188,4 +188,15 @@ test_that("log ratios that are nearly constant have k-hat 0, and say so", {
   expect_false(nearly_constant(replace(cubic, 7, -Inf)))
   expect_output(print(new_pareto_k(cubic)), "not needed \\(log ratios within 0.* of a constant, sd 0.0")
   expect_output(print(new_pareto_k(cubic)), "good")
+})
+
+test_that("k-hat is that of what is shown, the same in print() and pareto_k(), unless the gaussian's is asked for", {
+  plain <- elvi(am ~ wt, mtcars, family = binomial())
+  nested <- elvi(mpg ~ wt, mtcars[1:12, ], family = robust())
+  for (fit in list(plain, nested)) {
+    expect_true(is_reshaped(fit$posterior))
+    expect_identical(pareto_k(fit)$k, posterior_error(fit)$k)
+    expect_identical(pareto_k(fit, draws = 300, seed = 3)$draws, 300L)
+  }
+  expect_gt(pareto_k(plain, gaussian = TRUE)$k, pareto_k(plain)$k)
 })
