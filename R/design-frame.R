@@ -42,7 +42,7 @@ check_response_apart <- function(terms) {
 check_data <- function(data) {
   data <- as_source_of_rows(data)
   if (!is.data.frame(data) && !is.environment(data) && !is_plain_list(data) && !is_source(data)) {
-    bad_argument("data", "a data frame, a list, an environment, a lazy table or a source made by rows_chunked() and the like", describe(data))
+    bad_argument("data", "a data frame, a list, an environment, a lazy table or a source such as rows_chunked() makes", describe(data))
   }
   data
 }

@@ -20,9 +20,20 @@ hyper_draws <- function(posterior, component, key = posterior$key) {
   hyper_values(posterior$hyper, draw_theta(posterior$hyper, posterior$weight, component, key))
 }
 
-# Many draws of the hyperparameters alone, for their quantiles and densities.
+# Many values of the hyperparameters alone, for their quantiles and densities: spread evenly instead of drawn, so that limits
+# depend neither on a seed nor, through the key, on the last digit of the fit.
 hyper_sample <- function(posterior, n = 10000L) {
-  hyper_draws(posterior, draw_components(posterior$weight, n, posterior$key))
+  hyper <- posterior$hyper
+  if (is.null(hyper)) return(NULL)
+  u <- even_uniform(n, ncol(hyper$theta) + 1L)
+  component <- components_at(posterior$weight, u[, 1L])
+  hyper_values(hyper, theta_between(hyper, posterior$weight, component, stats::qnorm(u[, -1L, drop = FALSE])))
+}
+
+# A Kronecker sequence: n points that fill the unit cube of dimension d. The root of x^(d + 1) = x + 1 is the golden ratio of d.
+even_uniform <- function(n, d) {
+  ratio <- stats::uniroot(function(x) x^(d + 1) - x - 1, c(1, 2), tol = 1e-14)$root
+  (0.5 + outer(seq_len(n), ratio^-seq_len(d))) %% 1
 }
 
 hyper_quantiles <- function(posterior, which, p) {
@@ -52,8 +63,12 @@ positive_curve <- function(sample, points = 512L) {
 # ---- between the quadrature points -----------------------------------------------------------------------------
 
 draw_theta <- function(hyper, weight, component, key) {
+  noise <- t(draw_base(law_of(base_gaussian(), ncol(hyper$theta)), key, length(component), iteration = 1))
+  theta_between(hyper, weight, component, noise)
+}
+
+theta_between <- function(hyper, weight, component, noise) {
   axes <- hyper_axes(hyper)
-  noise <- t(draw_base(law_of(base_gaussian(), ncol(axes$z)), key, length(component), iteration = 1))
   z <- rule_record(hyper$rule)$between(hyper, axes, weight, component, noise)
   theta <- t(axes$centre + axes$root %*% t(z))
   dimnames(theta) <- NULL
@@ -116,16 +131,29 @@ smooth_axis <- function(z, weight, component, u) {
   mass <- mass / sum(mass)
   if (length(levels) < 2L) return(rep(levels, length(component)))
   upper <- cumsum(mass)
-  score <- stats::qnorm(upper - mass / 2)
-  quantile <- stats::splinefun(score, levels, method = "monoH.FC")   # linear beyond the ends
-  grid <- stats::qnorm(stats::ppoints(2001L))
-  filled <- quantile(grid)
+  quantile <- axis_quantile(levels, mass)
+  filled <- quantile(stats::qnorm(stats::ppoints(2001L)))
   mean <- sum(mass * levels)
   sd <- sqrt(sum(mass * (levels - mean)^2))
   at <- match(value[component], levels)
   at[is.na(at)] <- findInterval(value[component][is.na(at)], levels, all.inside = TRUE)
   inside <- upper[at] - mass[at] * (1 - u)
   mean + sd / stats::sd(filled) * (quantile(stats::qnorm(inside)) - mean(filled))
+}
+
+# The values along an axis as a function of normal scores. Masses at even steps are densities, whose logarithms a spline joins;
+# else the scores of the middles of the masses.
+axis_quantile <- function(levels, mass) {
+  steps <- diff(levels)
+  even <- length(levels) >= 5L && max(steps) < 1.0001 * min(steps)
+  if (!even) return(stats::splinefun(stats::qnorm(cumsum(mass) - mass / 2), levels, method = "monoH.FC"))   # linear beyond the ends
+  logs <- stats::splinefun(levels, log(mass), method = "natural")
+  x <- seq(levels[1L] - 2 * steps[1L], levels[length(levels)] + 2 * steps[1L], length.out = 2001L)
+  ends <- ifelse(x < levels[1L], mass[1L], ifelse(x > levels[length(levels)], mass[length(mass)], 1))
+  density <- pmin(exp(logs(x)), ends)   # beyond the ends it does not rise
+  upper <- cumsum(density) - density / 2
+  inside <- upper > 1e-12 * sum(density) & upper < (1 - 1e-12) * sum(density)
+  stats::splinefun(stats::qnorm(upper[inside] / sum(density)), x[inside], method = "monoH.FC")
 }
 
 # ---- on their natural scale ---------------------------------------------------------------------------------------

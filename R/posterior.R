@@ -350,7 +350,11 @@ in_user_rows <- function(posterior, x) {
 # Multiples of the golden ratio fill (0, 1) evenly, however many there are: every component gets its share.
 draw_components <- function(weight, n, key) {
   if (length(weight) == 1L) return(rep(1L, n))
-  u <- (key[1L] / 2^32 + seq_len(n) * (sqrt(5) - 1) / 2) %% 1
+  components_at(weight, (key[1L] / 2^32 + seq_len(n) * (sqrt(5) - 1) / 2) %% 1)
+}
+
+# the components whose shares of the cumulated weight have the points u in them
+components_at <- function(weight, u) {
   upper <- cumsum(weight)
   pmin(findInterval(u, upper / upper[length(upper)]) + 1L, length(upper))
 }

@@ -123,7 +123,7 @@ argument_values <- function(call, chunk, env) {
   x <- or_null(suppressWarnings(eval(given$x, chunk, env)))
   if (!is.numeric(x) || !is.null(dim(x)) || length(x) != nrow(chunk)) return(NULL)
   x <- as.double(x)
-  if (kind %in% c("ns", "bs") && !is.null(given$Boundary.knots)) {   # knots are quantiles of the values inside
+  if (!is.null(given$Boundary.knots)) {   # of splines, whose knots are quantiles of the values inside
     inside <- range(eval(given$Boundary.knots, list(), env))
     x <- x[is.na(x) | x >= inside[1L] & x <= inside[2L]]
   }
@@ -165,19 +165,19 @@ constants_from_sums <- function(source, recipe, call, name, sums) {
                              "data as a column.")
 }
 
-constant_of <- function(expr, env, default) if (is.null(expr)) default else eval(expr, list(), env)
+value_or <- function(expr, env, default) if (is.null(expr)) default else eval(expr, list(), env)
 
 many_row_constants <- list(
   ns = function(source, recipe, call, given, sums, env) {
     spline_constants(source, recipe, call, given, sums, env, function(df, intercept) df - 1L - intercept)
   },
   bs = function(source, recipe, call, given, sums, env) {
-    degree <- constant_of(given$degree, env, 3L)
+    degree <- value_or(given$degree, env, 3L)
     spline_constants(source, recipe, call, given, sums, env, function(df, intercept) df - degree - intercept)
   },
   scale = function(source, recipe, call, given, sums, env) {
-    centre <- constant_of(given$center, env, TRUE)
-    spread <- constant_of(given$scale, env, TRUE)
+    centre <- value_or(given$center, env, TRUE)
+    spread <- value_or(given$scale, env, TRUE)
     if (isTRUE(centre)) centre <- sums$mean
     at <- if (isFALSE(centre)) 0 else centre
     if (isTRUE(spread)) spread <- sqrt((sums$squares + sums$n * (sums$mean - at)^2) / (sums$n - 1))
@@ -188,7 +188,7 @@ many_row_constants <- list(
     if (sums$missing) return(NULL)
     further <- as.list(given)[-1L]
     further <- further[!nzchar(names(further))]   # poly(x, 2)
-    degree <- constant_of(given$degree %||% if (length(further) == 1L) further[[1L]], env, 1L)
+    degree <- value_or(given$degree %||% if (length(further) == 1L) further[[1L]], env, 1L)
     if (length(further) > 1L || length(degree) != 1L || length(further) && !is.null(given$degree)) return(NULL)
     about <- list(call = call, centre = sums$mean, spread = sqrt(sums$squares / sums$n), degree = degree)
     if (about$spread == 0) return(NULL)
@@ -200,9 +200,9 @@ many_row_constants <- list(
     breaks <- given$breaks
     if (is.call(breaks) && identical(or_null(eval(breaks[[1L]], env)), stats::quantile)) {
       asked <- match.call(utils::getS3method("quantile", "default"), breaks)
-      complete <- !sums$missing || isTRUE(constant_of(asked$na.rm, env, FALSE))
+      complete <- !sums$missing || isTRUE(value_or(asked$na.rm, env, FALSE))
       if (!identical(asked$x, given$x) || !is.null(asked$type) || !complete) return(NULL)
-      given$breaks <- source_quantiles(source, recipe, call, sums, constant_of(asked$probs, env, seq(0, 1, 0.25)))
+      given$breaks <- source_quantiles(source, recipe, call, sums, value_or(asked$probs, env, seq(0, 1, 0.25)))
       return(given)
     }
     n <- if (!any(all.vars(breaks) %in% recipe$columns)) or_null(eval(breaks, list(), env))
@@ -213,7 +213,7 @@ many_row_constants <- list(
 
 spline_constants <- function(source, recipe, call, given, sums, env, inner) {
   if (is.null(given$knots) && !is.null(given$df)) {
-    n <- max(inner(constant_of(given$df, env, NULL), constant_of(given$intercept, env, FALSE)), 0)
+    n <- max(inner(value_or(given$df, env, NULL), value_or(given$intercept, env, FALSE)), 0)
     given$knots <- source_quantiles(source, recipe, call, sums, seq(0, 1, length.out = n + 2)[-c(1, n + 2)])
     given$df <- NULL
   }

@@ -78,9 +78,21 @@ test_that("marginals are those of the mixture", {
   # densities of corrected margins are splines, probabilities straight lines between points
   expect_equal(integrate(function(x) q_density(fit, "x", x), -4, q[1])$value, 0.1, tolerance = 1e-4)
   expect_identical(q_quantile(fit, "x", c(0, 1)), c(-Inf, Inf))
-  # those of hyperparameters are known by draws
+  # those of hyperparameters are known by many values
   sd <- "sd(g:(Intercept))"
   expect_equal(q_quantile(fit, sd, c(0.025, 0.975)), unname(confint(fit, sd)[1, ]))
   expect_equal(q_probability(fit, sd, q_quantile(fit, sd, 0.3)), 0.3, tolerance = 1e-3)
   expect_equal(integrate(function(x) q_density(fit, sd, x), 0, 10, subdivisions = 500)$value, 1, tolerance = 0.02)
+})
+
+test_that("limits of hyperparameters are the same on every platform, and those of the density", {
+  posterior <- other <- nested_example("binary")$posterior
+  other$key <- rev(posterior$key)   # as the last digits of another BLAS change it
+  expect_identical(hyper_quantiles(other, 1L, c(0.025, 0.975)), hyper_quantiles(posterior, 1L, c(0.025, 0.975)))
+  # sigma of a regression with flat priors: its limits are those of a chi square, with an almost flat prior on sigma
+  d <- data.frame(x = sin(1:30), y = cos((1:30)^2))
+  fit <- suppressMessages(elvi(y ~ x, d, prior = flat(), prior_intercept = flat(), prior_aux = exponential(1e-6)))
+  s <- sum(resid(lm(y ~ x, d))^2)
+  exact <- sqrt(s / qchisq(c(0.975, 0.025), 27))   # the prior of sigma, not of log(sigma), is flat: 30 - 2 - 1
+  expect_lt(max(abs(confint(fit, "sigma") - exact)) / summary(fit)$table["sigma", "sd"], 0.02)
 })
