@@ -8,7 +8,7 @@ complain() {
   [ -z "$2" ] || { echo "$1:"; echo "$2" | head -n 20; status=1; }
 }
 
-mapfile -t code < <(git ls-files '*.R' '*.c' '*.h' '*.sh' '*.Rmd' '.ci/run' DESCRIPTION)
+mapfile -t code < <(git ls-files '*.R' '*.c' '*.h' '*.sh' '*.Rmd' '.ci/*' DESCRIPTION)
 mapfile -t c < <(git ls-files '*.c' '*.h')
 complain "a tab" "$(grep -nP '\t' "${code[@]}")"
 complain "spaces at the end of a line" "$(grep -nP '[ \t]+$' "${code[@]}")"
