@@ -8,7 +8,7 @@ test_that("terms that depend on other rows are refused by name", {
   }
   expect_error(elvi(count ~ x, data = source, family = poisson(), weights = z / mean(z)), "`weights = z/mean(z)` depends on other rows", fixed = TRUE)
   expect_error(elvi(real ~ x + (1 | g), data = source), "group-level")
-  expect_error(elvi(count ~ x, data = source, family = neg_binomial_2(), method = "nested"), "nested fits need all rows at once")
+  expect_error(elvi(count ~ x, data = source, family = neg_binomial_2(), method = "nested"), "needs all rows in memory")
   expect_message(elvi(count ~ x, data = source, family = neg_binomial_2()), "phi is fitted by method = \"mpsgd\"", class = "elvi_message_not_nested")
   expect_no_message(elvi(count ~ x, data = source, family = neg_binomial_2(), method = "mpsgd"), class = "elvi_message_not_nested")
 })
@@ -223,7 +223,7 @@ test_that("missing values are dropped and counted, or refused", {
   expect_equal(c(nobs(fit), fit$dropped), c(118, 2))
   expect_error(elvi(count ~ x, data = rows_chunked(chunks_of(data)), family = poisson(), na.action = na.fail), "missing values")
   data$x <- NA_real_
-  expect_error(elvi(count ~ x, data = rows_chunked(chunks_of(data)), family = poisson()), "at least one complete row")
+  expect_error(elvi(count ~ x, data = rows_chunked(chunks_of(data)), family = poisson()), "no complete rows")
 })
 
 test_that("a first chunk without a complete row does not decide what columns are", {
@@ -253,7 +253,7 @@ test_that("odd chunks are errors that say which", {
   expect_error(elvi(count ~ x, data = bad(transform(data, x = Inf)), family = poisson()), "Chunk 2: `data` must be free of")
   expect_error(elvi(count ~ x, data = bad(transform(data, count = -1)), family = poisson()), "Chunk 2: `y` must be counts")
   expect_error(elvi(count ~ x, data = bad(transform(data, x = g)), family = poisson()), "File number 2: column `x` is character here, but numeric")
-  expect_error(elvi(count ~ x, data = rows_files(1, function(i) data[0, ]), family = poisson()), "without rows")
+  expect_error(elvi(count ~ x, data = rows_files(1, function(i) data[0, ]), family = poisson()), "no rows")
   expect_error(elvi(~ x, data = bad(data)), "response on its left")
   expect_warning(elvi(rep(1, length(x)) ~ x, data = rows_files(1:2, function(i) data), dispersion = 1), class = "elvi_warning_constant_response")
 })

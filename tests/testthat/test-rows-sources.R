@@ -79,7 +79,7 @@ for (package in names(databases)) test_that(paste("a database gives the fit of m
   expect_error(elvi(count ~ typo, data = rows_dbi(con, "SELECT * FROM d"), family = poisson()), "'typo' not found", class = "elvi_error_argument")
   expect_error(fit(rows_dbi(con, "SELECT typo FROM d")), class = "elvi_error_rows", regexp = "typo")
   expect_error(fit(rows_dbi(con, "SELECT * FROM nowhere")), class = "elvi_error_rows", regexp = "nowhere")
-  expect_error(fit(rows_dbi(con, "SELECT * FROM d WHERE x > 1000")), "source without rows")
+  expect_error(fit(rows_dbi(con, "SELECT * FROM d WHERE x > 1000")), "no rows")
   # it goes away in the middle of a pass
   fetched <- 0
   source <- rows_dbi(con, "SELECT * FROM d", chunk = 50)

@@ -506,7 +506,7 @@ test_that("an approximation of heavy tails is refused where f grows exponentiall
   expect_error(elvi(model_glm(aux_X[1:20, ], y, gaussian(), dispersion = NULL), heavy), class = "elvi_error_no_expectation")
   expect_error(elvi(model_glm(aux_X[1:20, ], y, robust()), heavy), class = "elvi_error_no_expectation")
   expect_error(elvi(model_glm(aux_X[1:20, ], y, robust(), prior_aux = cauchy()), heavy), NA)
-  expect_error(elvi_optimum(model_glm(aux_X[1:20, ], y, robust())), "unknown sigma", class = "elvi_error_argument")
+  expect_error(elvi_optimum(model_glm(aux_X[1:20, ], y, robust())), "sigma is unknown", class = "elvi_error_argument")
 })
 
 test_that("fits of regressions with unknown sigma agree with reference posteriors", {
