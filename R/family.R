@@ -833,6 +833,8 @@ family_record <- function(x) {
 
 known_families <- function() family_names
 family_names <- vapply(family_records, function(r) r$family, "")
+# what a user can ask for: weibull() and lognormal() become interval_*() by themselves, where the response has intervals
+public_families <- function() unique(grep("^interval_", known_families(), value = TRUE, invert = TRUE))
 
 check_family <- function(family) {
   if (is.function(family)) family <- family()
@@ -843,7 +845,7 @@ check_family <- function(family) {
     family <- family_records[[match(family, known_families())]]$make()
   }
   if (!inherits(family, "family") || !family$family %in% known_families()) {
-    bad_argument("family", paste("a family, or the name of one:", join_or(paste0("\"", unique(known_families()), "\""))),
+    bad_argument("family", paste("a family, or the name of one:", join_or(paste0("\"", public_families(), "\""))),
                  if (inherits(family, "family")) paste0(family$family, "()") else describe(family))
   }
   refuse_bounded_link(family)

@@ -30,6 +30,7 @@
 #' | `elvi_error_interrupted` | an interrupt or a time limit ended a fit with group-level terms, or the search for a start before it had found any: nothing is left | | call again |
 #' | `elvi_error_term` | a [group-level or smooth term][group_terms] of a formula that cannot be had | `argument`, `term` | read the message: it says why |
 #' | `elvi_error_rows` | rows of a [source][rows_elsewhere] cannot be read, are not what the others are, or are others than in the first pass | `parent`, the error behind it; `shard` | read the message: it says where |
+#' | `elvi_error_read` | a file or a query failed while rows were read; also an `elvi_error_rows` | `parent`, the error behind it | mend the file or the connection; `retries = ` tries again |
 #' | `elvi_error_worker` | all workers of a [cluster][rows_cluster()] are lost, or one cannot answer | `shards` | another cluster |
 #' | `elvi_error_package` | a suggested package is missing | | install it |
 #'
@@ -73,6 +74,7 @@
 #' | `elvi_message_not_nested` | data larger than memory with a dispersion that would be integrated over in memory: a stochastic run is made instead |
 #' | `elvi_message_pass` | a pass over [data larger than memory][rows_elsewhere], where progress is shown |
 #' | `elvi_message_plot` | smooths that a plot leaves out, because they need another kind of picture |
+#' | `elvi_message_retry` | rows could not be read, and are read again after a pause (`retries = ` of [rows_files()] and [rows_dbi()]) |
 #' | `elvi_message_start_kept` | a run did not improve on its start, which is returned |
 #'
 #' @examples
