@@ -1,31 +1,32 @@
 #' Posterior draws
 #'
-#' Draws of the posterior as a matrix, or in any format of the package
-#' 'posterior'. With `resample = TRUE` draws are importance resampled: the
-#' approximation proposes, and proposals are kept in proportion to the ratio of
-#' target to approximation. That corrects what the family cannot represent, such as the skewness of a posterior or the mouth of a
-#' funnel, as long as [pareto_k()] is below 0.7, and warns beyond.
+#' `as.matrix()` and the `as_draws()` functions give draws of the posterior, as a matrix or in any format of package 'posterior'.
 #'
-#' A fit of a user-supplied density ([model_density()], [model_stan()]) has looked at its importance weights
-#' already, for its `verdict`. Its draws are resampled by these, the largest truncated, unless `resample = FALSE` asks for
-#' those of the approximation, or k-hat is 1 or more, where the weights have no mean, and they leave less than half of
-#' the draws. A fit that integrates over hyperparameters corrects the weights of its quadrature points instead, and is not
-#' resampled. Other fits are resampled only if asked to be.
+#' @section Importance resampling:
+#' With `resample = TRUE` the draws of the approximation are resampled in proportion to the ratio of target to approximation. That
+#' corrects what the approximation cannot represent, such as the skewness of a posterior. It works as long as [pareto_k()] is below 0.7,
+#' and warns beyond.
+#' * User-supplied densities ([model_density()], [model_stan()]): the importance weights of the [verdict], the largest truncated, are
+#'   used by default. `resample = FALSE` gives draws of the approximation. So does a k-hat of 1 or more, where the weights have no mean,
+#'   unless the effective sample size is above half of the draws.
+#' * Fits that integrate over hyperparameters correct the weights of their quadrature points instead, and are not resampled.
+#' * Other fits are resampled only with `resample = TRUE`.
 #'
-#' A fit has one sequence of draws, and every method that samples takes the first
-#' ones of it: rows of `as.matrix()`, of [posterior_epred()][predict.elvi_glm] and of
+#' @section One sequence of draws:
+#' A fit has one sequence of draws, and every method that samples takes its first ones: rows of `as.matrix()`, of
+#' [posterior_epred()][predict.elvi_glm] and of
 #' [log_lik()][predict.elvi_glm] with the same number belong to the same draw, in every call
-#' and after [saveRDS()]. Its key is drawn from R's generator when the fit is made. A
-#' `seed` asks for another sequence. R's generator is left as it was, and its kind makes no difference.
+#' and after [saveRDS()]. Its key is drawn from R's generator when the fit is made. A `seed` selects another sequence. R's generator does
+#' not change, and its kind makes no difference.
 #'
 #' @param x an `elvi_fit`.
 #' @param draws,ndraws number of draws, under either name.
-#' @param resample importance resample? `NULL`, the default: a fit that has a verdict, see below.
-#' @param seed optional number: draws other than those of the fit, the same for the same seed.
+#' @param resample importance resample? By default only fits that have a verdict, see below.
+#' @param seed optional number that selects another sequence of draws.
 #' @param row.names,optional as in [as.data.frame()].
-#' @param ... for `as.data.frame()`: arguments of `as.matrix()`; else nothing: unknown names are errors.
+#' @param ... for `as.data.frame()`: arguments of `as.matrix()`. Otherwise not used: unknown names are errors.
 #' @return A matrix with one row per draw and one named column per parameter (`sigma` and `phi` themselves, not
-#'   their logarithms), or the format asked for. With [group-level terms][group_terms] there are columns for the effects
+#'   their logarithms), or the format of the function's name. With [group-level terms][group_terms] there are columns for the effects
 #'   (`b[(Intercept) g:1]`) and for the covariances of terms (`Sigma[g:x,(Intercept)]`), as in 'rstanarm'.
 #' @examples
 #' fit <- elvi(case ~ age + parity, data = infert, family = binomial())
