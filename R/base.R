@@ -67,7 +67,7 @@ base_power <- function(shape) {
   if (missing(shape)) bad_argument("shape", "a positive number", "missing")
   shape <- check_positive(shape, "shape")
   if (shape < 0.05 || shape > 1000) {
-    bad_argument("shape", "between 0.05 and 1000 (beyond, its moments or its edge defeat arithmetic)", describe(shape))
+    bad_argument("shape", "between 0.05 and 1000 (other shapes overflow)", describe(shape))
   }
   new_base("power", shape = shape)
 }

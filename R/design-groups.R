@@ -184,7 +184,7 @@ looks_grouped <- function(expr) {
 }
 
 refuse_term <- function(expr, why) {
-  elvi_abort("`object`: the term `", deparse_one(expr), "` cannot be had: ", why, ".",
+  elvi_abort("`object`: the term `", deparse_one(expr), "` is not supported: ", why, ".",
              class = c("elvi_error_term", "elvi_error_argument"),
              data = list(argument = "object", term = deparse_one(expr)))
 }
@@ -234,7 +234,7 @@ fixed_formula <- function(left, parts, env, data, structured) {
   if ("." %in% all.names(right)) {
     elsewhere <- unique(unlist(lapply(structured, all_variables)))
     columns <- setdiff(names(data), c(elsewhere, all.vars(left)))
-    if (!length(columns)) bad_argument("object", "a formula whose `.` stands for columns of `data`", "one with none left")
+    if (!length(columns)) bad_argument("object", "a formula whose `.` stands for columns of `data`", "one for which there are none")
     dot <- str2lang(paste(vapply(columns, function(name) deparse_one(as.name(name)), ""), collapse = " + "))
     right <- do.call(substitute, list(right, list(. = call("(", dot))))
   }
@@ -272,7 +272,7 @@ group_term <- function(bar, frame, contrasts, counting = TRUE) {
   group <- grouping_factor(frame, columns)
   if (nlevels(group) < 2L) {
     refuse_term(str2lang(bar$written), paste0("`", bar$label,
-                                              "` has one level in these data, and one level says nothing of ",
+                                              "` has one level in these data, and one level does not show ",
                                               "how levels vary"))
   }
   list(label = bar$label, kind = "group", levels = levels(group), coefs = colnames(M), correlated = bar$correlated,
@@ -300,7 +300,7 @@ subset_terms <- function(terms, frame) {
 }
 
 check_slopes <- function(M, bar) {
-  if (!ncol(M)) refuse_term(str2lang(bar$written), "there is nothing that varies by group")
+  if (!ncol(M)) refuse_term(str2lang(bar$written), "it has no coefficient that varies by group")
   check_matrix(M, "data")
   check_magnitude(M, "data")
   scaled <- sweep(M, 2L, pmax(apply(abs(M), 2L, max), .Machine$double.xmin), "/")

@@ -316,8 +316,8 @@ elvi.elvi_fit <- function(object, budget = NULL, iterations = Inf, ...) {
     fit$state["stage"] <- list(NULL)
   }
   if (fit$state$k >= fit$plan$iterations && fit$result$status != "interrupted") {
-    elvi_inform("The run is complete: nothing is left of its budget of ",
-                format_count(fit$given$schedule$budget), " gradient evaluations.")
+    elvi_inform("The run is complete: its budget of ",
+                format_count(fit$given$schedule$budget), " gradient evaluations is spent.")
     return(fit)
   }
   if (is.null(fit$regression)) fit$given$call <- match.call()   # update() needs the call with the formula

@@ -70,7 +70,7 @@ count_classes <- function(classes) {
 }
 
 refuse_absent_class <- function(class) {
-  elvi_abort("`y`: the class ", describe(class), " never occurs, so that nothing but the prior says how likely it is. Drop it with ",
+  elvi_abort("`y`: the class ", describe(class), " never occurs, so that only the prior determines its probability. Drop it with ",
              "droplevels(), or join it with another.", class = "elvi_error_argument", data = list(argument = "y"))
 }
 

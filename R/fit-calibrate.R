@@ -102,8 +102,8 @@ calibration_plan <- function(fit, from, pars, key) {
   if (from == "prior") check_proper_priors(fit)
   counts <- row_counts(fit) %||% rep(1, nobs.elvi_glm(fit))
   if (any(counts %% 1 != 0)) {
-    elvi_abort("`fit` has rows that count a fractional number of times (weights or frequency), and no distribution of responses ",
-               "belongs to them. Calibration needs whole numbers.", class = "elvi_error_argument", data = list(argument = "fit"))
+    elvi_abort("`fit` has rows that count a fractional number of times (weights or frequency), so that responses cannot be ",
+               "simulated. Calibration needs whole numbers.", class = "elvi_error_argument", data = list(argument = "fit"))
   }
   rows <- prediction_rows(fit, NULL)
   design <- list(rows = rows, counts = counts, trials = response_trials(fit), precision = precisions(fit),

@@ -86,7 +86,7 @@ resampled_draws <- function(fit, n, key, proposals = max(10 * n, 1000)) {
 
 warn_of_missing <- function(k) {
   elvi_warn("Pareto k-hat is ", format(k, digits = 2), ": the approximation misses part of the target, ",
-            "and importance resampling cannot put it back.", class = "elvi_warning_pareto_k")
+            "and importance resampling cannot restore it.", class = "elvi_warning_pareto_k")
 }
 
 # Draws of the approximation itself were asked for. Tables show the corrected posterior: a warning where the two differ by more
@@ -99,8 +99,8 @@ warn_of_plain <- function(plain, corrected) {
   ratio <- pmax(ratio, 1 / ratio)
   if (!length(shift) || !isTRUE(max(shift) > most_shift || max(ratio) > most_ratio)) return(invisible())
   worst <- if (max(ratio) / most_ratio > max(shift) / most_shift) which.max(ratio) else which.max(shift)
-  elvi_warn("Draws of the approximation itself, as asked for by resample = FALSE, differ from those that importance weights ",
-            "correct: the mean of `", names(shift)[worst], "` by ", format(shift[[worst]], digits = 2),
+  elvi_warn("With resample = FALSE these are draws of the approximation itself. Importance weights change ",
+            "the mean of `", names(shift)[worst], "` by ", format(shift[[worst]], digits = 2),
             " standard deviations, its standard deviation by a factor of ", format(ratio[[worst]], digits = 3), ".",
             class = "elvi_warning_uncorrected")
 }

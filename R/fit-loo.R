@@ -266,7 +266,7 @@ without_rows <- function(fit, out) {
 data_of <- function(fit) {
   data <- eval(fit$call$data, environment(fit$formula))
   at <- if (is.data.frame(data)) match(rownames(fit$frame), rownames(data))
-  if (is.null(at) || anyNA(at)) bad_argument("x", "a fit whose `data` are a data frame that is still there", "another")
+  if (is.null(at) || anyNA(at)) bad_argument("x", "a fit whose data frame `data` still exists", "another")
   data[at, , drop = FALSE]
 }
 

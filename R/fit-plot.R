@@ -382,7 +382,7 @@ pair_radii <- function(law, mass) {
 
 plot_groups <- function(fit, pars, most = 500L) {
   terms <- group_terms_of(fit)
-  if (!length(terms)) bad_argument("type", "another: this fit has no group-level terms", "\"groups\"")
+  if (!length(terms)) refuse_argument("type", "type = \"groups\" needs a fit with group-level terms.")
   labels <- vapply(terms, `[[`, "", "label")
   if (!is.null(pars)) {
     if (!is.character(pars) || !all(pars %in% labels)) {
@@ -429,7 +429,7 @@ caterpillar <- function(j, fit, term, most) {
 
 plot_sds <- function(fit) {
   names <- c(unlist(lapply(fit$groups, sd_names)), family_parameter_names(fit))
-  if (!length(names)) bad_argument("type", "another: this fit has no standard deviations", "\"sds\"")
+  if (!length(names)) refuse_argument("type", "type = \"sds\" needs a fit with standard deviations of terms or a dispersion.")
   priors <- c(unlist(Map(function(term, prior) lapply(seq_along(sd_names(term)), prior_of_one, prior = prior), fit$groups,
                          unname(fit$priors$sd)), recursive = FALSE),
               if (!is.null(fit$priors$aux)) list(fit$priors$aux))
@@ -456,7 +456,7 @@ plot_smooths <- function(fit, pars) {
   shapes <- vapply(surfaces, surface_shape, "")
   shown <- intersect(names(surface_plots), shapes)[1L]
   if (is.na(shown)) {
-    bad_argument("type", "another: this fit has no smooth of one or two numbers, and no map", "\"smooths\"")
+    refuse_argument("type", "type = \"smooths\" needs a fit with a smooth of one or two numeric variables, or a map.")
   }
   rest <- vapply(surfaces[shapes != shown & shapes != "other"], function(surface) surface$part$label, "")
   if (length(rest)) {

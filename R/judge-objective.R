@@ -56,7 +56,7 @@ elbo <- function(object, ...) UseMethod("elbo")
 objective.elvi_fit <- function(object, method = NULL, draws = 1000, ...) {
   check_dots(list(...), names(formals()), "objective()")
   if (!is.null(object$nested)) {
-    bad_argument("object", "a fit of one approximation: one with hyperparameters is a mixture of many, see elbo()", "a nested fit")
+    bad_argument("object", "a fit without hyperparameters (see elbo() for others)", "a nested fit")
   }
   if (!is.null(object$stack)) return(stacked_objective(object, draws))
   at <- model_theta(object)

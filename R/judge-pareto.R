@@ -224,13 +224,13 @@ print.elvi_pareto_k <- function(x, ...) {
   cat(judged_k(x), "\n", sep = "")
   if (!is.null(x$adapted)) writeLines(strwrap(paste0(x$adapted, ".")))
   if (!is.null(x$starts)) cat("R-hat over starts: ", format(x$starts, digits = 3), "\n", sep = "")
-  else if (!x$one_mode) cat("It cannot see a mode that the approximation never reaches: compare several starts.\n")
+  else if (!x$one_mode) cat("It cannot detect a mode that the approximation never reaches: compare several starts.\n")
   invisible(x)
 }
 
 judged_k <- function(x) {
   if (isTRUE(x$outside > most_missing)) return(sprintf(
-    "poor: the support of its base is bounded, and leaves out about %.0f%% of the target, which k-hat cannot see",
+    "poor: the support of its base is bounded and excludes about %.0f%% of the target, which k-hat cannot detect",
     100 * x$outside))
   if (x$ess < min(fewest_effective, x$draws / 10)) return(sprintf(
     "poor: importance weights leave %s draws, too few to correct it", format_count(round(x$ess))))

@@ -180,7 +180,7 @@ mpsgd.default <- function(start, gradient, project = NULL, schedule, lambda = NU
   if (!is.null(a)) a <- check_number(a, "a", 0)
   if (fit$average == "theorem" && is.null(a)) {
     bad_argument("a", paste("given for average = \"theorem\" (it is the noise constant in the weights;",
-                            "average = \"tail\" does without)"), "NULL")
+                            "average = \"tail\" does not need it)"), "NULL")
   }
   fit$plan <- plan_mpsgd(schedule, check_lambda(lambda, blocks), a)
   iterations <- check_count(iterations, "iterations", infinite = TRUE)
@@ -198,8 +198,8 @@ mpsgd.elvi_mpsgd <- function(start, budget = NULL, iterations = Inf, ...) {
     fit$plan <- plan_mpsgd(fit$schedule, fit$plan$lambda, fit$plan$bg_a)
   }
   if (fit$state$k >= fit$plan$iterations) {
-    elvi_inform("The run is complete: nothing is left of its budget of ",
-                format(fit$schedule$budget), " gradient evaluations.")
+    elvi_inform("The run is complete: its budget of ",
+                format(fit$schedule$budget), " gradient evaluations is spent.")
     return(fit)
   }
   run_mpsgd(new_journal(fit), iterations)
@@ -251,7 +251,7 @@ run_mpsgd <- function(journal, iterations) {
   if (interrupted) {
     fit$status <- "interrupted"
     elvi_warn("Interrupted after ", state$k, " of ", fit$plan$iterations,
-              " iterations: this is the run so far. mpsgd(run) goes on from here.",
+              " iterations: this is the run so far. mpsgd(run) resumes it.",
               class = "elvi_warning_interrupted")
   }
   fit

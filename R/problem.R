@@ -227,6 +227,6 @@ warn_if_flat <- function(prior) {
   flat <- sum(is.infinite(prior$scale))
   if (!flat) return(invisible())
   elvi_warn("The prior is flat for ", flat, " coefficient(s): a posterior, and an ",
-            "optimum, need not exist then. Where none is found the fit is refused.",
+            "optimum, need not exist then. If none is found, the fit is an error.",
             class = "elvi_warning_flat_prior")
 }

@@ -72,7 +72,7 @@ model_native <- function(pointer, smoothness = NULL, convex = NA, growth = NA, n
 
 # called by src/r_native.c
 target_is_gone <- function() {
-  elvi_abort("The C target of this model is gone: it lives as long as the session that made it. ",
+  elvi_abort("The C target of this model no longer exists: it is valid only in the session that made it. ",
              "Make the model again with model_native().", class = "elvi_error_native")
 }
 

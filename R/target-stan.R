@@ -84,7 +84,7 @@ methods_of_rstan <- function(object) {
   need_package("rstan", "model_stan()")
   alive <- function(x) {
     tryCatch(rstan::get_num_upars(object), error = function(e) elvi_abort(
-      "`object` must have its compiled model behind it: make it in this session, by sampling.",
+      "`object` has no compiled model. Make it in this session, by sampling.",
       class = "elvi_error_argument", data = list(argument = "object")))
     x
   }
@@ -111,7 +111,7 @@ methods_of_rstan <- function(object) {
 methods_of_cmdstan <- function(object) {
   dim <- tryCatch(length(cmdstan_point(object)), error = function(e) bad_argument(
     "object", "a fit by 'cmdstanr' with model methods: call its $init_model_methods() first",
-    paste0("one that says \"", conditionMessage(e), "\"")))
+    paste0("one with the error \"", conditionMessage(e), "\"")))
   names <- names(cmdstan_point(object))
   list(dim = dim, names = names %||% paste0("u", seq_len(dim)), alive = identity,
        value = function(x) object$log_prob(x),

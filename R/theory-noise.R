@@ -398,12 +398,12 @@ judge_given <- function(given, problem, draws = 1024L) {
     }
   }
   score <- gradient_score(given, problem, draws)
-  if (!is.finite(score$worst)) return(list("fails", "the gradient is not finite at the one you gave"))
+  if (!is.finite(score$worst)) return(list("fails", "the gradient is not finite at your optimum"))
   if (score$worst > score$limit) {
-    return(list("fails", sprintf("the one you gave is not stationary: a gradient of %s standard errors in %s draws",
+    return(list("fails", sprintf("your optimum is not stationary: a gradient of %s standard errors in %s draws",
                                  format(score$worst, digits = 2), format_count(draws))))
   }
-  list("assumed", sprintf("yours: stationary within the noise of %s draws, which would show a gradient of %s in units of its scale",
+  list("assumed", sprintf("as you gave it: stationary within the noise of %s draws, which would detect a gradient of %s in units of its scale",
                           format_count(draws), format(score$resolution, digits = 2)))
 }
 

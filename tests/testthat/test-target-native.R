@@ -172,7 +172,7 @@ test_that("a saved fit keeps its parameters, and says that its target is gone", 
   expect_identical(again$mu, fit$mu)
   expect_identical(vcov(again), vcov(fit))
   expect_identical(simulate(again, 3, seed = 1), simulate(fit, 3, seed = 1))
-  gone <- function(code) expect_error(code, "lives as long as the session", class = "elvi_error_native")
+  gone <- function(code) expect_error(code, "is valid only in the session", class = "elvi_error_native")
   gone(objective(again))
   gone(elvi(again, budget = 1000))
   gone(elvi(again$model))
