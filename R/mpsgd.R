@@ -357,7 +357,7 @@ backtracked <- function(fit, state, step) {
 
 # Is F(theta - 2 step Lambda p) above F(theta) - 2 step <grad F, p> + step |p|^2, in the metric of
 # Lambda and by more than noise? p is a gradient on draws of its own, so that the others, in eight
-# batches, know nothing of it. With p = grad F the negation is the descent of vignette("internals").
+# batches, know nothing of it. With p = grad F the negation is the descent of docs/internals.Rmd.
 bends_up <- function(fit, state, step, batches = 8L) {
   lambda <- fit$plan$lambda
   p <- gradient_at(fit, state, fit$backtrack)

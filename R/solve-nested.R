@@ -1,5 +1,5 @@
 # Group-level terms: exact given the hyperparameters, quadrature over them. A fit is a
-# mixture of conditional optima, one per node. See vignette("internals").
+# mixture of conditional optima, one per node. See docs/internals.Rmd.
 
 # ---- the problem -----------------------------------------------------------------
 

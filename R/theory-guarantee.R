@@ -284,7 +284,7 @@ fill_bound <- function(g, plan) {
   g
 }
 
-# A check keeps half of the descent that smoothness keeps, see vignette("internals").
+# A check keeps half of the descent that smoothness keeps, see docs/internals.Rmd.
 checking_penalty <- function(g, plan) {
   known <- g$assumptions$status[g$assumptions$assumption == "f smooth"] %in% c("holds", "assumed")
   if (g$checked && !(known && steps_short(g, plan))) 2 else 1

@@ -109,7 +109,7 @@ check_metric <- function(x) {
 # paper's d - 1 + kappa is v for independent coordinates. The gradient in a
 # triangular or diagonal scale is a projection of this one, so no longer.
 # The cross term with the entropy's gradient: E grad f z' = B Sigma, B a mean of
-# Hessians of f (vignette("internals")). Where f is convex and the scale symmetric
+# Hessians of f (docs/internals.Rmd). Where f is convex and the scale symmetric
 # or diagonal ("aligned") -2 <B Sigma, Sigma^-1> = -2 tr B <= 0; elsewhere it is at
 # most 2 L |Sigma|_F sqrt(d) / scale_min.
 moment_blocks <- function(dim, kappa, L, scale_min = 1 / sqrt(L), aligned = TRUE) {
