@@ -1,8 +1,12 @@
 #' Plot a fit
 #'
+#' `plot(fit)` draws a fit by package 'ggplot2': estimates, effects of predictors and groups, smooths, or the run.
+#'
 #' * `"intervals"`: means with 50 % and 95 % credible intervals. Slopes share one axis; intercepts are drawn above them, standard
 #'   deviations and dispersions below, on axes of their own.
-#' * `"density"`: marginal densities of the same.
+#' * `"effects"`: expected responses along each predictor, with 50 % and 95 % credible bands and the data. The other predictors are at their
+#'   mean or first level, and effects of groups at 0. Predictors that interact share a panel. For classes: their probabilities.
+#' * `"density"`: marginal densities of the parameters.
 #' * `"pairs"`: for each pair of parameters draws and, where the posterior is a single elliptic distribution, the ellipses that hold
 #'   50 % and 95 % of its mass.
 #' * `"groups"`, with [group-level terms][group_terms]: a caterpillar plot, for each term the effects of its levels in order of
@@ -15,18 +19,19 @@
 #'   curve, not about its shape. For models with an exact objective the optimum is
 #'   drawn too.
 #'
-#' Of a fit that is corrected by importance weights (see [elvi_fit]) all but the trace show the corrected posterior, and
-#' say so: densities are kernel estimates from weighted draws.
+#' If importance weights correct a fit (see [elvi_fit]), all but the trace show the corrected posterior, and say so: densities are
+#' kernel estimates from weighted draws.
 #'
 #' @param object,x an `elvi_fit`.
-#' @param type what to draw. The default is `"groups"` or `"smooths"` for a formula with such terms, the trace for a stochastic run that
-#'   is not of a formula, and the intervals else.
+#' @param type what to draw. The default is `"groups"` or `"smooths"` for a formula with such terms, the trace for a stochastic run without a formula, and the
+#'   intervals for all other fits.
 #' @param against horizontal axis of the trace: gradient evaluations, iterations
 #'   or CPU seconds.
 #' @param optimum draw the exact optimum in the trace? `NA` draws it where the
 #'   model has one.
 #' @param pars parameters to show, by name or number; all but the effects of groups by default, the first
-#'   four for pairs. For `"groups"`: grouping factors. For `"smooths"`: labels of smooths.
+#'   four for pairs. For `"effects"`: predictors, such as `"x"`, or two of them as `"x:z"`. For `"groups"`: grouping factors. For
+#'   `"smooths"`: labels of smooths.
 #' @param scales units of the slopes in `"intervals"`: `"natural"` ones, or `"standardised"`, the slope times the standard deviation of its
 #'   column (columns of zeros and ones keep their unit). `"auto"` standardises where the slopes differ so much in size that
 #'   some would be dots.
@@ -34,12 +39,11 @@
 #' @return A ggplot object; `plot()` draws it and returns it invisibly. Both need
 #'   the package 'ggplot2'.
 #' @examples
-#' model <- model_glm(cbind(intercept = 1, age = scale(infert$age)[, 1]), infert$case)
-#' set.seed(1)
-#' fit <- elvi(model)
+#' fit <- elvi(case ~ age + parity + spontaneous, data = infert, family = binomial())
 #' \donttest{
 #' if (requireNamespace("ggplot2", quietly = TRUE)) {
 #'   plot(fit)
+#'   plot(fit, "effects")
 #'   plot(fit, "density")
 #' }
 #' }
@@ -50,18 +54,20 @@ autoplot.elvi_fit <- function(object, type = NULL, against = c("evaluations", "i
   check_dots(list(...), names(formals()), "autoplot()")
   need_package("ggplot2", "Plotting a fit")
   type <- check_choice(type %||% default_plot(object), "type",
-                       c("intervals", "density", "pairs", "groups", "sds", "smooths", "trace"))
+                       c("intervals", "effects", "density", "pairs", "groups", "sds", "smooths", "trace"))
   scales <- check_choice(scales, "scales", c("auto", "natural", "standardised"))
   plot <- switch(type,
                  trace = plot_trace(object, against, optimum),
                  intervals = plot_intervals(object, shown_parameters(object, pars, "pars"), scales),
+                 effects = plot_effects(object, pars),
                  density = plot_density(object, shown_parameters(object, pars, "pars")),
                  pairs = plot_pairs(object, if (is.null(pars)) utils::head(shown_parameters(object, NULL, "pars"), 4L)
                                             else check_parameters(object, pars, "pars")),
                  groups = plot_groups(object, pars),
                  sds = plot_sds(object),
-                 smooths = plot_smooths(object, pars)) +
-    ggplot2::theme_minimal()
+                 smooths = plot_smooths(object, pars))
+  if (type == "effects") return(plot)
+  plot <- plot + ggplot2::theme_minimal()
   if (type == "groups") return(plot + ggplot2::theme(panel.grid.major.y = ggplot2::element_blank()))
   if (type == "intervals") plot + ggplot2::theme(strip.text = ggplot2::element_blank()) else plot
 }
