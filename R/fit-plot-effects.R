@@ -60,7 +60,9 @@ chosen_effects <- function(fit, names, pars) {
   if (!is.character(pars) || !length(pars)) bad_argument("pars", "names of predictors, such as \"x\" or \"x:z\"", describe(pars))
   lapply(strsplit(pars, ":", fixed = TRUE), function(pair) {
     odd <- c(setdiff(pair, free), if (length(pair) > 2L) pair)
-    if (length(odd)) bad_argument("pars", paste0("among the predictors (", toString(free), "), or two of them as \"x:z\""), describe(odd[1L]))
+    if (length(odd)) {
+      bad_argument("pars", paste0("among the predictors (", toString(free), "), or two of them as \"x:z\""), describe(odd[1L]))
+    }
     pair
   })
 }
@@ -106,6 +108,7 @@ axis_labels <- function(panels) {
       u <- x - 10 * panel$number
       if (is.null(panel$range)) return(as.character(panel$at[round(u * length(panel$at) + 0.5)]))
       value <- signif(panel$range[1L] + u * diff(panel$range), 6)
+      if (abs(value) < 1e-9 * diff(panel$range)) value <- 0
       if (is_number_like(panel$at) && !is.numeric(panel$at)) format(panel$at[1L] + (value - as.double(panel$at[1L]))) else format(value)
     }, "")
   }

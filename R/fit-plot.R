@@ -6,9 +6,9 @@
 #'   deviations and dispersions below, on axes of their own.
 #' * `"effects"`: expected responses along each predictor, with 50 % and 95 % credible bands and the data. The other predictors are at their
 #'   mean or first level, and effects of groups at 0. Predictors that interact share a panel. For classes: their probabilities.
-#' * `"density"`: marginal densities of the parameters.
-#' * `"pairs"`: for each pair of parameters draws and, where the posterior is a single elliptic distribution, the ellipses that hold
-#'   50 % and 95 % of its mass.
+#' * `"density"`: marginal densities of the parameters, with the prior dotted.
+#' * `"pairs"`: draws and correlations of each pair of parameters, with their densities on the diagonal. Where the posterior is a single
+#'   elliptic distribution, ellipses hold 50 % and 95 % of it.
 #' * `"groups"`, with [group-level terms][group_terms]: a caterpillar plot, for each term the effects of its levels in order of
 #'   their means, with 50 % and 95 % credible intervals. Of more than 500 levels, 500 are drawn.
 #' * `"sds"`: densities of the standard deviations of terms (and of sigma or phi), with the prior dashed.
@@ -23,8 +23,8 @@
 #' kernel estimates from weighted draws.
 #'
 #' @param object,x an `elvi_fit`.
-#' @param type what to draw. The default is `"groups"` or `"smooths"` for a formula with such terms, the trace for a stochastic run without a formula, and the
-#'   intervals for all other fits.
+#' @param type what to draw. The default is `"groups"` or `"smooths"` for a formula with such terms, the trace for a
+#'   stochastic run without a formula, and the intervals for all other fits.
 #' @param against horizontal axis of the trace: gradient evaluations, iterations
 #'   or CPU seconds.
 #' @param optimum draw the exact optimum in the trace? `NA` draws it where the
@@ -68,6 +68,7 @@ autoplot.elvi_fit <- function(object, type = NULL, against = c("evaluations", "i
                  smooths = plot_smooths(object, pars))
   if (type == "effects") return(plot)
   plot <- plot + ggplot2::theme_minimal()
+  if (type == "pairs") return(plot + ggplot2::theme(legend.position = "bottom"))
   if (type == "groups") return(plot + ggplot2::theme(panel.grid.major.y = ggplot2::element_blank()))
   if (type == "intervals") plot + ggplot2::theme(strip.text = ggplot2::element_blank()) else plot
 }
@@ -93,8 +94,8 @@ default_plot <- function(fit) {
 # the formula, or the family of the approximation, and what has corrected it
 plot_subtitle <- function(fit) {
   text <- if (is.null(fit$regression)) family_subtitle(fit) else deparse_one(fit$formula)
-  if (nchar(text) > 60L) text <- paste0(substr(text, 1L, 57L), "...")
-  paste0(text, if (is_corrected(fit$posterior)) ", corrected by importance weights")
+  if (nchar(text) > 90L) text <- paste0(substr(text, 1L, 87L), "...")
+  paste0(paste(strwrap(text, 50L, exdent = 2L), collapse = "\n"), if (is_corrected(fit$posterior)) ", corrected by importance weights")
 }
 
 family_subtitle <- function(fit) paste0(fit$base$kind, " base, ", fit$control$scale, " scale")
@@ -263,12 +264,31 @@ inner_breaks <- function(limits) {
 
 plot_density <- function(fit, which) {
   posterior <- fit$posterior
+  prior <- if (length(which) <= 16L) drawable_prior(fit)
   curves <- lapply(which, function(j) {
     curve <- posterior_curve(posterior, j)
-    data.frame(parameter = posterior$shown[j], curve, gaussian = gaussian_density(posterior, j, curve$x))
+    data.frame(parameter = posterior$shown[j], curve, gaussian = gaussian_density(posterior, j, curve$x),
+               prior = prior_density(prior, posterior$shown[j], curve$x))
   })
-  reshaped <- !all(is.na(unlist(lapply(curves, `[[`, "gaussian"))))
-  density_picture(curves, plot_subtitle(fit), if (reshaped) "posterior density; best gaussian dashed" else "posterior density")
+  drawn <- function(column) !all(is.na(unlist(lapply(curves, `[[`, column))))
+  density_picture(curves, plot_subtitle(fit)) +
+    ggplot2::labs(caption = paste(c(if (drawn("gaussian")) "dashed: best gaussian", if (drawn("prior")) "dotted: prior"), collapse = "; "))
+}
+
+# the prior of a regression as a posterior without data, for plots; NULL where a prior is flat
+drawable_prior <- function(fit) {
+  if (is.null(fit$regression) || is_prior(fit)) return(NULL)
+  tryCatch({
+    refuse_flat_priors(fit$priors, coefficient_names(fit), dispersion_name_of(fit), "object")
+    prior_of_fit(fit)
+  }, elvi_error = function(e) NULL)
+}
+
+# of coefficients; those of hyperparameters are drawn by plot(fit, "sds")
+prior_density <- function(prior, name, x) {
+  j <- match(name, prior$shown)
+  if (is.null(prior) || is.na(j) || j > length(prior$coefficients)) return(NA_real_)
+  posterior_marginal(prior, j)$density(x)
 }
 
 # that of the approximation, where the posterior is corrected by profiles; hyperparameters have none
@@ -280,7 +300,8 @@ gaussian_density <- function(posterior, j, x) {
 # One height for all: its units differ, and no one reads them.
 density_picture <- function(parts, subtitle, title = "posterior density", panels = 16L) {
   data <- do.call(rbind, lapply(parts, function(part) {
-    cbind(part, height = part$density / max(part$density), dashed = (part$gaussian %||% NA_real_) / max(part$density))
+    cbind(part, height = part$density / max(part$density), dashed = (part$gaussian %||% NA_real_) / max(part$density),
+          dotted = (part$prior %||% NA_real_) / max(part$density))
   }))
   data$parameter <- factor(data$parameter, unique(data$parameter))
   plot <- if (nlevels(data$parameter) > panels) density_tiles(data) else density_panels(data)
@@ -292,6 +313,7 @@ density_panels <- function(data) {
     ggplot2::geom_ribbon(ggplot2::aes(ymin = 0, ymax = .data$height), fill = plot_blue, alpha = 0.25) +
     ggplot2::geom_line(colour = plot_blue) +
     ggplot2::geom_line(ggplot2::aes(y = .data$dashed), data = data[!is.na(data$dashed), ], linetype = "dashed", colour = "grey30") +
+    ggplot2::geom_line(ggplot2::aes(y = .data$dotted), data = data[!is.na(data$dotted), ], linetype = "dotted", colour = "grey30") +
     ggplot2::facet_wrap(ggplot2::vars(.data$parameter), scales = "free_x",
                         labeller = ggplot2::as_labeller(short_names(levels(data$parameter), 22L))) +
     ggplot2::scale_x_continuous(breaks = inner_breaks, minor_breaks = NULL) +
@@ -342,10 +364,31 @@ plot_pairs <- function(fit, which, draws = 500L) {
     ggplot2::facet_grid(ggplot2::vars(.data$up), ggplot2::vars(.data$across), scales = "free",
                         labeller = ggplot2::as_labeller(short_names(labels, 22L))) +
     ggplot2::scale_x_continuous(breaks = inner_breaks) +
-    ggplot2::labs(x = NULL, y = NULL, subtitle = paste0(plot_subtitle(fit), "; ", draws, " draws"))
+    ggplot2::labs(x = NULL, y = NULL, subtitle = plot_subtitle(fit), caption = paste(draws, "draws, and their correlations"))
   ellipses <- pair_ellipses(posterior, which)
+  plot <- plot + pair_correlations(posterior, which, x)
   if (is.null(ellipses)) return(plot)
-  plot + ggplot2::geom_path(ggplot2::aes(linetype = .data$mass), ellipses) + ggplot2::labs(linetype = "mass inside")
+  plot + ggplot2::geom_path(ggplot2::aes(linetype = .data$mass), ellipses) + ggplot2::labs(linetype = "probability inside")
+}
+
+# Above the diagonal the correlations, on it the densities, which reach over the range of their row.
+pair_correlations <- function(posterior, which, x) {
+  labels <- posterior$shown[which]
+  middle <- function(j) mean(range(x[, j]))
+  R <- stats::cor(x)
+  text <- in_pairs(labels, function(pair) {
+    data.frame(x = middle(pair[2L]), y = middle(pair[1L]), text = sprintf("%.2f", R[pair[1L], pair[2L]]))
+  })
+  text[c("across", "up")] <- text[c("up", "across")]
+  curves <- do.call(rbind, lapply(seq_along(which), function(j) {
+    curve <- posterior_curve(posterior, which[j])
+    within <- curve$x >= min(x[, j]) & curve$x <= max(x[, j])
+    data.frame(across = factor(labels[j], labels), up = factor(labels[j], labels), x = curve$x[within],
+               low = min(x[, j]), y = min(x[, j]) + diff(range(x[, j])) * curve$density[within] / max(curve$density))
+  }))
+  list(ggplot2::geom_text(ggplot2::aes(label = .data$text), text, size = 3.5, colour = "grey30"),
+       ggplot2::geom_ribbon(ggplot2::aes(ymin = .data$low, ymax = .data$y), curves, fill = plot_blue, alpha = 0.25),
+       ggplot2::geom_line(ggplot2::aes(y = .data$y), curves, colour = plot_blue))
 }
 
 # a data frame of all pairs of columns, from one of each
@@ -415,7 +458,7 @@ plot_groups <- function(fit, pars, most = 500L) {
     ggplot2::geom_point(ggplot2::aes(size = 1.5 * .data$fine)) +
     ggplot2::scale_linewidth_identity() + ggplot2::scale_size_identity() + ggplot2::scale_y_discrete(labels = names) +
     ggplot2::facet_wrap(ggplot2::vars(.data$panel), scales = "free") +
-    ggplot2::labs(x = "effect: posterior mean, 50 % and 95 % credible intervals", y = NULL,
+    ggplot2::labs(x = "effect, with 50 % and 95 % credible intervals", y = NULL,
                   subtitle = plot_subtitle(fit),
                   caption = if (any(vapply(panels, nrow, 0L) == most)) sprintf("%d levels of each, evenly spread in order", most))
 }
@@ -516,7 +559,7 @@ plot_curves <- function(fit, surfaces) {
     ggplot2::geom_rug(data = rug, sides = "b", alpha = 0.3) +
     ggplot2::facet_wrap(ggplot2::vars(.data$panel), scales = "free_x") +
     ggplot2::labs(x = toString(unique(vapply(surfaces, function(surface) surface_axes(surface)$numbers, ""))),
-                  y = "smooth (posterior mean, 50 % and 95 % bands)", subtitle = plot_subtitle(fit))
+                  y = "smooth, 50 % and 95 % bands", subtitle = plot_subtitle(fit))
 }
 
 # Mean and quantiles of a smooth alone along its variable; one panel for each series.

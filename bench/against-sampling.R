@@ -38,11 +38,9 @@ by_stan <- function(algorithm) {
 
 methods <- list(
   elvi = function(a) {
-    # the first call loads code: time the second one
     fit <- do.call(elvi, c(list(a$formula, data = a$data, family = a$family), a$elvi))
     table <- summary(fit)$table
-    names <- sub("^sd\\[(.*)\\]$", "sd(\\1)", sub("^sd\\[\\(Intercept\\)\\|(.*)\\]", "sd(\\1)", rownames(table)))
-    data.frame(parameter = names, mean = table[, "mean"], sd = table[, "sd"])
+    data.frame(parameter = sub(":(Intercept))", ")", rownames(table), fixed = TRUE), mean = table[, "mean"], sd = table[, "sd"])
   },
   NUTS = by_stan("sampling"),
   likelihood = function(a) a$likelihood(a),
@@ -78,7 +76,7 @@ for (a in analyses) {
   for (method in names(methods)) {
     found <- cpu(methods[[method]](a))
     rows[[length(rows) + 1L]] <- data.frame(analysis = a$name, method = method, found$value, seconds = round(found$seconds, 2),
-                                            warned = gsub("[\n\r]+", " ", paste(found$warned, collapse = " / ")))
+                                            warned = c(gsub("[\n\r]+", " ", paste(found$warned, collapse = " / ")), rep("", nrow(found$value) - 1)))
     cat(a$name, method, found$seconds, "s CPU\n")
   }
 }
