@@ -1,4 +1,4 @@
-#' elvi: elliptic location-scale variational inference
+#' elvi: Bayesian regression without sampling
 #'
 #' Bayesian regression without sampling. Start with [elvi()] and `vignette("elvi")`; [families] and [latent_terms] list what a formula
 #' may contain, and [elvi_fit] what can be done with a fit. [elvi_model] is about densities of your own.

@@ -195,7 +195,7 @@ effect_picture <- function(fit, panels, curves, points) {
     ggplot2::labs(x = NULL, y = effect_label(fit, classes), colour = title, fill = title,
                   linetype = NULL, subtitle = plot_subtitle(fit), caption = effect_caption(fit, panels)) +
     (if (classes && nlevels(curves$with) == 1L) ggplot2::guides(linetype = "none")) +
-    ggplot2::theme_minimal() + ggplot2::theme(strip.placement = "outside", legend.position = "bottom")
+    ggplot2::theme_minimal() + ggplot2::theme(strip.placement = "outside", legend.position = "bottom", plot.title.position = "plot")
 }
 
 effect_label <- function(fit, classes) {

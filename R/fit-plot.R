@@ -67,8 +67,8 @@ autoplot.elvi_fit <- function(object, type = NULL, against = c("evaluations", "i
                  sds = plot_sds(object),
                  smooths = plot_smooths(object, pars))
   if (type == "effects") return(plot)
-  plot <- plot + ggplot2::theme_minimal()
-  if (type == "pairs") return(plot + ggplot2::theme(legend.position = "bottom"))
+  plot <- plot + ggplot2::theme_minimal() + ggplot2::theme(plot.title.position = "plot")
+  if (type == "pairs") return(plot + ggplot2::theme(legend.position = "bottom", strip.text.y = ggplot2::element_text(angle = 0)))
   if (type == "groups") return(plot + ggplot2::theme(panel.grid.major.y = ggplot2::element_blank()))
   if (type == "intervals") plot + ggplot2::theme(strip.text = ggplot2::element_blank()) else plot
 }
@@ -95,7 +95,7 @@ default_plot <- function(fit) {
 plot_subtitle <- function(fit) {
   text <- if (is.null(fit$regression)) family_subtitle(fit) else deparse_one(fit$formula)
   if (nchar(text) > 90L) text <- paste0(substr(text, 1L, 87L), "...")
-  paste0(paste(strwrap(text, 50L, exdent = 2L), collapse = "\n"), if (is_corrected(fit$posterior)) ", corrected by importance weights")
+  paste0(paste(strwrap(text, 46L, exdent = 2L), collapse = "\n"), if (is_corrected(fit$posterior)) ", corrected by importance weights")
 }
 
 family_subtitle <- function(fit) paste0(fit$base$kind, " base, ", fit$control$scale, " scale")
@@ -363,7 +363,8 @@ plot_pairs <- function(fit, which, draws = 500L) {
     ggplot2::geom_point(colour = plot_blue, alpha = 0.25, size = 0.8) +
     ggplot2::facet_grid(ggplot2::vars(.data$up), ggplot2::vars(.data$across), scales = "free",
                         labeller = ggplot2::as_labeller(short_names(labels, 22L))) +
-    ggplot2::scale_x_continuous(breaks = inner_breaks) +
+    ggplot2::scale_x_continuous(breaks = inner_breaks, minor_breaks = NULL) +
+    ggplot2::scale_y_continuous(breaks = inner_breaks, minor_breaks = NULL) +
     ggplot2::labs(x = NULL, y = NULL, subtitle = plot_subtitle(fit), caption = paste(draws, "draws, and their correlations"))
   ellipses <- pair_ellipses(posterior, which)
   plot <- plot + pair_correlations(posterior, which, x)
