@@ -95,7 +95,7 @@ default_plot <- function(fit) {
 plot_subtitle <- function(fit) {
   text <- if (is.null(fit$regression)) family_subtitle(fit) else deparse_one(fit$formula)
   if (nchar(text) > 90L) text <- paste0(substr(text, 1L, 87L), "...")
-  paste0(paste(strwrap(text, 46L, exdent = 2L), collapse = "\n"), if (is_corrected(fit$posterior)) ", corrected by importance weights")
+  paste0(paste(strwrap(text, 56L, exdent = 2L), collapse = "\n"), if (is_corrected(fit$posterior)) ", corrected by importance weights")
 }
 
 family_subtitle <- function(fit) paste0(fit$base$kind, " base, ", fit$control$scale, " scale")
