@@ -26,7 +26,7 @@ test_that("weights are tempered until enough draws are effective", {
 test_that("a funnel that no gaussian follows is corrected by a mixture, and that is said", {
   skip_on_cran()
   set.seed(1)
-  expect_message(fit <- elvi(funnel(6, 1), tol = 0.1), "mixture of [0-9]+ student laws", class = "elvi_message_adapted")
+  expect_message(fit <- elvi(funnel(6, 1), tol = 0.1), "mixture of [0-9]+ student distributions", class = "elvi_message_adapted")
   expect_length(objections(fit), 0)
   expect_gt(fit$verdict$alone$ratio, most_ratio)
   # v is normal(0, 1), and x has the sd exp(1 / 4)
