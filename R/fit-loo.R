@@ -20,7 +20,9 @@
 #' attribute `"integrated"` has their numbers. `profile = FALSE` leaves them as importance sampling has them;
 #' so does `loo()` for data larger than memory.
 #'
-#' @param x a fit by [elvi()] from a formula.
+#' `anova()` of two or more fits compares them by `loo::loo_compare()`.
+#'
+#' @param x,object a fit by [elvi()] from a formula.
 #' @param draws number of draws.
 #' @param seed optional number: draws other than the fit's own.
 #' @param profile compute rows of a high Pareto k by an integral over their predictor, where that is possible?
@@ -29,12 +31,13 @@
 #' @param K number of folds.
 #' @param folds optional: for each row of the fit the number of its fold, or the name of a grouping variable, whose levels are then
 #'   left out as a whole. By default rows are assigned to folds at random.
-#' @param ... for `loo()` and `waic()` passed on to package 'loo'; else nothing: unknown names are errors.
+#' @param ... for `anova()` further fits; for `loo()` and `waic()` passed on to package 'loo'; else nothing: unknown names are errors.
 #' @return Objects of package 'loo'.
 #' @examples
 #' if (requireNamespace("loo", quietly = TRUE)) {
 #'   fit <- elvi(am ~ wt, data = mtcars, family = binomial())
 #'   print(loo::loo(fit, refit = TRUE))
+#'   print(anova(fit, update(fit, . ~ . + hp)))
 #'   herds <- elvi(count ~ spray + (1 | block), family = poisson(),
 #'                 data = transform(InsectSprays, block = rep(1:12, 6)))
 #'   print(loo::kfold(herds, K = 4, folds = "block"))
@@ -62,6 +65,31 @@ loo.elvi_glm <- function(x, draws = 2000, seed = NULL, refit = FALSE, k_threshol
     return(out)
   }
   replaced_by_refits(out, x, which(loo::pareto_k_values(out) > k_threshold), draws, key)
+}
+
+#' @rdname cross_validation
+#' @rawNamespace S3method(stats::anova, elvi_glm)
+anova.elvi_glm <- function(object, ...) {
+  fits <- list(object, ...)
+  names(fits) <- vapply(as.list(match.call(expand.dots = TRUE))[-1L], deparse_one, "")
+  if (length(fits) < 2L) {
+    refuse_argument("object", "There is no analysis of variance of one posterior. anova(fit1, fit2) compares fits by leave-one-out ",
+                    "cross-validation, bayes_factor(fit1, fit2) by their evidence.")
+  }
+  for (name in names(fits)) {
+    if (!inherits(fits[[name]], "elvi_glm")) bad_argument("...", "fits by elvi() from formulas", describe(fits[[name]]))
+    check_same_rows(fits[[name]], object, name)
+  }
+  need_package("loo", "anova()")
+  loo::loo_compare(lapply(fits, loo.elvi_glm))
+}
+
+# the same responses in the same order
+check_same_rows <- function(fit, first, name) {
+  same <- nobs.elvi_glm(fit) == nobs.elvi_glm(first) &&
+    (is_out_of_memory(fit) || is_out_of_memory(first) || isTRUE(all.equal(displayed_response(fit)$y, displayed_response(first)$y,
+                                                                         check.attributes = FALSE)))
+  if (!same) refuse_argument("...", "`", name, "` has other responses than the first fit. Fit all models to the same rows.")
 }
 
 psis_loo <- function(x, draws, key, ...) {

@@ -32,7 +32,8 @@
 #'   formula with the terms to keep, such as `~ (1 | g)`. Smooth terms always stay. `re_formula`, as 'brms' calls it, is understood
 #'   too.
 #' @param allow_new_levels what to do with levels of a grouping factor that the data did not have: an error, or
-#'   effects from the population (`TRUE`), whose standard deviations are part of the posterior.
+#'   effects from the population (`TRUE`), whose standard deviations are part of the posterior. `allow.new.levels`, as 'lme4'
+#'   calls it, is understood too.
 #' @param interval `"credible"` adds credible intervals of what `type` says (`"confidence"`, as [stats::predict.lm()]
 #'   calls it, is the same), `"prediction"` intervals for new responses.
 #' @param level probability of the interval.
@@ -69,6 +70,7 @@ predict.elvi_glm <- function(object, newdata = NULL,
                              allow_new_levels = FALSE, offset = NULL, interval = c("none", "credible", "prediction"),
                              level = 0.95, ...) {
   re.form <- check_re_form(re.form, list(...), names(formals()), "predict()", passed_by_frameworks$predict)
+  allow_new_levels <- check_new_levels(allow_new_levels, list(...))
   type <- check_type(type, object)
   se.fit <- check_flag(se.fit, "se.fit")
   interval <- check_interval(interval, type, object$family)
@@ -97,11 +99,14 @@ predict.elvi_glm <- function(object, newdata = NULL,
 
 # `re.form` under either name; other names are errors, but for those that other packages pass.
 check_re_form <- function(re.form, dots, formals, method, passed = character()) {
-  check_dots(given_values(dots), formals, method, c("re_formula", passed))
+  check_dots(given_values(dots), formals, method, c("re_formula", "allow.new.levels", passed))
   if (is.null(dots[["re_formula"]])) return(re.form)
   if (!is.null(re.form)) unused_argument("re_formula", "it is another name of `re.form`, which is given too")
   dots[["re_formula"]]
 }
+
+# `allow_new_levels`, or `allow.new.levels` as 'lme4' calls it
+check_new_levels <- function(allow_new_levels, dots) dots[["allow.new.levels"]] %||% allow_new_levels
 
 check_interval <- function(interval, type, family) {
   if (identical(interval, "confidence")) return("credible")
@@ -540,6 +545,7 @@ drawn_for <- function(object, rows, draws, seed) {
 posterior_linpred.elvi_glm <- function(object, newdata = NULL, draws = 1000, re.form = NULL, allow_new_levels = FALSE,
                                        offset = NULL, seed = NULL, ..., ndraws = NULL) {
   re.form <- check_re_form(re.form, list(...), names(formals()), "posterior_linpred()")
+  allow_new_levels <- check_new_levels(allow_new_levels, list(...))
   rows <- prediction_rows(object, newdata, re.form, allow_new_levels, offset)
   drawn <- drawn_for(object, rows, ndraws %||% draws, seed)
   if (has_shared(object)) shared_linpred(object, rows, drawn, fit_key(object, seed)) else linpred_draws(rows, drawn, fit_key(object, seed))
@@ -614,6 +620,7 @@ response_parameters <- function(object, rows, drawn, key, precision = NULL) {
 posterior_epred.elvi_glm <- function(object, newdata = NULL, draws = 1000, re.form = NULL, allow_new_levels = FALSE,
                                      offset = NULL, seed = NULL, ..., ndraws = NULL) {
   re.form <- check_re_form(re.form, list(...), names(formals()), "posterior_epred()")
+  allow_new_levels <- check_new_levels(allow_new_levels, list(...))
   rows <- prediction_rows(object, newdata, re.form, allow_new_levels, offset)
   drawn <- drawn_for(object, rows, ndraws %||% draws, seed)
   if (!has_classes(object)) return(response_parameters(object, rows, drawn, fit_key(object, seed))$mean)
@@ -633,6 +640,7 @@ expected_shares <- function(object, rows, drawn, newdata, key) {
 posterior_predict.elvi_glm <- function(object, newdata = NULL, draws = 1000, re.form = NULL, allow_new_levels = FALSE,
                                        offset = NULL, trials = NULL, seed = NULL, ..., ndraws = NULL) {
   re.form <- check_re_form(re.form, list(...), names(formals()), "posterior_predict()")
+  allow_new_levels <- check_new_levels(allow_new_levels, list(...))
   rows <- prediction_rows(object, newdata, re.form, allow_new_levels, offset)
   drawn <- drawn_for(object, rows, ndraws %||% draws, seed)
   at <- response_parameters(object, rows, drawn, fit_key(object, seed), if (is.null(newdata)) precisions(object))
@@ -672,6 +680,7 @@ noise_key <- function(key, rows) {
 log_lik.elvi_glm <- function(object, newdata = NULL, draws = 1000, re.form = NULL, allow_new_levels = FALSE, offset = NULL,
                              seed = NULL, ..., ndraws = NULL) {
   re.form <- check_re_form(re.form, list(...), names(formals()), "log_lik()")
+  allow_new_levels <- check_new_levels(allow_new_levels, list(...))
   key <- fit_key(object, seed)
   if (is.null(newdata) && is_out_of_memory(object)) {
     draws <- check_draws(ndraws %||% draws, max(nobs.elvi_glm(object), posterior_dim(object$posterior)))
