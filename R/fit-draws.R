@@ -25,8 +25,9 @@
 #' @param row.names,optional as in [as.data.frame()].
 #' @param ... for `as.data.frame()` and `as.array()`: arguments of `as.matrix()`; else nothing: unknown names are errors.
 #' @return A matrix with one row per draw and one named column per parameter (`sigma` and `phi` themselves, not
-#'   their logarithms), or the format asked for; `as.array()` has iterations, one chain and parameters as its dimensions. With [group-level terms][group_terms] there are columns for the effects
-#'   (`b[(Intercept) g:1]`) and for the covariances of terms (`Sigma[g:x,(Intercept)]`), as in 'rstanarm'.
+#'   their logarithms), or the format asked for; `as.array()` has iterations, one chain and parameters as its dimensions. With
+#'   [group-level terms][group_terms] there are columns for the effects (`b[(Intercept) g:1]`) and for the
+#'   covariances of terms (`Sigma[g:x,(Intercept)]`), as in 'rstanarm'.
 #' @examples
 #' fit <- elvi(case ~ age + parity, data = infert, family = binomial())
 #' head(as.matrix(fit, draws = 10))

@@ -77,7 +77,7 @@ anova.elvi_glm <- function(object, ...) {
                     "cross-validation, bayes_factor(fit1, fit2) by their evidence.")
   }
   for (name in names(fits)) {
-    if (!inherits(fits[[name]], "elvi_glm")) bad_argument("...", "fits by elvi() from formulas", describe(fits[[name]]))
+    check_class(fits[[name]], "...", "elvi_glm", "elvi() from a formula")
     check_same_rows(fits[[name]], object, name)
   }
   need_package("loo", "anova()")

@@ -81,7 +81,8 @@ nested_posterior <- function(nested, problem, key) {
 check_conditional_family <- function(family) {
   if (is.null(family_record(family)$conditional)) {
     able <- !vapply(family_records, function(r) is.null(r$conditional), NA)
-    bad_argument("family", paste(join_or(paste0("\"", intersect(public_families(), known_families()[able]), "\"")), "with group-level or smooth terms"),
+    names <- paste0("\"", intersect(public_families(), known_families()[able]), "\"")
+    bad_argument("family", paste(join_or(names), "with group-level or smooth terms"),
                  paste0(family$family, "(), whose loss is not convex"))
   }
 }
