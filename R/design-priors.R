@@ -2,7 +2,7 @@
 
 #' Prior of correlations
 #'
-#' The law of Lewandowski, Kurowicka and Joe for the correlation matrix of the coefficients of one group-level term:
+#' `lkj()` is the prior of Lewandowski, Kurowicka and Joe for the correlation matrix of the coefficients of one group-level term, with
 #' density proportional to `|R|^(eta - 1)`. With `eta = 1` all correlation matrices are equally likely; larger
 #' values favour small correlations.
 #'

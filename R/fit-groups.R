@@ -1,7 +1,7 @@
-#' Coefficients of groups
+#' Effects of groups
 #'
-#' What 'lme4' and 'rstanarm' offer for mixed models. Every fit has `fixef()` and `VarCorr()`; `ranef()` and `ngrps()` are for
-#' formulas with [group-level terms][group_terms].
+#' Effects and variances of groups, with the functions of 'lme4'. `fixef()` and `VarCorr()` take every fit of a formula; `ranef()` and
+#' `ngrps()` need [group-level terms][group_terms].
 #'
 #' * `fixef()`: posterior means of the coefficients that all groups share.
 #' * `ranef()`: posterior means of the group-level effects, a list of data frames with one row per level; the
@@ -16,9 +16,9 @@
 #' frames.
 #'
 #' @param object,x a fit by [elvi()] from a formula.
-#' @param sigma for the generic's sake: not used.
+#' @param sigma not used.
 #' @param ... nothing: unknown names are errors.
-#' @return As their generics say.
+#' @return See above.
 #' @examples
 #' \donttest{
 #' if (requireNamespace("reformulas", quietly = TRUE)) {

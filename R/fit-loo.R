@@ -1,7 +1,9 @@
 #' Cross-validation
 #'
-#' `loo()`, `waic()` and `kfold()` of package 'loo' for regressions. `loo()` approximates leave-one-out cross-validation by Pareto-smoothed
-#' importance sampling of the fit's draws. `kfold()` leaves out several rows at a time and fits the model again.
+#' `loo()` and `waic()` estimate how well a regression predicts new rows, by package 'loo', without fitting the model again. `kfold()`
+#' leaves out several rows at a time and fits the model again. Use them to compare models.
+#'
+#' `loo()` approximates leave-one-out cross-validation by Pareto-smoothed importance sampling of the fit's draws.
 #'
 #' `loo(fit, refit = TRUE)` fits the model again without each row whose Pareto k is above `k_threshold`, and replaces that row's
 #' results, as `reloo()` does in other packages: its k becomes 0. A refit takes about as long as the fit.
@@ -11,16 +13,15 @@
 #' deviation, which is what a prediction for a new level needs. Stochastic fits are refitted from their formula instead and need
 #' their `data` to be a data frame.
 #'
-#' @section Rows of a high Pareto k:
-#' Importance sampling leaves out a row by weighting draws with the inverse of its likelihood. With group-level terms a row that surprises
-#' its group needs draws from the far tail of its group's effect, of which even exact draws of the posterior have too few: its
-#' result is too high, sometimes at a Pareto k below 0.7. Where the posterior is found by profiles (see [elvi()]), `loo()` therefore
-#' computes rows with a Pareto k above 0.2 by a one-dimensional integral instead: given its predictor a row depends on nothing else, so
-#' the density of the predictor without the row is that with it, divided by the row's likelihood. Their k is reported as 0, and the
-#' attribute `"integrated"` has their numbers. `profile = FALSE` leaves them as importance sampling has them;
-#' so does `loo()` for data larger than memory.
-#'
 #' `anova()` of two or more fits compares them by `loo::loo_compare()`.
+#'
+#' @section Rows of a high Pareto k:
+#' Importance sampling leaves out a row by weighting draws with the inverse of its likelihood. A row that is unusual in its group needs
+#' draws from the far tail of the group's effect, of which even exact draws of the posterior have too few. Its result is then too high,
+#' sometimes at a Pareto k below 0.7. Where the posterior is corrected (see [correction]), `loo()` therefore computes rows with a Pareto
+#' k above 0.2 by a one-dimensional integral over the predictor of the row: the density of the predictor without the row is that with it,
+#' divided by the row's likelihood. Their k is reported as 0, and the attribute `"integrated"` has their numbers. `profile = FALSE` keeps
+#' the results of importance sampling; so does `loo()` for data larger than memory.
 #'
 #' @param x,object a fit by [elvi()] from a formula.
 #' @param draws number of draws.
@@ -29,9 +30,9 @@
 #' @param refit fit again without rows whose Pareto k is above `k_threshold`?
 #' @param k_threshold a number; `-Inf` refits all rows.
 #' @param K number of folds.
-#' @param folds optional: for each row of the fit the number of its fold, or the name of a grouping variable, whose levels are then
-#'   left out as a whole. By default rows are assigned to folds at random.
-#' @param ... for `anova()` further fits; for `loo()` and `waic()` passed on to package 'loo'; else nothing: unknown names are errors.
+#' @param folds optional: the fold of each row of the fit, or the name of a grouping variable, whose levels are then left out as a whole.
+#'   By default rows are assigned to folds at random.
+#' @param ... for `anova()` further fits; for `loo()` and `waic()` passed on to package 'loo'. Otherwise not used: unknown names are errors.
 #' @return Objects of package 'loo'.
 #' @examples
 #' if (requireNamespace("loo", quietly = TRUE)) {
@@ -293,7 +294,7 @@ without_rows <- function(fit, out) {
 data_of <- function(fit) {
   data <- eval(fit$call$data, environment(fit$formula))
   at <- if (is.data.frame(data)) match(rownames(fit$frame), rownames(data))
-  if (is.null(at) || anyNA(at)) bad_argument("x", "a fit whose `data` are a data frame that is still there", "another")
+  if (is.null(at) || anyNA(at)) bad_argument("x", "a fit whose data frame `data` still exists", "another")
   data[at, , drop = FALSE]
 }
 

@@ -56,7 +56,7 @@ set_field <- function(fit, name, value) {
     return(fit)
   }
   if (name %in% names(fit_computed)) {
-    elvi_abort("`", name, "` of a fit is computed from what the run has returned: it cannot be set.",
+    elvi_abort("`", name, "` of a fit is computed from the result of the run and cannot be set.",
                class = "elvi_error_argument", data = list(argument = name))
   }
   parts <- unclass(fit)

@@ -1,47 +1,45 @@
 #' Predictions from a regression
 #'
-#' `predict()` gives posterior means, and standard deviations with `se.fit`, of
-#' the linear predictor or of the expected response. They need no draws: the linear predictor of a
-#' row has a known distribution, and the rest is one-dimensional quadrature. The same holds for credible intervals. Intervals of new
-#' responses (`interval = "prediction"`) are quantiles of 4000 draws. `fitted()` is
-#' `predict(type = "response")` at the data, `residuals()` the difference to the
-#' response (for counts of successes: to the proportion), or what [stats::residuals.glm()]
-#' has by the same name, at the posterior means.
+#' `predict()` gives posterior means, and standard deviations with `se.fit`, of the linear predictor or of the expected response, for the
+#' data or for `newdata`. `posterior_linpred()`, `posterior_epred()` and `posterior_predict()` give draws of the linear predictor, of the
+#' expected response and of new responses: a matrix with one row per draw. `log_lik()` gives the log likelihood of each observation at
+#' each draw, with all its constants.
 #'
-#' `posterior_linpred()`, `posterior_epred()` and `posterior_predict()` give draws
-#' of the linear predictor, of the expected response and of new responses: a
-#' matrix with one row per draw. `log_lik()` gives the log likelihood of each
-#' observation at each draw, with all its constants. The same row of two of these
-#' matrices belongs to the same draw. The noise of new responses depends on the fit
-#' and on the rows they are for: the same call gives the same responses, other rows get
-#' noise of their own, and R's generator is left as it was. Neither its state nor its kind ([RNGkind()]) changes the draws.
+#' `fitted()` is `predict(type = "response")` at the data. `residuals()` are the differences to the response (for counts of successes: to
+#' the proportion), or the residuals of [stats::residuals.glm()] with the same name, at the posterior means.
+#'
+#' @section How predictions are computed:
+#' `predict()` and its credible intervals need no draws: the linear predictor of a row has a known distribution, and the rest is
+#' one-dimensional quadrature. Intervals of new responses (`interval = "prediction"`) are quantiles of 4000 draws.
+#'
+#' @section Draws:
+#' The same row of two matrices of draws belongs to the same draw. The same call gives the same responses, and different rows have
+#' independent noise. R's generator does not change, and neither its state nor its kind ([RNGkind()]) changes the draws.
 #'
 #' @param object a fit by [elvi()] from a formula.
 #' @param newdata optional data frame. Without it, the data of the fit.
 #' @param type `"link"` for the linear predictor, `"response"` for the expected
 #'   response, `"class"` for the most likely class of a response in classes, `"terms"` for the parts of the linear predictor: a
 #'   matrix with a column for each term of the formula, smooths and group-level terms too. Other terms are centred at the means of the
-#'   data, as those of [stats::predict.lm()] are; the attribute `constant` is the rest, without offsets. For a fit with a
-#'   [second formula][elvi.formula] also `"conditional"`, the mean without excess zeros, `"zprob"` and
+#'   data, as those of [stats::predict.lm()] are; the attribute `constant` is the rest, without offsets. For a fit with a [second
+#'   formula][second_formulas] also `"conditional"`, the mean without excess zeros, `"zprob"` and
 #'   `"zlink"`, the probability of an extra zero (of a hurdle: of a zero) and its predictor, and `"disp"`, the dispersion. Credible
 #'   intervals of the expected response are quantiles of 4000 draws where it depends on two predictors.
 #'   For `residuals()`: `"response"`, `"pearson"`, `"deviance"` or `"working"`, as in [stats::residuals.glm()]; a `phi`
 #'   that they depend on is at its posterior mean.
 #' @param se.fit also return posterior standard deviations?
 #' @param re.form for a fit with [group-level terms][group_terms]: `NULL` for all of them, `NA` or `~ 0` for none, or a one-sided
-#'   formula with the terms to keep, such as `~ (1 | g)`. Smooth terms always stay. `re_formula`, as 'brms' calls it, is understood
-#'   too.
-#' @param allow_new_levels what to do with levels of a grouping factor that the data did not have: an error, or
-#'   effects from the population (`TRUE`), whose standard deviations are part of the posterior. `allow.new.levels`, as 'lme4'
-#'   calls it, is understood too.
+#'   formula with the terms to keep, such as `~ (1 | g)`. Smooth terms always stay. `re_formula`, the name in 'brms', works too.
+#' @param allow_new_levels new levels of a grouping factor are an error, or with `TRUE` have effects drawn from the population, given the
+#'   posterior of its standard deviations. `allow.new.levels`, the name in 'lme4', works too.
 #' @param interval `"credible"` adds credible intervals of what `type` says (`"confidence"`, as [stats::predict.lm()]
 #'   calls it, is the same), `"prediction"` intervals for new responses.
 #' @param level probability of the interval.
 #' @param offset optional offset for the new data, when the fit was given one
 #'   outside its formula.
-#' @param draws,ndraws number of draws, under either name. They are the first ones of
-#'   the fit, the same in every call, see [as.matrix()][as.matrix.elvi_fit].
-#' @param seed optional number, as for [set.seed()]: draws other than those of the fit.
+#' @param draws,ndraws number of draws, under either name. They are the first draws of the fit, the same in every call, see
+#'   [as.matrix()][as.matrix.elvi_fit].
+#' @param seed optional number that selects another sequence of draws.
 #' @param trials number of trials for each row of `newdata`, for binomial fits of
 #'   counts; 1 by default, those of the data without `newdata`.
 #' @param ... nothing: unknown names are errors.

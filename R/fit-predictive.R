@@ -1,22 +1,24 @@
 #' How well a regression predicts
 #'
-#' * `bayes_R2()`: draws of the share of variance that is explained, `var(mu) / (var(mu) + var(y - mu))` over rows for each
+#' Explained variance, predictive intervals and simulated responses of a regression.
+#'
+#' * `bayes_R2()`: draws of the explained share of variance, `var(mu) / (var(mu) + var(y - mu))` over rows for each
 #'   draw of the expected responses `mu` (Gelman, Goodrich, Gabry and Vehtari 2019), as in 'rstantools'. Successes out of
 #'   several trials count as such, not as proportions.
 #' * `predictive_interval()`: quantiles of new responses.
 #' * `simulate()`: responses, as [stats::simulate()] of a `glm` has them, each column with parameters of another draw.
-#' * `deviance()`: the sum of squares of [deviance residuals][residuals.elvi_glm], so that of the posterior means of the
-#'   expected responses: neither the least one nor the posterior mean of the deviance. `df.residual()`: the number of rows
-#'   that count minus the number of coefficients, as for [stats::glm()].
+#' * `deviance()`: the sum of squares of [deviance residuals][residuals.elvi_glm], that is, the deviance at the posterior means of the
+#'   expected responses, not the posterior mean of the deviance. `df.residual()`: the number of rows that count minus the number of
+#'   coefficients, as for [stats::glm()].
 #'
 #' @param object a fit by [elvi()] from a formula.
 #' @param draws,ndraws number of draws, under either name.
 #' @param prob probability of the interval.
-#' @param newdata,offset,trials,seed see [predict.elvi_glm()]. For `simulate()`: without `seed` the responses are new in every
-#'   call, with one R's generator is left as it was.
+#' @param newdata,offset,trials,seed see [predict.elvi_glm()]. `simulate()` without `seed` gives new responses in every call; with one,
+#'   R's generator does not change.
 #' @param nsim number of columns.
-#' @param ... for `bayes_R2()` and `simulate()` the `re.form` of a fit with [groups][group_terms]; else
-#'   nothing: unknown names are errors.
+#' @param ... for `bayes_R2()` and `simulate()` the `re.form` of a fit with [groups][group_terms]; otherwise not used: unknown names are
+#'   errors.
 #' @return `bayes_R2()`: a vector of draws. `predictive_interval()`: a matrix with a row for each row of the data. `simulate()`: a
 #'   data frame with a column for each simulation, of the type of the response, and the attribute `"seed"`.
 #' @seealso [cross_validation]

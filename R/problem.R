@@ -1,24 +1,24 @@
 #' The pieces of a fit
 #'
-#' [elvi()] with a formula takes two steps that other packages can take one by one: `elvi_problem()` reads formula and data and
-#' returns the problem to solve, `elvi_solve()` chooses a solver and returns the fit. A problem can be solved several times,
-#' with another base or method, without reading the data again.
+#' The two steps of [elvi()] with a formula, for packages that build on elvi. `elvi_problem()` reads formula and data and returns the
+#' problem to solve; `elvi_solve()` chooses a solver and returns the fit. A problem can be solved several times, with another base or
+#' method, without reading the data again.
 #'
-#' A problem is a list. What other packages may want to read is
+#' A problem is a list. Its documented fields are
 #' * `rows`: design matrix `X`, response `y`, `weight` and `offset`. Columns of `X` count as `X[, j] - shift[j]`.
 #' * `Z`: sparse matrix with the columns of latent terms (groups, smooths), or `NULL`; `terms`, a list with what is known of each.
 #' * `family`, and `dispersion`: its parameter if that is known, else `NULL`.
 #' * `priors`: those of the coefficients (`joint`, one after the other), of the family's parameter (`aux`), of standard
 #'   deviations (`sd`) and correlations (`cor`), after rescaling to the data.
 #'
-#' `elvi_problem()` has the arguments of [elvi.formula()] that describe the model, `elvi_solve()` those that say how to fit it.
+#' `elvi_problem()` has the arguments of [elvi()] that describe the model, `elvi_solve()` those that say how to fit it.
 #'
 #' @param formula a formula.
-#' @param data,family,dispersion,weights,subset,na.action,offset,contrasts,frequency as in [elvi.formula()].
-#' @param prior,prior_intercept,prior_aux,prior_sd,prior_cor,autoscale as in [elvi.formula()].
-#' @param ziformula,dispformula,knots as in [elvi.formula()].
+#' @param data,family,dispersion,weights,subset,na.action,offset,contrasts,frequency as in [elvi()].
+#' @param prior,prior_intercept,prior_aux,prior_sd,prior_cor,autoscale as in [elvi()].
+#' @param ziformula,dispformula,knots as in [elvi()].
 #' @param problem a problem by `elvi_problem()`.
-#' @param base,method,schedule,budget,tol,start,control,correct,prior_only as in [elvi.formula()].
+#' @param base,method,schedule,budget,tol,start,control,correct,prior_only as in [elvi()].
 #' @return `elvi_problem()` returns an object of class `elvi_problem`, `elvi_solve()` a fit, see [elvi()].
 #' @examples
 #' problem <- elvi_problem(case ~ age + parity + spontaneous, data = infert, family = binomial())
@@ -227,6 +227,6 @@ warn_if_flat <- function(prior) {
   flat <- sum(is.infinite(prior$scale))
   if (!flat) return(invisible())
   elvi_warn("The prior is flat for ", flat, " coefficient(s): a posterior, and an ",
-            "optimum, need not exist then. Where none is found the fit is refused.",
+            "optimum, need not exist then. If none is found, the fit is an error.",
             class = "elvi_warning_flat_prior")
 }

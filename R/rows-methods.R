@@ -2,7 +2,7 @@
 
 check_in_memory <- function(object) {
   if (!is_out_of_memory(object)) return(invisible())
-  elvi_abort("The rows of this fit are not in memory: this would have to hold all of them. Give `newdata`; predict(), ",
+  elvi_abort("The data of this fit are not in memory, and this method needs all rows at once. Give `newdata`; predict(), ",
              "fitted(), residuals(), log_lik() and loo() read the rows again by themselves.", class = "elvi_error_rows")
 }
 

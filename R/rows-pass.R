@@ -136,9 +136,9 @@ check_unchanged <- function(rows, check) {
   sizes <- c(0, rows$check[c(4L, 3L, 4L)] + rows$n * (rows$dim + 3))
   if (length(check) == length(rows$check) && isTRUE(all(abs(check - rows$check) <= 1e-12 * sizes))) return(invisible())
   n <- if (length(check)) check[1L] else 0
-  elvi_abort("The rows are not those of the first pass any more: ",
+  elvi_abort("The rows have changed since the first pass: ",
              if (n != rows$check[1L]) sprintf("%s instead of %s.", format_count(n), format_count(rows$check[1L]))
-             else "as many, but with other values.",
+             else "their values differ.",
              " Their source must not change while a fit is made or used.", class = "elvi_error_rows")
 }
 

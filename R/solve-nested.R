@@ -1,5 +1,5 @@
 # Group-level terms: exact given the hyperparameters, quadrature over them. A fit is a
-# mixture of conditional optima, one per node. See vignette("internals").
+# mixture of conditional optima, one per node. See docs/internals.Rmd.
 
 # ---- the problem -----------------------------------------------------------------
 
@@ -384,7 +384,7 @@ nested_fit <- function(problem, base = base_gaussian(), control = list()) {
   grid <- list(z = grid$z[solved, , drop = FALSE], found = grid$found[solved], log_rule = grid$log_rule[solved],
                log_coarse = as.matrix(grid$log_coarse)[solved, , drop = FALSE], noise = grid$noise %||% 0)
   values <- vapply(grid$found, function(f) f$value, 0)
-  if (!is.null(say)) say("draws that check the nodes")
+  if (!is.null(say)) say("draws that check the quadrature points")
   ratios <- node_ratios(setup, grid, values, control)
   values <- values - vapply(grid$found, function(f) linear_correction(setup, f$theta), 0)
   log_weight <- values + grid$log_rule
@@ -462,7 +462,7 @@ flat_in_problem <- function(problem) {
 }
 
 evidence_basis <- function(setup, ratios) {
-  paste0("a lower bound at each node",
+  paste0("a lower bound at each quadrature point",
          if (ratios$corrected) paste0("; corrected by ", ratios$draws, " draws at each"))
 }
 

@@ -39,7 +39,7 @@ lattice_nodes <- function(setup, mode, axes, drift, step, tol, most = 1e5, say =
     from <- Map(start_near, found[parent], thetas, MoreArgs = list(drift = drift))
     found <- c(found, evidence_at(setup, thetas, from, tol))
     place <- rbind(place, next_place)
-    if (!is.null(say)) say(sprintf("nodes: %d solved", nrow(place)))
+    if (!is.null(say)) say(sprintf("quadrature points: %d solved", nrow(place)))
   }
   cell <- sum(log(axes$sd)) + H * log(step)
   list(z = step * place, found = found, log_rule = rep(cell, nrow(place)), step = step, move = move, fall = fall,
@@ -61,7 +61,7 @@ line_nodes <- function(setup, mode, axes, drift, step, tol, most, say, fall = 8)
     place <- c(place, open)
     ends <- line_ends(place, found, move, step, fall)
     open <- setdiff(ends, place)
-    if (!is.null(say)) say(sprintf("nodes: %d solved", length(place)))
+    if (!is.null(say)) say(sprintf("quadrature points: %d solved", length(place)))
   }
   kept <- which(place >= ends[2L] & place <= ends[1L])
   kept <- kept[order(abs(place[kept]), -place[kept])]
@@ -116,7 +116,7 @@ settled_lattice <- function(setup, mode, axes, drift, step, tol, enough = 0.02, 
   for (again in seq_len(c(3L, 1L, 1L, 1L, 0L)[length(mode$theta)])) {
     if (!isTRUE(grid_change(setup, grid) >= enough)) break
     grid <- refine_lattice(setup, grid, drift, tol)
-    if (!is.null(say)) say(sprintf("nodes: %d solved, after refinement", length(grid$found)))
+    if (!is.null(say)) say(sprintf("quadrature points: %d solved, after refinement", length(grid$found)))
   }
   grid
 }
@@ -170,7 +170,7 @@ sampled_nodes <- function(setup, mode, axes, drift, width, tol, number, enough =
     thetas <- lapply(seq_len(ncol(points)), function(i) points[, i])
     for (part in split(seq_along(thetas), (seq_along(thetas) - 1L) %/% 20L)) {   # so that there is something to say
       found <- c(found, evidence_at(setup, thetas[part], lapply(thetas[part], start_near, near = mode, drift = drift), tol))
-      if (!is.null(say)) say(sprintf("nodes: %d of %d solved", length(found), sum(counts)))
+      if (!is.null(say)) say(sprintf("quadrature points: %d of %d solved", length(found), sum(counts)))
     }
     values <- vapply(found, function(f) f$value, 0)
     theta <- vapply(found, function(f) f$theta, numeric(H))

@@ -126,7 +126,7 @@ check_residuals_left <- function(problem, rows) {
   left <- problem$triangle %||% triangle_rows(triangle(cbind(problem$X, problem$y - problem$offset)[problem$weight > 0, , drop = FALSE]))
   X <- qr(left$X, tol = 1e-11)
   if (rows > X$rank && sum(qr.resid(X, left$y)^2) <= 1e-22 * sum(left$y^2)) {
-    elvi_abort("No optimum exists: the coefficients fit the responses perfectly, and sigma runs off to 0. ",
+    elvi_abort("No optimum exists: the coefficients fit the responses perfectly, and sigma tends to 0. ",
                "Use fewer coefficients, or gaussian() with a known `dispersion`.",
                class = c("elvi_error_no_optimum", "elvi_error_argument"), data = list(argument = "data"))
   }
@@ -134,7 +134,7 @@ check_residuals_left <- function(problem, rows) {
     if (!term_record(term)$blocked(term)) next   # levels that are related tell the two apart
     if (length(term$columns) >= length(problem$y)) {
       elvi_abort("`object`: the term of `", term$label, "` has ", length(term$columns), " effects for ", length(problem$y),
-                 " rows: nothing tells effects from residuals. Leave it out, or give the residual variance as `dispersion`.",
+                 " rows: effects and residuals cannot be distinguished. Leave it out, or give the residual variance as `dispersion`.",
                  class = c("elvi_error_term", "elvi_error_argument"), data = list(argument = "object", term = term$label))
     }
   }
@@ -155,14 +155,14 @@ warn_nested <- function(nested, most = 0.05) {
               "elvi_control(nodes = ).", class = "elvi_warning_quadrature", data = list(change = nested$change))
   }
   if (isTRUE(nested$noise > most)) {
-    elvi_warn("The weights of the nodes are corrected by ", nested$draws, " draws, too few here: the means of the hyperparameters ",
-              "have a standard error of ", format(nested$noise, digits = 2), " sd from them, if not more.",
+    elvi_warn("The weights of the quadrature points are corrected by ", nested$draws, " draws, which are too few: the means of ",
+              "the hyperparameters have a Monte Carlo error of at least ", format(nested$noise, digits = 2), " sd.",
               class = "elvi_warning_correction", data = list(noise = nested$noise, draws = nested$draws))
   }
   if (!nested$converged) {
-    elvi_warn("The solver did not converge at one quadrature point at least: the worst is ",
+    elvi_warn("The solver did not converge at one or more quadrature points: the largest gap is ",
               format(max(vapply(nested$nodes, function(node) node$certificate, 0)), digits = 2),
-              " nats above its optimum.",
+              " nats.",
               class = "elvi_warning_not_converged")
   }
 }
