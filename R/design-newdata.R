@@ -7,7 +7,7 @@
 # the means, rows x hyperparameters, and draws() has draws, hyperparameters x rows.
 prediction_rows <- function(object, newdata, re.form = NULL, allow_new_levels = FALSE, offset = NULL) {
   keep <- kept_terms(object, re.form)
-  if (is.null(newdata)) check_in_memory(object) else newdata <- check_newdata(newdata)
+  if (is.null(newdata)) check_in_memory(object) else newdata <- located(object, check_newdata(newdata))
   if (!is.null(newdata) && !nrow(newdata)) return(no_rows(object))   # which splines and polynomials cannot take
   frame <- if (is.null(newdata)) object$frame else new_frame(object, newdata, keep)
   X <- stats::model.matrix(stats::delete.response(object$terms), frame, contrasts.arg = object$contrasts)

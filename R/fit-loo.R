@@ -144,7 +144,7 @@ most_held_out <- 3e7
 integrated_rows <- function(out, x, least_k = 0.2) {
   posterior <- x$posterior
   if (!is_reshaped(posterior) || is_corrected(posterior) || is_out_of_memory(x)) return(out)
-  if (!is.null(target_of(posterior)$plan$joint)) return(out)   # a profile is along one predictor
+  if (!is.null(target_of(posterior)$plan$joint) || !is.null(x$pieces)) return(out)   # a profile is along one predictor
   k <- loo::pareto_k_values(out)
   cost <- 80 * target_of(posterior)$plan$rows
   which <- utils::head(order(k, decreasing = TRUE), max(0, most_held_out %/% (5 * cost)))
@@ -214,7 +214,7 @@ kfold.elvi_glm <- function(x, K = 10, folds = NULL, draws = 1000, ...) {
   need_package("loo", "kfold()")
   check_dots(list(...), names(formals()), "kfold()")
   check_in_memory(x)
-  n <- nobs.elvi_glm(x)
+  n <- stats::nobs(x)
   draws <- check_draws(draws, max(n, posterior_dim(x$posterior)), lower = 2)
   folds <- if (is.character(folds)) level_folds(folds, K, x) else check_folds(folds, K, n)
   key <- fit_key(x)
@@ -241,7 +241,9 @@ level_folds <- function(name, K, fit) {
   if (length(name) != 1L || !name %in% names(fit$frame)) {
     bad_argument("folds", "the number of each row's fold, or the name of a variable of the formula", describe(name))
   }
-  level <- match(fit$frame[[name]], unique(fit$frame[[name]]))
+  of <- fit$frame[[name]]
+  if (!is.null(fit$pieces)) of <- of[!duplicated(fit$pieces$of)]
+  level <- match(of, unique(of))
   K <- check_count(K, "K", lower = 2)
   if (max(level) < 2L) bad_argument("folds", "a variable with at least two levels", describe(name))
   sample(rep_len(seq_len(min(K, max(level))), max(level)))[level]
@@ -255,12 +257,15 @@ held_out_log_lik <- function(fit, out, draws, key) {
     data <- data_of(fit)
     return(log_lik(refitted(fit, data[-out, , drop = FALSE]), data[out, , drop = FALSE], draws = draws))
   }
+  out <- rows_of_observations(fit, out)
   other <- without_rows(fit, out)
   log_lik_at(other, posterior_draws(other$posterior, draws, key), key, only_rows(observed_rows(fit), out))
 }
 
 only_rows <- function(rows, which) {
-  c(list(design = chosen_rows(rows$design, which)), lapply(rows[c("y", "trials", "precision", "counts")], `[`, which))
+  of <- rows$of[which]
+  c(list(design = chosen_rows(rows$design, which)), lapply(rows[c("y", "trials", "precision", "counts")], `[`, which),
+    if (!is.null(of)) list(of = of, names = rows$names[unique(of)]))
 }
 
 # The same design and priors, with rows that count zero times; the constant of the likelihood is still that of all rows. R's

@@ -463,5 +463,6 @@ pp_check.elvi_glm <- function(object, type = "dens_overlay", draws = 50, seed = 
   y <- displayed_response(object)$y
   # bins are of predictions, which for successes are proportions
   if (type == "error_binned") return(plot(y, posterior_epred(object, draws = draws, seed = seed), ...))
-  plot(y * response_trials(object), posterior_predict(object, draws = draws, seed = seed), ...)
+  if (family_record(object$family)$trials) y <- y * response_trials(object)
+  plot(y, posterior_predict(object, draws = draws, seed = seed), ...)
 }

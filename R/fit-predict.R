@@ -454,6 +454,7 @@ as_observed <- function(object, y) {
 
 # the same as people read them
 displayed_response <- function(object) {
+  if (!is.null(object$pieces)) return(list(y = object$pieces$exit, censored = !object$pieces$event))
   y <- observed_response(object)
   if (family_record(object$family)$trials) uncensored(y) else family_record(object$family)$display_response(y)
 }
@@ -697,7 +698,7 @@ log_lik_at <- function(object, drawn, key, rows = NULL) {
   y <- if (is.matrix(rows$y)) rows$y else rep(rows$y, each = n)
   value <- family_record(object$family)$log_lik(y, at$mu, at$dispersion, rep(rows$trials, each = n), object$family)
   if (!is.null(rows$counts)) value <- value * rep(rows$counts, each = n)
-  matrix(value, n, dimnames = list(NULL, rownames(rows$design$X)))
+  by_observation(matrix(value, n, dimnames = list(NULL, rownames(rows$design$X))), rows$of, rows$names)
 }
 
 # Responses and what is known of them beside their predictors. New ones need the response in `newdata`; weights and
@@ -710,7 +711,9 @@ observed_rows <- function(object, newdata = NULL, design = prediction_rows(objec
                         object$family)$y
     y <- as_observed(object, y)
   }
-  list(design = design, y = y, trials = response_trials(object), precision = precisions(object), counts = row_counts(object))
+  pieces <- if (is.null(newdata)) object$pieces
+  list(design = design, y = y, trials = response_trials(object), precision = precisions(object), counts = row_counts(object),
+       of = pieces$of, names = rownames(pieces$data))
 }
 
 response_frame <- function(object, newdata) {
