@@ -76,7 +76,9 @@ build_problem <- function(formula, call, env, arguments) {
   if ("na.action" %in% given) check_na_action(arguments$na.action)
   asked <- second_part(check_family(arguments$family), arguments)
   family <- asked$family
-  parts <- if (is.null(asked$part)) structured_formula(formula, if (!is_source(data)) data else if ("." %in% all.vars(formula)) first_chunk(data))
+  parts <- if (is.null(asked$part)) {
+    structured_formula(formula, if (!is_source(data)) data else if ("." %in% all.vars(formula)) first_chunk(data))
+  }
   if (!is.null(asked$part) && is_source(data)) bad_argument("data", "in memory for a model with a second formula", "a source of rows")
   if (is_source(data) && is.null(parts)) check_knots(arguments$knots, list())
   if (is.null(asked$part)) check_terms(parts, family, given)

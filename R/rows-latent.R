@@ -83,7 +83,8 @@ join_term_surveys <- function(a, b) {
 join_bars <- function(a, b) {
   if (!identical(a$coefs, b$coefs)) {
     elvi_abort("The slopes of a group-level term have other columns in one chunk than in those before: (", toString(b$coefs),
-               ") instead of (", toString(a$coefs), ").", class = c("elvi_error_rows", "elvi_error_argument"), data = list(argument = "data"))
+               ") instead of (", toString(a$coefs), ").", class = c("elvi_error_rows", "elvi_error_argument"),
+               data = list(argument = "data"))
   }
   key <- function(x) do.call(paste, c(lapply(x$levels, `[[`, "label"), sep = ":"))
   new <- which(!key(b) %in% key(a))
@@ -99,10 +100,7 @@ join_bars <- function(a, b) {
 
 # Rows of a chunk, every k-th where there are too many: k is a power of 2, and the same rows are kept however many joins there are.
 thinned <- function(rows, most) {
-  while (nrow(rows$frame) > most) {
-    keep <- seq(1L, nrow(rows$frame), by = 2L)
-    rows <- list(frame = rows_at(rows$frame, keep), counting = rows$counting[keep], every = 2 * rows$every)
-  }
+  while (nrow(rows$frame) > most) rows <- halved(rows)
   rows
 }
 
@@ -111,7 +109,10 @@ join_thinned <- function(a, b, most) {
   thinned(list(frame = bind_rows(a$frame, b$frame), counting = c(a$counting, b$counting), every = a$every), most)
 }
 
-halved <- function(rows) thinned(rows, nrow(rows$frame) %/% 2 + 0.5)
+halved <- function(rows) {
+  keep <- seq_len(nrow(rows$frame)) %% 2L == 1L
+  list(frame = rows_at(rows$frame, which(keep)), counting = rows$counting[keep], every = 2 * rows$every)
+}
 
 # ---- terms from the survey ----------------------------------------------------------------------------
 
@@ -161,7 +162,7 @@ chunk_plan <- function(plan, rows, divide = 1) {
   X <- if (is.null(rows$shift)) rows$X else rows$X - rep(rows$shift, each = nrow(rows$X))
   sparse <- seq_len(plan$dim - plan$dense)
   border <- t(unname(as.matrix(X)))
-  dense <- setdiff(plan$order[-sparse], seq_len(p)) - p
+  dense <- setdiff(plan$order[seq_len(plan$dim) > length(sparse)], seq_len(p)) - p
   if (length(dense)) border <- rbind(border, unname(as.matrix(Matrix::t(rows$Z[, dense, drop = FALSE]))))
   n <- length(rows$y)
   inner <- if (length(sparse)) Matrix::t(rows$Z[, plan$order[sparse] - p, drop = FALSE])

@@ -154,8 +154,8 @@ pass_with_progress <- function(source, recipe, task, args = list(), n = NULL) {
   pass
 }
 
-first_passes <- list(levels = ", for levels of factors", terms = ", for group-level and smooth terms", constants = ", for knots, means and breaks", powers = ", for polynomials",
-                     cells = ", for quantiles", survey = ", for means and spreads")
+first_passes <- list(levels = ", for levels of factors", terms = ", for group-level and smooth terms",
+                     constants = ", for knots, means and breaks", powers = ", for polynomials", cells = ", for quantiles", survey = ", for means and spreads")
 
 # The model as C is to see it: one of rows in memory as it is, one of data larger than memory as a function. The last point
 # is remembered, since value and gradient are asked for one after the other.

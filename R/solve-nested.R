@@ -367,7 +367,7 @@ nested_fit <- function(problem, base = base_gaussian(), control = list()) {
   say <- if (isTRUE(control$progress)) patient_voice()
   H <- setup$layout$length
   tol <- control$tol
-  mode <- if (H) evidence_mode(setup, 10 * tol, say = say)
+  mode <- if (H) evidence_mode(setup, 10 * tol, say = say, from = if (!is.null(setup$rows)) guess_from_few(setup))
           else c(evidence_at(setup, list(numeric()), tol = tol)[[1L]], list(evaluations = 1L))
   if (!is.finite(mode$value)) no_conditional(setup, mode$theta)
   evaluations <- mode$evaluations

@@ -186,10 +186,13 @@ check_nested <- function(problem, method, run, control) {
     refuse_argument("method", "method = \"nested\" integrates over hyperparameters, and this model has none. Use \"auto\".")
   }
   if (!has_few_rows(problem) && !(length(problem$terms) && sums_suffice(problem))) {
-    refuse_argument("method", if (length(problem$terms)) paste0("Group-level and smooth terms of data larger than memory need a family without a parameter of its ",
-                                                 "own, or gaussian(), not ", problem$family$family, "(). Give `dispersion`, or a data frame.")
-                    else paste0("method = \"nested\" needs all rows in memory, unless the family is gaussian() with unknown ",
-                                "dispersion. Use another method, or a data frame."))
+    refuse_argument("method", if (length(problem$terms)) {
+      paste0("Group-level and smooth terms of data larger than memory need a family without a parameter of its own, or gaussian(), not ",
+             problem$family$family, "(). Give `dispersion`, or a data frame.")
+    } else {
+      paste0("method = \"nested\" needs all rows in memory, unless the family is gaussian() with unknown dispersion. Use another ",
+             "method, or a data frame.")
+    })
   }
   for (prior in in_parts(problem$priors$prior)) check_normal_prior(prior, "prior")
   if (!is.null(problem$shift)) for (prior in in_parts(problem$priors$prior_intercept)) check_normal_prior(prior, "prior_intercept")

@@ -2,8 +2,8 @@
 # the precision needs only C = W' diag(c) W, on the pattern of the factor: P = A + C. So a point is (mu, C), and a pass over the rows
 # gives E f, its slope W' l' and the next C, for many hyperparameter points at once. Of gaussian rows one pass is enough.
 #
-# The certificate compares the c_i of two points, row by row. A step goes to the c_i of the point before, which the pass makes again
-# from (mu, P^-1) there: nothing is kept for a row.
+# The certificate compares c with the curvatures at a point, row by row. A step goes to a combination of the curvatures of points before,
+# which the pass makes again from (mu, P^-1) there: nothing is kept for a row.
 
 # What nested_setup() gives, of rows that are not in memory.
 summed_setup <- function(problem, base) {
@@ -23,11 +23,13 @@ summed_setup <- function(problem, base) {
   law <- law_of(base, p + q)
   rule <- conditional_rule(problem, law)
   if (rule$limit <= 0) no_expectation(problem$family, law)
-  setup <- list(problem = problem, layout = layout, plan = plan, base = base, law = law, rule = rule, rows = seen$rows, divide = seen$divide,
-                precision = NULL)
+  setup <- list(problem = problem, layout = layout, plan = plan, base = base, law = law, rule = rule, rows = seen$rows,
+                divide = seen$divide, places = pattern_places(plan$pattern))
   setup$from <- replace(numeric(plan$dim), match(seen$level$at, plan$order), seen$level$value)
-  setup$begin <- pass_over_rows(seen$rows, "begin", list(plan = plan, from = if (is_quadratic(plan)) setup$from, divide = seen$divide))
-  if (is_quadratic(plan)) check_rest(setup)
+  if (is_quadratic(plan)) {
+    setup$begin <- pass_over_rows(seen$rows, "begin", list(plan = plan, from = setup$from, divide = seen$divide))
+    check_rest(setup)
+  }
   c(setup, list(constant = evidence_constant(setup)))
 }
 
@@ -44,21 +46,39 @@ surveyed_squares <- function(columns, which) {
   Matrix::Diagonal(x = sqrt(columns$squares[which] * length(which) / max(columns$n, 1)))
 }
 
-# The task: W' diag(c) W and W' c (eta - offset) to begin with, as fit_predictors() in src/nested.c needs them; of gaussian rows
-# sums of squares about the coefficients `from`.
+# Of some rows of the first chunk, which cost nothing: hyperparameters, and a point to begin with.
+guess_from_few <- function(setup, most = 2e4) {
+  if (is_quadratic(setup$plan)) return(NULL)
+  recipe <- setup$rows$recipe
+  chunk <- check_chunk(first_chunk(setup$rows$source))
+  rows <- recipe_rows(recipe, rows_at(chunk, unique(round(seq(1, nrow(chunk), length.out = min(nrow(chunk), most))))))
+  if (is.null(rows)) return(NULL)
+  rows["shift"] <- list(recipe$centre)
+  few <- setup$problem
+  few[c("summed", "source")] <- list(NULL)
+  few[c("X", "shift", "y", "weight", "offset", "Z", "count")] <- list(rows$X, recipe$centre, rows$y, rows$weight / setup$divide,
+                                                                      rows$offset, rows$Z, rows$count)
+  here <- nested_setup(few, setup$base)
+  mode <- tryCatch(evidence_mode(here, 1e-4), elvi_error = function(e) NULL)
+  if (is.null(mode)) return(NULL)
+  c <- original_order(list(order = here$plan$by_block), mode$solution$c)
+  curve <- .Call(elvi_r_nested_products, chunk_plan(setup$plan, rows, setup$divide), c, numeric(length(c)))$curve
+  list(theta = mode$theta, solution = list(mu = original_order(here$plan, mode$solution$mu)[setup$plan$order],
+                                           c = curve * setup$rows$n / length(c)))
+}
+
+# The task: W' diag(w) W of gaussian rows, and sums of squares and products of residuals about the coefficients `from`.
 begin_sums <- function(rows, args) {
   plan <- chunk_plan(args$plan, rows, args$divide)
-  if (is.null(args$from)) {
-    at <- start_of(plan)
-    return(.Call(elvi_r_nested_products, plan, at$c, at$c * (at$eta - plan$offset)))
-  }
   p <- plan$dim - plan$dense + seq_len(plan$dense)   # `from` has nothing for sparse columns
   rest <- plan$y - plan$offset - drop(crossprod(matrix(plan$X, plan$dense), args$from[p]))
   c(.Call(elvi_r_nested_products, plan, plan$weight, plan$weight * rest), list(squares = sum(plan$weight * rest^2)))
 }
 
 # The task of a pass: sums over rows at some points.
-row_sums_at <- function(model, args) .Call(elvi_r_nested_add_rows, chunk_plan(args$plan, model$rows, args$divide), args$nested_rule, args$points)
+row_sums_at <- function(model, args) {
+  .Call(elvi_r_nested_add_rows, chunk_plan(args$plan, model$rows, args$divide), args$nested_rule, args$points)
+}
 
 join_row_sums <- function(a, b) {
   Map(function(x, y) {
@@ -119,15 +139,10 @@ summed_quadratic <- function(setup, setting) {
   }
   certificate <- 0.5 * (if (setting$definite) newton$dual else newton$own)
   objective <- 0.5 * (look$form + plan$dim - plan$constraints) + at$sum + look$log_diagonal
-  list(failed = FALSE, mu = mu, c = setting$c, variance = look$inverse[diagonal_places(plan)], moment = look$moment,
+  list(failed = FALSE, mu = mu, c = setting$c, variance = look$inverse[setup$places$diagonal], moment = look$moment,
        objective = objective, log_det = 2 * look$log_diagonal, certificate = certificate, estimate = 0.5 * newton$own, widest = 0,
        loss = at$sum + 0.5 * look$trace, level = 0, slope = numeric(length(setting$hyper)), rigorous = setting$definite, iterations = 1L,
        evaluations = 0L)
-}
-
-diagonal_places <- function(plan) {
-  all <- seq_len(plan$dim) - 1L
-  .Call(elvi_r_pattern_places, plan$pattern, all, all) + 1L
 }
 
 # ---- other rows -----------------------------------------------------------------------------------------
@@ -135,7 +150,7 @@ diagonal_places <- function(plan) {
 # Conditional optima at several settings: what solve_settings() gives. All settings share each pass.
 solve_summed <- function(setup, settings, tol, most = 200L) {
   if (is_quadratic(setup$plan)) return(lapply(settings, summed_quadratic, setup = setup))
-  size <- 8 * 7 * length(setup$begin$curve)
+  size <- 8 * 10 * length(setup$places$row)
   groups <- split(seq_along(settings), (seq_along(settings) - 1L) %/% max(1, floor(search_memory() / size)))
   unlist(lapply(unname(groups), function(k) solve_together(setup, settings[k], tol, most)), recursive = FALSE)
 }
@@ -149,7 +164,9 @@ solve_together <- function(setup, settings, tol, most) {
     searches <- lapply(searches, ready_to_look, setup = setup)
     asked <- which(!vapply(searches, `[[`, NA, "done"))
     if (!length(asked)) return(lapply(searches, end_of_search, setup = setup))
-    points <- lapply(searches[asked], function(s) c(s$trial[c("mu", "before")], list(M = s$look$inverse, reach = s$look$reach, hyper = s$setting$hyper)))
+    points <- lapply(searches[asked], function(s) {
+      c(s$trial[c("mu", "before")], list(M = s$look$inverse, reach = s$look$reach, hyper = s$setting$hyper))
+    })
     sums <- pass_over_rows(setup$rows, "nested", list(plan = setup$plan, nested_rule = setup$rule, points = points, divide = setup$divide))
     for (k in seq_along(asked)) searches[[asked[k]]] <- advance_search(setup, searches[[asked[k]]], sums[[k]], tol, most)
   }
@@ -159,14 +176,12 @@ solve_together <- function(setup, settings, tol, most) {
 new_search <- function(setting, setup) {
   setting["eta"] <- list(NULL)
   search <- list(setting = setting, at = NULL, done = FALSE, failed = FALSE, size = 1, iterations = 0L, evaluations = 0L, widened = 0L)
-  if (!is.null(setting$mu)) return(c(search, list(trial = list(mu = setting$mu, c = setting$c))))
-  setting$c <- setup$begin$curve
-  setting$mu <- numeric(setup$plan$dim)
-  prior <- .Call(elvi_r_nested_look, setup$plan, setting, FALSE)
-  first <- if (!is.null(prior)) .Call(elvi_r_nested_newton, setup$plan, setting, setup$begin$slope - prior$g)
-  if (is.null(first) || !all(is.finite(first$step))) return(replace(search, c("done", "failed"), list(TRUE, TRUE)))
-  c(search, list(trial = list(mu = first$step, c = setting$c)))
+  if (!is.null(setting$mu)) return(c(search, list(trial = list(mu = setting$mu, c = setting$c, accelerated = FALSE))))
+  c(search, list(trial = list(mu = setup$plan$centre, c = numeric(length(setup$places$row)), accelerated = FALSE)))   # the prior
 }
+
+# Where a search is only on its way, an estimate of the gap is enough, and saves a pass or two.
+certified_below <- 1e-6
 
 point_setting <- function(search, point) replace(search$setting, c("mu", "c"), point[c("mu", "c")])
 
@@ -187,11 +202,16 @@ shorter_step <- function(search) {
     search$trial$c <- 2 * search$trial$c
     return(search)
   }
-  search$size <- search$size / 2
+  search$size <- if (search$trial$accelerated) 1 else search$size / 2
+  search$past <- NULL
   if (search$size < 1e-6) search$done <- TRUE   # as far as rounding allows
-  search$trial <- list(mu = search$at$mu + search$size * search$step, c = search$at$c + search$size * (search$at$curve - search$at$c))
+  at <- search$at
+  search$trial <- list(mu = at$mu + search$size * at$step, c = at$c + search$size * (at$curve - at$c), accelerated = FALSE,
+                       before = if (search$size == 1) list(as_source(at)))
   search
 }
+
+as_source <- function(point, weight = 1) list(mu = point$mu, M = point$look$inverse, weight = weight)
 
 advance_search <- function(setup, search, sums, tol, most) {
   plan <- setup$plan
@@ -207,16 +227,45 @@ advance_search <- function(setup, search, sums, tol, most) {
     point$certificate <- if (search$setting$definite && is_convex(plan)) 0.5 * (newton$dual + sums$far^2) else point$estimate
   }
   if (!is.finite(point$objective) || !(is.null(search$at) || gets_lower(point, search$at))) return(shorter_step(search))
+  search$past <- utils::head(c(list(search$at), search$past)[!is.null(search$at)], 2L)
   search$at <- point
   search$iterations <- search$iterations + 1L
   search$size <- 1
-  if (isTRUE(point$certificate <= tol) || search$iterations > most) return(replace(search, "done", TRUE))
+  left <- if (tol > certified_below) point$estimate else point$certificate
+  if (isTRUE(left <= tol) || search$iterations > most) return(replace(search, "done", TRUE))
   to <- replace(search$setting, c("mu", "c"), list(point$mu, point$curve))
   step <- .Call(elvi_r_nested_newton, plan, to, g)$step
   if (is.null(step)) return(replace(search, "done", TRUE))
-  search$step <- -step
-  search$trial <- list(mu = point$mu - step, c = point$curve, before = list(mu = point$mu, M = look$inverse))
+  search$at$step <- -step
+  search$trial <- (if (point$estimate < 0.1) combined_trial(setup, search)) %||%
+    list(mu = point$mu - step, c = point$curve, before = list(as_source(point)), accelerated = FALSE)
   search
+}
+
+# Anderson's combination of past steps, see accelerate() in src/nested.c: weighed as F is to second order, coordinate by coordinate.
+combined_trial <- function(setup, search) {
+  points <- c(list(search$at), search$past)
+  if (length(points) < 2L) return(NULL)
+  variance <- search$at$look$inverse[setup$places$diagonal]
+  by_c <- variance[setup$places$row] * variance[setup$places$column] / 2
+  residual <- vapply(points, function(p) c(p$step / sqrt(variance), sqrt(by_c) * (p$curve - p$c)), numeric(length(variance) + length(by_c)))
+  change <- residual[, 1L] - residual[, -1L, drop = FALSE]
+  gram <- crossprod(change)
+  mix <- or_null(drop(solve(gram + diag(1e-12 * max(diag(gram)), ncol(gram)), crossprod(change, residual[, 1L]))))
+  if (is.null(mix) || !all(is.finite(mix)) || max(abs(mix)) > 10) return(NULL)
+  weight <- c(1 - sum(mix), mix)
+  total <- function(f) Reduce(`+`, Map(function(p, w) w * f(p), points, weight))
+  list(mu = total(function(p) p$mu + p$step), c = total(function(p) p$curve), before = Map(as_source, points, weight), accelerated = TRUE)
+}
+
+# Where the entries of a matrix on the pattern are, and which of them are on the diagonal. Entries above the diagonal of the dense
+# block are not used.
+pattern_places <- function(pattern) {
+  head <- pattern$head
+  tail <- head + seq_len(pattern$dim - head)
+  row <- c(pattern$row + 1L, rep(tail, length(tail)))
+  column <- c(rep(seq_len(head), diff(pattern$start)), rep(tail, each = length(tail)))
+  list(row = row, column = column, diagonal = which(row == column))
 }
 
 # better() of src/nested.c
@@ -228,7 +277,7 @@ gets_lower <- function(to, at) {
 end_of_search <- function(search, setup) {
   at <- search$at
   if (search$failed || is.null(at)) return(list(failed = TRUE, certificate = Inf, objective = Inf))
-  list(failed = FALSE, mu = at$mu, c = at$c, variance = at$look$inverse[diagonal_places(setup$plan)], moment = at$look$moment,
+  list(failed = FALSE, mu = at$mu, c = at$c, variance = at$look$inverse[setup$places$diagonal], moment = at$look$moment,
        objective = at$objective, log_det = 2 * at$look$log_diagonal, certificate = at$certificate, estimate = at$estimate,
        widest = at$widest, loss = at$sum, level = 0, slope = numeric(length(search$setting$hyper)),
        rigorous = search$setting$definite && is_convex(setup$plan), iterations = search$iterations, evaluations = search$evaluations)

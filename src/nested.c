@@ -1017,7 +1017,7 @@ elvi_status elvi_nested_newton(const elvi_nested_task *task, const double *x, do
     return ELVI_OK;
 }
 
-size_t elvi_row_sums_length(const elvi_nested *p) { return 8 * (size_t) p->rows; }
+size_t elvi_row_sums_length(const elvi_nested *p) { return 9 * (size_t) p->rows; }
 
 /* slopes and curvatures of the rows at a point; `eta` has room for the predictors, `s` for the spreads */
 static elvi_status expect_rows_at(const elvi_nested_task *task, const double *mu, const double *M, double *eta, double *s,
@@ -1038,6 +1038,7 @@ elvi_status elvi_nested_add_rows(const elvi_nested_task *task, const elvi_row_po
     const size_t n = (size_t) p->rows;
     double *eta = cut(&room, n), *s = cut(&room, n), *slope = cut(&room, n), *curve = cut(&room, n), *q = cut(&room, n);
     double *eta_before = cut(&room, n), *s_before = cut(&room, n), *curve_before = cut(&room, n);
+    double *c = cut(&room, n);
     elvi_expected expected = { .slope = slope, .curve = curve };
     elvi_status status = expect_rows_at(task, x->mu, x->M, eta, s, &expected);
     if (status != ELVI_OK) return status;
@@ -1048,16 +1049,20 @@ elvi_status elvi_nested_add_rows(const elvi_nested_task *task, const elvi_row_po
     elvi_nested_collect(p, slope, out->slope);
     elvi_nested_add_curvature(p, curve, out->curve);
     out->near = out->far = HUGE_VAL;
-    if (!x->mu_before) return ELVI_OK;
-    elvi_expected before = { .slope = slope, .curve = curve_before };
-    status = expect_rows_at(task, x->mu_before, x->M_before, eta_before, s_before, &before);
-    if (status != ELVI_OK) return status;
+    if (!x->sources) return ELVI_OK;
+    memset(c, 0, n * sizeof(double));
+    for (int k = 0; k < x->sources; k++) {
+        elvi_expected before = { .slope = slope, .curve = curve_before };
+        status = expect_rows_at(task, x->mu_before[k], x->M_before[k], eta_before, s_before, &before);
+        if (status != ELVI_OK) return status;
+        for (size_t i = 0; i < n; i++) c[i] += x->weight[k] * curve_before[i];
+    }
     out->near = 0.0;
-    for (size_t i = 0; i < n; i++) out->near += fabs(curve[i] - curve_before[i]) * s[i] * s[i];
+    for (size_t i = 0; i < n; i++) out->near += fabs(curve[i] - c[i]) * s[i] * s[i];
     if (!x->reach) return ELVI_OK;
     elvi_nested_spreads(p, x->reach, q);
     out->far = 0.0;
-    for (size_t i = 0; i < n; i++) out->far += fabs(curve[i] - curve_before[i]) * s[i] * q[i];
+    for (size_t i = 0; i < n; i++) out->far += fabs(curve[i] - c[i]) * s[i] * q[i];
     return ELVI_OK;
 }
 

@@ -503,7 +503,7 @@ SEXP elvi_r_nested_newton(SEXP plan, SEXP setting, SEXP x)
     return status == ELVI_OK ? out : R_NilValue;
 }
 
-/* Sums over the rows of a plan at several points, each a list of mu, M, hyper and perhaps before (mu, M) and reach; NULL where an
+/* Sums over the rows of a plan at several points, each a list of mu, M, hyper and perhaps before (points with mu, M and weight) and reach; NULL where an
  * expectation does not exist. */
 SEXP elvi_r_nested_add_rows(SEXP plan, SEXP rule, SEXP points)
 {
@@ -521,9 +521,13 @@ SEXP elvi_r_nested_add_rows(SEXP plan, SEXP rule, SEXP points)
         at.hypers = Rf_length(r_get(from, "hyper"));
         at.hyper = r_reals(from, "hyper", at.hypers);
         elvi_row_point x = { .mu = r_reals(from, "mu", dim), .M = r_reals(from, "M", length) };
-        if (!Rf_isNull(before)) {
-            x.mu_before = r_reals(before, "mu", dim);
-            x.M_before = r_reals(before, "M", length);
+        x.sources = Rf_length(before);
+        if (x.sources > ELVI_MOST_SOURCES) Rf_error("elvi internal error: too many points before");
+        for (int s = 0; s < x.sources; s++) {
+            SEXP source = VECTOR_ELT(before, s);
+            x.mu_before[s] = r_reals(source, "mu", dim);
+            x.M_before[s] = r_reals(source, "M", length);
+            x.weight[s] = r_number(source, "weight");
         }
         if (!Rf_isNull(r_get_if(from, "reach"))) x.reach = r_reals(from, "reach", length);
         elvi_row_sums sums = { .slope = r_set_reals(list, "slope", dim), .curve = r_set_reals(list, "curve", length) };
