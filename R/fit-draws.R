@@ -27,7 +27,8 @@
 #' @param ... for `as.data.frame()` and `as.array()`: arguments of `as.matrix()`. Otherwise not used: unknown names are errors.
 #' @return A matrix with one row per draw and one named column per parameter (`sigma` and `phi` themselves, not
 #'   their logarithms), or the format of the function's name; `as.array()` has
-#'   iterations, one chain and parameters as its dimensions. With [group-level terms][group_terms] there are columns for the effects (`b[(Intercept) g:1]`) and for the covariances of terms (`Sigma[g:x,(Intercept)]`), as in 'rstanarm'.
+#'   iterations, one chain and parameters as its dimensions. With [group-level terms][group_terms] there are columns for
+#'   effects (`b[(Intercept) g:1]`) and for the covariances of terms (`Sigma[g:x,(Intercept)]`), as in 'rstanarm'.
 #' @examples
 #' fit <- elvi(case ~ age + parity, data = infert, family = binomial())
 #' head(as.matrix(fit, draws = 10))

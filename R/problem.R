@@ -83,12 +83,14 @@ build_problem <- function(formula, call, env, arguments) {
 # `part` is the second one, or NULL; `call` says what the model frame is made of
 regression_problem <- function(formula, family, part, data, call, env, arguments) {
   given <- names(call)
-  parts <- if (is.null(part)) structured_formula(formula, if (!is_source(data)) data)
+  parts <- if (is.null(part)) {
+    structured_formula(formula, if (!is_source(data)) data else if ("." %in% all.vars(formula)) first_chunk(data))
+  }
   if (!is.null(part) && is_source(data)) bad_argument("data", "in memory for a model with a second formula", "a source of rows")
-  if (is_source(data)) check_knots(arguments$knots, list())
-  if (is.null(part)) check_terms(parts, family, is_source(data), given)
+  if (is_source(data) && is.null(parts)) check_knots(arguments$knots, list())
+  if (is.null(part)) check_terms(parts, family, given)
   design <- if (!is.null(part)) joint_design(formula, part, data, call, env, arguments$contrasts, arguments$knots)
-            else if (is_source(data)) source_design(data, formula, call, env, arguments$contrasts, family)
+            else if (is_source(data)) source_design(data, formula, call, env, arguments$contrasts, family, parts, arguments$knots)
             else formula_design(parts, call, env, arguments$contrasts, arguments$knots)
   if (!is.null(design$parts) && !length(design$latent)) refuse_latent_priors(given)
   if (!design$intercept && "prior_intercept" %in% given) {
@@ -175,9 +177,8 @@ check_autoscale <- function(autoscale, given, priors) {
     aux = is.null(priors$prior_aux) || asks(priors$prior_aux), sd = !"prior_sd" %in% given)
 }
 
-check_terms <- function(parts, family, elsewhere, given) {
+check_terms <- function(parts, family, given) {
   if (is.null(parts)) return(refuse_latent_priors(given))
-  if (elsewhere) bad_argument("data", "in memory: group-level and smooth terms need all rows at once", "a source of rows")
   check_conditional_family(family)
 }
 

@@ -158,8 +158,9 @@ lattice_step <- function(setup, nodes) {
 
 # operations of a conditional optimum, roughly
 solve_cost <- function(plan) {
+  if (isTRUE(plan$summed) && !is_quadratic(plan)) return(Inf)   # passes over rows that are not in memory
   tail <- plan$pattern$dim - plan$pattern$head
-  entries <- length(plan$entry) / plan$rows + plan$dense
+  entries <- length(plan$entry) / max(plan$rows, 1) + plan$dense
   pass <- plan$rows * (entries^2 * 2 + if (is_quadratic(plan)) 10 else 400) +
     sum(as.double(diff(plan$pattern$start))^2) * 2 + tail^3
   pass * if (is_quadratic(plan)) 1 else 8

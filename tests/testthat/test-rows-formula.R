@@ -7,7 +7,7 @@ test_that("terms that depend on other rows are refused by name", {
     expect_error(elvi(reformulate(term, "real"), data = source), term, fixed = TRUE, class = "elvi_error_argument")
   }
   expect_error(elvi(count ~ x, data = source, family = poisson(), weights = z / mean(z)), "`weights = z/mean(z)` depends on other rows", fixed = TRUE)
-  expect_error(elvi(real ~ x + (1 | g), data = source), "group-level")
+  expect_error(elvi(real ~ x + ar1(z | g), data = source), "in memory for", class = "elvi_error_argument")
   expect_error(elvi(count ~ x, data = source, family = neg_binomial_2(), method = "nested"), "needs all rows in memory")
   expect_message(elvi(count ~ x, data = source, family = neg_binomial_2()), "phi is fitted by method = \"mpsgd\"", class = "elvi_message_not_nested")
   expect_no_message(elvi(count ~ x, data = source, family = neg_binomial_2(), method = "mpsgd"), class = "elvi_message_not_nested")
