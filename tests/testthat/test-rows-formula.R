@@ -70,7 +70,7 @@ test_that("the order of levels is that of memory, or refused", {
   expect_identical(names(coef(fit_years(quote(list(late ~ reorder(g, x))), given))), c("(Intercept)", paste0("reorder(g, x)", c("a", "d", "c"))))
   sizes <- list(c("low", "high"), c("low", "mid", "high"))
   ordered_parts <- function(levels) rows_files(1:2, function(i) transform(parts[[i]], q = ordered(rep_len(levels[[i]], 100), levels[[i]])), levels = NULL)
-  expect_error(elvi(late ~ q, data = ordered_parts(sizes), family = binomial()), "order of the levels of `q` cannot be told", class = "elvi_error_argument")
+  expect_error(elvi(late ~ q, data = ordered_parts(sizes), family = binomial()), "order of the levels of `q` cannot be determined", class = "elvi_error_argument")
   expect_named(coef(elvi(late ~ q, data = ordered_parts(rev(sizes)), family = binomial())), c("(Intercept)", "q.L", "q.Q"))
 })
 
