@@ -42,6 +42,7 @@
 #' | `lognormal()` | log | `sigma`, of the logarithm | given `sigma` |
 #' | `"exponential"` | log | | yes |
 #' | `weibull()` | log | `shape` | given `shape` |
+#' | [piecewise_exponential()] | log, of the hazard | | yes |
 #' | `Beta()` | logit | `phi` | given `phi`, a stationary point: not concave where `mu` is far from `y` |
 #' | [cumulative()] | logit, probit, cloglog | distances between cut points | given the distances |
 #' | [sratio()], [cratio()] | logit, probit, cloglog | thresholds | given the thresholds |
@@ -327,7 +328,10 @@ family_entries <- c(
   "is_recession",     # function(move, y, small): along such a move of the predictors, can the loss only fall?
   "separable",        # what is separable then; NA: nothing is
   "autoscale",        # are priors rescaled by the spread of the response?
-  "positive",         # are responses positive numbers with a unit, and the predictor a logarithm? Then the intercept's prior moves with it
+  "positive",         # are responses positive numbers with a unit, and the predictor a logarithm? Then the intercept's prior moves with it;
+                      # -1 where the predictor is minus that
+  "pieces",           # function(formula, family, data, call, env) that splits observations into rows, see split_times() in
+                      # family-piecewise.R; NULL: an observation is a row
   "conditional",      # given its dispersion, as the sparse solver sees it, see conditional_entries; NULL: it cannot solve it
   "dispersion",       # the parameter beside the predictor, see dispersion_entries
   "second")           # further predictors: of a second parameter, see second_entries in family-joint.R, or of classes, see
@@ -767,8 +771,11 @@ with_defaults <- function(record) c(record, if (is.null(record$mean)) list(mean 
 
 one_predictor_records <- lapply(c(number_records(numeric_records), ordinal_records(), student_records(), truncated_records(),
                                   lognormal_records(), beta_binomial_records(), step_records(), curved_records(),
-                                  interval_records(numeric_records$weibull, lognormal_records()$lognormal)), with_defaults)
-family_records <- c(one_predictor_records, joint_records(one_predictor_records), class_records())
+                                  interval_records(numeric_records$weibull, lognormal_records()$lognormal), piecewise_records()),
+                                with_defaults)
+family_records <- lapply(c(one_predictor_records, joint_records(one_predictor_records), class_records()), function(record) {
+  c(record, if (!"pieces" %in% names(record)) list(pieces = NULL))
+})
 
 # The family's hyperparameters; their number may depend on that of the classes.
 hyper_record <- function(record, classes = NULL) {

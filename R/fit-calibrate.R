@@ -96,6 +96,10 @@ fewest_replications <- 10L
 # All that a replication needs. `design` is what refits share, `looked_at` what PIT values are of.
 calibration_plan <- function(fit, from, pars, key) {
   if (is_out_of_memory(fit)) bad_argument("fit", "a fit with its data in memory", "one with out-of-memory data")
+  if (!is.null(fit$pieces)) {
+    bad_argument("fit", "a fit whose responses can be simulated: those of piecewise_exponential() change the rows of the design",
+                 "one with that family")
+  }
   if (from == "prior" && is_nested_only(fit$family) && length(family_parameter_names(fit))) {
     bad_argument("from", paste0("\"posterior\" for a fit with ", fit$family$family, "()"), "\"prior\"")
   }

@@ -24,10 +24,11 @@
 #' @param resample importance resample? By default only fits that have a verdict, see below.
 #' @param seed optional number that selects another sequence of draws.
 #' @param row.names,optional as in [as.data.frame()].
-#' @param ... for `as.data.frame()`: arguments of `as.matrix()`. Otherwise not used: unknown names are errors.
+#' @param ... for `as.data.frame()` and `as.array()`: arguments of `as.matrix()`. Otherwise not used: unknown names are errors.
 #' @return A matrix with one row per draw and one named column per parameter (`sigma` and `phi` themselves, not
-#'   their logarithms), or the format of the function's name. With [group-level terms][group_terms] there are columns for the effects
-#'   (`b[(Intercept) g:1]`) and for the covariances of terms (`Sigma[g:x,(Intercept)]`), as in 'rstanarm'.
+#'   their logarithms), or the format of the function's name; `as.array()` has
+#'   iterations, one chain and parameters as its dimensions. With [group-level terms][group_terms] there are columns for
+#'   effects (`b[(Intercept) g:1]`) and for the covariances of terms (`Sigma[g:x,(Intercept)]`), as in 'rstanarm'.
 #' @examples
 #' fit <- elvi(case ~ age + parity, data = infert, family = binomial())
 #' head(as.matrix(fit, draws = 10))
@@ -67,6 +68,13 @@ matrix_of_draws <- function(fit, drawn) {
 #' @export
 as.data.frame.elvi_fit <- function(x, row.names = NULL, optional = FALSE, ...) {
   as.data.frame(as.matrix(x, ...), row.names = row.names, optional = optional)
+}
+
+#' @rdname as.matrix.elvi_fit
+#' @export
+as.array.elvi_fit <- function(x, ...) {
+  draws <- as.matrix(x, ...)
+  array(draws, c(nrow(draws), 1L, ncol(draws)), list(iterations = NULL, chains = "chain:1", parameters = colnames(draws)))
 }
 
 # that of the fit's own sequence of draws, or of the one that a seed asks for

@@ -426,6 +426,31 @@ logLik.elvi_fit <- function(object, ...) no_likelihood()
 #' @rawNamespace S3method(stats::extractAIC, elvi_fit)
 extractAIC.elvi_fit <- function(fit, ...) no_likelihood()
 
+# ---- what belongs to least squares and maximum likelihood ------------------------------------------------
+
+# leverage and deletion diagnostics have a Bayesian counterpart
+no_influence <- function(verb) {
+  function(model, ...) {
+    refuse_argument("model", verb, "() is for fits by least squares or maximum likelihood. The influence of each row on a posterior is ",
+                    "the Pareto k of loo(): loo::pareto_k_influence_values(loo::loo(fit)).")
+  }
+}
+
+#' @rawNamespace S3method(stats::hatvalues, elvi_fit)
+hatvalues.elvi_fit <- no_influence("hatvalues")
+
+#' @rawNamespace S3method(stats::cooks.distance, elvi_fit)
+cooks.distance.elvi_fit <- no_influence("cooks.distance")
+
+#' @rawNamespace S3method(stats::influence, elvi_fit)
+influence.elvi_fit <- no_influence("influence")
+
+#' @rawNamespace S3method(stats::rstandard, elvi_fit)
+rstandard.elvi_fit <- no_influence("rstandard")
+
+#' @rawNamespace S3method(stats::rstudent, elvi_fit)
+rstudent.elvi_fit <- no_influence("rstudent")
+
 # ---- bayesplot ------------------------------------------------------------------------------------------
 
 #' @rdname elvi_fit
@@ -438,5 +463,6 @@ pp_check.elvi_glm <- function(object, type = "dens_overlay", draws = 50, seed = 
   y <- displayed_response(object)$y
   # bins are of predictions, which for successes are proportions
   if (type == "error_binned") return(plot(y, posterior_epred(object, draws = draws, seed = seed), ...))
-  plot(y * response_trials(object), posterior_predict(object, draws = draws, seed = seed), ...)
+  if (family_record(object$family)$trials) y <- y * response_trials(object)
+  plot(y, posterior_predict(object, draws = draws, seed = seed), ...)
 }

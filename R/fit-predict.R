@@ -31,7 +31,7 @@
 #' @param re.form for a fit with [group-level terms][group_terms]: `NULL` for all of them, `NA` or `~ 0` for none, or a one-sided
 #'   formula with the terms to keep, such as `~ (1 | g)`. Smooth terms always stay. `re_formula`, the name in 'brms', works too.
 #' @param allow_new_levels new levels of a grouping factor are an error, or with `TRUE` have effects drawn from the population, given the
-#'   posterior of its standard deviations.
+#'   posterior of its standard deviations. `allow.new.levels`, the name in 'lme4', works too.
 #' @param interval `"credible"` adds credible intervals of what `type` says (`"confidence"`, as [stats::predict.lm()]
 #'   calls it, is the same), `"prediction"` intervals for new responses.
 #' @param level probability of the interval.
@@ -68,6 +68,7 @@ predict.elvi_glm <- function(object, newdata = NULL,
                              allow_new_levels = FALSE, offset = NULL, interval = c("none", "credible", "prediction"),
                              level = 0.95, ...) {
   re.form <- check_re_form(re.form, list(...), names(formals()), "predict()", passed_by_frameworks$predict)
+  allow_new_levels <- check_new_levels(allow_new_levels, list(...))
   type <- check_type(type, object)
   se.fit <- check_flag(se.fit, "se.fit")
   interval <- check_interval(interval, type, object$family)
@@ -96,11 +97,14 @@ predict.elvi_glm <- function(object, newdata = NULL,
 
 # `re.form` under either name; other names are errors, but for those that other packages pass.
 check_re_form <- function(re.form, dots, formals, method, passed = character()) {
-  check_dots(given_values(dots), formals, method, c("re_formula", passed))
+  check_dots(given_values(dots), formals, method, c("re_formula", "allow.new.levels", passed))
   if (is.null(dots[["re_formula"]])) return(re.form)
   if (!is.null(re.form)) unused_argument("re_formula", "it is another name of `re.form`, which is given too")
   dots[["re_formula"]]
 }
+
+# `allow_new_levels`, or `allow.new.levels` as 'lme4' calls it
+check_new_levels <- function(allow_new_levels, dots) dots[["allow.new.levels"]] %||% allow_new_levels
 
 check_interval <- function(interval, type, family) {
   if (identical(interval, "confidence")) return("credible")
@@ -450,6 +454,7 @@ as_observed <- function(object, y) {
 
 # the same as people read them
 displayed_response <- function(object) {
+  if (!is.null(object$pieces)) return(list(y = object$pieces$exit, censored = !object$pieces$event))
   y <- observed_response(object)
   if (family_record(object$family)$trials) uncensored(y) else family_record(object$family)$display_response(y)
 }
@@ -539,6 +544,7 @@ drawn_for <- function(object, rows, draws, seed) {
 posterior_linpred.elvi_glm <- function(object, newdata = NULL, draws = 1000, re.form = NULL, allow_new_levels = FALSE,
                                        offset = NULL, seed = NULL, ..., ndraws = NULL) {
   re.form <- check_re_form(re.form, list(...), names(formals()), "posterior_linpred()")
+  allow_new_levels <- check_new_levels(allow_new_levels, list(...))
   rows <- prediction_rows(object, newdata, re.form, allow_new_levels, offset)
   drawn <- drawn_for(object, rows, ndraws %||% draws, seed)
   if (has_shared(object)) shared_linpred(object, rows, drawn, fit_key(object, seed)) else linpred_draws(rows, drawn, fit_key(object, seed))
@@ -613,6 +619,7 @@ response_parameters <- function(object, rows, drawn, key, precision = NULL) {
 posterior_epred.elvi_glm <- function(object, newdata = NULL, draws = 1000, re.form = NULL, allow_new_levels = FALSE,
                                      offset = NULL, seed = NULL, ..., ndraws = NULL) {
   re.form <- check_re_form(re.form, list(...), names(formals()), "posterior_epred()")
+  allow_new_levels <- check_new_levels(allow_new_levels, list(...))
   rows <- prediction_rows(object, newdata, re.form, allow_new_levels, offset)
   drawn <- drawn_for(object, rows, ndraws %||% draws, seed)
   if (!has_classes(object)) return(response_parameters(object, rows, drawn, fit_key(object, seed))$mean)
@@ -632,6 +639,7 @@ expected_shares <- function(object, rows, drawn, newdata, key) {
 posterior_predict.elvi_glm <- function(object, newdata = NULL, draws = 1000, re.form = NULL, allow_new_levels = FALSE,
                                        offset = NULL, trials = NULL, seed = NULL, ..., ndraws = NULL) {
   re.form <- check_re_form(re.form, list(...), names(formals()), "posterior_predict()")
+  allow_new_levels <- check_new_levels(allow_new_levels, list(...))
   rows <- prediction_rows(object, newdata, re.form, allow_new_levels, offset)
   drawn <- drawn_for(object, rows, ndraws %||% draws, seed)
   at <- response_parameters(object, rows, drawn, fit_key(object, seed), if (is.null(newdata)) precisions(object))
@@ -671,6 +679,7 @@ noise_key <- function(key, rows) {
 log_lik.elvi_glm <- function(object, newdata = NULL, draws = 1000, re.form = NULL, allow_new_levels = FALSE, offset = NULL,
                              seed = NULL, ..., ndraws = NULL) {
   re.form <- check_re_form(re.form, list(...), names(formals()), "log_lik()")
+  allow_new_levels <- check_new_levels(allow_new_levels, list(...))
   key <- fit_key(object, seed)
   if (is.null(newdata) && is_out_of_memory(object)) {
     draws <- check_draws(ndraws %||% draws, max(nobs.elvi_glm(object), posterior_dim(object$posterior)))
@@ -689,7 +698,7 @@ log_lik_at <- function(object, drawn, key, rows = NULL) {
   y <- if (is.matrix(rows$y)) rows$y else rep(rows$y, each = n)
   value <- family_record(object$family)$log_lik(y, at$mu, at$dispersion, rep(rows$trials, each = n), object$family)
   if (!is.null(rows$counts)) value <- value * rep(rows$counts, each = n)
-  matrix(value, n, dimnames = list(NULL, rownames(rows$design$X)))
+  by_observation(matrix(value, n, dimnames = list(NULL, rownames(rows$design$X))), rows$of, rows$names)
 }
 
 # Responses and what is known of them beside their predictors. New ones need the response in `newdata`; weights and
@@ -702,7 +711,9 @@ observed_rows <- function(object, newdata = NULL, design = prediction_rows(objec
                         object$family)$y
     y <- as_observed(object, y)
   }
-  list(design = design, y = y, trials = response_trials(object), precision = precisions(object), counts = row_counts(object))
+  pieces <- if (is.null(newdata)) object$pieces
+  list(design = design, y = y, trials = response_trials(object), precision = precisions(object), counts = row_counts(object),
+       of = pieces$of, names = rownames(pieces$data))
 }
 
 response_frame <- function(object, newdata) {

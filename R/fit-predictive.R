@@ -47,7 +47,7 @@ predictive_interval.elvi_glm <- function(object, prob = 0.9, newdata = NULL, dra
 #' @rawNamespace S3method(rstantools::bayes_R2, elvi_glm)
 bayes_R2.elvi_glm <- function(object, draws = 1000, seed = NULL, ..., ndraws = NULL) {
   check_dots(given_values(list(...)), names(formals()), "bayes_R2()", passed_by_frameworks$draws)
-  if (any(displayed_response(object)$censored)) {
+  if (!is.null(object$pieces) || any(displayed_response(object)$censored)) {
     bad_argument("object", "a fit without censored responses: their residuals are not known", "one with them")
   }
   refuse_classes(object, "residuals and R2")
@@ -82,7 +82,7 @@ simulate.elvi_glm <- function(object, nsim = 1, seed = NULL, ...) {
   if (is.null(seed)) seed <- stats::runif(1L, 0, 2^31 - 1)
   y <- posterior_predict(object, draws = nsim, seed = seed, ...)
   out <- lapply(seq_len(nsim), function(i) as_response(object, y[i, ]))
-  out <- structure(out, names = paste0("sim_", seq_len(nsim)), row.names = rownames(object$frame), class = "data.frame")
+  out <- structure(out, names = paste0("sim_", seq_len(nsim)), row.names = colnames(y), class = "data.frame")
   structure(out, seed = seed)
 }
 

@@ -15,7 +15,7 @@ closing_lines <- function(x, error) c(solver_account(x)$lines, error_line(error)
 
 fit_heading <- function(x) {
   if (is.null(x$regression)) return(description(x$given$model))
-  c(sprintf("%s regression (%s link), %s observations", x$family$family, x$family$link, format_count(nobs.elvi_glm(x))),
+  c(sprintf("%s regression (%s link), %s observations", x$family$family, x$family$link, format_count(stats::nobs(x))),
     deparse_one(x$formula), second_heading(x))
 }
 

@@ -81,6 +81,8 @@ shown_pareto_k <- function(object, draws, seed) {
 # Of the conditional posteriors at the quadrature points: `k` is the worst of `conditional`. There is no joint weight of all points.
 nested_pareto_k <- function(object, draws, key) {
   nested <- object$nested
+  plan <- object$posterior$roots$plan
+  if (isTRUE(plan$summed) && !is_quadratic(plan)) check_in_memory(object)
   if (!is.null(draws) && !is.na(worst_k(nested)) && worst_k(nested) > -Inf) {
     nested$k_hat <- component_shapes(object$posterior, object$problem, draws, key)
     nested$draws <- draws

@@ -76,12 +76,21 @@ build_problem <- function(formula, call, env, arguments) {
   if ("na.action" %in% given) check_na_action(arguments$na.action)
   asked <- second_part(check_family(arguments$family), arguments)
   family <- asked$family
-  parts <- if (is.null(asked$part)) structured_formula(formula, if (!is_source(data)) data)
-  if (!is.null(asked$part) && is_source(data)) bad_argument("data", "in memory for a model with a second formula", "a source of rows")
-  if (is_source(data)) check_knots(arguments$knots, list())
-  if (is.null(asked$part)) check_terms(parts, family, is_source(data), given)
-  design <- if (!is.null(asked$part)) joint_design(formula, asked$part, data, call, env, arguments$contrasts, arguments$knots)
-            else if (is_source(data)) source_design(data, formula, call, env, arguments$contrasts, family)
+  if (!is.null(family_record(family)$pieces)) return(problem_of_pieces(formula, family, data, call, env, arguments))
+  regression_problem(formula, family, asked$part, data, call, env, arguments)
+}
+
+# `part` is the second one, or NULL; `call` says what the model frame is made of
+regression_problem <- function(formula, family, part, data, call, env, arguments) {
+  given <- names(call)
+  parts <- if (is.null(part)) {
+    structured_formula(formula, if (!is_source(data)) data else if ("." %in% all.vars(formula)) first_chunk(data))
+  }
+  if (!is.null(part) && is_source(data)) bad_argument("data", "in memory for a model with a second formula", "a source of rows")
+  if (is_source(data) && is.null(parts)) check_knots(arguments$knots, list())
+  if (is.null(part)) check_terms(parts, family, given)
+  design <- if (!is.null(part)) joint_design(formula, part, data, call, env, arguments$contrasts, arguments$knots)
+            else if (is_source(data)) source_design(data, formula, call, env, arguments$contrasts, family, parts, arguments$knots)
             else formula_design(parts, call, env, arguments$contrasts, arguments$knots)
   if (!is.null(design$parts) && !length(design$latent)) refuse_latent_priors(given)
   if (!design$intercept && "prior_intercept" %in% given) {
@@ -99,6 +108,17 @@ build_problem <- function(formula, call, env, arguments) {
     priors <- shared_priors(priors, length(class_names(family)) - 1L)
   }
   new_problem(design, design$formula %||% if (is.null(parts)) stats::formula(design$terms) else formula, call, family, dispersion, priors)
+}
+
+# The solver's rows are pieces of observations; the fit shows the formula and the call that were given.
+problem_of_pieces <- function(formula, family, data, call, env, arguments) {
+  split <- family_record(family)$pieces(formula, family, data, call, env)
+  problem <- regression_problem(split$formula, split$family, NULL, split$data, split$call, env, arguments)
+  problem$regression$pieces <- settle_pieces(split$pieces, problem$regression$frame)
+  problem$regression$formula <- formula
+  call[[1L]] <- quote(elvi)
+  problem$call <- call
+  problem
 }
 
 # levels of the response in the data, of which a model frame drops those that do not occur
@@ -157,9 +177,8 @@ check_autoscale <- function(autoscale, given, priors) {
     aux = is.null(priors$prior_aux) || asks(priors$prior_aux), sd = !"prior_sd" %in% given)
 }
 
-check_terms <- function(parts, family, elsewhere, given) {
+check_terms <- function(parts, family, given) {
   if (is.null(parts)) return(refuse_latent_priors(given))
-  if (elsewhere) bad_argument("data", "in memory: group-level and smooth terms need all rows at once", "a source of rows")
   check_conditional_family(family)
 }
 

@@ -488,5 +488,7 @@ portable_recipe <- function(recipe) {
     if (!identical(at, emptyenv()) && exists(name, at, inherits = FALSE)) assign(name, get(name, at), luggage)
   }
   environment(recipe$terms) <- luggage
+  if (!is.null(recipe$fixed)) environment(recipe$fixed) <- luggage
+  recipe$latent <- lapply(recipe$latent, with_environment, luggage)
   recipe
 }

@@ -32,8 +32,15 @@ portable_fit <- function(object) {
   portable <- new_fit(list(call = call, base = object$given$base), result = list(posterior = object$posterior))
   portable$regression <- object$regression
   environment(portable$regression$terms) <- environment(portable$regression$formula) <- globalenv()
+  portable$regression$groups <- lapply(portable$regression$groups, with_environment, globalenv())
   if (!is.null(attr(object$frame, "terms"))) environment(attr(portable$regression$frame, "terms")) <- globalenv()
   structure(portable, class = class(object))
+}
+
+# a latent term whose formula of slopes has this environment
+with_environment <- function(term, env) {
+  if (!is.null(term$slopes)) environment(term$slopes) <- env
+  term
 }
 
 # a fit of that chunk

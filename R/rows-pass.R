@@ -87,7 +87,7 @@ chunked_rows <- function(source, recipe, survey) {
   list(source = source, recipe = recipe, labels = recipe$labels, n = survey$n, dim = length(survey$sums), dropped = survey$dropped,
        count = survey$count, constant = survey$constant, y = survey$tally$y %||% survey$low[1L],
        weight = survey$tally$weight %||% survey$weight, offset = c(survey$low[2L], survey$high[2L]),
-       known = known, check = survey$check)
+       known = known, check = survey$check, columns = survey$columns, level = survey$level + survey$response[1L] / survey$used)
 }
 
 # response_variance() from sums
@@ -154,8 +154,8 @@ pass_with_progress <- function(source, recipe, task, args = list(), n = NULL) {
   pass
 }
 
-first_passes <- list(levels = ", for levels of factors", constants = ", for knots, means and breaks", powers = ", for polynomials",
-                     cells = ", for quantiles", survey = ", for means and spreads")
+first_passes <- list(levels = ", for levels of factors", terms = ", for group-level and smooth terms",
+                     constants = ", for knots, means and breaks", powers = ", for polynomials", cells = ", for quantiles", survey = ", for means and spreads")
 
 # The model as C is to see it: one of rows in memory as it is, one of data larger than memory as a function. The last point
 # is remembered, since value and gradient are asked for one after the other.

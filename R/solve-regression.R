@@ -1,9 +1,10 @@
 # Regressions with latent terms or an unknown dispersion: exact given the hyperparameters, quadrature over them.
 
 solve_nested <- function(problem, base, control, correct = TRUE) {
-  conditional <- conditional_problem(problem)
-  check_solvable(conditional, if (is_chunked(problem$rows)) problem$rows$n else sum(problem$rows$weight > 0))
-  nested <- nested_fit(conditional, base, control[c("nodes", "progress")])
+  summed <- is_chunked(problem$rows) && length(problem$terms)
+  conditional <- if (summed) summed_problem(problem) else conditional_problem(problem)
+  if (!summed) check_solvable(conditional, if (is_chunked(problem$rows)) problem$rows$n else sum(problem$rows$weight > 0))
+  nested <- nested_fit(conditional, base, c(control[c("nodes", "progress")], if (summed) list(draws = 0)))
   warn_nested(nested)
   seed <- draw_key()
   posterior <- nested_posterior(nested, conditional, derived_key(seed, "posterior"))
@@ -81,7 +82,8 @@ nested_posterior <- function(nested, problem, key) {
 check_conditional_family <- function(family) {
   if (is.null(family_record(family)$conditional)) {
     able <- !vapply(family_records, function(r) is.null(r$conditional), NA)
-    bad_argument("family", paste(join_or(paste0("\"", intersect(public_families(), known_families()[able]), "\"")), "with group-level or smooth terms"),
+    names <- paste0("\"", intersect(public_families(), known_families()[able]), "\"")
+    bad_argument("family", paste(join_or(names), "with group-level or smooth terms"),
                  paste0(family$family, "(), whose loss is not convex"))
   }
 }
@@ -184,9 +186,14 @@ check_nested <- function(problem, method, run, control) {
   if (!length(problem$terms) && !is.null(problem$dispersion) && is.null(problem$lines)) {
     refuse_argument("method", "method = \"nested\" integrates over hyperparameters, and this model has none. Use \"auto\".")
   }
-  if (!has_few_rows(problem)) {
-    refuse_argument("method", "method = \"nested\" needs all rows in memory, unless the family is gaussian() with unknown ",
-                    "dispersion. Use another method, or a data frame.")
+  if (!has_few_rows(problem) && !(length(problem$terms) && sums_suffice(problem))) {
+    refuse_argument("method", if (length(problem$terms)) {
+      paste0("Group-level and smooth terms of data larger than memory need a family without a parameter of its own, or gaussian(), not ",
+             problem$family$family, "(). Give `dispersion`, or a data frame.")
+    } else {
+      paste0("method = \"nested\" needs all rows in memory, unless the family is gaussian() with unknown dispersion. Use another ",
+             "method, or a data frame.")
+    })
   }
   for (prior in in_parts(problem$priors$prior)) check_normal_prior(prior, "prior")
   if (!is.null(problem$shift)) for (prior in in_parts(problem$priors$prior_intercept)) check_normal_prior(prior, "prior_intercept")

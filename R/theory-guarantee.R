@@ -122,7 +122,7 @@
 #' @param gap0 for the non-convex bound: an upper bound on `F(start) - F*`. The
 #'   default is one that follows from the smoothness of `f`, and is rough.
 #' @param runs number of independent runs of which the one with the smallest exact objective is kept: by Markov's inequality its gap
-#'   exceeds twice the bound with probability at most `2^-runs`.
+#'   exceeds twice the bound with probability at most `2^-runs`. For models with an exact objective.
 #' @return `guarantee()`: a list of class `elvi_guarantee` with `bound`, `by`, `bounds`, `gap` (of a fit, where the optimum
 #'   is known), `kind`,
 #'   `conditional`, `sharper` (the same bound one step earlier in the proof),
@@ -155,6 +155,7 @@ guarantee <- function(model, base = base_gaussian(), schedule = schedule_fixed()
   check_class(schedule, "schedule", "elvi_schedule", "a schedule_*() function")
   check_class(control, "control", "elvi_control", "elvi_control()")
   runs <- check_count(runs, "runs")
+  if (runs > 1 && !has_exact(model)) unused_argument("runs", "this model has no exact objective to choose the best run by")
   if (!is.null(budget)) schedule <- with_budget(schedule, budget)
   if (!is.null(gap0)) gap0 <- check_number(gap0, "gap0", 0)
 

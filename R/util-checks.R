@@ -247,11 +247,16 @@ check_dots <- function(dots, known, where, ignored = character()) {
     elvi_abort("elvi() has no argument `", first, "`: ", arguments_of_others[[first]],
                class = "elvi_error_argument", data = list(argument = first))
   }
-  distance <- utils::adist(first, known, ignore.case = TRUE)
-  near <- known[distance == min(distance) & distance <= max(2, nchar(first) %/% 3)]
-  elvi_abort(where, " has no argument `", first, "`.",
-             if (length(near)) paste0(" Did you mean `", near[1L], "`?"),
+  elvi_abort(where, " has no argument `", first, "`.", nearest_name(first, known),
              class = "elvi_error_argument", data = list(argument = given[1L]))
+}
+
+# a question at the end of a message about an unknown name; NULL where no other is near it
+nearest_name <- function(name, known) {
+  if (!length(known)) return(NULL)
+  distance <- utils::adist(name, known, ignore.case = TRUE)
+  near <- known[distance == min(distance) & distance <= max(2, nchar(name) %/% 3)]
+  if (length(near)) paste0(" Did you mean `", near[1L], "`?")
 }
 
 # Arguments of 'rstanarm', 'brms', 'lme4' and 'glmmTMB', and elvi's way to the same end
