@@ -80,6 +80,7 @@
 #'   elvi(dist ~ s(speed), data = cars)
 #' }
 #' }
+#' @order 1
 #' @export
 elvi <- function(object, ...) {
   if (missing(object) && "formula" %in% ...names()) {   # as users of glm() write it

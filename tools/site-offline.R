@@ -30,7 +30,7 @@ with_mathml <- function(text) {
   at <- gregexpr(pattern, text, perl = TRUE)
   spans <- regmatches(text, at)[[1L]]
   if (!length(spans)) return(text)
-  tex <- gsub("^[^>]*>\\\\[(\\[]|\\\\[)\\]]</span>$", "", spans)
+  tex <- gsub("^[^>]*>\\\\[(\\[]|\\\\[)\\]]</span>$", "", spans, perl = TRUE)
   tex <- gsub("&amp;", "&", gsub("&lt;", "<", gsub("&gt;", ">", tex)))
   sign <- ifelse(grepl("math display", spans), "$$", "$")
   source <- tempfile(fileext = ".md")
