@@ -263,7 +263,7 @@ turned_to <- function(u) {
   if (size < 1e-20) diag(length(u)) else diag(length(u)) - 2 * tcrossprod(v) / size
 }
 
-# Quadratics in t: for the means of the rows of y; for the logarithm of the scale of what is left; and once more for
+# Quadratics in t: for the means of the rows of y; for the logarithm of the residual scale; and once more for
 # its directions in which that changes more or less than in the others.
 bend_under <- function(t, y, w, fine) {
   n <- 1 / sum(w^2)

@@ -25,8 +25,8 @@ verdict_on <- function(fit) {
   if (!isTRUE(fit$result$status %in% c("finished", "diverged"))) return(NULL)
   if (is.null(fit$plan$search)) return(if (is_checked(fit)) verdict_without_search(fit))
   v <- verdict_of_weights(fit)
-  # an adapted mixture began with all ends, and weights have told what each is worth; but where these were content with one
-  # place, and only other starts told of another, there may be more of them
+  # An adapted mixture begins with the ends of all starts, and its weights measure each of them. If the weights found no problem at one
+  # place, and only other starts found another place, there may be more of them.
   told <- !is.null(v$proposal) && v$alone$objects
   c(v, list(uncovered = if (is.null(v$proposal)) share_outside(fit, fit_key(fit)) %||% 0 else 0,
             spread = spread_of_starts(fit), elsewhere = if (!told) ends_elsewhere(fit),
@@ -209,7 +209,7 @@ ends_elsewhere <- function(fit) {
 
 # ---- in words -----------------------------------------------------------------------------------
 
-# Sentences, one for each thing that speaks against the fit; none if nothing does.
+# One sentence for each problem of the fit; none if there is no problem.
 objections <- function(fit) {
   v <- fit$result$verdict
   if (is.null(v)) return(character())

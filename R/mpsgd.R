@@ -257,7 +257,7 @@ run_mpsgd <- function(journal, iterations) {
   fit
 }
 
-# What is stored must be what such a run can have come to.
+# The stored state must be one that such a run can reach.
 refuse_unsound_mpsgd <- function(file, progress, fit) {
   if (!same_shape(progress$state, fit$state) || !is.integer(progress$random)) {
     bad_checkpoint(file, "a checkpoint", "one whose numbers have other types or lengths than this run's")

@@ -39,7 +39,7 @@ attempt_run <- function(fit, law, iterations, journal) {
     elvi_error_singular = function(e) back_from_explosion(fit, e))
 }
 
-# A target that is a function is no reason to end without a fit: where its steps have led to numbers that are none, the start
+# A user-supplied density must not end a run without a fit: where its steps gave non-finite values, the start
 # is returned, and that is said.
 back_from_explosion <- function(fit, error) {
   if (!is_guarded(fit)) stop(error)
@@ -334,7 +334,7 @@ has_diverged <- function(fit) {
   if (is.na(first) || !is.finite(first)) return(FALSE)
   noise <- sqrt(sum(fit$result$trace$se[c(1L, nrow(fit$result$trace))]^2))
   # F moves by the dimension, in nats, when every scale is off by a factor e
-  # (one draw has no noise: only a value that is not finite can be told then)
+  # (one draw has no standard error: only non-finite values are detected then)
   !is.finite(last) || isTRUE(last > first + 4 * noise + fit$given$model$dim)
 }
 

@@ -32,7 +32,7 @@ run_to_tolerance <- function(fit, law, iterations, journal) {
   }
 }
 
-# A gap that is not a number, or that of what stood in for a target at more than half of the points, is not known.
+# A gap is not known if it is not finite, or if the target was replaced by a gaussian at more than half of the points.
 has_reached <- function(gap, tol) isTRUE(gap$estimate + 2 * gap$se < tol) && !is_mostly_outside(gap)
 
 # more iterations would only follow the stand-in

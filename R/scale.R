@@ -14,7 +14,7 @@
 #   exact                   has the exact solver a fixed point for it?
 #   floor                   its bound from below in units of 1/sqrt(L), where no optimum of the theorems' scales is smaller
 #   ceiling                 is it projected on scales of at most `scale_max`?
-#   caveat                  what must be said of the theorems' constants for it, if anything
+#   caveat                  a sentence about the theorems' constants for it, if they differ
 #   log_det(S)
 #   outer(g, z)             the mean of g z' over the columns of both, as far as such a scale can go there
 #   check(S, dim, name)     a user's S, a matrix or a vector (a diagonal), as one of this kind, or an error

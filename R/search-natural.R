@@ -104,7 +104,7 @@ compose_leap <- function(leap) {
 
 # From (mu, A) towards the best gaussian, until the estimated gap is below `tol` or `budget`
 # points are spent. A step is kept when a fresh batch does not show that it is worse; else it
-# is half as long the next time, from a batch twice as large. `best` is the objective that others have come to.
+# is half as long the next time, from a batch twice as large. `best` is the best objective of the others.
 natural_gradient_descent <- function(target, at, key, budget, tol, best = Inf) {
   iteration <- at$iteration %||% 0
   size <- first_batch(length(at$mu))

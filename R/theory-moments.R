@@ -9,7 +9,7 @@
 # g'z has the parts b_i = v_i - beta_i a_i, beta_i = v_i'a_i, that are orthogonal to a_i. They are derivatives: with Phi_i' = phi_i,
 # phi_i(a_i'z) b_i'z is that of Phi_i(a_i'z) as a_i turns towards b_i. With P = A B', Q = B B', x = beta o (t phi) and y = Phi
 #   E(g'z)^2 = sum_k x_k' C_k x_k + 2 x_k' (C_k' o P) y_k + y_k' (C_k'' o P o P' + C_k' o Q) y_k.
-# Both are sums over degrees of squared norms: what is left after some degrees is positive and is bounded by its own norm, row by row.
+# Both are sums over degrees of squared norms: the remainder after some degrees is positive and is bounded by its own norm, row by row.
 # vignette("theory") has the proofs.
 
 # E|g|^2, E|g|^2 |z|^2 and E(g'z)^2 at theta of a run, each at most 0.2 % too large; NULL where there is no formula, or too many rows.
