@@ -36,7 +36,8 @@ NULL
 #' @section Names and priors:
 #' Coefficients of the second formula are named `zi_x` and `disp_x`. A prior holds for both formulas;
 #' `prior = list(cond = normal(0, 1), zi = normal(0, 2))` gives each its own, and so for `prior_intercept`. In a list for `prior_sd` the
-#' groups of a second formula are called `zi_g` and `disp_g`. The default prior of the intercept of `disp` for `gaussian()` is centred at the
+#' groups of a second formula are called `zi_g` and `disp_g`. The default prior of the intercept of `disp` for `gaussian()` is centred at
+#' the
 #' logarithm of the standard deviation of the response.
 #'
 #' @section Predictions:
@@ -79,7 +80,8 @@ NULL
 #'
 #' @section Several modes:
 #' With `combine = "stack"` the fit is a mixture of the gaussians that starts ended in at different places, with weights in proportion to
-#' `exp(ELBO)`. `coef()`, `vcov()`, draws, [elbo()], [pareto_k()] and the [verdict] are those of the mixture. `fit$stack` has its weights and
+#' `exp(ELBO)`. `coef()`, `vcov()`, draws, [elbo()], [pareto_k()] and the [verdict] are those of the mixture. `fit$stack` has its weights
+#' and
 #' components.
 #' @seealso [elvi_model], [verdict]; `vignette("any-model")`.
 #' @name start_search
@@ -88,7 +90,8 @@ NULL
 #' The verdict on a fit of a user-supplied density
 #'
 #' A fit of a [model_density()], [model_stan()] or [model_tmb()] is checked against the density itself, by importance sampling and by
-#' comparing starts. `print()` shows the result, the verdict, and a warning of class `elvi_warning_verdict` says what is wrong. Tables, plots
+#' comparing starts. `print()` shows the result, the verdict, and a warning of class `elvi_warning_verdict` says what is wrong. Tables,
+#' plots
 #' and draws of such a fit are corrected by the importance weights, see [elvi_fit].
 #'
 #' @section What is checked:
@@ -116,7 +119,8 @@ NULL
 #'
 #' The mixture replaces the approximation in the verdict and in what the fit shows if its k-hat is at most 0.7, for the variances too, if
 #' its effective sample size is a fifth of the draws, and if the variance of the exponential of each logarithm rests on
-#' at least 400 draws. A message of class `elvi_message_adapted` and `print()` say so. A warning about other starts stays, since there may be
+#' at least 400 draws. A message of class `elvi_message_adapted` and `print()` say so. A warning about other starts stays, since there
+#' may be
 #' further modes. `fit$mu`, `fit$Sigma`, [elbo()] and draws with `resample = FALSE` remain those of the approximation.
 #'
 #' Where no mixture is adapted, in more than 150 parameters and for a stack, a k-hat between its limit and 1 is accepted if the effective

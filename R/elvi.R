@@ -135,7 +135,8 @@ elvi.default <- function(object, ...) {
 #' @param iterations for a fit: stop after this many iterations in all.
 #' @param ... not used: unknown names are errors.
 #' @return An object of class `elvi_fit`. It has four parts: `given` (the call and its arguments), `plan` (what was decided before the
-#'   run), `state` (where the run is) and `result`; a fit of a formula also `regression`. `$` finds a field in any of them, and computes what
+#'   run), `state` (where the run is) and `result`; a fit of a formula also `regression`. `$` finds a field in any of them, and computes
+#'   what
 #'   follows from the result. Among others there are
 #'   * `posterior`: what all methods read.
 #'   * `mu`, `sd`, `Sigma`: means, standard deviations and symmetric scale of the approximation; `Sigma %*% Sigma` is its covariance. For a

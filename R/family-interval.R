@@ -57,7 +57,8 @@ interval_middle <- function(ends) {
 
 no_display <- function(y) {
   elvi_abort("`object`: residuals, R2, calibrate() and plots of the responses need each response as a number. Times that are ",
-             "censored on the left or in intervals are not. Use log_lik() or posterior_predict().", class = "elvi_error_argument", data = list(argument = "object"))
+             "censored on the left or in intervals are not. Use log_lik() or posterior_predict().", class = "elvi_error_argument",
+             data = list(argument = "object"))
 }
 
 # ---- log likelihoods ---------------------------------------------------------------------------------------

@@ -101,8 +101,9 @@ mixture_of_ends <- function(ends) {
 adapted_line <- function(v) {
   if (is.null(v$proposal)) return(NULL)
   elsewhere <- v$alone$elsewhere
-  why <- c(if (v$alone$objects) sprintf("The approximation alone misses part of the target (k-hat %s, effective sample size %s of %s draws)",
-                                        format(v$alone$k, digits = 2), format_count(round(v$alone$ess)), format_count(v$alone$draws)),
+  why <- c(if (v$alone$objects) sprintf(
+             "The approximation alone misses part of the target (k-hat %s, effective sample size %s of %s draws)",
+             format(v$alone$k, digits = 2), format_count(round(v$alone$ess)), format_count(v$alone$draws)),
            if (!v$alone$objects && isTRUE(v$alone$thin)) sprintf(
              "The effective sample size of the approximation alone is %s of %s draws, too few to confirm it",
              format_count(round(v$alone$ess)), format_count(v$alone$draws)),

@@ -220,7 +220,8 @@ objections <- function(fit) {
               format_count(v$draws))
     },
     if (isTRUE(v$thin) && !misses_part(v)) {
-      sprintf(paste("The effective sample size of the importance weights is %s of %s draws, less than a fifth, and no mixture fits the target:",
+      sprintf(paste("The effective sample size of the importance weights is %s of %s draws, less than a fifth, and no",
+                    "mixture fits the target:",
                     "the weights cannot confirm the approximation."), format_count(round(v$ess)), format_count(v$draws))
     },
     if (!isTRUE(v$shift <= most_shift)) sprintf("Importance weights move the mean of `%s` by %s standard deviations.", v$shifted,
@@ -273,7 +274,9 @@ verdict_lines <- function(fit) {
       paste("%s may be near 0: the standard deviation of the logarithm is above 1. A prior that avoids 0, or a",
             "non-centred parametrisation, may help."), paste0("`", utils::head(v$loose, 3), "`", collapse = ", ")),
     if (is.null(fit$plan$search)) "Checked by importance weights only: no other starts were tried, so another mode would not be detected"
-    else if (!is_corrected(fit$posterior)) "Importance weights are too uneven to correct this fit: the results are those of the approximation itself",
+    else if (!is_corrected(fit$posterior)) {
+      "Importance weights are too uneven to correct this fit: the results are those of the approximation itself"
+    },
     polish_line(fit$result$polish),
     if (length(against)) paste(if (is.null(fit$result$polish)) "Problem:" else "Before polishing:", against)
     else if (isTRUE(fit$result$converged)) paste0("Verdict: good", if (!is.null(v$proposal)) " after importance correction",

@@ -373,7 +373,8 @@ levels_together <- function(recipe, name, variable) {
 check_declared <- function(name, declared) {
   all <- unique(unlist(declared))
   if (all(vapply(declared, function(levels) identical(intersect(all, levels), levels), NA))) return(invisible())
-  elvi_abort("The order of the levels of `", name, "` cannot be determined from the chunks, which differ. Give it by `levels` of the source.",
+  elvi_abort("The order of the levels of `", name, "` cannot be determined from the chunks, which differ. ",
+             "Give it by `levels` of the source.",
              class = c("elvi_error_rows", "elvi_error_argument"), data = list(argument = "data", column = name))
 }
 

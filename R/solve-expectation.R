@@ -83,7 +83,8 @@ no_joint_expectation <- function(model, law) {
   name <- dispersion_record(model)$natural
   elvi_abort("`method`: the expected ", model$family$family, " log posterior is infinite where the coefficients and log(",
              name, ") have a joint ", law$kind, " distribution, because ", name, " is an exponent. ",
-             "Integrate over it: fit a formula with normal() or flat() priors and method = \"nested\". Or use base_uniform().", class = c("elvi_error_no_expectation", "elvi_error_argument"),
+             "Integrate over it: fit a formula with normal() or flat() priors and method = \"nested\". Or use base_uniform().",
+             class = c("elvi_error_no_expectation", "elvi_error_argument"),
              data = list(argument = "method"))
 }
 

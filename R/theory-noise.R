@@ -403,7 +403,8 @@ judge_given <- function(given, problem, draws = 1024L) {
     return(list("fails", sprintf("your optimum is not stationary: a gradient of %s standard errors in %s draws",
                                  format(score$worst, digits = 2), format_count(draws))))
   }
-  list("assumed", sprintf("as you gave it: stationary within the noise of %s draws, which would detect a gradient of %s in units of its scale",
+  list("assumed", sprintf(paste("as you gave it: stationary within the noise of %s draws, which would detect a gradient of %s",
+                                "in units of its scale"),
                           format_count(draws), format(score$resolution, digits = 2)))
 }
 
