@@ -42,7 +42,7 @@ paired_points <- function(posterior, draws, share = 0.1) {
 widened <- function(z, number = seq_len(ncol(z)), share = 0.1) {
   d <- nrow(z)
   wide <- 1 + 1.8 / sqrt(d)
-  far <- (number * (sqrt(5) - 1) / 2) %% 1 < share
+  far <- (number * sqrt(2)) %% 1 < share   # not the golden ratio, by which draw_components() chooses
   z[, far] <- wide * z[, far]
   r2 <- colSums(z^2)
   list(z = z, log_q = -r2 / 2 + log1p(share * (exp(r2 / 2 * (1 - wide^-2)) / wide^d - 1)))

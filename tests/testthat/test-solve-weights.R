@@ -2,10 +2,16 @@ test_that("points that are taken further out have the density of a mixture", {
   z <- matrix(rnorm(12), 3)
   points <- widened(z, 1:4, share = 0.5)
   wide <- 1 + 1.8 / sqrt(3)
-  far <- (1:4 * (sqrt(5) - 1) / 2) %% 1 < 0.5
+  far <- (1:4 * sqrt(2)) %% 1 < 0.5
   expect_equal(points$z, z * rep(ifelse(far, wide, 1), each = 3))
   mixed <- log(0.5 * exp(colSums(dnorm(points$z, log = TRUE))) + 0.5 * exp(colSums(dnorm(points$z, 0, wide, log = TRUE))))
   expect_equal(points$log_q - points$log_q[1], mixed - mixed[1])
+})
+
+test_that("points that are taken further out are spread over the components", {
+  component <- draw_components(rep(0.1, 10), 4000, c(5, 6))
+  far <- (1:4000 * sqrt(2)) %% 1 < 0.1
+  expect_lt(max(abs(tapply(far, component, mean) - 0.1)), 0.02)
 })
 
 test_that("evidences of quadrature points by corrected draws are the exact ones", {
