@@ -287,8 +287,9 @@ without_rows <- function(fit, out) {
     problem["triangle"] <- list(NULL)
     nested <- nested_fit(problem, fit$base, fit$control[c("nodes", "progress")])
     posterior <- nested_posterior(nested, problem, fit$posterior$key)
-    refit <- list(result = utils::modifyList(fit$result, list(nested = nested_account(nested), converged = nested$converged)))
-    refit$result$posterior <- correct_nested(posterior)
+    weighed <- reweigh_nested(nested, correct_nested(posterior))
+    refit <- list(result = utils::modifyList(fit$result, list(nested = nested_account(weighed$nested), converged = nested$converged)))
+    refit$result$posterior <- weighed$posterior
     fit$given$problem <- problem
   }
   fit$result <- refit$result
