@@ -142,6 +142,26 @@ check_unchanged <- function(rows, check) {
              " Their source must not change while a fit is made or used.", class = "elvi_error_rows")
 }
 
+# Some rows of the first chunk, spread evenly, as a model in memory has them; NULL where none is complete.
+first_rows_of <- function(rows, most) {
+  chunk <- first_chunk(rows$source)
+  if (is.data.frame(chunk)) {
+    chunk <- rows_at(check_chunk(chunk), unique(round(seq(1, nrow(chunk), length.out = min(nrow(chunk), most)))))
+  }
+  few <- recipe_rows(rows$recipe, chunk)
+  if (is.null(few)) return(NULL)
+  few["shift"] <- list(rows$recipe$centre)
+  if (is.null(rows$weighing)) few else reweighed(few, rows$weighing$variance, rows$weighing$earlier)
+}
+
+# The model of data larger than memory with these rows instead, see readable_model().
+model_of_rows <- function(model, rows) {
+  model$kind <- "glm"
+  model[c("value", "gradient", "pointer")] <- NULL
+  model$rows <- rows
+  model
+}
+
 # A pass; with options(elvi.rows_progress = TRUE), or where a fit shows its progress, a line about it.
 pass_with_progress <- function(source, recipe, task, args = list(), n = NULL) {
   started <- proc.time()[["elapsed"]]
