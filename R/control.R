@@ -102,6 +102,11 @@
 #' somebody chose, but it cannot run code: it may hold numbers and texts only, of the types and lengths of this run.
 #'
 #' `elvi()` on a fit goes on from the fit, and keeps writing to the checkpoint.
+#'
+#' With [data larger than memory][rows_elsewhere] a `checkpoint` does not change the method. An exact fit, or one with group-level
+#' terms, appends the sums of each pass to the file. The same call makes the first passes, which show that the data are the same,
+#' and goes on after the last whole pass in the file. The file is as large as what all passes return. In memory such a fit has
+#' nothing to keep, and a `checkpoint` asks for `method = "mpsgd"`, with a message.
 #' @return A list of class `elvi_control` for [elvi()].
 #' @examples
 #' elvi_control(scale = "triangular", update = "prox")

@@ -18,9 +18,10 @@
 #'
 #' @section Workers that are lost:
 #' A worker whose connection breaks, or that does not answer for `timeout` seconds, is not asked again: its shards are loaded by the
-#' others, the pass goes on, and a warning of class `elvi_warning_worker` says so. Nothing of the result
-#' changes. When the last one is lost the fit ends with an error of class `elvi_error_worker` that names the shards
-#' that are lost with it. An error in `load()`, or in the rows it returns, is an error of the fit, and names the
+#' others, the pass goes on, and a warning of class `elvi_warning_worker` says so. So it is with a worker that has no elvi, or another
+#' version. Where none of several workers answers in time, all are waited for once more as long, with a warning of class
+#' `elvi_warning_slow`. Nothing of the result changes. When the last one is lost the fit ends with an error of class
+#' `elvi_error_worker` that names the shards that are lost with it. An error in `load()`, or in the rows it returns, is an error of the fit, and names the
 #' shard. An interrupt (Ctrl-C) or a time limit waits up to a minute for answers that are on their way, so that the
 #' workers can be used again. MPI ends a whole job when
 #' one of its processes dies, before R can do anything about it.
@@ -192,7 +193,14 @@ first_rows <- function(chunk, most = 1000L) {
 }
 
 # what is called there; it must not bring the environment of this package along
-at_worker <- function(request) getNamespace("elvi")$answer_request(request)
+at_worker <- function(request) {
+  unfit <- if (!requireNamespace("elvi", quietly = TRUE)) "has no package elvi"
+           else if (getNamespaceVersion("elvi") != request$version) {
+             paste("has elvi", getNamespaceVersion("elvi"), "instead of", request$version)
+           }
+  if (is.null(unfit)) return(getNamespace("elvi")$answer_request(request))
+  structure(list(unfit = unfit, number = request$number), class = "elvi_reply")
+}
 environment(at_worker) <- baseenv()
 
 # ---- a pass ---------------------------------------------------------------------------------
@@ -215,12 +223,15 @@ first_chunk.elvi_source_cluster <- function(source) {
 ask_shards <- function(source, recipe, task, args = list()) {
   state <- source$state
   state$requests <- state$requests + 1
-  request <- list(id = source$id, task = task, args = args, centre = recipe$centre, threads = source$threads,
-                  key = recipe_key(state, recipe), number = paste(source$id, state$requests))
+  request <- list(id = source$id, version = as.character(getNamespaceVersion("elvi")), task = task, args = args,
+                  centre = recipe$centre, threads = source$threads, key = recipe_key(state, recipe), number = paste(source$id, state$requests))
   join <- function(a, b, first) {
-    tryCatch(join_shards(recipe, task, a, b), elvi_error_argument = function(e) shard_failed(source, first, conditionMessage(e), e$argument))
+    tryCatch(join_shards(recipe, task, a, b), elvi_error_argument = function(e) {
+      shard_failed(source, first, conditionMessage(e), e$argument)
+    })
   }
   branches <- list()
+  patience <- 1
   done <- logical(source$shards)
   waiting <- rep(NA_real_, length(state$cl))   # since when
   on.exit(drain(source, which(!is.na(waiting)), request))
@@ -236,7 +247,8 @@ ask_shards <- function(source, recipe, task, args = list()) {
       if (is.na(waiting[node])) mark_worker_lost(state, node)
     }
     if (all(done)) return(root_answer(branches, source$shards, join))
-    for (node in arrivals(state$cl, which(!is.na(waiting)), source$timeout - (monotonic_seconds() - min(waiting, Inf, na.rm = TRUE)))) {
+    left <- patience * source$timeout - (monotonic_seconds() - min(waiting, Inf, na.rm = TRUE))
+    for (node in arrivals(state$cl, which(!is.na(waiting)), left)) {
       suspendInterrupts({
         reply <- receive_reply(state, node, source$timeout)
         if (!is_old(reply, request)) waiting[node] <- NA
@@ -244,6 +256,7 @@ ask_shards <- function(source, recipe, task, args = list()) {
       if (!is.na(waiting[node])) next
       if (is.null(reply)) mark_worker_lost(state, node)
       refuse_failure(reply)
+      if (!is.null(reply$unfit)) mark_worker_lost(state, node, paste(reply$unfit, "and is left out"))
       failure <- reply$failure
       if (!is.null(failure)) shard_failed(source, failure$shard, failure$message, failure$argument)
       if (length(reply$missing)) state$told[[node]] <- list()
@@ -252,7 +265,13 @@ ask_shards <- function(source, recipe, task, args = list()) {
         done[branch_shards(branch, source$shards)] <- TRUE
       }
     }
-    late <- which(monotonic_seconds() - waiting > source$timeout)
+    late <- which(monotonic_seconds() - waiting > patience * source$timeout)
+    if (patience == 1 && length(late) > 1L && setequal(late, which(state$alive))) {   # slow, all of them, is not lost
+      elvi_warn("No worker has answered for ", format(source$timeout), " seconds. They are waited for once more as long. ",
+                "Where passes take longer, give a larger `timeout`.", class = "elvi_warning_slow")
+      patience <- 2
+      next
+    }
     for (node in late) {
       waiting[node] <- NA
       mark_worker_lost(state, node, "has not answered in time")

@@ -19,6 +19,10 @@ chunked_pass <- function(model, task, args) {
 }
 
 pass_over_rows <- function(rows, task, args = list()) {
+  logged_pass(getOption("elvi.pass_log"), task, args, function() checked_pass(rows, task, args))
+}
+
+checked_pass <- function(rows, task, args) {
   pass <- pass_with_progress(rows$source, rows$recipe, task, c(args, list(weighing = rows$weighing)), rows$n)
   check_unchanged(rows, pass$check)
   pass$answer
@@ -175,7 +179,8 @@ pass_with_progress <- function(source, recipe, task, args = list(), n = NULL) {
 }
 
 first_passes <- list(levels = ", for levels of factors", terms = ", for group-level and smooth terms",
-                     constants = ", for knots, means and breaks", powers = ", for polynomials", cells = ", for quantiles", survey = ", for means and spreads")
+                     constants = ", for knots, means and breaks", powers = ", for polynomials", cells = ", for quantiles",
+                     survey = ", for means and spreads")
 
 # The model as C is to see it: one of rows in memory as it is, one of data larger than memory as a function. The last point
 # is remembered, since value and gradient are asked for one after the other.

@@ -445,3 +445,22 @@ test_that("300 shards on two workers give what they give on one, bit by bit", {
   expect_identical(fits[[1]]$mu, fits[[2]]$mu)
   expect_identical(fits[[1]]$Sigma, fits[[2]]$Sigma)
 })
+
+test_that("a worker without elvi, or with another version, is named and left out", {
+  skip_on_cran()
+  request <- list(version = "0.0.0", number = "a 1")
+  expect_match(at_worker(request)$unfit, "instead of 0.0.0")
+  data <- rows_data(60)
+  cl <- parallel::makePSOCKcluster(2)
+  on.exit(parallel::stopCluster(cl))
+  parallel::clusterCall(cl, function(paths) .libPaths(paths), .libPaths())
+  parallel::clusterCall(cl[2], function() .libPaths(character()))
+  lacks <- parallel::clusterCall(cl[2], function() !requireNamespace("elvi", quietly = TRUE))[[1]]
+  skip_if_not(lacks, "elvi is in the site's library")
+  source <- rows_cluster(cl, local({
+    data <- data
+    function(i) data[seq(i, 60, by = 3), ]
+  }), shards = 3)
+  expect_warning(fit <- elvi(real ~ z, source, dispersion = 1), "Worker 2 has no package elvi and is left out", class = "elvi_warning_worker")
+  expect_equal(coef(fit), coef(elvi(real ~ z, data, dispersion = 1)), tolerance = 1e-8)
+})
