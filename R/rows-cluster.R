@@ -375,13 +375,34 @@ has_answered <- list(
   MPInode = function(node) isTRUE(as.logical(Rmpi::mpi.iprobe(node$rank, node$RECVTAG, node$comm))))
 
 polled <- function(nodes, answered, within) {
-  end <- monotonic_seconds() + within
+  now <- monotonic_seconds()
+  end <- now + within
+  look <- now + 1
   repeat {
     ready <- vapply(nodes, answered, NA)
-    if (any(ready) || monotonic_seconds() > end) return(ready)
+    if (any(ready) || now > end) return(ready)
+    if (now > look) {
+      gone <- vapply(nodes, is_deserted, NA)
+      if (any(gone)) return(gone)
+      look <- now + 1
+    }
     Sys.sleep(0.001)
+    now <- monotonic_seconds()
   }
 }
+
+# Has a mirai cluster lost the connection to all of its daemons? Those that have not been there yet, in the queue of Slurm
+# perhaps, are waited for.
+is_deserted <- function(node) {
+  id <- attr(node, "id")
+  if (!inherits(node, "miraiNode") || is.null(id)) return(FALSE)
+  connections <- or_null(suppressWarnings(as.numeric(mirai::status(id)$connections)))
+  if (length(connections) != 1L || is.na(connections)) return(FALSE)
+  if (connections > 0) assign(id, TRUE, daemons_seen)
+  connections == 0 && !is.null(daemons_seen[[id]])
+}
+
+daemons_seen <- new.env(parent = emptyenv())
 
 # ---- messages that an interrupt breaks off --------------------------------------------------
 
@@ -453,6 +474,7 @@ send_rest <- function(state, k, timeout, piece = 2048) {
 # NULL from a worker that is lost
 receive_reply <- function(state, k, timeout) {
   node <- state$cl[[k]]
+  if (inherits(node, "miraiNode") && mirai::unresolved(node$mirai) && is_deserted(node)) return(NULL)
   state$torn[k] <- is_socket(node)   # until the answer is whole
   reply <- or_null(within_timeout(node, timeout, suppressWarnings(engine("recvResult")(node))))
   state$torn[k] <- FALSE
