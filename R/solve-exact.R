@@ -170,7 +170,7 @@ approach_optimum <- function(oracle, model, work, centre, point, tol, max_evalua
 
 # Counts the passes over the data, keeps the best point for an interrupt, and after two seconds says how far it is.
 new_watch <- function(model, progress) {
-  list2env(list(rows = if (is_regression(model)) length(model$rows$y), progress = progress, started = proc.time()[["elapsed"]],
+  list2env(list(rows = if (is_regression(model)) model$rows$n, progress = progress, started = proc.time()[["elapsed"]],
                 passes = 0, best = NULL, shown = FALSE), parent = emptyenv())
 }
 
