@@ -100,6 +100,9 @@ regression_problem <- function(formula, family, part, data, call, env, arguments
   shared <- is_shared(family_record(family))
   if (shared && is_source(data)) bad_argument("data", paste0("in memory for ", family$family, "()"), "a source of rows")
   dispersion <- arguments$dispersion
+  if (!is.null(dispersion) && is_nested_only(family)) {
+    unused_argument("dispersion", paste0("parameters of ", family$family, "() with link \"", family$link, "\" are always estimated"))
+  }
   dispersion <- check_dispersion(if (is.null(family_record(family)$dispersion)) dispersion %||% 1 else dispersion, family)
   priors <- given_priors(arguments)
   priors <- design_priors(design, family, dispersion, priors, check_autoscale(arguments$autoscale, given, priors))
@@ -219,7 +222,8 @@ solve_problem <- function(problem, base, method, run, control, correct = TRUE, p
 # run has, or for a prior that is not log-concave, or the rows would be needed again and again from elsewhere.
 choose_nested <- function(problem, method, run, control) {
   if (is.null(problem$rows)) return(FALSE)
-  must <- length(problem$terms) > 0L || method == "nested" || is_nested_only(problem$family) || !is.null(problem$lines)
+  must <- length(problem$terms) > 0L || method == "nested" || is_nested_only(problem$family) ||
+    lacks_mode_search(problem$family) || !is.null(problem$lines)
   if (must) check_nested(problem, method, run, control)
   if (must || method != "auto" || !prefers_nested(problem, run, control)) return(must)
   if (has_few_rows(problem)) return(TRUE)

@@ -188,7 +188,7 @@ check_nested <- function(problem, method, run, control) {
     unused_argument(names(given)[1L], "method = \"nested\", which group-level and smooth terms need, has no use for it")
   }
   check_conditional_family(problem$family)
-  if (!length(problem$terms) && !is.null(problem$dispersion) && is.null(problem$lines)) {
+  if (!length(problem$terms) && !is.null(problem$dispersion) && is.null(problem$lines) && family_record(problem$family)$convex) {
     refuse_argument("method", "method = \"nested\" integrates over hyperparameters, and this model has none. Use \"auto\".")
   }
   if (!has_few_rows(problem) && !(length(problem$terms) && sums_suffice(problem))) {
