@@ -1,4 +1,5 @@
 #' @rdname elvi
+#' @order 2
 #' @export
 elvi.formula <- function(object, data, family = stats::gaussian(),
                          prior = normal(0, 2.5), prior_intercept = normal(0, 2.5),

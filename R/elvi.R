@@ -80,6 +80,7 @@
 #'   elvi(dist ~ s(speed), data = cars)
 #' }
 #' }
+#' @order 1
 #' @export
 elvi <- function(object, ...) {
   if (missing(object) && "formula" %in% ...names()) {   # as users of glm() write it
@@ -154,7 +155,7 @@ elvi.default <- function(object, ...) {
 #'   * `status`: `"finished"`, `"paused"`, `"interrupted"` or `"diverged"`.
 #'
 #' @section Continuing a run:
-#' A run that was interrupted, or stopped by `elvi_control(iterations = )`, goes on to the end of its schedule with the same result as if
+#' A run that was interrupted, or stopped by `elvi_control(iterations = )`, continues to the end of its schedule with the same result as if
 #' it had not stopped. A schedule without a horizon ([schedule_decay()], [schedule_growing()]) can be given a larger `budget`. With a
 #' `checkpoint` in [elvi_control()] a run survives the end of its session.
 #'
@@ -180,7 +181,7 @@ elvi.default <- function(object, ...) {
 #'   the smoothness is too small.
 #' @seealso [start_search], [verdict], [objective()], [elbo()], [elvi_fit]; `vignette("any-model")`.
 #' @examples
-#' # a model of one's own, another base, and the stochastic algorithm
+#' # your own design matrix, another base, and the stochastic algorithm
 #' X <- scale(as.matrix(infert[, c("age", "parity", "induced", "spontaneous")]))
 #' model <- model_glm(cbind(1, X), infert$case, prior = normal(0, 2.5))
 #' set.seed(1)

@@ -135,7 +135,7 @@ chosen_observations <- function(data, call, env, known) {
 time_layout <- function(cuts, known) {
   seen <- known[stats::complete.cases(known), ]
   if (!any(seen$event)) {
-    bad_argument("y", "times of which some are those of events: nothing else says how large the hazard is", "all censored")
+    bad_argument("y", "times of which some are events", "all censored")
   }
   last <- max(seen$exit)
   if (is.null(cuts)) {

@@ -20,7 +20,7 @@ find_latent <- function(source, recipe, parts, specs, frame, contrasts, knots) {
 
 refuse_other_terms <- function(others) {
   if (!length(others)) return(invisible())
-  bad_argument("data", paste0("in memory for ", deparse_one(others[[1L]]$call), ". From larger data (1 | g), (x | g) and s(x) can be had"),
+  bad_argument("data", paste0("in memory for ", deparse_one(others[[1L]]$call), ". With larger data use (1 | g), (x | g) and s(x)"),
                "a source of rows")
 }
 

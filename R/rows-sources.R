@@ -78,14 +78,14 @@
 #'   `"logical"`, `"integer"`, `"numeric"` and `"Date"`. Without them a reader guesses the types of each file. A file in which all
 #'   values of `sex` are `F` then has a logical column, and an error says that the types differ.
 #' @param retries how many times a read that failed is tried again, after `pause` seconds. A file is read again by itself; a query is
-#'   sent again, and its pass starts anew. A database that was restarted needs a `con` that is a function.
+#'   sent again, and its pass starts again. A database that was restarted needs a `con` that is a function.
 #' @param pause seconds before a read is tried again.
 #' @param con a `DBIConnection`, or a function without arguments that opens one, which is then closed after each pass; or a lazy table.
 #' @param query an SQL query, or the name of a table.
 #' @param chunk rows to fetch at a time.
 #' @param cache bytes of disk, in [tempdir()], that a copy of the rows as numbers may take: about `8 (d + 3)` for each row. 0,
 #'   the default, makes none. With a copy the source is read once or twice, and all other passes read the copy, which
-#'   is faster for text files, queries and formulas with factors or functions. It lasts as long as the source, and every fit makes it anew.
+#'   is faster for text files, queries and formulas with factors or functions. It lasts as long as the source, and every fit makes it again.
 #' @param levels a named list: levels of factors, by the name of their column, or of a term such as `factor(year)`. Those of other
 #'   variables are found in a first pass, which is left out if all are given. A value that is not among them is an error.
 #' @param dataset a dataset, as made by `arrow::open_dataset()`, or its directory.

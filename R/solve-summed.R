@@ -92,7 +92,7 @@ check_rest <- function(setup) {
   if (!length(setup$problem$hyper)) return(invisible())
   rest <- rest_of_coefficients(setup)
   if (rest > 1e-12 * setup$begin$squares) return(invisible())
-  elvi_abort("No optimum exists: the coefficients fit the responses perfectly, as far as sums of squares tell, and sigma runs off to 0. ",
+  elvi_abort("No optimum exists: the coefficients fit the responses perfectly, up to rounding, and sigma tends to 0. ",
              "Use fewer coefficients, or gaussian() with a known `dispersion`.",
              class = c("elvi_error_no_optimum", "elvi_error_argument"), data = list(argument = "data"))
 }

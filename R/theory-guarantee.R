@@ -146,6 +146,7 @@
 #'
 #' # the defaults of elvi() are not covered
 #' guarantee(model, schedule = schedule_tuned(20000))
+#' @order 1
 #' @export
 guarantee <- function(model, base = base_gaussian(), schedule = schedule_fixed(), start = NULL,
                       optimum = NULL, control = elvi_control(), budget = NULL, alpha = NULL, gap0 = NULL, runs = 1) {
