@@ -89,6 +89,11 @@
 #' strings, of the types and lengths of this run.
 #'
 #' `elvi()` on a fit resumes from the fit, and keeps writing to the checkpoint.
+#'
+#' With [data larger than memory][rows_elsewhere] a `checkpoint` does not change the method. An exact fit, or one with group-level
+#' terms, appends the sums of each pass to the file. The same call repeats the first passes, which show that the data are the same,
+#' and resumes after the last whole pass in the file. The file is as large as what all passes return. A fit in memory has
+#' nothing to keep: a `checkpoint` then selects `method = "mpsgd"`, with a message.
 #' @return A list of class `elvi_control` for [elvi()].
 #' @examples
 #' elvi_control(scale = "triangular", update = "prox")

@@ -267,6 +267,7 @@ stochastic_settings <- function(run, control) {
 choose_method <- function(method, model, stochastic, scale) {
   asked <- lengths(stochastic) > 0L
   if (method == "auto") {
+    say_if_checkpoint_decides(model, stochastic, scale)
     fits <- fits_in_memory(exact_size(model, scale))
     method <- if (has_exact(model) && scale_of(scale)$exact && !any(asked) && fits) "exact" else "mpsgd"
   }
@@ -281,6 +282,13 @@ choose_method <- function(method, model, stochastic, scale) {
     unused_argument(names(stochastic$control)[1L], "the exact solver does not need it. Use method = \"mpsgd\" for a stochastic run")
   }
   method
+}
+
+say_if_checkpoint_decides <- function(model, stochastic, scale) {
+  alone <- identical(names(stochastic$control), "checkpoint") && !length(stochastic$arguments)
+  if (!alone || !has_exact(model) || !scale_of(scale)$exact) return(invisible())
+  elvi_inform("`checkpoint` keeps the state of a stochastic run, so method = \"mpsgd\" is used. Without it the exact solver would be.",
+              class = "elvi_message_checkpoint_method")
 }
 
 # The optimum itself as a fit.

@@ -33,7 +33,7 @@ refused_links <- list(
   binomial = list(links = "log", bound = "below 0", use = paste("binomial(\"cloglog\"): its coefficients are log ratios of rates, and near",
                                                                 "those of probabilities where these are small")),
   poisson = list(links = c("identity", "sqrt"), bound = "positive", use = "poisson(), with log link"),
-  Gamma = list(links = c("inverse", "identity"), bound = "positive", use = "Gamma(link = \"log\")"),
+  Gamma = list(links = "identity", bound = "positive", use = "Gamma(link = \"log\"), or Gamma() with its inverse link"),
   inverse.gaussian = list(links = c("1/mu^2", "inverse", "identity"), bound = "positive", use = "inverse.gaussian(link = \"log\")"),
   gaussian = list(links = "inverse", bound = "other than 0", use = "gaussian() or gaussian(\"log\")"))
 

@@ -216,6 +216,9 @@ cumulative_record <- function(link, exponential, calibration, curvature) {
     dispersion = NULL)
 }
 
+# Do thresholds of one latent variable decide on the class?
+has_latent_variable <- function(family) identical(family_record(family)$classes, class_probabilities)
+
 ordinal_records <- function() {
   list(cumulative_logit = cumulative_record("logit", FALSE, list(softplus_loss), 0.25),
        cumulative_probit = cumulative_record("probit", FALSE, list(miss_loss), 0.6),

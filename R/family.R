@@ -28,10 +28,12 @@
 #' | family | links | parameter | exact and certified |
 #' |---|---|---|---|
 #' | `binomial()` | logit, probit, cloglog | | yes |
+#' | `binomial("cauchit")` | cauchit | | a stationary point: not concave where `y` is far from its probability |
 #' | `poisson()` | log | | yes |
 #' | `gaussian()` | identity | `sigma`, or a known `dispersion` (`sigma^2`) | given `sigma` |
 #' | `gaussian("log")` | log | `sigma` | given `sigma`, a stationary point: not concave where `mu < y / 2` |
 #' | `Gamma(link = "log")` | log | `shape` (variance `mu^2 / shape`), or a known `dispersion` (`1 / shape`; 1 is exponential) | given `shape` |
+#' | `Gamma()` | inverse | `shape` | given `shape`; see below |
 #' | `inverse.gaussian(link = "log")` | log | `lambda` (variance `mu^3 / lambda`) | given `lambda`, a stationary point: not concave where `mu > 2 y` |
 #' | `neg_binomial_2()` | log | `phi` | given `phi` |
 #' | `robust()` | identity | `sigma` | given `sigma`, a stationary point |
@@ -49,9 +51,11 @@
 #' | [acat()] | logit | thresholds | given the thresholds |
 #' | [categorical()], [multinomial()] | logit, a predictor for each class but the first | | yes, up to the error that print() estimates |
 #'
-#' Links that bound the linear predictor (`"log"` of `binomial()`, `"identity"` and `"sqrt"` of `poisson()`, `"inverse"` of `Gamma()`) are
-#' not supported: a gaussian approximation has mass at every value of the predictor. `weights` of `gaussian("log")` say how often a row
-#' counts.
+#' Links that bound the linear predictor (`"log"` of `binomial()`, `"identity"` and `"sqrt"` of `poisson()`, `"identity"` of `Gamma()`) are
+#' not supported: a gaussian approximation has mass at every value of the predictor, and the posterior often lies at the bound. The
+#' inverse link of `Gamma()`, its default in R, is an exception, because its likelihood falls steeply at the bound. For means above five
+#' times the largest response the log likelihood is continued as a parabola, and no mean is larger than that.
+#' `weights` of `gaussian("log")` say how often a row counts.
 #'
 #' These families have a second formula, see [second_formulas].
 #'
@@ -280,6 +284,8 @@ miss_loss <- list(l = function(t) -stats::pnorm(t, log.p = TRUE), slope = functi
                   in_C = TRUE)
 exponential_loss <- list(l = exp, slope = exp, eta = usual_predictors)
 tail_loss <- list(l = function(t) log1p(t^2), slope = function(t) 2 * t / (1 + t^2), eta = usual_predictors)   # of student laws
+arctan_loss <- list(l = function(t) -stats::pcauchy(t, log.p = TRUE), slope = function(t) -stats::dcauchy(t) / stats::pcauchy(t),
+                    eta = c(-4, -2, -1, -0.5, 0, 0.5, 1, 2, 4))
 hit_loss <- list(
   l = function(t) {
     out <- -t
@@ -377,14 +383,15 @@ dispersion_entries <- c(
 # `words` says so, given the unit as text.
 relative_scale <- function(exponent, words, by_level = FALSE) list(exponent = exponent, words = words, by_level = by_level)
 
-# What predictions must know of a link: is the expected response the predictor itself, is it an exponential of it?
-link_entries <- c("straight", "exponential")
+# What predictions and default priors must know of a link: is the expected response the predictor itself, is it an exponential of it, does
+# it fall where the predictor rises? Of positive responses whose mean has the given logarithm: the predictor, and the size of its changes.
+link_entries <- c("straight", "exponential", "falls", "at_mean")
+new_link <- function(straight = FALSE, exponential = FALSE, falls = FALSE, at_mean = function(log_mean) list(level = log_mean, size = 1)) {
+  list(straight = straight, exponential = exponential, falls = falls, at_mean = at_mean)
+}
 link_records <- list(
-  identity = list(straight = TRUE, exponential = FALSE),
-  log = list(straight = FALSE, exponential = TRUE),
-  logit = list(straight = FALSE, exponential = FALSE),
-  probit = list(straight = FALSE, exponential = FALSE),
-  cloglog = list(straight = FALSE, exponential = FALSE))
+  identity = new_link(straight = TRUE), log = new_link(exponential = TRUE), logit = new_link(), probit = new_link(), cloglog = new_link(),
+  cauchit = new_link(), inverse = new_link(falls = TRUE, at_mean = function(log_mean) list(level = exp(-log_mean), size = exp(-log_mean))))
 
 link_of <- function(family) link_records[[family$link]]
 
@@ -509,7 +516,7 @@ gamma_hyper <- positive_hyper("shape",
   start = function(unit, problem) 0,
   curvature = function(count) count / 2)
 
-binomial_record <- function(link, ...) {
+binomial_record <- function(link, ..., convex = TRUE) {
   c(list(
     family = "binomial", link = link, make = function() stats::binomial(link),
     response = binomial_response, trials = TRUE,
@@ -518,7 +525,7 @@ binomial_record <- function(link, ...) {
     row_constant = binomial_row_constant, constant = as_summed,
     variance = function(mu, dispersion, family) mu * (1 - mu),
     deviance = function(y, mu, dispersion, family) stats::binomial()$dev.resids(y, mu, rep(1, length(y))),
-    display_response = uncensored, convex = TRUE, constant_curvature = FALSE, needs_fine_quadrature = TRUE,
+    display_response = uncensored, convex = convex, constant_curvature = FALSE, needs_fine_quadrature = TRUE,
     is_recession = function(move, y, small) {
       all(ifelse(y == 1, move > -small, ifelse(y == 0, move < small, abs(move) < small)))
     },
@@ -604,6 +611,11 @@ numeric_records <- list(
     "cloglog", curvature_bound = NA_real_, bound_attained = no_bound, exponential = TRUE,
     calibration = list(hit_loss, exponential_loss),
     conditional = binomial_conditional("cloglog", function(p) log(-log1p(-p)), function(p) (1 - p) / p * log1p(-p)^2)),
+
+  cauchit = binomial_record(
+    "cauchit", convex = FALSE, curvature_bound = NA_real_, bound_attained = no_bound, exponential = FALSE,
+    calibration = list(arctan_loss),
+    conditional = binomial_conditional("cauchit", stats::qcauchy, function(p) stats::dcauchy(stats::qcauchy(p))^2 / (p * (1 - p)))),
 
   poisson = list(
     family = "poisson", link = "log", make = stats::poisson,
@@ -771,7 +783,8 @@ with_defaults <- function(record) c(record, if (is.null(record$mean)) list(mean 
 
 one_predictor_records <- lapply(c(number_records(numeric_records), ordinal_records(), student_records(), truncated_records(),
                                   lognormal_records(), beta_binomial_records(), step_records(), curved_records(),
-                                  interval_records(numeric_records$weibull, lognormal_records()$lognormal), piecewise_records()),
+                                  interval_records(numeric_records$weibull, lognormal_records()$lognormal), piecewise_records(),
+                                  inverse_records()),
                                 with_defaults)
 family_records <- lapply(c(one_predictor_records, joint_records(one_predictor_records), class_records()), function(record) {
   c(record, if (!"pieces" %in% names(record)) list(pieces = NULL))
@@ -787,6 +800,13 @@ hyper_record <- function(record, classes = NULL) {
 is_nested_only <- function(family) {
   record <- family_record(family)
   is.null(record$dispersion) && !is.null(record$conditional$hyper)
+}
+
+# Without a parameter to integrate over, but with a loss that is not convex: the nested solver finds its stationary point, and the search
+# for the mode of a stochastic run, Newton's method, does not.
+lacks_mode_search <- function(family) {
+  record <- family_record(family)
+  !record$convex && is.null(record$dispersion) && !is_joint(record)
 }
 
 # Stops unless every record has every entry and no other.

@@ -57,12 +57,13 @@ loo.elvi_glm <- function(x, draws = 2000, seed = NULL, refit = FALSE, k_threshol
     bad_argument("k_threshold", "a number", describe(k_threshold))
   }
   key <- fit_key(x, seed)
-  draws <- check_draws(draws, max(nobs.elvi_glm(x), posterior_dim(x$posterior)), lower = 2)
+  rows <- if (is_out_of_memory(x)) 1 else nobs.elvi_glm(x)   # those of a chunk at a time
+  draws <- check_draws(draws, max(rows, posterior_dim(x$posterior)), lower = 2)
   if (refit) check_in_memory(x)
   out <- if (refit || profile) suppressWarnings(psis_loo(x, draws, key, ...)) else psis_loo(x, draws, key, ...)
   if (profile) out <- integrated_rows(out, x)
   if (!refit) {
-    if (profile) warn_of_high_k(out)
+    if (profile || is_out_of_memory(x)) warn_of_high_k(out)
     return(out)
   }
   replaced_by_refits(out, x, which(loo::pareto_k_values(out) > k_threshold), draws, key)
@@ -94,6 +95,7 @@ check_same_rows <- function(fit, first, name) {
 }
 
 psis_loo <- function(x, draws, key, ...) {
+  if (is_out_of_memory(x)) return(loo_in_passes(x, draws, key, ...))
   # of several predictors there is no target, and between quadrature points the density of hyperparameters is not known
   if (!is.null(x$posterior$hyper) || is.null(x$given$model)) {
     log_lik <- log_lik_at(x, posterior_draws(x$posterior, draws, key), key)
@@ -102,6 +104,33 @@ psis_loo <- function(x, draws, key, ...) {
   drawn <- draws_with_ratios(x, draws, key)
   log_lik <- log_lik_at(x, list(x = in_user_rows(x$posterior, drawn$x)), key)
   loo::loo_approximate_posterior(log_lik, log_p = drawn$log_p, log_g = drawn$log_q, ...)
+}
+
+# The same of data larger than memory: chunk by chunk, of which only a few numbers for each row are kept.
+loo_in_passes <- function(x, draws, key, ...) {
+  ratios <- is.null(x$posterior$hyper) && !is.null(x$given$model)
+  drawn <- if (ratios) draws_with_ratios(x, draws, key) else posterior_draws(x$posterior, draws, key)
+  weigh <- if (ratios) list(log_p = drawn$log_p, log_g = drawn$log_q)
+  given <- if (ratios) list(x = in_user_rows(x$posterior, drawn$x)) else drawn
+  table <- t(at_chunks(x, "loo_of_chunk", list(drawn = given, key = key, weigh = weigh, further = list(...)))[[1L]])
+  out <- suppressWarnings(chunk_loo(outer(seq_len(draws), 1:2, function(i, j) sin(i * j)), weigh, list(...)))   # for its form
+  last <- ncol(table) - 1:0
+  out$pointwise <- table[, -last, drop = FALSE]
+  out$diagnostics[c("pareto_k", "n_eff")] <- list(table[, last[1L]], table[, last[2L]])
+  if (!is.null(out$diagnostics$r_eff)) out$diagnostics$r_eff <- rep(1, nrow(table))
+  attr(out, "dims") <- as.integer(c(draws, nrow(table)))
+  replaced_rows(out, integer(), numeric(), numeric())
+}
+
+chunk_loo <- function(log_lik, weigh, further) {
+  if (is.null(weigh)) return(do.call(loo::loo, c(list(log_lik, r_eff = rep(1, ncol(log_lik))), further)))
+  do.call(loo::loo_approximate_posterior, c(list(log_lik), weigh, further))
+}
+
+# of a fit of a chunk, see at_chunks(): a column for each row
+loo_of_chunk <- function(x, drawn, key, weigh, further) {
+  found <- suppressWarnings(chunk_loo(log_lik_at(x, drawn, key), weigh, further))
+  list(rbind(t(found$pointwise), found$diagnostics$pareto_k, found$diagnostics$n_eff))
 }
 
 # as loo() itself warns, of the rows that are left
@@ -287,8 +316,9 @@ without_rows <- function(fit, out) {
     problem["triangle"] <- list(NULL)
     nested <- nested_fit(problem, fit$base, fit$control[c("nodes", "progress")])
     posterior <- nested_posterior(nested, problem, fit$posterior$key)
-    refit <- list(result = utils::modifyList(fit$result, list(nested = nested_account(nested), converged = nested$converged)))
-    refit$result$posterior <- correct_nested(posterior)
+    weighed <- reweigh_nested(nested, correct_nested(posterior))
+    refit <- list(result = utils::modifyList(fit$result, list(nested = nested_account(weighed$nested), converged = nested$converged)))
+    refit$result$posterior <- weighed$posterior
     fit$given$problem <- problem
   }
   fit$result <- refit$result

@@ -128,9 +128,9 @@ predicted_moments <- function(object, rows, type, p) {
   varies <- type == "response" && !is.null(family_record(object$family)$mean)   # the mean depends on hyperparameters too
   if (varies) link$mean <- component_mean(object)
   at <- linear_predictor(object, rows, shapes = !is.null(p) || !link$straight)
-  # quantiles are those of the predictor, seen through the link: all links rise
+  # quantiles are those of the predictor, seen through the link
   limits <- if (!is.null(p) && varies) drawn_limits(object, rows, p)
-            else if (!is.null(p)) through_link(link, predictor_quantiles(object, at, p))
+            else if (!is.null(p)) through_link(link, predictor_quantiles(object, at, if (link$falls) rev(p) else p))
   c(mix_moments(response_moments(object, at, link), object$posterior$weight), list(limits = limits))
 }
 
@@ -140,7 +140,7 @@ through_link <- function(link, eta) {
 }
 
 # inverse of a link and what link_records say of it
-identity_link <- list(linkinv = identity, straight = TRUE, exponential = FALSE)
+identity_link <- c(link_records$identity, list(linkinv = identity))
 own_link <- function(family) c(link_of(family), list(linkinv = family$linkinv))
 second_link <- function(object) {
   link <- family_record(object$family)$second$link

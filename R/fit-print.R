@@ -258,7 +258,8 @@ k_line <- function(nested) {
           else if (nested$corrected) "too many effects to reweight at once" else k_verdict(k)
   sprintf("Pareto k-hat: %s at the worst of %d quadrature points, %s draws each (%s); weights %s",
           format(k, digits = 2), sum(!is.na(nested$k_hat)), format_count(nested$draws), says,
-          if (nested$corrected) "corrected group by group" else "not corrected")
+          if (!is.null(nested$weighed)) sprintf("by %s draws of the corrected posterior at each", format_count(nested$weighed))
+          else if (nested$corrected) "corrected group by group" else "not corrected")
 }
 
 # points that hardly count are not looked at

@@ -100,6 +100,9 @@ regression_problem <- function(formula, family, part, data, call, env, arguments
   shared <- is_shared(family_record(family))
   if (shared && is_source(data)) bad_argument("data", paste0("in memory for ", family$family, "()"), "a source of rows")
   dispersion <- arguments$dispersion
+  if (!is.null(dispersion) && is_nested_only(family)) {
+    unused_argument("dispersion", paste0("parameters of ", family$family, "() with link \"", family$link, "\" are always estimated"))
+  }
   dispersion <- check_dispersion(if (is.null(family_record(family)$dispersion)) dispersion %||% 1 else dispersion, family)
   priors <- given_priors(arguments)
   priors <- design_priors(design, family, dispersion, priors, check_autoscale(arguments$autoscale, given, priors))
@@ -200,21 +203,27 @@ solve_problem <- function(problem, base, method, run, control, correct = TRUE, p
   if (!is.null(problem$lines) && !identical(base$kind, base_gaussian()$kind)) {
     bad_argument("base", paste("base_gaussian() for", several_words(problem)), paste0("base_", base$kind, "()"))
   }
-  if (choose_nested(problem, method, run, control)) return(solve_nested(problem, base, control, correct))
+  # of data larger than memory an exact or a nested fit keeps its passes in a checkpoint, see rows-log.R
+  rows <- problem$rows %||% problem$target$rows
+  file <- if (is_chunked(rows)) control$checkpoint
+  plain <- control
+  if (!is.null(file)) plain["checkpoint"] <- list(NULL)
+  if (choose_nested(problem, method, run, plain)) return(with_pass_log(rows, file, solve_nested(problem, base, plain, correct)))
   if (!is.null(run$tol)) run$tol <- check_positive(run$tol, "tol")
   if (!is.null(run$schedule) && !is.null(run$budget)) {
     unused_argument("budget", "`schedule` is given and has a budget of its own")
   }
   if (is.null(problem$target)) problem <- as_target(problem)
-  exact <- choose_method(method, problem$target, stochastic_settings(run, control), control$scale) == "exact"
-  if (exact) solve_exact(problem, base, run, control, correct) else solve_stochastic(problem, base, run, control)
+  exact <- choose_method(method, problem$target, stochastic_settings(run, plain), control$scale) == "exact"
+  if (exact) with_pass_log(rows, file, solve_exact(problem, base, run, plain, correct)) else solve_stochastic(problem, base, run, control)
 }
 
 # Latent terms need it; a plain regression prefers it where its dispersion is unknown, unless someone asks for what only a stochastic
 # run has, or for a prior that is not log-concave, or the rows would be needed again and again from elsewhere.
 choose_nested <- function(problem, method, run, control) {
   if (is.null(problem$rows)) return(FALSE)
-  must <- length(problem$terms) > 0L || method == "nested" || is_nested_only(problem$family) || !is.null(problem$lines)
+  must <- length(problem$terms) > 0L || method == "nested" || is_nested_only(problem$family) ||
+    lacks_mode_search(problem$family) || !is.null(problem$lines)
   if (must) check_nested(problem, method, run, control)
   if (must || method != "auto" || !prefers_nested(problem, run, control)) return(must)
   if (has_few_rows(problem)) return(TRUE)

@@ -19,6 +19,10 @@ chunked_pass <- function(model, task, args) {
 }
 
 pass_over_rows <- function(rows, task, args = list()) {
+  logged_pass(getOption("elvi.pass_log"), task, args, function() checked_pass(rows, task, args))
+}
+
+checked_pass <- function(rows, task, args) {
   pass <- pass_with_progress(rows$source, rows$recipe, task, c(args, list(weighing = rows$weighing)), rows$n)
   check_unchanged(rows, pass$check)
   pass$answer
@@ -142,6 +146,26 @@ check_unchanged <- function(rows, check) {
              " Their source must not change while a fit is made or used.", class = "elvi_error_rows")
 }
 
+# Some rows of the first chunk, spread evenly, as a model in memory has them; NULL where none is complete.
+first_rows_of <- function(rows, most) {
+  chunk <- first_chunk(rows$source)
+  if (is.data.frame(chunk)) {
+    chunk <- rows_at(check_chunk(chunk), unique(round(seq(1, nrow(chunk), length.out = min(nrow(chunk), most)))))
+  }
+  few <- recipe_rows(rows$recipe, chunk)
+  if (is.null(few)) return(NULL)
+  few["shift"] <- list(rows$recipe$centre)
+  if (is.null(rows$weighing)) few else reweighed(few, rows$weighing$variance, rows$weighing$earlier)
+}
+
+# The model of data larger than memory with these rows instead, see readable_model().
+model_of_rows <- function(model, rows) {
+  model$kind <- "glm"
+  model[c("value", "gradient", "pointer")] <- NULL
+  model$rows <- rows
+  model
+}
+
 # A pass; with options(elvi.rows_progress = TRUE), or where a fit shows its progress, a line about it.
 pass_with_progress <- function(source, recipe, task, args = list(), n = NULL) {
   started <- proc.time()[["elapsed"]]
@@ -155,7 +179,8 @@ pass_with_progress <- function(source, recipe, task, args = list(), n = NULL) {
 }
 
 first_passes <- list(levels = ", for levels of factors", terms = ", for group-level and smooth terms",
-                     constants = ", for knots, means and breaks", powers = ", for polynomials", cells = ", for quantiles", survey = ", for means and spreads")
+                     constants = ", for knots, means and breaks", powers = ", for polynomials", cells = ", for quantiles",
+                     survey = ", for means and spreads")
 
 # The model as C is to see it: one of rows in memory as it is, one of data larger than memory as a function. The last point
 # is remembered, since value and gradient are asked for one after the other.

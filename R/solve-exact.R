@@ -86,13 +86,13 @@ solve_optimum <- function(model, base, law, scale, tol, max_evaluations, progres
   watch <- new_watch(model, progress)
   on.exit(end_watch(watch))
   oracle <- watched(exact_oracle(model, law), watch)
-  start <- near_mode(model, exact_by_products(model, scale))
+  start <- optimum_of_few(model, base, law, scale) %||% near_mode(model, exact_by_products(model, scale))
   point <- first_point(oracle, model, work, start)
   precision <- point$precision
   evaluations <- start$evaluations + 1 + isFALSE(start$settled)
   # Under exp() the start may be far too wide: narrow it as long as that is better.
   for (shrink in 1:60) {
-    if (is.finite(point$objective) && !grows_exponentially(model)) break
+    if (is.finite(point$objective) && (isTRUE(start$of_few) || !grows_exponentially(model))) break
     narrow <- evaluate_at(oracle, model, work, point$mu, precision * 2^shrink)
     evaluations <- evaluations + 1
     if (is.finite(point$objective) && narrow$objective >= point$objective) break
@@ -115,6 +115,23 @@ first_point <- function(oracle, model, work, start) {
   to <- next_target(model, c(at[c("g_mu", "B", "third")], list(mu = start$x, directions = directions)))
   evaluate_at(oracle, model, work, to$mu, precision_part(to$precision))
 }
+
+# Of data larger than memory: the optimum of some rows of the first chunk, which cost nothing, as a start. Newton's steps for all rows then
+# begin where the loss is nearly quadratic. NULL where these rows are too few to say much.
+optimum_of_few <- function(model, base, law, scale, most = 2e4, least = 1000, each = 10) {
+  if (!is_chunked(model$rows) || !all_proper(model) || is_dispersed(model) || family_record(model)$constant_curvature) return(NULL)
+  few <- first_rows_of(model$rows, most)
+  if (is.null(few) || length(few$y) < max(least, each * model$dim) || length(few$y) >= model$rows$n) return(NULL)
+  small <- model_of_rows(model, few)
+  found <- tryCatch(suppressWarnings(solve_optimum(small, base, law, scale, 1e-3, 50)), elvi_error = function(e) NULL)
+  if (is.null(found)) return(NULL)
+  at <- point_oracle(small)(unname(found$mu))
+  prior <- prior_curvature(model)
+  list(x = unname(found$mu), hessian = prior + (at$B - prior) * (model$rows$n / length(few$y)), evaluations = 0, of_few = TRUE)
+}
+
+# that of normal priors
+prior_curvature <- function(model) diag(prior_precision_of(model), model$dim)
 
 # From a point near the optimum to one that is `tol` from it.
 approach_optimum <- function(oracle, model, work, centre, point, tol, max_evaluations) {
@@ -153,7 +170,7 @@ approach_optimum <- function(oracle, model, work, centre, point, tol, max_evalua
 
 # Counts the passes over the data, keeps the best point for an interrupt, and after two seconds says how far it is.
 new_watch <- function(model, progress) {
-  list2env(list(rows = if (is_regression(model)) length(model$rows$y), progress = progress, started = proc.time()[["elapsed"]],
+  list2env(list(rows = if (is_regression(model)) model$rows$n, progress = progress, started = proc.time()[["elapsed"]],
                 passes = 0, best = NULL, shown = FALSE), parent = emptyenv())
 }
 

@@ -412,6 +412,7 @@ nested_fit <- function(problem, base = base_gaussian(), control = list()) {
     evaluations = evaluations,
     converged = all(vapply(nodes, function(node) node$converged, NA)))
   fit$change <- node_change(fit)
+  fit$rule_noise <- grid$noise
   fit$change$mean <- max(fit$change$mean, grid$noise)
   fit
 }

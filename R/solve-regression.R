@@ -5,14 +5,19 @@ solve_nested <- function(problem, base, control, correct = TRUE) {
   conditional <- if (summed) summed_problem(problem) else conditional_problem(problem)
   if (!summed) check_solvable(conditional, if (is_chunked(problem$rows)) problem$rows$n else sum(problem$rows$weight > 0))
   nested <- nested_fit(conditional, base, c(control[c("nodes", "progress")], if (summed) list(draws = 0)))
-  warn_nested(nested)
   seed <- draw_key()
   posterior <- nested_posterior(nested, conditional, derived_key(seed, "posterior"))
+  if (correct) {
+    weighed <- reweigh_nested(nested, correct_nested(posterior))
+    nested <- weighed$nested
+    posterior <- weighed$posterior
+  }
+  warn_nested(nested)
   new_fit(c(list(call = problem$call, method = "nested", problem = conditional, base = base), split_control(control)),
           plan = list(seed = seed, rng_kind = RNGkind()),
           result = list(status = if (nested$converged) "finished" else "not converged", kept = "optimum", converged = nested$converged,
                         nested = c(nested_account(nested), list(cubature = cubature_error(nested))),
-                        posterior = if (correct) correct_nested(posterior) else posterior),
+                        posterior = posterior),
           regression = problem$regression)
 }
 
@@ -55,7 +60,7 @@ intercept_shift <- function(shift, at, lines) {
 # what the answer rests on
 nested_account <- function(nested) {
   each <- function(field) vapply(nested$nodes, function(node) node[[field]], nested$nodes[[1L]][[field]])
-  c(nested[c("evidence", "k_hat", "draws", "corrected", "noise", "change", "evaluations")],
+  c(nested[c("evidence", "k_hat", "draws", "corrected", "weighed", "noise", "change", "evaluations")],
     list(certificates = each("certificate"), certificate_kind = each("certificate_kind")))
 }
 
@@ -156,9 +161,9 @@ warn_nested <- function(nested, most = 0.05) {
               "elvi_control(nodes = ).", class = "elvi_warning_quadrature", data = list(change = nested$change))
   }
   if (isTRUE(nested$noise > most)) {
-    elvi_warn("The weights of the quadrature points are corrected by ", nested$draws, " draws, which are too few: the means of ",
+    elvi_warn("The weights of the quadrature points are corrected by ", nested$weighed %||% nested$draws, " draws, which are too few: the means of ",
               "the hyperparameters have a Monte Carlo error of at least ", format(nested$noise, digits = 2), " sd.",
-              class = "elvi_warning_correction", data = list(noise = nested$noise, draws = nested$draws))
+              class = "elvi_warning_correction", data = list(noise = nested$noise, draws = nested$weighed %||% nested$draws))
   }
   if (!nested$converged) {
     elvi_warn("The solver did not converge at one or more quadrature points: the largest gap is ",
@@ -183,7 +188,7 @@ check_nested <- function(problem, method, run, control) {
     unused_argument(names(given)[1L], "method = \"nested\", which group-level and smooth terms need, has no use for it")
   }
   check_conditional_family(problem$family)
-  if (!length(problem$terms) && !is.null(problem$dispersion) && is.null(problem$lines)) {
+  if (!length(problem$terms) && !is.null(problem$dispersion) && is.null(problem$lines) && family_record(problem$family)$convex) {
     refuse_argument("method", "method = \"nested\" integrates over hyperparameters, and this model has none. Use \"auto\".")
   }
   if (!has_few_rows(problem) && !(length(problem$terms) && sums_suffice(problem))) {

@@ -298,7 +298,7 @@ sample_moments <- function(fit, features) list(mean = drop(fit$weight %*% featur
 half_sample_moments <- function(shape, features, moments, share) {
   weight <- shape$weight * shape$half
   moments$mean <- moments$mean + share * (drop(weight %*% features) / sum(weight) - moments$mean)
-  moments$log_total <- moments$log_total + share * log(sum(weight) / mean(shape$half))
+  moments$log_total <- moments$log_total + share * log(2 * sum(weight))
   moments
 }
 

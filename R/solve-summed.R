@@ -49,14 +49,11 @@ surveyed_squares <- function(columns, which) {
 # Of some rows of the first chunk, which cost nothing: hyperparameters, and a point to begin with.
 guess_from_few <- function(setup, most = 2e4) {
   if (is_quadratic(setup$plan)) return(NULL)
-  recipe <- setup$rows$recipe
-  chunk <- check_chunk(first_chunk(setup$rows$source))
-  rows <- recipe_rows(recipe, rows_at(chunk, unique(round(seq(1, nrow(chunk), length.out = min(nrow(chunk), most))))))
+  rows <- first_rows_of(setup$rows, most)
   if (is.null(rows)) return(NULL)
-  rows["shift"] <- list(recipe$centre)
   few <- setup$problem
   few[c("summed", "source")] <- list(NULL)
-  few[c("X", "shift", "y", "weight", "offset", "Z", "count")] <- list(rows$X, recipe$centre, rows$y, rows$weight / setup$divide,
+  few[c("X", "shift", "y", "weight", "offset", "Z", "count")] <- list(rows$X, rows$shift, rows$y, rows$weight / setup$divide,
                                                                       rows$offset, rows$Z, rows$count)
   here <- nested_setup(few, setup$base)
   mode <- tryCatch(evidence_mode(here, 1e-4), elvi_error = function(e) NULL)

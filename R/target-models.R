@@ -75,6 +75,10 @@ glm_target <- function(given, family, prior, dispersion, prior_aux) {
     bad_argument("family", "one with at most one parameter beside the predictor; elvi() with a formula takes others",
                  paste0(family$family, "()"))
   }
+  if (lacks_mode_search(family)) {
+    bad_argument("family", "one whose mode Newton's method finds; elvi() with a formula takes others",
+                 paste0(family$family, "(\"", family$link, "\")"))
+  }
   record <- family_record(family)
   if (is_joint(record)) {
     bad_argument("family", "one with a single predictor; elvi() with a formula takes others", paste0(family$family, "()"))

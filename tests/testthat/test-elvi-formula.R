@@ -227,7 +227,7 @@ test_that("bad formulas and data are refused, or said to be odd", {
   expect_refusal(elvi(word ~ a, data = d), "y")
   expect_refusal(elvi(poisson ~ a, data = d, family = binomial()), "y")
   expect_refusal(elvi(normal ~ a, data = d, family = poisson()), "y")
-  expect_refusal(elvi(poisson ~ a, data = d, family = Gamma()), "family")
+  expect_refusal(elvi(poisson ~ a, data = d, family = Gamma("identity")), "family")
   expect_refusal(elvi(poisson ~ a, data = d, family = poisson("sqrt")), "family")
   expect_refusal(elvi(poisson ~ a, data = d, family = poisson(), dispersion = 2), "dispersion")
   expect_refusal(elvi(poisson ~ a, data = d, family = poisson(), prior_aux = exponential(1)), "prior_aux")

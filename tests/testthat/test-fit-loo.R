@@ -127,3 +127,20 @@ test_that("anova() compares fits of the same rows by loo, and says what to do wi
   expect_error(anova(first), "bayes_factor", class = "elvi_error_argument")
   expect_error(anova(first, elvi(hp ~ wt, mtcars)), "other responses", class = "elvi_error_argument")
 })
+
+test_that("loo() of data larger than memory goes chunk by chunk, and is that of memory", {
+  skip_on_cran()
+  skip_if_not_installed("loo")
+  data <- rows_data(150)
+  for (arguments in list(list(yes ~ x + z, family = binomial()), list(real ~ x + (1 | trials)))) {
+    fit <- withr_seed(1, do.call(elvi, c(arguments, list(data = rows_chunked(chunks_of(data)), correct = FALSE))))
+    reference <- withr_seed(1, do.call(elvi, c(arguments, list(data = data, correct = FALSE))))
+    here <- suppressWarnings(loo::loo(fit, draws = 200, seed = 3, profile = FALSE))
+    there <- suppressWarnings(loo::loo(reference, draws = 200, seed = 3, profile = FALSE))
+    expect_equal(here$estimates, there$estimates, tolerance = 1e-5)
+    expect_equal(unname(here$pointwise), unname(there$pointwise), tolerance = 1e-4)
+    expect_identical(class(here), class(there))
+    expect_identical(dim(here), dim(there))
+    expect_silent(suppressWarnings(capture.output(print(here))))
+  }
+})
