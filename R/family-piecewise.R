@@ -27,7 +27,8 @@
 #' `posterior_linpred()` and `posterior_epred()` have draws of the first two, `posterior_survival()` of the last one.
 #' `posterior_predict()` has new times, not censored, and does not look at the times in `newdata` but for the entry.
 #' After the last cut point the hazard stays what it was, so times far beyond the data are extrapolated. `log_lik()`, `loo()` and
-#' `kfold()` have one number for each observation. `residuals()` compare the number of events, 0 or 1, with the cumulative hazard, its expected number: those of type
+#' `kfold()` have one number for each observation. `residuals()` compare the number of events, 0 or 1, with the cumulative hazard, its
+#' expected number: those of type
 #' `"response"` are martingale residuals.
 #'
 #' @param cuts increasing positive numbers: where the hazard may change. By default up to nine quantiles of the times of events, so that

@@ -222,7 +222,8 @@ ask_shards <- function(source, recipe, task, args = list()) {
   state <- source$state
   state$requests <- state$requests + 1
   request <- list(id = source$id, version = as.character(getNamespaceVersion("elvi")), task = task, args = args,
-                  centre = recipe$centre, threads = source$threads, key = recipe_key(state, recipe), number = paste(source$id, state$requests))
+                  centre = recipe$centre, threads = source$threads, key = recipe_key(state, recipe),
+                 number = paste(source$id, state$requests))
   join <- function(a, b, first) {
     tryCatch(join_shards(recipe, task, a, b), elvi_error_argument = function(e) {
       shard_failed(source, first, conditionMessage(e), e$argument)
@@ -265,8 +266,8 @@ ask_shards <- function(source, recipe, task, args = list()) {
     }
     late <- which(monotonic_seconds() - waiting > patience * source$timeout)
     if (patience == 1 && length(late) > 1L && setequal(late, which(state$alive))) {   # slow, all of them, is not lost
-      elvi_warn("No worker has answered for ", format(source$timeout), " seconds. They are waited for once more as long. ",
-                "Where passes take longer, give a larger `timeout`.", class = "elvi_warning_slow")
+      elvi_warn("No worker has answered for ", format(source$timeout), " seconds. elvi waits once more for the same time. ",
+                "If passes take longer, give a larger `timeout`.", class = "elvi_warning_slow")
       patience <- 2
       next
     }

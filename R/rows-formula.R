@@ -47,7 +47,8 @@ source_design <- function(source, formula, call, env, contrasts, family, parts =
   centre <- numeric(length(recipe$labels))
   if (intercept) centre[-1L] <- (survey$about + survey$sums / survey$used)[-1L]
   if (intercept) recipe$centre <- centre
-  list(terms = if (is.null(parts)) terms else subset_terms(stats::terms(parts$fixed), sample), intercept = intercept, centre = centre, spread = survey_spread(survey),
+  list(terms = if (is.null(parts)) terms else subset_terms(stats::terms(parts$fixed), sample), intercept = intercept, centre = centre,
+       spread = survey_spread(survey),
        offset_given = !is.null(stats::model.offset(sample)) || !is.null(recipe$extra$offset),
        xlevels = stats::.getXlevels(recipe$fixed %||% recipe$terms, sample), latent = recipe$latent, smooths = recipe$smooths,
        contrasts = recipe$contrasts, constant = first$constant, rows = chunked_rows(source, recipe, survey),

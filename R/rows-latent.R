@@ -124,8 +124,8 @@ surveyed_group <- function(bar, seen, frame, contrasts) {
   combined <- do.call(paste, c(labels, sep = ":"))
   codes <- Map(match, labels, own)
   levels <- combined[do.call(order, unname(codes))]
-  if (length(levels) < 2L) refuse("`", bar$label, "` has one level in these data, and one level says nothing of how levels vary")
-  if (!length(seen$coefs)) refuse("there is nothing that varies by group")
+  if (length(levels) < 2L) refuse("`", bar$label, "` has one level in these data, and one level does not show how levels vary")
+  if (!length(seen$coefs)) refuse("it has no coefficient that varies by group")
   unit <- pmax(seen$size, .Machine$double.xmin)
   R <- qr(seen$gram / outer(unit, unit), tol = 1e-12)   # of squares: half the digits of check_slopes()
   if (R$rank < length(unit)) {

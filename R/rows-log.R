@@ -64,7 +64,7 @@ write_record <- function(log, record) {
     flush(log$con)
   }, error = function(e) {
     log$failed <- TRUE
-    elvi_warn("The checkpoint cannot be written any more (", conditionMessage(e), "): ", log$file, ". The fit goes on.",
+    elvi_warn("The checkpoint cannot be written any more (", conditionMessage(e), "): ", log$file, ". The fit continues.",
               class = "elvi_warning_checkpoint")
   })
 }

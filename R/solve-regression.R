@@ -161,8 +161,8 @@ warn_nested <- function(nested, most = 0.05) {
               "elvi_control(nodes = ).", class = "elvi_warning_quadrature", data = list(change = nested$change))
   }
   if (isTRUE(nested$noise > most)) {
-    elvi_warn("The weights of the quadrature points are corrected by ", nested$weighed %||% nested$draws, " draws, which are too few: the means of ",
-              "the hyperparameters have a Monte Carlo error of at least ", format(nested$noise, digits = 2), " sd.",
+    elvi_warn("The weights of the quadrature points are corrected by ", nested$weighed %||% nested$draws, " draws, which are too few: ",
+              "the means of the hyperparameters have a Monte Carlo error of at least ", format(nested$noise, digits = 2), " sd.",
               class = "elvi_warning_correction", data = list(noise = nested$noise, draws = nested$weighed %||% nested$draws))
   }
   if (!nested$converged) {
