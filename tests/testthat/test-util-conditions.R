@@ -31,8 +31,10 @@ test_that("the fields that the page promises are there", {
   expect_identical(e$argument, "start$mu")
 
   e <- tryCatch(elvi(y ~ x, data = list(y = 1:3)), elvi_error_argument = identity)
+  expect_identical(e$argument, "data")
+  e <- tryCatch(elvi(y ~ log("a"), data = list(y = 1:3)), elvi_error_argument = identity)
   expect_identical(e$argument, "object")
-  expect_match(conditionMessage(e$parent), "'x'", fixed = TRUE)
+  expect_match(conditionMessage(e$parent), "non-numeric", fixed = TRUE)
 
   long <- elvi_control("raw", smoothness = 1e-8, estimator = "reparam")
   e <- tryCatch(elvi(model, schedule = schedule_custom(1e200, 1, 50), control = long), elvi_error = identity)
