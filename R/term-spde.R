@@ -99,7 +99,9 @@ matrix_mesh <- function(mesh, call) {
   if (!is.function(mesh$projector)) refuse_term(call, "the `projector` of its mesh must be a function of a matrix of places")
   C0 <- mesh$C0
   if (!is.null(dim(C0))) {
-    if (any(Matrix::rowSums(abs(C0)) > abs(Matrix::diag(C0)) * (1 + 1e-8))) refuse_term(call, "the matrix `C0` of its mesh must be diagonal")
+    if (any(Matrix::rowSums(abs(C0)) > abs(Matrix::diag(C0)) * (1 + 1e-8))) {
+      refuse_term(call, "the matrix `C0` of its mesh must be diagonal")
+    }
     C0 <- Matrix::diag(C0)
   }
   G1 <- as_sparse(mesh$G1)
@@ -114,7 +116,8 @@ matrix_mesh <- function(mesh, call) {
   list(fem = fem, projector = function(loc) {
     Z <- as_sparse(mesh$projector(loc))
     if (nrow(Z) != nrow(loc) || ncol(Z) != length(C0)) {
-      refuse_term(call, sprintf("the `projector` of its mesh returns a matrix of %d x %d, not %d x %d", nrow(Z), ncol(Z), nrow(loc), length(C0)))
+      refuse_term(call, sprintf("the `projector` of its mesh returns a matrix of %d x %d, not %d x %d",
+                                nrow(Z), ncol(Z), nrow(loc), length(C0)))
     }
     Z
   })
