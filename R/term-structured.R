@@ -290,7 +290,7 @@ selected_inverse <- function(Q) {
 
 # where the entries of the lower triangle of such a matrix are in its factor
 inverse_plan <- function(entries, n) {
-  none <- Matrix::sparseMatrix(i = integer(), j = integer(), x = numeric(), dims = c(1L, n))
+  none <- Matrix::sparseMatrix(i = integer(), j = integer(), x = numeric(), dims = c(n, n))
   filled <- factor_pattern(none, entries, seq_len(n), 0L)
   place <- order(filled$perm) - 1L
   pattern <- filled$pattern
