@@ -78,8 +78,8 @@
 #' Freni-Sterrantino, A., Ventrucci, M. and Rue, H. (2018) A note on intrinsic conditional autoregressive models for disconnected graphs.
 #' *Spatial and Spatio-temporal Epidemiology* 26, 25-34. \doi{10.1016/j.sste.2018.04.002}
 #'
-#' Lindgren, F., Rue, H. and Lindström, J. (2011) An explicit link between Gaussian fields and Gaussian Markov random fields: the stochastic
-#' partial differential equation approach. *Journal of the Royal Statistical Society B* 73, 423-498.
+#' Lindgren, F., Rue, H. and Lindström, J. (2011) An explicit link between Gaussian fields and Gaussian Markov random fields: the
+#' stochastic partial differential equation approach. *Journal of the Royal Statistical Society B* 73, 423-498.
 #' \doi{10.1111/j.1467-9868.2011.00777.x}
 #'
 #' Riebler, A., Sørbye, S. H., Simpson, D. and Rue, H. (2016) An intuitive Bayesian spatial model for disease mapping that accounts for
@@ -290,7 +290,7 @@ selected_inverse <- function(Q) {
 
 # where the entries of the lower triangle of such a matrix are in its factor
 inverse_plan <- function(entries, n) {
-  none <- Matrix::sparseMatrix(i = integer(), j = integer(), x = numeric(), dims = c(1L, n))
+  none <- Matrix::sparseMatrix(i = integer(), j = integer(), x = numeric(), dims = c(n, n))
   filled <- factor_pattern(none, entries, seq_len(n), 0L)
   place <- order(filled$perm) - 1L
   pattern <- filled$pattern

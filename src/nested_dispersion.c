@@ -30,7 +30,7 @@ static void sigma_rows(double sigma, int n, double *y, double *weight, double *o
     for (int i = 0; i < n; i++) weight[i] /= sigma * sigma;
 }
 
-/* the loss of a quadratic has half of sum_i c_i s_i^2 = d - tr(A P^-1) in it */
+/* the loss of a quadratic has half of sum_i c_i s_i^2 in it, which is d - tr(A P^-1), less one for each constraint */
 static void sigma_sums(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at,
                        const elvi_optimum_rows *x, elvi_conditional *out)
 {
@@ -38,7 +38,7 @@ static void sigma_sums(const elvi_nested *p, const elvi_quadrature *rule, const 
     (void) rule;
     for (int k = 0; k < p->precisions; k++)
         trace += (p->a_row[k] == p->a_column[k] ? 1.0 : 2.0) * at->A[p->a_source[k]] * x->inverse[p->a_place[k]];
-    out->loss += 0.5 * (p->pattern.dim - trace);
+    out->loss += 0.5 * (p->pattern.dim - p->constraints - trace);
 }
 
 /* Given phi it is a logistic regression of y / (y + phi) with weights y + phi and offset - log phi. */

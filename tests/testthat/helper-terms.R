@@ -87,6 +87,11 @@ expect_closed_form <- function(formula, data, theta, sigma = 0.5, tolerance = 1e
   expect_equal(at$value, value + log_prior, tolerance = tolerance)
   slope <- differences(function(theta) evidence_at(setup, list(theta), tol = 1e-12)[[1L]]$value, theta, 1e-4)
   expect_equal(at$slope, slope, tolerance = 1e-5)
+  # with sigma as the last hyperparameter
+  free <- nested_setup(conditional_problem(elvi_problem(formula, data, ...)), base_gaussian())
+  theta <- c(theta, log(sigma))
+  value <- function(theta) evidence_at(free, list(theta), tol = 1e-12)[[1L]]$value
+  expect_equal(evidence_at(free, list(theta), tol = 1e-12)[[1L]]$slope, differences(value, theta, 1e-4), tolerance = 1e-5)
   invisible(list(setup = setup, node = node))
 }
 
