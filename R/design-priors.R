@@ -2,7 +2,7 @@
 
 #' Prior of correlations
 #'
-#' The law of Lewandowski, Kurowicka and Joe for the correlation matrix of the coefficients of one group-level term:
+#' `lkj()` is the prior of Lewandowski, Kurowicka and Joe for the correlation matrix of the coefficients of one group-level term, with
 #' density proportional to `|R|^(eta - 1)`. With `eta = 1` all correlation matrices are equally likely; larger
 #' values favour small correlations.
 #'
@@ -39,7 +39,7 @@ design_priors <- function(design, family, dispersion, priors, autoscale) {
 # `family` of the mean; NULL for another predictor, the prior of whose intercept is at `level`
 coefficient_priors <- function(design, family, priors, autoscale, spread, level = NULL) {
   record <- if (!is.null(family)) family_record(family)
-  if (isTRUE(record$positive)) level <- design$spread$positive$log_base
+  if (!is.null(record) && record$positive != 0) level <- record$positive * (design$spread$positive$log_base %||% 0)
   slopes <- setdiff(seq_along(design$centre), if (design$intercept) 1L)
   used <- if (length(slopes)) prior_of_length(priors$prior, length(slopes))
   if (length(slopes) && autoscale[["slopes"]]) {

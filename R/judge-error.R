@@ -146,6 +146,7 @@ nested_error <- function(fit) {
   if (is_quadratic(plan) && posterior_law(posterior)$independent) {
     return(new_error(rule$mean, rule$sd, -Inf, basis = words %||% "exact"))
   }
+  if (isTRUE(plan$summed)) return(new_error(why = "corrections need the rows in memory"))
   at <- error_components(posterior)
   chosen <- at$chosen
   draws <- at$draws
@@ -176,6 +177,7 @@ shown_samples <- function(fit, draws = NULL, key = NULL) {
     draws <- draws %||% error_draws(max(1L, length(fit$model$rows$y)), fit$model$dim)
     return(if (draws) list(error_sample(fit, draws, key)))
   }
+  if (isTRUE(posterior$roots$plan$summed)) return(NULL)
   at <- error_components(posterior)
   draws <- draws %||% at$draws
   if (!draws) return(NULL)

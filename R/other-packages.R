@@ -1,6 +1,7 @@
-#' Fits in the hands of other packages
+#' Packages that work with a fit
 #'
-#' Methods for generics of other packages, registered when those are loaded; none of them is needed to use elvi.
+#' Fits by [elvi()] work with many packages for post-estimation and display. The methods are registered when such a package is loaded;
+#' none of them is needed to use elvi.
 #'
 #' | package | what works |
 #' |---|---|
@@ -12,8 +13,8 @@
 #' | 'loo' | `loo()`, `waic()`, `kfold()`, and comparisons of them |
 #' | 'knitr' | `kable(summary(fit))` |
 #'
-#' There is no `logLik()`, hence no `AIC()`: an [elbo()] is not one. `insight::find_algorithm()` says `"variational"`, and
-#' what asks there for chains of a sampler says that there are none.
+#' There is no `logLik()` and no `AIC()`: an [elbo()] is not a maximised likelihood. `insight::find_algorithm()` returns `"variational"`.
+#' Functions about the chains of a sampler report that there are none.
 #'
 #' @seealso [predictive] and [predict.elvi_glm()] for the generics of 'rstantools'.
 #' @name other_packages

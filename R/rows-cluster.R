@@ -4,25 +4,22 @@
 
 #' Rows on a cluster
 #'
-#' A source of rows for [elvi()] and [model_glm()] that are spread over the workers of a cluster: of R's package
+#' `rows_cluster()` lets [elvi()] and [model_glm()] fit data that are spread over the workers of a cluster: of package
 #' 'parallel' (`makePSOCKcluster()`, on other machines through ssh as well, `makeForkCluster()`), of 'snow' with 'Rmpi',
 #' of 'parallelly', or `mirai::make_cluster()`. Parameters go out and sums come back, about `8 (d^2 + d)` bytes for each shard and
 #' pass each way, whatever the number of rows.
 #'
-#' The shards and their order decide the result, not the workers: the same shards on other workers, or on fewer, give the
-#' same numbers. `load(i)` must give the same rows whenever and wherever it is called. elvi must be
-#' installed on the workers. Shards stay on their workers until the cluster is stopped. Variables and functions that a
-#' formula takes from its environment travel with it; what such a function takes from your workspace does not, and is for
-#' `parallel::clusterExport()`.
+#' The result depends on the shards and their order, not on the workers: the same shards on other workers, or on fewer, give the same
+#' numbers. `load(i)` must return the same rows in every call and on every worker. elvi must be
+#' installed on the workers. Shards stay on their workers until the cluster is stopped. Variables and functions that a formula uses from
+#' its environment are sent with it. Export what such a function uses from your workspace by `parallel::clusterExport()`.
 #'
 #' @section Workers that are lost:
-#' A worker whose connection breaks, or that does not answer for `timeout` seconds, is not asked again: its shards are loaded by the
-#' others, the pass goes on, and a warning of class `elvi_warning_worker` says so. Nothing of the result
-#' changes. When the last one is lost the fit ends with an error of class `elvi_error_worker` that names the shards
-#' that are lost with it. An error in `load()`, or in the rows it returns, is an error of the fit, and names the
-#' shard. An interrupt (Ctrl-C) or a time limit waits up to a minute for answers that are on their way, so that the
-#' workers can be used again. MPI ends a whole job when
-#' one of its processes dies, before R can do anything about it.
+#' A worker whose connection breaks, or that does not answer for `timeout` seconds, is dropped: its shards are loaded by the others, the
+#' pass continues, and there is a warning of class `elvi_warning_worker`. The result does not change. When the last one is lost the fit
+#' ends with an error of class `elvi_error_worker` that names the lost shards. An error in `load()`, or in the rows it returns, is an
+#' error of the fit that names the shard. An interrupt (Ctrl-C) or a time limit waits up to a minute for pending answers, so that the
+#' workers can be used again. MPI ends a whole job when one of its processes dies.
 #'
 #' @param cl a cluster, or a list of clusters that are taken together. `mirai::make_cluster()` gives a task to any of its workers, so that
 #'   each of them comes to hold all shards; `list(mirai::make_cluster(1), mirai::make_cluster(1))` keeps shards where they are.
@@ -491,5 +488,7 @@ portable_recipe <- function(recipe) {
     if (!identical(at, emptyenv()) && exists(name, at, inherits = FALSE)) assign(name, get(name, at), luggage)
   }
   environment(recipe$terms) <- luggage
+  if (!is.null(recipe$fixed)) environment(recipe$fixed) <- luggage
+  recipe$latent <- lapply(recipe$latent, with_environment, luggage)
   recipe
 }

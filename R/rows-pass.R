@@ -87,7 +87,7 @@ chunked_rows <- function(source, recipe, survey) {
   list(source = source, recipe = recipe, labels = recipe$labels, n = survey$n, dim = length(survey$sums), dropped = survey$dropped,
        count = survey$count, constant = survey$constant, y = survey$tally$y %||% survey$low[1L],
        weight = survey$tally$weight %||% survey$weight, offset = c(survey$low[2L], survey$high[2L]),
-       known = known, check = survey$check)
+       known = known, check = survey$check, columns = survey$columns, level = survey$level + survey$response[1L] / survey$used)
 }
 
 # response_variance() from sums
@@ -136,9 +136,9 @@ check_unchanged <- function(rows, check) {
   sizes <- c(0, rows$check[c(4L, 3L, 4L)] + rows$n * (rows$dim + 3))
   if (length(check) == length(rows$check) && isTRUE(all(abs(check - rows$check) <= 1e-12 * sizes))) return(invisible())
   n <- if (length(check)) check[1L] else 0
-  elvi_abort("The rows are not those of the first pass any more: ",
+  elvi_abort("The rows have changed since the first pass: ",
              if (n != rows$check[1L]) sprintf("%s instead of %s.", format_count(n), format_count(rows$check[1L]))
-             else "as many, but with other values.",
+             else "their values differ.",
              " Their source must not change while a fit is made or used.", class = "elvi_error_rows")
 }
 
@@ -154,8 +154,8 @@ pass_with_progress <- function(source, recipe, task, args = list(), n = NULL) {
   pass
 }
 
-first_passes <- list(levels = ", for levels of factors", constants = ", for knots, means and breaks", powers = ", for polynomials",
-                     cells = ", for quantiles", survey = ", for means and spreads")
+first_passes <- list(levels = ", for levels of factors", terms = ", for group-level and smooth terms",
+                     constants = ", for knots, means and breaks", powers = ", for polynomials", cells = ", for quantiles", survey = ", for means and spreads")
 
 # The model as C is to see it: one of rows in memory as it is, one of data larger than memory as a function. The last point
 # is remembered, since value and gradient are asked for one after the other.

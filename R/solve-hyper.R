@@ -1,5 +1,5 @@
 # Hyperparameters of a problem: those of each latent term (term.R), then those of the family (family.R), on a scale without bounds.
-# See vignette("internals").
+# See docs/internals.Rmd.
 
 # Where everything is: `terms` has for each term its places in theta and its sources among those of A; `family` the places of the
 # family's own.

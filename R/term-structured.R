@@ -2,8 +2,7 @@
 #'
 #' Formulas of [elvi()] may have terms for time series, maps, relatives and members of several groups, beside the [group-level and smooth
 #' terms][group_terms]. Each is a set of effects with a gaussian prior whose precision matrix is sparse, so that long series, large maps
-#' and
-#' pedigrees need memory in proportion to a sparse factor. Terms of all kinds can be added to each other.
+#' and pedigrees need little memory. Terms of all kinds can be combined.
 #'
 #' * `ar1(time)` or `ar1(time | g)`: a stationary autoregression of order 1, one series for each level of `g`, with the same standard
 #'   deviation and correlation. Times are numbers, dates or a factor (whose levels are equally spaced), multiples of a common step. Times
@@ -56,8 +55,8 @@
 #' coefficients. These terms need a gaussian `base`.
 #'
 #' @section New times, places and levels:
-#' [predict()][predict.elvi_glm] forecasts `ar1()` beyond its times and `rw1()` beyond and between its values, with the variance that is
-#' due. `rw2()` goes on along its last slope, and between values along straight lines; the variance of the walk itself there is not added.
+#' [predict()][predict.elvi_glm] forecasts `ar1()` beyond its times and `rw1()` beyond and between its values, with their variance.
+#' `rw2()` is continued along its last slope, and between values along straight lines; the variance of the walk itself there is not added.
 #' Areas and relatives must be in the graph or in the matrix; those without data have predictions. New series of `ar1(time | g)` and new
 #' levels
 #' of `gr()` need `allow_new_levels = TRUE`: they are independent of the others.

@@ -272,6 +272,41 @@ static void lognormal_hyper_slopes(const elvi_likelihood *lik, const elvi_disper
     out[0] += row->weight * expect_lognormal(a, rule, row->y, row->eta, row->s).by_dispersion;
 }
 
+/* ---- pieces of times: |y| e^t - d t, e^t the hazard, d = 1 where y > 0: an event at the end of the piece --------------- */
+
+static elvi_expectation hazard_expect(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule, double y,
+                                      double eta, double s)
+{
+    const double d = y > 0.0 ? 1.0 : 0.0;
+    elvi_expectation e = { -d * eta, -d, 0.0 };
+    (void) lik;
+    (void) a;
+    add_expectation(&e, fabs(y), 1.0, elvi_expect_exponential(rule, eta, s));
+    return e;
+}
+
+static double hazard_loss(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, const double *eta)
+{
+    double sum = 0.0;
+    (void) lik;
+    (void) a;
+    for (int i = 0; i < rows->rows; i++)
+        if (rows->weight[i] > 0.0)
+            sum += rows->weight[i] * (fabs(rows->y[i]) * exp(eta[i]) - (rows->y[i] > 0.0 ? eta[i] : 0.0));
+    return sum;
+}
+
+static double hazard_slope(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, double *eta)
+{
+    (void) lik;
+    (void) a;
+    for (int i = 0; i < rows->rows; i++) {
+        const double w = rows->weight[i];
+        eta[i] = w > 0.0 ? w * (fabs(rows->y[i]) * exp(eta[i]) - (rows->y[i] > 0.0)) : 0.0;
+    }
+    return 0.0;
+}
+
 /* ---- the records ------------------------------------------------------------------- */
 
 const elvi_family elvi_positive_families[] = {
@@ -305,6 +340,16 @@ const elvi_family elvi_positive_families[] = {
         .loss = weibull_loss,
         .slope = weibull_slope,
         .expect = weibull_expect,
+        .exponential = elvi_always,
+    },
+    {
+        .name = "piecewise_exponential",
+        .convex = 1,
+        .quadratic = 0,
+        .cost = 100.0,
+        .loss = hazard_loss,
+        .slope = hazard_slope,
+        .expect = hazard_expect,
         .exponential = elvi_always,
     },
     {

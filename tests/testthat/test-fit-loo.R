@@ -115,3 +115,15 @@ test_that("kfold() leaves out levels as a whole", {
   expect_error(loo::kfold(fit, folds = "nothing"), class = "elvi_error_argument")
   expect_error(loo::kfold(fit, folds = rep(1, 30)), class = "elvi_error_argument")
 })
+
+test_that("anova() compares fits of the same rows by loo, and says what to do with one", {
+  skip_if_not_installed("loo")
+  first <- elvi(mpg ~ wt, mtcars)
+  second <- elvi(mpg ~ wt + hp, mtcars)
+  table <- anova(first, second)
+  expect_setequal(rownames(table), c("first", "second"))
+  by_hand <- loo::loo(second)$estimates["elpd_loo", 1] - loo::loo(first)$estimates["elpd_loo", 1]
+  expect_equal(table["first", "elpd_diff"] - table["second", "elpd_diff"], -by_hand, ignore_attr = TRUE)
+  expect_error(anova(first), "bayes_factor", class = "elvi_error_argument")
+  expect_error(anova(first, elvi(hp ~ wt, mtcars)), "other responses", class = "elvi_error_argument")
+})

@@ -20,7 +20,7 @@ test_that("what a user says of a density is assumed, and draws can refute it", {
   expect_true(is.na(low$bound))
   expect_match(g$assumptions$why[1], "you say so; [0-9]+ pairs of draws agree")
   # the resolution of the check of an optimum
-  expect_match(g$assumptions$why[6], "would show a gradient of [0-9.e-]+ in units of its scale")
+  expect_match(g$assumptions$why[6], "would detect a gradient of [0-9.e-]+ in units of its scale")
   wavy <- model_density(function(x) colSums(x^2) / 2 + 2 * colSums(cos(2 * x)), function(x) x - 4 * sin(2 * x), dim = 2,
                         convex = TRUE, growth = 2, smoothness = 9)
   expect_identical(unname(status_of(ask(wavy, optimum = best))[["f convex"]]), "fails")
