@@ -56,6 +56,7 @@
 #' | `elvi_warning_verdict` | the check of a fit of a user-supplied density found a problem: k-hat, importance weights that move means or sds, other starts that ended at a different place, draws outside the domain | `verdict` | another parametrisation (non-centred), base or scale; more `starts` |
 #' | `elvi_warning_uncorrected` | draws of the approximation itself (`resample = FALSE`) of a fit that importance weights correct, where the two differ by more than 0.3 standard deviations or a factor of 1.5 | | leave `resample` out |
 #' | `elvi_warning_worker` | a worker of a [cluster][rows_cluster()] is lost; others have its rows now, and the result is the same | `worker` | |
+#' | `elvi_warning_slow` | no worker of a [cluster][rows_cluster()] has answered within `timeout`; all are waited for once more as long | | a larger `timeout` |
 #' | `elvi_warning_pareto_k` | importance resampling where the approximation misses part of the target | | another base or scale |
 #' | `elvi_warning_polish` | the chains of `polish = TRUE` have not mixed | | use the verdict; another parametrisation |
 #'
@@ -67,6 +68,8 @@
 #' | `elvi_message_collinear` | the columns of a design are dependent: the data do not determine all coefficients, and the prior decides |
 #' | `elvi_message_indefinite` | the Hessian at the mode is not positive definite; whitening uses its absolute eigenvalues |
 #' | `elvi_message_checkpoint` | a run resumes from its checkpoint, or was complete |
+#' | `elvi_message_checkpoint_method` | a `checkpoint` decides that a stochastic run is used |
+#' | `elvi_message_smooth_rows` | the basis of a smooth term of data larger than memory is made from some of the rows |
 #' | `elvi_message_response` | a variable of the response is a predictor as well: check the formula |
 #' | `elvi_message_mirai` | a mirai cluster gives any task to any worker, so each one will hold all shards: use a list of clusters of one worker each |
 #' | `elvi_message_not_nested` | data larger than memory with a dispersion that would be integrated over in memory: a stochastic run is made instead |
