@@ -223,7 +223,7 @@ ask_shards <- function(source, recipe, task, args = list()) {
   state$requests <- state$requests + 1
   request <- list(id = source$id, version = as.character(getNamespaceVersion("elvi")), task = task, args = args,
                   centre = recipe$centre, threads = source$threads, key = recipe_key(state, recipe),
-                 number = paste(source$id, state$requests))
+                  number = paste(source$id, state$requests))
   join <- function(a, b, first) {
     tryCatch(join_shards(recipe, task, a, b), elvi_error_argument = function(e) {
       shard_failed(source, first, conditionMessage(e), e$argument)

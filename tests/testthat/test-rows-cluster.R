@@ -453,14 +453,19 @@ test_that("a worker without elvi, or with another version, is named and left out
   data <- rows_data(60)
   cl <- parallel::makePSOCKcluster(2)
   on.exit(parallel::stopCluster(cl))
-  parallel::clusterCall(cl, function(paths) .libPaths(paths), .libPaths())
-  parallel::clusterCall(cl[2], function() .libPaths(character()))
-  lacks <- parallel::clusterCall(cl[2], function() !requireNamespace("elvi", quietly = TRUE))[[1]]
+  call <- function(cl, f, ...) {   # a function of this namespace would load it there
+    environment(f) <- globalenv()
+    parallel::clusterCall(cl, f, ...)
+  }
+  call(cl[1], function(paths) .libPaths(paths), .libPaths())
+  lacks <- call(cl[2], function() {
+    .libPaths(character())
+    !requireNamespace("elvi", quietly = TRUE)
+  })[[1]]
   skip_if_not(lacks, "elvi is in the site's library")
-  source <- rows_cluster(cl, local({
-    data <- data
-    function(i) data[seq(i, 60, by = 3), ]
-  }), shards = 3)
+  load <- function(i) data[seq(i, 60, by = 3), ]
+  environment(load) <- list2env(list(data = data), parent = globalenv())
+  source <- rows_cluster(cl, load, shards = 3)
   expect_warning(fit <- elvi(real ~ z, source, dispersion = 1), "Worker 2 has no package elvi and is left out", class = "elvi_warning_worker")
   expect_equal(coef(fit), coef(elvi(real ~ z, data, dispersion = 1)), tolerance = 1e-8)
 })
