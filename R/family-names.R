@@ -4,7 +4,8 @@
 family_aliases <- c(bernoulli = "binomial", negbinomial = "neg_binomial_2", nbinom2 = "neg_binomial_2", nb = "neg_binomial_2",
                     t = "student",
                     multinom = "categorical", ordinal = "cumulative", ocat = "cumulative", Beta = "beta", betar = "beta", gamma = "Gamma",
-                    betabinomial = "beta_binomial", truncated_nbinom2 = "truncated_negbinomial")
+                    betabinomial = "beta_binomial", truncated_nbinom2 = "truncated_negbinomial",
+                    `negative binomial` = "neg_binomial_2")   # mgcv::nb()
 
 # A family object of this package for one of another, or for a name; as it is where it is known.
 translated_family <- function(family) {
@@ -52,9 +53,22 @@ refuse_fixed_theta <- function(name) {
              class = "elvi_error_argument", data = list(argument = "family"))
 }
 
-# what to do instead, by name
-other_families <- c(
-  hurdle_gamma = "Fit y > 0 with binomial(), and the positive responses with Gamma(link = \"log\").")
+# what to do instead, by the name that 'stats', 'brms', 'glmmTMB' or 'mgcv' have
+other_families <- local({
+  overdispersed <- "Counts that vary by more than poisson ones: neg_binomial_2()."
+  baseline <- "Use piecewise_exponential(), whose baseline hazard is a factor of intervals or a smooth s(time)."
+  shares <- "Fit whether the response is 0 or 1 with binomial() or categorical(), and the shares between with Beta()."
+  zeros <- "Use zero_inflated_poisson() with `ziformula`."
+  c(hurdle_gamma = "Fit y > 0 with binomial(), and the positive responses with Gamma(link = \"log\").",
+    hurdle_lognormal = "Fit y > 0 with binomial(), and the positive responses with lognormal().",
+    tweedie = "Fit y > 0 with binomial(), and the positive responses with Gamma(link = \"log\").",
+    quasipoisson = overdispersed, nbinom1 = overdispersed, compois = overdispersed, genpois = overdispersed,
+    com_poisson = overdispersed, quasibinomial = "Successes of several trials that vary by more than binomial ones: beta_binomial().",
+    cox = baseline, `Cox PH` = baseline, zero_inflated_beta = shares, zero_one_inflated_beta = shares, ordbeta = shares,
+    ziP = zeros, `zero inflated Poisson` = zeros, exgaussian = "For a heavy right tail: lognormal() or student().",
+    skew_normal = "For skewed positive responses: lognormal() or Gamma(link = \"log\").",
+    skewnormal = "For skewed positive responses: lognormal() or Gamma(link = \"log\").")
+})
 
 refuse_other_families <- function(name) {
   if (!name %in% names(other_families)) return(invisible())

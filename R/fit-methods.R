@@ -279,7 +279,7 @@ augment.elvi_glm <- function(x, data = NULL, newdata = NULL, type.predict = c("r
   if (is.null(newdata) && is.null(data)) x$na.action <- NULL
   at <- stats::predict(x, newdata = newdata, se.fit = TRUE,
                        type = check_choice(type.predict, "type.predict", c("response", "link")))
-  out <- if (is.null(newdata)) blame_argument(as.data.frame(data %||% x$frame), "data", "it is no data frame")
+  out <- if (is.null(newdata)) blame_argument(as.data.frame(data %||% x$pieces$data %||% x$frame), "data", "it is no data frame")
          else as.data.frame(newdata)
   if (nrow(out) != length(at$fit)) {
     bad_argument("data", sprintf("of %d rows, as the fit has", length(at$fit)), describe(out))

@@ -25,6 +25,7 @@ NULL
 #' @exportS3Method emmeans::recover_data
 recover_data.elvi_glm <- function(object, data = NULL, component = "cond", ...) {
   if (has_component(object, component)) object <- as_component(object)
+  if (is.null(data) && !is.null(object$pieces)) data <- new_pieces(object, object$pieces$data)$data   # with `interval`
   call <- as.list(object$call)
   # emmeans reads the formula from the first argument
   call <- as.call(c(call[1L], list(formula = grid_formula(object)), call[-1L][names(call)[-1L] != "object"]))

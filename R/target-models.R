@@ -71,12 +71,8 @@ model_glm <- function(X, y, family = stats::binomial(), prior = normal(), weight
 glm_target <- function(given, family, prior, dispersion, prior_aux) {
   family <- check_family(family)
   check_coefficient_prior(prior, linked = TRUE)
-  if (is_nested_only(family)) {
-    bad_argument("family", "one with at most one parameter beside the predictor; elvi() with a formula takes others",
-                 paste0(family$family, "()"))
-  }
-  if (lacks_mode_search(family)) {
-    bad_argument("family", "one whose mode Newton's method finds; elvi() with a formula takes others",
+  if (is_nested_only(family) || lacks_mode_search(family)) {
+    bad_argument("family", "one that stochastic gradients can fit; elvi() with a formula takes others",
                  paste0(family$family, "(\"", family$link, "\")"))
   }
   record <- family_record(family)

@@ -22,3 +22,13 @@ test_that("what brms writes on the left of a bar is refused with the way to say 
   refused(mpg | cens(am) ~ hp, "Surv")
   refused(carb | trunc(lb = 1) ~ hp, "truncated_poisson")
 })
+
+test_that("families that elvi has not are answered with what to use", {
+  for (name in names(other_families)) expect_error(check_family(name), "elvi has no family", class = "elvi_error_argument", fixed = TRUE)
+  expect_error(check_family(stats::quasipoisson()), "neg_binomial_2()", class = "elvi_error_argument", fixed = TRUE)
+  expect_error(check_family("cox"), "piecewise_exponential()", class = "elvi_error_argument", fixed = TRUE)
+  skip_if_not_installed("mgcv")
+  expect_identical(check_family(mgcv::nb())$family, "neg_binomial_2")
+  expect_error(check_family(mgcv::cox.ph()), "piecewise_exponential()", class = "elvi_error_argument", fixed = TRUE)
+  expect_error(check_family(mgcv::ziP()), "ziformula", class = "elvi_error_argument", fixed = TRUE)
+})

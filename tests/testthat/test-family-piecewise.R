@@ -83,6 +83,8 @@ test_that("hazards, survival, times and log likelihoods are by observation", {
   # residuals sum to events less expected ones, whose posterior mean is known
   many <- predict(fit, type = "cumhaz", se.fit = TRUE)
   expect_lt(max(abs(d$status - residuals(fit) - many$fit) / many$se.fit), 0.1)
+  skip_if_not_installed("generics")
+  expect_identical(nrow(generics::augment(fit)), 60L)
   # the share of new times that are later is the survival
   new <- data.frame(x = c(-1, 1), start = c(0, 0.5), time = c(2, 3))
   times <- posterior_predict(fit, new, draws = 4000)
@@ -105,6 +107,16 @@ test_that("cross-validation leaves out observations with all of their pieces", {
   expect_equal(log_mean_exp(left), log_mean_exp(log_lik(other, d[3, ], draws = 500)), tolerance = 0.05, ignore_attr = TRUE)
   expect_error(bayes_R2(fit), "censored")
   expect_error(calibrate(fit, n = 10), "simulated", class = "elvi_error_argument")
+})
+
+test_that("emmeans averages over intervals", {
+  skip_if_not_installed("survival")
+  skip_if_not_installed("emmeans")
+  d <- transform(piece_data(), o = 0)
+  fit <- elvi(survival::Surv(time, status) ~ x + offset(o), d, family = piecewise_exponential(2))
+  at <- as.data.frame(emmeans::emmeans(fit, ~ x, at = list(x = 1)))
+  b <- coef(fit)
+  expect_equal(at$emmean, unname(b[1] + b[2] / 2 + b[3]), tolerance = 0.05)
 })
 
 test_that("subset, missing values and default cut points", {
