@@ -167,26 +167,35 @@ refined_margin <- function(posterior, k, points) {
   if (noise > 0.6 * moved || min(eigen(C, symmetric = TRUE, only.values = TRUE)$values) < 0.05) return(NULL)
   U <- posterior$margins$roots[[k]]
   U <- U / sqrt(rowSums(U^2))
-  mean <- drop(U %*% own$delta)
-  sd <- sqrt(rowSums((U %*% own$covariance) * U))
   shown <- list(mean = drop(U %*% delta), sd = sqrt(rowSums((U %*% C) * U)))
   list(k = k, delta = delta, covariance = C, shape = tilted_shapes(own$shape, own$delta, sqrt(diag(own$covariance)), y, by, there),
-       own = tilted_shapes(own$own, mean, sd, U %*% y, by, U %*% there), mean = max(abs(shown$mean)), sd = range(shown$sd),
+       own = weighted_shapes((U %*% y - shown$mean) / shown$sd, normalised(found$log_ratios)), mean = max(abs(shown$mean)), sd = range(shown$sd),
        by = moved)
+}
+
+# Shapes of standardised variables, the rows of x, by weights of their draws; straight beyond the scores that enough draws have.
+weighted_shapes <- function(x, w, fewest = 20) {
+  reach <- stats::qnorm(1 - fewest * sum(w^2))
+  inside <- margin_scores[abs(margin_scores) <= min(max(reach, 2), 3.25)]
+  t(apply(x, 1L, function(v) {
+    o <- order(v)
+    at <- stats::approx(cumsum(w[o]) - w[o] / 2, v[o], stats::pnorm(inside), rule = 2, ties = "ordered")$y
+    stats::splinefun(inside, at, method = "monoH.FC")(margin_scores)
+  }))
 }
 
 # Shapes of variables, the rows of x, whose distribution has changed by the signed weights `by` of its draws from that of the rows of
 # `there`, which is close to `shape` with the given mean and sd: density ratios are polynomials of normal scores (Gram and Charlier).
-tilted_shapes <- function(shape, mean, sd, x, by, there, degree = 6L) {
+tilted_shapes <- function(shape, mean, sd, x, by, there, degree = 4L) {
   score <- score_at_value(shape, (x - mean) / sd)
   before <- score_at_value(shape, (there - mean) / sd)
   H <- hermite_values(score, degree)
   H0 <- hermite_values(before, degree)
   grid <- seq(-6, 6, by = 0.02)
-  P <- vapply(hermite_values(matrix(pmin(pmax(grid, -3.5), 3.5), 1L), degree), drop, grid)
+  P <- vapply(hermite_values(matrix(pmin(pmax(grid, -3), 3), 1L), degree), drop, grid)
   t(vapply(seq_len(nrow(shape)), function(j) {
     c <- vapply(seq_len(degree), function(m) (sum(H[[m]][j, ] * by) + mean(H0[[m]][j, ])) / factorial(m), 0)
-    density <- stats::dnorm(grid) * pmax(1 + drop(P %*% c), 0.02)
+    density <- stats::dnorm(grid) * pmax(1 + drop(P %*% c), 0.15)
     below <- (cumsum(density) - density / 2) / sum(density)
     s <- stats::approx(stats::qnorm(pmin(pmax(below, 1e-16), 1 - 1e-16)), grid, margin_scores, rule = 2, ties = "ordered")$y
     value <- drop(value_at_score(shape[j, , drop = FALSE], matrix(s, 1L)))
