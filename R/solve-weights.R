@@ -28,6 +28,7 @@ reweigh_nested <- function(nested, posterior) {
   nested <- new_weights(nested, ratios, counts)
   posterior$weight <- nested$hyper$weight
   best <- found[[match(which.max(weight), counts)]]
+  posterior <- weigh_effects(posterior)
   list(nested = nested, posterior = if (is_off(best)) refine_margins(posterior) else posterior)
 }
 
@@ -171,6 +172,39 @@ refined_margin <- function(posterior, k, points) {
   list(k = k, delta = delta, covariance = C, shape = tilted_shapes(own$shape, own$delta, sqrt(diag(own$covariance)), y, by, there),
        own = weighted_shapes((U %*% y - shown$mean) / shown$sd, normalised(found$log_ratios)), mean = max(abs(shown$mean)), sd = range(shown$sd),
        by = moved)
+}
+
+# Effects of groups in models of two predictors, whose densities no quadrature has: at most so many unknowns, whose moments are those of
+# so many draws. Nothing where few draws count.
+most_weighed_unknowns <- 100L
+most_effect_draws <- 4096L
+
+weigh_effects <- function(posterior) {
+  plan <- posterior$roots$plan
+  given <- has_effects(posterior) || is.null(plan$joint) || plan$dim == plan$dense || plan$constraints
+  draws <- 2L * (min(most_effect_draws, most_refining_rows %/% (3 * plan$rows)) %/% 2)
+  if (given || plan$dim > most_weighed_unknowns || draws < 4L * fewest_weighing_draws) return(posterior)
+  at <- seq_len(plan$dim - plan$dense)
+  points <- paired_points(posterior, draws)
+  chosen <- main_components(posterior, 3L)
+  each <- lapply(chosen, function(k) weighed_effects(posterior, k, points, at))
+  if (any(lengths(each) == 0L)) return(posterior)
+  posterior$effects <- list(at = at, of = nearest_of(posterior, chosen), each = each)
+  posterior
+}
+
+# at component k
+weighed_effects <- function(posterior, k, points, at) {
+  found <- corrected_ratios_at(posterior, k, points)
+  if (effective_draws(found$log_ratios) < least_effective * ncol(points$z)) return(NULL)
+  by <- normalised(found$log_ratios) - normalised(found$log_own)
+  z <- found$z[at, , drop = FALSE]
+  delta <- drop(z %*% by)
+  scale <- sqrt(pmax(1 + drop(z^2 %*% by) - delta^2, 0.25))
+  root <- root_rows(root_at(posterior$roots, k), diag(posterior_dim(posterior)))
+  there <- matrix(stats::qnorm(stats::ppoints(512L)), length(at), 512L, byrow = TRUE)
+  list(k = k, delta = delta, scale = scale, shape = tilted_shapes(normal_shapes(length(at)), 0, 1, z, by, there),
+       growth = 1 + drop(root[, at, drop = FALSE]^2 %*% (scale^2 - 1)) / rowSums(root^2))
 }
 
 # Shapes of standardised variables, the rows of x, by weights of their draws; straight beyond the scores that enough draws have.
