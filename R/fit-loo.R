@@ -49,6 +49,7 @@ NULL
 #' @rdname cross_validation
 #' @exportS3Method loo::loo
 loo.elvi_glm <- function(x, draws = 2000, seed = NULL, refit = FALSE, k_threshold = 0.7, profile = TRUE, ...) {
+  check_dots(list(...), c(names(formals()), passed_to_loo), "loo()", ignored = passed_to_loo)
   refuse_prior(x, "x", "the prior has not seen the data that are to be left out")
   need_package("loo", "loo()")
   profile <- check_flag(profile, "profile")
@@ -93,6 +94,9 @@ check_same_rows <- function(fit, first, name) {
                                                                          check.attributes = FALSE)))
   if (!same) refuse_argument("...", "`", name, "` has other responses than the first fit. Fit all models to the same rows.")
 }
+
+# arguments of loo::loo.array() and loo::psis()
+passed_to_loo <- c("r_eff", "save_psis", "cores", "is_method")
 
 psis_loo <- function(x, draws, key, ...) {
   if (is_out_of_memory(x)) return(loo_in_passes(x, draws, key, ...))

@@ -11,7 +11,13 @@ print.elvi_fit <- function(x, digits = max(3L, getOption("digits") - 3L), ...) {
 }
 
 # how it was solved, the error against the posterior, k-hat, and warnings about the fit
-closing_lines <- function(x, error) c(solver_account(x)$lines, error_line(error), shown_k_line(error), verdict_lines(x))
+closing_lines <- function(x, error) {
+  c(solver_account(x)$lines, error_line(error), shown_k_line(error), uncorrected_line(x$posterior), verdict_lines(x))
+}
+
+uncorrected_line <- function(posterior) {
+  if (!is.null(posterior$gaussian_because)) sprintf("Coefficients are those of the best gaussian: %s", posterior$gaussian_because)
+}
 
 fit_heading <- function(x) {
   if (is.null(x$regression)) return(description(x$given$model))
@@ -190,7 +196,7 @@ correction_line <- function(x) {
     return(sprintf("Corrected from the best gaussian: means by up to %s sd, sds by up to %s %%",
                    format(moved$mean, digits = 2), format(100 * max(abs(moved$sd - 1)), digits = 2)))
   }
-  if (!is.null(posterior$cumulants)) {
+  if (!is.null(posterior$cumulants) && is.null(posterior$gaussian_because)) {
     sprintf("No correction of the best gaussian is needed: skewness at most %s, excess kurtosis at most %s",
             format(posterior$cumulants$third, digits = 1), format(posterior$cumulants$fourth, digits = 1))
   }

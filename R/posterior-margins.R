@@ -24,12 +24,14 @@ coefficient_roots <- function(posterior, which = posterior$coefficients) {
 # needed: whatever the cumulants, because effects are not gaussian, with which the coefficients' variances grow.
 with_margins <- function(posterior, target_at, needed = FALSE) {
   which <- posterior$coefficients
-  if (!length(which) || length(which) > most_corrected || !posterior_law(posterior)$independent) return(posterior)
+  if (!length(which) || !posterior_law(posterior)$independent) return(posterior)
+  if (length(which) > most_examined) return(left_gaussian(posterior, paste("more than", most_examined, "coefficients")))
   best <- which.max(posterior$weight)
   target <- target_at(best)
   cumulants <- margin_cumulants(posterior, target_at, length(which))
   posterior$cumulants <- lapply(cumulants, function(x) max(abs(x)))
   if (!needed && !needs_profile(cumulants)) return(posterior)
+  if (length(which) > most_corrected) return(left_gaussian(posterior, paste("more than", most_corrected, "coefficients")))
   most <- most_margin_rows %/% (2 * length(which) * rows_of_profile(target))
   chosen <- main_components(posterior, min(max(most, 1), most_margin_components))
   each <- lapply(chosen, function(k) {
@@ -37,9 +39,15 @@ with_margins <- function(posterior, target_at, needed = FALSE) {
     if (!is.null(margins)) c(list(k = k), margins)
   })
   found <- lengths(each) > 0L
-  if (!found[1L]) return(posterior)
+  if (!found[1L]) return(left_gaussian(posterior, "the profiles of the coefficients cannot be found"))
   posterior$margins <- list(each = each[found], of = nearest_of(posterior, chosen[found]), plan = target$plan, setting = target$setting,
                             roots = coefficient_roots(posterior), moved = most_moved(each[found]))
+  posterior
+}
+
+# print() says why coefficients that may need a correction have none.
+left_gaussian <- function(posterior, why) {
+  posterior$gaussian_because <- why
   posterior
 }
 
@@ -84,8 +92,9 @@ margin_at <- function(posterior, k) posterior$margins$each[[posterior$margins$of
 most_margin_components <- 5
 most_margin_rows <- 4e5
 
-# Above this the profiles of all coefficients would take longer than a sampler.
+# Above this the profiles of all coefficients would take longer than a sampler, and above the other even their cumulants.
 most_corrected <- 100L
+most_examined <- 400L
 
 # Mean and covariance of y, moved as little as possible such that the mean and the variance of each coefficient are those of its own
 # profile, which is the more accurate one for it. A ridge keeps coefficients that are nearly collinear from moving others.

@@ -11,6 +11,7 @@
 #   points     importance-weighted points that correct the components (posterior-points.R)
 #   margins    corrected means, covariance and margins of the coefficients (posterior-margins.R)
 #   effects    corrected margins of group-level effects given the coefficients (posterior-effects.R)
+#   gaussian_because  in words, why coefficients have no corrected margins, where they may need them
 #   weighted   are draws of these compared with the target (solve-weights.R)?
 #
 # and what its parameters are to the user:
@@ -64,7 +65,7 @@ without_points <- function(posterior) {
 
 # the approximation itself
 uncorrected <- function(posterior) {
-  posterior[c("points", "margins", "effects", "weighted")] <- list(NULL)
+  posterior[c("points", "margins", "effects", "weighted", "gaussian_because")] <- list(NULL)
   posterior
 }
 

@@ -136,6 +136,7 @@ uncorrected_location <- function(posterior) {
 # That of an exact optimum: normal priors, a scale of any covariance, and few enough rows.
 correct_exact <- function(posterior, model, optimum) {
   if (!is_profiled(model, optimum)) return(posterior)
+  if (design_size(model) > most_profiled) return(left_gaussian(posterior, "the design has more than a million numbers"))
   model <- in_memory(model)
   if (is.null(model)) return(posterior)
   posterior <- with_margins(posterior, function(k) factored_target(optimum) %||% exact_target(model, optimum))
@@ -151,8 +152,10 @@ is_profiled <- function(model, optimum) {
   record <- family_records[[model$likelihood]]
   known <- is_chunked(model$rows) || has_dense_rows(model$rows) || !is.null(root_plan(optimum$scale))
   known && optimum$converged && !has_student_prior(model) && scale_of(optimum$kind)$full && !is.null(record$conditional) &&
-    !record$constant_curvature && (model$rows$n %||% length(model$rows$y)) * model$dim <= most_profiled
+    !record$constant_curvature
 }
+
+design_size <- function(model) as.double(model$rows$n %||% length(model$rows$y)) * model$dim
 
 # A regression with its rows in memory, in one pass where they are not; NULL for sparse rows.
 in_memory <- function(model) {

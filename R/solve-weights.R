@@ -28,6 +28,7 @@ reweigh_nested <- function(nested, posterior) {
   nested <- new_weights(nested, ratios, counts)
   posterior$weight <- nested$hyper$weight
   best <- found[[match(which.max(weight), counts)]]
+  posterior <- weigh_effects(posterior)
   list(nested = nested, posterior = if (is_off(best)) refine_margins(posterior) else posterior)
 }
 
@@ -167,26 +168,68 @@ refined_margin <- function(posterior, k, points) {
   if (noise > 0.6 * moved || min(eigen(C, symmetric = TRUE, only.values = TRUE)$values) < 0.05) return(NULL)
   U <- posterior$margins$roots[[k]]
   U <- U / sqrt(rowSums(U^2))
-  mean <- drop(U %*% own$delta)
-  sd <- sqrt(rowSums((U %*% own$covariance) * U))
   shown <- list(mean = drop(U %*% delta), sd = sqrt(rowSums((U %*% C) * U)))
   list(k = k, delta = delta, covariance = C, shape = tilted_shapes(own$shape, own$delta, sqrt(diag(own$covariance)), y, by, there),
-       own = tilted_shapes(own$own, mean, sd, U %*% y, by, U %*% there), mean = max(abs(shown$mean)), sd = range(shown$sd),
+       own = weighted_shapes((U %*% y - shown$mean) / shown$sd, normalised(found$log_ratios)), mean = max(abs(shown$mean)), sd = range(shown$sd),
        by = moved)
+}
+
+# Effects of groups in models of two predictors, whose densities no quadrature has: at most so many unknowns, whose moments are those of
+# so many draws. Nothing where few draws count.
+most_weighed_unknowns <- 100L
+most_effect_draws <- 4096L
+
+weigh_effects <- function(posterior) {
+  plan <- posterior$roots$plan
+  given <- has_effects(posterior) || is.null(plan$joint) || plan$dim == plan$dense || plan$constraints
+  draws <- 2L * (min(most_effect_draws, most_refining_rows %/% (3 * plan$rows)) %/% 2)
+  if (given || plan$dim > most_weighed_unknowns || draws < 4L * fewest_weighing_draws) return(posterior)
+  at <- seq_len(plan$dim - plan$dense)
+  points <- paired_points(posterior, draws)
+  chosen <- main_components(posterior, 3L)
+  each <- lapply(chosen, function(k) weighed_effects(posterior, k, points, at))
+  if (any(lengths(each) == 0L)) return(posterior)
+  posterior$effects <- list(at = at, of = nearest_of(posterior, chosen), each = each)
+  posterior
+}
+
+# at component k
+weighed_effects <- function(posterior, k, points, at) {
+  found <- corrected_ratios_at(posterior, k, points)
+  if (effective_draws(found$log_ratios) < least_effective * ncol(points$z)) return(NULL)
+  by <- normalised(found$log_ratios) - normalised(found$log_own)
+  z <- found$z[at, , drop = FALSE]
+  delta <- drop(z %*% by)
+  scale <- sqrt(pmax(1 + drop(z^2 %*% by) - delta^2, 0.25))
+  root <- root_rows(root_at(posterior$roots, k), diag(posterior_dim(posterior)))
+  there <- matrix(stats::qnorm(stats::ppoints(512L)), length(at), 512L, byrow = TRUE)
+  list(k = k, delta = delta, scale = scale, shape = tilted_shapes(normal_shapes(length(at)), 0, 1, z, by, there),
+       growth = 1 + drop(root[, at, drop = FALSE]^2 %*% (scale^2 - 1)) / rowSums(root^2))
+}
+
+# Shapes of standardised variables, the rows of x, by weights of their draws; straight beyond the scores that enough draws have.
+weighted_shapes <- function(x, w, fewest = 20) {
+  reach <- stats::qnorm(1 - fewest * sum(w^2))
+  inside <- margin_scores[abs(margin_scores) <= min(max(reach, 2), 3.25)]
+  t(apply(x, 1L, function(v) {
+    o <- order(v)
+    at <- stats::approx(cumsum(w[o]) - w[o] / 2, v[o], stats::pnorm(inside), rule = 2, ties = "ordered")$y
+    stats::splinefun(inside, at, method = "monoH.FC")(margin_scores)
+  }))
 }
 
 # Shapes of variables, the rows of x, whose distribution has changed by the signed weights `by` of its draws from that of the rows of
 # `there`, which is close to `shape` with the given mean and sd: density ratios are polynomials of normal scores (Gram and Charlier).
-tilted_shapes <- function(shape, mean, sd, x, by, there, degree = 6L) {
+tilted_shapes <- function(shape, mean, sd, x, by, there, degree = 4L) {
   score <- score_at_value(shape, (x - mean) / sd)
   before <- score_at_value(shape, (there - mean) / sd)
   H <- hermite_values(score, degree)
   H0 <- hermite_values(before, degree)
   grid <- seq(-6, 6, by = 0.02)
-  P <- vapply(hermite_values(matrix(pmin(pmax(grid, -3.5), 3.5), 1L), degree), drop, grid)
+  P <- vapply(hermite_values(matrix(pmin(pmax(grid, -3), 3), 1L), degree), drop, grid)
   t(vapply(seq_len(nrow(shape)), function(j) {
     c <- vapply(seq_len(degree), function(m) (sum(H[[m]][j, ] * by) + mean(H0[[m]][j, ])) / factorial(m), 0)
-    density <- stats::dnorm(grid) * pmax(1 + drop(P %*% c), 0.02)
+    density <- stats::dnorm(grid) * pmax(1 + drop(P %*% c), 0.15)
     below <- (cumsum(density) - density / 2) / sum(density)
     s <- stats::approx(stats::qnorm(pmin(pmax(below, 1e-16), 1 - 1e-16)), grid, margin_scores, rule = 2, ties = "ordered")$y
     value <- drop(value_at_score(shape[j, , drop = FALSE], matrix(s, 1L)))
