@@ -209,7 +209,9 @@ get_variance.elvi_glm <- function(x, component = "all", verbose = TRUE, approxim
   }
   distribution <- distribution_variance(x, approximation)
   if (is.na(distribution)) {
-    if (isTRUE(verbose)) insight::format_warning("Responses in classes without a latent variable, and those with a cauchit link, have no residual variance.")
+    if (isTRUE(verbose)) {
+      insight::format_warning("Responses in classes without a latent variable, and those with a cauchit link, have no residual variance.")
+    }
     return(NULL)
   }
   V <- unclass(VarCorr.elvi_glm(x))[first]
