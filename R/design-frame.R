@@ -9,7 +9,7 @@ formula_frame <- function(call, env) {
   call$drop.unused.levels <- TRUE
   call[[1L]] <- quote(stats::model.frame)
   frame <- tryCatch(reading_frame(eval(call, env)), elvi_error_argument = function(e) {
-    formula <- tryCatch(stats::as.formula(eval(call$formula, env)), error = function(e) NULL)
+    formula <- or_null(stats::as.formula(eval(call$formula, env)))
     if (!is.null(formula)) refuse_unknown_variables(formula, eval(call$data, env), "data")
     stop(e)
   })
@@ -79,7 +79,7 @@ check_contrasts <- function(contrasts, frame) {
 check_na_action <- function(na.action) {
   if (is.null(na.action) || is.function(na.action)) return(invisible())
   if (!is.character(na.action) || length(na.action) != 1L || nchar(na.action, "bytes") > 1e4 ||
-        !isTRUE(tryCatch(is.function(match.fun(na.action)), error = function(e) FALSE))) {
+        !isTRUE(or_else(is.function(match.fun(na.action)), FALSE))) {
     bad_argument("na.action", "a function such as na.omit, or its name", describe(na.action))
   }
 }

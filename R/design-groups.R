@@ -200,7 +200,7 @@ read_bar <- function(expr) {
     correlated <- FALSE
     bar[[1L]] <- quote(`|`)
   }
-  expanded <- tryCatch(reformulas::findbars(call("~", call("(", bar))), error = function(e) NULL)
+  expanded <- or_null(reformulas::findbars(call("~", call("(", bar))))
   if (!length(expanded)) refuse_term(expr, "it cannot be read")
   lapply(expanded, function(term) {
     group <- term[[3L]]

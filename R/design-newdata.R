@@ -141,7 +141,7 @@ row_offset <- function(object, frame, newdata, offset) {
   if (!is.null(offset)) {
     outside <- check_vector(offset, "offset", n)
   } else if (!is.null(outside)) {
-    outside <- tryCatch(eval(outside, newdata, environment(object$formula)), error = function(e) NULL)
+    outside <- or_null(eval(outside, newdata, environment(object$formula)))
     if (is.null(outside) || length(outside) != n) {
       bad_argument("offset", "given for `newdata`: the fit had one outside its formula", "NULL")
     }

@@ -53,7 +53,7 @@ set_up_smooths <- function(specs, frame, counting = TRUE, knots = NULL) {
 
 # The form of a smooth as random effects: mgcv's where it has one, else, of smooths whose coefficients have several penalties, our own.
 as_random <- function(smooth) {
-  random <- tryCatch(mgcv::smooth2random(smooth, character(), type = 2), error = function(e) NULL)
+  random <- or_null(mgcv::smooth2random(smooth, character(), type = 2))
   if (is.null(random) && length(smooth$S)) several_penalties(smooth) else random
 }
 

@@ -18,7 +18,7 @@ elvi.formula <- function(object, data, family = stats::gaussian(),
 #' @export
 elvi.character <- function(object, ...) {
   if (length(object) != 1L) elvi.default(object)
-  formula <- tryCatch(stats::as.formula(object, env = parent.frame()), error = function(e) NULL)
+  formula <- or_null(stats::as.formula(object, env = parent.frame()))
   if (is.null(formula)) elvi.default(object)
   call <- match.call()   # as the user wrote it, for update()
   call[[1L]] <- quote(elvi)

@@ -191,7 +191,7 @@ replicate_once <- function(number, plan) {
         if (!inherits(w, "elvi_warning_flat_prior")) said <<- said %||% conditionMessage(w)
         invokeRestart("muffleWarning")
       }),
-    error = function(e) list(number = number, error = conditionMessage(e)))
+    error = function(e) if (is_time_limit(e)) stop(e) else list(number = number, error = conditionMessage(e)))
   c(out, list(warning = said))
 }
 

@@ -458,7 +458,7 @@ rstudent.elvi_fit <- no_influence("rstudent")
 pp_check.elvi_glm <- function(object, type = "dens_overlay", draws = 50, seed = NULL, ...) {
   need_package("bayesplot", "pp_check()")
   check_in_memory(object)
-  plot <- tryCatch(getExportedValue("bayesplot", paste0("ppc_", type)), error = function(e) NULL)
+  plot <- or_null(getExportedValue("bayesplot", paste0("ppc_", type)))
   if (is.null(plot)) bad_argument("type", "the name of one of bayesplot's ppc_ plots", describe(type))
   y <- displayed_response(object)$y
   # bins are of predictions, which for successes are proportions

@@ -17,7 +17,7 @@ effect_variables <- function(fit) {
   data <- if (!is.null(fit$call$data)) eval(fit$call$data, env)
   names <- setdiff(unique(c(all.vars(stats::delete.response(fit$terms)), all.vars(fit$formula[[3L]]),
                             if (!is.null(fit$second)) all.vars(fit$second$formula))), ".")
-  values <- lapply(stats::setNames(nm = names), function(name) tryCatch(eval(as.name(name), data, env), error = function(e) NULL))
+  values <- lapply(stats::setNames(nm = names), function(name) or_null(eval(as.name(name), data, env)))
   values <- Filter(function(x) (is_number_like(x) || is.factor(x) || is.character(x) || is.logical(x)) && length(x) > 1L, values)
   size <- max(lengths(values), 0L)
   values <- as.data.frame(values[lengths(values) == size], optional = TRUE, stringsAsFactors = TRUE)

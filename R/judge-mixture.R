@@ -187,7 +187,7 @@ seen_from <- function(part, frame) {
 # indices, each about n times its weight
 systematic <- function(w, n) pmin(findInterval((seq_len(n) - 0.5) / n, cumsum(w)) + 1L, length(w))
 
-definite_root <- function(V) tryCatch(t(chol(V)), error = function(e) NULL)
+definite_root <- function(V) or_null(t(chol(V)))
 
 # Expectation maximisation from slices across the direction of the bend.
 parts_of <- function(z, w, number, bend, steps = mixture_steps) {
@@ -309,11 +309,11 @@ log_spread <- function(terms, size, w, n) {
     for (step in 1:8) {
       ratio <- size * exp(-2 * drop(c %*% terms))
       H <- 2 * terms[use, , drop = FALSE] %*% (w * ratio * t(terms[use, , drop = FALSE]))
-      move <- tryCatch(drop(solve(H, terms[use, , drop = FALSE] %*% (w * (ratio - 1)))), error = function(e) 0)
+      move <- or_else(drop(solve(H, terms[use, , drop = FALSE] %*% (w * (ratio - 1)))), 0)
       c[use] <- c[use] + pmin(pmax(move, -spread_step), spread_step)
       if (max(abs(move)) < 1e-3) break
     }
-    list(c = c, significant = abs(c[use]) > significant_errors * tryCatch(sqrt(diag(solve(H)) / n), error = function(e) Inf))
+    list(c = c, significant = abs(c[use]) > significant_errors * or_else(sqrt(diag(solve(H)) / n), Inf))
   }
   full <- fitted(1:3)
   use <- c(1L, (2:3)[full$significant[2:3]])

@@ -61,7 +61,7 @@ polish_start <- function(fit) {
 chain_root <- function(V) {
   ridge <- 0
   repeat {
-    root <- tryCatch(t(chol(V + diag(ridge * diag(V), nrow(V)))), error = function(e) NULL)
+    root <- or_null(t(chol(V + diag(ridge * diag(V), nrow(V)))))
     if (!is.null(root)) return(unname(root))
     ridge <- max(10 * ridge, 1e-8)
   }

@@ -210,7 +210,9 @@ get_variance.elvi_glm <- function(x, component = "all", verbose = TRUE, approxim
   }
   distribution <- distribution_variance(x, approximation)
   if (is.na(distribution)) {
-    if (isTRUE(verbose)) insight::format_warning("Responses in classes without a latent variable have no residual variance.")
+    if (isTRUE(verbose)) {
+      insight::format_warning("Responses in classes without a latent variable, and those with a cauchit link, have no residual variance.")
+    }
     return(NULL)
   }
   V <- unclass(VarCorr.elvi_glm(x))[first]
@@ -257,7 +259,7 @@ distribution_variance <- function(x, approximation) {
   switch(approximation[1L], delta = squared_cv, trigamma = trigamma(1 / squared_cv), log1p(squared_cv))
 }
 
-latent_variance <- function(link) switch(link, logit = pi^2 / 3, probit = 1, cloglog = pi^2 / 6)
+latent_variance <- function(link) switch(link, logit = pi^2 / 3, probit = 1, cloglog = pi^2 / 6, NA_real_)
 
 # by how much the probabilities of counts of successes vary on the logit scale where they have a phi, by the delta method
 overdispersion <- function(x) {

@@ -91,10 +91,10 @@ check_precision <- function(Q) {
   dimnames(Q) <- list(NULL, NULL)
   if (!Matrix::isSymmetric(Q)) bad_argument("precision", "symmetric", "a matrix that is not")
   Q <- Matrix::forceSymmetric(methods::as(methods::as(Q, "dMatrix"), "CsparseMatrix"), "L")
-  definite <- tryCatch({
+  definite <- tryCatch(or_else({
     Matrix::Cholesky(Q, LDL = FALSE)
     TRUE
-  }, error = function(e) FALSE, warning = function(w) FALSE)
+  }, FALSE), warning = function(w) FALSE)
   if (!definite) bad_argument("precision", "positive definite", "a matrix that is not")
   Q
 }

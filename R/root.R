@@ -181,7 +181,7 @@ root_of_inverse <- function(precision) UseMethod("root_of_inverse")
 
 #' @export
 root_of_inverse.default <- function(precision) {
-  R <- tryCatch(chol(precision), error = function(e) NULL)
+  R <- or_null(chol(precision))
   if (is.null(R)) return(NULL)
-  tryCatch(t(chol(chol2inv(R))), error = function(e) NULL)
+  or_null(t(chol(chol2inv(R))))
 }

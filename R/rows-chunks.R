@@ -354,7 +354,7 @@ final_levels <- function(found, recipe = NULL) {
     variable <- found[[name]]
     if (length(variable$declared) == 1L) return(intersect(variable$declared[[1L]], variable$occurring))
     if (!is.null(variable$rows)) return(levels_together(recipe, name, variable))
-    is_column <- is.name(tryCatch(str2lang(name), error = function(e) NULL))
+    is_column <- is.name(or_null(str2lang(name)))
     if (isTRUE(variable$ordered)) check_declared(name, variable$declared)
     if (length(variable$declared) && is_column) return(intersect(unlist(variable$declared), variable$occurring))
     number <- suppressWarnings(as.numeric(variable$occurring))

@@ -82,6 +82,7 @@ predvars_with <- function(variables, constants) {
 constants_from_rows <- function(recipe, call, name, rows) {
   env <- environment(recipe$terms)
   value <- tryCatch(eval(call, rows, env), error = function(e) {
+    if (is_time_limit(e)) stop(e)
     refuse_chunk_term(recipe, name, "`", name, "` cannot be computed: ", conditionMessage(e), ".")
   })
   if (constant_kind(call, env) != "cut") return(stats::makepredictcall(value, call))

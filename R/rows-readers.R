@@ -77,7 +77,7 @@ read_text <- function(file, types, read) {
   if (!length(present)) return(read(NA))
   plain <- replace(present, present %in% c("factor", "Date"), "character")
   quiet <- function(w) if (grepl("override column", conditionMessage(w), fixed = TRUE)) invokeRestart("muffleWarning")   # of fread()
-  withCallingHandlers(tryCatch(read(plain), error = function(e) read(replace(plain, TRUE, "character"))), warning = quiet)
+  withCallingHandlers(or_else(read(plain), read(replace(plain, TRUE, "character"))), warning = quiet)
 }
 
 header_of <- function(file) names(utils::read.csv(file, nrows = 1L, colClasses = "character"))

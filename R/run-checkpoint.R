@@ -237,8 +237,7 @@ write_bytes <- function(bytes, file) {
     on.exit(close(connection), add = TRUE)
     writeBin(bytes, connection)
   }
-  tryCatch(suppressWarnings(write_all()),
-           error = function(e) write_failed("no file can be made there"))
+  or_else(suppressWarnings(write_all()), write_failed("no file can be made there"))
   # a full disk is noticed when the buffer is emptied, which fails without a word
   complete <- identical(file.size(file), as.double(length(bytes)))
   if (!complete) write_failed("it is cut short, as on a full disk")
@@ -254,17 +253,15 @@ read_checkpoint <- function(file) {
   }
   # a pipe or a device has no size, and opening it can wait for ever
   if (isTRUE(file.size(file) == 0)) damaged()
-  bytes <- tryCatch(suppressWarnings(read_bytes(file)), error = function(e) {
-    elvi_abort("`checkpoint` cannot be read: ", file, ". Its permissions do not allow it, or the disk fails; ",
-               "the file itself may be intact.", class = c("elvi_error_checkpoint", "elvi_error_argument"),
-               data = list(argument = "checkpoint", file = file, differs = NULL))
-  })
+  bytes <- or_else(suppressWarnings(read_bytes(file)), elvi_abort(
+    "`checkpoint` cannot be read: ", file, ". Its permissions do not allow it, or the disk fails; the file itself may be intact.",
+    class = c("elvi_error_checkpoint", "elvi_error_argument"), data = list(argument = "checkpoint", file = file, differs = NULL)))
   sealed <- length(bytes) - length(seal(raw()))
   if (sealed < 1) damaged()
   payload <- bytes[seq_len(sealed)]
   if (!identical(bytes[-seq_len(sealed)], seal(payload))) damaged()
   if (!plainly_serialised(payload)) damaged()
-  stored <- tryCatch(unserialize(payload), error = damaged)
+  stored <- or_else(unserialize(payload), damaged())
   if (!is_plain(stored)) damaged()
   stored
 }

@@ -67,7 +67,7 @@ mean_outer <- function(g, z) tcrossprod(g, z) / ncol(z)
 
 # log|S| by its Cholesky factor, or, where rounding makes S indefinite, by another triangular factor
 log_det_symmetric <- function(S) {
-  R <- tryCatch(chol(S), error = function(e) NULL)
+  R <- or_null(chol(S))
   if (is.null(R)) log_abs_det(S) else 2 * sum(log(diag(R)))
 }
 
@@ -81,7 +81,7 @@ scale_symmetric <- list(
   check = function(S, dim, name) {
     S <- check_scale_matrix(S, dim, name)
     if (!isSymmetric(S)) bad_argument(name, "symmetric", "a matrix that is not")
-    if (inherits(try(chol(S), silent = TRUE), "try-error")) {
+    if (is.null(or_null(chol(S)))) {
       bad_argument(name, "positive definite", "a matrix that is not")
     }
     S
@@ -265,7 +265,7 @@ scale_of_symmetric <- function(S, dim, kind, name) {
   record <- scale_of(kind)
   if (!is.matrix(S) && !record$full) return(record$check(S, dim, name))
   S <- check_scale_matrix(S, dim, name)
-  if (!isSymmetric(S) || inherits(try(chol(S), silent = TRUE), "try-error")) {
+  if (!isSymmetric(S) || is.null(or_null(chol(S)))) {
     bad_argument(name, "symmetric and positive definite", "a matrix that is not")
   }
   record$of_symmetric(S, name)

@@ -87,7 +87,7 @@ natural_move <- function(mu, A, moments, rho, trust) {
 # The affine map that took `from` to `to`, to be done again: along a valley many small steps of
 # the same kind are one large one.
 leap_of <- function(from, to) {
-  M <- tryCatch(t(solve(t(from$A), t(to$A), tol = 0)), error = function(e) to$A * NA)
+  M <- or_else(t(solve(t(from$A), t(to$A), tol = 0)), to$A * NA)
   list(M = M, from = from$mu, to = to$mu)
 }
 

@@ -248,7 +248,7 @@ distinct <- function(candidates, most = Inf) {
 
 # Kullback-Leibler divergence of a from b, in nats; NA where b is as flat as numbers get
 divergence_between <- function(a, b) {
-  M <- tryCatch(solve(b$A, cbind(a$A, a$mu - b$mu), tol = 0), error = function(e) NA_real_)
+  M <- or_else(solve(b$A, cbind(a$A, a$mu - b$mu), tol = 0), NA_real_)
   (sum(M^2) - length(a$mu)) / 2 - log_abs_det(a$A) + log_abs_det(b$A)
 }
 

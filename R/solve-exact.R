@@ -243,7 +243,7 @@ accelerate <- function(history) {
   dr <- r - history$residual[, -1L, drop = FALSE]
   gram <- crossprod(dr)
   ridge <- diag(1e-8 * max(diag(gram)), ncol(gram))
-  mix <- tryCatch(solve(gram + ridge, crossprod(dr, r)), error = function(e) NULL)
+  mix <- or_null(solve(gram + ridge, crossprod(dr, r)))
   if (is.null(mix)) x + r else drop(x + r - (dx + dr) %*% mix)
 }
 

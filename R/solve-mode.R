@@ -119,9 +119,9 @@ newton_step <- function(H, g) UseMethod("newton_step")
 
 #' @export
 newton_step.default <- function(H, g) {
-  R <- tryCatch(chol(H), error = function(e) NULL)
+  R <- or_null(chol(H))
   if (is.null(R)) {   # nearly singular: as much ridge as rounding asks for
-    R <- tryCatch(chol(H + diag(1e-10 * max(diag(H), 1e-300), nrow(H))), error = function(e) NULL)
+    R <- or_null(chol(H + diag(1e-10 * max(diag(H), 1e-300), nrow(H))))
   }
   if (is.null(R)) downhill_step(H, g) else drop(backsolve(R, forwardsolve(t(R), g)))
 }

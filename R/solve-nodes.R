@@ -307,7 +307,7 @@ tilted <- function(weight, h, most = 3, steps = 50L) {
       spread <- sqrt(sum(w * (tilt - sum(w * tilt))^2))
       return(if (spread < most) tilt - top - log(total))
     }
-    move <- tryCatch(solve(covariance + diag(1e-10 * max(diag(covariance)), ncol(h)), mean), error = function(e) NULL)
+    move <- or_null(solve(covariance + diag(1e-10 * max(diag(covariance)), ncol(h)), mean))
     if (is.null(move)) return(NULL)
     by <- min(1, 2 / max(abs(h[weight > 0, , drop = FALSE] %*% move)))
     lambda <- lambda - by * move

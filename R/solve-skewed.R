@@ -20,7 +20,7 @@ may_be_skewed <- function(model, kind) {
 # Directions in which one coefficient moves and the others follow, orthonormal in `precision`: of those coefficients that the prior
 # decides most. NULL where rounding leaves no definite precision.
 skewed_directions <- function(model, precision) {
-  root <- tryCatch(chol(precision), error = function(e) NULL)
+  root <- or_null(chol(precision))
   if (is.null(root)) return(NULL)
   V <- chol2inv(root)
   share <- prior_precision_of(model) * diag(V)
@@ -32,7 +32,7 @@ prior_precision_of <- function(model) rep_len(model$blocks$coefficients$precisio
 
 # Does the covariance change so much at this point that plain steps will be slow?
 changes_slowly <- function(point) {
-  R <- tryCatch(chol(point$B), error = function(e) NULL)
+  R <- or_null(chol(point$B))
   is.null(R) || max(abs(diag(chol2inv(R)) / root_sd(point$scale)^2 - 1)) > slow_change
 }
 

@@ -83,14 +83,14 @@ stan_object <- function(object) {
 methods_of_rstan <- function(object) {
   need_package("rstan", "model_stan()")
   alive <- function(x) {
-    tryCatch(rstan::get_num_upars(object), error = function(e) elvi_abort(
+    or_else(rstan::get_num_upars(object), elvi_abort(
       "`object` has no compiled model. Make it in this session, by sampling.",
       class = "elvi_error_argument", data = list(argument = "object")))
     x
   }
   alive(NULL)
   kept <- function(name, public) {
-    tryCatch(eval(call("$", object@.MISC$stan_fit_instance, name)), error = function(e) NULL) %||% public
+    or_null(eval(call("$", object@.MISC$stan_fit_instance, name))) %||% public
   }
   gradient <- kept("grad_log_prob", function(x, adjust) rstan::grad_log_prob(object, x, adjust_transform = adjust))
   value <- kept("log_prob", function(x, adjust, gradient) rstan::log_prob(object, x, adjust_transform = adjust))
@@ -137,8 +137,7 @@ cmdstan_point <- function(object) {
 # Stan knows the names but rstan has no function to ask for them, so be ready not
 # to get any. "beta.2" is printed as "beta[2]" and "Omega.1.2" as "Omega[1,2]".
 unconstrained_names <- function(object, dim) {
-  names <- tryCatch(object@.MISC$stan_fit_instance$unconstrained_param_names(FALSE, FALSE),
-                    error = function(e) NULL)
+  names <- or_null(object@.MISC$stan_fit_instance$unconstrained_param_names(FALSE, FALSE))
   if (length(names) != dim) return(paste0("u", seq_len(dim)))
   indexed <- sub("\\.(.*)$", "[\\1]", names)
   gsub(".", ",", indexed, fixed = TRUE)

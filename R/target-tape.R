@@ -7,7 +7,8 @@
 tape_derivatives <- function(value, dim) {
   if (!has_package("RTMB")) return("package 'RTMB' is not installed")
   for (as_point in list(identity, as_column)) {
-    made <- tryCatch(suppressWarnings(new_tape(function(x) value(as_point(x)), dim)), error = function(e) conditionMessage(e))
+    made <- tryCatch(suppressWarnings(new_tape(function(x) value(as_point(x)), dim)),
+                     error = function(e) if (is_time_limit(e)) stop(e) else conditionMessage(e))
     if (is.list(made) && follows(made$value, value, as_point, dim)) return(made[c("gradient", "hessian")])
   }
   if (is.character(made)) paste("package 'RTMB' cannot follow `value`:", made) else "the tape of package 'RTMB' does not reproduce `value`"
@@ -30,6 +31,7 @@ new_tape <- function(value, dim) {
   at <- function(name, x) {
     out <- tryCatch(kept[[name]](x), error = identity)
     if (!inherits(out, "error")) return(as.double(out))
+    if (is_time_limit(out)) stop(out)
     record()
     as.double(kept[[name]](x))
   }
@@ -60,7 +62,7 @@ checked_hessian <- function(hessian, dim) {
     }
     unname(as.matrix(H))
   }
-  probe <- tryCatch(at(probe_points(dim)[, 1L]), error = function(e) if (inherits(e, "elvi_error_argument")) stop(e))
+  probe <- tryCatch(at(probe_points(dim)[, 1L]), error = function(e) if (inherits(e, "elvi_error_argument") || is_time_limit(e)) stop(e))
   if (!is.null(probe) && all(is.finite(probe)) && max(abs(probe - t(probe))) > 1e-6 * max(abs(probe))) {
     bad_argument("hessian", "a function that returns symmetric matrices", "one that returns another")
   }

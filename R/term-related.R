@@ -87,7 +87,7 @@ known_relation <- function(arguments, call, frame) {
     refuse_term(call, paste0("`", given, "` must be symmetric, without missing values"))
   }
   M <- Matrix::forceSymmetric(M, "L")
-  factor <- tryCatch(suppressWarnings(Matrix::Cholesky(M, perm = TRUE, LDL = FALSE)), error = function(e) NULL)
+  factor <- or_null(suppressWarnings(Matrix::Cholesky(M, perm = TRUE, LDL = FALSE)))
   size <- if (!is.null(factor)) 2 * sum(log(Matrix::diag(methods::as(factor, "CsparseMatrix"))))
   pivots <- if (!is.null(factor)) Matrix::diag(methods::as(factor, "CsparseMatrix"))^2
   if (is.null(size) || !is.finite(size) || min(pivots) < 1e-12 * max(pivots)) {

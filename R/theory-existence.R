@@ -103,7 +103,7 @@ judge_flat_prior <- function(model) {
     return(finding(FALSE, "separable data and a flat prior",
                    sub("^No optimum exists: (.)", "\\U\\1", why, perl = TRUE)))
   }
-  if (inherits(try(chol(mode$hessian), silent = TRUE), "try-error")) {
+  if (is.null(or_null(chol(mode$hessian)))) {
     return(finding(NA, "the Hessian at the mode is singular",
                    "The Hessian at the mode is singular to working precision and the prior is flat"))
   }

@@ -119,5 +119,6 @@ time_limit_texts <- function() {
   c(texts, gettext(texts, domain = "R"))
 }
 
-# NULL where expr fails, but not where it is made to
-or_null <- function(expr) tryCatch(expr, error = function(e) if (is_time_limit(e)) stop(e))
+# What to take where expr fails by itself. A limit is raised once: who swallows it has ended it for the rest of the call.
+or_else <- function(expr, otherwise) tryCatch(expr, error = function(e) if (is_time_limit(e)) stop(e) else otherwise)
+or_null <- function(expr) or_else(expr, NULL)

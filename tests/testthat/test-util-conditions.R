@@ -43,3 +43,30 @@ test_that("the fields that the page promises are there", {
   expect_length(e$mu, 2)
   expect_identical(dim(e$scale), c(2L, 2L))
 })
+
+# Calls of try() and of tryCatch(error = ) whose handler does not look at the error.
+careless_calls <- function(expr) {
+  if (is.function(expr)) return(careless_calls(body(expr)))
+  if (!is.call(expr)) return(NULL)
+  name <- if (is.name(expr[[1L]])) as.character(expr[[1L]]) else ""
+  handler <- if (name == "tryCatch") expr$error
+  careless <- name == "try" || (is.call(handler) && identical(handler[[1L]], quote(`function`)) && !"e" %in% all.names(handler[[3L]]))
+  c(if (careless) deparse1(expr), unlist(lapply(as.list(expr)[-1L], function(x) if (!identical(x, quote(expr = ))) careless_calls(x))))
+}
+
+test_that("no handler takes a time limit for what it interrupts", {
+  expect_identical(or_else(stop("singular"), 3), 3)
+  expect_null(or_null(stop("singular")))
+  for (text in time_limit_texts()) {
+    expect_error(or_else(stop(text), 3), text, fixed = TRUE)
+    expect_error(or_null(stop(text)), text, fixed = TRUE)
+  }
+  # before, `(x | g)` could not be read when a limit fell while it was
+  expect_length(careless_calls(quote(tryCatch(chol(S), error = function(e) NULL))), 1)
+  found <- unlist(lapply(ls(asNamespace("elvi"), all.names = TRUE), function(name) {
+    f <- get(name, asNamespace("elvi"))
+    if (is.function(f)) careless_calls(f)
+  }))
+  ends <- grepl("dbDisconnect|chunks\\$close|isChild", found)   # the end of what has ended, and a question when the package is loaded
+  expect_identical(unname(found[!ends]), character())
+})
