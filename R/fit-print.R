@@ -39,6 +39,7 @@ print_estimates <- function(x, digits, most = 10L) {
 # what the estimates are of, where that is not the end of a solver
 estimates_of <- function(x) {
   if (!is.null(x$polish)) return(" (of Hamiltonian Monte Carlo chains; $mu and $Sigma are the approximation's)")
+  if (inherits(x$verdict, "elvi_chain_verdict")) return(if (is_corrected(x$posterior)) " (of chains from the approximation, which is $mu and $sd)" else "")
   if (is_corrected(x$posterior)) return(" (corrected by importance weights; $mu and $Sigma are the approximation's)")
   if (!is.null(x$stack)) return(" (of the mixture)")
   if (x$method == "exact" && x$status == "interrupted") return(" (at the best point so far)")
@@ -157,6 +158,12 @@ solver_accounts <- list(
                    if (points > 1L) paste(format_count(points), "points stand for hyperparameters and scales of student priors"),
                    infinite_line(x$priors$joint)),
          details = "no data, no solver")
+  },
+  natural = function(x) {
+    list(certificate = NA_real_, quadrature_error = 0, evaluations = x$account$evaluations,
+         lines = c(gap_line(x), outside_line(x)),
+         details = c(sprintf("Best gaussian by natural gradient steps, %s gradient evaluations", format_count(x$account$evaluations)),
+                     x$plan$pattern$words))
   },
   mpsgd = function(x) {
     list(certificate = NA_real_, quadrature_error = 0, evaluations = x$state$evals,

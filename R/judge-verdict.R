@@ -212,7 +212,14 @@ ends_elsewhere <- function(fit) {
 # Sentences, one for each thing that speaks against the fit; none if nothing does.
 objections <- function(fit) {
   v <- fit$result$verdict
-  if (is.null(v)) return(character())
+  if (is.null(v)) character() else as.character(verdict_objections(v, fit))
+}
+
+# of a verdict by importance weights, or by chains (judge-chains.R)
+verdict_objections <- function(v, fit) UseMethod("verdict_objections")
+
+#' @export
+verdict_objections.default <- function(v, fit) {
   c(if (misses_part(v)) {
       sprintf(paste("Pareto k-hat is %s (standard error %s; at most %s for so many draws) and importance weights leave",
                     "%s of %s draws: the approximation misses part of the target."), format(v$k, digits = 2),
@@ -263,15 +270,19 @@ warn_of_verdict <- function(fit) {
 # The lines of print() about it.
 verdict_lines <- function(fit) {
   v <- fit$result$verdict
-  if (is.null(v)) return(NULL)
+  if (!is.null(v)) verdict_account(v, fit)
+}
+
+verdict_account <- function(v, fit) UseMethod("verdict_account")
+
+#' @export
+verdict_account.default <- function(v, fit) {
   against <- objections(fit)
   c(if (v$k >= v$limit && !misses_part(v)) "A few draws have a large weight, the others are nearly equal"
     else if (!v$stable) sprintf("More draws may take k-hat across its limit %s", format(v$limit, digits = 2)),
     if (length(fit$plan$search$rivals)) sprintf("R-hat over starts %s", format(v$spread, digits = 3)),
     adapted_line(v),
-    if (length(v$loose)) sprintf(
-      paste("%s may go to 0: one standard deviation of the logarithm is more than a factor e. A prior that avoids 0, or a",
-            "non-centred parametrisation, may help."), paste0("`", utils::head(v$loose, 3), "`", collapse = ", ")),
+    if (length(v$loose)) loose_line(v$loose),
     if (is.null(fit$plan$search)) "Checked by importance weights alone: no other starts were tried, so another mode would not be seen"
     else if (!is_corrected(fit$posterior)) "Importance weights are too thin to correct this fit: what is shown is the approximation itself",
     polish_line(fit$result$polish),
@@ -279,4 +290,9 @@ verdict_lines <- function(fit) {
     else if (isTRUE(fit$result$converged)) paste0("Verdict: good", if (!is.null(v$proposal)) " after importance correction",
                                                   "; no problems found")
     else "Verdict: no problems found, but the run did not converge to a tolerance")
+}
+
+loose_line <- function(names) {
+  sprintf(paste("%s may go to 0: one standard deviation of the logarithm is more than a factor e. A prior that avoids 0, or a",
+                "non-centred parametrisation, may help."), paste0("`", utils::head(names, 3), "`", collapse = ", "))
 }
