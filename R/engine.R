@@ -109,6 +109,10 @@ averaged_steps <- 25            # steps of size 1/k, again with larger batches w
 wide_parts <- 8L                # independent batches that estimate the gap
 gap_probes <- 4L                # random directions for its part in the precision
 path_memory <- 10L              # moves that a quasi-Newton path remembers
+cheap_colours <- 9              # gradients for a Hessian by differences, up to which these are preferred to the Hessian itself
+most_curvature_change <- 0.4    # of the logarithm of others' curvature over two units of a parameter, from which it is a hyperparameter
+most_hyper <- 12                # hyperparameters of a target that is a function
+integrated_draws <- 16          # stratified draws of the best gaussian given hyperparameters
 wide_tol <- function(dim) max(0.01, 5e-4 * dim)   # nats, if no `tol` is given: means within some 0.03 standard deviations
 wide_chains <- 32L              # chains that check a fit in many dimensions, in blocks of as many points
 chain_warmup <- 12L             # iterations that adapt their step and leave the approximation

@@ -5,27 +5,27 @@
 # by more than noise.
 
 # list(shift, shifted, ratio, rescaled, drift, drifted, correct, points, ...)
-chain_verdict <- function(model, mu, root, key) {
-  run <- chains_from(guarded_target(model), mu, root, key)
-  kept <- matrix(run$x, model$dim)
-  n <- ncol(kept)
+chain_verdict <- function(model, mu, root, key, warmup = chain_warmup, kept = chain_kept) {
+  run <- chains_from(guarded_target(model), mu, root, key, warmup = warmup, kept = kept)
+  x <- matrix(run$x, model$dim)
+  n <- ncol(x)
   sd <- root_sd(root)
   names <- model$names
-  mean <- rowMeans(kept)
-  own_sd <- sqrt(rowSums((kept - mean)^2) / (n - 1))
+  mean <- rowMeans(x)
+  own_sd <- sqrt(rowSums((x - mean)^2) / (n - 1))
   shift <- abs(mean - mu) / pmax(own_sd, 1e-300)
   ratio <- exp(abs(log(own_sd / sd)))
   half <- seq_len(n / 2)
-  drift <- abs(rowMeans(kept[, half, drop = FALSE]) - rowMeans(kept[, -half, drop = FALSE])) / pmax(own_sd, 1e-300)
-  largest <- function(x) if (anyNA(x)) NaN else max(x)
+  drift <- abs(rowMeans(x[, half, drop = FALSE]) - rowMeans(x[, -half, drop = FALSE])) / pmax(own_sd, 1e-300)
+  largest <- function(v) if (anyNA(v)) NaN else max(v)
   # squares of discrepancies in units of their noise: 1 in the mean if there are none
   excess <- c(mean(shift^2) * n, mean(log(own_sd / sd)^2) * 2 * n)
   structure(list(shift = largest(shift), shifted = names[which.max(shift)], ratio = largest(ratio), rescaled = names[which.max(ratio)],
                  drift = largest(drift), drifted = names[which.max(drift)], noise = 1 / sqrt(n), draws = n, outside = 0,
-                 accept = run$accept, chains = wide_chains, iterations = chain_kept, evaluations = run$evaluations,
+                 accept = run$accept, chains = wide_chains, iterations = kept, evaluations = run$evaluations,
                  step = run$step, divergent = run$divergent,
                  correct = any(excess > chain_errors^2) || max(shift) > 6 / sqrt(n),
-                 x = kept, moments = list(mean = stats::setNames(mean, names), variance = stats::setNames(own_sd^2, names))),
+                 x = x, moments = list(mean = stats::setNames(mean, names), variance = stats::setNames(own_sd^2, names))),
             class = "elvi_chain_verdict")
 }
 
@@ -105,8 +105,9 @@ format_share <- function(x) sprintf("%.0f %%", 100 * x)
 #' @export
 verdict_account.elvi_chain_verdict <- function(v, fit) {
   against <- verdict_objections(v, fit)
-  c(sprintf(paste("Checked by %d chains of %d Hamiltonian Monte Carlo iterations from the approximation (%s evaluations, acceptance %.2f):",
-                  "means move by up to %s sd, sds by a factor of up to %s; their noise is %s sd, %s %% of an sd"), v$chains,
+  given <- if (!is.null(v$given)) sprintf(" given the best %s", v$given) else ""
+  c(sprintf(paste("Checked%s by %d chains of %d Hamiltonian Monte Carlo iterations from the approximation (%s evaluations, acceptance %.2f):",
+                  "means move by up to %s sd, sds by a factor of up to %s; their noise is %s sd, %s %% of an sd"), given, v$chains,
             v$iterations, format_count(v$evaluations), v$accept, format(v$shift, digits = 2), format(v$ratio, digits = 3),
             format(v$noise, digits = 1), format(100 * v$noise / sqrt(2), digits = 1)),
     if (v$correct && !length(against)) "What is shown are the points of these chains",

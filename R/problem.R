@@ -189,7 +189,7 @@ solve_problem <- function(problem, base, method, run, control, correct = TRUE, p
   if (is.null(problem$target)) problem <- as_target(problem)
   if (method == "natural") check_wide(problem$target, base, run, control)
   if (method == "natural" || method == "auto" && prefers_wide(problem$target, base, run, control)) {
-    return(solve_wide(problem, base, run, control))
+    return(solve_wide(problem, base, c(run, list(method = method)), control))
   }
   exact <- choose_method(method, problem$target, stochastic_settings(run, control), control$scale) == "exact"
   if (exact) solve_exact(problem, base, run, control, correct) else solve_stochastic(problem, base, run, control)

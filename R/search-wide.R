@@ -9,6 +9,7 @@
 # list(mu, A, F, se, gap, spent, account, reached): from the best of a few gaussians to the estimated optimum
 search_wide <- function(model, curvature, key, tol, budget, first = NULL) {
   target <- guarded_target(model)
+  target$model <- model
   target$curvature <- curvature
   if (!is.null(curvature)) target$layout <- precision_layout(curvature$row, curvature$column, model$dim)
   target$shape <- if (is.null(curvature)) "lowrank" else "precision"
@@ -32,6 +33,7 @@ wide_starts <- function(target, key, first) {
   x <- inside(target, first %||% numeric(target$dim)) %||% inside(target, start_range * (2 * keyed_uniform(key, target$dim) - 1))
   if (is.null(x)) return(list())
   path <- quasi_newton_path(target, x)
+  refuse_if_falling(target$model, x, path$points[[length(path$points)]]$x - x)
   round <- lapply(isotropic_sds, function(sd) wide_candidate(target, x, round_root(target, sd), key))
   found <- by_objective(c(wide_candidates(target, path, key), round))
   found <- Filter(function(at) is.finite(at$F), found)

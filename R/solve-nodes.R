@@ -144,7 +144,10 @@ lattice_step <- function(setup, nodes) {
 }
 
 # operations of a conditional optimum, roughly
-solve_cost <- function(plan) {
+solve_cost <- function(plan) UseMethod("solve_cost")
+
+#' @export
+solve_cost.default <- function(plan) {
   tail <- plan$pattern$dim - plan$pattern$head
   entries <- length(plan$entry) / plan$rows + plan$dense
   pass <- plan$rows * (entries^2 * 2 + if (is_quadratic(plan)) 10 else 400) +

@@ -8,6 +8,8 @@ solve_wide <- function(problem, base, run, control) {
   budget <- run$budget %||% 1e5
   first <- if (is_point(run$start$mu, model$dim)) as.double(run$start$mu)
   curvature <- curvature_of(model)
+  hyper <- if (!identical(run$method, "natural")) integrated_over(model, curvature)
+  if (length(hyper)) return(solve_integrated(problem, base, run, control, hyper, curvature))
   found <- search_wide(model, curvature, seed, tol, budget, first)
   fit <- new_fit(c(list(call = problem$call, method = "natural", model = model, base = base, tol = tol), split_control(control)),
                  plan = list(seed = seed, rng_kind = RNGkind(), pattern = pattern_account(curvature, found$A)),
@@ -50,7 +52,7 @@ report_wide <- function(fit) {
 # Is there nothing that only the stochastic algorithm has?
 prefers_wide <- function(model, base, run, control) {
   asked <- stochastic_settings(run[setdiff(names(run), c("budget", "start"))], control)
-  is_user_density(model) && model$dim > widest_search && identical(base$kind, base_gaussian()$kind) && !any(lengths(asked) > 0L) &&
+  is_user_density(model) && (model$dim > widest_search || length(model$hyper) || length(model$random)) && identical(base$kind, base_gaussian()$kind) && !any(lengths(asked) > 0L) &&
     is.null(run$start$Sigma) && is.na(model$smoothness) && identical((run$combine %||% "best")[1L], "best")
 }
 

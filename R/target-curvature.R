@@ -142,7 +142,7 @@ differenced_curvature <- function(model, entries, source) {
 # A colour for each column, such that columns of one colour have no row in common but rows of hubs; hubs have colours of their own.
 column_colours <- function(entries, d) {
   degree <- tabulate(c(entries$row, entries$column[entries$row != entries$column]), d)
-  hub <- degree > max(20, 10 * stats::median(degree))
+  hub <- degree > max(min(20, d / 2), 5 * stats::median(degree))
   colour <- integer(d)
   inner <- !hub[entries$row] & !hub[entries$column]
   if (sum(inner) == d - sum(hub)) {
