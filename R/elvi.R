@@ -71,7 +71,7 @@
 #' failure). What it cannot see: a mode that no start has come to, and the neck of a funnel that the approximation has no draws
 #' in. What such a fit shows of the posterior, in tables, plots and draws, is corrected by these weights, see [elvi_fit].
 #'
-#' Where no start is searched, as in more than 400 parameters, the weights of up to 40,000 draws are the only check, and what they
+#' Where no start is searched, as for a convex target, the weights of up to 40,000 draws are the only check, and what they
 #' do not confirm has not converged. Then they correct nothing, and other starts are not compared.
 #'
 #' Where that speaks against the approximation, or its weights leave less than a fifth of the draws, and there are at most 150
@@ -89,6 +89,25 @@
 #'
 #' With `combine = "stack"` the result is a mixture of the gaussians that starts ended in at different places:
 #' [coef()], [vcov()], draws, [elbo()], [pareto_k()] and the verdict are those of the mixture. `$stack` has its weights and parts.
+#'
+#' @section Many parameters:
+#' A user-supplied density of more than 400 parameters is fitted by natural gradient steps on the pattern of its Hessian, unless a
+#' `schedule`, `starts`, a base or a setting of a run is given; `method = "natural"` does so for fewer parameters too. At the best
+#' gaussian the precision is the mean of the Hessian, so that a precision with its zeros loses nothing, and its sparse factor is all that
+#' is kept. The pattern comes from a `hessian` that returns sparse matrices, from `sparsity`, or from a difference of gradients for
+#' each parameter; the values from the Hessian or from few differences. Without zeros the precision is a full matrix for up to 1,000
+#' parameters, and the scale low rank plus diagonal beyond.
+#'
+#' A gaussian of many effects and the logarithm of their standard deviation together is wrong however well it is fitted. Parameters that
+#' change the curvature of most others, at most six, are therefore integrated over by quadrature, with the best gaussian of the others at
+#' each point (`hyper` of [model_density()] names them, or none). Its log evidence is by draws that are the same at every point, and
+#' corrected by importance weights.
+#'
+#' Importance weights are of no use in many dimensions. The verdict comes from 32 short chains of Hamiltonian Monte Carlo that begin in
+#' draws of the approximation: if they move a mean by 0.3 standard deviations or change one by a factor of 1.5, or have not settled, that
+#' is a problem; where they differ by more than their noise, but not by twice these limits, their points take the place of the
+#' approximation. With hyperparameters they check the gaussian at the best of them. They do not see a mode that the search has not come
+#' to, and only one place is searched.
 #'
 #' @section Polish:
 #' Where importance weights leave less than a fifth of the draws or change moments by more than a verdict allows, and no mixture was
@@ -111,6 +130,7 @@
 #'   `schedule`, `budget`, `start`, `starts` or one of these settings is given in `control`:
 #'   `estimator`, `update`, `average`, `precondition`, `smoothness`, `scale_min`,
 #'   `scale_max`, `mu_centre`, `mu_radius`, `iterations`, `checkpoint`, `rows_per_step`, `backtrack`.
+#'   `"natural"`: see the section on many parameters.
 #' @param tol stop when the estimated gap to the optimum plus two standard errors
 #'   is below this many nats; say so, loudly, when the budget ends first. The gap
 #'   is estimated from the gradient at the returned approximation over fresh
@@ -145,7 +165,7 @@
 #'     `Sigma %*% Sigma` is its covariance. For a fit that integrates over hyperparameters these are of the mixture, hyperparameters
 #'     included. `scale`, of the other fits, is the scale as it was
 #'     parametrised, a lower triangular matrix for `scale = "triangular"`.
-#'   * `method`: `"exact"`, `"mpsgd"` or `"nested"`.
+#'   * `method`: `"exact"`, `"mpsgd"`, `"nested"`, `"natural"` or `"integrated"`.
 #'   * `kept`: `"average"` (or last iterate), `"start"` or, of the exact solver,
 #'     `"optimum"`, which is then there too.
 #'

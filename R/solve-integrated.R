@@ -72,7 +72,7 @@ integrated_curvature <- function(setup, mu, A) {
   if (all(is.finite(H))) rowMeans(H)
 }
 
-solve_integrated_point <- function(setup, theta, from, tol = 1e-6, most = 60L) {
+solve_integrated_point <- function(setup, theta, from, tol = 1e-4, most = 25L) {
   setup$held$theta <- theta
   mu <- from$mu %||% (setup$model$start %||% numeric(setup$model$dim))[setup$keep]
   A <- from$root
@@ -188,7 +188,7 @@ solve_integrated <- function(problem, base, run, control, hyper, curvature) {
                  evaluations = setup$held$evaluations, certificates = certificates, certificate_kind = rep("stationary", length(found)))
   fit <- new_fit(c(list(call = problem$call, method = "integrated", model = model, base = base), split_control(control)),
                  plan = list(seed = seed, rng_kind = RNGkind(), pattern = pattern_account(curvature, found[[1L]]$solution$root)),
-                 result = list(status = "finished", kept = "optimum", cpu = 0, converged = max(certificates) < 1e-3, nested = nested,
+                 result = list(status = "finished", kept = "optimum", cpu = 0, converged = sum(normalised((log_weight + corrected$by)[used]) * certificates) < 0.01, nested = nested,
                                posterior = posterior))
   fit$result$verdict <- conditional_verdict(setup, laid$mode, seed)
   fit$result$converged <- fit$result$converged && max(unlist(change)) < 0.1 && !length(objections(fit))

@@ -12,7 +12,7 @@ test_that("the gradient of the log evidence is that of its values", {
   at <- function(theta) evidence_at(setup, list(theta))[[1]]
   here <- at(c(-0.2, 0.1))
   slope <- vapply(1:2, function(j) (at(c(-0.2, 0.1) + 1e-3 * (1:2 == j))$value - at(c(-0.2, 0.1) - 1e-3 * (1:2 == j))$value) / 2e-3, 0)
-  expect_equal(here$slope, slope, tolerance = 1e-5)
+  expect_equal(here$slope, slope, tolerance = 1e-3)
 })
 
 test_that("standard deviations of many groups are integrated over", {
@@ -31,6 +31,7 @@ test_that("standard deviations of many groups are integrated over", {
 })
 
 test_that("effects with skewed distributions: better than Laplace, against brute force", {
+  skip_unless_long()   # 78 quadrature points
   set.seed(8)
   y <- c(0, 0, 1, 0, 3, 0, 1, 5)
   J <- length(y)
