@@ -88,13 +88,14 @@ verdict_objections.elvi_chain_verdict <- function(v, fit) {
       sprintf("The chains that check the fit accept %s of their moves: they say nothing of it.", format_share(v$accept))
     },
     if (!isTRUE(v$shift <= most_shift * if (v$correct) chain_reach else 1)) {
-      sprintf("Chains that begin in the approximation move the mean of `%s` by %s standard deviations.", v$shifted, format(v$shift, digits = 2))
+      sprintf("Chains that begin in the approximation move the mean of `%s` by %s standard deviations.", v$shifted,
+              format(v$shift, digits = 2))
     },
     if (!isTRUE(v$ratio <= if (v$correct) most_ratio^chain_reach else most_ratio)) {
       sprintf("Chains that begin in the approximation change the standard deviation of `%s` by a factor of %s.", v$rescaled,
               format(v$ratio, digits = 3))
     },
-    if (!isTRUE(v$drift <= most_drift)) {
+    if (!isTRUE(v$drift <= max(most_drift, 10 * v$noise))) {   # five standard errors of a difference of halves
       sprintf("They have not settled: the mean of `%s` moves by %s standard deviations between their halves.", v$drifted,
               format(v$drift, digits = 2))
     })
@@ -106,7 +107,8 @@ format_share <- function(x) sprintf("%.0f %%", 100 * x)
 verdict_account.elvi_chain_verdict <- function(v, fit) {
   against <- verdict_objections(v, fit)
   given <- if (!is.null(v$given)) sprintf(" given the best %s", v$given) else ""
-  c(sprintf(paste("Checked%s by %d chains of %d Hamiltonian Monte Carlo iterations from the approximation (%s evaluations, acceptance %.2f):",
+  c(sprintf(paste("Checked%s by %d chains of %d Hamiltonian Monte Carlo iterations from the approximation (%s evaluations,",
+                  "acceptance %.2f):",
                   "means move by up to %s sd, sds by a factor of up to %s; their noise is %s sd, %s %% of an sd"), given, v$chains,
             v$iterations, format_count(v$evaluations), v$accept, format(v$shift, digits = 2), format(v$ratio, digits = 3),
             format(v$noise, digits = 1), format(100 * v$noise / sqrt(2), digits = 1)),

@@ -3,8 +3,8 @@
 
 # `row`, `column`: entries of P on and below the diagonal, every diagonal one among them, from 1
 precision_layout <- function(row, column, dim) {
-  filled <- if (length(row) == dim * (dim + 1) / 2) list(perm = seq_len(dim), pattern = list(start = 0L, row = integer(), dim = dim, head = 0L))
-            else ordered_pattern(row, column, dim)
+  full <- list(perm = seq_len(dim), pattern = list(start = 0L, row = integer(), dim = dim, head = 0L))
+  filled <- if (length(row) == dim * (dim + 1) / 2) full else ordered_pattern(row, column, dim)
   place_of <- integer(dim)
   place_of[filled$perm] <- seq_len(dim) - 1L
   pattern <- filled$pattern

@@ -25,7 +25,9 @@ quasi_newton_path <- function(target, x, most = descent_steps, memory = path_mem
     if (size < 1e-10) break
     s <- new$x - now$x
     y <- new$gradient - now$gradient
-    if (sum(s * y) > 1e-10 * sqrt(sum(s^2) * sum(y^2))) pairs <- utils::tail(c(pairs, list(list(s = s, y = y, at = length(points) + 1L))), 60L)
+    if (sum(s * y) > 1e-10 * sqrt(sum(s^2) * sum(y^2))) {
+      pairs <- utils::tail(c(pairs, list(list(s = s, y = y, at = length(points) + 1L))), 60L)
+    }
     gained <- now$value - new$value
     now <- new
     points <- c(points, list(now))

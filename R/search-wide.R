@@ -193,7 +193,8 @@ settle_steps <- function(target, at, key, tol, budget) {
     iteration <- iteration + wide_parts
     reached <- isTRUE(gap$estimate + 2 * gap$se < tol)
     if (reached || spent() >= budget || !is.finite(seen$F)) break
-    size <- min(largest_batch, 2 * ceiling(size * min(max(2, 1.5 * gap$estimate / tol, mean(noise) / averaged_steps / tol, na.rm = TRUE), 16) / 2))
+    growth <- min(max(2, 1.5 * gap$estimate / tol, mean(noise) / averaged_steps / tol, na.rm = TRUE), 16)
+    size <- min(largest_batch, 2 * ceiling(size * growth / 2))
     size <- min(size, max(wide_batch, 2 * ((budget - spent()) %/% (6 * averaged_steps))))
   }
   at[c("F", "se")] <- gap[c("F", "objective_se")]

@@ -188,7 +188,8 @@ solve_integrated <- function(problem, base, run, control, hyper, curvature) {
                  evaluations = setup$held$evaluations, certificates = certificates, certificate_kind = rep("stationary", length(found)))
   fit <- new_fit(c(list(call = problem$call, method = "integrated", model = model, base = base), split_control(control)),
                  plan = list(seed = seed, rng_kind = RNGkind(), pattern = pattern_account(curvature, found[[1L]]$solution$root)),
-                 result = list(status = "finished", kept = "optimum", cpu = 0, converged = sum(normalised((log_weight + corrected$by)[used]) * certificates) < 0.01, nested = nested,
+                 result = list(status = "finished", kept = "optimum", cpu = 0, nested = nested,
+                               converged = sum(posterior$weight * certificates) < 0.01,
                                posterior = posterior))
   fit$result$verdict <- conditional_verdict(setup, laid$mode, seed)
   fit$result$converged <- fit$result$converged && max(unlist(change)) < 0.1 && !length(objections(fit))

@@ -52,7 +52,8 @@ report_wide <- function(fit) {
 # Is there nothing that only the stochastic algorithm has?
 prefers_wide <- function(model, base, run, control) {
   asked <- stochastic_settings(run[setdiff(names(run), c("budget", "start"))], control)
-  is_user_density(model) && (model$dim > widest_search || length(model$hyper) || length(model$random)) && identical(base$kind, base_gaussian()$kind) && !any(lengths(asked) > 0L) &&
+  is_user_density(model) && (model$dim > widest_search || length(model$hyper) || length(model$random)) &&
+    identical(base$kind, base_gaussian()$kind) && !any(lengths(asked) > 0L) &&
     is.null(run$start$Sigma) && is.na(model$smoothness) && identical((run$combine %||% "best")[1L], "best")
 }
 
@@ -60,6 +61,8 @@ check_wide <- function(model, base, run, control) {
   if (!is_user_density(model)) {
     bad_argument("method", "\"auto\": natural gradient steps are for user-supplied densities", "\"natural\"")
   }
-  if (!identical(base$kind, base_gaussian()$kind)) bad_argument("base", "base_gaussian() with method = \"natural\"", paste0("base_", base$kind, "()"))
+  if (!identical(base$kind, base_gaussian()$kind)) {
+    bad_argument("base", "base_gaussian() with method = \"natural\"", paste0("base_", base$kind, "()"))
+  }
   for (name in c("schedule", "starts")) if (!is.null(run[[name]])) unused_argument(name, "method = \"natural\" has no use for it")
 }

@@ -69,7 +69,8 @@ check_sparsity <- function(sparsity, dim) {
   if (is.null(sparsity)) return(NULL)
   shape <- dim(sparsity)
   if (!identical(as.double(shape), c(dim, dim))) {
-    bad_argument("sparsity", sprintf("a %g x %g matrix whose entries are not 0 where the Hessian's may not be", dim, dim), describe(sparsity))
+    bad_argument("sparsity", sprintf("a %g x %g matrix whose entries are not 0 where the Hessian's may not be", dim, dim),
+                 describe(sparsity))
   }
   T <- methods::as(methods::as(methods::as(sparsity, "dMatrix"), "generalMatrix"), "TsparseMatrix")
   kept <- T@x != 0

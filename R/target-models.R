@@ -456,7 +456,8 @@ model_density <- function(value, gradient = NULL, dim, smoothness = NULL, convex
   hessian <- if (!is.null(sparse_hessian) && dim > widest_search) NULL else if (!is.null(hessian)) checked_hessian(hessian, dim)
              else if (taped) tape$hessian
   hyper <- check_hyper_places(hyper, known$names)
-  do.call(new_model, c(list("density", sparsity = check_sparsity(sparsity, dim), hyper = hyper, sparse_hessian = sparse_hessian, dim = dim, value = value, gradient = gradient, own_gradient = own_gradient, hessian = hessian,
+  do.call(new_model, c(list("density", sparsity = check_sparsity(sparsity, dim), hyper = hyper,
+                            sparse_hessian = sparse_hessian, dim = dim, value = value, gradient = gradient, own_gradient = own_gradient, hessian = hessian,
                             derivatives = if (own_gradient) "given" else if (taped) "tape" else "differences",
                             around = around, pointer = NULL), known))
 }
