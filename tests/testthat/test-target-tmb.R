@@ -71,6 +71,7 @@ test_that("other objects are refused", {
 })
 
 test_that("random effects get the best gaussian given their standard deviation", {
+  skip_unless_long()
   skip_if_not_installed("RTMB")
   set.seed(3)
   J <- 30
