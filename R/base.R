@@ -1,19 +1,22 @@
 #' Variational bases
 #'
-#' The approximating family is `x = mu + Sigma z` with `z` drawn from a
-#' spherical base: `z = R u` with `u` uniform on the unit sphere and `R >= 0`
+#' The base is the shape of the approximation: gaussian by default, with heavier or lighter tails if you choose another one. Regressions
+#' from a formula rarely need another one.
+#'
+#' The approximation is `x = mu + Sigma z` with `z` drawn from a spherical base: `z = R u` with `u` uniform on the unit sphere and
+#' `R >= 0`
 #' an independent radius. Every base is standardized (mean 0, variance 1 in
 #' each coordinate), so `Sigma %*% Sigma` is the covariance of `x` whatever the
 #' base.
 #'
-#' | base | law of the radius in dimension `d` | log-concave |
+#' | base | distribution of the radius in dimension `d` | log-concave |
 #' |---|---|---|
 #' | `base_gaussian()` | chi with `d` degrees of freedom | yes |
 #' | `base_laplace()` | gamma, shape `d`, rate `sqrt(d + 1)` | yes |
 #' | `base_uniform()` | uniform on the ball of radius `sqrt(d + 2)` | yes |
 #' | `base_student(df)` | multivariate t, scaled to variance 1 | no |
 #' | `base_power(shape)` | density of `z` proportional to `exp(-(c r)^shape)` | if `shape >= 1` |
-#' | `base_radial(log_phi)` | density of `z` proportional to `exp(log_phi(r))` | you say |
+#' | `base_radial(log_phi)` | density of `z` proportional to `exp(log_phi(r))` | by argument |
 #'
 #' @param df degrees of freedom, greater than 2 (the variance must exist). The
 #'   kurtosis is infinite for `df <= 4`, and so are the noise constants of the
@@ -29,7 +32,7 @@
 #' @seealso [base_info()], [base_draws()], [base_log_density()]
 #' @examples
 #' base_student(df = 6)
-#' # a base of one's own: logistic tails
+#' # your own base: logistic tails
 #' base_radial(function(r) -2 * log(cosh(r / 2)), log_concave = TRUE)
 #' @name bases
 NULL
@@ -64,7 +67,7 @@ base_power <- function(shape) {
   if (missing(shape)) bad_argument("shape", "a positive number", "missing")
   shape <- check_positive(shape, "shape")
   if (shape < 0.05 || shape > 1000) {
-    bad_argument("shape", "between 0.05 and 1000 (beyond, its moments or its edge defeat arithmetic)", describe(shape))
+    bad_argument("shape", "between 0.05 and 1000 (other shapes overflow)", describe(shape))
   }
   new_base("power", shape = shape)
 }
@@ -349,9 +352,8 @@ radial_score <- function(base, r, unit) {
 #' its normalised log density, `base_score()` the derivative of its log density
 #' along the radius, and `base_info()` reports its constants.
 #'
-#' Draw number `i` is a pure function of a key and of `i`. The key is drawn from
-#' R's generator, so [set.seed()] decides everything, and drawing in one go or
-#' in pieces gives the same numbers.
+#' Draw number `i` is a function of a key and of `i`. The key is drawn from R's generator, so [set.seed()] makes draws reproducible, and
+#' drawing all at once or in pieces gives the same numbers.
 #'
 #' @param base a base, see [bases].
 #' @param n number of draws.

@@ -1,12 +1,13 @@
 #' Settings of a fit
 #'
+#' `elvi_control()` collects the settings of [elvi()] that few fits need. Most belong to the stochastic algorithm; fits from a formula
+#' use `nodes` (the size of the quadrature), `scale`, `progress` and `checkpoint`.
+#'
 #' @param coordinates `"whitened"` runs in coordinates where the Laplace
-#'   approximation at the mode is the standard base, which takes the conditioning
-#'   out of the problem; `"raw"` runs in the model's own, as the theory is
-#'   written; `"majorant"` whitens by an upper bound on all Hessians of the target
-#'   instead of the one at the mode, so that the smoothness is `L = 1`, which makes
-#'   the bounds of [guarantee()] smallest. It is for regressions with a bounded curvature (gaussian,
-#'   logit, probit) and quadratics, starts with the Laplace approximation too, and goes with [schedule_certified()].
+#'   approximation at the mode is the standard base, which removes the conditioning from the problem; `"raw"` runs in the coordinates of
+#'   the model, as in the theory; `"majorant"` whitens by an upper bound on all Hessians of the target instead of the one at the mode, so
+#'   that the smoothness is `L = 1`, which makes the bounds of [guarantee()] smallest. It is for regressions with a bounded curvature
+#'   (gaussian, logit, probit) and quadratics, also starts with the Laplace approximation, and is meant for [schedule_certified()].
 #'   Elliptic families are affine equivariant, so all three search the same
 #'   family for the same optimum, and every theorem holds in each, with its
 #'   own smoothness `L`. Results come back in the model's coordinates.
@@ -16,10 +17,9 @@
 #' @param estimator gradient estimator: `"reparam"`, the plain one, which the theorems
 #'   are about; `"path"` (also called sticking the landing), whose noise vanishes as
 #'   the approximation nears the target, for bases with a continuous density, so not
-#'   the uniform one; or `"control"`, which takes out of the plain gradient what is
-#'   linear in the draws, with two weights learnt from the batches before: it works
-#'   with every base, its noise vanishes too where the target is quadratic, and it
-#'   bears longer steps than the others. `NULL` takes `"control"`, or `"reparam"` with
+#'   the uniform one; or `"control"`, which removes the part of the plain gradient that is linear in the draws, with two weights
+#'   estimated from earlier batches: it works with every base, its noise also vanishes where the target is quadratic, and it allows
+#'   longer steps than the others. `NULL` takes `"control"`, or `"reparam"` with
 #'   `update = "prox"`.
 #' @param update how the entropy is handled: `"project"` takes its gradient and
 #'   projects onto the feasible set; `"prox"` takes a proximal step instead and
@@ -34,74 +34,66 @@
 #'   the two blocks. `NULL` takes the schedule's.
 #' @param smoothness smoothness constant `L` of the target, in its own
 #'   coordinates, to use instead of the model's. When neither you nor the model
-#'   has one, it is estimated by power iteration at draws from the Laplace
-#'   approximation, and called estimated.
+#'   has one, it is estimated by power iteration at draws from the Laplace approximation, and marked as estimated.
 #' @param smoothness_safety factor on an estimated `L`.
-#' @param backtrack number of fresh draws to check the step of each iteration with, at least 16, or 0 for steps as the
-#'   schedule has them; see the section on checked steps. `NULL` checks on 16 draws where `L` is an estimate, the
-#'   schedule makes its steps from it, and batches are larger than 1; steps from an `L` that is known are never checked.
+#' @param backtrack number of new draws that check the step of each iteration, at least 16, or 0 for no checks; see the section on
+#'   checked steps. `NULL` checks on 16 draws where `L` is an estimate that determines the steps, and batches are larger than 1. Steps
+#'   from a known `L` are never checked.
 #' @param scale_min,scale_max bounds of the feasible set: on the eigenvalues of
 #'   a symmetric scale; on the diagonal (from below) and the largest singular
 #'   value (from above) of a triangular one; on the entries of a diagonal one.
 #'   The default lower bound is `1/sqrt(L)`, which every optimum satisfies.
 #' @param mu_centre,mu_radius keep `mu` in a ball of this centre and radius.
-#' @param iterations stop after this many iterations even if the schedule has
-#'   more; [elvi()] on the fit goes on from there.
+#' @param iterations stop after this many iterations even if the schedule has more; [elvi()] on the fit resumes the run.
 #' @param trace_draws number of fixed draws behind the objective in the trace; 0
-#'   leaves the objective out. By default 100, and 25 for a target that is a function and whose start is
-#'   searched: there the search has come most of the way.
+#'   leaves the objective out. The default is 100, and 25 for user-supplied densities whose start is searched.
 #' @param block the largest number of samples processed at a time. The draws do
 #'   not depend on it.
-#' @param nodes for fits with [group-level terms][group_terms]: number of nodes along each hyperparameter when there are up to
-#'   four of them; with more, the number of nodes for each of their first and second moments; 2 or 3 for a central composite
-#'   design, 1 for the mode alone. `NULL` lets elvi choose.
-#' @param rows_per_step for regressions with very many rows, in memory or on a [cluster][rows_cluster()]: each step of
-#'   the stochastic algorithm looks at so many of them, drawn anew by the run's key, and corrects them by the gradient
-#'   of all rows at the start, so that its gradients stay unbiased. Their noise is larger, and [guarantee()] then
-#'   guarantees nothing. Objectives in the trace, which take all rows, can be left out by `trace_draws = 0`.
+#' @param nodes for fits with [group-level terms][group_terms]: number of quadrature points along each hyperparameter when there are up
+#'   to four of them; with more, the number of points for each of their first and second moments; 2 or 3 for a central composite design,
+#'   1 for the mode alone. `NULL` lets elvi choose.
+#' @param rows_per_step for regressions with very many rows, in memory or on a [cluster][rows_cluster()]: number of rows in each step of
+#'   the stochastic algorithm, drawn again in every step. The gradient of all rows at the start corrects them, so that gradients stay
+#'   unbiased. Their noise is larger, and [guarantee()] then guarantees nothing. Objectives in the trace, which take all rows, can be
+#'   left out by `trace_draws = 0`.
 #' @param progress show progress when a run takes more than two seconds?
-#' @param checkpoint name of a file that keeps the state of a stochastic run while it
-#'   runs, or `NULL` for none; see the section on checkpoints.
+#' @param checkpoint name of a file that keeps the state of a stochastic run, or `NULL` for none; see the section on checkpoints.
 #' @param checkpoint_every seconds between two states that are written. The last one
 #'   is always written.
-#' @param ... nothing: unknown names are errors.
+#' @param ... not used: unknown names are errors.
 #' @section Checked steps:
-#' The theorems need a smoothness `L`. Where it is a guess, steps made from it may be too long, and the bound `1/sqrt(L)`
-#' of the feasible set too high, so that the set lacks the optimum. With `backtrack = n` every iteration first looks at
-#' `n` draws of its own for a gradient `p`, and at `n` others for whether `F` at `theta - 2 step p` is below its tangent
-#' at `theta` plus `step |p|^2`, within two standard errors. What is checked is the schedule's step or `1/(2L)`, whichever is longer,
-#' divided by 2 until it passes. The square of the bound is divided by the same factor, and so is a step that is made
-#' from `L`; a step of your own is made no longer than what has passed. Every tenth iteration tries half the factor,
-#' while the bound never goes up again. It takes `n` evaluations of the gradient for `p`, and for each step that is
-#' tried `n` of the gradient and `n` of the value. They count in `evals` of the trace, and come on top of the
-#' schedule's budget; `fit$state$checks` says how many there were, `fit$state$shorten` and `fit$state$steepest` what
-#' the steps are divided by and have been at most.
+#' The theorems need a smoothness `L`. Where it is a guess, steps made from it may be too long, and the bound `1/sqrt(L)` of the feasible
+#' set too high, so that the set excludes the optimum. With `backtrack = n` every iteration first computes a gradient `p` from `n` draws
+#' of its own, and tests on `n` others whether `F` at `theta - 2 step p` is below its tangent at `theta` plus `step |p|^2`, within two
+#' standard errors. The step of the schedule or `1/(2L)`, whichever is longer, is divided by 2 until it passes. The square of the bound
+#' is divided by the same factor, and so is a step that is made
+#' from `L`; a step of your own is limited to what has passed. Every tenth iteration tries half the factor; the bound never rises again.
+#' A check takes `n` evaluations of the gradient for `p`, and for each step that is tried `n` of the gradient and `n` of the value. They
+#' count in `evals` of the trace, in addition to the budget of the schedule. `fit$state$checks` is their number, `fit$state$shorten` the
+#' current divisor of the steps and `fit$state$steepest` the largest one so far.
 #'
-#' The step is chosen before the gradient that it multiplies is drawn, as the proofs need. What survives of the theorems is
-#' in [guarantee()] and, with its proof, in the maintainer's guide of the sources: twice the bound, with the steps as they were taken, up
-#' to the
-#' first check that is wrong. A check looks along one direction, on few draws: it finds out that steps are much too long,
-#' not that they are right.
+#' The step is chosen before the gradient that it multiplies is drawn, as the proofs need. The theorems then hold with twice the bound
+#' and the steps that were taken, up to the first check that is wrong; see [guarantee()], and the maintainer's guide in the sources for a
+#' proof. A check uses one direction and few draws: it detects steps that are much too long, and does not prove that they are right.
 #' @section Checkpoints:
-#' With a `checkpoint` a run survives its session: a crash, a power cut or a job
-#' that is killed at its time limit. The same call of [elvi()], with the file still
-#' there, goes on from the state in it, with the draws of the run that wrote it
-#' whatever the seed is now, and its result is identical to that of a run that was
-#' never stopped. When the run is complete the file stays, and the same call returns
-#' the fit at once; delete the file to run anew.
+#' With a `checkpoint` a run survives a crash, a power cut or the time limit of a job. The same call of [elvi()] resumes from the state
+#' in the file, with the draws of the run that wrote it, and its result is identical to that of a run that was never stopped. The file of
+#' a complete run stays, and the same call returns the fit at once; delete the file to start again.
 #'
-#' The file holds the state, not the model or its data. It is replaced as a whole, by
-#' renaming a complete one, so that it can be read whenever the session ends. A file
-#' of another model, base, schedule, start, `tol`, setting or version of elvi, a
-#' damaged file, and a place that cannot be written to are refused before the run
-#' starts, with an error of class `elvi_error_checkpoint` whose `differs` says what is
-#' not the same. (`iterations`, `progress` and `checkpoint_every` may change.) The data of a regression are
-#' compared by sums over all of them; a target that is given as functions by its values
-#' and gradients at three points. If a state cannot be written later on, the run goes on
-#' with a warning of class `elvi_warning_checkpoint`. A file from elsewhere can make a run go on from numbers that
-#' somebody chose, but it cannot run code: it may hold numbers and texts only, of the types and lengths of this run.
+#' The file holds the state, not the model or its data. It is replaced by renaming a complete one, so that it can be read whenever the
+#' session ends. A file of another model, base, schedule, start, `tol`, setting or version of elvi, a damaged file, and a directory
+#' without write permission give an error of class `elvi_error_checkpoint` before the run starts; its field `differs` names the
+#' difference. (`iterations`, `progress` and `checkpoint_every` may change.) The data of a regression are
+#' compared by sums over all of them; user-supplied functions by their values and gradients at three points. If a state cannot be written
+#' later, the run continues with a warning of class `elvi_warning_checkpoint`. A checkpoint cannot run code: it may hold only numbers and
+#' strings, of the types and lengths of this run.
 #'
-#' `elvi()` on a fit goes on from the fit, and keeps writing to the checkpoint.
+#' `elvi()` on a fit resumes from the fit, and keeps writing to the checkpoint.
+#'
+#' With [data larger than memory][rows_elsewhere] a `checkpoint` does not change the method. An exact fit, or one with group-level
+#' terms, appends the sums of each pass to the file. The same call repeats the first passes, which show that the data are the same,
+#' and resumes after the last whole pass in the file. The file is as large as what all passes return. A fit in memory has
+#' nothing to keep: a `checkpoint` then selects `method = "mpsgd"`, with a message.
 #' @return A list of class `elvi_control` for [elvi()].
 #' @examples
 #' elvi_control(scale = "triangular", update = "prox")

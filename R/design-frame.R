@@ -8,7 +8,11 @@ formula_frame <- function(call, env) {
   names(call)[names(call) == "object"] <- "formula"
   call$drop.unused.levels <- TRUE
   call[[1L]] <- quote(stats::model.frame)
-  frame <- reading_frame(eval(call, env))
+  frame <- tryCatch(reading_frame(eval(call, env)), elvi_error_argument = function(e) {
+    formula <- tryCatch(stats::as.formula(eval(call$formula, env)), error = function(e) NULL)
+    if (!is.null(formula)) refuse_unknown_variables(formula, eval(call$data, env), "data")
+    stop(e)
+  })
   if (!nrow(frame)) {
     refuse_argument("data", "`data` has no complete rows after `subset` and `na.action`.")
   }
@@ -18,6 +22,16 @@ formula_frame <- function(call, env) {
   check_response_apart(attr(frame, "terms"))
   for (name in names(frame)) refuse_integer64(frame[[name]], paste0("data$", name))
   frame
+}
+
+# R's own message says only that an object was not found.
+refuse_unknown_variables <- function(formula, data, where) {
+  there <- function(name) exists(name, envir = environment(formula))
+  unknown <- Filter(Negate(there), setdiff(all.vars(formula), c(names(data), ".")))
+  if (!length(unknown)) return(invisible())
+  if (is.null(names(data))) refuse_argument(where, "There is no variable `", unknown[1L], "`. Is `", where, "` missing?")
+  refuse_argument(where, "`", unknown[1L], "` is not a column of `", where, "`, and there is no variable of that name.",
+                  nearest_name(unknown[1L], names(data)))
 }
 
 # The response as a term of its own: model.matrix() would drop the column and keep the term. Its variable in another form

@@ -1,9 +1,11 @@
 #' Group-level and smooth terms
 #'
-#' Formulas of [elvi()] may have group-level terms, written as in 'lme4', and smooth terms, written as in 'mgcv'.
-#' Given standard deviations, correlations and dispersion - the hyperparameters - such a model is a generalised linear
-#' model with a sparse design, whose best approximation is found exactly, with a certificate; over the hyperparameters
-#' there is quadrature. The fit is the mixture of these optima. Nothing is sampled and nothing needs tuning.
+#' Formulas of [elvi()] may have group-level terms, written as in 'lme4', and smooth terms, written as in 'mgcv'. No sampling and no
+#' tuning are needed.
+#'
+#' Standard deviations, correlations and the dispersion are the hyperparameters of such a model. Given their values it is a generalised
+#' linear model with a sparse design, and elvi finds its best gaussian approximation with a certificate. elvi does so at several values
+#' of the hyperparameters, the quadrature points. The fit is the weighted mixture of these approximations.
 #'
 #' @section Group-level terms:
 #' * `(1 | g)`: an intercept for each level of `g`.
@@ -16,52 +18,53 @@
 #' * `(1 | a:b)`: one level for each combination that occurs.
 #' * `(1 | a) + (1 | b)`: crossed terms.
 #'
-#' They are read with the package 'reformulas'. Other covariance structures, bars inside of functions or interactions,
-#' factors with one level, slopes that are constant and terms around nothing are refused with an error of class
-#' `elvi_error_term`. A level per row is fine, but not for the gaussian family with unknown residual variance.
+#' They are read with the package 'reformulas'. Other covariance structures, bars inside of functions or interactions, factors with one
+#' level and constant slopes give an error of class `elvi_error_term`. There may be one level per row, except for the gaussian family
+#' with unknown residual variance.
 #'
 #' @section Smooth terms:
-#' `s(x)`, `s(x, by = f)`, `t2(x, z)` and all other smooths for which mgcv's `smooth2random()` knows a form as random
-#' effects: the part that the penalty leaves free joins the coefficients (named `s(x).fx1`, ...), each penalised part
+#' `s(x)`, `s(x, by = f)`, `t2(x, z)` and all other smooths that mgcv's `smooth2random()` can write as random effects: the unpenalised
+#' part joins the coefficients (named `s(x).fx1`, ...), each penalised part
 #' (`s(x).1`, ...) becomes a term with one standard deviation, `smooth_sd[s(x)]`. `knots = ` of [elvi()] is passed to mgcv.
 #'
 #' `te(x, z)`, `ti(x, z)` and `s(x, bs = "ad")` have several penalties on the same coefficients, and one standard deviation for each:
 #' `smooth_sd[te(x,z)1]` belongs to the penalty along `x`, `smooth_sd[te(x,z)2]` to that along `z`. The precision of the coefficients
 #' is the sum of the penalties, each divided by the square of its standard deviation.
 #'
-#' The columns of a basis have units of their own. So each penalised part is scaled (Sørbye and Rue, 2014): it has nothing in it that the
-#' free columns can say, and its variance, given `smooth_sd[s(x)]`, is the square of `smooth_sd[s(x)]` on average over
+#' The columns of a basis have arbitrary units. So each penalised part is made orthogonal to the free columns and scaled (Sørbye and Rue,
+#' 2014): its variance, given `smooth_sd[s(x)]`, is the square of `smooth_sd[s(x)]` on average over
 #' the rows of the data. Of several penalties each is scaled as if it were the only one. The standard deviation is thus that of the
 #' smooth's values around the free part, on the scale of the
 #' linear predictor,
 #' and has the same meaning for every basis. For `s(x, by = f)` the average is over the rows of the level.
-#' Several free columns are made uncorrelated, with variance 1. mgcv's basis `"cs"`, and the intercepts and slopes within
-#' `"fs"`, depend on rounding: a change of units may change such a fit.
+#' Several free columns are made uncorrelated, with variance 1. The basis `"cs"` of mgcv, and the intercepts and slopes within `"fs"`,
+#' depend on rounding: a change of units may change such a fit.
 #'
 #' @section Priors:
 #' `prior` and `prior_intercept` must be normal or flat. `prior_sd` is the prior of each standard deviation:
 #' [exponential()], or the positive half of [normal()], [student_t()] or [cauchy()] around 0; a list with the labels
 #' of terms as names gives each its own. Left at its default, `exponential(1)`, its mean is multiplied by the standard deviation of the
-#' response for the gaussian family, as that of `prior_aux` is, and for a slope divided by the standard deviation of the slope's column, as
+#' response for the gaussian family, as that of `prior_aux` is, and for a slope divided by the standard deviation of the slope's column,
+#' as
 #' the scale of a fixed slope is. So the default does not depend on units; a prior that you give is taken as it is.
 #' `prior_cor = lkj(eta)` is the prior of correlation
 #' matrices. For a term with one coefficient, `exponential(1)` is rstanarm's `decov(1, 1, 1, 1)`, except that rstanarm
 #' measures standard deviations in units of sigma for the gaussian family.
 #'
-#' @section How good is it:
-#' [print()][elvi_fit] says what the answer rests on: the certificate of the worst node (how many nats its
-#' objective is above the optimum, at most), Pareto k-hat with the number of draws behind it, how much the answer
-#' moved against the next smaller quadrature rule (a warning of class `elvi_warning_quadrature` beyond 0.05 standard
-#' deviations), and a lower bound of the log evidence. `elvi_control(nodes = )` makes the rule larger.
+#' @section Accuracy:
+#' [print()][elvi_fit] and [summary()][elvi_fit] report
+#' * the largest optimality gap over all quadrature points, in nats;
+#' * the quadrature error: the change of means and standard deviations against the next coarser grid. Beyond 0.05 standard deviations
+#'   there is a warning of class `elvi_warning_quadrature`, and `elvi_control(nodes = )` makes the grid finer;
+#' * Pareto k-hat, with its number of draws;
+#' * the log evidence, with its lower bound.
 #'
-#' The same draws at all nodes correct the nodes' weights and the means of coefficients and effects, group by group, where the base
-#' is gaussian; the certificate is that of the optima before this correction. Draws of a fit are independent draws of the mixture,
-#' none is weighted or drawn again, so `loo()` takes a relative efficiency of 1.
+#' With a gaussian base, importance draws at all quadrature points correct their weights and the means of coefficients and effects; the
+#' gap is that before this correction. Draws of a fit are independent draws of the mixture, so `loo()` takes a relative efficiency of 1.
 #'
 #' @section Long runs:
-#' `elvi_control(progress = TRUE)` shows mode and nodes after two seconds. An interrupt is seen between nodes and
-#' between the iterations of each; one factorisation of a sparse matrix, and the ordering of its columns by package
-#' 'Matrix', are not interrupted.
+#' `elvi_control(progress = TRUE)` shows the progress after two seconds. Interrupts work between quadrature points and between the
+#' iterations at each; one factorisation of a sparse matrix, and the ordering of its columns by package 'Matrix', are not interrupted.
 #'
 #' @section Families:
 #' `binomial()`, `poisson()`, `gaussian()`, [neg_binomial_2()], `Gamma(link = "log")`, `"exponential"` and [weibull()]: those
@@ -181,7 +184,7 @@ looks_grouped <- function(expr) {
 }
 
 refuse_term <- function(expr, why) {
-  elvi_abort("`object`: the term `", deparse_one(expr), "` cannot be had: ", why, ".",
+  elvi_abort("`object`: the term `", deparse_one(expr), "` is not supported: ", why, ".",
              class = c("elvi_error_term", "elvi_error_argument"),
              data = list(argument = "object", term = deparse_one(expr)))
 }
@@ -231,7 +234,7 @@ fixed_formula <- function(left, parts, env, data, structured) {
   if ("." %in% all.names(right)) {
     elsewhere <- unique(unlist(lapply(structured, all_variables)))
     columns <- setdiff(names(data), c(elsewhere, all.vars(left)))
-    if (!length(columns)) bad_argument("object", "a formula whose `.` stands for columns of `data`", "one with none left")
+    if (!length(columns)) bad_argument("object", "a formula whose `.` stands for columns of `data`", "one for which there are none")
     dot <- str2lang(paste(vapply(columns, function(name) deparse_one(as.name(name)), ""), collapse = " + "))
     right <- do.call(substitute, list(right, list(. = call("(", dot))))
   }
@@ -269,7 +272,7 @@ group_term <- function(bar, frame, contrasts, counting = TRUE) {
   group <- grouping_factor(frame, columns)
   if (nlevels(group) < 2L) {
     refuse_term(str2lang(bar$written), paste0("`", bar$label,
-                                              "` has one level in these data, and one level says nothing of ",
+                                              "` has one level in these data, and one level does not show ",
                                               "how levels vary"))
   }
   list(label = bar$label, kind = "group", levels = levels(group), coefs = colnames(M), correlated = bar$correlated,
@@ -297,7 +300,7 @@ subset_terms <- function(terms, frame) {
 }
 
 check_slopes <- function(M, bar) {
-  if (!ncol(M)) refuse_term(str2lang(bar$written), "there is nothing that varies by group")
+  if (!ncol(M)) refuse_term(str2lang(bar$written), "it has no coefficient that varies by group")
   check_matrix(M, "data")
   check_magnitude(M, "data")
   scaled <- sweep(M, 2L, pmax(apply(abs(M), 2L, max), .Machine$double.xmin), "/")

@@ -7,7 +7,7 @@
 # the means, rows x hyperparameters, and draws() has draws, hyperparameters x rows.
 prediction_rows <- function(object, newdata, re.form = NULL, allow_new_levels = FALSE, offset = NULL) {
   keep <- kept_terms(object, re.form)
-  if (is.null(newdata)) check_in_memory(object) else newdata <- check_newdata(newdata)
+  if (is.null(newdata)) check_in_memory(object) else newdata <- located(object, check_newdata(newdata))
   if (!is.null(newdata) && !nrow(newdata)) return(no_rows(object))   # which splines and polynomials cannot take
   frame <- if (is.null(newdata)) object$frame else new_frame(object, newdata, keep)
   X <- stats::model.matrix(stats::delete.response(object$terms), frame, contrasts.arg = object$contrasts)
@@ -51,6 +51,7 @@ no_rows <- function(object) {
 }
 
 empty_columns <- function(rows, columns) {
+  loadNamespace("Matrix")   # package methods would attach it, with a message
   made <- no_columns
   made@Dim <- as.integer(c(rows, columns))
   made@p <- integer(columns + 1)
@@ -90,8 +91,13 @@ new_frame <- function(object, newdata, keep) {
   free <- setdiff(grouping, c(all_variable_names(stats::delete.response(object$terms)),
                               if (!is.null(object$second)) all_variable_names(object$second$terms)))
   levels <- if (length(object$groups) || !is.null(object$second)) stats::.getXlevels(terms, object$frame) else object$xlevels
-  frame <- blame_argument(stats::model.frame(terms, newdata, na.action = stats::na.pass, xlev = levels[setdiff(names(levels), free)]),
-                   "newdata", "the variables of the formula cannot be read from it")
+  frame <- tryCatch(
+    blame_argument(stats::model.frame(terms, newdata, na.action = stats::na.pass, xlev = levels[setdiff(names(levels), free)]),
+                   "newdata", "the variables of the formula cannot be read from it"),
+    elvi_error_argument = function(e) {
+      refuse_unknown_variables(terms, newdata, "newdata")
+      stop(e)
+    })
   classes <- attr(terms, "dataClasses")
   if (!is.null(classes)) {
     blame_argument(stats::.checkMFClasses(classes[setdiff(names(classes), free)], frame), "newdata",

@@ -2,7 +2,7 @@
 
 #' Prior of correlations
 #'
-#' The law of Lewandowski, Kurowicka and Joe for the correlation matrix of the coefficients of one group-level term:
+#' `lkj()` is the prior of Lewandowski, Kurowicka and Joe for the correlation matrix of the coefficients of one group-level term, with
 #' density proportional to `|R|^(eta - 1)`. With `eta = 1` all correlation matrices are equally likely; larger
 #' values favour small correlations.
 #'
@@ -39,7 +39,7 @@ design_priors <- function(design, family, dispersion, priors, autoscale) {
 # `family` of the mean; NULL for another predictor, the prior of whose intercept is at `level`
 coefficient_priors <- function(design, family, priors, autoscale, spread, level = NULL) {
   record <- if (!is.null(family)) family_record(family)
-  if (isTRUE(record$positive)) level <- design$spread$positive$log_base
+  if (!is.null(record) && record$positive != 0) level <- positive_predictor(design, record)$level
   slopes <- setdiff(seq_along(design$centre), if (design$intercept) 1L)
   used <- if (length(slopes)) prior_of_length(priors$prior, length(slopes))
   if (length(slopes) && autoscale[["slopes"]]) {
@@ -131,8 +131,15 @@ check_normal_prior <- function(prior, name) {
 }
 
 response_spread <- function(design, family) {
-  sd <- if (family_record(family)$autoscale) design$spread$response$sd
+  record <- family_record(family)
+  if (record$positive != 0) return(positive_predictor(design, record)$size)
+  sd <- if (record$autoscale) design$spread$response$sd
   if (isTRUE(sd > 0)) sd else 1
+}
+
+# of the mean response of a family of positive ones
+positive_predictor <- function(design, record) {
+  link_of(record)$at_mean(record$positive * (design$spread$positive$log_base %||% 0))
 }
 
 # one prior for all terms, or a list with one for each, by name

@@ -30,7 +30,7 @@ set_up_smooths <- function(specs, frame, counting = TRUE, knots = NULL) {
     data <- smooth_data(frame, unit)
     knots <- if (length(knots)) smooth_data(knots, list(variables = intersect(unit$variables, names(knots)), size = unit$size))
     made <- blame_argument(mgcv::smoothCon(spec, data = data, knots = knots, absorb.cons = TRUE, scale.penalty = TRUE),
-                    "object", paste0("the smooth `", spec$label, "` cannot be had"))
+                    "object", paste0("the smooth `", spec$label, "` is not supported"))
     lapply(made, function(smooth) {
       random <- as_random(smooth)
       if (is.null(random) || isTRUE(random$fixed) || !length(random$rand)) {

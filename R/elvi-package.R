@@ -1,14 +1,13 @@
-#' elvi: elliptic location-scale variational inference
+#' elvi: Bayesian regression without sampling
 #'
-#' Start with [elvi()]; models are made by [model_glm()], [model_quadratic()],
-#' [model_density()] and [model_native()], bases by [base_gaussian()] and its kin, schedules by
-#' [schedule_fixed()] and its kin.
+#' Bayesian regression without sampling. Start with [elvi()] and `vignette("elvi")`; [families] and [latent_terms] list what a formula
+#' may contain, and [elvi_fit] what can be done with a fit. [elvi_model] is about densities of your own.
 #'
-#' The algorithm is that of Labarrière, Molinari, Villa and Rosasco (2026),
+#' For densities of your own elvi uses the algorithm of Labarrière, Molinari, Villa and Rosasco (2026),
 #' *SGD for variational inference: tackling unbounded variance via
 #' preconditioning and dynamic batching*, \doi{10.48550/arXiv.2605.07531}.
 #'
-#' @section Where elvi departs from the paper's print:
+#' @section Corrections to the paper:
 #' * The negative ELBO is `F + E log p(z)`: the sign of the second term in the
 #'   paper's first equation is misprinted.
 #' * The normalising constant of a base uses the area of the unit sphere, not

@@ -1,195 +1,86 @@
-#' Fit an elliptic variational approximation
+#' Bayesian regression without sampling
 #'
-#' `elvi(y ~ x, data, family)` fits a regression from a formula: see [elvi.formula()]. This page is about models of your
-#' own, and about what all fits have in common.
+#' `elvi()` fits a Bayesian regression from a formula, as [stats::glm()], 'lme4', 'mgcv' and 'brms' write it. It finds the posterior by
+#' deterministic variational inference and numerical integration, usually within a second or two, and gives the same answer in every
+#' call. `print()` shows the estimates, whether the fit has converged, and how far it may be from the exact posterior.
 #'
-#' Minimises `F(mu, Sigma) = E f(mu + Sigma z) - log|Sigma|` over the location
-#' `mu` and the scale `Sigma`, where `f` is the target and `z` the base: by the
-#' exact solver of [elvi_optimum()] where the model has an exact objective, else,
-#' or when a schedule, a budget, a start or a setting of a run is given, by
-#' minibatch projected stochastic gradient descent. `F` is the negative evidence
-#' lower bound (ELBO) up to the entropy of the base, a constant.
+#' `elvi()` also fits densities of your own, such as Stan programs and TMB objects: see [elvi_model].
 #'
-#' On a model, `elvi()` starts anew. On a fit it continues a run: one that was
-#' interrupted or stopped by `elvi_control(iterations = )` goes on to the end of
-#' its schedule, exactly as if it had not stopped; a run with a schedule that
-#' has no horizon of its own ([schedule_decay()], [schedule_growing()]) can be
-#' given a larger `budget`.
+#' @param object a formula, or an object that [stats::as.formula()] understands. For a model from a `model_*()` function, or a fit to
+#'   continue, see [elvi_model].
+#' @param data data frame, list or environment with the variables, or a source of [data larger than memory][rows_elsewhere]: files, a
+#'   database, a [cluster][rows_cluster()].
+#' @param family response distribution and link, see [families].
+#' @param prior,prior_intercept,prior_aux priors of the slopes, of the intercept when all predictors are at their means, and of the
+#'   family's auxiliary parameter (such as `sigma`). See [priors]. The default, also that of `prior_aux = NULL`, does not depend on units.
+#' @param prior_sd,prior_cor priors of the standard deviations and correlations of [group-level and smooth terms][group_terms].
+#' @param autoscale rescale the priors to the data? By default the default priors are rescaled, and priors that you give are not.
+#' @param dispersion residual variance of the gaussian family, or `1 / shape` of the Gamma family, if it is known.
+#' @param weights,subset,na.action,offset,contrasts as in [stats::glm()]. For `gaussian()` weights are precisions: the variance of a
+#'   response is `sigma^2 / weight`. For `binomial()` they are the trials of a proportion. For other families they say how often a row
+#'   counts.
+#' @param frequency how often each row counts, for every family: 2 is the same as giving the row twice.
+#' @param ziformula,dispformula one-sided formulas for the probability of excess zeros and for the dispersion, see [second_formulas].
+#' @param knots knots of smooth terms, as in `mgcv::gam()`: a list named by variables. For a cyclic smooth, `s(month, bs = "cc")`, two
+#'   numbers are the ends of the period: `knots = list(month = c(0.5, 12.5))`.
+#' @param base variational base, see [bases]. The default suits nearly all models.
+#' @param method `"auto"` chooses. `"exact"` is the deterministic solver of [elvi_optimum()], for models without hyperparameters;
+#'   `"nested"` integrates over hyperparameters by quadrature, see [group_terms]; `"mpsgd"` is the stochastic algorithm of [elvi_model].
+#' @param schedule,budget,start settings of the stochastic algorithm, see [elvi_model].
+#' @param tol for the exact and nested methods, the largest gap to the optimum in nats, 1e-9 by default. For the stochastic algorithm see
+#'   [elvi_model].
+#' @param control further settings, see [elvi_control()].
+#' @param correct correct the gaussian approximation to the posterior? See [correction].
+#' @param prior_only leave the likelihood out? The fit is then the prior. See the section below.
+#' @param ... not used: unknown names are errors.
+#' @return An object of class `elvi_fit`. It has the methods of [elvi_fit], such as `summary()`, `coef()` and `confint()`, those of
+#'   [predict.elvi_glm] and [plots][plot.elvi_fit]. `fit$mu` and `fit$Sigma` are the mean and the symmetric scale of the gaussian
+#'   approximation; its covariance is `Sigma %*% Sigma`. For its other parts see [elvi_model].
 #'
-#' Samples come from a keyed generator whose key is drawn from R's, so
-#' [set.seed()] makes a fit reproducible. A run can be interrupted at any time:
-#' the fit so far is returned with a warning. With a `checkpoint` in
-#' [elvi_control()] it survives the end of its session too.
+#' @section Formulas:
+#' * Predictors, factors, interactions and offsets are written as for `glm()`.
+#' * Groups: `(1 | g)`, `(x | g)`, as in 'lme4'. Smooths: `s(x)`, `te(x, z)`, as in 'mgcv'. See [group_terms].
+#' * Time series, maps, relatives and Gaussian processes: `ar1(time)`, `bym2(area, graph)`, `hsgp(x)`. See [latent_terms].
+#' * Two predictors, as in zero-inflated models: see [second_formulas].
 #'
-#' A fit is never worse than its start: the two are compared, exactly where the
-#' model has an exact objective (see [elvi_optimum()]), and the better one is
-#' returned; elsewhere on common draws, and the start is returned if it is better
-#' by more than two standard errors. `kept` says which. An interrupted fit is
-#' compared by its trace alone, at no cost.
+#' @section Priors:
+#' Slopes and the intercept have `normal(0, 2.5)` priors by default, on standardised predictors. As in 'rstanarm', the prior of a slope is
+#' divided by the standard deviation of its predictor, and for responses with a unit multiplied by that of the response. [priors]
+#' has the details, and [prior_summary()] shows what was used. With a flat prior a posterior need not exist: a warning says so, and
+#' separable data are an error.
 #'
-#' @section When a run fails:
-#' A gradient that is not finite stops the run of a regression or a quadratic with an error of class
-#' `elvi_error_nonfinite`. For a target that is a function, a draw where it throws an error, of whatever class, or is not
-#' finite is a rejected point: a gaussian stands in for the target there (the one that whitens the run; in raw coordinates
-#' the one at the mode), which is counted and said, with what the target said first. Only one that fails everywhere is an
-#' error. Where the steps of its schedule lead to numbers that are none, or to an objective that rises, they are
-#' made shorter, by a factor of up to 64, and if that does not help the start is returned, with a warning.
+#' @section The prior alone:
+#' With `prior_only = TRUE` the responses do not count, and every method shows the prior. [posterior_predict()][predict.elvi_glm] then
+#' simulates responses that the prior expects, which is the quickest way to judge a prior. Flat priors are an error. Hyperparameters and
+#' scales of student priors are represented by 1,000 points of their priors. [posterior_vs_prior()] compares a posterior with its prior.
 #'
-#' In raw coordinates with a smoothness that was given, in [model_density()] or [elvi_control()], a run is the algorithm to the
-#' letter. Such a target is said to be defined everywhere, so a failure refutes what was said of it and ends the run: an
-#' error of your function reaches you as it is, and a gradient that is not finite is an error with the iteration and the
-#' point.
-#'
-#' A run whose objective is clearly worse at its end than at its start comes back with a warning of class
-#' `elvi_warning_diverged`: the step is usually too long because the smoothness
-#' is too small.
-#'
-#' @section The search for a start:
-#' A posterior of any shape need not have a mode: that of a hierarchical model grows without
-#' bound as a group's standard deviation goes to 0. So for a target that is only a function the
-#' run starts from a gaussian that is found as follows. From the origin and from `starts - 1`
-#' points drawn uniformly from (-2, 2), in opposite pairs, a quasi-Newton method goes downhill. Laplace approximations
-#' at points along these paths are judged by their objective on draws, and the best of different
-#' places are improved by natural gradient steps, each in coordinates whitened by the approximation
-#' so far, and once more from a wider start, which leads out of a funnel's neck; what has come to the place of another
-#' is left there. Four more paths begin ten standard deviations away from the best one. The best one is
-#' where the run begins, and what whitens it; with a `tol` it is whitened anew, by the fit so far,
-#' whenever the budget doubles, and theorems hold within the last of these stages. `fit$search`
-#' has the account: `evaluations`, points `outside` the domain, the `first_error` of the target,
-#' and the `rivals` that other starts came to.
-#'
-#' A point where the target throws an error or is not finite is a rejected point. In the run the
-#' gaussian that whitens it stands in for the target there, which is counted and said. An interrupt in the
-#' search returns the best start so far as a fit, which `elvi(fit)` takes up.
-#'
-#' Such a fit has a `$verdict`, which is printed with it: [pareto_k()] of blocks of 10,000 draws, by how much
-#' importance weights change means and standard deviations, and whether other starts ended as high
-#' elsewhere (less than `log(100)` nats behind, more than two standard deviations away), with an R-hat over starts. There
-#' is a warning of class `elvi_warning_verdict` if k-hat is at or above its limit or the weights leave fewer than 400
-#' draws; if they move a mean by 0.3 standard deviations or change one by a factor of 1.5; if
-#' other starts ended elsewhere; if the target fails at one draw in a hundred (where it is `Inf` it has no mass, and that is no
-#' failure). What it cannot see: a mode that no start has come to, and the neck of a funnel that the approximation has no draws
-#' in. What such a fit shows of the posterior, in tables, plots and draws, is corrected by these weights, see [elvi_fit].
-#'
-#' Where no start is searched, as for a convex target, the weights of up to 40,000 draws are the only check, and what they
-#' do not confirm has not converged. Then they correct nothing, and other starts are not compared.
-#'
-#' Where that speaks against the approximation, or its weights leave less than a fifth of the draws, and there are at most 150
-#' parameters, a mixture is adapted to the target in up to 15 rounds of 5,000 draws, which begin with the approximation and what
-#' other starts ended in, and each fit the mixture to the weighted draws of the last ones (population Monte Carlo); the three best rounds
-#' together are what is used. Its parts are student laws, bent along one direction as funnels and bananas are. Its moments are a second
-#' opinion, with the same limits. Where something speaks against the approximation, the mixture takes its place in the verdict and
-#' in what the fit shows if its own weights have a k-hat of at most 0.7, for each variance too, and leave a fifth of
-#' the draws, and if the variance of the exponential of a parameter that is a logarithm rests on at least 400 of
-#' them: a message of class `elvi_message_adapted` and print() say so, and why. Where nothing but other starts told of another place,
-#' there may be more of them, and the warning stays. So does a warning of weights that leave less than a fifth of the
-#' draws, if the mixture does not have more. `fit$mu`, `fit$Sigma`, [elbo()] and draws with
-#' `resample = FALSE` are the approximation's. Without it, in more than 150 parameters and for a stack, a k-hat between its limit and 1 is
-#' excused where the weights leave more than half of the draws.
-#'
-#' With `combine = "stack"` the result is a mixture of the gaussians that starts ended in at different places:
-#' [coef()], [vcov()], draws, [elbo()], [pareto_k()] and the verdict are those of the mixture. `$stack` has its weights and parts.
-#'
-#' @section Many parameters:
-#' A user-supplied density of more than 400 parameters is fitted by natural gradient steps on the pattern of its Hessian, unless a
-#' `schedule`, `starts`, a base or a setting of a run is given; `method = "natural"` does so for fewer parameters too. At the best
-#' gaussian the precision is the mean of the Hessian, so that a precision with its zeros loses nothing, and its sparse factor is all that
-#' is kept. The pattern comes from a `hessian` that returns sparse matrices, from `sparsity`, or from a difference of gradients for
-#' each parameter; the values from the Hessian or from few differences. Without zeros the precision is a full matrix for up to 1,000
-#' parameters, and the scale low rank plus diagonal beyond.
-#'
-#' A gaussian of many effects and the logarithm of their standard deviation together is wrong however well it is fitted. Parameters that
-#' change the curvature of most others, at most six, are therefore integrated over by quadrature, with the best gaussian of the others at
-#' each point (`hyper` of [model_density()] names them, or none). Its log evidence is by draws that are the same at every point, and
-#' corrected by importance weights.
-#'
-#' Importance weights are of no use in many dimensions. The verdict comes from 32 short chains of Hamiltonian Monte Carlo that begin in
-#' draws of the approximation: if they move a mean by 0.3 standard deviations or change one by a factor of 1.5, or have not settled, that
-#' is a problem; where they differ by more than their noise, but not by twice these limits, their points take the place of the
-#' approximation. With hyperparameters they check the gaussian at the best of them. They do not see a mode that the search has not come
-#' to, and only one place is searched.
-#'
-#' @section Polish:
-#' Where importance weights leave less than a fifth of the draws or change moments by more than a verdict allows, and no mixture was
-#' found that does better, `polish = TRUE` runs 16 chains of Hamiltonian Monte Carlo from the corrected draws. They use coordinates
-#' whitened by the
-#' covariance of these draws and then of their own, 200 iterations to adapt and 250 that are kept. What they visit takes the
-#' place of the weighted draws in all methods; `fit$polish` has the account. The largest split R-hat is printed, with a warning of
-#' class `elvi_warning_polish` above 1.05. An R-hat near 1 is necessary, not sufficient: short chains that start where the
-#' approximation is may all miss the same part of the target. Weights that are good, also those of an adapted mixture, are better than short
-#' chains, and then none are run.
-#'
-#' @param object a model (see [model_glm()], [model_quadratic()],
-#'   [model_density()]) or a fit to continue.
-#' @param base the variational base, see [bases].
-#' @param method `"mpsgd"`, the stochastic algorithm; `"exact"`, the deterministic
-#'   solver of [elvi_optimum()], for models with an exact objective ([model_glm()]
-#'   without an auxiliary parameter, [model_quadratic()]). `"auto"` takes the exact
-#'   one where there is one and its `dim` x `dim` matrices fit in memory (with more than
-#'   2,000 sparse columns it makes none), unless
-#'   `schedule`, `budget`, `start`, `starts` or one of these settings is given in `control`:
-#'   `estimator`, `update`, `average`, `precondition`, `smoothness`, `scale_min`,
-#'   `scale_max`, `mu_centre`, `mu_radius`, `iterations`, `checkpoint`, `rows_per_step`, `backtrack`.
-#'   `"natural"`: see the section on many parameters.
-#' @param tol stop when the estimated gap to the optimum plus two standard errors
-#'   is below this many nats; say so, loudly, when the budget ends first. The gap
-#'   is estimated from the gradient at the returned approximation over fresh
-#'   batches, after every doubling of the evaluations. `NULL` spends the whole
-#'   budget. For the exact method: the certificate to reach, 1e-9 by default.
-#' @param schedule step and batch sizes, see [schedules].
-#' @param budget gradient evaluations to spend: for a model, short for
-#'   `schedule_tuned(budget)`, 5000 by default or 100,000 with a `tol`; for a fit,
-#'   the new total.
-#' @param start optional list with `mu` and `Sigma` (for a diagonal scale also a
-#'   vector), in the model's coordinates. The default is the Laplace
-#'   approximation at the mode; with `coordinates = "raw"` it is `mu = 0`, `Sigma
-#'   = I / sqrt(L)`. Where a start is searched, `mu` without `Sigma` is the first point of the search.
-#' @param starts for a target that is only a function ([model_density()], [model_stan()]) and not
-#'   known to be convex: the number of points from which a start is searched, 6 by default. See
-#'   the section on the search.
-#' @param combine `"best"` returns the best of several starts; `"stack"` the mixture of those that ended at different
-#'   places, with weights in proportion to `exp(ELBO)`, see the section on the search.
-#' @param control see [elvi_control()].
-#' @param correct show the posterior itself where the best gaussian differs from it? See [elvi.formula()].
-#' @param polish for a user-supplied density: run short chains of Hamiltonian Monte Carlo where importance weights are too thin? See the
-#'   section on it.
-#' @param iterations for a fit: stop after this many iterations in all.
-#' @param ... nothing: unknown names are errors.
-#' @return An object of class `elvi_fit`. It has four parts by lifetime: `given` (the
-#'   call and its arguments), `plan` (what was decided before the run),
-#'   `state` (where the run is) and `result`; a fit of a formula also `regression`.
-#'   `$` finds a field in any of them, and computes what follows from the result.
-#'   Among others there are
-#'   * `posterior`: what all methods read.
-#'   * `mu`, `sd`, `Sigma`: means, standard deviations and symmetric scale of the approximation;
-#'     `Sigma %*% Sigma` is its covariance. For a fit that integrates over hyperparameters these are of the mixture, hyperparameters
-#'     included. `scale`, of the other fits, is the scale as it was
-#'     parametrised, a lower triangular matrix for `scale = "triangular"`.
-#'   * `method`: `"exact"`, `"mpsgd"`, `"nested"`, `"natural"` or `"integrated"`.
-#'   * `kept`: `"average"` (or last iterate), `"start"` or, of the exact solver,
-#'     `"optimum"`, which is then there too.
-#'
-#'   and of a stochastic run
-#'   * `last`: `mu` and `scale` of the last iterate.
-#'   * `smoothness`, `smoothness_source`: `L` in the coordinates of the run.
-#'   * `trace`: a data frame with iteration, gradient evaluations, batch, step,
-#'     an estimate of the objective at the iterate and its standard error (on
-#'     the same draws throughout), the norm of the estimated gradient mapping,
-#'     the number of clipped eigenvalues, and CPU seconds. Evaluations and steps are those
-#'     made: with the checks of `elvi_control(backtrack = )`, and as these have shortened them.
-#'   * `plan`: steps, batches, iterations and preconditioner in numbers.
-#'   * `seed`, `rng_kind`: the key of the draws and R's generator it came from.
-#'   * `status`: `"finished"`, `"paused"`, `"interrupted"` or `"diverged"`.
-#' @seealso [objective()], [elbo()], [`elvi_fit methods`][elvi_fit]
+#' @section How the fit is found:
+#' For most families the log likelihood is concave, and the best gaussian approximation is found with a certificate: an upper bound on how
+#' far it is from the optimum. Unknown dispersions, standard deviations and correlations are integrated over by quadrature. Where the
+#' posterior is skewed, the marginals are then corrected, see [correction]. [families] lists what is certified. Student priors, and
+#' arguments that only the stochastic algorithm has, select `method = "mpsgd"`.
+#' @seealso [elvi_fit] for the methods of a fit; [pareto_k()], [loo()][cross_validation] and [calibrate()] to judge it;
+#'   `vignette("elvi")`.
 #' @examples
-#' elvi(case ~ age + parity + spontaneous, data = infert, family = binomial())
-#' # a model of one's own, another base, and the stochastic algorithm
-#' X <- scale(as.matrix(infert[, c("age", "parity", "induced", "spontaneous")]))
-#' model <- model_glm(cbind(1, X), infert$case, prior = normal(0, 2.5))
-#' set.seed(1)
-#' fit <- elvi(model, base = base_laplace(), schedule = schedule_fixed(5000, "case2"))
+#' fit <- elvi(case ~ age + parity + spontaneous, data = infert, family = binomial())
 #' fit
-#' coef(fit)
+#' confint(fit)
+#' predict(fit, infert[1:3, ], type = "response", se.fit = TRUE)
+#'
+#' # the prior alone
+#' prior <- elvi(case ~ age + parity + spontaneous, data = infert, family = binomial(),
+#'               prior_only = TRUE)
+#' range(posterior_epred(prior, draws = 200))
+#' \donttest{
+#' # groups and smooths
+#' if (requireNamespace("reformulas", quietly = TRUE)) {
+#'   elvi(breaks ~ tension + (1 | wool:tension), data = warpbreaks, family = poisson())
+#' }
+#' if (requireNamespace("mgcv", quietly = TRUE)) {
+#'   elvi(dist ~ s(speed), data = cars)
+#' }
+#' }
+#' @order 1
 #' @export
 elvi <- function(object, ...) {
   if (missing(object) && "formula" %in% ...names()) {   # as users of glm() write it
@@ -205,7 +96,99 @@ elvi.default <- function(object, ...) {
   bad_argument("object", "a formula, a model from a model_*() function, or a fit", describe(object))
 }
 
-#' @rdname elvi
+#' Fit a model object or a density of your own
+#'
+#' `elvi()` approximates the posterior of a model that a `model_*()` function has made: a regression from matrices ([model_glm()]), R
+#' functions ([model_density()]), a Stan program ([model_stan()]), a TMB object ([model_tmb()]) or a C function ([model_native()]). Called
+#' on a fit, it continues the run.
+#'
+#' The approximation is `x = mu + Sigma z` with a location `mu`, a scale matrix `Sigma` and a [base][bases] `z`. `elvi()` minimises
+#' `F(mu, Sigma) = E f(mu + Sigma z) - log|Sigma|`, where `f` is minus the log density. Up to a constant `F` is the negative evidence lower
+#' bound (ELBO). Models with an exact objective, regressions and quadratics, are solved by [elvi_optimum()]. For other models, or if you
+#' give a schedule, a budget or a start, `elvi()` runs minibatch projected stochastic gradient descent.
+#'
+#' @param object a model, see [model_glm()], [model_density()], [model_stan()], [model_tmb()], [model_native()] and [model_quadratic()]; or
+#'   a fit to continue.
+#' @param base variational base, see [bases].
+#' @param method `"mpsgd"` is the stochastic algorithm. `"exact"` is the deterministic solver of [elvi_optimum()], for models with an exact
+#'   objective: [model_glm()] without an auxiliary parameter, and [model_quadratic()]. `"auto"` takes the exact one where it exists
+#'   and its `dim` x `dim` matrices fit in memory (with more than 2,000 sparse columns it needs none), unless `schedule`, `budget`,
+#'   `start`, `starts` or one of these settings is given in `control`: `estimator`, `update`, `average`, `precondition`, `smoothness`,
+#'   `scale_min`, `scale_max`, `mu_centre`, `mu_radius`, `iterations`, `checkpoint`, `rows_per_step`, `backtrack`.
+#' @param tol stop when the estimated gap to the optimum plus two standard errors is below this many nats; a warning says if the budget
+#'   ends first. The gap is estimated from the gradient over fresh batches, whenever the number of evaluations has doubled. `NULL` spends
+#'   the whole budget. For the exact method: the certificate to reach, 1e-9 by default.
+#' @param schedule step and batch sizes, see [schedules].
+#' @param budget number of gradient evaluations. For a model it is short for `schedule_tuned(budget)`, 5000 by default, or 100,000 with a
+#'   `tol`. For a fit it is the new total.
+#' @param start optional list with `mu` and `Sigma` (for a diagonal scale also a vector), in the coordinates of the model. The default is
+#'   the Laplace approximation at the mode; with `coordinates = "raw"` it is `mu = 0`, `Sigma = I / sqrt(L)`. Where a start is
+#'   searched, `mu` without `Sigma` is the first point of the [search][start_search].
+#' @param starts for user-supplied densities that are not known to be convex: the number of points from which a start is searched, 6 by
+#'   default. See [start_search].
+#' @param combine `"best"` returns the best of several starts; `"stack"` the mixture of those that ended at different places, with weights
+#'   in proportion to `exp(ELBO)`. See [start_search].
+#' @param control see [elvi_control()].
+#' @param correct correct the gaussian approximation to the posterior? See [correction].
+#' @param polish for a user-supplied density: run short chains of Hamiltonian Monte Carlo where importance sampling is not enough? See
+#'   [verdict].
+#' @param iterations for a fit: stop after this many iterations in all.
+#' @param ... not used: unknown names are errors.
+#' @return An object of class `elvi_fit`. It has four parts: `given` (the call and its arguments), `plan` (what was decided before the
+#'   run), `state` (where the run is) and `result`; a fit of a formula also `regression`. `$` finds a field in any of them, and computes what
+#'   follows from the result. Among others there are
+#'   * `posterior`: what all methods read.
+#'   * `mu`, `sd`, `Sigma`: means, standard deviations and symmetric scale of the approximation; `Sigma %*% Sigma` is its covariance. For a
+#'     fit that integrates over hyperparameters these are of the mixture, hyperparameters included. `scale`, of the other fits, is the
+#'     scale as it was parametrised, a lower triangular matrix for `scale = "triangular"`.
+#'   * `method`: `"exact"`, `"mpsgd"` or `"nested"`.
+#'   * `kept`: `"average"` (or last iterate), `"start"` or, of the exact solver, `"optimum"`.
+#'
+#'   and of a stochastic run
+#'   * `last`: `mu` and `scale` of the last iterate.
+#'   * `smoothness`, `smoothness_source`: `L` in the coordinates of the run.
+#'   * `trace`: a data frame with iteration, gradient evaluations, batch, step, an estimate of the objective at the iterate and its
+#'     standard error (on the same draws throughout), the norm of the estimated gradient mapping, the number of clipped eigenvalues, and
+#'     CPU seconds. Evaluations include the checks of `elvi_control(backtrack = )`; steps are those that were taken.
+#'   * `plan`: steps, batches, iterations and preconditioner in numbers.
+#'   * `seed`, `rng_kind`: the key of the draws and R's generator it came from.
+#'   * `status`: `"finished"`, `"paused"`, `"interrupted"` or `"diverged"`.
+#'
+#' @section Continuing a run:
+#' A run that was interrupted, or stopped by `elvi_control(iterations = )`, continues to the end of its schedule with the same result as if
+#' it had not stopped. A schedule without a horizon ([schedule_decay()], [schedule_growing()]) can be given a larger `budget`. With a
+#' `checkpoint` in [elvi_control()] a run survives the end of its session.
+#'
+#' @section Reproducibility:
+#' Draws come from a keyed generator whose key is drawn from R's, so [set.seed()] makes a fit reproducible.
+#'
+#' @section The better of start and end:
+#' A fit is never worse than its start. The two are compared: without error where the model has an exact objective, otherwise on
+#' common draws, where the start is returned if it is better by more than two standard errors. `kept` names the one that was kept. An
+#' interrupted fit is compared by its trace alone.
+#'
+#' @section When a run fails:
+#' * Regressions and quadratics: a non-finite gradient stops the run with an error of class `elvi_error_nonfinite`.
+#' * User-supplied densities: a draw where the function throws an error or is not finite is rejected. There the target is replaced by a
+#'   gaussian, the one that whitens the run. The fit reports the number of rejected draws and the first error. If the function
+#'   fails everywhere, the run ends with an error.
+#' * If the steps of the schedule produce non-finite values or the objective rises, they are shortened by a factor of up to 64. If that
+#'   does not help, the start is returned with a warning.
+#' * In raw coordinates with a `smoothness` that you gave, the run is the algorithm of the paper to the letter. Supplying `smoothness`
+#'   asserts that the target is finite everywhere, so a failure stops the run. An error of your function reaches you
+#'   unchanged; a non-finite gradient is reported with the iteration and the point.
+#' * A run that ends clearly worse than it began gives a warning of class `elvi_warning_diverged`. Usually the step is too long because
+#'   the smoothness is too small.
+#' @seealso [start_search], [verdict], [objective()], [elbo()], [elvi_fit]; `vignette("any-model")`.
+#' @examples
+#' # your own design matrix, another base, and the stochastic algorithm
+#' X <- scale(as.matrix(infert[, c("age", "parity", "induced", "spontaneous")]))
+#' model <- model_glm(cbind(1, X), infert$case, prior = normal(0, 2.5))
+#' set.seed(1)
+#' fit <- elvi(model, base = base_laplace(), schedule = schedule_fixed(5000, "case2"))
+#' fit
+#' coef(fit)
+#' @name elvi_model
 #' @export
 elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, budget = NULL,
                             start = NULL, control = elvi_control(), tol = NULL,
@@ -283,6 +266,7 @@ stochastic_settings <- function(run, control) {
 choose_method <- function(method, model, stochastic, scale) {
   asked <- lengths(stochastic) > 0L
   if (method == "auto") {
+    say_if_checkpoint_decides(model, stochastic, scale)
     fits <- fits_in_memory(exact_size(model, scale))
     method <- if (has_exact(model) && scale_of(scale)$exact && !any(asked) && fits) "exact" else "mpsgd"
   }
@@ -297,6 +281,13 @@ choose_method <- function(method, model, stochastic, scale) {
     unused_argument(names(stochastic$control)[1L], "the exact solver does not need it. Use method = \"mpsgd\" for a stochastic run")
   }
   method
+}
+
+say_if_checkpoint_decides <- function(model, stochastic, scale) {
+  alone <- identical(names(stochastic$control), "checkpoint") && !length(stochastic$arguments)
+  if (!alone || !has_exact(model) || !scale_of(scale)$exact) return(invisible())
+  elvi_inform("`checkpoint` keeps the state of a stochastic run, so method = \"mpsgd\" is used. Without it the exact solver would be.",
+              class = "elvi_message_checkpoint_method")
 }
 
 # The optimum itself as a fit.
@@ -317,7 +308,7 @@ solve_exact <- function(problem, base, run, control, correct) {
   fit
 }
 
-#' @rdname elvi
+#' @rdname elvi_model
 #' @export
 elvi.elvi_fit <- function(object, budget = NULL, iterations = Inf, ...) {
   check_dots(list(...), names(formals()), "elvi() on a fit")
@@ -334,8 +325,8 @@ elvi.elvi_fit <- function(object, budget = NULL, iterations = Inf, ...) {
     fit$state["stage"] <- list(NULL)
   }
   if (fit$state$k >= fit$plan$iterations && fit$result$status != "interrupted") {
-    elvi_inform("The run is complete: nothing is left of its budget of ",
-                format_count(fit$given$schedule$budget), " gradient evaluations.")
+    elvi_inform("The run is complete: its budget of ",
+                format_count(fit$given$schedule$budget), " gradient evaluations is spent.")
     return(fit)
   }
   if (is.null(fit$regression)) fit$given$call <- match.call()   # update() needs the call with the formula

@@ -1,8 +1,7 @@
 #' The experiments of the vignettes, from the console
 #'
-#' Runs one of the experiments that the vignettes are made of and returns its
-#' measurements and the numbers that the text quotes, so that any figure can be
-#' had again, with other seeds or another size.
+#' `example_experiment()` runs one of the experiments of the vignettes and returns its measurements and the numbers that the text quotes.
+#' So you can repeat any figure, also with other seeds or another size.
 #'
 #' @param name the experiment. Without a name the experiments are listed, with
 #'   the arguments that each takes.

@@ -2,13 +2,15 @@
 # the design are repeated for each predictor. `shared` of a fit says so: list(classes, columns), the classes that have a predictor, and how
 # many coefficients each has. The loss is in src/joint_class.c.
 
-#' Classes without an order
+#' Regression of unordered classes
 #'
-#' `categorical()` is the multinomial logit model of [nnet::multinom()] and of 'brms': the first class has the linear predictor 0, each
-#' other class one of its own, and `P(y = k)` is proportional to `exp(eta[k])`. The response is a factor, or words, of 3 to 8 classes.
-#' `multinomial()` is the same for counts of classes, `cbind(a, b, c) ~ x`.
+#' `categorical()` fits responses in 3 to 8 classes without an order, such as blood groups. It is the multinomial logit model of
+#' [nnet::multinom()] and of 'brms': the first class has the linear predictor 0, each other class one of its own, and `P(y = k)` is
+#' proportional to `exp(eta[k])`. The response is a factor or a character vector. `multinomial()` is the same for counts of classes,
+#' `cbind(a, b, c) ~ x`.
 #'
-#' The formula holds for every predictor, with its groups, smooths and offsets: each class has coefficients, effects and standard deviations
+#' The formula holds for every predictor, with its groups, smooths and offsets: each class has coefficients, effects and standard
+#' deviations
 #' of its own. Coefficients are named as in 'brms': `mu<class>_x` is the change in the log odds of that class against the first one.
 #' `tidy()` has the class in a column `y.level` and the coefficient in `term`. Reorder the levels with [relevel()] for another
 #' class to compare with. Priors hold for each class.
@@ -18,15 +20,15 @@
 #' `posterior_linpred()` one of predictors.
 #' `posterior_predict()` is a matrix of class numbers with the attribute `levels`, or an array of counts. Probabilities and their
 #' standard deviations are those of 4000 draws. Residuals and R2 do not exist. With 'emmeans' the classes are a factor of
-#' the grid with the name of the response, `y.level` where that is an expression; `mode = "prob"` (the default) or `"latent"` says
-#' what is averaged, as for [nnet::multinom()]: probabilities or predictors. `mode = "prob"` works for [cumulative()] too.
+#' the grid with the name of the response, `y.level` where that is an expression; `mode = "prob"` (the default) averages probabilities,
+#' `"latent"` predictors, as for [nnet::multinom()]. `mode = "prob"` works for [cumulative()] too.
 #'
-#' @section What is certified:
+#' @section Accuracy:
 #' The log likelihood is concave, so that the best gaussian approximation given the standard deviations of groups is unique. Its
 #' expectations are sums over fixed points, exact for polynomials of degree 7 in the predictors (15 for three classes) and with
-#' positive weights. The gap that print() reports is a bound for expectations without error. What the points leave out is estimated by
-#' solving again, at the best quadrature point, with several times as many of them: print() has a line with the change of means
-#' and standard deviations.
+#' positive weights. The gap that print() reports is a bound for expectations without error. The error of these sums is estimated by
+#' solving once more, at the best quadrature point, with several times as many points: print() shows the change of means and standard
+#' deviations.
 #'
 #' @return A `family` object.
 #' @seealso [families], [cumulative()] for ordered classes
@@ -68,7 +70,7 @@ count_classes <- function(classes) {
 }
 
 refuse_absent_class <- function(class) {
-  elvi_abort("`y`: the class ", describe(class), " never occurs, so that nothing but the prior says how likely it is. Drop it with ",
+  elvi_abort("`y`: the class ", describe(class), " never occurs, so that only the prior determines its probability. Drop it with ",
              "droplevels(), or join it with another.", class = "elvi_error_argument", data = list(argument = "y"))
 }
 

@@ -42,7 +42,7 @@ interval_numbers <- function(y, family) {
   at <- match(key(interval_ends(y)), key(family$levels))
   if (anyNA(at)) {
     odd <- interval_ends(y)[is.na(at), , drop = FALSE][1L, ]
-    bad_argument("newdata", "data whose intervals the fit has seen: those of other times have no place in its table",
+    bad_argument("newdata", "data with intervals that occur in the data of the fit",
                  sprintf("one from %g to %g", odd[1L], odd[2L]))
   }
   as.double(at)
@@ -56,9 +56,8 @@ interval_middle <- function(ends) {
 }
 
 no_display <- function(y) {
-  elvi_abort("`object`: residuals, R2, calibrate() and plots of the responses need each response as a number, which times that are ",
-             "censored on the left or in intervals are not. log_lik() has the log probability of each, and posterior_predict() has ",
-             "new times.", class = "elvi_error_argument", data = list(argument = "object"))
+  elvi_abort("`object`: residuals, R2, calibrate() and plots of the responses need each response as a number. Times that are ",
+             "censored on the left or in intervals are not. Use log_lik() or posterior_predict().", class = "elvi_error_argument", data = list(argument = "object"))
 }
 
 # ---- log likelihoods ---------------------------------------------------------------------------------------

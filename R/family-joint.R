@@ -92,10 +92,10 @@ hurdle_response <- function(count) {
 
 check_some_zeros <- function(y) {
   if (all(y == 0)) {
-    bad_argument("y", "counts of which some are not 0: nothing else says how large they are", "all zeros")
+    bad_argument("y", "counts of which some are positive", "all zeros")
   }
   if (all(y > 0)) {
-    elvi_abort("`y` has no zeros, so that nothing says how likely they are. Use a family for counts without excess zeros, such as ",
+    elvi_abort("`y` has no zeros, so that their probability cannot be estimated. Use a family for counts without excess zeros, such as ",
                "poisson() or neg_binomial_2().", class = "elvi_error_argument", data = list(argument = "y"))
   }
 }

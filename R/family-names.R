@@ -33,7 +33,7 @@ refused_links <- list(
   binomial = list(links = "log", bound = "below 0", use = paste("binomial(\"cloglog\"): its coefficients are log ratios of rates, and near",
                                                                 "those of probabilities where these are small")),
   poisson = list(links = c("identity", "sqrt"), bound = "positive", use = "poisson(), with log link"),
-  Gamma = list(links = c("inverse", "identity"), bound = "positive", use = "Gamma(link = \"log\")"),
+  Gamma = list(links = "identity", bound = "positive", use = "Gamma(link = \"log\"), or Gamma() with its inverse link"),
   inverse.gaussian = list(links = c("1/mu^2", "inverse", "identity"), bound = "positive", use = "inverse.gaussian(link = \"log\")"),
   gaussian = list(links = "inverse", bound = "other than 0", use = "gaussian() or gaussian(\"log\")"))
 
@@ -41,7 +41,7 @@ refuse_bounded_link <- function(family) {
   refused <- refused_links[[family$family]]
   if (!family$link %in% refused$links) return(invisible())
   elvi_abort("`family`: with link \"", family$link, "\" the linear predictor of ", family$family, "() must be ", refused$bound,
-             ", which a gaussian approximation cannot keep. Use ", refused$use, ".", class = "elvi_error_argument",
+             ", which a gaussian approximation cannot guarantee. Use ", refused$use, ".", class = "elvi_error_argument",
              data = list(argument = "family"))
 }
 
@@ -74,6 +74,6 @@ refuse_response_extras <- function(formula) {
   response <- if (inherits(formula, "formula") && length(formula) == 3L) formula[[2L]]
   if (!is.call(response) || !identical(response[[1L]], quote(`|`))) return(invisible())
   used <- intersect(all.names(response[[3L]]), names(response_extras))
-  elvi_abort("`", deparse1(response), "`: elvi does not read what 'brms' writes behind a bar on the left of a formula. ",
+  elvi_abort("`", deparse1(response), "`: the syntax of 'brms' with a bar on the left of a formula is not supported. ",
              paste(response_extras[used], collapse = " "), class = "elvi_error_argument", data = list(argument = "object"))
 }

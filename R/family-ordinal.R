@@ -1,19 +1,22 @@
 # Responses in ordered classes 1, ..., K: P(y <= k) = G(cut[k] - eta). The first cut point is 0, because eta has an intercept; the
 # distances of the others from the one before are the family's hyperparameters. family.R assembles the records.
 
-#' Ordered classes
+#' Regression of ordered classes
 #'
-#' `cumulative()` is the model of [MASS::polr()], `ordinal::clm()` and of 'brms' under the same name: a latent variable with mean `eta`
+#' `cumulative()`, `sratio()`, `cratio()` and `acat()` fit responses in ordered classes, such as grades or stages of a disease.
+#'
+#' `cumulative()` is the model of [MASS::polr()], of `ordinal::clm()` and of `cumulative()` in 'brms': a latent variable with mean `eta`
 #' falls between cut points, `P(y <= k) = G(cut[k] - eta)` with `G` the inverse of the link. A positive coefficient makes higher
 #' classes more likely. The response is an ordered factor, or whole numbers from 1 on.
 #'
 #' The linear predictor keeps its intercept, and the first cut point is 0. The others are hyperparameters `cut[2]`, `cut[3]`, ...
-#' `cutpoints()` gives them as other packages do, without an intercept in the predictor: `1|2` is minus the intercept,
+#' `cutpoints()` returns them as other packages do, without an intercept in the predictor: `1|2` is minus the intercept,
 #' `2|3` is `cut[2]` minus the intercept, and so on, with the names of the classes.
 #'
 #' `sratio()` and `cratio()` are for classes that are reached one after the other, such as stages of a disease or grades of a school.
 #' `P(y = k | y >= k)` is `G(cut[k] - eta)` for `sratio()` and `1 - G(eta - cut[k])` for `cratio()`: the same with the logit and
-#' probit links. `acat()` compares neighbours: the log odds of class `k + 1` against `k` are `eta - cut[k]`. Their thresholds need not be in
+#' probit links. `acat()` compares neighbours: the log odds of class `k + 1` against `k` are `eta - cut[k]`. Their thresholds need not be
+#' in
 #' order. They have the prior `prior_aux`: `normal(0, 5)` each by default.
 #'
 #' Given the distances between neighbouring cut points, or the thresholds, the log likelihood is concave, and the approximation is
@@ -25,8 +28,8 @@
 #'
 #' @param link `"logit"`, `"probit"` or `"cloglog"`.
 #' @param object a fit with `family = cumulative()`, `sratio()`, `cratio()` or `acat()`.
-#' @param draws number of draws, for the table's quantiles or as they are.
-#' @param summary a table of means, standard deviations and quantiles? Else the draws, one row each.
+#' @param draws number of draws.
+#' @param summary return a table of means, standard deviations and quantiles? Otherwise the draws, one row each.
 #' @return `cumulative()`, `sratio()`, `cratio()` and `acat()`: a `family` object. `cutpoints()`: a matrix.
 #' @seealso [families]
 #' @examples
@@ -212,6 +215,9 @@ cumulative_record <- function(link, exponential, calibration, curvature) {
     conditional = list(likelihood = name, dispersion = "own", hyper = distance_hyper, start = ordinal_start(curvature)),
     dispersion = NULL)
 }
+
+# Do thresholds of one latent variable decide on the class?
+has_latent_variable <- function(family) identical(family_record(family)$classes, class_probabilities)
 
 ordinal_records <- function() {
   list(cumulative_logit = cumulative_record("logit", FALSE, list(softplus_loss), 0.25),

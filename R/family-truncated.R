@@ -32,7 +32,7 @@ truncated_link <- function(mu) {
 positive_counts <- function(y, family = "truncated_poisson()", other = "poisson()") {
   y <- count_response(y)
   if (any(y == 0)) {
-    elvi_abort("`y` has zeros, which ", family, " says are never seen. Use ", other, ", or a hurdle or zero-inflated family.",
+    elvi_abort("`y` has zeros, which ", family, " excludes. Use ", other, ", or a hurdle or zero-inflated family.",
                class = "elvi_error_argument", data = list(argument = "y"))
   }
   y

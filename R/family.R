@@ -2,31 +2,38 @@
 # the same name with its loss. A record that lacks an entry stops the package from loading: nothing is
 # assumed of a family that it does not say itself.
 
-#' Families beyond those of stats
+#' Response distributions
 #'
-#' `neg_binomial_2()` is the negative binomial with mean `mu` and variance `mu +
-#' mu^2 / phi`, `robust()` a regression with student errors, which outlying
-#' responses do not pull, `weibull()` one of times until something happens, some of which may be censored,
-#' `lognormal()` one of positive numbers or times whose logarithms are normal,
-#' `student()` is `robust()` with degrees of freedom that are estimated, `truncated_poisson()` and `truncated_negbinomial()` are for
-#' counts of
-#' which zeros are not seen, `beta_binomial()` is for successes of several trials that vary by more than binomial ones,
-#' `Beta()` one of shares between 0 and 1, with mean `mu` and variance `mu (1 - mu) / (1 + phi)`. All leave a
-#' parameter to estimate, see [model_glm()].
+#' The argument `family` of [elvi()] takes the families of package 'stats' and those of this page.
+#'
+#' | response | families |
+#' |---|---|
+#' | real numbers | `gaussian()`; with outliers `robust()` (known degrees of freedom) and `student()` (estimated ones) |
+#' | counts | `poisson()`; overdispersed `neg_binomial_2()`, with variance `mu + mu^2 / phi` |
+#' | counts with many zeros | `zero_inflated_poisson()`, `zero_inflated_negbinomial()`, `hurdle_poisson()`, `hurdle_negbinomial()` |
+#' | counts without zeros | `truncated_poisson()`, `truncated_negbinomial()` |
+#' | successes | `binomial()`; overdispersed `beta_binomial()` |
+#' | classes | [cumulative()] and [sratio()] (ordered), [categorical()] (unordered) |
+#' | positive numbers | `Gamma(link = "log")`, `inverse.gaussian(link = "log")`, `lognormal()` |
+#' | times, some censored | `weibull()`, `lognormal()`, `"exponential"` |
+#' | proportions between 0 and 1 | `Beta()`, with variance `mu (1 - mu) / (1 + phi)` |
 #'
 #' @section All families:
-#' What is exact: where the log likelihood is concave in the predictor the solver of [elvi_optimum()] finds the best approximation
-#' and certifies it. "Given `shape`" and the like: [elvi()] does so at each of several values of that parameter, over which
-#' it integrates numerically (from a formula, with `normal()` or `flat()` priors; see [group_terms]). "A stationary point": the
-#' log likelihood is not concave, and nothing certifies that the approximation is the best one. Draws check it, see [pareto_k()].
+#' The last column says what is certified. Where the log likelihood is concave in the predictor, the solver of [elvi_optimum()] finds the
+#' best approximation and certifies it. "Given `shape`" means that [elvi()] does so at several values of that parameter and integrates
+#' over it numerically (from a formula, with `normal()` or `flat()` priors; see [group_terms]). "Stationary point" means that the log
+#' likelihood is not concave, and nothing certifies that the approximation is the best one. Importance sampling checks it, see
+#' [pareto_k()].
 #'
 #' | family | links | parameter | exact and certified |
 #' |---|---|---|---|
 #' | `binomial()` | logit, probit, cloglog | | yes |
+#' | `binomial("cauchit")` | cauchit | | a stationary point: not concave where `y` is far from its probability |
 #' | `poisson()` | log | | yes |
 #' | `gaussian()` | identity | `sigma`, or a known `dispersion` (`sigma^2`) | given `sigma` |
 #' | `gaussian("log")` | log | `sigma` | given `sigma`, a stationary point: not concave where `mu < y / 2` |
 #' | `Gamma(link = "log")` | log | `shape` (variance `mu^2 / shape`), or a known `dispersion` (`1 / shape`; 1 is exponential) | given `shape` |
+#' | `Gamma()` | inverse | `shape` | given `shape`; see below |
 #' | `inverse.gaussian(link = "log")` | log | `lambda` (variance `mu^3 / lambda`) | given `lambda`, a stationary point: not concave where `mu > 2 y` |
 #' | `neg_binomial_2()` | log | `phi` | given `phi` |
 #' | `robust()` | identity | `sigma` | given `sigma`, a stationary point |
@@ -37,16 +44,20 @@
 #' | `lognormal()` | log | `sigma`, of the logarithm | given `sigma` |
 #' | `"exponential"` | log | | yes |
 #' | `weibull()` | log | `shape` | given `shape` |
+#' | [piecewise_exponential()] | log, of the hazard | | yes |
 #' | `Beta()` | logit | `phi` | given `phi`, a stationary point: not concave where `mu` is far from `y` |
 #' | [cumulative()] | logit, probit, cloglog | distances between cut points | given the distances |
 #' | [sratio()], [cratio()] | logit, probit, cloglog | thresholds | given the thresholds |
 #' | [acat()] | logit | thresholds | given the thresholds |
 #' | [categorical()], [multinomial()] | logit, a predictor for each class but the first | | yes, up to the error that print() estimates |
 #'
-#' Links that bound the linear predictor (`"log"` of `binomial()`, `"identity"` and `"sqrt"` of `poisson()`, `"inverse"` of `Gamma()`) are
-#' refused: a gaussian approximation gives weight to every predictor. `weights` of `gaussian("log")` count rows; they are no precisions.
+#' Links that bound the linear predictor (`"log"` of `binomial()`, `"identity"` and `"sqrt"` of `poisson()`, `"identity"` of `Gamma()`) are
+#' not supported: a gaussian approximation has mass at every value of the predictor, and the posterior often lies at the bound. The
+#' inverse link of `Gamma()`, its default in R, is an exception, because its likelihood falls steeply at the bound. For means above five
+#' times the largest response the log likelihood is continued as a parabola, and no mean is larger than that.
+#' `weights` of `gaussian("log")` say how often a row counts.
 #'
-#' Two predictors: these have a second formula, see [elvi.formula()].
+#' These families have a second formula, see [second_formulas].
 #'
 #' | family | links | second parameter | further parameter |
 #' |---|---|---|---|
@@ -59,11 +70,10 @@
 #' | `neg_binomial_2()` with `dispformula` | log | `phi` (log) | |
 #' | `Beta()` with `dispformula` | logit | `phi` (log) | |
 #'
-#' Their log likelihoods are not concave: what the solver finds is a stationary point, and nothing certifies that it is
-#' the best. Draws check
-#' it, and correct the marginals of coefficients; effects of groups are those of the gaussian approximations.
+#' Their log likelihoods are not concave: the solver finds a stationary point, which importance sampling checks. It also corrects the
+#' marginals of coefficients; effects of groups are those of the gaussian approximations.
 #'
-#' Parameters are positive, have the prior `prior_aux`, and stand beside the coefficients in every table.
+#' Parameters are positive, have the prior `prior_aux`, and are listed with the coefficients in every table.
 #'
 #' @section Default priors of the parameters:
 #' A default prior does not depend on the unit of the response. That of `sigma` is exponential, and its mean is the
@@ -74,42 +84,40 @@
 #' |---|---|---|
 #' | `Gamma(link = "log")` | `shape` | `1 / sqrt(shape)`, the coefficient of variation |
 #' | `inverse.gaussian(link = "log")` | `lambda` | `sqrt(mean(y) / lambda)`, that of an average response |
-#' | `neg_binomial_2()` | `phi` | `1 / sqrt(phi)`, what the counts vary beyond poisson ones |
+#' | `neg_binomial_2()` | `phi` | `1 / sqrt(phi)`, the overdispersion |
 #' | `weibull()` | `shape` | `1 / shape`, the scale of [survival::survreg()] |
 #' | `Beta()`, `beta_binomial()`, `truncated_negbinomial()` | `phi` | `1 / sqrt(phi)` |
 #'
-#' `sigma` of `lognormal()`, which has no unit, has an `exponential(1)` prior; thresholds of [sratio()] and its likes
-#' have a `normal(0, 5)` prior.
+#' `sigma` of `lognormal()`, which has no unit, has an `exponential(1)` prior; thresholds of [sratio()], [cratio()] and [acat()] have a
+#' `normal(0, 5)` prior.
 #'
 #' `df` of `student()` has a `gamma(2, 0.1)` prior, as in 'brms'; `prior_aux` is that of its `sigma`.
 #'
-#' Counts that vary no more than poisson ones do not bound `phi` from above. Its posterior then has no finite mean: look at its
-#' quantiles, or give a
+#' Counts without overdispersion do not bound `phi` from above. Its posterior then has no finite mean: use its quantiles, or give a
 #' `prior_aux`.
 #'
 #' A `prior_aux` that you give is a prior of the parameter itself: `prior_aux = exponential(1)` of a Gamma regression says
 #' that `shape` is about 1, as in 'rstanarm'. [prior_summary()] shows what was used.
 #'
-#' @section Counts of trials, and counts without zeros:
-#' The response of `beta_binomial()` is `cbind(successes, failures)`, as for `binomial()`. The variance of a share of `n` trials is
+#' @section Overdispersed proportions, and counts without zeros:
+#' The response of `beta_binomial()` is `cbind(successes, failures)`, as for `binomial()`. The variance of a proportion of `n` trials is
 #' `mu (1 - mu) / n` times `1 + (n - 1) / (1 + phi)`; Pearson residuals leave the last factor out. `exp(eta)` of
 #' `truncated_negbinomial()` is the
-#' mean of all counts, zeros included; `predict(type = "response")`, `fitted()` and `posterior_epred()` give the mean of those that are
-#' seen, and `predict(type = "conditional")` the former.
+#' mean of all counts, zeros included. `predict(type = "response")`, `fitted()` and `posterior_epred()` give the mean of the observed
+#' counts, `predict(type = "conditional")` that of all counts.
 #'
 #' @section Times, and censoring:
-#' For `weibull()`, `lognormal()` and `"exponential"` (a Weibull law of shape 1) the response is a vector of positive times, or
-#' [survival::Surv()]`(time, status)` with those that are not seen to end censored on the right. From a formula and data in memory
-#' `weibull()` and `lognormal()` also take `Surv(time, status, type = "left")` and `Surv(from, to, type = "interval2")`: times that are
-#' only known to be earlier, or between two others. print() then calls the family `interval_weibull` or `interval_lognormal`; residuals
-#' and `pp_check()` do not exist, and `log_lik()` has the log probability of an interval. The mean is `exp(eta)`, as in 'brms':
-#' a positive coefficient says that it takes longer. Coefficients are those of [survival::survreg()], up to the intercept, which there is
+#' For `weibull()`, `lognormal()` and `"exponential"` (a Weibull distribution of shape 1) the response is a vector of positive times, or
+#' [survival::Surv()]`(time, status)`, with times censored on the right. From a formula and data in memory
+#' `weibull()` and `lognormal()` also take `Surv(time, status, type = "left")` and `Surv(from, to, type = "interval2")`: times censored
+#' on the left or in intervals. print() then calls the family `interval_weibull` or `interval_lognormal`; residuals and `pp_check()` are
+#' not available, and `log_lik()` has the log probability of an interval. The mean is `exp(eta)`, as in 'brms':
+#' a positive coefficient means longer times. Coefficients are those of [survival::survreg()], up to the intercept, which there is
 #' larger by `-lgamma(1 + 1 / shape)`, and for `lognormal()` smaller by `sigma^2 / 2`; times `-shape` they are log hazard ratios.
 #' New responses (`posterior_predict()`, `simulate()`) are
-#' not censored; `residuals()` take a censored time as if it were one, and their deviance residuals are positive there; `log_lik()` has the
-#' log probability of a later time. The shape is an exponent, so that a gaussian law of
-#' its logarithm and the coefficients together has no expected log likelihood: `method = "mpsgd"` and student priors are
-#' refused but for [base_uniform()].
+#' not censored; `residuals()` treats a censored time as an event, and its deviance residual is positive; `log_lik()` has the log
+#' probability of a later time. The shape is an exponent, so that the log likelihood has no expectation under a gaussian distribution of
+#' its logarithm and the coefficients: `method = "mpsgd"` and student priors need [base_uniform()].
 #'
 #' @param df degrees of freedom of the errors, known.
 #' @return A `family` object for [elvi()] and, if it has one predictor, [model_glm()].
@@ -130,7 +138,7 @@
 #'   elvi(survival::Surv(from, to, type = "interval2") ~ x, data = d, family = weibull())
 #' }
 #' }
-#' # half of the counts or more are zero
+#' # counts with many zeros
 #' d <- data.frame(y = c(0, 0, 3, 0, 1, 0, 0, 4, 2, 0, 0, 5), x = rep(0:1, 6))
 #' elvi(y ~ x, data = d, family = zero_inflated_poisson())
 #' @name families
@@ -276,6 +284,8 @@ miss_loss <- list(l = function(t) -stats::pnorm(t, log.p = TRUE), slope = functi
                   in_C = TRUE)
 exponential_loss <- list(l = exp, slope = exp, eta = usual_predictors)
 tail_loss <- list(l = function(t) log1p(t^2), slope = function(t) 2 * t / (1 + t^2), eta = usual_predictors)   # of student laws
+arctan_loss <- list(l = function(t) -stats::pcauchy(t, log.p = TRUE), slope = function(t) -stats::dcauchy(t) / stats::pcauchy(t),
+                    eta = c(-4, -2, -1, -0.5, 0, 0.5, 1, 2, 4))
 hit_loss <- list(
   l = function(t) {
     out <- -t
@@ -324,7 +334,10 @@ family_entries <- c(
   "is_recession",     # function(move, y, small): along such a move of the predictors, can the loss only fall?
   "separable",        # what is separable then; NA: nothing is
   "autoscale",        # are priors rescaled by the spread of the response?
-  "positive",         # are responses positive numbers with a unit, and the predictor a logarithm? Then the intercept's prior moves with it
+  "positive",         # are responses positive numbers with a unit, and the predictor a logarithm? Then the intercept's prior moves with it;
+                      # -1 where the predictor is minus that
+  "pieces",           # function(formula, family, data, call, env) that splits observations into rows, see split_times() in
+                      # family-piecewise.R; NULL: an observation is a row
   "conditional",      # given its dispersion, as the sparse solver sees it, see conditional_entries; NULL: it cannot solve it
   "dispersion",       # the parameter beside the predictor, see dispersion_entries
   "second")           # further predictors: of a second parameter, see second_entries in family-joint.R, or of classes, see
@@ -370,14 +383,15 @@ dispersion_entries <- c(
 # `words` says so, given the unit as text.
 relative_scale <- function(exponent, words, by_level = FALSE) list(exponent = exponent, words = words, by_level = by_level)
 
-# What predictions must know of a link: is the expected response the predictor itself, is it an exponential of it?
-link_entries <- c("straight", "exponential")
+# What predictions and default priors must know of a link: is the expected response the predictor itself, is it an exponential of it, does
+# it fall where the predictor rises? Of positive responses whose mean has the given logarithm: the predictor, and the size of its changes.
+link_entries <- c("straight", "exponential", "falls", "at_mean")
+new_link <- function(straight = FALSE, exponential = FALSE, falls = FALSE, at_mean = function(log_mean) list(level = log_mean, size = 1)) {
+  list(straight = straight, exponential = exponential, falls = falls, at_mean = at_mean)
+}
 link_records <- list(
-  identity = list(straight = TRUE, exponential = FALSE),
-  log = list(straight = FALSE, exponential = TRUE),
-  logit = list(straight = FALSE, exponential = FALSE),
-  probit = list(straight = FALSE, exponential = FALSE),
-  cloglog = list(straight = FALSE, exponential = FALSE))
+  identity = new_link(straight = TRUE), log = new_link(exponential = TRUE), logit = new_link(), probit = new_link(), cloglog = new_link(),
+  cauchit = new_link(), inverse = new_link(falls = TRUE, at_mean = function(log_mean) list(level = exp(-log_mean), size = exp(-log_mean))))
 
 link_of <- function(family) link_records[[family$link]]
 
@@ -502,7 +516,7 @@ gamma_hyper <- positive_hyper("shape",
   start = function(unit, problem) 0,
   curvature = function(count) count / 2)
 
-binomial_record <- function(link, ...) {
+binomial_record <- function(link, ..., convex = TRUE) {
   c(list(
     family = "binomial", link = link, make = function() stats::binomial(link),
     response = binomial_response, trials = TRUE,
@@ -511,7 +525,7 @@ binomial_record <- function(link, ...) {
     row_constant = binomial_row_constant, constant = as_summed,
     variance = function(mu, dispersion, family) mu * (1 - mu),
     deviance = function(y, mu, dispersion, family) stats::binomial()$dev.resids(y, mu, rep(1, length(y))),
-    display_response = uncensored, convex = TRUE, constant_curvature = FALSE, needs_fine_quadrature = TRUE,
+    display_response = uncensored, convex = convex, constant_curvature = FALSE, needs_fine_quadrature = TRUE,
     is_recession = function(move, y, small) {
       all(ifelse(y == 1, move > -small, ifelse(y == 0, move < small, abs(move) < small)))
     },
@@ -597,6 +611,11 @@ numeric_records <- list(
     "cloglog", curvature_bound = NA_real_, bound_attained = no_bound, exponential = TRUE,
     calibration = list(hit_loss, exponential_loss),
     conditional = binomial_conditional("cloglog", function(p) log(-log1p(-p)), function(p) (1 - p) / p * log1p(-p)^2)),
+
+  cauchit = binomial_record(
+    "cauchit", convex = FALSE, curvature_bound = NA_real_, bound_attained = no_bound, exponential = FALSE,
+    calibration = list(arctan_loss),
+    conditional = binomial_conditional("cauchit", stats::qcauchy, function(p) stats::dcauchy(stats::qcauchy(p))^2 / (p * (1 - p)))),
 
   poisson = list(
     family = "poisson", link = "log", make = stats::poisson,
@@ -764,8 +783,12 @@ with_defaults <- function(record) c(record, if (is.null(record$mean)) list(mean 
 
 one_predictor_records <- lapply(c(number_records(numeric_records), ordinal_records(), student_records(), truncated_records(),
                                   lognormal_records(), beta_binomial_records(), step_records(), curved_records(),
-                                  interval_records(numeric_records$weibull, lognormal_records()$lognormal)), with_defaults)
-family_records <- c(one_predictor_records, joint_records(one_predictor_records), class_records())
+                                  interval_records(numeric_records$weibull, lognormal_records()$lognormal), piecewise_records(),
+                                  inverse_records()),
+                                with_defaults)
+family_records <- lapply(c(one_predictor_records, joint_records(one_predictor_records), class_records()), function(record) {
+  c(record, if (!"pieces" %in% names(record)) list(pieces = NULL))
+})
 
 # The family's hyperparameters; their number may depend on that of the classes.
 hyper_record <- function(record, classes = NULL) {
@@ -777,6 +800,13 @@ hyper_record <- function(record, classes = NULL) {
 is_nested_only <- function(family) {
   record <- family_record(family)
   is.null(record$dispersion) && !is.null(record$conditional$hyper)
+}
+
+# Without a parameter to integrate over, but with a loss that is not convex: the nested solver finds its stationary point, and the search
+# for the mode of a stochastic run, Newton's method, does not.
+lacks_mode_search <- function(family) {
+  record <- family_record(family)
+  !record$convex && is.null(record$dispersion) && !is_joint(record)
 }
 
 # Stops unless every record has every entry and no other.

@@ -1,8 +1,8 @@
 #' Simulation-based calibration of a regression
 #'
-#' Is the posterior of this model, for these predictors, as wide as it should be? `calibrate()` draws parameters, simulates
-#' responses from them, fits the model again and looks where the drawn parameters lie in the new posterior. If the posterior is
-#' right, they lie anywhere in it with equal probability, and 90 % intervals hold 90 % of them.
+#' Do 90 % intervals of this model, for these predictors, cover 90 % of the true values? `calibrate()` draws parameters, simulates
+#' responses from them, fits the model again and computes where the drawn parameters lie in the new posterior. If the posterior is right,
+#' they lie anywhere in it with equal probability.
 #'
 #' Where a drawn parameter lies is the probability that the new posterior has below it, its PIT value (probability integral
 #' transform), from the marginal distribution itself. If the posterior is right, PIT values are uniform on (0, 1). PIT values near 0 and
@@ -10,11 +10,11 @@
 #'
 #' @section What is simulated:
 #' * `from = "posterior"`: parameters are drawn from the posterior of the fit, effects of groups included. Responses are simulated
-#'   for the rows of the data, and the model is fitted to observed and simulated responses together. This looks at
-#'   the parameter values that matter for these data, and needs no proper prior (Säilynoja and others 2025). The test is of both
-#'   posteriors at once, that of the fit and those of the refits, which have twice the rows.
+#'   for the rows of the data, and the model is fitted to observed and simulated responses together. This tests the parameter values that
+#'   matter for these data, and needs no proper prior (Säilynoja and others 2025). It tests the posterior of the fit and those of the
+#'   refits, which have twice the rows, together.
 #' * `from = "prior"`: parameters are drawn from the prior as the fit used it, and the model is fitted to the simulated
-#'   responses alone (Talts and others 2018). Priors must be proper. Wide priors often simulate responses unlike any that are observed.
+#'   responses alone (Talts and others 2018). Priors must be proper. Wide priors often simulate unrealistic responses.
 #'
 #' Refits have the design, offset, trials, weights and priors of the fit, as the fit used them: nothing is rescaled to simulated
 #' responses. A row that counts several times (`frequency`, or `weights` of most families) is simulated as often. Simulated times are
@@ -31,15 +31,15 @@
 #' inside everywhere with probability 95 %. `p` is the smallest level at which the PIT values leave the band. `adjusted` is `p` times the
 #' number of parameters (Bonferroni), and the band of `print()` and `plot()` is adjusted likewise.
 #'
-#' Passing is no proof: few replications find large departures only, and the Monte Carlo errors in the table say how large.
+#' Passing the test proves nothing: few replications detect only large departures. The Monte Carlo errors in the table say how large.
 #'
 #' @param fit a fit by [elvi()] from a formula, with its data in memory.
 #' @param n number of replications, at least 10.
 #' @param from `"posterior"` or `"prior"`.
-#' @param pars optional names or numbers of parameters, as in [summary()][elvi_fit]: these alone are looked at.
-#' @param seed optional number, as for [set.seed()]: the same seed gives the same answer, whatever `cores` is. R's generator is left as it
-#'   was. Without a seed, one is drawn from it.
-#' @param cores number of processes, by package 'parallel': forked ones, and on Windows a cluster of R sessions.
+#' @param pars optional names or numbers of the parameters to test, as in [summary()][elvi_fit].
+#' @param seed optional number, as for [set.seed()]: the same seed gives the same answer, whatever `cores` is, and R's generator does not
+#'   change. Without a seed, one is drawn from it.
+#' @param cores number of processes of package 'parallel': forked ones, on Windows a cluster of R sessions.
 #' @param progress show progress when it takes more than two seconds?
 #' @param x,object what `calibrate()` returned.
 #' @param ... passed on from `plot()` to `autoplot()`; otherwise nothing.
@@ -60,7 +60,8 @@
 #' Säilynoja, T., Schmitt, M., Bürkner, P.-C. and Vehtari, A. (2025) Posterior SBC: simulation-based calibration checking conditional on
 #' data. \doi{10.48550/arXiv.2502.03279}
 #'
-#' Talts, S., Betancourt, M., Simpson, D., Vehtari, A. and Gelman, A. (2018) Validating Bayesian inference algorithms with simulation-based
+#' Talts, S., Betancourt, M., Simpson, D., Vehtari, A. and Gelman, A. (2018) Validating Bayesian inference algorithms with
+#' simulation-based
 #' calibration. \doi{10.48550/arXiv.1804.06788}
 #' @seealso [pareto_k()] and [loo()][loo.elvi_fit], which judge a single fit.
 #' @examples
@@ -95,14 +96,18 @@ fewest_replications <- 10L
 # All that a replication needs. `design` is what refits share, `looked_at` what PIT values are of.
 calibration_plan <- function(fit, from, pars, key) {
   if (is_out_of_memory(fit)) bad_argument("fit", "a fit with its data in memory", "one with out-of-memory data")
+  if (!is.null(fit$pieces)) {
+    bad_argument("fit", "a fit whose responses can be simulated: those of piecewise_exponential() change the rows of the design",
+                 "one with that family")
+  }
   if (from == "prior" && is_nested_only(fit$family) && length(family_parameter_names(fit))) {
     bad_argument("from", paste0("\"posterior\" for a fit with ", fit$family$family, "()"), "\"prior\"")
   }
   if (from == "prior") check_proper_priors(fit)
   counts <- row_counts(fit) %||% rep(1, nobs.elvi_glm(fit))
   if (any(counts %% 1 != 0)) {
-    elvi_abort("`fit` has rows that count a fractional number of times (weights or frequency), and no distribution of responses ",
-               "belongs to them. Calibration needs whole numbers.", class = "elvi_error_argument", data = list(argument = "fit"))
+    elvi_abort("`fit` has rows that count a fractional number of times (weights or frequency), so that responses cannot be ",
+               "simulated. Calibration needs whole numbers.", class = "elvi_error_argument", data = list(argument = "fit"))
   }
   rows <- prediction_rows(fit, NULL)
   design <- list(rows = rows, counts = counts, trials = response_trials(fit), precision = precisions(fit),

@@ -1,32 +1,34 @@
 #' Posterior draws
 #'
-#' Draws of the posterior as a matrix, or in any format of the package
-#' 'posterior'. With `resample = TRUE` draws are importance resampled: the
-#' approximation proposes, and proposals are kept in proportion to the ratio of
-#' target to approximation. That corrects what the family cannot represent, such as the skewness of a posterior or the mouth of a
-#' funnel, as long as [pareto_k()] is below 0.7, and warns beyond.
+#' `as.matrix()` and the `as_draws()` functions give draws of the posterior, as a matrix or in any format of package 'posterior'.
 #'
-#' A fit of a user-supplied density ([model_density()], [model_stan()]) has looked at its importance weights
-#' already, for its `verdict`. Its draws are resampled by these, the largest truncated, unless `resample = FALSE` asks for
-#' those of the approximation, or k-hat is 1 or more, where the weights have no mean, and they leave less than half of
-#' the draws. A fit that integrates over hyperparameters corrects the weights of its quadrature points instead, and is not
-#' resampled. Other fits are resampled only if asked to be.
+#' @section Importance resampling:
+#' With `resample = TRUE` the draws of the approximation are resampled in proportion to the ratio of target to approximation. That
+#' corrects what the approximation cannot represent, such as the skewness of a posterior. It works as long as [pareto_k()] is below 0.7,
+#' and warns beyond.
+#' * User-supplied densities ([model_density()], [model_stan()]): the importance weights of the [verdict], the largest truncated, are
+#'   used by default. `resample = FALSE` gives draws of the approximation. So does a k-hat of 1 or more, where the weights have no mean,
+#'   unless the effective sample size is above half of the draws.
+#' * Fits that integrate over hyperparameters correct the weights of their quadrature points instead, and are not resampled.
+#' * Other fits are resampled only with `resample = TRUE`.
 #'
-#' A fit has one sequence of draws, and every method that samples takes the first
-#' ones of it: rows of `as.matrix()`, of [posterior_epred()][predict.elvi_glm] and of
+#' @section One sequence of draws:
+#' A fit has one sequence of draws, and every method that samples takes its first ones: rows of `as.matrix()`, of
+#' [posterior_epred()][predict.elvi_glm] and of
 #' [log_lik()][predict.elvi_glm] with the same number belong to the same draw, in every call
-#' and after [saveRDS()]. Its key is drawn from R's generator when the fit is made. A
-#' `seed` asks for another sequence. R's generator is left as it was, and its kind makes no difference.
+#' and after [saveRDS()]. Its key is drawn from R's generator when the fit is made. A `seed` selects another sequence. R's generator does
+#' not change, and its kind makes no difference.
 #'
 #' @param x an `elvi_fit`.
 #' @param draws,ndraws number of draws, under either name.
-#' @param resample importance resample? `NULL`, the default: a fit that has a verdict, see below.
-#' @param seed optional number: draws other than those of the fit, the same for the same seed.
+#' @param resample importance resample? By default only fits that have a verdict, see below.
+#' @param seed optional number that selects another sequence of draws.
 #' @param row.names,optional as in [as.data.frame()].
-#' @param ... for `as.data.frame()`: arguments of `as.matrix()`; else nothing: unknown names are errors.
+#' @param ... for `as.data.frame()` and `as.array()`: arguments of `as.matrix()`. Otherwise not used: unknown names are errors.
 #' @return A matrix with one row per draw and one named column per parameter (`sigma` and `phi` themselves, not
-#'   their logarithms), or the format asked for. With [group-level terms][group_terms] there are columns for the effects
-#'   (`b[(Intercept) g:1]`) and for the covariances of terms (`Sigma[g:x,(Intercept)]`), as in 'rstanarm'.
+#'   their logarithms), or the format of the function's name; `as.array()` has
+#'   iterations, one chain and parameters as its dimensions. With [group-level terms][group_terms] there are columns for
+#'   effects (`b[(Intercept) g:1]`) and for the covariances of terms (`Sigma[g:x,(Intercept)]`), as in 'rstanarm'.
 #' @examples
 #' fit <- elvi(case ~ age + parity, data = infert, family = binomial())
 #' head(as.matrix(fit, draws = 10))
@@ -69,6 +71,13 @@ as.data.frame.elvi_fit <- function(x, row.names = NULL, optional = FALSE, ...) {
   as.data.frame(as.matrix(x, ...), row.names = row.names, optional = optional)
 }
 
+#' @rdname as.matrix.elvi_fit
+#' @export
+as.array.elvi_fit <- function(x, ...) {
+  draws <- as.matrix(x, ...)
+  array(draws, c(nrow(draws), 1L, ncol(draws)), list(iterations = NULL, chains = "chain:1", parameters = colnames(draws)))
+}
+
 # that of the fit's own sequence of draws, or of the one that a seed asks for
 fit_key <- function(fit, seed = NULL) if (is.null(seed)) fit$posterior$key else key_of_seed(seed)
 
@@ -86,7 +95,7 @@ resampled_draws <- function(fit, n, key, proposals = max(10 * n, 1000)) {
 
 warn_of_missing <- function(k) {
   elvi_warn("Pareto k-hat is ", format(k, digits = 2), ": the approximation misses part of the target, ",
-            "and importance resampling cannot put it back.", class = "elvi_warning_pareto_k")
+            "and importance resampling cannot restore it.", class = "elvi_warning_pareto_k")
 }
 
 # Draws of the approximation itself were asked for. Tables show the corrected posterior: a warning where the two differ by more
@@ -99,8 +108,8 @@ warn_of_plain <- function(plain, corrected) {
   ratio <- pmax(ratio, 1 / ratio)
   if (!length(shift) || !isTRUE(max(shift) > most_shift || max(ratio) > most_ratio)) return(invisible())
   worst <- if (max(ratio) / most_ratio > max(shift) / most_shift) which.max(ratio) else which.max(shift)
-  elvi_warn("Draws of the approximation itself, as asked for by resample = FALSE, differ from those that importance weights ",
-            "correct: the mean of `", names(shift)[worst], "` by ", format(shift[[worst]], digits = 2),
+  elvi_warn("With resample = FALSE these are draws of the approximation itself. Importance weights change ",
+            "the mean of `", names(shift)[worst], "` by ", format(shift[[worst]], digits = 2),
             " standard deviations, its standard deviation by a factor of ", format(ratio[[worst]], digits = 3), ".",
             class = "elvi_warning_uncorrected")
 }

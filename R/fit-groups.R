@@ -1,11 +1,12 @@
-#' Coefficients of groups
+#' Effects of groups
 #'
-#' What 'lme4' and 'rstanarm' offer for mixed models. Every fit has `fixef()` and `VarCorr()`; `ranef()` and `ngrps()` are for
-#' formulas with [group-level terms][group_terms].
+#' Effects and variances of groups, with the functions of 'lme4'. `fixef()` and `VarCorr()` take every fit of a formula; `ranef()` and
+#' `ngrps()` need [group-level terms][group_terms].
 #'
 #' * `fixef()`: posterior means of the coefficients that all groups share.
 #' * `ranef()`: posterior means of the group-level effects, a list of data frames with one row per level; the
-#'   attribute `"sd"` of each is a data frame of the same shape with posterior standard deviations.
+#'   attribute `"sd"` of each is a data frame of the same shape with posterior standard deviations. `as.data.frame()` gives one
+#'   row per effect with columns `grpvar`, `term`, `grp`, `condval` and `condsd`, as in 'lme4'.
 #' * `VarCorr()`: for each term the posterior mean of the covariance matrix of its coefficients, with the posterior
 #'   means of standard deviations and correlations as attributes `"stddev"` and `"correlation"`; `as.data.frame()`
 #'   gives a table as in 'lme4'.
@@ -15,9 +16,9 @@
 #' frames.
 #'
 #' @param object,x a fit by [elvi()] from a formula.
-#' @param sigma for the generic's sake: not used.
+#' @param sigma not used.
 #' @param ... nothing: unknown names are errors.
-#' @return As their generics say.
+#' @return See above.
 #' @examples
 #' \donttest{
 #' if (requireNamespace("reformulas", quietly = TRUE)) {
@@ -97,6 +98,20 @@ print.ranef.elvi_glm <- function(x, ...) {
   }
   cat("posterior means; attr(, \"sd\") of each has the standard deviations\n")
   invisible(x)
+}
+
+#' @export
+as.data.frame.ranef.elvi_glm <- function(x, row.names = NULL, optional = FALSE, ...) {
+  each <- lapply(names(x), function(label) {
+    table <- x[[label]]
+    data.frame(grpvar = label, term = rep(names(table), each = nrow(table)), grp = rep(rownames(table), ncol(table)),
+               condval = unlist(table, use.names = FALSE), condsd = unlist(attr(table, "sd"), use.names = FALSE))
+  })
+  out <- do.call(rbind, each)
+  out$term <- factor(out$term, unique(out$term))
+  out$grp <- factor(out$grp, unique(out$grp))
+  if (!is.null(row.names)) rownames(out) <- row.names
+  out
 }
 
 # shared coefficients plus effects, for each group

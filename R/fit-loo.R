@@ -1,7 +1,9 @@
 #' Cross-validation
 #'
-#' `loo()`, `waic()` and `kfold()` of package 'loo' for regressions. `loo()` approximates leave-one-out cross-validation by Pareto-smoothed
-#' importance sampling of the fit's draws. `kfold()` leaves out several rows at a time and fits the model again.
+#' `loo()` and `waic()` estimate how well a regression predicts new rows, by package 'loo', without fitting the model again. `kfold()`
+#' leaves out several rows at a time and fits the model again. Use them to compare models.
+#'
+#' `loo()` approximates leave-one-out cross-validation by Pareto-smoothed importance sampling of the fit's draws.
 #'
 #' `loo(fit, refit = TRUE)` fits the model again without each row whose Pareto k is above `k_threshold`, and replaces that row's
 #' results, as `reloo()` does in other packages: its k becomes 0. A refit takes about as long as the fit.
@@ -11,30 +13,32 @@
 #' deviation, which is what a prediction for a new level needs. Stochastic fits are refitted from their formula instead and need
 #' their `data` to be a data frame.
 #'
-#' @section Rows of a high Pareto k:
-#' Importance sampling leaves out a row by weighting draws with the inverse of its likelihood. With group-level terms a row that surprises
-#' its group needs draws from the far tail of its group's effect, of which even exact draws of the posterior have too few: its
-#' result is too high, sometimes at a Pareto k below 0.7. Where the posterior is found by profiles (see [elvi()]), `loo()` therefore
-#' computes rows with a Pareto k above 0.2 by a one-dimensional integral instead: given its predictor a row depends on nothing else, so
-#' the density of the predictor without the row is that with it, divided by the row's likelihood. Their k is reported as 0, and the
-#' attribute `"integrated"` has their numbers. `profile = FALSE` leaves them as importance sampling has them;
-#' so does `loo()` for data larger than memory.
+#' `anova()` of two or more fits compares them by `loo::loo_compare()`.
 #'
-#' @param x a fit by [elvi()] from a formula.
+#' @section Rows of a high Pareto k:
+#' Importance sampling leaves out a row by weighting draws with the inverse of its likelihood. A row that is unusual in its group needs
+#' draws from the far tail of the group's effect, of which even exact draws of the posterior have too few. Its result is then too high,
+#' sometimes at a Pareto k below 0.7. Where the posterior is corrected (see [correction]), `loo()` therefore computes rows with a Pareto
+#' k above 0.2 by a one-dimensional integral over the predictor of the row: the density of the predictor without the row is that with it,
+#' divided by the row's likelihood. Their k is reported as 0, and the attribute `"integrated"` has their numbers. `profile = FALSE` keeps
+#' the results of importance sampling; so does `loo()` for data larger than memory.
+#'
+#' @param x,object a fit by [elvi()] from a formula.
 #' @param draws number of draws.
 #' @param seed optional number: draws other than the fit's own.
 #' @param profile compute rows of a high Pareto k by an integral over their predictor, where that is possible?
 #' @param refit fit again without rows whose Pareto k is above `k_threshold`?
 #' @param k_threshold a number; `-Inf` refits all rows.
 #' @param K number of folds.
-#' @param folds optional: for each row of the fit the number of its fold, or the name of a grouping variable, whose levels are then
-#'   left out as a whole. By default rows are assigned to folds at random.
-#' @param ... for `loo()` and `waic()` passed on to package 'loo'; else nothing: unknown names are errors.
+#' @param folds optional: the fold of each row of the fit, or the name of a grouping variable, whose levels are then left out as a whole.
+#'   By default rows are assigned to folds at random.
+#' @param ... for `anova()` further fits; for `loo()` and `waic()` passed on to package 'loo'. Otherwise not used: unknown names are errors.
 #' @return Objects of package 'loo'.
 #' @examples
 #' if (requireNamespace("loo", quietly = TRUE)) {
 #'   fit <- elvi(am ~ wt, data = mtcars, family = binomial())
 #'   print(loo::loo(fit, refit = TRUE))
+#'   print(anova(fit, update(fit, . ~ . + hp)))
 #'   herds <- elvi(count ~ spray + (1 | block), family = poisson(),
 #'                 data = transform(InsectSprays, block = rep(1:12, 6)))
 #'   print(loo::kfold(herds, K = 4, folds = "block"))
@@ -53,18 +57,45 @@ loo.elvi_glm <- function(x, draws = 2000, seed = NULL, refit = FALSE, k_threshol
     bad_argument("k_threshold", "a number", describe(k_threshold))
   }
   key <- fit_key(x, seed)
-  draws <- check_draws(draws, max(nobs.elvi_glm(x), posterior_dim(x$posterior)), lower = 2)
+  rows <- if (is_out_of_memory(x)) 1 else nobs.elvi_glm(x)   # those of a chunk at a time
+  draws <- check_draws(draws, max(rows, posterior_dim(x$posterior)), lower = 2)
   if (refit) check_in_memory(x)
   out <- if (refit || profile) suppressWarnings(psis_loo(x, draws, key, ...)) else psis_loo(x, draws, key, ...)
   if (profile) out <- integrated_rows(out, x)
   if (!refit) {
-    if (profile) warn_of_high_k(out)
+    if (profile || is_out_of_memory(x)) warn_of_high_k(out)
     return(out)
   }
   replaced_by_refits(out, x, which(loo::pareto_k_values(out) > k_threshold), draws, key)
 }
 
+#' @rdname cross_validation
+#' @rawNamespace S3method(stats::anova, elvi_glm)
+anova.elvi_glm <- function(object, ...) {
+  fits <- list(object, ...)
+  names(fits) <- vapply(as.list(match.call(expand.dots = TRUE))[-1L], deparse_one, "")
+  if (length(fits) < 2L) {
+    refuse_argument("object", "There is no analysis of variance of one posterior. anova(fit1, fit2) compares fits by leave-one-out ",
+                    "cross-validation, bayes_factor(fit1, fit2) by their evidence.")
+  }
+  for (name in names(fits)) {
+    check_class(fits[[name]], "...", "elvi_glm", "elvi() from a formula")
+    check_same_rows(fits[[name]], object, name)
+  }
+  need_package("loo", "anova()")
+  loo::loo_compare(lapply(fits, loo.elvi_glm))
+}
+
+# the same responses in the same order
+check_same_rows <- function(fit, first, name) {
+  same <- nobs.elvi_glm(fit) == nobs.elvi_glm(first) &&
+    (is_out_of_memory(fit) || is_out_of_memory(first) || isTRUE(all.equal(displayed_response(fit)$y, displayed_response(first)$y,
+                                                                         check.attributes = FALSE)))
+  if (!same) refuse_argument("...", "`", name, "` has other responses than the first fit. Fit all models to the same rows.")
+}
+
 psis_loo <- function(x, draws, key, ...) {
+  if (is_out_of_memory(x)) return(loo_in_passes(x, draws, key, ...))
   # of several predictors there is no target, and between quadrature points the density of hyperparameters is not known
   if (!is.null(x$posterior$hyper) || is.null(x$given$model)) {
     log_lik <- log_lik_at(x, posterior_draws(x$posterior, draws, key), key)
@@ -73,6 +104,33 @@ psis_loo <- function(x, draws, key, ...) {
   drawn <- draws_with_ratios(x, draws, key)
   log_lik <- log_lik_at(x, list(x = in_user_rows(x$posterior, drawn$x)), key)
   loo::loo_approximate_posterior(log_lik, log_p = drawn$log_p, log_g = drawn$log_q, ...)
+}
+
+# The same of data larger than memory: chunk by chunk, of which only a few numbers for each row are kept.
+loo_in_passes <- function(x, draws, key, ...) {
+  ratios <- is.null(x$posterior$hyper) && !is.null(x$given$model)
+  drawn <- if (ratios) draws_with_ratios(x, draws, key) else posterior_draws(x$posterior, draws, key)
+  weigh <- if (ratios) list(log_p = drawn$log_p, log_g = drawn$log_q)
+  given <- if (ratios) list(x = in_user_rows(x$posterior, drawn$x)) else drawn
+  table <- t(at_chunks(x, "loo_of_chunk", list(drawn = given, key = key, weigh = weigh, further = list(...)))[[1L]])
+  out <- suppressWarnings(chunk_loo(outer(seq_len(draws), 1:2, function(i, j) sin(i * j)), weigh, list(...)))   # for its form
+  last <- ncol(table) - 1:0
+  out$pointwise <- table[, -last, drop = FALSE]
+  out$diagnostics[c("pareto_k", "n_eff")] <- list(table[, last[1L]], table[, last[2L]])
+  if (!is.null(out$diagnostics$r_eff)) out$diagnostics$r_eff <- rep(1, nrow(table))
+  attr(out, "dims") <- as.integer(c(draws, nrow(table)))
+  replaced_rows(out, integer(), numeric(), numeric())
+}
+
+chunk_loo <- function(log_lik, weigh, further) {
+  if (is.null(weigh)) return(do.call(loo::loo, c(list(log_lik, r_eff = rep(1, ncol(log_lik))), further)))
+  do.call(loo::loo_approximate_posterior, c(list(log_lik), weigh, further))
+}
+
+# of a fit of a chunk, see at_chunks(): a column for each row
+loo_of_chunk <- function(x, drawn, key, weigh, further) {
+  found <- suppressWarnings(chunk_loo(log_lik_at(x, drawn, key), weigh, further))
+  list(rbind(t(found$pointwise), found$diagnostics$pareto_k, found$diagnostics$n_eff))
 }
 
 # as loo() itself warns, of the rows that are left
@@ -115,7 +173,7 @@ most_held_out <- 3e7
 integrated_rows <- function(out, x, least_k = 0.2) {
   posterior <- x$posterior
   if (!is_reshaped(posterior) || is_corrected(posterior) || is_out_of_memory(x)) return(out)
-  if (!is.null(target_of(posterior)$plan$joint)) return(out)   # a profile is along one predictor
+  if (!is.null(target_of(posterior)$plan$joint) || !is.null(x$pieces)) return(out)   # a profile is along one predictor
   k <- loo::pareto_k_values(out)
   cost <- 80 * target_of(posterior)$plan$rows
   which <- utils::head(order(k, decreasing = TRUE), max(0, most_held_out %/% (5 * cost)))
@@ -185,7 +243,7 @@ kfold.elvi_glm <- function(x, K = 10, folds = NULL, draws = 1000, ...) {
   need_package("loo", "kfold()")
   check_dots(list(...), names(formals()), "kfold()")
   check_in_memory(x)
-  n <- nobs.elvi_glm(x)
+  n <- stats::nobs(x)
   draws <- check_draws(draws, max(n, posterior_dim(x$posterior)), lower = 2)
   folds <- if (is.character(folds)) level_folds(folds, K, x) else check_folds(folds, K, n)
   key <- fit_key(x)
@@ -212,7 +270,9 @@ level_folds <- function(name, K, fit) {
   if (length(name) != 1L || !name %in% names(fit$frame)) {
     bad_argument("folds", "the number of each row's fold, or the name of a variable of the formula", describe(name))
   }
-  level <- match(fit$frame[[name]], unique(fit$frame[[name]]))
+  of <- fit$frame[[name]]
+  if (!is.null(fit$pieces)) of <- of[!duplicated(fit$pieces$of)]
+  level <- match(of, unique(of))
   K <- check_count(K, "K", lower = 2)
   if (max(level) < 2L) bad_argument("folds", "a variable with at least two levels", describe(name))
   sample(rep_len(seq_len(min(K, max(level))), max(level)))[level]
@@ -226,12 +286,15 @@ held_out_log_lik <- function(fit, out, draws, key) {
     data <- data_of(fit)
     return(log_lik(refitted(fit, data[-out, , drop = FALSE]), data[out, , drop = FALSE], draws = draws))
   }
+  out <- rows_of_observations(fit, out)
   other <- without_rows(fit, out)
   log_lik_at(other, posterior_draws(other$posterior, draws, key), key, only_rows(observed_rows(fit), out))
 }
 
 only_rows <- function(rows, which) {
-  c(list(design = chosen_rows(rows$design, which)), lapply(rows[c("y", "trials", "precision", "counts")], `[`, which))
+  of <- rows$of[which]
+  c(list(design = chosen_rows(rows$design, which)), lapply(rows[c("y", "trials", "precision", "counts")], `[`, which),
+    if (!is.null(of)) list(of = of, names = rows$names[unique(of)]))
 }
 
 # The same design and priors, with rows that count zero times; the constant of the likelihood is still that of all rows. R's
@@ -253,8 +316,9 @@ without_rows <- function(fit, out) {
     problem["triangle"] <- list(NULL)
     nested <- nested_fit(problem, fit$base, fit$control[c("nodes", "progress")])
     posterior <- nested_posterior(nested, problem, fit$posterior$key)
-    refit <- list(result = utils::modifyList(fit$result, list(nested = nested_account(nested), converged = nested$converged)))
-    refit$result$posterior <- correct_nested(posterior)
+    weighed <- reweigh_nested(nested, correct_nested(posterior))
+    refit <- list(result = utils::modifyList(fit$result, list(nested = nested_account(weighed$nested), converged = nested$converged)))
+    refit$result$posterior <- weighed$posterior
     fit$given$problem <- problem
   }
   fit$result <- refit$result
@@ -265,7 +329,7 @@ without_rows <- function(fit, out) {
 data_of <- function(fit) {
   data <- eval(fit$call$data, environment(fit$formula))
   at <- if (is.data.frame(data)) match(rownames(fit$frame), rownames(data))
-  if (is.null(at) || anyNA(at)) bad_argument("x", "a fit whose `data` are a data frame that is still there", "another")
+  if (is.null(at) || anyNA(at)) bad_argument("x", "a fit whose data frame `data` still exists", "another")
   data[at, , drop = FALSE]
 }
 

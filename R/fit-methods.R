@@ -1,28 +1,32 @@
-#' What to do with a fit
+#' Methods of a fit
 #'
-#' `coef()` is the posterior mean, `vcov()` the posterior covariance of the coefficients. `confint()` and `posterior_interval()` give
-#' *credible* intervals: quantiles of the marginal posteriors, not confidence intervals. `tidy()`, `glance()` and `augment()` are those
-#' of 'generics', 'broom' and 'broom.mixed'. `simulate()` draws from the posterior (of a fit from a
-#' formula, responses: see [simulate.elvi_glm()]). `update()` and [elvi()] continue a run.
+#' The usual methods of R's model objects. `coef()` is the posterior mean and `vcov()` the posterior covariance of the coefficients.
+#' `confint()` and `posterior_interval()` give *credible* intervals: quantiles of the marginal posteriors. `tidy()`, `glance()` and
+#' `augment()` are those of 'broom' and 'broom.mixed'.
 #'
-#' These methods are the same for every fit: a regression, one with [group-level or smooth terms][group_terms], a density of
-#' your own. The posterior of a fit that integrates over hyperparameters is a mixture over its quadrature points, so means, standard
-#' deviations and intervals contain the uncertainty about standard deviations, correlations and dispersion. `coef()` of a fit with
+#' `simulate()` draws from the posterior; of a fit from a formula it draws responses, see [simulate.elvi_glm()]. `update()` fits a
+#' changed formula or continues a run.
+#'
+#' @section Groups, smooths and second formulas:
+#' The posterior of a fit that integrates over hyperparameters is a mixture over quadrature points, so means, standard deviations and
+#' intervals include the uncertainty about standard deviations, correlations and dispersion. `coef()` of a fit with
 #' group-level terms has the coefficients of each group, as in 'lme4'; [fixef()] has those that the groups share.
-#' Coefficients of a [second formula][elvi.formula] follow those of the first under names such as `zi_x` and `disp_x`; `tidy()` then
+#' Coefficients of a [second formula][second_formulas] follow those of the first under names such as `zi_x` and `disp_x`; `tidy()` then
 #' has a column `component`, as in 'broom.mixed'.
 #'
-#' A fit of a user-supplied density ([model_density()], [model_stan()]) whose start was searched has importance
-#' weights, those of its verdict. Whatever shows its posterior - `coef()`, `vcov()`, `print()`, `summary()`, `confint()`,
-#' `tidy()`, `plot()`, `simulate()`, [as.matrix()][as.matrix.elvi_fit] and all formats of draws - shows the approximation as
-#' these weights correct it, and says so; the verdict is about that. `fit$mu`, `fit$Sigma`, [q_density()], [objective()] and
-#' [elbo()] are about the approximation itself, and so are draws with `resample = FALSE`, which come with a warning where the
-#' two differ by more than 0.3 standard deviations or a factor of 1.5. The weights are not used where k-hat is 1 or more, as
-#' they have no mean there, unless they leave more than half of the draws: then everything shows the approximation itself.
+#' @section User-supplied densities:
+#' A fit of a [model_density()] or [model_stan()] whose start was searched has importance weights, those of its [verdict]. `coef()`,
+#' `vcov()`, `print()`, `summary()`, `confint()`, `tidy()`, `plot()`, `simulate()` and all formats of draws are corrected by these
+#' weights, and say so. `fit$mu`, `fit$Sigma`, [q_density()], [objective()] and [elbo()] describe the approximation itself, as do draws
+#' with `resample = FALSE`, which warn if the two differ by more than 0.3 standard deviations or a factor of 1.5. Where k-hat is 1 or
+#' more the weights have no mean and are not used, unless the effective sample size is above half of the draws.
 #'
-#' A stochastic run on a regression with an unknown dispersion fits its logarithm, and `fit$mu` and `fit$Sigma` have that as their last
-#' parameter. Whatever tabulates, draws or plots shows `sigma` or `phi` itself; `coef()` and `vcov()` have the
-#' coefficients only, and `sigma()` is the posterior mean of the residual standard deviation, 1 for families that have none.
+#' @section Dispersion:
+#' `sigma()` is the posterior mean of the residual standard deviation, 1 for families that have none. Tables, draws and plots show
+#' `sigma` or `phi` itself; `coef()` and `vcov()` have the coefficients only. A stochastic run fits the logarithm, which is the last
+#' parameter of `fit$mu` and `fit$Sigma`.
+#'
+#' @section Comparing models:
 #'
 #' Compare models of the same data by [evidence()], which is `glance()$log_evidence` too, or by `loo()`.
 #' The evidence lower bound is never returned as a `logLik()`, since it is not a maximised likelihood.
@@ -34,25 +38,23 @@
 #' @param effects which rows of `tidy()`: `"fixed"` for coefficients, `"ran_pars"` for standard deviations, correlations and
 #'   dispersion, `"ran_vals"` for the effects of groups, or several.
 #' @param conf.int add credible intervals?
-#' @param part coefficients of one part of a model with a [second formula][elvi.formula]: `"cond"`, `"zi"` or `"disp"`. Without it,
+#' @param part coefficients of one part of a model with a [second formula][second_formulas]: `"cond"`, `"zi"` or `"disp"`. Without it,
 #'   those of all parts.
 #' @param exponentiate estimates and intervals of `exp()` of the coefficients (standard errors stay, as in broom)?
 #' @param type.predict for `augment()`: predictions of the response or of the linear predictor.
 #' @param data,newdata data frame to add predictions to; that of the fit by
 #'   default.
 #' @param nsim number of draws.
-#' @param seed optional seed; when given, R's generator is left as it was. Without
-#'   one, draws of `simulate()` are new in every call; [as.matrix()][as.matrix.elvi_fit] gives those of the fit.
+#' @param seed optional seed; with it R's generator does not change. Without one, draws of `simulate()` are new in every call;
+#'   [as.matrix()][as.matrix.elvi_fit] gives those of the fit.
 #' @param draws number of draws.
 #' @param type for `pp_check()`: which of bayesplot's `ppc_` plots. They show draws of new responses, `"error_binned"` draws of
 #'   expected ones: proportions for binomial fits.
 #' @param formula. changes to the formula, see [stats::update.formula()].
 #' @param evaluate evaluate the new call, or return it?
-#' @param complete for the generics' sake: no coefficient is ever left out, so it
-#'   makes no difference.
+#' @param complete not used: no coefficient is ever left out.
 #' @param digits number of significant digits.
-#' @param ... passed on where it says so. What other packages pass as a matter of course is ignored, other
-#'   names are errors.
+#' @param ... passed on where it says so. Arguments that other packages pass to every model are ignored, other names are errors.
 #' @return `simulate()`: a matrix with one draw per row. `summary()`: an object
 #'   with the table of posterior means, standard deviations and quantiles, objective and ELBO, the gap to the optimum of its family
 #'   in nats for
@@ -62,13 +64,14 @@
 #'   [log evidence][evidence()]
 #'   (`NA` where it is not cheap), each with its standard error,
 #'   `method`, `base`, `converged`, `certificate` (nats above the optimum, at most; `NA` for a stochastic run), `points` and
-#'   `quadrature_error` of the quadrature over hyperparameters, `evaluations` of the gradient and `nobs`. The others as their generics say.
+#'   `quadrature_error` of the quadrature over hyperparameters, `evaluations` of the gradient and `nobs`. The other methods return what
+#'   their generics say.
 #' @examples
 #' fit <- elvi(case ~ age + parity, data = infert, family = binomial())
 #' summary(fit)
 #' confint(fit)
 #' update(fit, . ~ . + spontaneous)
-#' # a target of one's own
+#' # your own density
 #' model <- model_quadratic(diag(c(1, 4)), m = c(a = 1, b = -1))
 #' set.seed(1)
 #' fit <- elvi(model, budget = 20000)
@@ -423,6 +426,31 @@ logLik.elvi_fit <- function(object, ...) no_likelihood()
 #' @rawNamespace S3method(stats::extractAIC, elvi_fit)
 extractAIC.elvi_fit <- function(fit, ...) no_likelihood()
 
+# ---- what belongs to least squares and maximum likelihood ------------------------------------------------
+
+# leverage and deletion diagnostics have a Bayesian counterpart
+no_influence <- function(verb) {
+  function(model, ...) {
+    refuse_argument("model", verb, "() is for fits by least squares or maximum likelihood. The influence of each row on a posterior is ",
+                    "the Pareto k of loo(): loo::pareto_k_influence_values(loo::loo(fit)).")
+  }
+}
+
+#' @rawNamespace S3method(stats::hatvalues, elvi_fit)
+hatvalues.elvi_fit <- no_influence("hatvalues")
+
+#' @rawNamespace S3method(stats::cooks.distance, elvi_fit)
+cooks.distance.elvi_fit <- no_influence("cooks.distance")
+
+#' @rawNamespace S3method(stats::influence, elvi_fit)
+influence.elvi_fit <- no_influence("influence")
+
+#' @rawNamespace S3method(stats::rstandard, elvi_fit)
+rstandard.elvi_fit <- no_influence("rstandard")
+
+#' @rawNamespace S3method(stats::rstudent, elvi_fit)
+rstudent.elvi_fit <- no_influence("rstudent")
+
 # ---- bayesplot ------------------------------------------------------------------------------------------
 
 #' @rdname elvi_fit
@@ -435,5 +463,6 @@ pp_check.elvi_glm <- function(object, type = "dens_overlay", draws = 50, seed = 
   y <- displayed_response(object)$y
   # bins are of predictions, which for successes are proportions
   if (type == "error_binned") return(plot(y, posterior_epred(object, draws = draws, seed = seed), ...))
-  plot(y * response_trials(object), posterior_predict(object, draws = draws, seed = seed), ...)
+  if (family_record(object$family)$trials) y <- y * response_trials(object)
+  plot(y, posterior_predict(object, draws = draws, seed = seed), ...)
 }

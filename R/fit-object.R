@@ -11,7 +11,7 @@
 new_fit <- function(given, plan = NULL, state = NULL, result, regression = NULL) {
   parts <- list(given = given, plan = plan, state = state, result = result)
   if (is.null(regression)) structure(parts, class = "elvi_fit")
-  else structure(c(parts, list(regression = regression)), class = c("elvi_glm", "elvi_fit"))
+  else structure(c(parts, list(regression = regression)), class = c(if (!is.null(regression$pieces)) "elvi_pieces", "elvi_glm", "elvi_fit"))
 }
 
 fit_fields <- list(
@@ -21,7 +21,7 @@ fit_fields <- list(
   result = c("trace", "cpu", "status", "kept", "theta", "lost", "remaining", "converged", "optimum", "nested", "posterior",
              "verdict", "stack", "polish", "account"),
   regression = c("formula", "terms", "xlevels", "contrasts", "offset_given", "family", "frame", "priors",
-                 "na.action", "dropped", "dispersion", "groups", "smooths", "second", "shared"))
+                 "na.action", "dropped", "dispersion", "groups", "smooths", "second", "shared", "pieces"))
 
 part_of_field <- local({
   parts <- rep(names(fit_fields), lengths(fit_fields))
@@ -56,7 +56,7 @@ set_field <- function(fit, name, value) {
     return(fit)
   }
   if (name %in% names(fit_computed)) {
-    elvi_abort("`", name, "` of a fit is computed from what the run has returned: it cannot be set.",
+    elvi_abort("`", name, "` of a fit is computed from the result of the run and cannot be set.",
                class = "elvi_error_argument", data = list(argument = name))
   }
   parts <- unclass(fit)

@@ -1,10 +1,14 @@
 #' Plot a fit
 #'
+#' `plot(fit)` draws a fit by package 'ggplot2': estimates, effects of predictors and groups, smooths, or the run.
+#'
 #' * `"intervals"`: means with 50 % and 95 % credible intervals. Slopes share one axis; intercepts are drawn above them, standard
 #'   deviations and dispersions below, on axes of their own.
-#' * `"density"`: marginal densities of the same.
-#' * `"pairs"`: for each pair of parameters draws and, where the posterior is a single elliptic distribution, the ellipses that hold
-#'   50 % and 95 % of its mass.
+#' * `"effects"`: expected responses along each predictor, with 50 % and 95 % credible bands and the data. The other predictors are at their
+#'   mean or first level, and effects of groups at 0. Predictors that interact share a panel. For classes: their probabilities.
+#' * `"density"`: marginal densities of the parameters, with the prior dotted.
+#' * `"pairs"`: draws and correlations of each pair of parameters, with their densities on the diagonal. Where the posterior is a single
+#'   elliptic distribution, ellipses hold 50 % and 95 % of it.
 #' * `"groups"`, with [group-level terms][group_terms]: a caterpillar plot, for each term the effects of its levels in order of
 #'   their means, with 50 % and 95 % credible intervals. Of more than 500 levels, 500 are drawn.
 #' * `"sds"`: densities of the standard deviations of terms (and of sigma or phi), with the prior dashed.
@@ -15,18 +19,19 @@
 #'   curve, not about its shape. For models with an exact objective the optimum is
 #'   drawn too.
 #'
-#' Of a fit that is corrected by importance weights (see [elvi_fit]) all but the trace show the corrected posterior, and
-#' say so: densities are kernel estimates from weighted draws.
+#' If importance weights correct a fit (see [elvi_fit]), all but the trace show the corrected posterior, and say so: densities are
+#' kernel estimates from weighted draws.
 #'
 #' @param object,x an `elvi_fit`.
-#' @param type what to draw. The default is `"groups"` or `"smooths"` for a formula with such terms, the trace for a stochastic run that
-#'   is not of a formula, and the intervals else.
+#' @param type what to draw. The default is `"groups"` or `"smooths"` for a formula with such terms, the trace for a
+#'   stochastic run without a formula, and the intervals for all other fits.
 #' @param against horizontal axis of the trace: gradient evaluations, iterations
 #'   or CPU seconds.
 #' @param optimum draw the exact optimum in the trace? `NA` draws it where the
 #'   model has one.
 #' @param pars parameters to show, by name or number; all but the effects of groups by default, the first
-#'   four for pairs. For `"groups"`: grouping factors. For `"smooths"`: labels of smooths.
+#'   four for pairs. For `"effects"`: predictors, such as `"x"`, or two of them as `"x:z"`. For `"groups"`: grouping factors. For
+#'   `"smooths"`: labels of smooths.
 #' @param scales units of the slopes in `"intervals"`: `"natural"` ones, or `"standardised"`, the slope times the standard deviation of its
 #'   column (columns of zeros and ones keep their unit). `"auto"` standardises where the slopes differ so much in size that
 #'   some would be dots.
@@ -34,12 +39,11 @@
 #' @return A ggplot object; `plot()` draws it and returns it invisibly. Both need
 #'   the package 'ggplot2'.
 #' @examples
-#' model <- model_glm(cbind(intercept = 1, age = scale(infert$age)[, 1]), infert$case)
-#' set.seed(1)
-#' fit <- elvi(model)
+#' fit <- elvi(case ~ age + parity + spontaneous, data = infert, family = binomial())
 #' \donttest{
 #' if (requireNamespace("ggplot2", quietly = TRUE)) {
 #'   plot(fit)
+#'   plot(fit, "effects")
 #'   plot(fit, "density")
 #' }
 #' }
@@ -50,18 +54,21 @@ autoplot.elvi_fit <- function(object, type = NULL, against = c("evaluations", "i
   check_dots(list(...), names(formals()), "autoplot()")
   need_package("ggplot2", "Plotting a fit")
   type <- check_choice(type %||% default_plot(object), "type",
-                       c("intervals", "density", "pairs", "groups", "sds", "smooths", "trace"))
+                       c("intervals", "effects", "density", "pairs", "groups", "sds", "smooths", "trace"))
   scales <- check_choice(scales, "scales", c("auto", "natural", "standardised"))
   plot <- switch(type,
                  trace = plot_trace(object, against, optimum),
                  intervals = plot_intervals(object, shown_parameters(object, pars, "pars"), scales),
+                 effects = plot_effects(object, pars),
                  density = plot_density(object, shown_parameters(object, pars, "pars")),
                  pairs = plot_pairs(object, if (is.null(pars)) utils::head(shown_parameters(object, NULL, "pars"), 4L)
                                             else check_parameters(object, pars, "pars")),
                  groups = plot_groups(object, pars),
                  sds = plot_sds(object),
-                 smooths = plot_smooths(object, pars)) +
-    ggplot2::theme_minimal()
+                 smooths = plot_smooths(object, pars))
+  if (type == "effects") return(plot)
+  plot <- plot + ggplot2::theme_minimal() + ggplot2::theme(plot.title.position = "plot")
+  if (type == "pairs") return(plot + ggplot2::theme(legend.position = "bottom", strip.text.y = ggplot2::element_text(angle = 0)))
   if (type == "groups") return(plot + ggplot2::theme(panel.grid.major.y = ggplot2::element_blank()))
   if (type == "intervals") plot + ggplot2::theme(strip.text = ggplot2::element_blank()) else plot
 }
@@ -87,8 +94,8 @@ default_plot <- function(fit) {
 # the formula, or the family of the approximation, and what has corrected it
 plot_subtitle <- function(fit) {
   text <- if (is.null(fit$regression)) family_subtitle(fit) else deparse_one(fit$formula)
-  if (nchar(text) > 60L) text <- paste0(substr(text, 1L, 57L), "...")
-  paste0(text, if (is_corrected(fit$posterior)) ", corrected by importance weights")
+  if (nchar(text) > 90L) text <- paste0(substr(text, 1L, 87L), "...")
+  paste0(paste(strwrap(text, 56L, exdent = 2L), collapse = "\n"), if (is_corrected(fit$posterior)) ", corrected by importance weights")
 }
 
 family_subtitle <- function(fit) paste0(fit$base$kind, " base, ", fit$control$scale, " scale")
@@ -257,12 +264,31 @@ inner_breaks <- function(limits) {
 
 plot_density <- function(fit, which) {
   posterior <- fit$posterior
+  prior <- if (length(which) <= 16L) drawable_prior(fit)
   curves <- lapply(which, function(j) {
     curve <- posterior_curve(posterior, j)
-    data.frame(parameter = posterior$shown[j], curve, gaussian = gaussian_density(posterior, j, curve$x))
+    data.frame(parameter = posterior$shown[j], curve, gaussian = gaussian_density(posterior, j, curve$x),
+               prior = prior_density(prior, posterior$shown[j], curve$x))
   })
-  reshaped <- !all(is.na(unlist(lapply(curves, `[[`, "gaussian"))))
-  density_picture(curves, plot_subtitle(fit), if (reshaped) "posterior density; best gaussian dashed" else "posterior density")
+  drawn <- function(column) !all(is.na(unlist(lapply(curves, `[[`, column))))
+  density_picture(curves, plot_subtitle(fit)) +
+    ggplot2::labs(caption = paste(c(if (drawn("gaussian")) "dashed: best gaussian", if (drawn("prior")) "dotted: prior"), collapse = "; "))
+}
+
+# the prior of a regression as a posterior without data, for plots; NULL where a prior is flat
+drawable_prior <- function(fit) {
+  if (is.null(fit$regression) || is_prior(fit)) return(NULL)
+  tryCatch({
+    refuse_flat_priors(fit$priors, coefficient_names(fit), dispersion_name_of(fit), "object")
+    prior_of_fit(fit)
+  }, elvi_error = function(e) NULL)
+}
+
+# of coefficients; those of hyperparameters are drawn by plot(fit, "sds")
+prior_density <- function(prior, name, x) {
+  j <- match(name, prior$shown)
+  if (is.null(prior) || is.na(j) || j > length(prior$coefficients)) return(NA_real_)
+  posterior_marginal(prior, j)$density(x)
 }
 
 # that of the approximation, where the posterior is corrected by profiles; hyperparameters have none
@@ -274,7 +300,8 @@ gaussian_density <- function(posterior, j, x) {
 # One height for all: its units differ, and no one reads them.
 density_picture <- function(parts, subtitle, title = "posterior density", panels = 16L) {
   data <- do.call(rbind, lapply(parts, function(part) {
-    cbind(part, height = part$density / max(part$density), dashed = (part$gaussian %||% NA_real_) / max(part$density))
+    cbind(part, height = part$density / max(part$density), dashed = (part$gaussian %||% NA_real_) / max(part$density),
+          dotted = (part$prior %||% NA_real_) / max(part$density))
   }))
   data$parameter <- factor(data$parameter, unique(data$parameter))
   plot <- if (nlevels(data$parameter) > panels) density_tiles(data) else density_panels(data)
@@ -286,6 +313,7 @@ density_panels <- function(data) {
     ggplot2::geom_ribbon(ggplot2::aes(ymin = 0, ymax = .data$height), fill = plot_blue, alpha = 0.25) +
     ggplot2::geom_line(colour = plot_blue) +
     ggplot2::geom_line(ggplot2::aes(y = .data$dashed), data = data[!is.na(data$dashed), ], linetype = "dashed", colour = "grey30") +
+    ggplot2::geom_line(ggplot2::aes(y = .data$dotted), data = data[!is.na(data$dotted), ], linetype = "dotted", colour = "grey30") +
     ggplot2::facet_wrap(ggplot2::vars(.data$parameter), scales = "free_x",
                         labeller = ggplot2::as_labeller(short_names(levels(data$parameter), 22L))) +
     ggplot2::scale_x_continuous(breaks = inner_breaks, minor_breaks = NULL) +
@@ -335,11 +363,33 @@ plot_pairs <- function(fit, which, draws = 500L) {
     ggplot2::geom_point(colour = plot_blue, alpha = 0.25, size = 0.8) +
     ggplot2::facet_grid(ggplot2::vars(.data$up), ggplot2::vars(.data$across), scales = "free",
                         labeller = ggplot2::as_labeller(short_names(labels, 22L))) +
-    ggplot2::scale_x_continuous(breaks = inner_breaks) +
-    ggplot2::labs(x = NULL, y = NULL, subtitle = paste0(plot_subtitle(fit), "; ", draws, " draws"))
+    ggplot2::scale_x_continuous(breaks = inner_breaks, minor_breaks = NULL) +
+    ggplot2::scale_y_continuous(breaks = inner_breaks, minor_breaks = NULL) +
+    ggplot2::labs(x = NULL, y = NULL, subtitle = plot_subtitle(fit), caption = paste(draws, "draws, and their correlations"))
   ellipses <- pair_ellipses(posterior, which)
+  plot <- plot + pair_correlations(posterior, which, x)
   if (is.null(ellipses)) return(plot)
-  plot + ggplot2::geom_path(ggplot2::aes(linetype = .data$mass), ellipses) + ggplot2::labs(linetype = "mass inside")
+  plot + ggplot2::geom_path(ggplot2::aes(linetype = .data$mass), ellipses) + ggplot2::labs(linetype = "probability inside")
+}
+
+# Above the diagonal the correlations, on it the densities, which reach over the range of their row.
+pair_correlations <- function(posterior, which, x) {
+  labels <- posterior$shown[which]
+  middle <- function(j) mean(range(x[, j]))
+  R <- stats::cor(x)
+  text <- in_pairs(labels, function(pair) {
+    data.frame(x = middle(pair[2L]), y = middle(pair[1L]), text = sprintf("%.2f", R[pair[1L], pair[2L]]))
+  })
+  text[c("across", "up")] <- text[c("up", "across")]
+  curves <- do.call(rbind, lapply(seq_along(which), function(j) {
+    curve <- posterior_curve(posterior, which[j])
+    within <- curve$x >= min(x[, j]) & curve$x <= max(x[, j])
+    data.frame(across = factor(labels[j], labels), up = factor(labels[j], labels), x = curve$x[within],
+               low = min(x[, j]), y = min(x[, j]) + diff(range(x[, j])) * curve$density[within] / max(curve$density))
+  }))
+  list(ggplot2::geom_text(ggplot2::aes(label = .data$text), text, size = 3.5, colour = "grey30"),
+       ggplot2::geom_ribbon(ggplot2::aes(ymin = .data$low, ymax = .data$y), curves, fill = plot_blue, alpha = 0.25),
+       ggplot2::geom_line(ggplot2::aes(y = .data$y), curves, colour = plot_blue))
 }
 
 # a data frame of all pairs of columns, from one of each
@@ -382,7 +432,7 @@ pair_radii <- function(law, mass) {
 
 plot_groups <- function(fit, pars, most = 500L) {
   terms <- group_terms_of(fit)
-  if (!length(terms)) bad_argument("type", "another: this fit has no group-level terms", "\"groups\"")
+  if (!length(terms)) refuse_argument("type", "type = \"groups\" needs a fit with group-level terms.")
   labels <- vapply(terms, `[[`, "", "label")
   if (!is.null(pars)) {
     if (!is.character(pars) || !all(pars %in% labels)) {
@@ -409,7 +459,7 @@ plot_groups <- function(fit, pars, most = 500L) {
     ggplot2::geom_point(ggplot2::aes(size = 1.5 * .data$fine)) +
     ggplot2::scale_linewidth_identity() + ggplot2::scale_size_identity() + ggplot2::scale_y_discrete(labels = names) +
     ggplot2::facet_wrap(ggplot2::vars(.data$panel), scales = "free") +
-    ggplot2::labs(x = "effect: posterior mean, 50 % and 95 % credible intervals", y = NULL,
+    ggplot2::labs(x = "effect, with 50 % and 95 % credible intervals", y = NULL,
                   subtitle = plot_subtitle(fit),
                   caption = if (any(vapply(panels, nrow, 0L) == most)) sprintf("%d levels of each, evenly spread in order", most))
 }
@@ -429,7 +479,7 @@ caterpillar <- function(j, fit, term, most) {
 
 plot_sds <- function(fit) {
   names <- c(unlist(lapply(fit$groups, sd_names)), family_parameter_names(fit))
-  if (!length(names)) bad_argument("type", "another: this fit has no standard deviations", "\"sds\"")
+  if (!length(names)) refuse_argument("type", "type = \"sds\" needs a fit with standard deviations of terms or a dispersion.")
   priors <- c(unlist(Map(function(term, prior) lapply(seq_along(sd_names(term)), prior_of_one, prior = prior), fit$groups,
                          unname(fit$priors$sd)), recursive = FALSE),
               if (!is.null(fit$priors$aux)) list(fit$priors$aux))
@@ -456,7 +506,7 @@ plot_smooths <- function(fit, pars) {
   shapes <- vapply(surfaces, surface_shape, "")
   shown <- intersect(names(surface_plots), shapes)[1L]
   if (is.na(shown)) {
-    bad_argument("type", "another: this fit has no smooth of one or two numbers, and no map", "\"smooths\"")
+    refuse_argument("type", "type = \"smooths\" needs a fit with a smooth of one or two numeric variables, or a map.")
   }
   rest <- vapply(surfaces[shapes != shown & shapes != "other"], function(surface) surface$part$label, "")
   if (length(rest)) {
@@ -510,7 +560,7 @@ plot_curves <- function(fit, surfaces) {
     ggplot2::geom_rug(data = rug, sides = "b", alpha = 0.3) +
     ggplot2::facet_wrap(ggplot2::vars(.data$panel), scales = "free_x") +
     ggplot2::labs(x = toString(unique(vapply(surfaces, function(surface) surface_axes(surface)$numbers, ""))),
-                  y = "smooth (posterior mean, 50 % and 95 % bands)", subtitle = plot_subtitle(fit))
+                  y = "smooth, 50 % and 95 % bands", subtitle = plot_subtitle(fit))
 }
 
 # Mean and quantiles of a smooth alone along its variable; one panel for each series.

@@ -1,46 +1,45 @@
 #' Predictions from a regression
 #'
-#' `predict()` gives posterior means, and standard deviations with `se.fit`, of
-#' the linear predictor or of the expected response. They need no draws: the linear predictor of a
-#' row has a known distribution, and the rest is one-dimensional quadrature. The same holds for credible intervals. Intervals of new
-#' responses (`interval = "prediction"`) are quantiles of 4000 draws. `fitted()` is
-#' `predict(type = "response")` at the data, `residuals()` the difference to the
-#' response (for counts of successes: to the proportion), or what [stats::residuals.glm()]
-#' has by the same name, at the posterior means.
+#' `predict()` gives posterior means, and standard deviations with `se.fit`, of the linear predictor or of the expected response, for the
+#' data or for `newdata`. `posterior_linpred()`, `posterior_epred()` and `posterior_predict()` give draws of the linear predictor, of the
+#' expected response and of new responses: a matrix with one row per draw. `log_lik()` gives the log likelihood of each observation at
+#' each draw, with all its constants.
 #'
-#' `posterior_linpred()`, `posterior_epred()` and `posterior_predict()` give draws
-#' of the linear predictor, of the expected response and of new responses: a
-#' matrix with one row per draw. `log_lik()` gives the log likelihood of each
-#' observation at each draw, with all its constants. The same row of two of these
-#' matrices belongs to the same draw. The noise of new responses depends on the fit
-#' and on the rows they are for: the same call gives the same responses, other rows get
-#' noise of their own, and R's generator is left as it was. Neither its state nor its kind ([RNGkind()]) changes the draws.
+#' `fitted()` is `predict(type = "response")` at the data. `residuals()` are the differences to the response (for counts of successes: to
+#' the proportion), or the residuals of [stats::residuals.glm()] with the same name, at the posterior means.
+#'
+#' @section How predictions are computed:
+#' `predict()` and its credible intervals need no draws: the linear predictor of a row has a known distribution, and the rest is
+#' one-dimensional quadrature. Intervals of new responses (`interval = "prediction"`) are quantiles of 4000 draws.
+#'
+#' @section Draws:
+#' The same row of two matrices of draws belongs to the same draw. The same call gives the same responses, and different rows have
+#' independent noise. R's generator does not change, and neither its state nor its kind ([RNGkind()]) changes the draws.
 #'
 #' @param object a fit by [elvi()] from a formula.
 #' @param newdata optional data frame. Without it, the data of the fit.
 #' @param type `"link"` for the linear predictor, `"response"` for the expected
 #'   response, `"class"` for the most likely class of a response in classes, `"terms"` for the parts of the linear predictor: a
 #'   matrix with a column for each term of the formula, smooths and group-level terms too. Other terms are centred at the means of the
-#'   data, as those of [stats::predict.lm()] are; the attribute `constant` is the rest, without offsets. For a fit with a
-#'   [second formula][elvi.formula] also `"conditional"`, the mean without excess zeros, `"zprob"` and
+#'   data, as those of [stats::predict.lm()] are; the attribute `constant` is the rest, without offsets. For a fit with a [second
+#'   formula][second_formulas] also `"conditional"`, the mean without excess zeros, `"zprob"` and
 #'   `"zlink"`, the probability of an extra zero (of a hurdle: of a zero) and its predictor, and `"disp"`, the dispersion. Credible
 #'   intervals of the expected response are quantiles of 4000 draws where it depends on two predictors.
 #'   For `residuals()`: `"response"`, `"pearson"`, `"deviance"` or `"working"`, as in [stats::residuals.glm()]; a `phi`
 #'   that they depend on is at its posterior mean.
 #' @param se.fit also return posterior standard deviations?
 #' @param re.form for a fit with [group-level terms][group_terms]: `NULL` for all of them, `NA` or `~ 0` for none, or a one-sided
-#'   formula with the terms to keep, such as `~ (1 | g)`. Smooth terms always stay. `re_formula`, as 'brms' calls it, is understood
-#'   too.
-#' @param allow_new_levels what to do with levels of a grouping factor that the data did not have: an error, or
-#'   effects from the population (`TRUE`), whose standard deviations are part of the posterior.
+#'   formula with the terms to keep, such as `~ (1 | g)`. Smooth terms always stay. `re_formula`, the name in 'brms', works too.
+#' @param allow_new_levels new levels of a grouping factor are an error, or with `TRUE` have effects drawn from the population, given the
+#'   posterior of its standard deviations. `allow.new.levels`, the name in 'lme4', works too.
 #' @param interval `"credible"` adds credible intervals of what `type` says (`"confidence"`, as [stats::predict.lm()]
 #'   calls it, is the same), `"prediction"` intervals for new responses.
 #' @param level probability of the interval.
 #' @param offset optional offset for the new data, when the fit was given one
 #'   outside its formula.
-#' @param draws,ndraws number of draws, under either name. They are the first ones of
-#'   the fit, the same in every call, see [as.matrix()][as.matrix.elvi_fit].
-#' @param seed optional number, as for [set.seed()]: draws other than those of the fit.
+#' @param draws,ndraws number of draws, under either name. They are the first draws of the fit, the same in every call, see
+#'   [as.matrix()][as.matrix.elvi_fit].
+#' @param seed optional number that selects another sequence of draws.
 #' @param trials number of trials for each row of `newdata`, for binomial fits of
 #'   counts; 1 by default, those of the data without `newdata`.
 #' @param ... nothing: unknown names are errors.
@@ -69,6 +68,7 @@ predict.elvi_glm <- function(object, newdata = NULL,
                              allow_new_levels = FALSE, offset = NULL, interval = c("none", "credible", "prediction"),
                              level = 0.95, ...) {
   re.form <- check_re_form(re.form, list(...), names(formals()), "predict()", passed_by_frameworks$predict)
+  allow_new_levels <- check_new_levels(allow_new_levels, list(...))
   type <- check_type(type, object)
   se.fit <- check_flag(se.fit, "se.fit")
   interval <- check_interval(interval, type, object$family)
@@ -97,11 +97,14 @@ predict.elvi_glm <- function(object, newdata = NULL,
 
 # `re.form` under either name; other names are errors, but for those that other packages pass.
 check_re_form <- function(re.form, dots, formals, method, passed = character()) {
-  check_dots(given_values(dots), formals, method, c("re_formula", passed))
+  check_dots(given_values(dots), formals, method, c("re_formula", "allow.new.levels", passed))
   if (is.null(dots[["re_formula"]])) return(re.form)
   if (!is.null(re.form)) unused_argument("re_formula", "it is another name of `re.form`, which is given too")
   dots[["re_formula"]]
 }
+
+# `allow_new_levels`, or `allow.new.levels` as 'lme4' calls it
+check_new_levels <- function(allow_new_levels, dots) dots[["allow.new.levels"]] %||% allow_new_levels
 
 check_interval <- function(interval, type, family) {
   if (identical(interval, "confidence")) return("credible")
@@ -125,9 +128,9 @@ predicted_moments <- function(object, rows, type, p) {
   varies <- type == "response" && !is.null(family_record(object$family)$mean)   # the mean depends on hyperparameters too
   if (varies) link$mean <- component_mean(object)
   at <- linear_predictor(object, rows, shapes = !is.null(p) || !link$straight)
-  # quantiles are those of the predictor, seen through the link: all links rise
+  # quantiles are those of the predictor, seen through the link
   limits <- if (!is.null(p) && varies) drawn_limits(object, rows, p)
-            else if (!is.null(p)) through_link(link, predictor_quantiles(object, at, p))
+            else if (!is.null(p)) through_link(link, predictor_quantiles(object, at, if (link$falls) rev(p) else p))
   c(mix_moments(response_moments(object, at, link), object$posterior$weight), list(limits = limits))
 }
 
@@ -137,7 +140,7 @@ through_link <- function(link, eta) {
 }
 
 # inverse of a link and what link_records say of it
-identity_link <- list(linkinv = identity, straight = TRUE, exponential = FALSE)
+identity_link <- c(link_records$identity, list(linkinv = identity))
 own_link <- function(family) c(link_of(family), list(linkinv = family$linkinv))
 second_link <- function(object) {
   link <- family_record(object$family)$second$link
@@ -451,6 +454,7 @@ as_observed <- function(object, y) {
 
 # the same as people read them
 displayed_response <- function(object) {
+  if (!is.null(object$pieces)) return(list(y = object$pieces$exit, censored = !object$pieces$event))
   y <- observed_response(object)
   if (family_record(object$family)$trials) uncensored(y) else family_record(object$family)$display_response(y)
 }
@@ -541,6 +545,7 @@ drawn_for <- function(object, rows, draws, seed) {
 posterior_linpred.elvi_glm <- function(object, newdata = NULL, draws = 1000, re.form = NULL, allow_new_levels = FALSE,
                                        offset = NULL, seed = NULL, ..., ndraws = NULL) {
   re.form <- check_re_form(re.form, list(...), names(formals()), "posterior_linpred()")
+  allow_new_levels <- check_new_levels(allow_new_levels, list(...))
   rows <- prediction_rows(object, newdata, re.form, allow_new_levels, offset)
   drawn <- drawn_for(object, rows, ndraws %||% draws, seed)
   if (has_shared(object)) shared_linpred(object, rows, drawn, fit_key(object, seed)) else linpred_draws(rows, drawn, fit_key(object, seed))
@@ -615,6 +620,7 @@ response_parameters <- function(object, rows, drawn, key, precision = NULL) {
 posterior_epred.elvi_glm <- function(object, newdata = NULL, draws = 1000, re.form = NULL, allow_new_levels = FALSE,
                                      offset = NULL, seed = NULL, ..., ndraws = NULL) {
   re.form <- check_re_form(re.form, list(...), names(formals()), "posterior_epred()")
+  allow_new_levels <- check_new_levels(allow_new_levels, list(...))
   rows <- prediction_rows(object, newdata, re.form, allow_new_levels, offset)
   drawn <- drawn_for(object, rows, ndraws %||% draws, seed)
   if (!has_classes(object)) return(response_parameters(object, rows, drawn, fit_key(object, seed))$mean)
@@ -634,6 +640,7 @@ expected_shares <- function(object, rows, drawn, newdata, key) {
 posterior_predict.elvi_glm <- function(object, newdata = NULL, draws = 1000, re.form = NULL, allow_new_levels = FALSE,
                                        offset = NULL, trials = NULL, seed = NULL, ..., ndraws = NULL) {
   re.form <- check_re_form(re.form, list(...), names(formals()), "posterior_predict()")
+  allow_new_levels <- check_new_levels(allow_new_levels, list(...))
   rows <- prediction_rows(object, newdata, re.form, allow_new_levels, offset)
   drawn <- drawn_for(object, rows, ndraws %||% draws, seed)
   at <- response_parameters(object, rows, drawn, fit_key(object, seed), if (is.null(newdata)) precisions(object))
@@ -673,6 +680,7 @@ noise_key <- function(key, rows) {
 log_lik.elvi_glm <- function(object, newdata = NULL, draws = 1000, re.form = NULL, allow_new_levels = FALSE, offset = NULL,
                              seed = NULL, ..., ndraws = NULL) {
   re.form <- check_re_form(re.form, list(...), names(formals()), "log_lik()")
+  allow_new_levels <- check_new_levels(allow_new_levels, list(...))
   key <- fit_key(object, seed)
   if (is.null(newdata) && is_out_of_memory(object)) {
     draws <- check_draws(ndraws %||% draws, max(nobs.elvi_glm(object), posterior_dim(object$posterior)))
@@ -691,7 +699,7 @@ log_lik_at <- function(object, drawn, key, rows = NULL) {
   y <- if (is.matrix(rows$y)) rows$y else rep(rows$y, each = n)
   value <- family_record(object$family)$log_lik(y, at$mu, at$dispersion, rep(rows$trials, each = n), object$family)
   if (!is.null(rows$counts)) value <- value * rep(rows$counts, each = n)
-  matrix(value, n, dimnames = list(NULL, rownames(rows$design$X)))
+  by_observation(matrix(value, n, dimnames = list(NULL, rownames(rows$design$X))), rows$of, rows$names)
 }
 
 # Responses and what is known of them beside their predictors. New ones need the response in `newdata`; weights and
@@ -704,7 +712,9 @@ observed_rows <- function(object, newdata = NULL, design = prediction_rows(objec
                         object$family)$y
     y <- as_observed(object, y)
   }
-  list(design = design, y = y, trials = response_trials(object), precision = precisions(object), counts = row_counts(object))
+  pieces <- if (is.null(newdata)) object$pieces
+  list(design = design, y = y, trials = response_trials(object), precision = precisions(object), counts = row_counts(object),
+       of = pieces$of, names = rownames(pieces$data))
 }
 
 response_frame <- function(object, newdata) {

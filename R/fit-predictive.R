@@ -1,22 +1,24 @@
 #' How well a regression predicts
 #'
-#' * `bayes_R2()`: draws of the share of variance that is explained, `var(mu) / (var(mu) + var(y - mu))` over rows for each
+#' Explained variance, predictive intervals and simulated responses of a regression.
+#'
+#' * `bayes_R2()`: draws of the explained share of variance, `var(mu) / (var(mu) + var(y - mu))` over rows for each
 #'   draw of the expected responses `mu` (Gelman, Goodrich, Gabry and Vehtari 2019), as in 'rstantools'. Successes out of
 #'   several trials count as such, not as proportions.
 #' * `predictive_interval()`: quantiles of new responses.
 #' * `simulate()`: responses, as [stats::simulate()] of a `glm` has them, each column with parameters of another draw.
-#' * `deviance()`: the sum of squares of [deviance residuals][residuals.elvi_glm], so that of the posterior means of the
-#'   expected responses: neither the least one nor the posterior mean of the deviance. `df.residual()`: the number of rows
-#'   that count minus the number of coefficients, as for [stats::glm()].
+#' * `deviance()`: the sum of squares of [deviance residuals][residuals.elvi_glm], that is, the deviance at the posterior means of the
+#'   expected responses, not the posterior mean of the deviance. `df.residual()`: the number of rows that count minus the number of
+#'   coefficients, as for [stats::glm()].
 #'
 #' @param object a fit by [elvi()] from a formula.
 #' @param draws,ndraws number of draws, under either name.
 #' @param prob probability of the interval.
-#' @param newdata,offset,trials,seed see [predict.elvi_glm()]. For `simulate()`: without `seed` the responses are new in every
-#'   call, with one R's generator is left as it was.
+#' @param newdata,offset,trials,seed see [predict.elvi_glm()]. `simulate()` without `seed` gives new responses in every call; with one,
+#'   R's generator does not change.
 #' @param nsim number of columns.
-#' @param ... for `bayes_R2()` and `simulate()` the `re.form` of a fit with [groups][group_terms]; else
-#'   nothing: unknown names are errors.
+#' @param ... for `bayes_R2()` and `simulate()` the `re.form` of a fit with [groups][group_terms]; otherwise not used: unknown names are
+#'   errors.
 #' @return `bayes_R2()`: a vector of draws. `predictive_interval()`: a matrix with a row for each row of the data. `simulate()`: a
 #'   data frame with a column for each simulation, of the type of the response, and the attribute `"seed"`.
 #' @seealso [cross_validation]
@@ -45,7 +47,7 @@ predictive_interval.elvi_glm <- function(object, prob = 0.9, newdata = NULL, dra
 #' @rawNamespace S3method(rstantools::bayes_R2, elvi_glm)
 bayes_R2.elvi_glm <- function(object, draws = 1000, seed = NULL, ..., ndraws = NULL) {
   check_dots(given_values(list(...)), names(formals()), "bayes_R2()", passed_by_frameworks$draws)
-  if (any(displayed_response(object)$censored)) {
+  if (!is.null(object$pieces) || any(displayed_response(object)$censored)) {
     bad_argument("object", "a fit without censored responses: their residuals are not known", "one with them")
   }
   refuse_classes(object, "residuals and R2")
@@ -80,7 +82,7 @@ simulate.elvi_glm <- function(object, nsim = 1, seed = NULL, ...) {
   if (is.null(seed)) seed <- stats::runif(1L, 0, 2^31 - 1)
   y <- posterior_predict(object, draws = nsim, seed = seed, ...)
   out <- lapply(seq_len(nsim), function(i) as_response(object, y[i, ]))
-  out <- structure(out, names = paste0("sim_", seq_len(nsim)), row.names = rownames(object$frame), class = "data.frame")
+  out <- structure(out, names = paste0("sim_", seq_len(nsim)), row.names = colnames(y), class = "data.frame")
   structure(out, seed = seed)
 }
 

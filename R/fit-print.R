@@ -15,7 +15,7 @@ closing_lines <- function(x, error) c(solver_account(x)$lines, error_line(error)
 
 fit_heading <- function(x) {
   if (is.null(x$regression)) return(description(x$given$model))
-  c(sprintf("%s regression (%s link), %s observations", x$family$family, x$family$link, format_count(nobs.elvi_glm(x))),
+  c(sprintf("%s regression (%s link), %s observations", x$family$family, x$family$link, format_count(stats::nobs(x))),
     deparse_one(x$formula), second_heading(x))
 }
 
@@ -157,7 +157,7 @@ solver_accounts <- list(
     points <- length(x$posterior$weight)
     list(certificate = 0, quadrature_error = 0, evaluations = points,
          lines = c("This is the prior: prior_only = TRUE leaves the likelihood out",
-                   if (points > 1L) paste(format_count(points), "points stand for hyperparameters and scales of student priors"),
+                   if (points > 1L) paste(format_count(points), "points represent hyperparameters and scales of student priors"),
                    infinite_line(x$priors$joint)),
          details = "no data, no solver")
   },
@@ -192,7 +192,7 @@ solver_accounts <- list(
 # of the expectations over the predictors of classes
 cubature_line <- function(error) {
   if (is.null(error)) return(NULL)
-  sprintf("Error of the expectations over all predictors: means within %s sd, sds within %s %% (estimated by a finer rule)",
+  sprintf("Error of the expected log likelihood: means within %s sd, sds within %s %% (estimated by a finer rule)",
           format(error$mean, digits = 2), format(100 * error$sd, digits = 2))
 }
 
@@ -218,7 +218,7 @@ correction_line <- function(x) {
 }
 
 approximation_line <- function(x) {
-  if (!is_reshaped(x$posterior)) sprintf("Shown is the best %s itself", x$base$kind)
+  if (!is_reshaped(x$posterior)) sprintf("The results are those of the best %s itself", x$base$kind)
 }
 
 run_line <- function(x) {
@@ -249,7 +249,7 @@ gap_line <- function(x) {
 convergence_word <- function(x) {
   if (isFALSE(x$converged)) return("NOT CONVERGED")
   if (needs_check(x) && is.null(x$verdict) && x$status %in% c("finished", "diverged")) return("NOT CHECKED")
-  if (isTRUE(x$converged)) "Converged" else "Not there yet"
+  if (isTRUE(x$converged)) "Converged" else "Not yet converged"
 }
 
 # A gap from gradients is that of a quadratic with its optimum a Newton step away; how far that can be trusted is shown by
@@ -276,10 +276,11 @@ k_line <- function(nested) {
   if (k == -Inf) return("Pareto k-hat: not needed (the conditional posteriors are exactly Gaussian)")
   if (k == 0) return("Pareto k-hat: not needed (log ratios are nearly constant at all quadrature points)")
   says <- if (k < k_good) "good" else if (k < k_usable) "fair"
-          else if (nested$corrected) "too many effects to reweigh at once" else k_verdict(k)
+          else if (nested$corrected) "too many effects to reweight at once" else k_verdict(k)
   sprintf("Pareto k-hat: %s at the worst of %d quadrature points, %s draws each (%s); weights %s",
           format(k, digits = 2), sum(!is.na(nested$k_hat)), format_count(nested$draws), says,
-          if (nested$corrected) "corrected group by group" else "not corrected")
+          if (!is.null(nested$weighed)) sprintf("by %s draws of the corrected posterior at each", format_count(nested$weighed))
+          else if (nested$corrected) "corrected group by group" else "not corrected")
 }
 
 # points that hardly count are not looked at

@@ -1,15 +1,15 @@
 #' Posterior against prior
 #'
-#' What have the data changed? `posterior_vs_prior()` shows medians and intervals of the parameters under the posterior and under the
-#' prior, side by side, as the function of the same name in package 'rstanarm' does. The prior is that of the fit, as
-#' [prior_summary()] has it, and nothing is fitted again.
+#' `posterior_vs_prior()` shows medians and intervals of the parameters under the posterior and under the prior, side by side, as the
+#' function of the same name in package 'rstanarm' does. The prior is that of the fit, see [prior_summary()]. No model is fitted again.
 #'
 #' `log_prior()` is the log density of the prior at the draws of the fit, by the argument of [elvi()] that it belongs to. With package
-#' 'priorsense', `priorsense::powerscale_sensitivity()` and its plots take a fit as it is: they find out by [log_prior()] and
-#' [log_lik()][predict.elvi_glm] how much the posterior depends on prior and likelihood. `prior_selection = "prior"`,
-#' for example, looks at the prior of the slopes alone.
+#' 'priorsense', `priorsense::powerscale_sensitivity()` and its plots accept a fit. They use [log_prior()] and
+#' [log_lik()][predict.elvi_glm] to measure how much the posterior depends on prior and likelihood. `prior_selection = "prior"`, for
+#' example, selects the prior of the slopes.
 #'
-#' Densities in `log_prior()` are those of standard deviations, correlations and dispersion themselves, not of their logarithms. Effects of
+#' Densities in `log_prior()` are those of standard deviations, correlations and dispersion themselves, not of their logarithms. Effects
+#' of
 #' groups and smooths do not count: their distribution given a standard deviation is a part of the model.
 #'
 #' @param object a fit by [elvi()] from a formula. For `posterior_vs_prior()` with proper priors.
@@ -17,12 +17,12 @@
 #' @param prob probability of the intervals.
 #' @param plot draw it, with package 'ggplot2'? Otherwise the numbers are returned.
 #' @param draws,ndraws number of draws, under either name: the first ones of the fit, as in [as.matrix()][as.matrix.elvi_fit].
-#' @param seed optional number: draws other than those of the fit.
+#' @param seed optional number that selects another sequence of draws.
 #' @param ... nothing: unknown names are errors.
 #' @return `posterior_vs_prior()`: a plot of package 'ggplot2', or with `plot = FALSE` its data frame with `parameter`, `vs` (`"Prior"` or
 #'   `"Posterior"`), `mean`, `sd`, `median`, `lower` and `upper`. `log_prior()`: a matrix with one row per draw and one column for each
 #'   of `prior_intercept`, `prior`, `prior_sd` (with correlations) and `prior_aux` that the model has.
-#' @seealso `elvi(prior_only = TRUE)` in [elvi.formula()].
+#' @seealso `elvi(prior_only = TRUE)` in [elvi()].
 #' @examples
 #' fit <- elvi(am ~ wt, data = mtcars, family = binomial())
 #' posterior_vs_prior(fit, plot = FALSE)

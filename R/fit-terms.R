@@ -73,7 +73,8 @@ rows_of_part <- function(rows, part, means) {
 
 #' Smooths at a grid of values
 #'
-#' Posterior means and standard deviations of each smooth of a fit at a grid of its variables, in the shape of `gratia::smooth_estimates()`.
+#' `smooth_estimates()` gives posterior means and standard deviations of each smooth of a fit on a grid of its variables, in the shape of
+#' `gratia::smooth_estimates()`.
 #' Smooths are those of 'mgcv' and the [latent terms][latent_terms] that are not effects of groups.
 #'
 #' @param object a fit by [elvi()] from a formula.

@@ -79,10 +79,11 @@ posterior_interval.default <- handed_over("posterior_interval", not_a_fit)
 
 #' Priors that a regression used
 #'
+#' `prior_summary()` lists the priors of a fit, as you gave them and as they were used after autoscaling.
+#'
 #' @param object a fit by [elvi()] from a formula.
-#' @param ... nothing.
-#' @return A list of class `elvi_prior_summary` with the priors as given and, per
-#'   coefficient, as used after autoscaling.
+#' @param ... not used.
+#' @return A list of class `elvi_prior_summary` with the priors as given and, for each coefficient, as used after autoscaling.
 #' @examples
 #' prior_summary(elvi(case ~ age + parity, data = infert, family = binomial()))
 #' @export

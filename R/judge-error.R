@@ -103,13 +103,15 @@ weights_error <- function(samples, weight) {
 }
 
 moved_by_weights <- function(samples, weight) {
-  centre <- Reduce(`+`, Map(function(s, w) w * colMeans(s$x), samples, weight))
+  own_mean <- function(s) if (is.null(s$log_own)) colMeans(s$x) else drop(normalised(s$log_own) %*% s$x)
+  centre <- Reduce(`+`, Map(function(s, w) w * own_mean(s), samples, weight))
   each <- Map(function(s, w) {
     x <- t(s$x) - centre
-    n <- ncol(x)
-    by <- normalised(s$log_ratios) - 1 / n
-    list(first = w * drop(x %*% by), second = w * drop(x^2 %*% by), variance = w * rowMeans(x^2),
-         noise = w^2 * drop(x^2 %*% by^2), noise2 = w^2 * drop((x^2 - rowMeans(x^2))^2 %*% by^2))
+    own <- if (is.null(s$log_own)) rep(1 / ncol(x), ncol(x)) else normalised(s$log_own)
+    by <- normalised(s$log_ratios) - own
+    variance <- drop(x^2 %*% own)
+    list(first = w * drop(x %*% by), second = w * drop(x^2 %*% by), variance = w * variance,
+         noise = w^2 * drop(x^2 %*% by^2), noise2 = w^2 * drop((x^2 - variance)^2 %*% by^2))
   }, samples, weight)
   total <- function(field) Reduce(`+`, lapply(each, `[[`, field))
   V <- pmax(total("variance"), .Machine$double.xmin)
@@ -157,6 +159,7 @@ nested_error <- function(fit) {
   if (is_quadratic(plan) && posterior_law(posterior)$independent) {
     return(new_error(rule$mean, rule$sd, -Inf, basis = words %||% "exact"))
   }
+  if (isTRUE(plan$summed)) return(new_error(why = "corrections need the rows in memory"))
   at <- error_components(posterior)
   chosen <- at$chosen
   draws <- at$draws
@@ -187,6 +190,7 @@ shown_samples <- function(fit, draws = NULL, key = NULL) {
     draws <- draws %||% error_draws(max(1L, length(fit$model$rows$y)), fit$model$dim)
     return(if (draws) list(error_sample(fit, draws, key)))
   }
+  if (isTRUE(posterior$roots$plan$summed)) return(NULL)
   at <- error_components(posterior)
   draws <- draws %||% at$draws
   if (!draws) return(NULL)
@@ -202,18 +206,12 @@ with_rule_error <- function(error, rule, words) {
 
 # Draws of what is shown at component k, with the log ratios of the posterior given its hyperparameters.
 conditional_sample <- function(posterior, k, n, key = NULL) {
-  law <- posterior_law(posterior)
-  z <- draw_base(law, key %||% key_for(posterior$key, list("error", k)), n)
-  of <- rep(k, n)
-  moved <- corrected_points(posterior, z, of)
-  log_q <- law$log_phi(sqrt(colSums(z^2))) - moved$log_slope
+  z <- draw_base(posterior_law(posterior), key %||% key_for(posterior$key, list("error", k)), n)
+  drawn <- corrected_ratios_at(posterior, k, if (is_reshaped(posterior)) widened(z) else list(z = z, log_q = -colSums(z^2) / 2))
   target <- target_of(posterior, k)
   optimum <- original_order(target$plan, target$setting$mu)
-  off <- offset_of_location(posterior, k, optimum)
-  if (is.null(off)) posterior$location[, k] <- optimum
-  z <- moved$z + (off %||% 0)
-  found <- .Call(elvi_r_nested_check, target$plan, target$rule, list(target$setting), z, FALSE, threads())[[1L]]
-  list(x = in_user_rows(posterior, component_points(posterior, moved$z, of)), log_ratios = found$total - colSums(z^2) / 2 - log_q)
+  if (is.null(offset_of_location(posterior, k, optimum))) posterior$location[, k] <- optimum
+  c(list(x = in_user_rows(posterior, component_points(posterior, drawn$z, rep(k, n)))), drawn[c("log_ratios", "log_own")])
 }
 
 # What draws have moved the location from the optimum by, in whitened coordinates; NULL where there are too many for that.

@@ -1,11 +1,11 @@
 #' Log evidence, Bayes factors and model probabilities
 #'
-#' `evidence()` is the log marginal likelihood of a model, with all constants of prior and likelihood: a lower bound, [elbo()], and
-#' an estimate that importance weights correct, with its Monte Carlo error. `bayes_factor()` and `post_prob()` compare models of the same
-#' data by it, in the convention of package 'bridgesampling'.
+#' `evidence()` estimates the log marginal likelihood of a model, with all constants of prior and likelihood. It reports the lower bound
+#' [elbo()], an estimate that is corrected by importance weights, and the Monte Carlo error of the estimate. `bayes_factor()` and
+#' `post_prob()` compare models of the same data by their evidence, as the functions of the same names in package 'bridgesampling' do.
 #'
-#' The evidence depends on the priors, also where the posterior hardly does. Models with flat priors have no evidence, and
-#' `bayes_factor()` and `post_prob()` refuse them; they refuse fits of different responses too.
+#' The evidence depends on the priors, also where the posterior hardly does. Models with flat priors have no evidence; for them, and for
+#' fits of different responses, `bayes_factor()` and `post_prob()` give an error.
 #'
 #' @section How it is estimated:
 #' * A regression without hyperparameters: the mean of the importance weights of draws from the corrected posterior.
@@ -17,13 +17,13 @@
 #' The draws are those of the fit: the same in every call. The estimate is marked as unreliable where the Pareto k-hat
 #' of the weights is 0.7 or more, or where a bounded base leaves out part of the target. The lower bound holds even then.
 #'
-#' With package 'bridgesampling', `bridge_sampler(fit)` is `evidence(fit)`, and its `bf()`, `bayes_factor()`, `post_prob()`
-#' and `logml()` take fits by [elvi()] and what `evidence()` returns, also together with results of samplers.
+#' With package 'bridgesampling', `bridge_sampler(fit)` is `evidence(fit)`, and its `bf()`, `bayes_factor()`, `post_prob()` and `logml()`
+#' accept fits by [elvi()] and results of `evidence()`, also together with results of samplers.
 #'
 #' @param object a fit by [elvi()].
 #' @param draws number of draws for a fit without hyperparameters and without a verdict. By default, as many as make the Monte Carlo error
 #'   0.005 or less, up to a limit.
-#' @param seed optional number: draws other than the fit's own.
+#' @param seed optional number that selects another sequence of draws.
 #' @param x,x1,x2 fits by [elvi()], or results of `evidence()`.
 #' @param log return the logarithm of the Bayes factor?
 #' @param prior_prob prior probabilities of the models; equal by default.

@@ -101,15 +101,15 @@ mixture_of_ends <- function(ends) {
 adapted_line <- function(v) {
   if (is.null(v$proposal)) return(NULL)
   elsewhere <- v$alone$elsewhere
-  why <- c(if (v$alone$objects) sprintf("The approximation alone misses part of the target (k-hat %s, its weights leave %s of %s draws)",
+  why <- c(if (v$alone$objects) sprintf("The approximation alone misses part of the target (k-hat %s, effective sample size %s of %s draws)",
                                         format(v$alone$k, digits = 2), format_count(round(v$alone$ess)), format_count(v$alone$draws)),
            if (!v$alone$objects && isTRUE(v$alone$thin)) sprintf(
-             "The weights of the approximation alone leave %s of %s draws, too few to confirm it",
+             "The effective sample size of the approximation alone is %s of %s draws, too few to confirm it",
              format_count(round(v$alone$ess)), format_count(v$alone$draws)),
-           if (!is.null(elsewhere)) sprintf("%d other start(s) ended elsewhere, %s standard deviations away and %s nats behind",
+           if (!is.null(elsewhere)) sprintf("%d other start(s) ended at a different place, %s standard deviations away and %s nats below",
                                             elsewhere$number, format(elsewhere$distance, digits = 2),
                                             format(max(0, elsewhere$behind), digits = 2)))
-  sprintf("%s: what is shown is corrected by draws from a mixture of %d student laws adapted to the target",
+  sprintf("%s: the results are corrected by draws from a mixture of %d student distributions adapted to the target",
           paste(why, collapse = ", and "), length(v$proposal$weights))
 }
 

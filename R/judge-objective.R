@@ -1,17 +1,17 @@
 #' Objective and evidence lower bound
 #'
-#' `elbo()` is the evidence lower bound: at most the log evidence (the log marginal likelihood) of the model, with all
-#' normalising constants of prior and likelihood. Fits of different models to the same data can be compared by it.
-#' `objective()` evaluates `F(mu, Sigma) = E f(mu + Sigma z) - log|Sigma|`, the quantity a fit minimises. It leaves out
-#' these constants: compare approximations of one model by it, not models.
+#' `elbo()` is the evidence lower bound, a lower bound of the log evidence (the log marginal likelihood) of the model, with all
+#' normalising constants of prior and likelihood. It can compare fits of different models to the same data.
+#' `objective()` evaluates `F(mu, Sigma) = E f(mu + Sigma z) - log|Sigma|`, the quantity a fit minimises. It leaves out these constants,
+#' so use it to compare approximations of one model, not models.
 #'
 #' @section Comparing models:
-#' The difference of two ELBOs estimates the log Bayes factor of the two models. It is wrong by the difference of their
-#' gaps, each the Kullback-Leibler divergence of the approximation from the posterior; [pareto_k()] tells whether a gap may be
-#' large. The responses must be the same in both, not transformed, and the rows too. Like any evidence it depends on the priors,
+#' The difference of two ELBOs estimates the log Bayes factor of the two models. Its error is the difference of their gaps, each the
+#' Kullback-Leibler divergence of the approximation from the posterior; [pareto_k()] shows whether a gap may be large. The responses must
+#' be the same in both, not transformed, and the rows too. Like any evidence it depends on the priors,
 #' also where the posterior hardly does. [loo()][cross_validation] compares models by their predictions instead.
 #'
-#' A flat prior has no normalising constant, and the evidence is then defined up to a factor only. It counts as density 1, and
+#' A flat prior has no normalising constant, and the evidence is then defined only up to a factor. elvi counts it as density 1, and
 #' printing an ELBO says so. Models that do not have the same flat priors cannot be compared by evidence.
 #'
 #' The target of [model_density()], [model_stan()], [model_native()] and [model_quadratic()] is taken as given: the ELBO is a
@@ -56,7 +56,7 @@ elbo <- function(object, ...) UseMethod("elbo")
 objective.elvi_fit <- function(object, method = NULL, draws = 1000, ...) {
   check_dots(list(...), names(formals()), "objective()")
   if (!is.null(object$nested)) {
-    bad_argument("object", "a fit of one approximation: one with hyperparameters is a mixture of many, see elbo()", "a nested fit")
+    bad_argument("object", "a fit without hyperparameters (see elbo() for others)", "a nested fit")
   }
   if (!is.null(object$stack)) return(stacked_objective(object, draws))
   at <- model_theta(object)

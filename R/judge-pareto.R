@@ -1,35 +1,35 @@
 #' How well does the approximation fit the target?
 #'
-#' Pareto k-hat of the importance ratios `p(x)/q(x)` of target to approximation,
-#' from draws of the approximation. A k-hat below 0.5 means the approximation is
-#' close enough for importance sampling to correct what is left, up to a limit of about 0.7 that
-#' it may be used with care, above it that the approximation misses part of the target: being
-#' at the optimum of the family does not help then, another base or scale may.
+#' `pareto_k()` measures how close an approximation is to the posterior. Below 0.5 the approximation is good, and importance sampling can
+#' correct the rest. Up to a limit of about 0.7 it can be used with care. Above the limit the approximation misses part of the posterior;
+#' another base or scale may help.
+#'
+#' k-hat is the estimated Pareto shape of the importance ratios `p(x)/q(x)` of target to approximation, from draws of the approximation.
 #'
 #' The limit is `1 - 1 / log10(n)` for `n` draws, and 0.7 from 2,200 on, where more draws do not help against the bias of
-#' weights with such a tail. k-hat is an estimate: its standard error is that of a Pareto shape, and without `draws`
-#' blocks of draws are taken, up to four, until k-hat, the mean over the blocks, is more than two standard errors away
-#' from what separates its verdicts, else it is said not to be settled. What importance sampling can correct is judged
-#' by the effective sample size of the weights too.
+#' weights with such a tail. k-hat is an estimate, with the standard error of a Pareto shape. Without `draws`, up to four blocks of draws
+#' are taken, until k-hat, the mean over the blocks, is more than two standard errors away from the limits between verdicts. Otherwise it
+#' is reported as not settled. The verdict also depends on the effective sample size of the weights.
 #'
-#' If the log ratios of all draws are nearly constant (standard deviation at most 0.02, none further than 0.5 from their mean), the weights
-#' have nothing to correct, and a Pareto shape fitted to such small differences has no meaning. k-hat is then 0, and printing says so.
+#' If the log ratios of all draws are nearly constant (standard deviation at most 0.02, none further than 0.5 from their mean), there is
+#' nothing to correct, and a Pareto shape of such small differences has no meaning. k-hat is then reported as 0.
 #'
-#' Where a fit shows a corrected posterior (see `correct` of [elvi()]), k-hat is that of the corrected posterior, from the draws
-#' that `print()` has used. `gaussian = TRUE` gives that of the best gaussian. With hyperparameters it is the worst over
-#' the quadrature points that count most.
+#' @section What is judged:
+#' Where a fit shows a corrected posterior (see [correction]), k-hat is that of the corrected posterior, from the draws that `print()`
+#' uses. `gaussian = TRUE` gives that of the best gaussian. With hyperparameters it is the largest over the quadrature points with most
+#' weight.
 #'
-#' Where the verdict of a fit of a function has adapted a mixture to the target, because the approximation alone misses part of it
-#' (see [elvi()]), k-hat is that of the mixture, whose draws the fit shows; it says so, with the k-hat of the approximation.
+#' Where the [verdict] of a user-supplied density has adapted a mixture to the target, k-hat is that of the mixture, whose draws the fit
+#' shows; printing also shows the k-hat of the approximation.
 #'
-#' k-hat sees only places where the approximation has draws. It knows nothing of another mode: for that, compare what
-#' several starts end in (`starts` of [elvi()], and R-hat over starts, which such a fit prints). Nor does it see what
-#' is outside the support of a uniform base; what share of the target that is, is estimated by draws from a
-#' wider law and said.
+#' @section What it cannot see:
+#' k-hat depends only on places where the approximation has draws. It cannot detect another mode: for that, compare several starts
+#' (`starts` of [elvi_model], and the R-hat over starts that such a fit prints). Nor does it depend on what is outside the support of a
+#' uniform base; that share of the target is estimated by draws from a wider distribution, and reported.
 #'
 #' @param object an `elvi_fit`.
 #' @param draws number of draws; `NULL` takes them until the verdict is settled.
-#' @param seed optional number: other draws than the fit's own, which are the same in every call.
+#' @param seed optional number that selects another sequence of draws.
 #' @param gaussian logical: judge the best gaussian, also where the fit shows a corrected posterior?
 #' @param ... nothing: unknown names are errors.
 #' @return An object of class `elvi_pareto_k`: a list with `k`, its standard error `se`, `limit`, `settled`, `draws`,
@@ -81,6 +81,8 @@ shown_pareto_k <- function(object, draws, seed) {
 # Of the conditional posteriors at the quadrature points: `k` is the worst of `conditional`. There is no joint weight of all points.
 nested_pareto_k <- function(object, draws, key) {
   nested <- object$nested
+  plan <- object$posterior$roots$plan
+  if (isTRUE(plan$summed) && !is_quadratic(plan)) check_in_memory(object)
   if (!is.null(draws) && !is.na(worst_k(nested)) && worst_k(nested) > -Inf) {
     nested$k_hat <- component_shapes(object$posterior, object$problem, draws, key)
     nested$draws <- draws
@@ -224,13 +226,13 @@ print.elvi_pareto_k <- function(x, ...) {
   cat(judged_k(x), "\n", sep = "")
   if (!is.null(x$adapted)) writeLines(strwrap(paste0(x$adapted, ".")))
   if (!is.null(x$starts)) cat("R-hat over starts: ", format(x$starts, digits = 3), "\n", sep = "")
-  else if (!x$one_mode) cat("It cannot see a mode that the approximation never reaches: compare several starts.\n")
+  else if (!x$one_mode) cat("It cannot detect a mode that the approximation never reaches: compare several starts.\n")
   invisible(x)
 }
 
 judged_k <- function(x) {
   if (isTRUE(x$outside > most_missing)) return(sprintf(
-    "poor: the support of its base is bounded, and leaves out about %.0f%% of the target, which k-hat cannot see",
+    "poor: the support of its base is bounded and excludes about %.0f%% of the target, which k-hat cannot detect",
     100 * x$outside))
   if (x$ess < min(fewest_effective, x$draws / 10)) return(sprintf(
     "poor: importance weights leave %s draws, too few to correct it", format_count(round(x$ess))))

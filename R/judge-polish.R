@@ -26,7 +26,7 @@ polish_fit <- function(fit) {
   fit$result["posterior"] <- list(NULL)
   if (fit$polish$rhat > most_rhat) {
     elvi_warn("The largest R-hat of the ", polish_chains, " chains that polish the fit is ", format(fit$polish$rhat, digits = 3),
-              ", above ", most_rhat, ": they have not mixed, and what they show is not the posterior.", class = "elvi_warning_polish")
+              ", above ", most_rhat, ": they have not mixed, and their draws are not those of the posterior.", class = "elvi_warning_polish")
   }
   fit
 }

@@ -221,29 +221,29 @@ verdict_objections <- function(v, fit) UseMethod("verdict_objections")
 #' @export
 verdict_objections.default <- function(v, fit) {
   c(if (misses_part(v)) {
-      sprintf(paste("Pareto k-hat is %s (standard error %s; at most %s for so many draws) and importance weights leave",
-                    "%s of %s draws: the approximation misses part of the target."), format(v$k, digits = 2),
+      sprintf(paste("Pareto k-hat is %s (standard error %s; at most %s for so many draws) and the effective sample size",
+                    "is %s of %s draws: the approximation misses part of the target."), format(v$k, digits = 2),
               format(v$k_se, digits = 1), format(v$limit, digits = 2), format_count(round(v$ess)),
               format_count(v$draws))
     },
     if (isTRUE(v$thin) && !misses_part(v)) {
-      sprintf(paste("Importance weights leave %s of %s draws, less than a fifth, and no mixture was found that follows the target:",
-                    "they cannot confirm the approximation."), format_count(round(v$ess)), format_count(v$draws))
+      sprintf(paste("The effective sample size of the importance weights is %s of %s draws, less than a fifth, and no mixture fits the target:",
+                    "the weights cannot confirm the approximation."), format_count(round(v$ess)), format_count(v$draws))
     },
     if (!isTRUE(v$shift <= most_shift)) sprintf("Importance weights move the mean of `%s` by %s standard deviations.", v$shifted,
                                       format(v$shift, digits = 2)),
     if (!isTRUE(v$ratio <= most_ratio)) sprintf(
       paste("Importance weights change the standard deviation of `%s` by a factor of %s: if others depend on it as on",
-            "the logarithm of a group's sd, the target is a funnel, which no gaussian follows; a non-centred",
+            "the logarithm of a group's sd, the target is a funnel, which no gaussian fits; a non-centred",
             "parametrisation may help."), v$rescaled, format(v$ratio, digits = 3)),
     if (!is.null(v$elsewhere)) sprintf(
-      paste("%s, but %d other start(s) ended elsewhere, %s standard deviations away and %s nats behind (R-hat over starts",
+      paste("%s, but %d other start(s) ended at a different place, %s standard deviations away and %s nats below (R-hat over starts",
             "%s): there may be more than one mode, or a long funnel. combine = \"stack\" mixes them."),
       if (isTRUE(fit$result$converged)) "Converged" else "It ended here", v$elsewhere$number,
       format(v$elsewhere$distance, digits = 2), format(max(0, v$elsewhere$behind), digits = 2),
       format(v$spread, digits = 3)),
     if (isTRUE(v$uncovered > most_missing)) sprintf(
-      "The support of the base is bounded and leaves out about %.0f%% of the target, which k-hat cannot see.", 100 * v$uncovered),
+      "The support of the base is bounded and excludes about %.0f%% of the target, which k-hat cannot detect.", 100 * v$uncovered),
     if (v$outside > most_missing * v$draws) sprintf("%s of %s draws are outside the model's domain.",
                                             format_count(v$outside), format_count(v$draws)))
 }
@@ -278,13 +278,13 @@ verdict_account <- function(v, fit) UseMethod("verdict_account")
 #' @export
 verdict_account.default <- function(v, fit) {
   against <- objections(fit)
-  c(if (v$k >= v$limit && !misses_part(v)) "A few draws have a large weight, the others are nearly equal"
-    else if (!v$stable) sprintf("More draws may take k-hat across its limit %s", format(v$limit, digits = 2)),
+  c(if (v$k >= v$limit && !misses_part(v)) "A few draws have large weights, the others are nearly equal"
+    else if (!v$stable) sprintf("k-hat is near its limit %s: more draws may change the verdict", format(v$limit, digits = 2)),
     if (length(fit$plan$search$rivals)) sprintf("R-hat over starts %s", format(v$spread, digits = 3)),
     adapted_line(v),
     if (length(v$loose)) loose_line(v$loose),
-    if (is.null(fit$plan$search)) "Checked by importance weights alone: no other starts were tried, so another mode would not be seen"
-    else if (!is_corrected(fit$posterior)) "Importance weights are too thin to correct this fit: what is shown is the approximation itself",
+    if (is.null(fit$plan$search)) "Checked by importance weights only: no other starts were tried, so another mode would not be detected"
+    else if (!is_corrected(fit$posterior)) "Importance weights are too uneven to correct this fit: the results are those of the approximation itself",
     polish_line(fit$result$polish),
     if (length(against)) paste(if (is.null(fit$result$polish)) "Problem:" else "Before polishing:", against)
     else if (isTRUE(fit$result$converged)) paste0("Verdict: good", if (!is.null(v$proposal)) " after importance correction",
@@ -293,6 +293,6 @@ verdict_account.default <- function(v, fit) {
 }
 
 loose_line <- function(names) {
-  sprintf(paste("%s may go to 0: one standard deviation of the logarithm is more than a factor e. A prior that avoids 0, or a",
+  sprintf(paste("%s may be near 0: the standard deviation of the logarithm is above 1. A prior that avoids 0, or a",
                 "non-centred parametrisation, may help."), paste0("`", utils::head(names, 3), "`", collapse = ", "))
 }

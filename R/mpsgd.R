@@ -1,27 +1,22 @@
 #' Minibatch projected stochastic gradient descent
 #'
-#' Minimises any function `F` over a product of closed convex sets, from
-#' stochastic gradients.
+#' `mpsgd()` minimises a function `F` over a product of closed convex sets, from noisy gradients that you compute. It is the algorithm
+#' behind [elvi()] for problems of your own.
 #'
-#' The iteration is
-#'
+#' @section The iteration:
 #' `theta[k+1] = P(theta[k] - step[k] * lambda * g(theta[k], batch[k]))`
 #'
 #' with `g(theta, n)` the mean of `n` unbiased gradient estimates and `P` the
-#' projection onto the set. [elvi()] is this algorithm for variational
-#' inference, in C; `mpsgd()` is the same algorithm for a problem of your own,
-#' given as R functions.
+#' projection onto the set. [elvi()] runs it for variational inference, in C; `mpsgd()` runs it for a problem given as R functions.
 #'
 #' On a starting point, `mpsgd()` starts a run. On the result of one it
-#' continues it: a run that was interrupted or stopped by `iterations` goes on
-#' to the end of its schedule, and a run with [schedule_decay()] or
+#' continues it: a run that was interrupted or stopped by `iterations` continues to the end of its schedule, and a run with
+#' [schedule_decay()] or
 #' [schedule_growing()] can be given a larger `budget`.
 #'
-#' The randomness is yours: `gradient` draws from R's generator, or from where
-#' it likes. A run that is stopped by `iterations` and continued before anything
-#' else draws is the same, to the last bit, as one that was not stopped. An
-#' interrupt drops the iteration it falls into, though not the numbers that
-#' iteration has drawn.
+#' `gradient` draws from R's generator, or from another one. A run that is stopped by `iterations` and continued before anything else
+#' draws random numbers is identical to one that was not stopped. An interrupt drops the current iteration, but not the random numbers it
+#' has used.
 #'
 #' @section What is guaranteed:
 #' The set must be a product with one factor for each block of `start`, as it
@@ -60,16 +55,14 @@
 #' weight; every later iterate is feasible.
 #'
 #' @section Steps that are checked:
-#' With a `value` and `backtrack = n` no smoothness constant is needed: before each step, on `n`
-#' fresh draws, twice the step along a gradient `p` is tried, and the steps are halved until `F`
-#' lies below its tangent plus `|theta' - theta|^2 / (4 step)` there (within two standard errors).
-#' They stay halved, but every tenth iteration tries a step twice as long. The schedule's steps
-#' are only upper bounds then. The step is chosen before the gradient
-#' that it multiplies is drawn, so the step and the noise are independent, as the proofs need. What
-#' survives of the theorems for convex `F` that attains its minimum inside the set: every bound
-#' holds with a factor of 2, with the steps that were taken in its sums, provided that the check, which
-#' is made on draws and at the iterates only, tells the truth there. If `F` is smooth with constant
-#' `L` the steps are never halved below `1/(4L)`. The proof is in the maintainer's guide, `vignettes/internals.Rmd` of the sources.
+#' With a `value` and `backtrack = n` no smoothness constant is needed. Before each step, twice the step along a gradient `p` is tried on
+#' `n` new draws, and the steps are halved until `F` lies below its tangent plus `|theta' - theta|^2 / (4 step)` there (within two
+#' standard errors). They stay halved, but every tenth iteration tries a step twice as long. The steps of the schedule are then upper
+#' bounds. The step is chosen before the gradient
+#' that it multiplies is drawn, so the step and the noise are independent, as the proofs need. For convex `F` with a minimum inside the
+#' set, every bound holds with a factor of 2 and the steps that were taken, provided that the checks, which use draws and only the
+#' iterates, are right. If `F` is smooth with constant
+#' `L` the steps are never halved below `1/(4L)`. The proof is in the maintainer's guide, `docs/internals.Rmd` of the sources.
 #'
 #' @param start where to start: a numeric vector or matrix, or a named list of
 #'   them, the blocks of `theta`. Or the result of `mpsgd()`, to continue it.
@@ -85,7 +78,7 @@
 #' @param lambda preconditioner, a number in (0, 1] that multiplies the steps.
 #'   When `start` is a list: a vector of them, named as the blocks; 1 for a block
 #'   that is left out.
-#' @param average which point is returned: `"theorem"` (the weighted average of
+#' @param average the point to return: `"theorem"` (the weighted average of
 #'   the convergence theorems, which needs `a`), `"tail"` (mean of the last part
 #'   of the iterates) or `"last"`.
 #' @param a the constant of the noise condition, not negative; 0 if the noise is
@@ -96,23 +89,22 @@
 #' @param value function of `theta` and `n`, returning the mean of `n` stochastic values of `F`
 #'   (`Inf` outside its domain), for `backtrack`. It should draw the same numbers from R's
 #'   generator as `gradient` does: it is called with the generator in the same state.
-#' @param backtrack number of fresh draws to check each step with, at least 16; 0 for steps that
+#' @param backtrack number of new draws to check each step with, at least 16; 0 for steps that
 #'   are not checked. They are not part of the schedule's budget; a check costs as many draws of
 #'   gradients twice, and of values twice.
 #' @param iterations stop after this many iterations in all, even if the
 #'   schedule has more.
 #' @param checkpoint,checkpoint_every name of a file that keeps the state of the run,
-#'   and the seconds between two states, as in [elvi_control()]: the same call goes on
-#'   from the file, with R's generator as it was, to the same result, provided that
-#'   `gradient` depends on `theta`, `n` and R's generator alone. Before the first step
-#'   your functions are called for one step more, to know them by. A run that is
-#'   continued by `mpsgd()` on a result is not written.
+#'   and the seconds between two states, as in [elvi_control()]: the same call resumes from the file, with R's generator as it was, with
+#'   the same result, provided that
+#'   `gradient` depends on `theta`, `n` and R's generator alone. Before the first step your functions are called once more, to identify
+#'   them. A run that is continued by `mpsgd()` on a result writes no file.
 #' @param budget new total of gradient evaluations. A tail average is then that
 #'   of a longer run if its tail starts after the iterations already done;
 #'   otherwise it also has the earlier iterates that were already in it.
-#' @param ... nothing: unknown names are errors.
+#' @param ... not used: unknown names are errors.
 #' @return An object of class `elvi_mpsgd`, a plain list with, among others,
-#'   * `theta`: the average asked for, in the shape of `start`;
+#'   * `theta`: the average, in the shape of `start`;
 #'   * `last`: the last iterate;
 #'   * `trace`: a data frame with iteration, gradient evaluations, batch, step,
 #'     `gradient_map` (the norm, in the metric of `lambda`, of
@@ -188,7 +180,7 @@ mpsgd.default <- function(start, gradient, project = NULL, schedule, lambda = NU
   if (!is.null(a)) a <- check_number(a, "a", 0)
   if (fit$average == "theorem" && is.null(a)) {
     bad_argument("a", paste("given for average = \"theorem\" (it is the noise constant in the weights;",
-                            "average = \"tail\" does without)"), "NULL")
+                            "average = \"tail\" does not need it)"), "NULL")
   }
   fit$plan <- plan_mpsgd(schedule, check_lambda(lambda, blocks), a)
   iterations <- check_count(iterations, "iterations", infinite = TRUE)
@@ -206,8 +198,8 @@ mpsgd.elvi_mpsgd <- function(start, budget = NULL, iterations = Inf, ...) {
     fit$plan <- plan_mpsgd(fit$schedule, fit$plan$lambda, fit$plan$bg_a)
   }
   if (fit$state$k >= fit$plan$iterations) {
-    elvi_inform("The run is complete: nothing is left of its budget of ",
-                format(fit$schedule$budget), " gradient evaluations.")
+    elvi_inform("The run is complete: its budget of ",
+                format(fit$schedule$budget), " gradient evaluations is spent.")
     return(fit)
   }
   run_mpsgd(new_journal(fit), iterations)
@@ -259,7 +251,7 @@ run_mpsgd <- function(journal, iterations) {
   if (interrupted) {
     fit$status <- "interrupted"
     elvi_warn("Interrupted after ", state$k, " of ", fit$plan$iterations,
-              " iterations: this is the run so far. mpsgd(run) goes on from here.",
+              " iterations: this is the run so far. mpsgd(run) resumes it.",
               class = "elvi_warning_interrupted")
   }
   fit
@@ -365,7 +357,7 @@ backtracked <- function(fit, state, step) {
 
 # Is F(theta - 2 step Lambda p) above F(theta) - 2 step <grad F, p> + step |p|^2, in the metric of
 # Lambda and by more than noise? p is a gradient on draws of its own, so that the others, in eight
-# batches, know nothing of it. With p = grad F the negation is the descent of vignette("internals").
+# batches, know nothing of it. With p = grad F the negation is the descent of docs/internals.Rmd.
 bends_up <- function(fit, state, step, batches = 8L) {
   lambda <- fit$plan$lambda
   p <- gradient_at(fit, state, fit$backtrack)

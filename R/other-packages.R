@@ -1,6 +1,7 @@
-#' Fits in the hands of other packages
+#' Packages that work with a fit
 #'
-#' Methods for generics of other packages, registered when those are loaded; none of them is needed to use elvi.
+#' Fits by [elvi()] work with many packages for post-estimation and display. The methods are registered when such a package is loaded;
+#' none of them is needed to use elvi.
 #'
 #' | package | what works |
 #' |---|---|
@@ -12,8 +13,8 @@
 #' | 'loo' | `loo()`, `waic()`, `kfold()`, and comparisons of them |
 #' | 'knitr' | `kable(summary(fit))` |
 #'
-#' There is no `logLik()`, hence no `AIC()`: an [elbo()] is not one. `insight::find_algorithm()` says `"variational"`, and
-#' what asks there for chains of a sampler says that there are none.
+#' There is no `logLik()` and no `AIC()`: an [elbo()] is not a maximised likelihood. `insight::find_algorithm()` returns `"variational"`.
+#' Functions about the chains of a sampler report that there are none.
 #'
 #' @seealso [predictive] and [predict.elvi_glm()] for the generics of 'rstantools'.
 #' @name other_packages
@@ -78,9 +79,16 @@ class_basis <- function(object, grid, quantity) {
   classes <- dimnames(draws)[[3L]]
   draws <- matrix(draws, nrow(draws))
   response <- object$formula[[2L]]
-  labels <- list(estName = if (length(classes) == length(class_names(object$family))) "prob" else "predictor",
+  heading <- if (length(classes) == length(class_names(object$family))) "prob" else "predictor"
+  labels <- list(postGridHook = function(object, ...) name_estimates(object, heading),
                  ylevs = stats::setNames(list(classes), if (is.name(response)) as.character(response) else "y.level"))
   grid_basis(object, diag(ncol(draws)), draws, colMeans(draws), stats::cov(draws), labels)
+}
+
+# the heading of the estimates, which ref_grid() sets itself
+name_estimates <- function(grid, heading) {
+  grid@misc$estName <- heading
+  grid
 }
 
 # Does `component`, as 'glmmTMB' calls it, ask for the second part?
@@ -175,7 +183,7 @@ family_stand_in <- function(x) {
 # with group-level terms apart, as 'insight' has them for mixed models
 #' @exportS3Method insight::find_formula
 find_formula.elvi_glm <- function(x, verbose = TRUE, ...) {
-  terms <- group_terms_of(x)
+  terms <- group_terms_of(x)[in_line(group_terms_of(x), 1L)]
   if (!length(terms)) return(structure(list(conditional = x$formula), class = c("insight_formula", "list")))
   env <- environment(x$formula)
   bars <- lapply(terms, function(term) {
@@ -193,16 +201,21 @@ find_formula.elvi_glm <- function(x, verbose = TRUE, ...) {
 # made of. `approximation` is about families with a log link, as in newer versions of 'insight'.
 #' @exportS3Method insight::get_variance
 get_variance.elvi_glm <- function(x, component = "all", verbose = TRUE, approximation = "lognormal", ...) {
-  terms <- group_terms_of(x)
+  first <- in_line(group_terms_of(x), 1L)
+  terms <- group_terms_of(x)[first]
   if (!length(terms)) {
     if (isTRUE(verbose)) insight::format_warning("The model has no group-level terms.")
     return(NULL)
   }
-  V <- unclass(VarCorr.elvi_glm(x))
+  distribution <- distribution_variance(x, approximation)
+  if (is.na(distribution)) {
+    if (isTRUE(verbose)) insight::format_warning("Responses in classes without a latent variable have no residual variance.")
+    return(NULL)
+  }
+  V <- unclass(VarCorr.elvi_glm(x))[first]
   shares <- vapply(seq_along(terms), function(i) mean_term_variance(x, terms[[i]], V[[i]]), 0)
   # a level for each row spreads responses as a dispersion does, unless these have a variance of their own
   by_row <- vapply(terms, function(term) length(term$levels) == nrow(x$frame), NA) & !link_of(x$family)$straight
-  distribution <- distribution_variance(x, approximation)
   dispersion <- sum(shares[by_row])
   labels <- names(V)
   intercept <- vapply(V, function(v) rownames(v)[1L] == "(Intercept)", NA)
@@ -229,14 +242,56 @@ shared_predictor <- function(x) {
   unname(stats::predict(without_gaps(x), type = "link", re.form = NA)) - (stats::model.offset(x$frame) %||% 0)
 }
 
-# The variance of a response given its mean, on the scale of the linear predictor.
+# The variance of a response given its mean, on the scale of the linear predictor: that of the latent variable where a threshold
+# decides, else by the delta method or by what `approximation` says of logarithms. NA where there is none.
 distribution_variance <- function(x, approximation) {
-  dispersion <- mean_dispersion(x)
-  if (link_of(x$family)$straight) return(dispersion^2)
-  if (family_record(x$family)$trials) return(switch(x$family$link, logit = pi^2 / 3, probit = 1, cloglog = pi^2 / 6))
-  mu <- mean(observed_response(x))
-  squared_cv <- switch(x$family$family, Gamma = 1 / dispersion, family_record(x$family)$variance(mu, dispersion, x$family) / mu^2)
+  family <- x$family
+  record <- family_record(family)
+  if (!is.null(record$classes)) return(if (has_latent_variable(family)) latent_variance(family$link) else NA_real_)
+  if (record$trials) return(latent_variance(family$link) + overdispersion(x))
+  at <- typical_response(x)
+  if (link_of(family)$straight) return(at$variance)
+  if (!link_of(family)$exponential) return(at$variance / family$mu.eta(family$linkfun(at$mean))^2)
+  squared_cv <- at$variance / at$mean^2
   switch(approximation[1L], delta = squared_cv, trigamma = trigamma(1 / squared_cv), log1p(squared_cv))
+}
+
+latent_variance <- function(link) switch(link, logit = pi^2 / 3, probit = 1, cloglog = pi^2 / 6)
+
+# by how much the probabilities of counts of successes vary on the logit scale where they have a phi, by the delta method
+overdispersion <- function(x) {
+  if (!length(family_parameter_names(x))) return(0)
+  mu <- mean(observed_response(x))
+  1 / ((1 + mean_dispersion(x)) * mu * (1 - mu))
+}
+
+# mean and variance of a response in the middle of the data
+typical_response <- function(x) {
+  record <- family_record(x$family)
+  dispersion <- mean_dispersion(x)
+  # censored times are no responses, and rates of truncated counts no means
+  at_data <- function(type) unname(stats::predict(without_gaps(x), type = type))
+  if (is.null(x$second)) {
+    mu <- if (is.null(record$mean) && is.null(dim(x$frame[[1L]]))) mean(observed_response(x)) else mean(at_data("conditional"))
+    return(list(mean = if (is.null(record$mean)) mu else record$mean(mu, dispersion), variance = mean_variance(x, mu, dispersion)))
+  }
+  second <- at_data(if (x$second$component == "disp") "disp" else "zprob")
+  mu <- rep(mean(at_data("conditional")), length(second))
+  dispersion <- list(second = second, hyper = dispersion)
+  list(mean = mean(record$second$mean(mu, dispersion)), variance = mean(mean_variance(x, mu, dispersion)))
+}
+
+# Records have the variance up to glm()'s dispersion: it does not depend on their own dispersion then.
+mean_variance <- function(x, mu, dispersion) {
+  record <- family_record(x$family)
+  of <- function(dispersion) record$variance(mu, dispersion, x$family)
+  doubled <- if (is.list(dispersion)) lapply(dispersion, `*`, 2) else 2 * dispersion
+  name <- c(record$second$parameter, record$dispersion$natural, family_parameter_names(x))
+  if (!length(name) || !identical(of(doubled), of(dispersion))) return(of(dispersion))
+  own <- if (is.list(dispersion)) dispersion$second else dispersion[1L]
+  if (name[1L] != "sigma") return(of(dispersion) / own)
+  df <- c(x$family$df, dispersion[-1L], Inf)[[1L]]   # of student errors
+  of(dispersion) * own^2 * if (df > 2 && df < Inf) df / (df - 2) else if (df > 2) 1 else Inf
 }
 
 # The default method does not know a fit for a model, and drops it.

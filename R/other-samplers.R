@@ -2,9 +2,8 @@
 
 #' Starting values and a metric for samplers
 #'
-#' Long chains of Hamiltonian Monte Carlo warm up faster if they start in the posterior and know its scales. `init_values()` gives
-#' a starting point for each chain, `inverse_metric()` the covariance of the posterior, both as 'rstan', 'cmdstanr' and 'adnuts' take
-#' them.
+#' Hamiltonian Monte Carlo warms up faster if it starts in the posterior and knows its scales. `init_values()` gives a starting point for
+#' each chain and `inverse_metric()` the covariance of the posterior, in the form that 'rstan', 'cmdstanr' and 'adnuts' take.
 #'
 #' The starting points are draws of the fit: those that `as.matrix(fit, draws = chains)` shows, corrected by importance weights where
 #' the fit is. For a [model_stan()] each is a named list of the program's parameters on their own scale, so that the result is what
@@ -17,7 +16,7 @@
 #' @param fit a fit by [elvi()] without group-level or smooth terms.
 #' @param chains number of chains.
 #' @param type `"dense"` for the covariance matrix, `"diagonal"` for the variances.
-#' @param seed optional number: other draws than the fit's own.
+#' @param seed optional number that selects another sequence of draws.
 #' @return `init_values()`: a list with an entry for each chain. `inverse_metric()`: a matrix or a vector.
 #' @seealso [model_stan()], [model_density()], [constrain_draws()]
 #' @examples

@@ -1,10 +1,10 @@
 #' Marginal distributions of the approximation
 #'
-#' The approximation is a known distribution: each parameter is `mu_j + s_j z`
-#' with `z` the marginal of the base and `s_j` its standard deviation, or a mixture of such variables over quadrature points. These are
-#' its density, distribution and quantile functions, exact up to quadrature. A `sigma` or `phi` that a run has fitted by its logarithm is
-#' `exp()` of such a variable. Standard deviations, correlations and dispersions that a fit integrates over are known by 10,000 draws
-#' between its quadrature points.
+#' Density, distribution and quantile functions of one parameter, for tail probabilities and quantiles without Monte Carlo error.
+#'
+#' Each parameter of the approximation is `mu_j + s_j z` with `z` the marginal of the base and `s_j` its standard deviation, or a mixture
+#' of such variables over quadrature points. A `sigma` or `phi` that was fitted by its logarithm is `exp()` of such a variable. Standard
+#' deviations, correlations and dispersions that a fit integrates over are represented by 10,000 draws.
 #'
 #' @param object an `elvi_fit`.
 #' @param parameter name or number of one parameter.

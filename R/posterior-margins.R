@@ -2,7 +2,7 @@
 # root of the coefficients' covariance, the gaussian has mean 0 and covariance I. `margins` says what the posterior has there:
 #
 #   each        for some components: delta, covariance (mean and covariance of y), shape (functions x scores: standardised
-#               quantiles of each y at `margin_scores`) and own (the same for each coefficient)
+#               quantiles of each y at `margin_scores`) and own (the same for each coefficient); k is the component
 #   of          for each component, which of `each` it has: the one with the nearest hyperparameters
 #   roots       S_k, in user coordinates
 #   moved       how far means (in sds) and sds (as factors) of coefficients are from the gaussian's, at most
@@ -32,7 +32,10 @@ with_margins <- function(posterior, target_at, needed = FALSE) {
   if (!needed && !needs_profile(cumulants)) return(posterior)
   most <- most_margin_rows %/% (2 * length(which) * rows_of_profile(target))
   chosen <- main_components(posterior, min(max(most, 1), most_margin_components))
-  each <- lapply(chosen, function(k) find_margins(target_at(k), white_functions(posterior, k), settings_for(cumulants)))
+  each <- lapply(chosen, function(k) {
+    margins <- find_margins(target_at(k), white_functions(posterior, k), settings_for(cumulants))
+    if (!is.null(margins)) c(list(k = k), margins)
+  })
   found <- lengths(each) > 0L
   if (!found[1L]) return(posterior)
   posterior$margins <- list(each = each[found], of = nearest_of(posterior, chosen[found]), plan = target$plan, setting = target$setting,
@@ -349,11 +352,21 @@ corrected_points <- function(posterior, z, component) {
 
 moved_coefficients <- function(posterior, z, k) {
   margins <- margin_at(posterior, k)
-  H <- t(solve(posterior$margins$roots[[k]], root_rows(root_at(posterior$roots, k), unit_rows(posterior, posterior$coefficients))))
+  H <- white_coordinates(posterior, k)
   y <- crossprod(H, z)
-  score <- t(chol(stats::cov2cor(margins$covariance))) %*% y
-  to <- margins$delta + sqrt(diag(margins$covariance)) * value_at_score(margins$shape, score)
-  list(by = H %*% (to - y), log_slope = colSums(log(slope_at_score(margins$shape, score))))
+  list(by = H %*% (shaped_coordinates(margins, y) - y), log_slope = colSums(log(slope_at_score(margins$shape, copula_scores(margins, y)))))
+}
+
+# the columns by which z has the whitened coordinates y of the coefficients
+white_coordinates <- function(posterior, k) {
+  t(solve(posterior$margins$roots[[k]], root_rows(root_at(posterior$roots, k), unit_rows(posterior, posterior$coefficients))))
+}
+
+copula_scores <- function(margins, y) t(chol(stats::cov2cor(margins$covariance))) %*% y
+
+# standard normal y with these margins
+shaped_coordinates <- function(margins, y) {
+  margins$delta + sqrt(diag(margins$covariance)) * value_at_score(margins$shape, copula_scores(margins, y))
 }
 
 slope_at_score <- function(shape, z) {

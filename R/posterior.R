@@ -11,6 +11,7 @@
 #   points     importance-weighted points that correct the components (posterior-points.R)
 #   margins    corrected means, covariance and margins of the coefficients (posterior-margins.R)
 #   effects    corrected margins of group-level effects given the coefficients (posterior-effects.R)
+#   weighted   are draws of these compared with the target (solve-weights.R)?
 #
 # and what its parameters are to the user:
 #
@@ -63,7 +64,7 @@ without_points <- function(posterior) {
 
 # the approximation itself
 uncorrected <- function(posterior) {
-  posterior[c("points", "margins", "effects")] <- list(NULL)
+  posterior[c("points", "margins", "effects", "weighted")] <- list(NULL)
   posterior
 }
 
@@ -311,7 +312,8 @@ posterior_draws <- function(posterior, n, key = posterior$key) {
     return(list(x = metropolis_draws(posterior, proposals$x, key, warmup)$x, hyper = NULL))
   }
   drawn <- component_draws(posterior, n, key)
-  list(x = drawn$x, hyper = hyper_draws(posterior, drawn$component, key))
+  x <- if (is_weighted(posterior)) component_metropolis(posterior, drawn, key) else drawn$x
+  list(x = x, hyper = hyper_draws(posterior, drawn$component, key))
 }
 
 # The attribute "log_q" of corrected draws is their log density given the component, up to a constant. Made in blocks of one size,
@@ -324,12 +326,16 @@ component_draws <- function(posterior, n, key) {
     z <- draw_base(posterior_law(posterior), key, size, first = from)
     of <- component[from + seq_len(size)]
     if (!is_reshaped(posterior)) return(in_user_rows(posterior, component_points(posterior, z, of)))
-    moved <- corrected_points(posterior, z, of)
-    structure(in_user_rows(posterior, component_points(posterior, moved$z, of)), log_q = -colSums(z^2) / 2 - moved$log_slope)
+    points <- if (is_weighted(posterior)) widened(z, from + seq_len(size)) else list(z = z, log_q = -colSums(z^2) / 2)
+    moved <- corrected_points(posterior, points$z, of)
+    structure(in_user_rows(posterior, component_points(posterior, moved$z, of)), log_q = points$log_q - moved$log_slope,
+              z = if (is_weighted(posterior)) moved$z)
   })
   keep <- seq_len(n)
   log_q <- unlist(lapply(x, attr, "log_q"))
-  list(x = structure(do.call(rbind, x)[keep, , drop = FALSE], log_q = log_q[keep]), component = component[keep])
+  z <- do.call(cbind, lapply(x, attr, "z"))
+  list(x = structure(do.call(rbind, x)[keep, , drop = FALSE], log_q = log_q[keep]), component = component[keep],
+       z = z[, keep, drop = FALSE])
 }
 
 # z, in columns, as points of the components, in the coordinates of the solver

@@ -1,8 +1,7 @@
 #' Priors
 #'
-#' Independent priors for the coefficients of a model, and priors for its
-#' auxiliary parameter (the residual scale `sigma` or the size `phi`, see
-#' [model_glm()]).
+#' Independent priors for the coefficients of a model, and priors for its auxiliary parameter (such as the residual standard deviation
+#' `sigma`) and for standard deviations of groups. The names are those of 'rstanarm'.
 #'
 #' A prior given once holds for every coefficient; vectors give one number per
 #' coefficient, and `c()` puts different priors in a row: `c(normal(0, 10),
@@ -10,28 +9,32 @@
 #'
 #' * `normal()`: log-concave, so a model that is log-concave in its coefficients
 #'   stays so, and a proper one has an optimum.
-#' * `student_t()` and its case `cauchy()`, of one degree of freedom: heavy
-#'   tails, which let a large coefficient stand. Not log-concave: a model with
-#'   one is treated as non-convex, and the optimum found need not be the only one.
+#' * `student_t()` and its case `cauchy()`, of one degree of freedom: heavy tails, which shrink a large coefficient less. They are not
+#'   log-concave: a model with one is treated as non-convex, and its optimum need not be the only one.
 #' * `flat()`: improper. A posterior, and hence an optimum, need not exist then:
-#'   separable binary data are the usual case. [elvi()] refuses where it finds
-#'   that there is none.
+#'   separable binary data are the usual case, which [elvi()] detects.
 #' * `exponential()`: for an auxiliary parameter only.
-#' * `laplace()`: not available, and says so. The log density has a kink at its
-#'   location, so `f` has no gradient there and no smoothness constant, on which
-#'   steps, guarantees and exact objective all rest. `student_t(3, 0, scale)` has
-#'   heavy tails too, and a peak that is round.
+#' * `laplace()`: not supported, with an error that says so. Its log density has a kink, so it has no gradient there.
+#'   `student_t(3, 0, scale)` has heavy tails too, and a smooth peak.
 #'
-#' Priors made by the functions of the same names of package 'rstanarm' are accepted too, and the other way
-#' round, so that it does not matter which package was attached last.
+#' Priors of package 'rstanarm' and of elvi can be used in both packages, so it does not matter which one was attached last.
 #'
 #' Priors of an auxiliary parameter are priors of `sigma` or `phi` itself,
 #' truncated to positive values: `normal(0, s)` is half-normal, `cauchy(0, s)`
 #' half-Cauchy, `flat()` flat in `sigma`. The model's parameter is the logarithm,
 #' whose density has the Jacobian in it.
+#' @section Of an intercept and slopes:
+#' In a formula, `prior` is for the slopes and `prior_intercept` for the intercept *when all predictors are at their means*, as in
+#' 'rstanarm': predictors are centred for the computation, and results are reported for the original ones.
+#'
+#' Autoscaling divides the prior scale of a slope by the standard deviation of its predictor. For `gaussian()` and [robust()] it
+#' multiplies by that of the response, the prior of the intercept is shifted by the mean of the response, and the rate of an exponential
+#' `prior_aux` is divided by its standard deviation. For positive responses with a log link (`Gamma()`, `inverse.gaussian()`,
+#' [weibull()], `"exponential"`) the prior of the intercept is shifted by the logarithm of the mean response, where censored times count
+#' as in an exponential model, and offsets are taken out. So results do not depend on the unit of the response.
 #'
 #' @section Defaults and units:
-#' The defaults of [elvi()] do not depend on the unit of anything. If a predictor, the column of a random slope, the variable
+#' The defaults of [elvi()] do not depend on units. If a predictor, the column of a random slope, the variable
 #' of a smooth or a response with a unit is multiplied by 1000, results change their units and nothing else.
 #' * Slopes: `normal(0, 2.5)` for a predictor divided by its standard deviation. With `gaussian()` and [robust()] the scale is
 #'   multiplied by the standard deviation of the response, here and below.
@@ -39,7 +42,7 @@
 #'   the standard deviation of the slope's column; smooths are scaled first, see [group_terms].
 #' * Auxiliary parameters: see [families].
 #'
-#' A prior that you give is taken as it is, unless you set `autoscale = TRUE`.
+#' A prior that you give is not rescaled, unless you set `autoscale = TRUE`.
 #'
 #' @param df degrees of freedom: one positive number, or one per coefficient.
 #'   `Inf` is normal.
@@ -49,11 +52,10 @@
 #'   coefficient flat.
 #' @param precision for [model_glm()]: the inverse of the covariance matrix of all coefficients, symmetric and positive
 #'   definite, dense or sparse (package 'Matrix'), instead of `scale`. Random walks, autoregressions and Gaussian
-#'   Markov random fields are sparse ones. The exact solver takes such a prior, with `dispersion` known; nothing else does.
+#'   Markov random fields are sparse ones. Only the exact solver takes such a prior, with `dispersion` known.
 #' @param rate inverse of the mean, a positive number.
 #' @param autoscale rescale the prior to the data of a formula, as its argument `autoscale` does?
-#' @return An object of class `elvi_prior` for [model_glm()]. `laplace()` always
-#'   fails.
+#' @return An object of class `elvi_prior` for [model_glm()]. `laplace()` is always an error.
 #' @examples
 #' normal(0, 2.5)
 #' normal(0, c(10, 2.5, 2.5))

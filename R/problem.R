@@ -1,24 +1,24 @@
 #' The pieces of a fit
 #'
-#' [elvi()] with a formula takes two steps that other packages can take one by one: `elvi_problem()` reads formula and data and
-#' returns the problem to solve, `elvi_solve()` chooses a solver and returns the fit. A problem can be solved several times,
-#' with another base or method, without reading the data again.
+#' The two steps of [elvi()] with a formula, for packages that build on elvi. `elvi_problem()` reads formula and data and returns the
+#' problem to solve; `elvi_solve()` chooses a solver and returns the fit. A problem can be solved several times, with another base or
+#' method, without reading the data again.
 #'
-#' A problem is a list. What other packages may want to read is
+#' A problem is a list. Its documented fields are
 #' * `rows`: design matrix `X`, response `y`, `weight` and `offset`. Columns of `X` count as `X[, j] - shift[j]`.
 #' * `Z`: sparse matrix with the columns of latent terms (groups, smooths), or `NULL`; `terms`, a list with what is known of each.
 #' * `family`, and `dispersion`: its parameter if that is known, else `NULL`.
 #' * `priors`: those of the coefficients (`joint`, one after the other), of the family's parameter (`aux`), of standard
 #'   deviations (`sd`) and correlations (`cor`), after rescaling to the data.
 #'
-#' `elvi_problem()` has the arguments of [elvi.formula()] that describe the model, `elvi_solve()` those that say how to fit it.
+#' `elvi_problem()` has the arguments of [elvi()] that describe the model, `elvi_solve()` those that say how to fit it.
 #'
 #' @param formula a formula.
-#' @param data,family,dispersion,weights,subset,na.action,offset,contrasts,frequency as in [elvi.formula()].
-#' @param prior,prior_intercept,prior_aux,prior_sd,prior_cor,autoscale as in [elvi.formula()].
-#' @param ziformula,dispformula,knots as in [elvi.formula()].
+#' @param data,family,dispersion,weights,subset,na.action,offset,contrasts,frequency as in [elvi()].
+#' @param prior,prior_intercept,prior_aux,prior_sd,prior_cor,autoscale as in [elvi()].
+#' @param ziformula,dispformula,knots as in [elvi()].
 #' @param problem a problem by `elvi_problem()`.
-#' @param base,method,schedule,budget,tol,start,control,correct,prior_only as in [elvi.formula()].
+#' @param base,method,schedule,budget,tol,start,control,correct,prior_only as in [elvi()].
 #' @return `elvi_problem()` returns an object of class `elvi_problem`, `elvi_solve()` a fit, see [elvi()].
 #' @examples
 #' problem <- elvi_problem(case ~ age + parity + spontaneous, data = infert, family = binomial())
@@ -76,12 +76,21 @@ build_problem <- function(formula, call, env, arguments) {
   if ("na.action" %in% given) check_na_action(arguments$na.action)
   asked <- second_part(check_family(arguments$family), arguments)
   family <- asked$family
-  parts <- if (is.null(asked$part)) structured_formula(formula, if (!is_source(data)) data)
-  if (!is.null(asked$part) && is_source(data)) bad_argument("data", "in memory for a model with a second formula", "a source of rows")
-  if (is_source(data)) check_knots(arguments$knots, list())
-  if (is.null(asked$part)) check_terms(parts, family, is_source(data), given)
-  design <- if (!is.null(asked$part)) joint_design(formula, asked$part, data, call, env, arguments$contrasts, arguments$knots)
-            else if (is_source(data)) source_design(data, formula, call, env, arguments$contrasts, family)
+  if (!is.null(family_record(family)$pieces)) return(problem_of_pieces(formula, family, data, call, env, arguments))
+  regression_problem(formula, family, asked$part, data, call, env, arguments)
+}
+
+# `part` is the second one, or NULL; `call` says what the model frame is made of
+regression_problem <- function(formula, family, part, data, call, env, arguments) {
+  given <- names(call)
+  parts <- if (is.null(part)) {
+    structured_formula(formula, if (!is_source(data)) data else if ("." %in% all.vars(formula)) first_chunk(data))
+  }
+  if (!is.null(part) && is_source(data)) bad_argument("data", "in memory for a model with a second formula", "a source of rows")
+  if (is_source(data) && is.null(parts)) check_knots(arguments$knots, list())
+  if (is.null(part)) check_terms(parts, family, given)
+  design <- if (!is.null(part)) joint_design(formula, part, data, call, env, arguments$contrasts, arguments$knots)
+            else if (is_source(data)) source_design(data, formula, call, env, arguments$contrasts, family, parts, arguments$knots)
             else formula_design(parts, call, env, arguments$contrasts, arguments$knots)
   if (!is.null(design$parts) && !length(design$latent)) refuse_latent_priors(given)
   if (!design$intercept && "prior_intercept" %in% given) {
@@ -91,6 +100,9 @@ build_problem <- function(formula, call, env, arguments) {
   shared <- is_shared(family_record(family))
   if (shared && is_source(data)) bad_argument("data", paste0("in memory for ", family$family, "()"), "a source of rows")
   dispersion <- arguments$dispersion
+  if (!is.null(dispersion) && is_nested_only(family)) {
+    unused_argument("dispersion", paste0("parameters of ", family$family, "() with link \"", family$link, "\" are always estimated"))
+  }
   dispersion <- check_dispersion(if (is.null(family_record(family)$dispersion)) dispersion %||% 1 else dispersion, family)
   priors <- given_priors(arguments)
   priors <- design_priors(design, family, dispersion, priors, check_autoscale(arguments$autoscale, given, priors))
@@ -99,6 +111,17 @@ build_problem <- function(formula, call, env, arguments) {
     priors <- shared_priors(priors, length(class_names(family)) - 1L)
   }
   new_problem(design, design$formula %||% if (is.null(parts)) stats::formula(design$terms) else formula, call, family, dispersion, priors)
+}
+
+# The solver's rows are pieces of observations; the fit shows the formula and the call that were given.
+problem_of_pieces <- function(formula, family, data, call, env, arguments) {
+  split <- family_record(family)$pieces(formula, family, data, call, env)
+  problem <- regression_problem(split$formula, split$family, NULL, split$data, split$call, env, arguments)
+  problem$regression$pieces <- settle_pieces(split$pieces, problem$regression$frame)
+  problem$regression$formula <- formula
+  call[[1L]] <- quote(elvi)
+  problem$call <- call
+  problem
 }
 
 # levels of the response in the data, of which a model frame drops those that do not occur
@@ -157,9 +180,8 @@ check_autoscale <- function(autoscale, given, priors) {
     aux = is.null(priors$prior_aux) || asks(priors$prior_aux), sd = !"prior_sd" %in% given)
 }
 
-check_terms <- function(parts, family, elsewhere, given) {
+check_terms <- function(parts, family, given) {
   if (is.null(parts)) return(refuse_latent_priors(given))
-  if (elsewhere) bad_argument("data", "in memory: group-level and smooth terms need all rows at once", "a source of rows")
   check_conditional_family(family)
 }
 
@@ -181,7 +203,12 @@ solve_problem <- function(problem, base, method, run, control, correct = TRUE, p
   if (!is.null(problem$lines) && !identical(base$kind, base_gaussian()$kind)) {
     bad_argument("base", paste("base_gaussian() for", several_words(problem)), paste0("base_", base$kind, "()"))
   }
-  if (choose_nested(problem, method, run, control)) return(solve_nested(problem, base, control, correct))
+  # of data larger than memory an exact or a nested fit keeps its passes in a checkpoint, see rows-log.R
+  rows <- problem$rows %||% problem$target$rows
+  file <- if (is_chunked(rows)) control$checkpoint
+  plain <- control
+  if (!is.null(file)) plain["checkpoint"] <- list(NULL)
+  if (choose_nested(problem, method, run, plain)) return(with_pass_log(rows, file, solve_nested(problem, base, plain, correct)))
   if (!is.null(run$tol)) run$tol <- check_positive(run$tol, "tol")
   if (!is.null(run$schedule) && !is.null(run$budget)) {
     unused_argument("budget", "`schedule` is given and has a budget of its own")
@@ -191,15 +218,16 @@ solve_problem <- function(problem, base, method, run, control, correct = TRUE, p
   if (method == "natural" || method == "auto" && prefers_wide(problem$target, base, run, control)) {
     return(solve_wide(problem, base, c(run, list(method = method)), control))
   }
-  exact <- choose_method(method, problem$target, stochastic_settings(run, control), control$scale) == "exact"
-  if (exact) solve_exact(problem, base, run, control, correct) else solve_stochastic(problem, base, run, control)
+  exact <- choose_method(method, problem$target, stochastic_settings(run, plain), control$scale) == "exact"
+  if (exact) with_pass_log(rows, file, solve_exact(problem, base, run, plain, correct)) else solve_stochastic(problem, base, run, control)
 }
 
 # Latent terms need it; a plain regression prefers it where its dispersion is unknown, unless someone asks for what only a stochastic
 # run has, or for a prior that is not log-concave, or the rows would be needed again and again from elsewhere.
 choose_nested <- function(problem, method, run, control) {
   if (is.null(problem$rows)) return(FALSE)
-  must <- length(problem$terms) > 0L || method == "nested" || is_nested_only(problem$family) || !is.null(problem$lines)
+  must <- length(problem$terms) > 0L || method == "nested" || is_nested_only(problem$family) ||
+    lacks_mode_search(problem$family) || !is.null(problem$lines)
   if (must) check_nested(problem, method, run, control)
   if (must || method != "auto" || !prefers_nested(problem, run, control)) return(must)
   if (has_few_rows(problem)) return(TRUE)
@@ -231,6 +259,6 @@ warn_if_flat <- function(prior) {
   flat <- sum(is.infinite(prior$scale))
   if (!flat) return(invisible())
   elvi_warn("The prior is flat for ", flat, " coefficient(s): a posterior, and an ",
-            "optimum, need not exist then. Where none is found the fit is refused.",
+            "optimum, need not exist then. If none is found, the fit is an error.",
             class = "elvi_warning_flat_prior")
 }

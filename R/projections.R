@@ -1,17 +1,15 @@
 #' Projections onto convex sets
 #'
-#' Each of these returns a function that takes a point, a vector or a matrix, to
-#' the nearest point of a closed convex set, keeping its shape and names. They
-#' are meant for the `project` argument of [mpsgd()] and are useful by
-#' themselves.
+#' Each of these functions returns a function that maps a point, a vector or a matrix, to the nearest point of a closed convex set. Shape
+#' and names stay. Use them for the argument `project` of [mpsgd()].
 #'
 #' * `project_box()`: every entry between `lower` and `upper`.
 #' * `project_ball()`: within `radius` of `centre` in the Euclidean norm, for a
 #'   matrix the Frobenius norm.
 #' * `project_simplex()`: no entry negative, all adding up to `total`.
 #' * `project_psd()`: symmetric matrices with every eigenvalue between `lower`
-#'   and `upper`; by default the positive semidefinite ones. A matrix that is
-#'   not symmetric is allowed: the nearest symmetric one is on the way.
+#'   and `upper`; by default the positive semidefinite ones. A matrix that is not symmetric is first replaced by the nearest symmetric
+#'   one.
 #'
 #' @section Projections of your own:
 #' Any function that returns the point of a closed convex set nearest to its

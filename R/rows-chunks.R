@@ -47,6 +47,7 @@ recipe_rows.elvi_recipe_formula <- function(recipe, chunk, seen = FALSE) {
   }
   rows <- read_rows(given, family_records[[recipe$likelihood]])
   rows$precision <- given$weights
+  rows$Z <- given$Z
   rows$numeric <- if (is.numeric(given$y) && is.null(dim(given$y))) given$y
   c(rows, list(dropped = given$dropped))
 }
@@ -65,7 +66,8 @@ check_chunk <- function(chunk) {
 framed_design <- function(recipe, chunk) {
   frame <- recipe_frame(recipe, chunk)
   if (!nrow(frame)) return(list(X = NULL))
-  list(X = stats::model.matrix(recipe$terms, frame, recipe$contrasts), y = stats::model.response(frame, "any"),
+  design <- with_free_columns(recipe, stats::model.matrix(recipe$fixed %||% recipe$terms, frame, recipe$contrasts), frame)
+  list(X = design$X, Z = design$Z, y = stats::model.response(frame, "any"),
        weights = stats::model.weights(frame), frequency = frame[["(frequency)"]],
        offset = blame_argument(stats::model.offset(frame), "offset", "it cannot be used"),
        dropped = length(attr(frame, "na.action")))
@@ -213,6 +215,12 @@ row_tasks <- list(
   # see rows-nested.R
   triangle = list(part = function(model, args) chunk_triangle(model$rows), join = function(a, b) join_triangles(a, b)),
   survey = list(part = function(model, args) survey_rows(model$rows, args), join = function(a, b) join_surveys(a, b)),
+  # see solve-summed.R
+  begin = list(part = function(model, args) begin_sums(model$rows, args), join = function(a, b) add_up(a, b)),
+  nested = list(part = function(model, args) row_sums_at(model, args), join = function(a, b) join_row_sums(a, b)),
+  # see rows-latent.R
+  terms = list(of_chunk = TRUE, part = function(chunk, recipe, args) survey_terms(recipe, chunk, args),
+               join = function(a, b) join_term_surveys(a, b)),
   # the first chunk that has a complete row
   complete = list(of_chunk = TRUE,
                   part = function(chunk, recipe, args) {
@@ -258,14 +266,15 @@ survey_rows <- function(rows, args) {
        around = c(sum(rows$weight * around), sum(rows$weight * around^2)),
        precision = c(sum(rows$precision[rows$precision > 0]), sum(rows$precision > 0)),
        low = c(min(rows$y), min(rows$offset)), high = c(max(rows$y), max(rows$offset)),
-       tally = if (args$counts) tally_of(rows, rows$y > 0))
+       tally = if (args$counts) tally_of(rows, rows$y > 0), columns = if (!is.null(rows$Z)) entries_of_terms(rows$Z))
 }
 
 survey_extremes <- list(low = pmin, high = pmax, reach = pmax)
 
 join_surveys <- function(a, b) {
   out <- a
-  for (name in setdiff(names(a), "tally")) {
+  if (!is.null(a$columns)) out$columns <- add_up(a$columns, b$columns)
+  for (name in setdiff(names(a), c("tally", "columns"))) {
     join <- survey_extremes[[name]] %||% `+`
     out[[name]] <- join(a[[name]], b[[name]])
   }
@@ -364,7 +373,7 @@ levels_together <- function(recipe, name, variable) {
 check_declared <- function(name, declared) {
   all <- unique(unlist(declared))
   if (all(vapply(declared, function(levels) identical(intersect(all, levels), levels), NA))) return(invisible())
-  elvi_abort("The order of the levels of `", name, "` cannot be told from its chunks, which differ. Give it by `levels` of the source.",
+  elvi_abort("The order of the levels of `", name, "` cannot be determined from the chunks, which differ. Give it by `levels` of the source.",
              class = c("elvi_error_rows", "elvi_error_argument"), data = list(argument = "data", column = name))
 }
 

@@ -1,28 +1,28 @@
 # Rows on the workers of a cluster. A shard is made on a worker by load() and stays there; a pass sends the point and the
-# worker adds up its rows, with the routines for rows in memory. Answers are joined in the order of the shards, so it
-# does not matter who was first, nor how many workers there are. Sending and receiving is the cluster's own.
+# worker adds up its rows, with the routines for rows in memory. Answers are joined in a tree whose leaves are the shards, in their order,
+# so it does not matter who was first, nor how many workers there are. A worker joins what it has: a few branches of the tree
+# come back, however many shards there are. Sending and receiving is the cluster's own.
 
 #' Rows on a cluster
 #'
-#' A source of rows for [elvi()] and [model_glm()] that are spread over the workers of a cluster: of R's package
+#' `rows_cluster()` lets [elvi()] and [model_glm()] fit data that are spread over the workers of a cluster: of package
 #' 'parallel' (`makePSOCKcluster()`, on other machines through ssh as well, `makeForkCluster()`), of 'snow' with 'Rmpi',
-#' of 'parallelly', or `mirai::make_cluster()`. Parameters go out and sums come back, about `8 (d^2 + d)` bytes for each shard and
-#' pass each way, whatever the number of rows.
+#' of 'parallelly', or `mirai::make_cluster()`. Parameters go out and sums come back, about `8 (d^2 + d)` bytes times a few for each worker
+#' and pass, whatever the number of rows and shards.
 #'
-#' The shards and their order decide the result, not the workers: the same shards on other workers, or on fewer, give the
-#' same numbers. `load(i)` must give the same rows whenever and wherever it is called. elvi must be
-#' installed on the workers. Shards stay on their workers until the cluster is stopped. Variables and functions that a
-#' formula takes from its environment travel with it; what such a function takes from your workspace does not, and is for
-#' `parallel::clusterExport()`.
+#' The result depends on the shards and their order, not on the workers: the same shards on other workers, or on fewer, give the same
+#' numbers. `load(i)` must return the same rows in every call and on every worker. elvi must be
+#' installed on the workers. Shards stay on their workers until the cluster is stopped. Variables and functions that a formula uses from
+#' its environment are sent with it. Export what such a function uses from your workspace by `parallel::clusterExport()`.
 #'
 #' @section Workers that are lost:
-#' A worker whose connection breaks, or that does not answer for `timeout` seconds, is not asked again: its shards are loaded by the
-#' others, the pass goes on, and a warning of class `elvi_warning_worker` says so. Nothing of the result
-#' changes. When the last one is lost the fit ends with an error of class `elvi_error_worker` that names the shards
-#' that are lost with it. An error in `load()`, or in the rows it returns, is an error of the fit, and names the
-#' shard. An interrupt (Ctrl-C) or a time limit waits up to a minute for answers that are on their way, so that the
-#' workers can be used again. MPI ends a whole job when
-#' one of its processes dies, before R can do anything about it.
+#' A worker whose connection breaks, or that does not answer for `timeout` seconds, is dropped: its shards are loaded by the others, the
+#' pass continues, and there is a warning of class `elvi_warning_worker`. A worker without elvi, or with another version, is dropped in the
+#' same way. Where none of several workers answers in time, elvi waits once more for as long, with a warning of class
+#' `elvi_warning_slow`. The result does not change. When the last worker is lost the fit
+#' ends with an error of class `elvi_error_worker` that names the lost shards. An error in `load()`, or in the rows it returns, is an
+#' error of the fit that names the shard. An interrupt (Ctrl-C) or a time limit waits up to a minute for pending answers, so that the
+#' workers can be used again. MPI ends a whole job when one of its processes dies.
 #'
 #' @param cl a cluster, or a list of clusters that are taken together. `mirai::make_cluster()` gives a task to any of its workers, so that
 #'   each of them comes to hold all shards; `list(mirai::make_cluster(1), mirai::make_cluster(1))` keeps shards where they are.
@@ -55,7 +55,7 @@ rows_cluster <- function(cl, load, shards = length(cl), timeout = 3600, threads 
   timeout <- check_positive(timeout, "timeout", infinite = TRUE)
   threads <- check_count(threads, "threads", upper = 1024)
   state <- new_exchange(cl)
-  state$owner <- rep_len(seq_along(cl), shards)
+  state$owner <- sort(rep_len(seq_along(cl), shards))   # neighbours, whose answers can be joined
   id <- paste(Sys.getpid(), format(as.numeric(Sys.time()), digits = 17), sep = "-")
   new_source("cluster", sprintf("%.0f shard(s) on %d worker(s)", shards, length(cl)), NULL, levels, load = load, shards = shards,
              timeout = timeout, threads = threads, id = id, state = state)
@@ -81,18 +81,76 @@ check_cluster <- function(cl) {
 # what a worker keeps: shards as loaded, their rows, recipes
 shard_store <- new.env(parent = emptyenv())
 
-# An answer for each shard of a request: `answer`, or `missing` where the worker lacks something that was sent to another, or
-# `failure`, a message.
+# The answers of a request as branches of the tree; the shards that are `missing`, where the worker lacks something that was sent to
+# another; or a `failure`, a message with the number of its shard.
 answer_request <- function(request) {
   if (!is.null(request$recipe)) assign(paste(request$id, "recipe", request$key), request$recipe, shard_store)
   old <- options(elvi.threads = request$threads)
   on.exit(options(old))
-  answers <- lapply(request$shards, function(shard) {
-    tryCatch(answer_for_shard(request, shard), error = function(e) {
-      list(failure = conditionMessage(e), argument = if (inherits(e, "elvi_error_argument")) e$argument)
+  recipe <- shard_store[[paste(request$id, "recipe", request$key)]]
+  branches <- list()
+  missing <- integer()
+  failure <- NULL
+  for (shard in sort(request$shards)) {
+    at <- shard
+    failure <- tryCatch({
+      answer <- answer_for_shard(request, shard)
+      if (isTRUE(answer$missing)) missing <- c(missing, shard)
+      else branches <- grown(branches, shard, answer$answer, function(a, b, first) {
+        at <<- first
+        join_shards(recipe, request$task, a, b)
+      })
+      NULL
+    }, error = function(e) {
+      list(shard = at, message = conditionMessage(e), argument = if (inherits(e, "elvi_error_argument")) e$argument)
     })
-  })
-  structure(list(answers = answers, shards = request$shards, number = request$number), class = "elvi_reply")
+    if (!is.null(failure)) break
+  }
+  structure(list(branches = branches, missing = missing, failure = failure, number = request$number), class = "elvi_reply")
+}
+
+# ---- the tree ---------------------------------------------------------------------------------
+
+# A branch of the tree of shards has those from index 2^level + 1 to (index + 1) 2^level: list(level, index, answer). Two that are
+# siblings are joined, whoever has them, so the order of summation is that of the tree.
+
+branch_shards <- function(branch, shards) seq(branch$index * 2^branch$level + 1, min((branch$index + 1) * 2^branch$level, shards))
+
+# Branches with that of one more shard, joined as far as siblings are there. join(a, b, first): `first` is the first shard of b
+grown <- function(branches, shard, answer, join) {
+  with_branch(branches, list(level = 0, index = shard - 1, answer = answer), join)
+}
+
+with_branch <- function(branches, branch, join) {
+  repeat {
+    sibling <- which(vapply(branches, function(b) b$level == branch$level && b$index == bitwXor(branch$index, 1L), NA))
+    if (!length(sibling)) return(c(branches, list(branch)))
+    other <- branches[[sibling]]
+    branches <- branches[-sibling]
+    both <- if (branch$index %% 2 == 0) list(branch, other) else list(other, branch)
+    answer <- join(both[[1L]]$answer, both[[2L]]$answer, both[[2L]]$index * 2^branch$level + 1)
+    branch <- list(level = branch$level + 1, index = branch$index %/% 2, answer = answer)
+  }
+}
+
+# All branches of `shards` shards are there: the root. Where a sibling would have no shard, a branch is its parent.
+root_answer <- function(branches, shards, join) {
+  while (length(branches) > 1L || branches[[1L]]$index > 0) {
+    last <- which.max(vapply(branches, function(b) b$index * 2^b$level, 0))
+    branch <- branches[[last]]
+    branch$level <- branch$level + 1
+    branch$index <- branch$index %/% 2
+    branches <- with_branch(branches[-last], branch, join)
+  }
+  branches[[1L]]$answer
+}
+
+# two answers with their samples, as shard_task() gives them
+join_shards <- function(recipe, task, a, b) {
+  if (task == "first") return(if (is.null(a$answer)) b else a)
+  sample <- if (task == "survey") join_samples(recipe, a$sample, b$sample)
+  total <- join_answers(task, a, b)
+  if (is.null(sample)) total else c(total[c("answer", "check")], list(sample = sample))
 }
 
 answer_for_shard <- function(request, shard) {
@@ -133,7 +191,14 @@ first_rows <- function(chunk, most = 1000L) {
 }
 
 # what is called there; it must not bring the environment of this package along
-at_worker <- function(request) getNamespace("elvi")$answer_request(request)
+at_worker <- function(request) {
+  unfit <- if (!requireNamespace("elvi", quietly = TRUE)) "has no package elvi"
+           else if (getNamespaceVersion("elvi") != request$version) {
+             paste("has elvi", getNamespaceVersion("elvi"), "instead of", request$version)
+           }
+  if (is.null(unfit)) return(getNamespace("elvi")$answer_request(request))
+  structure(list(unfit = unfit, number = request$number), class = "elvi_reply")
+}
 environment(at_worker) <- baseenv()
 
 # ---- a pass ---------------------------------------------------------------------------------
@@ -143,31 +208,28 @@ draws_rows.elvi_source_cluster <- function(source) TRUE
 
 #' @export
 pass_over.elvi_source_cluster <- function(source, recipe, task, args = list()) {
-  answers <- ask_shards(source, recipe, task, args)
-  total <- sample <- NULL
-  for (shard in seq_along(answers)) {
-    total <- join_answers(task, total, answers[[shard]])
-    sample <- tryCatch(join_samples(recipe, sample, answers[[shard]]$sample), elvi_error_argument = function(e) {
-      shard_failed(source, shard, conditionMessage(e), e$argument)
-    })
-  }
-  total
+  total <- ask_shards(source, recipe, task, args)
+  if (is.null(total$sample)) total else total[c("answer", "check")]
 }
 
 #' @export
 first_chunk.elvi_source_cluster <- function(source) {
-  answers <- ask_shards(source, list(), "first")
-  for (answer in answers) if (!is.null(answer$answer)) return(answer$answer)
-  NULL
+  ask_shards(source, list(), "first")$answer
 }
 
-# The answers of all shards, in their order.
+# The answers of all shards, joined.
 ask_shards <- function(source, recipe, task, args = list()) {
   state <- source$state
   state$requests <- state$requests + 1
-  request <- list(id = source$id, task = task, args = args, centre = recipe$centre, threads = source$threads,
-                  key = recipe_key(state, recipe), number = paste(source$id, state$requests))
-  answers <- vector("list", source$shards)
+  request <- list(id = source$id, version = as.character(getNamespaceVersion("elvi")), task = task, args = args,
+                  centre = recipe$centre, threads = source$threads, key = recipe_key(state, recipe), number = paste(source$id, state$requests))
+  join <- function(a, b, first) {
+    tryCatch(join_shards(recipe, task, a, b), elvi_error_argument = function(e) {
+      shard_failed(source, first, conditionMessage(e), e$argument)
+    })
+  }
+  branches <- list()
+  patience <- 1
   done <- logical(source$shards)
   waiting <- rep(NA_real_, length(state$cl))   # since when
   on.exit(drain(source, which(!is.na(waiting)), request))
@@ -182,8 +244,9 @@ ask_shards <- function(source, recipe, task, args = list()) {
       })
       if (is.na(waiting[node])) mark_worker_lost(state, node)
     }
-    if (all(done)) return(answers)
-    for (node in arrivals(state$cl, which(!is.na(waiting)), source$timeout - (monotonic_seconds() - min(waiting, Inf, na.rm = TRUE)))) {
+    if (all(done)) return(root_answer(branches, source$shards, join))
+    left <- patience * source$timeout - (monotonic_seconds() - min(waiting, Inf, na.rm = TRUE))
+    for (node in arrivals(state$cl, which(!is.na(waiting)), left)) {
       suspendInterrupts({
         reply <- receive_reply(state, node, source$timeout)
         if (!is_old(reply, request)) waiting[node] <- NA
@@ -191,19 +254,22 @@ ask_shards <- function(source, recipe, task, args = list()) {
       if (!is.na(waiting[node])) next
       if (is.null(reply)) mark_worker_lost(state, node)
       refuse_failure(reply)
-      for (k in seq_along(reply$shards)) {
-        shard <- reply$shards[k]
-        answer <- reply$answers[[k]]
-        if (!is.null(answer$failure)) shard_failed(source, shard, answer$failure, answer$argument)
-        if (isTRUE(answer$missing)) {
-          state$told[[node]] <- list()
-        } else {
-          answers[shard] <- list(answer$answer)
-          done[shard] <- TRUE
-        }
+      if (!is.null(reply$unfit)) mark_worker_lost(state, node, paste(reply$unfit, "and is left out"))
+      failure <- reply$failure
+      if (!is.null(failure)) shard_failed(source, failure$shard, failure$message, failure$argument)
+      if (length(reply$missing)) state$told[[node]] <- list()
+      for (branch in reply$branches) {
+        branches <- with_branch(branches, branch, join)
+        done[branch_shards(branch, source$shards)] <- TRUE
       }
     }
-    late <- which(monotonic_seconds() - waiting > source$timeout)
+    late <- which(monotonic_seconds() - waiting > patience * source$timeout)
+    if (patience == 1 && length(late) > 1L && setequal(late, which(state$alive))) {   # slow, all of them, is not lost
+      elvi_warn("No worker has answered for ", format(source$timeout), " seconds. They are waited for once more as long. ",
+                "Where passes take longer, give a larger `timeout`.", class = "elvi_warning_slow")
+      patience <- 2
+      next
+    }
     for (node in late) {
       waiting[node] <- NA
       mark_worker_lost(state, node, "has not answered in time")
@@ -307,13 +373,34 @@ has_answered <- list(
   MPInode = function(node) isTRUE(as.logical(Rmpi::mpi.iprobe(node$rank, node$RECVTAG, node$comm))))
 
 polled <- function(nodes, answered, within) {
-  end <- monotonic_seconds() + within
+  now <- monotonic_seconds()
+  end <- now + within
+  look <- now + 1
   repeat {
     ready <- vapply(nodes, answered, NA)
-    if (any(ready) || monotonic_seconds() > end) return(ready)
+    if (any(ready) || now > end) return(ready)
+    if (now > look) {
+      gone <- vapply(nodes, is_deserted, NA)
+      if (any(gone)) return(gone)
+      look <- now + 1
+    }
     Sys.sleep(0.001)
+    now <- monotonic_seconds()
   }
 }
+
+# Has a mirai cluster lost the connection to all of its daemons? Those that have not been there yet, in the queue of Slurm
+# perhaps, are waited for.
+is_deserted <- function(node) {
+  id <- attr(node, "id")
+  if (!inherits(node, "miraiNode") || is.null(id)) return(FALSE)
+  connections <- or_null(suppressWarnings(as.numeric(mirai::status(id)$connections)))
+  if (length(connections) != 1L || is.na(connections)) return(FALSE)
+  if (connections > 0) assign(id, TRUE, daemons_seen)
+  connections == 0 && !is.null(daemons_seen[[id]])
+}
+
+daemons_seen <- new.env(parent = emptyenv())
 
 # ---- messages that an interrupt breaks off --------------------------------------------------
 
@@ -385,6 +472,7 @@ send_rest <- function(state, k, timeout, piece = 2048) {
 # NULL from a worker that is lost
 receive_reply <- function(state, k, timeout) {
   node <- state$cl[[k]]
+  if (inherits(node, "miraiNode") && mirai::unresolved(node$mirai) && is_deserted(node)) return(NULL)
   state$torn[k] <- is_socket(node)   # until the answer is whole
   reply <- or_null(within_timeout(node, timeout, suppressWarnings(engine("recvResult")(node))))
   state$torn[k] <- FALSE
@@ -491,5 +579,7 @@ portable_recipe <- function(recipe) {
     if (!identical(at, emptyenv()) && exists(name, at, inherits = FALSE)) assign(name, get(name, at), luggage)
   }
   environment(recipe$terms) <- luggage
+  if (!is.null(recipe$fixed)) environment(recipe$fixed) <- luggage
+  recipe$latent <- lapply(recipe$latent, with_environment, luggage)
   recipe
 }

@@ -9,7 +9,10 @@ say_not_nested <- function(problem) {
 }
 
 # What frame_design() gives, with `rows` in place of X and y.
-source_design <- function(source, formula, call, env, contrasts, family) {
+source_design <- function(source, formula, call, env, contrasts, family, parts = NULL, knots = NULL) {
+  specs <- smooth_specs(parts$smooths, environment(parts$fixed))
+  knots <- check_knots(knots, specs)
+  if (!is.null(parts)) formula <- frame_formula(parts, smooth_variables(specs))
   chunk <- check_chunk(first_chunk(source) %||%
                          refuse_argument("data", "`data` has no rows."))
   recipe <- formula_recipe(formula, call, env, chunk, likelihood_of(family))
@@ -29,21 +32,33 @@ source_design <- function(source, formula, call, env, contrasts, family) {
   recipe <- with_constants(recipe, constants)
   recipe$levels <- levels_of(source, recipe, chunk, sample)
   if (length(recipe$levels)) sample <- recipe_frame(recipe, chunk)
-  first <- sample_design(recipe, sample, contrasts)
+  if (!is.null(parts)) {
+    recipe$fixed <- subset_terms(stats::terms(parts$fixed), sample)
+    recipe[c("latent", "smooths")] <- find_latent(source, recipe, parts, specs, sample, contrasts, knots)
+  }
+  of_fixed <- contrasts[names(contrasts) %in% all_variable_names(recipe$fixed %||% recipe$terms)]
+  first <- sample_design(recipe, sample, if (length(of_fixed)) of_fixed)
   recipe[c("labels", "contrasts")] <- list(first$labels, first$contrasts)
   recipe$plain <- plain_columns(recipe, chunk)
   recipe$marks <- mark_weights(recipe, chunk)
-  intercept <- attr(recipe$terms, "intercept") == 1
+  intercept <- attr(recipe$fixed %||% recipe$terms, "intercept") == 1
   about <- if (intercept) replace(first$means, 1L, 0)
   survey <- survey_source(source, recipe, about, first$level)
   centre <- numeric(length(recipe$labels))
   if (intercept) centre[-1L] <- (survey$about + survey$sums / survey$used)[-1L]
   if (intercept) recipe$centre <- centre
-  list(terms = terms, intercept = intercept, centre = centre, spread = survey_spread(survey),
+  list(terms = if (is.null(parts)) terms else subset_terms(stats::terms(parts$fixed), sample), intercept = intercept, centre = centre, spread = survey_spread(survey),
        offset_given = !is.null(stats::model.offset(sample)) || !is.null(recipe$extra$offset),
-       xlevels = stats::.getXlevels(recipe$terms, sample),
+       xlevels = stats::.getXlevels(recipe$fixed %||% recipe$terms, sample), latent = recipe$latent, smooths = recipe$smooths,
        contrasts = recipe$contrasts, constant = first$constant, rows = chunked_rows(source, recipe, survey),
        frame = structure(sample[0L, , drop = FALSE], terms = terms))
+}
+
+# X with what smooths leave free, and the columns of latent terms, NULL without any
+with_free_columns <- function(recipe, X, frame) {
+  if (!length(recipe$latent)) return(list(X = X))
+  parts <- columns_of_smooths(recipe$smooths, frame)
+  list(X = add_free_columns(X, recipe$smooths, parts, recipe$latent, frame), Z = latent_columns(recipe$latent, frame, parts))
 }
 
 # Levels of the categorical variables of a frame: those that the source was given, and others found in a pass.
@@ -82,12 +97,15 @@ sample_design <- function(recipe, frame, contrasts) {
     refuse_chunk_term(recipe, single[1L], "`", single[1L], "` has only one level in all chunks, \"", recipe$levels[[single[1L]]],
                 "\". A factor needs at least two: leave it out.")
   }
-  X <- stats::model.matrix(recipe$terms, frame, contrasts)
-  if (!ncol(X)) bad_argument("object", "a formula with at least one coefficient", "an empty one")
+  X <- stats::model.matrix(recipe$fixed %||% recipe$terms, frame, contrasts)
+  made <- attributes(X)
+  constant <- constant_columns(X)
+  X <- with_free_columns(recipe, X, frame)$X
+  if (!ncol(X) && !length(recipe$latent)) bad_argument("object", "a formula with at least one coefficient", "an empty one")
   means <- colMeans(X)
   y <- stats::model.response(frame, "any")
   level <- if (is.numeric(y) && is.null(dim(y))) mean(y) else 0
-  list(labels = colnames(X), contrasts = attr(X, "contrasts"), constant = constant_columns(X),
+  list(labels = colnames(X), contrasts = made$contrasts, constant = constant,
        means = ifelse(is.finite(means), unname(means), 0),
        level = if (is.finite(level)) level else 0)
 }
@@ -398,7 +416,7 @@ check_order <- function(recipe, name, a, b) {
 # The columns themselves, where each coefficient belongs to one of them, for plain_design().
 plain_columns <- function(recipe, chunk) {
   terms <- recipe$terms
-  if (length(recipe$extra) || length(recipe$levels) || !is.null(attr(terms, "offset"))) return(NULL)
+  if (length(recipe$latent) || length(recipe$extra) || length(recipe$levels) || !is.null(attr(terms, "offset"))) return(NULL)
   variables <- vapply(as.list(attr(terms, "variables"))[-1L], function(v) if (is.name(v)) as.character(v) else "", "")
   if (!all(variables %in% recipe$columns)) return(NULL)
   labels <- attr(terms, "term.labels")

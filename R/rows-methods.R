@@ -2,7 +2,7 @@
 
 check_in_memory <- function(object) {
   if (!is_out_of_memory(object)) return(invisible())
-  elvi_abort("The rows of this fit are not in memory: this would have to hold all of them. Give `newdata`; predict(), ",
+  elvi_abort("The data of this fit are not in memory, and this method needs all rows at once. Give `newdata`; predict(), ",
              "fitted(), residuals(), log_lik() and loo() read the rows again by themselves.", class = "elvi_error_rows")
 }
 
@@ -32,8 +32,15 @@ portable_fit <- function(object) {
   portable <- new_fit(list(call = call, base = object$given$base), result = list(posterior = object$posterior))
   portable$regression <- object$regression
   environment(portable$regression$terms) <- environment(portable$regression$formula) <- globalenv()
+  portable$regression$groups <- lapply(portable$regression$groups, with_environment, globalenv())
   if (!is.null(attr(object$frame, "terms"))) environment(attr(portable$regression$frame, "terms")) <- globalenv()
   structure(portable, class = class(object))
+}
+
+# a latent term whose formula of slopes has this environment
+with_environment <- function(term, env) {
+  if (!is.null(term$slopes)) environment(term$slopes) <- env
+  term
 }
 
 # a fit of that chunk

@@ -19,6 +19,10 @@ chunked_pass <- function(model, task, args) {
 }
 
 pass_over_rows <- function(rows, task, args = list()) {
+  logged_pass(getOption("elvi.pass_log"), task, args, function() checked_pass(rows, task, args))
+}
+
+checked_pass <- function(rows, task, args) {
   pass <- pass_with_progress(rows$source, rows$recipe, task, c(args, list(weighing = rows$weighing)), rows$n)
   check_unchanged(rows, pass$check)
   pass$answer
@@ -87,7 +91,7 @@ chunked_rows <- function(source, recipe, survey) {
   list(source = source, recipe = recipe, labels = recipe$labels, n = survey$n, dim = length(survey$sums), dropped = survey$dropped,
        count = survey$count, constant = survey$constant, y = survey$tally$y %||% survey$low[1L],
        weight = survey$tally$weight %||% survey$weight, offset = c(survey$low[2L], survey$high[2L]),
-       known = known, check = survey$check)
+       known = known, check = survey$check, columns = survey$columns, level = survey$level + survey$response[1L] / survey$used)
 }
 
 # response_variance() from sums
@@ -136,10 +140,30 @@ check_unchanged <- function(rows, check) {
   sizes <- c(0, rows$check[c(4L, 3L, 4L)] + rows$n * (rows$dim + 3))
   if (length(check) == length(rows$check) && isTRUE(all(abs(check - rows$check) <= 1e-12 * sizes))) return(invisible())
   n <- if (length(check)) check[1L] else 0
-  elvi_abort("The rows are not those of the first pass any more: ",
+  elvi_abort("The rows have changed since the first pass: ",
              if (n != rows$check[1L]) sprintf("%s instead of %s.", format_count(n), format_count(rows$check[1L]))
-             else "as many, but with other values.",
+             else "their values differ.",
              " Their source must not change while a fit is made or used.", class = "elvi_error_rows")
+}
+
+# Some rows of the first chunk, spread evenly, as a model in memory has them; NULL where none is complete.
+first_rows_of <- function(rows, most) {
+  chunk <- first_chunk(rows$source)
+  if (is.data.frame(chunk)) {
+    chunk <- rows_at(check_chunk(chunk), unique(round(seq(1, nrow(chunk), length.out = min(nrow(chunk), most)))))
+  }
+  few <- recipe_rows(rows$recipe, chunk)
+  if (is.null(few)) return(NULL)
+  few["shift"] <- list(rows$recipe$centre)
+  if (is.null(rows$weighing)) few else reweighed(few, rows$weighing$variance, rows$weighing$earlier)
+}
+
+# The model of data larger than memory with these rows instead, see readable_model().
+model_of_rows <- function(model, rows) {
+  model$kind <- "glm"
+  model[c("value", "gradient", "pointer")] <- NULL
+  model$rows <- rows
+  model
 }
 
 # A pass; with options(elvi.rows_progress = TRUE), or where a fit shows its progress, a line about it.
@@ -154,8 +178,9 @@ pass_with_progress <- function(source, recipe, task, args = list(), n = NULL) {
   pass
 }
 
-first_passes <- list(levels = ", for levels of factors", constants = ", for knots, means and breaks", powers = ", for polynomials",
-                     cells = ", for quantiles", survey = ", for means and spreads")
+first_passes <- list(levels = ", for levels of factors", terms = ", for group-level and smooth terms",
+                     constants = ", for knots, means and breaks", powers = ", for polynomials", cells = ", for quantiles",
+                     survey = ", for means and spreads")
 
 # The model as C is to see it: one of rows in memory as it is, one of data larger than memory as a function. The last point
 # is remembered, since value and gradient are asked for one after the other.

@@ -48,7 +48,15 @@
 #' Every chunk must have all columns that the formula uses. The environment of the formula supplies constants and functions
 #' inside a term, such as `knots`. A vector with one value per row must be a column.
 #' Rows with missing values are dropped, and `nobs()` counts the rows that were used.
-#' Group-level and smooth terms need data in memory.
+#'
+#' @section Groups and smooths:
+#' `(1 | g)`, `(x | g)` and their kin, and smooth terms such as `s(x)`, work with `gaussian()` and with families that have no parameter of
+#' their own, or a known `dispersion`. A pass finds the levels. Memory holds one chunk, and sums on the pattern of the factor of
+#' the precision: for `(1 | g)` about `d` numbers for each level. Crossed groups fill in more, as they do in memory.
+#' `gaussian()` takes one pass for its sums, and the fit is that of memory. Other families take some passes for each step over the
+#' hyperparameters, 30 to 60 in all, and print how many quadrature points converged. The first rows give a start. What draws and profiles
+#' correct in memory needs the rows at once and is left out; `print()` says so. The basis of a smooth is made from all values, as
+#' long as they are fewer than `options(elvi.collected_rows = 1e6)`, else from every second, fourth, ... of them, with a message.
 #'
 #' @section Methods of a fit:
 #' `predict(newdata = )` and all methods that need only the approximation work as usual. `log_lik()`, `loo()`,
@@ -70,19 +78,19 @@
 #'   `"logical"`, `"integer"`, `"numeric"` and `"Date"`. Without them a reader guesses the types of each file. A file in which all
 #'   values of `sex` are `F` then has a logical column, and an error says that the types differ.
 #' @param retries how many times a read that failed is tried again, after `pause` seconds. A file is read again by itself; a query is
-#'   sent again, and its pass starts anew. A database that was restarted needs a `con` that is a function.
+#'   sent again, and its pass starts again. A database that was restarted needs a `con` that is a function.
 #' @param pause seconds before a read is tried again.
 #' @param con a `DBIConnection`, or a function without arguments that opens one, which is then closed after each pass; or a lazy table.
 #' @param query an SQL query, or the name of a table.
 #' @param chunk rows to fetch at a time.
 #' @param cache bytes of disk, in [tempdir()], that a copy of the rows as numbers may take: about `8 (d + 3)` for each row. 0,
 #'   the default, makes none. With a copy the source is read once or twice, and all other passes read the copy, which
-#'   is faster for text files, queries and formulas with factors or functions. It lasts as long as the source, and every fit makes it anew.
+#'   is faster for text files, queries and formulas with factors or functions. It lasts as long as the source, and every fit makes it again.
 #' @param levels a named list: levels of factors, by the name of their column, or of a term such as `factor(year)`. Those of other
 #'   variables are found in a first pass, which is left out if all are given. A value that is not among them is an error.
 #' @param dataset a dataset, as made by `arrow::open_dataset()`, or its directory.
 #' @return An object of class `elvi_source`.
-#' @seealso [rows_cluster()] for rows on several machines; `vignette("big-data")`.
+#' @seealso [rows_cluster()] for rows on several machines; `vignette("large-data")`.
 #' @examples
 #' # infert in four files
 #' part <- rep(1:4, length.out = nrow(infert))

@@ -7,7 +7,7 @@ check_rows_per_step <- function(model, control) {
   if (is.null(m)) return(invisible())
   if (!is_regression(model)) unused_argument("rows_per_step", "this model is not a regression with rows")
   if (is_chunked(model$rows) && !draws_rows(model$rows$source)) {
-    unused_argument("rows_per_step", "a source that is read in order saves nothing by it")
+    unused_argument("rows_per_step", "a source that is read in order does not become faster by it")
   }
 }
 

@@ -14,7 +14,7 @@ hyper_rules <- list(
     lay = function(setup, around, control, say) {
       axes <- around$axes
       axes$sd <- axes$sd * pmax(rowMeans(around$width), 0.5)
-      settled_lattice(setup, around$mode, axes, around$drift, lattice_step(setup, control$nodes), control$tol, say = say)
+      truncated_too(settled_lattice(setup, around$mode, axes, around$drift, lattice_step(setup, control$nodes), control$tol, say = say))
     },
     between = function(...) between_lattice(...)),
   scores = list(

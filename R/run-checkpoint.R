@@ -63,7 +63,7 @@ write_or_warn <- function(journal) {
   tryCatch(write_entry(journal), elvi_write_failed = function(e) {
     if (!journal$failed) {
       elvi_warn("The checkpoint could not be written: ", conditionMessage(e),
-                ". The run goes on. (", journal$file, ")", class = "elvi_warning_checkpoint")
+                ". The run continues. (", journal$file, ")", class = "elvi_warning_checkpoint")
     }
     journal$failed <- TRUE
     journal$written <- monotonic_seconds()
@@ -112,7 +112,7 @@ same_run <- function(stored, journal, fit) {
 
 bad_checkpoint <- function(file, expected, got = NULL, differs = NULL) {
   elvi_abort("`checkpoint` must be ", expected, if (!is.null(got)) paste0(", not ", got), ": ",
-             file, ".", if (utils::file_test("-f", file)) " To start anew, delete it or name another.",
+             file, ".", if (utils::file_test("-f", file)) " To start again, delete it or use another name.",
              class = c("elvi_error_checkpoint", "elvi_error_argument"),
              data = list(argument = "checkpoint", file = file, differs = differs))
 }
@@ -255,8 +255,8 @@ read_checkpoint <- function(file) {
   # a pipe or a device has no size, and opening it can wait for ever
   if (isTRUE(file.size(file) == 0)) damaged()
   bytes <- tryCatch(suppressWarnings(read_bytes(file)), error = function(e) {
-    elvi_abort("`checkpoint` cannot be read: ", file, ". Its owner or mode does not allow it, or the disk fails: ",
-               "nothing says that it is damaged.", class = c("elvi_error_checkpoint", "elvi_error_argument"),
+    elvi_abort("`checkpoint` cannot be read: ", file, ". Its permissions do not allow it, or the disk fails; ",
+               "the file itself may be intact.", class = c("elvi_error_checkpoint", "elvi_error_argument"),
                data = list(argument = "checkpoint", file = file, differs = NULL))
   })
   sealed <- length(bytes) - length(seal(raw()))

@@ -22,7 +22,7 @@ run <- function(journal, law, iterations) {
 
 # The run has done what it was to do; what takes long now is judging it.
 report_unjudged <- function(fit) {
-  elvi_warn("Interrupted while the fit was judged: the fit is as the run left it (", fit$result$status,
+  elvi_warn("Interrupted while the fit was checked: the fit is that of the run (", fit$result$status,
             "), without a verdict. pareto_k() and elbo() judge it.", class = "elvi_warning_interrupted")
   if (needs_check(fit) && isTRUE(fit$result$converged)) fit$result$converged <- NA
   fit
@@ -71,7 +71,7 @@ may_shorten <- function(fit) is_retried(fit) || is_guarded(fit)
 
 warn_of_shorter <- function(fit) {
   if (is_retried(fit) || !isTRUE(fit$plan$shorten > 1)) return(invisible())
-  elvi_warn("With the steps of its schedule the run diverged: it was made again with steps ", fit$plan$shorten,
+  elvi_warn("The run diverged with the steps of its schedule, and was repeated with steps ", fit$plan$shorten,
             " times shorter.", class = "elvi_warning_shortened", data = list(shorten = fit$plan$shorten))
 }
 
@@ -154,7 +154,7 @@ stop_at_time_limit <- function(journal, fit) {
   elvi_abort("reached elapsed time limit, or that of CPU time, of setTimeLimit(), after ", format_count(fit$state$k), " of ",
              format_count(fit$plan$iterations), " iterations. ",
              if (is.null(journal$file)) "The error's `fit` is the run so far; elvi_control(checkpoint = ) keeps it on disk."
-             else paste0("The same call goes on from the checkpoint (", journal$file, ")."),
+             else paste0("The same call resumes from the checkpoint (", journal$file, ")."),
              class = "elvi_error_time_limit", data = list(fit = fit))
 }
 
@@ -176,14 +176,14 @@ judge_and_report <- function(fit) {
               "which is returned. `$last` has the last iterate.", class = "elvi_warning_nonfinite")
   } else if (fit$result$kept == "start" && fit$result$status == "finished") {
     elvi_inform("The run did not improve on its start, which is returned. ",
-                "A larger budget, or shorter steps, may.", class = "elvi_message_start_kept")
+                "A larger budget or shorter steps may help.", class = "elvi_message_start_kept")
   }
   if (fit$result$status == "interrupted") {
     elvi_warn("Interrupted after ", format_count(fit$state$k), " of ", format_count(fit$plan$iterations),
-              " iterations: this is the fit so far. elvi(fit) goes on from here.",
+              " iterations: this is the fit so far. elvi(fit) resumes the run.",
               class = "elvi_warning_interrupted")
   } else if (isFALSE(fit$result$converged)) {
-    elvi_warn("NOT CONVERGED: ", why_not_converged(fit), class = "elvi_warning_not_converged")
+    elvi_warn("Not converged: ", why_not_converged(fit), class = "elvi_warning_not_converged")
   }
   warn_of_shorter(fit)
   warn_of_outside(fit)
@@ -200,7 +200,7 @@ why_not_converged <- function(fit) {
   if (!is.finite(gap$estimate + gap$se)) return("the gap could not be estimated, because the gradient overflows at draws of the fit.")
   paste0("the budget of ", format_count(fit$given$schedule$budget), " gradient evaluations ended with an estimated gap of ",
          format(gap$estimate, digits = 2), " nats (standard error ", format(gap$se, digits = 2), "), above `tol` = ",
-         format(fit$given$tol), ". elvi(fit, budget = ) goes on from here.")
+         format(fit$given$tol), ". elvi(fit, budget = ) resumes the run.")
 }
 
 run_settings <- function(fit, iterations) {
@@ -274,12 +274,12 @@ check_status <- function(status, fit = NULL) {
       "No step passes its check", where, ", however short: the target's value may not be what its gradient is ",
       "the gradient of.", at, class = c("elvi_error_backtrack", "elvi_error_nonfinite"), data = here),
     target_failed = elvi_abort(
-      "The C function of the target says that it has failed", where, ".", at,
+      "The C function of the target reported a failure", where, ".", at,
       class = "elvi_error_target", data = here[c("iteration", "mu")]),
     nonfinite_gradient = elvi_abort("The gradient is not finite", where, ".", at, advice, class = "elvi_error_nonfinite",
                                     data = here),
     singular_scale = elvi_abort("The scale is no longer positive definite", where, ".", at, advice,
-                                " A bound by guarantee() is about exact arithmetic, and does not exclude this.",
+                                " A bound by guarantee() assumes exact arithmetic, and does not exclude this.",
                                 class = "elvi_error_singular", data = here),
     elvi_abort("The eigenvalue decomposition did not converge", where, ".", class = "elvi_error_lapack"))
 }

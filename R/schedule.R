@@ -1,7 +1,9 @@
 #' Schedules: step and batch sizes
 #'
-#' A schedule says how long the steps are and how many gradient samples each
-#' uses, for a budget of gradient evaluations.
+#' A schedule sets the step sizes and batch sizes of the stochastic algorithm, for a budget of gradient evaluations. The default,
+#' `schedule_tuned()`, suits most problems.
+#'
+#' @section Schedules of the theory:
 #'
 #' `schedule_fixed()` has the finite-horizon settings of the theory, constant in
 #' `k`, with `d` the dimension, `kappa` the kurtosis of the base, `L` the
@@ -26,23 +28,21 @@
 #' asymptotic theorem, that the sum of `step_k^2 / batch_k` is finite. Their
 #' budget can be extended later by [elvi()] on the fit.
 #'
+#' @section Other schedules:
 #' `schedule_tuned()`, the default of [elvi()], is for whitened coordinates:
 #' steps of 0.2, batches `N (k + 1)` with `N = ceil(0.06 (d + min(kappa, 9)))`.
-#' No theorem covers its step, which is longer than `1/(2L)`; it was chosen by
-#' trial; if a run ends more than a nat above its start, it is tried again with
-#' steps a quarter as long, up to three times. With the control gradient and the tail average it comes far closer to
-#' the optimum than the settings the theorems cover.
+#' Its step was chosen by experiments. It is longer than `1/(2L)`, so no theorem covers it. If a run ends more than a nat above its
+#' start, it is repeated with steps a quarter as long, up to three times. With the control gradient and the tail average it ends far
+#' closer to the optimum than the settings that theorems cover.
 #'
 #' `schedule_certified()` has the constant step, batch, number of iterations and
 #' preconditioner for which the smallest bound of [guarantee()] is smallest, and the weights of the average that belong to it.
 #' They depend on the model, so they are computed when a run or a guarantee starts; `guarantee(...)$schedule` has them. It
 #' uses the plain gradient (`estimator = "reparam"`), which the theorems are about, and is meant for
-#' `elvi_control(coordinates = "majorant")`. It needs a convex target with a known smoothness and an optimum that is known:
-#' models with an exact objective have one; for others give `optimum` or `alpha` to
-#' [guarantee()] and run the schedule that it returns.
+#' `elvi_control(coordinates = "majorant")`. It needs a convex target with a known smoothness and a known optimum. Models with an exact
+#' objective have one; for others give `optimum` or `alpha` to [guarantee()] and run the schedule that it returns.
 #'
-#' `schedule_custom()` takes anything: numbers, vectors or functions of the
-#' iteration `k = 0, 1, ...`.
+#' `schedule_custom()` takes numbers, vectors or functions of the iteration `k = 0, 1, ...`.
 #'
 #' @param budget number of gradient evaluations to spend, at most.
 #' @param preset which finite-horizon setting.

@@ -51,7 +51,7 @@ search_gaussian <- function(model, starts, key, tol = loosest_search_tol, first 
     FALSE
   }, interrupt = function(condition) TRUE)
   if (!length(so_far$ends)) {
-    if (interrupted) elvi_abort("Interrupted before the search for a start had found any.", class = "elvi_error_interrupted")
+    if (interrupted) elvi_abort("Interrupted before the search had found a start.", class = "elvi_error_interrupted")
     if (target$account$outside < target$account$evaluations) return(NULL)   # no gaussian: a mode may do
     fails_everywhere(target)
   }
@@ -121,10 +121,10 @@ by_objective <- function(found) found[order(vapply(found, function(x) x$F, 0))]
 
 fails_everywhere <- function(target) {
   said <- target$account$first_error
-  elvi_abort("The target fails at every point where the search for a start looked (",
+  elvi_abort("The target fails at every point that the search for a start tried (",
              format_count(target$account$evaluations), " of them).",
-             if (!is.null(said)) paste0(" It first said: ", said) else " It is not finite there.",
-             " start = list(mu = ) takes a point where it is.",
+             if (!is.null(said)) paste0(" The first error was: ", said) else " It is not finite there.",
+             " Give a point where it is finite as start = list(mu = ).",
              class = "elvi_error_nonfinite")
 }
 

@@ -1,15 +1,16 @@
-#' The exact optimum of a variational problem
+#' The best approximation, with a certificate
 #'
-#' For models with an exact objective (generalised linear models and quadratics)
-#' finds the minimiser of `F(mu, Sigma) = E f(mu + Sigma z) - log|Sigma|` without
-#' Monte Carlo, together with a bound on what is left.
+#' `elvi_optimum()` finds the best approximation of a regression or quadratic without Monte Carlo, and an upper bound on its distance
+#' from the optimum. [elvi()] calls it; call it directly for the bare result.
+#'
+#' It minimises `F(mu, Sigma) = E f(mu + Sigma z) - log|Sigma|`, for models with an exact objective: generalised linear models and
+#' quadratics.
 #'
 #' At the optimum `E grad f = 0` and `Sigma^-2 = B`, where `B` is an average
 #' curvature of `f` under the approximation, so the solver iterates `Sigma^-2 <-
 #' B` with a Newton step for `mu`, from the Laplace approximation, under Anderson
-#' acceleration, and falls back to damped steps whenever `F` would rise. Where that
-#' makes no headway, as with nearly separable data under a wide prior, it goes on
-#' with a quasi-Newton descent in whitened coordinates.
+#' acceleration, and falls back to damped steps whenever `F` would rise. Where these make little progress, as with nearly separable data
+#' under a wide prior, it continues with a quasi-Newton descent in whitened coordinates.
 #'
 #' @section The certificate:
 #' If the Hessian of `f` is at least `Q` everywhere, `F` is strongly convex and
@@ -17,27 +18,26 @@
 #' `mu` and in the (triangular) scale. `Q` is the prior precision, plus `X'X /
 #' dispersion` for the gaussian family. That bound is rigorous, and
 #' `certificate_kind` is `"rigorous"`. With a flat prior on some coefficient no
-#' such `Q` is known for the other families; the certificate is then the second
-#' order estimate of what is left, and labelled `"estimated"`. So it is with
-#' student and cauchy priors, which are not log-concave: the optimum may then be a local one,
-#' and far from it, where `F` bends less than at the optimum, what is left may be several times the estimate;
-#' and with linear predictors so uncertain (spreads above 50, as of separable data
-#' under very wide priors) that the quadrature's own error matters.
+#' such `Q` is known for the other families; the certificate is then a second-order estimate of the remaining gap, and labelled
+#' `"estimated"`. It is also estimated
+#' * with student and cauchy priors, which are not log-concave: the optimum may be a local one, and far from it the gap may be several
+#'   times the estimate;
+#' * with very uncertain linear predictors (standard deviations above 50, as of separable data under very wide priors), where the error
+#'   of the quadrature matters.
 #'
 #' @section Many sparse columns:
-#' With more than 2,000 columns in a sparse `X`, and normal priors, nothing `dim` x `dim` is made: at the optimum
+#' With more than 2,000 columns in a sparse `X`, and normal priors, no `dim` x `dim` matrix is made: at the optimum
 #' `Sigma^-2` is the prior precision plus `X' diag(c) X` with one number `c_i` per row, and its sparse Cholesky factor
 #' and the entries of its inverse on the same pattern are all that is needed. Memory is proportional to rows,
 #' entries and factor. `$scale` then holds the factor, `$Sigma` is `NULL`; means, standard deviations, draws,
 #' objective and diagnostics work as always, `vcov()` as long as a `dim` x `dim` matrix fits. The same solver
-#' takes a prior whose `precision` is a matrix, see [normal()]. Student priors and flat priors are left
-#' to the dense solver.
+#' takes a prior whose `precision` is a matrix, see [normal()]. Student priors and flat priors use the dense solver.
 #'
 #' @section Many columns and a diagonal scale:
-#' With `scale = "diagonal"` and more than 2,000 columns in memory, dense or sparse, under any prior, nothing `dim` x `dim` is
-#' made either: of `B` the solver takes the diagonal and products with vectors, and its Newton steps are solved for by
-#' conjugate gradients. `$scale` has the standard deviations, `$Sigma` is `NULL`. For the gaussian family `Q` is then the
-#' prior precision plus what such products show, and with a flat prior the certificate is an estimate.
+#' With `scale = "diagonal"` and more than 2,000 columns in memory, dense or sparse, under any prior, no `dim` x `dim` matrix is made
+#' either: the solver uses the diagonal of `B` and products with vectors, and finds its Newton steps by conjugate gradients. `$scale` has
+#' the standard deviations, `$Sigma` is `NULL`. For the gaussian family `Q` is then the prior precision plus a lower bound from such
+#' products, and with a flat prior the certificate is an estimate.
 #'
 #' @param model a model from [model_glm()] or [model_quadratic()].
 #' @param base the variational base, see [bases].
@@ -86,13 +86,13 @@ solve_optimum <- function(model, base, law, scale, tol, max_evaluations, progres
   watch <- new_watch(model, progress)
   on.exit(end_watch(watch))
   oracle <- watched(exact_oracle(model, law), watch)
-  start <- near_mode(model, exact_by_products(model, scale))
+  start <- optimum_of_few(model, base, law, scale) %||% near_mode(model, exact_by_products(model, scale))
   point <- first_point(oracle, model, work, start)
   precision <- point$precision
   evaluations <- start$evaluations + 1 + isFALSE(start$settled)
   # Under exp() the start may be far too wide: narrow it as long as that is better.
   for (shrink in 1:60) {
-    if (is.finite(point$objective) && !grows_exponentially(model)) break
+    if (is.finite(point$objective) && (isTRUE(start$of_few) || !grows_exponentially(model))) break
     narrow <- evaluate_at(oracle, model, work, point$mu, precision * 2^shrink)
     evaluations <- evaluations + 1
     if (is.finite(point$objective) && narrow$objective >= point$objective) break
@@ -115,6 +115,23 @@ first_point <- function(oracle, model, work, start) {
   to <- next_target(model, c(at[c("g_mu", "B", "third")], list(mu = start$x, directions = directions)))
   evaluate_at(oracle, model, work, to$mu, precision_part(to$precision))
 }
+
+# Of data larger than memory: the optimum of some rows of the first chunk, which cost nothing, as a start. Newton's steps for all rows then
+# begin where the loss is nearly quadratic. NULL where these rows are too few to say much.
+optimum_of_few <- function(model, base, law, scale, most = 2e4, least = 1000, each = 10) {
+  if (!is_chunked(model$rows) || !all_proper(model) || is_dispersed(model) || family_record(model)$constant_curvature) return(NULL)
+  few <- first_rows_of(model$rows, most)
+  if (is.null(few) || length(few$y) < max(least, each * model$dim) || length(few$y) >= model$rows$n) return(NULL)
+  small <- model_of_rows(model, few)
+  found <- tryCatch(suppressWarnings(solve_optimum(small, base, law, scale, 1e-3, 50)), elvi_error = function(e) NULL)
+  if (is.null(found)) return(NULL)
+  at <- point_oracle(small)(unname(found$mu))
+  prior <- prior_curvature(model)
+  list(x = unname(found$mu), hessian = prior + (at$B - prior) * (model$rows$n / length(few$y)), evaluations = 0, of_few = TRUE)
+}
+
+# that of normal priors
+prior_curvature <- function(model) diag(prior_precision_of(model), model$dim)
 
 # From a point near the optimum to one that is `tol` from it.
 approach_optimum <- function(oracle, model, work, centre, point, tol, max_evaluations) {
@@ -153,7 +170,7 @@ approach_optimum <- function(oracle, model, work, centre, point, tol, max_evalua
 
 # Counts the passes over the data, keeps the best point for an interrupt, and after two seconds says how far it is.
 new_watch <- function(model, progress) {
-  list2env(list(rows = if (is_regression(model)) length(model$rows$y), progress = progress, started = proc.time()[["elapsed"]],
+  list2env(list(rows = if (is_regression(model)) model$rows$n, progress = progress, started = proc.time()[["elapsed"]],
                 passes = 0, best = NULL, shown = FALSE), parent = emptyenv())
 }
 

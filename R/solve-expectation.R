@@ -82,9 +82,8 @@ no_expectation <- function(family, law, of = "likelihood") {
 no_joint_expectation <- function(model, law) {
   name <- dispersion_record(model)$natural
   elvi_abort("`method`: the expected ", model$family$family, " log posterior is infinite where the coefficients and log(",
-             name, ") have a ", law$kind, " law together: ", name, " is an exponent. ",
-             "Integrate over it, as elvi() does by itself from a formula with normal() or flat() priors (method = \"nested\"), ",
-             "or use base_uniform().", class = c("elvi_error_no_expectation", "elvi_error_argument"),
+             name, ") have a joint ", law$kind, " distribution, because ", name, " is an exponent. ",
+             "Integrate over it: fit a formula with normal() or flat() priors and method = \"nested\". Or use base_uniform().", class = c("elvi_error_no_expectation", "elvi_error_argument"),
              data = list(argument = "method"))
 }
 

@@ -1,5 +1,5 @@
 # Hyperparameters of a problem: those of each latent term (term.R), then those of the family (family.R), on a scale without bounds.
-# See vignette("internals").
+# See docs/internals.Rmd.
 
 # Where everything is: `terms` has for each term its places in theta and its sources among those of A; `family` the places of the
 # family's own.
@@ -19,21 +19,31 @@ hyper_layout <- function(problem) {
   })
   family <- at + seq_along(problem$hyper)
   likelihood <- likelihood_of(problem$family)
-  layout <- list(terms = slots, family = family, likelihood = likelihood, classes = problem$family$levels, length = at + length(family))
+  layout <- list(terms = slots, family = family, likelihood = likelihood, classes = problem$family$levels, length = at + length(family),
+                 bounded = !lost_rank(problem), blocked = is_blocked(problem))
   c(layout, list(names = c(character(), unlist(names), if (length(family)) hyper_of(layout)$theta_names)))
 }
 
 # the record of a family's hyperparameters
 hyper_of <- function(layout) hyper_record(family_records[[layout$likelihood]], layout$classes)
 
-# log p(theta) and its gradient
+# log p(theta) and its gradient. Each quadrature point asks for it, and for the precision below, so both are plain loops.
 hyper_prior <- function(problem, layout, theta) {
   theta <- unname(theta)
-  own <- if (length(layout$family)) hyper_of(layout)$log_prior(problem$hyper, theta[layout$family])
-  if (!length(layout$terms) && !is.null(own)) return(list(value = sum(own$value), slope = as.double(own$slope)))
-  parts <- Map(function(term, slot) term_record(term)$log_prior(term, theta[slot$theta]), problem$terms, layout$terms)
-  if (!is.null(own)) parts <- c(parts, list(own))
-  list(value = sum(unlist(lapply(parts, `[[`, "value"))), slope = c(numeric(), unlist(lapply(parts, `[[`, "slope"), use.names = FALSE)))
+  value <- 0
+  slope <- numeric(layout$length)
+  for (t in seq_along(layout$terms)) {
+    at <- layout$terms[[t]]$theta
+    part <- term_record(problem$terms[[t]])$log_prior(problem$terms[[t]], theta[at])
+    value <- value + sum(part$value)
+    slope[at] <- part$slope
+  }
+  if (length(layout$family)) {
+    part <- hyper_of(layout)$log_prior(problem$hyper, theta[layout$family])
+    value <- value + sum(part$value)
+    slope[layout$family] <- part$slope
+  }
+  list(value = value, slope = slope)
 }
 
 # Entries of A and their sources: one per fixed coefficient, then those of each term.
@@ -67,12 +77,18 @@ count_constraints <- function(problem) {
 
 # The values of the sources, those of the inverse, and log|A| of the part that depends on theta.
 hyper_precision <- function(problem, layout, theta) {
-  at <- Map(function(term, slot) term_record(term)$precision(term, theta[slot$theta]), problem$terms, layout$terms)
-  of <- function(field) unlist(lapply(at, `[[`, field))
-  definite <- all(problem$prior$precision > 0) && !lost_rank(problem)
-  list(A = as.double(c(problem$prior$precision, of("value"))),
-       inverse = if (definite && is_blocked(problem)) as.double(c(1 / problem$prior$precision, of("inverse"))),
-       slack = as.double(of("slack")), definite = definite, log_det = sum(of("log_det")), at = at)
+  terms <- seq_along(layout$terms)
+  at <- vector("list", length(terms))
+  log_det <- 0
+  for (t in terms) {
+    at[[t]] <- term_record(problem$terms[[t]])$precision(problem$terms[[t]], theta[layout$terms[[t]]$theta])
+    log_det <- log_det + at[[t]]$log_det
+  }
+  of <- function(field) unlist(lapply(at, `[[`, field), use.names = FALSE)
+  fixed <- problem$prior$precision
+  definite <- layout$bounded && all(fixed > 0)
+  list(A = as.double(c(fixed, of("value"))), inverse = if (definite && layout$blocked) as.double(c(1 / fixed, of("inverse"))),
+       slack = as.double(of("slack")), definite = definite, log_det = log_det, at = at)
 }
 
 # directions that no prior bounds
@@ -82,7 +98,7 @@ is_blocked <- function(problem) all(vapply(problem$terms, function(term) term_re
 
 # Derivative of log|A| / 2 - tr(A S) / 2 in theta, S the moments by source.
 hyper_chain <- function(layout, precision, moment) {
-  if (!length(layout$terms)) return(numeric(length(layout$family)))
-  slopes <- Map(function(slot, at) at$slope(moment[slot$source]), layout$terms, precision$at)
-  c(unlist(slopes, use.names = FALSE), numeric(length(layout$family)))
+  slope <- numeric(layout$length)
+  for (t in seq_along(layout$terms)) slope[layout$terms[[t]]$theta] <- precision$at[[t]]$slope(moment[layout$terms[[t]]$source])
+  slope
 }

@@ -140,7 +140,7 @@ refuse_if_recession <- function(model, direction) {
   if (!any(flat)) return(invisible())
   if (!falls_along(model, ifelse(flat, direction, 0))) return(invisible())
   elvi_abort("No optimum exists: ", family_record(model)$separable,
-             " can be separated and the prior is flat, so the coefficients run off to infinity. ",
+             " can be separated and the prior is flat, so the coefficients diverge. ",
              "Give a proper prior such as normal(0, 2.5).",
              class = c("elvi_error_no_optimum", "elvi_error_argument"), data = list(argument = "prior"))
 }
@@ -174,7 +174,7 @@ refuse_if_falling <- function(model, x, direction) {
     values <- guarded_values(model, cbind(x, x + outer(sign * direction / sqrt(sum(direction^2)), far)))
     values[which(values == -Inf)] <- -.Machine$double.xmax
     if (!anyNA(values) && all(diff(values) < 0 | values[-1L] == -.Machine$double.xmax)) {
-      elvi_abort("The target falls without bound, so no optimum exists: `value` must be -log density. ",
+      elvi_abort("The target decreases without bound, so no optimum exists: `value` must be -log density. ",
                  "Was the log density given, without the minus?",
                  class = c("elvi_error_no_optimum", "elvi_error_argument"), data = list(argument = "value"))
     }

@@ -1,11 +1,12 @@
 # Group-level terms: exact given the hyperparameters, quadrature over them. A fit is a
-# mixture of conditional optima, one per node. See vignette("internals").
+# mixture of conditional optima, one per node. See docs/internals.Rmd.
 
 # ---- the problem -----------------------------------------------------------------
 
 # What does not depend on theta. `problem`: X, shift, Z, y, weight, frequency (or NULL), offset, family, prior
 # (centre, precision), terms, hyper (priors of the family's own hyperparameters, by name).
 nested_setup <- function(problem, base) {
+  if (!is.null(problem$summed)) return(summed_setup(problem, base))
   if (ncol(problem$Z)) loadNamespace("Matrix")   # its methods, not only its functions
   problem$X <- as.matrix(problem$X)
   problem$triangle <- problem$triangle %||% problem_triangle(problem)
@@ -132,10 +133,10 @@ evidence_at.default <- function(setup, thetas, from = NULL, tol = 1e-7) {
   settings <- lapply(seq_len(number), function(i) {
     hyper <- loss_hyper(setup, thetas[[i]])
     c(precisions[[i]][c("A", "definite", "inverse", "slack")], list(hyper = hyper),
-      if (is.null(from[[i]])) c(list(mu = NULL), start_of(setup$plan, hyper))
+      if (is.null(from[[i]])) c(list(mu = NULL), if (is.null(setup$rows)) start_of(setup$plan, hyper))
       else list(mu = from[[i]]$mu, eta = NULL, c = from[[i]]$c))
   })
-  solved <- solve_settings(setup$plan, setup$rule, settings, tol)
+  solved <- if (is.null(setup$rows)) solve_settings(setup$plan, setup$rule, settings, tol) else solve_summed(setup, settings, tol)
   # a bad start must not be the end
   again <- which(vapply(solved, `[[`, NA, "failed") & lengths(from %||% list(NULL)) > 0)
   if (length(again)) {
@@ -174,19 +175,24 @@ start_theta.default <- function(setup) {
   theta <- numeric(layout$length)
   unit <- 1
   if (family_record(problem$family)$autoscale) {
-    few <- problem$triangle %||% list(X = cbind(1, problem$X), y = problem$y - as.matrix(problem$offset)[, 1L],
-                                      root = sqrt(problem$weight * problem$frequency))
-    rest <- stats::lm.fit(few$X * (few$root %||% 1), few$y * (few$root %||% 1))$residuals
-    unit <- sqrt(sum(rest^2) / max(problem$count, 1))
+    unit <- sqrt((if (is.null(setup$rows)) rest_of_rows(problem) else rest_of_coefficients(setup)) / max(problem$count, 1))
     if (!is.finite(unit) || unit <= 0) unit <- 1
   }
   for (t in seq_along(layout$terms)) {
     term <- problem$terms[[t]]
-    theta[layout$terms[[t]]$theta] <- term_record(term)$start(term, problem$Z[, term$columns, drop = FALSE],
+    Z <- if (is.null(setup$rows)) problem$Z[, term$columns, drop = FALSE] else surveyed_squares(problem$summed$columns, term$columns)
+    theta[layout$terms[[t]]$theta] <- term_record(term)$start(term, Z,
                                                                          if (identical(term$line, 2L)) 1 else unit)
   }
   if (length(layout$family)) theta[layout$family] <- hyper_of(layout)$start(unit, problem)
   theta
+}
+
+# the residual sum of squares of the coefficients alone
+rest_of_rows <- function(problem) {
+  few <- problem$triangle %||% list(X = cbind(1, problem$X), y = problem$y - as.matrix(problem$offset)[, 1L],
+                                    root = sqrt(problem$weight * problem$frequency))
+  sum(stats::lm.fit(few$X * (few$root %||% 1), few$y * (few$root %||% 1))$residuals^2)
 }
 
 # Curvature of a full data fit: that of EM's steps, which are too short rather than too long
@@ -370,7 +376,7 @@ nested_fit <- function(problem, base = base_gaussian(), control = list()) {
   say <- if (isTRUE(control$progress)) patient_voice()
   H <- setup$layout$length
   tol <- control$tol
-  mode <- if (H) evidence_mode(setup, 10 * tol, say = say)
+  mode <- if (H) evidence_mode(setup, 10 * tol, say = say, from = if (!is.null(setup$rows)) guess_from_few(setup))
           else c(evidence_at(setup, list(numeric()), tol = tol)[[1L]], list(evaluations = 1L))
   if (!is.finite(mode$value)) no_conditional(setup, mode$theta)
   evaluations <- mode$evaluations
@@ -393,7 +399,7 @@ nested_fit <- function(problem, base = base_gaussian(), control = list()) {
   grid <- list(z = grid$z[solved, , drop = FALSE], found = grid$found[solved], log_rule = grid$log_rule[solved],
                log_coarse = as.matrix(grid$log_coarse)[solved, , drop = FALSE], noise = grid$noise %||% 0)
   values <- vapply(grid$found, function(f) f$value, 0)
-  if (!is.null(say)) say("draws that check the nodes")
+  if (!is.null(say)) say("draws that check the quadrature points")
   ratios <- node_ratios(setup, grid, values, control)
   values <- values - vapply(grid$found, function(f) linear_correction(setup, f$theta), 0)
   log_weight <- values + grid$log_rule
@@ -415,6 +421,7 @@ nested_fit <- function(problem, base = base_gaussian(), control = list()) {
     evaluations = evaluations,
     converged = all(vapply(nodes, function(node) node$converged, NA)))
   fit$change <- node_change(fit)
+  fit$rule_noise <- grid$noise
   fit$change$mean <- max(fit$change$mean, grid$noise)
   fit
 }
@@ -471,7 +478,7 @@ flat_in_problem <- function(problem) {
 }
 
 evidence_basis <- function(setup, ratios) {
-  paste0("a lower bound at each node",
+  paste0("a lower bound at each quadrature point",
          if (ratios$corrected) paste0("; corrected by ", ratios$draws, " draws at each"))
 }
 

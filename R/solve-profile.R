@@ -106,7 +106,7 @@ needs_profile <- function(cumulants) any(abs(cumulants$third) > 0.04 | abs(cumul
 # The posterior of a fit by quadrature over hyperparameters, with margins where they are needed.
 correct_nested <- function(posterior) {
   plan <- posterior$roots$plan
-  if (is_quadratic(plan)) return(posterior)
+  if (is_quadratic(plan) || isTRUE(plan$summed)) return(posterior)
   rule <- plan_rule(plan, posterior_law(posterior))
   effects <- if (posterior_law(posterior)$independent) find_effects(posterior, plan, rule)
   moved <- with_margins(posterior, function(k) profile_target(plan, rule, posterior$roots$settings[[k]]), !is.null(effects))

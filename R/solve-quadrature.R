@@ -1,7 +1,7 @@
 # One-dimensional quadrature against the marginal of z_1, for every base.
 #
 # For a GLM the objective is a sum of integrals E l(eta_i + s_i z_1), see
-# vignette("internals"). A rule is a list of levels; each has nodes z > 0 and weights w
+# docs/internals.Rmd. A rule is a list of levels; each has nodes z > 0 and weights w
 # with E g(z_1) = sum w (g(z) + g(-z)), and a limit: the largest spread s it is
 # trusted for. Small spreads take a Gauss rule of a few nodes, large ones a fine
 # composite rule that resolves l's bend at -eta/s.

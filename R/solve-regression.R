@@ -1,17 +1,23 @@
 # Regressions with latent terms or an unknown dispersion: exact given the hyperparameters, quadrature over them.
 
 solve_nested <- function(problem, base, control, correct = TRUE) {
-  conditional <- conditional_problem(problem)
-  check_solvable(conditional, if (is_chunked(problem$rows)) problem$rows$n else sum(problem$rows$weight > 0))
-  nested <- nested_fit(conditional, base, control[c("nodes", "progress")])
-  warn_nested(nested)
+  summed <- is_chunked(problem$rows) && length(problem$terms)
+  conditional <- if (summed) summed_problem(problem) else conditional_problem(problem)
+  if (!summed) check_solvable(conditional, if (is_chunked(problem$rows)) problem$rows$n else sum(problem$rows$weight > 0))
+  nested <- nested_fit(conditional, base, c(control[c("nodes", "progress")], if (summed) list(draws = 0)))
   seed <- draw_key()
   posterior <- nested_posterior(nested, conditional, derived_key(seed, "posterior"))
+  if (correct) {
+    weighed <- reweigh_nested(nested, correct_nested(posterior))
+    nested <- weighed$nested
+    posterior <- weighed$posterior
+  }
+  warn_nested(nested)
   new_fit(c(list(call = problem$call, method = "nested", problem = conditional, base = base), split_control(control)),
           plan = list(seed = seed, rng_kind = RNGkind()),
           result = list(status = if (nested$converged) "finished" else "not converged", kept = "optimum", converged = nested$converged,
                         nested = c(nested_account(nested), list(cubature = cubature_error(nested))),
-                        posterior = if (correct) correct_nested(posterior) else posterior),
+                        posterior = posterior),
           regression = problem$regression)
 }
 
@@ -54,7 +60,7 @@ intercept_shift <- function(shift, at, lines) {
 # what the answer rests on
 nested_account <- function(nested) {
   each <- function(field) vapply(nested$nodes, function(node) node[[field]], nested$nodes[[1L]][[field]])
-  c(nested[c("evidence", "k_hat", "draws", "corrected", "noise", "change", "evaluations")],
+  c(nested[c("evidence", "k_hat", "draws", "corrected", "weighed", "noise", "change", "evaluations")],
     list(certificates = each("certificate"), certificate_kind = each("certificate_kind")))
 }
 
@@ -81,7 +87,8 @@ nested_posterior <- function(nested, problem, key) {
 check_conditional_family <- function(family) {
   if (is.null(family_record(family)$conditional)) {
     able <- !vapply(family_records, function(r) is.null(r$conditional), NA)
-    bad_argument("family", paste(join_or(paste0("\"", intersect(public_families(), known_families()[able]), "\"")), "with group-level or smooth terms"),
+    names <- paste0("\"", intersect(public_families(), known_families()[able]), "\"")
+    bad_argument("family", paste(join_or(names), "with group-level or smooth terms"),
                  paste0(family$family, "(), whose loss is not convex"))
   }
 }
@@ -125,7 +132,7 @@ check_residuals_left <- function(problem, rows) {
   left <- problem$triangle %||% triangle_rows(triangle(cbind(problem$X, problem$y - problem$offset)[problem$weight > 0, , drop = FALSE]))
   X <- qr(left$X, tol = 1e-11)
   if (rows > X$rank && sum(qr.resid(X, left$y)^2) <= 1e-22 * sum(left$y^2)) {
-    elvi_abort("No optimum exists: the coefficients fit the responses perfectly, and sigma runs off to 0. ",
+    elvi_abort("No optimum exists: the coefficients fit the responses perfectly, and sigma tends to 0. ",
                "Use fewer coefficients, or gaussian() with a known `dispersion`.",
                class = c("elvi_error_no_optimum", "elvi_error_argument"), data = list(argument = "data"))
   }
@@ -133,7 +140,7 @@ check_residuals_left <- function(problem, rows) {
     if (!term_record(term)$blocked(term)) next   # levels that are related tell the two apart
     if (length(term$columns) >= length(problem$y)) {
       elvi_abort("`object`: the term of `", term$label, "` has ", length(term$columns), " effects for ", length(problem$y),
-                 " rows: nothing tells effects from residuals. Leave it out, or give the residual variance as `dispersion`.",
+                 " rows: effects and residuals cannot be distinguished. Leave it out, or give the residual variance as `dispersion`.",
                  class = c("elvi_error_term", "elvi_error_argument"), data = list(argument = "object", term = term$label))
     }
   }
@@ -154,14 +161,14 @@ warn_nested <- function(nested, most = 0.05) {
               "elvi_control(nodes = ).", class = "elvi_warning_quadrature", data = list(change = nested$change))
   }
   if (isTRUE(nested$noise > most)) {
-    elvi_warn("The weights of the nodes are corrected by ", nested$draws, " draws, too few here: the means of the hyperparameters ",
-              "have a standard error of ", format(nested$noise, digits = 2), " sd from them, if not more.",
-              class = "elvi_warning_correction", data = list(noise = nested$noise, draws = nested$draws))
+    elvi_warn("The weights of the quadrature points are corrected by ", nested$weighed %||% nested$draws, " draws, which are too few: the means of ",
+              "the hyperparameters have a Monte Carlo error of at least ", format(nested$noise, digits = 2), " sd.",
+              class = "elvi_warning_correction", data = list(noise = nested$noise, draws = nested$weighed %||% nested$draws))
   }
   if (!nested$converged) {
-    elvi_warn("The solver did not converge at one quadrature point at least: the worst is ",
+    elvi_warn("The solver did not converge at one or more quadrature points: the largest gap is ",
               format(max(vapply(nested$nodes, function(node) node$certificate, 0)), digits = 2),
-              " nats above its optimum.",
+              " nats.",
               class = "elvi_warning_not_converged")
   }
 }
@@ -181,12 +188,17 @@ check_nested <- function(problem, method, run, control) {
     unused_argument(names(given)[1L], "method = \"nested\", which group-level and smooth terms need, has no use for it")
   }
   check_conditional_family(problem$family)
-  if (!length(problem$terms) && !is.null(problem$dispersion) && is.null(problem$lines)) {
+  if (!length(problem$terms) && !is.null(problem$dispersion) && is.null(problem$lines) && family_record(problem$family)$convex) {
     refuse_argument("method", "method = \"nested\" integrates over hyperparameters, and this model has none. Use \"auto\".")
   }
-  if (!has_few_rows(problem)) {
-    refuse_argument("method", "method = \"nested\" needs all rows in memory, unless the family is gaussian() with unknown ",
-                    "dispersion. Use another method, or a data frame.")
+  if (!has_few_rows(problem) && !(length(problem$terms) && sums_suffice(problem))) {
+    refuse_argument("method", if (length(problem$terms)) {
+      paste0("Group-level and smooth terms of data larger than memory need a family without a parameter of its own, or gaussian(), not ",
+             problem$family$family, "(). Give `dispersion`, or a data frame.")
+    } else {
+      paste0("method = \"nested\" needs all rows in memory, unless the family is gaussian() with unknown dispersion. Use another ",
+             "method, or a data frame.")
+    })
   }
   for (prior in in_parts(problem$priors$prior)) check_normal_prior(prior, "prior")
   if (!is.null(problem$shift)) for (prior in in_parts(problem$priors$prior_intercept)) check_normal_prior(prior, "prior_intercept")

@@ -128,7 +128,7 @@ ridge_step <- function(ridge, slope, j) {
 }
 
 # theta as a function of its normal score under the density whose logarithm has the given values and slopes, cubic in between and
-# linear beyond them.
+# quadratic beyond them, which is linear where its curvature goes to zero, as that of a log sd does on the left but not on the right.
 score_map <- function(theta, value, slope, points = 801L, deep = 20) {
   at <- order(theta)
   n <- length(at)
@@ -137,8 +137,20 @@ score_map <- function(theta, value, slope, points = 801L, deep = 20) {
   slope <- slope[at]
   slope[1L] <- max(slope[1L], 0.3)
   slope[n] <- min(slope[n], -0.3)
-  log_shape <- stats::splinefunH(theta, value, slope)
-  ends <- c(theta[1L] - max(0, deep + value[1L]) / slope[1L], theta[n] - max(0, deep + value[n]) / slope[n])
+  bend <- end_curvature(theta, slope)
+  inside <- stats::splinefunH(theta, value, slope)
+  beyond <- function(x) list(left = pmax(theta[1L] - x, 0), right = pmax(x - theta[n], 0))
+  log_shape <- function(x) {
+    by <- beyond(x)
+    inside(x) - bend[1L] * by$left^2 / 2 - bend[2L] * by$right^2 / 2
+  }
+  slope_at <- function(x) {
+    by <- beyond(x)
+    inside(x, deriv = 1L) + bend[1L] * by$left - bend[2L] * by$right
+  }
+  left <- pmax(0, deep + value[c(1L, n)])   # to fall, beyond the ends
+  reach <- 2 * left / (abs(slope[c(1L, n)]) + sqrt(slope[c(1L, n)]^2 + 2 * bend * left))
+  ends <- c(theta[1L] - reach[1L], theta[n] + reach[2L])
   x <- seq(ends[1L], ends[2L], length.out = points)
   p <- exp(log_shape(x))
   cell <- (p[-1L] + p[-points]) / 2 * (x[2L] - x[1L])
@@ -148,7 +160,15 @@ score_map <- function(theta, value, slope, points = 801L, deep = 20) {
   v <- ifelse(below < 0.5, stats::qnorm(pmin(below, 1)), stats::qnorm(pmin(above, 1), lower.tail = FALSE))
   use <- is.finite(v) & abs(v) < 6
   list(theta = stats::splinefun(v[use], x[use], method = "monoH.FC"), score = stats::splinefun(x[use], v[use], method = "monoH.FC"),
-       log_density = function(theta) log_shape(theta) - log(total), slope = function(theta) log_shape(theta, deriv = 1L))
+       log_density = function(theta) log_shape(theta) - log(total), slope = slope_at)
+}
+
+# How fast the slope falls beyond either end: as between the last two points, or less where it has been falling ever less
+end_curvature <- function(theta, slope) {
+  by <- -diff(slope) / diff(theta)
+  n <- length(by)
+  at <- function(last, before) min(max(2 * last - before, 0), max(last, 0))
+  if (n < 2L) c(0, 0) else c(at(by[1L], by[2L]), at(by[n], by[n - 1L]))
 }
 
 each_map <- function(maps, what, x) {
@@ -274,9 +294,9 @@ moment_features <- function(z, shown, unit) {
 
 sample_moments <- function(fit, features) list(mean = drop(fit$weight %*% features), log_total = fit$log_total)
 
-# By half of the surrogate's sample: the difference is about one standard error of all of it.
+# By half of the surrogate's sample: the difference is at least one standard error of all of it.
 half_sample_moments <- function(shape, features, moments, share) {
-  weight <- shape$weight * (seq_along(shape$weight) %% 2L)
+  weight <- shape$weight * shape$half
   moments$mean <- moments$mean + share * (drop(weight %*% features) / sum(weight) - moments$mean)
   moments$log_total <- moments$log_total + share * log(2 * sum(weight))
   moments
@@ -297,15 +317,13 @@ corrected_moments <- function(shape, points, z, design, features, moments, share
   moments
 }
 
-# The surrogate's mass, by a part of its sample, that is nearest to each point
-cell_mass <- function(shape, z, usable, most = 1000L) {
-  half <- nrow(shape$z) / 2
-  at <- seq_len(min(most, half))
-  at <- c(at, half + at)   # on both sides of the middle
+# The surrogate's mass that is nearest to each point
+cell_mass <- function(shape, z, usable) {
+  spread <- surrogate_spread(shape)
   mine <- which(usable)
   z <- z[mine, , drop = FALSE]
-  closeness <- tcrossprod(shape$z[at, , drop = FALSE], z) - rep(rowSums(z^2) / 2, each = length(at))
-  share <- rowsum(shape$weight[at], mine[max.col(closeness, ties.method = "first")])
+  closeness <- tcrossprod(spread$z, z) - rep(rowSums(z^2) / 2, each = nrow(spread$z))
+  share <- rowsum(spread$weight, mine[max.col(closeness, ties.method = "first")])
   replace(numeric(length(usable)), as.integer(rownames(share)), share / sum(share))
 }
 

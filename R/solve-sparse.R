@@ -9,7 +9,8 @@
 # dense ones. `entries`: lower triangle of A in the order of [X Z], from 1, each with
 # the number of the source that gives its value, and `constraint`, columns of linear functions that are 0, or NULL.
 # `block`: rows that share a level, or NULL.
-sparse_plan <- function(X, Z, dense, entries, blocked, centre, response, block = NULL) {
+# `meet`: of rows that are not in memory, which columns of Z have an entry in the same row
+sparse_plan <- function(X, Z, dense, entries, blocked, centre, response, block = NULL, meet = NULL) {
   rows <- NROW(response$y)
   p <- ncol(X)
   by_block <- if (is.null(block)) seq_len(rows) else order(block)
@@ -17,7 +18,8 @@ sparse_plan <- function(X, Z, dense, entries, blocked, centre, response, block =
   border <- t(X[by_block, , drop = FALSE])
   if (any(dense)) border <- rbind(border, as.matrix(Matrix::t(Z[by_block, dense, drop = FALSE])))
   sparse_columns <- p + which(!dense)
-  filled <- if (length(sparse_columns)) factored_rows(Z[by_block, !dense, drop = FALSE], entries, sparse_columns, nrow(border))
+  filled <- if (length(sparse_columns)) factored_rows(Z[by_block, !dense, drop = FALSE], entries, sparse_columns, nrow(border),
+                                                      if (!is.null(meet)) meet[!dense, !dense, drop = FALSE])
             else dense_rows_only(rows, nrow(border))
   order <- c(sparse_columns[filled$perm], seq_len(p), p + which(dense))
   place_of <- integer(length(order))
@@ -50,8 +52,13 @@ dense_rows_only <- function(rows, border) {
        start = integer(rows + 1L), column = integer(), entry = numeric())
 }
 
-factored_rows <- function(Zs, entries, columns, border) {
-  filled <- factor_pattern(Zs, entries, columns, border)
+factored_rows <- function(Zs, entries, columns, border, meet = NULL) {
+  if (is.null(meet)) {
+    ones <- Zs
+    ones@x <- rep(1, length(Zs@x))
+    meet <- Matrix::crossprod(ones)
+  }
+  filled <- factor_pattern(meet, entries, columns, border)
   Zr <- Matrix::t(Zs)[filled$perm, , drop = FALSE]
   Zr <- methods::as(methods::as(Zr, "generalMatrix"), "CsparseMatrix")
   c(filled, list(start = Zr@p, column = Zr@i, entry = Zr@x))
@@ -59,14 +66,13 @@ factored_rows <- function(Zs, entries, columns, border) {
 
 # A permutation that keeps the factor sparse, from package 'Matrix', and the pattern of
 # the factor with `border` dense rows below. Values do not matter: dominant diagonal.
-factor_pattern <- function(Zs, entries, columns, border) {
-  q <- ncol(Zs)
+factor_pattern <- function(meet, entries, columns, border) {
+  q <- ncol(meet)
   at <- match(entries$row, columns)
   to <- match(entries$column, columns)
   among <- !is.na(at) & !is.na(to)
   A <- Matrix::sparseMatrix(i = pmax(at[among], to[among]), j = pmin(at[among], to[among]), x = 1, dims = c(q, q))
-  Zs@x <- rep(1, length(Zs@x))
-  S <- methods::as(Matrix::crossprod(Zs), "generalMatrix") + A + Matrix::t(A) + Matrix::Diagonal(q)
+  S <- methods::as(meet, "generalMatrix") + A + Matrix::t(A) + Matrix::Diagonal(q)
   S <- methods::as(S, "CsparseMatrix")
   S@x <- rep(1e-3 / max(1, diff(S@p)), length(S@x))
   L <- Matrix::Cholesky(Matrix::forceSymmetric(S + Matrix::Diagonal(q), "L"), perm = TRUE, LDL = FALSE, super = FALSE)

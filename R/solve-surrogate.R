@@ -90,11 +90,29 @@ with_coefficients <- function(shape, coefficients) {
 
 surrogate_at <- function(shape, z) drop(cbind(1, surrogate_features(z, shape$powers)) %*% shape$coefficients)
 
-# Points of a wider normal distribution, in pairs on either side, with the logarithm of exp(-|z|^2 / 2) by their density
-surrogate_sample <- function(H, pairs = if (H > 4L) 4000L else 2000L, wide = 1.15) {
-  half <- stats::qnorm(quasi_random(pairs, H))
-  z <- wide * rbind(half, -half)
-  list(z = z, log_ratio = H * (log(2 * pi) / 2 + log(wide)) - rowSums(z^2) / 2 * (1 - 1 / wide^2))
+# Points of the surrogate's quadrature, with the logarithm of exp(-|z|^2 / 2) by their density, and half of them that are a rule of
+# their own. Up to six coordinates: a lattice, whose error falls with its step like exp(-20 / step^2) for densities near normal, cut
+# where these have less than 0.1 percent of their variance. More: quasi-random points of a wider normal distribution, in pairs on
+# either side.
+surrogate_sample <- function(H, pairs = 4000L, wide = 1.15) {
+  if (H > 6L) {
+    half <- stats::qnorm(quasi_random(pairs, H))
+    z <- wide * rbind(half, -half)
+    return(list(z = z, log_ratio = H * (log(2 * pi) / 2 + log(wide)) - rowSums(z^2) / 2 * (1 - 1 / wide^2),
+                half = rep_len(c(TRUE, FALSE), nrow(z))))
+  }
+  step <- c(0.8, 1, 1.1, 1.15, 1.25, 1.4)[H]
+  place <- unname(as.matrix(expand.grid(rep(list(seq(-floor(4.7 / step), floor(4.7 / step))), H))))
+  place <- place[rowSums(place^2) <= (4.7 / step)^2, , drop = FALSE]
+  z <- step * place
+  list(z = z, log_ratio = H * log(step) + log(nrow(z)) - rowSums(z^2) / 2, half = rowSums(place) %% 2 == 0)
+}
+
+# Quasi-random points of a normal distribution in the surrogate's coordinates, in pairs, with their weights under it.
+surrogate_spread <- function(shape, pairs = 1000L) {
+  half <- stats::qnorm(quasi_random(pairs, ncol(shape$z)))
+  z <- rbind(half, -half)
+  list(z = z, weight = normalised(surrogate_at(shape, z)))
 }
 
 # ---- the polynomial --------------------------------------------------------------------------------------------------

@@ -119,8 +119,8 @@ outside_line <- function(fit) {
 # A fit whose start was searched has it in its verdict.
 warn_of_outside <- function(fit) {
   if (!is.null(fit$plan$search) && !is.null(fit$result$verdict) || !isTRUE(fit$state$outside > 0)) return(invisible())
-  elvi_warn(outside_line(fit), ". The gaussian ", if (is.null(fit$plan$work)) "at its mode" else "that the run is whitened by",
-            " stood in for the target there: the fit is one of that.", class = "elvi_warning_outside",
+  elvi_warn(outside_line(fit), ". There the target was replaced by the gaussian ", if (is.null(fit$plan$work)) "at its mode" else "that whitens the run",
+            ", and the fit is of this modified target.", class = "elvi_warning_outside",
             data = list(outside = fit$state$outside, first_error = fit$state$first_error))
 }
 

@@ -1,16 +1,16 @@
-#' Bayesian regression models as targets
+#' Regression models from matrices
 #'
-#' Builds the target `f(x) = -log p(y | x) - log p(x)` (up to a constant) of a
-#' regression from its design matrix, natively in C.
+#' `model_glm()` makes a model for [elvi()] from a design matrix and a response, without a formula. Use it when you build the design
+#' matrix yourself, for large sparse designs, or for the theory.
 #'
-#' The model knows its smoothness constant `L`, the largest curvature of `f`:
+#' The model is the target `f(x) = -log p(y | x) - log p(x)`, up to a constant. It has a known smoothness constant `L`, the largest
+#' curvature of `f`:
 #' the largest eigenvalue of the curvature of the prior (`1 / scale^2` for a
 #' normal one, `(df + 1) / (df scale^2)` for a student one) plus `X' W X` with the
 #' likelihood's curvature bound in `W` (1/4 per trial for the logit link, 1 for
 #' the probit link, 1/dispersion for the gaussian family), found by a
 #' matrix-free Lanczos iteration. The poisson likelihood, the cloglog link and
-#' models with an auxiliary parameter have no such bound: `L` is `NA`, and
-#' [elvi()] estimates one where the approximation lives.
+#' models with an auxiliary parameter have no such bound: `L` is `NA`, and [elvi()] estimates one at the approximation.
 #'
 #' @section Auxiliary parameters:
 #' `gaussian()` with `dispersion = NULL` and `robust()` have an unknown residual
@@ -19,13 +19,13 @@
 #' `inverse.gaussian()` an unknown `lambda` (the variance is `mu^3 / lambda`), [weibull()] an unknown `shape` and
 #' [Beta()] an unknown `phi` (the variance is `mu (1 - mu) / (1 + phi)`). Its logarithm is the last parameter of the
 #' model, such as `log_sigma`, and `prior_aux` is the prior of the parameter itself. These
-#' models are not convex and have no exact objective; from a formula [elvi()] integrates over the parameter where they
-#' are convex given it. Fits show the parameter itself, see [elvi_fit].
+#' models are not convex and have no exact objective. From a formula [elvi()] integrates over the parameter instead. Fits show the
+#' parameter itself, see [elvi_fit].
 #'
 #' @param X numeric design matrix, one row per observation, or a source of [data larger than memory][rows_elsewhere],
 #'   whose chunks have `X`, `y`, `weights`, `frequency` and `offset`. Add a column of ones
-#'   for an intercept. A sparse matrix of package 'Matrix' stays sparse, and costs
-#'   by its entries. With more than 2,000 sparse columns and normal priors the exact solver
+#'   for an intercept. A sparse matrix of package 'Matrix' stays sparse. With more than 2,000 sparse columns and normal priors the exact
+#'   solver
 #'   keeps the scale as a sparse factor, see [elvi_optimum()].
 #' @param y response, left out with a source. For `binomial()`: 0/1, logical, a factor with two levels
 #'   (the second is the success), a two-column matrix of successes and failures,
@@ -37,13 +37,10 @@
 #'   [robust()] (identity link), [weibull()] and `"exponential"` (log link) or [Beta()] (logit link); see [families].
 #' @param prior prior of the coefficients: [normal()], [student_t()], [cauchy()],
 #'   [flat()], or several of them in a row, see [priors].
-#' @param weights optional non-negative weights, which mean what they mean to [stats::glm()].
-#'   For `gaussian()`: precisions, the variance of a response is `sigma^2 / weight`, so
-#'   that weights which are all alike change `sigma` and nothing else. For
-#'   `binomial()`: the number of trials of a proportion. Otherwise the row counts as
-#'   often as its weight says.
-#' @param frequency optional numbers that say how often each row counts, for every
-#'   family: `frequency = 2` is the row given twice. They need not be whole.
+#' @param weights optional non-negative weights, as in [stats::glm()].
+#'   For `gaussian()`: precisions, the variance of a response is `sigma^2 / weight`. For
+#'   `binomial()`: the number of trials of a proportion. Otherwise: how often the row counts.
+#' @param frequency how often each row counts, for every family: 2 is the same as giving the row twice. Fractions are allowed.
 #' @param offset optional offset of the linear predictor.
 #' @param dispersion known residual variance of the gaussian family, or `1 / shape` of the Gamma family (1 is the exponential
 #'   distribution); `NULL` when it is unknown.
@@ -77,6 +74,10 @@ glm_target <- function(given, family, prior, dispersion, prior_aux) {
   if (is_nested_only(family)) {
     bad_argument("family", "one with at most one parameter beside the predictor; elvi() with a formula takes others",
                  paste0(family$family, "()"))
+  }
+  if (lacks_mode_search(family)) {
+    bad_argument("family", "one whose mode Newton's method finds; elvi() with a formula takes others",
+                 paste0(family$family, "(\"", family$link, "\")"))
   }
   record <- family_record(family)
   if (is_joint(record)) {
@@ -327,8 +328,8 @@ known_smoothness <- function(model, bound, gram) {
 
 #' Quadratic targets
 #'
-#' `f(x) = (x - m)' A (x - m) / 2`, the target whose optimum is known in closed
-#' form for every base: `mu = m`, `Sigma = A^{-1/2}`.
+#' `model_quadratic()` makes a target whose optimum is known, for tests and examples: `f(x) = (x - m)' A (x - m) / 2`, with the optimum
+#' `mu = m`, `Sigma = A^{-1/2}` for every base.
 #'
 #' @param A symmetric positive definite matrix.
 #' @param m the minimiser, a vector; zero by default.
@@ -353,36 +354,37 @@ model_quadratic <- function(A, m = NULL) {
             smoothness = max(spectrum), smoothness_source = "computed", convex = TRUE, growth = 2)
 }
 
-#' Targets given as R functions
+#' Your own density, as R functions
 #'
-#' Any differentiable `f(x) = -log density` (up to a constant) as a target. Where `f` is
-#' found to fall without bound, as it does when the log density itself was given, [elvi()] says so.
+#' `model_density()` makes a model for [elvi()] from a function that returns *minus* the log density, up to a constant, and if you have
+#' it from a function that returns the gradient. Without a gradient the function is differentiated automatically or numerically.
 #'
+#' [elvi()] warns if the function decreases without bound, as it does when the log density was given without the minus.
+#'
+#' @section Vectorised functions:
 #' The functions may take a `dim` x `n` matrix whose columns are points and
 #' return `n` values, or a `dim` x `n` matrix of gradients: they are then called
 #' once per block of samples. Functions of a single point work too, at one call
-#' per sample. Which of the two they are is found by trying them on two points;
-#' `vectorized` overrides.
+#' per sample. elvi tries both on two points; `vectorized` overrides.
 #'
-#' An error inside your function, or a value or gradient that is not finite, does not stop [elvi()]: the point is rejected, and the
-#' fit says how many were. An error ends the run only where the function fails everywhere, or in raw coordinates with a
-#' `smoothness` that you gave: then your error reaches you unchanged, and a gradient that is not finite is reported with the
-#' iteration and the point. See "When a run fails" in [elvi()].
+#' @section Errors inside the function:
+#' An error inside your function, or a non-finite value or gradient, does not stop [elvi()]: the point is rejected, and the fit reports
+#' the number of such points. See "When a run fails" in [elvi_model].
 #'
-#' At the start of a run [elvi()] compares `gradient` with a central difference of
-#' `value`, once, and warns (class `elvi_warning_gradient`) where the two disagree.
+#' At the start of a run [elvi()] compares `gradient` with a central difference of `value`, and warns (class `elvi_warning_gradient`) if
+#' the two disagree.
 #'
 #' @section Derivatives:
-#' Without a `gradient`, `value` is differentiated automatically if package 'RTMB' is installed and can follow it: gradients and
-#' Hessians are exact then, `print()` of the model says so, and `model$derivatives` is `"tape"`. 'RTMB' cannot follow a function that
-#' compares parameters (`if (x[1] > 0)`) or passes them to compiled code, and a tape that does not give the values of the function at six
-#' points is not used. Then gradients are computed by differences, which is slow (`4 dim` values per gradient): a warning
-#' of class `elvi_warning_slow_gradient` says so, and why. Their steps are fitted to the scale of each coordinate.
+#' Without a `gradient`, `value` is differentiated automatically if package 'RTMB' is installed and can record it: gradients and Hessians
+#' are then exact, `print()` of the model says so, and `model$derivatives` is `"tape"`. 'RTMB' cannot record a function that compares
+#' parameters (`if (x[1] > 0)`) or passes them to compiled code. A recording that does not reproduce the function at six points is not
+#' used. Then gradients are computed by finite differences, which is slow (`4 dim` values per gradient), with a warning of class
+#' `elvi_warning_slow_gradient`. The steps of the differences adapt to the scale of each coordinate.
 #'
 #' @section Logarithms:
 #' A positive parameter, such as a standard deviation, is usually given by its logarithm. The draws of a logarithm can look
-#' good while those of its exponential rest on a few points, so the verdict of [elvi()] checks the exponentials of
-#' `logarithms` too, and `print()` names logarithms that the data hardly keep from minus infinity. By default these
+#' good while those of its exponential rest on a few points, so the [verdict] checks the exponentials of `logarithms` too, and `print()`
+#' names logarithms that the data hardly bound from below. By default these
 #' are the parameters whose names begin with `log` and one of `_`, `(`, `.` or a space, such as `log_tau`.
 #'
 #' @param value function returning `f`.
@@ -393,12 +395,12 @@ model_quadratic <- function(A, m = NULL) {
 #' @param convex is `f` convex? `NA` when you do not know.
 #' @param growth exponent `r` such that `f(x) >= c |x|^r - c'`; `NA` when unknown.
 #' @param names parameter names.
-#' @param vectorized do both functions take a matrix of points? `NA` tries.
+#' @param vectorized do both functions take a matrix of points? `NA` tries it.
 #' @param constrain function from one point `x` to a named numeric vector: the model's own parameters there, such as
 #'   `c(mu = x[1], tau = exp(x[2]))`. [constrain_draws()] uses it. Entries that are called `log_lik[1]`, `log_lik[2]`, ... are
 #'   log likelihoods of observations, for [loo()][loo.elvi_fit]. `NULL` if there is none.
-#' @param logarithms names or positions of parameters that are logarithms; `character()` for none. `NULL` goes by the
-#'   names, see below.
+#' @param logarithms names or positions of parameters that are logarithms; `character()` for none. `NULL` recognises them by their names,
+#'   see below.
 #' @param hessian function from one point to the matrix of second derivatives of `f` there, dense or of package 'Matrix'. The search for
 #'   a start uses it in place of differences of gradients. `NULL` if there is none.
 #' @param sparsity for many parameters: a symmetric matrix, of package 'Matrix' or dense, whose entries are 0 where the Hessian's are

@@ -1,19 +1,17 @@
-#' Targets in C
+#' Your own density, as a C function
 #'
-#' A target `f(x) = -log density` (up to a constant) that is a C function of another
-#' package, or of a file compiled by `R CMD SHLIB`. It is called without R, for blocks of
-#' points and, if it says so, by several threads at once.
+#' `model_native()` makes a model for [elvi()] from a C function of another package, or of a file compiled by `R CMD SHLIB`. The function
+#' returns `f(x) = -log density`, up to a constant, and its gradient. It is called without R, for blocks of points and, if it allows
+#' that, by several threads at once.
 #'
 #' The C side includes `elvi.h`, in `system.file("include", package = "elvi")`: `LinkingTo:
 #' elvi` finds it. It fills in a struct `elvi_target` with the dimension, a pointer to data
 #' and a function that gives values and gradients, and returns `elvi_target_pointer()` of it
-#' from a `.Call()` routine. The header says what is asked of them.
+#' from a `.Call()` routine. The header documents them.
 #'
-#' A pointer ends with its session: a fit that was saved by `saveRDS()` and read in another
-#' one has its parameters, covariances and draws, but no objective and no longer run, which is
-#' an error of class `elvi_error_native`. As for
-#' [model_density()], [elvi()] compares the gradient with a central difference of the values,
-#' once.
+#' A pointer is valid in its session only: a fit that was saved by `saveRDS()` and read in another session has its parameters,
+#' covariances and draws. Computing the objective or continuing the run is then an error of class `elvi_error_native`. As for
+#' [model_density()], [elvi()] compares the gradient with a central difference of the values.
 #'
 #' @param pointer external pointer made by `elvi_target_pointer()` in C.
 #' @param smoothness,convex,growth,names,constrain,logarithms as in [model_density()].
@@ -74,7 +72,7 @@ model_native <- function(pointer, smoothness = NULL, convex = NA, growth = NA, n
 
 # called by src/r_native.c
 target_is_gone <- function() {
-  elvi_abort("The C target of this model is gone: it lives as long as the session that made it. ",
+  elvi_abort("The C target of this model no longer exists: it is valid only in the session that made it. ",
              "Make the model again with model_native().", class = "elvi_error_native")
 }
 

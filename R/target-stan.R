@@ -1,26 +1,23 @@
 #' Stan models as targets
 #'
-#' The log density of any Stan model on its unconstrained scale, with the gradient
-#' that Stan computes, as a target for [elvi()]. [constrain_draws()] maps draws of
-#' the fit back to the model's own parameters.
+#' `model_stan()` makes a model for [elvi()] from a Stan program: its log density on the unconstrained scale, with the gradient that Stan
+#' computes. [constrain_draws()] maps draws of the fit back to the parameters of the program.
 #'
-#' The parameters of the fit have the names that Stan gives them, but they live
-#' on the unconstrained scale: `sigma` of a model with `real<lower=0> sigma` is a
+#' The parameters of the fit have the names that Stan gives them, but they are on the unconstrained scale: `sigma` of a model with
+#' `real<lower=0> sigma` is a
 #' logarithm here. 'rstanarm' reports transforms of its models' parameters under
 #' other names: `alpha`, `beta` and `aux` of [constrain_draws()] are usually what
 #' it calls the intercept, the coefficients and `sigma`.
 #'
-#' 'rstan' and 'cmdstanr' have the log density and its gradient as R functions of one point, and
-#' register nothing that C code of another package could call: so a Stan model is run
-#' like a [model_density()], at a call of R per draw, not like a [model_native()].
+#' 'rstan' and 'cmdstanr' offer the log density and its gradient as R functions of one point. So a Stan model costs one call of R per
+#' draw, like a [model_density()].
 #'
-#' Where Stan throws an exception, as a solver of differential equations does that takes too many steps,
-#' is outside the domain; see the section on the search in [elvi()], which is also for posteriors without
-#' a mode.
+#' Points where Stan throws an exception are outside the domain, for example where a solver of differential equations takes too many
+#' steps. See [start_search], also about posteriors without a mode.
 #'
 #' The fit keeps the Stan object inside, whose compiled code does not survive
-#' `saveRDS()`: coefficients, covariances and draws can be had in another
-#' session; the objective, a longer run and constrained draws cannot.
+#' `saveRDS()`: coefficients, covariances and draws are available in another session; the objective, a longer run and constrained draws
+#' are not.
 #'
 #' @param object a `stanfit` object of 'rstan' (from `sampling()`; with `chains =
 #'   0` if no draws are wanted), a fit by 'rstanarm' or, with the backend 'rstan', 'brms', or a fit
@@ -87,7 +84,7 @@ methods_of_rstan <- function(object) {
   need_package("rstan", "model_stan()")
   alive <- function(x) {
     tryCatch(rstan::get_num_upars(object), error = function(e) elvi_abort(
-      "`object` must have its compiled model behind it: make it in this session, by sampling.",
+      "`object` has no compiled model. Make it in this session, by sampling.",
       class = "elvi_error_argument", data = list(argument = "object")))
     x
   }
@@ -114,7 +111,7 @@ methods_of_rstan <- function(object) {
 methods_of_cmdstan <- function(object) {
   dim <- tryCatch(length(cmdstan_point(object)), error = function(e) bad_argument(
     "object", "a fit by 'cmdstanr' with model methods: call its $init_model_methods() first",
-    paste0("one that says \"", conditionMessage(e), "\"")))
+    paste0("one with the error \"", conditionMessage(e), "\"")))
   names <- names(cmdstan_point(object))
   list(dim = dim, names = names %||% paste0("u", seq_len(dim)), alive = identity,
        value = function(x) object$log_prob(x),
@@ -147,16 +144,15 @@ unconstrained_names <- function(object, dim) {
   gsub(".", ",", indexed, fixed = TRUE)
 }
 
-#' Draws in the model's own parameters
+#' Draws on the scale of the model's parameters
 #'
-#' Draws of a fit, mapped from the unconstrained scale to the parameters of the model: those of a Stan program, or those that
-#' the argument `constrain` of [model_density()] returns.
+#' `constrain_draws()` maps draws of a fit from the unconstrained scale to the parameters of the model: those of a Stan program, or those
+#' that the argument `constrain` of [model_density()] returns.
 #'
 #' @param fit a fit of a [model_stan()], or of a [model_density()] or [model_native()] with `constrain`.
 #' @param draws number of draws.
-#' @param resample importance resample? `NULL` decides by the fit's verdict. See [as.matrix.elvi_fit()], whose rows
-#'   these are. With `FALSE` there is a warning where means or standard deviations of what comes out are far from those that
-#'   importance weights give.
+#' @param resample importance resample? `NULL` decides by the verdict of the fit. See [as.matrix.elvi_fit()], which has the same rows.
+#'   With `FALSE` there is a warning if importance weights change means or standard deviations by much.
 #' @return A matrix with one row per draw and one column per parameter,
 #'   transformed parameter and generated quantity of a Stan model, with Stan's names; or one column for each entry of what
 #'   `constrain` returns.
@@ -189,12 +185,12 @@ constrain_stan <- function(stan, x) {
 
 #' Leave-one-out cross-validation of a Stan model
 #'
-#' For a fit of a [model_stan()] whose program has the log likelihood of each observation as `log_lik`, in its transformed
+#' `loo()` takes a fit of a [model_stan()] whose program has the log likelihood of each observation as `log_lik`, in its transformed
 #' parameters or generated quantities; or of a [model_density()] whose `constrain` returns entries `log_lik[1]`, `log_lik[2]`, ...
 #'
 #' @param x a fit of a [model_stan()], or of a model with `constrain`.
 #' @param draws number of draws.
-#' @param seed optional number: other draws than the fit's own.
+#' @param seed optional number that selects another sequence of draws.
 #' @param ... passed to `loo::loo_approximate_posterior()`.
 #' @return An object of class `loo`.
 #' @seealso [pareto_k()], which judges the fit as a whole

@@ -3,12 +3,12 @@
 
 #' TMB and RTMB objects as targets
 #'
-#' The density of a model that `TMB::MakeADFun()` or `RTMB::MakeADFun()` has made, with its automatic derivatives, as a target for
-#' [elvi()]. Objects of packages built on these, such as `fit$obj` of 'glmmTMB', work too.
+#' `model_tmb()` makes a model for [elvi()] from an object of `TMB::MakeADFun()` or `RTMB::MakeADFun()`, with its automatic derivatives.
+#' Objects of packages built on these, such as `fit$obj` of 'glmmTMB', work too.
 #'
 #' The function of such an object is a negative log density: what it returns must be minus the log likelihood minus the log priors,
-#' priors of transformed parameters with the Jacobians of the transforms. Without priors it is a likelihood, and the posterior is that
-#' under flat priors, which need not exist.
+#' priors of transformed parameters with the Jacobians of the transforms. Without priors it is a likelihood; the posterior is then that
+#' under flat priors, and need not exist.
 #'
 #' Random effects (`random = ` of `MakeADFun()`) get the best gaussian given the other parameters, over which elvi integrates by
 #' quadrature: see the section on many parameters in [elvi()]. The target has all parameters. With `random = "laplace"` the random
@@ -16,7 +16,8 @@
 #' only, and `print()` says so. Make the object without `random` for one gaussian of all parameters.
 #'
 #' [constrain_draws()] returns what `obj$report()` does: the quantities that the model reports, `ADREPORT()` among them if it is also
-#' given to `REPORT()`. The state of the object (`obj$env$last.par` and the like) is the same after a fit as before. Compiled code and tapes
+#' given to `REPORT()`. The state of the object (`obj$env$last.par` and the like) is the same after a fit as before. Compiled code and
+#' tapes
 #' do not survive `saveRDS()`.
 #'
 #' @param object what `MakeADFun()` returns: a list with `par`, `fn`, `gr` and `env`.

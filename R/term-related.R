@@ -101,7 +101,8 @@ known_relation <- function(arguments, call, frame) {
 
 #' Precision of the relatedness of a pedigree
 #'
-#' The inverse of the additive relationship matrix, by Henderson's rules with inbreeding, for `(1 | gr(animal, precision = ))` in a
+#' `pedigree_precision()` computes the inverse of the additive relationship matrix of a pedigree, by Henderson's rules with inbreeding,
+#' for `(1 | gr(animal, precision = ))` in a
 #' formula of [elvi()]. It is sparse, while the relationship matrix itself is not.
 #'
 #' @param id names of the individuals, each once.

@@ -2,8 +2,7 @@
 #'
 #' Formulas of [elvi()] may have terms for time series, maps, relatives and members of several groups, beside the [group-level and smooth
 #' terms][group_terms]. Each is a set of effects with a gaussian prior whose precision matrix is sparse, so that long series, large maps
-#' and
-#' pedigrees need memory in proportion to a sparse factor. Terms of all kinds can be added to each other.
+#' and pedigrees need little memory. Terms of all kinds can be combined.
 #'
 #' * `ar1(time)` or `ar1(time | g)`: a stationary autoregression of order 1, one series for each level of `g`, with the same standard
 #'   deviation and correlation. Times are numbers, dates or a factor (whose levels are equally spaced), multiples of a common step. Times
@@ -21,6 +20,10 @@
 #'   Defaults are `k = 25` in one dimension, 12 in two, and `c = 1.5`; `x` and `y` share a unit. The length has a lognormal prior: a
 #'   quarter of the range of the data, times or divided by 4 with probability about 0.95. Predictions are limited to the box. The
 #'   quadrature error of the fastest sines, whose coefficients are nearly 0, may be large and cause a warning while predictions are good.
+#' * `spde(x, y, mesh)`: a field over a plane with a Matérn covariance of smoothness 1, by piecewise linear functions on a mesh of
+#'   triangles, with a sparse precision (Lindgren, Rue and Lindström, 2011). Its range, the distance at which the correlation is 0.14, is a
+#'   hyperparameter. `mesh` is a mesh of package 'fmesher' (`fm_mesh_2d()`), a list with `loc`, the coordinates of the vertices, and
+#'   `triangles`, the numbers of their corners, or a list with the matrices `C0` and `G1` and a function `projector(loc)`. See below.
 #' * `(1 | gr(g, cov = A))`, `(x | gr(g, precision = Q))`: group-level terms whose levels have known covariances `A`, or precisions `Q`,
 #'   for example
 #'   of relatives ([pedigree_precision()]) or of species. The row names are the levels.
@@ -28,7 +31,7 @@
 #'   scaled to
 #'   add to 1, makes it a weighted mean.
 #'
-#' `by = f` in any of `ar1()`, `rw1()`, `rw2()`, `icar()`, `bym2()` and `hsgp()` makes a term of its own, with its own standard
+#' `by = f` in any of `ar1()`, `rw1()`, `rw2()`, `icar()`, `bym2()`, `hsgp()` and `spde()` makes a term of its own, with its own standard
 #' deviation, for each level of a factor: `rw1(x, by = f)`. Series behind a bar, `rw1(x | g)`, share their hyperparameters.
 #'
 #' @section Graphs:
@@ -40,6 +43,15 @@
 #' Where a graph has several connected components, each sums to zero and is scaled by itself. An area without neighbours has an
 #' independent
 #' effect with the same standard deviation as the others (Freni-Sterrantino, Ventrucci and Rue, 2018).
+#'
+#' @section Meshes:
+#' The effects of `spde()` are the values of the field at the vertices. With the lumped mass matrix `C0` (diagonal) and the stiffness
+#' matrix `G1` of the mesh, as `fm_fem()` of 'fmesher' calls them, their precision is
+#' \eqn{(\kappa^2 C_0 + 2 G_1 + \kappa^{-2} G_1 C_0^{-1} G_1) / (4 \pi \sigma^2)} with \eqn{\kappa = \sqrt 8 / range}: `sd` is that of the
+#' field away from the border of the mesh. Near the border it is larger, by about half within half a range, so a mesh should go on beyond
+#' the data by about a range. Edges should be a third of the range or shorter. `projector(loc)` returns the sparse matrix of the functions'
+#' values at the rows of `loc`, as `fm_basis()` does. The range has a lognormal prior: half the extent of the data, times or divided by 4
+#' with probability about 0.95. Predictions are limited to the mesh.
 #'
 #' @section Standard deviations and their priors:
 #' `sd[rw1(x)]`, `sd[icar(area)]` and their kin are on the scale of the linear predictor: the precision is scaled such that the
@@ -56,8 +68,8 @@
 #' coefficients. These terms need a gaussian `base`.
 #'
 #' @section New times, places and levels:
-#' [predict()][predict.elvi_glm] forecasts `ar1()` beyond its times and `rw1()` beyond and between its values, with the variance that is
-#' due. `rw2()` goes on along its last slope, and between values along straight lines; the variance of the walk itself there is not added.
+#' [predict()][predict.elvi_glm] forecasts `ar1()` beyond its times and `rw1()` beyond and between its values, with their variance.
+#' `rw2()` is continued along its last slope, and between values along straight lines; the variance of the walk itself there is not added.
 #' Areas and relatives must be in the graph or in the matrix; those without data have predictions. New series of `ar1(time | g)` and new
 #' levels
 #' of `gr()` need `allow_new_levels = TRUE`: they are independent of the others.
@@ -65,6 +77,10 @@
 #' @references
 #' Freni-Sterrantino, A., Ventrucci, M. and Rue, H. (2018) A note on intrinsic conditional autoregressive models for disconnected graphs.
 #' *Spatial and Spatio-temporal Epidemiology* 26, 25-34. \doi{10.1016/j.sste.2018.04.002}
+#'
+#' Lindgren, F., Rue, H. and Lindström, J. (2011) An explicit link between Gaussian fields and Gaussian Markov random fields: the stochastic
+#' partial differential equation approach. *Journal of the Royal Statistical Society B* 73, 423-498.
+#' \doi{10.1111/j.1467-9868.2011.00777.x}
 #'
 #' Riebler, A., Sørbye, S. H., Simpson, D. and Rue, H. (2016) An intuitive Bayesian spatial model for disease mapping that accounts for
 #' scaling.
@@ -84,7 +100,7 @@
 #' elvi(flow ~ ar1(year), data = nile)
 #' }
 #' @name latent_terms
-#' @aliases ar1 rw1 rw2 icar bym2 hsgp gr mm
+#' @aliases ar1 rw1 rw2 icar bym2 hsgp spde gr mm
 NULL
 
 # Latent terms that a function in the formula makes, such as ar1(time | g) and icar(area, graph): what their records share. Their files
@@ -265,22 +281,32 @@ held_places <- function(N) qr(t(N), LAPACK = TRUE)$pivot[seq_len(ncol(N))]
 
 # the diagonal of the inverse of a sparse positive definite matrix, without the rest of it
 selected_inverse <- function(Q) {
-  n <- nrow(Q)
   entries <- lower_entries(Q)
+  out <- inverse_diagonal(inverse_plan(entries, nrow(Q)), entries$value)
+  if (is.null(out)) return(NULL)
+  factor <- Matrix::Cholesky(Matrix::forceSymmetric(Q, "L"), perm = TRUE, LDL = FALSE)
+  c(out, list(solve = function(b) Matrix::solve(factor, b)))
+}
+
+# where the entries of the lower triangle of such a matrix are in its factor
+inverse_plan <- function(entries, n) {
   none <- Matrix::sparseMatrix(i = integer(), j = integer(), x = numeric(), dims = c(1L, n))
   filled <- factor_pattern(none, entries, seq_len(n), 0L)
   place <- order(filled$perm) - 1L
   pattern <- filled$pattern
   low <- pmin(place[entries$row], place[entries$column])
   high <- pmax(place[entries$row], place[entries$column])
-  tail <- pattern$dim - pattern$head
-  values <- numeric(length(pattern$row) + tail^2)
-  values[.Call(elvi_r_pattern_places, pattern, high, low) + 1L] <- entries$value
-  out <- .Call(elvi_r_sparse_inverse, pattern, values)
+  list(pattern = pattern, at = .Call(elvi_r_pattern_places, pattern, high, low) + 1L,
+       diagonal = .Call(elvi_r_pattern_places, pattern, place, place) + 1L)
+}
+
+# NULL where the matrix is not positive definite
+inverse_diagonal <- function(plan, value) {
+  values <- numeric(length(plan$pattern$row) + (plan$pattern$dim - plan$pattern$head)^2)
+  values[plan$at] <- value
+  out <- .Call(elvi_r_sparse_inverse, plan$pattern, values)
   if (out$status > 0L) return(NULL)
-  on_diagonal <- .Call(elvi_r_pattern_places, pattern, place, place) + 1L
-  factor <- Matrix::Cholesky(Matrix::forceSymmetric(Q, "L"), perm = TRUE, LDL = FALSE)
-  list(diagonal = out$inverse[on_diagonal], log_det = 2 * sum(log(out$factor[on_diagonal])), solve = function(b) Matrix::solve(factor, b))
+  list(diagonal = out$inverse[plan$diagonal], log_det = 2 * sum(log(out$factor[plan$diagonal])))
 }
 
 # several independent pieces on consecutive columns, as one

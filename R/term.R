@@ -277,4 +277,5 @@ smooth_kind <- c(by_level_precision, list(
 
 term_kinds <- list(group = group_kind, smooth = smooth_kind, tensor = tensor_kind(), compound = compound_kind(),
                    related = related_kind(), members = members_kind(), ar1 = ar1_kind(),
-                   rw1 = walk_kind(1L), rw2 = walk_kind(2L), icar = icar_kind(), bym2 = bym2_kind(), hsgp = hsgp_kind())
+                   rw1 = walk_kind(1L), rw2 = walk_kind(2L), icar = icar_kind(), bym2 = bym2_kind(), hsgp = hsgp_kind(),
+                   spde = spde_kind())

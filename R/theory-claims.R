@@ -4,22 +4,60 @@
 # is wrong: convex functions have <g(x) - g(y), x - y> >= alpha |x - y|^2, smooth ones |g(x) - g(y)| <= L |x - y|.
 
 # The least and the largest that differences of gradients say of the curvature, in the coordinates of the run: at points of the
-# Laplace approximation, one to three of its sds wide, between neighbours and over short ways. NULL where there are none.
+# Laplace approximation (or of the base, where there is none), one to three sds wide, between neighbours, over short ways, and over
+# short ways that power iterations turn towards the steepest and the flattest direction. NULL where no difference is finite.
 seen_curvature <- function(problem, control, points = 64L) {
   if (is.null(problem$work)) return(NULL)
   z <- draw_base(problem$law, c(0, 2), points)   # a fixed key: R's generator is not touched
   w <- cbind(z, 3 * z[, seq_len(points / 2), drop = FALSE])
   near <- quietly(coordinates_of(problem$work)$near_points(problem$work, w, control))
-  if (is.null(near)) return(NULL)
+  if (is.null(near)) near <- list(x = w, target = problem$work)   # a target without a mode has no Laplace approximation
   x <- near$x
-  short <- 1e-3 * (x[, c(ncol(x), seq_len(ncol(x) - 1L)), drop = FALSE] - x)
+  short <- step_from(x, 1e-3 * (x[, c(ncol(x), seq_len(ncol(x) - 1L)), drop = FALSE] - x))
   g <- target_at(near$target, x)$gradient
-  move <- cbind(x[, -1L, drop = FALSE] - x[, -ncol(x), drop = FALSE], short)
-  change <- cbind(g[, -1L, drop = FALSE] - g[, -ncol(g), drop = FALSE], target_at(near$target, x + short)$gradient - g)
+  change <- target_at(near$target, x + short)$gradient - g
+  seen <- join_curvatures(
+    curvature_along(x[, -1L, drop = FALSE] - x[, -ncol(x), drop = FALSE], g[, -1L, drop = FALSE] - g[, -ncol(g), drop = FALSE]),
+    curvature_along(short, change))
+  if (is.null(seen)) return(NULL)
+  some <- which(is.finite(colSums(change)) & colSums(short^2) > 0)
+  join_curvatures(seen, turned_curvature(near$target, x, g, short, change, some[seq_len(min(16L, length(some)))], seen$largest))
+}
+
+# The step from x by v as it is after rounding
+step_from <- function(x, v) (x + v) - x
+
+# For moves and the changes of the gradient over them, a column each
+curvature_along <- function(move, change) {
   size2 <- colSums(move^2)
   used <- size2 > 0 & is.finite(colSums(change))
   if (!any(used)) return(NULL)
   list(least = min((colSums(change * move) / size2)[used]), largest = max(sqrt(colSums(change^2) / size2)[used]), pairs = sum(used))
+}
+
+join_curvatures <- function(one, other) {
+  if (is.null(one) || is.null(other)) return(if (is.null(one)) other else one)
+  list(least = min(one$least, other$least), largest = max(one$largest, other$largest), pairs = one$pairs + other$pairs)
+}
+
+# A direction v goes to H v, which turns it towards the steepest one, or to (top - H) v, towards the flattest: from each of some points
+turned_curvature <- function(target, x, g, move, change, columns, top, rounds = 12L) {
+  at <- function(m) m[, columns, drop = FALSE]
+  sizes <- sqrt(colSums(at(move)^2))
+  seen <- NULL
+  for (steepest in c(TRUE, FALSE)) {
+    v <- at(move)
+    h <- at(change)
+    for (round in seq_len(rounds)) {
+      turned <- if (steepest) h else top * v - h
+      v <- turned * rep(sizes / sqrt(colSums(turned^2)), each = nrow(v))
+      v[!is.finite(v)] <- 0   # a direction without curvature, or a target that fails
+      v <- step_from(at(x), v)
+      h <- target_at(target, at(x) + v)$gradient - at(g)
+      seen <- join_curvatures(seen, curvature_along(v, h))
+    }
+  }
+  seen
 }
 
 # The user's claims about f, checked by draws: lists (status, why) for `convex` and `smooth`, and `alpha`; NULL for a model of elvi.

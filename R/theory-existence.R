@@ -1,7 +1,7 @@
 #' Does an optimum exist?
 #'
-#' Tells whether `F(mu, Sigma) = E f(mu + Sigma z) - log|Sigma|` has a minimiser,
-#' and why.
+#' `existence()` says whether a best approximation exists, that is whether `F(mu, Sigma) = E f(mu + Sigma z) - log|Sigma|` has a
+#' minimiser, and why.
 #'
 #' * If `f(x) >= c |x|^r - c'` for some exponent `r` and `E f` is finite somewhere,
 #'   a minimiser exists, for every base. The paper asks for a log-concave base
@@ -20,7 +20,7 @@
 #' of `Sigma` are at least `1/sqrt(L)`.
 #'
 #' @param model a model from [model_glm()], [model_quadratic()] or
-#'   [model_density()]; the last knows only what you told it about `f`.
+#'   [model_density()]; for a density only what you supplied about `f` is known.
 #' @param base the variational base, see [bases].
 #' @return A list of class `elvi_existence` with `exists` (`TRUE`, `FALSE`, or
 #'   `NA` when it is not known), `why`, in full and `brief`, `growth` (the exponent `r`, or `NA`) and

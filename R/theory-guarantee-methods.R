@@ -207,12 +207,13 @@ print.elvi_guarantee <- function(x, ...) {
     cat(strwrap(paste0("NO GUARANTEE for ", what, ": ", paste(reasons, collapse = ", "), "."), exdent = 2, width = 90),
         sep = "\n")
   } else {
-    cat(what, " <= ", n(x$bound), if (gap) paste0(" nats (", bound_words[[x$by]], ")") else ", the squared gradient mapping",
-        caveat(x), "\n", sep = "")
+    cat(strwrap(paste0(what, " <= ", n(x$bound), if (gap) paste0(" nats (", bound_words[[x$by]], ")") else ", the squared gradient mapping",
+                       caveat(x)), exdent = 2, width = 90), sep = "\n")
     if (gap) print_bounds(x, n)
   }
   if (!is.na(x$best_iterate)) {
-    cat("The best iterate: E min_k F(theta_k) - F* <= ", n(x$best_iterate), " nats", caveat(x), "\n", sep = "")
+    cat(strwrap(paste0("The best iterate: E min_k F(theta_k) - F* <= ", n(x$best_iterate), " nats", caveat(x)), exdent = 2, width = 90),
+        sep = "\n")
   }
   print_almost_surely(x)
   if (!is.na(x$gap_start)) {

@@ -5,8 +5,8 @@
 
 #' What the theory guarantees about a run
 #'
-#' Computes the bound that the convergence theorems give for a run of [elvi()]
-#' with these settings, before running it, and checks each of their assumptions.
+#' `guarantee()` computes, before a run of [elvi()], an upper bound on how far its result will be from the optimum, and checks each
+#' assumption of the theorems behind it.
 #'
 #' With `D = |mu0 - mu*|^2 / lambda_mu + |Sigma0 - Sigma*|^2 / lambda_Sigma`, and
 #' `a` and `b` from [bg_constants()], the expected gap `E F(average) - F*`, in
@@ -20,14 +20,16 @@
 #' Here the noise of a gradient is bounded by the *distance* from the optimum, as in the paper. elvi also bounds it by the *gap*: for a
 #' convex `f` one gradient at `theta` differs from that at `theta*` by at most `2 L (F(theta) - F*)` in mean square. With the
 #' variance `s2` of a gradient at
-#' `theta*`, any `t > 0`, any `r^2`, `c0 = E(|z|^2 - r^2)_+`, `c1 = E|z|^2 (|z|^2 - r^2)_+ / d`, `A = L (lambda_mu + lambda_Sigma r^2)` and
+#' `theta*`, any `t > 0`, any `r^2`, `c0 = E(|z|^2 - r^2)_+`, `c1 = E|z|^2 (|z|^2 - r^2)_+ / d`, `A = L (lambda_mu + lambda_Sigma r^2)`
+#' and
 #' `a' = L^2 max(lambda_mu lambda_Sigma c0, lambda_Sigma^2 c1)`, the average has, where `a' = 0`,
 #'
 #' * **noise by gap**: `[D/(2 step K) + (1 + 1/t) step s2/(2N)] / (1 - (1 + t) step A/N)`,
 #'
 #' and nearly that elsewhere; `t` and `r^2` are those that make it smallest. `vignette("theory")` proves it. `bounds` has all values and
 #' `bound` is the smallest one, named by `by`: `"distance"`, `"sharper"` (the same one step earlier in its proof), `"gap"`, with an `s2`
-#' that is certain, or `"estimated"`, with `s2` estimated from 4,096 draws and four standard errors added. `s2` is certain where it is known
+#' that is certain, or `"estimated"`, with `s2` estimated from 4,096 draws and four standard errors added. `s2` is certain where it is
+#' known
 #' in closed form (a quadratic), computed by quadrature (a regression with normal priors, at most 2,500 rows and coefficients
 #' together, and an optimum that
 #' [elvi_optimum()] certifies), or bounded by `L d` in the block of `mu`, which is several times larger.
@@ -53,9 +55,8 @@
 #' `F`, which only models with an exact objective have. For schedules without end
 #' ([schedule_decay()], [schedule_growing()]) with a finite sum of `step^2/N`, *almost surely*
 #' `sum_k step_k (F(theta_k) - F*)` is finite, so that the best iterate so far has a gap of
-#' smaller order than `1 / sum_k step_k`, which is the rate of [schedule_rate()] (the paper says: of
-#' at most this order). `almost_surely` has these two with their status. They need neither the
-#' theorem's average nor a known optimum, but all the rest.
+#' smaller order than `1 / sum_k step_k`, which is the rate of [schedule_rate()] (the paper says: of at most this order). `almost_surely`
+#' has these two with their status. They need neither the theorem's average nor a known optimum, but all other assumptions.
 #'
 #' @section Single gradients:
 #' With batches of one gradient the proof needs neither the smoothness of `F` (so the steps
@@ -80,27 +81,25 @@
 #'
 #' @section Checked steps:
 #' With `elvi_control(backtrack = )`, the default where `L` is an estimate and makes the steps, a check on fresh draws
-#' takes the place of the assumption that the steps are at most `1/(2L)`. What survives, for a convex `f`, with the
-#' steps `g_k` that are
-#' taken and `u_k = prod_{i <= k} 1/(1 + a g_i^2/N_i)`:
+#' takes the place of the assumption that the steps are at most `1/(2L)`. For a convex `f`, with the steps `g_k` that are taken and
+#' `u_k = prod_{i <= k} 1/(1 + a g_i^2/N_i)`, the theorem becomes
 #'
 #' `E sum_k g_k u_k (F(theta_k) - F*) <= D + b/a`, over the iterations before the first check that is wrong.
 #'
 #' That is the theorem with a factor of 2. It still needs the noise constants `a` and `b` of the true `L`, and a set that contains
-#' the optimum, which the checks make likely and do not prove. How likely a wrong check is, is not known either.
-#' So `bound` is `NA`, and `conditional` is the value for an `L` that is right and checks that are right and shorten nothing:
-#' twice the formula, or the formula itself where `L` is known and the steps are short enough without checks.
+#' the optimum, which the checks make likely and do not prove. The probability of a wrong check is not known. So `bound` is `NA`.
+#' `conditional` is the value if `L` and the checks are right and no step is shortened: twice the formula, or the formula itself where
+#' `L` is known and the steps are short enough without checks.
 #'
 #' @section When nothing is guaranteed:
 #' `bound` is a number only if every assumption that it needs `"holds"` or is
 #' `"assumed"`. Otherwise
-#' it is `NA`, `assumptions` says what fails or is unknown, and `conditional` is
-#' the value that the formula by distance would give if the doubtful assumptions held, where
-#' that makes sense. Theorems are about steps as they are: where [elvi()] may cut them, with [schedule_tuned()] and for a
-#' function of R in whitened coordinates (see there), the row `"steps as planned"` fails. The defaults of [elvi()]
+#' it is `NA`, `assumptions` names what fails or is unknown, and `conditional` is the value of the formula by distance if the doubtful
+#' assumptions held. The theorems need steps as planned: where [elvi()] may shorten them, with [schedule_tuned()] and for a function of R
+#' in whitened coordinates, the row `"steps as planned"` fails. The defaults of [elvi()]
 #' (control estimator, tail average, long steps) are chosen for results and are not covered.
 #'
-#' @section Where this departs from the paper's print:
+#' @section Corrections to the paper:
 #' * Bounds come from the general theorem. In the paper's second case the
 #'   coefficient of `|Sigma0 - Sigma*|^2` is therefore `4 (d - 1 + kappa)`, twice
 #'   the printed one.
@@ -123,7 +122,7 @@
 #' @param gap0 for the non-convex bound: an upper bound on `F(start) - F*`. The
 #'   default is one that follows from the smoothness of `f`, and is rough.
 #' @param runs number of independent runs of which the one with the smallest exact objective is kept: by Markov's inequality its gap
-#'   exceeds twice the bound with probability at most `2^-runs`.
+#'   exceeds twice the bound with probability at most `2^-runs`. For models with an exact objective.
 #' @return `guarantee()`: a list of class `elvi_guarantee` with `bound`, `by`, `bounds`, `gap` (of a fit, where the optimum
 #'   is known), `kind`,
 #'   `conditional`, `sharper` (the same bound one step earlier in the proof),
@@ -147,6 +146,7 @@
 #'
 #' # the defaults of elvi() are not covered
 #' guarantee(model, schedule = schedule_tuned(20000))
+#' @order 1
 #' @export
 guarantee <- function(model, base = base_gaussian(), schedule = schedule_fixed(), start = NULL,
                       optimum = NULL, control = elvi_control(), budget = NULL, alpha = NULL, gap0 = NULL, runs = 1) {
@@ -156,6 +156,7 @@ guarantee <- function(model, base = base_gaussian(), schedule = schedule_fixed()
   check_class(schedule, "schedule", "elvi_schedule", "a schedule_*() function")
   check_class(control, "control", "elvi_control", "elvi_control()")
   runs <- check_count(runs, "runs")
+  if (runs > 1 && !has_exact(model)) unused_argument("runs", "this model has no exact objective to choose the best run by")
   if (!is.null(budget)) schedule <- with_budget(schedule, budget)
   if (!is.null(gap0)) gap0 <- check_number(gap0, "gap0", 0)
 
@@ -285,7 +286,7 @@ fill_bound <- function(g, plan) {
   g
 }
 
-# A check keeps half of the descent that smoothness keeps, see vignette("internals").
+# A check keeps half of the descent that smoothness keeps, see docs/internals.Rmd.
 checking_penalty <- function(g, plan) {
   known <- g$assumptions$status[g$assumptions$assumption == "f smooth"] %in% c("holds", "assumed")
   if (g$checked && !(known && steps_short(g, plan))) 2 else 1

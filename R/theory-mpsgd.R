@@ -1,10 +1,9 @@
 #' What the theory guarantees about a run of mpsgd()
 #'
-#' The bounds behind [guarantee()] for a problem of your own: from the constants of the noise,
-#' the smoothness of `F` and the distance of the start from the minimiser to a bound on
-#' the expected gap, before running [mpsgd()].
+#' `mpsgd_guarantee()` computes, before a run of [mpsgd()], an upper bound on its expected gap, from constants that you supply: those of
+#' the noise, the smoothness of `F` and the distance of the start from the minimiser.
 #'
-#' You say that `F` is convex and smooth with constant `smoothness` (on the whole space, or so that
+#' Calling it asserts that `F` is convex and smooth with constant `smoothness` (on the whole space, or so that
 #' it can be continued), that it has a minimiser `theta*` in the set, a product with a factor for
 #' each block, that the start is in the set, and that a single gradient estimate `g` is unbiased with noise that grows at
 #' most quadratically: for each block `i`
@@ -23,7 +22,7 @@
 #'
 #' @section The gradient at the minimiser:
 #' The theorems need `grad F(theta*) = 0`; a minimiser on the boundary of the set may not
-#' have that, and then the bounds can fail. What is true instead:
+#' have that, and then the bounds can fail. Then:
 #'
 #' * With **single gradients** (all batches 1) it is not needed, and neither are smoothness
 #'   and short steps. Leave `smoothness` out, or let `slope` be `NA`.

@@ -2,8 +2,8 @@
 
 #' Noise constants of the gradient
 #'
-#' The convergence theorems ask that the noise of a single gradient grows at most
-#' quadratically with the distance from the optimum, in the metric of the
+#' `bg_constants()` computes the two constants by which [guarantee()] bounds the noise of stochastic gradients. The convergence theorems
+#' assume that the noise of a single gradient grows at most quadratically with the distance from the optimum, in the metric of the
 #' preconditioner `Lambda = (lambda_mu, lambda_Sigma)`:
 #'
 #' `E|g|^2_Lambda <= a |theta - theta*|^2_{Lambda^-1} + b`.
@@ -20,10 +20,9 @@
 #' last term `2 d L`. Around `theta*` these are the `blocks` `a_ij` and `b_i`, and `a =
 #' max_j lambda_j sum_i lambda_i a_ij`, `b = sum_i lambda_i b_i` (Proposition 3 of the
 #' paper): the row `"blocks"`, for any `lambda`. The paper's simpler constants for its
-#' two choices of `lambda` are shown beside it. All of this is proved in
-#' the maintainer's guide, `vignettes/internals.Rmd` of the sources.
+#' two choices of `lambda` are shown beside it. The proofs are in the maintainer's guide, `docs/internals.Rmd` of the sources.
 #'
-#' @section Where this departs from the paper's print:
+#' @section Corrections to the paper:
 #' The paper has twice the second line, with `d - 1 + kappa` in place of `v`. The
 #' latter is `v` for bases with independent coordinates, `E z_1^2 z_2^2 = 1`; in an
 #' elliptic base that is `kappa / 3`, so for `kappa > 3` and `d > 1` the paper's bound
@@ -44,8 +43,8 @@
 #' @param base the variational base, see [bases].
 #' @param lambda preconditioner `c(mu = , Sigma = )`, in (0, 1].
 #' @param optimum list with `mu` and `Sigma` (symmetric), in the model's
-#'   coordinates, for models without an exact objective. It is refuted if it can be:
-#'   a scale below `1/sqrt(L)`, or a gradient beyond the noise of 1024 draws. Models with
+#'   coordinates, for models without an exact objective. It is checked: a scale below `1/sqrt(L)`, or a gradient beyond the noise of 1024
+#'   draws, is an error. Models with
 #'   an exact objective find their optimum by [elvi_optimum()], and check yours against it.
 #' @param coordinates `"raw"`, or `"whitened"` or `"majorant"` for the constants of a run in
 #'   such coordinates, see [elvi_control()].
@@ -110,7 +109,7 @@ check_metric <- function(x) {
 # paper's d - 1 + kappa is v for independent coordinates. The gradient in a
 # triangular or diagonal scale is a projection of this one, so no longer.
 # The cross term with the entropy's gradient: E grad f z' = B Sigma, B a mean of
-# Hessians of f (vignette("internals")). Where f is convex and the scale symmetric
+# Hessians of f (docs/internals.Rmd). Where f is convex and the scale symmetric
 # or diagonal ("aligned") -2 <B Sigma, Sigma^-1> = -2 tr B <= 0; elsewhere it is at
 # most 2 L |Sigma|_F sqrt(d) / scale_min.
 moment_blocks <- function(dim, kappa, L, scale_min = 1 / sqrt(L), aligned = TRUE) {
@@ -399,12 +398,12 @@ judge_given <- function(given, problem, draws = 1024L) {
     }
   }
   score <- gradient_score(given, problem, draws)
-  if (!is.finite(score$worst)) return(list("fails", "the gradient is not finite at the one you gave"))
+  if (!is.finite(score$worst)) return(list("fails", "the gradient is not finite at your optimum"))
   if (score$worst > score$limit) {
-    return(list("fails", sprintf("the one you gave is not stationary: a gradient of %s standard errors in %s draws",
+    return(list("fails", sprintf("your optimum is not stationary: a gradient of %s standard errors in %s draws",
                                  format(score$worst, digits = 2), format_count(draws))))
   }
-  list("assumed", sprintf("yours: stationary within the noise of %s draws, which would show a gradient of %s in units of its scale",
+  list("assumed", sprintf("as you gave it: stationary within the noise of %s draws, which would detect a gradient of %s in units of its scale",
                           format_count(draws), format(score$resolution, digits = 2)))
 }
 

@@ -2,8 +2,8 @@
 
 #' The guaranteed rate of a schedule
 #'
-#' The exponent `r` for which the theory guarantees a gap of order `E^r` after `E`
-#' gradient evaluations, if its assumptions hold (see [guarantee()]):
+#' `schedule_rate()` returns the exponent `r` for which the theory guarantees a gap of order `E^r` after `E` gradient evaluations, if its
+#' assumptions hold (see [guarantee()]):
 #'
 #' | schedule | exponent |
 #' |---|---|

@@ -113,7 +113,7 @@ check_size <- function(numbers, name, got) {
   gib <- numbers * 8 / 2^30
   bad_argument(name, sprintf("small enough for memory (%s numbers take %s GiB; %s)", format(numbers, digits = 3),
                              format(gib, digits = 3),
-                             if (gib <= limit) "elvi counts no further than 2^31"
+                             if (gib <= limit) "the limit is 2^31"
                              else paste0("options(elvi.max_gib = ", format(limit), ") is the limit")),
                describe(got))
 }
@@ -228,7 +228,7 @@ check_magnitude <- function(x, name) {
   if (max(x) <= 1e150 && min(x) >= -1e150) return(invisible())   # makes no copy, as range() does
   i <- which.max(abs(x))
   label <- if (is.matrix(x)) colnames(x)[(i - 1L) %/% nrow(x) + 1L]
-  bad_argument(name, "below 1e150 in size (squares of more overflow: rescale it)",
+  bad_argument(name, "below 1e150 in size (squares of larger numbers overflow: rescale it)",
                paste0(format(x[[i]]), if (length(label)) paste0(" in column `", label, "`")))
 }
 
@@ -247,11 +247,16 @@ check_dots <- function(dots, known, where, ignored = character()) {
     elvi_abort("elvi() has no argument `", first, "`: ", arguments_of_others[[first]],
                class = "elvi_error_argument", data = list(argument = first))
   }
-  distance <- utils::adist(first, known, ignore.case = TRUE)
-  near <- known[distance == min(distance) & distance <= max(2, nchar(first) %/% 3)]
-  elvi_abort(where, " has no argument `", first, "`.",
-             if (length(near)) paste0(" Did you mean `", near[1L], "`?"),
+  elvi_abort(where, " has no argument `", first, "`.", nearest_name(first, known),
              class = "elvi_error_argument", data = list(argument = given[1L]))
+}
+
+# a question at the end of a message about an unknown name; NULL where no other is near it
+nearest_name <- function(name, known) {
+  if (!length(known)) return(NULL)
+  distance <- utils::adist(name, known, ignore.case = TRUE)
+  near <- known[distance == min(distance) & distance <= max(2, nchar(name) %/% 3)]
+  if (length(near)) paste0(" Did you mean `", near[1L], "`?")
 }
 
 # Arguments of 'rstanarm', 'brms', 'lme4' and 'glmmTMB', and elvi's way to the same end

@@ -1,19 +1,16 @@
 #' How many threads elvi uses
 #'
-#' Samples are differentiated and rows integrated by at most two threads where R was
-#' built with 'OpenMP', or by as many as `options(elvi.threads = )` says; never by
-#' more than the environment variable `OMP_THREAD_LIMIT` allows. Results do not
+#' elvi uses at most two threads by default, or as many as `options(elvi.threads = )` says, if R was built with 'OpenMP'. The environment
+#' variable `OMP_THREAD_LIMIT` is an upper limit. Results do not
 #' depend on the number. Processes forked from R, as by `parallel::mclapply()`, work
 #' with a single thread each.
 #'
-#' Each thread does its own matrix products, and a BLAS that has threads too (of
-#' those only 'OpenBLAS' can be asked) uses one meanwhile. So on a machine with more
-#' cores, `options(elvi.threads = )` with their number makes large problems faster:
-#' the default is what CRAN allows a package to take unasked. The environment
+#' Each thread computes its own matrix products, and a multi-threaded 'OpenBLAS' is limited to one thread meanwhile. On a machine with
+#' more cores, `options(elvi.threads = )` with their number makes large problems faster. The default of two is the limit of CRAN's
+#' policy. The environment
 #' variable `OMP_NUM_THREADS = 1` makes one thread the default.
 #'
-#' elvi notes the process that it was loaded in as `options("elvi.process")`, and in
-#' any other uses one thread: leave it alone.
+#' elvi stores the process in which it was loaded as `options("elvi.process")`, and uses one thread in any other. Do not change it.
 #'
 #' @return `elvi_threads()` returns the number in force, 1 without 'OpenMP'.
 #' @examples

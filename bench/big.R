@@ -2,7 +2,7 @@
 # two workers against one, and what goes over the wire; workers that are killed.
 #
 #   Rscript bench/big.R [workers] [--rows=10000000] [--columns=20] [--cluster_rows=2000000] [--cluster_columns=50] [--kills=50]
-#                       [--only=files|cluster|kills] [--dry]
+#                       [--only=files|cluster|kills|passes|shards] [--pass_rows=100000] [--shards=10,100,1000] [--dry]
 #
 # `workers` is short for --only=cluster: two minutes on a quiet machine.
 
@@ -14,6 +14,8 @@ columns <- option("columns", 20L)
 cluster_rows <- option("cluster_rows", 2000000L)
 cluster_columns <- option("cluster_columns", 50L)
 kills <- option("kills", 50L)
+pass_rows <- option("pass_rows", 100000L)
+shard_numbers <- as.integer(strsplit(sub("^--shards=", "", c(grep("^--shards=", args, value = TRUE), "10,100,1000")[1]), ",")[[1]])
 only <- c(sub("^--only=", "", grep("^--only=", args, value = TRUE)), if ("workers" %in% args) "cluster")
 wanted <- function(part) !length(only) || part %in% only
 
@@ -172,6 +174,69 @@ on_a_cluster <- function(rounds = 15L) {
          "<= 1.5 times", traffic / 2 <= 1.5 * expected)
 }
 
+# ---- shards ---------------------------------------------------------------------------------------------------------------
+
+# Bytes of a pass over two workers, and what the main process holds at most, by number of shards and columns.
+by_shards <- function(each = 20L) {
+  for (d in c(50L, 300L)) for (shards in shard_numbers) {
+    cl <- parallel::makePSOCKcluster(2)
+    model <- elvi::model_glm(elvi::rows_cluster(cl, loader(each * shards, d, shards), shards))
+    oracle <- elvi:::exact_oracle(model, elvi:::law_of(elvi::base_gaussian(), d))
+    pass <- function() oracle("symmetric", numeric(d), diag(0.01, d))
+    pass()
+    bytes <- min(vapply(1:5, function(i) {
+      before <- loopback_bytes()
+      pass()
+      loopback_bytes() - before
+    }, 0))
+    invisible(gc(reset = TRUE))
+    held <- sum(gc()[, 2])
+    pass()
+    held <- sum(gc()[, 6]) - held
+    parallel::stopCluster(cl)
+    record(sprintf("%d shards of %d x %d on 2 workers: MB a pass, out and back (one answer a shard would be, back alone)", shards, each, d),
+           sprintf("%.1f (%.1f)", bytes / 1e6, 8e-6 * shards * (d^2 + d)))
+    record("... R memory of the main process beyond the start, at most, MB", sprintf("%.0f", held))
+  }
+}
+
+# ---- passes ---------------------------------------------------------------------------------------------------------------
+
+count_passes <- function(formula, data, family, chunks = 10L) {
+  part <- split(data, (seq_len(nrow(data)) - 1L) %/% ceiling(nrow(data) / chunks))
+  passes <- 0
+  options(elvi.rows_progress = TRUE)
+  fit <- withCallingHandlers(elvi::elvi(formula, elvi::rows_files(as.list(seq_along(part)), function(i) part[[i]]), family),
+                             elvi_message_pass = function(m) {
+                               passes <<- passes + 1
+                               invokeRestart("muffleMessage")
+                             })
+  options(elvi.rows_progress = NULL)
+  reference <- elvi::elvi(formula, data, family, correct = FALSE)
+  sd <- if (is.null(reference$nested)) sqrt(diag(reference$Sigma)) else reference$sd
+  list(passes = passes, off = max(abs(fit$mu - reference$mu) / sd))
+}
+
+passes_of_families <- function() {
+  set.seed(1)
+  n <- pass_rows
+  data <- data.frame(x = rnorm(n), z = rnorm(n), g = sprintf("g%03d", sample(200, n, TRUE)),
+                     k = factor(sample(c("a", "b", "rare"), n, TRUE, c(0.6, 0.399, 0.001))))
+  eta <- data$x / 2 - data$z / 3 - 1 + rnorm(200, 0, 0.5)[as.integer(factor(data$g))]
+  data$real <- eta + rnorm(n)
+  data$yes <- rbinom(n, 1, plogis(eta))
+  data$count <- rpois(n, exp(eta))
+  data$none <- ifelse(data$k == "rare", 0, data$yes)
+  cases <- list(list(real ~ x + z, gaussian()), list(yes ~ x + z, binomial()), list(count ~ x + z, poisson()),
+                list(none ~ x + z + k, binomial()), list(real ~ x + (1 | g), gaussian()), list(yes ~ x + (1 | g), binomial()),
+                list(count ~ x + (x | g), poisson()))
+  for (case in cases) {
+    found <- count_passes(case[[1]], data, case[[2]])
+    record(sprintf("%s, %s, %g rows in 10 chunks: passes, and difference from memory in sd", deparse(case[[1]]), case[[2]]$family, n),
+           sprintf("%d, %s", found$passes, format(found$off, digits = 1)))
+  }
+}
+
 # ---- kills --------------------------------------------------------------------------------------------------------------
 
 under_fire <- function(size = 6L) {
@@ -205,5 +270,7 @@ under_fire <- function(size = 6L) {
 
 whole <- NA
 if (wanted("kills")) under_fire()
+if (wanted("passes")) passes_of_families()
+if (wanted("shards")) by_shards()
 if (wanted("cluster")) on_a_cluster()
 if (wanted("files")) from_files()

@@ -201,6 +201,53 @@ static int has_failures(double y)
     return y < 1.0;
 }
 
+/* ---- cauchit: -y log F(t) - (1 - y) log F(-t), F(t) = 1/2 + atan(t) / pi, which is not convex in its tails ------------ */
+
+static inline elvi_piece neg_log_pcauchy(double t)
+{
+    const double angle = atan2(1.0, -t); /* pi F(t), without cancellation */
+    const elvi_piece out = { t > 0.0 ? -log1p(-atan2(1.0, t) / M_PI) : -log(angle / M_PI), -1.0 / ((1.0 + t * t) * angle) };
+    return out;
+}
+
+static inline double neg_log_pcauchy_curve(double t, elvi_piece at)
+{
+    return -at.slope * (2.0 * t / (1.0 + t * t) - at.slope);
+}
+
+ELVI_EXPECTATION_OF(expect_neg_log_pcauchy, neg_log_pcauchy, neg_log_pcauchy_curve)
+
+static elvi_expectation cauchit_expect(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule, double y,
+                                       double eta, double s)
+{
+    elvi_expectation e = { 0.0, 0.0, 0.0 };
+    (void) lik;
+    (void) a;
+    if (y > 0.0) add_expectation(&e, y, 1.0, expect_neg_log_pcauchy(rule->level, eta, s));
+    if (y < 1.0) add_expectation(&e, 1.0 - y, -1.0, expect_neg_log_pcauchy(rule->level, -eta, s));
+    return e;
+}
+
+/* at a point no rule is needed */
+static const elvi_quadrature no_rule = { .limit = HUGE_VAL };
+
+static double cauchit_loss(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, const double *eta)
+{
+    double sum = 0.0;
+    for (int i = 0; i < rows->rows; i++)
+        if (rows->weight[i] > 0.0) sum += rows->weight[i] * cauchit_expect(lik, a, &no_rule, rows->y[i], eta[i], 0.0).value;
+    return sum;
+}
+
+static double cauchit_slope(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, double *eta)
+{
+    for (int i = 0; i < rows->rows; i++) {
+        const double w = rows->weight[i];
+        eta[i] = w > 0.0 ? w * cauchit_expect(lik, a, &no_rule, rows->y[i], eta[i], 0.0).slope : 0.0;
+    }
+    return 0.0;
+}
+
 /* ---- the records ------------------------------------------------------------------- */
 
 const elvi_family elvi_binomial_families[] = {
@@ -234,6 +281,16 @@ const elvi_family elvi_binomial_families[] = {
         .slope = cloglog_slope,
         .expect = cloglog_expect,
         .exponential = has_failures,
+    },
+    {
+        .name = "cauchit",
+        .convex = 0,
+        .quadratic = 0,
+        .cost = 600.0,
+        .loss = cauchit_loss,
+        .slope = cauchit_slope,
+        .expect = cauchit_expect,
+        .exponential = elvi_never,
     },
     { .name = NULL }
 };

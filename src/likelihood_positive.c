@@ -61,6 +61,63 @@ static double gamma_dispersion_terms(const elvi_dispersion *a, const elvi_tally 
     return sum;
 }
 
+/* ---- gamma with inverse link: k (y t - log t), t = 1 / mean, a = log k; the second number of the dispersion is the t0 below
+ * which -log t goes on as its parabola, so that every predictor has a loss -------------------------------------------- */
+
+static inline elvi_piece barrier(double u)
+{
+    const elvi_piece high = { -log(u), -1.0 / u }, low = { (0.5 * u - 2.0) * u + 1.5, u - 2.0 };
+    return u > 1.0 ? high : low;
+}
+
+static inline double barrier_curve(double u, elvi_piece at)
+{
+    (void) at;
+    return u > 1.0 ? 1.0 / (u * u) : 1.0;
+}
+
+ELVI_EXPECTATION_OF(expect_barrier, barrier, barrier_curve)
+
+static elvi_expectation gamma_inverse_expect(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule,
+                                             double y, double eta, double s)
+{
+    const double least = a->count > 1 ? a->hyper[1] : 1.0, unit = 1.0 / least;
+    const elvi_expectation h = expect_barrier(rule->level, eta * unit, s * unit);
+    const elvi_expectation e = { a->natural * (y * eta - log(least) + h.value), a->natural * (y + unit * h.slope),
+                                 a->natural * unit * unit * h.curve };
+    (void) lik;
+    return e;
+}
+
+/* at a point no rule is needed */
+static const elvi_quadrature no_rule = { .limit = HUGE_VAL };
+
+static double gamma_inverse_loss(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, const double *eta)
+{
+    double sum = 0.0;
+    for (int i = 0; i < rows->rows; i++)
+        if (rows->weight[i] > 0.0) sum += rows->weight[i] * gamma_inverse_expect(lik, a, &no_rule, rows->y[i], eta[i], 0.0).value;
+    return sum;
+}
+
+static double gamma_inverse_slope(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, double *eta)
+{
+    double by_dispersion = 0.0;
+    for (int i = 0; i < rows->rows; i++) {
+        const double w = rows->weight[i];
+        const elvi_expectation at = gamma_inverse_expect(lik, a, &no_rule, rows->y[i], eta[i], 0.0);
+        eta[i] = w > 0.0 ? w * at.slope : 0.0;
+        if (w > 0.0) by_dispersion += w * at.value;
+    }
+    return by_dispersion;
+}
+
+static void gamma_inverse_hyper_slopes(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule,
+                                       const elvi_expected_row *row, double *out)
+{
+    out[0] += row->weight * gamma_inverse_expect(lik, a, rule, row->y, row->eta, row->s).value;
+}
+
 /* ---- inverse gaussian: lambda (y e^-2t / 2 - e^-t), e^t the mean, a = log lambda -------- */
 
 static double inverse_gaussian_loss(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, const double *eta)
@@ -232,9 +289,6 @@ static lognormal_expectation expect_lognormal(const elvi_dispersion *a, const el
     return out;
 }
 
-/* at a point no rule is needed */
-static const elvi_quadrature no_rule = { .limit = HUGE_VAL };
-
 static double lognormal_loss(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, const double *eta)
 {
     double sum = 0.0;
@@ -272,6 +326,41 @@ static void lognormal_hyper_slopes(const elvi_likelihood *lik, const elvi_disper
     out[0] += row->weight * expect_lognormal(a, rule, row->y, row->eta, row->s).by_dispersion;
 }
 
+/* ---- pieces of times: |y| e^t - d t, e^t the hazard, d = 1 where y > 0: an event at the end of the piece --------------- */
+
+static elvi_expectation hazard_expect(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule, double y,
+                                      double eta, double s)
+{
+    const double d = y > 0.0 ? 1.0 : 0.0;
+    elvi_expectation e = { -d * eta, -d, 0.0 };
+    (void) lik;
+    (void) a;
+    add_expectation(&e, fabs(y), 1.0, elvi_expect_exponential(rule, eta, s));
+    return e;
+}
+
+static double hazard_loss(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, const double *eta)
+{
+    double sum = 0.0;
+    (void) lik;
+    (void) a;
+    for (int i = 0; i < rows->rows; i++)
+        if (rows->weight[i] > 0.0)
+            sum += rows->weight[i] * (fabs(rows->y[i]) * exp(eta[i]) - (rows->y[i] > 0.0 ? eta[i] : 0.0));
+    return sum;
+}
+
+static double hazard_slope(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, double *eta)
+{
+    (void) lik;
+    (void) a;
+    for (int i = 0; i < rows->rows; i++) {
+        const double w = rows->weight[i];
+        eta[i] = w > 0.0 ? w * (fabs(rows->y[i]) * exp(eta[i]) - (rows->y[i] > 0.0)) : 0.0;
+    }
+    return 0.0;
+}
+
 /* ---- the records ------------------------------------------------------------------- */
 
 const elvi_family elvi_positive_families[] = {
@@ -285,6 +374,17 @@ const elvi_family elvi_positive_families[] = {
         .expect = gamma_expect,
         .exponential = elvi_always,
         .dispersion_terms = gamma_dispersion_terms,
+    },
+    {
+        .name = "gamma_inverse",
+        .convex = 1,
+        .quadratic = 0,
+        .cost = 300.0,
+        .loss = gamma_inverse_loss,
+        .slope = gamma_inverse_slope,
+        .expect = gamma_inverse_expect,
+        .exponential = elvi_never,
+        .add_hyper_slopes = gamma_inverse_hyper_slopes,
     },
     {
         .name = "inverse_gaussian",
@@ -305,6 +405,16 @@ const elvi_family elvi_positive_families[] = {
         .loss = weibull_loss,
         .slope = weibull_slope,
         .expect = weibull_expect,
+        .exponential = elvi_always,
+    },
+    {
+        .name = "piecewise_exponential",
+        .convex = 1,
+        .quadratic = 0,
+        .cost = 100.0,
+        .loss = hazard_loss,
+        .slope = hazard_slope,
+        .expect = hazard_expect,
         .exponential = elvi_always,
     },
     {

@@ -144,7 +144,7 @@ static void set_rows(const elvi_nested *p, const elvi_hyper_point *at, workspace
 
 /* ---- rows ---------------------------------------------------------------------- */
 
-static void predict(const elvi_nested *p, const double *x, double *eta)
+void elvi_nested_predict(const elvi_nested *p, const double *x, double *eta)
 {
     const double *fixed = x + p->pattern.dim - p->dense, *X = p->X;
     if (p->joint) {
@@ -160,7 +160,7 @@ static void predict(const elvi_nested *p, const double *x, double *eta)
 }
 
 /* x += W' slope */
-static void collect(const elvi_nested *p, const double *slope, double *x)
+void elvi_nested_collect(const elvi_nested *p, const double *slope, double *x)
 {
     double *fixed = x + p->pattern.dim - p->dense;
     const double *X = p->X;
@@ -178,15 +178,21 @@ static void collect(const elvi_nested *p, const double *slope, double *x)
 /* values on the pattern <- A + W' diag(c) W; c may be NULL for A alone */
 static void assemble(const elvi_nested *p, const double *A, const double *c, double *P)
 {
-    const size_t stride = (size_t) (p->pattern.dim - p->pattern.head);
-    const int first = p->pattern.dim - p->dense;
     memset(P, 0, elvi_pattern_length(&p->pattern) * sizeof(double));
     for (int k = 0; k < p->precisions; k++) P[p->a_place[k]] += A[p->a_source[k]];
     if (!c) return;
-    if (p->joint) {
+    if (p->joint)
         elvi_joint_assemble(p, c, P);
-        return;
-    }
+    else if (p->summed)
+        for (size_t k = 0; k < elvi_pattern_length(&p->pattern); k++) P[k] += c[k];
+    else
+        elvi_nested_add_curvature(p, c, P);
+}
+
+void elvi_nested_add_curvature(const elvi_nested *p, const double *c, double *P)
+{
+    const size_t stride = (size_t) (p->pattern.dim - p->pattern.head);
+    const int first = p->pattern.dim - p->dense;
     const int *pair = p->pair;
     const double *X = p->X;
     double *square = p->dense ? P + elvi_nested_dense_at(p, first) : NULL;
@@ -208,7 +214,7 @@ static void assemble(const elvi_nested *p, const double *A, const double *c, dou
 }
 
 /* s_i = sqrt(w_i' M w_i) for a matrix M on the pattern; of several predictors W_i M W_i' */
-static void spreads(const elvi_nested *p, const double *M, double *s)
+void elvi_nested_spreads(const elvi_nested *p, const double *M, double *s)
 {
     const size_t stride = (size_t) (p->pattern.dim - p->pattern.head);
     const int first = p->pattern.dim - p->dense;
@@ -392,7 +398,7 @@ static int set_q(const elvi_nested *p, const elvi_hyper_point *at, workspace *w)
         return 1;
     else /* constraints are eigenvectors of A */
         take_squares(p, p->constraint, at->slack, w->inverse);
-    spreads(p, w->inverse, w->q);
+    elvi_nested_spreads(p, w->inverse, w->q);
     return 0;
 }
 
@@ -476,7 +482,7 @@ static elvi_status expect_point(const elvi_nested *p, const elvi_quadrature *rul
 static void predict_point(const elvi_nested *p, const workspace *w, point *x)
 {
     const size_t n = elvi_nested_lines(p);
-    predict(p, x->mu, x->eta);
+    elvi_nested_predict(p, x->mu, x->eta);
     for (size_t i = 0; i < n; i++) x->eta[i] += w->offset[i];
 }
 
@@ -501,12 +507,12 @@ static void evaluate(const elvi_nested *p, const elvi_quadrature *rule, const el
         spread = 0.0;
     } else {
         if (covariance(p, w)) return;
-        spreads(p, w->inverse, x->s);
+        elvi_nested_spreads(p, w->inverse, x->s);
         if (expect_point(p, rule, at, w, x, &spread) != ELVI_OK) return;
     }
     for (int i = 0; i < d; i++) off[i] = x->mu[i] - p->centre[i];
     form = multiply(p, at->A, off, x->g);
-    collect(p, x->slope, x->g);
+    elvi_nested_collect(p, x->slope, x->g);
     x->log_diagonal = log_diagonal(p, w);
     x->objective = 0.5 * (form + d - p->constraints - spread) + x->sum + x->log_diagonal;
     if (!isfinite(x->objective)) {
@@ -577,7 +583,7 @@ static int plain_residuals(const elvi_nested *p, const elvi_hyper_point *at, wor
     if (factor(p, at, x->curve, w)) return 1;
     for (int i = 0; i < p->pattern.dim; i++) w->step[i] = -x->g[i];
     solve(p, w, w->step);
-    predict(p, w->step, w->reach);
+    elvi_nested_predict(p, w->step, w->reach);
     for (size_t i = 0; i < pairs; i++) w->turn[i] = x->curve[i] - x->c[i];
     return 0;
 }
@@ -607,9 +613,9 @@ static int residuals(const elvi_nested *p, const elvi_quadrature *rule, const el
     }
     if (factor(p, at, w->near, w)) return 1;
     for (int i = 0; i < d; i++) w->step[i] = -x->g[i];
-    collect(p, w->reach, w->step);
+    elvi_nested_collect(p, w->reach, w->step);
     solve(p, w, w->step);
-    predict(p, w->step, w->reach);
+    elvi_nested_predict(p, w->step, w->reach);
     for (int i = 0; i < n; i++) {
         const double by = w->lag[i] > 0.0 ? w->lag[i] * (log(x->curve[i] / x->c[i]) + w->bend[i] * w->reach[i]) : 0.0;
         w->turn[i] = w->lag[i] > 0.0 ? x->c[i] * expm1(fmax(fmin(by, 3.0), -3.0)) : x->curve[i] - x->c[i];
@@ -794,7 +800,7 @@ static int fit_predictors(const elvi_nested *p, const elvi_hyper_point *at, work
         elvi_joint_weigh(p, x->c, at->eta, w->reach);
     else
         for (int i = 0; i < p->rows; i++) w->reach[i] = x->c[i] * (at->eta[i] - p->offset[i]);
-    collect(p, w->reach, x->mu);
+    elvi_nested_collect(p, w->reach, x->mu);
     solve(p, w, x->mu);
     for (int i = 0; i < d; i++)
         if (!isfinite(x->mu[i])) return 1;
@@ -938,6 +944,128 @@ void elvi_nested_solve(const elvi_nested_task *task, const elvi_nested_end *end,
     out->evaluations = w.evaluations;
 }
 
+/* ---- rows that are not in memory ---------------------------------------------------- */
+
+size_t elvi_nested_curvatures(const elvi_nested *p)
+{
+    return p->summed ? elvi_pattern_length(&p->pattern) : elvi_nested_pairs(p);
+}
+
+/* sum over the entries of two symmetric matrices on the pattern */
+static double pattern_product(const elvi_pattern *f, const double *a, const double *b)
+{
+    const int tail = f->dim - f->head;
+    const double *dense_a = a + f->start[f->head], *dense_b = b + f->start[f->head];
+    double sum = 0.0, diagonal = 0.0;
+    for (int j = 0; j < f->head; j++) {
+        diagonal += a[f->start[j]] * b[f->start[j]];
+        for (int e = f->start[j] + 1; e < f->start[j + 1]; e++) sum += a[e] * b[e];
+    }
+    for (int j = 0; j < tail; j++) {
+        const size_t at = (size_t) j * (size_t) tail;
+        diagonal += dense_a[at + (size_t) j] * dense_b[at + (size_t) j];
+        for (int i = j + 1; i < tail; i++) sum += dense_a[at + (size_t) i] * dense_b[at + (size_t) i];
+    }
+    return diagonal + 2.0 * sum;
+}
+
+elvi_status elvi_nested_look(const elvi_nested_task *task, elvi_summed_point *out)
+{
+    const elvi_nested *p = task->plan;
+    const elvi_hyper_point *at = task->at;
+    const size_t length = elvi_pattern_length(&p->pattern);
+    workspace w = bind(p, task->work, task->links);
+    double *off = w.small + 2 * (size_t) p->pattern.dim;
+    if (out->reach) {
+        if (p->blocked)
+            assemble(p, at->inverse, NULL, out->reach);
+        else {
+            assemble(p, at->A, NULL, w.Q);
+            if (elvi_sparse_cholesky(&p->pattern, w.Q, w.small, w.links)) return ELVI_SINGULAR_SCALE;
+            if (elvi_sparse_inverse(&p->pattern, w.Q, out->reach, w.small, w.links)) return ELVI_SINGULAR_SCALE;
+        }
+    }
+    if (factor(p, at, at->c, &w) || covariance(p, &w)) return ELVI_SINGULAR_SCALE;
+    memcpy(out->inverse, w.inverse, length * sizeof(double));
+    for (int i = 0; i < p->pattern.dim; i++) off[i] = at->mu[i] - p->centre[i];
+    out->form = multiply(p, at->A, off, out->g);
+    memcpy(w.at.mu, at->mu, (size_t) p->pattern.dim * sizeof(double));
+    moments(p, &w, &w.at, out->moment);
+    out->trace = pattern_product(&p->pattern, at->c, w.inverse);
+    out->log_diagonal = log_diagonal(p, &w);
+    return ELVI_OK;
+}
+
+elvi_status elvi_nested_newton(const elvi_nested_task *task, const double *x, double *step, double *own, double *d)
+{
+    const elvi_nested *p = task->plan;
+    const elvi_hyper_point *at = task->at;
+    workspace w = bind(p, task->work, task->links);
+    *d = HUGE_VAL;
+    if (at->definite) {
+        if (!p->blocked) {
+            assemble(p, at->A, NULL, w.Q);
+            if (elvi_sparse_cholesky(&p->pattern, w.Q, w.small, w.links)) return ELVI_SINGULAR_SCALE;
+        }
+        *d = dual(p, at, x, &w);
+    }
+    if (factor(p, at, at->c, &w)) return ELVI_SINGULAR_SCALE;
+    memcpy(step, x, (size_t) p->pattern.dim * sizeof(double));
+    solve(p, &w, step);
+    *own = 0.0;
+    for (int i = 0; i < p->pattern.dim; i++) *own += x[i] * step[i];
+    return ELVI_OK;
+}
+
+size_t elvi_row_sums_length(const elvi_nested *p) { return 9 * (size_t) p->rows; }
+
+/* slopes and curvatures of the rows at a point; `eta` has room for the predictors, `s` for the spreads */
+static elvi_status expect_rows_at(const elvi_nested_task *task, const double *mu, const double *M, double *eta, double *s,
+                                  elvi_expected *out)
+{
+    const elvi_nested *p = task->plan;
+    elvi_nested_predict(p, mu, eta);
+    for (int i = 0; i < p->rows; i++) eta[i] += p->offset[i];
+    elvi_nested_spreads(p, M, s);
+    const elvi_lines rows = { p->rows, p->y, p->weight, eta, s };
+    return elvi_nested_expect_rows(p, task->rule, task->at, &rows, out);
+}
+
+elvi_status elvi_nested_add_rows(const elvi_nested_task *task, const elvi_row_point *x, elvi_row_sums *out)
+{
+    const elvi_nested *p = task->plan;
+    double *room = task->work;
+    const size_t n = (size_t) p->rows;
+    double *eta = cut(&room, n), *s = cut(&room, n), *slope = cut(&room, n), *curve = cut(&room, n), *q = cut(&room, n);
+    double *eta_before = cut(&room, n), *s_before = cut(&room, n), *curve_before = cut(&room, n);
+    double *c = cut(&room, n);
+    elvi_expected expected = { .slope = slope, .curve = curve };
+    elvi_status status = expect_rows_at(task, x->mu, x->M, eta, s, &expected);
+    if (status != ELVI_OK) return status;
+    out->sum = expected.sum;
+    out->widest = expected.widest;
+    memset(out->slope, 0, (size_t) p->pattern.dim * sizeof(double));
+    memset(out->curve, 0, elvi_pattern_length(&p->pattern) * sizeof(double));
+    elvi_nested_collect(p, slope, out->slope);
+    elvi_nested_add_curvature(p, curve, out->curve);
+    out->near = out->far = HUGE_VAL;
+    if (!x->sources) return ELVI_OK;
+    memset(c, 0, n * sizeof(double));
+    for (int k = 0; k < x->sources; k++) {
+        elvi_expected before = { .slope = slope, .curve = curve_before };
+        status = expect_rows_at(task, x->mu_before[k], x->M_before[k], eta_before, s_before, &before);
+        if (status != ELVI_OK) return status;
+        for (size_t i = 0; i < n; i++) c[i] += x->weight[k] * curve_before[i];
+    }
+    out->near = 0.0;
+    for (size_t i = 0; i < n; i++) out->near += fabs(curve[i] - c[i]) * s[i] * s[i];
+    if (!x->reach) return ELVI_OK;
+    elvi_nested_spreads(p, x->reach, q);
+    out->far = 0.0;
+    for (size_t i = 0; i < n; i++) out->far += fabs(curve[i] - c[i]) * s[i] * q[i];
+    return ELVI_OK;
+}
+
 /* ---- draws ------------------------------------------------------------------------ */
 
 elvi_status elvi_nested_draws(const elvi_nested *p, const elvi_hyper_point *at, int n, double *x, double *room,
@@ -975,7 +1103,7 @@ elvi_status elvi_nested_variances(const elvi_nested *p, const elvi_hyper_point *
     other.column = rows->column;
     other.entry = rows->entry;
     other.pair = rows->pair;
-    spreads(&other, w.inverse, out);
+    elvi_nested_spreads(&other, w.inverse, out);
     for (int i = 0; i < rows->rows; i++) out[i] = rows->held[i] ? out[i] * out[i] : NAN;
     return ELVI_OK;
 }
@@ -1002,7 +1130,7 @@ static int begin_check(const elvi_nested *p, const elvi_quadrature *rule, const 
     memcpy(x->c, at->c, elvi_nested_pairs(p) * sizeof(double));
     if (factor(p, at, x->c, w)) return 1;
     if (covariance(p, w)) return 1;
-    spreads(p, w->inverse, x->s);
+    elvi_nested_spreads(p, w->inverse, x->s);
     predict_point(p, w, x);
     const size_t lines = (size_t) p->lines, pairs = (size_t) elvi_pairs_of(p->lines);
     const size_t responses = elvi_nested_responses(p) / (size_t) p->rows;
@@ -1100,7 +1228,7 @@ void elvi_nested_check(const elvi_nested_task *task, const double *z, int draws,
         double total = 0.0, sum = 0.0;
         memcpy(c.drawn, z, (size_t) d * sizeof(double));
         colour(p, &w, c.drawn);
-        predict(p, c.drawn, c.off);
+        elvi_nested_predict(p, c.drawn, c.off);
         for (size_t i = 0; i < lines; i++) c.eta[i] = x->eta[i] + c.off[i];
         lean_rows(p, x->c, c.off, c.lean);
         if (out->shift) loss_slopes(p, &a, &all, c.eta, c.bent);
@@ -1129,7 +1257,7 @@ void elvi_nested_check(const elvi_nested_task *task, const double *z, int draws,
     }
     if (out->shift) {
         memset(out->shift, 0, (size_t) d * sizeof(double));
-        collect(p, c.pull, out->shift);
+        elvi_nested_collect(p, c.pull, out->shift);
         solve(p, &w, out->shift);
     }
     out->status = ELVI_OK;
@@ -1155,7 +1283,7 @@ static void evaluate_pinned(const elvi_nested_task *task, const pin *k, workspac
     double form, spread = 0.0, *off = w->small + 2 * (size_t) d;
     x->objective = HUGE_VAL;
     if (covariance(p, w)) return;
-    spreads(p, w->inverse, x->s);
+    elvi_nested_spreads(p, w->inverse, x->s);
     predict_point(p, w, x);
     if (p->joint)
         elvi_joint_pin(p->lines, n, k->along, k->q, x->s);
@@ -1164,7 +1292,7 @@ static void evaluate_pinned(const elvi_nested_task *task, const pin *k, workspac
     if (expect_point(p, task->rule, task->at, w, x, &spread) != ELVI_OK) return;
     for (int i = 0; i < d; i++) off[i] = x->mu[i] - p->centre[i];
     form = multiply(p, task->at->A, off, x->g);
-    collect(p, x->slope, x->g);
+    elvi_nested_collect(p, x->slope, x->g);
     x->objective = 0.5 * (form + d - p->constraints - 1.0 - spread) + x->sum + log_diagonal(p, w) +
                    0.5 * log(k->q);
     if (!isfinite(x->objective)) x->objective = HUGE_VAL;
@@ -1177,7 +1305,7 @@ static void solve_pin(const elvi_nested *p, const double *a, workspace *w, pin *
     solve(p, w, k->v);
     k->q = 0.0;
     for (int i = 0; i < p->pattern.dim; i++) k->q += a[i] * k->v[i];
-    predict(p, k->v, k->along);
+    elvi_nested_predict(p, k->v, k->along);
 }
 
 /* the factor of P(c), and the constraint with it */
@@ -1374,7 +1502,7 @@ static elvi_status set_optimum(const elvi_nested_task *task, workspace *w)
     start_profile(task->plan, task->at->mu, task->at->c, w);
     if (factor(p, task->at, w->at.c, w)) return ELVI_SINGULAR_SCALE;
     if (covariance(p, w)) return ELVI_SINGULAR_SCALE;
-    spreads(p, w->inverse, w->at.s);
+    elvi_nested_spreads(p, w->inverse, w->at.s);
     predict_point(p, w, &w->at);
     return ELVI_OK;
 }

@@ -34,7 +34,11 @@ typedef struct {
     const double *y, *weight, *offset; /* offsets: one for each predictor of a row */
     int blocks;                        /* of consecutive rows, for the check by draws */
     const int *block_start;            /* blocks + 1 */
+    int summed;                        /* are the rows elsewhere? Then a point's c is W' diag(c) W, on the pattern */
 } elvi_nested;
+
+/* the length of a point's c */
+size_t elvi_nested_curvatures(const elvi_nested *p);
 
 /* Values of the hyperparameters, and where to start. */
 typedef struct {
@@ -208,6 +212,50 @@ void elvi_nested_profile(const elvi_nested_task *task, elvi_profile *out);
 /* Third and fourth standardised cumulants of a'x for the n columns of a (dim x n), to first order in the losses' expected third and
  * fourth derivatives: 0 where the posterior is gaussian. */
 elvi_status elvi_nested_cumulants(const elvi_nested_task *task, int n, const double *a, double *third, double *fourth);
+
+/* ---- rows that are not in memory: nested.c ---- */
+
+/* What a point (mu, c) of a plan without rows is by itself: P = A + c, c on the pattern. */
+typedef struct {
+    double *inverse;     /* P^-1 on the pattern */
+    double *g;           /* dim: A (mu - centre) */
+    double *moment;      /* sources, as elvi_conditional has it */
+    double form, trace;  /* (mu - centre)' A (mu - centre), and tr(c P^-1) */
+    double log_diagonal; /* half of log|P| */
+    double *reach;       /* A^-1 on the pattern, of a definite A; NULL: not wanted */
+} elvi_summed_point;
+elvi_status elvi_nested_look(const elvi_nested_task *task, elvi_summed_point *out);
+
+/* step <- P(c)^-1 x; `own`: x' P(c)^-1 x; `dual`: x' A^-1 x, infinite where A is not definite */
+elvi_status elvi_nested_newton(const elvi_nested_task *task, const double *x, double *step, double *own, double *dual);
+
+/* One of the points at which rows are added up: mu and M = P^-1 on the pattern. The curvatures c that P has been made of are a
+ * combination of those of the rows at `sources` points before. */
+enum { ELVI_MOST_SOURCES = 8 };
+typedef struct {
+    const double *mu, *M;
+    int sources; /* 0: not known */
+    const double *mu_before[ELVI_MOST_SOURCES], *M_before[ELVI_MOST_SOURCES];
+    double weight[ELVI_MOST_SOURCES];
+    const double *reach; /* A^-1 on the pattern; NULL: not definite */
+} elvi_row_point;
+
+/* Sums over the rows of a plan: E of the losses, slopes W' l', curvatures W' diag(c) W on the pattern, and what the certificate
+ * is made of, see certify() in nested.c. */
+typedef struct {
+    double sum, widest;
+    double *slope;    /* dim */
+    double *curve;    /* on the pattern */
+    double near, far; /* of c less that of the point before; infinite where that is not known */
+} elvi_row_sums;
+size_t elvi_row_sums_length(const elvi_nested *p);
+elvi_status elvi_nested_add_rows(const elvi_nested_task *task, const elvi_row_point *x, elvi_row_sums *out);
+
+/* of nested.c */
+void elvi_nested_predict(const elvi_nested *p, const double *x, double *eta);
+void elvi_nested_collect(const elvi_nested *p, const double *slope, double *x);   /* x += W' slope */
+void elvi_nested_add_curvature(const elvi_nested *p, const double *c, double *P); /* P += W' diag(c) W */
+void elvi_nested_spreads(const elvi_nested *p, const double *M, double *s);       /* sqrt(w_i' M w_i) */
 
 /* Unknowns with sparse columns, each given those that come after it in the order of the plan: z_j of z = L'(x - mu),
  * which is standard

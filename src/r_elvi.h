@@ -114,6 +114,11 @@ SEXP elvi_r_nested_solve(SEXP plan, SEXP rule, SEXP settings, SEXP tol, SEXP mos
 SEXP elvi_r_nested_check(SEXP plan, SEXP rule, SEXP settings, SEXP z, SEXP shifts, SEXP threads);
 SEXP elvi_r_nested_draws(SEXP plan, SEXP setting, SEXP x, SEXP whiten);
 SEXP elvi_r_nested_variances(SEXP plan, SEXP setting, SEXP rows);
+SEXP elvi_r_nested_look(SEXP plan, SEXP setting, SEXP reach);
+SEXP elvi_r_nested_newton(SEXP plan, SEXP setting, SEXP x);
+SEXP elvi_r_nested_add_rows(SEXP plan, SEXP rule, SEXP points);
+SEXP elvi_r_nested_products(SEXP plan, SEXP c, SEXP x);
+SEXP elvi_r_pattern_times(SEXP pattern, SEXP values, SEXP x);
 SEXP elvi_r_nested_cumulants(SEXP plan, SEXP rule, SEXP setting, SEXP a);
 SEXP elvi_r_nested_residuals(SEXP plan, SEXP rule, SEXP settings, SEXP columns, SEXP control, SEXP threads);
 SEXP elvi_r_nested_profile(SEXP plan, SEXP rule, SEXP settings, SEXP a, SEXP control, SEXP means, SEXP threads);

@@ -64,6 +64,7 @@ static elvi_nested read_plan(SEXP plan)
     p.offset = r_reals(plan, "offset", (R_xlen_t) elvi_nested_lines(&p));
     p.blocks = Rf_length(r_get(plan, "block_start")) - 1;
     p.block_start = r_ints(plan, "block_start", (R_xlen_t) p.blocks + 1);
+    p.summed = !Rf_isNull(r_get_if(plan, "summed"));
     return p;
 }
 
@@ -78,7 +79,7 @@ static elvi_hyper_point read_hyper_point(const elvi_nested *p, SEXP list)
     s.hyper = r_reals(list, "hyper", s.hypers);
     s.mu = Rf_isNull(r_get(list, "mu")) ? NULL : r_reals(list, "mu", p->pattern.dim);
     s.eta = Rf_isNull(r_get(list, "eta")) ? NULL : r_reals(list, "eta", (R_xlen_t) elvi_nested_lines(p));
-    s.c = r_reals(list, "c", (R_xlen_t) elvi_nested_pairs(p));
+    s.c = r_reals(list, "c", (R_xlen_t) elvi_nested_curvatures(p));
     return s;
 }
 
@@ -463,6 +464,126 @@ SEXP elvi_r_nested_residuals(SEXP plan, SEXP rule, SEXP settings, SEXP columns, 
     }
     run_team(t, points, Rf_asInteger(threads), &hooks);
     for (int k = 0; k < points; k++) r_set(VECTOR_ELT(out, k), "status", Rf_ScalarInteger(t->residuals[k].status));
+    UNPROTECT(1);
+    return out;
+}
+
+/* ---- rows that are not in memory, see R/rows-latent.R ------------------------------------------- */
+
+static elvi_nested_task summed_task(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at)
+{
+    double *work = (double *) R_alloc(elvi_nested_work_length(p), sizeof(double));
+    int *links = (int *) R_alloc(elvi_nested_links_length(p), sizeof(int));
+    const elvi_nested_task task = { p, rule, at, work, links };
+    return task;
+}
+
+/* NULL where the precision is not positive definite */
+SEXP elvi_r_nested_look(SEXP plan, SEXP setting, SEXP reach)
+{
+    static const char *const names[] = { "inverse", "g", "moment", "form", "trace", "log_diagonal", "reach", NULL };
+    const elvi_nested p = read_plan(plan);
+    const elvi_hyper_point at = read_hyper_point(&p, setting);
+    const elvi_nested_task task = summed_task(&p, NULL, &at);
+    const R_xlen_t length = (R_xlen_t) elvi_pattern_length(&p.pattern);
+    elvi_summed_point point = { 0 };
+    SEXP out = PROTECT(r_named_list(names));
+    point.inverse = r_set_reals(out, "inverse", length);
+    point.g = r_set_reals(out, "g", p.pattern.dim);
+    point.moment = r_set_reals(out, "moment", p.sources);
+    if (Rf_asLogical(reach) && at.definite) point.reach = r_set_reals(out, "reach", length);
+    const elvi_status status = elvi_nested_look(&task, &point);
+    r_set(out, "form", Rf_ScalarReal(point.form));
+    r_set(out, "trace", Rf_ScalarReal(point.trace));
+    r_set(out, "log_diagonal", Rf_ScalarReal(point.log_diagonal));
+    UNPROTECT(1);
+    return status == ELVI_OK ? out : R_NilValue;
+}
+
+/* P^-1 x, x' P^-1 x and x' A^-1 x; NULL where P is not positive definite */
+SEXP elvi_r_nested_newton(SEXP plan, SEXP setting, SEXP x)
+{
+    static const char *const names[] = { "step", "own", "dual", NULL };
+    const elvi_nested p = read_plan(plan);
+    const elvi_hyper_point at = read_hyper_point(&p, setting);
+    const elvi_nested_task task = summed_task(&p, NULL, &at);
+    double own = 0.0, dual = 0.0;
+    if (Rf_xlength(x) != p.pattern.dim) Rf_error("elvi internal error: a vector does not fit the plan");
+    SEXP out = PROTECT(r_named_list(names));
+    double *step = r_set_reals(out, "step", p.pattern.dim);
+    const elvi_status status = elvi_nested_newton(&task, REAL(x), step, &own, &dual);
+    r_set(out, "own", Rf_ScalarReal(own));
+    r_set(out, "dual", Rf_ScalarReal(dual));
+    UNPROTECT(1);
+    return status == ELVI_OK ? out : R_NilValue;
+}
+
+/* Sums over the rows of a plan at several points, each a list of mu, M, hyper and perhaps before (points with mu, M and weight) and reach; NULL where an
+ * expectation does not exist. */
+SEXP elvi_r_nested_add_rows(SEXP plan, SEXP rule, SEXP points)
+{
+    static const char *const names[] = { "sum", "slope", "curve", "widest", "near", "far", NULL };
+    const elvi_nested p = read_plan(plan);
+    const elvi_quadrature quadrature = r_quadrature(rule);
+    const R_xlen_t length = (R_xlen_t) elvi_pattern_length(&p.pattern);
+    const int n = Rf_length(points), dim = p.pattern.dim;
+    double *work = (double *) R_alloc(elvi_row_sums_length(&p) + 1, sizeof(double));
+    SEXP out = PROTECT(Rf_allocVector(VECSXP, n));
+    for (int k = 0; k < n; k++) {
+        SEXP from = VECTOR_ELT(points, k), before = r_get_if(from, "before"), list = r_named_list(names);
+        SET_VECTOR_ELT(out, k, list);
+        elvi_hyper_point at = { 0 };
+        at.hypers = Rf_length(r_get(from, "hyper"));
+        at.hyper = r_reals(from, "hyper", at.hypers);
+        elvi_row_point x = { .mu = r_reals(from, "mu", dim), .M = r_reals(from, "M", length) };
+        x.sources = Rf_length(before);
+        if (x.sources > ELVI_MOST_SOURCES) Rf_error("elvi internal error: too many points before");
+        for (int s = 0; s < x.sources; s++) {
+            SEXP source = VECTOR_ELT(before, s);
+            x.mu_before[s] = r_reals(source, "mu", dim);
+            x.M_before[s] = r_reals(source, "M", length);
+            x.weight[s] = r_number(source, "weight");
+        }
+        if (!Rf_isNull(r_get_if(from, "reach"))) x.reach = r_reals(from, "reach", length);
+        elvi_row_sums sums = { .slope = r_set_reals(list, "slope", dim), .curve = r_set_reals(list, "curve", length) };
+        const elvi_nested_task task = { &p, &quadrature, &at, work, NULL };
+        const elvi_status status = elvi_nested_add_rows(&task, &x, &sums);
+        r_set(list, "sum", Rf_ScalarReal(status == ELVI_OK ? sums.sum : R_PosInf));
+        r_set(list, "widest", Rf_ScalarReal(sums.widest));
+        r_set(list, "near", Rf_ScalarReal(sums.near));
+        r_set(list, "far", Rf_ScalarReal(sums.far));
+        R_CheckUserInterrupt();
+    }
+    UNPROTECT(1);
+    return out;
+}
+
+/* W' diag(c) W on the pattern and W' x for the rows of a plan */
+SEXP elvi_r_nested_products(SEXP plan, SEXP c, SEXP x)
+{
+    static const char *const names[] = { "curve", "slope", NULL };
+    const elvi_nested p = read_plan(plan);
+    if (Rf_xlength(c) != p.rows || Rf_xlength(x) != p.rows) Rf_error("elvi internal error: numbers do not fit the rows");
+    SEXP out = PROTECT(r_named_list(names));
+    double *curve = r_set_reals(out, "curve", (R_xlen_t) elvi_pattern_length(&p.pattern));
+    double *slope = r_set_reals(out, "slope", p.pattern.dim);
+    memset(curve, 0, elvi_pattern_length(&p.pattern) * sizeof(double));
+    memset(slope, 0, (size_t) p.pattern.dim * sizeof(double));
+    elvi_nested_add_curvature(&p, REAL(c), curve);
+    elvi_nested_collect(&p, REAL(x), slope);
+    UNPROTECT(1);
+    return out;
+}
+
+/* A x for the symmetric matrix with these values on the pattern */
+SEXP elvi_r_pattern_times(SEXP pattern, SEXP values, SEXP x)
+{
+    const elvi_pattern p = read_pattern(pattern);
+    const double *from = REAL(x);
+    SEXP out = PROTECT(Rf_allocVector(REALSXP, p.dim));
+    if ((size_t) Rf_xlength(values) != elvi_pattern_length(&p) || Rf_xlength(x) != p.dim)
+        Rf_error("elvi internal error: values do not fit their pattern");
+    elvi_pattern_times(&p, REAL(values), from, REAL(out));
     UNPROTECT(1);
     return out;
 }

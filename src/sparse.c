@@ -248,3 +248,22 @@ int elvi_sparse_inverse(const elvi_pattern *p, const double *L, double *Z, doubl
     }
     return 0;
 }
+
+void elvi_pattern_times(const elvi_pattern *p, const double *values, const double *x, double *out)
+{
+    const int tail = p->dim - p->head;
+    const double *dense = values + p->start[p->head];
+    for (int i = 0; i < p->dim; i++) out[i] = 0.0;
+    for (int j = 0; j < p->head; j++)
+        for (int e = p->start[j]; e < p->start[j + 1]; e++) {
+            const int i = p->row[e];
+            out[i] += values[e] * x[j];
+            if (i != j) out[j] += values[e] * x[i];
+        }
+    for (int j = 0; j < tail; j++)
+        for (int i = j; i < tail; i++) {
+            const double v = dense[(size_t) j * (size_t) tail + (size_t) i];
+            out[p->head + i] += v * x[p->head + j];
+            if (i != j) out[p->head + j] += v * x[p->head + i];
+        }
+}

@@ -26,6 +26,9 @@ void elvi_pattern_pair_places(const elvi_pattern *p, size_t rows, const int *sta
  * is some other one */
 void elvi_pattern_find_pairs(const elvi_pattern *p, size_t rows, const int *start, const int *column, int *place, int *held);
 
+/* out <- the symmetric matrix with these values times x */
+void elvi_pattern_times(const elvi_pattern *p, const double *values, const double *x, double *out);
+
 /* A matrix on the pattern <- its Cholesky factor. 0 when positive definite. work has
  * dim doubles, links 3 dim ints. */
 int elvi_sparse_cholesky(const elvi_pattern *p, double *values, double *work, int *links);

@@ -7,7 +7,7 @@ suppressMessages({
   library(elvi)
   library(rstan)
 })
-options(digits = 4, width = 92)
+options(digits = 4, width = 80)
 lines <- readLines("vignettes/any-model.Rmd")
 begin <- grep("^```\\{r stan,", lines)
 chunk <- lines[seq(begin + 1, begin + grep("^```$", lines[-seq_len(begin)])[1] - 1)]

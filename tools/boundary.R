@@ -156,6 +156,18 @@ for (name in c("logit", "probit", "cloglog", "poisson", "normal", "phi")) local(
           internal$effect_settings, 2L)
   })
   add("elvi_r_nested_draws", name, function() .Call(internal$elvi_r_nested_draws, plan, setting, z, FALSE))
+  summed <- plan
+  summed$summed <- TRUE
+  curve <- .Call(internal$elvi_r_nested_products, plan, found$c, numeric(plan$rows))$curve
+  at <- replace(setting, "c", list(curve))
+  look <- .Call(internal$elvi_r_nested_look, summed, at, TRUE)
+  point <- list(mu = at$mu, M = look$inverse, reach = look$reach, hyper = hyper,
+                before = list(list(mu = at$mu, M = look$inverse, weight = 1)))
+  add("elvi_r_nested_products", name, function() .Call(internal$elvi_r_nested_products, plan, found$c, numeric(plan$rows)))
+  add("elvi_r_nested_look", name, function() .Call(internal$elvi_r_nested_look, summed, at, TRUE))
+  add("elvi_r_nested_newton", name, function() .Call(internal$elvi_r_nested_newton, summed, at, z[, 1L]))
+  add("elvi_r_nested_add_rows", name, function() .Call(internal$elvi_r_nested_add_rows, plan, setup$rule, list(point, point)))
+  add("elvi_r_pattern_times", name, function() .Call(internal$elvi_r_pattern_times, plan$pattern, curve, z[, 1L]))
   others <- internal$rows_for_plan(plan, Matrix::Matrix(1, 3L, plan$dim))   # every pair, some of them not on the pattern
   add("elvi_r_nested_variances", name, function() .Call(internal$elvi_r_nested_variances, plan, setting, others))
   add("elvi_r_nested_draws", paste(name, "whiten"), function() .Call(internal$elvi_r_nested_draws, plan, setting, z, TRUE))

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Applies each worked example of vignette("internals"), inst/extend/*.patch, to a copy of the package, builds that and
+# Applies each worked example of docs/internals.Rmd, inst/extend/*.patch, to a copy of the package, builds that and
 # runs the tests the example belongs to: its first line names them, as "tests: run schedule" for test-run-loop.R and
 # test-schedule.R. A second line "namespace: export(waiting)" has what `make document` would add to NAMESPACE. As many at a
 # time as there are cores. `tools/extensions.sh base` does one of them.

@@ -65,6 +65,7 @@ names(spent) <- sub("[.]rds$", "", list.files(file.path(queue, "done")))
 times[names(spent)] <- spent
 dir.create("build", showWarnings = FALSE)
 saveRDS(times, kept)
+saveRDS(tests, "build/test-results.rds")
 slow <- head(tests[order(-tests$user - tests$system), ], 10L)
 cat(sprintf("\n%.0f s of CPU in %d files, most of it in\n", sum(spent), length(results)))
 where <- function(tests) sprintf("%s: %s\n", sub("^test-(.*)[.]R$", "\\1", tests$file), tests$test)

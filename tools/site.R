@@ -11,3 +11,5 @@ for (file in system2("git", c("ls-files", "--cached", "--others", "--exclude-sta
 }
 pkgdown::build_site(copy, override = list(destination = file.path(getwd(), "build", "site")), devel = FALSE,
                     preview = FALSE, install = FALSE, new_process = FALSE)
+source(file.path("tools", "site-offline.R"))
+make_offline(file.path("build", "site"))

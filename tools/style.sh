@@ -59,8 +59,8 @@ complain "CONTRIBUTING.md has other files for it than its worked example touches
     grep -qxF "$row" CONTRIBUTING.md || echo "$row"
   done)"
 # `name()` in the pages for maintainers: a function of R, of C or of a test, or a field of a record.
-complain "a function that is gone is named in vignettes/internals.Rmd or CONTRIBUTING.md" "$(
-  grep -ohP '`(elvi:::?)?\K[A-Za-z_.]+(?=\(\)`)' vignettes/internals.Rmd CONTRIBUTING.md | sort -u |
+complain "a function that is gone is named in docs/internals.Rmd or CONTRIBUTING.md" "$(
+  grep -ohP '`(elvi:::?)?\K[A-Za-z_.]+(?=\(\)`)' docs/internals.Rmd CONTRIBUTING.md | sort -u |
     while read -r name; do
       grep -qrP "\b\Q$name\E( <-| =|\(|\)\()" R src inst/include tests/testthat inst/experiments || echo "$name"
     done)"

@@ -1,5 +1,5 @@
 # A second implementation of everything the C core does in a run, in plain R and
-# as close to the equations of vignette("internals") as it will go. Scales of all kinds are d x d matrices here;
+# as close to the equations of docs/internals.Rmd as it will go. Scales of all kinds are d x d matrices here;
 # nothing below calls the code it checks, except for the draws and the kurtosis.
 
 # the settings of the theory: raw coordinates, plain gradient, weighted average
@@ -62,7 +62,7 @@ engine_kurtosis <- function(base, d) law_of(base, d)$kurtosis
 # ---- schedules ------------------------------------------------------------------
 
 # steps, batches, preconditioner and weights of the theorem's average, from the
-# tables of vignette("internals")
+# tables of docs/internals.Rmd
 engine_schedule <- function(schedule, d, kappa, L, precondition = NULL, kind = "symmetric") {
   plain <- c(mu = 1, Sigma = 1)
   shrunk <- c(mu = 1, Sigma = 1 / (2 * (d - 1 + kappa)))

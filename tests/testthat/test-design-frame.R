@@ -22,3 +22,10 @@ test_that("rows that do not count move neither means nor scales", {
   expect_equal(some$shift, rest$shift)
   expect_equal(some$priors$joint, rest$priors$joint)
 })
+
+test_that("a variable that is nowhere is named, with the nearest column", {
+  expect_error(elvi(mpg ~ wtt, mtcars), "^`wtt` is not a column of `data`.* Did you mean `wt`\\?$", class = "elvi_error_argument")
+  expect_error(elvi(no_such_response ~ 1), "^There is no variable `no_such_response`. Is `data` missing\\?$", class = "elvi_error_argument")
+  fit <- elvi(mpg ~ wt, mtcars)
+  expect_error(predict(fit, data.frame(wtt = 1)), "^`wt` is not a column of `newdata`", class = "elvi_error_argument")
+})

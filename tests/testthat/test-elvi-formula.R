@@ -227,7 +227,7 @@ test_that("bad formulas and data are refused, or said to be odd", {
   expect_refusal(elvi(word ~ a, data = d), "y")
   expect_refusal(elvi(poisson ~ a, data = d, family = binomial()), "y")
   expect_refusal(elvi(normal ~ a, data = d, family = poisson()), "y")
-  expect_refusal(elvi(poisson ~ a, data = d, family = Gamma()), "family")
+  expect_refusal(elvi(poisson ~ a, data = d, family = Gamma("identity")), "family")
   expect_refusal(elvi(poisson ~ a, data = d, family = poisson("sqrt")), "family")
   expect_refusal(elvi(poisson ~ a, data = d, family = poisson(), dispersion = 2), "dispersion")
   expect_refusal(elvi(poisson ~ a, data = d, family = poisson(), prior_aux = exponential(1)), "prior_aux")
@@ -327,7 +327,7 @@ test_that("what a formula cannot read is an error that names its argument", {
   messages <- c(
     refusal(elvi(y ~ inf, data = d), "data"),
     refusal(elvi(y ~ x + I(x * 1e200), data = d), "data"),
-    refusal(elvi(y ~ nowhere_to_be_found, data = d), "object"),
+    refusal(elvi(y ~ nowhere_to_be_found, data = d), "data"),
     refusal(elvi(y ~ x, data = d, weights = list(1, 2, 3, 4)), "weights"),
     refusal(elvi(y ~ x, data = d, weights = -x), "weights"),
     refusal(elvi(y ~ x, data = d, weights = 0 * x), "weights"),
@@ -434,4 +434,11 @@ test_that("64-bit integers are not taken for the doubles whose bits they are", {
   data <- mtcars
   data$long <- structure(as.double(mtcars$gear), class = "integer64")
   expect_error(elvi(mpg ~ long, data = data), "data\\$long.*integer64", class = "elvi_error_argument")
+})
+
+test_that("a fit attaches no package", {
+  skip_on_cran()
+  code <- paste0("library(elvi, lib.loc = '", dirname(getNamespaceInfo("elvi", "path")), "'); before <- search(); ",
+                 "fit <- elvi(mpg ~ wt, mtcars); stopifnot(identical(search(), before))")
+  expect_identical(system2(file.path(R.home("bin"), "Rscript"), c("-e", shQuote(code)), stdout = FALSE, stderr = FALSE), 0L)
 })

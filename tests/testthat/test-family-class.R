@@ -101,7 +101,7 @@ test_that("a fit agrees with importance sampling of its posterior", {
   expect_true(fit$converged)
   expect_identical(fit$nested$certificate_kind, "rigorous")
   expect_lt(fit$nested$cubature$mean, 1e-3)
-  expect_output(print(fit), "Error of the expectations over all predictors")
+  expect_output(print(fit), "Error of the expected log likelihood")
   # points around the mean, by a student density that is wider
   set.seed(1)
   n <- 20000

@@ -26,8 +26,8 @@ test_that("a gaussian regression with log link has the posterior of a grid, what
 })
 
 test_that("links that bound the predictor are refused with what to use", {
-  for (family in list(binomial("log"), poisson("identity"), poisson("sqrt"), Gamma(), inverse.gaussian(), gaussian("inverse"))) {
+  for (family in list(binomial("log"), poisson("identity"), poisson("sqrt"), Gamma("identity"), inverse.gaussian(), gaussian("inverse"))) {
     refusal(elvi(am ~ wt, mtcars, family = family), "family")
   }
-  expect_error(check_family(Gamma()), "Use Gamma\\(link = \"log\"\\)")
+  expect_error(check_family(Gamma("identity")), "Use Gamma\\(link = \"log\"\\)")
 })

@@ -133,3 +133,11 @@ test_that("resampling warns where it cannot help", {
   fit <- elvi(model_quadratic(solve(A)), method = "exact", control = elvi_control(scale = "diagonal"))
   expect_warning(as.matrix(fit, draws = 100, resample = TRUE, seed = 1), class = "elvi_warning_pareto_k")
 })
+
+test_that("as.array() has iterations, one chain and parameters", {
+  fit <- elvi(mpg ~ wt, mtcars)
+  draws <- as.array(fit, draws = 5)
+  expect_identical(dim(draws), c(5L, 1L, 3L))
+  expect_identical(names(dimnames(draws)), c("iterations", "chains", "parameters"))
+  expect_equal(draws[, 1, ], as.matrix(fit, draws = 5), ignore_attr = TRUE)
+})

@@ -163,3 +163,16 @@ test_that("tidy() takes coefficients to the scale of the response, and nothing e
   expect_equal(scaled$conf.high[fixed], exp(plain$conf.high[fixed]))
   expect_identical(scaled[!fixed, ], plain[!fixed, ])
 })
+
+test_that("effects as a data frame have lme4's columns, and allow.new.levels is allow_new_levels", {
+  skip_if_not_installed("reformulas")
+  fit <- elvi(mpg ~ wt + (wt | cyl), mtcars, control = elvi_control(nodes = 3))
+  effects <- ranef(fit)$cyl
+  flat <- as.data.frame(ranef(fit))
+  expect_named(flat, c("grpvar", "term", "grp", "condval", "condsd"))
+  one <- flat$grp == "6" & flat$term == "wt"
+  expect_identical(flat$condval[one], effects["6", "wt"])
+  expect_identical(flat$condsd[one], attr(effects, "sd")["6", "wt"])
+  new <- data.frame(wt = 3, cyl = 5)
+  expect_identical(predict(fit, new, allow.new.levels = TRUE), predict(fit, new, allow_new_levels = TRUE))
+})

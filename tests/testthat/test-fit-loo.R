@@ -115,3 +115,32 @@ test_that("kfold() leaves out levels as a whole", {
   expect_error(loo::kfold(fit, folds = "nothing"), class = "elvi_error_argument")
   expect_error(loo::kfold(fit, folds = rep(1, 30)), class = "elvi_error_argument")
 })
+
+test_that("anova() compares fits of the same rows by loo, and says what to do with one", {
+  skip_if_not_installed("loo")
+  first <- elvi(mpg ~ wt, mtcars)
+  second <- elvi(mpg ~ wt + hp, mtcars)
+  table <- anova(first, second)
+  expect_setequal(rownames(table), c("first", "second"))
+  by_hand <- loo::loo(second)$estimates["elpd_loo", 1] - loo::loo(first)$estimates["elpd_loo", 1]
+  expect_equal(table["first", "elpd_diff"] - table["second", "elpd_diff"], -by_hand, ignore_attr = TRUE)
+  expect_error(anova(first), "bayes_factor", class = "elvi_error_argument")
+  expect_error(anova(first, elvi(hp ~ wt, mtcars)), "other responses", class = "elvi_error_argument")
+})
+
+test_that("loo() of data larger than memory goes chunk by chunk, and is that of memory", {
+  skip_on_cran()
+  skip_if_not_installed("loo")
+  data <- rows_data(150)
+  for (arguments in list(list(yes ~ x + z, family = binomial()), list(real ~ x + (1 | trials)))) {
+    fit <- withr_seed(1, do.call(elvi, c(arguments, list(data = rows_chunked(chunks_of(data)), correct = FALSE))))
+    reference <- withr_seed(1, do.call(elvi, c(arguments, list(data = data, correct = FALSE))))
+    here <- suppressWarnings(loo::loo(fit, draws = 200, seed = 3, profile = FALSE))
+    there <- suppressWarnings(loo::loo(reference, draws = 200, seed = 3, profile = FALSE))
+    expect_equal(here$estimates, there$estimates, tolerance = 1e-5)
+    expect_equal(unname(here$pointwise), unname(there$pointwise), tolerance = 1e-4)
+    expect_identical(class(here), class(there))
+    expect_identical(dim(here), dim(there))
+    expect_silent(suppressWarnings(capture.output(print(here))))
+  }
+})

@@ -359,3 +359,10 @@ test_that("step() and AIC() say why there is none", {
   expect_error(AIC(fit), "compare.*loo")
   expect_error(BIC(fit), "compare.*loo")
 })
+
+test_that("diagnostics of least squares are answered by what to use here", {
+  fit <- elvi(mpg ~ wt, mtcars)
+  for (verb in list(hatvalues, cooks.distance, influence, rstandard, rstudent)) {
+    expect_error(verb(fit), "pareto_k_influence_values", class = "elvi_error_argument")
+  }
+})

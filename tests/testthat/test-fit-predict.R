@@ -220,7 +220,7 @@ test_that("new data are checked", {
   expect_refusal(predict(fit, data, type = "effects"), "type")
   expect_refusal(predict(fit, data, se.fit = NA), "se.fit")
   expect_refusal(predict(fit, new_data = data), "new_data")
-  expect_error(predict(cases$poisson, cases$data[1:2, c("x", "p")]), "'o' not found")
+  expect_error(predict(cases$poisson, cases$data[1:2, c("x", "p")]), "`o` is not a column of `newdata`")
   expect_length(predict(cases$probit, cases$data[1:2, c("x", "b")], offset = c(0, 0)), 2)
 })
 

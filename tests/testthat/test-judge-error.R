@@ -40,8 +40,9 @@ test_that("draws at a quadrature point have the log ratios of the posterior give
   posterior <- fit$posterior
   k <- which.max(posterior$weight)
   found <- conditional_sample(posterior, k, 50L)
-  z <- draw_base(posterior_law(posterior), key_for(posterior$key, list("error", k)), 50L)
-  log_q <- -colSums(z^2) / 2 - corrected_points(posterior, z, rep(k, 50L))$log_slope
+  z <- widened(draw_base(posterior_law(posterior), key_for(posterior$key, list("error", k)), 50L))$z
+  normal <- function(scale) exp(colSums(dnorm(z, 0, scale, log = TRUE)))
+  log_q <- log(0.9 * normal(1) + 0.1 * normal(1 + 1.8 / sqrt(6))) - corrected_points(posterior, z, rep(k, 50L))$log_slope
   b <- found$x[, 1:2]
   u <- found$x[, 3:6]
   centred <- b[, 1] + b[, 2] * mean(data$x)

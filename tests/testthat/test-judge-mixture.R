@@ -26,7 +26,7 @@ test_that("weights are tempered until enough draws are effective", {
 test_that("a funnel that no gaussian follows is corrected by a mixture, and that is said", {
   skip_on_cran()
   set.seed(1)
-  expect_message(fit <- elvi(funnel(6, 1), tol = 0.1), "mixture of [0-9]+ student laws", class = "elvi_message_adapted")
+  expect_message(fit <- elvi(funnel(6, 1), tol = 0.1), "mixture of [0-9]+ student distributions", class = "elvi_message_adapted")
   expect_length(objections(fit), 0)
   expect_gt(fit$verdict$alone$ratio, most_ratio)
   # v is normal(0, 1), and x has the sd exp(1 / 4)
@@ -69,7 +69,7 @@ test_that("a k-hat beyond its limit is not excused by weights that are nearly eq
 test_that("modes that other starts ended in are mixed by their weights, and no round forgets them", {
   apart <- two_normals(c(0.3, 0.7), c(-5, 5), c(1, 1))
   set.seed(1)
-  expect_warning(fit <- suppressMessages(elvi(apart, tol = 0.1)), "ended elsewhere", class = "elvi_warning_verdict")
+  expect_warning(fit <- suppressMessages(elvi(apart, tol = 0.1)), "ended at a different place", class = "elvi_warning_verdict")
   expect_length(objections(fit), 1)
   expect_match(adapted_line(fit$verdict), "^[1-9] other start.*mixture of")
   expect_equal(unname(coef(fit)), c(2, 2), tolerance = 0.1)

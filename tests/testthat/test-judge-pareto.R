@@ -124,7 +124,7 @@ test_that("a uniform base that does not cover the target is said not to", {
   # |z|^2 is chi squared: what is beyond the radius of the ball, in sds of the target
   radius <- sqrt(5) * fit$Sigma[1, 1]
   expect_equal(k$outside, pchisq(radius^2, 3, lower.tail = FALSE), tolerance = 0.1)
-  expect_output(print(k), "leaves out")
+  expect_output(print(k), "excludes about")
   expect_null(pareto_k(elvi(model_quadratic(diag(3)), method = "exact"))$outside)
 })
 

@@ -28,7 +28,7 @@ test_that("a stack has the weights, moments and draws of the mixture", {
 test_that("without the stack, the other place is an objection though k-hat is content", {
   skip_on_cran()
   set.seed(1)
-  expect_warning(fit <- elvi(two_places(), tol = 0.01), "ended elsewhere", class = "elvi_warning_verdict")
+  expect_warning(fit <- elvi(two_places(), tol = 0.01), "ended at a different place", class = "elvi_warning_verdict")
   expect_lt(fit$verdict$k, 0.5)
   expect_gt(fit$verdict$spread, 2)
   expect_output(print(pareto_k(fit)), "R-hat over starts")

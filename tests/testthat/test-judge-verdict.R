@@ -71,7 +71,7 @@ test_that("a logarithm that the data do not hold is named", {
   fit <- suppressWarnings(elvi(model_density(function(x) x[1]^2 / 8 + x[2]^2 / 2, function(x) x / c(4, 1), dim = 2,
                                              names = c("log_tau", "mu")), tol = 0.05))
   expect_equal(fit$verdict$loose, "log_tau")
-  expect_output(print(fit), "`log_tau` may go to 0")
+  expect_output(print(fit), "`log_tau` may be near 0")
 })
 
 test_that("a logarithm of another name is known if the user says so, and one that is none is left alone", {
@@ -166,7 +166,7 @@ test_that("a gaussian in many dimensions is confirmed by its weights, and shown 
   expect_true(fit$converged)
   expect_null(fit$verdict$covariance)
   expect_identical(coef(fit), fit$mu)
-  expect_output(print(fit), "Checked by importance weights alone")
+  expect_output(print(fit), "Checked by importance weights only")
   expect_output(print(fit), "Converged")
   expect_equal(fit$verdict$ess, fit$verdict$draws, tolerance = 0.1)
   # without a verdict, as after an interrupt, it is not said

@@ -108,6 +108,18 @@ test_that("emmeans: the response scale of every family is that of posterior_epre
   expect_equal(at$response, exp(unname(apply(posterior_linpred(logged, new, draws = 4000), 2L, median))), tolerance = 1e-6)
 })
 
+test_that("emmeans: probabilities of classes are headed as such", {
+  skip_on_cran()
+  skip_if_not_installed("emmeans")
+  d <- grid_data()
+  d$class <- cut(d$y, c(-Inf, 0, 1, Inf), labels = c("low", "mid", "high"), ordered_result = TRUE)
+  for (family in list(categorical(), cumulative())) {
+    fit <- suppressWarnings(elvi(class ~ f + x, d, family = family))
+    at <- as.data.frame(emmeans::emmeans(fit, ~ class | f, mode = "prob"))
+    expect_equal(at$prob[1:3], unname(apply(posterior_epred(fit, data.frame(f = "a", x = mean(d$x)), draws = 4000), 3L, median)), tolerance = 1e-6)
+  }
+})
+
 test_that("emmeans: an offset counts as in a glm(), inside and outside the formula", {
   skip_on_cran()
   skip_if_not_installed("emmeans")
@@ -298,6 +310,25 @@ test_that("insight: the variance of each family is on the scale of the predictor
   sizes <- of(size ~ x + (1 | g), Gamma("log"))
   expect_equal(residual(sizes), log1p(1 / sizes$mu[["shape"]]))
   expect_equal(insight::get_variance(sizes, approximation = "trigamma")$var.distribution, trigamma(sizes$mu[["shape"]]))
+  of_t <- of(y ~ x + (1 | g), robust(5))
+  expect_equal(residual(of_t), sigma(of_t)^2 * 5 / 3)
+  curved <- of(size ~ x + (1 | g), gaussian("log"))
+  expect_equal(residual(curved), log1p((curved$mu[["sigma"]] / mean(d$size))^2))
+  share <- of(share ~ x + (1 | g), Beta())
+  mu <- mean(d$share)
+  expect_equal(residual(share), 1 / ((1 + share$mu[["phi"]]) * mu * (1 - mu)))
+  # of the mean's part alone, and of the responses that both parts make
+  d$zi <- d$count * rbinom(nrow(d), 1, 0.7)
+  inflated <- suppressWarnings(elvi(zi ~ x + (1 | g), d, family = zero_inflated_poisson(), ziformula = ~ (1 | g), control = elvi_control(nodes = 1)))
+  found <- insight::get_variance(inflated)
+  zi <- predict(inflated, type = "zprob")
+  rate <- mean(predict(inflated, type = "conditional"))
+  expect_equal(found$var.random, VarCorr(inflated)[[1L]][1L, 1L])
+  expect_equal(found$var.residual, log1p(mean((1 - zi) * (rate + zi * rate^2)) / (mean(1 - zi) * rate)^2))
+  d$class <- cut(d$y, c(-Inf, 0, 1, Inf), ordered_result = TRUE)
+  once <- elvi_control(nodes = 1)
+  expect_equal(residual(elvi(class ~ x + (1 | g), d, family = cumulative("probit"), control = once)), 1)
+  expect_warning(expect_null(insight::get_variance(suppressWarnings(elvi(class ~ x + (1 | g), d, family = sratio(), control = once)))), "latent variable")
   # a level for each row is a dispersion
   by_row <- of(count ~ x + (1 | g) + (1 | row), poisson())
   found <- insight::get_variance(by_row)

@@ -40,6 +40,7 @@ test_that("tables, intervals, predictions and draws of a corrected fit agree", {
 
 test_that("emmeans and marginaleffects show the corrected posterior", {
   skip_if_not_installed("emmeans")
+  skip_if_not_installed("coda")   # which emmeans needs for posteriors
   fit <- corrected_kinds()$cells
   means <- as.data.frame(emmeans::emmeans(fit, "f", at = list(x = 0)))
   W <- cbind(1, c(0, 1, 0), c(0, 0, 1), 0)

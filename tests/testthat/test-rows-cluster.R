@@ -414,3 +414,53 @@ test_that("shards stay where they are loaded, with mirai as a list of clusters",
 test_that("only clusters are clusters", {
   expect_error(rows_cluster(2, identity), "`cl` must be a cluster")
 })
+
+test_that("answers are joined in one tree, whoever has which shards, and few branches travel", {
+  join <- function(a, b, first) paste0("(", a, b, ")")
+  of_worker <- function(mine) Reduce(function(branches, shard) grown(branches, shard, letters[(shard - 1) %% 26 + 1], join), mine, list())
+  for (shards in c(1, 2, 5, 8, 13, 300)) {
+    whole <- root_answer(of_worker(seq_len(shards)), shards, join)
+    for (workers in c(1, 2, 3, 7)) {
+      owner <- sort(rep_len(seq_len(workers), shards))
+      for (how in list(owner, withr_seed(workers, sample(owner)))) {
+        sent <- unname(lapply(split(seq_len(shards), how), of_worker))
+        if (identical(how, owner)) expect_lte(max(lengths(sent)), 2 * ceiling(log2(shards + 1)))
+        arrived <- Reduce(function(branches, branch) with_branch(branches, branch, join), do.call(c, rev(sent)), list())
+        expect_identical(root_answer(arrived, shards, join), whole)
+      }
+    }
+  }
+})
+
+test_that("300 shards on two workers give what they give on one, bit by bit", {
+  skip_on_cran()
+  skip_on_os("windows")
+  data <- withr_seed(3, data.frame(x = rnorm(1500)))
+  data$y <- withr_seed(4, rbinom(1500, 1, plogis(data$x)))
+  fits <- lapply(1:2, function(workers) {
+    cl <- parallel::makeForkCluster(workers)
+    on.exit(parallel::stopCluster(cl))
+    withr_seed(1, elvi(y ~ x, rows_cluster(cl, function(i) data[5 * (i - 1) + 1:5, ], shards = 300), binomial(), correct = FALSE))
+  })
+  expect_identical(fits[[1]]$mu, fits[[2]]$mu)
+  expect_identical(fits[[1]]$Sigma, fits[[2]]$Sigma)
+})
+
+test_that("a worker without elvi, or with another version, is named and left out", {
+  skip_on_cran()
+  request <- list(version = "0.0.0", number = "a 1")
+  expect_match(at_worker(request)$unfit, "instead of 0.0.0")
+  data <- rows_data(60)
+  cl <- parallel::makePSOCKcluster(2)
+  on.exit(parallel::stopCluster(cl))
+  parallel::clusterCall(cl, function(paths) .libPaths(paths), .libPaths())
+  parallel::clusterCall(cl[2], function() .libPaths(character()))
+  lacks <- parallel::clusterCall(cl[2], function() !requireNamespace("elvi", quietly = TRUE))[[1]]
+  skip_if_not(lacks, "elvi is in the site's library")
+  source <- rows_cluster(cl, local({
+    data <- data
+    function(i) data[seq(i, 60, by = 3), ]
+  }), shards = 3)
+  expect_warning(fit <- elvi(real ~ z, source, dispersion = 1), "Worker 2 has no package elvi and is left out", class = "elvi_warning_worker")
+  expect_equal(coef(fit), coef(elvi(real ~ z, data, dispersion = 1)), tolerance = 1e-8)
+})

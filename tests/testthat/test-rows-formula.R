@@ -7,7 +7,7 @@ test_that("terms that depend on other rows are refused by name", {
     expect_error(elvi(reformulate(term, "real"), data = source), term, fixed = TRUE, class = "elvi_error_argument")
   }
   expect_error(elvi(count ~ x, data = source, family = poisson(), weights = z / mean(z)), "`weights = z/mean(z)` depends on other rows", fixed = TRUE)
-  expect_error(elvi(real ~ x + (1 | g), data = source), "group-level")
+  expect_error(elvi(real ~ x + ar1(z | g), data = source), "in memory for", class = "elvi_error_argument")
   expect_error(elvi(count ~ x, data = source, family = neg_binomial_2(), method = "nested"), "needs all rows in memory")
   expect_message(elvi(count ~ x, data = source, family = neg_binomial_2()), "phi is fitted by method = \"mpsgd\"", class = "elvi_message_not_nested")
   expect_no_message(elvi(count ~ x, data = source, family = neg_binomial_2(), method = "mpsgd"), class = "elvi_message_not_nested")
@@ -70,7 +70,7 @@ test_that("the order of levels is that of memory, or refused", {
   expect_identical(names(coef(fit_years(quote(list(late ~ reorder(g, x))), given))), c("(Intercept)", paste0("reorder(g, x)", c("a", "d", "c"))))
   sizes <- list(c("low", "high"), c("low", "mid", "high"))
   ordered_parts <- function(levels) rows_files(1:2, function(i) transform(parts[[i]], q = ordered(rep_len(levels[[i]], 100), levels[[i]])), levels = NULL)
-  expect_error(elvi(late ~ q, data = ordered_parts(sizes), family = binomial()), "order of the levels of `q` cannot be told", class = "elvi_error_argument")
+  expect_error(elvi(late ~ q, data = ordered_parts(sizes), family = binomial()), "order of the levels of `q` cannot be determined", class = "elvi_error_argument")
   expect_named(coef(elvi(late ~ q, data = ordered_parts(rev(sizes)), family = binomial())), c("(Intercept)", "q.L", "q.Q"))
 })
 

@@ -22,7 +22,7 @@ test_that("methods notice that the rows have become others", {
   fit <- elvi(count ~ x + g, data = rows_files(list(1:50, integer(), 51:100), function(i) data[i, ]), family = poisson())
   expect_length(fitted(fit), 98)
   data$count[7] <- data$count[7] + 1L
-  for (f in list(fitted, residuals, log_lik)) expect_error(f(fit), "as many, but with other values", class = "elvi_error_rows")
+  for (f in list(fitted, residuals, log_lik)) expect_error(f(fit), "their values differ", class = "elvi_error_rows")
   data <- data[-7, ]
   expect_error(predict(fit), "other values|instead of 98", class = "elvi_error_rows")
 })

@@ -184,9 +184,9 @@ test_that("every task has one answer, in memory and from chunks", {
   answers <- lapply(models, function(model) Map(function(task, args) by_name(pass_of(model, task, args)), names(asked), asked))
   expect_equal(answers$outside, answers$inside, tolerance = 1e-12)
   expect_identical(unlist(answers$inside[names(asked) == "is_recession"], use.names = FALSE), c(FALSE, TRUE))
-  # draws and subsamples: test-rows-draws.R, test-rows-subsample.R; triangle: test-rows-nested.R
+  # draws and subsamples: test-rows-draws.R, test-rows-subsample.R; triangle: test-rows-nested.R; begin, nested: test-solve-summed.R
   tasks <- names(Filter(function(task) !isTRUE(task$of_chunk), row_tasks))
-  expect_setequal(tasks, c(names(asked), "draws", "subsample", "subsample_draws", "triangle", "survey"))
+  expect_setequal(tasks, c(names(asked), "draws", "subsample", "subsample_draws", "triangle", "survey", "begin", "nested"))
 })
 
 test_that("a regression is its likelihood and its prior", {
@@ -208,4 +208,28 @@ test_that("the number of rows in all chunks decides whether there are enough of 
   models <- counts_both_ways(poisson(), flat())
   expect_true(check_weak_columns(models$inside))
   expect_true(check_weak_columns(models$outside))
+})
+
+test_that("some rows of the first chunk give a start, and passes are few", {
+  skip_on_cran()
+  data <- withr_seed(4, data.frame(x = rnorm(6000), z = runif(6000)))
+  data$yes <- withr_seed(5, rbinom(6000, 1, plogis(data$x - data$z)))
+  data$count <- withr_seed(6, rpois(6000, exp(data$x - data$z)))
+  pieces <- split(seq_len(6000), (seq_len(6000) - 1L) %/% 1500L)
+  most <- list(yes = 6, count = 7)   # one of them the survey
+  for (name in names(most)) {
+    formula <- reformulate(c("x", "z"), name)
+    family <- list(yes = binomial(), count = poisson())[[name]]
+    passes <- 0
+    old <- options(elvi.rows_progress = TRUE)
+    fit <- withCallingHandlers(elvi(formula, rows_chunked(chunks_of(data, pieces)), family, correct = FALSE), elvi_message_pass = function(m) {
+      passes <<- passes + 1
+      invokeRestart("muffleMessage")
+    })
+    options(old)
+    expect_lte(passes, most[[name]])
+    reference <- elvi(formula, data, family, correct = FALSE)
+    expect_lt(max(abs(fit$mu - reference$mu) / sqrt(diag(reference$Sigma))), sqrt(2 * (fit$optimum$certificate + reference$optimum$certificate)) + 1e-9)
+    expect_identical(fit$optimum$certificate_kind, "rigorous")
+  }
 })

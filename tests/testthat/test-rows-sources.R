@@ -43,7 +43,7 @@ test_that("a file that is written anew between two passes is noticed", {
   sorted <- function() write.csv(transform(data, z = sort(z)), file, row.names = FALSE)   # the same values in other rows
   longer <- function() write.csv(rbind(data, data[1, ]), file, row.names = FALSE)
   for (pass in 3:6) {
-    expect_error(fit(changed_in_pass(pass, sorted)), "as many, but with other values", class = "elvi_error_rows")
+    expect_error(fit(changed_in_pass(pass, sorted)), "their values differ", class = "elvi_error_rows")
     expect_error(fit(changed_in_pass(pass, longer)), "119 instead of 118", class = "elvi_error_rows")
   }
   expect_error(suppressWarnings(fit(changed_in_pass(4, function() unlink(file)))), "could not be read from file", class = "elvi_error_rows")

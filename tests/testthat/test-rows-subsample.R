@@ -59,7 +59,7 @@ test_that("only what has rows at hand draws them, and nothing is guaranteed", {
   control <- elvi_control(rows_per_step = 10)
   expect_error(elvi(quadratic, control = control), "`rows_per_step` is not used")
   data <- rows_data(100)
-  expect_error(elvi(count ~ z, data = rows_chunked(chunks_of(data)), family = poisson(), control = control), "saves nothing")
+  expect_error(elvi(count ~ z, data = rows_chunked(chunks_of(data)), family = poisson(), control = control), "does not become faster")
   model <- model_glm(cbind(1, data$z), data$count, poisson())
   expect_error(elvi(model, method = "exact", control = control), "rows_per_step")
   logit <- model_glm(cbind(1, data$z), as.numeric(data$count > 2))

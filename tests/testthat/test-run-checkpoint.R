@@ -411,7 +411,7 @@ test_that("a state that cannot be written later on is a warning, once, and the r
     invokeRestart("muffleWarning")
   })
   expect_length(warnings, 1L)
-  expect_match(warnings, "The run goes on")
+  expect_match(warnings, "The run continues")
   expect_same_run(whole, fit)
 })
 

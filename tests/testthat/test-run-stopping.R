@@ -69,7 +69,7 @@ test_that("a budget that ends first is said loudly, and the run goes on", {
   skip_on_cran()
   model <- stopping_models()$poisson
   set.seed(7)
-  expect_warning(fit <- suppressMessages(elvi(model, tol = 1e-7, budget = 1500)), "NOT CONVERGED",
+  expect_warning(fit <- suppressMessages(elvi(model, tol = 1e-7, budget = 1500)), "Not converged",
                  class = "elvi_warning_not_converged")
   expect_false(fit$converged)
   expect_true(any(grepl("NOT CONVERGED", capture.output(print(fit)))))

@@ -114,7 +114,7 @@ test_that("where no first point is inside the domain, more of them are tried, an
   expect_true(length(points) > 0 && length(points) <= 6)
   expect_true(all(vapply(points, function(x) all(x > 0 & x < 2), NA)))
   expect_identical(first_points(guarded_target(corner(5)), 5, 6, c(1, 2), NULL), points)
-  expect_error(search_gaussian(corner(60), starts = 6, key = c(1, 2)), "start = list\\(mu = \\) takes a point where it is",
+  expect_error(search_gaussian(corner(60), starts = 6, key = c(1, 2)), "as start = list\\(mu = \\)",
                class = "elvi_error_nonfinite")
 })
 

@@ -72,8 +72,8 @@ test_that("weights on a few points are an error, whatever the other rules say", 
 })
 
 test_that("a point's cell has the mass that is nearest to it", {
-  shape <- surrogate_sample(3L)
-  shape$weight <- normalised(shape$log_ratio)
+  powers <- simple_powers(3L)   # of a surrogate that is a normal density
+  shape <- list(z = matrix(0, 1L, 3L), powers = powers, coefficients = numeric(nrow(powers) + 1L))
   z <- rbind(c(1, 0, 0), c(-1, 0, 0), c(0, 0, 50), 0)
   expect_equal(cell_mass(shape, z, c(TRUE, TRUE, TRUE, FALSE)), c(0.5, 0.5, 0, 0), tolerance = 0.02)
   expect_equal(cell_mass(shape, z, rep(TRUE, 4)), c(pnorm(-0.5), pnorm(-0.5), 0, 1 - 2 * pnorm(-0.5)), tolerance = 0.03)
@@ -92,10 +92,20 @@ test_that("half of the sample tells how well all of it knows a moment", {
   shape$weight <- normalised(shape$log_ratio)
   all <- list(mean = drop(shape$weight %*% shape$z^2), log_total = 0)
   got <- half_sample_moments(shape, shape$z^2, all, 1)
-  half <- seq(1, nrow(shape$z), by = 2)
-  expect_equal(got$mean, apply(shape$z[half, ]^2, 2L, weighted.mean, shape$weight[half]))
+  expect_equal(got$mean, apply(shape$z[shape$half, ]^2, 2L, weighted.mean, shape$weight[shape$half]))
   expect_lt(max(abs(got$mean - 1)), 0.05)
   expect_equal(half_sample_moments(shape, shape$z^2, all, 0), all)
+})
+
+test_that("the surrogate's points integrate a normal density, and functions with long tails", {
+  for (H in c(3L, 6L)) {
+    sample <- surrogate_sample(H)
+    weight <- exp(sample$log_ratio) / nrow(sample$z)
+    expect_equal(sum(weight), (2 * pi)^(H / 2), tolerance = 4e-3)
+    expect_equal(sum(weight * exp(sample$z[, 1L])) / sum(weight), exp(0.5), tolerance = 4e-3)
+    expect_equal(sum(weight * exp(2 * sample$z[, H] / 3)) / sum(weight), exp(2 / 9), tolerance = 4e-3)
+    expect_equal(sum(weight[sample$half]) / sum(weight), 0.5, tolerance = 0.01)
+  }
 })
 
 test_that("importance sampling corrects a surrogate that is wrong", {

@@ -145,7 +145,7 @@ test_that("the default fit of a C target finds the optimum, and can be judged an
 test_that("a target that fails ends the run with an error of its own", {
   model <- native_model(routine = "failing_target")
   expect_error(elvi(model, schedule = schedule_custom(1000, 10, iterations = 20), control = elvi_control("raw")),
-               "has failed in iteration", class = "elvi_error_target")
+               "reported a failure in iteration", class = "elvi_error_target")
 })
 
 test_that("a gradient that is not that of the values is noticed", {
@@ -172,7 +172,7 @@ test_that("a saved fit keeps its parameters, and says that its target is gone", 
   expect_identical(again$mu, fit$mu)
   expect_identical(vcov(again), vcov(fit))
   expect_identical(simulate(again, 3, seed = 1), simulate(fit, 3, seed = 1))
-  gone <- function(code) expect_error(code, "lives as long as the session", class = "elvi_error_native")
+  gone <- function(code) expect_error(code, "is valid only in the session", class = "elvi_error_native")
   gone(objective(again))
   gone(elvi(again, budget = 1000))
   gone(elvi(again$model))

@@ -248,6 +248,64 @@ test_that("measured gaps stay below the certified bounds", {
   }
 })
 
+# ---- tail average and best of several runs ---------------------------------------------------------
+
+test_that("no sequence that the recursion allows has a larger average of its second half, and one has as large a one", {
+  control <- function(average) elvi_control(coordinates = "majorant", average = average)
+  schedule <- guarantee(logistic(), base_uniform(), schedule_certified(500), far, control = control("theorem"))$schedule
+  schedule$numbers$K <- 2 * (schedule$numbers$K %/% 2)
+  n <- schedule$numbers
+  g <- guarantee(logistic(), base_uniform(), schedule, far, control = control("tail"))
+  expect_true(is_taken(g$assumptions[g$assumptions$assumption == "average", c("status", "why")]))
+  A <- g$L * (1 + g$lambda[["Sigma"]] * 5)
+  worst <- function(left, t) {   # as above, with t as it may be chosen and a' = 0
+    q <- n$step^2 / n$N
+    share <- (1 + t) * n$step * A / n$N
+    D <- n$D
+    gap <- numeric(length(left))
+    for (k in seq_along(left)) {
+      most <- D + (1 + 1 / t) * n$s2 * q
+      gap[k] <- most * (1 - left[k]) / (2 * n$step * (1 - share))
+      D <- most * left[k]
+    }
+    mean(rev(gap)[seq_len(n$K / 2)])
+  }
+  set.seed(6)
+  for (i in 1:50) expect_lte(worst(runif(n$K)^sample(c(0.1, 1, 4), 1), n$t), 2 * n$value * (1 + 1e-9))
+  latest <- function(K) c(rep(1, K - 1), 0)
+  expect_equal(worst(latest(n$K), n$t), 2 * n$value, tolerance = 1e-9)   # a factor of exactly 2
+  # elvi() averages to the last iterate, one more than the theorem; `guarantee()` takes the t that makes this worst case smallest
+  longer <- function(t) worst(latest(n$K + 1), t)
+  expect_equal(g$bound, optimize(longer, c(0.01, 0.999 * (n$N / (n$step * A) - 1)), tol = 1e-9)$objective, tolerance = 1e-6)
+})
+
+test_that("the best of m runs: Markov's inequality, the gap that attains it, and measured runs", {
+  bound <- 3
+  # the best of m is beyond twice the bound if all are
+  beyond <- function(values, p, m) sum(p[values > 2 * bound])^m
+  set.seed(7)
+  for (i in 1:50) {
+    p <- rexp(5)
+    p <- p / sum(p)
+    values <- rexp(5)^2
+    values <- values * bound / sum(p * values)
+    for (m in 1:4) expect_lte(beyond(values, p, m), 2^-m)
+  }
+  just <- 2 * bound * (1 + 1e-9)   # twice the bound in half of the runs
+  expect_equal(beyond(c(0, just), c(1 - bound / just, bound / just), 4), 2^-4, tolerance = 1e-7)
+  skip_on_cran()
+  control <- elvi_control(coordinates = "majorant", trace_draws = 0)
+  g <- guarantee(logistic(), base_laplace(), schedule_certified(100), far, control = control, runs = 2)
+  gaps <- vapply(1:20, function(seed) {
+    set.seed(seed)
+    gap_to_user(suppressMessages(elvi(logistic(), base_laplace(), schedule = g$schedule, start = far, control = control)))
+  }, 0)
+  best <- pmin(gaps[1:10], gaps[11:20])
+  expect_lte(mean(best > 2 * g$bound), 2^-g$runs)
+  expect_lte(mean(gaps), g$bound)
+  expect_error(guarantee(bumpy(), runs = 2), "`runs` is not used: this model has no exact objective", class = "elvi_error_argument")
+})
+
 # ---- random combinations --------------------------------------------------------------------------
 
 random_case <- function() {
@@ -327,4 +385,86 @@ test_that("a fixed control variate adds the noise of its lemma at most, at rando
   }, 0)
   expect_lt(max(worst), 1)
   expect_gt(max(worst), 0.05)   # or the test would be empty
+})
+
+# The algorithm in a few lines of R, with a gradient that has this control variate: x' A x / 2, uniform base, plain average. The variance of
+# a gradient at the optimum is known: grad f(x*) - b (x* - x0) = (A - b) S* z for x0 = m.
+control_case <- function(i) {
+  set.seed(500 + i)
+  d <- sample(1:4, 1)
+  curvature <- exp(-2 * runif(d))
+  curvature[1] <- 1   # L = 1, an optimum at mu = 0, S = 1 / sqrt(curvature)
+  case <- list(d = d, curvature = curvature, b = runif(1, 0, 0.5), step = runif(1, 0.1, 0.5), K = sample(5:40, 1),
+               lambda = c(1, exp(-3 * runif(1))), mu = rnorm(d, sd = 2), scale = 1 + rexp(1))
+  case$v <- base_info(base_uniform(), d)$kurtosis * (d + 2) / 3
+  case$N <- ceiling(case$step * (1 + case$lambda[2] * (d + 2)) * sample(2:6, 1))
+  case
+}
+
+control_bound <- function(case) {
+  d <- case$d
+  S <- 1 / sqrt(case$curvature)
+  half <- (case$curvature - case$b) * S   # the random part of a gradient at the optimum is half * z, and its product with z
+  # Var of sym(half z z'), from E z_i^2 z_j^2 = kappa / 3 and E z_i^4 = kappa
+  kappa <- base_info(base_uniform(), d)$kurtosis
+  products <- outer(half, half, function(x, y) ((x + y) / 2)^2) * kappa / 3
+  diag(products) <- half^2 * (kappa - 1)
+  s2 <- sum(case$lambda * c(sum(half^2), sum(products)))
+  A <- (1 - 2 * case$b) * (case$lambda[1] + case$lambda[2] * (d + 2))
+  a <- case$b^2 * max(case$lambda[1] * (case$lambda[1] + case$lambda[2] * d), case$lambda[2] * (case$lambda[1] + case$lambda[2] * case$v))
+  D <- sum(case$mu^2) / case$lambda[1] + sum((case$scale - S)^2) / case$lambda[2]
+  value <- function(t) {
+    share <- (1 + t) * case$step * A / case$N
+    if (share >= 1) return(Inf)
+    y <- (1 + t) * a * case$step^2 / case$N
+    w <- if (y > 0) y / -expm1(-case$K * log1p(y)) else 1 / case$K
+    (D * w / (2 * case$step) + (1 + 1 / t) * case$step * s2 / (2 * case$N)) / (1 - share)
+  }
+  t <- exp(seq(-6, 6, by = 0.05))
+  values <- vapply(t, value, 0)
+  list(bound = min(values), y = (1 + t[which.min(values)]) * a * case$step^2 / case$N)
+}
+
+control_run <- function(case, y) {
+  d <- case$d
+  mu <- case$mu
+  S <- diag(case$scale, d)
+  weights <- (1 + y)^-seq_len(case$K)
+  average <- list(mu = 0 * mu, S = 0 * S)
+  for (k in seq_len(case$K)) {
+    average <- list(mu = average$mu + weights[k] * mu, S = average$S + weights[k] * S)
+    u <- matrix(rnorm(d * case$N), d)
+    z <- u * rep(sqrt(d + 2) * runif(case$N)^(1 / d) / sqrt(colSums(u^2)), each = d)
+    h <- (case$curvature - case$b) * (mu + S %*% z)
+    G <- tcrossprod(h, z) / case$N
+    g_mu <- rowMeans(h) + case$b * mu
+    g_S <- (G + t(G)) / 2 + case$b * S - solve(S)
+    mu <- mu - case$step * case$lambda[1] * g_mu
+    e <- eigen(S - case$step * case$lambda[2] * g_S, symmetric = TRUE)
+    S <- e$vectors %*% (pmax(e$values, 1) * t(e$vectors))   # 1 / sqrt(L)
+  }
+  average <- lapply(average, `/`, sum(weights))
+  value <- function(mu, S) (sum(case$curvature * mu^2) + sum(case$curvature * rowSums(S^2))) / 2 - log(det(S))
+  value(average$mu, average$S) - value(0 * mu, diag(1 / sqrt(case$curvature), d))
+}
+
+test_that("runs with a fixed control variate keep the bound of the theorem with its lemma", {
+  skip_on_cran()
+  excess <- vapply(seq_len(if (long_tests()) 150 else 6), function(i) {
+    case <- control_case(i)
+    bound <- control_bound(case)
+    gaps <- replicate(40, control_run(case, bound$y))
+    (mean(gaps) - bound$bound) / max(sd(gaps) / sqrt(40), 1e-9)
+  }, 0)
+  expect_lt(max(excess), 4.5)
+})
+
+test_that("a smaller variance at the optimum is what the control variate buys", {
+  gain <- vapply(1:20, function(i) {
+    case <- control_case(i)
+    without <- case
+    without$b <- 0
+    control_bound(case)$bound / control_bound(without)$bound
+  }, 0)
+  expect_lt(min(gain), 0.9)
 })

@@ -1,0 +1,232 @@
+# What draws of the corrected posterior say at quadrature points: their evidences, which weights of draws of the gaussians do not
+# get right where the gaussian is far from the posterior, and what the profiles have missed. Such draws are nearly those of the posterior,
+# so that a few hundred are enough.
+
+# Losses of rows that a fit spends on it, and draws at each point.
+most_weighing_rows <- 4e5
+fewest_weighing_draws <- 200L
+most_weighing_draws <- 1000L
+
+# a share of effective draws below which weights are not trusted
+least_effective <- 0.2
+
+# list(nested, posterior): weights of the quadrature points by draws of the corrected posterior, where it has draws that are good enough.
+reweigh_nested <- function(nested, posterior) {
+  same <- list(nested = nested, posterior = posterior)
+  if (!is_reshaped(posterior)) return(same)
+  weight <- posterior$weight
+  counts <- which(weight > 0.003 * max(weight))
+  draws <- 2L * (min(most_weighing_draws, most_weighing_rows %/% (posterior$roots$plan$rows * length(counts))) %/% 2)
+  if (draws < fewest_weighing_draws) return(same)
+  points <- paired_points(posterior, draws)
+  found <- lapply(counts, function(k) corrected_ratios_at(posterior, k, points))
+  ratios <- lapply(found, `[[`, "log_ratios")
+  main <- ratios[weight[counts] > 0.03 * max(weight)]
+  shares <- vapply(main, effective_draws, 0) / draws
+  if (!isTRUE(min(shares) > least_effective)) return(same)
+  posterior$weighted <- draws_are_cheap(posterior)
+  nested <- new_weights(nested, ratios, counts)
+  posterior$weight <- nested$hyper$weight
+  best <- found[[match(which.max(weight), counts)]]
+  list(nested = nested, posterior = if (is_off(best)) refine_margins(posterior) else posterior)
+}
+
+# Standard normal points, some of them spread out further, the same at every component and in pairs on either side of the middle:
+# list(z, log_q), their log density.
+paired_points <- function(posterior, draws, share = 0.1) {
+  points <- widened(draw_base(posterior_law(posterior), key_for(posterior$key, list("weights")), draws %/% 2L), share = share)
+  list(z = cbind(points$z, -points$z), log_q = c(points$log_q, points$log_q))
+}
+
+# A share of standard normal points is taken further out, so that none has a large weight where the target's tails are heavier.
+widened <- function(z, number = seq_len(ncol(z)), share = 0.1) {
+  d <- nrow(z)
+  wide <- 1 + 1.8 / sqrt(d)
+  far <- (number * sqrt(2)) %% 1 < share   # not the golden ratio, by which draw_components() chooses
+  z[, far] <- wide * z[, far]
+  r2 <- colSums(z^2)
+  list(z = z, log_q = -r2 / 2 + log1p(share * (exp(r2 / 2 * (1 - wide^-2)) / wide^d - 1)))
+}
+
+# the account of nested_fit() with these corrections of the evidences at `counts`
+new_weights <- function(nested, ratios, counts) {
+  hyper <- nested$hyper
+  draws <- length(ratios[[1L]])
+  correction <- numeric(length(hyper$weight))
+  correction[counts] <- vapply(ratios, log_sum, 0) - log(draws)
+  correction[-counts] <- smooth_correction(hyper$z, counts, correction[counts])
+  change <- correction - hyper$correction
+  hyper$coarse_weight <- lapply(hyper$coarse_weight, function(w) normalised(log(w) + change))
+  hyper$weight <- normalised(hyper$log_weight + correction)
+  hyper$correction <- correction
+  nested$hyper <- hyper
+  weight <- hyper$weight[counts] / sum(hyper$weight[counts])
+  parts <- matrix(vapply(ratios, function(r) draws * normalised(r), numeric(draws)), draws)
+  nested$evidence$corrected <- log_sum(hyper$log_weight + correction)
+  nested$evidence$se <- stats::sd(parts %*% weight) / sqrt(draws)
+  nested$evidence$rests_on <- paste0("a lower bound at each node; corrected by ", draws, " draws at each")
+  nested$noise <- if (length(counts) > 1L) weighing_noise(hyper$theta[counts, , drop = FALSE], weight, parts) else 0
+  nested$corrected <- TRUE
+  nested$weighed <- draws
+  rule_noise <- nested$rule_noise
+  nested$change <- node_change(nested)
+  nested$change$mean <- max(nested$change$mean, rule_noise)
+  nested
+}
+
+# What the draws leave unsettled in the means of the hyperparameters, in their standard deviations. Pairs of draws count as one.
+weighing_noise <- function(theta, weight, parts) {
+  off <- theta - rep(drop(weight %*% theta), each = nrow(theta))
+  sd <- sqrt(drop(weight %*% off^2))
+  half <- nrow(parts) / 2
+  moved <- parts %*% (weight * off)
+  moved <- (moved[seq_len(half), , drop = FALSE] + moved[half + seq_len(half), , drop = FALSE]) / 2
+  max(0, apply(moved, 2L, stats::sd)[sd > 0] / sd[sd > 0]) / sqrt(half)
+}
+
+# ---- draws at a component -----------------------------------------------------------------------------
+
+# Points of log density log_q, in columns of z, as those of the corrected posterior at component k: list(z, log_ratios, log_own), log ratios
+# of the posterior given its hyperparameters, in units in which the lower bound of its evidence is 0, and of the corrected posterior.
+corrected_ratios_at <- function(posterior, k, points) {
+  moved <- corrected_points(posterior, points$z, rep(k, ncol(points$z)))
+  log_q <- points$log_q - moved$log_slope - slope_constant(posterior, k)
+  list(z = moved$z, log_ratios = conditional_density(posterior, k, moved$z) - log_q,
+       log_own = -colSums(points$z^2) / 2 - points$log_q)
+}
+
+# Log density of the posterior given its hyperparameters at points z of component k, in units in which the lower bound of its evidence
+# is 0 and the standard normal density is exp(-|z|^2 / 2).
+conditional_density <- function(posterior, k, z) {
+  target <- target_of(posterior, k)
+  # where there are too many effects for the way from the optimum, that itself
+  z <- z + (offset_of_location(posterior, k, original_order(target$plan, target$setting$mu)) %||% 0)
+  found <- .Call(elvi_r_nested_check, target$plan, target$rule, list(target$setting), z, FALSE, threads())[[1L]]
+  found$total - colSums(z^2) / 2
+}
+
+# what the "log_slope" of corrected_points() leaves out
+slope_constant <- function(posterior, k) {
+  out <- if (has_effects(posterior)) sum(log(effects_at(posterior, k)$scale)) else 0
+  if (!has_margins(posterior)) return(out)
+  C <- margin_at(posterior, k)$covariance
+  out + sum(log(diag(C))) / 2 + sum(log(diag(chol(stats::cov2cor(C)))))
+}
+
+# ---- what the profiles have missed ----------------------------------------------------------------------
+
+# Losses of rows that this may take at a component, and draws.
+most_refining_rows <- 1e6
+most_refining_draws <- 40960L
+
+# Do weights move means by more than 0.02 standard deviations or standard deviations by more than 2 %, beyond the noise?
+is_off <- function(sample) {
+  n <- length(sample$log_ratios)
+  w <- normalised(sample$log_ratios)
+  v <- normalised(sample$log_own)
+  moved <- drop(sample$z %*% (w - v))
+  wider <- drop(sample$z^2 %*% (w - v)) / 2
+  noise <- sqrt(sum((w - v)^2))
+  max(abs(moved), abs(wider)) > 0.02 + 2.5 * noise
+}
+
+# Margins of the coefficients whose moments and shapes are those of weighted draws. The corrected posterior's own, which are known, are
+# control variates.
+refine_margins <- function(posterior) {
+  if (!has_margins(posterior)) return(posterior)
+  draws <- 2L * (min(most_refining_draws, most_refining_rows %/% posterior$roots$plan$rows) %/% 2)
+  if (draws < 4L * fewest_weighing_draws) return(posterior)
+  points <- paired_points(posterior, draws, share = 0.25)
+  margins <- posterior$margins
+  for (r in seq_along(margins$each)) {
+    for (again in 1:2) {
+      posterior$margins <- margins
+      found <- refined_margin(posterior, margins$each[[r]]$k, points)
+      if (is.null(found)) break
+      margins$each[[r]] <- found[names(found) != "by"]
+      if (found$by < 0.2) break   # far away the second round has better draws
+    }
+  }
+  margins$moved <- most_moved(margins$each)
+  posterior$margins <- margins
+  posterior
+}
+
+# at component k; NULL where too few draws count
+refined_margin <- function(posterior, k, points) {
+  own <- margin_at(posterior, k)
+  found <- corrected_ratios_at(posterior, k, points)
+  if (effective_draws(found$log_ratios) < least_effective * ncol(points$z)) return(NULL)
+  by <- normalised(found$log_ratios) - normalised(found$log_own)
+  y <- crossprod(white_coordinates(posterior, k), found$z)
+  there <- shaped_coordinates(own, stats::qnorm(t(even_uniform(8192L, nrow(y)))))   # cheap, without the target
+  delta <- rowMeans(there) + drop(y %*% by)
+  C <- tcrossprod(there) / ncol(there) + y %*% (by * t(y)) - tcrossprod(delta)
+  noise <- sqrt(max(rowSums((y - delta)^4 * rep(by^2, each = nrow(y))))) / 2
+  moved <- max(abs(delta - own$delta), abs(C - own$covariance) / 2)
+  if (noise > 0.6 * moved || min(eigen(C, symmetric = TRUE, only.values = TRUE)$values) < 0.05) return(NULL)
+  U <- posterior$margins$roots[[k]]
+  U <- U / sqrt(rowSums(U^2))
+  mean <- drop(U %*% own$delta)
+  sd <- sqrt(rowSums((U %*% own$covariance) * U))
+  shown <- list(mean = drop(U %*% delta), sd = sqrt(rowSums((U %*% C) * U)))
+  list(k = k, delta = delta, covariance = C, shape = tilted_shapes(own$shape, own$delta, sqrt(diag(own$covariance)), y, by, there),
+       own = tilted_shapes(own$own, mean, sd, U %*% y, by, U %*% there), mean = max(abs(shown$mean)), sd = range(shown$sd),
+       by = moved)
+}
+
+# Shapes of variables, the rows of x, whose distribution has changed by the signed weights `by` of its draws from that of the rows of
+# `there`, which is close to `shape` with the given mean and sd: density ratios are polynomials of normal scores (Gram and Charlier).
+tilted_shapes <- function(shape, mean, sd, x, by, there, degree = 6L) {
+  score <- score_at_value(shape, (x - mean) / sd)
+  before <- score_at_value(shape, (there - mean) / sd)
+  H <- hermite_values(score, degree)
+  H0 <- hermite_values(before, degree)
+  grid <- seq(-6, 6, by = 0.02)
+  P <- vapply(hermite_values(matrix(pmin(pmax(grid, -3.5), 3.5), 1L), degree), drop, grid)
+  t(vapply(seq_len(nrow(shape)), function(j) {
+    c <- vapply(seq_len(degree), function(m) (sum(H[[m]][j, ] * by) + mean(H0[[m]][j, ])) / factorial(m), 0)
+    density <- stats::dnorm(grid) * pmax(1 + drop(P %*% c), 0.02)
+    below <- (cumsum(density) - density / 2) / sum(density)
+    s <- stats::approx(stats::qnorm(pmin(pmax(below, 1e-16), 1 - 1e-16)), grid, margin_scores, rule = 2, ties = "ordered")$y
+    value <- drop(value_at_score(shape[j, , drop = FALSE], matrix(s, 1L)))
+    w <- stats::dnorm(margin_scores) / sum(stats::dnorm(margin_scores))
+    value <- value - sum(w * value)
+    value / sqrt(sum(w * value^2))
+  }, margin_scores))
+}
+
+# of degrees 1, ..., degree at the elements of x
+hermite_values <- function(x, degree) {
+  out <- list(x, x^2 - 1)
+  for (m in seq_len(degree)[-(1:2)]) out[[m]] <- x * out[[m - 1L]] - (m - 1) * out[[m - 2L]]
+  out
+}
+
+# ---- draws of what a fit shows ------------------------------------------------------------------------------
+
+# Above so many rows, draws of a fit are not compared with the target.
+most_compared_rows <- 2500L
+
+draws_are_cheap <- function(posterior) posterior$roots$plan$rows <= most_compared_rows
+
+# Do draws have the target as their stationary distribution at each quadrature point?
+is_weighted <- function(posterior) isTRUE(posterior$weighted) && is_reshaped(posterior)
+
+# As metropolis_draws(), at each component by itself.
+component_metropolis <- function(posterior, drawn, key) {
+  log_w <- numeric(length(drawn$component))
+  for (k in unique(drawn$component)) {
+    at <- which(drawn$component == k)
+    log_w[at] <- conditional_density(posterior, k, drawn$z[, at, drop = FALSE])
+  }
+  log_w <- log_w - attr(drawn$x, "log_q")
+  u <- log(with_key(key_for(key, list("accept")), stats::runif(length(log_w))))
+  kept <- seq_along(log_w)
+  last <- integer(length(posterior$weight))
+  for (i in seq_along(log_w)) {
+    k <- drawn$component[i]
+    if (last[k] && !isTRUE(u[i] < log_w[i] - log_w[last[k]])) kept[i] <- last[k] else last[k] <- i
+  }
+  drawn$x[kept, , drop = FALSE]
+}

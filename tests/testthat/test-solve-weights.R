@@ -1,0 +1,63 @@
+test_that("points that are taken further out have the density of a mixture", {
+  z <- matrix(rnorm(12), 3)
+  points <- widened(z, 1:4, share = 0.5)
+  wide <- 1 + 1.8 / sqrt(3)
+  far <- (1:4 * sqrt(2)) %% 1 < 0.5
+  expect_equal(points$z, z * rep(ifelse(far, wide, 1), each = 3))
+  mixed <- log(0.5 * exp(colSums(dnorm(points$z, log = TRUE))) + 0.5 * exp(colSums(dnorm(points$z, 0, wide, log = TRUE))))
+  expect_equal(points$log_q - points$log_q[1], mixed - mixed[1])
+})
+
+test_that("points that are taken further out are spread over the components", {
+  component <- draw_components(rep(0.1, 10), 4000, c(5, 6))
+  far <- (1:4000 * sqrt(2)) %% 1 < 0.1
+  expect_lt(max(abs(tapply(far, component, mean) - 0.1)), 0.02)
+})
+
+test_that("evidences of quadrature points by corrected draws are the exact ones", {
+  # exponential times, two of six seen: given the shape a grid has the integral over both coefficients
+  data <- data.frame(x = c(0, 0, 0, 1, 1, 1), time = c(1, 3, 3, 0.4, 3, 3), status = c(1, 0, 0, 1, 0, 0))
+  fit <- elvi(survival::Surv(time, status) ~ x, data = data, family = weibull(), prior_aux = exponential(1))
+  expect_gt(fit$nested$weighed, 0)
+  prior <- fit$priors$joint
+  grid <- expand.grid(a = seq(-6, 16, by = 0.08), b = seq(-11, 11, by = 0.08))
+  log_p <- function(theta) {
+    k <- exp(theta)
+    total <- dnorm(grid$a, prior$location[1], prior$scale[1], log = TRUE) + dnorm(grid$b, 0, prior$scale[2], log = TRUE)
+    for (i in 1:6) {
+      u <- log(data$time[i]) - (grid$a + grid$b * (data$x[i] - 0.5)) + lgamma(1 + 1 / k)
+      total <- total - exp(k * u) + data$status[i] * (theta + k * u - log(data$time[i]))
+    }
+    log_sum(total) + 2 * log(0.08) + dexp(k, 1, log = TRUE) + theta
+  }
+  theta <- fit$posterior$hyper$theta[, 1]
+  truth <- vapply(theta, log_p, 0)
+  expect_lt(max(abs(fit$posterior$weight - normalised(truth))), 0.004)
+  z <- fit$posterior$hyper$z[, 1]
+  expect_equal(evidence(fit)$logml, log_sum(truth) + log(diff(sort(theta))[1]), tolerance = 0.001)
+})
+
+test_that("weighted draws mend margins that profiles miss", {
+  set.seed(8)
+  data <- data.frame(x = seq(-1, 1, length.out = 10))
+  data$y <- data$x + c(0.4, -1.2, 0.1, 0.3, -0.2, 0.5, -0.1, 2, -0.9, 0.6)
+  fit <- elvi(y ~ x, data = data, dispformula = ~ x)
+  posterior <- fit$posterior
+  expect_true(is_weighted(posterior))
+  # the table's moments are those of the draws, which have the target itself
+  draws <- as.matrix(fit, draws = 20000)
+  table <- summary(fit)$table
+  expect_lt(max(abs(colMeans(draws) - table[, "mean"]) / table[, "sd"]), 0.05)
+  expect_lt(max(abs(apply(draws, 2, sd) / table[, "sd"] - 1)), 0.05)
+})
+
+test_that("tilted shapes are those of the tilted distribution", {
+  # a standard normal tilted by (1 + x)^2 / 2, whose moments are known: mean 1, E x^2 = 2
+  n <- 20000
+  x <- matrix(qnorm(ppoints(n)), 1)
+  by <- (1 + x)^2 / sum((1 + x)^2) - 1 / n
+  shape <- tilted_shapes(normal_shapes(1), 0, 1, x, drop(by), x)
+  below <- function(q) integrate(function(t) dnorm(t) * (1 + t)^2 / 2, -8, q)$value
+  at <- shape[1, match(c(-2, 0, 2), margin_scores)] * 1 + 1
+  expect_equal(vapply(at, below, 0), pnorm(c(-2, 0, 2)), tolerance = 0.02)
+})
