@@ -126,6 +126,25 @@ NULL
 #' Where no mixture is adapted, in more than 150 parameters and for a stack, a k-hat between its limit and 1 is accepted if the effective
 #' sample size is above half of the draws.
 #'
+#' @section Many parameters:
+#' A user-supplied density of more than 400 parameters is fitted by natural gradient steps on the pattern of its Hessian, unless a
+#' `schedule`, `starts`, a base or a setting of a run is given; `method = "natural"` does so for fewer parameters too. At the best
+#' gaussian the precision is the mean of the Hessian, so that a precision with its zeros loses nothing, and its sparse factor is all that
+#' is kept. The pattern comes from a `hessian` that returns sparse matrices, from `sparsity`, or from a difference of gradients for
+#' each parameter; the values from the Hessian or from few differences. Without zeros the precision is a full matrix for up to 1,000
+#' parameters, and the scale low rank plus diagonal beyond.
+#'
+#' A gaussian of many effects and the logarithm of their standard deviation together is wrong however well it is fitted. Parameters that
+#' change the curvature of most others, at most six, are therefore integrated over by quadrature, with the best gaussian of the others at
+#' each point (`hyper` of [model_density()] names them, or none). Its log evidence is by draws that are the same at every point, and
+#' corrected by importance weights.
+#'
+#' Importance weights are of no use in many dimensions. The verdict comes from 32 short chains of Hamiltonian Monte Carlo that begin in
+#' draws of the approximation: if they move a mean by 0.3 standard deviations or change one by a factor of 1.5, or have not settled, that
+#' is a problem; where they differ by more than their noise, but not by twice these limits, their points take the place of the
+#' approximation. With hyperparameters they check the gaussian at the best of them. They do not see a mode that the search has not come
+#' to, and only one place is searched.
+#'
 #' @section Polish:
 #' With `polish = TRUE`, where importance sampling is not enough and no mixture does better, 16 chains of Hamiltonian Monte Carlo start
 #' from the corrected draws. They use coordinates whitened by the covariance of these draws and then of their own, 200 iterations to adapt

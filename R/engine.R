@@ -98,6 +98,29 @@ funnel_in_vain <- 2             # rounds without improvement that end it
 funnel_parts <- 3               # a round gets the budget divided by this
 funnel_budgets <- 3             # budgets for all rounds
 
+# ---- many dimensions -----------------------------------------------------------------------------------------
+
+widest_full <- 1000             # parameters; beyond, a full precision takes too many gradients
+widest_detected <- 20000        # parameters; finding the pattern of the Hessian takes a gradient for each
+most_pattern_entries <- 2e7     # entries of a pattern
+wide_batch <- 16                # draws of a batch
+hessians_per_step <- 16         # gradients, at most, for each opposite pair of Hessians in a step
+averaged_steps <- 25            # steps of size 1/k, again with larger batches while the gap is too large
+wide_parts <- 8L                # independent batches that estimate the gap
+gap_probes <- 4L                # random directions for its part in the precision
+path_memory <- 10L              # moves that a quasi-Newton path remembers
+cheap_colours <- 9              # gradients for a Hessian by differences, up to which these are preferred to the Hessian itself
+most_curvature_change <- 0.4    # of the logarithm of others' curvature over two units of a parameter, from which it is a hyperparameter
+most_hyper <- 12                # hyperparameters of a target that is a function
+integrated_draws <- 16          # stratified draws of the best gaussian given hyperparameters
+wide_tol <- function(dim) max(0.01, 5e-4 * dim)   # nats, if no `tol` is given: means within some 0.03 standard deviations
+wide_chains <- 32L              # chains that check a fit in many dimensions, in blocks of as many points
+chain_warmup <- 12L             # iterations that adapt their step and leave the approximation
+chain_kept <- 64L               # iterations that are looked at, every second one
+chain_errors <- 2               # discrepancies beyond so many times their noise show the chains in place of the approximation
+chain_reach <- 2                # a discrepancy so many times as large as a verdict allows is too far for short chains to correct
+most_drift <- 0.4               # standard deviations by which the second half of the chains may be away from the first
+
 # ---- the verdict ---------------------------------------------------------------------------------------------
 
 most_shift <- 0.3               # standard deviations by which importance weights may move a mean
@@ -160,7 +183,8 @@ streams <- c(
   verdict = 2^42,     # draws of the verdict, one iteration per block
   component = 2^43,   # added to another iteration: to which component of a mixture each of its draws belongs
   adapt = 2^44,       # rounds of population Monte Carlo
-  distant = 2^45)     # directions of the distant candidates
+  distant = 2^45,     # directions of the distant candidates
+  chains = 2^46)      # chains that check a fit in many dimensions
 
 # Other keys made from the key of a run: for draws that compare two of its iterates, for the draws that users see, and for chains.
 key_offsets <- c(compare = 1, posterior = 2, polish = 3)

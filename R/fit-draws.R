@@ -60,6 +60,7 @@ as.matrix.elvi_fit <- function(x, draws = 1000, resample = NULL, seed = NULL, ..
 matrix_of_draws <- function(fit, drawn) {
   x <- show_draws(fit$posterior, drawn$x)
   if (is.null(drawn$hyper)) return(x)
+  if (is.null(fit$regression)) return(cbind(x, drawn$hyper))
   own <- intersect(c(family_parameter_names(fit), grep("^smooth_sd\\[", colnames(drawn$hyper), value = TRUE)), colnames(drawn$hyper))
   cbind(x, drawn$hyper[, own, drop = FALSE], covariance_columns(fit, drawn$hyper))
 }

@@ -19,7 +19,7 @@ fit_fields <- list(
   plan = c("smoothness", "smoothness_source", "feasible", "start", "seed", "rng_kind", "search"),
   state = "stage",
   result = c("trace", "cpu", "status", "kept", "theta", "lost", "remaining", "converged", "optimum", "nested", "posterior",
-             "verdict", "stack", "polish"),
+             "verdict", "stack", "polish", "account"),
   regression = c("formula", "terms", "xlevels", "contrasts", "offset_given", "family", "frame", "priors",
                  "na.action", "dropped", "dispersion", "groups", "smooths", "second", "shared", "pieces"))
 

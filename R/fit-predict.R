@@ -498,6 +498,7 @@ row_counts <- function(object) {
 
 # names of the family's unknown parameters, sigma, phi or cut points, as they are shown; none where they are known or there are none
 family_parameter_names <- function(object) {
+  if (is.null(object$family)) return(character())
   record <- family_record(object$family)
   intersect(hyper_record(record, object$family$levels)$names %||% record$dispersion$natural, object$posterior$shown)
 }

@@ -36,6 +36,8 @@ print_estimates <- function(x, digits, most = 10L) {
   groups <- length(x$groups) > 0L
   which <- if (groups) x$posterior$coefficients else shown_parameters(x, NULL, "parm")
   cat(if (is_prior(x)) "Prior" else "Posterior", " mean and standard deviation", estimates_of(x), ":\n", sep = "")
+  d <- posterior_dim(x$posterior)
+  if (is.null(x$regression) && any(which > d)) which <- c(which[which > d], which[which <= d])   # hyperparameters first
   shown <- if (is.null(x$regression)) utils::head(which, most) else which
   if (length(shown)) print(posterior_table(x, shown), digits = digits)
   if (length(shown) < length(which)) cat("... and", length(which) - length(shown), "more\n")
@@ -45,6 +47,7 @@ print_estimates <- function(x, digits, most = 10L) {
 # what the estimates are of, where that is not the end of a solver
 estimates_of <- function(x) {
   if (!is.null(x$polish)) return(" (of Hamiltonian Monte Carlo chains; $mu and $Sigma are the approximation's)")
+  if (inherits(x$verdict, "elvi_chain_verdict")) return(if (is_corrected(x$posterior)) " (of chains from the approximation, which is $mu and $sd)" else "")
   if (is_corrected(x$posterior)) return(" (corrected by importance weights; $mu and $Sigma are the approximation's)")
   if (!is.null(x$stack)) return(" (of the mixture)")
   if (x$method == "exact" && x$status == "interrupted") return(" (at the best point so far)")
@@ -163,6 +166,24 @@ solver_accounts <- list(
                    if (points > 1L) paste(format_count(points), "points represent hyperparameters and scales of student priors"),
                    infinite_line(x$priors$joint)),
          details = "no data, no solver")
+  },
+  integrated = function(x) {
+    nested <- x$nested
+    list(certificate = max(nested$certificates), quadrature_error = max(unlist(nested$change)), evaluations = nested$evaluations,
+         lines = c(sprintf("%s at %s quadrature points over %s: the best gaussian of the other parameters at each, estimated gap at most %s nats",
+                           if (x$converged) "Converged" else "NOT CONVERGED", format_count(length(x$posterior$weight)),
+                           x$verdict$given, format(max(nested$certificates), digits = 1)),
+                   sprintf("Quadrature error: means within %s sd, sds within %s %% (%s)", format(nested$change$mean, digits = 2),
+                           format(100 * nested$change$sd, digits = 2), error_words(x$posterior$hyper$rule)),
+                   if (nested$corrected) "Weights of the points are corrected by importance weights"),
+         details = c(sprintf("Quadrature (%s), %s evaluations of the target", x$posterior$hyper$rule, format_count(nested$evaluations)),
+                     x$plan$pattern$words))
+  },
+  natural = function(x) {
+    list(certificate = NA_real_, quadrature_error = 0, evaluations = x$account$evaluations,
+         lines = c(gap_line(x), outside_line(x)),
+         details = c(sprintf("Best gaussian by natural gradient steps, %s gradient evaluations", format_count(x$account$evaluations)),
+                     x$plan$pattern$words))
   },
   mpsgd = function(x) {
     list(certificate = NA_real_, quadrature_error = 0, evaluations = x$state$evals,

@@ -13,6 +13,7 @@
 posterior_error <- function(fit) {
   if (is_prior(fit)) return(NULL)
   if (!is.null(fit$result$polish)) return(chains_error(fit$result$polish, fit$result$verdict))
+  if (inherits(fit$result$verdict, "elvi_chain_verdict")) return(chain_error(fit$result$verdict, fit$nested$change))
   if (is_corrected(fit$posterior)) return(points_error(fit$result$verdict))
   if (!is.null(fit$nested)) return(nested_error(fit))
   plain_error(fit)
@@ -38,6 +39,16 @@ error_draws <- function(n, d) {
 
 points_error <- function(v) {
   new_error(1 / sqrt(v$ess), 1 / sqrt(2 * v$ess), v$k, v$ess, v$draws, "Monte Carlo error of importance weights")
+}
+
+# Of the approximation: what the chains move it by. Of the chains: their Monte Carlo error.
+chain_error <- function(v, change = NULL) {
+  if (!is.null(v$given)) {
+    return(new_error(v$shift + change$mean, v$ratio - 1 + change$sd, NULL, draws = v$draws,
+                     basis = paste("quadrature, and", v$chains, "chains given the best", v$given, "with their noise")))
+  }
+  if (v$correct) return(new_error(v$noise, v$noise / sqrt(2), NULL, draws = v$draws, basis = paste("Monte Carlo error of", v$chains, "chains")))
+  new_error(v$shift, v$ratio - 1, NULL, draws = v$draws, basis = paste(v$chains, "chains, their noise included"))
 }
 
 # by the spread of the chains' own means and standard deviations
@@ -220,7 +231,7 @@ error_line <- function(error) {
 }
 
 shown_k_line <- function(error) {
-  if (is.null(error)) return(NULL)
+  if (is.null(error$k)) return(NULL)
   k <- error$k
   if (is.na(k)) return("Pareto k-hat: not computed; pareto_k() does")
   if (k == -Inf) return("Pareto k-hat: not needed (exact given the hyperparameters)")

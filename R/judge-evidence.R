@@ -133,7 +133,7 @@ proposal_constant <- function(posterior) {
 # For summary() and glance(): NULL where it would take long. A nested fit and a verdict have it already.
 cheap_evidence <- function(fit) {
   if (is_prior(fit)) return(NULL)
-  known <- !is.null(fit$nested) || !is.null(fit$verdict)
+  known <- !is.null(fit$nested) || !is.null(fit$verdict$log_ratios)
   if (known) return(evidence.elvi_fit(fit))
   if (is_user_density(fit$model) || is_out_of_memory(fit) || !fit$status %in% "finished") return(NULL)
   if (first_draws(fit$model) * length(fit$model$rows$y) * fit$model$dim > cheap_products) return(NULL)

@@ -96,7 +96,7 @@ nested_pareto_k <- function(object, draws, key) {
 # What the verdict has looked at already; NULL for a fit without one.
 k_of_verdict <- function(fit) {
   v <- fit$result$verdict
-  if (!is.null(v)) new_pareto_k(v$log_ratios, list(k = v$k, k_se = v$k_se, limit = v$limit, stable = v$stable),
+  if (!is.null(v$log_ratios)) new_pareto_k(v$log_ratios, list(k = v$k, k_se = v$k_se, limit = v$limit, stable = v$stable),
                                 outside = v$uncovered, starts = v$spread, adapted = adapted_line(v))
 }
 

@@ -212,7 +212,14 @@ ends_elsewhere <- function(fit) {
 # One sentence for each problem of the fit; none if there is no problem.
 objections <- function(fit) {
   v <- fit$result$verdict
-  if (is.null(v)) return(character())
+  if (is.null(v)) character() else as.character(verdict_objections(v, fit))
+}
+
+# of a verdict by importance weights, or by chains (judge-chains.R)
+verdict_objections <- function(v, fit) UseMethod("verdict_objections")
+
+#' @export
+verdict_objections.default <- function(v, fit) {
   c(if (misses_part(v)) {
       sprintf(paste("Pareto k-hat is %s (standard error %s; at most %s for so many draws) and the effective sample size",
                     "is %s of %s draws: the approximation misses part of the target."), format(v$k, digits = 2),
@@ -264,15 +271,19 @@ warn_of_verdict <- function(fit) {
 # The lines of print() about it.
 verdict_lines <- function(fit) {
   v <- fit$result$verdict
-  if (is.null(v)) return(NULL)
+  if (!is.null(v)) verdict_account(v, fit)
+}
+
+verdict_account <- function(v, fit) UseMethod("verdict_account")
+
+#' @export
+verdict_account.default <- function(v, fit) {
   against <- objections(fit)
   c(if (v$k >= v$limit && !misses_part(v)) "A few draws have large weights, the others are nearly equal"
     else if (!v$stable) sprintf("k-hat is near its limit %s: more draws may change the verdict", format(v$limit, digits = 2)),
     if (length(fit$plan$search$rivals)) sprintf("R-hat over starts %s", format(v$spread, digits = 3)),
     adapted_line(v),
-    if (length(v$loose)) sprintf(
-      paste("%s may be near 0: the standard deviation of the logarithm is above 1. A prior that avoids 0, or a",
-            "non-centred parametrisation, may help."), paste0("`", utils::head(v$loose, 3), "`", collapse = ", ")),
+    if (length(v$loose)) loose_line(v$loose),
     if (is.null(fit$plan$search)) "Checked by importance weights only: no other starts were tried, so another mode would not be detected"
     else if (!is_corrected(fit$posterior)) {
       "Importance weights are too uneven to correct this fit: the results are those of the approximation itself"
@@ -282,4 +293,9 @@ verdict_lines <- function(fit) {
     else if (isTRUE(fit$result$converged)) paste0("Verdict: good", if (!is.null(v$proposal)) " after importance correction",
                                                   "; no problems found")
     else "Verdict: no problems found, but the run did not converge to a tolerance")
+}
+
+loose_line <- function(names) {
+  sprintf(paste("%s may be near 0: the standard deviation of the logarithm is above 1. A prior that avoids 0, or a",
+                "non-centred parametrisation, may help."), paste0("`", utils::head(names, 3), "`", collapse = ", "))
 }

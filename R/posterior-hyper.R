@@ -6,7 +6,9 @@
 #   theta    components x hyperparameters on the unconstrained scale, mode and hessian there
 #   z, rule  coordinates of the quadrature points in their rule, and its name (rule.R)
 
-hyper_values <- function(hyper, theta) natural_columns(hyper$terms, hyper$layout, theta)
+hyper_values <- function(hyper, theta) {
+  if (is.null(hyper$show)) natural_columns(hyper$terms, hyper$layout, theta) else hyper$show(theta)
+}
 
 hyper_moments <- function(hyper, weight) {
   if (is.null(hyper)) return(list(mean = numeric(), sd = numeric()))

@@ -32,10 +32,27 @@ points_quantiles <- function(posterior, which, p) {
   t(matrix(out, length(p)))
 }
 
+# Points of many parameters have no covariance among their moments, but variances.
+points_variance <- function(posterior, j = NULL) {
+  moments <- posterior$points$moments
+  variance <- moments$variance %||% diag(moments$covariance)
+  if (is.null(j)) variance else variance[[j]]
+}
+
+points_covariance <- function(posterior, which) {
+  moments <- posterior$points$moments
+  if (!is.null(moments$covariance)) return(moments$covariance[which, which, drop = FALSE])
+  check_size(length(which)^2, "object", "a covariance matrix")
+  x <- posterior$points$x[which, , drop = FALSE]
+  V <- stats::cov(t(x))
+  dimnames(V) <- list(posterior$names[which], posterior$names[which])
+  V
+}
+
 points_curve <- function(posterior, j) {
   points <- weighted_points(posterior)
   # the rule of thumb for as many draws as the weights leave
-  width <- 1.06 * sqrt(posterior$points$moments$covariance[j, j]) * sum(points$w^2)^0.2
+  width <- 1.06 * sqrt(points_variance(posterior, j)) * sum(points$w^2)^0.2
   curve <- stats::density(uncentre_points(posterior, points$x)[j, ], bw = width, weights = points$w, n = 128L)
   data.frame(x = curve$x, density = curve$y)
 }

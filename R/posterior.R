@@ -128,7 +128,7 @@ mix_moments <- function(at, weight) {
 posterior_moments <- function(posterior) {
   if (is_corrected(posterior)) {
     moments <- posterior$points$moments
-    out <- list(mean = unname(moments$mean), sd = unname(sqrt(diag(moments$covariance))))
+    out <- list(mean = unname(moments$mean), sd = unname(sqrt(points_variance(posterior))))
   } else {
     out <- mix_moments(component_moments(posterior), posterior$weight)
     hyper <- hyper_moments(posterior$hyper, posterior$weight)
@@ -159,7 +159,7 @@ posterior_covariance <- function(posterior, which = NULL) {
   d <- posterior_dim(posterior)
   names <- c(posterior$names, posterior$shown[-seq_len(d)])
   which <- which %||% seq_along(names)
-  if (is_corrected(posterior)) return(posterior$points$moments$covariance[which, which, drop = FALSE])
+  if (is_corrected(posterior)) return(points_covariance(posterior, which))
   inside <- which <= d
   V <- matrix(0, length(which), length(which), dimnames = list(names[which], names[which]))
   W <- unit_rows(posterior, which[inside])

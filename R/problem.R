@@ -214,6 +214,10 @@ solve_problem <- function(problem, base, method, run, control, correct = TRUE, p
     unused_argument("budget", "`schedule` is given and has a budget of its own")
   }
   if (is.null(problem$target)) problem <- as_target(problem)
+  if (method == "natural") check_wide(problem$target, base, run, control)
+  if (method == "natural" || method == "auto" && prefers_wide(problem$target, base, run, control)) {
+    return(solve_wide(problem, base, c(run, list(method = method)), control))
+  }
   exact <- choose_method(method, problem$target, stochastic_settings(run, plain), control$scale) == "exact"
   if (exact) with_pass_log(rows, file, solve_exact(problem, base, run, plain, correct)) else solve_stochastic(problem, base, run, control)
 }

@@ -1,6 +1,6 @@
 # Roots R of a covariance R R'. A root is a matrix (symmetric or triangular, or any other dense one), a vector (the diagonal of
 # a diagonal root) or an object with methods for the verbs below: low rank plus diagonal (root-lowrank.R), the sparse factor of a
-# precision (solve-sparse.R). Nothing
+# precision (root-precision.R; solve-sparse.R for one that comes from rows). Nothing
 # outside of its methods asks which. To add a shape of root, write these methods:
 #
 #   root_times(root, z)      R z for the columns of z
@@ -79,6 +79,15 @@ root_log_det.matrix <- function(root) {
 
 #' @export
 root_log_det.numeric <- function(root) sum(log(abs(root)))
+
+# the same where it may be singular or overflow: -Inf, NaN
+log_volume <- function(root) UseMethod("log_volume")
+
+#' @export
+log_volume.default <- function(root) root_log_det(root)
+
+#' @export
+log_volume.matrix <- function(root) log_abs_det(root)
 
 root_matrix <- function(root) UseMethod("root_matrix")
 

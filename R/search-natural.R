@@ -17,18 +17,18 @@ evaluate_gaussian <- function(target, mu, A, key, size, iteration) {
   half <- ceiling(size / 2)
   z <- draw_base(law_of(base_gaussian(), d), key, half, iteration = iteration)
   z <- cbind(z, -z)
-  out <- target$evaluate(mu + A %*% z)
+  out <- target$evaluate(mu + root_times(A, z))
   pair_ok <- out$ok[seq_len(half)] & out$ok[half + seq_len(half)]
   ok <- c(pair_ok, pair_ok)
   look <- list(size = 2 * half, outside = sum(!out$ok), iteration = iteration, F = Inf, se = Inf)
   n <- sum(pair_ok)
-  volume <- log_abs_det(A)
+  volume <- log_volume(A)
   # more than half of the draws are outside the domain, or A is singular: F stays infinite
   if (n < max(2, half / 2) || !is.finite(volume)) return(look)
   e <- ifelse(ok, out$value - colSums(z^2) / 2 + d / 2 - volume, NA)
   look$e <- (e[seq_len(half)] + e[half + seq_len(half)]) / 2
   look$z <- z[, ok, drop = FALSE]
-  look$r <- crossprod(A, out$gradient[, ok, drop = FALSE]) - look$z
+  look$r <- root_crossprod(A, out$gradient[, ok, drop = FALSE]) - look$z
   # each pair outside counts as one of the worst
   lost <- (half - n) / half * (max(look$e, na.rm = TRUE) - mean(look$e, na.rm = TRUE) + outside_nats)
   look$F <- mean(look$e, na.rm = TRUE) + lost

@@ -123,7 +123,10 @@ family_part <- function(setup, theta, solved = NULL) {
 
 # Conditional optima at several theta: each a list with value (log p(theta, y), a lower
 # bound), slope (its gradient) and the solution. `from`: solutions to start from.
-evidence_at <- function(setup, thetas, from = NULL, tol = 1e-7) {
+evidence_at <- function(setup, thetas, from = NULL, tol = 1e-7) UseMethod("evidence_at")
+
+#' @export
+evidence_at.default <- function(setup, thetas, from = NULL, tol = 1e-7) {
   number <- length(thetas)
   precisions <- if (!is.null(setup$precision)) rep(list(setup$precision), number)
                 else lapply(thetas, hyper_precision, problem = setup$problem, layout = setup$layout)
@@ -163,7 +166,10 @@ linear_correction <- function(setup, theta) {
 
 # Where to begin: standard deviations of half a unit of the predictor, or of the
 # residuals.
-start_theta <- function(setup) {
+start_theta <- function(setup) UseMethod("start_theta")
+
+#' @export
+start_theta.default <- function(setup) {
   problem <- setup$problem
   layout <- setup$layout
   theta <- numeric(layout$length)
@@ -190,7 +196,10 @@ rest_of_rows <- function(problem) {
 }
 
 # Curvature of a full data fit: that of EM's steps, which are too short rather than too long
-first_curvature <- function(setup) {
+first_curvature <- function(setup) UseMethod("first_curvature")
+
+#' @export
+first_curvature.default <- function(setup) {
   layout <- setup$layout
   out <- numeric(layout$length)
   out[unlist(lapply(layout$terms, `[[`, "theta"))] <- unlist(lapply(setup$problem$terms, function(term) term_record(term)$curvature(term)))
@@ -514,7 +523,10 @@ rule_error <- function(here, coarser, scale = 1) {
 # Of the hyperparameters on their natural scale; of those of the family on one on which they have moments.
 moments_of_theta <- function(setup, theta, weight) hyper_moments(list(values = shown_hyper(setup, theta)), weight)
 
-shown_hyper <- function(setup, theta) {
+shown_hyper <- function(setup, theta) UseMethod("shown_hyper")
+
+#' @export
+shown_hyper.default <- function(setup, theta) {
   problem <- setup$problem
   values <- natural_columns(problem$terms, setup$layout, theta)
   mine <- names(problem$hyper)

@@ -170,7 +170,8 @@ refined_margin <- function(posterior, k, points) {
   U <- U / sqrt(rowSums(U^2))
   shown <- list(mean = drop(U %*% delta), sd = sqrt(rowSums((U %*% C) * U)))
   list(k = k, delta = delta, covariance = C, shape = tilted_shapes(own$shape, own$delta, sqrt(diag(own$covariance)), y, by, there),
-       own = weighted_shapes((U %*% y - shown$mean) / shown$sd, normalised(found$log_ratios)), mean = max(abs(shown$mean)), sd = range(shown$sd),
+       own = weighted_shapes((U %*% y - shown$mean) / shown$sd, normalised(found$log_ratios)),
+       mean = max(abs(shown$mean)), sd = range(shown$sd),
        by = moved)
 }
 

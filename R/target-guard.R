@@ -108,7 +108,7 @@ is_guarded <- function(fit) {
 
 # How many points of the search and of the run failed, and what the target said first; NULL if none did.
 outside_line <- function(fit) {
-  search <- fit$plan$search$account
+  search <- fit$plan$search$account %||% fit$result$account
   outside <- (search$outside %||% 0) + (fit$state$outside %||% 0)
   if (outside == 0) return(NULL)
   said <- search$first_error %||% fit$state$first_error

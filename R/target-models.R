@@ -399,6 +399,10 @@ model_quadratic <- function(A, m = NULL) {
 #'   see below.
 #' @param hessian function from one point to the matrix of second derivatives of `f` there, dense or of package 'Matrix'. The search for
 #'   a start uses it in place of differences of gradients. `NULL` if there is none.
+#' @param sparsity for many parameters: a symmetric matrix, of package 'Matrix' or dense, whose entries are 0 where the Hessian's are
+#'   0 everywhere. `NULL` finds them by differences of gradients. See the section on many parameters in [elvi()].
+#' @param hyper names or positions of parameters to integrate over by quadrature, as standard deviations of many effects are best;
+#'   `character()` for none. `NULL` lets elvi choose for more than 400 parameters.
 #' @param derivatives how `f` is differentiated without a `gradient`: `"tape"` by package 'RTMB', `"differences"` by finite
 #'   differences, `"auto"` by the first where it can. See below.
 #' @return An object of class `elvi_model` for [elvi()].
@@ -426,8 +430,8 @@ model_quadratic <- function(A, m = NULL) {
 #' }
 #' @export
 model_density <- function(value, gradient = NULL, dim, smoothness = NULL, convex = NA, growth = NA,
-                          names = NULL, vectorized = NA, constrain = NULL, logarithms = NULL, hessian = NULL,
-                          derivatives = c("auto", "tape", "differences")) {
+                          names = NULL, vectorized = NA, constrain = NULL, logarithms = NULL, hessian = NULL, sparsity = NULL,
+                          hyper = NULL, derivatives = c("auto", "tape", "differences")) {
   check_function(value, "value")
   if (!is.null(gradient)) check_function(gradient, "gradient")
   if (!is.null(hessian)) check_function(hessian, "hessian")
@@ -446,8 +450,12 @@ model_density <- function(value, gradient = NULL, dim, smoothness = NULL, convex
   around <- if (!own_gradient && !taped) numeric_surroundings(value, dim, tape)
   gradient <- if (own_gradient) on_blocks(gradient, "gradient", dim, dim, vectorized)
               else if (taped) tape$gradient else numeric_gradient(value, around$unit)
-  hessian <- if (!is.null(hessian)) checked_hessian(hessian, dim) else if (taped) tape$hessian
-  do.call(new_model, c(list("density", dim = dim, value = value, gradient = gradient, own_gradient = own_gradient, hessian = hessian,
+  sparse_hessian <- if (taped) tape$sparse_hessian else if (is_sparse_hessian(hessian, dim)) hessian
+  hessian <- if (!is.null(sparse_hessian) && dim > widest_search) NULL else if (!is.null(hessian)) checked_hessian(hessian, dim)
+             else if (taped) tape$hessian
+  hyper <- check_hyper_places(hyper, known$names)
+  do.call(new_model, c(list("density", sparsity = check_sparsity(sparsity, dim), hyper = hyper,
+                            sparse_hessian = sparse_hessian, dim = dim, value = value, gradient = gradient, own_gradient = own_gradient, hessian = hessian,
                             derivatives = if (own_gradient) "given" else if (taped) "tape" else "differences",
                             around = around, pointer = NULL), known))
 }
@@ -481,6 +489,15 @@ check_logarithms <- function(logarithms, names) {
                  if (is.character(logarithms) || is.numeric(logarithms)) describe(logarithms[!known][1L]) else describe(logarithms))
   }
   if (is.character(logarithms)) names %in% logarithms else seq_along(names) %in% logarithms
+}
+
+# names or positions of hyperparameters, as positions
+check_hyper_places <- function(hyper, names) {
+  if (is.null(hyper)) return(NULL)
+  at <- if (is.character(hyper)) match(hyper, names) else if (is.numeric(hyper)) match(hyper, seq_along(names)) else NA
+  if (anyNA(at) || anyDuplicated(at)) bad_argument("hyper", "names or positions of parameters", describe(hyper))
+  if (length(at) > most_hyper) bad_argument("hyper", paste("at most", most_hyper, "parameters"), paste(length(at), "of them"))
+  sort(at)
 }
 
 # The hook `constrain` of a model: a function of points in columns that returns a matrix with one row for each of them and

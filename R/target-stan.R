@@ -162,7 +162,9 @@ constrain_draws <- function(fit, draws = 1000, resample = NULL) {
   constrain <- fit$model$constrain
   if (is.null(constrain)) bad_argument("fit", "a fit of a model_stan(), or of a model with `constrain`", "another")
   if (!isFALSE(resample) || !is_corrected(fit$posterior)) {
-    return(constrain(t(as.matrix.elvi_fit(fit, draws = draws, resample = resample))))
+    x <- as.matrix.elvi_fit(fit, draws = draws, resample = resample)
+    if (!is.null(fit$posterior$hyper)) x <- x[, fit$model$names, drop = FALSE]   # these come last in draws
+    return(constrain(t(x)))
   }
   # the two may agree on the unconstrained scale and differ here
   draws <- check_draws(draws, fit$model$dim)

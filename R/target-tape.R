@@ -9,7 +9,7 @@ tape_derivatives <- function(value, dim) {
   for (as_point in list(identity, as_column)) {
     made <- tryCatch(suppressWarnings(new_tape(function(x) value(as_point(x)), dim)),
                      error = function(e) if (is_time_limit(e)) stop(e) else conditionMessage(e))
-    if (is.list(made) && follows(made$value, value, as_point, dim)) return(made[c("gradient", "hessian")])
+    if (is.list(made) && follows(made$value, value, as_point, dim)) return(made[c("gradient", "hessian", "sparse_hessian")])
   }
   if (is.character(made)) paste("package 'RTMB' cannot follow `value`:", made) else "the tape of package 'RTMB' does not reproduce `value`"
 }
@@ -26,7 +26,8 @@ new_tape <- function(value, dim) {
   record <- function() {
     kept$value <- RTMB::MakeTape(function(x) sum(value(x)), probe_points(dim)[, 1L])
     kept$gradient <- kept$value$jacfun()
-    kept$hessian <- kept$gradient$jacfun()
+    if (dim <= widest_search) kept$hessian <- kept$gradient$jacfun()
+    kept$sparse <- kept$gradient$jacfun(sparse = TRUE)
   }
   at <- function(name, x) {
     out <- tryCatch(kept[[name]](x), error = identity)
@@ -38,7 +39,11 @@ new_tape <- function(value, dim) {
   record()
   list(value = function(x) at("value", x),
        gradient = function(x) as.double(vapply(seq_len(ncol(x)), function(j) at("gradient", x[, j]), numeric(dim))),
-       hessian = function(x) matrix(at("hessian", x), dim))
+       hessian = function(x) matrix(at("hessian", x), dim),
+       sparse_hessian = if (dim > widest_search) function(x) {
+         at("value", x)   # makes the tape again in another session
+         kept$sparse(x)
+       })
 }
 
 # Has the tape the values of the function, near the origin and away from it?
@@ -50,6 +55,12 @@ follows <- function(taped, value, as_point, dim) {
     isTRUE(abs(taped(points[, j]) - own) <= 1e-9 * (1 + abs(own)))
   }, NA)
   any(same, na.rm = TRUE) && all(same, na.rm = TRUE)
+}
+
+# does a user's function return matrices of package 'Matrix' that are sparse?
+is_sparse_hessian <- function(hessian, dim) {
+  if (is.null(hessian)) return(FALSE)
+  methods::is(or_null(hessian(probe_points(dim)[, 1L])), "sparseMatrix")
 }
 
 # A user's Hessian as a function of one point that returns a dense symmetric matrix, checked at a point where it can be had.

@@ -10,8 +10,10 @@
 #' priors of transformed parameters with the Jacobians of the transforms. Without priors it is a likelihood; the posterior is then that
 #' under flat priors, and need not exist.
 #'
-#' Random effects (`random = ` of `MakeADFun()`) are integrated by the Laplace approximation of 'TMB' itself, at every point; the target
-#' has the other parameters only, and `print()` says so. Make the object without `random` for a target in all parameters.
+#' Random effects (`random = ` of `MakeADFun()`) get the best gaussian given the other parameters, over which elvi integrates by
+#' quadrature: see the section on many parameters in [elvi()]. The target has all parameters. With `random = "laplace"` the random
+#' effects are integrated by the Laplace approximation of 'TMB' itself, at every point; then the target has the other parameters
+#' only, and `print()` says so. Make the object without `random` for one gaussian of all parameters.
 #'
 #' [constrain_draws()] returns what `obj$report()` does: the quantities that the model reports, `ADREPORT()` among them if it is also
 #' given to `REPORT()`. The state of the object (`obj$env$last.par` and the like) is the same after a fit as before. Compiled code and
@@ -19,6 +21,7 @@
 #' do not survive `saveRDS()`.
 #'
 #' @param object what `MakeADFun()` returns: a list with `par`, `fn`, `gr` and `env`.
+#' @param random how random effects are integrated: `"gaussian"` or `"laplace"`.
 #' @param convex,growth,logarithms as in [model_density()].
 #' @return An object of class `elvi_model`.
 #' @seealso [model_density()], [model_stan()], [init_values()]
@@ -35,20 +38,48 @@
 #' fit
 #' colMeans(constrain_draws(fit))
 #' @export
-model_tmb <- function(object, convex = NA, growth = NA, logarithms = NULL) {
+model_tmb <- function(object, convex = NA, growth = NA, logarithms = NULL, random = c("gaussian", "laplace")) {
   check_tmb(object)
+  how <- check_choice(random, "random", c("gaussian", "laplace"))
   random <- length(object$env$random) > 0L
+  if (random && how == "gaussian") return(tmb_in_full(object, convex, growth, logarithms))
   dim <- length(object$par)
   each <- function(f, x, n_out) {
     with_tmb_state(object, vapply(seq_len(ncol(x)), function(j) as.double(f(x[, j])), numeric(n_out)))
   }
   model <- model_density(value = function(x) each(object$fn, x, 1), gradient = function(x) each(object$gr, x, dim),
                          dim = dim, convex = convex, growth = growth, names = numbered_names(names(object$par)), vectorized = TRUE,
-                         hessian = if (!random) function(x) with_tmb_state(object, object$he(x)), logarithms = logarithms)
+                         hessian = if (!random && dim <= widest_search) function(x) with_tmb_state(object, object$he(x)),
+                         logarithms = logarithms)
   model$own_gradient <- FALSE
   model$derivatives <- if (random) "tmb_laplace" else "tmb"
   if (length(with_tmb_state(object, tmb_report(object, object$par)))) {
     model$constrain <- function(x) with_tmb_state(object, report_rows(object, x))
+  }
+  model
+}
+
+# The joint density of all parameters, of which those that are not random are to be integrated over.
+tmb_in_full <- function(object, convex, growth, logarithms) {
+  env <- object$env
+  dim <- length(env$par)
+  each <- function(x, n_out, ...) {
+    with_tmb_state(object, vapply(seq_len(ncol(x)), function(j) as.double(env$f(x[, j], ...)), numeric(n_out)))
+  }
+  block <- with_tmb_state(object, lower_triangle(env$spHess(env$par, random = TRUE)))
+  random <- env$random
+  fixed <- rep(setdiff(seq_len(dim), random), each = dim)   # may depend on everything
+  pattern <- Matrix::sparseMatrix(i = c(random[block@i + 1L], rep_len(seq_len(dim), length(fixed))),
+                                  j = c(random[block@j + 1L], fixed), x = 1, dims = c(dim, dim))
+  model <- model_density(value = function(x) each(x, 1), gradient = function(x) each(x, dim, order = 1), dim = dim, convex = convex,
+                         growth = growth, names = numbered_names(names(env$par)), vectorized = TRUE, logarithms = logarithms,
+                         sparsity = pattern)
+  model$own_gradient <- FALSE
+  model$derivatives <- "tmb"
+  model$start <- unname(env$par)
+  model$random <- random
+  if (length(with_tmb_state(object, object$report(env$par)))) {
+    model$constrain <- function(x) with_tmb_state(object, report_rows(object, x, identity))
   }
   model
 }
@@ -81,14 +112,20 @@ numbered_names <- function(names) {
 }
 
 # What the model reports at a point of its fixed parameters, random effects at their conditional mode.
-tmb_report <- function(object, x) {
-  if (length(object$env$random)) object$fn(x)   # which finds the mode, and keeps it in last.par
-  full <- if (length(object$env$random)) object$env$last.par else x
+tmb_report <- function(object, x) reported_numbers(object, tmb_point(object, x))
+
+tmb_point <- function(object, x) {
+  if (!length(object$env$random)) return(x)
+  object$fn(x)   # which finds the mode, and keeps it in last.par
+  object$env$last.par
+}
+
+reported_numbers <- function(object, full) {
   reported <- object$report(full)
   flat_parameters(reported[vapply(reported, is.numeric, NA)])
 }
 
-report_rows <- function(object, x) {
-  rows <- lapply(seq_len(ncol(x)), function(j) tmb_report(object, x[, j]))
+report_rows <- function(object, x, full = function(x) tmb_point(object, x)) {
+  rows <- lapply(seq_len(ncol(x)), function(j) reported_numbers(object, full(x[, j])))
   matrix(unlist(rows), length(rows), byrow = TRUE, dimnames = list(NULL, names(rows[[1L]])))
 }

@@ -43,6 +43,7 @@ static const R_CallMethodDef call_routines[] = {
     ENTRY(elvi_r_pattern_pairs, 3),
     ENTRY(elvi_r_pattern_places, 3),
     ENTRY(elvi_r_sparse_inverse, 2),
+    ENTRY(elvi_r_sparse_apply, 4),
     ENTRY(elvi_r_nested_solve, 6),
     ENTRY(elvi_r_nested_check, 6),
     ENTRY(elvi_r_nested_draws, 4),

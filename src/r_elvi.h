@@ -109,6 +109,7 @@ SEXP elvi_r_exact_parts(SEXP model, SEXP rule, SEXP kind, SEXP mu, SEXP scale, S
 SEXP elvi_r_pattern_pairs(SEXP pattern, SEXP start, SEXP column);
 SEXP elvi_r_pattern_places(SEXP pattern, SEXP row, SEXP column);
 SEXP elvi_r_sparse_inverse(SEXP pattern, SEXP values);
+SEXP elvi_r_sparse_apply(SEXP pattern, SEXP factor, SEXP x, SEXP what);
 SEXP elvi_r_nested_solve(SEXP plan, SEXP rule, SEXP settings, SEXP tol, SEXP most, SEXP threads);
 SEXP elvi_r_nested_check(SEXP plan, SEXP rule, SEXP settings, SEXP z, SEXP shifts, SEXP threads);
 SEXP elvi_r_nested_draws(SEXP plan, SEXP setting, SEXP x, SEXP whiten);

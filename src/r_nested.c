@@ -137,6 +137,21 @@ SEXP elvi_r_sparse_inverse(SEXP pattern, SEXP values)
     return out;
 }
 
+/* A factor applied to the columns of x: its inverse, transposed inverse, itself or its transpose. */
+SEXP elvi_r_sparse_apply(SEXP pattern, SEXP factor, SEXP x, SEXP what)
+{
+    static void (*const apply[])(const elvi_pattern *, const double *, double *) = {
+        elvi_sparse_forward, elvi_sparse_backward, elvi_sparse_times, elvi_sparse_times_transposed
+    };
+    const elvi_pattern p = read_pattern(pattern);
+    if ((size_t) Rf_xlength(factor) != elvi_pattern_length(&p)) Rf_error("elvi internal error: a factor does not fit its pattern");
+    SEXP out = PROTECT(Rf_duplicate(x));
+    const R_xlen_t columns = p.dim ? Rf_xlength(out) / p.dim : 0;
+    for (R_xlen_t j = 0; j < columns; j++) apply[Rf_asInteger(what)](&p, REAL(factor), REAL(out) + j * p.dim);
+    UNPROTECT(1);
+    return out;
+}
+
 /* ---- several hyperparameter points at once ------------------------------------------------------ */
 
 typedef struct {

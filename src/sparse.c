@@ -160,6 +160,40 @@ void elvi_sparse_backward(const elvi_pattern *p, const double *L, double *x)
     }
 }
 
+void elvi_sparse_times(const elvi_pattern *p, const double *L, double *x)
+{
+    const int t = p->dim - p->head;
+    const double *D = L + p->start[p->head];
+    for (int j = t - 1; j >= 0; j--) {
+        double *y = x + p->head;
+        const double by = y[j];
+        y[j] = by * D[j + (size_t) j * (size_t) t];
+        for (int i = j + 1; i < t; i++) y[i] += by * D[i + (size_t) j * (size_t) t];
+    }
+    for (int j = p->head - 1; j >= 0; j--) {
+        const int begin = p->start[j], end = p->start[j + 1];
+        const double by = x[j];
+        x[j] = by * L[begin];
+        for (int e = begin + 1; e < end; e++) x[p->row[e]] += by * L[e];
+    }
+}
+
+void elvi_sparse_times_transposed(const elvi_pattern *p, const double *L, double *x)
+{
+    const int t = p->dim - p->head;
+    const double *D = L + p->start[p->head];
+    for (int j = 0; j < p->head; j++) {
+        double sum = 0.0;
+        for (int e = p->start[j]; e < p->start[j + 1]; e++) sum += L[e] * x[p->row[e]];
+        x[j] = sum;
+    }
+    for (int j = 0; j < t; j++) {
+        double *y = x + p->head, sum = 0.0;
+        for (int i = j; i < t; i++) sum += D[i + (size_t) j * (size_t) t] * y[i];
+        y[j] = sum;
+    }
+}
+
 /* Z = (L L')^-1 by columns from the last: with l the part of column j of L below its
  * diagonal, divided by it, Z_.j = -Z l on the rows of l, and these entries of Z are in
  * the pattern, for it is filled in. */

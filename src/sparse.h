@@ -34,8 +34,10 @@ void elvi_pattern_times(const elvi_pattern *p, const double *values, const doubl
 int elvi_sparse_cholesky(const elvi_pattern *p, double *values, double *work, int *links);
 /* the sum of the logarithms of the diagonal: half the log determinant of L L' */
 double elvi_sparse_log_diagonal(const elvi_pattern *p, const double *L);
-void elvi_sparse_forward(const elvi_pattern *p, const double *L, double *x);  /* L^-1 x */
-void elvi_sparse_backward(const elvi_pattern *p, const double *L, double *x); /* L^-T x */
+void elvi_sparse_forward(const elvi_pattern *p, const double *L, double *x);          /* L^-1 x */
+void elvi_sparse_backward(const elvi_pattern *p, const double *L, double *x);         /* L^-T x */
+void elvi_sparse_times(const elvi_pattern *p, const double *L, double *x);            /* L x */
+void elvi_sparse_times_transposed(const elvi_pattern *p, const double *L, double *x); /* L'x */
 /* The entries of (L L')^-1 on the pattern: Takahashi's recursions. work has 2 dim
  * doubles, mark dim ints. 0 when all went well. */
 int elvi_sparse_inverse(const elvi_pattern *p, const double *L, double *inverse, double *work, int *mark);

@@ -178,6 +178,13 @@ for (name in c("logit", "probit", "cloglog", "poisson", "normal", "phi")) local(
   values <- numeric(length(plan$pattern$row) + (plan$pattern$dim - plan$pattern$head)^2)
   values[plan$a_place + 1L] <- precision$A[plan$a_source + 1L]
   add("elvi_r_sparse_inverse", name, function() .Call(internal$elvi_r_sparse_inverse, plan$pattern, values))
+  for (what in 0:3) local({
+    what <- what
+    add("elvi_r_sparse_apply", paste(name, what), function() {
+      factor <- .Call(internal$elvi_r_sparse_inverse, plan$pattern, values)$factor
+      .Call(internal$elvi_r_sparse_apply, plan$pattern, factor, matrix(1, plan$dim, 2L), what)
+    })
+  })
 })
 # losses of two predictors, and of more, alone and in the nested solver
 for (lines in 2:7) local({

@@ -50,7 +50,7 @@ test_that("random effects are integrated by TMB, and the model says so", {
     sum((y - p$b[1] - p$u[g])^2) / 2 + sum(p$u^2) / (2 * tau^2) + 8 * p$log_tau + sum(p$b^2) / 200 + tau - p$log_tau
   }
   obj <- RTMB::MakeADFun(nll, list(b = c(0, 0), log_tau = 0, u = numeric(8)), random = "u", silent = TRUE)
-  model <- model_tmb(obj)
+  model <- model_tmb(obj, random = "laplace")
   expect_identical(model$names, c("b[1]", "b[2]", "log_tau"))
   expect_output(print(model), "Laplace approximation of TMB")
   # the effects of a normal model are normal given the rest, so the integral is exact
@@ -68,4 +68,40 @@ test_that("random effects are integrated by TMB, and the model says so", {
 
 test_that("other objects are refused", {
   expect_error(model_tmb(list(par = 1)), "MakeADFun", class = "elvi_error_argument")
+})
+
+test_that("random effects get the best gaussian given their standard deviation", {
+  skip_unless_long()
+  skip_if_not_installed("RTMB")
+  set.seed(3)
+  J <- 30
+  g <- rep(seq_len(J), each = 4)
+  y <- rnorm(4 * J, rnorm(J)[g])
+  nll <- function(p) {
+    tau <- exp(p$log_tau)
+    RTMB::REPORT(tau)
+    sum((y - p$b - p$u[g])^2) / 2 + sum(p$u^2) / (2 * tau^2) + J * p$log_tau + p$b^2 / 200 + tau - p$log_tau
+  }
+  obj <- RTMB::MakeADFun(nll, list(b = 0, log_tau = 0, u = numeric(J)), random = "u", silent = TRUE)
+  model <- model_tmb(obj)
+  expect_equal(model$dim, J + 2)
+  set.seed(1)
+  fit <- elvi(model)
+  # exact given log_tau: means of groups are normal
+  M <- as.vector(rowsum(y, g)) / 4
+  t <- seq(-3, 2, 0.01)
+  at <- vapply(t, function(t) {
+    V <- exp(2 * t) + 1 / 4
+    v <- 1 / (J / V + 1 / 100)
+    m <- v * sum(M) / V
+    c(-J / 2 * log(V) - sum(M^2) / (2 * V) + m^2 / (2 * v) + log(v) / 2 - exp(t) + t, m, v)
+  }, numeric(3))
+  w <- exp(at[1, ] - max(at[1, ])) / sum(exp(at[1, ] - max(at[1, ])))
+  mean <- c(sum(w * at[2, ]), sum(w * t))
+  sd <- sqrt(c(sum(w * (at[3, ] + at[2, ]^2)), sum(w * t^2)) - mean^2)
+  m <- posterior_moments(fit$posterior)
+  expect_lt(max(abs(m$mean[c("b", "log_tau")] - mean) / sd), 0.03)
+  expect_lt(max(abs(log(m$sd[c("b", "log_tau")] / sd))), 0.03)
+  x <- as.matrix(fit, draws = 20)
+  expect_equal(constrain_draws(fit, 20)[, "tau"], exp(x[, "log_tau"]), ignore_attr = TRUE)
 })

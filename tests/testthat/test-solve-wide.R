@@ -1,0 +1,31 @@
+test_that("beyond 400 parameters a fit has a search and a verdict", {
+  t <- walk(450)
+  model <- model_density(t$value, t$gradient, dim = t$dim)
+  set.seed(1)
+  fit <- elvi(model)
+  expect_identical(fit$method, "natural")
+  expect_true(fit$converged)
+  expect_lt(max(abs(coef(fit) - t$mean) / t$sd), 0.2)
+  expect_lt(max(abs(log(posterior_moments(fit$posterior)$sd / t$sd))), 0.15)
+  expect_output(print(fit), "Hamiltonian")
+  expect_output(print(summary(fit)), "precision with 899 entries")
+  expect_equal(dim(as.matrix(fit, draws = 7)), c(7, 450))
+  expect_equal(vcov(fit)[1:3, 1:3], as.matrix(solve(t$P))[1:3, 1:3], ignore_attr = TRUE, tolerance = 0.2)
+})
+
+test_that("few parameters may be fitted so too, and points of chains correct them", {
+  t <- log_gamma(20, rep(0.6, 20))
+  set.seed(1)
+  fit <- suppressWarnings(elvi(model_density(t$value, t$gradient, dim = t$dim), method = "natural"))
+  expect_true(is_corrected(fit$posterior))
+  m <- posterior_moments(fit$posterior)
+  expect_lt(max(abs(m$mean - t$mean) / t$sd), 0.25)
+  expect_lt(mean(abs(log(m$sd / t$sd))), mean(abs(log(fit$sd / t$sd))))
+  expect_equal(dim(vcov(fit)), c(20, 20))
+  expect_error(elvi(model_glm(cbind(1, 1:5), c(0, 1, 0, 1, 1)), method = "natural"), "natural", class = "elvi_error_argument")
+  expect_error(elvi(fit$given$model, method = "natural", starts = 3), "starts", class = "elvi_error_argument")
+})
+
+test_that("a target that falls without bound is refused", {
+  expect_error(elvi(model_density(function(x) sum(x), function(x) rep(1, 450), dim = 450)), class = "elvi_error")
+})
