@@ -115,6 +115,8 @@ elvi.default <- function(object, ...) {
 #'   and its `dim` x `dim` matrices fit in memory (with more than 2,000 sparse columns it needs none), unless `schedule`, `budget`,
 #'   `start`, `starts` or one of these settings is given in `control`: `estimator`, `update`, `average`, `precondition`, `smoothness`,
 #'   `scale_min`, `scale_max`, `mu_centre`, `mu_radius`, `iterations`, `checkpoint`, `rows_per_step`, `backtrack`.
+#'   `"natural"` takes natural gradient steps, see the section on many parameters of [verdict]; `"auto"` takes it for user-supplied
+#'   densities of more than 400 parameters.
 #' @param tol stop when the estimated gap to the optimum plus two standard errors is below this many nats; a warning says if the budget
 #'   ends first. The gap is estimated from the gradient over fresh batches, whenever the number of evaluations has doubled. `NULL` spends
 #'   the whole budget. For the exact method: the certificate to reach, 1e-9 by default.

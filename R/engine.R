@@ -29,6 +29,19 @@
 #   effective_draws()    effective sample size of log ratios
 #   share_outside()      share of the target outside a bounded support
 #
+# For densities of many parameters (solve-wide.R, solve-integrated.R):
+#
+#   search_wide()        the best gaussian on the pattern of the Hessian
+#   wide_move()          one natural gradient step of it
+#   repaired_root()      a positive definite root near a given Hessian
+#   is_point()           may this vector be a first point?
+#   chain_verdict()      what short chains from the approximation say
+#   is_by_chains()       is a verdict of that kind?
+#   chain_points()       the points that these chains visited
+#   loose_logarithms()   logarithms whose sd says little
+#   objections()         what a verdict has against a fit
+#   warn_of_verdict()    the warning about them
+#
 # tools/style.sh checks that no other function of these files is called from elsewhere. This file has the engine's constants
 # and the numbers of its random streams.
 

@@ -47,7 +47,7 @@ print_estimates <- function(x, digits, most = 10L) {
 # what the estimates are of, where that is not the end of a solver
 estimates_of <- function(x) {
   if (!is.null(x$polish)) return(" (of Hamiltonian Monte Carlo chains; $mu and $Sigma are the approximation's)")
-  if (inherits(x$verdict, "elvi_chain_verdict")) return(if (is_corrected(x$posterior)) " (of chains from the approximation, which is $mu and $sd)" else "")
+  if (is_by_chains(x$verdict)) return(if (is_corrected(x$posterior)) " (of chains from the approximation, which is $mu and $sd)" else "")
   if (is_corrected(x$posterior)) return(" (corrected by importance weights; $mu and $Sigma are the approximation's)")
   if (!is.null(x$stack)) return(" (of the mixture)")
   if (x$method == "exact" && x$status == "interrupted") return(" (at the best point so far)")
@@ -170,7 +170,8 @@ solver_accounts <- list(
   integrated = function(x) {
     nested <- x$nested
     list(certificate = max(nested$certificates), quadrature_error = max(unlist(nested$change)), evaluations = nested$evaluations,
-         lines = c(sprintf("%s at %s quadrature points over %s: the best gaussian of the other parameters at each, estimated gap at most %s nats",
+         lines = c(sprintf(paste("%s at %s quadrature points over %s: the best gaussian of the other parameters at each,",
+                                 "estimated gap at most %s nats"),
                            if (x$converged) "Converged" else "NOT CONVERGED", format_count(length(x$posterior$weight)),
                            x$verdict$given, format(max(nested$certificates), digits = 1)),
                    sprintf("Quadrature error: means within %s sd, sds within %s %% (%s)", format(nested$change$mean, digits = 2),

@@ -29,6 +29,8 @@ chain_verdict <- function(model, mu, root, key, warmup = chain_warmup, kept = ch
             class = "elvi_chain_verdict")
 }
 
+is_by_chains <- function(verdict) !is.null(verdict$chains)
+
 # All chains move together, so that a target of blocks has one block of points for each step. Leapfrog steps of half a period of a
 # standard normal distribution; a chain that leaves the domain stays where it was.
 chains_from <- function(target, mu, root, key, chains = wide_chains, warmup = chain_warmup, kept = chain_kept, accept = 0.8) {

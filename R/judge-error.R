@@ -13,7 +13,7 @@
 posterior_error <- function(fit) {
   if (is_prior(fit)) return(NULL)
   if (!is.null(fit$result$polish)) return(chains_error(fit$result$polish, fit$result$verdict))
-  if (inherits(fit$result$verdict, "elvi_chain_verdict")) return(chain_error(fit$result$verdict, fit$nested$change))
+  if (is_by_chains(fit$result$verdict)) return(chain_error(fit$result$verdict, fit$nested$change))
   if (is_corrected(fit$posterior)) return(points_error(fit$result$verdict))
   if (!is.null(fit$nested)) return(nested_error(fit))
   plain_error(fit)
@@ -47,7 +47,8 @@ chain_error <- function(v, change = NULL) {
     return(new_error(v$shift + change$mean, v$ratio - 1 + change$sd, NULL, draws = v$draws,
                      basis = paste("quadrature, and", v$chains, "chains given the best", v$given, "with their noise")))
   }
-  if (v$correct) return(new_error(v$noise, v$noise / sqrt(2), NULL, draws = v$draws, basis = paste("Monte Carlo error of", v$chains, "chains")))
+  basis <- paste("Monte Carlo error of", v$chains, "chains")
+  if (v$correct) return(new_error(v$noise, v$noise / sqrt(2), NULL, draws = v$draws, basis = basis))
   new_error(v$shift, v$ratio - 1, NULL, draws = v$draws, basis = paste(v$chains, "chains, their noise included"))
 }
 

@@ -192,14 +192,15 @@ first_rows <- function(chunk, most = 1000L) {
 
 # what is called there; it must not bring the environment of this package along
 at_worker <- function(request) {
-  unfit <- if (!requireNamespace("elvi", quietly = TRUE)) "has no package elvi"
-           else if (getNamespaceVersion("elvi") != request$version) {
-             paste("has elvi", getNamespaceVersion("elvi"), "instead of", request$version)
-           }
-  if (is.null(unfit)) return(getNamespace("elvi")$answer_request(request))
-  structure(list(unfit = unfit, number = request$number), class = "elvi_reply")
+  has <- if (requireNamespace("elvi", quietly = TRUE)) getNamespaceVersion("elvi") else "no"
+  if (has == request$version) return(getNamespace("elvi")$answer_request(request))
+  structure(list(unfit = as.character(has), number = request$number), class = "elvi_reply")
 }
-environment(at_worker) <- baseenv()
+
+unfit_words <- function(has, version) if (has == "no") "has no package elvi" else paste("has elvi", has, "instead of", version)
+
+# As it is sent: its text without byte code, which is three times as long.
+sent_to_worker <- function() as.function(c(formals(at_worker), body(at_worker)), envir = baseenv())
 
 # ---- a pass ---------------------------------------------------------------------------------
 
@@ -255,7 +256,7 @@ ask_shards <- function(source, recipe, task, args = list()) {
       if (!is.na(waiting[node])) next
       if (is.null(reply)) mark_worker_lost(state, node)
       refuse_failure(reply)
-      if (!is.null(reply$unfit)) mark_worker_lost(state, node, paste(reply$unfit, "and is left out"))
+      if (!is.null(reply$unfit)) mark_worker_lost(state, node, paste(unfit_words(reply$unfit, request$version), "and is left out"))
       failure <- reply$failure
       if (!is.null(failure)) shard_failed(source, failure$shard, failure$message, failure$argument)
       if (length(reply$missing)) state$told[[node]] <- list()
@@ -316,7 +317,7 @@ send_shards <- function(source, node, shards, request, recipe) {
   request$shards <- shards
   if (!all(shards %in% told$shards)) request$load <- source$load
   if (!request$key %in% told$recipes) request$recipe <- portable_recipe(recipe)
-  sent <- send_call(state, node, at_worker, list(request), source$timeout)
+  sent <- send_call(state, node, sent_to_worker(), list(request), source$timeout)
   if (sent) state$told[[node]] <- list(shards = union(told$shards, shards), recipes = union(told$recipes, request$key))
   sent
 }

@@ -73,9 +73,9 @@ path_lowrank <- function(path, i, dim, memory = path_memory) {
   S <- vapply(pairs, function(p) p$s / sd, numeric(dim))
   Y <- vapply(pairs, function(p) p$y * sd, numeric(dim))
   Q <- qr.Q(qr(S))
-  T <- qr.coef(qr(S), Q)
-  T[is.na(T)] <- 0
-  C <- crossprod(Q, Y %*% T)
+  onto <- qr.coef(qr(S), Q)
+  onto[is.na(onto)] <- 0
+  C <- crossprod(Q, Y %*% onto)
   e <- eigen((C + t(C)) / 2, symmetric = TRUE)
   variance <- 1 / pmin(pmax(e$values, 1e-4), 1e4)
   list(sd = sd, directions = Q %*% e$vectors, variance = variance)

@@ -214,9 +214,9 @@ wide_gap <- function(target, at, key, iteration, size, parts = wide_parts) {
     list(g = rowMeans(look$r), G = wide_residual(target, look, probes))
   })
   by_part <- Filter(Negate(is.null), by_part)
-  F <- vapply(looks, function(look) look$F, 0)
+  values <- vapply(looks, function(look) look$F, 0)
   outside <- sum(vapply(looks, function(look) look$outside, 0)) / (parts * size)
-  if (length(by_part) < 4L) return(list(estimate = Inf, se = Inf, F = mean(F), objective_se = Inf, outside = outside))
+  if (length(by_part) < 4L) return(list(estimate = Inf, se = Inf, F = mean(values), objective_se = Inf, outside = outside))
   of <- function(parts) {
     products <- crossprod(parts)
     pairs <- products[upper.tri(products)]
@@ -225,7 +225,7 @@ wide_gap <- function(target, at, key, iteration, size, parts = wide_parts) {
   }
   mu <- of(vapply(by_part, function(part) part$g / sqrt(2), numeric(target$dim)))
   scale <- of(vapply(by_part, function(part) as.double(part$G) / sqrt(4 * gap_probes), numeric(target$dim * gap_probes)))
-  list(estimate = mu[1L] + scale[1L], se = sqrt(mu[2L]^2 + scale[2L]^2), F = mean(F), objective_se = stats::sd(F) / sqrt(parts),
+  list(estimate = mu[1L] + scale[1L], se = sqrt(mu[2L]^2 + scale[2L]^2), F = mean(values), objective_se = stats::sd(values) / sqrt(parts),
        outside = outside)
 }
 

@@ -138,15 +138,15 @@ score_map <- function(theta, value, slope, points = 801L, deep = 20) {
   slope[1L] <- max(slope[1L], 0.3)
   slope[n] <- min(slope[n], -0.3)
   bend <- end_curvature(theta, slope)
-  inside <- stats::splinefunH(theta, value, slope)
+  spline <- stats::splinefunH(theta, value, slope)
   beyond <- function(x) list(left = pmax(theta[1L] - x, 0), right = pmax(x - theta[n], 0))
   log_shape <- function(x) {
     by <- beyond(x)
-    inside(x) - bend[1L] * by$left^2 / 2 - bend[2L] * by$right^2 / 2
+    spline(x) - bend[1L] * by$left^2 / 2 - bend[2L] * by$right^2 / 2
   }
   slope_at <- function(x) {
     by <- beyond(x)
-    inside(x, deriv = 1L) + bend[1L] * by$left - bend[2L] * by$right
+    spline(x, deriv = 1L) + bend[1L] * by$left - bend[2L] * by$right
   }
   left <- pmax(0, deep + value[c(1L, n)])   # to fall, beyond the ends
   reach <- 2 * left / (abs(slope[c(1L, n)]) + sqrt(slope[c(1L, n)]^2 + 2 * bend * left))

@@ -72,9 +72,9 @@ check_sparsity <- function(sparsity, dim) {
     bad_argument("sparsity", sprintf("a %g x %g matrix whose entries are not 0 where the Hessian's may not be", dim, dim),
                  describe(sparsity))
   }
-  T <- methods::as(methods::as(methods::as(sparsity, "dMatrix"), "generalMatrix"), "TsparseMatrix")
-  kept <- T@x != 0
-  with_diagonal(pmax(T@i, T@j)[kept] + 1L, pmin(T@i, T@j)[kept] + 1L, dim)
+  entries <- methods::as(methods::as(methods::as(sparsity, "dMatrix"), "generalMatrix"), "TsparseMatrix")
+  kept <- entries@x != 0
+  with_diagonal(pmax(entries@i, entries@j)[kept] + 1L, pmin(entries@i, entries@j)[kept] + 1L, dim)
 }
 
 # ---- from gradients -----------------------------------------------------------------------------------------

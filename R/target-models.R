@@ -400,7 +400,7 @@ model_quadratic <- function(A, m = NULL) {
 #' @param hessian function from one point to the matrix of second derivatives of `f` there, dense or of package 'Matrix'. The search for
 #'   a start uses it in place of differences of gradients. `NULL` if there is none.
 #' @param sparsity for many parameters: a symmetric matrix, of package 'Matrix' or dense, whose entries are 0 where the Hessian's are
-#'   0 everywhere. `NULL` finds them by differences of gradients. See the section on many parameters in [elvi()].
+#'   0 everywhere. `NULL` finds them by differences of gradients. See the section on many parameters in [verdict].
 #' @param hyper names or positions of parameters to integrate over by quadrature, as standard deviations of many effects are best;
 #'   `character()` for none. `NULL` lets elvi choose for more than 400 parameters.
 #' @param derivatives how `f` is differentiated without a `gradient`: `"tape"` by package 'RTMB', `"differences"` by finite
@@ -455,7 +455,8 @@ model_density <- function(value, gradient = NULL, dim, smoothness = NULL, convex
              else if (taped) tape$hessian
   hyper <- check_hyper_places(hyper, known$names)
   do.call(new_model, c(list("density", sparsity = check_sparsity(sparsity, dim), hyper = hyper,
-                            sparse_hessian = sparse_hessian, dim = dim, value = value, gradient = gradient, own_gradient = own_gradient, hessian = hessian,
+                            sparse_hessian = sparse_hessian, dim = dim, value = value, gradient = gradient,
+                            own_gradient = own_gradient, hessian = hessian,
                             derivatives = if (own_gradient) "given" else if (taped) "tape" else "differences",
                             around = around, pointer = NULL), known))
 }

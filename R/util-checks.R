@@ -255,7 +255,7 @@ check_dots <- function(dots, known, where, ignored = character()) {
 nearest_name <- function(name, known) {
   if (!length(known)) return(NULL)
   distance <- utils::adist(name, known, ignore.case = TRUE)
-  near <- known[distance == min(distance) & distance <= max(2, nchar(name) %/% 3)]
+  near <- known[distance == min(distance) & distance <= max(2, nchar(name) %/% 3) & distance < nchar(name)]
   if (length(near)) paste0(" Did you mean `", near[1L], "`?")
 }
 

@@ -518,8 +518,8 @@ SEXP elvi_r_nested_newton(SEXP plan, SEXP setting, SEXP x)
     return status == ELVI_OK ? out : R_NilValue;
 }
 
-/* Sums over the rows of a plan at several points, each a list of mu, M, hyper and perhaps before (points with mu, M and weight) and reach; NULL where an
- * expectation does not exist. */
+/* Sums over the rows of a plan at several points, each a list of mu, M, hyper and perhaps before (points with
+   mu, M and weight) and reach; NULL where an expectation does not exist. */
 SEXP elvi_r_nested_add_rows(SEXP plan, SEXP rule, SEXP points)
 {
     static const char *const names[] = { "sum", "slope", "curve", "widest", "near", "far", NULL };

@@ -60,6 +60,7 @@ arguments_store <- function(which) {
                             control = elvi_control(estimator = "reparam")),
       optimum = elvi_optimum(arguments_store("model")),
       problem = elvi_problem(case ~ age + parity, data = arguments_store("data"), family = binomial()),
+      pieces = elvi(survival::Surv(time, status == 2) ~ age, data = survival::lung[1:40, ], family = piecewise_exponential(c(200, 500))),
       evidence = evidence(arguments_store("glm"))))
   }
   formula_store[[key]]
@@ -162,6 +163,7 @@ argument_templates <- function() {
     template("c.elvi_prior", function(first, b) c(first, b), function() list(first = normal(), b = student_t()), a_prior,
              fixed = "first"),
     template("robust", robust, function() list(df = 4), function(x, args) finite(x$df) && x$df > 0),
+    template("piecewise_exponential", piecewise_exponential, function() list(cuts = c(1, 3)), of_class("family")),
     template("neg_binomial_2", neg_binomial_2, function() list(), of_class("family")),
     template("weibull", weibull, function() list(), of_class("family")),
     template("zero_inflated_poisson", zero_inflated_poisson, function() list(), of_class("family")),
@@ -426,6 +428,26 @@ argument_templates <- function() {
     template("posterior_predict of counts", posterior_predict,
              object("counts", newdata = infert[1:3, ], draws = 5, trials = NULL),
              function(x, args) is.matrix(x) && nrow(x) == args$draws, character(), long = long_draws),
+    # a piecewise exponential fit
+    fit_method("predict of pieces", predict, "pieces", function(x, args) is.list(x) || is.numeric(x), newdata = NULL, type = "survival",
+               se.fit = TRUE, level = 0.9, covers = "predict.elvi_pieces"),
+    fit_method("residuals of pieces", residuals, "pieces", a_vector(40), type = "deviance", covers = "residuals.elvi_pieces"),
+    fit_method("nobs of pieces", nobs, "pieces", a_vector(1), covers = "nobs.elvi_pieces"),
+    template("posterior_survival", posterior_survival, object("pieces", newdata = NULL, draws = 5, seed = 1),
+             function(x, args) is.matrix(x) && nrow(x) == args$draws, long = long_draws),
+    template("posterior_epred of pieces", posterior_epred, object("pieces", newdata = NULL, draws = 5, seed = 1),
+             function(x, args) is.matrix(x) && nrow(x) == args$draws, c("posterior_epred.elvi_pieces", "posterior_linpred.elvi_pieces"),
+             fixed = "object", long = long_draws),
+    template("posterior_predict of pieces", posterior_predict, object("pieces", newdata = NULL, draws = 5, seed = 1),
+             function(x, args) is.matrix(x) && nrow(x) == args$draws, "posterior_predict.elvi_pieces", fixed = "object", long = long_draws),
+    template("log_lik of pieces", log_lik, object("pieces", newdata = NULL, draws = 5, seed = 1),
+             function(x, args) is.matrix(x) && nrow(x) == args$draws, "log_lik.elvi_pieces", fixed = "object", long = long_draws),
+    # samplers of other packages
+    template("init_values", init_values, function() list(fit = at("fit"), chains = 2, seed = 1),
+             function(x, args) is.list(x) && length(x) == args$chains, long = list(chains = long_count(1e4))),
+    template("inverse_metric", inverse_metric, function() list(fit = at("fit"), type = "dense"), function(x, args) finite(x)),
+    template("as.array", as.array, function() list(x = at("fit"), draws = 5, seed = 1),
+             function(x, args) length(dim(x)) == 3L && nrow(x) == args$draws, "as.array.elvi_fit", "x", long_draws),
     template("log_lik", log_lik, object("glm", newdata = NULL, draws = 5, offset = NULL, seed = 1),
              function(x, args) is.matrix(x) && nrow(x) == args$draws, c("log_lik", "log_lik.elvi_glm"),
              long = long_draws),

@@ -27,15 +27,20 @@ without_template <- c(
   "posterior_linpred.default", "posterior_predict.default", "prior_summary.default", "posterior_vs_prior.default", "log_prior.default",
   "smooth_estimates.default",
   # refuse everything (test-fit-methods.R)
-  "logLik.elvi_fit", "extractAIC.elvi_fit",
+  "logLik.elvi_fit", "extractAIC.elvi_fit", "hatvalues.elvi_fit", "cooks.distance.elvi_fit", "influence.elvi_fit", "rstandard.elvi_fit",
+  "rstudent.elvi_fit",
+  # takes fits only (test-fit-loo.R)
+  "anova.elvi_glm",
+  # needs an object of TMB (test-target-tmb.R)
+  "model_tmb",
   # needs a Stan program (test-target-stan.R)
   "loo.elvi_fit",
   # a fit is read like a list (test-fit-object.R)
   "$.elvi_fit", "[[.elvi_fit", "[.elvi_fit", "$<-.elvi_fit", "[[<-.elvi_fit", ".DollarNames.elvi_fit",
   # covered by the methods they call (test-fit-groups.R)
-  "as.data.frame.VarCorr.elvi_glm", "print.VarCorr.elvi_glm", "print.ranef.elvi_glm", "print.elvi_lkj", "format.elvi_lkj",
+  "as.data.frame.VarCorr.elvi_glm", "print.VarCorr.elvi_glm", "print.ranef.elvi_glm", "as.data.frame.ranef.elvi_glm", "print.elvi_lkj", "format.elvi_lkj",
   # a scale that is a sparse factor takes nothing but itself (test-solve-sparse.R)
-  "dim.elvi_sparse_root", "print.elvi_sparse_root",
+  "dim.elvi_sparse_root", "print.elvi_sparse_root", "dim.elvi_precision_root", "print.elvi_precision_root",
   # tables of a summary
   "coef.summary.elvi_fit", "as.data.frame.summary.elvi_fit",
   # called by other packages, with what those check (test-other-packages.R)

@@ -144,7 +144,7 @@ test_that("a density without a search is checked by its weights, and has not con
   for (groups in c(40, if (long_tests()) 400)) {
     said <- character()
     set.seed(1)
-    fitted <- function() suppressMessages(withCallingHandlers(elvi(centred_groups(groups), tol = 1), warning = function(w) {
+    fitted <- function() suppressMessages(withCallingHandlers(elvi(centred_groups(groups), tol = 1, method = "mpsgd"), warning = function(w) {
       said <<- c(said, class(w)[1])
       invokeRestart("muffleWarning")
     }))
@@ -161,7 +161,7 @@ test_that("a gaussian in many dimensions is confirmed by its weights, and shown 
   sd <- seq(0.5, 2, length.out = 12)
   model <- model_density(function(x) colSums((x - 1)^2 / sd^2) / 2, function(x) (x - 1) / sd^2, dim = 12, vectorized = TRUE)
   set.seed(1)
-  fit <- with_swapped("widest_search", 10, expect_no_warning(elvi(model, tol = 0.1)))
+  fit <- with_swapped("widest_search", 10, expect_no_warning(elvi(model, tol = 0.1, method = "mpsgd")))
   expect_null(fit$search)
   expect_true(fit$converged)
   expect_null(fit$verdict$covariance)

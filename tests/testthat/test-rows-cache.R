@@ -37,7 +37,7 @@ test_that("a copy belongs to its formula, and every fit makes it anew", {
   expect_silent(target_at(first$model, matrix(0, 2)))       # reads the source again
   data$count[1] <- data$count[1] + 3
   expect_same_fit(elvi(count ~ x + z, data = source, family = poisson()), elvi(count ~ x + z, data = data, family = poisson()))
-  expect_error(target_at(first$model, matrix(0, 2)), "other values", class = "elvi_error_rows")
+  expect_error(target_at(first$model, matrix(0, 2)), "their values differ", class = "elvi_error_rows")
   unlink(source$copy$path)
   expect_silent(target_at(elvi(count ~ x + z, data = source, family = poisson())$model, matrix(0, 3)))
 })

@@ -24,7 +24,7 @@ test_that("methods notice that the rows have become others", {
   data$count[7] <- data$count[7] + 1L
   for (f in list(fitted, residuals, log_lik)) expect_error(f(fit), "their values differ", class = "elvi_error_rows")
   data <- data[-7, ]
-  expect_error(predict(fit), "other values|instead of 98", class = "elvi_error_rows")
+  expect_error(predict(fit), "their values differ|instead of 98", class = "elvi_error_rows")
 })
 
 test_that("loo() reads the rows twice and holds what it returns", {

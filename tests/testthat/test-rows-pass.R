@@ -111,14 +111,14 @@ test_that("rows that change between passes are noticed", {
   expect_error(elvi(count ~ x, data = change(function(chunk) chunk[-1, ]), family = poisson()), class = "elvi_error_rows",
                regexp = "116 instead of 118")
   expect_error(elvi(count ~ x, data = change(function(chunk) { chunk$x[2] <- chunk$x[2] + 1e-6; chunk }), family = poisson()),
-               class = "elvi_error_rows", regexp = "other values")
+               class = "elvi_error_rows", regexp = "their values differ")
   expect_error(elvi(count ~ x, data = change(function(chunk) { chunk$count <- rev(chunk$count); chunk }), family = poisson()),
-               class = "elvi_error_rows", regexp = "other values")
+               class = "elvi_error_rows", regexp = "their values differ")
   # values that change places, in whatever belongs to a row
   for (name in c("x", "z", "o", "w")) {
     swap <- function(chunk) replace(chunk, name, list(rev(chunk[[name]])))
     expect_error(elvi(count ~ x + z, data = change(swap), family = poisson(), offset = o, weights = w), class = "elvi_error_rows",
-                 regexp = "other values")
+                 regexp = "their values differ")
   }
   # but the same rows may come in another order, as databases hand them out
   expect_same_fit(elvi(count ~ x + z, data = change(function(chunk) chunk[rev(seq_len(nrow(chunk))), ]), family = poisson()),

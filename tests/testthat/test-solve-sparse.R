@@ -3,7 +3,7 @@
 random_pattern <- function(q, border, density) {
   Z <- Matrix::rsparsematrix(3 * q, q, density)
   entries <- list(row = seq_len(q), column = seq_len(q), source = seq_len(q))
-  list(Z = Z, filled = factor_pattern(Z, entries, seq_len(q), border))
+  list(Z = Z, filled = factor_pattern(Matrix::crossprod(abs(Z)), entries, seq_len(q), border))
 }
 
 # the full matrix of values on a pattern, lower triangle mirrored
