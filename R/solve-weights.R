@@ -25,7 +25,7 @@ reweigh_nested <- function(nested, posterior) {
   shares <- vapply(main, effective_draws, 0) / draws
   if (!isTRUE(min(shares) > least_effective)) return(same)
   posterior$weighted <- draws_are_cheap(posterior)
-  nested <- new_weights(nested, ratios, counts)
+  nested <- new_weights(nested, ratios, found[[1L]]$log_own, counts)
   posterior$weight <- nested$hyper$weight
   best <- found[[match(which.max(weight), counts)]]
   posterior <- weigh_effects(posterior)
@@ -52,12 +52,13 @@ widened <- function(z, number = seq_len(ncol(z)), share = 0.1) {
   list(z = z, log_q = -r2 / 2 + log1p(share * (exp(r2 / 2 * (1 - wide^-2)) / wide^d - 1)))
 }
 
-# the account of nested_fit() with these corrections of the evidences at `counts`
-new_weights <- function(nested, ratios, counts) {
+# The account of nested_fit() with these corrections of the evidences at `counts`. `own` are the log ratios of the corrected posterior
+# itself, whose integral is known to be 1: where it is good, the two sums have most of their noise in common.
+new_weights <- function(nested, ratios, own, counts) {
   hyper <- nested$hyper
   draws <- length(ratios[[1L]])
   correction <- numeric(length(hyper$weight))
-  correction[counts] <- vapply(ratios, log_sum, 0) - log(draws)
+  correction[counts] <- vapply(ratios, log_sum, 0) - log_sum(own)
   correction[-counts] <- smooth_correction(hyper$z, counts, correction[counts])
   change <- correction - hyper$correction
   hyper$coarse_weight <- lapply(hyper$coarse_weight, function(w) normalised(log(w) + change))
@@ -65,7 +66,7 @@ new_weights <- function(nested, ratios, counts) {
   hyper$correction <- correction
   nested$hyper <- hyper
   weight <- hyper$weight[counts] / sum(hyper$weight[counts])
-  parts <- matrix(vapply(ratios, function(r) draws * normalised(r), numeric(draws)), draws)
+  parts <- matrix(vapply(ratios, function(r) draws * (normalised(r) - normalised(own)), numeric(draws)), draws)
   nested$evidence$corrected <- log_sum(hyper$log_weight + correction)
   nested$evidence$se <- stats::sd(parts %*% weight) / sqrt(draws)
   nested$evidence$rests_on <- paste0("a lower bound at each node; corrected by ", draws, " draws at each")
