@@ -59,11 +59,14 @@ with_shorter_steps <- function(fit, law, attempt) {
   failed <- if (is_retried(fit)) gets_nowhere else has_diverged
   while (fit$plan$shorten < most_shortened) {
     out <- tryCatch(attempt(fit), elvi_error_nonfinite = identity, elvi_error_singular = identity)
-    if (!inherits(out, "error") && (out$result$status == "interrupted" || !failed(out))) return(out)
+    if (!inherits(out, "error") && (out$result$status == "interrupted" || !failed(out) || is_paused(out))) return(out)
     fit <- back_to_start(plan_again(fit, law, 4 * fit$plan$shorten))
   }
   attempt(fit)
 }
+
+# The first iterations of a run may well be above its start.
+is_paused <- function(fit) fit$result$status == "paused" && !has_diverged(fit)
 
 is_retried <- function(fit) schedule_record(fit$given$schedule)$retried
 

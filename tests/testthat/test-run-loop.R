@@ -894,3 +894,16 @@ test_that("every status of C has a name, and each failure an error class of its 
   }
   expect_silent(check_status(0L, fit))
 })
+
+test_that("a run that is paused above its start keeps its steps, and goes on as the whole run", {
+  skip_on_cran()
+  model <- load_experiments()$gearbox_model()
+  start <- load_experiments()$away_from_the_mode(model, "symmetric")
+  run <- function(...) {
+    withr_seed(33, suppressMessages(suppressWarnings(elvi(model, schedule = schedule_tuned(2000), start = start,
+                                                          control = elvi_control(trace_draws = 0, ...)))))
+  }
+  first <- run(iterations = 1)
+  expect_identical(first$plan$shorten, 1)   # was 4
+  expect_identical(elvi(first)$mu, run()$mu)
+})
