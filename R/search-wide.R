@@ -166,7 +166,7 @@ travel_steps <- function(target, at, key, budget) {
 
 # ---- last steps: averages -----------------------------------------------------------------------------------------
 
-# Steps of 1/k until what is left of the noise of the batches, and then the estimated gap, are below `tol`.
+# Steps of 1/k until the remaining noise of the batches, and then the estimated gap, are below `tol`.
 settle_steps <- function(target, at, key, tol, budget) {
   begun <- target$account$evaluations
   spent <- function() target$account$evaluations - begun
