@@ -53,7 +53,7 @@
 #' @param formula. changes to the formula, see [stats::update.formula()].
 #' @param evaluate evaluate the new call, or return it?
 #' @param complete not used: no coefficient is ever left out.
-#' @param digits number of significant digits.
+#' @param digits significant digits of standard deviations; means and quantiles get as many decimals.
 #' @param ... passed on where it says so. Arguments that other packages pass to every model are ignored, other names are errors.
 #' @return `simulate()`: a matrix with one draw per row. `summary()`: an object
 #'   with the table of posterior means, standard deviations and quantiles, objective and ELBO, the gap to the optimum of its family

@@ -2,7 +2,7 @@
 
 #' @rdname elvi_fit
 #' @export
-print.elvi_fit <- function(x, digits = max(3L, getOption("digits") - 3L), ...) {
+print.elvi_fit <- function(x, digits = max(3L, getOption("digits") - 4L), ...) {
   check_digits(digits)
   writeLines(c(fit_heading(x), ""))
   print_estimates(x, digits)
@@ -39,7 +39,7 @@ print_estimates <- function(x, digits, most = 10L) {
   d <- posterior_dim(x$posterior)
   if (is.null(x$regression) && any(which > d)) which <- c(which[which > d], which[which <= d])   # hyperparameters first
   shown <- if (is.null(x$regression)) utils::head(which, most) else which
-  if (length(shown)) print(posterior_table(x, shown), digits = digits)
+  if (length(shown)) print_table(posterior_table(x, shown), digits)
   if (length(shown) < length(which)) cat("... and", length(which) - length(shown), "more\n")
   if (groups) print_hyper(x, digits)
 }
@@ -65,6 +65,7 @@ print_hyper <- function(x, digits) {
     data.frame(term_record(term)$heading(term), mean = moments$mean[names], sd = moments$sd[names])
   })
   table <- do.call(rbind, tables)
+  table[c("mean", "sd")] <- as.data.frame(aligned_by_sd(as.matrix(table[c("mean", "sd")]), digits))
   table$term[duplicated(table$term)] <- ""
   rownames(table) <- NULL
   cat("\nStandard deviations of latent terms (", if (is_prior(x)) "prior" else "posterior", " mean, and its sd):\n", sep = "")
@@ -74,11 +75,46 @@ print_hyper <- function(x, digits) {
   others <- unlist(lapply(x$groups, function(term) setdiff(natural_names(term), sd_names(term))))
   if (length(others)) {
     cat(if (all(startsWith(others, "cor("))) "Correlations" else "Other hyperparameters", ":\n", sep = "")
-    print(cbind(mean = moments$mean[others], sd = moments$sd[others]), digits = digits)
+    print_table(cbind(mean = moments$mean[others], sd = moments$sd[others]), digits)
   }
   for (name in family_parameter_names(x)) {
-    cat(name, ": ", format(moments$mean[[name]], digits = digits), " (sd ", format(moments$sd[[name]], digits = digits), ")\n", sep = "")
+    shown <- trimws(aligned_by_sd(cbind(mean = moments$mean[[name]], sd = moments$sd[[name]]), digits))
+    cat(name, ": ", shown[1L], " (sd ", shown[2L], ")\n", sep = "")
   }
+}
+
+# ---- numbers of different units in one column -----------------------------------------------------------
+
+print_table <- function(table, digits) print(aligned_by_sd(table, digits), quote = FALSE, right = TRUE)
+
+# Each row to as many decimals as its standard deviation has with so many significant digits, the decimal points below each other:
+# coefficients of age and of income are both readable, and none is shown to digits that mean nothing.
+aligned_by_sd <- function(table, digits) {
+  decimals <- decimals_of(table[, "sd"], digits)
+  text <- array("", dim(table), list(rownames(table), colnames(table)))
+  for (row in seq_len(nrow(table))) text[row, ] <- fixed_or_short(table[row, ], decimals[row], digits)
+  apply_columns(text, align_points)
+}
+
+# NA where fixed notation would be long: for tiny and huge sds, and those that are not finite
+decimals_of <- function(sd, digits) {
+  decimals <- digits - 1 - floor(log10(signif(sd, digits)))
+  ifelse(is.finite(decimals) & decimals <= digits + 4 & decimals > -8, pmax(decimals, 0), NA)
+}
+
+fixed_or_short <- function(values, decimals, digits) {
+  if (is.na(decimals) || any(abs(values[is.finite(values)]) >= 1e10)) return(formatC(values, digits = digits + 1L, format = "g"))
+  formatC(round(values, decimals) + 0, digits = decimals, format = "f")   # no -0.00
+}
+
+align_points <- function(text) {
+  after <- nchar(sub("^[^.,]*", "", text))
+  paste0(text, strrep(" ", max(after) - after))
+}
+
+apply_columns <- function(text, f) {
+  for (column in seq_len(ncol(text))) text[, column] <- f(text[, column])
+  text
 }
 
 # ---- summary ------------------------------------------------------------------------------------------
@@ -97,17 +133,17 @@ summary.elvi_fit <- function(object, ...) {
 }
 
 #' @export
-print.summary.elvi_fit <- function(x, digits = max(3L, getOption("digits") - 3L), ...) {
+print.summary.elvi_fit <- function(x, digits = max(3L, getOption("digits") - 4L), ...) {
   check_digits(digits)
   fit <- x$fit
   writeLines(c(fit_heading(fit), if (length(x$ngrps)) paste("groups:", toString(paste(names(x$ngrps), format_count(x$ngrps)))),
                solver_account(fit)$details, ""))
   cat(if (is_prior(fit)) "Prior" else "Posterior", estimates_of(fit), ":\n", sep = "")
-  print(x$table, digits = digits)
+  print_table(x$table, digits)
   writeLines(c("", folded(c(closing_lines(fit, x$error), solver_account(fit)$more))))
   if (!is.null(x$objective)) print(x$objective)
   if (!is.null(x$evidence)) print(x$evidence) else if (!is.null(x$elbo)) print(x$elbo)
-  if (!is.null(x$gap)) {
+  if (!is.null(x$gap) && fit$method != "exact") {   # whose first line says so
     cat("Gap to the optimum of its family: ", format(max(x$gap$gap, 0), digits = 3),
         " nats (F* = ", format(x$gap$optimum$objective, digits = 10), ", known to ",
         format(x$gap$optimum$certificate, digits = 1), " nats, ", x$gap$optimum$certificate_kind, ")\n", sep = "")
@@ -153,7 +189,7 @@ solver_accounts <- list(
                            if (length(nested$certificates) == 1L) "" else "s", H, if (H == 1L) "" else "s", gap_words(nested),
                            format(max(nested$certificates), digits = 1)),
                    cubature_line(nested$cubature)),
-         more = c(if (length(nested$certificates) > 1L) sprintf("Quadrature error: means within %s sd, sds within %s %% (%s)",
+         more = c(if (length(nested$certificates) > 1L && !is_quadratic(x$posterior$roots$plan)) sprintf("Quadrature error: means within %s sd, sds within %s %% (%s)",
                            format(nested$change$mean, digits = 2), format(100 * nested$change$sd, digits = 2),
                            error_words(x$posterior$hyper$rule)),
                   correction_line(x), if (!is_quadratic(x$posterior$roots$plan)) paste("Of the gaussians:", k_line(nested))),

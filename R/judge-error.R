@@ -155,7 +155,7 @@ nested_error <- function(fit) {
   nested <- fit$nested
   posterior <- fit$posterior
   rule <- list(mean = nested$change$mean + nested$noise, sd = nested$change$sd)
-  words <- if (length(posterior$weight) > 1L) paste("quadrature", error_words(posterior$hyper$rule))
+  words <- if (length(posterior$weight) > 1L) paste("quadrature:", error_words(posterior$hyper$rule))
   plan <- posterior$roots$plan
   if (is_quadratic(plan) && posterior_law(posterior)$independent) {
     return(new_error(rule$mean, rule$sd, -Inf, basis = words %||% "exact"))

@@ -213,3 +213,14 @@ test_that("generics of elvi say what they are for", {
   )
   expect_snapshot(writeLines(messages))
 })
+
+test_that("each row is printed to the digits that its sd has, with aligned decimal points", {
+  table <- cbind(mean = c(income = -1234.5678, age = 0.0331234, none = -1e-7, far = NA), sd = c(345.678, 0.00512, 0.02, Inf))
+  expect_equal(unname(trimws(aligned_by_sd(table, 2L))[, "mean"]), c("-1235", "0.0331", "0.000", "NA"))
+  expect_equal(unname(trimws(aligned_by_sd(table, 3L))[, "sd"]), c("346", "0.00512", "0.0200", "Inf"))
+  pointed <- aligned_by_sd(table[1:3, ], 4L)
+  expect_equal(unique(nchar(sub("^[^.]*", "", pointed[, "mean"]))), max(nchar(sub("^[^.]*", "", pointed[, "mean"]))))
+  tiny <- aligned_by_sd(cbind(mean = 123456789, sd = 1e-12), 3L)
+  expect_lt(max(nchar(tiny)), 12)
+  expect_output(print_table(table, 3L), "age")
+})
