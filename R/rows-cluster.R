@@ -205,9 +205,6 @@ sent_to_worker <- function() as.function(c(formals(at_worker), body(at_worker)),
 # ---- a pass ---------------------------------------------------------------------------------
 
 #' @export
-draws_rows.elvi_source_cluster <- function(source) TRUE
-
-#' @export
 pass_over.elvi_source_cluster <- function(source, recipe, task, args = list()) {
   total <- ask_shards(source, recipe, task, args)
   if (is.null(total$sample)) total else total[c("answer", "check")]

@@ -111,10 +111,7 @@ new_source <- function(kind, label, open, levels = NULL, cache = 0, ...) {
 is_source <- function(x) inherits(x, "elvi_source")
 
 # can it take some of its rows without reading all of them?
-draws_rows <- function(source) UseMethod("draws_rows")
-
-#' @export
-draws_rows.elvi_source <- function(source) FALSE
+draws_rows <- function(source) inherits(source, "elvi_source_cluster")
 
 check_levels <- function(levels) {
   if (is.null(levels)) return(NULL)

@@ -25,10 +25,10 @@ integrated_setup <- function(model, hyper, curvature) {
   at <- inner_curvature(model, inner, keep, curvature, whole)
   inner[c("hessian", "sparse_hessian")] <- list(NULL)
   layout <- list(length = length(hyper), names = model$names[!keep])
-  structure(list(model = model, inner = inner, held = held, keep = keep, whole = whole, curvature = at, layout = layout,
-                 precision = precision_layout(at$row, at$column, inner$dim), law = law_of(base_gaussian(), inner$dim),
-                 plan = structure(list(dim = inner$dim), class = "elvi_density_plan"),
-                 z = stratified_draws(inner$dim, integrated_draws)), class = "elvi_integrated_setup")
+  list(model = model, inner = inner, held = held, keep = keep, whole = whole, curvature = at, layout = layout,
+       precision = precision_layout(at$row, at$column, inner$dim), law = law_of(base_gaussian(), inner$dim),
+       plan = list(dim = inner$dim, quadratic = FALSE, cost = 1e8),
+       z = stratified_draws(inner$dim, integrated_draws), conditional = "density")
 }
 
 # By the Hessian where there is one, else by differences of the gradient in the effects alone, which often need one colour.
@@ -118,8 +118,7 @@ solve_integrated_point <- function(setup, theta, from, tol = 1e-4, most = 25L) {
 
 # ---- what the rules ask of a setup -----------------------------------------------------------------------------------
 
-#' @export
-evidence_at.elvi_integrated_setup <- function(setup, thetas, from = NULL, tol = 1e-7) {
+density_evidence <- function(setup, thetas, from, tol) {
   lapply(seq_along(thetas), function(i) {
     s <- solve_integrated_point(setup, thetas[[i]], from[[i]])
     if (s$failed && !is.null(from[[i]])) s <- solve_integrated_point(setup, thetas[[i]], NULL)
@@ -128,23 +127,10 @@ evidence_at.elvi_integrated_setup <- function(setup, thetas, from = NULL, tol = 
   })
 }
 
-#' @export
-start_theta.elvi_integrated_setup <- function(setup) {
+density_start <- function(setup) {
   start <- setup$model$start
   if (is.null(start)) numeric(setup$layout$length) else start[!setup$keep]
 }
-
-#' @export
-first_curvature.elvi_integrated_setup <- function(setup) rep(10, setup$layout$length)
-
-#' @export
-shown_hyper.elvi_integrated_setup <- function(setup, theta) theta
-
-#' @export
-is_quadratic.elvi_density_plan <- function(plan) FALSE
-
-#' @export
-solve_cost.elvi_density_plan <- function(plan) 1e8
 
 # ---- the fit -----------------------------------------------------------------------------------------------------------
 

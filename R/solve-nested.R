@@ -121,12 +121,21 @@ family_part <- function(setup, theta, solved = NULL) {
 
 # ---- the evidence ----------------------------------------------------------------------
 
+# What the rules ask of a setup, by what is solved given the hyperparameters: rows of a regression, or a density of the user's
+# (solve-integrated.R).
+conditional_solvers <- list(
+  regression = list(evidence = function(...) regression_evidence(...), start = function(setup) regression_start(setup),
+                    curvature = function(setup) regression_curvature(setup), shown = function(...) regression_hyper(...)),
+  density = list(evidence = function(...) density_evidence(...), start = function(setup) density_start(setup),
+                 curvature = function(setup) rep(10, setup$layout$length), shown = function(setup, theta) theta))
+
+conditional_solver <- function(setup) conditional_solvers[[setup$conditional %||% "regression"]]
+
 # Conditional optima at several theta: each a list with value (log p(theta, y), a lower
 # bound), slope (its gradient) and the solution. `from`: solutions to start from.
-evidence_at <- function(setup, thetas, from = NULL, tol = 1e-7) UseMethod("evidence_at")
+evidence_at <- function(setup, thetas, from = NULL, tol = 1e-7) conditional_solver(setup)$evidence(setup, thetas, from, tol)
 
-#' @export
-evidence_at.default <- function(setup, thetas, from = NULL, tol = 1e-7) {
+regression_evidence <- function(setup, thetas, from, tol) {
   number <- length(thetas)
   precisions <- if (!is.null(setup$precision)) rep(list(setup$precision), number)
                 else lapply(thetas, hyper_precision, problem = setup$problem, layout = setup$layout)
@@ -164,12 +173,11 @@ linear_correction <- function(setup, theta) {
 
 # ---- the mode ------------------------------------------------------------------------
 
+start_theta <- function(setup) conditional_solver(setup)$start(setup)
+
 # Where to begin: standard deviations of half a unit of the predictor, or of the
 # residuals.
-start_theta <- function(setup) UseMethod("start_theta")
-
-#' @export
-start_theta.default <- function(setup) {
+regression_start <- function(setup) {
   problem <- setup$problem
   layout <- setup$layout
   theta <- numeric(layout$length)
@@ -195,11 +203,10 @@ rest_of_rows <- function(problem) {
   sum(stats::lm.fit(few$X * (few$root %||% 1), few$y * (few$root %||% 1))$residuals^2)
 }
 
-# Curvature of a full data fit: that of EM's steps, which are too short rather than too long
-first_curvature <- function(setup) UseMethod("first_curvature")
+first_curvature <- function(setup) conditional_solver(setup)$curvature(setup)
 
-#' @export
-first_curvature.default <- function(setup) {
+# Curvature of a full data fit: that of EM's steps, which are too short rather than too long
+regression_curvature <- function(setup) {
   layout <- setup$layout
   out <- numeric(layout$length)
   out[unlist(lapply(layout$terms, `[[`, "theta"))] <- unlist(lapply(setup$problem$terms, function(term) term_record(term)$curvature(term)))
@@ -520,13 +527,12 @@ rule_error <- function(here, coarser, scale = 1) {
   list(mean = max(error(function(there) (there$mean - here$mean) / here$sd)), sd = max(error(function(there) there$sd / here$sd - 1)))
 }
 
-# Of the hyperparameters on their natural scale; of those of the family on one on which they have moments.
 moments_of_theta <- function(setup, theta, weight) hyper_moments(list(values = shown_hyper(setup, theta)), weight)
 
-shown_hyper <- function(setup, theta) UseMethod("shown_hyper")
+shown_hyper <- function(setup, theta) conditional_solver(setup)$shown(setup, theta)
 
-#' @export
-shown_hyper.default <- function(setup, theta) {
+# Of the hyperparameters on their natural scale; of those of the family on one on which they have moments.
+regression_hyper <- function(setup, theta) {
   problem <- setup$problem
   values <- natural_columns(problem$terms, setup$layout, theta)
   mine <- names(problem$hyper)

@@ -157,10 +157,8 @@ lattice_step <- function(setup, nodes) {
 }
 
 # operations of a conditional optimum, roughly
-solve_cost <- function(plan) UseMethod("solve_cost")
-
-#' @export
-solve_cost.default <- function(plan) {
+solve_cost <- function(plan) {
+  if (!is.null(plan$cost)) return(plan$cost)
   if (isTRUE(plan$summed) && !is_quadratic(plan)) return(Inf)   # passes over rows that are not in memory
   tail <- plan$pattern$dim - plan$pattern$head
   entries <- length(plan$entry) / max(plan$rows, 1) + plan$dense

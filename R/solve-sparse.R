@@ -122,10 +122,7 @@ start_of <- function(plan, hyper = numeric()) {
 }
 
 # Is f quadratic given the hyperparameters, so that its optimum takes one factorisation?
-is_quadratic <- function(plan) UseMethod("is_quadratic")
-
-#' @export
-is_quadratic.default <- function(plan) family_records[[plan$record]]$constant_curvature
+is_quadratic <- function(plan) plan$quadratic %||% family_records[[plan$record]]$constant_curvature
 
 # Else what is found is a stationary point, and nothing certifies that it is the best.
 is_convex <- function(plan) family_records[[plan$record]]$convex

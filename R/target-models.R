@@ -186,22 +186,10 @@ new_model <- function(kinds, dim, ...) {
 }
 
 # Is what is known of it what its user says?
-is_user_density <- function(model) UseMethod("is_user_density")
-
-#' @export
-is_user_density.default <- function(model) FALSE
-
-#' @export
-is_user_density.elvi_model_density <- function(model) TRUE
+is_user_density <- function(model) inherits(model, "elvi_model_density")
 
 # Has it rows?
-is_regression <- function(model) UseMethod("is_regression")
-
-#' @export
-is_regression.default <- function(model) FALSE
-
-#' @export
-is_regression.elvi_model_glm <- function(model) TRUE
+is_regression <- function(model) inherits(model, "elvi_model_glm")
 
 # is a dispersion among its parameters, or a matrix the precision of its prior?
 is_dispersed <- function(model) isTRUE(model$dispersion_at > 0)

@@ -109,10 +109,7 @@ distance_split <- function(g, E) {
 }
 
 # the objective of elvi() is in nats, that of mpsgd() in the user's own units
-unit_of <- function(g) UseMethod("unit_of")
-
-#' @export
-unit_of.elvi_guarantee <- function(g) " nats"
+unit_of <- function(g) g$unit %||% " nats"
 
 require_guarantee <- function(g) {
   bad <- g$assumptions[with(g$assumptions, needed & about == "problem" & status %in% c("fails", "unknown")), ]

@@ -97,7 +97,7 @@ mpsgd_guarantee <- function(a, b, distance2, smoothness = NULL, schedule, lambda
          lambda = lambda, L = L, lip = L, slope = sum(lambda * slope), shift = 0, single = single_gradients(plan),
          rate = schedule_rate(schedule), blocks = blocks, assumptions = NULL, almost_surely = NULL, schedule = schedule,
          control = list(iterations = Inf, average = "theorem"), constants = NULL, checked = FALSE,
-         candidates = "distance"),   # its constants are the user's, and the theorem is quoted as it stands
+         unit = "", candidates = "distance"),   # its constants are the user's, and the theorem is quoted as it stands
     class = c("elvi_mpsgd_guarantee", "elvi_guarantee"))
   g$assumptions <- mpsgd_assumptions(g, plan)
   if (!nrow(in_doubt(g))) {
@@ -210,9 +210,6 @@ print.elvi_mpsgd_guarantee <- function(x, ...) {
 
 #' @export
 replan.elvi_mpsgd_guarantee <- function(g, E) plan_mpsgd(with_budget(g$schedule, E), g$lambda, g$a_weights)
-
-#' @export
-unit_of.elvi_mpsgd_guarantee <- function(g) ""
 
 #' @export
 caveat.elvi_mpsgd_guarantee <- function(g) NULL
