@@ -42,7 +42,8 @@
 #' @examples
 #' if (requireNamespace("survival", quietly = TRUE)) {
 #'   lung <- survival::lung
-#'   fit <- elvi(survival::Surv(time, status) ~ sex + age, data = lung, family = piecewise_exponential(cuts = c(180, 360)))
+#'   fit <- elvi(survival::Surv(time, status) ~ sex + age, data = lung,
+#'               family = piecewise_exponential(cuts = c(180, 360)))
 #'   fit
 #'   new <- data.frame(sex = 1:2, age = 60, time = 365)
 #'   predict(fit, new, type = "survival", interval = "credible")
