@@ -32,6 +32,7 @@ set_up_smooths <- function(specs, frame, counting = TRUE, knots = NULL) {
     made <- blame_argument(mgcv::smoothCon(spec, data = data, knots = knots, absorb.cons = TRUE, scale.penalty = TRUE),
                     "object", paste0("the smooth `", spec$label, "` is not supported"))
     lapply(made, function(smooth) {
+      smooth <- settle_null_space(smooth, data)
       random <- as_random(smooth)
       if (is.null(random) || isTRUE(random$fixed) || !length(random$rand)) {
         refuse_term(str2lang(spec$label), paste0("smooths of class \"", class(smooth)[1L],
@@ -49,6 +50,28 @@ set_up_smooths <- function(specs, frame, counting = TRUE, knots = NULL) {
     refuse_term(str2lang(specs[[1L]]$label), paste0("the smooth `", labels[duplicated(labels)][1L], "` occurs twice"))
   }
   smooths
+}
+
+# s(x, g, bs = "fs") has a variance for each direction of the space that the penalty leaves free. These directions are eigenvectors of equal
+# eigenvalues, so mgcv leaves them to rounding. Here they are the constant, what a first variable adds to it, and so on with the
+# variables' powers, each without what the ones before say about the data.
+settle_null_space <- function(smooth, data) {
+  if (!inherits(smooth, "fs.interaction") || is.null(smooth$Xb)) return(smooth)
+  free <- setdiff(seq_len(ncol(smooth$P)), seq_len(smooth$base$rank))
+  if (length(free) < 2L) return(smooth)
+  N <- smooth$Xb[, free]
+  powers <- lapply(seq_along(free)[-1L] - 1L, function(power) {
+    vapply(smooth$base$term, function(name) drop(scale(as.double(data[[name]])))^power, numeric(nrow(N)))
+  })
+  into <- qr(crossprod(N, cbind(1, do.call(cbind, powers))) / nrow(N), tol = 1e-6)
+  turn <- t(t(qr.Q(into)) * ifelse(diag(qr.R(into)) < 0, -1, 1))
+  smooth$P[, free] <- smooth$P[, free] %*% turn
+  smooth$Xb[, free] <- N %*% turn
+  for (level in seq_along(smooth$flev)) {
+    own <- (level - 1L) * ncol(smooth$P) + free
+    smooth$X[, own] <- smooth$X[, own] %*% turn
+  }
+  smooth
 }
 
 # The form of a smooth as random effects: mgcv's where it has one, else, of smooths whose coefficients have several penalties, our own.
@@ -91,10 +114,12 @@ smooth_data <- function(frame, unit = NULL) {
 # The truncated basis of a thin plate spline in several dimensions depends on the unit that its variables share. They are
 # divided by one number, which keeps distances as they are to each other.
 isotropic_unit <- function(spec, frame) {
-  plates <- class(spec)[1L] %in% paste0(c("tp", "ts"), ".smooth.spec") && length(spec$term) > 1L && is.null(spec$point.con)
-  if (!plates) return(NULL)
-  size <- sqrt(mean(vapply(spec$term, function(name) stats::var(as.double(frame[[name]])), 0)))
-  if (is.finite(size) && size > 0) list(variables = spec$term, size = size)
+  basis <- sub(".smooth.spec", "", class(spec)[1L], fixed = TRUE)
+  if (basis %in% c("fs", "sz")) basis <- if (is.list(spec$xt)) spec$xt$bs %||% "tp" else spec$xt %||% "tp"
+  variables <- Filter(function(name) is.numeric(frame[[name]]), spec$term)
+  if (!basis %in% c("tp", "ts") || length(variables) < 2L || !is.null(spec$point.con)) return(NULL)
+  size <- sqrt(mean(vapply(variables, function(name) stats::var(as.double(frame[[name]])), 0)))
+  if (is.finite(size) && size > 0) list(variables = variables, size = size)
 }
 
 # A basis has units of its own, and the prior of a standard deviation must not depend on them. So each penalised part is

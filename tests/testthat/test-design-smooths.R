@@ -16,6 +16,30 @@ test_that("a smooth's columns span what mgcv's do, at the data and elsewhere", {
   }
 })
 
+test_that("the null space of a factor smooth does not depend on how rounding turns it", {
+  skip_on_cran()
+  skip_if_not_installed("mgcv")
+  d <- group_data()
+  for (case in list(list(quote(s(t, g, bs = "fs", k = 6)), 2L), list(quote(s(t, g, bs = "fs", k = 8, m = 3)), 3L), list(quote(s(t, x, g, bs = "fs", k = 9)), 3L))) {
+    spec <- smooth_specs(case[1L], globalenv())[[1L]]
+    made <- mgcv::smoothCon(spec, data = d, absorb.cons = TRUE, scale.penalty = TRUE)[[1L]]
+    free <- made$base$rank + seq_len(case[[2L]])
+    turn <- qr.Q(qr(matrix(cos(1:9), 3L)[seq_along(free), seq_along(free)]))
+    turned <- made
+    turned$P[, free] <- made$P[, free] %*% turn
+    turned$Xb[, free] <- made$Xb[, free] %*% turn
+    settled <- settle_null_space(made, d)
+    expect_equal(settle_null_space(turned, d)$P, settled$P, tolerance = 1e-9)
+    expect_equal(mgcv::PredictMat(settled, d), settled$X, tolerance = 1e-9)
+    # the first direction is the constant, the others are orthogonal to it
+    N <- settled$Xb[, free]
+    expect_equal(N[, 1L], rep(N[1L, 1L], nrow(N)), tolerance = 1e-9)
+    expect_equal(crossprod(N) / sum(N[, 1L]^2), diag(length(free)), tolerance = 1e-9)
+    # and the second is a straight line in the first variable
+    expect_equal(abs(stats::cor(N[, 2L], d$t)), 1, tolerance = 1e-9)
+  }
+})
+
 test_that("smooths that cannot be had say so", {
   skip_if_not_installed("mgcv")
   d <- group_data()

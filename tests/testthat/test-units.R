@@ -103,6 +103,7 @@ test_that("smooths of every basis do not depend on units", {
   # isotropic ones have one unit for both variables, tensor products one for each
   for (formula in every(list(y ~ s(u, x, k = 12), y ~ s(u, x, bs = "gp", k = 12)), 2)) at_mode(formula, list(c("u", "x"), "y"))
   at_mode(y ~ t2(u, x, k = 4), list("u", "x", "y"))
+  for (formula in list(y ~ s(u, f, bs = "fs", k = 6), y ~ s(u, x, f, bs = "fs", k = 9))) at_mode(formula, list(c("u", "x"), "y"))
   expect_unit_free(y ~ s(u, bs = "gp"), list("u", "y"))
   # other signs of basis columns, which mgcv leaves open, are other draws for the correction of the nodes' weights
   expect_unit_free(count ~ s(u), list("u"), poisson(), 5e-3)
