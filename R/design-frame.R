@@ -114,6 +114,7 @@ frame_design <- function(parts, specs, frame, contrasts, knots = NULL) {
   } else {
     contrasts_of_X <- contrasts
   }
+  refuse_single_levels(terms, frame)
   X <- stats::model.matrix(terms, frame, if (length(contrasts_of_X)) contrasts_of_X)
   if (is.null(parts) && !ncol(X)) bad_argument("object", "a formula with at least one coefficient", "an empty one")
   if (ncol(X)) check_magnitude(check_matrix(X, "data"), "data")   # before centring turns Inf into NaN
@@ -134,6 +135,18 @@ frame_design <- function(parts, specs, frame, contrasts, knots = NULL) {
        weights = stats::model.weights(frame), frequency = frame[["(frequency)"]], offset = offset, offset_given = !is.null(offset),
        xlevels = stats::.getXlevels(terms, frame), contrasts = attr(X, "contrasts"), constant = constant_columns(X),
        Z = latent_columns(latent, frame, parts_of_smooths), latent = latent, smooths = smooths)
+}
+
+# Factors with a single level have no contrasts.
+refuse_single_levels <- function(terms, frame) {
+  names <- rownames(attr(terms, "factors"))
+  for (name in names[seq_along(names) != attr(terms, "response")]) {
+    x <- frame[[name]]
+    levels <- if (is.factor(x)) levels(x) else if (is.character(x)) unique(x)
+    if (length(levels) != 1L) next
+    elvi_abort("`", name, "` has the single level ", describe(levels), " in these data, so it has no effect to estimate. ",
+               "Remove it from the formula.", class = "elvi_error_argument", data = list(argument = "object"))
+  }
 }
 
 # what penalties and constraints leave free joins the coefficients

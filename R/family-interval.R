@@ -33,7 +33,9 @@ check_ends <- function(ends) {
 # The family that a response with intervals asks for, with their table; as it is for other responses.
 with_intervals <- function(family, y, declared) {
   if (!has_intervals(y)) return(family)
-  new_family(paste0("interval_", sub("^interval_", "", family$family)), "log", levels = unique(check_ends(interval_ends(y))))
+  ends <- unique(check_ends(interval_ends(y)))
+  if (all(ends[, "to"] == Inf)) refuse_no_events()
+  new_family(paste0("interval_", sub("^interval_", "", family$family)), "log", levels = ends)
 }
 
 # the number of each response's interval in the family's table

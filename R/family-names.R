@@ -59,6 +59,8 @@ other_families <- local({
   baseline <- "Use piecewise_exponential(), whose baseline hazard is a factor of intervals or a smooth s(time)."
   shares <- "Fit whether the response is 0 or 1 with binomial() or categorical(), and the shares between with Beta()."
   zeros <- "Use zero_inflated_poisson() with `ziformula`."
+  inflated <- "beta_binomial() has more zeros than binomial() where successes vary."
+  log_times <- "For times: lognormal(), weibull() or piecewise_exponential()."
   c(hurdle_gamma = "Fit y > 0 with binomial(), and the positive responses with Gamma(link = \"log\").",
     hurdle_lognormal = "Fit y > 0 with binomial(), and the positive responses with lognormal().",
     tweedie = "Fit y > 0 with binomial(), and the positive responses with Gamma(link = \"log\").",
@@ -67,6 +69,13 @@ other_families <- local({
     cox = baseline, `Cox PH` = baseline, zero_inflated_beta = shares, zero_one_inflated_beta = shares, ordbeta = shares,
     ziP = zeros, `zero inflated Poisson` = zeros, exgaussian = "For a heavy right tail: lognormal() or student().",
     skew_normal = "For skewed positive responses: lognormal() or Gamma(link = \"log\").",
+    zero_inflated_binomial = inflated, zero_inflated_beta_binomial = inflated, zero_inflated_betabinomial = inflated,
+    hurdle_cumulative = "Fit whether the response is in a class at all with binomial(), and the classes of the others with cumulative().",
+    geometric = "Use neg_binomial_2(), of which it is the case phi = 1.", shifted_lognormal = log_times, frechet = log_times,
+    loglogistic = log_times, llogis = log_times, wiener = log_times, ex_gaussian = log_times,
+    asym_laplace = "For errors with outliers: student() or robust(). Quantile regression is not supported.",
+    von_mises = "Circular responses are not supported; see model_density() for a likelihood of your own.",
+    dirichlet = "Fit shares two at a time with Beta(), or counts with multinomial().",
     skewnormal = "For skewed positive responses: lognormal() or Gamma(link = \"log\").")
 })
 
@@ -82,12 +91,16 @@ response_extras <- c(
   cens = "Give a survival object: survival::Surv(time, status) ~ ..., or Surv(from, to, type = \"interval2\").",
   trunc = "Of truncated responses there are truncated_poisson() and truncated_negbinomial(), for counts without zeros.",
   subset = "Give it as an argument: subset = ...", rate = "Use an offset: ... + offset(log(exposure)).",
-  se = "With known standard errors use weights = 1 / se^2 and dispersion = 1.")
+  se = "With known standard errors use weights = 1 / se^2 and dispersion = 1.",
+  thres = "cumulative() has as many cut points as the response has levels, less one; give these as factor(y, levels = ).",
+  mi = "Rows with missing values are dropped; impute them before.",
+  cat = "Give the response as a factor.", dec = "Responses of a decision model are not supported.")
 
 refuse_response_extras <- function(formula) {
   response <- if (inherits(formula, "formula") && length(formula) == 3L) formula[[2L]]
   if (!is.call(response) || !identical(response[[1L]], quote(`|`))) return(invisible())
-  used <- intersect(all.names(response[[3L]]), names(response_extras))
-  elvi_abort("`", deparse1(response), "`: the syntax of 'brms' with a bar on the left of a formula is not supported. ",
-             paste(response_extras[used], collapse = " "), class = "elvi_error_argument", data = list(argument = "object"))
+  used <- intersect(sub("^resp_", "", all.names(response[[3L]])), names(response_extras))
+  instead <- if (length(used)) paste(response_extras[used], collapse = " ") else "Leave out the bar and what follows it."
+  elvi_abort("`", deparse1(response), "`: the syntax of 'brms' with a bar on the left of a formula is not supported. ", instead,
+             class = "elvi_error_argument", data = list(argument = "object"))
 }

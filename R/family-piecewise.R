@@ -136,9 +136,7 @@ chosen_observations <- function(data, call, env, known) {
 # cut points, with names and middles of the intervals between them
 time_layout <- function(cuts, known) {
   seen <- known[stats::complete.cases(known), ]
-  if (!any(seen$event)) {
-    bad_argument("y", "times of which some are events", "all censored")
-  }
+  if (!any(seen$event)) refuse_no_events()
   last <- max(seen$exit)
   if (is.null(cuts)) {
     events <- seen$exit[seen$event]

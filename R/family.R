@@ -202,12 +202,21 @@ time_response <- function(y) {
   if (!inherits(y, "Surv")) return(positive_response(y))
   if (!identical(attr(y, "type"), "right")) {
     bad_argument("y", paste("times, or survival::Surv(time, status) with censoring on the right. From a formula, weibull() and lognormal()",
-                            "take left and interval censoring too"),
+                            "take left and interval censoring too, and piecewise_exponential() takes Surv(start, stop, status)"),
                  paste0("Surv(type = \"", attr(y, "type"), "\")"))
   }
   y <- unclass(y)
   ifelse(y[, "status"] == 1, 1, -1) * positive_response(as.double(y[, "time"]))
 }
+
+# A shape or a sigma of times needs some events.
+check_some_events <- function(family, y) {
+  record <- family_record(family)
+  if (is.null(record$conditional$hyper) || !length(y) || !all(y < 0) || !all(record$display_response(y)$censored)) return(invisible())
+  refuse_no_events()
+}
+
+refuse_no_events <- function() bad_argument("y", "times of which some are events", "all censored")
 
 binomial_response <- function(y) {
   if (is.matrix(y)) {
@@ -875,6 +884,7 @@ check_family <- function(family) {
     family <- family_records[[match(family, known_families())]]$make()
   }
   if (!inherits(family, "family") || !family$family %in% known_families()) {
+    refuse_misspelt_family(family)
     bad_argument("family", paste("a family, or the name of one:", join_or(paste0("\"", public_families(), "\""))),
                  if (inherits(family, "family")) paste0(family$family, "()") else describe(family))
   }
@@ -885,6 +895,12 @@ check_family <- function(family) {
                  paste0("link \"", family$link, "\""))
   }
   family
+}
+
+refuse_misspelt_family <- function(family) {
+  near <- if (is.character(family) && length(family) == 1L && !is.na(family)) nearest_name(family, public_families())
+  if (is.null(near)) return(invisible())
+  elvi_abort("`family`: elvi has no family ", describe(family), ".", near, class = "elvi_error_argument", data = list(argument = "family"))
 }
 
 # "a, b or c"
@@ -918,9 +934,17 @@ check_response <- function(y, record, n, whole = TRUE, family = NULL) {
   }
   if (!is.null(record$classes) && !is.numeric(y) && !is.null(family)) y <- factor(as.character(y), class_names(family), ordered = TRUE)
   if (has_intervals(y) && !is.null(family$levels)) y <- interval_numbers(y, family)
+  if (inherits(y, "Surv")) refuse_times(record)
   out <- record$response(y)
   if (whole) warn_if_constant(out$y, n)
   out
+}
+
+# of families whose responses are never censored
+refuse_times <- function(record) {
+  if (!identical(record$display_response, uncensored)) return(invisible())
+  bad_argument("family", "weibull(), lognormal(), \"exponential\" or piecewise_exponential() for a response of survival::Surv()",
+               paste0(record$family, "()"))
 }
 
 # n responses, with the extremes in `y`

@@ -480,13 +480,11 @@ caterpillar <- function(j, fit, term, most) {
 plot_sds <- function(fit) {
   names <- c(unlist(lapply(fit$groups, sd_names)), family_parameter_names(fit))
   if (!length(names)) refuse_argument("type", "type = \"sds\" needs a fit with standard deviations of terms or a dispersion.")
-  priors <- c(unlist(Map(function(term, prior) lapply(seq_along(sd_names(term)), prior_of_one, prior = prior), fit$groups,
-                         unname(fit$priors$sd)), recursive = FALSE),
-              if (!is.null(fit$priors$aux)) list(fit$priors$aux))
+  densities <- sd_prior_densities(fit)
   posterior <- fit$posterior
   data <- do.call(rbind, lapply(seq_along(names), function(i) {
     curve <- posterior_curve(posterior, match(names[i], posterior$shown))
-    data.frame(parameter = names[i], curve, prior = positive_density(priors[[i]], curve$x))
+    data.frame(parameter = names[i], curve, prior = densities[[i]](curve$x))
   }))
   data$parameter <- factor(data$parameter, names)
   ggplot2::ggplot(data, ggplot2::aes(x = .data$x, y = .data$density)) +
@@ -496,6 +494,22 @@ plot_sds <- function(fit) {
     ggplot2::geom_line(ggplot2::aes(y = .data$prior), linetype = "dashed", colour = "grey40") +
     ggplot2::facet_wrap(ggplot2::vars(.data$parameter), scales = "free") +
     ggplot2::labs(x = NULL, y = "posterior density; prior dashed", subtitle = plot_subtitle(fit))
+}
+
+# Prior densities of the parameters that plot_sds() shows. Where a family has several, such as cut points, some are sums of others, and
+# their densities are kernel estimates from draws of the prior.
+sd_prior_densities <- function(fit) {
+  terms <- unlist(Map(function(term, prior) lapply(seq_along(sd_names(term)), prior_of_one, prior = prior), fit$groups,
+                      unname(fit$priors$sd)), recursive = FALSE)
+  own <- family_parameter_names(fit)
+  exact <- lapply(c(terms, if (length(own) == 1L && !is.null(fit$priors$aux)) list(fit$priors$aux)),
+                  function(prior) function(x) positive_density(prior, x))
+  if (length(own) < 2L) return(exact)
+  prior <- drawable_prior(fit)
+  c(exact, lapply(own, function(name) {
+    if (is.null(prior)) return(function(x) rep(NA_real_, length(x)))
+    posterior_marginal(prior, match(name, prior$shown))$density
+  }))
 }
 
 # ---- smooths ------------------------------------------------------------------------------------------------

@@ -172,11 +172,12 @@ both_moments <- function(object, rows, p) {
   z <- c(rule$z, -rule$z)
   w <- c(rule$w, rule$w)
   mean <- square <- array(0, dim(first$mean))
+  hyper <- component_dispersions(object, length(object$posterior$weight))
+  if (length(hyper)) hyper <- rep(hyper, each = nrow(mean))
   lean <- ifelse(first$sd > 0, (sum$sd^2 - first$sd^2 - second$sd^2) / (2 * first$sd), 0)
   rest <- sqrt(pmax(second$sd^2 - lean^2, 0))
   for (i in seq_along(z)) for (j in seq_along(z)) {
-    value <- mean_response(object, first$mean + first$sd * z[i], second$mean + lean * z[i] + rest * z[j],
-                           rep(mean_dispersion(object), length(mean)))
+    value <- mean_response(object, first$mean + first$sd * z[i], second$mean + lean * z[i] + rest * z[j], hyper)
     mean <- mean + w[i] * w[j] * value
     square <- square + w[i] * w[j] * value^2
   }
@@ -508,6 +509,14 @@ family_parameters <- function(object, drawn) drawn$hyper[, family_parameter_name
 
 # name of an unknown sigma, phi or shape, as it is shown; none where it is known or there is none
 dispersion_name_of <- function(object) intersect(family_record(object$family)$dispersion$natural, object$posterior$shown)
+
+# phi of each component of the posterior; NULL for families without one
+component_dispersions <- function(object, components) {
+  name <- dispersion_name_of(object)
+  if (!length(name)) return(NULL)
+  at <- object$posterior$hyper$values
+  if (is.null(at)) rep(mean_dispersion(object), components) else at[, name]
+}
 
 # posterior mean of sigma, phi or shape, or as it is known
 mean_dispersion <- function(object) {

@@ -136,6 +136,7 @@ new_problem <- function(design, formula, call, family, dispersion, priors) {
   rows <- design$rows %||% check_rows(c(design[c("X", "y", "weights", "frequency", "offset")], list(shift = shift)),
                                       family_record(family), family)
   second <- design$parts$second
+  if (!is_source(rows)) check_some_events(family, rows$y[rows$weight > 0])
   if (!is.null(second)) {
     family_record(family)$second$check(rows$y[rows$weight > 0])
     if (family_record(family)$second$precision) rows <- precisions_as_offsets(rows, design)

@@ -110,7 +110,7 @@ check_solvable <- function(problem, rows) {
                class = c("elvi_error_no_optimum", "elvi_error_argument"), data = list(argument = "data"))
   }
   if (any(flat)) refuse_separable(problem, X)
-  if (length(problem$hyper) && isTRUE(family_record(problem$family)$dispersion$residual)) check_residuals_left(problem, rows)
+  if (length(problem$hyper) && has_residual_sd(problem$family)) check_residuals_left(problem, rows)
 }
 
 # Coefficients with proper priors stay finite whatever the hyperparameters, effects of groups among them; those with flat ones
@@ -125,6 +125,12 @@ refuse_separable <- function(problem, X) {
                                       weights = problem$weight[kept], offset = problem$offset[kept]))
   found <- tryCatch(find_mode(alone), elvi_error_no_optimum = identity)
   if (inherits(found, "elvi_error_argument")) stop(found)
+}
+
+# Is there a sigma of errors around the predictor itself, which a perfect fit sends to 0?
+has_residual_sd <- function(family) {
+  record <- family_record(family)
+  isTRUE(record$dispersion$residual) || link_of(family)$straight && isTRUE(hyper_record(record, family$levels)$with_unit)
 }
 
 # With an effect for every row, nothing tells residuals from effects; with none left at all, sigma runs off to 0.

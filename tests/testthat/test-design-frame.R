@@ -29,3 +29,13 @@ test_that("a variable that is nowhere is named, with the nearest column", {
   fit <- elvi(mpg ~ wt, mtcars)
   expect_error(predict(fit, data.frame(wtt = 1)), "^`wt` is not a column of `newdata`", class = "elvi_error_argument")
 })
+
+test_that("a factor with one level is refused by name, in either formula and as characters", {
+  d <- data.frame(y = c(0, 0, 3, 1, 2, 0), x = 1:6, one = factor("a"), word = "b")
+  for (formula in list(y ~ one, y ~ x + word, y ~ 0 + one)) {
+    expect_error(elvi(formula, d), "has the single level \"[ab]\" in these data", class = "elvi_error_argument")
+  }
+  expect_error(elvi(y ~ x, d, family = zero_inflated_poisson(), ziformula = ~ one), "`one` has the single level",
+               class = "elvi_error_argument")
+  expect_error(elvi(y ~ f, transform(d, f = factor(x > 3)), subset = x > 3), "single level", class = "elvi_error_argument")
+})

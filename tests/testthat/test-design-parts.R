@@ -184,3 +184,19 @@ test_that("what cannot be fitted is refused with what to do", {
   expect_error(predict(elvi(count ~ x, d, family = poisson()), type = "zprob"), "excess zeros", class = "elvi_error_argument")
   expect_identical(coef(elvi(y ~ x, d, dispformula = ~ 1)), coef(elvi(y ~ x, d)))   # the default, as in 'glmmTMB'
 })
+
+test_that("the expected response is averaged over phi too, whose mean is asked for once at most", {
+  skip_on_cran()
+  d <- withr_seed(5, data.frame(x = rnorm(40), y = ifelse(runif(40) < 0.3, 0, 1 + rnbinom(40, size = 0.7, mu = 2))))
+  fit <- suppressWarnings(elvi(y ~ x, d, family = hurdle_negbinomial(), correct = FALSE))
+  found <- predict(fit, d[1:4, ], type = "response", se.fit = TRUE)
+  drawn <- posterior_epred(fit, d[1:4, ], draws = 2e4)
+  expect_lt(max(abs(found$fit - colMeans(drawn)) / apply(drawn, 2, sd)), 0.03)
+  options(elvi.test_calls = 0)
+  on.exit(options(elvi.test_calls = NULL))
+  suppressMessages(trace("posterior_moments", quote(options(elvi.test_calls = getOption("elvi.test_calls") + 1)), print = FALSE,
+                         where = asNamespace("elvi")))
+  on.exit(suppressMessages(untrace("posterior_moments", where = asNamespace("elvi"))), add = TRUE)
+  predict(fit, d[1:4, ], type = "response")
+  expect_lte(getOption("elvi.test_calls"), 1)   # there were 400, one for each point of the rule
+})

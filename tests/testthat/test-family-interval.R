@@ -86,3 +86,17 @@ test_that("what intervals cannot do is refused with what to do", {
   expect_error(calibrate(fit, 10), "calibrate\\(\\)")
   refusal(log_lik(fit, newdata = transform(d, to = to + 1)), "newdata")
 })
+
+test_that("times without a single event are refused, and so are times for other families", {
+  skip_if_not_installed("survival")
+  d <- transform(interval_data(), t = abs(x) + 1, none = 0, never = NA_real_)
+  for (family in list(weibull(), lognormal())) {
+    expect_error(elvi(survival::Surv(t, none) ~ g, d, family = family), "some are events, not all censored", class = "elvi_error_argument")
+    expect_error(elvi(survival::Surv(t, never, type = "interval2") ~ g, d, family = family), "not all censored",
+                 class = "elvi_error_argument")
+  }
+  expect_error(elvi(survival::Surv(t, t + 1, none) ~ g, d, family = weibull()), "piecewise_exponential", class = "elvi_error_argument")
+  for (family in list(gaussian(), Gamma("log"), poisson())) {
+    expect_error(elvi(survival::Surv(t, none) ~ g, d, family = family), "`family` must be weibull\\(\\)", class = "elvi_error_argument")
+  }
+})

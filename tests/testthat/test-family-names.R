@@ -21,12 +21,17 @@ test_that("what brms writes on the left of a bar is refused with the way to say 
   refused(am | trials(gear) ~ hp, "cbind\\(y, n - y\\)")
   refused(mpg | cens(am) ~ hp, "Surv")
   refused(carb | trunc(lb = 1) ~ hp, "truncated_poisson")
+  refused(mpg | resp_weights(wt) ~ hp, "weights = w")
+  refused(mpg | thres(3) ~ hp, "cut points")
+  refused(mpg | unknown(wt) ~ hp, "Leave out the bar")
 })
 
 test_that("families that elvi has not are answered with what to use", {
   for (name in names(other_families)) expect_error(check_family(name), "elvi has no family", class = "elvi_error_argument", fixed = TRUE)
   expect_error(check_family(stats::quasipoisson()), "neg_binomial_2()", class = "elvi_error_argument", fixed = TRUE)
   expect_error(check_family("cox"), "piecewise_exponential()", class = "elvi_error_argument", fixed = TRUE)
+  expect_error(check_family("zero_inflated_poison"), "no family .* Did you mean `zero_inflated_poisson`\\?", class = "elvi_error_argument")
+  expect_error(check_family("something"), "or the name of one", class = "elvi_error_argument")
   skip_if_not_installed("mgcv")
   expect_identical(check_family(mgcv::nb())$family, "neg_binomial_2")
   expect_error(check_family(mgcv::cox.ph()), "piecewise_exponential()", class = "elvi_error_argument", fixed = TRUE)

@@ -41,3 +41,11 @@ test_that("the posterior of student errors is that of a grid over its hyperparam
                dt((y - draws[2, 1]) / draws[2, "sigma"], draws[2, "df"], log = TRUE) - log(draws[2, "sigma"]))
   refusal(elvi(y ~ 1, data.frame(y), family = student(), method = "mpsgd"), "method")
 })
+
+test_that("responses that coefficients fit perfectly are refused, as those of gaussian()", {
+  d <- data.frame(x = 1:8, none = 0, line = 2 + (1:8))
+  for (y in c("none", "line")) {
+    expect_error(suppressWarnings(elvi(stats::reformulate("x", y), d, family = student())), "fit the responses perfectly",
+                 class = "elvi_error_argument")
+  }
+})

@@ -260,6 +260,22 @@ test_that("caterpillars are in order, with the intervals of confint()", {
   expect_equal(slopes$mean[slopes$level == "b"], ranef(fit)$g["b", "x"])
 })
 
+test_that("parameters of a family that has several are drawn, each with its prior", {
+  skip_on_cran()
+  skip_if_not_installed("ggplot2")
+  prior_at <- function(fit, name) {
+    part <- subset(ggplot2::autoplot(fit, "sds")$data, parameter == name)
+    stats::approxfun(part$x, part$prior)
+  }
+  fit <- elvi(dist ~ speed, cars, family = student(), correct = FALSE)
+  x <- c(8, 15, 25)
+  expect_lt(max(abs(prior_at(fit, "df")(x) / dgamma(x, 2, 0.1) - 1)), 0.25)   # a kernel estimate from draws
+  d <- withr_seed(2, data.frame(y = ordered(sample(4, 60, TRUE))))
+  fit <- elvi(y ~ 1, d, family = cumulative(), correct = FALSE)
+  x <- c(1.5, 2.2)
+  expect_lt(max(abs(prior_at(fit, "cut[3]")(x) / dgamma(x, 2, 1) - 1)), 0.25)   # the sum of two distances
+})
+
 test_that("densities of sds integrate to one", {
   skip_on_cran()
   skip_if_not_installed("ggplot2")
