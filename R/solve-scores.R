@@ -321,9 +321,7 @@ corrected_moments <- function(shape, points, z, design, features, moments, share
 cell_mass <- function(shape, z, usable) {
   spread <- surrogate_spread(shape)
   mine <- which(usable)
-  z <- z[mine, , drop = FALSE]
-  closeness <- tcrossprod(spread$z, z) - rep(rowSums(z^2) / 2, each = nrow(spread$z))
-  share <- rowsum(spread$weight, mine[max.col(closeness, ties.method = "first")])
+  share <- rowsum(spread$weight, mine[.Call(elvi_r_nearest, spread$z, z[mine, , drop = FALSE])])
   replace(numeric(length(usable)), as.integer(rownames(share)), share / sum(share))
 }
 
