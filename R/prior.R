@@ -341,8 +341,8 @@ prior_of_one <- function(prior, j) {
 
 # log density at s >= 0, normalised unless it is flat, and its derivative
 positive_log_density <- function(prior, s) {
+  if (!is.null(prior$exponent) && prior$exponent != 1) return(power_log_density(prior, s))
   n <- length(s)
-  if (exponent_of(prior) != 1) return(power_log_density(prior, s))
   if (is_exponential(prior)) {
     rate <- rep_len(prior$rate, n)
     return(list(value = log(rate) - rate * s, slope = -rate))

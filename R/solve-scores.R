@@ -157,7 +157,7 @@ score_map <- function(theta, value, slope, points = 801L, deep = 20) {
   total <- sum(cell)
   below <- c(0, cumsum(cell)) / total
   above <- c(rev(cumsum(rev(cell))), 0) / total
-  v <- ifelse(below < 0.5, stats::qnorm(pmin(below, 1)), stats::qnorm(pmin(above, 1), lower.tail = FALSE))
+  v <- stats::qnorm(pmin(below, above)) * ifelse(below < 0.5, 1, -1)
   use <- is.finite(v) & abs(v) < 6
   list(theta = stats::splinefun(v[use], x[use], method = "monoH.FC"), score = stats::splinefun(x[use], v[use], method = "monoH.FC"),
        log_density = function(theta) log_shape(theta) - log(total), slope = slope_at)
@@ -321,9 +321,7 @@ corrected_moments <- function(shape, points, z, design, features, moments, share
 cell_mass <- function(shape, z, usable) {
   spread <- surrogate_spread(shape)
   mine <- which(usable)
-  z <- z[mine, , drop = FALSE]
-  closeness <- tcrossprod(spread$z, z) - rep(rowSums(z^2) / 2, each = nrow(spread$z))
-  share <- rowsum(spread$weight, mine[max.col(closeness, ties.method = "first")])
+  share <- rowsum(spread$weight, mine[.Call(elvi_r_nearest, spread$z, z[mine, , drop = FALSE])])
   replace(numeric(length(usable)), as.integer(rownames(share)), share / sum(share))
 }
 

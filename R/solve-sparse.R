@@ -71,11 +71,16 @@ factor_pattern <- function(meet, entries, columns, border) {
   at <- match(entries$row, columns)
   to <- match(entries$column, columns)
   among <- !is.na(at) & !is.na(to)
-  A <- Matrix::sparseMatrix(i = pmax(at[among], to[among]), j = pmin(at[among], to[among]), x = 1, dims = c(q, q))
-  S <- methods::as(meet, "generalMatrix") + A + Matrix::t(A) + Matrix::Diagonal(q)
-  S <- methods::as(S, "CsparseMatrix")
-  S@x <- rep(1e-3 / max(1, diff(S@p)), length(S@x))
-  L <- Matrix::Cholesky(Matrix::forceSymmetric(S + Matrix::Diagonal(q), "L"), perm = TRUE, LDL = FALSE, super = FALSE)
+  meet <- methods::as(meet, "CsparseMatrix")
+  i <- c(meet@i + 1L, at[among], seq_len(q))
+  j <- c(rep(seq_len(q), diff(meet@p)), to[among], seq_len(q))
+  place <- sort(unique((pmin(i, j) - 1) * q + pmax(i, j) - 1), method = "radix")   # in the lower triangle, by columns
+  row <- as.integer(place %% q)
+  column <- as.integer(place %/% q)
+  x <- rep(1e-3 / max(tabulate(c(row, column) + 1L, q)), length(place))
+  x[row == column] <- 1
+  S <- methods::new("dsCMatrix", i = row, p = c(0L, cumsum(tabulate(column + 1L, q))), x = x, Dim = c(q, q), uplo = "L")
+  L <- Matrix::Cholesky(S, perm = TRUE, LDL = FALSE, super = FALSE)
   perm <- L@perm + 1L
   L <- methods::as(L, "CsparseMatrix")
   list(perm = perm, pattern = trailing_block(L@p, L@i, q, border))

@@ -137,29 +137,53 @@ product_powers <- function(H, most = 800L) {
 
 # values of all terms at each point, then derivatives in each coordinate
 surrogate_rows <- function(z, powers, constant = TRUE) {
-  parts <- lapply(0:ncol(z), function(j) cbind(if (constant) rep(as.numeric(j == 0L), nrow(z)), surrogate_features(z, powers, j)))
-  do.call(rbind, parts)
-}
-
-flat_scores <- function(z) 3 * tanh(z / 3)
-
-# terms (columns) at z (rows), or their derivatives in coordinate `by`
-surrogate_features <- function(z, powers, by = 0L) {
+  n <- nrow(z)
+  H <- ncol(z)
   flat <- flat_scores(z)
-  hermite <- lapply(seq_len(ncol(z)), function(j) hermite_columns(flat[, j]))
-  if (by) hermite[[by]] <- hermite_slopes(hermite[[by]]) * (1 - (flat[, by] / 3)^2)
-  out <- matrix(0, nrow(z), nrow(powers))
-  for (k in if (by) which(powers[, by] > 0) else seq_len(nrow(powers))) {
-    active <- which(powers[k, ] > 0)
-    column <- hermite[[active[1L]]][, powers[k, active[1L]]]
-    for (j in active[-1L]) column <- column * hermite[[j]][, powers[k, j]]
-    out[, k] <- column
+  basis <- hermite_basis(flat)
+  slopes <- hermite_slopes(basis) * rep(1 - (as.vector(flat) / 3)^2, 4L)
+  factors <- term_factors(powers)
+  out <- matrix(0, n * (H + 1L), nrow(powers) + constant)
+  if (constant) out[seq_len(n), 1L] <- 1
+  out[seq_len(n), constant + seq_len(nrow(powers))] <- term_products(basis, factors)
+  for (j in seq_len(H)) {
+    mine <- which(powers[, j] > 0)
+    own <- 1L + (0:3) * H + j
+    out[n * j + seq_len(n), constant + mine] <- term_products(replace_columns(basis, own, slopes[, own - 1L]), factors[mine, , drop = FALSE])
   }
   out
 }
 
-# Hermite's polynomials of degree 1 to 4, of variance 1 under a normal distribution
-hermite_columns <- function(t) cbind(t, (t^2 - 1) / sqrt(2), (t^3 - 3 * t) / sqrt(6), (t^4 - 6 * t^2 + 3) / sqrt(24))
+flat_scores <- function(z) 3 * tanh(z / 3)
 
-# their derivatives
-hermite_slopes <- function(values) cbind(1, values[, 1:3, drop = FALSE]) * rep(sqrt(1:4), each = nrow(values))
+# terms (columns) at z (rows)
+surrogate_features <- function(z, powers) term_products(hermite_basis(flat_scores(z)), term_factors(powers))
+
+# Hermite's polynomials of degree 1 to 4, of variance 1 under a normal distribution: 1, those of degree 1 of each coordinate, those of
+# degree 2, and so on
+hermite_basis <- function(t) {
+  square <- t^2
+  cbind(1, t, (square - 1) / sqrt(2), (square - 3) * t / sqrt(6), ((square - 6) * square + 3) / sqrt(24))
+}
+
+# the derivatives of all but the first column in their own coordinates
+hermite_slopes <- function(basis) {
+  H <- (ncol(basis) - 1L) / 4L
+  cbind(matrix(1, nrow(basis), H), basis[, 1L + seq_len(3L * H), drop = FALSE]) * rep(sqrt(1:4), each = nrow(basis) * H)
+}
+
+# The columns of the basis whose products are the terms: at most three, the first column where there are fewer
+term_factors <- function(powers) {
+  out <- matrix(1L, nrow(powers), 3L)
+  at <- which(t(powers) > 0, arr.ind = TRUE)   # by terms
+  nth <- sequence(tabulate(at[, 2L], nrow(powers)))
+  out[cbind(at[, 2L], nth)] <- as.integer(1L + (powers[at[, 2:1, drop = FALSE]] - 1) * ncol(powers) + at[, 1L])
+  out
+}
+
+term_products <- function(basis, factors) .Call(elvi_r_column_products, basis, factors)
+
+replace_columns <- function(x, which, by) {
+  x[, which] <- by
+  x
+}

@@ -95,8 +95,9 @@ by_level_precision <- list(
   rank = function(term) length(term$columns),
   blocked = function(term) TRUE,
   precision = function(term, theta) {
-    at <- term_covariance(term, theta)
     J <- levels_of_term(term)
+    if (pairs_of(term) == 1L) return(pair_precision(J, theta))
+    at <- term_covariance(term, theta)
     list(value = covariance_part(term, at$inverse), inverse = covariance_part(term, at$D),
          log_det = -2 * J * (sum(log(at$sd)) + sum(log(diag(at$L)))), slope = function(S) covariance_slope(term, at, S))
   },
@@ -129,6 +130,7 @@ correlated_pairs <- function(term) {
 }
 
 correlation_columns <- function(term, y) {
+  if (pairs_of(term) == 1L) return(list(tanh(y[, 1L])))
   k <- length(term$coefs)
   pairs <- correlated_pairs(term)
   w <- tanh(y)
@@ -189,6 +191,23 @@ term_covariance <- function(term, theta) {
   list(sd = sd, D = tcrossprod(sd * factor$L), inverse = crossprod(root), L = factor$L, factor = factor)
 }
 
+# The precision of J levels with two correlated coefficients, which is the commonest and is asked for at every quadrature point, in
+# formulas: theta has the logarithms of the standard deviations and y of the correlation tanh(y).
+pair_precision <- function(J, theta) {
+  sd <- exp(theta[1:2])
+  r <- tanh(theta[[3L]])
+  rest <- 1 / cosh(theta[[3L]])^2   # 1 - r^2
+  square <- sd^2
+  both <- sd[1L] * sd[2L]
+  slope <- function(S) {
+    at <- S[c(1L, 3L)] / square
+    cross <- S[2L] / both
+    c((at - r * cross) / rest - J, J * r + cross - r * (at[1L] + at[2L] - 2 * r * cross) / rest)
+  }
+  list(value = c(1 / square[1L], -r / both, 1 / square[2L]) / rest, inverse = c(square[1L], r * both, square[2L]),
+       log_det = -J * (2 * (theta[[1L]] + theta[[2L]]) + log(rest)), slope = slope)
+}
+
 # derivative of log|Q| / 2 - tr(Q S) / 2
 covariance_slope <- function(term, at, S) {
   k <- length(at$sd)
@@ -207,7 +226,7 @@ covariance_gradient <- function(term, at, S) {
 
 # Partial correlations of an LKJ matrix are independent, and symmetric beta on (-1, 1).
 log_prior_correlation <- function(y, k, eta) {
-  column <- col(diag(k))[lower.tri(diag(k))]
+  column <- rep(seq_len(k - 1L), rev(seq_len(k - 1L)))   # of the lower triangle
   shape <- eta + (k - 1 - column) / 2
   log_cosh <- abs(y) + log1p(exp(-2 * abs(y))) - log(2)
   list(value = -2 * shape * log_cosh - (2 * shape - 1) * log(2) - lbeta(shape, shape), slope = -2 * shape * tanh(y))

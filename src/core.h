@@ -44,4 +44,9 @@ typedef struct {
 
 uint64_t elvi_checksum(const unsigned char *bytes, size_t n);
 
+/* ---- surrogate.c ------------------------------------------------------------ */
+
+void elvi_column_products(size_t n, const double *basis, size_t terms, const int *factors, size_t most, double *out);
+void elvi_nearest(size_t n, const double *x, size_t m, const double *points, size_t dim, int *out);
+
 #endif

@@ -93,6 +93,8 @@ SEXP elvi_r_mills(SEXP t);
 SEXP elvi_r_has_family(SEXP names, SEXP dispersions);
 SEXP elvi_r_checksum(SEXP bytes);
 SEXP elvi_r_sync(SEXP path);
+SEXP elvi_r_column_products(SEXP basis, SEXP factors);
+SEXP elvi_r_nearest(SEXP x, SEXP points);
 SEXP elvi_r_clock(void);
 SEXP elvi_r_expect_rows(SEXP likelihood, SEXP rule, SEXP dispersion, SEXP rows);
 SEXP elvi_r_predictor(SEXP list, SEXP x);

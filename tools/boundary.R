@@ -93,6 +93,10 @@ for (missing in c(FALSE, TRUE)) local({
 })
 add("elvi_r_openmp", "", function() .Call(internal$elvi_r_openmp))
 add("elvi_r_checksum", "", function() .Call(internal$elvi_r_checksum, as.raw(1:3)))
+add("elvi_r_column_products", "", function() {
+  .Call(internal$elvi_r_column_products, cbind(1, X), rbind(c(1L, 1L), c(2L, 3L), c(3L, 1L)))
+})
+add("elvi_r_nearest", "", function() .Call(internal$elvi_r_nearest, X, X[c(5, 2), ]))
 add("elvi_r_sync", "", function() .Call(internal$elvi_r_sync, tempdir()))
 add("elvi_r_clock", "", function() .Call(internal$elvi_r_clock) > 0)
 add("elvi_r_has_family", "", function() .Call(internal$elvi_r_has_family, c("logit", "none"), c("own", NA)))

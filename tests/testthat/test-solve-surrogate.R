@@ -18,11 +18,28 @@ test_that("terms of the polynomial: number, values and derivatives", {
 
 test_that("Hermite's polynomials have variance 1, and each the derivative of the one before", {
   t <- qnorm(ppoints(20000))
-  h <- hermite_columns(t)
-  expect_equal(crossprod(h[, 1:3]) / length(t), diag(3), tolerance = 0.02, ignore_attr = TRUE)
-  t <- c(-1, 0.3, 2)
-  expect_equal(hermite_slopes(hermite_columns(t)),
-               (hermite_columns(t + 1e-6) - hermite_columns(t - 1e-6)) / 2e-6, tolerance = 1e-6, ignore_attr = TRUE)
+  h <- hermite_basis(matrix(t))
+  expect_equal(crossprod(h[, 1:4]) / length(t), diag(4), tolerance = 0.02, ignore_attr = TRUE)
+  t <- cbind(c(-1, 0.3, 2), c(0.5, 0, 3))
+  expect_equal(hermite_slopes(hermite_basis(t)), (hermite_basis(t + 1e-6) - hermite_basis(t - 1e-6))[, -1L] / 2e-6, tolerance = 1e-6)
+})
+
+test_that("a term is the product of the polynomials that its powers name", {
+  z <- cbind(c(0.3, -1), c(2, 0.1), c(-0.4, 0.7))
+  flat <- 3 * tanh(z / 3)
+  second <- (flat[, 2]^2 - 1) / sqrt(2)
+  got <- surrogate_features(z, rbind(c(0, 2, 0), c(1, 2, 0), c(1, 1, 1), c(3, 0, 0)))
+  expect_equal(got, cbind(second, flat[, 1] * second, flat[, 1] * flat[, 2] * flat[, 3], (flat[, 1]^3 - 3 * flat[, 1]) / sqrt(6)),
+               ignore_attr = TRUE)
+})
+
+test_that("the nearest point is found, the first of equals", {
+  set.seed(5)
+  z <- matrix(rnorm(600), 300)
+  points <- matrix(rnorm(14), 7)
+  away <- vapply(1:7, function(j) rowSums(sweep(z, 2L, points[j, ])^2), numeric(300))
+  expect_identical(.Call(elvi_r_nearest, z, points), apply(away, 1L, which.min))
+  expect_identical(.Call(elvi_r_nearest, z, points[c(1, 1), ]), rep(1L, 300))
 })
 
 known_density <- function(log_p, slope, v, part) {

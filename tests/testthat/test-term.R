@@ -84,3 +84,16 @@ test_that("covariances of draws are those of standard deviations and correlation
     expect_equal(solve(V[, , i]), dense_precision(term, theta[i, ])[1:3, 1:3], ignore_attr = TRUE)
   }
 })
+
+test_that("two correlated coefficients have the precision that formulas for any number give", {
+  term <- list(kind = "group", coefs = c("a", "b"), correlated = TRUE, columns = seq_len(14))
+  S <- c(3, -1.2, 2)
+  for (theta in list(c(0.3, -1, 0.7), c(-4, 2, -3))) {
+    at <- term_covariance(term, theta)
+    got <- by_level_precision$precision(term, theta)
+    expect_equal(got$value, covariance_part(term, at$inverse))
+    expect_equal(got$inverse, covariance_part(term, at$D))
+    expect_equal(got$log_det, -14 * (sum(log(at$sd)) + sum(log(diag(at$L)))))
+    expect_equal(got$slope(S), covariance_slope(term, at, S), ignore_attr = TRUE)
+  }
+})
