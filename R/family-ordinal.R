@@ -83,14 +83,15 @@ ordinal_levels <- function(y) {
 }
 
 # every class must occur, or its cut points are known by their priors alone
-check_classes <- function(y, classes) {
+check_classes <- function(y, classes, numbers = FALSE) {
   if (length(classes) < 3L) {
     bad_argument("y", "an ordered response of at least three classes; binomial() is for two", paste("one of", length(classes)))
   }
   absent <- setdiff(seq_along(classes), y)
   if (length(absent)) {
-    elvi_abort("`y`: the class ", describe(classes[absent[1L]]), " never occurs. Drop it with droplevels(), or join it with a neighbour.",
-               class = "elvi_error_argument", data = list(argument = "y"))
+    refuse_argument("y", "`y`: the class ", describe(classes[absent[1L]]), " never occurs. ",
+                    if (numbers) "factor(..., ordered = TRUE) keeps only the numbers that occur as classes."
+                    else "Drop it with droplevels(), or join it with a neighbour.")
   }
 }
 
@@ -101,7 +102,7 @@ with_classes <- function(family, y, declared) {
   if (is.factor(y) && length(setdiff(declared, levels(y)))) {
     check_classes(match(levels(y), declared), declared)
   }
-  check_classes(codes[!is.na(codes)], family$levels)
+  check_classes(codes[!is.na(codes)], family$levels, numbers = !is.factor(y))
   family
 }
 

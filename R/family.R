@@ -231,7 +231,8 @@ binomial_response <- function(y) {
   }
   if (is.factor(y)) {
     if (nlevels(y) != 2L) {
-      bad_argument("y", "a factor with two levels", sprintf("one with %d", nlevels(y)))
+      refuse_argument("y", sprintf("`y` must be a factor with two levels, not one with %d.", nlevels(y)),
+                      if (nlevels(y) > 2L) " cumulative() is for ordered classes, categorical() for others.")
     }
     y <- y == levels(y)[2L]
   }
@@ -935,6 +936,10 @@ check_response <- function(y, record, n, whole = TRUE, family = NULL) {
   if (!is.null(record$classes) && !is.numeric(y) && !is.null(family)) y <- factor(as.character(y), class_names(family), ordered = TRUE)
   if (has_intervals(y) && !is.null(family$levels)) y <- interval_numbers(y, family)
   if (inherits(y, "Surv")) refuse_times(record)
+  if (is.factor(y) && is.null(record$classes) && !record$trials) {
+    refuse_argument("y", "`y` must be numeric for this family, not a factor. binomial() is for two classes, cumulative() for ordered ones, ",
+                    "categorical() for others.")
+  }
   out <- record$response(y)
   if (whole) warn_if_constant(out$y, n)
   out

@@ -70,6 +70,26 @@ hyper_names <- function(problem) {
 
 # `arguments` is the environment of the function that was called, with the arguments of elvi_problem().
 build_problem <- function(formula, call, env, arguments) {
+  naming_response(formula, read_problem(formula, call, env, arguments))
+}
+
+# Users of a formula have no argument `y`: messages about the response name it as the formula does.
+naming_response <- function(formula, code) {
+  if (length(formula) != 3L) return(code)
+  name <- deparse_one(formula[[2L]])
+  renamed <- function(condition) {
+    condition$message <- gsub("`y`", paste0("`", name, "`"), conditionMessage(condition), fixed = TRUE)
+    if (!is.null(condition$argument)) condition$argument <- name
+    condition
+  }
+  withCallingHandlers(code, elvi_error_argument = function(e) if (identical(e$argument, "y")) stop(renamed(e)),
+                      elvi_warning_constant_response = function(w) {
+                        warning(renamed(w))
+                        invokeRestart("muffleWarning")
+                      })
+}
+
+read_problem <- function(formula, call, env, arguments) {
   given <- names(call)
   refuse_response_extras(formula)
   data <- if ("data" %in% given) check_data(arguments$data)

@@ -9,7 +9,7 @@
 #' @section Errors:
 #' | class | when | fields | what to do |
 #' |---|---|---|---|
-#' | `elvi_error_argument` | an argument has the wrong type, shape or value, or clashes with another | `argument`, its name (`start$mu` for a part of `start`); `parent`, the error of R behind it, where R could not read a formula's variables | read the message: it says what was expected |
+#' | `elvi_error_argument` | an argument has the wrong type, shape or value, or clashes with another | `argument`, its name (`start$mu` for a part of `start`; the response as the formula has it); `parent`, the error of R behind it, where R could not read a formula's variables | read the message: it says what was expected |
 #' | `elvi_error_smoothness` | steps need the smoothness `L`, which is not known and could not be estimated | `argument` | give [elvi_control()] a `smoothness`, or the schedule a `step` |
 #' | `elvi_error_kurtosis` | a preset of [schedule_fixed()] with a base of infinite kurtosis | `argument` | a student base with `df > 4`, or [schedule_custom()] |
 #' | `elvi_error_no_optimum` | no optimum exists, or no mode was found: separable data or dependent columns under a flat prior | `argument`, where it is shown that none exists | a proper prior such as [normal()] |

@@ -41,7 +41,7 @@ test_that("the posterior of a beta-binomial regression is that of a grid, and th
 
 test_that("responses that say nothing about phi are refused", {
   d <- bb_data()
-  refusal(elvi(as.integer(k > 2) ~ x, d, family = beta_binomial()), "y")
-  refusal(elvi(k / n ~ x, d, family = beta_binomial()), "y")
-  refusal(elvi(cbind(k, -1) ~ x, d, family = beta_binomial()), "y")
+  refusal(elvi(as.integer(k > 2) ~ x, d, family = beta_binomial()), "as.integer(k > 2)")
+  refusal(elvi(k / n ~ x, d, family = beta_binomial()), "k/n")
+  refusal(elvi(cbind(k, -1) ~ x, d, family = beta_binomial()), "cbind(k, -1)")
 })

@@ -22,7 +22,7 @@ test_that("a gaussian regression with log link has the posterior of a grid, what
   big <- elvi(1000 * y ~ x, d[d$y > 0, ], family = gaussian("log"))
   expect_equal(coef(big), coef(fit) + c(log(1000), 0), tolerance = 1e-3)
   expect_equal(sigma(big), 1000 * sigma(fit), tolerance = 1e-3)
-  refusal(elvi(-exp(y) ~ x, d, family = gaussian("log")), "y")
+  refusal(elvi(-exp(y) ~ x, d, family = gaussian("log")), "-exp(y)")
 })
 
 test_that("links that bound the predictor are refused with what to use", {

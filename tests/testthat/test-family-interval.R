@@ -78,9 +78,9 @@ test_that("without left and interval censoring it is what weibull() and lognorma
 test_that("what intervals cannot do is refused with what to do", {
   skip_if_not_installed("survival")
   d <- interval_data()
-  refusal(elvi(survival::Surv(from, to, type = "interval2") ~ x, d, family = "exponential"), "y")
-  refusal(elvi(survival::Surv(rep(0, 60), abs(x) + 1, rep(1, 60)) ~ g, d, family = weibull()), "y")
-  refusal(elvi(survival::Surv(-abs(x), x, type = "interval2") ~ g, d, family = weibull()), "y")
+  refusal(elvi(survival::Surv(from, to, type = "interval2") ~ x, d, family = "exponential"), "survival::Surv(from, to, type = \"interval2\")")
+  refusal(elvi(survival::Surv(rep(0, 60), abs(x) + 1, rep(1, 60)) ~ g, d, family = weibull()), "survival::Surv(rep(0, 60), abs(x) + 1, rep(1, 60))")
+  refusal(elvi(survival::Surv(-abs(x), x, type = "interval2") ~ g, d, family = weibull()), "survival::Surv(-abs(x), x, type = \"interval2\")")
   fit <- elvi(survival::Surv(from, to, type = "interval2") ~ x, d, family = lognormal())
   expect_error(residuals(fit), "log_lik")
   expect_error(calibrate(fit, 10), "calibrate\\(\\)")

@@ -70,5 +70,5 @@ test_that("a truncated negative binomial count has its density, and its posterio
   # the expected response is that of the counts that are seen
   expect_equal(mean(posterior_predict(fit, draws = 4000)), fitted(fit)[[1]], tolerance = 0.03)
   expect_equal(mean(posterior_epred(fit, draws = 4000)[, 1]), fitted(fit)[[1]], tolerance = 0.02)
-  refusal(elvi(y - 1 ~ 1, d, family = truncated_negbinomial()), "y")
+  refusal(elvi(y - 1 ~ 1, d, family = truncated_negbinomial()), "y - 1")
 })

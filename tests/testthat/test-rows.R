@@ -241,7 +241,7 @@ test_that("proportions with their trials as weights are cbind() of successes and
   model <- model_glm(cbind(1, d$x), d$s / d$n, prior = flat(), weights = d$n)
   expect_equal(find_mode(model)$x, unname(coef(glm(s / n ~ x, binomial(), d, weights = n))), tolerance = 1e-5)
   refusal(elvi(s / n ~ x, data = d, family = binomial()), "weights")
-  refusal(elvi(s / n ~ x, data = d, family = binomial(), weights = n + 0.5), "y")
+  refusal(elvi(s / n ~ x, data = d, family = binomial(), weights = n + 0.5), "s/n")
 })
 
 test_that("a row without a trial adds nothing", {
@@ -253,7 +253,7 @@ test_that("a row without a trial adds nothing", {
   fit <- elvi(cbind(s, n - s) ~ x, data = d, family = binomial())
   expect_identical(unname(log_lik(fit, draws = 3)[, 3]), numeric(3))
   expect_identical(unname(posterior_predict(fit, draws = 3)[, 3]), integer(3))
-  refusal(elvi(cbind(s, n - s) ~ 1, data = d[3, ], family = binomial()), "y")
+  refusal(elvi(cbind(s, n - s) ~ 1, data = d[3, ], family = binomial()), "cbind(s, n - s)")
 })
 
 test_that("frequency is read as weights are, and log_lik() counts it", {
