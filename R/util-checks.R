@@ -251,9 +251,9 @@ check_dots <- function(dots, known, where, ignored = character()) {
              class = "elvi_error_argument", data = list(argument = given[1L]))
 }
 
-# a question at the end of a message about an unknown name; NULL where no other is near it
+# a question at the end of a message about an unknown name; NULL where no other is near it, or it is no valid text
 nearest_name <- function(name, known) {
-  if (!length(known)) return(NULL)
+  if (!length(known) || !validEnc(name)) return(NULL)
   distance <- utils::adist(name, known, ignore.case = TRUE)
   near <- known[distance == min(distance) & distance <= max(2, nchar(name) %/% 3) & distance < nchar(name)]
   if (length(near)) paste0(" Did you mean `", near[1L], "`?")

@@ -31,6 +31,7 @@ test_that("families that elvi has not are answered with what to use", {
   expect_error(check_family(stats::quasipoisson()), "neg_binomial_2()", class = "elvi_error_argument", fixed = TRUE)
   expect_error(check_family("cox"), "piecewise_exponential()", class = "elvi_error_argument", fixed = TRUE)
   expect_error(check_family("zero_inflated_poison"), "no family .* Did you mean `zero_inflated_poisson`\\?", class = "elvi_error_argument")
+  expect_error(check_family("\xff\xfe"), "family", class = "elvi_error_argument")   # no valid text, and near to nothing
   expect_error(check_family("something"), "or the name of one", class = "elvi_error_argument")
   skip_if_not_installed("mgcv")
   expect_identical(check_family(mgcv::nb())$family, "neg_binomial_2")
