@@ -77,10 +77,13 @@ plain_error <- function(fit) {
   weights_error(list(error_sample(fit, draws)), 1)
 }
 
+# The same for every fit, so that print() says the same of the same fit whatever the state of R's generator.
+error_key <- c(2654435769, 1640531527)
+
 # draws of what a fit without hyperparameters shows, one per row, with their log ratios
 error_sample <- function(fit, n, key = NULL) {
   posterior <- fit$posterior
-  key <- key %||% key_for(posterior$key, list("error"))
+  key <- key %||% error_key
   if (has_target(posterior)) {
     drawn <- component_draws(posterior, n, key)$x
     return(list(x = drawn, log_ratios = -target_values(posterior$margins$model, centre_points(posterior, t(drawn))) - attr(drawn, "log_q")))
@@ -207,7 +210,7 @@ with_rule_error <- function(error, rule, words) {
 
 # Draws of what is shown at component k, with the log ratios of the posterior given its hyperparameters.
 conditional_sample <- function(posterior, k, n, key = NULL) {
-  z <- draw_base(posterior_law(posterior), key %||% key_for(posterior$key, list("error", k)), n)
+  z <- draw_base(posterior_law(posterior), key %||% key_for(error_key, list(k)), n)
   drawn <- corrected_ratios_at(posterior, k, if (is_reshaped(posterior)) widened(z) else list(z = z, log_q = -colSums(z^2) / 2))
   target <- target_of(posterior, k)
   optimum <- original_order(target$plan, target$setting$mu)

@@ -40,7 +40,7 @@ test_that("draws at a quadrature point have the log ratios of the posterior give
   posterior <- fit$posterior
   k <- which.max(posterior$weight)
   found <- conditional_sample(posterior, k, 50L)
-  z <- widened(draw_base(posterior_law(posterior), key_for(posterior$key, list("error", k)), 50L))$z
+  z <- widened(draw_base(posterior_law(posterior), key_for(error_key, list(k)), 50L))$z
   normal <- function(scale) exp(colSums(dnorm(z, 0, scale, log = TRUE)))
   log_q <- log(0.9 * normal(1) + 0.1 * normal(1 + 1.8 / sqrt(6))) - corrected_points(posterior, z, rep(k, 50L))$log_slope
   b <- found$x[, 1:2]
