@@ -97,7 +97,7 @@ smooth_estimates.default <- function(object, ...) not_a_regression(object)
 
 #' @rdname smooth_estimates
 #' @export
-#' @exportS3Method gratia::smooth_estimates
+#' @rawNamespace S3method(gratia::smooth_estimates, elvi_glm)
 smooth_estimates.elvi_glm <- function(object, select = NULL, n = 100, n_2d = 40, ...) {
   check_dots(list(...), names(formals()), "smooth_estimates()")
   check_in_memory(object)

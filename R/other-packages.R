@@ -11,10 +11,15 @@
 #' | 'modelsummary', 'broom.mixed' | through `tidy()`, `glance()` and the above |
 #' | 'posterior', 'bayesplot', 'tidybayes', 'ggdist' | draws: `as_draws()`, `tidy_draws()`, `add_epred_draws()` ... |
 #' | 'loo' | `loo()`, `waic()`, `kfold()`, and comparisons of them |
+#' | 'ggeffects', 'effects', 'multcomp' | `ggpredict()`; `Effect()` and `allEffects()` for families of `glm()` without smooths; `glht()` |
+#' | 'sjPlot' | `tab_model()`, `plot_model()` |
+#' | 'bridgesampling' | `bridge_sampler()` returns the [evidence()] |
 #' | 'knitr' | `kable(summary(fit))` |
 #'
 #' There is no `logLik()` and no `AIC()`: an [elbo()] is not a maximised likelihood. `insight::find_algorithm()` returns `"variational"`.
-#' Functions about the chains of a sampler report that there are none.
+#' Functions about the chains of a sampler report that there are none. `performance::check_model()` looks at the same formula fitted by
+#' `lm()`, `glm()` or 'lme4', as it does for fits of 'rstanarm'. `compare_parameters()` and `compare_performance()` take models of a fixed
+#' list of classes only: use `model_parameters()` and `model_performance()` of each fit.
 #'
 #' @seealso [predictive] and [predict.elvi_glm()] for the generics of 'rstantools'.
 #' @name other_packages
@@ -127,6 +132,25 @@ grid_labels <- function(object) {
   misc <- emmeans::.std.link.labels(object$family, list())
   if (identical(misc$inv.lbl, "prob") && !family_record(object$family)$trials) misc$inv.lbl <- "response"
   misc
+}
+
+# ---- effects and multcomp -------------------------------------------------------------------
+
+# 'effects' evaluates glm() with the formula, and puts these coefficients into it.
+#' @exportS3Method effects::effSources
+effSources.elvi_glm <- function(mod) {
+  if (!mod$family$family %in% c("gaussian", "binomial", "poisson", "Gamma", "inverse.gaussian") || length(mod$smooths)) {
+    refuse_argument("mod", "Effect() needs a family of glm() and no smooth terms. Use plot(fit, \"effects\"), emmeans or ggeffects.")
+  }
+  fixed <- names(fixef.elvi_fit(mod))
+  list(formula = find_formula.elvi_glm(mod)$conditional, coefficients = fixef.elvi_fit(mod), vcov = stats::vcov(mod)[fixed, fixed])
+}
+
+#' @exportS3Method multcomp::modelparm
+modelparm.elvi_glm <- function(model, coef. = NULL, vcov. = NULL, df = NULL, ...) {
+  fixed <- names(fixef.elvi_fit(model))
+  structure(list(coef = fixef.elvi_fit(model), vcov = stats::vcov(model)[fixed, fixed, drop = FALSE], df = df %||% 0,
+                 estimable = rep(TRUE, length(fixed))), class = "modelparm")
 }
 
 # ---- marginaleffects ------------------------------------------------------------------------
@@ -448,12 +472,24 @@ describe_prior.elvi_glm <- function(model, ...) {
 
 #' @exportS3Method parameters::model_parameters
 model_parameters.elvi_fit <- function(model, effects = "all", component = "all", ...) {
-  need_package("posterior", "model_parameters()")
-  draws <- as.matrix(get_parameters.elvi_fit(model, effects, component))
   meant <- list(...)
+  draws <- as.matrix(get_parameters.elvi_fit(model, effects, component))
+  if (identical(tolower(meant$ci_method), "wald")) return(wald_table(draws, meant$ci %||% 0.95))
+  need_package("posterior", "model_parameters()")
   meant <- meant[names(meant) %in% c("centrality", "dispersion", "ci", "ci_method", "test", "rope_range", "rope_ci", "exponentiate",
                                      "keep", "drop", "verbose")]   # not what is about chains or standard errors
   do.call(parameters::model_parameters, c(list(posterior::as_draws(draws)), meant))
+}
+
+# 'sjPlot' asks every model for the columns of a Wald test. Limits are those of the draws, p is two-sided from the probability of direction.
+wald_table <- function(draws, ci) {
+  limits <- apply(draws, 2L, stats::quantile, c((1 - ci) / 2, (1 + ci) / 2), names = FALSE)
+  positive <- colMeans(draws > 0)
+  mean <- colMeans(draws)
+  sd <- apply(draws, 2L, stats::sd)
+  out <- data.frame(Parameter = colnames(draws), Coefficient = mean, SE = sd, CI = ci, CI_low = limits[1L, ], CI_high = limits[2L, ],
+                    z = mean / sd, df_error = Inf, p = 2 * pmin(positive, 1 - positive), row.names = NULL)
+  structure(out, pretty_names = stats::setNames(colnames(draws), colnames(draws)), ci = ci, class = c("parameters_model", "data.frame"))
 }
 
 #' @exportS3Method parameters::standard_error
@@ -493,6 +529,10 @@ model_performance.elvi_glm <- function(model, ...) {
                     RMSE = sqrt(mean(stats::residuals(without_gaps(model))^2)), Sigma = stats::sigma(model))
   structure(out, class = c("performance_model", "data.frame"))
 }
+
+# Diagnostics of residuals are those of the same formula fitted by lm(), glm() or lme4, as for fits of 'rstanarm'.
+#' @exportS3Method performance::check_model
+check_model.elvi_glm <- function(x, ...) performance::check_model(bayestestR::bayesian_as_frequentist(x), ...)
 
 # The default method takes classes only that 'insight' has on its list.
 #' @exportS3Method performance::check_predictions

@@ -48,12 +48,36 @@ asked <- list(
     "hdi(), rope(), p_direction()" = quote(nrow(bayestestR::hdi(fit)) > 0 && nrow(bayestestR::rope(fit)) > 0 &&
                                              nrow(bayestestR::p_direction(fit)) > 0),
     "diagnostic_posterior()" = quote(bayestestR::diagnostic_posterior(fit))),
-  parameters = list("model_parameters()" = quote(nrow(parameters::model_parameters(fit)) >= length(means(fit)))),
+  parameters = list("model_parameters()" = quote(nrow(parameters::model_parameters(fit)) >= length(means(fit))),
+                    "compare_parameters()" = quote(nrow(parameters::compare_parameters(fit, fit)) > 1)),
   performance = list(
     "model_performance()" = quote(is.finite(performance::model_performance(fit)$ELPD)),
     "r2_bayes()" = quote(performance::r2_bayes(fit)$R2_Bayes > 0),
     "check_predictions()" = quote(nrow(performance::check_predictions(fit)) == nobs(fit)),
+    "check_model()" = quote(inherits(performance::check_model(fit), "check_model")),
+    "r2(), icc(), get_variance()" = quote(inherits(performance::r2(fit), "r2_bayes") &&
+                                            (!groups || performance::icc(fit)$ICC_adjusted > 0 && insight::get_variance(fit)$var.random > 0)),
+    "compare_performance()" = quote(nrow(performance::compare_performance(fit, fit)) == 2),
     "looic()" = quote(is.list(suppressWarnings(performance::looic(fit))))),
+  ggeffects = list("ggpredict()" = quote({
+    out <- ggeffects::ggpredict(fit, if (groups) "spray" else "wt")
+    grid <- if (groups) data.frame(spray = levels(sprays$spray)) else data.frame(wt = out$x, cyl = 4)
+    !groups || near(out$predicted, predict(fit, grid, type = "response", re.form = NA))
+  })),
+  sjPlot = list("tab_model(), plot_model()" = quote(inherits(sjPlot::plot_model(fit), "ggplot") &&
+                                                      nzchar(sjPlot::tab_model(fit)$page.content))),
+  effects = list("Effect(), allEffects()" = quote(near(
+    stats::fitted(effects::Effect(if (groups) "spray" else "hp", if (groups) fit else elvi(mpg ~ hp, mtcars)))[1],
+    if (groups) predict(fit, data.frame(spray = "A"), re.form = NA) else predict(elvi(mpg ~ hp, mtcars), data.frame(hp = 50))))),
+  multcomp = list("glht()" = quote(near(stats::coef(multcomp::glht(fit)), means(fit), 1e-6))),
+  bridgesampling = list("bridge_sampler()" = quote(is.finite(bridgesampling::bridge_sampler(fit)$logml))),
+  shinystan = list("as.shinystan(as.array())" = quote(inherits(shinystan::as.shinystan(as.array(fit)), "shinystan"))),
+  priorsense = list("powerscale_sensitivity()" = quote(nrow(as.data.frame(priorsense::powerscale_sensitivity(fit))) > 0)),
+  DHARMa = list("createDHARMa()" = quote({
+    simulated <- DHARMa::createDHARMa(t(posterior_predict(fit)), model.response(model.frame(fit)), colMeans(posterior_epred(fit)), groups)
+    length(residuals(simulated)) == nobs(fit)
+  })),
+  gratia = list("smooth_estimates()" = quote(groups || nrow(gratia::smooth_estimates(elvi(mpg ~ s(wt), mtcars))) > 10)),
   modelsummary = list("modelsummary()" = quote(nrow(modelsummary::modelsummary(fit, output = "data.frame")) > 3)),
   tidybayes = list(
     "add_epred_draws()" = quote(near(tapply(tidybayes::add_epred_draws(new, fit)$.epred, rep(1:3, each = 1000), mean),
@@ -89,7 +113,9 @@ asked <- list(
 
 # What cannot be the same as for a sampler, and why.
 differs <- c("get_loglikelihood()" = "no logLik(): an ELBO is not one", "diagnostic_posterior()" = "there are no chains",
-             "looic()" = "only for samplers: use loo()")
+             "looic()" = "only for samplers: use loo()",
+             "compare_parameters()" = "takes classes of a fixed list in 'insight' only",
+             "compare_performance()" = "takes classes of a fixed list in 'insight' only")
 
 # Every generic and constructor that elvi shares with others, on an object of theirs, elvi loaded first or last.
 others <- list(

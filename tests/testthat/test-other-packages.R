@@ -383,3 +383,44 @@ test_that("tidybayes: draws beside the data", {
   marginal <- tidybayes::add_epred_draws(data.frame(spray = "A"), other_fits()$groups, ndraws = 5, re_formula = NA)
   expect_equal(marginal$.epred, c(posterior_epred(other_fits()$groups, data.frame(spray = "A"), re.form = NA, draws = 5)))
 })
+
+test_that("sjPlot: tables and plots of posterior means with credible limits", {
+  skip_on_cran()
+  skip_if_not_installed("sjPlot")
+  skip_if_not_installed("parameters")
+  fit <- other_fits()$binary
+  table <- parameters::model_parameters(fit, ci_method = "wald", ci = 0.9, effects = "fixed")
+  expect_equal(table$Coefficient, unname(coef(fit)), tolerance = 0.05)
+  expect_equal(as.matrix(table[c("CI_low", "CI_high")]), confint(fit, level = 0.9), tolerance = 0.1, ignore_attr = TRUE)
+  plot <- suppressWarnings(sjPlot::plot_model(fit))
+  expect_s3_class(plot, "ggplot")
+  expect_setequal(as.character(plot$data$term), names(coef(fit))[-1L])
+  page <- suppressWarnings(sjPlot::tab_model(fit, other_fits()$groups))$page.content
+  expect_match(page, "Odds Ratios", fixed = TRUE)
+})
+
+test_that("effects and multcomp: estimates are those of predict() and coef()", {
+  skip_on_cran()
+  skip_if_not_installed("effects")
+  groups <- other_fits()$groups
+  at <- as.data.frame(effects::Effect("spray", groups))
+  expected <- predict(groups, data.frame(spray = LETTERS[1:6]), re.form = NA, se.fit = TRUE)
+  expect_equal(log(at$fit), unname(expected$fit), tolerance = 1e-6)
+  expect_equal(effects::Effect("spray", groups)$se, unname(expected$se.fit), tolerance = 0.02)
+  expect_length(effects::allEffects(other_fits()$sigma), 2L)
+  curved <- elvi(mpg ~ wt, mtcars, family = Gamma("log"))
+  curved$family$family <- "Beta"
+  expect_error(effects::Effect("wt", curved), class = "elvi_error_argument")
+  skip_if_not_installed("multcomp")
+  tests <- multcomp::glht(groups)
+  expect_equal(coef(tests), fixef(groups))
+  expect_equal(vcov(tests), vcov(groups)[names(fixef(groups)), names(fixef(groups))])
+})
+
+test_that("performance: check_model() is about the same formula by lm(), glm() or lme4", {
+  skip_on_cran()
+  skip_if_not_installed("performance")
+  for (name in c("sigma", "binary", "groups")) {
+    expect_s3_class(suppressMessages(suppressWarnings(performance::check_model(other_fits()[[name]]))), "check_model")
+  }
+})
