@@ -1,8 +1,11 @@
 #' Bayesian regression without sampling
 #'
+#' @description
 #' `elvi()` fits a Bayesian regression from a formula, as [stats::glm()], 'lme4', 'mgcv' and 'brms' write it. It finds the posterior by
 #' deterministic variational inference and numerical integration, usually within a second or two, and gives the same answer in every
 #' call. `print()` shows the estimates, whether the fit has converged, and how far it may be from the exact posterior.
+#'
+#' `fit <- elvi(breaks ~ tension + (1 | wool), data = warpbreaks, family = poisson())`
 #'
 #' `elvi()` also fits densities of your own, such as Stan programs and TMB objects: see [elvi_model].
 #'
