@@ -152,7 +152,8 @@ scale_record <- function(name, base, row_constant, start, level = function(y) 0,
     conditional = list(likelihood = name, start = start, dispersion = if (is.null(hyper)) "none" else "own", hyper = hyper),
     dispersion = NULL,
     second = list(component = "disp", parameter = c(base$dispersion$natural, base$conditional$hyper$names)[1L],
-                  link = "log", mean = function(mu, dispersion) mu, level = level, smooth = smooth, precision = isTRUE(base$dispersion$precision),
+                  link = "log", mean = function(mu, dispersion) mu, level = level, smooth = smooth,
+                  precision = isTRUE(base$dispersion$precision),
                   check = function(y) invisible()))
 }
 
