@@ -61,9 +61,12 @@ aux_prior <- function(design, family, dispersion, prior, rescale, spread) {
   record <- family_record(family)
   if (is_nested_only(family)) {
     hyper <- hyper_record(record, family$levels)
-    prior <- prior %||% hyper$default_prior()
+    default <- hyper$default_prior()
+    if (is.null(default) && !is.null(prior)) unused_argument("prior_aux", "sigma has a formula, and df a gamma(2, 0.1) prior")
+    prior <- prior %||% default
     sd <- design$spread$response$sd
-    return(if (rescale && hyper$with_unit && is_exponential(prior) && isTRUE(sd > 0)) exponential(prior$rate / sd) else prior)
+    in_units <- rescale && hyper$with_unit && !is.null(prior) && is_exponential(prior) && isTRUE(sd > 0)
+    return(if (in_units) exponential(prior$rate / sd) else prior)
   }
   if (is.null(record$dispersion) || !is.null(dispersion)) {
     if (!is.null(prior)) unused_argument("prior_aux", "this model has no auxiliary parameter")

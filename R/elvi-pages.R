@@ -29,9 +29,9 @@ NULL
 #' | argument of [elvi()] | families | parameter | link |
 #' |---|---|---|---|
 #' | `ziformula`, `~ 1` by default | [zero-inflated and hurdle families][families] | `zi`, the probability of a zero | logit |
-#' | `dispformula` | `gaussian()` | `sigma` | log |
+#' | `dispformula` | `gaussian()`, [lognormal()], [student()] | `sigma` | log |
 #' | `dispformula` | `Gamma(link = "log")` | `shape` | log |
-#' | `dispformula` | [neg_binomial_2()], [Beta()] | `phi` | log |
+#' | `dispformula` | [neg_binomial_2()], [Beta()], [beta_binomial()] | `phi` | log |
 #'
 #' @section Names and priors:
 #' Coefficients of the second formula are named `zi_x` and `disp_x`. A prior holds for both formulas;

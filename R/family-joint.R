@@ -138,32 +138,62 @@ inflated_record <- function(name, count, response, parameter, make, dispersion, 
 
 # ---- dispersions with a formula -----------------------------------------------------------------------------
 
-# A family with a dispersion, which is the second parameter; everything else of it stays.
-scale_record <- function(name, base, row_constant, start, level = function(y) 0) {
-  with_second <- function(f) function(y, mu, dispersion, ...) f(y, mu, dispersion$second, ...)
+# A family with a dispersion, which is the second parameter; everything else of it stays. `hyper`: a further parameter of its own, which
+# `both` joins with the dispersion for the functions of the family.
+scale_record <- function(name, base, row_constant, start, level = function(y) 0, hyper = NULL, smooth = 1.6,
+                         adapt = base$adapt, both = function(dispersion) dispersion$second) {
   joint_record(
-    family = base$family, link = base$link, make = base$make, response = base$response,
-    draws = function(mu, dispersion, trials, family) base$draws(mu, dispersion$second, trials, family),
-    log_lik = function(y, mu, dispersion, trials, family) base$log_lik(y, mu, dispersion$second, trials, family),
-    variance = function(mu, dispersion, family) base$variance(mu, dispersion$second, family) * base_variance(base, dispersion$second),
-    deviance = with_second(base$deviance), row_constant = row_constant, autoscale = base$autoscale, positive = base$positive,
-    conditional = list(likelihood = name, start = start, dispersion = "none", hyper = NULL), dispersion = NULL,
-    second = list(component = "disp", parameter = base$dispersion$natural, link = "log", mean = function(mu, dispersion) mu,
-                  level = level, smooth = 1.6, precision = base$dispersion$precision, check = function(y) invisible()))
+    family = base$family, link = base$link, make = base$make, response = base$response, adapt = adapt, trials = base$trials,
+    draws = function(mu, dispersion, trials, family) base$draws(mu, both(dispersion), trials, family),
+    log_lik = function(y, mu, dispersion, trials, family) base$log_lik(y, mu, both(dispersion), trials, family),
+    variance = function(mu, dispersion, family) base$variance(mu, both(dispersion), family) * base_variance(base, dispersion$second),
+    deviance = function(y, mu, dispersion, ...) base$deviance(y, mu, both(dispersion), ...), display_response = base$display_response,
+    row_constant = row_constant, autoscale = base$autoscale, positive = base$positive,
+    conditional = list(likelihood = name, start = start, dispersion = if (is.null(hyper)) "none" else "own", hyper = hyper),
+    dispersion = NULL,
+    second = list(component = "disp", parameter = c(base$dispersion$natural, base$conditional$hyper$names)[1L],
+                  link = "log", mean = function(mu, dispersion) mu, level = level, smooth = smooth,
+                  precision = isTRUE(base$dispersion$precision),
+                  check = function(y) invisible()))
+}
+
+# degrees of freedom of errors whose sigma has a formula; their prior is that of student(), and not for `prior_aux` to say
+df_hyper <- function() {
+  hyper <- positive_hyper("df",
+    part = function(a, problem, solved) {
+      total <- sum(problem$weight * problem$frequency)
+      level <- student_level(exp(a))
+      list(value = total * level$value, slope = if (!is.null(solved)) total * level$slope - solved$slope)
+    },
+    start = function(unit, problem) log(6), curvature = function(count) pmax(count / 20, 1))
+  hyper$log_prior <- function(priors, theta) log_df_prior(theta)
+  hyper$moment_scale <- function(values, priors) values
+  hyper$default_prior <- function() NULL
+  hyper
+}
+
+refuse_scale_intervals <- function(family, y, declared) {
+  if (has_intervals(y)) {
+    bad_argument("y", "times that are known or censored on the right: with `dispformula` no others are supported", "intervals")
+  }
+  family
 }
 
 # what glm()'s dispersion stands for, which `variance` of a record leaves out
-base_variance <- function(base, second) if (isTRUE(base$dispersion$residual)) second^2 else 1
+base_variance <- function(base, second) {
+  if (isTRUE(base$dispersion$residual) || identical(base$family, "student")) second^2 else 1
+}
 
 # predictors eta of the mean with curvatures c, and a dispersion around `level`
 both_start <- function(eta, c, level, curvature) {
   list(eta = as.double(rbind(eta, level)), c = as.double(rbind(c, 0, curvature)))
 }
 
-joint_record <- function(..., deviance = no_deviance, autoscale = FALSE, positive = FALSE) {
+joint_record <- function(..., deviance = no_deviance, autoscale = FALSE, positive = FALSE, adapt = as_given, trials = FALSE,
+                         display_response = uncensored) {
   c(list(...), list(
-    adapt = as_given, classes = NULL, mean = NULL, trials = FALSE, constant = as_summed, deviance = deviance, display_response = uncensored,
-    convex = FALSE,
+    adapt = adapt, classes = NULL, mean = NULL, trials = trials, constant = as_summed, deviance = deviance,
+    display_response = display_response, convex = FALSE,
     curvature_bound = NA_real_, bound_attained = no_bound, constant_curvature = FALSE, exponential = TRUE, needs_fine_quadrature = TRUE,
     calibration = list(), is_recession = function(move, y, small) FALSE, separable = NA, autoscale = autoscale, positive = positive))
 }
@@ -200,7 +230,24 @@ joint_records <- function(records) {
       start = function(y, weight, dispersion) both_start(log(y), weight, 0, weight / 2)),
     beta_scale = scale_record(
       "beta_scale", records$beta, row_constant = function(y, weight) -weight * (log(y) + log1p(-y)),
-      start = function(y, weight, dispersion) both_start(stats::qlogis(y), weight * 2 * y * (1 - y), 1, weight / 2)))
+      start = function(y, weight, dispersion) both_start(stats::qlogis(y), weight * 2 * y * (1 - y), 1, weight / 2)),
+    lognormal_scale = scale_record(
+      "lognormal_scale", records$lognormal, row_constant = records$lognormal$row_constant, smooth = 0.8, adapt = refuse_scale_intervals,
+      start = function(y, weight, dispersion) {
+        logs <- log(abs(y))
+        both_start(logs, weight / positive_sd(logs)^2, log(positive_sd(logs)), 2 * weight)
+      }),
+    student_scale = scale_record(
+      "student_scale", records$student, row_constant = function(y, weight) numeric(length(y)),
+      level = function(y) log(positive_sd(y)), hyper = df_hyper(), smooth = 0.8,
+      both = function(dispersion) cbind(c(dispersion$second), rep_len(c(dispersion$hyper), length(dispersion$second))),
+      start = function(y, weight, dispersion) both_start(y, weight / positive_sd(y)^2, log(positive_sd(y) * 0.7), weight)),
+    beta_binomial_scale = scale_record(
+      "beta_binomial_scale", records$beta_binomial, row_constant = records$beta_binomial$row_constant,
+      start = function(y, weight, dispersion) {
+        first <- records$beta_binomial$conditional$start(y, weight, 2)
+        both_start(first$eta, first$c, log(2), weight / 4)
+      }))
   c(counts, scales)
 }
 

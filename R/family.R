@@ -69,6 +69,9 @@
 #' | `Gamma(link = "log")` with `dispformula` | log | `shape` (log) | |
 #' | `neg_binomial_2()` with `dispformula` | log | `phi` (log) | |
 #' | `Beta()` with `dispformula` | logit | `phi` (log) | |
+#' | `beta_binomial()` with `dispformula` | logit | `phi` (log) | |
+#' | `lognormal()` with `dispformula` | log | `sigma` (log) | |
+#' | `student()` with `dispformula` | identity | `sigma` (log) | `df` |
 #'
 #' Their log likelihoods are not concave: the solver finds a stationary point, which importance sampling checks. It also corrects the
 #' marginals of coefficients; effects of groups are those of the gaussian approximations.
@@ -91,7 +94,8 @@
 #' `sigma` of `lognormal()`, which has no unit, has an `exponential(1)` prior; thresholds of [sratio()], [cratio()] and [acat()] have a
 #' `normal(0, 5)` prior.
 #'
-#' `df` of `student()` has a `gamma(2, 0.1)` prior, as in 'brms'; `prior_aux` is that of its `sigma`.
+#' `df` of `student()` has a `gamma(2, 0.1)` prior, as in 'brms'; `prior_aux` is that of its `sigma`, and not used where `sigma` has a
+#' formula.
 #'
 #' Counts without overdispersion do not bound `phi` from above. Its posterior then has no finite mean: use its quantiles, or give a
 #' `prior_aux`.

@@ -219,10 +219,12 @@ inverse_likelihood <- function(x, rows, i, k, found, fine = 8L) {
   log_sum(without) - log_sum(log_p)
 }
 
-# of row i at predictors eta and the dispersion of component k
+# of row i at predictors eta and the family's parameters at component k
 row_log_lik <- function(x, rows, i, eta, k) {
-  name <- dispersion_name_of(x)
-  dispersion <- if (length(name)) x$posterior$hyper$values[k, name] else known_dispersion(x)
+  names <- family_parameter_names(x)
+  dispersion <- if (!length(names)) known_dispersion(x)
+                else if (is_nested_only(x$family)) x$posterior$hyper$values[k, names, drop = FALSE]
+                else x$posterior$hyper$values[k, names]
   if (!is.null(rows$precision)) dispersion <- dispersion / sqrt(rows$precision[i])
   n <- length(eta)
   value <- family_record(x$family)$log_lik(rep(rows$y[i], n), expected_response(x, matrix(eta)), dispersion, rep(rows$trials[i], n),

@@ -19,8 +19,8 @@
 #' @param object a fit by [elvi()] from a formula.
 #' @param newdata optional data frame. Without it, the data of the fit.
 #' @param type `"link"` for the linear predictor, `"response"` for the expected
-#'   response, `"class"` for the most likely class of a response in classes, `"terms"` for the parts of the linear predictor: a
-#'   matrix with a column for each term of the formula, smooths and group-level terms too. Other terms are centred at the means of the
+#'   response, `"class"` for the most likely class of a response in classes (whose probabilities are also `"prob"`),
+#'   `"terms"` for the parts of the linear predictor: a matrix with a column for each term of the formula, smooths and group-level terms too. Other terms are centred at the means of the
 #'   data, as those of [stats::predict.lm()] are; the attribute `constant` is the rest, without offsets. For a fit with a [second
 #'   formula][second_formulas] also `"conditional"`, the mean without excess zeros, `"zprob"` and
 #'   `"zlink"`, the probability of an extra zero (of a hurdle: of a zero) and its predictor, and `"disp"`, the dispersion. Credible
@@ -212,6 +212,7 @@ check_type <- function(type, object) {
   known <- c("link", "response", if (has_classes(object)) "class" else "conditional", if (!has_shared(object)) "terms",
              if (component == "zi") c("zprob", "zlink"), if (component == "disp") "disp")
   if (is.character(type) && length(type) > 1L) type <- type[1L]
+  if (has_classes(object) && is.character(type) && type %in% c("prob", "probs")) return("response")   # as 'ordinal' and 'MASS' call it
   if (is.character(type) && type %in% c("zprob", "zlink", "disp") && !type %in% known) {
     bad_argument("type", paste0(join_or(paste0("\"", known, "\"")), ": this fit has no formula for ",
                                 if (type == "disp") "its dispersion" else "excess zeros"), describe(type))
@@ -418,20 +419,27 @@ refuse_classes <- function(object, what) {
              "probabilities of the classes, log_lik() those of the data.", class = "elvi_error_argument", data = list(argument = "object"))
 }
 
-# of a model in two parts, at posterior means of both predictors
+# of a model in two parts, at posterior means of both parameters
 joint_residuals <- function(object, type, y, mean) {
+  out <- if (type == "response") y - mean else scaled_joint_residuals(object, type, y, mean)
+  stats::naresid(object$na.action, stats::setNames(out, rownames(object$frame)))
+}
+
+scaled_joint_residuals <- function(object, type, y, mean) {
   record <- family_record(object$family)
-  plain <- without_gaps(object)
-  second <- stats::predict(plain, type = if (object$second$component == "disp") "disp" else "zprob")
-  mu <- stats::predict(plain, type = "conditional")
+  rows <- prediction_rows(without_gaps(object), NULL, NULL, FALSE, NULL)
+  mu <- plain_mean(object, rows, own_link(object$family))
+  if (type == "working") return((y - mu) / object$family$mu.eta(object$family$linkfun(mu)))
+  second <- plain_mean(object, rows$second, second_link(object))
   dispersion <- list(second = second / sqrt(precisions(object) %||% 1), hyper = mean_dispersion(object))
   counts <- row_counts(object) %||% 1
-  out <- switch(type,
-    response = y - mean,
-    pearson = (y - mean) * sqrt(counts / record$variance(mu, dispersion, object$family)),
-    deviance = sign(y - mean) * sqrt(counts * pmax(0, record$deviance(y, mu, dispersion, object$family))),
-    working = (y - mu) / object$family$mu.eta(object$family$linkfun(mu)))
-  stats::naresid(object$na.action, stats::setNames(out, rownames(object$frame)))
+  if (type == "pearson") return((y - mean) * sqrt(counts / record$variance(mu, dispersion, object$family)))
+  sign(y - mean) * sqrt(counts * pmax(0, record$deviance(y, mu, dispersion, object$family)))
+}
+
+# The mean of a parameter in each row where nobody asks for its limits: by the moments of the predictor, without profiles of every row.
+plain_mean <- function(object, rows, link) {
+  mix_moments(response_moments(object, linear_predictor(object, rows), link), object$posterior$weight)$mean
 }
 
 # without the rows that na.exclude would put back

@@ -242,13 +242,17 @@ row_shapes <- function(posterior, W) {
   first <- which(!duplicated(key))
   a <- t(centre_rows(posterior, W[first, , drop = FALSE]))
   bent <- bent_functions(profile_cumulants(target_of(posterior), a))
-  cost <- max(1, length(bent)) * rows_of_profile(target_of(posterior))
-  chosen <- main_components(posterior, max(1, most_profile_rows %/% cost), least = 0.05)
+  cost <- max(1, length(bent)) * rows_of_profile(target_of(posterior)) * expectation_cost(posterior)
+  chosen <- main_components(posterior, if (has_two_lines(posterior)) 1 else max(1, most_profile_rows %/% cost), least = 0.05)
   each <- lapply(chosen, function(k) {
     function_shapes(target_of(posterior, k), a, profiled = cost <= 3 * most_profile_rows)[match(key, key[first]), , drop = FALSE]
   })
   new_shapes(each, nearest_of(posterior, chosen))
 }
+
+# An expectation over two predictors takes as long as about six over one: shapes are those at the best component then.
+has_two_lines <- function(posterior) isTRUE(target_of(posterior)$plan$lines > 1L)
+expectation_cost <- function(posterior) if (has_two_lines(posterior)) 6 else 1
 
 bent_functions <- function(cumulants) which(abs(cumulants$third) > 0.04 | abs(cumulants$fourth) > 0.15)
 

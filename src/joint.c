@@ -103,14 +103,14 @@ double elvi_joint_loss(const elvi_joint *family, const double *hyper, const elvi
 
 /* ---- quadrature ----------------------------------------------------------------------- */
 
-static const elvi_quadrature_level *level_for(const elvi_quadrature *rule, double s)
+const elvi_quadrature_level *elvi_joint_level(const elvi_quadrature *rule, double s)
 {
     const elvi_quadrature_level *level = rule->level;
     while (level->limit < s) level++; /* the last has no limit */
     return level;
 }
 
-static void add_piece(elvi_joint_piece *sum, double w, const elvi_joint_piece *e)
+void elvi_joint_add(elvi_joint_piece *sum, double w, const elvi_joint_piece *e)
 {
     sum->value += w * e->value;
     sum->hyper += w * e->hyper;
@@ -125,8 +125,8 @@ elvi_joint_axes elvi_joint_axes_of(const elvi_quadrature *rule, const elvi_joint
         .s1 = s1,
         .with = with,
         .s2 = sqrt(fmax(row->V[2] - with * with, 0.0)),
-        .first = level_for(rule, s1),
-        .second = level_for(rule, s2),
+        .first = elvi_joint_level(rule, s1),
+        .second = elvi_joint_level(rule, s2),
     };
     return out;
 }
@@ -143,7 +143,7 @@ elvi_joint_piece elvi_joint_integrate(elvi_joint_function at, const double *hype
             const double eta[ELVI_LINES] = { row->eta[0] + x.s1 * z1, row->eta[1] + x.with * z1 + x.s2 * z2 };
             if (w < least) continue;
             const elvi_joint_piece e = at(hyper, row->y, eta);
-            add_piece(&sum, w, &e);
+            elvi_joint_add(&sum, w, &e);
         }
     return sum;
 }
@@ -153,7 +153,7 @@ void elvi_joint_add_line(elvi_line_function at, const double *hyper, const elvi_
 {
     const int own = line ? ELVI_PAIRS - 1 : 0;
     const double s = sqrt(fmax(row->V[own], 0.0));
-    const elvi_quadrature_level *level = level_for(rule, s);
+    const elvi_quadrature_level *level = elvi_joint_level(rule, s);
     for (int a = 0; a < 2 * level->n; a++) {
         const double z = elvi_node(level, a), w = level->w[a / 2];
         const elvi_line_piece e = at(hyper, row->y, row->eta[line] + s * z);

@@ -77,6 +77,8 @@ typedef struct {
     double s1, with, s2;
     const elvi_quadrature_level *first, *second;
 } elvi_joint_axes;
+const elvi_quadrature_level *elvi_joint_level(const elvi_quadrature *rule, double s); /* the rule for a spread s */
+void elvi_joint_add(elvi_joint_piece *sum, double w, const elvi_joint_piece *e);      /* sum += w e */
 elvi_joint_axes elvi_joint_axes_of(const elvi_quadrature *rule, const elvi_joint_row *row);
 /* node i of the 2 n that a level has */
 static inline double elvi_node(const elvi_quadrature_level *level, int i) { return i & 1 ? -level->z[i / 2] : level->z[i / 2]; }

@@ -87,6 +87,52 @@ test_that("means and sds are those of importance sampling, for zero inflation an
   }
 })
 
+test_that("phi of beta_binomial() and sigma of lognormal() and student() have formulas", {
+  skip_on_cran()
+  d <- withr_seed(33, {
+    d <- data.frame(x = rnorm(80), z = rnorm(80))
+    phi <- exp(1 + 0.5 * d$z)
+    d$hits <- rbinom(80, 8, rbeta(80, phi * plogis(d$x), phi * plogis(-d$x)))
+    d$size <- exp(rnorm(80, 0.5 * d$x, 1 / phi))
+    d
+  })
+  X <- cbind(1, d$x)
+  Z <- cbind(1, d$z)
+  at_draws <- function(x, log_density) {
+    eta <- tcrossprod(x[, 1:2], X)
+    second <- exp(tcrossprod(x[, 3:4], Z))
+    rowSums(vapply(seq_len(80), function(i) log_density(i, eta[, i], second[, i]), numeric(nrow(x))))
+  }
+  fits <- list(elvi(cbind(hits, 8 - hits) ~ x, d, family = beta_binomial(), dispformula = ~ z),
+               elvi(size ~ x, d, family = lognormal(), dispformula = ~ z))
+  densities <- list(
+    function(i, eta, phi) {
+      lbeta(d$hits[i] + phi * plogis(eta), 8 - d$hits[i] + phi * plogis(-eta)) - lbeta(phi * plogis(eta), phi * plogis(-eta))
+    },
+    function(i, eta, sigma) dlnorm(d$size[i], eta - sigma^2 / 2, sigma, log = TRUE))
+  for (i in 1:2) {
+    truth <- weighted_moments(fits[[i]], function(x) at_draws(x, densities[[i]]))
+    expect_gt(truth$ess, 3000)
+    expect_lt(max(abs(fixef(fits[[i]]) - truth$mean) / truth$sd), 0.06)
+    expect_lt(max(abs(sqrt(diag(vcov(fits[[i]]))) / truth$sd - 1)), 0.05)
+  }
+  expect_equal(residuals(fits[[1]]), d$hits / 8 - fitted(fits[[1]]), ignore_attr = TRUE)
+  expect_true(all(posterior_predict(fits[[1]], draws = 5) %in% 0:8))
+  heavy <- elvi(size ~ x, d, family = student(), dispformula = ~ z)
+  expect_true("df" %in% rownames(summary(heavy)$table))
+  expect_true(all(predict(heavy, d[1:3, ], type = "disp") > 0))
+  expect_error(elvi(size ~ x, d, family = student(), dispformula = ~ z, prior_aux = exponential(1)), "prior_aux.*df",
+               class = "elvi_error_argument")
+})
+
+test_that("residuals of a model in two parts are those of its records", {
+  d <- parts_data()
+  fit <- elvi(count ~ x, d, family = zero_inflated_poisson(), ziformula = ~ z)
+  expect_equal(residuals(fit), d$count - fitted(fit), ignore_attr = TRUE)
+  variance <- family_record(fit$family)$variance(predict(fit, type = "conditional"), list(second = predict(fit, type = "zprob")), fit$family)
+  expect_equal(residuals(fit, "pearson"), (d$count - fitted(fit)) / sqrt(variance), tolerance = 0.01, ignore_attr = TRUE)
+})
+
 test_that("columns, names and priors of the parts are where they belong", {
   skip_if_not_installed("reformulas")
   problem <- elvi_problem(count ~ x + (1 | g), parts_data(), family = poisson(), ziformula = ~ z + offset(log(e)) + (z | g),

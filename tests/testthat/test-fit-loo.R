@@ -74,6 +74,26 @@ test_that("refits of counts with groups agree with brute force where importance 
   expect_lt(abs(fit$nested$evidence$corrected - other + 4.402), 0.06)
 })
 
+test_that("rows are left out given the family's own parameters, whatever these are", {
+  d <- withr_seed(41, {
+    d <- data.frame(x = rnorm(60), g = factor(rep(1:6, 10)))
+    d$hits <- rbinom(60, 8, rbeta(60, 4 * plogis(d$x), 4 * plogis(-d$x)))
+    d$class <- cut(d$x + rlogis(60), c(-Inf, -1, 0.5, 2, Inf), ordered_result = TRUE)
+    d
+  })
+  for (fit in list(elvi(cbind(hits, 8 - hits) ~ x, d, family = beta_binomial()), elvi(class ~ x, d, family = cumulative()))) {
+    rows <- only_rows(observed_rows(fit), 1:60)
+    k <- which.max(fit$posterior$weight)
+    here <- fit$posterior$hyper$values[k, family_parameter_names(fit), drop = FALSE]
+    ours <- vapply(1:60, function(i) row_log_lik(fit, rows, i, 0.3, k), 0)
+    theirs <- if (fit$family$family == "cumulative") {
+      cuts <- c(-Inf, 0, here, Inf)
+      log(diff(plogis(cuts - 0.3)))[as.integer(d$class)]
+    } else beta_binomial_log_lik(d$hits, rep(8, 60), plogis(0.3), c(here))
+    expect_equal(ours, theirs, tolerance = 1e-10)
+  }
+})
+
 test_that("rows of a high Pareto k are left out by an integral over their predictor", {
   skip_if_not_installed("loo")
   # one coefficient: everything is an integral
