@@ -232,7 +232,8 @@ root_sd.elvi_sparse_root <- function(root) stats::setNames(root$sd, root$names)
 
 #' @export
 root_rows.elvi_sparse_root <- function(root, W) {
-  v <- as.matrix(Matrix::t(W[, root$plan$order, drop = FALSE]))
+  v <- W[, root$plan$order, drop = FALSE]
+  v <- if (is.matrix(v)) t(v) else as.matrix(Matrix::t(v))   # the first needs no method of package 'Matrix'
   storage.mode(v) <- "double"
   t(.Call(elvi_r_nested_draws, root$plan, root$setting, unname(v), TRUE))
 }
