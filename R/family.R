@@ -858,13 +858,17 @@ check_family_twins <- function(names = base::names(Filter(Negate(is_joint), fami
 
 # the name of the record of a family object, which is that of its likelihood in C
 likelihood_of <- function(family) {
-  names(family_keys)[family_keys == family_key(family$family, family$link, family$component)]
+  name <- family_table[[family$family]][family_key(family$link, family$component)]
+  if (length(name) == 1L && !is.na(name)) name[[1L]] else character()
 }
 
-# What tells the records apart: the family, its link, and whether its dispersion has a formula. A fit asks a dozen times, so
-# those of the records are kept.
-family_key <- function(family, link, component) paste(family, link, identical(component, "disp"))
-family_keys <- vapply(family_records, function(r) family_key(r$family, r$link, r$second$component), "")
+# What tells the records of a family apart: its link, and whether its dispersion has a formula. A fit asks a dozen times, so there is
+# a table.
+family_key <- function(link, component) if (identical(component, "disp")) paste(link, component) else link
+family_table <- local({
+  keys <- vapply(family_records, function(r) family_key(r$link, r$second$component), "")
+  split(stats::setNames(names(keys), keys), vapply(family_records, function(r) r$family, ""))
+})
 
 # the record of a model or of a family object
 family_record <- function(x) {

@@ -132,13 +132,13 @@ optimum_of_few <- function(model, base, law, scale, most = 2e4, least = 1000, ea
 }
 
 # Of a small regression in memory the solver of src/nested.c finds the optimum in one call, in less time than R takes for a step. It is a
-# start like others, certified as they are. NULL where it is not found, or where that solver is not for the model.
+# start like others, certified as they are. NULL where it is not found in a few steps, as of nearly separable data, or where that solver is
+# not for the model.
 optimum_by_rows <- function(model, law, scale, tol, most) {
   if (!is_quick_by_rows(model, scale)) return(NULL)
   X <- centred_design(model$rows)
-  solved <- solve_by_rows(model, X, matrix(0, nrow(X), 0L), law, tol, min(most, 50))
-  found <- solved$found
-  if (found$failed) return(NULL)
+  found <- solve_by_rows(model, X, matrix(0, nrow(X), 0L), law, tol / 100, min(most, 25))$found
+  if (found$failed || !isTRUE(found$certificate <= tol)) return(NULL)
   list(x = found$mu, hessian = prior_curvature(model) + crossprod(X, found$c * X), evaluations = found$evaluations, near = TRUE)
 }
 
