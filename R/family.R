@@ -513,16 +513,20 @@ shape_hyper <- positive_hyper("shape",
   start = function(unit, problem) 0,
   curvature = function(count) count)
 
-# k (log k + log y) - log Gamma(k) of each response, which has k (eta + y e^-eta) beside that
-gamma_hyper <- positive_hyper("shape",
-  part = function(a, problem, solved) {
+# k (log k + log y) - log Gamma(k) of each response, which has k (eta + y e^-eta), or what another link has, beside that: `slope_of` says
+# what the solver knows of its derivative in log k
+gamma_part <- function(slope_of) {
+  function(a, problem, solved) {
     w <- problem$weight * problem$frequency
     k <- exp(a)
     total <- sum(w)
     logs <- sum(w * log(problem$y))
     list(value = total * (k * a - lgamma(k)) + k * logs,
-         slope = if (!is.null(solved)) k * (total * (a + 1 - digamma(k)) + logs) - solved$loss)
-  },
+         slope = if (!is.null(solved)) k * (total * (a + 1 - digamma(k)) + logs) - slope_of(solved))
+  }
+}
+
+gamma_hyper <- positive_hyper("shape", part = gamma_part(function(solved) solved$loss),
   start = function(unit, problem) 0,
   curvature = function(count) count / 2)
 

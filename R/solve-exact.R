@@ -86,7 +86,7 @@ solve_optimum <- function(model, base, law, scale, tol, max_evaluations, progres
   watch <- new_watch(model, progress)
   on.exit(end_watch(watch))
   oracle <- watched(exact_oracle(model, law), watch)
-  start <- optimum_of_few(model, base, law, scale) %||% optimum_by_rows(model, law, scale, tol, max_evaluations) %||%
+  start <- optimum_by_rows(model, law, scale, tol, max_evaluations) %||% optimum_of_few(model, base, law, scale) %||%
     near_mode(model, exact_by_products(model, scale))
   point <- first_point(oracle, model, work, start)
   precision <- point$precision
@@ -131,11 +131,12 @@ optimum_of_few <- function(model, base, law, scale, most = 2e4, least = 1000, ea
   list(x = unname(found$mu), hessian = prior + (at$B - prior) * (model$rows$n / length(few$y)), evaluations = 0, near = TRUE)
 }
 
-# Of a small regression in memory the solver of src/nested.c finds the optimum in one call, in less time than R takes for a step. It is a
-# start like others, certified as they are. NULL where it is not found in a few steps, as of nearly separable data, or where that solver is
-# not for the model.
+# Of a small regression the solver of src/nested.c finds the optimum in one call, in less time than R takes for a step. It is a start like
+# others, certified as they are. Rows that are elsewhere are read once, so that the answer is that of memory. NULL where it is not found in
+# a few steps, as of nearly separable data, or where that solver is not for the model.
 optimum_by_rows <- function(model, law, scale, tol, most) {
   if (!is_quick_by_rows(model, scale)) return(NULL)
+  if (is_chunked(model$rows)) model$rows <- c(pass_over_rows(model$rows, "collect", list(dense = TRUE)), list(shift = model$rows$recipe$centre))
   X <- centred_design(model$rows)
   found <- solve_by_rows(model, X, matrix(0, nrow(X), 0L), law, tol / 100, min(most, 25))$found
   if (found$failed || !isTRUE(found$certificate <= tol)) return(NULL)
@@ -146,9 +147,9 @@ optimum_by_rows <- function(model, law, scale, tol, most) {
 most_quick_operations <- 1e6
 
 is_quick_by_rows <- function(model, scale) {
-  if (!is_regression(model) || is_dispersed(model) || is_chunked(model$rows) || !has_dense_rows(model$rows)) return(FALSE)
+  if (!is_regression(model) || is_dispersed(model)) return(FALSE)
   record <- family_record(model)
-  length(model$rows$y) * model$dim^2 <= most_quick_operations && scale_of(scale)$full && record$convex && !is.null(record$conditional) &&
+  design_size(model) * model$dim <= most_quick_operations && scale_of(scale)$full && record$convex && !is.null(record$conditional) &&
     all_proper(model) && !has_student_prior(model) && !is_linked(model)
 }
 
