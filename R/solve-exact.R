@@ -138,7 +138,8 @@ optimum_by_rows <- function(model, law, scale, tol, most) {
   if (!is_quick_by_rows(model, scale)) return(NULL)
   if (is_chunked(model$rows)) model$rows <- c(pass_over_rows(model$rows, "collect", list(dense = TRUE)), list(shift = model$rows$recipe$centre))
   X <- centred_design(model$rows)
-  found <- solve_by_rows(model, X, matrix(0, nrow(X), 0L), law, tol / 100, min(most, 25))$found
+  found <- tryCatch(solve_by_rows(model, X, matrix(0, nrow(X), 0L), law, tol / 100, min(most, 25))$found,
+                    elvi_error_interrupted = function(e) raise_interrupt())
   if (found$failed || !isTRUE(found$certificate <= tol)) return(NULL)
   list(x = found$mu, hessian = prior_curvature(model) + crossprod(X, found$c * X), evaluations = found$evaluations, near = TRUE)
 }
