@@ -136,7 +136,9 @@ optimum_of_few <- function(model, base, law, scale, most = 2e4, least = 1000, ea
 # a few steps, as of nearly separable data, or where that solver is not for the model.
 optimum_by_rows <- function(model, law, scale, tol, most) {
   if (!is_quick_by_rows(model, scale)) return(NULL)
-  if (is_chunked(model$rows)) model$rows <- c(pass_over_rows(model$rows, "collect", list(dense = TRUE)), list(shift = model$rows$recipe$centre))
+  if (is_chunked(model$rows)) {
+    model$rows <- c(pass_over_rows(model$rows, "collect", list(dense = TRUE)), list(shift = model$rows$recipe$centre))
+  }
   X <- centred_design(model$rows)
   found <- tryCatch(solve_by_rows(model, X, matrix(0, nrow(X), 0L), law, tol / 100, min(most, 25))$found,
                     elvi_error_interrupted = function(e) raise_interrupt())
