@@ -51,7 +51,7 @@ no_rows <- function(object) {
 }
 
 empty_columns <- function(rows, columns) {
-  loadNamespace("Matrix")   # package methods would attach it, with a message
+  if (!isNamespaceLoaded("Matrix")) loadNamespace("Matrix")   # package methods would attach it, with a message
   made <- no_columns
   made@Dim <- as.integer(c(rows, columns))
   made@p <- integer(columns + 1)

@@ -260,10 +260,9 @@ default_schedule <- function(control, budget) {
 # given: the exact solver knows no constraints, steps or iterations.
 stochastic_settings <- function(run, control) {
   arguments <- given_values(run[c("schedule", "budget", "start", "starts")])
-  default <- elvi_control()
   mine <- c("estimator", "update", "average", "precondition", "smoothness", "scale_min", "scale_max",
             "mu_centre", "mu_radius", "iterations", "checkpoint", "rows_per_step", "backtrack")
-  changed <- Filter(function(name) !identical(control[[name]], default[[name]]), mine)
+  changed <- Filter(function(name) !identical(control[[name]], default_control[[name]]), mine)
   list(arguments = arguments, control = unclass(control)[changed])
 }
 

@@ -12,15 +12,7 @@ floored_inverse <- function(family, y, declared) {
 }
 
 inverse_shape_hyper <- function(floor) {
-  out <- positive_hyper("shape",
-    part = function(a, problem, solved) {
-      w <- problem$weight * problem$frequency
-      k <- exp(a)
-      total <- sum(w)
-      logs <- sum(w * log(problem$y))
-      list(value = total * (k * a - lgamma(k)) + k * logs,
-           slope = if (!is.null(solved)) k * (total * (a + 1 - digamma(k)) + logs) - solved$slope[1L])
-    },
+  out <- positive_hyper("shape", part = gamma_part(function(solved) solved$slope[1L]),
     start = function(unit, problem) 0, curvature = function(count) count / 2,
     default_prior = function() {
       default_aux_prior(list(dispersion = list(relative = relative_scale(-1 / 2, function(unit) "1 / sqrt(shape)"))))

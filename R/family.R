@@ -517,16 +517,20 @@ shape_hyper <- positive_hyper("shape",
   start = function(unit, problem) 0,
   curvature = function(count) count)
 
-# k (log k + log y) - log Gamma(k) of each response, which has k (eta + y e^-eta) beside that
-gamma_hyper <- positive_hyper("shape",
-  part = function(a, problem, solved) {
+# k (log k + log y) - log Gamma(k) of each response, which has k (eta + y e^-eta), or what another link has, beside that: `slope_of` says
+# what the solver knows of its derivative in log k
+gamma_part <- function(slope_of) {
+  function(a, problem, solved) {
     w <- problem$weight * problem$frequency
     k <- exp(a)
     total <- sum(w)
     logs <- sum(w * log(problem$y))
     list(value = total * (k * a - lgamma(k)) + k * logs,
-         slope = if (!is.null(solved)) k * (total * (a + 1 - digamma(k)) + logs) - solved$loss)
-  },
+         slope = if (!is.null(solved)) k * (total * (a + 1 - digamma(k)) + logs) - slope_of(solved))
+  }
+}
+
+gamma_hyper <- positive_hyper("shape", part = gamma_part(function(solved) solved$loss),
   start = function(unit, problem) 0,
   curvature = function(count) count / 2)
 
@@ -862,13 +866,17 @@ check_family_twins <- function(names = base::names(Filter(Negate(is_joint), fami
 
 # the name of the record of a family object, which is that of its likelihood in C
 likelihood_of <- function(family) {
-  names(family_keys)[family_keys == family_key(family$family, family$link, family$component)]
+  name <- family_table[[family$family]][family_key(family$link, family$component)]
+  if (length(name) == 1L && !is.na(name)) name[[1L]] else character()
 }
 
-# What tells the records apart: the family, its link, and whether its dispersion has a formula. A fit asks a dozen times, so
-# those of the records are kept.
-family_key <- function(family, link, component) paste(family, link, identical(component, "disp"))
-family_keys <- vapply(family_records, function(r) family_key(r$family, r$link, r$second$component), "")
+# What tells the records of a family apart: its link, and whether its dispersion has a formula. A fit asks a dozen times, so there is
+# a table.
+family_key <- function(link, component) if (identical(component, "disp")) paste(link, component) else link
+family_table <- local({
+  keys <- vapply(family_records, function(r) family_key(r$link, r$second$component), "")
+  split(stats::setNames(names(keys), keys), vapply(family_records, function(r) r$family, ""))
+})
 
 # the record of a model or of a family object
 family_record <- function(x) {

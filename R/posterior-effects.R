@@ -39,11 +39,10 @@ residual_shapes <- function(found, at) {
   shape <- normal_shapes(length(at))
   bent <- which(found$scale[at] != 1)
   t <- (seq_len(nrow(found$value)) - effect_settings$most - 1L) * effect_settings$width
-  for (i in bent) {
-    value <- found$value[, at[i]]
-    used <- which(value > max(value) - 40)
-    shape[i, ] <- (score_quantiles(t[used], value[used]) - found$delta[at[i]]) / found$scale[at[i]]
-  }
+  if (!length(bent)) return(shape)
+  value <- t(found$value[, at[bent], drop = FALSE])
+  value[value <= row_max(value) - 40] <- -Inf
+  shape[bent, ] <- (score_quantiles(t, value) - found$delta[at[bent]]) / found$scale[at[bent]]
   shape
 }
 

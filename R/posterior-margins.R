@@ -15,9 +15,8 @@ has_margins <- function(posterior) !is.null(posterior$margins)
 is_reshaped <- function(posterior) has_margins(posterior) || has_effects(posterior)
 
 # S_k, user coordinates
-coefficient_roots <- function(posterior, which = posterior$coefficients) {
-  W <- unit_rows(posterior, which)
-  lapply(seq_along(posterior$weight), function(k) t(chol(tcrossprod(root_rows(root_at(posterior$roots, k), W)))))
+coefficient_root <- function(posterior, k) {
+  t(chol(tcrossprod(root_rows(root_at(posterior$roots, k), unit_rows(posterior, posterior$coefficients)))))
 }
 
 # A posterior with margins of its coefficients where the gaussian is not as good. `cumulants` says why; NULL where nothing was looked at.
@@ -27,22 +26,36 @@ with_margins <- function(posterior, target_at, needed = FALSE) {
   if (!length(which) || !posterior_law(posterior)$independent) return(posterior)
   if (length(which) > most_examined) return(left_gaussian(posterior, paste("more than", most_examined, "coefficients")))
   best <- which.max(posterior$weight)
+  target_at <- once_each(target_at)
+  S_at <- once_each(function(k) coefficient_root(posterior, k))
+  functions_at <- once_each(function(k) white_functions(posterior, S_at(k)))
   target <- target_at(best)
-  cumulants <- margin_cumulants(posterior, target_at, length(which))
+  cumulants <- margin_cumulants(posterior, target_at, functions_at)
   posterior$cumulants <- lapply(cumulants, function(x) max(abs(x)))
   if (!needed && !needs_profile(cumulants)) return(posterior)
   if (length(which) > most_corrected) return(left_gaussian(posterior, paste("more than", most_corrected, "coefficients")))
   most <- most_margin_rows %/% (2 * length(which) * rows_of_profile(target))
   chosen <- main_components(posterior, min(max(most, 1), most_margin_components))
   each <- lapply(chosen, function(k) {
-    margins <- find_margins(target_at(k), white_functions(posterior, k), settings_for(cumulants))
+    margins <- find_margins(target_at(k), functions_at(k), settings_for(cumulants))
     if (!is.null(margins)) c(list(k = k), margins)
   })
   found <- lengths(each) > 0L
   if (!found[1L]) return(left_gaussian(posterior, "the profiles of the coefficients cannot be found"))
   posterior$margins <- list(each = each[found], of = nearest_of(posterior, chosen[found]), plan = target$plan, setting = target$setting,
-                            roots = coefficient_roots(posterior), moved = most_moved(each[found]))
+                            roots = lapply(seq_along(posterior$weight), S_at), moved = most_moved(each[found]))
   posterior
+}
+
+# a function of a component's number that computes each value once
+once_each <- function(f) {
+  force(f)
+  known <- list()
+  function(k) {
+    name <- as.character(k)
+    if (is.null(known[[name]])) known[[name]] <<- f(k)
+    known[[name]]
+  }
 }
 
 # print() says why coefficients that may need a correction have none.
@@ -52,19 +65,19 @@ left_gaussian <- function(posterior, why) {
 }
 
 # Cumulants of the coefficients at the components that stand for all: a coefficient can be gaussian at the best one and not at others.
-margin_cumulants <- function(posterior, target_at, coefficients) {
-  most <- most_margin_rows %/% (4 * coefficients * target_at(which.max(posterior$weight))$plan$rows)
+margin_cumulants <- function(posterior, target_at, functions_at) {
+  most <- most_margin_rows %/% (4 * length(posterior$coefficients) * target_at(which.max(posterior$weight))$plan$rows)
   each <- lapply(main_components(posterior, min(max(most, 1), most_margin_components)), function(k) {
-    at <- white_functions(posterior, k)
+    at <- functions_at(k)
     profile_cumulants(target_at(k), cbind(at$white, at$unit))
   })
   list(third = unlist(lapply(each, `[[`, "third")), fourth = unlist(lapply(each, `[[`, "fourth")))
 }
 
-# Functions, in columns, of the parameters at component k: the coefficients (unit), and others that are uncorrelated and have variance 1.
-white_functions <- function(posterior, k) {
+# Functions, in columns, of the parameters at the component whose root is S: the coefficients (unit), and others that are uncorrelated and
+# have variance 1.
+white_functions <- function(posterior, S) {
   unit <- t(unit_rows(posterior, posterior$coefficients))
-  S <- t(chol(tcrossprod(root_rows(root_at(posterior$roots, k), t(unit)))))
   list(unit = unit, white = unit %*% t(solve(S)), S = S)
 }
 

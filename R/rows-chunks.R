@@ -209,8 +209,12 @@ row_tasks <- list(
       c(sum(rows$weight * ((rows$y - mu)^2 - mu)), sum(rows$weight * mu^2))
     },
     join = `+`),
-  # the rows themselves, where there are few
-  collect = list(part = function(model, args) model$rows[c("X", "y", "weight", "offset")],
+  # the rows themselves, where there are few; with args$dense, X as a matrix whatever it is
+  collect = list(part = function(model, args) {
+                   rows <- model$rows[c("X", "y", "weight", "offset")]
+                   if (isTRUE(args$dense)) rows$X <- dense_design(rows$X)
+                   rows
+                 },
                  join = function(a, b) Map(function(x, y) if (is.matrix(x)) rbind(x, y) else c(x, y), a, b)),
   # see rows-nested.R
   triangle = list(part = function(model, args) chunk_triangle(model$rows), join = function(a, b) join_triangles(a, b)),

@@ -86,13 +86,14 @@ solve_optimum <- function(model, base, law, scale, tol, max_evaluations, progres
   watch <- new_watch(model, progress)
   on.exit(end_watch(watch))
   oracle <- watched(exact_oracle(model, law), watch)
-  start <- optimum_of_few(model, base, law, scale) %||% near_mode(model, exact_by_products(model, scale))
+  start <- optimum_by_rows(model, law, scale, tol, max_evaluations) %||% optimum_of_few(model, base, law, scale) %||%
+    near_mode(model, exact_by_products(model, scale))
   point <- first_point(oracle, model, work, start)
   precision <- point$precision
   evaluations <- start$evaluations + 1 + isFALSE(start$settled)
   # Under exp() the start may be far too wide: narrow it as long as that is better.
   for (shrink in 1:60) {
-    if (is.finite(point$objective) && (isTRUE(start$of_few) || !grows_exponentially(model))) break
+    if (is.finite(point$objective) && (isTRUE(start$near) || !grows_exponentially(model))) break
     narrow <- evaluate_at(oracle, model, work, point$mu, precision * 2^shrink)
     evaluations <- evaluations + 1
     if (is.finite(point$objective) && narrow$objective >= point$objective) break
@@ -127,7 +128,32 @@ optimum_of_few <- function(model, base, law, scale, most = 2e4, least = 1000, ea
   if (is.null(found)) return(NULL)
   at <- point_oracle(small)(unname(found$mu))
   prior <- prior_curvature(model)
-  list(x = unname(found$mu), hessian = prior + (at$B - prior) * (model$rows$n / length(few$y)), evaluations = 0, of_few = TRUE)
+  list(x = unname(found$mu), hessian = prior + (at$B - prior) * (model$rows$n / length(few$y)), evaluations = 0, near = TRUE)
+}
+
+# Of a small regression the solver of src/nested.c finds the optimum in one call, in less time than R takes for a step. It is a start like
+# others, certified as they are. Rows that are elsewhere are read once, so that the answer is that of memory. NULL where it is not found in
+# a few steps, as of nearly separable data, or where that solver is not for the model.
+optimum_by_rows <- function(model, law, scale, tol, most) {
+  if (!is_quick_by_rows(model, scale)) return(NULL)
+  if (is_chunked(model$rows)) {
+    model$rows <- c(pass_over_rows(model$rows, "collect", list(dense = TRUE)), list(shift = model$rows$recipe$centre))
+  }
+  X <- centred_design(model$rows)
+  found <- tryCatch(solve_by_rows(model, X, matrix(0, nrow(X), 0L), law, tol / 100, min(most, 25))$found,
+                    elvi_error_interrupted = function(e) raise_interrupt())
+  if (found$failed || !isTRUE(found$certificate <= tol)) return(NULL)
+  list(x = found$mu, hessian = prior_curvature(model) + crossprod(X, found$c * X), evaluations = found$evaluations, near = TRUE)
+}
+
+# Beyond so many operations an evaluation takes longer than what is around it, and has threads.
+most_quick_operations <- 1e6
+
+is_quick_by_rows <- function(model, scale) {
+  if (!is_regression(model) || is_dispersed(model)) return(FALSE)
+  record <- family_record(model)
+  design_size(model) * model$dim <= most_quick_operations && scale_of(scale)$full && record$convex && !is.null(record$conditional) &&
+    all_proper(model) && !has_student_prior(model) && !is_linked(model)
 }
 
 # that of normal priors

@@ -64,29 +64,14 @@ profile_shapes <- function(found) {
   t <- profile_nodes(found$settings)
   mean <- drop(w %*% t)
   sd <- sqrt(drop(w %*% t^2) - mean^2)
-  shape <- vapply(seq_along(mean), function(j) {
-    used <- is.finite(found$value[j, ])
-    (score_quantiles(t[used], found$value[j, used]) - mean[j]) / sd[j]
-  }, margin_scores)
-  list(mean = mean, sd = sd, shape = t(shape))
+  list(mean = mean, sd = sd, shape = (score_quantiles(t, found$value) - mean) / sd)
 }
 
 margin_scores <- seq(-4, 4, by = 0.25)
 
-# of the density whose logarithm is the spline through `value` at t
-score_quantiles <- function(t, value, fine = 20L) {
-  x <- seq(t[1L], t[length(t)], length.out = fine * (length(t) - 1L) + 1L)
-  density <- exp(stats::spline(t, value, xout = x)$y - max(value))
-  mass <- (density[-1L] + density[-length(density)]) / 2
-  below <- cumsum(c(0, mass))
-  above <- rev(cumsum(c(0, rev(mass))))
-  total <- below[length(below)]
-  inside <- below > 0 & above > 0
-  below <- below[inside] / total
-  above <- above[inside] / total
-  score <- ifelse(below < above, 1, -1) * stats::qnorm(pmin(below, above))   # of the smaller tail, where it is accurate
-  stats::splinefun(score, x[inside], method = "monoH.FC")(margin_scores)
-}
+# of the densities whose logarithms are the splines through the rows of `value` at t, equal steps; -Inf at their ends for nodes that they
+# do not have (src/score_quantiles.c)
+score_quantiles <- function(t, value) t(.Call(elvi_r_score_quantiles, t(value), t[1L], t[2L] - t[1L], margin_scores))
 
 # ---- is it needed? ---------------------------------------------------------------------------------
 

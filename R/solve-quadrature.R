@@ -143,12 +143,13 @@ rule_of_jacobi <- function(alpha, beta, mass) {
 losses_of <- function(what) if (what == "tail") list(tail_loss) else family_records[[what]]$calibration
 
 # of the likelihoods that share a rule
-first_of_same_losses <- function(what) {
-  if (what == "tail") return(what)
-  asked <- function(record) list(record$calibration, record$exponential)
-  same <- vapply(family_records, function(record) identical(asked(record), asked(family_records[[what]])), NA)
-  names(family_records)[same][1L]
-}
+first_of_same_losses <- function(what) if (what == "tail") what else rule_sharers[[what]]
+
+# Every fit asks, so they are found when the package is installed.
+rule_sharers <- local({
+  asked <- lapply(family_records, function(record) list(record$calibration, record$exponential))
+  vapply(asked, function(one) names(asked)[vapply(asked, identical, NA, one)][1L], "")
+})
 
 # E l, E l' and E[l' z] / s under a rule, at each eta
 loss_integrals <- function(rule, loss, eta, s) {

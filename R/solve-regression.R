@@ -154,8 +154,7 @@ check_residuals_left <- function(problem, rows) {
 
 nested_changes <- function(control) {
   check_class(control, "control", "elvi_control", "elvi_control()")
-  default <- elvi_control()
-  Filter(function(name) !identical(control[[name]], default[[name]]), setdiff(names(default), c("nodes", "progress")))
+  Filter(function(name) !identical(control[[name]], default_control[[name]]), setdiff(names(default_control), c("nodes", "progress")))
 }
 
 # Movement beyond a twentieth of a standard deviation says that the rule is too small.

@@ -202,8 +202,11 @@ solve_by_rows <- function(model, X, Z, law, tol, max_evaluations) {
   c(at, list(found = solve_settings(at$plan, at$rule, list(at$setting), tol, as.integer(max_evaluations))[[1L]]))
 }
 
-# the dense design with its columns centred
-centred_design <- function(rows) if (is.null(rows$shift)) rows$X else rows$X - rep(rows$shift, each = nrow(rows$X))
+# the design with its columns centred, as a dense matrix
+centred_design <- function(rows) {
+  X <- dense_design(rows$X)
+  if (is.null(rows$shift)) X else X - rep(rows$shift, each = nrow(X))
+}
 
 # ---- roots of covariances, kept as factors --------------------------------------------------------
 
@@ -232,7 +235,8 @@ root_sd.elvi_sparse_root <- function(root) stats::setNames(root$sd, root$names)
 
 #' @export
 root_rows.elvi_sparse_root <- function(root, W) {
-  v <- as.matrix(Matrix::t(W[, root$plan$order, drop = FALSE]))
+  v <- W[, root$plan$order, drop = FALSE]
+  v <- if (is.matrix(v)) t(v) else as.matrix(Matrix::t(v))   # the first needs no method of package 'Matrix'
   storage.mode(v) <- "double"
   t(.Call(elvi_r_nested_draws, root$plan, root$setting, unname(v), TRUE))
 }
@@ -333,6 +337,8 @@ sparse_design <- function(X) {
   if (!is_sparse(X)) return(methods::as(methods::as(X, "CsparseMatrix"), "generalMatrix"))
   Matrix::sparseMatrix(i = rep(seq_along(X$start[-1L]), diff(X$start)), j = X$column + 1L, x = X$entry, dims = X$dim)
 }
+
+dense_design <- function(X) if (is.matrix(X)) X else as.matrix(sparse_design(X))
 
 dense_columns <- function(Z) diff(Z@p) > 0.3 * nrow(Z) & nrow(Z) > 10
 

@@ -122,3 +122,9 @@ time_limit_texts <- function() {
 # What to take where expr fails by itself. A limit is raised once: who swallows it has ended it for the rest of the call.
 or_else <- function(expr, otherwise) tryCatch(expr, error = function(e) if (is_time_limit(e)) stop(e) else otherwise)
 or_null <- function(expr) or_else(expr, NULL)
+
+# what Ctrl-C does in R itself, where C has noticed it
+raise_interrupt <- function() {
+  signalCondition(structure(class = c("interrupt", "condition"), list(message = "", call = NULL)))
+  invokeRestart("abort")
+}

@@ -14,8 +14,10 @@
   admit_to_marginaleffects()
 }
 
-# Run when the package is installed, after all other files: the rules that most
-# first fits of a session would otherwise wait for; C is not there yet.
+# Run when the package is installed, after all other files. What settings are by default, to tell those that were given:
+default_control <- elvi_control()
+
+# The rules that most first fits of a session would otherwise wait for; C is not there yet.
 for (what in c(names(family_records), "tail")) {
   if (!any(vapply(losses_of(what), function(loss) isTRUE(loss$in_C), NA))) cached_quadrature(law_of(base_gaussian(), 2), what)
 }

@@ -62,7 +62,7 @@ struct elvi_family {
     elvi_expectation (*expect)(const elvi_likelihood *lik, const elvi_dispersion *a,
                                const elvi_quadrature *rule, double y, double eta, double s);
     /* of many rows, as elvi_expect_rows() does it, where there is a faster way; or NULL */
-    elvi_status (*expect_many)(const elvi_quadrature *rule, const elvi_lines *rows, elvi_expected *out);
+    elvi_status (*expect_many)(const elvi_dispersion *a, const elvi_quadrature *rule, const elvi_lines *rows, elvi_expected *out);
     /* has the loss of a row with response y an exponential in it, whose expectation may
      * not exist? */
     int (*exponential)(double y);
@@ -88,7 +88,8 @@ elvi_status elvi_expect_rows(const elvi_likelihood *lik, const elvi_quadrature *
 
 /* expect_logit.c, as above; elementwise.c: E log(1 + e^t), E 1 / (1 + e^-t) and
  * E[z / (1 + e^-t)], t = eta_i + s_i z */
-elvi_status elvi_logit_expect_rows(const elvi_quadrature *rule, const elvi_lines *rows, elvi_expected *out);
+elvi_status elvi_logit_expect_rows(const elvi_dispersion *a, const elvi_quadrature *rule, const elvi_lines *rows,
+                                   elvi_expected *out);
 void elvi_logit_integrals(int n, const double *eta, const double *s, const elvi_quadrature_level *level,
                           double *value, double *slope, double *turn);
 

@@ -28,6 +28,7 @@ static const R_CallMethodDef call_routines[] = {
     ENTRY(elvi_r_checksum, 1),
     ENTRY(elvi_r_column_products, 2),
     ENTRY(elvi_r_nearest, 2),
+    ENTRY(elvi_r_score_quantiles, 4),
     ENTRY(elvi_r_sync, 1),
     ENTRY(elvi_r_clock, 0),
     ENTRY(elvi_r_expect_rows, 4),

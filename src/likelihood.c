@@ -94,7 +94,7 @@ elvi_status elvi_expect_rows(const elvi_likelihood *lik, const elvi_quadrature *
                              const elvi_lines *rows, elvi_expected *out)
 {
     const elvi_family *family = lik->family;
-    if (family->expect_many && rows->n > 1) return family->expect_many(rule, rows, out);
+    if (family->expect_many && rows->n > 1) return family->expect_many(a, rule, rows, out);
     out->sum = out->widest = 0.0;
     for (int i = 0; i < rows->n; i++) {
         const double y = rows->y[i], w = rows->weight[i], s = rows->s[i];

@@ -224,19 +224,43 @@ static double weibull_slope(const elvi_likelihood *lik, const elvi_dispersion *a
     return by_dispersion;
 }
 
-static elvi_expectation weibull_expect(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule, double y,
-                                       double eta, double s)
+static elvi_expectation weibull_expect_at(const elvi_quadrature *rule, double k, survival at, double s)
 {
-    const double k = a->natural;
-    const survival at = survival_of(k, elvi_weibull_centre(a), y, eta);
     elvi_expectation e = { HUGE_VAL, 0.0, 0.0 };
-    (void) lik;
     if (!(k * s < rule->limit)) return e; /* it does not exist */
     const elvi_expectation up = elvi_expect_exponential(rule, at.u, k * s);
     e.value = up.value - at.d * at.u;
     e.slope = -k * (up.slope - at.d);
     e.curve = k * k * up.curve;
     return e;
+}
+
+static elvi_expectation weibull_expect(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule, double y,
+                                       double eta, double s)
+{
+    (void) lik;
+    return weibull_expect_at(rule, a->natural, survival_of(a->natural, elvi_weibull_centre(a), y, eta), s);
+}
+
+/* the centre is the same for all rows, and takes longer than one of them */
+static elvi_status weibull_expect_rows(const elvi_dispersion *a, const elvi_quadrature *rule, const elvi_lines *rows,
+                                       elvi_expected *out)
+{
+    const double k = a->natural, centre = elvi_weibull_centre(a);
+    out->sum = out->widest = 0.0;
+    for (int i = 0; i < rows->n; i++) {
+        const double w = rows->weight[i], s = rows->s[i];
+        elvi_expectation e = { 0.0, 0.0, 0.0 };
+        if (w > 0.0) {
+            if (!(s < rule->limit)) return ELVI_NO_EXPECTATION;
+            e = weibull_expect_at(rule, k, survival_of(k, centre, rows->y[i], rows->eta[i]), s);
+            if (s > out->widest) out->widest = s;
+        }
+        out->sum += w * e.value;
+        out->slope[i] = w * e.slope;
+        out->curve[i] = w * fmax(e.curve, 0.0); /* rounding aside */
+    }
+    return ELVI_OK;
 }
 
 /* E (e^u - d) du/da, du/da = u + turn and u as far from its mean as eta is */
@@ -425,6 +449,7 @@ const elvi_family elvi_positive_families[] = {
         .loss = weibull_loss,
         .slope = weibull_slope,
         .expect = weibull_expect,
+        .expect_many = weibull_expect_rows,
         .exponential = elvi_always,
         .dispersion_terms = weibull_dispersion_terms,
         .add_hyper_slopes = weibull_hyper_slopes,

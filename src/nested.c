@@ -1273,22 +1273,30 @@ typedef struct {
     double *v;     /* dim: P^-1 a */
     double *along; /* rows: W v */
     double q;
+    int current; /* this, the factor in w->L and the spreads in w->at are those of P(c) at w->at.c */
 } pin;
+
+/* the spreads of the rows on the hyperplane; 0 if they exist */
+static int pinned_spreads(const elvi_nested *p, const pin *k, workspace *w, double *s)
+{
+    if (covariance(p, w)) return 1;
+    elvi_nested_spreads(p, w->inverse, s);
+    if (p->joint)
+        elvi_joint_pin(p->lines, p->rows, k->along, k->q, s);
+    else
+        for (int i = 0; i < p->rows; i++) s[i] = sqrt(fmax(s[i] * s[i] - k->along[i] * k->along[i] / k->q, 0.0));
+    return 0;
+}
 
 /* Everything at (mu, c) given a'x = a'mu; w->L holds the factor of P(c), and the pin belongs to it. */
 static void evaluate_pinned(const elvi_nested_task *task, const pin *k, workspace *w, point *x)
 {
     const elvi_nested *p = task->plan;
-    const int d = p->pattern.dim, n = p->rows;
+    const int d = p->pattern.dim;
     double form, spread = 0.0, *off = w->small + 2 * (size_t) d;
     x->objective = HUGE_VAL;
-    if (covariance(p, w)) return;
-    elvi_nested_spreads(p, w->inverse, x->s);
+    if (!k->current && pinned_spreads(p, k, w, x->s)) return;
     predict_point(p, w, x);
-    if (p->joint)
-        elvi_joint_pin(p->lines, n, k->along, k->q, x->s);
-    else
-        for (int i = 0; i < n; i++) x->s[i] = sqrt(fmax(x->s[i] * x->s[i] - k->along[i] * k->along[i] / k->q, 0.0));
     if (expect_point(p, task->rule, task->at, w, x, &spread) != ELVI_OK) return;
     for (int i = 0; i < d; i++) off[i] = x->mu[i] - p->centre[i];
     form = multiply(p, task->at->A, off, x->g);
@@ -1311,6 +1319,7 @@ static void solve_pin(const elvi_nested *p, const double *a, workspace *w, pin *
 /* the factor of P(c), and the constraint with it */
 static int set_pin(const elvi_nested_task *task, const double *a, const double *c, workspace *w, pin *k)
 {
+    k->current = 0;
     if (factor(task->plan, task->at, c, w)) return 1;
     solve_pin(task->plan, a, w, k);
     return !(k->q > 0.0) || !isfinite(k->q);
@@ -1332,7 +1341,7 @@ static int solve_pinned(const elvi_nested_task *task, const elvi_profile *out, p
     const elvi_nested *p = task->plan;
     const int d = p->pattern.dim;
     const size_t pairs = elvi_nested_pairs(p);
-    if (set_pin(task, out->a, w->at.c, w, k)) return 1;
+    if (!k->current && set_pin(task, out->a, w->at.c, w, k)) return 1;
     evaluate_pinned(task, k, w, &w->at);
     for (int step = 0; step < out->steps; step++) {
         double gained = -HUGE_VAL;
@@ -1347,6 +1356,7 @@ static int solve_pinned(const elvi_nested_task *task, const elvi_profile *out, p
         }
         if (!(gained > 0.0)) break;
         swap(w);
+        k->current = 1; /* the next node begins here */
         if (gained < out->gain) break;
     }
     return !isfinite(w->at.objective);
@@ -1375,7 +1385,7 @@ void elvi_nested_profile(const elvi_nested_task *task, elvi_profile *out)
 {
     const elvi_nested *p = task->plan;
     workspace w = bind(p, task->work, task->links);
-    pin k = { .v = w.past[0].mu, .along = w.past[0].c, .q = 0.0 };
+    pin k = { .v = w.past[0].mu, .along = w.past[0].c, .q = 0.0, .current = 0 };
     const memory middle = w.past[1]; /* the node from which both sides begin */
     const size_t nodes = 2 * (size_t) out->most + 1;
     out->status = ELVI_SINGULAR_SCALE;
@@ -1519,7 +1529,7 @@ elvi_status elvi_nested_cumulants(const elvi_nested_task *task, int n, const dou
 {
     const elvi_nested *p = task->plan;
     workspace w = bind(p, task->work, task->links);
-    pin k = { .v = w.past[0].mu, .along = w.past[0].c, .q = 0.0 };
+    pin k = { .v = w.past[0].mu, .along = w.past[0].c, .q = 0.0, .current = 0 };
     double *l3 = w.past[1].c, *l4 = w.past[2].c; /* and what follows there, for two predictors: 4 and 5 numbers a row */
     const int several = p->lines > ELVI_LINES;
     const elvi_status status = several ? set_optimum(task, &w) : set_derivatives(task, &w, l3, l4);

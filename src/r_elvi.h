@@ -9,6 +9,7 @@
 #include "base.h"
 #include "glm.h"
 #include "run.h"
+#include "score_quantiles.h"
 
 /* r_util.c */
 SEXP r_get(SEXP list, const char *name);    /* error when missing */
@@ -95,6 +96,7 @@ SEXP elvi_r_checksum(SEXP bytes);
 SEXP elvi_r_sync(SEXP path);
 SEXP elvi_r_column_products(SEXP basis, SEXP factors);
 SEXP elvi_r_nearest(SEXP x, SEXP points);
+SEXP elvi_r_score_quantiles(SEXP value, SEXP from, SEXP step, SEXP scores);
 SEXP elvi_r_clock(void);
 SEXP elvi_r_expect_rows(SEXP likelihood, SEXP rule, SEXP dispersion, SEXP rows);
 SEXP elvi_r_predictor(SEXP list, SEXP x);

@@ -196,8 +196,9 @@ static elvi_status add_one(void *ctx, int slot)
     return elvi_all_asked_to_stop(&t->watch) ? ELVI_STOPPED : ELVI_OK;
 }
 
-static void run_team(team *t, int parts, int threads, const elvi_hooks *hooks)
+static void run_team(team *t, int parts, int threads)
 {
+    static const elvi_hooks hooks = { .poll = interrupted };
     const int all = elvi_lanes(threads), lanes = all < parts ? all : parts;
     const elvi_job job = {
         .work = work_one,
@@ -209,8 +210,7 @@ static void run_team(team *t, int parts, int threads, const elvi_hooks *hooks)
         t->work[k] = (double *) R_alloc(elvi_nested_work_length(&t->plan), sizeof(double));
         t->links[k] = (int *) R_alloc(elvi_nested_links_length(&t->plan), sizeof(int));
     }
-    t->watch.hooks = hooks;
-    t->watch.stop = 0;
+    t->watch.hooks = &hooks;
     elvi_parallel(&job, threads, lanes, parts);
     R_CheckUserInterrupt();
 }
@@ -221,6 +221,17 @@ static elvi_hyper_point *read_hyper_points(const elvi_nested *p, SEXP settings)
     elvi_hyper_point *out = (elvi_hyper_point *) R_alloc((size_t) n, sizeof(elvi_hyper_point));
     for (int k = 0; k < n; k++) out[k] = read_hyper_point(p, VECTOR_ELT(settings, k));
     return out;
+}
+
+/* the points of a plan, and nothing to do yet */
+static team *new_team(SEXP plan, SEXP rule, SEXP settings)
+{
+    team *t = (team *) R_alloc(1, sizeof(team));
+    memset(t, 0, sizeof *t);
+    t->plan = read_plan(plan);
+    t->rule = r_quadrature(rule);
+    t->points = read_hyper_points(&t->plan, settings);
+    return t;
 }
 
 static SEXP conditional_list(const elvi_nested *p, const elvi_hyper_point *at, elvi_conditional *out)
@@ -259,20 +270,13 @@ static void fill_conditional(SEXP list, const elvi_conditional *at)
 SEXP elvi_r_nested_solve(SEXP plan, SEXP rule, SEXP settings, SEXP tol, SEXP most, SEXP threads)
 {
     const int n = Rf_length(settings);
-    const elvi_hooks hooks = { .poll = interrupted };
-    team *t = (team *) R_alloc(1, sizeof(team));
-    t->plan = read_plan(plan);
-    t->rule = r_quadrature(rule);
-    t->points = read_hyper_points(&t->plan, settings);
+    team *t = new_team(plan, rule, settings);
     t->solved = (elvi_conditional *) R_alloc((size_t) n, sizeof(elvi_conditional));
-    t->ratios = NULL;
-    t->profiles = NULL;
-    t->residuals = NULL;
     t->tol = Rf_asReal(tol);
     t->most = Rf_asInteger(most);
     SEXP out = PROTECT(Rf_allocVector(VECSXP, n));
     for (int k = 0; k < n; k++) SET_VECTOR_ELT(out, k, conditional_list(&t->plan, &t->points[k], &t->solved[k]));
-    run_team(t, n, Rf_asInteger(threads), &hooks);
+    run_team(t, n, Rf_asInteger(threads));
     for (int k = 0; k < n; k++) fill_conditional(VECTOR_ELT(out, k), &t->solved[k]);
     UNPROTECT(1);
     return out;
@@ -282,14 +286,7 @@ SEXP elvi_r_nested_check(SEXP plan, SEXP rule, SEXP settings, SEXP z, SEXP shift
 {
     static const char *const names[] = { "status", "total", "level", "spread", "bend", "shift", NULL };
     const int n = Rf_length(settings), draws = Rf_ncols(z);
-    const elvi_hooks hooks = { .poll = interrupted };
-    team *t = (team *) R_alloc(1, sizeof(team));
-    t->plan = read_plan(plan);
-    t->rule = r_quadrature(rule);
-    t->points = read_hyper_points(&t->plan, settings);
-    t->solved = NULL;
-    t->profiles = NULL;
-    t->residuals = NULL;
+    team *t = new_team(plan, rule, settings);
     t->ratios = (elvi_ratios *) R_alloc((size_t) n, sizeof(elvi_ratios));
     t->z = REAL(z);
     t->draws = draws;
@@ -303,7 +300,7 @@ SEXP elvi_r_nested_check(SEXP plan, SEXP rule, SEXP settings, SEXP z, SEXP shift
         t->ratios[k].bend = r_set_reals(list, "bend", draws);
         t->ratios[k].status = ELVI_STOPPED;
     }
-    run_team(t, n, Rf_asInteger(threads), &hooks);
+    run_team(t, n, Rf_asInteger(threads));
     for (int k = 0; k < n; k++) {
         SEXP list = VECTOR_ELT(out, k);
         r_set(list, "status", Rf_ScalarInteger(t->ratios[k].status));
@@ -362,14 +359,7 @@ SEXP elvi_r_nested_profile(SEXP plan, SEXP rule, SEXP settings, SEXP a, SEXP con
 {
     static const char *const names[] = { "status", "at", "sd", "below", "above", "value", "mean", NULL };
     const int points = Rf_length(settings), each = Rf_ncols(a), n = points * each;
-    const elvi_hooks hooks = { .poll = interrupted };
-    team *t = (team *) R_alloc(1, sizeof(team));
-    t->plan = read_plan(plan);
-    t->rule = r_quadrature(rule);
-    t->points = read_hyper_points(&t->plan, settings);
-    t->solved = NULL;
-    t->ratios = NULL;
-    t->residuals = NULL;
+    team *t = new_team(plan, rule, settings);
     t->each = each;
     t->profiles = (elvi_profile *) R_alloc((size_t) n, sizeof(elvi_profile));
     const int dim = t->plan.pattern.dim, most = (int) r_count(control, "most");
@@ -390,7 +380,7 @@ SEXP elvi_r_nested_profile(SEXP plan, SEXP rule, SEXP settings, SEXP a, SEXP con
         if (Rf_asLogical(means)) profile->mean = REAL(r_set(list, "mean", Rf_allocMatrix(REALSXP, dim, 2 * most + 1)));
         profile->status = ELVI_STOPPED;
     }
-    run_team(t, n, Rf_asInteger(threads), &hooks);
+    run_team(t, n, Rf_asInteger(threads));
     for (int k = 0; k < n; k++) {
         SEXP list = VECTOR_ELT(out, k);
         const elvi_profile *profile = &t->profiles[k];
@@ -430,14 +420,7 @@ SEXP elvi_r_nested_residuals(SEXP plan, SEXP rule, SEXP settings, SEXP columns, 
 {
     static const char *const names[] = { "status", "delta", "scale", "change", "skew", "tail", "value", NULL };
     const int points = Rf_length(settings);
-    const elvi_hooks hooks = { .poll = interrupted };
-    team *t = (team *) R_alloc(1, sizeof(team));
-    t->plan = read_plan(plan);
-    t->rule = r_quadrature(rule);
-    t->points = read_hyper_points(&t->plan, settings);
-    t->solved = NULL;
-    t->ratios = NULL;
-    t->profiles = NULL;
+    team *t = new_team(plan, rule, settings);
     t->residuals = (elvi_residuals *) R_alloc((size_t) points, sizeof(elvi_residuals));
     const int dim = t->plan.pattern.dim, sparse = dim - t->plan.dense, most = (int) r_count(control, "most");
     const int *start = r_ints(columns, "start", (R_xlen_t) sparse + 1);
@@ -462,7 +445,7 @@ SEXP elvi_r_nested_residuals(SEXP plan, SEXP rule, SEXP settings, SEXP columns, 
         memset(one->value, 0, (2 * (size_t) most + 1) * (size_t) sparse * sizeof(double));
         one->status = ELVI_STOPPED;
     }
-    run_team(t, points, Rf_asInteger(threads), &hooks);
+    run_team(t, points, Rf_asInteger(threads));
     for (int k = 0; k < points; k++) r_set(VECTOR_ELT(out, k), "status", Rf_ScalarInteger(t->residuals[k].status));
     UNPROTECT(1);
     return out;

@@ -18,3 +18,23 @@ SEXP elvi_r_nearest(SEXP x, SEXP points)
     UNPROTECT(1);
     return out;
 }
+
+/* The quantiles of densities at rising standard normal scores, in rows. value: logarithms of the densities, nodes in rows, densities in
+ * columns; -Inf at either end for nodes that there are not. */
+SEXP elvi_r_score_quantiles(SEXP value, SEXP from, SEXP step, SEXP scores)
+{
+    const int nodes = Rf_nrows(value), n = Rf_ncols(value), m = Rf_length(scores);
+    SEXP out = PROTECT(Rf_allocMatrix(REALSXP, m, n));
+    double *work = (double *) R_alloc(elvi_score_quantiles_length(nodes), sizeof(double));
+    for (int k = 0; k < n; k++) {
+        const double *column = REAL(value) + (size_t) k * (size_t) nodes;
+        int first = 0, last = nodes - 1;
+        while (first < last && !R_FINITE(column[first])) first++;
+        while (last > first && !R_FINITE(column[last])) last--;
+        const elvi_density density = { last - first + 1, Rf_asReal(from) + first * Rf_asReal(step), Rf_asReal(step), column + first };
+        if (density.nodes < 2 || elvi_score_quantiles(&density, m, REAL(scores), REAL(out) + (size_t) k * (size_t) m, work))
+            Rf_error("elvi internal error: a density without quantiles");
+    }
+    UNPROTECT(1);
+    return out;
+}

@@ -97,6 +97,9 @@ add("elvi_r_column_products", "", function() {
   .Call(internal$elvi_r_column_products, cbind(1, X), rbind(c(1L, 1L), c(2L, 3L), c(3L, 1L)))
 })
 add("elvi_r_nearest", "", function() .Call(internal$elvi_r_nearest, X, X[c(5, 2), ]))
+add("elvi_r_score_quantiles", "", function() {
+  .Call(internal$elvi_r_score_quantiles, cbind(-(-4:4)^2 / 2, c(-Inf, -(-3:3)^2, -Inf)), -4, 1, c(-2, 0, 5))
+})
 add("elvi_r_sync", "", function() .Call(internal$elvi_r_sync, tempdir()))
 add("elvi_r_clock", "", function() .Call(internal$elvi_r_clock) > 0)
 add("elvi_r_has_family", "", function() .Call(internal$elvi_r_has_family, c("logit", "none"), c("own", NA)))

@@ -22,13 +22,15 @@ make_contract_data <- function() {
     d$seen <- rbinom(n, 1, 0.8)
     d$class <- cut(eta + rlogis(n), c(-Inf, -0.5, 1, Inf), ordered_result = TRUE)
     d$zeros <- ifelse(runif(n) < 0.3, 0, d$count)
+    d$sort <- factor(sample(c("a", "b", "c"), n, TRUE, c(2, 1, 1)))
+    d$month <- rep(1:20, length.out = n)
     d
   })
 }
 
 # what a kind needs beside elvi
 contract_needs <- c(survival = "survival", groups = "reformulas", inflated = "reformulas", slopes = "reformulas",
-                    prior_groups = "reformulas", smooth = "mgcv")
+                    prior_groups = "reformulas", smooth = "mgcv", group_chunks = "reformulas")
 
 contract_kinds <- list(
   binomial = function(d) elvi(b ~ x, d, family = binomial()),
@@ -46,6 +48,9 @@ contract_kinds <- list(
   groups = function(d) elvi(count ~ x + (1 | g), d, family = poisson()),
   slopes = function(d) elvi(y ~ x + (x | g), d, control = elvi_control(nodes = 3)),   # draws over more nodes take long
   smooth = function(d) elvi(y ~ x + s(t), d),
+  series = function(d) elvi(y ~ x + ar1(month), d, dispersion = 0.5),
+  categorical = function(d) elvi(sort ~ x, d, family = categorical()),
+  hurdle = function(d) elvi(zeros ~ x, d, family = hurdle_poisson(), ziformula = ~ t),
   prior = function(d) elvi(b ~ x, d, family = binomial(), prior_only = TRUE),
   prior_groups = function(d) elvi(y ~ x + (1 | g), d, prior_aux = normal(1, 0.2), prior_only = TRUE),
   inflated = function(d) elvi(zeros ~ x + (1 | g), d, family = zero_inflated_poisson(), ziformula = ~ t),
@@ -73,7 +78,8 @@ contract_kinds <- list(
     readRDS(file)
   },
   chunks = function(d) elvi(b ~ x, rows_chunked(split_rows(d)), family = binomial()),
-  gaussian_chunks = function(d) elvi(y ~ x, rows_chunked(split_rows(d))))
+  gaussian_chunks = function(d) elvi(y ~ x, rows_chunked(split_rows(d))),
+  group_chunks = function(d) elvi(count ~ x + (1 | g), rows_chunked(split_rows(d)), family = poisson()))
 
 # a reader of three chunks of a data frame, by the rules of package 'biglm'
 split_rows <- function(d) {
@@ -86,7 +92,7 @@ split_rows <- function(d) {
 }
 
 # fits whose rows are in memory, or all of the verbs that need them there
-in_memory <- function(kind) !kind %in% c("chunks", "gaussian_chunks")
+in_memory <- function(kind) !endsWith(kind, "chunks")
 
 contract_fit <- function(kind) {
   if (is.null(contract_store[[kind]])) {

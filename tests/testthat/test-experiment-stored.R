@@ -51,9 +51,9 @@ test_that("stored figures can be drawn", {
 
 test_that("parts of the rates, computed again, are those stored", {
   skip_on_cran()
-  again <- example_experiment("rates", seeds = 1, budgets = c(100, 1000))
+  again <- example_experiment("rates", seeds = 1, budgets = if (long_tests()) c(100, 1000) else 100)
   expect_stored("rates", again$data, c("method", "budget", "seed"), c("gap", "bound"))
-  again <- example_experiment("rates_noise", seeds = 1, dims = c(2, 10), df = 5)
+  again <- example_experiment("rates_noise", seeds = 1, dims = if (long_tests()) c(2, 10) else 2, df = 5)
   expect_stored("rates_noise", again$data, c("varied", "at", "base", "method", "seed"), c("gap", "noiseless", "bound"))
   again <- example_experiment("rates_batch", seeds = 1)
   expect_stored("rates_batch", again$data, c("method", "batch", "seed"), c("gap", "bound"))

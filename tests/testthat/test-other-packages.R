@@ -300,7 +300,8 @@ test_that("insight: the variance of each family is on the scale of the predictor
   d <- grid_data()
   d$row <- factor(seq_len(nrow(d)))
   residual <- function(fit) insight::get_variance(fit, component = "distribution")$var.distribution
-  of <- function(formula, family) suppressWarnings(elvi(formula, d, family = family))
+  # one quadrature point: what is asked follows from the estimates, whatever they are
+  of <- function(formula, family) suppressWarnings(elvi(formula, d, family = family, control = elvi_control(nodes = 1)))
   expect_equal(residual(of(b ~ x + (1 | g), binomial())), pi^2 / 3)
   expect_equal(residual(of(b ~ x + (1 | g), binomial("probit"))), 1)
   expect_equal(residual(of(b ~ x + (1 | g), binomial("cloglog"))), pi^2 / 6)

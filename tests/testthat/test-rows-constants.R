@@ -3,7 +3,7 @@ test_that("terms that take constants from the data are those of memory to 1e-10 
   data <- years_data()
   parts <- years_parts(data)
   one_row_first <- c(list(data[1, ]), list(data[2:100, ]), parts[-1])
-  for (case in constant_cases) {
+  for (case in every(constant_cases, 2)) {
     reference <- fit_years(case, data)
     for (most in c(1e6, 50)) {
       old <- options(elvi.collected_rows = most)

@@ -30,7 +30,7 @@ test_that("an exact fit goes on from the passes in its checkpoint, and is the sa
     withr_seed(1, elvi(yes ~ x + z, rows_chunked(next_chunk), binomial(), control = control, correct = FALSE))
   }
   whole <- count_passes(run(chunks_of(data), elvi_control()))
-  expect_error(run(failing_after(data, 30), control), "the disk is gone")
+  expect_error(run(failing_after(data, 18), control), "the disk is gone")
   expect_message(again <- count_passes(run(chunks_of(data), control)), "not made again", class = "elvi_message_checkpoint")
   expect_lt(again$passes, whole$passes)
   expect_identical(again$value$method, "exact")

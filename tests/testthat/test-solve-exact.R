@@ -531,9 +531,11 @@ test_that("cloglog with wide priors, and priors far from where exp() is tame", {
   expect_true(elvi_optimum(far)$converged)
 })
 
-# a model whose exact objective signals an interrupt at a given pass, or takes a while
+# a model whose exact objective signals an interrupt at a given pass, or takes a while; too large to be solved by src/nested.c at once
 watched_model <- function(at_pass = Inf, seconds = 0) {
-  model <- model_glm(cbind(1, sin(1:60)), as.double(cos(1:60) > 0.2), prior = normal(0, 2.5))
+  X <- cbind(1, sin(outer(1:2000, 1:22)))
+  model <- model_glm(X, as.double(cos(1:2000) > 0.2), prior = normal(0, 2.5))
+  stopifnot(!is_quick_by_rows(model, "symmetric"))
   passes <- 0
   registerS3method("oracle_of", "elvi_test_watched", envir = new.env(parent = asNamespace("elvi")), method = function(model, law) {
     class(model) <- setdiff(class(model), "elvi_test_watched")
@@ -587,4 +589,30 @@ test_that("an estimated certificate says that it is no bound, and is one of the 
   expect_gt(min(ratio), 0.1)
   model <- model_glm(cbind(1, 1:4), c(0, 1, 0, 1), prior = cauchy(0, 2.5))
   expect_output(print(elvi_optimum(model)), "estimated to be .* nats above the optimum \\(to second order: no bound\\)")
+})
+
+test_that("a small regression begins at its optimum, which is that of a search from the mode", {
+  skip_on_cran()
+  set.seed(4)
+  X <- cbind(1, matrix(rnorm(180), 60))
+  y <- rbinom(60, 1, plogis(X %*% c(0.2, 1, -0.5, 0)))
+  for (family in list(binomial(), binomial("probit"), poisson(), gaussian())) for (base in list(base_gaussian(), base_uniform())) {
+    model <- model_glm(X, y, family, normal(0, 2))
+    law <- law_of(base, 4)
+    quick <- optimum_by_rows(model, law, "symmetric", 1e-9, 200)
+    oracle <- exact_oracle(model, law)
+    near <- evaluate_at(oracle, model, "triangular", quick$x, quick$hessian)
+    expect_lt(near$certificate, 1e-9)
+    mode <- near_mode(model)
+    from <- evaluate_at(oracle, model, "triangular", mode$x, mode$hessian)
+    slow <- approach_optimum(oracle, model, "triangular", mode$x, from, 1e-12, 200)
+    expect_lt(near$objective - slow$point$objective, 1e-9)
+    expect_lt(max(abs(near$mu - slow$point$mu)), 1e-5)
+  }
+  # not for models that it has no certificate of, and not where it takes long
+  expect_null(optimum_by_rows(model_glm(X, y, prior = student_t(3)), law, "symmetric", 1e-9, 200))
+  expect_null(optimum_by_rows(model_glm(X, y, prior = flat()), law, "symmetric", 1e-9, 200))
+  expect_null(optimum_by_rows(model_glm(X, y), law, "diagonal", 1e-9, 200))
+  separable <- model_glm(cbind(1, -2:2), c(0, 0, 0, 1, 1), binomial("cloglog"), normal(0, 100))
+  expect_true(elvi_optimum(separable)$converged)
 })

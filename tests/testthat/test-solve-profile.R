@@ -105,3 +105,30 @@ test_that("a cell without events has the quantiles of its posterior, steep edge 
   expect_lt(abs(sqrt(vcov(fit)["cell1", "cell1"]) / sd - 1), 0.005)
   expect_lt(max(abs(confint(fit)["cell1", ] - limits)) / sd, 0.02)
 })
+
+# the same with R's own splines
+plain_quantiles <- function(t, value, fine = 20) {
+  x <- seq(t[1], t[length(t)], length.out = fine * (length(t) - 1) + 1)
+  density <- exp(stats::spline(t, value, xout = x)$y - max(value))
+  mass <- (density[-1] + density[-length(density)]) / 2
+  below <- cumsum(c(0, mass))
+  above <- rev(cumsum(c(0, rev(mass))))
+  inside <- below > 0 & above > 0
+  score <- ifelse(below < above, 1, -1) * stats::qnorm(pmin(below, above) / max(below))
+  stats::splinefun(score[inside], x[inside], method = "monoH.FC")(margin_scores)
+}
+
+test_that("quantiles at normal scores are those of R's splines, and of a normal density its own", {
+  t <- seq(-6, 6, by = 1.2)
+  value <- rbind(-t^2 / 2, dgamma(t + 7, 5, log = TRUE), log(0.7 * dnorm(t, -1) + 0.3 * dnorm(t, 2, 0.7)), replace(-t^2, abs(t) > 5, -Inf))
+  found <- score_quantiles(t, value)
+  expect_identical(dim(found), c(4L, length(margin_scores)))
+  for (i in 1:4) {
+    used <- is.finite(value[i, ])
+    expect_equal(found[i, ], plain_quantiles(t[used], value[i, used]), tolerance = 1e-10)
+  }
+  middle <- abs(margin_scores) <= 3
+  expect_lt(max(abs(found[1, middle] - margin_scores[middle])), 0.005)
+  for (n in 2:4) expect_equal(score_quantiles(t[1:n], -t(t[1:n] + 5)^2)[1, ], plain_quantiles(t[1:n], -(t[1:n] + 5)^2), tolerance = 1e-10)
+  expect_error(score_quantiles(t[1:2], cbind(-Inf, 0)), "without quantiles")
+})
