@@ -46,10 +46,10 @@ surveyed_squares <- function(columns, which) {
   Matrix::Diagonal(x = sqrt(columns$squares[which] * length(which) / max(columns$n, 1)))
 }
 
-# Of some rows of the first chunk, which cost nothing: hyperparameters, and a point to begin with.
+# Of some rows, which cost nothing: hyperparameters, and a point to begin with.
 guess_from_few <- function(setup, most = 2e4) {
   if (is_quadratic(setup$plan)) return(NULL)
-  rows <- first_rows_of(setup$rows, most)
+  rows <- sampled_rows(setup$rows, even = TRUE) %||% first_rows_of(setup$rows, most)
   if (is.null(rows)) return(NULL)
   few <- setup$problem
   few[c("summed", "source")] <- list(NULL)
