@@ -6,7 +6,7 @@
 
 # Rows of all, and of each column; NULL where they would be too many numbers, or too few rows to be of use.
 sample_size <- function(columns, numbers = 2e6) {
-  most <- floor(min(2e4, numbers / columns))
+  most <- floor(min(getOption("elvi.sampled_rows", 2e4), numbers / columns))
   if (most >= max(1000, 10 * columns)) list(most = most, each = max(50, most %/% (2 * columns)))
 }
 
