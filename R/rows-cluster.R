@@ -19,8 +19,8 @@
 #' A worker whose connection breaks, or that does not answer for `timeout` seconds, is dropped: its shards are loaded by the others, the
 #' pass continues, and there is a warning of class `elvi_warning_worker`. A worker without elvi, or with another version, is dropped in the
 #' same way. Where none of several workers answers in time, elvi waits once more for as long, with a warning of class
-#' `elvi_warning_slow`. A worker that was too slow and answers later, or a mirai daemon that dials in again, gets its shards back in the next
-#' pass. The result does not change. When the last worker is lost the fit
+#' `elvi_warning_slow`. A worker that was too slow and answers later, or a mirai daemon that dials in again, gets its shards back
+#' in the next pass. The result does not change. When the last worker is lost the fit
 #' ends with an error of class `elvi_error_worker` that names the lost shards. An error in `load()`, or in the rows it returns, is an
 #' error of the fit that names the shard. An interrupt (Ctrl-C) or a time limit waits up to a minute for pending answers, so that the
 #' workers can be used again. MPI ends a whole job when one of its processes dies.

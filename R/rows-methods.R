@@ -3,7 +3,8 @@
 check_in_memory <- function(object) {
   if (!is_out_of_memory(object)) return(invisible())
   elvi_abort("The data of this fit are not in memory, and this method needs all rows at once. Give `newdata`; predict(), ",
-             "posterior_predict(), fitted(), residuals(), log_lik() and loo() read the rows again by themselves.", class = "elvi_error_rows")
+             "posterior_predict(), fitted(), residuals(), log_lik() and loo() read the rows again by themselves.",
+             class = "elvi_error_rows")
 }
 
 # What `method`, the name of a function of a fit, gives for each chunk, put together: a list.

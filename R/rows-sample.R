@@ -1,8 +1,8 @@
 # A sample of the rows of a source, taken by the survey of a fit. It is a start for the solver, and the model between two passes.
 #
-# Every row has a random key. The sample has the rows with the smallest keys of all, and for each column those with the smallest keys
-# among the rows in which it is not 0: so a rare level of a factor is there with all its rows. A row is in the sample if its key is below the
-# threshold of one of its columns, and counts for 1 / threshold rows. Samples of parts can be joined.
+# Every row has a random key. The sample has the rows with the smallest keys of all, and for each column those with the smallest
+# keys among the rows in which it is not 0: so a rare level of a factor is there with all its rows. A row is in the sample if its
+# key is below the threshold of one of its columns, and counts for 1 / threshold rows. Samples of parts can be joined.
 
 # Rows of all, and of each column; NULL where they would be too many numbers, or too few rows to be of use.
 sample_size <- function(columns, numbers = 2e6) {

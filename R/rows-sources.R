@@ -23,9 +23,10 @@
 #' `rows_files(split(1:n, (1:n - 1) %/% 1e5), function(i) as.data.frame(m[i, , drop = FALSE]))`.
 #'
 #' @section Passes and memory:
-#' Every step of the algorithms is a sum over rows, so each step is one pass over the data. The first pass takes a sample of the rows, with all
-#' rows of rare levels. It gives a start, and the form of the objective between two passes, so that an exact fit takes 5 to 8 passes. Without
-#' the sample, for more than 447 columns, it takes 7 to 20. `options(elvi.sampled_rows = 2e4)` is the size of the sample.
+#' Every step of the algorithms is a sum over rows, so each step is one pass over the data. The first pass takes a sample of the
+#' rows, with all rows of rare levels. It gives a start, and the form of the objective between two passes, so that an exact fit
+#' takes 5 to 8 passes. Without the sample, for more than 447 columns, it takes 7 to 20. `options(elvi.sampled_rows = 2e4)`
+#' is the size of the sample.
 #' Memory holds one chunk and a few `d` x `d` matrices. For a `gaussian()` model with unknown sigma a single pass computes a
 #' triangular factor, which is all that the fit needs. [neg_binomial_2()] with unknown phi is fitted by `method = "mpsgd"`:
 #' integrating over phi, as [elvi()] does in memory, would need many more passes.

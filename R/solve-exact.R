@@ -142,9 +142,9 @@ model_of_few <- function(model, most = 2e4) {
   model_of_rows(model, few)
 }
 
-# Between two passes the likelihood of all rows is taken for that of few ones, with a quadratic that makes its slope and curvature at the last
-# point those of all rows. The optimum of that, which needs no pass, is the next point. Each step is a hundred times nearer or more, so one
-# beyond `tol` makes the fit that of memory to nearly all digits. NULL where few rows have no optimum.
+# Between two passes the likelihood of all rows is taken for that of few ones, with a quadratic that makes its slope and curvature
+# at the last point those of all rows. The optimum of that, which needs no pass, is the next point. Each step is a hundred times
+# nearer or more, so one beyond `tol` makes the fit that of memory to nearly all digits. NULL where few rows have no optimum.
 optimum_by_few <- function(oracle, model, few, base, law, work, tol, max_evaluations) {
   whole <- length(few$rows$y) == model$rows$n
   start <- tryCatch(suppressWarnings(solve_optimum(few, base, law, work, if (whole) tol else 1e-3, 100)), elvi_error = function(e) NULL)

@@ -315,7 +315,7 @@ stopped_worker <- function(timeout = 5) {
   tools::pskill(pid, tools::SIGCONT)
   invisible(socketSelect(list(cl[[2]]$con), timeout = 60))
   again <- identical(suppressMessages(fit(source)), reference) && all(source$state$alive)
-  record(sprintf("a worker stopped for longer than `timeout` = %g s: the same numbers without it, and with it again; seconds of the first fit",
+  record(sprintf("a worker stopped for longer than `timeout` = %g s: same numbers without it, and with it again; seconds of the first fit",
                  timeout), sprintf("%s, %s; %.1f", without, again, waited), "TRUE, TRUE", without && again)
 }
 

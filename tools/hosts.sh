@@ -33,7 +33,8 @@ library(elvi)
 hosts <- as.integer(Sys.getenv("ELVI_HOSTS"))
 # "ssh" to a host is a shell in its namespace
 shell <- tempfile()
-writeLines(c("#!/bin/sh", "while [ \"$1\" = -l ]; do shift 2; done", "host=$1", "shift", "exec ip netns exec \"$host\" sh -c \"$*\""), shell)
+writeLines(c("#!/bin/sh", "while [ \"$1\" = -l ]; do shift 2; done", "host=$1", "shift",
+             "exec ip netns exec \"$host\" sh -c \"$*\""), shell)
 Sys.chmod(shell, "0755")
 cl <- parallel::makePSOCKcluster(paste0(Sys.getenv("ELVI_PREFIX"), seq_len(hosts)), rshcmd = shell, master = Sys.getenv("ELVI_MASTER"),
                                  homogeneous = TRUE)

@@ -470,7 +470,8 @@ test_that("a load() that fails is called again, as often as asked", {
   cl <- shared_cluster()
   fit <- fit_rows("probit", rows_cluster(cl, failing(2), 3, retries = 2, pause = 0))
   expect_same_fit(fit, fit_rows("probit", data))
-  expect_error(fit_rows("probit", rows_cluster(cl, failing(2), 3, retries = 1, pause = 0)), "Shard 2 of 3: load\\(\\) failed 2 times: the share",
+  expect_error(fit_rows("probit", rows_cluster(cl, failing(2), 3, retries = 1, pause = 0)),
+               "Shard 2 of 3: load\\(\\) failed 2 times: the share",
                class = "elvi_error_worker")
   expect_error(rows_cluster(cl, failing(2), 3, retries = -1), "`retries` must be", class = "elvi_error_argument")
 })

@@ -72,10 +72,12 @@ test_that("quantiles of many rows are found whatever the values beside them, in 
   on.exit(options(old))
   for (x in columns) {
     source <- rows_files(list(1:500, 501:2900, 2901:3000), function(i) data.frame(y = 0, x = x[i]))
-    recipe <- formula_recipe(y ~ ns(x, 4), quote(elvi(y ~ ns(x, 4))), list2env(list(ns = splines::ns)), data.frame(y = 0, x = 1), "gaussian")
+    recipe <- formula_recipe(y ~ ns(x, 4), quote(elvi(y ~ ns(x, 4))), list2env(list(ns = splines::ns)),
+                             data.frame(y = 0, x = 1), "gaussian")
     passes <- 0
     found <- withCallingHandlers(
-      source_quantiles(source, recipe, quote(splines::ns(x, 4)), list(n = 3000, low = min(x), high = max(x)), c(0, 0.25, 0.5, 0.75, 0.9, 1)),
+      source_quantiles(source, recipe, quote(splines::ns(x, 4)),
+                       list(n = 3000, low = min(x), high = max(x)), c(0, 0.25, 0.5, 0.75, 0.9, 1)),
       elvi_message_pass = function(m) {
         passes <<- passes + 1
         if (passes > 6) stop("too many passes")
