@@ -9,7 +9,7 @@
 # one flat object: `$` finds a field wherever it lives, and computes what follows from theta.
 
 new_fit <- function(given, plan = NULL, state = NULL, result, regression = NULL) {
-  parts <- list(given = given, plan = plan, state = state, result = result)
+  parts <- list(given = without_samples(given), plan = plan, state = state, result = result)
   if (is.null(regression)) structure(parts, class = "elvi_fit")
   else structure(c(parts, list(regression = regression)), class = c(if (!is.null(regression$pieces)) "elvi_pieces", "elvi_glm", "elvi_fit"))
 }

@@ -74,7 +74,7 @@ predict.elvi_glm <- function(object, newdata = NULL,
   interval <- check_interval(interval, type, object$family)
   level <- check_number(level, "level", 0, 1, open = TRUE)
   if (is.null(newdata) && is_out_of_memory(object)) {
-    return(predict_out_of_memory(object, interval, list(type = type, se.fit = se.fit, offset = offset)))
+    return(predict_out_of_memory(object, list(type = type, se.fit = se.fit, offset = offset, interval = interval, level = level)))
   }
   rows <- prediction_rows(object, newdata, re.form, allow_new_levels, offset)
   if (type == "terms") return(predict_terms(object, newdata, rows, se.fit))
@@ -563,6 +563,7 @@ posterior_linpred.elvi_glm <- function(object, newdata = NULL, draws = 1000, re.
                                        offset = NULL, seed = NULL, ..., ndraws = NULL) {
   re.form <- check_re_form(re.form, list(...), names(formals()), "posterior_linpred()")
   allow_new_levels <- check_new_levels(allow_new_levels, list(...))
+  if (is.null(newdata) && is_out_of_memory(object)) return(draws_in_passes(object, "posterior_linpred", ndraws %||% draws, re.form, seed))
   rows <- prediction_rows(object, newdata, re.form, allow_new_levels, offset)
   drawn <- drawn_for(object, rows, ndraws %||% draws, seed)
   if (has_shared(object)) shared_linpred(object, rows, drawn, fit_key(object, seed)) else linpred_draws(rows, drawn, fit_key(object, seed))
@@ -638,6 +639,7 @@ posterior_epred.elvi_glm <- function(object, newdata = NULL, draws = 1000, re.fo
                                      offset = NULL, seed = NULL, ..., ndraws = NULL) {
   re.form <- check_re_form(re.form, list(...), names(formals()), "posterior_epred()")
   allow_new_levels <- check_new_levels(allow_new_levels, list(...))
+  if (is.null(newdata) && is_out_of_memory(object)) return(draws_in_passes(object, "posterior_epred", ndraws %||% draws, re.form, seed))
   rows <- prediction_rows(object, newdata, re.form, allow_new_levels, offset)
   drawn <- drawn_for(object, rows, ndraws %||% draws, seed)
   if (!has_classes(object)) return(response_parameters(object, rows, drawn, fit_key(object, seed))$mean)
@@ -658,6 +660,7 @@ posterior_predict.elvi_glm <- function(object, newdata = NULL, draws = 1000, re.
                                        offset = NULL, trials = NULL, seed = NULL, ..., ndraws = NULL) {
   re.form <- check_re_form(re.form, list(...), names(formals()), "posterior_predict()")
   allow_new_levels <- check_new_levels(allow_new_levels, list(...))
+  if (is.null(newdata) && is_out_of_memory(object)) return(draws_in_passes(object, "posterior_predict", ndraws %||% draws, re.form, seed))
   rows <- prediction_rows(object, newdata, re.form, allow_new_levels, offset)
   drawn <- drawn_for(object, rows, ndraws %||% draws, seed)
   at <- response_parameters(object, rows, drawn, fit_key(object, seed), if (is.null(newdata)) precisions(object))

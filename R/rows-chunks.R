@@ -218,7 +218,9 @@ row_tasks <- list(
                  join = function(a, b) Map(function(x, y) if (is.matrix(x)) rbind(x, y) else c(x, y), a, b)),
   # see rows-nested.R
   triangle = list(part = function(model, args) chunk_triangle(model$rows), join = function(a, b) join_triangles(a, b)),
-  survey = list(part = function(model, args) survey_rows(model$rows, args), join = function(a, b) join_surveys(a, b)),
+  survey = list(
+    part = function(model, args) c(survey_rows(model$rows, args), list(sample = sample_of_rows(model$rows, model$check))),
+    join = function(a, b) join_surveys(a, b)),
   # see solve-summed.R
   begin = list(part = function(model, args) begin_sums(model$rows, args), join = function(a, b) add_up(a, b)),
   nested = list(part = function(model, args) row_sums_at(model, args), join = function(a, b) join_row_sums(a, b)),
@@ -278,7 +280,8 @@ survey_extremes <- list(low = pmin, high = pmax, reach = pmax)
 join_surveys <- function(a, b) {
   out <- a
   if (!is.null(a$columns)) out$columns <- add_up(a$columns, b$columns)
-  for (name in setdiff(names(a), c("tally", "columns"))) {
+  if ("sample" %in% names(a)) out["sample"] <- list(join_row_samples(a$sample, b$sample))
+  for (name in setdiff(names(a), c("tally", "columns", "sample"))) {
     join <- survey_extremes[[name]] %||% `+`
     out[[name]] <- join(a[[name]], b[[name]])
   }

@@ -19,7 +19,8 @@
 #' A worker whose connection breaks, or that does not answer for `timeout` seconds, is dropped: its shards are loaded by the others, the
 #' pass continues, and there is a warning of class `elvi_warning_worker`. A worker without elvi, or with another version, is dropped in the
 #' same way. Where none of several workers answers in time, elvi waits once more for as long, with a warning of class
-#' `elvi_warning_slow`. The result does not change. When the last worker is lost the fit
+#' `elvi_warning_slow`. A worker that was too slow and answers later, or a mirai daemon that dials in again, gets its shards back
+#' in the next pass. The result does not change. When the last worker is lost the fit
 #' ends with an error of class `elvi_error_worker` that names the lost shards. An error in `load()`, or in the rows it returns, is an
 #' error of the fit that names the shard. An interrupt (Ctrl-C) or a time limit waits up to a minute for pending answers, so that the
 #' workers can be used again. MPI ends a whole job when one of its processes dies.
@@ -34,6 +35,8 @@
 #' @param timeout seconds after which a worker that does not answer counts as lost.
 #' @param threads number of threads of each worker, see [elvi_threads()].
 #' @param levels levels of factors, see [rows_chunked()].
+#' @param retries how many times a worker calls `load(i)` again after an error, each time after `pause` seconds.
+#' @param pause seconds before `load(i)` is called again.
 #' @return An object of class `elvi_source`.
 #' @seealso [rows_chunked()] about formulas and about what such a fit can do.
 #' @examples
@@ -47,18 +50,19 @@
 #' parallel::stopCluster(cl)
 #' }
 #' @export
-rows_cluster <- function(cl, load, shards = length(cl), timeout = 3600, threads = 1, levels = NULL) {
+rows_cluster <- function(cl, load, shards = length(cl), timeout = 3600, threads = 1, levels = NULL, retries = 0, pause = 1) {
   cl <- check_cluster(cl)
   need_package("parallel", "rows_cluster()")
   check_function(load, "load")
   shards <- check_count(shards, "shards", upper = 1e6)
   timeout <- check_positive(timeout, "timeout", infinite = TRUE)
   threads <- check_count(threads, "threads", upper = 1024)
+  again <- check_retries(retries, pause)
   state <- new_exchange(cl)
-  state$owner <- sort(rep_len(seq_along(cl), shards))   # neighbours, whose answers can be joined
+  state$home <- state$owner <- sort(rep_len(seq_along(cl), shards))   # neighbours, whose answers can be joined
   id <- paste(Sys.getpid(), format(as.numeric(Sys.time()), digits = 17), sep = "-")
   new_source("cluster", sprintf("%.0f shard(s) on %d worker(s)", shards, length(cl)), NULL, levels, load = load, shards = shards,
-             timeout = timeout, threads = threads, id = id, state = state)
+             timeout = timeout, threads = threads, again = again, id = id, state = state)
 }
 
 # a cluster, or several of them as one
@@ -158,11 +162,25 @@ answer_for_shard <- function(request, shard) {
   recipe <- shard_store[[paste(request$id, "recipe", request$key)]]
   if ((is.null(shard_store[[key]]) || is.null(recipe)) && is.null(request$load)) return(list(missing = TRUE))
   if (is.null(shard_store[[key]])) {
-    data <- tryCatch(request$load(shard), error = function(e) stop("load() failed: ", conditionMessage(e), call. = FALSE))
+    data <- load_shard(request, shard)
     if (!is.list(data)) stop("load() must return a data frame, a list with X and y or a source, not ", describe(data), call. = FALSE)
     assign(key, list2env(list(data = data), parent = emptyenv()), shard_store)
   }
   list(answer = shard_task(shard_store[[key]], recipe, request, shard))
+}
+
+load_shard <- function(request, shard) {
+  left <- request$again$retries
+  repeat {
+    loaded <- tryCatch(list(data = request$load(shard)), error = identity)
+    if (!inherits(loaded, "error")) return(loaded$data)
+    if (left == 0) {
+      stop("load() failed", if (request$again$retries) paste0(" ", request$again$retries + 1, " times"), ": ", conditionMessage(loaded),
+           call. = FALSE)
+    }
+    left <- left - 1
+    Sys.sleep(request$again$pause)
+  }
 }
 
 shard_task <- function(shard, recipe, request, number = 1) {
@@ -220,7 +238,7 @@ ask_shards <- function(source, recipe, task, args = list()) {
   state <- source$state
   state$requests <- state$requests + 1
   request <- list(id = source$id, version = as.character(getNamespaceVersion("elvi")), task = task, args = args,
-                  centre = recipe$centre, threads = source$threads, key = recipe_key(state, recipe),
+                  centre = recipe$centre, threads = source$threads, again = source$again, key = recipe_key(state, recipe),
                   number = paste(source$id, state$requests))
   join <- function(a, b, first) {
     tryCatch(join_shards(recipe, task, a, b), elvi_error_argument = function(e) {
@@ -232,6 +250,7 @@ ask_shards <- function(source, recipe, task, args = list()) {
   done <- logical(source$shards)
   waiting <- rep(NA_real_, length(state$cl))   # since when
   on.exit(drain(source, which(!is.na(waiting)), request))
+  welcome_back(source)
   repeat {
     reassign_shards(state, which(!done))
     for (node in which(state$alive & is.na(waiting))) {
@@ -271,9 +290,34 @@ ask_shards <- function(source, recipe, task, args = list()) {
     }
     for (node in late) {
       waiting[node] <- NA
+      state$owes[node] <- TRUE
       mark_worker_lost(state, node, "has not answered in time")
     }
   }
+}
+
+# Before a pass: workers that were lost and are there again get their shards back. One that was too slow has answered since. A mirai
+# cluster has a daemon again, which has no shards yet.
+welcome_back <- function(source) {
+  state <- source$state
+  for (node in which(!state$alive)) {
+    if (state$owes[node] && has_arrived(state$cl[[node]])) {
+      state$owes[node] <- FALSE
+      state$alive[node] <- !is.null(receive_reply(state, node, source$timeout))
+    } else if (has_daemons(state$cl[[node]])) {
+      state$alive[node] <- TRUE
+      state$told[[node]] <- list()
+    }
+    if (!state$alive[node]) next
+    state$owner[state$home == node] <- node
+    elvi_inform("Worker ", node, " is there again, and gets its shards back.", class = "elvi_message_worker")
+  }
+}
+
+# Has something come from a node? Nothing is waited for.
+has_arrived <- function(node) {
+  if (is_socket(node)) return(isTRUE(or_null(socketSelect(list(socket_of(node)), FALSE, 0))))
+  inherits(node, "miraiNode") && !mirai::unresolved(node$mirai)
 }
 
 # Which of the recipes of this source it is: workers keep them. The centre is apart, since the same rows get another.
@@ -391,12 +435,21 @@ polled <- function(nodes, answered, within) {
 # Has a mirai cluster lost the connection to all of its daemons? Those that have not been there yet, in the queue of Slurm
 # perhaps, are waited for.
 is_deserted <- function(node) {
+  connections <- daemons_of(node)
+  if (is.na(connections)) return(FALSE)
   id <- attr(node, "id")
-  if (!inherits(node, "miraiNode") || is.null(id)) return(FALSE)
-  connections <- or_null(suppressWarnings(as.numeric(mirai::status(id)$connections)))
-  if (length(connections) != 1L || is.na(connections)) return(FALSE)
   if (connections > 0) assign(id, TRUE, daemons_seen)
   connections == 0 && !is.null(daemons_seen[[id]])
+}
+
+has_daemons <- function(node) isTRUE(daemons_of(node) > 0)
+
+# their number, NA of another kind of node
+daemons_of <- function(node) {
+  id <- attr(node, "id")
+  if (!inherits(node, "miraiNode") || is.null(id)) return(NA_real_)
+  connections <- or_null(suppressWarnings(as.numeric(mirai::status(id)$connections)))
+  if (length(connections) == 1L) connections else NA_real_
 }
 
 daemons_seen <- new.env(parent = emptyenv())
@@ -410,7 +463,7 @@ daemons_seen <- new.env(parent = emptyenv())
 # worker was asked to send after it; `unread`, the last bytes read in search of that.
 new_exchange <- function(cl) {
   n <- length(cl)
-  list2env(list(cl = cl, alive = rep(TRUE, n), told = rep(list(list()), n), recipes = list(), requests = 0,
+  list2env(list(cl = cl, alive = rep(TRUE, n), owes = logical(n), told = rep(list(list()), n), recipes = list(), requests = 0,
                 unsent = rep(list(raw()), n), sent = numeric(n), torn = logical(n), mark = character(n),
                 unread = rep(list(raw()), n)), parent = emptyenv())
 }

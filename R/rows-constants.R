@@ -257,18 +257,23 @@ source_quantiles <- function(source, recipe, call, sums, probs) {
 # value only: two or three passes.
 order_statistics <- function(source, recipe, call, sums, ranks, cells = 16384) {
   edges <- seq(sums$low, sums$high, length.out = cells + 1)
+  values <- rep(NA_real_, length(ranks))
   repeat {
     found <- pass_with_progress(source, recipe, "cells", list(call = call, edges = unique(edges)))$answer
-    upto <- cumsum(found$count)
-    cell <- findInterval(ranks, upto, left.open = TRUE) + 1L
-    single <- found$low[cell] == found$high[cell]
-    if (all(single)) return(stats::setNames(found$low[cell], as.character(ranks)))
-    wide <- unique(cell[!single])
+    cell <- findInterval(ranks, cumsum(found$count), left.open = TRUE) + 1L
+    single <- is.na(values) & found$low[cell] == found$high[cell]
+    values[single] <- found$low[cell[single]]
+    if (!anyNA(values)) return(stats::setNames(values, as.character(ranks)))
+    wide <- unique(cell[is.na(values)])
     each <- max(cells %/% length(wide), 2L)
-    inside <- lapply(wide, function(k) seq(found$low[k], found$high[k], length.out = each + 1L))
-    edges <- sort(c(found$low[unique(cell[single])], found$high[wide], unlist(inside)))
+    inside <- lapply(wide, function(k) {
+      c(seq(found$low[k], found$high[k], length.out = each + 1L), just_above(found$high[k]))   # whose cell has no larger values
+    })
+    edges <- sort(unlist(inside))
   }
 }
+
+just_above <- function(x) x + max(abs(x) * .Machine$double.eps, .Machine$double.xmin)
 
 # The cells of a chunk that have values: the number of their values, the smallest and the largest.
 chunk_cells <- function(recipe, chunk, args) {

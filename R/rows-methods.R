@@ -3,7 +3,8 @@
 check_in_memory <- function(object) {
   if (!is_out_of_memory(object)) return(invisible())
   elvi_abort("The data of this fit are not in memory, and this method needs all rows at once. Give `newdata`; predict(), ",
-             "fitted(), residuals(), log_lik() and loo() read the rows again by themselves.", class = "elvi_error_rows")
+             "posterior_predict(), fitted(), residuals(), log_lik() and loo() read the rows again by themselves.",
+             class = "elvi_error_rows")
 }
 
 # What `method`, the name of a function of a fit, gives for each chunk, put together: a list.
@@ -20,10 +21,19 @@ at_chunks <- function(object, method, args = list()) {
 }
 
 # predict() of a fit at its own rows
-predict_out_of_memory <- function(object, interval, args) {
-  if (interval != "none") bad_argument("newdata", "given with `interval` where the rows are not in memory", "NULL")
+predict_out_of_memory <- function(object, args) {
+  if (args$interval != "none") return(t(at_chunks(object, "limits_of_chunk", args)[[1L]]))
   out <- at_chunks(object, "predict.elvi_glm", args)
   if (args$se.fit) out else out[[1L]]
+}
+
+# of a fit of a chunk: a column for each row
+limits_of_chunk <- function(object, ...) t(as.matrix(predict.elvi_glm(object, ...)))
+
+# draws x rows of posterior_predict() and its kin at a fit's own rows
+draws_in_passes <- function(object, method, draws, re.form, seed) {
+  draws <- check_draws(draws, max(nobs.elvi_glm(object), posterior_dim(object$posterior)))
+  at_chunks(object, paste0(method, ".elvi_glm"), list(draws = draws, re.form = re.form, seed = seed))[[1L]]
 }
 
 # A fit without what its rows came from, for a worker: its posterior, and what the formula gave.
@@ -51,8 +61,21 @@ with_rows <- function(object, frame, rows) {
   object
 }
 
-chunk_method <- function(recipe, chunk, args) {
+# Some rows at a time: draws of a whole chunk may not fit in memory.
+chunk_method <- function(recipe, chunk, args, most = 5000L) {
   chunk <- check_chunk(chunk)
+  if (nrow(chunk) <= most) return(rows_method(recipe, chunk, args))
+  task <- row_tasks$method
+  out <- check <- NULL
+  for (first in seq(1L, nrow(chunk), by = most)) {
+    part <- rows_method(recipe, rows_at(chunk, first:min(first + most - 1L, nrow(chunk))), args)
+    check <- add_checks(check, attr(part, "check"))
+    out <- task$join(out, part)
+  }
+  if (!is.null(out)) structure(out, check = check)
+}
+
+rows_method <- function(recipe, chunk, args) {
   frame <- recipe_frame(recipe, chunk)
   if (!nrow(frame)) return(NULL)
   rows <- read_rows(framed_design(recipe, chunk), family_records[[recipe$likelihood]])

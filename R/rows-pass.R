@@ -91,7 +91,8 @@ chunked_rows <- function(source, recipe, survey) {
   list(source = source, recipe = recipe, labels = recipe$labels, n = survey$n, dim = length(survey$sums), dropped = survey$dropped,
        count = survey$count, constant = survey$constant, y = survey$tally$y %||% survey$low[1L],
        weight = survey$tally$weight %||% survey$weight, offset = c(survey$low[2L], survey$high[2L]),
-       known = known, check = survey$check, columns = survey$columns, level = survey$level + survey$response[1L] / survey$used)
+       known = known, check = survey$check, sample = survey$sample, columns = survey$columns,
+       level = survey$level + survey$response[1L] / survey$used)
 }
 
 # response_variance() from sums
@@ -146,7 +147,7 @@ check_unchanged <- function(rows, check) {
              " Their source must not change while a fit is made or used.", class = "elvi_error_rows")
 }
 
-# Some rows of the first chunk, spread evenly, as a model in memory has them; NULL where none is complete.
+# Some rows of the first chunk, spread evenly, as a model in memory has them; NULL where none is complete. For those without a sample.
 first_rows_of <- function(rows, most) {
   chunk <- first_chunk(rows$source)
   if (is.data.frame(chunk)) {

@@ -82,12 +82,26 @@ check_has_exact <- function(model) {
 solve_optimum <- function(model, base, law, scale, tol, max_evaluations, progress = FALSE) {
   if (is_factored(model, scale)) return(sparse_optimum(model, base, tol, max_evaluations, scale))
   work <- scale_of(scale)$frame
-  precision_part <- scale_of(work)$precision_part
   watch <- new_watch(model, progress)
   on.exit(end_watch(watch))
   oracle <- watched(exact_oracle(model, law), watch)
-  start <- optimum_by_rows(model, law, scale, tol, max_evaluations) %||% optimum_of_few(model, base, law, scale) %||%
-    near_mode(model, exact_by_products(model, scale))
+  few <- model_of_few(model)
+  found <- tryCatch(
+    (if (!is.null(few)) optimum_by_few(oracle, model, few, base, law, work, tol, max_evaluations)) %||%
+      optimum_from_mode(oracle, model, law, work, scale, tol, max_evaluations),
+    interrupt = function(condition) {
+      if (is.null(watch$best)) {
+        signalCondition(condition)
+        invokeRestart("abort")
+      }
+      list(point = watch$best, evaluations = watch$passes, interrupted = TRUE)
+    })
+  new_optimum(model, base, law, scale, found$point, found$evaluations, tol, isTRUE(found$interrupted))
+}
+
+# From the optimum of src/nested.c or the Laplace approximation.
+optimum_from_mode <- function(oracle, model, law, work, scale, tol, max_evaluations) {
+  start <- optimum_by_rows(model, law, scale, tol, max_evaluations) %||% near_mode(model, exact_by_products(model, scale))
   point <- first_point(oracle, model, work, start)
   precision <- point$precision
   evaluations <- start$evaluations + 1 + isFALSE(start$settled)
@@ -100,11 +114,8 @@ solve_optimum <- function(model, base, law, scale, tol, max_evaluations, progres
     point <- narrow
   }
   if (!is.finite(point$objective) || is.nan(point$certificate)) nonfinite_mode(start$x, overflow_advice)
-  before <- watch$passes
-  found <- tryCatch(
-    approach_optimum(oracle, model, work, point$mu, point, tol, max_evaluations - evaluations),
-    interrupt = function(condition) list(point = watch$best, evaluations = watch$passes - before, interrupted = TRUE))
-  new_optimum(model, base, law, scale, found$point, evaluations + found$evaluations, tol, isTRUE(found$interrupted))
+  found <- approach_optimum(oracle, model, work, point$mu, point, tol, max_evaluations - evaluations)
+  list(point = found$point, evaluations = evaluations + found$evaluations)
 }
 
 # The Laplace approximation; where the mode was not reached in a few steps, one step from where its search stopped.
@@ -117,28 +128,11 @@ first_point <- function(oracle, model, work, start) {
   evaluate_at(oracle, model, work, to$mu, precision_part(to$precision))
 }
 
-# Of data larger than memory: the optimum of some rows of the first chunk, which cost nothing, as a start. Newton's steps for all rows then
-# begin where the loss is nearly quadratic. NULL where these rows are too few to say much.
-optimum_of_few <- function(model, base, law, scale, most = 2e4, least = 1000, each = 10) {
-  if (!is_chunked(model$rows) || !all_proper(model) || is_dispersed(model) || family_record(model)$constant_curvature) return(NULL)
-  few <- first_rows_of(model$rows, most)
-  if (is.null(few) || length(few$y) < max(least, each * model$dim) || length(few$y) >= model$rows$n) return(NULL)
-  small <- model_of_rows(model, few)
-  found <- tryCatch(suppressWarnings(solve_optimum(small, base, law, scale, 1e-3, 50)), elvi_error = function(e) NULL)
-  if (is.null(found)) return(NULL)
-  at <- point_oracle(small)(unname(found$mu))
-  prior <- prior_curvature(model)
-  list(x = unname(found$mu), hessian = prior + (at$B - prior) * (model$rows$n / length(few$y)), evaluations = 0, near = TRUE)
-}
-
 # Of a small regression the solver of src/nested.c finds the optimum in one call, in less time than R takes for a step. It is a start like
-# others, certified as they are. Rows that are elsewhere are read once, so that the answer is that of memory. NULL where it is not found in
-# a few steps, as of nearly separable data, or where that solver is not for the model.
+# others, certified as they are. NULL where it is not found in a few steps, as of nearly separable data, or where that solver is not for
+# the model.
 optimum_by_rows <- function(model, law, scale, tol, most) {
   if (!is_quick_by_rows(model, scale)) return(NULL)
-  if (is_chunked(model$rows)) {
-    model$rows <- c(pass_over_rows(model$rows, "collect", list(dense = TRUE)), list(shift = model$rows$recipe$centre))
-  }
   X <- centred_design(model$rows)
   found <- tryCatch(solve_by_rows(model, X, matrix(0, nrow(X), 0L), law, tol / 100, min(most, 25))$found,
                     elvi_error_interrupted = function(e) raise_interrupt())
@@ -146,18 +140,81 @@ optimum_by_rows <- function(model, law, scale, tol, most) {
   list(x = found$mu, hessian = prior_curvature(model) + crossprod(X, found$c * X), evaluations = found$evaluations, near = TRUE)
 }
 
+# that of normal priors
+prior_curvature <- function(model) diag(prior_precision_of(model), model$dim)
+
 # Beyond so many operations an evaluation takes longer than what is around it, and has threads.
 most_quick_operations <- 1e6
 
 is_quick_by_rows <- function(model, scale) {
-  if (!is_regression(model) || is_dispersed(model)) return(FALSE)
+  if (!is_regression(model) || is_dispersed(model) || is_chunked(model$rows)) return(FALSE)
   record <- family_record(model)
   design_size(model) * model$dim <= most_quick_operations && scale_of(scale)$full && record$convex && !is.null(record$conditional) &&
     all_proper(model) && !has_student_prior(model) && !is_linked(model)
 }
 
-# that of normal priors
-prior_curvature <- function(model) diag(prior_precision_of(model), model$dim)
+# ---- data larger than memory ----------------------------------------------------------
+
+# Some rows that stand for all of them, as a model in memory; NULL of models in memory, and where these rows would be too few.
+model_of_few <- function(model, most = 2e4) {
+  if (!is_chunked(model$rows) || !all_proper(model) || is_dispersed(model) || family_record(model)$constant_curvature) return(NULL)
+  few <- sampled_rows(model$rows)
+  if (is.null(few)) {
+    few <- first_rows_of(model$rows, most)
+    if (!is.null(few)) few$weight <- few$weight * (model$rows$n / length(few$y))
+  }
+  if (is.null(few) || length(few$y) < min(max(1000, 10 * model$dim), model$rows$n)) return(NULL)
+  model_of_rows(model, few)
+}
+
+# Between two passes the likelihood of all rows is taken for that of few ones, with a quadratic that makes its slope and curvature
+# at the last point those of all rows. The optimum of that, which needs no pass, is the next point. Each step is a hundred times
+# nearer or more, so one beyond `tol` makes the fit that of memory to nearly all digits. NULL where few rows have no optimum.
+optimum_by_few <- function(oracle, model, few, base, law, work, tol, max_evaluations) {
+  whole <- length(few$rows$y) == model$rows$n
+  start <- tryCatch(suppressWarnings(solve_optimum(few, base, law, work, if (whole) tol else 1e-3, 100)), elvi_error = function(e) NULL)
+  if (is.null(start)) return(NULL)
+  of_few <- exact_oracle(few, law)
+  mu <- unname(start$mu)
+  precision <- scale_of(work)$precision_part(of_few(work, mu, start$scale)$B)
+  point <- if (whole) c(evaluate_scale(oracle, model, work, mu, start$scale), list(precision = precision))
+           else evaluate_at(oracle, model, work, mu, precision)
+  evaluations <- 1
+  if (!is.finite(point$objective)) return(NULL)
+  enough <- if (whole) tol else 1e-4 * tol
+  while (point$certificate > enough && evaluations < max_evaluations) {
+    to <- optimum_matched(of_few, few, point, enough / 10)
+    if (is.null(to)) break
+    new <- evaluate_at(oracle, model, work, to$mu, to$precision)
+    evaluations <- evaluations + 1
+    if (!is_improvement(new, point)) break
+    slow <- new$certificate > point$certificate / 4
+    point <- new
+    if (slow) break
+  }
+  found <- approach_optimum(oracle, model, work, point$mu, point, tol, max_evaluations - evaluations)
+  list(point = found$point, evaluations = evaluations + found$evaluations)
+}
+
+# The optimum of a model in memory, with the quadratic that gives it the slope and curvature of `point` there; NULL if nothing is gained.
+optimum_matched <- function(oracle, model, point, tol) {
+  here <- oracle(point$kind, point$mu, point$scale)
+  slope <- point$g_mu - here$g_mu
+  curvature <- point$B - here$B
+  matched <- function(kind, mu, scale, directions = NULL) {
+    at <- oracle(kind, mu, scale, directions)
+    off <- mu - point$mu
+    bent <- drop(curvature %*% off)
+    at$objective <- at$objective + sum((slope + bent / 2) * off) + sum(diag(congruent(scale, curvature))) / 2
+    at$g_mu <- at$g_mu + slope + bent
+    at$B <- at$B + curvature
+    at
+  }
+  from <- evaluate_at(matched, model, point$kind, point$mu, point$precision)
+  if (!is.finite(from$objective)) return(NULL)
+  to <- or_null(approach_optimum(matched, model, point$kind, from$mu, from, tol, 100)$point)
+  if (!is.null(to) && is_improvement(to, from)) to
+}
 
 # From a point near the optimum to one that is `tol` from it.
 approach_optimum <- function(oracle, model, work, centre, point, tol, max_evaluations) {

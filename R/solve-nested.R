@@ -383,17 +383,22 @@ nested_fit <- function(problem, base = base_gaussian(), control = list()) {
   say <- if (isTRUE(control$progress)) patient_voice()
   H <- setup$layout$length
   tol <- control$tol
-  mode <- if (H) evidence_mode(setup, 10 * tol, say = say, from = if (!is.null(setup$rows)) guess_from_few(setup))
+  alone <- identical(as.numeric(control$nodes), 1)
+  guess <- if (H && !is.null(setup$rows)) guess_from_few(setup)
+  begun <- if (!alone) mode_by_few(setup, guess, 10 * tol)
+  setup <- begun$setup %||% setup
+  mode <- if (H) begun$mode %||% evidence_mode(setup, 10 * tol, say = say, from = guess)
           else c(evidence_at(setup, list(numeric()), tol = tol)[[1L]], list(evaluations = 1L))
   if (!is.finite(mode$value)) no_conditional(setup, mode$theta)
   evaluations <- mode$evaluations
-  alone <- identical(as.numeric(control$nodes), 1)
   if (alone) mode <- settled_mode(setup, mode, tol)
   if (H && !alone) {
     laid <- lay_nodes(setup, mode, control, say)
     setup <- laid$setup
     mode <- laid$mode
     grid <- laid$grid
+    grid$found <- found_by_all(setup, grid$found, tol)
+    setup[c("matched", "few")] <- setup$plan$cost <- NULL
     evaluations <- evaluations + laid$evaluations
     hessian <- laid$hessian
     rule <- laid$rule

@@ -46,10 +46,10 @@ surveyed_squares <- function(columns, which) {
   Matrix::Diagonal(x = sqrt(columns$squares[which] * length(which) / max(columns$n, 1)))
 }
 
-# Of some rows of the first chunk, which cost nothing: hyperparameters, and a point to begin with.
+# Of some rows, which cost nothing: hyperparameters, and a point to begin with.
 guess_from_few <- function(setup, most = 2e4) {
   if (is_quadratic(setup$plan)) return(NULL)
-  rows <- first_rows_of(setup$rows, most)
+  rows <- sampled_rows(setup$rows, even = TRUE) %||% first_rows_of(setup$rows, most)
   if (is.null(rows)) return(NULL)
   few <- setup$problem
   few[c("summed", "source")] <- list(NULL)
@@ -164,7 +164,7 @@ solve_together <- function(setup, settings, tol, most) {
     points <- lapply(searches[asked], function(s) {
       c(s$trial[c("mu", "before")], list(M = s$look$inverse, reach = s$look$reach, hyper = s$setting$hyper))
     })
-    sums <- pass_over_rows(setup$rows, "nested", list(plan = setup$plan, nested_rule = setup$rule, points = points, divide = setup$divide))
+    sums <- if (is.null(setup$matched)) sums_at(setup, points) else matched_sums(setup, points)
     for (k in seq_along(asked)) searches[[asked[k]]] <- advance_search(setup, searches[[asked[k]]], sums[[k]], tol, most)
   }
 }
@@ -253,6 +253,74 @@ combined_trial <- function(setup, search) {
   weight <- c(1 - sum(mix), mix)
   total <- function(f) Reduce(`+`, Map(function(p, w) w * f(p), points, weight))
   list(mu = total(function(p) p$mu + p$step), c = total(function(p) p$curve), before = Map(as_source, points, weight), accelerated = TRUE)
+}
+
+# A pass over all rows.
+sums_at <- function(setup, points) {
+  pass_over_rows(setup$rows, "nested", list(plan = setup$plan, nested_rule = setup$rule, points = points, divide = setup$divide))
+}
+
+# ---- between two passes ---------------------------------------------------------------------------------
+
+# A sample of the rows, with what the sums of all rows at one point have more than its own: the sum, its slope and its curvature. Near that
+# point its sums are those of all rows, so the mode and the quadrature points are found there, which takes no pass.
+match_rows <- function(setup, theta, solution) {
+  setting <- c(hyper_precision(setup$problem, setup$layout, theta)[c("A", "definite", "inverse", "slack")],
+               list(hyper = loss_hyper(setup, theta), eta = NULL), solution[c("mu", "c")])
+  look <- .Call(elvi_r_nested_look, setup$plan, setting, FALSE)
+  if (is.null(look)) return(NULL)
+  point <- list(mu = solution$mu, M = look$inverse, hyper = setting$hyper)
+  all <- sums_at(setup, list(point))[[1L]]
+  few <- .Call(elvi_r_nested_add_rows, setup$few, setup$rule, list(point))[[1L]]
+  if (!is.finite(all$sum) || !is.finite(few$sum)) return(NULL)
+  setup$matched <- c(point[c("mu", "M")], list(sum = all$sum - few$sum, slope = all$slope - few$slope, curve = all$curve - few$curve))
+  setup
+}
+
+matched_sums <- function(setup, points) {
+  matched <- setup$matched
+  Map(function(sums, point) {
+    off <- point$mu - matched$mu
+    bent <- .Call(elvi_r_pattern_times, setup$plan$pattern, matched$curve, off)
+    sums$sum <- sums$sum + matched$sum + sum((matched$slope + bent / 2) * off) +
+      pattern_product(setup$places, matched$curve, point$M - matched$M) / 2
+    sums$slope <- sums$slope + matched$slope + bent
+    sums$curve <- sums$curve + matched$curve
+    sums
+  }, .Call(elvi_r_nested_add_rows, setup$few, setup$rule, points), points)
+}
+
+# tr(A B) of symmetric matrices on the pattern
+pattern_product <- function(places, A, B) {
+  below <- places$row > places$column
+  2 * sum(A[below] * B[below]) + sum(A[places$diagonal] * B[places$diagonal])
+}
+
+# The mode by a sample of the rows, matched at the mode itself after a pass or two; NULL without a sample, or where it has none.
+mode_by_few <- function(setup, from, tol, near = 0.1, most = 4L) {
+  few <- if (!is.null(from)) sampled_rows(setup$rows)
+  if (is.null(few)) return(NULL)
+  setup$few <- chunk_plan(setup$plan, few, setup$divide)
+  setup$plan$cost <- solve_cost(setup$few) * setup$rows$n / setup$few$rows   # of a quadrature point, at all rows
+  for (k in seq_len(most)) {
+    matched <- match_rows(setup, from$theta, from$solution)
+    mode <- if (!is.null(matched)) tryCatch(evidence_mode(matched, tol, from = from), elvi_error = function(e) NULL)
+    if (!is.finite(mode$value %||% NA)) return(NULL)
+    sd <- sqrt(pmax(diag(mode$inverse), 0))
+    moved <- max(abs(mode$theta - from$theta) / pmax(sd, 0.01))
+    from <- mode
+    if (k > 1L && moved < near) break
+  }
+  list(setup = matched, mode = mode)
+}
+
+# Quadrature points that were found by a sample, at all rows.
+found_by_all <- function(setup, found, tol) {
+  if (is.null(setup$matched)) return(found)
+  setup$matched <- NULL
+  known <- vapply(found, function(f) is.finite(f$value), NA)
+  found[known] <- evidence_at(setup, lapply(found[known], `[[`, "theta"), lapply(found[known], `[[`, "solution"), tol)
+  found
 }
 
 # Where the entries of a matrix on the pattern are, and which of them are on the diagonal. Entries above the diagonal of the dense

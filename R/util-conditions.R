@@ -77,6 +77,7 @@
 #' | `elvi_message_retry` | rows could not be read, and are read again after a pause (`retries = ` of [rows_files()] and [rows_dbi()]) |
 #' | `elvi_message_smooth_rows` | bases of smooths for data larger than memory are made from some of the rows |
 #' | `elvi_message_start_kept` | a run did not improve on its start, which is returned |
+#' | `elvi_message_worker` | a worker of a [cluster][rows_cluster()] that was lost is there again, and gets its shards back |
 #'
 #' @examples
 #' # which argument was wrong?

@@ -2,8 +2,11 @@
 # two workers against one, and what goes over the wire; workers that are killed.
 #
 #   Rscript bench/big.R [workers] [--rows=10000000] [--columns=20] [--cluster_rows=2000000] [--cluster_columns=50] [--kills=50]
-#                       [--only=files|cluster|kills|passes|shards] [--pass_rows=100000] [--shards=10,100,1000] [--dry]
+#                       [--only=files|cluster|kills|daemons|stopped|database|disk|passes|shards] [--daemon_kills=20] [--pass_rows=100000]
+#                       [--shards=10,100,1000] [--shard_columns=50,300] [--dry]
 #
+# `daemons` needs mirai. `database` needs RPostgres, a server that PGHOST and the like name, and its restart as a shell command in
+# ELVI_RESTART. `disk` fills the disk of TMPDIR, which should be small, say a tmpfs of 3 MB.
 # `workers` is short for --only=cluster: two minutes on a quiet machine.
 
 source(file.path(dirname(sub("^--file=", "", grep("^--file=", commandArgs(), value = TRUE)[1])), "common.R"))
@@ -16,6 +19,8 @@ cluster_columns <- option("cluster_columns", 50L)
 kills <- option("kills", 50L)
 pass_rows <- option("pass_rows", 100000L)
 shard_numbers <- as.integer(strsplit(sub("^--shards=", "", c(grep("^--shards=", args, value = TRUE), "10,100,1000")[1]), ",")[[1]])
+shard_columns <- as.integer(strsplit(sub("^--shard_columns=", "", c(grep("^--shard_columns=", args, value = TRUE), "50,300")[1]), ",")[[1]])
+daemon_kills <- option("daemon_kills", 20L)
 only <- c(sub("^--only=", "", grep("^--only=", args, value = TRUE)), if ("workers" %in% args) "cluster")
 wanted <- function(part) !length(only) || part %in% only
 
@@ -178,7 +183,7 @@ on_a_cluster <- function(rounds = 15L) {
 
 # Bytes of a pass over two workers, and what the main process holds at most, by number of shards and columns.
 by_shards <- function(each = 20L) {
-  for (d in c(50L, 300L)) for (shards in shard_numbers) {
+  for (d in shard_columns) for (shards in shard_numbers) {
     cl <- parallel::makePSOCKcluster(2)
     model <- elvi::model_glm(elvi::rows_cluster(cl, loader(each * shards, d, shards), shards))
     oracle <- elvi:::exact_oracle(model, elvi:::law_of(elvi::base_gaussian(), d))
@@ -268,8 +273,118 @@ under_fire <- function(size = 6L) {
 }
 `%||%` <- function(x, y) if (is.null(x)) y else x
 
+# Daemons that die at random moments; those of a round that are left are killed with it.
+daemons_under_fire <- function(size = 3L) {
+  load <- loader(6000L, 5L, 7L)
+  fit <- function(source) elvi::elvi(elvi::model_glm(source), method = "exact")
+  right <- done <- 0
+  reference <- NULL
+  set.seed(1)
+  while (done < daemon_kills) {
+    cl <- lapply(seq_len(size), function(k) mirai::make_cluster(1))
+    for (one in cl) parallel::clusterCall(one, function(paths) .libPaths(paths), .libPaths())
+    pids <- vapply(cl, function(one) unlist(parallel::clusterCall(one, Sys.getpid)), 0L)
+    source <- elvi::rows_cluster(cl, load, 7L, timeout = 120)
+    reference <- reference %||% fit(source)
+    for (k in seq_len(min(size - 1L, daemon_kills - done))) {
+      system(sprintf("(sleep %g; kill -9 %d) &", runif(1, 0, 0.6), pids[k]))
+      same <- TRUE
+      while (source$state$alive[k]) same <- same && identical(suppressWarnings(fit(source))$mu, reference$mu)
+      right <- right + same
+      done <- done + 1
+    }
+    for (one in cl) suppressWarnings(try(mirai::stop_cluster(one), silent = TRUE))
+  }
+  record(sprintf("%d mirai daemons killed (kill -9) at random moments: fits with the same numbers", daemon_kills),
+         sprintf("%d of %d", right, daemon_kills), "all", right == daemon_kills)
+}
+
+# A worker that is stopped for longer than the timeout, and goes on.
+stopped_worker <- function(timeout = 5) {
+  load <- loader(6000L, 5L, 7L)
+  fit <- function(source) suppressWarnings(elvi::elvi(elvi::model_glm(source), method = "exact"))$mu
+  cl <- parallel::makePSOCKcluster(3)
+  on.exit(parallel::stopCluster(cl))
+  pid <- parallel::clusterCall(cl[2], Sys.getpid)[[1]]
+  source <- elvi::rows_cluster(cl, load, 7L, timeout = timeout)
+  reference <- fit(source)
+  tools::pskill(pid, tools::SIGSTOP)
+  began <- proc.time()[["elapsed"]]
+  without <- identical(fit(source), reference)
+  waited <- proc.time()[["elapsed"]] - began
+  tools::pskill(pid, tools::SIGCONT)
+  invisible(socketSelect(list(cl[[2]]$con), timeout = 60))
+  again <- identical(suppressMessages(fit(source)), reference) && all(source$state$alive)
+  record(sprintf("a worker stopped for longer than `timeout` = %g s: same numbers without it, and with it again; seconds of the first fit",
+                 timeout), sprintf("%s, %s; %.1f", without, again, waited), "TRUE, TRUE", without && again)
+}
+
+logistic_rows <- function(n) {
+  set.seed(1)
+  data <- data.frame(x = rnorm(n), z = rnorm(n))
+  data$y <- rbinom(n, 1, plogis(data$x / 2 - 1))
+  data
+}
+
+# The server is restarted in the middle of the third and of the fifth pass.
+restarted_database <- function(n = 200000L, chunk = 20000L) {
+  connect <- function() DBI::dbConnect(RPostgres::Postgres())
+  data <- logistic_rows(n)
+  con <- connect()
+  DBI::dbWriteTable(con, "elvi_big", data, temporary = FALSE, overwrite = TRUE)
+  DBI::dbDisconnect(con)
+  source <- elvi::rows_dbi(connect, "elvi_big", chunk = chunk, retries = 5, pause = 1)
+  open <- source$open
+  passes <- restarts <- 0
+  source$open <- function(columns = NULL) {
+    passes <<- passes + 1
+    chunks <- open(columns)
+    read <- chunks$read
+    at <- 0
+    chunks$read <- function() {
+      at <<- at + 1
+      if (at == 5 && passes %in% c(3, 5)) {
+        system(Sys.getenv("ELVI_RESTART"), ignore.stdout = TRUE, ignore.stderr = TRUE)
+        restarts <<- restarts + 1
+      }
+      read()
+    }
+    chunks
+  }
+  tried <- 0
+  fit <- withCallingHandlers(elvi::elvi(y ~ x + z, source, binomial()), elvi_message_retry = function(m) tried <<- tried + 1)
+  off <- max(abs(fit$mu - elvi::elvi(y ~ x + z, data, binomial())$mu) / sqrt(diag(fit$Sigma)))
+  con <- connect()
+  DBI::dbRemoveTable(con, "elvi_big")
+  DBI::dbDisconnect(con)
+  record(sprintf("a database restarted %d times in mid-pass, %d rows: passes tried again, and difference from memory in sd", restarts, n),
+         sprintf("%d, %s", tried, format(off, digits = 1)), "<= 1e-8", off <= 1e-8)
+}
+
+# The copy on disk and the checkpoint find no room.
+full_disk <- function(n = 200000L) {
+  data <- logistic_rows(n)
+  part <- split(data, (seq_len(n) - 1L) %/% 20000L)
+  source <- function(...) elvi::rows_files(as.list(seq_along(part)), function(i) part[[i]], ...)
+  said <- character()
+  note <- function(condition) said <<- c(said, class(condition)[1])
+  reference <- elvi::elvi(y ~ x + z, source(), binomial())
+  filled <- tempfile()
+  writeBin(raw(2^21), filled)   # all but a little
+  fit <- withCallingHandlers(
+    suppressWarnings(elvi::elvi(y ~ x + z, source(cache = 1e9), binomial(), control = elvi::elvi_control(checkpoint = tempfile()))),
+    elvi_message_cache = note, elvi_warning_checkpoint = note)
+  unlink(filled)
+  same <- isTRUE(all.equal(fit$mu, reference$mu, tolerance = 1e-9))
+  record("a disk that is full: the numbers of memory, and what was said", sprintf("%s; %s", same, toString(unique(said))), "TRUE", same)
+}
+
 whole <- NA
 if (wanted("kills")) under_fire()
+if (wanted("daemons")) daemons_under_fire()
+if (wanted("stopped")) stopped_worker()
+if (wanted("database") && nzchar(Sys.getenv("ELVI_RESTART"))) restarted_database()
+if (wanted("disk")) full_disk()
 if (wanted("passes")) passes_of_families()
 if (wanted("shards")) by_shards()
 if (wanted("cluster")) on_a_cluster()

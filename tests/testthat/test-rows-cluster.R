@@ -136,7 +136,16 @@ test_that("a worker that stops answering is given up after `timeout`", {
   tools::pskill(pids[2], tools::SIGSTOP)
   expect_warning(fit <- fit_rows("probit", source), "Worker 2 has not answered in time", class = "elvi_warning_worker")
   expect_identical(fit$mu, whole$mu)
-  # it wakes up, and what it still says is not taken for the answer to something else
+  # it wakes up, and gets its shard back
+  tools::pskill(pids[2], tools::SIGCONT)
+  expect_true(socketSelect(list(cl[[2]]$con), timeout = 60))
+  expect_message(fit <- fit_rows("probit", source), "Worker 2 is there again", class = "elvi_message_worker")
+  expect_identical(fit$mu, whole$mu)
+  expect_true(all(source$state$alive))
+  expect_identical(source$state$owner, source$state$home)
+  # what it says to a source that has given it up is not taken for the answer to another
+  tools::pskill(pids[2], tools::SIGSTOP)
+  expect_warning(fit_rows("probit", source), "Worker 2 has not answered in time", class = "elvi_warning_worker")
   tools::pskill(pids[2], tools::SIGCONT)
   other <- rows_cluster(cl, loader(data, 3), 3, timeout = 60)
   expect_no_warning(fit <- fit_rows("probit", other))
@@ -409,6 +418,62 @@ test_that("shards stay where they are loaded, with mirai as a list of clusters",
   on.exit(mirai::stop_cluster(together), add = TRUE)
   expect_message(source <- rows_cluster(together, load, 4), "come to hold all shards", class = "elvi_message_mirai")
   expect_same_fit(fit_rows("logit", source), reference)
+})
+
+test_that("a daemon that dials in again gets its shards back", {
+  skip_on_cran()
+  skip_on_os("windows")
+  skip_if_not_installed("mirai")
+  data <- rows_data(120)
+  commands <- character()   # that start daemons which dial in
+  make <- function() {
+    commands <<- c(commands, grep("^Rscript", utils::capture.output(cl <- mirai::make_cluster(1, url = "tcp://127.0.0.1:0")), value = TRUE))
+    cl
+  }
+  cl <- list(make(), make())
+  on.exit(lapply(cl, mirai::stop_cluster))
+  dial_in <- function(k) {
+    libraries <- paste0("R_LIBS=", shQuote(paste(.libPaths(), collapse = .Platform$path.sep)))
+    system(paste(libraries, file.path(R.home("bin"), commands[k]), "> /dev/null 2>&1 &"))
+  }
+  connected <- function(k) {
+    end <- Sys.time() + 60
+    while (!has_daemons(cl[[k]][[1L]]) && Sys.time() < end) Sys.sleep(0.1)
+    expect_true(has_daemons(cl[[k]][[1L]]))
+  }
+  for (k in 1:2) dial_in(k)
+  for (k in 1:2) connected(k)
+  source <- rows_cluster(cl, loader(data, 4), 4, timeout = 60)
+  fit <- fit_rows("logit", source)
+  tools::pskill(unlist(parallel::clusterCall(cl[[1]], Sys.getpid)), 9)
+  expect_warning(fit_rows("logit", source), "Worker 1 is lost", class = "elvi_warning_worker")
+  dial_in(1)
+  connected(1)
+  expect_message(again <- fit_rows("logit", source), "Worker 1 is there again", class = "elvi_message_worker")
+  expect_identical(again$mu, fit$mu)
+})
+
+test_that("a load() that fails is called again, as often as asked", {
+  skip_on_cran()
+  data <- rows_data(60)
+  file <- tempfile()
+  failing <- function(times) {
+    unlink(file)
+    load <- function(i) {
+      if (i == 2) cat("x", file = file, append = TRUE)
+      if (i == 2 && file.size(file) <= times) stop("the share is not mounted")
+      data[seq(i, nrow(data), by = 3), ]
+    }
+    environment(load) <- list2env(list(data = data, file = file, times = times), parent = globalenv())
+    load
+  }
+  cl <- shared_cluster()
+  fit <- fit_rows("probit", rows_cluster(cl, failing(2), 3, retries = 2, pause = 0))
+  expect_same_fit(fit, fit_rows("probit", data))
+  expect_error(fit_rows("probit", rows_cluster(cl, failing(2), 3, retries = 1, pause = 0)),
+               "Shard 2 of 3: load\\(\\) failed 2 times: the share",
+               class = "elvi_error_worker")
+  expect_error(rows_cluster(cl, failing(2), 3, retries = -1), "`retries` must be", class = "elvi_error_argument")
 })
 
 test_that("only clusters are clusters", {

@@ -63,3 +63,26 @@ test_that("workers find constants too, and what cannot be found is refused by na
   case <- quote(list(late ~ ns(x, 3) + poly(month, 2)))
   expect_same_fit(fit_years(case, rows_cluster(cl, load, shards = 4)), fit_years(case, data), tolerance = 1e-10)
 })
+
+test_that("quantiles of many rows are found whatever the values beside them, in few passes", {
+  set.seed(2)
+  columns <- list(sorted = sort(abs(rnorm(3000, 3)) + 0.1), tied = sort(rpois(3000, 4)), clustered = c(rnorm(1500), 1e6 + rnorm(1500)),
+                  near = 1 + (1:3000) * .Machine$double.eps, negative = -rexp(3000)^4)
+  old <- options(elvi.rows_progress = TRUE)
+  on.exit(options(old))
+  for (x in columns) {
+    source <- rows_files(list(1:500, 501:2900, 2901:3000), function(i) data.frame(y = 0, x = x[i]))
+    recipe <- formula_recipe(y ~ ns(x, 4), quote(elvi(y ~ ns(x, 4))), list2env(list(ns = splines::ns)),
+                             data.frame(y = 0, x = 1), "gaussian")
+    passes <- 0
+    found <- withCallingHandlers(
+      source_quantiles(source, recipe, quote(splines::ns(x, 4)),
+                       list(n = 3000, low = min(x), high = max(x)), c(0, 0.25, 0.5, 0.75, 0.9, 1)),
+      elvi_message_pass = function(m) {
+        passes <<- passes + 1
+        if (passes > 6) stop("too many passes")
+        invokeRestart("muffleMessage")
+      })
+    expect_identical(found, unname(quantile(x, c(0, 0.25, 0.5, 0.75, 0.9, 1))))
+  }
+})

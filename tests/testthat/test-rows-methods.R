@@ -17,6 +17,26 @@ test_that("methods at the data read the rows once more", {
   expect_equal(excluding[[2]], excluding[[1]])
 })
 
+test_that("draws and limits at the data read the rows once more, some rows of a chunk at a time", {
+  skip_on_cran()
+  data <- rows_data(12000)
+  pieces <- split(seq_len(12000), rep(1:2, c(11000, 1000)))
+  fit <- fit_rows("logit", rows_chunked(chunks_of(data, pieces)))
+  reference <- fit_rows("logit", data)
+  rows <- stats::complete.cases(data)
+  used <- data[rows, ]
+  expect_equal(posterior_epred(fit, draws = 20), posterior_epred(fit, used, draws = 20, offset = used$o), ignore_attr = TRUE)
+  expect_equal(posterior_linpred(fit, draws = 20), posterior_linpred(reference, draws = 20), tolerance = 1e-6, ignore_attr = TRUE)
+  limits <- predict(fit, type = "response", interval = "credible", level = 0.8)
+  expect_equal(limits, predict(reference, type = "response", interval = "credible", level = 0.8), tolerance = 1e-6, ignore_attr = TRUE)
+  expect_identical(colnames(limits), c("fit", "lwr", "upr"))
+  drawn <- posterior_predict(fit, draws = 50)
+  expect_identical(dim(drawn), c(50L, sum(rows)))
+  expect_equal(posterior_predict(fit, draws = 50), drawn)
+  expect_lt(max(abs(stats::cor(drawn[, 1:20], drawn[, 5000 + 1:20]))), 0.8)   # each chunk has noise of its own
+  expect_equal(mean(drawn), mean(fitted(fit)), tolerance = 0.02)
+})
+
 test_that("methods notice that the rows have become others", {
   data <- rows_data(100)
   fit <- elvi(count ~ x + g, data = rows_files(list(1:50, integer(), 51:100), function(i) data[i, ]), family = poisson())
@@ -42,7 +62,7 @@ test_that("what would hold all rows says so; what needs none works", {
   skip_if_not_installed("generics")
   data <- rows_data(100)
   fit <- fit_rows("logit", rows_chunked(chunks_of(data)))
-  for (f in list(model.frame, model.matrix, posterior_predict, posterior_linpred, generics::augment)) {
+  for (f in list(model.frame, model.matrix, generics::augment)) {
     expect_error(f(fit), class = "elvi_error_rows", regexp = "not in memory")
   }
   expect_equal(dim(posterior_predict(fit, data[c(1, 2, 4), ], draws = 6, offset = numeric(3))), c(6L, 3L))

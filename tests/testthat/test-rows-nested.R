@@ -13,11 +13,12 @@ test_that("a gaussian regression from chunks integrates over sigma, as in memory
     expect_equal(fit$sd, reference$sd, tolerance = 1e-10)
     expect_equal(elbo(fit), elbo(reference), tolerance = 1e-8)
     expect_equal(nobs(fit), nobs(reference), ignore_attr = TRUE)
-    for (what in list(fitted, residuals, deviance, vcov, function(f) log_lik(f, draws = 20), function(f) as.matrix(f, draws = 20))) {
+    for (what in list(fitted, residuals, deviance, vcov, function(f) log_lik(f, draws = 20), function(f) as.matrix(f, draws = 20),
+                      function(f) posterior_epred(f, draws = 20))) {
       expect_equal(what(fit), what(reference), tolerance = 1e-8, ignore_attr = TRUE)
     }
     expect_equal(predict(fit, data[1:4, ], se.fit = TRUE, offset = rep(0, 4)), predict(reference, data[1:4, ], se.fit = TRUE, offset = rep(0, 4)))
-    expect_error(posterior_predict(fit), class = "elvi_error_rows")
+    expect_identical(dim(posterior_predict(fit, draws = 5)), c(5L, as.integer(nobs(fit))))
     expect_error(model.matrix(fit), class = "elvi_error_rows")
   }
 })

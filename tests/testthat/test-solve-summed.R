@@ -130,3 +130,25 @@ test_that("a matrix on a pattern times a vector is that of the matrix", {
   x <- withr_seed(2, rnorm(setup$plan$dim))
   expect_equal(.Call(elvi_r_pattern_times, setup$plan$pattern, values, x), drop(M %*% x))
 })
+
+test_that("modes and quadrature points are found by a sample: few passes, and the points of all rows", {
+  skip_on_cran()
+  skip_if_not_installed("reformulas")
+  set.seed(4)
+  n <- 12000
+  data <- data.frame(x = rnorm(n), g = sprintf("g%02d", sample(40, n, TRUE)))
+  data$yes <- rbinom(n, 1, plogis(data$x / 2 - 1 + rnorm(40)[as.integer(factor(data$g))]))
+  old <- options(elvi.sampled_rows = 4000, elvi.rows_progress = TRUE)
+  on.exit(options(old))
+  passes <- 0
+  fit <- withCallingHandlers(elvi(yes ~ x + (1 | g), rows_files(list(1, 2, 3), function(i) data[seq(i, n, by = 3), ]), binomial()),
+                             elvi_message_pass = function(m) {
+                               passes <<- passes + 1
+                               invokeRestart("muffleMessage")
+                             })
+  expect_lte(passes, 12)
+  expect_lt(max(fit$nested$certificates), 1e-6)
+  memory <- elvi(yes ~ x + (1 | g), data, binomial(), correct = FALSE)
+  expect_equal(fit$nested$evidence$log, memory$nested$evidence$log, tolerance = 1e-6)
+  expect_lt(max(abs(fit$mu - memory$mu) / memory$sd), 0.01)   # memory corrects the weights of its points by draws
+})
