@@ -22,7 +22,7 @@ units_data <- function() {
   })
 }
 
-ordered_thirds <- function(y) cut(y, stats::quantile(y, 0:3 / 3), labels = c("low", "mid", "high"), include.lowest = TRUE, ordered_result = TRUE)
+ordered_thirds <- function(y) cut(y, quantile(y, 0:3 / 3), labels = c("low", "mid", "high"), include.lowest = TRUE, ordered_result = TRUE)
 
 by_units <- c(1000, 1 / 1000)
 
@@ -93,12 +93,15 @@ test_that("families and terms of one predictor or two do not depend on units", {
     list(count ~ x, NULL, zero_inflated_poisson(), ziformula = ~ x), list(count ~ x, NULL, hurdle_negbinomial(), ziformula = ~ x),
     list(y ~ x, "y", gaussian(), dispformula = ~ x), list(positive ~ x, "positive", Gamma("log"), dispformula = ~ x),
     list(share ~ x, NULL, Beta(), dispformula = ~ x), list(count ~ x, NULL, neg_binomial_2(), dispformula = ~ x),
-    list(y ~ x + rw2(u), list("y", "u"), gaussian(), control = alone), list(positive ~ x + rw1(u), "positive", lognormal(), control = alone),
+    list(y ~ x + rw2(u), list("y", "u"), gaussian(), control = alone),
+    list(positive ~ x + rw1(u), "positive", lognormal(), control = alone),
     list(y ~ x + hsgp(u), list("y", "u"), gaussian(), control = alone), list(count ~ x + hsgp(u), "u", poisson(), control = alone),
     list(positive ~ x + ar1(day), "positive", lognormal(), control = alone),
     list(positive ~ x + s(u), list("positive", "u"), lognormal(), control = alone),
     list(y ~ x, "u", gaussian(), dispformula = ~ s(u), control = alone))
-  for (case in every(cases, 2)) do.call(expect_unit_free, c(list(case[[1]], c(list("x"), as.list(case[[2]])), case[[3]], 1e-4), case[-(1:3)]))
+  for (case in every(cases, 2)) {
+    do.call(expect_unit_free, c(list(case[[1]], c(list("x"), as.list(case[[2]])), case[[3]], 1e-4), case[-(1:3)]))
+  }
 })
 
 test_that("censored times do not depend on their unit", {
