@@ -461,6 +461,9 @@ pp_check.elvi_glm <- function(object, type = "dens_overlay", draws = 50, seed = 
   plot <- or_null(getExportedValue("bayesplot", paste0("ppc_", type)))
   if (is.null(plot)) bad_argument("type", "the name of one of bayesplot's ppc_ plots", describe(type))
   y <- displayed_response(object)$y
+  if (type == "error_binned" && has_classes(object)) {
+    bad_argument("type", "one that needs no expected response, such as \"bars\": those in classes have none", describe(type))
+  }
   # bins are of predictions, which for successes are proportions
   if (type == "error_binned") return(plot(y, posterior_epred(object, draws = draws, seed = seed), ...))
   if (family_record(object$family)$trials) y <- y * response_trials(object)

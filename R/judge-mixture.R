@@ -352,8 +352,14 @@ log_densities <- function(weights, parts, x, log_phi = function(r) -r^2 / 2) {
   matrix(each, ncol(x))
 }
 
+# Rows of size 1 are inverted: units of parameters may differ by any factor.
+inverse_of_root <- function(root) {
+  size <- apply(abs(root), 1L, max)
+  solve(root / size, tol = 0) / rep(size, each = nrow(root))
+}
+
 log_density_of <- function(part, x, log_phi) {
-  inverse <- solve(part$root, diag(nrow(x)))
+  inverse <- inverse_of_root(part$root)
   away <- x - part$mu
   volume <- log_abs_det(part$root)
   if (is.null(part$curve)) return(log_phi(sqrt(colSums((inverse %*% away)^2))) - volume)

@@ -71,8 +71,10 @@ main_components <- function(posterior, most, least = 0.01) {
 # for each component, the place in `chosen` of the one whose hyperparameters are nearest
 nearest_of <- function(posterior, chosen) {
   theta <- hyper_distances(posterior)
-  each <- vapply(chosen, function(k) component_distance(theta, k), numeric(nrow(theta)))
-  max.col(-matrix(each, nrow(theta)), "first")
+  each <- matrix(vapply(chosen, function(k) component_distance(theta, k), numeric(nrow(theta))), nrow(theta))
+  # on a lattice many are equally near but for rounding, which differs between BLAS libraries
+  nearest <- each[cbind(seq_len(nrow(each)), max.col(-each, "first"))]
+  max.col((each <= nearest * (1 + 1e-9)) + 0, "first")
 }
 
 # hyperparameters in units of their standard deviations, a row for each component

@@ -15,7 +15,10 @@ chunked_pass <- function(model, task, args) {
   if (!is.null(known)) return(known)
   total <- pass_over_rows(model$rows, task, c(sent_args(args), list(likelihood = likelihood_part(model))))
   record <- row_tasks[[task]]
-  if (isTRUE(record$prior)) record$join(record$part(prior_part(model), args), total) else total
+  if (!isTRUE(record$prior)) return(total)
+  prior <- record$part(prior_part(model), args)
+  refuse_other_shape(getOption("elvi.pass_log"), total, prior)
+  record$join(prior, total)
 }
 
 pass_over_rows <- function(rows, task, args = list()) {

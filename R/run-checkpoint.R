@@ -213,10 +213,14 @@ digest_numbers <- function(x, piece = 1e6) {
 # The serialised object, then a line with its checksum: what is damaged is never
 # unserialised.
 write_checkpoint <- function(x, file) {
+  bytes <- serialize(x, NULL, version = 2)   # 3 has more than plainly_serialised() needs to know
+  replace_file(c(bytes, seal(bytes)), file)
+}
+
+replace_file <- function(bytes, file) {
   temporary <- paste0(file, ".", Sys.getpid(), ".tmp")
   on.exit(unlink(temporary, expand = FALSE))
-  bytes <- serialize(x, NULL, version = 2)   # 3 has more than plainly_serialised() needs to know
-  write_bytes(c(bytes, seal(bytes)), temporary)
+  write_bytes(bytes, temporary)
   if (file.exists(file)) Sys.chmod(temporary, file.mode(file), use_umask = FALSE) else Sys.chmod(temporary, "666")
   put_on_disk(temporary)   # or a machine that stops may have the new name with nothing behind it
   renamed <- suppressWarnings(file.rename(temporary, file))
@@ -247,15 +251,19 @@ write_failed <- function(why) elvi_abort(why, class = "elvi_write_failed")
 
 read_bytes <- function(file) readBin(file, "raw", file.size(file))
 
-read_checkpoint <- function(file) {
-  damaged <- function(...) {
-    bad_checkpoint(file, "a checkpoint", "another kind of file, or a damaged one")
-  }
+damaged_checkpoint <- function(file) bad_checkpoint(file, "a checkpoint", "another kind of file, or a damaged one")
+
+checkpoint_bytes <- function(file) {
   # a pipe or a device has no size, and opening it can wait for ever
-  if (isTRUE(file.size(file) == 0)) damaged()
-  bytes <- or_else(suppressWarnings(read_bytes(file)), elvi_abort(
+  if (isTRUE(file.size(file) == 0)) damaged_checkpoint(file)
+  or_else(suppressWarnings(read_bytes(file)), elvi_abort(
     "`checkpoint` cannot be read: ", file, ". Its permissions do not allow it, or the disk fails; the file itself may be intact.",
     class = c("elvi_error_checkpoint", "elvi_error_argument"), data = list(argument = "checkpoint", file = file, differs = NULL)))
+}
+
+read_checkpoint <- function(file) {
+  damaged <- function(...) damaged_checkpoint(file)
+  bytes <- checkpoint_bytes(file)
   sealed <- length(bytes) - length(seal(raw()))
   if (sealed < 1) damaged()
   payload <- bytes[seq_len(sealed)]

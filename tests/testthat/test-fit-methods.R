@@ -248,6 +248,9 @@ test_that("binned errors are those of expected responses: proportions for binomi
   }
   expect_identical(bayesplot::pp_check(nasty("binomial"), type = "error_binned", draws = 3, seed = 2)$data,
                    bayesplot::pp_check(nasty("binomial"), type = "error_binned", draws = 3, seed = 2)$data)
+  # responses in classes have no expected value
+  classes <- suppressWarnings(elvi(factor(gear) ~ wt, mtcars, family = categorical()))
+  expect_error(bayesplot::pp_check(classes, type = "error_binned"), "`type`.*in classes", class = "elvi_error_argument")
 })
 
 test_that("a saved fit works in another process", {

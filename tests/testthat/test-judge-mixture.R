@@ -304,3 +304,10 @@ test_that("the wide part is wider in fewer dimensions", {
   expect_equal(wide_by(5), 20^0.2)
   expect_identical(wide_by(50), 1.5)
 })
+
+test_that("a root is inverted whatever the units of its rows", {
+  R <- rbind(c(2, 1, 0.5), c(0.3, 1, 0.2), c(0.1, 0.4, 3))
+  for (unit in list(c(1, 1, 1), c(1e-200, 1, 1e200), c(1e150, 1e150, 1e-160))) {
+    expect_equal(inverse_of_root(unit * R), solve(R) / rep(unit, each = 3), tolerance = 1e-12)
+  }
+})

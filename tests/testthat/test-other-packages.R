@@ -78,7 +78,13 @@ grid_cases <- function() {
                     elvi(Surv(time, seen) ~ f + x, d, family = weibull()), elvi(Surv(time, seen) ~ f + x, d, family = "exponential"),
                     elvi(survival::Surv(event = seen == 1, time = time) ~ f + x, d, family = weibull()),
                     elvi(time ~ f + x, d, family = weibull()), elvi(Surv(time, seen) ~ f + x + (1 | g), d, family = weibull())),
-    emmean = expression(elvi(y ~ f + x, d), elvi(y ~ f + x, d, dispersion = 1), elvi(y ~ f + x, d, family = robust()))), every, 2)
+    response = expression(elvi(size ~ f + x, d, family = lognormal()), elvi(Surv(time, seen) ~ f + x, d, family = lognormal()),
+                    elvi(Surv(time, 1.5 * time, type = "interval2") ~ f + x, d, family = weibull()),
+                    elvi(size ~ f + x, d, family = gaussian("log")), elvi(size ~ f + x, d, family = Gamma("log"), dispformula = ~ x),
+                    elvi(count ~ f + x, d, family = neg_binomial_2(), dispformula = ~ x)),
+    prob = expression(elvi(cbind(k, 5 - k) ~ f + x, d, family = beta_binomial()), elvi(b ~ f + x, d, family = binomial("cauchit"))),
+    emmean = expression(elvi(y ~ f + x, d), elvi(y ~ f + x, d, dispersion = 1), elvi(y ~ f + x, d, family = robust()),
+                  elvi(y ~ f + x, d, family = student()), elvi(y ~ f + x, d, dispformula = ~ x))), every, 2)
 }
 
 test_that("emmeans: the response scale of every family is that of posterior_epred(), and ratios are exp() of differences", {
@@ -90,7 +96,8 @@ test_that("emmeans: the response scale of every family is that of posterior_epre
   new <- data.frame(f = levels(d$f), x = mean(d$x))
   made <- list2env(list(Surv = survival::Surv, d = d, counts = count ~ f + x), parent = environment())
   cases <- grid_cases()
-  for (heading in names(cases)) for (case in cases[[heading]]) {
+  for (i in seq_along(cases)) for (case in cases[[i]]) {
+    heading <- names(cases)[i]
     fit <- suppressMessages(suppressWarnings(withr_seed(3, eval(case, made))))
     info <- paste(fit$family$family, fit$family$link, deparse1(formula(fit)))
     at <- expect_silent(as.data.frame(emmeans::emmeans(fit, "f", type = "response")))

@@ -82,6 +82,11 @@ test_that("few components stand for many, and every component has the nearest", 
   expect_setequal(main_components(posterior, 3), 2:4)
   expect_identical(nearest_of(posterior, c(3L, 5L)), c(1L, 1L, 1L, 1L, 2L))
   expect_setequal(main_components(posterior, 10), 1:5)
+  # halfway but for rounding, in either direction
+  for (off in c(-1e-12, 1e-12)) {
+    posterior$hyper$theta[4] <- 4 + off
+    expect_identical(nearest_of(posterior, c(3L, 5L))[4], 1L)
+  }
 })
 
 # The posterior of y ~ 1 + (1 | g) on a grid of the intercept, log sd and standardised effects: a table of mean, sd, 2.5 and 97.5 %

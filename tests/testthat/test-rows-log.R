@@ -75,9 +75,74 @@ test_that("a fit with groups keeps its passes too", {
   expect_identical(again$value$posterior$location, first$value$posterior$location)
 })
 
-test_that("a file with anything but data in it is not read", {
-  expect_true(is_data_only(list(1, "a", list(NULL, TRUE), matrix(0, 2, 2))))
-  for (odd in list(sum, quote(f(x)), new.env(), list(list(function(x) x)))) expect_false(is_data_only(odd))
+# a fit of rows in chunks with its passes in `file`, and a small one
+logged_fit <- function(file) {
+  suppressMessages(elvi(yes ~ x, rows_chunked(chunks_of(rows_data(60))), binomial(), control = elvi_control(checkpoint = file),
+                        correct = FALSE), classes = "elvi_message_checkpoint")
+}
+
+test_that("a record that could run is refused unseen, and so is all that follows it", {
+  skip_on_cran()
+  file <- tempfile()
+  on.exit(unlink(file))
+  logged_fit(file)
+  bytes <- checkpoint_bytes(file)
+  all <- whole_records(bytes)
+  expect_identical(all$end, as.double(length(bytes)))
+  expect_identical(unlist(lapply(all$records, record_bytes)), bytes)
+  ran <- FALSE
+  trap <- new.env()
+  delayedAssign("k", ran <<- TRUE, assign.env = trap)
+  start <- record_bytes(all$records[[1L]])
+  for (bad in list(trap, function(x) x, quote(stop()), list(key = "a", answer = structure(1, tricky = trap)), list(list(trap)))) {
+    found <- whole_records(c(start, record_bytes(bad), record_bytes(all$records[[2L]])))
+    expect_identical(found$end, as.double(length(start)))
+  }
+  # a promise, which serialize() does not write
+  header <- serialize(NULL, NULL, version = 2)[1:14]
+  promise <- c(header, writeBin(c(0x405L, 0xfdL, 0xfcL), raw(), endian = "big"), serialize(quote(ran <<- TRUE), NULL, version = 2)[-(1:14)])
+  expect_null(record_after(c(writeBin(as.double(length(promise)), raw(), endian = "big"), promise, seal(promise)), 0))
+  expect_false(ran)
+  # lengths that are none, and a bit that has flipped
+  for (size in c(-1, NaN, 1e300, 0)) expect_null(record_after(c(writeBin(size, raw(), endian = "big"), bytes), 0))
+  flipped <- replace(bytes, length(start) + 60L, xor(bytes[length(start) + 60L], as.raw(1)))
+  expect_length(whole_records(flipped)$records, 1L)
+})
+
+test_that("records with answers that their pass cannot have are refused", {
+  skip_on_cran()
+  file <- tempfile()
+  on.exit({
+    setTimeLimit()
+    unlink(file)
+  })
+  logged_fit(file)
+  records <- whole_records(checkpoint_bytes(file))$records
+  answer <- records[[2L]]$answer
+  crafted <- list(list(key = NULL), list(key = c("a", "b")), list(key = 1), list(answer = NULL), list(answer = "a"), list(answer = list()),
+                  list(answer = replace(answer, "g_mu", list(numeric(7)))), list(answer = replace(answer, "B", list("a"))),
+                  list(answer = answer[setdiff(names(answer), "value")]))
+  for (change in crafted) {
+    odd <- records
+    odd[[2L]][names(change)] <- change
+    writeBin(unlist(lapply(odd, record_bytes)), file)
+    setTimeLimit(elapsed = 20)
+    expect_error(logged_fit(file), "values that this run cannot have", class = "elvi_error_checkpoint", info = deparse1(change))
+    setTimeLimit()
+  }
+})
+
+test_that("passes are kept in a file alone: a pipe or a device is refused, and not waited for", {
+  skip_on_cran()
+  skip_on_os("windows")
+  pipe <- tempfile()
+  on.exit(unlink(pipe))
+  system2("mkfifo", shQuote(pipe))
+  for (file in c(pipe, "/dev/null", "/dev/zero")) {
+    setTimeLimit(elapsed = 20)
+    expect_error(logged_fit(file), "another kind of file", class = "elvi_error_checkpoint")
+    setTimeLimit()
+  }
 })
 
 test_that("in memory a checkpoint says that it decides the method", {

@@ -13,9 +13,16 @@ units_data <- function() {
     d$share <- rbeta(n, plogis(eta) * 12, plogis(-eta) * 12)
     d$time <- rweibull(n, 2, exp(eta))
     d$status <- rbinom(n, 1, 0.8)
+    d$k <- rbinom(n, 5, plogis(eta))
+    d$low <- 0.8 * d$time
+    d$high <- 1.4 * d$time
+    d$class <- ordered_thirds(d$y)
+    d$day <- rep(1:15, 6)
     d
   })
 }
+
+ordered_thirds <- function(y) cut(y, quantile(y, 0:3 / 3), labels = c("low", "mid", "high"), include.lowest = TRUE, ordered_result = TRUE)
 
 by_units <- c(1000, 1 / 1000)
 
@@ -66,6 +73,34 @@ test_that("a fit does not depend on the unit of a predictor or of a response, wh
     stochastic <- identical(case$method, "mpsgd") || is.null(family_record(check_family(case[[2]]))$conditional)
     tolerance <- if (stochastic) 1e-4 else 1e-6
     do.call(expect_unit_free, c(list(case[[1]], c(list("x"), as.list(case[[3]])), case[[2]], tolerance), case[-(1:3)]))
+  }
+})
+
+test_that("families and terms of one predictor or two do not depend on units", {
+  skip_on_cran()
+  skip_if_not_installed("mgcv")
+  skip_if_not_installed("survival")
+  alone <- elvi_control(nodes = 1)   # the mode of the hyperparameters takes less time
+  cases <- list(
+    list(y ~ x, "y", student()), list(positive ~ x, "positive", lognormal()), list(positive ~ x, "positive", gaussian("log")),
+    list(survival::Surv(time, status) ~ x, "time", lognormal()),
+    list(survival::Surv(low, high, type = "interval2") ~ x, list(c("low", "high")), weibull()),
+    list(survival::Surv(low, high, type = "interval2") ~ x, list(c("low", "high")), lognormal()),
+    list(I(count + 1) ~ x, NULL, truncated_poisson()), list(I(count + 1) ~ x, NULL, truncated_negbinomial(), correct = FALSE),
+    list(cbind(k, 5 - k) ~ x, NULL, beta_binomial()), list(binary ~ x, NULL, binomial("cauchit")),
+    list(class ~ x, NULL, cumulative()), list(class ~ x, NULL, sratio("probit")), list(class ~ x, NULL, acat()),
+    list(factor(class, ordered = FALSE) ~ x, NULL, categorical()),
+    list(count ~ x, NULL, zero_inflated_poisson(), ziformula = ~ x), list(count ~ x, NULL, hurdle_negbinomial(), ziformula = ~ x),
+    list(y ~ x, "y", gaussian(), dispformula = ~ x), list(positive ~ x, "positive", Gamma("log"), dispformula = ~ x),
+    list(share ~ x, NULL, Beta(), dispformula = ~ x), list(count ~ x, NULL, neg_binomial_2(), dispformula = ~ x),
+    list(y ~ x + rw2(u), list("y", "u"), gaussian(), control = alone),
+    list(positive ~ x + rw1(u), "positive", lognormal(), control = alone),
+    list(y ~ x + hsgp(u), list("y", "u"), gaussian(), control = alone), list(count ~ x + hsgp(u), "u", poisson(), control = alone),
+    list(positive ~ x + ar1(day), "positive", lognormal(), control = alone),
+    list(positive ~ x + s(u), list("positive", "u"), lognormal(), control = alone),
+    list(y ~ x, "u", gaussian(), dispformula = ~ s(u), control = alone))
+  for (case in every(cases, 2)) {
+    do.call(expect_unit_free, c(list(case[[1]], c(list("x"), as.list(case[[2]])), case[[3]], 1e-4), case[-(1:3)]))
   }
 })
 
