@@ -190,12 +190,15 @@ split_control <- function(control) {
 }
 
 # The other halves of src/estimator_<name>.c: can it leave the entropy to a proximal step, does it need a base whose
-# density does not jump, and do the theorems cover it?
+# density does not jump, do the theorems cover it, and has it a weight that is given?
 estimators <- list(
   reparam = list(prox = TRUE, any_base = TRUE, theory = TRUE),
   path = list(prox = FALSE, any_base = FALSE, theory = FALSE),
   control = list(prox = TRUE, any_base = TRUE, theory = FALSE),
-  fixed = list(prox = TRUE, any_base = TRUE, theory = TRUE))
+  fixed = list(prox = TRUE, any_base = TRUE, theory = TRUE, weighted = TRUE))
+
+# Has the gradient a control variate whose weight never changes? The bound by distance is for gradients without.
+has_fixed_weight <- function(control) isTRUE(estimators[[control$estimator %||% ""]]$weighted)
 
 default_estimator <- function(update) if (update == "prox") "reparam" else "control"
 

@@ -104,8 +104,10 @@ initial_state <- function(start, control, L) {
 
 # What an estimator remembers before its first batch: nothing, or the weight that it is given
 fixed_weight <- function(control, L) {
-  if (!identical(control$estimator, "fixed")) return(numeric())
-  if (is.na(L)) bad_argument("estimator", "another one: the weight of \"fixed\" is in units of a smoothness L, and none is known", "\"fixed\"")
+  if (!has_fixed_weight(control)) return(numeric())
+  if (is.na(L)) {
+    bad_argument("estimator", "another one: its weight is in units of a smoothness L, and none is known", describe(control$estimator))
+  }
   control$fixed_weight * L
 }
 

@@ -68,12 +68,9 @@ best_split <- function(guarantee, budget = guarantee$schedule$budget, by = c("sm
 # Batches of any size have the theorem's bound only if grad F(theta*) = 0.
 may_split <- function(g) g$shift == 0 && isTRUE(g$slope == 0) && !is.na(g$lip)
 
-# The bound by distance is for the plain gradient
-has_fixed_weight <- function(g) identical(g$control$estimator, "fixed")
-
 split_budget <- function(g, E, by = "smallest") {
   best <- distance_split(g, E)
-  if (has_fixed_weight(g)) best$value <- Inf
+  if (has_fixed_weight(g$control)) best$value <- Inf
   split <- list(budget = E, gamma = best$gamma, alpha = best$alpha, N = best$N, K = best$K, bound = best$value, by = "distance",
                 ideal = sqrt((g$a * g$D^2 + g$b * g$D) / E), lambda = g$lambda,
                 schedule = if (best$K <= 1e7) schedule_custom(best$gamma, best$N, best$K), unit = unit_of(g), caveat = caveat(g))
@@ -178,7 +175,7 @@ smallest_budget <- function(bound, target, enough = NULL) {
 schedule_budget <- function(g, target) {
   if (is.na(g$bound) || schedule_record(g$schedule)$listed) return(NA_real_)
   if (!theorem_of(g)$sums) return(smallest_budget(function(E) bound_for_budget(g, E), target))
-  if (has_fixed_weight(g)) return(NA_real_)   # what follows searches by distance
+  if (has_fixed_weight(g$control)) return(NA_real_)   # what follows searches by distance
   plan <- replan(g, g$schedule$budget)
   K <- 1024
   repeat {
@@ -304,9 +301,9 @@ numbers <- function(x, n) {
   constants <- if (!theorem_of(x)$gap) {
     c("Lip = " = x$lip, "F(start) - F* <= " = x$gap0, "B = " = x$moment)
   } else {
-    c(if (has_fixed_weight(x)) c("weight of the control variate = " = x$control$fixed_weight * x$L) else c("a = " = x$a),
+    c(if (has_fixed_weight(x$control)) c("weight of the control variate = " = x$control$fixed_weight * x$L) else c("a = " = x$a),
       if (isTRUE(abs(x$a_weights / x$a - 1) > 1e-8)) c("a of the weights = " = x$a_weights),
-      if (!has_fixed_weight(x)) c("b = " = x$b), if (x$optimum_kind == "upper bound") c("D <= " = x$D) else c("D = " = x$D))
+      if (!has_fixed_weight(x$control)) c("b = " = x$b), if (x$optimum_kind == "upper bound") c("D <= " = x$D) else c("D = " = x$D))
   }
   c(paste0(run, "lambda (", n(x$lambda[["mu"]]), ", ", n(x$lambda[["Sigma"]]), ")"),
     paste0("L = ", n(x$L), ", ", paste0(names(constants), n(constants), collapse = ", ")))

@@ -392,7 +392,8 @@ test_that("the noise at the optimum of a fixed control variate is that of draws,
   skip_on_cran()
   set.seed(32)
   fixed <- function(weight, ...) elvi_control(estimator = "fixed", fixed_weight = weight, ...)
-  for (model in list(model_quadratic(matrix(c(2, 0.5, 0.5, 1), 2), c(1, 2)), logistic())) for (base in list(base_laplace(), base_uniform())) {
+  targets <- list(model_quadratic(matrix(c(2, 0.5, 0.5, 1), 2), c(1, 2)), logistic())
+  for (model in targets) for (base in list(base_laplace(), base_uniform())) {
     for (kind in names(scale_kinds)) for (weight in c(0.05, 0.4)) {
       problem <- inputs(model, base, fixed(weight, coordinates = "raw", scale = kind))
       expect_equal(problem$weight, weight * problem$L)
@@ -418,7 +419,9 @@ test_that("the noise at the optimum of a fixed control variate is that of draws,
 })
 
 test_that("guarantee() covers a fixed control variate, names what it needs, and its runs keep the bound", {
-  fixed <- function(weight = 0.1, ...) elvi_control(coordinates = "majorant", estimator = "fixed", fixed_weight = weight, trace_draws = 0, ...)
+  fixed <- function(weight = 0.1, ...) {
+    elvi_control(coordinates = "majorant", estimator = "fixed", fixed_weight = weight, trace_draws = 0, ...)
+  }
   plain <- certified(base_laplace(), 1000)
   g <- certified(base_laplace(), 1000, control = fixed())
   expect_identical(g$by, "gap")
