@@ -223,7 +223,7 @@ print.elvi_bg <- function(x, ...) {
     cat("|mu* - m|^2 = ", n(s$mu), ", |Sigma*|^2 = ", n(s$Sigma), " (optimum: ", x$optimum, ")\n", sep = "")
   }
   if (!is.null(x$infinite)) cat("Infinite: ", x$infinite, ".\n", sep = "")
-  cat("For the \"reparam\" estimator; the other estimators are not covered.\n")
+  cat("For the \"reparam\" estimator; the \"path\" and \"control\" estimators are not covered.\n")
   invisible(x)
 }
 
