@@ -108,7 +108,7 @@ fixed_weight <- function(control, L) {
   if (is.na(L)) {
     bad_argument("estimator", "another one: its weight is in units of a smoothness L, and none is known", describe(control$estimator))
   }
-  control$fixed_weight * L
+  relative_weight(control) * L
 }
 
 no_result <- list(trace = NULL, cpu = 0, status = NULL, kept = NULL, theta = NULL, lost = NULL, remaining = NULL,

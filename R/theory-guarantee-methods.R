@@ -301,7 +301,7 @@ numbers <- function(x, n) {
   constants <- if (!theorem_of(x)$gap) {
     c("Lip = " = x$lip, "F(start) - F* <= " = x$gap0, "B = " = x$moment)
   } else {
-    c(if (has_fixed_weight(x$control)) c("weight of the control variate = " = x$control$fixed_weight * x$L) else c("a = " = x$a),
+    c(if (has_fixed_weight(x$control)) c("weight of the control variate = " = relative_weight(x$control) * x$L) else c("a = " = x$a),
       if (isTRUE(abs(x$a_weights / x$a - 1) > 1e-8)) c("a of the weights = " = x$a_weights),
       if (!has_fixed_weight(x$control)) c("b = " = x$b), if (x$optimum_kind == "upper bound") c("D <= " = x$D) else c("D = " = x$D))
   }

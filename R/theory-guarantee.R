@@ -512,7 +512,7 @@ judge_estimator <- function(control, problem, convex) {
   }
   obstacle <- if (fixed) weight_obstacle(problem)
   if (!is.null(obstacle)) return(list("fails", obstacle))
-  list("holds", if (fixed) sprintf("fixed, with the weight %g L", control$fixed_weight) else control$estimator)
+  list("holds", if (fixed) sprintf("fixed, with the weight %g L", relative_weight(control)) else control$estimator)
 }
 
 # The average of the last part is the theorem begun anew there, for constant steps

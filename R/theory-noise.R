@@ -263,7 +263,7 @@ theorem_inputs <- function(model, base, control, optimum, alpha) {
 
 # b of a gradient with a fixed control variate in the coordinates of the run; 0 for other estimators
 weight_of_run <- function(control, work, L) {
-  if (!has_fixed_weight(control) || is.null(work) || is.na(L)) 0 else control$fixed_weight * L
+  if (!has_fixed_weight(control) || is.null(work) || is.na(L)) 0 else relative_weight(control) * L
 }
 
 # A user's alpha says that f is convex and grows quadratically; a user's L of a

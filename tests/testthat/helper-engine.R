@@ -236,7 +236,7 @@ engine_replay <- function(fit) {
   scales <- list(S)
   map <- numeric(K)
   moved <- c(mu = 0, scale = 0)
-  memory <- if (control$estimator == "fixed") control$fixed_weight * L else c(0, 1)
+  memory <- if (control$estimator == "fixed") relative_weight(control) * L else c(0, 1)
   # a mean field in whitened coordinates moves mu in the metric of the Hessian at the mode
   metric <- if (kind == "diagonal" && !is.null(fit$work)) engine_hessian(fit$model, model) else diag(d)
   for (k in seq_len(K)) {
