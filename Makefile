@@ -75,7 +75,7 @@ without: setup-check install ## examples, tests and vignettes with each suggeste
 	$(WITH_ELVI) Rscript tools/without.R
 
 vignettes: install ## compute what the vignettes show into inst/extdata/experiments; takes half an hour or more, and goes on where it was cut
-	$(WITH_ELVI) Rscript tools/vignettes.R
+	$(WITH_ELVI) tools/blas.sh openblas-pthread Rscript tools/vignettes.R
 
 bench: install ## run the benchmarks; results are added to bench/README.md
 	for question in floor small large ticks growth numpy advi groups; do $(WITH_ELVI) Rscript bench/$$question.R || exit 1; done

@@ -19,8 +19,10 @@
 #'   the approximation nears the target, for bases with a continuous density, so not
 #'   the uniform one; or `"control"`, which removes the part of the plain gradient that is linear in the draws, with two weights
 #'   estimated from earlier batches: it works with every base, its noise also vanishes where the target is quadratic, and it allows
-#'   longer steps than the others. `NULL` takes `"control"`, or `"reparam"` with
-#'   `update = "prox"`.
+#'   longer steps than the others; or `"fixed"`, whose weight `fixed_weight` never changes, which the theorems cover too (`?guarantee`).
+#'   `NULL` takes `"control"`, or `"reparam"` with `update = "prox"`.
+#' @param fixed_weight for `estimator = "fixed"`: the weight, in units of the smoothness `L` of the run, at most 1/2. The gradient of
+#'   `fixed_weight L |x|^2 / 2`, `x` in the coordinates of the run, is replaced by its mean, which takes noise away. `NULL` takes 0.1.
 #' @param update how the entropy is handled: `"project"` takes its gradient and
 #'   projects onto the feasible set; `"prox"` takes a proximal step instead and
 #'   needs no projection (triangular and diagonal scales, not with `"path"`).
@@ -114,7 +116,7 @@ elvi_control <- function(coordinates = c("whitened", "raw", "majorant"),
                          update = c("project", "prox"),
                          average = NULL,
                          tail = 0.5,
-                         precondition = NULL, backtrack = NULL,
+                         precondition = NULL, backtrack = NULL, fixed_weight = NULL,
                          smoothness = NULL, smoothness_safety = 2,
                          scale_min = NULL, scale_max = Inf,
                          mu_centre = NULL, mu_radius = Inf,
@@ -129,6 +131,7 @@ elvi_control <- function(coordinates = c("whitened", "raw", "majorant"),
     coordinates = check_choice(coordinates, "coordinates", names(frame_kinds)),
     scale = check_choice(scale, "scale", names(scale_kinds)),
     estimator = if (!is.null(estimator)) check_choice(estimator, "estimator", names(estimators)),
+    fixed_weight = if (!is.null(fixed_weight)) check_number(fixed_weight, "fixed_weight", 0, 0.5),
     update = check_choice(update, "update", c("project", "prox")),
     average = if (!is.null(average)) check_choice(average, "average", c("theorem", "tail", "last")),
     tail = check_number(tail, "tail", 0, 1),
@@ -187,11 +190,18 @@ split_control <- function(control) {
 }
 
 # The other halves of src/estimator_<name>.c: can it leave the entropy to a proximal step, does it need a base whose
-# density does not jump, and do the theorems cover it?
+# density does not jump, do the theorems cover it, and has it a weight that is given?
 estimators <- list(
   reparam = list(prox = TRUE, any_base = TRUE, theory = TRUE),
   path = list(prox = FALSE, any_base = FALSE, theory = FALSE),
-  control = list(prox = TRUE, any_base = TRUE, theory = FALSE))
+  control = list(prox = TRUE, any_base = TRUE, theory = FALSE),
+  fixed = list(prox = TRUE, any_base = TRUE, theory = TRUE, weighted = TRUE))
+
+# Has the gradient a control variate whose weight never changes? The bound by distance is for gradients without.
+has_fixed_weight <- function(control) isTRUE(estimators[[control$estimator %||% ""]]$weighted)
+
+# in units of the smoothness
+relative_weight <- function(control) control$fixed_weight %||% 0.1
 
 default_estimator <- function(update) if (update == "prox") "reparam" else "control"
 

@@ -243,7 +243,7 @@ solve_stochastic <- function(problem, base, run, control) {
                        stand_in = coordinates_of(work)$fallback(work, smoothness), start = start,
                        seed = seed, rng_kind = RNGkind(),
                        search = found, anchor = anchor_of(object, work, control, start)))
-  fit <- new_fit(given, plan, initial_state(start), no_result, problem$regression)
+  fit <- new_fit(given, plan, initial_state(start, control, smoothness$L), no_result, problem$regression)
   if (isTRUE(found$interrupted)) return(judge_and_report(mark_interrupted(fit)))
   compare_gradient(object, work, control$scale, start)   # after the key: a user's function may draw
   journal <- open_journal(fit, law)

@@ -91,15 +91,24 @@ plan_again <- function(fit, law, shorten = fit$plan$shorten) {
 # A run that has done nothing yet. Everything has its place from the beginning, so that a
 # run in pieces makes the same list as one in a single piece.
 back_to_start <- function(fit) {
-  fit$state <- initial_state(fit$plan$start)
+  fit$state <- initial_state(fit$plan$start, fit$given$control, fit$plan$smoothness)
   fit$result <- no_result
   fit
 }
 
-initial_state <- function(start) {
+initial_state <- function(start, control, L) {
   list(mu = start$mu, scale = start$scale, average_mu = start$mu, average_scale = start$scale,
-       k = 0, evals = 0, alpha = 1, weight = 0, memory = numeric(), shorten = 1, steepest = 1, checks = 0,
+       k = 0, evals = 0, alpha = 1, weight = 0, memory = fixed_weight(control, L), shorten = 1, steepest = 1, checks = 0,
        outside = 0, looked = 0, first_error = NULL, stage = NULL)
+}
+
+# What an estimator remembers before its first batch: nothing, or the weight that it is given
+fixed_weight <- function(control, L) {
+  if (!has_fixed_weight(control)) return(numeric())
+  if (is.na(L)) {
+    bad_argument("estimator", "another one: its weight is in units of a smoothness L, and none is known", describe(control$estimator))
+  }
+  relative_weight(control) * L
 }
 
 no_result <- list(trace = NULL, cpu = 0, status = NULL, kept = NULL, theta = NULL, lost = NULL, remaining = NULL,

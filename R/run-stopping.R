@@ -103,7 +103,7 @@ whiten_anew <- function(fit, law) {
   fit$plan$work <- coordinates_of(work)$without_inner(work)
   fit$plan$start <- to_work(work, kind, from$mu, from$scale)
   theta <- to_work(work, kind, at$mu, at$scale)
-  begun <- initial_state(theta)
+  begun <- initial_state(theta, fit$given$control, smoothness$L)
   goes_on <- c("before", "k", "evals", "checks", "outside", "looked", "first_error")   # a new L has had no checks yet
   begun[goes_on] <- fit$state[goes_on]
   fit$state <- begun

@@ -135,7 +135,7 @@ evaluate_bounds <- function(g, plan, w = plan$bg_a) {
     return(values)
   }
   average <- average_of(plan, g$control, w)
-  if (all(is.finite(c(g$a, g$b, g$D, w)))) {
+  if (all(is.finite(c(g$a, g$b, g$D, w))) && !has_fixed_weight(g$control)) {
     by_distance <- if (is_constant(plan)) {
       average_bound(g$a, effective_b(g, at$step, at$batch), g$D, at$step, at$batch, average, g$shift)
     } else if (average$skipped == 0) {

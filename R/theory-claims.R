@@ -95,8 +95,11 @@ known_alpha.elvi_model_quadratic <- function(model) min(eigen(model$A, symmetric
 #' @export
 known_alpha.elvi_model_glm <- function(model) {
   if (!isTRUE(model$convex)) return(0)
-  if (is_linked(model)) return(1 / largest_singular_value(solve(as.matrix(model$prior$precision))))
-  min(model$blocks$coefficients$precision)
+  of_prior <- if (is_linked(model)) 1 / largest_singular_value(solve(as.matrix(model$prior$precision)))
+              else min(model$blocks$coefficients$precision)
+  mode <- if (family_record(model)$constant_curvature) quietly(find_mode(model))
+  if (is.null(mode)) return(of_prior)
+  max(of_prior, min(eigen(mode$hessian, symmetric = TRUE, only.values = TRUE)$values))
 }
 
 # Holds, or is taken to hold

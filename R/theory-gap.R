@@ -7,17 +7,23 @@
 #   Var_Lambda(g) <= p (2 A gap + a' D) + q s2,   p = 1 + t, q = 1 + 1/t for every t > 0,
 #   A = L (lambda_mu + lambda_Sigma r^2),  a' = L^2 max(lambda_mu lambda_Sigma c0, lambda_Sigma^2 c1),
 # so that the recursion of theory-bounds.R holds for (1 - p step A / N) gap_k with a = p a', b = q s2.
+#
+# With a fixed control variate of weight b, grad f(x) - b x, A and a' are multiplied by 1 - 2b/L, a' gets
+# b^2 max(lambda_mu (lambda_mu + lambda_Sigma d), lambda_Sigma (lambda_mu + lambda_Sigma v)), v = E R^4 / d, and s2 is that of this gradient.
 
 # All that these bounds depend on besides the run: numbers, so that a guarantee can keep them.
 # `floor` bounds the scale from below: F is smooth with L + 1/floor^2 on the set.
 gap_constants <- function(problem, start, floor) {
   if (!is.null(gap_obstacle(problem, start))) return(NULL)
   reach <- radial_reach(problem$law)
-  list(L = problem$L, lip = problem$L + 1 / floor^2, distance2 = block_distance2(start, problem), reach = reach,
+  list(L = problem$L, weight = weight_in(problem), lip = problem$L + 1 / floor^2, distance2 = block_distance2(start, problem), reach = reach,
        s2 = optimum_noise(problem, reach),
        # what the noise by distance is made of
        blocks = c(problem[c("dim", "kurtosis", "L", "aligned", "unbounded", "spread")], list(floor = floor)))
 }
+
+# b of a fixed control variate, in a problem or in constants made of it
+weight_in <- function(x) x$weight %||% 0
 
 # Why there are none, or NULL
 gap_obstacle <- function(problem, start) {
@@ -25,7 +31,13 @@ gap_obstacle <- function(problem, start) {
   if (problem$unbounded || is.na(problem$L)) return("the target has no known smoothness")
   if (!is.finite(problem$kurtosis)) return("the kurtosis of the base is infinite")
   if (!scale_of(problem$kind)$theory) return("no theorem covers this scale")
-  if (is.null(start) || problem$spread$kind == "unknown") "the optimum is not known"
+  if (is.null(start) || problem$spread$kind == "unknown") return("the optimum is not known")
+  if (weight_in(problem) > 0) weight_obstacle(problem)
+}
+
+weight_obstacle <- function(problem) {
+  if (!is.null(problem$work$mu_root)) return("no theorem covers a fixed control variate in the coordinates of a whitened mean field")
+  if (is.null(problem$optimum)) "the noise of a gradient with a fixed control variate is bounded only where the optimum is known"
 }
 
 # |mu0 - mu*|^2 and |Sigma0 - Sigma*|^2, or upper bounds by way of (m, 0)
@@ -80,7 +92,7 @@ optimum_noise <- function(problem, reach, draws = 4096L) {
   if (!is.null(exact)) return(result(exact, "closed form", exact, 0 * exact))
   upper <- upper_noise(problem, reach)
   best <- problem$optimum
-  if (is.null(best)) return(result(upper, "bounded"))
+  if (is.null(best)) return(result(if (weight_in(problem) > 0) none else upper, "bounded"))
   computed <- computed_noise(problem, best, reach)
   if (!is.null(computed) && isTRUE(best$certified)) return(result(pmin(upper, computed), "computed"))
   if (!is.null(computed)) return(result(upper, "bounded", computed, 0 * computed))
@@ -90,18 +102,30 @@ optimum_noise <- function(problem, reach, draws = 4096L) {
 
 # By the moments of theory-moments.R at a point whose gap is at most its certificate. With delta = grad f(x) - grad f(x*),
 # E|delta|^2 <= 2 L gap and, as in the lemma on the variance, E|delta|^2 |z|^2 <= 2 L r^2 gap + L^2 max(c0, c1) |theta - theta*|^2, the last
-# at most 2 gap / alpha; norms of random vectors obey the triangle inequality.
+# at most 2 gap / alpha, where f is known to be strongly convex; norms of random vectors obey the triangle inequality.
 computed_noise <- function(problem, best, reach) {
   moments <- gradient_moments(problem, best)
   if (is.null(moments)) return(NULL)
   gap <- max(best$certificate, 0)
   L <- problem$L
-  alpha <- least_curvature(problem)
-  moved <- sqrt(min(2 * L * reach$r2 * gap + if (alpha > 0) L^2 * pmax(reach$c0, reach$c1) * 2 * gap / alpha else 0))
+  far2 <- if (gap > 0) 2 * gap / least_curvature(problem) else 0
+  beyond <- pmax(reach$c0, reach$c1)   # 0 for a bounded base, whatever the distance
+  moved <- c(mu = sqrt(2 * L * gap), Sigma = sqrt(min(2 * L * reach$r2 * gap + ifelse(beyond > 0, L^2 * beyond * far2, 0))))
+  if (weight_in(problem) > 0) moved <- moved + weight_in(problem) * sqrt(far2 * c(1, max(problem$dim, fourth_moment(problem))))
   outer2 <- if (scale_of(problem$kind)$symmetrised) (moments[["g2_z2"]] + moments[["gz2"]]) / 2 else moments[["g2_z2"]]
-  # the mean is the entropy's gradient up to that of F, at most sqrt(2 Lip gap) long
-  mean <- max(sqrt(scale_of(problem$kind)$entropy_norm2(best$scale)) - sqrt(4 * L * gap), 0)
-  c(mu = (sqrt(moments[["g2"]]) + sqrt(2 * L * gap))^2, Sigma = (sqrt(max(outer2 - mean^2, 0)) + moved)^2)
+  # means are those at the optimum up to the gradient of F, at most sqrt(2 Lip gap) long
+  mean <- pmax(sqrt(mean_norm2(problem, best)) - sqrt(4 * L * gap), 0)
+  (sqrt(pmax(c(mu = moments[["g2"]], Sigma = outer2) - mean^2, 0)) + moved)^2
+}
+
+# E R^4 / d
+fourth_moment <- function(problem) problem$kurtosis * (problem$dim + 2) / 3
+
+# Squared lengths of the means of a gradient of f at the optimum: 0, and the entropy's gradient; and of what a control variate takes away
+mean_norm2 <- function(problem, best) {
+  b <- weight_in(problem)
+  entropy <- scale_of(problem$kind)$entropy_norm2(best$scale)
+  c(mu = b^2 * sum(best$mu^2), Sigma = max(entropy - 2 * b * problem$dim + b^2 * sum(best$scale^2), 0))
 }
 
 # A lower bound of the curvature of f in the coordinates of the run
@@ -117,8 +141,24 @@ upper_noise <- function(problem, reach) {
   spread <- problem$spread
   tail <- if (is.na(spread$mu)) pmax(reach$c0, reach$c1) * spread$total else reach$c0 * spread$mu + reach$c1 * spread$Sigma
   mean2 <- if (is.null(best)) 0 else scale_of(problem$kind)$entropy_norm2(best$scale)
-  c(mu = mu, Sigma = max(min(mu * reach$r2 + L^2 * tail) - mean2, 0))
+  plain <- c(mu = mu, Sigma = max(min(mu * reach$r2 + L^2 * tail) - mean2, 0))
+  if (weight_in(problem) == 0 || is.null(best)) return(plain)
+  (sqrt(plain) + weight_in(problem) * sqrt(affine_noise(best$mu, best$scale, problem)))^2
 }
+
+# Variance of (u + B z, its product with z as the scale keeps it), in blocks: E|B z|^2 |z|^2 = v |B|^2 and, B symmetric,
+# E(z'Bz)^2 = kappa/3 ((tr B)^2 + 2 |B|^2). For a scale that is not symmetric an upper bound.
+affine_noise <- function(u, B, problem) {
+  d <- problem$dim
+  B <- as_full_matrix(B, d)
+  size2 <- sum(B^2)
+  if (!scale_of(problem$kind)$symmetrised) return(c(mu = size2, Sigma = d * sum(u^2) + fourth_moment(problem) * size2))
+  kappa <- problem$kurtosis
+  second <- ((d + 1) * sum(u^2) + fourth_moment(problem) * size2 + kappa / 3 * (sum(diag(B))^2 + 2 * size2)) / 2
+  c(mu = size2, Sigma = second - size2)
+}
+
+as_full_matrix <- function(B, d) if (is.matrix(B)) B else diag(B, d)
 
 # E f(x*) - f(m), where the objective is known
 mean_excess <- function(problem) {
@@ -133,19 +173,19 @@ estimated_noise <- function(problem, best, draws, key = c(0, 1)) {
   record <- scale_of(problem$kind)
   of_block <- lapply(split(seq_len(draws), ceiling(seq_len(draws) / 512)), function(rows) {
     z <- draw_base(problem$law, key, length(rows), first = rows[1L] - 1)   # a fixed key: R's generator is not touched
-    g <- target_at(problem$work, best$mu + root_times(best$scale, z))$gradient
+    x <- best$mu + root_times(best$scale, z)
+    g <- target_at(problem$work, x)$gradient - weight_in(problem) * x
     rbind(mu = colSums(mu_gradient(problem$work, g)^2), Sigma = record$outer_norm2(g, z))
   })
   each <- do.call(cbind, of_block)
-  list(estimate = pmax(rowMeans(each) - c(0, record$entropy_norm2(best$scale)), 0),
+  list(estimate = pmax(rowMeans(each) - mean_norm2(problem, best), 0),
        se = apply(each, 1L, stats::sd) / sqrt(draws))
 }
 
 # a gradient in mu in the metric of a run's mu
 mu_gradient <- function(work, g) if (is.null(work$mu_root)) g else forwardsolve(work$mu_root, g)
 
-# f = (x - m)'A(x - m)/2 in closed form: with B = A Sigma* symmetric, E|B z|^2 = |B|^2, E|B z|^2 |z|^2 = v |B|^2 and
-# E(z'Bz)^2 = kappa/3 ((tr B)^2 + 2 |B|^2).
+# f = (x - m)'A(x - m)/2 in closed form: a gradient at the optimum is A Sigma* z, and A Sigma* = Sigma*^-1 is symmetric.
 quadratic_noise <- function(model, problem) UseMethod("quadratic_noise")
 
 #' @export
@@ -156,10 +196,7 @@ quadratic_noise.elvi_model_quadratic <- function(model, problem) {
   best <- problem$optimum
   if (is.null(best) || !scale_of(problem$kind)$symmetrised) return(NULL)
   B <- coordinates_of(problem$work)$hessian_to_work(problem$work, model$A) %*% best$scale
-  kappa <- problem$kurtosis
-  size2 <- sum(B^2)
-  second <- (kappa * (problem$dim + 2) / 3 * size2 + kappa / 3 * (sum(diag(B))^2 + 2 * size2)) / 2
-  c(mu = size2, Sigma = second - scale_of(problem$kind)$entropy_norm2(best$scale))
+  affine_noise(-weight_in(problem) * best$mu, B - weight_in(problem) * best$scale, problem)
 }
 
 # The s2 of a metric: `certain` or else the estimate with `errors` standard errors added; NA where there is none.
@@ -178,11 +215,32 @@ noise_is_exact <- function(constants) constants$s2$how != "bounded"
 gap_noise <- function(constants, lambda, noisiest) {
   reach <- constants$reach
   L <- constants$L
-  A <- L * (lambda[["mu"]] + lambda[["Sigma"]] * reach$r2)
-  a <- L^2 * pmax(lambda[["mu"]] * lambda[["Sigma"]] * reach$c0, lambda[["Sigma"]]^2 * reach$c1)
+  left <- 1 - 2 * weight_in(constants) / L   # by a fixed control variate
+  A <- left * L * (lambda[["mu"]] + lambda[["Sigma"]] * reach$r2)
+  a <- left * L^2 * pmax(lambda[["mu"]] * lambda[["Sigma"]] * reach$c0, lambda[["Sigma"]]^2 * reach$c1) + weight_noise(constants, lambda)
   share <- noisiest * A
+  if (left < 1) share <- pmax(share, 1e-6)   # a control variate can take all of A away: too large a share is safe
   bounded <- share < 1
   list(r2 = reach$r2[bounded], A = A[bounded], a = a[bounded], share = share[bounded])
+}
+
+# With the t that is best where a' = 0; and smaller ones with a control variate, whose a' counts and grows with t
+with_weights <- function(noise, constants, start, level) {
+  noise$t <- best_weight(start, level, noise$share)
+  if (weight_in(constants) == 0) return(noise)
+  smaller <- c(1, 0.3, 0.1, 0.03, 0.01, 0.003)
+  factor <- rep(smaller, each = length(noise$t))
+  noise <- lapply(noise, rep, times = length(smaller))
+  noise$t <- noise$t * factor
+  noise
+}
+
+# What a fixed control variate adds to a'
+weight_noise <- function(constants, lambda) {
+  if (weight_in(constants) == 0) return(0)
+  mu <- lambda[["mu"]]
+  Sigma <- lambda[["Sigma"]]
+  weight_in(constants)^2 * max(mu * (mu + Sigma * constants$blocks$dim), Sigma * (mu + Sigma * fourth_moment(constants$blocks)))
 }
 
 # The t that makes (start + level (1 + 1/t)) / (1 - (1 + t) share) smallest, share < 1: the positive root of
@@ -200,7 +258,7 @@ gap_bound <- function(constants, lambda, run, average, certain) {
   if (!length(noise$share)) return(NULL)
   D <- sum(constants$distance2 / lambda)
   start <- recursion_bound(0, 0, D, run, average)
-  noise$t <- best_weight(start, recursion_bound(0, s2, D, run, average) - start, noise$share)
+  noise <- with_weights(noise, constants, start, recursion_bound(0, s2, D, run, average) - start)
   noise$a <- (1 + noise$t) * noise$a
   noise$value <- mapply(function(a, t) recursion_bound(a, (1 + 1 / t) * s2, D, run, average), noise$a, noise$t) /
     (1 - (1 + noise$t) * noise$share)
@@ -295,7 +353,7 @@ own_gap_bound <- function(constants, lambda, step, N, K, certain) {
   D <- sum(constants$distance2 / lambda)
   noise <- gap_noise(constants, lambda, step / N)
   if (!length(noise$share)) return(NULL)
-  noise$t <- best_weight(D / (2 * step * K), step * s2 / (2 * N), noise$share)
+  noise <- with_weights(noise, constants, D / (2 * step * K), step * s2 / (2 * N))
   noise$a <- (1 + noise$t) * noise$a
   x <- noise$a * step^2 / N
   decay <- ifelse(x * K > 1e-9, x / -expm1(-K * log1p(x)), (1 + x * (K + 1) / 2) / K)
@@ -305,6 +363,7 @@ own_gap_bound <- function(constants, lambda, step, N, K, certain) {
 
 # The theorem's own bound, with noise bounded by the distance, over lambda_Sigma, N and K
 minimise_distance_bound <- function(constants, E) {
+  if (weight_in(constants) > 0) return(NULL)   # its constants are for the plain gradient
   at <- function(lambda) {
     noise <- noise_constants(constants$blocks, lambda, constants$blocks$floor)
     list(a = noise$a, b = noise$b, D = sum(constants$distance2 / lambda), lambda = lambda, lip = constants$lip,

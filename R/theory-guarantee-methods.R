@@ -70,10 +70,11 @@ may_split <- function(g) g$shift == 0 && isTRUE(g$slope == 0) && !is.na(g$lip)
 
 split_budget <- function(g, E, by = "smallest") {
   best <- distance_split(g, E)
+  if (has_fixed_weight(g$control)) best$value <- Inf
   split <- list(budget = E, gamma = best$gamma, alpha = best$alpha, N = best$N, K = best$K, bound = best$value, by = "distance",
                 ideal = sqrt((g$a * g$D^2 + g$b * g$D) / E), lambda = g$lambda,
                 schedule = if (best$K <= 1e7) schedule_custom(best$gamma, best$N, best$K), unit = unit_of(g), caveat = caveat(g))
-  by_gap <- if (by == "smallest" && !is.null(g$constants)) smallest_value(list(
+  by_gap <- if ((by == "smallest" || !is.finite(best$value)) && !is.null(g$constants)) smallest_value(list(
     gap_named(split_gap_bound(g$constants, g$lambda, E, TRUE), "gap"),
     if (!noise_is_exact(g$constants)) gap_named(split_gap_bound(g$constants, g$lambda, E, FALSE), "estimated")))
   if (!is.null(by_gap) && by_gap$value < split$bound) {
@@ -174,6 +175,7 @@ smallest_budget <- function(bound, target, enough = NULL) {
 schedule_budget <- function(g, target) {
   if (is.na(g$bound) || schedule_record(g$schedule)$listed) return(NA_real_)
   if (!theorem_of(g)$sums) return(smallest_budget(function(E) bound_for_budget(g, E), target))
+  if (has_fixed_weight(g$control)) return(NA_real_)   # what follows searches by distance
   plan <- replan(g, g$schedule$budget)
   K <- 1024
   repeat {
@@ -299,8 +301,9 @@ numbers <- function(x, n) {
   constants <- if (!theorem_of(x)$gap) {
     c("Lip = " = x$lip, "F(start) - F* <= " = x$gap0, "B = " = x$moment)
   } else {
-    c("a = " = x$a, if (isTRUE(abs(x$a_weights / x$a - 1) > 1e-8)) c("a of the weights = " = x$a_weights),
-      "b = " = x$b, if (x$optimum_kind == "upper bound") c("D <= " = x$D) else c("D = " = x$D))
+    c(if (has_fixed_weight(x$control)) c("weight of the control variate = " = relative_weight(x$control) * x$L) else c("a = " = x$a),
+      if (isTRUE(abs(x$a_weights / x$a - 1) > 1e-8)) c("a of the weights = " = x$a_weights),
+      if (!has_fixed_weight(x$control)) c("b = " = x$b), if (x$optimum_kind == "upper bound") c("D <= " = x$D) else c("D = " = x$D))
   }
   c(paste0(run, "lambda (", n(x$lambda[["mu"]]), ", ", n(x$lambda[["Sigma"]]), ")"),
     paste0("L = ", n(x$L), ", ", paste0(names(constants), n(constants), collapse = ", ")))

@@ -50,8 +50,19 @@ noise_rows <- function(problem, theta) {
   eta <- drop(U %*% x)
   centre <- drop(prior %*% model$blocks$coefficients$centre)
   slope <- function(eta) rbind(target_at(alone, eta[seq_len(n), , drop = FALSE])$gradient, eta[-seq_len(n), , drop = FALSE] - centre)
-  list(v = t(V)[used, , drop = FALSE], a = t(SV)[used, , drop = FALSE] / s[used], s = s[used],
-       slope = function(t) slope(eta + s * fill_used_rows(t, used))[used, , drop = FALSE])
+  rows <- list(v = t(V)[used, , drop = FALSE], a = t(SV)[used, , drop = FALSE] / s[used], s = s[used],
+               slope = function(t) slope(eta + s * fill_used_rows(t, used))[used, , drop = FALSE])
+  if (weight_in(problem) > 0) join_weight_rows(rows, weight_in(problem), theta) else rows
+}
+
+# A control variate -b x of the gradient, as rows e_k with losses -b x_k^2 / 2
+join_weight_rows <- function(rows, b, theta) {
+  S <- as_full_matrix(theta$scale, length(theta$mu))
+  s <- sqrt(rowSums(S^2))
+  n <- length(rows$s)
+  list(v = rbind(rows$v, diag(length(s))), a = rbind(rows$a, S / s), s = c(rows$s, s), slope = function(t) {
+    rbind(rows$slope(t[seq_len(n), , drop = FALSE]), -b * (theta$mu + s * t[-seq_len(n), , drop = FALSE]))
+  })
 }
 
 fill_used_rows <- function(t, used) {

@@ -35,7 +35,7 @@
 #' `proven` and `refuted` say, for the base and the dimension at hand, whether the
 #' argument above proves a printed pair, and whether an isotropic quadratic breaks it.
 #'
-#' The constants do not cover the `"path"` and `"control"` estimators, and are infinite for a base
+#' The constants do not cover the `"path"`, `"control"` and `"fixed"` estimators, and are infinite for a base
 #' of infinite kurtosis and for the poisson likelihood, whose curvature is
 #' unbounded.
 #'
@@ -254,11 +254,16 @@ theorem_inputs <- function(model, base, control, optimum, alpha) {
                   kind = control$scale, aligned = is_aligned(control$scale, model$convex), existence = exists,
                   work = work, L = L$L, L_source = L$source,
                   L_check = judge_smoothness(model, work, law, control, L, unbounded),
-                  unbounded = unbounded, m = m,
+                  unbounded = unbounded, m = m, weight = weight_of_run(control, work, L$L),
                   alpha = if (!is.null(alpha)) check_alpha(alpha, work, L$L))
   problem$claims <- judge_claims(problem, control, alpha)
   problem$L_check <- problem$claims$smooth %||% problem$L_check
   c(problem, locate_optimum(problem, optimum))
+}
+
+# b of a gradient with a fixed control variate in the coordinates of the run; 0 for other estimators
+weight_of_run <- function(control, work, L) {
+  if (!has_fixed_weight(control) || is.null(work) || is.na(L)) 0 else relative_weight(control) * L
 }
 
 # A user's alpha says that f is convex and grows quadratically; a user's L of a

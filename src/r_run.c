@@ -21,7 +21,7 @@ elvi_scale r_scale(SEXP name, int dim, SEXP array)
 static const elvi_estimator_ops *read_estimator(SEXP name)
 {
     static const elvi_estimator_ops *const all[] = {
-        &elvi_estimator_reparam, &elvi_estimator_path, &elvi_estimator_control, NULL
+        &elvi_estimator_reparam, &elvi_estimator_path, &elvi_estimator_control, &elvi_estimator_fixed, NULL
     };
     for (int i = 0; all[i]; i++)
         if (strcmp(CHAR(Rf_asChar(name)), all[i]->name) == 0) return all[i];

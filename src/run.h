@@ -154,7 +154,7 @@ struct elvi_estimator_ops {
     elvi_status (*finish)(const elvi_batch *b);
 };
 
-extern const elvi_estimator_ops elvi_estimator_reparam, elvi_estimator_path, elvi_estimator_control;
+extern const elvi_estimator_ops elvi_estimator_reparam, elvi_estimator_path, elvi_estimator_control, elvi_estimator_fixed;
 
 /* work.c: points w's pointers into the two blocks and returns how long the
  * blocks must be; with NULL blocks it only counts. */

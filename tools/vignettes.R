@@ -1,7 +1,7 @@
 # Computes what the vignettes show, every experiment with its default arguments, and stores it in
 # inst/extdata/experiments. Most of the time goes into the paper's PSGD, which factorises a 200 x 200 matrix several
-# times for each of 5000 gradients a run: with the reference BLAS that is about an hour of CPU time, with OpenBLAS a third of it.
-# usage: R_LIBS=build/lib Rscript tools/vignettes.R [experiment ...]
+# times for each of 5000 gradients a run: with the reference BLAS that takes longer than with OpenBLAS. Stan's ADVI needs rstanarm.
+# usage: R_LIBS=build/lib tools/blas.sh openblas-pthread Rscript tools/vignettes.R [experiment ...]
 # What has been cut goes on where it was: jobs that are done are kept in build/vignettes until the commit changes.
 library(elvi)
 
@@ -9,7 +9,7 @@ git <- function(...) paste(system2("git", c(...), stdout = TRUE), collapse = "\n
 changed <- nzchar(git("status", "--porcelain", "--", "R", "src", "inst/experiments"))
 commit <- git("rev-parse", "--short", "HEAD")
 made <- list(command = "make vignettes", commit = paste0(commit, if (changed) " (changed)"), date = format(Sys.Date()),
-             elvi = format(packageVersion("elvi")), R = R.version.string, blas = basename(extSoftVersion()[["BLAS"]]))
+             elvi = format(packageVersion("elvi")), R = R.version.string, blas = sub(".*/([^/]+/[^/]+)$", "\\1", extSoftVersion()[["BLAS"]]))
 
 room <- elvi:::load_experiments()
 experiments <- room$experiments()

@@ -22,9 +22,10 @@ run_bases <- function(iterations = 3000, draws = 20000, runs = 4, seed = 1) {
     data <- bind_rows(lapply(names(fits), function(name) {
       judge_family(fits[[name]], mcmc, evidence, draws, paths[paths$family == name, ])
     }))
+    jumps <- find_jumps(model, fits, 2 * runs)
   })
   list(data = data, fits = fits, mcmc = mcmc, paths = paths,
-       numbers = c(list(evidence = evidence, same_law = same_law(fits), step_cost = cost,
+       numbers = c(list(evidence = evidence, same_law = same_law(fits), step_cost = cost, jumps = jumps,
                         budget = max(paths$evals)), summarise_chains(mcmc)))
 }
 
@@ -52,12 +53,12 @@ families_compared <- function() {
 
 scales_compared <- c("symmetric", "triangular", "diagonal")
 
-# the exact optimum of every family
+# The exact optimum of every family, not the posterior corrected from it
 fit_families <- function(model) {
   bases <- families_compared()
   each <- expand.grid(base = names(bases), scale = scales_compared, stringsAsFactors = FALSE)
   fits <- Map(function(base, scale) {
-    elvi(model, bases[[base]], method = "exact", control = elvi_control(scale = scale))
+    elvi(model, bases[[base]], method = "exact", control = elvi_control(scale = scale), correct = FALSE)
   }, each$base, each$scale)
   stats::setNames(fits, paste(each$base, each$scale, sep = ", "))
 }
@@ -184,6 +185,52 @@ descent_path <- function(model, fit, budget, looks = 16L) {
     oracle(control$scale, unname(at$mu), unname(at$scale))$objective - best
   }, 0)
   data.frame(evals = evals[checkpoints], gap = gap)
+}
+
+# Why are some gaps at the end of a run so large? The second half of the iterations of runs with symmetric scales, one by one: the
+# usual gap (the median), the share of iterations with more than ten times that, for how many they last, and the largest
+# (judge_jumps()). And the gap of the tail average of the same run, which is what elvi() returns.
+find_jumps <- function(model, fits, runs, budget = 20000) {
+  keys <- sample.int(1e6, runs)
+  bind_rows(lapply(c("gaussian", "student"), function(base) {
+    fit <- fits[[paste0(base, ", symmetric")]]
+    bind_rows(lapply(seq_len(runs), function(run) {
+      set.seed(keys[run])
+      data.frame(base = base, run = run, judge_jumps(late_iterates(model, fit, budget)))
+    }))
+  }))
+}
+
+# For each iterate of the second half: its gap, that with the optimal mu in its place, the smallest eigenvalue of the scale in
+# the coordinates of the run, and the length of the longest draw in the batch that led there
+late_iterates <- function(model, fit, budget) {
+  law <- law_of(fit$base, model$dim)
+  gap <- function(mu, scale) exact_oracle(model, law)("symmetric", unname(mu), unname(scale))$objective - fit$optimum$objective
+  control <- elvi_control(trace_draws = 0)
+  plan <- plan_schedule(schedule_tuned(budget), model$dim, law$kurtosis, NA_real_, control)
+  batch <- plan_at(plan, seq_len(plan$iterations) - 1)$batch
+  start <- away_from_the_mode(model, "symmetric")
+  control$iterations <- plan$iterations %/% 2
+  run <- suppressMessages(elvi(model, fit$base, schedule_tuned(budget), start = start, control = control))
+  rows <- lapply(seq(control$iterations + 1, plan$iterations), function(k) {
+    run <<- suppressMessages(elvi(run, iterations = k))
+    z <- draw_base(law, run$plan$seed, batch[k], iteration = k - 1)
+    data.frame(gap = gap(run$last$mu, run$last$scale), of_scale = gap(fit$mu, run$last$scale),
+               eigenvalue = min(eigen(run$state$scale, TRUE, only.values = TRUE)$values), farthest = sqrt(max(colSums(z^2))))
+  })
+  at <- to_user(run_model(run), "symmetric", run$state$average_mu, run$state$average_scale)
+  list(path = bind_rows(rows), average = gap(at$mu, at$scale))
+}
+
+judge_jumps <- function(late) {
+  path <- late$path
+  usual <- stats::median(path$gap)
+  high <- rle(path$gap > 10 * usual)
+  top <- which.max(path$gap[-1L]) + 1L
+  data.frame(usual = usual, share = mean(path$gap > 10 * usual), longest = max(0L, high$lengths[high$values]),
+             largest = path$gap[top], of_scale = path$of_scale[top], before = path$eigenvalue[top - 1L],
+             eigenvalue = path$eigenvalue[top], farther = path$farthest[top] / stats::median(path$farthest),
+             last = path$gap[nrow(path)], average = late$average, iterations = nrow(path))
 }
 
 # CPU milliseconds of a step in each kind of scale, on a target that costs little.

@@ -83,7 +83,7 @@ measure_along <- function(model, base, schedule, control, pick, measure) {
 
 # a run as it was before its first step
 at_start <- function(fit) {
-  fit$state <- initial_state(fit$plan$start)
+  fit$state <- initial_state(fit$plan$start, fit$given$control, fit$plan$smoothness)
   fit$result$cpu <- 0
   fit
 }

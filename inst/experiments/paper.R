@@ -2,7 +2,7 @@
 
 paper_experiments <- function() {
   figures <- lapply(names(paper_problems), function(name) paper_figure(paper_problems[[name]]))
-  c(stats::setNames(figures, names(paper_problems)), list(sweep = paper_sweep()))
+  c(stats::setNames(figures, names(paper_problems)), list(sweep = paper_sweep(), normalised = paper_normalised()))
 }
 
 paper_problems <- list(
@@ -58,11 +58,12 @@ paper_runs <- function(settings, methods, data_sets, seeds) {
 
 paper_base <- function(of) switch(of$base, laplace = base_laplace(), gaussian = base_gaussian(), uniform = base_uniform())
 
-paper_problem <- function(of, data_set, dim) {
+paper_problem <- function(of, data_set, dim, design = identity) {
   seeded(data_set, {
     U <- matrix(stats::runif(of$rows * dim), of$rows, dim)
     y <- stats::rbinom(of$rows, 1, 0.5)
   })
+  U <- design(U)
   model <- model_glm(U, y, prior = normal(0, 1 / sqrt(of$alpha)))
   base <- paper_base(of)
   list(model = model, base = base, optimum = elvi_optimum(model, base), U = U, y = y, alpha = of$alpha,
@@ -228,7 +229,7 @@ sweep_run <- function(problem, method, share, seed, budget) {
   L <- problem$printed^(1 - share) * problem$model$smoothness^share
   rows <- paper_curve(problem, method, theory_control(smoothness = L), seed, budget, pick = function(plan) plan$iterations)
   end <- rows[nrow(rows), ]
-  data.frame(L = L, start = rows$gap[1L], gap = end$gap, average = end$average)
+  data.frame(L = L, start = rows$gap[1L], gap = end$gap, average = end$average, seconds = end$seconds)
 }
 
 # For each figure and L: what scaling does to either method, and whether runs improve on their start at all. A run
@@ -241,6 +242,62 @@ sweep_verdict <- function(data) {
                mpsgd_improves = of("case2") < of("case2", "start"), psgd_improves = of("psgd_scaled") < of("psgd_scaled", "start"),
                mpsgd_helped_average = of("case2", "average") < of("case1", "average"),
                psgd_helped_average = of("psgd_scaled", "average") < of("psgd", "average"))
+  }))
+}
+
+# ---- designs as a program may have normalised them ------------------------------------------
+
+# The paper says nothing of normalisation. Where the largest singular value is 1 the printed L is the right one.
+normalised_designs <- list(
+  largest = list(label = "divided by the largest singular value", of = function(U) U / svd(U, 0, 0)$d[1L]),
+  rows = list(label = "divided by sqrt(M)", of = function(U) U / sqrt(nrow(U))),
+  centred = list(label = "columns centred", of = function(U) scale(U, scale = FALSE)))
+
+# MPSGD everywhere; PSGD, which takes ten seconds a run, where the printed L is right and on the figures named by `psgd`.
+paper_normalised <- function() {
+  list(title = "The paper's methods on normalised designs",
+       run = function(figures = c("figure1", "figure2", "figure3"), designs = c("largest", "rows", "centred"),
+                      psgd = "figure1", data_set = 1, budget = 5000, dim = 200, cores = 1) {
+         figures <- check_choices(figures, "figures", names(paper_problems))
+         designs <- check_choices(designs, "designs", names(normalised_designs))
+         if (length(psgd)) psgd <- check_choices(psgd, "psgd", names(paper_problems))
+         data_set <- check_count(data_set, "data_set")
+         budget <- check_count(budget, "budget")
+         dim <- check_count(dim, "dim")
+         cores <- check_count(cores, "cores")
+         of <- expand.grid(design = designs, figure = figures, stringsAsFactors = FALSE)
+         problems <- on_cores(seq_len(nrow(of)), function(i) {
+           paper_problem(paper_problems[[of$figure[i]]], data_set, dim, normalised_designs[[of$design[i]]]$of)
+         }, cores)
+         runs <- normalised_runs(of, psgd)
+         data <- bind_rows(on_cores(seq_len(nrow(runs)), function(i) {
+           problem <- problems[[runs$problem[i]]]
+           end <- sweep_run(problem, runs$method[i], as.double(runs$setting[i] == "right"), 1L, budget)
+           data.frame(runs[i, c("figure", "design", "setting", "method")], end, row.names = NULL)
+         }, cores))
+         list(data = data, numbers = list(verdict = normalised_verdict(data)))
+       },
+       draw = draw_paper_normalised)
+}
+
+normalised_runs <- function(of, psgd) {
+  runs <- expand.grid(method = c("psgd", "psgd_scaled", "case1", "case2"), setting = c("printed", "right"),
+                      problem = seq_len(nrow(of)), stringsAsFactors = FALSE)
+  runs[c("figure", "design")] <- of[runs$problem, c("figure", "design")]
+  same <- runs$design == "largest"   # there both values of L are one
+  wanted <- !(same & runs$setting == "printed") & (!startsWith(runs$method, "psgd") | same | runs$figure %in% psgd)
+  runs <- runs[wanted, ]
+  runs[order(!startsWith(runs$method, "psgd")), ]   # the longest first
+}
+
+# For each figure, design and L: is a method better with scaling, and does MPSGD with it end below its start?
+normalised_verdict <- function(data) {
+  bind_rows(lapply(split(data, data[c("setting", "design", "figure")], drop = TRUE), function(one) {
+    of <- function(method, column = "gap") if (any(one$method == method)) one[one$method == method, column] else NA_real_
+    data.frame(one[1L, c("figure", "design", "setting", "L", "start")], mpsgd = of("case1"), mpsgd_scaled = of("case2"),
+               psgd = of("psgd"), psgd_scaled = of("psgd_scaled"), mpsgd_helped = of("case2") < of("case1"),
+               psgd_helped = of("psgd_scaled") < of("psgd"), improves = of("case2") < one$start[1L],
+               time_ratio = of("psgd", "seconds") / of("case1", "seconds"))
   }))
 }
 
@@ -397,4 +454,26 @@ draw_paper_sweep <- function(x, ...) {
     ggplot2::scale_linetype_manual(values = dashes) +
     ggplot2::labs(x = "L / the right one", y = "gap at the end / gap of the start") +
     experiment_theme()
+}
+
+# Gap at the end over that of the start, a row for each design and L.
+draw_paper_normalised <- function(x, ...) {
+  check_dots(list(...), character(), "autoplot()")
+  data <- x$data
+  data$left <- data$gap / data$start
+  data$panel <- paste("Figure", sub("figure", "", data$figure))
+  label <- vapply(normalised_designs, `[[`, "", "label")[data$design]
+  data$row <- paste0(label, ifelse(data$design == "largest", "", paste0(", L ", data$setting)))
+  data$method <- factor(data$method, c("psgd", "psgd_scaled", "case1", "case2"))
+  plain <- c(psgd = 16, psgd_scaled = 1, case1 = 17, case2 = 2)
+  ggplot2::ggplot(data, ggplot2::aes(.data$left, .data$row, colour = .data$method, shape = .data$method)) +
+    ggplot2::geom_vline(xintercept = 1, linetype = "dashed", colour = "grey40") +
+    ggplot2::geom_point(size = 2.5) +
+    ggplot2::facet_wrap(ggplot2::vars(.data$panel)) +
+    ggplot2::scale_x_log10(labels = plain_number) +
+    ggplot2::scale_colour_manual(values = method_colours(), labels = method_labels) +
+    ggplot2::scale_shape_manual(values = plain, labels = method_labels) +
+    ggplot2::labs(x = "gap at the end / gap of the start", y = NULL, colour = NULL, shape = NULL) +
+    experiment_theme() +
+    ggplot2::theme(legend.position = "bottom")
 }

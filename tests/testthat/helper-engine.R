@@ -188,6 +188,11 @@ engine_gradient <- function(model, base, kind, estimator, mu, S, z, entropy = TR
     outer <- tcrossprod(h, z) / ncol(z) + BS - if (entropy) inverse else 0
     return(list(mu = rowMeans(h), scale = engine_restrict(kind, outer), memory = learnt))
   }
+  if (estimator == "fixed") {
+    h <- h - memory * (mu + S %*% z)
+    outer <- tcrossprod(h, z) / ncol(z) + memory * S - if (entropy) inverse else 0
+    return(list(mu = rowMeans(h) + memory * mu, scale = engine_restrict(kind, outer), memory = memory))
+  }
   if (estimator == "path") {
     r <- sqrt(colSums(z^2))
     h <- h + inverse %*% (z * rep(engine_score(base, nrow(z))(r) / r, each = nrow(z)))
@@ -231,7 +236,7 @@ engine_replay <- function(fit) {
   scales <- list(S)
   map <- numeric(K)
   moved <- c(mu = 0, scale = 0)
-  memory <- c(0, 1)
+  memory <- if (control$estimator == "fixed") relative_weight(control) * L else c(0, 1)
   # a mean field in whitened coordinates moves mu in the metric of the Hessian at the mode
   metric <- if (kind == "diagonal" && !is.null(fit$work)) engine_hessian(fit$model, model) else diag(d)
   for (k in seq_len(K)) {

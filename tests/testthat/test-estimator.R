@@ -180,3 +180,54 @@ test_that("a target far steeper than its Hessian at the mode does not explode", 
   fit <- elvi(steep, budget = 400)   # with a second weight of its own it did, whatever the step
   expect_identical(c(fit$status, fit$kept), c("finished", "average"))
 })
+
+# ---- a fixed control variate ------------------------------------------------------------------
+
+test_that("the fixed gradient is its formula, for every base and kind of scale, and unbiased", {
+  skip_on_cran()
+  d <- 3
+  mu <- c(0.3, -0.6, 0.9)
+  for (model in list(engine_quadratic(d), engine_logistic(d))) for (kind in kinds) {
+    S <- estimator_scale(kind, d)
+    for (update in c("project", if (kind != "symmetric") "prox")) for (base in estimator_bases()[c("laplace", "uniform")]) {
+      probe <- engine_probe(model, base, raw_control(scale = kind, estimator = "fixed", update = update, average = "last"))
+      z <- draw_base(law_of(base, d), c(7, 11), 40, iteration = 2)
+      for (b in c(0, 0.7)) {
+        g <- probe(mu, S, 40, k = 2, memory = b)
+        reference <- engine_gradient(model, base, kind, "fixed", mu, engine_full(S), z, entropy = update == "project", memory = b)
+        expect_equal(g$mu, reference$mu, tolerance = 1e-10)
+        expect_equal(engine_full(g$scale), reference$scale, tolerance = 1e-10)
+        plain <- engine_probe(model, base, raw_control(scale = kind, update = update))(mu, S, 40, k = 2)
+        if (b == 0) expect_equal(g[c("mu", "scale")], plain[c("mu", "scale")], tolerance = 1e-12)
+      }
+    }
+    of <- vapply(seq_len(25), function(i) {
+      g <- probe(mu, S, 1000, k = i, memory = 0.7)
+      c(g$mu, engine_full(g$scale))
+    }, numeric(d + d^2))
+    plain <- vapply(seq_len(25), function(i) {
+      g <- probe(mu, S, 1000, k = i, memory = 0)
+      c(g$mu, engine_full(g$scale))
+    }, numeric(d + d^2))
+    off <- abs(rowMeans(of - plain)) / (apply(of - plain, 1, sd) / 5 + 1e-9)
+    expect_lt(max(off), 4.5)
+  }
+})
+
+test_that("a run with the fixed gradient is its replay, whole and in pieces, and needs an L", {
+  skip_on_cran()
+  model <- engine_logistic(3)
+  for (coordinates in c("raw", "whitened")) {
+    control <- elvi_control(coordinates = coordinates, estimator = "fixed", fixed_weight = 0.2, trace_draws = 0)
+    set.seed(4)
+    whole <- suppressMessages(elvi(model, schedule = schedule_fixed(200, "case2"), control = control))
+    expect_equal(whole$state$memory, 0.2 * whole$smoothness)
+    replay <- engine_replay(whole)
+    expect_equal(unname(whole$state$mu), unname(replay$mu), tolerance = 1e-8)
+    control$iterations <- 3
+    set.seed(4)
+    part <- suppressMessages(elvi(model, schedule = schedule_fixed(200, "case2"), control = control))
+    expect_identical(suppressMessages(elvi(part, iterations = Inf))$mu, whole$mu)
+  }
+  expect_error(elvi_control(fixed_weight = 0.6), "fixed_weight", class = "elvi_error_argument")
+})

@@ -145,3 +145,25 @@ test_that("bad arguments are named", {
   skip_if_not_installed("ggplot2")
   expect_refusal(ggplot2::autoplot(small_bases(), "densities"), "what")
 })
+
+test_that("jumps along a run are found, and the iterates are those of the run", {
+  late <- function(gap) {
+    list(path = data.frame(gap = gap, of_scale = gap / 2, eigenvalue = c(1, rep(0.5, length(gap) - 1)), farthest = 5), average = 0.1)
+  }
+  out <- lab$judge_jumps(late(c(1, 1, 1, 30, 20, 1, 1, 15, 1)))
+  expect_identical(out[c("usual", "longest", "largest", "of_scale", "before", "eigenvalue", "farther", "last")],
+                   data.frame(usual = 1, longest = 2L, largest = 30, of_scale = 15, before = 0.5, eigenvalue = 0.5, farther = 1, last = 1))
+  expect_equal(out$share, 3 / 9)
+  expect_identical(lab$judge_jumps(late(rep(1, 5)))$longest, 0L)
+  skip_on_cran()
+  model <- lab$gearbox_model()
+  fit <- elvi(model, base_student(5), method = "exact")
+  set.seed(3)
+  found <- lab$late_iterates(model, fit, 300)
+  set.seed(3)
+  run <- suppressMessages(elvi(model, base_student(5), schedule_tuned(300), start = lab$away_from_the_mode(model, "symmetric"),
+                               control = elvi_control(trace_draws = 0)))
+  at <- function(theta) objective(theta, model, base_student(5))$estimate - fit$optimum$objective
+  expect_equal(found$path$gap[nrow(found$path)], at(list(mu = run$last$mu, Sigma = run$last$scale)), tolerance = 1e-8)
+  expect_equal(found$average, gap_to_user(run), tolerance = 1e-6)
+})

@@ -212,6 +212,38 @@ test_that("the sweep goes from the printed to the right L, where it is the figur
   expect_identical(nrow(ggplot2::layer_data(ggplot2::autoplot(sweep), 3)), nrow(sweep$data))
 })
 
+test_that("normalised designs are what they are called, and where the printed L is right there is one of it", {
+  skip_on_cran()
+  x <- example_experiment("normalised", budget = 60, dim = 3, figures = c("figure1", "figure2"), psgd = "figure2")
+  for (figure in c("figure1", "figure2")) {
+    of <- settings_of[[figure]]
+    set.seed(1)
+    U <- matrix(runif(of$M * 3), of$M, 3)
+    y <- rbinom(of$M, 1, 0.5)
+    sigma <- svd(U)$d[1]
+    designs <- list(largest = U / sigma, rows = U / sqrt(of$M), centred = sweep(U, 2, colMeans(U)))
+    for (design in names(designs)) {
+      mine <- x$data[x$data$figure == figure & x$data$design == design, ]
+      d <- svd(designs[[design]])$d[1]
+      both <- c(printed = of$alpha + d / 4, right = of$alpha + d^2 / 4)
+      expect_equal(mine$L, unname(both[mine$setting]))
+      expect_identical(unique(mine$setting), if (design == "largest") "right" else c("printed", "right"))
+      expect_identical(any(startsWith(mine$method, "psgd")), design == "largest" || figure == "figure2")
+    }
+  }
+  # a run is that of elvi() on the design
+  model <- model_glm(sweep(U, 2, colMeans(U)), y, prior = normal(0, 1 / sqrt(0.1)))
+  set.seed(1)
+  fit <- suppressMessages(elvi(model, base_gaussian(), schedule_fixed(60, "case2"), control = raw_control()))
+  own <- x$data[x$data$figure == "figure2" & x$data$design == "centred" & x$data$setting == "right" & x$data$method == "case2", ]
+  expect_equal(own$gap, objective(list(mu = fit$last$mu, Sigma = fit$last$scale), model)$estimate - elvi_optimum(model)$objective)
+  v <- x$numbers$verdict
+  expect_identical(v$mpsgd_helped, v$mpsgd_scaled < v$mpsgd)
+  expect_identical(is.na(v$psgd_helped), v$figure == "figure1" & v$design != "largest")
+  skip_if_not_installed("ggplot2")
+  expect_identical(nrow(ggplot2::layer_data(ggplot2::autoplot(x), 2)), nrow(x$data))
+})
+
 test_that("Stan's ADVI is charged for what it computes, and judged by its exact objective", {
   skip_unless_long()   # rstanarm takes seconds to load
   skip_if_not_installed("rstanarm")

@@ -24,10 +24,12 @@ test_that("every experiment is stored, with its default arguments, and says how 
     takes <- formals(experiments[[name]]$run)
     expect_identical(x$made$arguments, vapply(takes[names(takes) != "cores"], deparse1, ""), label = name)
   }
-  # vignette("paper") says that its results were made together; "passes" is timed again when the passes get faster
-  together <- setdiff(names(experiments), "passes")
+  # vignette("paper") compares these
+  together <- c("figure1", "figure2", "figure3", "sweep")
   expect_length(unique(vapply(together, function(name) stored(name)$made$commit, "")), 1)
-  for (name in together) expect_gt(stored(name)$made$cpu_seconds, 0)
+  seconds <- vapply(names(experiments), function(name) stored(name)$made$cpu_seconds, 0)
+  expect_gt(min(seconds), 0)
+  expect_lt(sum(seconds), 30 * 60)
   expect_output(print(stored("rates")), "[0-9.]+ s of CPU time; plot\\(\\) draws them.\nStored by 'make vignettes' at commit")
   files <- list.files(system.file("extdata", "experiments", package = "elvi"), full.names = TRUE)
   expect_lt(sum(file.size(files)), 1e6)
@@ -42,7 +44,7 @@ test_that("a stored result takes no arguments", {
 test_that("stored figures can be drawn", {
   skip_on_cran()
   skip_if_not_installed("ggplot2")
-  kinds <- list(figure1 = c("elbo", "gap"), figure2 = "gap", figure3 = "elbo", sweep = "", nonconvex = c("mapping", "bound", "found"),
+  kinds <- list(figure1 = c("elbo", "gap"), figure2 = "gap", figure3 = "elbo", sweep = "", normalised = "", nonconvex = c("mapping", "bound", "found"),
                 bases = c("families", "density", "pairs", "paths"))
   for (name in names(kinds)) for (what in if (long_tests()) kinds[[name]] else kinds[[name]][1]) {
     expect_s3_class(ggplot2::ggplot_build(if (nzchar(what)) ggplot2::autoplot(stored(name), what = what) else ggplot2::autoplot(stored(name))), "ggplot_built")
@@ -57,6 +59,31 @@ test_that("parts of the rates, computed again, are those stored", {
   expect_stored("rates_noise", again$data, c("varied", "at", "base", "method", "seed"), c("gap", "noiseless", "bound"))
   again <- example_experiment("rates_batch", seeds = 1)
   expect_stored("rates_batch", again$data, c("method", "batch", "seed"), c("gap", "bound"))
+  x <- stored("rates_dynamic")
+  model <- lab$rate_logistic(5)
+  best <- elvi_optimum(model)$objective
+  for (method in names(x$numbers$schedules)) {
+    budgets <- sort(unique(x$data$budget))[1:3]
+    along <- lab$seeded(1, lab$measure_along(
+      model, base_gaussian(), x$numbers$schedules[[method]], lab$theory_control(),
+      pick = function(plan) lab$iterations_within(plan, budgets),
+      measure = function(fit) data.frame(gap = lab$gap_at(fit, "average", best), last = lab$gap_at(fit, "last", best))))
+    expect_stored("rates_dynamic", data.frame(method = method, seed = 1, budget = budgets, along[-1L, c("gap", "last")]),
+                  c("method", "seed", "budget"), c("gap", "last"))
+  }
+})
+
+test_that("what a pass sends and returns is what is stored", {
+  skip_on_cran()
+  again <- example_experiment("passes", dims = c(5, 10), rounds = 1)$data
+  old <- stored("passes")$data
+  expect_equal(again[c("sent", "returned")], old[match(c(5, 10), old$dim), c("sent", "returned")], tolerance = 0.02, ignore_attr = TRUE)
+})
+
+test_that("runs on normalised designs, computed again, are those stored", {
+  skip_on_cran()
+  again <- example_experiment("normalised", figures = "figure1", designs = if (long_tests()) c("rows", "centred") else "rows", psgd = NULL)
+  expect_stored("normalised", again$data, c("figure", "design", "setting", "method"), c("L", "start", "gap", "average"))
 })
 
 test_that("parts of the paper's figures, computed again, are those stored", {

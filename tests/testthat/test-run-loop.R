@@ -892,6 +892,8 @@ test_that("every status of C has a name, and each failure an error class of its 
   for (name in names(classes)) {
     expect_error(check_status(match(name, statuses) - 1L, fit), class = classes[[name]])
   }
+  # a run with a bound may end so, because a bound is about exact arithmetic
+  expect_error(check_status(match("singular_scale", statuses) - 1L, fit), "A bound by guarantee\\(\\) assumes exact arithmetic")
   expect_silent(check_status(0L, fit))
 })
 

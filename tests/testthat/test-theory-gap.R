@@ -319,7 +319,8 @@ random_case <- function() {
   E <- round(exp(runif(1, log(20), log(300))))
   schedule <- switch(sample(4, 1), schedule_certified(E), schedule_fixed(E, sample(c("case1", "case2", "psgd", "psgd_scaled"), 1)),
                      schedule_growing(E, nu = 0.5), schedule_certified(E))
-  control <- elvi_control(coordinates = sample(c("raw", "whitened", "majorant"), 1), estimator = "reparam",
+  control <- elvi_control(coordinates = sample(c("raw", "whitened", "majorant"), 1),
+                          estimator = sample(c("reparam", "fixed"), 1, prob = c(3, 1)), fixed_weight = runif(1, 0, 0.5),
                           scale = sample(c("symmetric", "triangular", "diagonal"), 1, prob = c(3, 1, 1)),
                           average = if (runif(1) < 0.25) "tail" else "theorem", trace_draws = 0)
   start <- if (runif(1) < 0.5) list(mu = rnorm(d), Sigma = diag(exp(runif(1, 0.5, 2)), d))
@@ -385,6 +386,77 @@ test_that("a fixed control variate adds the noise of its lemma at most, at rando
   }, 0)
   expect_lt(max(worst), 1)
   expect_gt(max(worst), 0.05)   # or the test would be empty
+})
+
+test_that("the noise at the optimum of a fixed control variate is that of draws, and its bound above", {
+  skip_on_cran()
+  set.seed(32)
+  fixed <- function(weight, ...) elvi_control(estimator = "fixed", fixed_weight = weight, ...)
+  targets <- list(model_quadratic(matrix(c(2, 0.5, 0.5, 1), 2), c(1, 2)), logistic())
+  for (model in targets) for (base in list(base_laplace(), base_uniform())) {
+    for (kind in names(scale_kinds)) for (weight in c(0.05, 0.4)) {
+      problem <- inputs(model, base, fixed(weight, coordinates = "raw", scale = kind))
+      expect_equal(problem$weight, weight * problem$L)
+      found <- optimum_noise(problem, radial_reach(problem$law))
+      best <- problem$optimum
+      z <- draw_base(problem$law, c(11, 3), 20000L)
+      x <- best$mu + root_times(best$scale, z)
+      h <- target_at(problem$work, x)$gradient - problem$weight * x
+      outer <- vapply(seq_len(ncol(z)), function(i) {
+        G <- tcrossprod(h[, i], z[, i])
+        c(switch(kind, symmetric = (G + t(G)) / 2, triangular = G * lower.tri(G, TRUE), diagonal = diag(diag(G))))
+      }, numeric(problem$dim^2))
+      by_draws <- estimated_noise(problem, best, 20000L)
+      variance <- c(mu = sum(apply(h, 1, var)), Sigma = sum(apply(outer, 1, var)))
+      expect_lt(max(abs(by_draws$estimate - variance) / by_draws$se), 6)
+      expect_true(all(variance - 5 * by_draws$se < found$upper))
+      expect_true(all(variance - 5 * by_draws$se < upper_noise(problem, radial_reach(problem$law))))
+      # of other scales the gradient is a projection, which only the bound leaves out
+      if (found$how == "computed" && kind == "symmetric") expect_lt(max((found$upper / 1.002 - variance) / by_draws$se), 5)
+      if (found$how == "closed form") expect_lt(max(abs(found$upper - variance) / by_draws$se), 6)
+    }
+  }
+})
+
+test_that("guarantee() covers a fixed control variate, names what it needs, and its runs keep the bound", {
+  fixed <- function(weight = 0.1, ...) {
+    elvi_control(coordinates = "majorant", estimator = "fixed", fixed_weight = weight, trace_draws = 0, ...)
+  }
+  plain <- certified(base_laplace(), 1000)
+  g <- certified(base_laplace(), 1000, control = fixed())
+  expect_identical(g$by, "gap")
+  expect_lt(g$bound, plain$bound)
+  expect_true(is.na(g$bounds[["distance"]]))
+  expect_equal(certified(base_laplace(), 1000, control = fixed(0))$bounds[["gap"]], plain$bounds[["gap"]], tolerance = 1e-6)
+  expect_true(is.finite(certified(base_laplace(), 1000, control = fixed(0.5))$bound))
+  expect_lte(best_split(g, 1000)$bound, g$bound * (1 + 1e-3))
+  expect_output(print(g), "weight of the control variate = 0.1")
+  expect_match(g$assumptions$why[g$assumptions$assumption == "estimator"], "fixed, with the weight 0.1 L")
+  # the lemma's numbers: the same bound from its formula, with a bounded base
+  b <- 0.3
+  u <- certified(base_uniform(), 500, control = fixed(b))
+  n <- u$schedule$numbers
+  lambda <- u$lambda[["Sigma"]]
+  A <- (1 - 2 * b) * (1 + 5 * lambda)
+  v <- base_info(base_uniform(), 3)$kurtosis * 5 / 3
+  y <- (1 + n$t) * b^2 * max(1 + 3 * lambda, lambda * (1 + v * lambda)) * n$step^2 / n$N
+  w <- y / -expm1(-n$K * log1p(y))
+  expect_equal(n$value, (n$D * w / (2 * n$step) + (1 + 1 / n$t) * n$step * n$s2 / (2 * n$N)) / (1 - (1 + n$t) * n$step * A / n$N))
+  # an optimum that is not known, a mean field in whitened coordinates, a target that is not convex
+  says <- function(g) g$assumptions$why[g$assumptions$assumption == "estimator"]
+  density <- logistic_density(convex = TRUE, growth = 2, smoothness = logistic()$smoothness)
+  control <- elvi_control(coordinates = "raw", estimator = "fixed", average = "theorem")
+  unknown <- guarantee(density, schedule = schedule_fixed(100), control = control, alpha = 0.1)
+  expect_match(says(unknown), "only where the optimum is known")
+  expect_true(is.na(unknown$bound))
+  field <- guarantee(logistic(), schedule = schedule_fixed(100), control = elvi_control(scale = "diagonal", estimator = "fixed"))
+  expect_match(says(field), "whitened mean field")
+  skip_on_cran()
+  gaps <- vapply(1:20, function(seed) {
+    set.seed(seed)
+    gap_to_user(suppressMessages(elvi(logistic(), base_laplace(), schedule = g$schedule, start = far, control = fixed())))
+  }, 0)
+  expect_lt(mean(gaps) + 4 * sd(gaps) / sqrt(20), g$bound)
 })
 
 # The algorithm in a few lines of R, with a gradient that has this control variate: x' A x / 2, uniform base, plain average. The variance of

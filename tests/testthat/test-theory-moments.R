@@ -82,3 +82,25 @@ test_that("too many rows and tails that reach too far are left to the other boun
   heavy <- inputs(noisy_logistic(2), base_student(4.3))
   expect_null(gradient_moments(heavy, heavy$optimum))
 })
+
+test_that("what is not known of the optimum is paid for: nothing where it is exact, all where no strong convexity is known", {
+  set.seed(6)
+  X <- matrix(rnorm(60), 20)
+  flat_gaussian <- model_glm(X, rnorm(20), gaussian(), prior = flat(), dispersion = 2)
+  expect_equal(known_alpha(flat_gaussian), min(eigen(crossprod(X) / 2)$values), tolerance = 1e-8)
+  expect_identical(known_alpha(model_glm(X, rbinom(20, 1, 0.5), prior = flat())), 0)
+  for (base in list(base_laplace(), base_uniform())) {
+    noise <- function(model, certificate) {
+      problem <- inputs(model, base, coordinates = "raw")
+      best <- problem$optimum
+      best$certificate <- certificate
+      computed_noise(problem, best, radial_reach(problem$law))
+    }
+    exact <- noise(flat_gaussian, 0)
+    expect_gt(noise(flat_gaussian, 1e-3)[["Sigma"]], exact[["Sigma"]])
+    expect_lt(noise(flat_gaussian, 1e-3)[["Sigma"]], 2 * exact[["Sigma"]])
+    # without strong convexity the optimum may be anywhere, and draws of an unbounded base far out
+    far <- noise(model_glm(X, rbinom(20, 1, 0.5), prior = flat()), 1e-3)[["Sigma"]]
+    expect_identical(is.finite(far), base$kind == "uniform")
+  }
+})
