@@ -157,6 +157,18 @@ k_row_values <- 1e9             # values of single rows in a block
 check_numbers <- 4e6            # numbers in a block of draws, 32 MB
 check_numbers_all <- 2e7        # and in all blocks, if there was no search
 
+# ---- profiles along parameters that set the scale of others -------------------------------------------------------
+
+most_necks    <- 2L             # parameters that are followed
+neck_reach    <- 1.5            # standard deviations between which the change of curvature is looked at
+least_scale_change <- 1         # of the logarithm of the curvature's trace, from which a parameter sets the scale of others
+neck_step    <- 0.8             # standard deviations to the first value, ...
+neck_growth    <- 1.15          # ... by which factor the next steps grow, ...
+neck_nodes    <- 12L            # ... and how many there are at most, in each direction
+neck_nats    <- 10              # below the top of the marginal density, where following it ends
+neck_others <- 6                # standard deviations by which the modes of the others may move meanwhile
+unseen_share <- 0.6             # of the limits of a verdict: a profile that disagrees by so much asks for a mixture
+
 # ---- the mixture adapted to the target -------------------------------------------------------------------------
 
 widest_adapted <- 150           # parameters; the covariances of several components need too many draws beyond

@@ -68,8 +68,11 @@ verdict_of_weights <- function(fit) {
   alone$excused <- FALSE
   objects <- weights_object(alone)
   thin <- alone$thin <- alone$ess < fewest_adapted * alone$draws
-  if (!objects && !thin && is.null(ends_elsewhere(fit))) return(alone)
-  adapted <- adapt_proposal(fit, drawn$x, drawn$log_ratios, most_rounds)
+  profiles <- necks_of(fit)
+  missed <- necks_disagree(profiles, alone)
+  if (!objects && !thin && !is_beyond(missed, unseen_share) && is.null(ends_elsewhere(fit))) return(alone)
+  if (is_beyond(missed)) alone$missed <- missed
+  adapted <- adapt_proposal(fit, drawn$x, drawn$log_ratios, most_rounds, profiles)
   if (is.null(adapted) || adapted$ess < min(fewest_adapted, alone$ess / alone$draws)) return(alone)
   alone <- second_opinion(alone, adapted$moments)
   if (adapted$ess < fewest_adapted) return(alone)
@@ -77,7 +80,7 @@ verdict_of_weights <- function(fit) {
   drawn <- verdict_draws(fit, adapted$proposal)
   v <- judged_weights(fit, drawn, against = adapted$moments)
   if (misses_part(v) || v$k > k_usable || v$ess < fewest_adapted * v$draws || spread_unknown(fit, drawn, v$mean)) return(alone)
-  said <- c("k", "k_se", "ess", "draws", "shift", "shifted", "ratio", "rescaled")
+  said <- c("k", "k_se", "ess", "draws", "shift", "shifted", "ratio", "rescaled", "missed")
   c(v, list(proposal = adapted$proposal,
             alone = c(alone[said], list(objects = objects, thin = thin, elsewhere = ends_elsewhere(fit)))))
 }
@@ -237,6 +240,10 @@ verdict_objections.default <- function(v, fit) {
       paste("Importance weights change the standard deviation of `%s` by a factor of %s: if others depend on it as on",
             "the logarithm of a group's sd, the target is a funnel, which no gaussian fits; a non-centred",
             "parametrisation may help."), v$rescaled, format(v$ratio, digits = 3)),
+    if (!is.null(v$missed)) sprintf(
+      paste("Along `%s` the target goes on where the approximation has no draws: the marginal density by Laplace's method differs in",
+            "the mean by %s standard deviations and in the standard deviation by a factor of %s."), v$missed$name,
+      format(v$missed$shift, digits = 2), format(v$missed$ratio, digits = 3)),
     if (!is.null(v$elsewhere)) sprintf(
       paste("%s, but %d other start(s) ended at a different place, %s standard deviations away and %s nats below (R-hat over starts",
             "%s): there may be more than one mode, or a long funnel. combine = \"stack\" mixes them."),
