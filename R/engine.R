@@ -144,6 +144,9 @@ nearly_equal <- 0.5             # share of effective draws from which weights co
 clear_shift <- most_shift / 3   # shifts and ratios below these need no more draws
 clear_ratio <- 1.2
 clear_errors <- 0.5             # standard errors by which k-hat must then be below its limit
+fewest_confirmed <- 5           # parameters from which chains may confirm what thin weights say
+most_spread <- 1.2              # R-hat over starts above which they are not asked
+edge_reach <- 2.5               # standard deviations from the mean at which an edge of the support is looked for
 most_missing <- 0.01            # share of the target, or of the draws, that may be outside the support or the domain
 loose_log_sd <- 1               # a logarithm with a larger standard deviation may go to minus infinity
 k_block <- 10000                # draws for one k-hat, which depends on their number
