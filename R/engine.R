@@ -53,6 +53,7 @@ loosest_search_tol <- 0.1       # nats; the search is no rougher than this, what
 start_range <- 2                # first points are uniform in (-2, 2), as in Stan
 start_halvings <- 8L            # a first point outside the domain is moved half way to the origin so often
 start_retries <- 100            # further first points for each start, as in Stan, if all are outside the domain
+widest_inward <- 2000           # parameters for which room is looked for from a point at an edge of the support
 descent_steps <- 150L           # quasi-Newton steps of a descent
 path_candidates <- 5L           # points of a descent at which a Laplace approximation is tried
 descent_candidates <- 3L        # candidates from all descents that are improved by natural gradient steps
@@ -130,6 +131,9 @@ wide_tol <- function(dim) max(0.01, 5e-4 * dim)   # nats, if no `tol` is given: 
 wide_chains <- 32L              # chains that check a fit in many dimensions, in blocks of as many points
 chain_warmup <- 12L             # iterations that adapt their step and leave the approximation
 chain_kept <- 64L               # iterations that are looked at, every second one
+chain_kept_most <- 256L         # iterations that are looked at where these leave standard deviations uncertain ...
+most_sd_noise <- 0.12           # ... by more than this, relative: heavy tails
+wide_distinct_sds <- 4          # means so many standard deviations apart are different places in many dimensions
 chain_errors <- 2               # discrepancies beyond so many times their noise show the chains in place of the approximation
 chain_reach <- 2                # a discrepancy so many times as large as a verdict allows is too far for short chains to correct
 most_drift <- 0.4               # standard deviations by which the second half of the chains may be away from the first

@@ -145,6 +145,8 @@ first_points <- function(target, dim, starts, key, first) {
 # each parameter that has one of its two neighbours outside. NULL if none has.
 inward_point <- function(target, x) {
   d <- length(x)
+  signs <- rep_len(c(1, -1, -1, 1, 1), d)
+  if (d > widest_inward || all(target$evaluate(x + 1e-3 * cbind(signs, -signs))$ok)) return(NULL)
   both <- target$evaluate(cbind(x + diag(1e-3, d), x - diag(1e-3, d)))$ok
   towards <- both[seq_len(d)] - both[d + seq_len(d)]
   if (all(towards == 0)) return(NULL)

@@ -16,7 +16,7 @@ solve_wide <- function(problem, base, run, control) {
                  result = list(status = "finished", kept = "optimum", theta = list(mu = found$mu, scale = found$A), cpu = 0,
                                remaining = found$gap, converged = found$reached, evaluations = found$account$evaluations,
                                account = found$account, objective = found[c("F", "se")]))
-  report_wide(judge_wide(fit))
+  report_wide(judge_wide(fit, found$elsewhere))
 }
 
 # what the scale of the approximation is
@@ -26,11 +26,12 @@ pattern_account <- function(curvature, A) {
                        format_count(layout_entries(A$layout)), curvature$source))
 }
 
-judge_wide <- function(fit) {
+judge_wide <- function(fit, elsewhere = NULL) {
   theta <- fit$result$theta
   fit$result$posterior <- run_posterior(fit)
   v <- chain_verdict(fit$given$model, theta$mu, theta$scale, fit$plan$seed)
   v$loose <- loose_logarithms(fit)
+  v["elsewhere"] <- list(elsewhere)
   fit$result$posterior["points"] <- list(chain_points(v))
   if (!v$correct) v[c("x", "moments")] <- NULL
   else v["x"] <- NULL   # the posterior has them
