@@ -195,10 +195,10 @@ elvi.default <- function(object, ...) {
 #' @export
 elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, budget = NULL,
                             start = NULL, control = elvi_control(), tol = NULL,
-                            method = c("auto", "mpsgd", "exact", "natural"), starts = NULL, combine = c("best", "stack"),
+                            method = c("auto", "mpsgd", "exact", "natural", "laplace", "pathfinder"), starts = NULL, combine = c("best", "stack"),
                             correct = TRUE, polish = FALSE, ...) {
   check_dots(list(...), names(formals()), "elvi()")
-  method <- check_choice(method, "method", c("auto", "mpsgd", "exact", "natural"))
+  method <- check_choice(method, "method", c("auto", "mpsgd", "exact", "natural", "laplace", "pathfinder"))
   fit <- function() {
     solve_problem(list(target = object, call = call), base, method,
                   list(schedule = schedule, budget = budget, tol = tol, start = start, starts = starts, combine = combine), control,

@@ -10,9 +10,7 @@
 search_wide <- function(model, curvature, key, tol, budget, first = NULL) {
   target <- guarded_target(model)
   target$model <- model
-  target$curvature <- curvature
-  if (!is.null(curvature)) target$layout <- precision_layout(curvature$row, curvature$column, model$dim)
-  target$shape <- if (is.null(curvature)) "lowrank" else "precision"
+  target <- shaped_target(target, curvature)
   starts <- wide_starts(target, key, first)
   if (!length(starts)) {
     if (target$account$outside < target$account$evaluations) refuse_if_falling(model, numeric(model$dim), numeric(model$dim))
@@ -25,6 +23,14 @@ search_wide <- function(model, curvature, key, tol, budget, first = NULL) {
   at$elsewhere <- wide_elsewhere(target, at, key, budget / 32)
   at$account <- as.list(target$account)
   at
+}
+
+# with what roots need to know
+shaped_target <- function(target, curvature) {
+  target$curvature <- curvature
+  if (!is.null(curvature)) target$layout <- precision_layout(curvature$row, curvature$column, target$dim)
+  target$shape <- if (is.null(curvature)) "lowrank" else "precision"
+  target
 }
 
 # ---- where it begins -----------------------------------------------------------------------------------------

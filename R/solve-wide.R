@@ -58,12 +58,11 @@ prefers_wide <- function(model, base, run, control) {
     is.null(run$start$Sigma) && is.na(model$smoothness) && identical((run$combine %||% "best")[1L], "best")
 }
 
-check_wide <- function(model, base, run, control) {
-  if (!is_user_density(model)) {
-    bad_argument("method", "\"auto\": natural gradient steps are for user-supplied densities", "\"natural\"")
-  }
+check_wide <- function(model, base, run, method) {
+  if (!is_user_density(model)) bad_argument("method", "\"auto\": this one is for user-supplied densities", paste0("\"", method, "\""))
   if (!identical(base$kind, base_gaussian()$kind)) {
-    bad_argument("base", "base_gaussian() with method = \"natural\"", paste0("base_", base$kind, "()"))
+    bad_argument("base", sprintf("base_gaussian() with method = \"%s\"", method), paste0("base_", base$kind, "()"))
   }
-  for (name in c("schedule", "starts")) if (!is.null(run[[name]])) unused_argument(name, "method = \"natural\" has no use for it")
+  unused <- if (method == "natural") c("schedule", "starts") else c("schedule", "budget", "tol")
+  for (name in unused) if (!is.null(run[[name]])) unused_argument(name, sprintf("method = \"%s\" has no use for it", method))
 }
