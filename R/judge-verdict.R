@@ -189,13 +189,15 @@ are_logarithms <- function(fit) {
 # (judge-chains.R) come to the same means and standard deviations. Where a parameter sets the scale of others, or starts disagree, they are
 # not asked: chains that begin in the approximation do not find a neck or a mode either.
 confirmed_by_chains <- function(fit, v) {
-  if (!is.null(v$proposal) || !is.null(v$missed) || !(misses_part(v) || isTRUE(v$thin)) || fit$given$model$dim < fewest_confirmed) return(v)
+  if (!is.null(v$proposal) || !is.null(v$missed) || fit$given$model$dim < fewest_confirmed) return(v)
+  if (!misses_part(v) && !isTRUE(v$thin)) return(v)
   fine <- isTRUE(v$k < k_useless && v$ess > fewest_effective && v$shift <= most_shift && v$ratio <= most_ratio)
   if (!fine || !is.null(fit$result$stack) || !is.null(ends_elsewhere(fit)) || spread_of_starts(fit) > most_spread) return(v)
   at <- model_theta(fit)
   if (length(scale_parameters(guarded_target(fit$given$model), at$mu, root_matrix(at$scale), are_logarithms(fit)))) return(v)
   chains <- or_null(chain_verdict(fit$given$model, at$mu, at$scale, fit$plan$seed))
-  if (is.null(chains) || !isTRUE(chains$accept > 0.4 && chains$drift <= max(most_drift, 10 * chains$noise) && chains$divergent == 0)) return(v)
+  settled <- !is.null(chains) && isTRUE(chains$accept > 0.4 && chains$drift <= max(most_drift, 10 * chains$noise))
+  if (!settled || chains$divergent > 0) return(v)
   sd <- sqrt(chains$moments$variance)
   shift <- max(abs(chains$moments$mean - v$mean) / sd)
   ratio <- max(exp(abs(log(sd / sqrt(diag(v$covariance))))))
@@ -206,8 +208,8 @@ confirmed_by_chains <- function(fit, v) {
 }
 
 confirmed_line <- function(v) {
-  sprintf(paste("Importance weights leave %s of %s draws. %d chains of %d Hamiltonian Monte Carlo iterations from the approximation agree with",
-                "them: means within %s sd, sds within a factor of %s, their noise included"), format_count(round(v$ess)),
+  sprintf(paste("Importance weights leave %s of %s draws. %d chains of %d Hamiltonian Monte Carlo iterations from the approximation",
+                "agree with them: means within %s sd, sds within a factor of %s, their noise included"), format_count(round(v$ess)),
           format_count(v$draws), v$second_look$number, v$second_look$iterations, format(v$second_look$shift, digits = 2),
           format(v$second_look$ratio, digits = 3))
 }

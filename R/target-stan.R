@@ -37,8 +37,8 @@
 #' @export
 model_stan <- function(object, smoothness = NULL, convex = NA, growth = NA) {
   object <- stan_object(object)
-  stan <- if (inherits(object, "CmdStanFit")) methods_of_cmdstan(object) else if (inherits(object, "StanModel")) methods_of_bridgestan(object)
-          else methods_of_rstan(object)
+  stan <- if (inherits(object, "CmdStanFit")) methods_of_cmdstan(object)
+          else if (inherits(object, "StanModel")) methods_of_bridgestan(object) else methods_of_rstan(object)
   dim <- stan$dim
   each <- function(f, x, n_out) vapply(seq_len(ncol(x)), function(j) f(x[, j]), numeric(n_out))
   both <- function(x) -each(stan$value_and_gradient, stan$alive(x), dim + 1)

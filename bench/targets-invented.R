@@ -168,8 +168,8 @@ funnel <- function(d, s = 0.5) {
 # the same with scale * z in place of the parameters: independent normal laws
 straight_funnel <- function(d, s) {
   P <- rep(c(1 / s^2, 1), c(1, d - 1))
-  list(value = function(x) sum(P * x^2) / 2, gradient = function(x) P * x, dim = d, names = c("log_scale", paste0("z[", seq_len(d - 1), "]")),
-       mean = numeric(d), sd = 1 / sqrt(P))
+  list(value = function(x) sum(P * x^2) / 2, gradient = function(x) P * x, dim = d,
+       names = c("log_scale", paste0("z[", seq_len(d - 1), "]")), mean = numeric(d), sd = 1 / sqrt(P))
 }
 
 # J groups of m normal observations, effects as tau times standard normal ones
@@ -219,7 +219,8 @@ logistic_groups <- function(J, trials = 5, centred = TRUE) {
   }
   at <- optim(c(0, 0), function(x) minus_log(x[1], x[2]), hessian = TRUE)
   V <- solve(at$hessian)
-  grid <- expand.grid(m = at$par[1] + seq(-7, 7, length.out = 71) * sqrt(V[1]), s = at$par[2] + seq(-9, 7, length.out = 81) * sqrt(V[4]))
+  grid <- expand.grid(m = at$par[1] + seq(-7, 7, length.out = 71) * sqrt(V[1]),
+                      s = at$par[2] + seq(-9, 7, length.out = 81) * sqrt(V[4]))
   f <- mapply(minus_log, grid$m, grid$s)
   w <- exp(min(f) - f)
   w <- w / sum(w)
@@ -283,28 +284,61 @@ horseshoe <- function(d) {
 }
 
 invented <- list(
-  "log-gamma 20" = function() log_gamma(20), "log-gamma 200" = function() log_gamma(200), "log-gamma 1000" = function() log_gamma(1000),
-  "log-gamma 600, reflected" = function() reflected(log_gamma(600)), "walk 2000" = function() walk(2000), "walk 5000" = function() walk(5000),
-  "autoregression 1000" = function() autoregression(1000), "gaussian 50, condition 1e8" = function() ill_conditioned(50, 1e8),
-  "gaussian 600, condition 1e4" = function() ill_conditioned(600, 1e4), "factors 100" = function() factors(100),
-  "factors 2000" = function() factors(2000), "funnel 2" = function() funnel(2, 0.7), "funnel 10" = function() funnel(10),
-  "funnel 50" = function() funnel(50), "funnel 10, strong" = function() funnel(10, 1.5), "funnel 500" = function() funnel(500),
-  "funnel 500, strong" = function() funnel(500, 1.5), "groups 50" = function() normal_groups(50), "groups 500" = function() normal_groups(500),
-  "groups 5000" = function() normal_groups(5000), "groups 50, non-centred" = function() noncentred_groups(50),
-  "groups 500, non-centred" = function() noncentred_groups(500), "groups 5000, non-centred" = function() noncentred_groups(5000),
-  "groups 8 of 2" = function() normal_groups(8, 2), "groups 8 of 2, non-centred" = function() noncentred_groups(8, 2),
-  "logistic groups 100" = function() logistic_groups(100), "logistic groups 1000" = function() logistic_groups(1000),
+  "log-gamma 20" = function() log_gamma(20),
+  "log-gamma 200" = function() log_gamma(200),
+  "log-gamma 1000" = function() log_gamma(1000),
+  "log-gamma 600, reflected" = function() reflected(log_gamma(600)),
+  "walk 2000" = function() walk(2000),
+  "walk 5000" = function() walk(5000),
+  "autoregression 1000" = function() autoregression(1000),
+  "gaussian 50, condition 1e8" = function() ill_conditioned(50, 1e8),
+  "gaussian 600, condition 1e4" = function() ill_conditioned(600, 1e4),
+  "factors 100" = function() factors(100),
+  "factors 2000" = function() factors(2000),
+  "funnel 2" = function() funnel(2, 0.7),
+  "funnel 10" = function() funnel(10),
+  "funnel 50" = function() funnel(50),
+  "funnel 10, strong" = function() funnel(10, 1.5),
+  "funnel 500" = function() funnel(500),
+  "funnel 500, strong" = function() funnel(500, 1.5),
+  "groups 50" = function() normal_groups(50),
+  "groups 500" = function() normal_groups(500),
+  "groups 5000" = function() normal_groups(5000),
+  "groups 50, non-centred" = function() noncentred_groups(50),
+  "groups 500, non-centred" = function() noncentred_groups(500),
+  "groups 5000, non-centred" = function() noncentred_groups(5000),
+  "groups 8 of 2" = function() normal_groups(8, 2),
+  "groups 8 of 2, non-centred" = function() noncentred_groups(8, 2),
+  "logistic groups 100" = function() logistic_groups(100),
+  "logistic groups 1000" = function() logistic_groups(1000),
   "logistic groups 1000, non-centred" = function() logistic_groups(1000, centred = FALSE),
-  "slab and spike 1" = function() slab_and_spike(1), "slab and spike 5" = function() slab_and_spike(5),
+  "slab and spike 1" = function() slab_and_spike(1),
+  "slab and spike 5" = function() slab_and_spike(5),
   "slab and spike 2, joint" = function() normal_mixture(2, c(0.7, 0.3), c(0, 0), c(1, 0.1)),
-  "mixture 2, unequal" = function() normal_mixture(2, c(0.8, 0.2), c(0, 6)), "mixture 10, unequal" = function() normal_mixture(10, c(0.7, 0.3), c(-3, 3)),
+  "mixture 2, unequal" = function() normal_mixture(2, c(0.8, 0.2), c(0, 6)),
+  "mixture 10, unequal" = function() normal_mixture(10, c(0.7, 0.3), c(-3, 3)),
   "mixture 2, widths" = function() normal_mixture(2, c(0.5, 0.5), c(-2, 2), c(1, 0.3)),
-  "mixture 500" = function() normal_mixture(500, c(0.6, 0.4), c(-4, 4)), "mixture 2, three" = function() normal_mixture(2, c(0.5, 0.3, 0.2), c(0, 5, -5)),
-  "half normal 1" = function() half_normal(1), "half normal 10" = function() half_normal(10), "half exponential 5" = function() half_exponential(5),
-  "box 3" = function() box(3), "distant edge 5" = function() distant_edge(5), "half normal 500" = function() half_normal(500),
-  "banana 2" = function() banana(2, 0.5), "banana 2, strong" = function() banana(2, 2), "banana 20" = function() banana(20, 0.4, 10),
-  "student 5, df 4" = function() student(5, 4), "student 50, df 5" = function() student(50, 5), "student 500, df 5" = function() student(500, 5),
-  "joint student 10, df 5" = function() joint_student(10, 5), "double exponential 20" = function() double_exponential(20),
-  "skew normal 20" = function() skew_normal(20), "skew normal 800" = function() skew_normal(800), "ring" = function() ring(),
-  "normal, n = 3" = function() few_normal(3), "normal, n = 10" = function() few_normal(10), "constrained scales" = constrained_scales,
-  "horseshoe 10" = function() horseshoe(10), "horseshoe 250" = function() horseshoe(250))
+  "mixture 500" = function() normal_mixture(500, c(0.6, 0.4), c(-4, 4)),
+  "mixture 2, three" = function() normal_mixture(2, c(0.5, 0.3, 0.2), c(0, 5, -5)),
+  "half normal 1" = function() half_normal(1),
+  "half normal 10" = function() half_normal(10),
+  "half exponential 5" = function() half_exponential(5),
+  "box 3" = function() box(3),
+  "distant edge 5" = function() distant_edge(5),
+  "half normal 500" = function() half_normal(500),
+  "banana 2" = function() banana(2, 0.5),
+  "banana 2, strong" = function() banana(2, 2),
+  "banana 20" = function() banana(20, 0.4, 10),
+  "student 5, df 4" = function() student(5, 4),
+  "student 50, df 5" = function() student(50, 5),
+  "student 500, df 5" = function() student(500, 5),
+  "joint student 10, df 5" = function() joint_student(10, 5),
+  "double exponential 20" = function() double_exponential(20),
+  "skew normal 20" = function() skew_normal(20),
+  "skew normal 800" = function() skew_normal(800),
+  "ring" = function() ring(),
+  "normal, n = 3" = function() few_normal(3),
+  "normal, n = 10" = function() few_normal(10),
+  "constrained scales" = constrained_scales,
+  "horseshoe 10" = function() horseshoe(10),
+  "horseshoe 250" = function() horseshoe(250))
