@@ -31,6 +31,7 @@
 #
 # For densities of many parameters (solve-wide.R, solve-integrated.R):
 #
+#   solve_path()         the fits by method = "laplace" and "pathfinder"
 #   search_wide()        the best gaussian on the pattern of the Hessian
 #   wide_move()          one natural gradient step of it
 #   repaired_root()      a positive definite root near a given Hessian
