@@ -63,7 +63,7 @@ chains_from <- function(target, mu, root, key, chains = wide_chains, warmup = ch
   for (i in seq_len(warmup + kept)) {
     p <- normal(i)
     before <- at$value + colSums(p^2) / 2
-    leaps <- max(1L, round(pi / 2 / step * (0.8 + 0.4 * chance[chains + 1L, i])))
+    leaps <- min(most_leaps, max(1L, round(pi / 2 / step * (0.8 + 0.4 * chance[chains + 1L, i]))))
     new <- at
     y <- w
     for (l in seq_len(leaps)) {
