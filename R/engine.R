@@ -133,7 +133,7 @@ wide_chains <- 32L              # chains that check a fit in many dimensions, in
 chain_warmup <- 12L             # iterations that adapt their step and leave the approximation
 chain_kept <- 64L               # iterations that are looked at, every second one
 chain_kept_most <- 256L         # iterations that are looked at where these leave standard deviations uncertain ...
-most_leaps <- 128L              # leapfrog steps of an iteration, for chains whose moves are all rejected
+most_leaps <- 64L               # leapfrog steps of an iteration, for chains whose moves are all rejected
 most_sd_noise <- 0.12           # ... by more than this, relative: heavy tails
 wide_distinct_sds <- 4          # means so many standard deviations apart are different places in many dimensions
 chain_errors <- 2               # discrepancies beyond so many times their noise show the chains in place of the approximation
