@@ -39,7 +39,6 @@ shaped_target <- function(target, curvature) {
 wide_starts <- function(target, key, first) {
   x <- inside(target, first %||% numeric(target$dim)) %||% inside(target, start_range * (2 * keyed_uniform(key, target$dim) - 1))
   if (is.null(x)) return(list())
-  x <- inward_point(target, x) %||% x
   path <- quasi_newton_path(target, x)
   refuse_if_falling(target$model, x, path$points[[length(path$points)]]$x - x)
   round <- lapply(isotropic_sds, function(sd) wide_candidate(target, x, round_root(target, sd), key))
