@@ -102,10 +102,25 @@ NULL
 #'   below), with an R-hat over starts;
 #' * the target fails at one draw in a hundred. Where it is `Inf` it has no mass, which is not a failure.
 #'
-#' `fit$verdict` has the numbers.
+#' * along a parameter that sets the scale of others, the target goes on where the approximation has no draws (below), and no mixture
+#'   corrects that.
+#'
+#' `fit$verdict` has the numbers. Where the support has an edge, as that of a positive parameter, the verdict names the parameter and the
+#' place.
+#'
+#' @section Necks of funnels:
+#' Along the logarithm of a group's standard deviation a density may go on where an approximation has no draws, so that its importance
+#' weights look good. In at most 150 parameters, up to two that change the curvature of the others most are therefore followed: at
+#' values beyond the approximation the others get their conditional mode and curvature, which gives the marginal density by Laplace's
+#' method. The conditional gaussians are components of the adapted mixture (below), whose weights decide.
+#'
+#' @section Thin weights:
+#' In tens of dimensions, importance weights leave few draws of good approximations. If they move no mean and no standard deviation by much,
+#' starts agree, and no parameter sets the scale of others, 32 short chains of Hamiltonian Monte Carlo from the approximation are compared
+#' with what the weights say. If the two agree, the fit is confirmed, and `print()` says so.
 #'
 #' @section What it cannot see:
-#' A mode that no start has reached, and the neck of a funnel in which the approximation has no draws.
+#' A mode that no start has reached, and a neck along a parameter that was not followed.
 #'
 #' @section Without a search:
 #' In more than 400 parameters no start is searched. The importance weights of up to 40,000 draws are then the only check, they correct
@@ -142,8 +157,8 @@ NULL
 #' Importance weights are of no use in many dimensions. The verdict comes from 32 short chains of Hamiltonian Monte Carlo that begin in
 #' draws of the approximation: if they move a mean by 0.3 standard deviations or change one by a factor of 1.5, or have not settled, that
 #' is a problem; where they differ by more than their noise, but not by twice these limits, their points take the place of the
-#' approximation. With hyperparameters they check the gaussian at the best of them. They do not see a mode that the search has not come
-#' to, and only one place is searched.
+#' approximation. They are longer where heavy tails leave standard deviations uncertain. With hyperparameters they check the gaussian at the
+#' best of them. Without, four descents from far away look for other modes; one that is nearly as high is a problem, and named.
 #'
 #' @section Polish:
 #' With `polish = TRUE`, where importance sampling is not enough and no mixture does better, 16 chains of Hamiltonian Monte Carlo start

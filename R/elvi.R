@@ -119,7 +119,8 @@ elvi.default <- function(object, ...) {
 #'   `start`, `starts` or one of these settings is given in `control`: `estimator`, `update`, `average`, `precondition`, `smoothness`,
 #'   `scale_min`, `scale_max`, `mu_centre`, `mu_radius`, `iterations`, `checkpoint`, `rows_per_step`, `backtrack`.
 #'   `"natural"` takes natural gradient steps, see the section on many parameters of [verdict]; `"auto"` takes it for user-supplied
-#'   densities of more than 400 parameters.
+#'   densities of more than 400 parameters. `"laplace"` and `"pathfinder"` are by-products of the search for a start, with the same
+#'   verdict: the gaussian at the highest mode found, with the curvature there, and the best of the gaussians along the paths to modes.
 #' @param tol stop when the estimated gap to the optimum plus two standard errors is below this many nats; a warning says if the budget
 #'   ends first. The gap is estimated from the gradient over fresh batches, whenever the number of evaluations has doubled. `NULL` spends
 #'   the whole budget. For the exact method: the certificate to reach, 1e-9 by default.
@@ -198,10 +199,10 @@ elvi.default <- function(object, ...) {
 #' @export
 elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, budget = NULL,
                             start = NULL, control = elvi_control(), tol = NULL,
-                            method = c("auto", "mpsgd", "exact", "natural"), starts = NULL, combine = c("best", "stack"),
-                            correct = TRUE, polish = FALSE, ...) {
+                            method = c("auto", "mpsgd", "exact", "natural", "laplace", "pathfinder"), starts = NULL,
+                            combine = c("best", "stack"), correct = TRUE, polish = FALSE, ...) {
   check_dots(list(...), names(formals()), "elvi()")
-  method <- check_choice(method, "method", c("auto", "mpsgd", "exact", "natural"))
+  method <- check_choice(method, "method", c("auto", "mpsgd", "exact", "natural", "laplace", "pathfinder"))
   fit <- function() {
     solve_problem(list(target = object, call = call), base, method,
                   list(schedule = schedule, budget = budget, tol = tol, start = start, starts = starts, combine = combine), control,

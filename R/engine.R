@@ -31,6 +31,7 @@
 #
 # For densities of many parameters (solve-wide.R, solve-integrated.R):
 #
+#   solve_path()         the fits by method = "laplace" and "pathfinder"
 #   search_wide()        the best gaussian on the pattern of the Hessian
 #   wide_move()          one natural gradient step of it
 #   repaired_root()      a positive definite root near a given Hessian
@@ -53,6 +54,7 @@ loosest_search_tol <- 0.1       # nats; the search is no rougher than this, what
 start_range <- 2                # first points are uniform in (-2, 2), as in Stan
 start_halvings <- 8L            # a first point outside the domain is moved half way to the origin so often
 start_retries <- 100            # further first points for each start, as in Stan, if all are outside the domain
+widest_inward <- 2000           # parameters for which room is looked for from a point at an edge of the support
 descent_steps <- 150L           # quasi-Newton steps of a descent
 path_candidates <- 5L           # points of a descent at which a Laplace approximation is tried
 descent_candidates <- 3L        # candidates from all descents that are improved by natural gradient steps
@@ -130,6 +132,10 @@ wide_tol <- function(dim) max(0.01, 5e-4 * dim)   # nats, if no `tol` is given: 
 wide_chains <- 32L              # chains that check a fit in many dimensions, in blocks of as many points
 chain_warmup <- 12L             # iterations that adapt their step and leave the approximation
 chain_kept <- 64L               # iterations that are looked at, every second one
+chain_kept_most <- 256L         # iterations that are looked at where these leave standard deviations uncertain ...
+most_leaps <- 64L               # leapfrog steps of an iteration, for chains whose moves are all rejected
+most_sd_noise <- 0.12           # ... by more than this, relative: heavy tails
+wide_distinct_sds <- 4          # means so many standard deviations apart are different places in many dimensions
 chain_errors <- 2               # discrepancies beyond so many times their noise show the chains in place of the approximation
 chain_reach <- 2                # a discrepancy so many times as large as a verdict allows is too far for short chains to correct
 most_drift <- 0.4               # standard deviations by which the second half of the chains may be away from the first
@@ -144,6 +150,9 @@ nearly_equal <- 0.5             # share of effective draws from which weights co
 clear_shift <- most_shift / 3   # shifts and ratios below these need no more draws
 clear_ratio <- 1.2
 clear_errors <- 0.5             # standard errors by which k-hat must then be below its limit
+fewest_confirmed <- 5           # parameters from which chains may confirm what thin weights say
+most_spread <- 1.2              # R-hat over starts above which they are not asked
+edge_reach <- 2.5               # standard deviations from the mean at which an edge of the support is looked for
 most_missing <- 0.01            # share of the target, or of the draws, that may be outside the support or the domain
 loose_log_sd <- 1               # a logarithm with a larger standard deviation may go to minus infinity
 k_block <- 10000                # draws for one k-hat, which depends on their number
@@ -156,6 +165,18 @@ wide_k_draws <- 2000            # ... of any model that is wide, and at least if
 k_row_values <- 1e9             # values of single rows in a block
 check_numbers <- 4e6            # numbers in a block of draws, 32 MB
 check_numbers_all <- 2e7        # and in all blocks, if there was no search
+
+# ---- profiles along parameters that set the scale of others -------------------------------------------------------
+
+most_necks    <- 2L             # parameters that are followed
+neck_reach    <- 1.5            # standard deviations between which the change of curvature is looked at
+least_scale_change <- 1         # of the logarithm of the curvature's trace, from which a parameter sets the scale of others
+neck_step    <- 0.8             # standard deviations to the first value, ...
+neck_growth    <- 1.15          # ... by which factor the next steps grow, ...
+neck_nodes    <- 12L            # ... and how many there are at most, in each direction
+neck_nats    <- 10              # below the top of the marginal density, where following it ends
+neck_others <- 6                # standard deviations by which the modes of the others may move meanwhile
+unseen_share <- 0.6             # of the limits of a verdict: a profile that disagrees by so much asks for a mixture
 
 # ---- the mixture adapted to the target -------------------------------------------------------------------------
 

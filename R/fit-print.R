@@ -216,6 +216,16 @@ solver_accounts <- list(
          details = c(sprintf("Quadrature (%s), %s evaluations of the target", x$posterior$hyper$rule, format_count(nested$evaluations)),
                      x$plan$pattern$words))
   },
+  laplace = function(x) {
+    list(certificate = NA_real_, quadrature_error = 0, evaluations = x$account$evaluations,
+         lines = c("Laplace approximation: the highest mode found, with the curvature there", outside_line(x)),
+         details = c(sprintf("%s gradient evaluations", format_count(x$account$evaluations)), x$plan$pattern$words))
+  },
+  pathfinder = function(x) {
+    list(certificate = NA_real_, quadrature_error = 0, evaluations = x$account$evaluations,
+         lines = c("Pathfinder: the best of the gaussians along quasi-Newton paths", outside_line(x)),
+         details = c(sprintf("%s gradient evaluations", format_count(x$account$evaluations)), x$plan$pattern$words))
+  },
   natural = function(x) {
     list(certificate = NA_real_, quadrature_error = 0, evaluations = x$account$evaluations,
          lines = c(gap_line(x), outside_line(x)),

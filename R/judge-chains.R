@@ -7,6 +7,10 @@
 # list(shift, shifted, ratio, rescaled, drift, drifted, correct, points, ...)
 chain_verdict <- function(model, mu, root, key, warmup = chain_warmup, kept = chain_kept) {
   run <- chains_from(guarded_target(model), mu, root, key, warmup = warmup, kept = kept)
+  if (kept < chain_kept_most && isTRUE(noise_of_sds(run$x) > most_sd_noise)) {
+    kept <- chain_kept_most
+    run <- chains_from(guarded_target(model), mu, root, key, warmup = warmup, kept = kept)
+  }
   x <- matrix(run$x, model$dim)
   n <- ncol(x)
   sd <- root_sd(root)
@@ -27,6 +31,12 @@ chain_verdict <- function(model, mu, root, key, warmup = chain_warmup, kept = ch
                  correct = any(excess > chain_errors^2) || max(shift) > 6 / sqrt(n),
                  x = x, moments = list(mean = stats::setNames(mean, names), variance = stats::setNames(own_sd^2, names))),
             class = "elvi_chain_verdict")
+}
+
+# The largest relative standard error of the standard deviations, by the spread of the chains' own second moments.
+noise_of_sds <- function(x) {
+  square <- apply((x - rowMeans(x, dims = 1L))^2, c(1L, 2L), mean)
+  max(sqrt(rowSums((square - rowMeans(square))^2) / (ncol(square) - 1) / ncol(square)) / rowMeans(square)) / 2
 }
 
 is_by_chains <- function(verdict) !is.null(verdict$chains)
@@ -53,7 +63,7 @@ chains_from <- function(target, mu, root, key, chains = wide_chains, warmup = ch
   for (i in seq_len(warmup + kept)) {
     p <- normal(i)
     before <- at$value + colSums(p^2) / 2
-    leaps <- max(1L, round(pi / 2 / step * (0.8 + 0.4 * chance[chains + 1L, i])))
+    leaps <- min(most_leaps, max(1L, round(pi / 2 / step * (0.8 + 0.4 * chance[chains + 1L, i]))))
     new <- at
     y <- w
     for (l in seq_len(leaps)) {
@@ -96,6 +106,11 @@ verdict_objections.elvi_chain_verdict <- function(v, fit) {
     if (!isTRUE(v$ratio <= if (v$correct) most_ratio^chain_reach else most_ratio)) {
       sprintf("Chains that begin in the approximation change the standard deviation of `%s` by a factor of %s.", v$rescaled,
               format(v$ratio, digits = 3))
+    },
+    if (!is.null(v$elsewhere)) {
+      sprintf(paste("%d of %d searches from far away ended at a different place, %s standard deviations away and %s nats below:",
+                    "there may be more than one mode. The fit is of one."), v$elsewhere$number, 2L * distant_pairs,
+              format(v$elsewhere$distance, digits = 2), format(max(0, v$elsewhere$behind), digits = 2))
     },
     if (!isTRUE(v$drift <= max(most_drift, 10 * v$noise))) {   # five standard errors of a difference of halves
       sprintf("They have not settled: the mean of `%s` moves by %s standard deviations between their halves.", v$drifted,

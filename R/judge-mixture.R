@@ -10,10 +10,11 @@ may_adapt <- function(fit, v) {
 weights_object <- function(v) misses_part(v) || !isTRUE(v$shift <= most_shift && v$ratio <= most_ratio)
 
 # The mixtures of the best rounds, the moments that the weights of the best have and the share of draws they leave; NULL
-# after too few rounds. It starts from draws of the approximation and of the ends of other starts that are as good.
-adapt_proposal <- function(fit, x, log_ratios, most) {
+# after too few rounds. It starts from draws of the approximation, of the ends of other starts that are as good, and of profiles along
+# parameters that set the scale of others.
+adapt_proposal <- function(fit, x, log_ratios, most, profiles = NULL) {
   ends <- distinct(close_ends(fit$plan$search))
-  ends <- if (length(ends) > 1L) mixture_of_ends(ends)
+  ends <- join_mixtures(if (length(ends) > 1L) mixture_of_ends(ends), if (length(profiles)) mixture_of_necks(profiles))
   at <- model_theta(fit)
   frame <- list(mu = at$mu, root = lower_root(root_matrix(at$scale)))
   rounds <- min(most, rounds_to_adapt(fit, ncol(x), draws_to_adapt(nrow(x))))
@@ -58,7 +59,7 @@ share_of <- function(found) vapply(found, function(round) round$ess, 0)
 
 # so many that what it took to fit is at most doubled, but for targets that were fitted at once
 rounds_to_adapt <- function(fit, judged, draws) {
-  spent <- fit$plan$search$account$evaluations + fit$state$evals + judged
+  spent <- fit$plan$search$account$evaluations + (fit$state$evals %||% 0) + judged
   max(fewest_rounds, spent %/% draws)
 }
 
@@ -91,6 +92,11 @@ draws_of_variance <- function(drawn, logarithm) {
 with_ends <- function(proposal, ends) {
   if (is.null(proposal) || is.null(ends)) return(proposal)
   list(weights = c((1 - ends_share) * proposal$weights, ends_share * ends$weights), parts = c(proposal$parts, ends$parts))
+}
+
+join_mixtures <- function(a, b) {
+  if (is.null(a) || is.null(b)) return(a %||% b)
+  list(weights = c(a$weights, b$weights) / 2, parts = c(a$parts, b$parts))
 }
 
 mixture_of_ends <- function(ends) {

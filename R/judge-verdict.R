@@ -24,11 +24,11 @@ report_judgement <- function(fit) {
 verdict_on <- function(fit) {
   if (!isTRUE(fit$result$status %in% c("finished", "diverged"))) return(NULL)
   if (is.null(fit$plan$search)) return(if (is_checked(fit)) verdict_without_search(fit))
-  v <- verdict_of_weights(fit)
+  v <- confirmed_by_chains(fit, verdict_of_weights(fit))
   # An adapted mixture begins with the ends of all starts, and its weights measure each of them. If the weights found no problem at one
   # place, and only other starts found another place, there may be more of them.
   told <- !is.null(v$proposal) && v$alone$objects
-  c(v, list(uncovered = if (is.null(v$proposal)) share_outside(fit, fit_key(fit)) %||% 0 else 0,
+  c(v, list(edges = edges_of(fit), uncovered = if (is.null(v$proposal)) share_outside(fit, fit_key(fit)) %||% 0 else 0,
             spread = spread_of_starts(fit), elsewhere = if (!told) ends_elsewhere(fit),
             loose = loose_logarithms(fit)))
 }
@@ -48,7 +48,8 @@ verdict_without_search <- function(fit) {
   block <- draws_to_check(dim)
   drawn <- verdict_draws(fit, block = block, most = max(1, min(k_blocks, check_numbers_all %/% (block * dim))))
   c(judged_weights(fit, drawn, covariance = FALSE),
-    list(uncovered = share_outside(fit, fit_key(fit)) %||% 0, spread = NULL, elsewhere = NULL, loose = loose_logarithms(fit)))
+    list(edges = edges_of(fit), uncovered = share_outside(fit, fit_key(fit)) %||% 0, spread = NULL, elsewhere = NULL,
+         loose = loose_logarithms(fit)))
 }
 
 draws_to_check <- function(dim) max(fewest_k_draws, min(k_block, check_numbers %/% dim))
@@ -68,8 +69,11 @@ verdict_of_weights <- function(fit) {
   alone$excused <- FALSE
   objects <- weights_object(alone)
   thin <- alone$thin <- alone$ess < fewest_adapted * alone$draws
-  if (!objects && !thin && is.null(ends_elsewhere(fit))) return(alone)
-  adapted <- adapt_proposal(fit, drawn$x, drawn$log_ratios, most_rounds)
+  profiles <- necks_of(fit)
+  missed <- necks_disagree(profiles, alone)
+  if (!objects && !thin && !is_beyond(missed, unseen_share) && is.null(ends_elsewhere(fit))) return(alone)
+  if (is_beyond(missed)) alone$missed <- missed
+  adapted <- adapt_proposal(fit, drawn$x, drawn$log_ratios, most_rounds, profiles)
   if (is.null(adapted) || adapted$ess < min(fewest_adapted, alone$ess / alone$draws)) return(alone)
   alone <- second_opinion(alone, adapted$moments)
   if (adapted$ess < fewest_adapted) return(alone)
@@ -77,7 +81,7 @@ verdict_of_weights <- function(fit) {
   drawn <- verdict_draws(fit, adapted$proposal)
   v <- judged_weights(fit, drawn, against = adapted$moments)
   if (misses_part(v) || v$k > k_usable || v$ess < fewest_adapted * v$draws || spread_unknown(fit, drawn, v$mean)) return(alone)
-  said <- c("k", "k_se", "ess", "draws", "shift", "shifted", "ratio", "rescaled")
+  said <- c("k", "k_se", "ess", "draws", "shift", "shifted", "ratio", "rescaled", "missed")
   c(v, list(proposal = adapted$proposal,
             alone = c(alone[said], list(objects = objects, thin = thin, elsewhere = ends_elsewhere(fit)))))
 }
@@ -178,6 +182,80 @@ are_logarithms <- function(fit) {
   unname(rowSums(abs(log(abs(t(own))) - x) > 1e-6) == 0)
 }
 
+# ---- a second opinion where weights are thin --------------------------------------------------------------------
+
+# In tens of dimensions weights leave few draws of an approximation that is good, and no mixture of few parts follows many skewed or
+# heavy-tailed margins. Weights that say no more than that, and move no moment far, are believed if short chains from the approximation
+# (judge-chains.R) come to the same means and standard deviations. Where a parameter sets the scale of others, or starts disagree, they are
+# not asked: chains that begin in the approximation do not find a neck or a mode either.
+confirmed_by_chains <- function(fit, v) {
+  if (!is.null(v$proposal) || !is.null(v$missed) || fit$given$model$dim < fewest_confirmed) return(v)
+  if (!misses_part(v) && !isTRUE(v$thin)) return(v)
+  fine <- isTRUE(v$k < k_useless && v$ess > fewest_effective && v$shift <= most_shift && v$ratio <= most_ratio)
+  if (!fine || !is.null(fit$result$stack) || !is.null(ends_elsewhere(fit)) || spread_of_starts(fit) > most_spread) return(v)
+  at <- model_theta(fit)
+  if (length(scale_parameters(guarded_target(fit$given$model), at$mu, root_matrix(at$scale), are_logarithms(fit)))) return(v)
+  chains <- or_null(chain_verdict(fit$given$model, at$mu, at$scale, fit$plan$seed))
+  settled <- !is.null(chains) && isTRUE(chains$accept > 0.4 && chains$drift <= max(most_drift, 10 * chains$noise))
+  if (!settled || chains$divergent > 0) return(v)
+  sd <- sqrt(chains$moments$variance)
+  shift <- max(abs(chains$moments$mean - v$mean) / sd)
+  ratio <- max(exp(abs(log(sd / sqrt(diag(v$covariance))))))
+  if (!isTRUE(shift <= most_shift && ratio <= most_ratio)) return(v)
+  v$confirmed <- TRUE
+  v$second_look <- list(number = chains$chains, iterations = chains$iterations, shift = shift, ratio = ratio)
+  v
+}
+
+confirmed_line <- function(v) {
+  sprintf(paste("Importance weights leave %s of %s draws. %d chains of %d Hamiltonian Monte Carlo iterations from the approximation",
+                "agree with them: means within %s sd, sds within a factor of %s, their noise included"), format_count(round(v$ess)),
+          format_count(v$draws), v$second_look$number, v$second_look$iterations, format(v$second_look$shift, digits = 2),
+          format(v$second_look$ratio, digits = 3))
+}
+
+# ---- edges of the support --------------------------------------------------------------------------------------
+
+# Where the target is Inf beyond a value of a single parameter, the others at their means, and the approximation has draws there: the
+# parameter, the side and about where, by bisection.
+edges_of <- function(fit, most = 3L) {
+  model <- fit$given$model
+  if (!is_function_of_r(model)) return(NULL)
+  at <- model_theta(fit)
+  sd <- root_sd(at$scale)
+  d <- model$dim
+  has_mass <- function(x) guarded_values(model, x) != Inf
+  j <- rep(seq_len(d), 2L)
+  side <- rep(c(-1, 1), each = d)
+  if (!isTRUE(has_mass(matrix(at$mu)))) return(NULL)
+  moved <- function(by) {
+    x <- matrix(at$mu, d, length(by))
+    x[cbind(j, seq_along(j))] <- at$mu[j] + side * by * sd[j]
+    x
+  }
+  out <- has_mass(moved(rep(edge_reach, 2L * d)))
+  found <- utils::head(which(!out & !is.na(out)), most)
+  if (!length(found)) return(NULL)
+  j <- j[found]
+  side <- side[found]
+  low <- numeric(length(found))
+  high <- rep(edge_reach, length(found))
+  for (step in 1:12) {
+    inside <- has_mass(moved((low + high) / 2)) %in% TRUE
+    middle <- (low + high) / 2
+    low <- ifelse(inside, middle, low)
+    high <- ifelse(inside, high, middle)
+  }
+  place <- at$mu[j] + side * high * sd[j]
+  place[abs(place) < 0.01 * sd[j]] <- 0
+  sprintf("`%s` %s %s", model$names[j], ifelse(side < 0, "below", "above"), vapply(place, format, "", digits = 2))
+}
+
+edges_line <- function(edges) {
+  sprintf(paste("The support has an edge: the density is 0 for %s. A gaussian reaches beyond it. A parameter without an edge, such as the",
+                "logarithm of a positive one, fits better"), paste(edges, collapse = ", "))
+}
+
 # ---- other starts -------------------------------------------------------------------------------
 
 # Ends of starts whose share in a mixture weighted by the ELBO is at least a hundredth, the best one first.
@@ -226,7 +304,7 @@ verdict_objections.default <- function(v, fit) {
               format(v$k_se, digits = 1), format(v$limit, digits = 2), format_count(round(v$ess)),
               format_count(v$draws))
     },
-    if (isTRUE(v$thin) && !misses_part(v)) {
+    if (isTRUE(v$thin) && !isTRUE(v$confirmed) && !misses_part(v)) {
       sprintf(paste("The effective sample size of the importance weights is %s of %s draws, less than a fifth, and no",
                     "mixture fits the target:",
                     "the weights cannot confirm the approximation."), format_count(round(v$ess)), format_count(v$draws))
@@ -237,6 +315,10 @@ verdict_objections.default <- function(v, fit) {
       paste("Importance weights change the standard deviation of `%s` by a factor of %s: if others depend on it as on",
             "the logarithm of a group's sd, the target is a funnel, which no gaussian fits; a non-centred",
             "parametrisation may help."), v$rescaled, format(v$ratio, digits = 3)),
+    if (!is.null(v$missed)) sprintf(
+      paste("Along `%s` the target goes on where the approximation has no draws: the marginal density by Laplace's method differs in",
+            "the mean by %s standard deviations and in the standard deviation by a factor of %s."), v$missed$name,
+      format(v$missed$shift, digits = 2), format(v$missed$ratio, digits = 3)),
     if (!is.null(v$elsewhere)) sprintf(
       paste("%s, but %d other start(s) ended at a different place, %s standard deviations away and %s nats below (R-hat over starts",
             "%s): there may be more than one mode, or a long funnel. combine = \"stack\" mixes them."),
@@ -246,12 +328,17 @@ verdict_objections.default <- function(v, fit) {
     if (isTRUE(v$uncovered > most_missing)) sprintf(
       "The support of the base is bounded and excludes about %.0f%% of the target, which k-hat cannot detect.", 100 * v$uncovered),
     if (v$outside > most_missing * v$draws) sprintf("%s of %s draws are outside the model's domain.",
-                                            format_count(v$outside), format_count(v$draws)))
+                                            format_count(v$outside), format_count(v$draws)),
+    if (length(v$edges) && (misses_part(v) || isTRUE(v$thin) || !isTRUE(v$shift <= most_shift && v$ratio <= most_ratio))) {
+      paste0(edges_line(v$edges), ".")
+    })
 }
 
 # Where no mixture can be adapted, to see what a few heavy draws stand for, a k-hat between its limit and 1 is excused if the
 # weights leave more than half of the draws.
-misses_part <- function(v) v$k >= v$limit && !v$excused || v$ess < min(fewest_effective, fewest_adapted * v$draws)
+misses_part <- function(v) {
+  !isTRUE(v$confirmed) && (v$k >= v$limit && !v$excused || v$ess < min(fewest_effective, fewest_adapted * v$draws))
+}
 
 # Weights that are nearly equal; or that leave many draws and hardly move a moment, at a k-hat half a standard error below its limit.
 are_enough <- function(x, log_ratios, below) {
@@ -279,11 +366,13 @@ verdict_account <- function(v, fit) UseMethod("verdict_account")
 #' @export
 verdict_account.default <- function(v, fit) {
   against <- objections(fit)
-  c(if (v$k >= v$limit && !misses_part(v)) "A few draws have large weights, the others are nearly equal"
+  c(if (isTRUE(v$confirmed)) confirmed_line(v)
+    else if (v$k >= v$limit && !misses_part(v)) "A few draws have large weights, the others are nearly equal"
     else if (!v$stable) sprintf("k-hat is near its limit %s: more draws may change the verdict", format(v$limit, digits = 2)),
     if (length(fit$plan$search$rivals)) sprintf("R-hat over starts %s", format(v$spread, digits = 3)),
     adapted_line(v),
     if (length(v$loose)) loose_line(v$loose),
+    if (length(v$edges) && !length(against)) edges_line(v$edges),
     if (is.null(fit$plan$search)) "Checked by importance weights only: no other starts were tried, so another mode would not be detected"
     else if (!is_corrected(fit$posterior)) {
       "Importance weights are too uneven to correct this fit: the results are those of the approximation itself"
@@ -292,7 +381,8 @@ verdict_account.default <- function(v, fit) {
     if (length(against)) paste(if (is.null(fit$result$polish)) "Problem:" else "Before polishing:", against)
     else if (isTRUE(fit$result$converged)) paste0("Verdict: good", if (!is.null(v$proposal)) " after importance correction",
                                                   "; no problems found")
-    else "Verdict: no problems found, but the run did not converge to a tolerance")
+    else if (is.null(fit$given$tol)) "Verdict: no problems found. Whether the run has converged is not known: no `tol` was asked for"
+    else "Verdict: no problems found, but the run did not converge to `tol`")
 }
 
 loose_line <- function(names) {

@@ -13,7 +13,7 @@
 #' The metric is on the unconstrained scale in which samplers move: `inv_metric` of 'cmdstanr' (a matrix with `metric =
 #' "dense_e"`, a vector with `"diag_e"`) and `metric` of 'adnuts'.
 #'
-#' @param fit a fit by [elvi()] without group-level or smooth terms.
+#' @param fit a fit by [elvi()] of a user-supplied density, or of a formula without group-level or smooth terms.
 #' @param chains number of chains.
 #' @param type `"dense"` for the covariance matrix, `"diagonal"` for the variances.
 #' @param seed optional number that selects another sequence of draws.
@@ -32,7 +32,8 @@
 init_values <- function(fit, chains = 4, seed = NULL) {
   check_sampler_fit(fit)
   chains <- check_count(chains, "chains")
-  points <- posterior_draws(fit$posterior, chains, fit_key(fit, seed))$x
+  points <- if (is.null(fit$posterior$hyper)) posterior_draws(fit$posterior, chains, fit_key(fit, seed))$x
+            else unclass(as.matrix(fit, draws = chains, seed = seed))[, fit$given$model$names, drop = FALSE]
   colnames(points) <- fit$given$model$names
   parameters <- fit$given$model$stan_parameters %||% identity
   lapply(seq_len(chains), function(i) parameters(points[i, ]))
@@ -43,14 +44,15 @@ init_values <- function(fit, chains = 4, seed = NULL) {
 inverse_metric <- function(fit, type = c("dense", "diagonal")) {
   check_sampler_fit(fit)
   type <- check_choice(type, "type", c("dense", "diagonal"))
-  covariance <- posterior_covariance(fit$posterior)
-  if (type == "dense") covariance else diag(covariance)
+  names <- fit$given$model$names   # parameters that were integrated over come last in a posterior
+  if (type == "dense") return(posterior_covariance(fit$posterior)[names, names, drop = FALSE])
+  posterior_moments(fit$posterior)$sd[names]^2
 }
 
-# hyperparameters that were integrated over are on another scale than that of a sampler
+# hyperparameters of a regression are on another scale than that of a sampler
 check_sampler_fit <- function(fit) {
   check_class(fit, "fit", "elvi_fit", "elvi()")
-  if (!is.null(fit$posterior$hyper)) {
+  if (!is.null(fit$posterior$hyper) && !identical(fit$method, "integrated")) {
     bad_argument("fit", "a fit whose parameters are those of one target", "one that integrates over hyperparameters")
   }
 }

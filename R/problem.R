@@ -235,7 +235,8 @@ solve_problem <- function(problem, base, method, run, control, correct = TRUE, p
     unused_argument("budget", "`schedule` is given and has a budget of its own")
   }
   if (is.null(problem$target)) problem <- as_target(problem)
-  if (method == "natural") check_wide(problem$target, base, run, control)
+  if (method %in% c("natural", "laplace", "pathfinder")) check_wide(problem$target, base, run, method)
+  if (method %in% c("laplace", "pathfinder")) return(solve_path(problem, base, c(run, list(method = method)), control))
   if (method == "natural" || method == "auto" && prefers_wide(problem$target, base, run, control)) {
     return(solve_wide(problem, base, c(run, list(method = method)), control))
   }

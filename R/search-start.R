@@ -136,9 +136,22 @@ first_points <- function(target, dim, starts, key, first) {
   more <- max(0, starts - 1)
   points <- columns_of(cbind(first, if (is.null(first)) numeric(dim), points_about(key, dim, more)))
   found <- Filter(Negate(is.null), lapply(points, function(x) inside(target, x)))
-  if (length(found)) return(found)
+  if (length(found)) return(c(found, Filter(Negate(is.null), list(inward_point(target, found[[1L]])))))
   others <- columns_of(points_about(key, dim, more + start_retries * starts)[, more + seq_len(start_retries * starts), drop = FALSE])
   utils::head(Filter(function(x) target$evaluate(matrix(x))$ok, others), starts)
+}
+
+# A point at an edge of the support, as the origin is one of positive parameters, has no room for a gaussian: a unit further in along
+# each parameter that has one of its two neighbours outside. NULL if none has.
+inward_point <- function(target, x) {
+  d <- length(x)
+  signs <- rep_len(c(1, -1, -1, 1, 1), d)
+  if (d > widest_inward || all(target$evaluate(x + 1e-3 * cbind(signs, -signs))$ok)) return(NULL)
+  both <- target$evaluate(cbind(x + diag(1e-3, d), x - diag(1e-3, d)))$ok
+  towards <- both[seq_len(d)] - both[d + seq_len(d)]
+  if (all(towards == 0)) return(NULL)
+  for (size in 2^-(0:6)) if (target$evaluate(matrix(x + size * towards))$ok) return(x + size * towards)
+  NULL
 }
 
 # In opposite pairs, so that of two modes on the two sides of the origin each has a start.

@@ -10,9 +10,7 @@
 search_wide <- function(model, curvature, key, tol, budget, first = NULL) {
   target <- guarded_target(model)
   target$model <- model
-  target$curvature <- curvature
-  if (!is.null(curvature)) target$layout <- precision_layout(curvature$row, curvature$column, model$dim)
-  target$shape <- if (is.null(curvature)) "lowrank" else "precision"
+  target <- shaped_target(target, curvature)
   starts <- wide_starts(target, key, first)
   if (!length(starts)) {
     if (target$account$outside < target$account$evaluations) refuse_if_falling(model, numeric(model$dim), numeric(model$dim))
@@ -22,8 +20,17 @@ search_wide <- function(model, curvature, key, tol, budget, first = NULL) {
   at <- by_objective(ends)[[1L]]
   at <- settle_steps(target, at, key, tol, budget / 2)
   refuse_if_falling(model, at$mu, at$mu)
+  at$elsewhere <- wide_elsewhere(target, at, key, budget / 32)
   at$account <- as.list(target$account)
   at
+}
+
+# with what roots need to know
+shaped_target <- function(target, curvature) {
+  target$curvature <- curvature
+  if (!is.null(curvature)) target$layout <- precision_layout(curvature$row, curvature$column, target$dim)
+  target$shape <- if (is.null(curvature)) "lowrank" else "precision"
+  target
 }
 
 # ---- where it begins -----------------------------------------------------------------------------------------
@@ -41,6 +48,31 @@ wide_starts <- function(target, key, first) {
   unique_starts <- c(utils::head(descended, 1L), utils::head(Filter(function(at) !isTRUE(at$descended), found), 1L))
   if (length(unique_starts) == 2L && unique_starts[[2L]]$F > unique_starts[[1L]]$F + 10 * target$dim) unique_starts <- unique_starts[1L]
   unique_starts
+}
+
+# Other places that are nearly as high: from points far away in opposite directions, as the search in few dimensions has them
+# (search-start.R), a descent, and natural gradient steps where it ends elsewhere. list(number, distance, behind), or NULL.
+wide_elsewhere <- function(target, at, key, budget, pairs = distant_pairs) {
+  z <- draw_base(law_of(base_gaussian(), target$dim), key, pairs, iteration = streams[["distant"]])
+  sd <- root_sd(at$A)
+  apart <- function(mu, own = 0) max(abs(mu - at$mu) / pmax(sd, own))
+  found <- list()
+  for (x in columns_of(at$mu + distant_sds * root_times(at$A, cbind(z, -z)))) {
+    if (!target$evaluate(matrix(x))$ok) next
+    path <- quasi_newton_path(target, x)
+    n <- length(path$points)
+    end <- path$points[[n]]
+    if (!is.finite(end$value) || apart(end$x) < wide_distinct_sds) next
+    there <- wide_candidate(target, end$x, path_root(target, path, n), key, n, descended = TRUE)
+    if (!is.finite(there$F)) next
+    there <- travel_steps(target, there, key, budget)
+    if (isTRUE(there$F - 2 * sqrt(there$se^2 + at$se^2) < at$F + rival_nats && apart(there$mu, root_sd(there$A)) > wide_distinct_sds)) {
+      found <- c(found, list(c(there, list(distance = apart(there$mu, root_sd(there$A))))))
+    }
+  }
+  if (!length(found)) return(NULL)
+  best <- by_objective(found)[[1L]]
+  list(number = length(found), distance = best$distance, behind = best$F - at$F)
 }
 
 wide_candidate <- function(target, x, A, key, iteration = 0, descended = FALSE) {

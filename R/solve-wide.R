@@ -16,7 +16,7 @@ solve_wide <- function(problem, base, run, control) {
                  result = list(status = "finished", kept = "optimum", theta = list(mu = found$mu, scale = found$A), cpu = 0,
                                remaining = found$gap, converged = found$reached, evaluations = found$account$evaluations,
                                account = found$account, objective = found[c("F", "se")]))
-  report_wide(judge_wide(fit))
+  report_wide(judge_wide(fit, found$elsewhere))
 }
 
 # what the scale of the approximation is
@@ -26,11 +26,12 @@ pattern_account <- function(curvature, A) {
                        format_count(layout_entries(A$layout)), curvature$source))
 }
 
-judge_wide <- function(fit) {
+judge_wide <- function(fit, elsewhere = NULL) {
   theta <- fit$result$theta
   fit$result$posterior <- run_posterior(fit)
   v <- chain_verdict(fit$given$model, theta$mu, theta$scale, fit$plan$seed)
   v$loose <- loose_logarithms(fit)
+  v["elsewhere"] <- list(elsewhere)
   fit$result$posterior["points"] <- list(chain_points(v))
   if (!v$correct) v[c("x", "moments")] <- NULL
   else v["x"] <- NULL   # the posterior has them
@@ -57,12 +58,11 @@ prefers_wide <- function(model, base, run, control) {
     is.null(run$start$Sigma) && is.na(model$smoothness) && identical((run$combine %||% "best")[1L], "best")
 }
 
-check_wide <- function(model, base, run, control) {
-  if (!is_user_density(model)) {
-    bad_argument("method", "\"auto\": natural gradient steps are for user-supplied densities", "\"natural\"")
-  }
+check_wide <- function(model, base, run, method) {
+  if (!is_user_density(model)) bad_argument("method", "\"auto\": this one is for user-supplied densities", paste0("\"", method, "\""))
   if (!identical(base$kind, base_gaussian()$kind)) {
-    bad_argument("base", "base_gaussian() with method = \"natural\"", paste0("base_", base$kind, "()"))
+    bad_argument("base", sprintf("base_gaussian() with method = \"%s\"", method), paste0("base_", base$kind, "()"))
   }
-  for (name in c("schedule", "starts")) if (!is.null(run[[name]])) unused_argument(name, "method = \"natural\" has no use for it")
+  unused <- if (method == "natural") c("schedule", "starts") else c("schedule", "budget", "tol")
+  for (name in unused) if (!is.null(run[[name]])) unused_argument(name, sprintf("method = \"%s\" has no use for it", method))
 }

@@ -21,7 +21,7 @@
 #'
 #' @param object a `stanfit` object of 'rstan' (from `sampling()`; with `chains =
 #'   0` if no draws are wanted), a fit by 'rstanarm' or, with the backend 'rstan', 'brms', or a fit
-#'   by 'cmdstanr' after its `$init_model_methods()`; made in this session.
+#'   by 'cmdstanr' after its `$init_model_methods()`, or a `StanModel` of 'bridgestan'; made in this session.
 #' @param smoothness,convex,growth as in [model_density()], if you know them.
 #' @return An object of class `elvi_model`.
 #' @examples
@@ -37,7 +37,8 @@
 #' @export
 model_stan <- function(object, smoothness = NULL, convex = NA, growth = NA) {
   object <- stan_object(object)
-  stan <- if (inherits(object, "CmdStanFit")) methods_of_cmdstan(object) else methods_of_rstan(object)
+  stan <- if (inherits(object, "CmdStanFit")) methods_of_cmdstan(object)
+          else if (inherits(object, "StanModel")) methods_of_bridgestan(object) else methods_of_rstan(object)
   dim <- stan$dim
   each <- function(f, x, n_out) vapply(seq_len(ncol(x)), function(j) f(x[, j]), numeric(n_out))
   both <- function(x) -each(stan$value_and_gradient, stan$alive(x), dim + 1)
@@ -68,8 +69,9 @@ stan_object <- function(object) {
     bad_argument("object", "a Stan model with its data, as sampling(model, data = , chains = 0) makes of it",
                  "a program without data")
   }
-  if (!inherits(object, c("stanfit", "CmdStanFit"))) {
-    bad_argument("object", "a stanfit object of 'rstan' or a fit by 'rstanarm', 'brms' or 'cmdstanr'", describe(object))
+  if (!inherits(object, c("stanfit", "CmdStanFit", "StanModel"))) {
+    bad_argument("object", "a stanfit object of 'rstan', a fit by 'rstanarm', 'brms' or 'cmdstanr', or a StanModel of 'bridgestan'",
+                 describe(object))
   }
   object
 }
@@ -123,6 +125,39 @@ methods_of_cmdstan <- function(object) {
        parameters = function(x) {
          object$constrain_variables(unname(x), transformed_parameters = FALSE, generated_quantities = FALSE)
        })
+}
+
+# A model of 'bridgestan' has its data. Generated quantities need a generator of random numbers, which older versions do not have.
+methods_of_bridgestan <- function(object) {
+  bracketed <- function(names) gsub(".", ",", sub("\\.(.*)$", "[\\1]", names), fixed = TRUE)
+  rng <- if (is.function(object$new_rng)) object$new_rng(1L)
+  generated <- !is.null(rng)
+  all_names <- bracketed(object$param_names(include_tp = TRUE, include_gq = generated))
+  own_names <- bracketed(object$param_names())
+  list(dim = object$param_unc_num(), names = bracketed(object$param_unc_names()), alive = identity,
+       value = function(x) object$log_density(x, propto = FALSE, jacobian = TRUE),
+       value_and_gradient = function(x) {
+         at <- object$log_density_gradient(x, propto = FALSE, jacobian = TRUE)
+         c(at$val, at$gradient)
+       },
+       constrain = function(x, names) {
+         value <- if (generated) object$param_constrain(x, include_tp = TRUE, include_gq = TRUE, rng = rng)
+                  else object$param_constrain(x, include_tp = TRUE)
+         stats::setNames(value, all_names)
+       },
+       parameters = function(x) arrays_of(stats::setNames(object$param_constrain(unname(x)), own_names)))
+}
+
+# a vector with names such as "sigma", "beta[2]", "Omega[1,2]" as a named list of arrays, the first index changing fastest
+arrays_of <- function(flat) {
+  of <- sub("\\[.*", "", names(flat))
+  lapply(split(flat, factor(of, unique(of))), function(x) {
+    if (!any(grepl("[", names(x), fixed = TRUE))) return(unname(x))
+    index <- do.call(rbind, lapply(strsplit(sub(".*\\[(.*)\\]", "\\1", names(x)), ","), as.integer))
+    out <- array(NA_real_, apply(index, 2L, max))
+    out[index] <- x
+    out
+  })
 }
 
 # one of its draws on the unconstrained scale, in whatever format that comes

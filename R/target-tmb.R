@@ -78,7 +78,7 @@ tmb_in_full <- function(object, convex, growth, logarithms) {
   model$derivatives <- "tmb"
   model$start <- unname(env$par)
   model$random <- random
-  if (length(with_tmb_state(object, object$report(env$par)))) {
+  if (length(with_tmb_state(object, reported_numbers(object, env$par)))) {
     model$constrain <- function(x) with_tmb_state(object, report_rows(object, x, identity))
   }
   model
@@ -121,8 +121,20 @@ tmb_point <- function(object, x) {
 }
 
 reported_numbers <- function(object, full) {
-  reported <- object$report(full)
-  flat_parameters(reported[vapply(reported, is.numeric, NA)])
+  reported <- unlisted(object$report(full))
+  reported <- reported[vapply(reported, is.numeric, NA)]
+  if (length(reported)) flat_parameters(reported)
+}
+
+# The elements of lists within a list, as 'glmmTMB' reports standard deviations of terms: "sd.1", "sd.2".
+unlisted <- function(x) {
+  each <- lapply(seq_along(x), function(i) {
+    if (!is.list(x[[i]])) return(x[i])
+    inner <- unlisted(x[[i]])
+    if (!length(inner)) return(list())
+    stats::setNames(inner, paste(names(x)[i], if (is.null(names(inner))) seq_along(inner) else names(inner), sep = "."))
+  })
+  do.call(c, each) %||% list()
 }
 
 report_rows <- function(object, x, full = function(x) tmb_point(object, x)) {

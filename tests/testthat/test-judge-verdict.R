@@ -199,3 +199,30 @@ test_that("thin weights of a mild funnel assure nothing that is wrong", {
                rescaled = "x1", outside = 0, thin = TRUE)
   expect_match(objections(list(result = list(verdict = thin))), "less than a fifth")
 })
+
+test_that("short chains confirm what thin weights say of many independent margins", {
+  t <- log_gamma(20)
+  set.seed(1)
+  expect_silent(fit <- elvi(model_density(t$value, t$gradient, dim = 20), tol = 0.1))
+  expect_true(fit$verdict$confirmed)
+  expect_output(print(fit), "agree with them")
+  expect_lt(max(abs(coef(fit) - t$mean) / t$sd), 0.3)
+})
+
+test_that("an edge of the support is named with its place", {
+  model <- model_density(function(x) if (x[1] < -1) Inf else sum(x^2) / 2, function(x) x, dim = 2, names = c("a", "b"))
+  set.seed(1)
+  fit <- suppressMessages(suppressWarnings(elvi(model, tol = 0.1)))
+  expect_match(fit$verdict$edges, "`a` below -1", fixed = TRUE)
+  expect_match(paste(capture.output(print(fit)), collapse = " "), "has an edge")
+  # from a point at the edge there is room on one side of each parameter
+  target <- guarded_target(model_density(function(x) if (any(x < 0)) Inf else sum(x), function(x) rep(1, 3), dim = 3))
+  expect_identical(inward_point(target, numeric(3)), rep(1, 3))
+  expect_null(inward_point(target, rep(1, 3)))
+})
+
+test_that("a run without `tol` is not said to have missed one", {
+  set.seed(1)
+  fit <- elvi(model_density(function(x) sum(x^2) / 2, function(x) x, dim = 2))
+  expect_output(print(fit), "`tol` was\\s+asked for")
+})

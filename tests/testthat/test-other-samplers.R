@@ -35,3 +35,15 @@ test_that("other fits are refused", {
   fit <- elvi(mpg ~ wt, mtcars)
   expect_error(inverse_metric(fit), "hyperparameters", class = "elvi_error_argument")
 })
+
+test_that("parameters of a density that were integrated over are among the starting points", {
+  t <- normal_groups(6, 3)
+  model <- model_density(t$value, t$gradient, dim = t$dim, names = t$names, hyper = "log_tau")
+  set.seed(1)
+  fit <- suppressWarnings(elvi(model))
+  expect_identical(fit$method, "integrated")
+  expect_named(init_values(fit, 2)[[2]], t$names)
+  metric <- inverse_metric(fit)
+  expect_identical(rownames(metric), t$names)
+  expect_equal(inverse_metric(fit, "diagonal"), diag(metric), tolerance = 1e-6)
+})

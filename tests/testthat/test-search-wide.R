@@ -26,3 +26,16 @@ test_that("a step that would lose positive definiteness is shortened", {
   expect_lt(move$rho, 1)
   expect_gt(move$A$values[1], 0.29)
 })
+
+test_that("a second mode of many parameters is found and said", {
+  at <- c(-4, 4)
+  parts <- function(x) log(c(0.6, 0.4)) - (x[1] - at)^2 / 2
+  model <- model_density(function(x) sum(x[-1]^2) / 2 - max(parts(x)) - log(sum(exp(parts(x) - max(parts(x))))), function(x) {
+    w <- exp(parts(x) - max(parts(x)))
+    c(sum(w / sum(w) * (x[1] - at)), x[-1])
+  }, dim = 420)
+  set.seed(1)
+  expect_warning(fit <- elvi(model), "different place", class = "elvi_warning_verdict")
+  expect_false(fit$converged)
+  expect_gt(fit$verdict$elsewhere$number, 0)
+})

@@ -259,3 +259,32 @@ test_that("what `constrain` returns is checked, and what it is", {
   one <- plain_double(constrain = function(u) c(s = exp(u[[2]])))
   expect_equal(one$constrain(cbind(1:2, 3:4)), matrix(exp(c(2, 4)), dimnames = list(NULL, "s")))
 })
+
+test_that("a model of 'bridgestan' is a target", {
+  # what its class offers: mu normal(1, 2), and sigma exponential(1) as a logarithm
+  object <- structure(list(
+    param_unc_num = function() 2, param_unc_names = function() c("mu", "sigma"),
+    param_names = function(include_tp = FALSE, include_gq = FALSE) c("mu", "sigma", if (include_tp) c("v.1", "v.2")),
+    log_density = function(theta, propto, jacobian) -(theta[1] - 1)^2 / 8 - exp(theta[2]) + jacobian * theta[2],
+    log_density_gradient = function(theta, propto, jacobian) {
+      list(val = -(theta[1] - 1)^2 / 8 - exp(theta[2]) + theta[2], gradient = c(-(theta[1] - 1) / 4, 1 - exp(theta[2])))
+    },
+    param_constrain = function(theta, include_tp = FALSE, include_gq = FALSE) {
+      c(theta[1], exp(theta[2]), if (include_tp) theta)
+    }), class = c("StanModel", "R6"))
+  model <- model_stan(object)
+  expect_identical(model$names, c("mu", "sigma"))
+  set.seed(1)
+  fit <- suppressMessages(elvi(model, tol = 0.05))
+  expect_equal(unname(coef(fit)), c(1, digamma(1)), tolerance = 0.1)
+  expect_identical(colnames(constrain_draws(fit, 10)), c("mu", "sigma", "v[1]", "v[2]"))
+  expect_equal(mean(constrain_draws(fit, 4000)[, "sigma"]), 1, tolerance = 0.1)
+  start <- init_values(fit, 2)
+  expect_named(start[[1]], c("mu", "sigma"))
+  expect_gt(start[[1]]$sigma, 0)
+})
+
+test_that("flat names become arrays", {
+  x <- c("a" = 1, "b[1]" = 2, "b[2]" = 3, "C[1,1]" = 4, "C[2,1]" = 5, "C[1,2]" = 6, "C[2,2]" = 7)
+  expect_equal(arrays_of(x), list(a = 1, b = array(c(2, 3)), C = matrix(4:7, 2)), ignore_attr = TRUE)
+})

@@ -105,3 +105,10 @@ test_that("random effects get the best gaussian given their standard deviation",
   x <- as.matrix(fit, draws = 20)
   expect_equal(constrain_draws(fit, 20)[, "tau"], exp(x[, "log_tau"]), ignore_attr = TRUE)
 })
+
+test_that("reported lists are flattened, empty ones left out", {
+  reported <- list(a = 1, sd = list(2, c(3, 4)), none = list(), word = "x", deep = list(u = list(5)))
+  object <- list(report = function(full) reported)
+  expect_equal(reported_numbers(object, 0), c(a = 1, sd.1 = 2, "sd.2[1]" = 3, "sd.2[2]" = 4, "deep.u.1" = 5))
+  expect_null(reported_numbers(list(report = function(full) list(sd = list())), 0))
+})
