@@ -8,7 +8,7 @@
 #    partial correlations are divided by the sd that is expected given the sds.
 
 # One list for each term with correlations, NULL without any: `at`, its places in theta; the number of coefficients, k, and of levels;
-# `to` and `from`, maps from the lower triangle of D to that of R D R' and back; `error`, the sds with which the data of a level show
+# `combined`: is R more than the identity? `to` and `from`, maps from the lower triangle of D to that of R D R' and back; `error`, the sds with which the data of a level show
 # the combinations. `mode` of the evidence, with its solution.
 level_coordinates <- function(setup, mode) {
   parts <- lapply(seq_along(setup$layout$terms), function(t) {
@@ -18,9 +18,10 @@ level_coordinates <- function(setup, mode) {
     seen <- level_estimates(term, setup, mode, slot)
     if (is.null(seen)) return(NULL)
     k <- length(term$coefs)
-    root <- chol(solve(seen$total))
+    # combinations take time, and at lower correlations they gain nothing
+    root <- if (max(abs(stats::cov2cor(seen$total)[lower.tri(seen$total)])) > 0.5) chol(solve(seen$total)) else diag(k)
     R <- root / diag(root)
-    list(at = slot$theta, k = k, levels = levels_of_term(term), to = covariance_map(R),
+    list(at = slot$theta, k = k, levels = levels_of_term(term), combined = any(R[upper.tri(R)] != 0), to = covariance_map(R),
          from = covariance_map(backsolve(R, diag(k))), error = sqrt(rowSums((R %*% seen$error) * R)))
   })
   parts <- parts[lengths(parts) > 0]
@@ -61,10 +62,11 @@ covariance_map <- function(R) {
 
 to_coordinates <- function(parts, theta) {
   for (part in parts) {
-    x <- covariance_coordinates(covariance_rows(theta[, part$at, drop = FALSE], part$k) %*% t(part$to), part$k)
+    if (part$combined) {
+      theta[, part$at] <- covariance_coordinates(covariance_rows(theta[, part$at, drop = FALSE], part$k) %*% t(part$to), part$k)
+    }
     y <- part$at[-seq_len(part$k)]
-    theta[, part$at] <- x
-    theta[, y] <- theta[, y] / expected_spread(part, x[, seq_len(part$k), drop = FALSE])
+    theta[, y] <- theta[, y] / expected_spread(part, theta[, part$at[seq_len(part$k)], drop = FALSE])
   }
   theta
 }
@@ -76,9 +78,11 @@ from_coordinates <- function(parts, x) {
     y <- part$at[-seq_len(part$k)]
     spread <- expected_spread(part, x[, part$at[seq_len(part$k)], drop = FALSE])
     x[, y] <- x[, y] * spread
+    volume <- volume + rowSums(log(spread))
+    if (!part$combined) next
     own <- x[, part$at, drop = FALSE]
     theta <- covariance_coordinates(covariance_rows(own, part$k) %*% t(part$from), part$k)
-    volume <- volume + rowSums(log(spread)) + covariance_volume(own, part$k) - covariance_volume(theta, part$k)
+    volume <- volume + covariance_volume(own, part$k) - covariance_volume(theta, part$k)
     x[, part$at] <- theta
   }
   unname(cbind(x, volume))
@@ -142,16 +146,19 @@ covariance_coordinates <- function(D, k) {
 # beyond it rounding decides
 largest_correlation <- 1 - 1e-12
 
-# d theta / d x and, last, that of the volume, by central differences: for each coordinate a matrix with the changes in each row
-coordinate_slopes <- function(parts, x, h = 1e-4) {
+# d theta / d x and, last, that of the volume, by differences, all at once: for each coordinate a matrix with the changes in each row
+coordinate_slopes <- function(parts, x, h = 1e-6) {
+  n <- nrow(x)
   moving <- unlist(lapply(parts, `[[`, "at"))
+  around <- x[rep(seq_len(n), length(moving)), , drop = FALSE]
+  at <- cbind(seq_len(nrow(around)), rep(moving, each = n))
+  around[at] <- around[at] + h
+  here <- from_coordinates(parts, x)
+  change <- (from_coordinates(parts, around) - here[rep(seq_len(n), length(moving)), , drop = FALSE]) / h
   lapply(seq_len(ncol(x)), function(j) {
-    if (!j %in% moving) return(matrix(rep(seq_len(ncol(x) + 1L) == j, each = nrow(x)) + 0, nrow(x)))
-    move <- function(by) {
-      x[, j] <- x[, j] + by
-      from_coordinates(parts, x)
-    }
-    (move(h) - move(-h)) / (2 * h)
+    block <- match(j, moving)
+    if (!is.na(block)) return(change[(block - 1L) * n + seq_len(n), , drop = FALSE])
+    matrix(rep(seq_len(ncol(x) + 1L) == j, each = n) + 0, n)
   })
 }
 

@@ -17,7 +17,7 @@ score_nodes <- function(setup, around, control, say) {
   setup$coordinates <- level_coordinates(setup, around$mode)
   around <- around_in(setup, around)
   profile <- profile_coordinates(setup, around, control$tol)
-  number <- score_number(setup, length(long_tails(profile$maps)))
+  number <- score_number(setup, length(setdiff(long_tails(profile$maps), unlist(lapply(setup$coordinates, `[[`, "at")))))
   design <- list(proposals = list(), counts = integer())
   main <- curvature_proposal(profile)
   sample <- surrogate_sample(setup$layout$length)
@@ -54,7 +54,8 @@ few_points <- function(rule, enough = 20) {
 }
 
 # How many points: at first half of those that usually do, to see where the density is; more while the error is large, and
-# as the time that each takes allows. `long`: how many hyperparameters have a long tail.
+# as the time that each takes allows. `long`: how many hyperparameters have a
+# long tail, those of terms with correlations aside.
 score_number <- function(setup, long = 0L) {
   H <- setup$layout$length
   first <- 20 + 14 * H + if (H > 4L) 16 * long else 0
