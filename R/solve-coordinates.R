@@ -8,8 +8,8 @@
 #    partial correlations are divided by the sd that is expected given the sds.
 
 # One list for each term with correlations, NULL without any: `at`, its places in theta; the number of coefficients, k, and of levels;
-# `combined`: is R more than the identity? `to` and `from`, maps from the lower triangle of D to that of R D R' and back; `error`, the sds with which the data of a level show
-# the combinations. `mode` of the evidence, with its solution.
+# `combined`: is R more than the identity? `to` and `from`, maps from the lower triangle of D to that of R D R' and back; `error`, the
+# sds with which the data of a level show the combinations. `mode` of the evidence, with its solution.
 level_coordinates <- function(setup, mode) {
   parts <- lapply(seq_along(setup$layout$terms), function(t) {
     term <- setup$problem$terms[[t]]
