@@ -2,7 +2,8 @@
 #
 # 1. Coordinates. Along each hyperparameter the log evidence is evaluated as far out as it counts, the others following the ridge.
 #    In the normal scores v of the density so found the posterior is near normal, however long its tails: that of a
-#    log sd which may be zero falls off like exp(theta) only.
+#    log sd which may be zero falls off like exp(theta) only. Terms with correlations begin with coordinates of their own
+#    (solve-coordinates.R).
 # 2. Points. Those of step 1, quasi-random points of a normal distribution of v, and some in the right tail of sds which have much of
 #    their variance there.
 # 3. Surrogate. A polynomial is fitted to values and gradients of the log density, less that of a normal distribution. It is cheap, so
@@ -13,8 +14,10 @@
 # trust the surrogate (score_weights).
 
 score_nodes <- function(setup, around, control, say) {
-  number <- score_number(setup)
+  setup$coordinates <- level_coordinates(setup, around$mode)
+  around <- around_in(setup, around)
   profile <- profile_coordinates(setup, around, control$tol)
+  number <- score_number(setup, length(setdiff(long_tails(profile$maps), unlist(lapply(setup$coordinates, `[[`, "at")))))
   design <- list(proposals = list(), counts = integer())
   main <- curvature_proposal(profile)
   sample <- surrogate_sample(setup$layout$length)
@@ -34,13 +37,14 @@ score_nodes <- function(setup, around, control, say) {
     if (target < number$first) next
     rule <- score_weights(setup, profile$maps, points, shape, design)
     few <- few_points(rule)
-    if (max(few, score_error(setup, points, found, rule)) < number$enough) break
+    if (isTRUE(max(few, score_error(setup, points, found, rule)) < number$enough)) break
   }
   keep <- which(rule$log_weight > max(rule$log_weight) - 18)
-  value <- points$value[keep]
-  list(z = points$v[keep, , drop = FALSE], found = found[keep], log_rule = rule$log_weight[keep] - value,
+  found <- out_of_coordinates(setup$coordinates, found[keep])
+  value <- vapply(found, function(f) f$value, 0)
+  list(z = points$v[keep, , drop = FALSE], found = found, log_rule = rule$log_weight[keep] - value,
        log_coarse = rule$log_coarse[keep, , drop = FALSE] - value, noise = few,
-       evaluations = profile$evaluations + length(found) - known)
+       evaluations = profile$evaluations + nrow(points$v) - known)
 }
 
 # An error that weights on a few points have whatever else says: of so few nothing can be left out.
@@ -50,10 +54,11 @@ few_points <- function(rule, enough = 20) {
 }
 
 # How many points: at first half of those that usually do, to see where the density is; more while the error is large, and
-# as the time that each takes allows.
-score_number <- function(setup) {
+# as the time that each takes allows. `long`: how many hyperparameters have a
+# long tail, those of terms with correlations aside.
+score_number <- function(setup, long = 0L) {
   H <- setup$layout$length
-  first <- 20 + 14 * H
+  first <- 20 + 14 * H + if (H > 4L) 16 * long else 0
   most <- max(first, min(8 * first, 4e10 / solve_cost(setup$plan)))
   rounds <- first * c(0.5, 1, 1.6, 2.6, 4.1, 6.6)
   list(first = first, rounds = 2 * ceiling(rounds[rounds <= most] / 2), enough = 0.045)
@@ -74,8 +79,8 @@ profile_coordinates <- function(setup, around, tol, fall = 4.5, rounds = 4L) {
   open <- seq_len(2L * H)
   evaluations <- 0L
   for (round in seq_len(rounds)) {
-    thetas <- lapply(open, function(s) ridge_point(ridge, mode, near[[s]], sides$j[s], sides$sign[s] * reach[s]))
-    found <- evidence_at(setup, thetas, Map(start_near, near[open], thetas, MoreArgs = list(drift = around$drift)), tol)
+    x <- lapply(open, function(s) ridge_point(ridge, mode, near[[s]], sides$j[s], sides$sign[s] * reach[s]))
+    found <- evidence_in(setup, x, near[open], around$drift, tol)
     evaluations <- evaluations + length(found)
     fell <- mode$value - vapply(found, function(f) f$value, 0)
     for (i in which(is.finite(fell))) {
@@ -97,8 +102,8 @@ profile_coordinates <- function(setup, around, tol, fall = 4.5, rounds = 4L) {
     score_map(vapply(at, function(f) f$theta[[j]], 0), vapply(at, function(f) f$value, 0) + gain,
               vapply(at, function(f) f$slope[[j]], 0))
   })
-  list(maps = maps, found = c(list(mode[c("theta", "value", "slope", "solution")]), unlist(kept, recursive = FALSE)),
-       evaluations = evaluations, correlation = ridge$correlation)
+  mode <- mode[intersect(c("theta", "value", "slope", "solution", "own"), names(mode))]
+  list(maps = maps, found = c(list(mode), unlist(kept, recursive = FALSE)), evaluations = evaluations, correlation = ridge$correlation)
 }
 
 # By the curvature at the mode, without flat or rising directions
@@ -190,8 +195,7 @@ scored_points <- function(maps, found) {
 
 solve_scores <- function(setup, maps, v, around, tol) {
   theta <- each_map(maps, "theta", v)
-  thetas <- lapply(seq_len(nrow(theta)), function(i) theta[i, ])
-  evidence_at(setup, thetas, lapply(thetas, start_near, near = around$mode, drift = around$drift), tol)
+  evidence_in(setup, lapply(seq_len(nrow(theta)), function(i) theta[i, ]), rep(list(around$mode), nrow(theta)), around$drift, tol)
 }
 
 # ---- proposals -----------------------------------------------------------------------------------------------------
@@ -214,12 +218,15 @@ covariance_root <- function(V, least = 0.02) {
 
 # The main one, and one for each long right tail: n points in all, in pairs
 score_proposals <- function(maps, main, n, share = 0.2) {
-  long <- which(vapply(maps, tail_share, 0) > 0.04)
+  long <- long_tails(maps)
   each <- if (length(long)) 2 * round(share * n / length(long) / 2) else 0
   each <- max(each, 2)
   list(proposals = c(list(main), lapply(long, tail_proposal, main = main)),
        counts = c(2 * ceiling((n - each * length(long)) / 2), rep(each, length(long))))
 }
+
+# hyperparameters much of whose variance is in their right tail, as that of sds which may be zero
+long_tails <- function(maps) which(vapply(maps, tail_share, 0) > 0.04)
 
 # how much of the mean of exp(theta)^2 is beyond scores of 2.5, which few points of the main proposal reach
 tail_share <- function(map) {
@@ -261,9 +268,9 @@ mixture_density <- function(proposals, counts, v) {
 # the last two count in full.
 score_weights <- function(setup, maps, points, shape, design) {
   z <- score_z(points$v, shape$reference)
-  shown <- shown_hyper(setup, each_map(maps, "theta", shape$v))
+  shown <- shown_in(setup, each_map(maps, "theta", shape$v))
   unit <- hyper_moments(list(values = shown), shape$weight)
-  features <- list(sample = moment_features(shape$z, shown, unit), nodes = moment_features(z, shown_hyper(setup, points$theta), unit))
+  features <- list(sample = moment_features(shape$z, shown, unit), nodes = moment_features(z, shown_in(setup, points$theta), unit))
   cell <- if (ncol(z) > 11L) importance_mass(points, design) else cell_mass(shape, z, points$usable)
   moments <- sample_moments(shape, features$sample)
   moments$sd <- sqrt(pmax(drop(shape$weight %*% features$sample^2) - moments$mean^2, 1e-12 * (1 + moments$mean^2)))
@@ -380,7 +387,7 @@ solve_symmetric <- function(A, b) {
 
 # error of means and sds of the hyperparameters and of the coefficients, or of some of them where there are many
 score_error <- function(setup, points, found, rule, most = 2000L) {
-  shown <- shown_hyper(setup, points$theta)
+  shown <- shown_in(setup, points$theta)
   used <- which(points$usable)
   some <- unique(round(seq(1, length(found[[1L]]$solution$mu), length.out = most)))
   of <- function(field) matrix(unlist(lapply(found[used], function(f) f$solution[[field]][some])), length(used), byrow = TRUE)

@@ -81,14 +81,18 @@ surrogate_coefficients <- function(shape, sums) {
 
 with_coefficients <- function(shape, coefficients) {
   shape$coefficients <- coefficients
-  log_weight <- drop(shape$columns %*% coefficients) + shape$log_ratio
+  log_weight <- pmin(drop(shape$columns %*% coefficients), surrogate_limit(shape$z)) + shape$log_ratio
   shape$weight <- normalised(log_weight)
   shape$log_mass <- log_sum(log_weight) - log(length(log_weight))
   shape$log_total <- shape$top + shape$log_scale + shape$log_mass
   shape
 }
 
-surrogate_at <- function(shape, z) drop(cbind(1, surrogate_features(z, shape$powers)) %*% shape$coefficients)
+surrogate_at <- function(shape, z) pmin(drop(cbind(1, surrogate_features(z, shape$powers)) %*% shape$coefficients), surrogate_limit(z))
+
+# Products of coordinates can make a polynomial large where there are no points. In coordinates of its own moments a density is at most
+# about as high as at its top, and falls off at least like a normal one of twice the sd.
+surrogate_limit <- function(z, above = 0.5) above + 3 / 8 * rowSums(z^2)
 
 # Points of the surrogate's quadrature, with the logarithm of exp(-|z|^2 / 2) by their density, and half of them that are a rule of
 # their own. Up to six coordinates: a lattice, whose error falls with its step like exp(-20 / step^2) for densities near normal, cut

@@ -59,7 +59,7 @@ cpu <- function(code) sum(system.time(code)[c("user.self", "sys.self")])
 with_more_points <- function(points, code) {
   number <- elvi:::score_number
   rounds <- 2 * ceiling(points * c(0.05, 0.5))
-  utils::assignInNamespace("score_number", function(setup) list(first = points, rounds = rounds, enough = 0), "elvi")
+  utils::assignInNamespace("score_number", function(setup, long) list(first = points, rounds = rounds, enough = 0), "elvi")
   on.exit(utils::assignInNamespace("score_number", number, "elvi"))
   code
 }

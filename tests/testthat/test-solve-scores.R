@@ -7,7 +7,8 @@ known_points <- function(log_p, slope, mode, hessian) {
   }
   known$shown_hyper <- function(setup, theta) exp(theta)
   known$solve_cost <- function(plan) 1
-  for (name in c("score_nodes", "score_number", "profile_coordinates", "solve_scores", "score_weights", "score_error")) {
+  for (name in c("score_nodes", "score_number", "profile_coordinates", "solve_scores", "score_weights", "score_error",
+                "evidence_in", "shown_in")) {
     known[[name]] <- get(name, asNamespace("elvi"))
     environment(known[[name]]) <- known
   }
