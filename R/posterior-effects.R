@@ -42,7 +42,7 @@ residual_shapes <- function(found, at) {
   for (i in bent) {
     value <- found$value[, at[i]]
     used <- which(value > max(value) - 40)
-    shape[i, ] <- (score_quantiles(t[used], value[used]) - found$delta[at[i]]) / found$scale[at[i]]
+    shape[i, ] <- (score_quantiles(density_spline(t[used], value[used])) - found$delta[at[i]]) / found$scale[at[i]]
   }
   shape
 }

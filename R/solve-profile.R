@@ -12,6 +12,9 @@ steep_settings <- list(most = 24L, steps = 3L, width = 0.6, drop = 12, gain = 1e
 # third cumulants above it are those of such a density
 steep_skewness <- 1
 
+# and so are means and sds, in sds, that depend so much on how the nodes are joined
+most_rough <- 0.01
+
 settings_for <- function(cumulants) if (any(abs(cumulants$third) > steep_skewness)) steep_settings else profile_settings
 
 # What a profile needs: the sparse plan, its quadrature rule, and hyperparameters and optimum of one component.
@@ -58,25 +61,38 @@ profile_moments <- function(found, a) {
   list(delta = delta, covariance = (C + t(C)) / 2, asymmetry = max(abs(C - t(C))))
 }
 
-# Where the standard normal scores of `margin_scores` are in each density, standardised: mean 0 and standard deviation 1.
+# Where the standard normal scores of `margin_scores` are in each density, standardised: mean 0 and standard deviation 1. `rough` is by how
+# much means and sds by the nodes alone differ from those of the spline through them: both are accurate where nodes are enough.
 profile_shapes <- function(found) {
   w <- profile_weights(found$value)
   t <- profile_nodes(found$settings)
   mean <- drop(w %*% t)
   sd <- sqrt(drop(w %*% t^2) - mean^2)
-  shape <- vapply(seq_along(mean), function(j) {
+  splines <- lapply(seq_along(mean), function(j) {
     used <- is.finite(found$value[j, ])
-    (score_quantiles(t[used], found$value[j, used]) - mean[j]) / sd[j]
-  }, margin_scores)
-  list(mean = mean, sd = sd, shape = t(shape))
+    density_spline(t[used], found$value[j, used])
+  })
+  shape <- vapply(seq_along(mean), function(j) (score_quantiles(splines[[j]]) - mean[j]) / sd[j], margin_scores)
+  off <- vapply(seq_along(mean), function(j) {
+    x <- splines[[j]]$x
+    share <- splines[[j]]$density / sum(splines[[j]]$density)
+    m <- sum(share * x)
+    max(abs(m - mean[j]), abs(sqrt(sum(share * (x - m)^2)) - sd[j]))
+  }, 0)
+  list(mean = mean, sd = sd, shape = t(shape), rough = off / sd)
 }
 
 margin_scores <- seq(-4, 4, by = 0.25)
 
-# of the density whose logarithm is the spline through `value` at t
-score_quantiles <- function(t, value, fine = 20L) {
+# the density whose logarithm is the spline through `value` at t
+density_spline <- function(t, value, fine = 20L) {
   x <- seq(t[1L], t[length(t)], length.out = fine * (length(t) - 1L) + 1L)
-  density <- exp(stats::spline(t, value, xout = x)$y - max(value))
+  list(x = x, density = exp(stats::spline(t, value, xout = x)$y - max(value)))
+}
+
+score_quantiles <- function(spline) {
+  x <- spline$x
+  density <- spline$density
   mass <- (density[-1L] + density[-length(density)]) / 2
   below <- cumsum(c(0, mass))
   above <- rev(cumsum(c(0, rev(mass))))
@@ -140,8 +156,9 @@ correct_exact <- function(posterior, model, optimum) {
   model <- in_memory(model)
   if (is.null(model)) return(posterior)
   posterior <- with_margins(posterior, function(k) factored_target(optimum) %||% exact_target(model, optimum))
-  if (has_margins(posterior)) posterior$margins$model <- model
-  posterior
+  if (!has_margins(posterior)) return(posterior)
+  posterior$margins$model <- model
+  refine_plain(posterior)
 }
 
 # Above so many numbers in the design the profiles would take many times as long as the fit.
