@@ -203,7 +203,7 @@ refined_margin <- function(posterior, k, points) {
   U <- U / sqrt(rowSums(U^2))
   shown <- list(mean = drop(U %*% delta), sd = sqrt(rowSums((U %*% C) * U)))
   list(k = k, delta = delta, covariance = C, shape = tilted_shapes(own$shape, own$delta, sqrt(diag(own$covariance)), y, by, there),
-       own = weighted_shapes((U %*% cbind(there, y) - shown$mean) / shown$sd, c(rep(1 / ncol(there), ncol(there)), by)),
+       own = weighted_shapes((U %*% y - shown$mean) / shown$sd, normalised(found$log_ratios)),
        mean = max(abs(shown$mean)), sd = range(shown$sd), refined = TRUE, noise = noise)
 }
 
@@ -232,13 +232,7 @@ refined_shapes <- function(posterior, k, a, components) {
   found <- corrected_ratios_at(posterior, k, paired_points(posterior, number, refining_share))
   w <- normalised(found$log_ratios)
   if (1 / sum(w^2) < least_effective * number) return(NULL)
-  A <- root_rows(root_at(posterior$roots, k), t(a))
-  x <- A %*% found$z
-  if (!has_effects(posterior) && posterior_dim(posterior) == length(posterior$coefficients)) {
-    there <- shaped_coordinates(margin_at(posterior, k), stats::qnorm(t(even_uniform(8192L, nrow(found$z)))))
-    x <- cbind(A %*% white_coordinates(posterior, k) %*% there, x)
-    w <- c(rep(1 / ncol(there), ncol(there)), w - normalised(found$log_own))
-  }
+  x <- root_rows(root_at(posterior$roots, k), t(a)) %*% found$z
   mean <- drop(x %*% w)
   weighted_shapes((x - mean) / sqrt(drop((x - mean)^2 %*% w)), w)
 }
@@ -276,8 +270,8 @@ weighed_effects <- function(posterior, k, points, at) {
        growth = 1 + drop(root[, at, drop = FALSE]^2 %*% (scale^2 - 1)) / rowSums(root^2))
 }
 
-# Shapes of standardised variables, the rows of x, by weights of their draws, which may be signed: their distribution functions at a
-# few places, joined in normal scores, and straight beyond the scores that enough draws have.
+# Shapes of standardised variables, the rows of x, by weights of their draws: their distribution functions at a few places, joined in
+# normal scores, and straight beyond the scores that enough draws have.
 weighted_shapes <- function(x, w, fewest = 20) {
   reach <- min(max(stats::qnorm(1 - fewest * sum(w^2)), 2), 3.25)
   inside <- margin_scores[abs(margin_scores) <= reach]
@@ -285,7 +279,7 @@ weighted_shapes <- function(x, w, fewest = 20) {
     o <- order(v)
     below <- cumsum(w[o]) - w[o] / 2
     places <- unique(findInterval(seq(-7, 7, by = 0.1), v[o], all.inside = TRUE))
-    score <- stats::qnorm(pmin(pmax(cummax(below[places]), 1e-12), 1 - 1e-12))
+    score <- stats::qnorm(pmin(pmax(below[places], 1e-12), 1 - 1e-12))
     use <- c(TRUE, diff(score) > 0) & abs(score) < reach + 0.5
     at <- stats::approx(score[use], v[o][places][use], inside, rule = 2, ties = "ordered")$y
     stats::splinefun(inside, at, method = "monoH.FC")(margin_scores)

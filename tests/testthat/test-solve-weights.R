@@ -53,7 +53,8 @@ test_that("weighted draws mend margins that profiles miss", {
 
 test_that("a fit without hyperparameters is refined where its profiles miss the posterior, and so are its predictors", {
   # flat tails of a cauchit link: a grid has the posterior of both coefficients
-  d <- data.frame(x = c(-1.3, -0.9, -0.6, -0.5, -0.2, 0, 0.1, 0.4, 0.7, 0.9, 1.2, 1.4), y = c(0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0))
+  d <- data.frame(x = c(0.8, -1.7, -0.3, 0.5, -0.5, -1.5, -0.5, -0.9, -0.3, -2, 0.7, 0.9, 0.5, 0.8),
+                  y = c(0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 1, 0))
   fit <- elvi(y ~ x, data = d, family = binomial("cauchit"), prior = normal(0, 2.5), prior_intercept = normal(0, 2.5))
   expect_true(fit$posterior$margins$each[[1]]$refined)
   grid <- expand.grid(a = seq(-12, 8, by = 0.05), b = seq(-12, 12, by = 0.05))
@@ -76,12 +77,10 @@ test_that("a fit without hyperparameters is refined where its profiles miss the 
   }
 })
 
-test_that("shapes by signed weights are those of the distribution that they make", {
-  # a standard normal, with draws that move it to a mean of 0.5 and a variance of 1
+test_that("shapes by weights are those of the distribution that they make", {
   x <- matrix(qnorm(ppoints(20000)), 1)
-  w <- dnorm(x, 0.5) / dnorm(x)
-  by <- drop(w / sum(w)) - 1 / ncol(x)
-  shape <- weighted_shapes(cbind(x, x) - 0.5, c(rep(1 / ncol(x), ncol(x)), by))
+  w <- drop(dnorm(x, 0.5) / dnorm(x))
+  shape <- weighted_shapes(x - 0.5, w / sum(w))
   inside <- abs(margin_scores) <= 2.5
   expect_equal(shape[1, inside], margin_scores[inside], tolerance = 0.01)
 })
