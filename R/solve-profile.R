@@ -155,7 +155,9 @@ correct_exact <- function(posterior, model, optimum) {
   if (design_size(model) > most_profiled) return(left_gaussian(posterior, "the design has more than a million numbers"))
   model <- in_memory(model)
   if (is.null(model)) return(posterior)
-  posterior <- with_margins(posterior, function(k) factored_target(optimum) %||% exact_target(model, optimum))
+  target <- NULL   # made once, when it is asked for
+  target_at <- function(k) target <<- target %||% factored_target(optimum) %||% exact_target(model, optimum)
+  posterior <- with_margins(posterior, target_at)
   if (!has_margins(posterior)) return(posterior)
   posterior$margins$model <- model
   refine_plain(posterior)

@@ -147,13 +147,16 @@ is_off <- function(sample) {
   v <- normalised(sample$log_own)
   moved <- drop(sample$z %*% (w - v))
   wider <- drop(sample$z^2 %*% (w - v)) / 2
-  noise <- sqrt(sum((w - v)^2)) * if (nrow(sample$z) > most_even_unknowns) 2.5 else 1   # points spread evenly have less
+  noise <- sqrt(sum((w - v)^2)) * if (nrow(sample$z) > most_refined) 2.5 else 1   # points spread evenly have less
   max(abs(moved), abs(wider)) > 0.02 + noise
 }
 
-# The posterior of a regression without hyperparameters, looked at by a few points and refined where they object.
+# The posterior of a regression without hyperparameters and of few coefficients, looked at by a few points and refined where they
+# object. In more dimensions that takes too many points for what it mends.
+most_refined <- 6L
+
 refine_plain <- function(posterior) {
-  if (!has_margins(posterior)) return(posterior)
+  if (!has_margins(posterior) || posterior_dim(posterior) > most_refined) return(posterior)
   rows <- target_of(posterior)$plan$rows
   number <- 2L * as.integer(min(most_weighing_draws, most_weighing_rows %/% (2 * rows)))
   if (number < 2L * fewest_weighing_draws) return(posterior)
