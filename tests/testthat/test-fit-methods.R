@@ -236,6 +236,7 @@ test_that("pp_check draws the data against their replications", {
 test_that("binned errors are those of expected responses: proportions for binomial fits", {
   skip_on_cran()
   skip_if_not_installed("bayesplot")
+  skip_if_not_installed("rstantools")   # bayesplot asks it for the type of errors
   skip_without_parser()
   for (fit in list(nasty("binomial"), nested_example("trials"), nasty("exclude"))) {
     drawn <- bayesplot::pp_check(fit, type = "error_binned", draws = 3)$data
