@@ -132,7 +132,7 @@ most_refining_rows <- 1e6
 most_refining_draws <- 40960L
 
 # Of points spread evenly so many are taken for one dimension, twice as many for two, up to 16 times as many.
-even_points <- 2048L
+points_in_one_dimension <- 2048L
 
 # The share of points that are further out, where moments are sought.
 refining_share <- 0.25
@@ -169,7 +169,7 @@ refine_plain <- function(posterior) {
 refine_margins <- function(posterior) {
   if (!has_margins(posterior)) return(posterior)
   d <- posterior_dim(posterior)
-  most <- if (d > most_even_unknowns) most_refining_draws else min(most_refining_draws, even_points * 2^min(d, 4L))
+  most <- if (d > most_even_unknowns) most_refining_draws else min(most_refining_draws, points_in_one_dimension * 2^min(d, 4L))
   most <- 2L * as.integer(min(most, most_refining_rows %/% target_of(posterior)$plan$rows) %/% 2)
   if (most < 4L * fewest_weighing_draws) return(posterior)
   numbers <- 2L * (most %/% c(32L, 8L, 2L))
