@@ -11,7 +11,10 @@
 #' @section How it works:
 #' For each of about ten values of a coefficient elvi computes the best gaussian of all other coefficients. The evidence lower bound as a
 #' function of the value, the profile, is the log density of the corrected marginal. Coefficients whose third and fourth
-#' cumulants are small are not corrected, and cost no time.
+#' cumulants are small are not corrected; computing these cumulants takes one more pass over the rows.
+#'
+#' Importance weights then look at the corrected posterior, in fits with hyperparameters or with up to six coefficients. Where they
+#' object, means, standard deviations and limits of coefficients and of linear functions are those of weighted points.
 #'
 #' @section When it is available:
 #' The correction needs a gaussian `base`, normal or flat priors, a family with an exact objective given its dispersion, and data in

@@ -88,6 +88,7 @@ find_margins <- function(target, at, settings) {
   own <- if (ncol(at$unit) > 1L) profiles(target, at$unit[, -1L, drop = FALSE], FALSE, settings) else list()
   if (is.null(along) || is.null(own)) return(NULL)
   shapes <- profile_shapes(list(settings = settings, value = rbind(along$value[1L, ], own$value)))
+  if (max(shapes$rough) > most_rough && settings$width > steep_settings$width) return(find_margins(target, at, steep_settings))
   y <- agree_with_own(profile_moments(along, at$white), shapes, at$S)
   if (is.null(y)) return(NULL)
   list(delta = y$delta, covariance = y$covariance, shape = profile_shapes(along)$shape, own = shapes$shape,
@@ -258,7 +259,9 @@ row_shapes <- function(posterior, W) {
   cost <- max(1, length(bent)) * rows_of_profile(target_of(posterior)) * expectation_cost(posterior)
   chosen <- main_components(posterior, if (has_two_lines(posterior)) 1 else max(1, most_profile_rows %/% cost), least = 0.05)
   each <- lapply(chosen, function(k) {
-    function_shapes(target_of(posterior, k), a, profiled = cost <= 3 * most_profile_rows)[match(key, key[first]), , drop = FALSE]
+    shape <- refined_shapes(posterior, k, a, length(chosen)) %||%
+      function_shapes(target_of(posterior, k), a, profiled = cost <= 3 * most_profile_rows)
+    shape[match(key, key[first]), , drop = FALSE]
   })
   new_shapes(each, nearest_of(posterior, chosen))
 }
@@ -280,10 +283,22 @@ function_shapes <- function(target, a, profiled) {
   # each by itself, so that what a row gets does not depend on the rows beside it
   for (some in split(bent, abs(cumulants$third[bent]) > steep_skewness)) {
     settings <- settings_for(lapply(cumulants, `[`, some))
-    found <- if (profiled) profiles(target, a[, some, drop = FALSE], FALSE, settings)
-    shape[some, ] <- if (is.null(found)) cumulant_shapes(cumulants$third[some], cumulants$fourth[some]) else profile_shapes(found)$shape
+    found <- if (profiled) shapes_along(target, a[, some, drop = FALSE], settings)
+    shape[some, ] <- found %||% cumulant_shapes(cumulants$third[some], cumulants$fourth[some])
   }
   shape
+}
+
+# by their profiles; NULL where these have failed
+shapes_along <- function(target, a, settings) {
+  found <- profiles(target, a, FALSE, settings)
+  if (is.null(found)) return(NULL)
+  shapes <- profile_shapes(found)
+  rough <- which(shapes$rough > most_rough)
+  if (!length(rough) || settings$width <= steep_settings$width) return(shapes$shape)
+  finer <- shapes_along(target, a[, rough, drop = FALSE], steep_settings)
+  if (!is.null(finer)) shapes$shape[rough, ] <- finer
+  shapes$shape
 }
 
 # those of rows that may have missing values, normal there
@@ -326,10 +341,12 @@ plan_rule <- function(plan, law) {
 # Rows of `table` at x, a matrix with as many rows: linear between the columns, which stand for low, low + step, ..., and beyond.
 look_up <- function(table, x, low, step) {
   place <- (x - low) / step
-  left <- pmin(pmax(floor(place), 0), ncol(table) - 2)
-  row <- rep_len(seq_len(nrow(table)), length(x))
-  at <- table[cbind(row, c(left) + 1)]
-  array(at + (c(place) - c(left)) * (table[cbind(row, c(left) + 2)] - at), dim(x))
+  left <- as.integer(place)   # towards 0, where the first interval is
+  left[left < 0L] <- 0L
+  left[left > ncol(table) - 2L] <- ncol(table) - 2L
+  at <- left * nrow(table) + seq_len(nrow(table))   # column by column
+  value <- table[at]
+  array(value + (place - left) * (table[at + nrow(table)] - value), dim(x))
 }
 
 # values at standard normal scores, and back
@@ -397,9 +414,11 @@ shaped_coordinates <- function(margins, y) {
 
 slope_at_score <- function(shape, z) {
   step <- margin_scores[2L] - margin_scores[1L]
-  left <- pmin(pmax(floor((z - margin_scores[1L]) / step), 0), ncol(shape) - 2)
-  row <- rep_len(seq_len(nrow(shape)), length(z))
-  array((shape[cbind(row, c(left) + 2)] - shape[cbind(row, c(left) + 1)]) / step, dim(z))
+  left <- as.integer((z - margin_scores[1L]) / step)
+  left[left < 0L] <- 0L
+  left[left > ncol(shape) - 2L] <- ncol(shape) - 2L
+  at <- left * nrow(shape) + seq_len(nrow(shape))
+  array((shape[at + nrow(shape)] - shape[at]) / step, dim(z))
 }
 
 # Can the target itself be asked at draws? Then they are exact but for their start.

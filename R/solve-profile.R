@@ -12,6 +12,9 @@ steep_settings <- list(most = 24L, steps = 3L, width = 0.6, drop = 12, gain = 1e
 # third cumulants above it are those of such a density
 steep_skewness <- 1
 
+# and so are means and sds, in sds, that depend so much on how the nodes are joined
+most_rough <- 0.01
+
 settings_for <- function(cumulants) if (any(abs(cumulants$third) > steep_skewness)) steep_settings else profile_settings
 
 # What a profile needs: the sparse plan, its quadrature rule, and hyperparameters and optimum of one component.
@@ -58,13 +61,15 @@ profile_moments <- function(found, a) {
   list(delta = delta, covariance = (C + t(C)) / 2, asymmetry = max(abs(C - t(C))))
 }
 
-# Where the standard normal scores of `margin_scores` are in each density, standardised: mean 0 and standard deviation 1.
+# Where the standard normal scores of `margin_scores` are in each density, standardised: mean 0 and standard deviation 1. `rough` is by how
+# much means and sds by the nodes alone differ from those of the spline through them: both are accurate where nodes are enough.
 profile_shapes <- function(found) {
   w <- profile_weights(found$value)
   t <- profile_nodes(found$settings)
   mean <- drop(w %*% t)
   sd <- sqrt(drop(w %*% t^2) - mean^2)
-  list(mean = mean, sd = sd, shape = (score_quantiles(t, found$value) - mean) / sd)
+  off <- vapply(seq_along(mean), function(j) spline_departure(t, found$value[j, ], mean[j], sd[j]), 0)
+  list(mean = mean, sd = sd, shape = (score_quantiles(t, found$value) - mean) / sd, rough = off / sd)
 }
 
 margin_scores <- seq(-4, 4, by = 0.25)
@@ -72,6 +77,17 @@ margin_scores <- seq(-4, 4, by = 0.25)
 # of the densities whose logarithms are the splines through the rows of `value` at t, equal steps; -Inf at their ends for nodes that they
 # do not have (src/score_quantiles.c)
 score_quantiles <- function(t, value) t(.Call(elvi_r_score_quantiles, t(value), t[1L], t[2L] - t[1L], margin_scores))
+
+# How far mean and sd of the density whose logarithm is the spline through `value` are from those of the nodes alone.
+spline_departure <- function(t, value, mean, sd, fine = 20L) {
+  used <- is.finite(value)
+  t <- t[used]
+  x <- seq(t[1L], t[length(t)], length.out = fine * (length(t) - 1L) + 1L)
+  density <- exp(stats::spline(t, value[used], xout = x)$y - max(value[used]))
+  share <- density / sum(density)
+  m <- sum(share * x)
+  max(abs(m - mean), abs(sqrt(sum(share * (x - m)^2)) - sd))
+}
 
 # ---- is it needed? ---------------------------------------------------------------------------------
 
@@ -124,9 +140,12 @@ correct_exact <- function(posterior, model, optimum) {
   if (design_size(model) > most_profiled) return(left_gaussian(posterior, "the design has more than a million numbers"))
   model <- in_memory(model)
   if (is.null(model)) return(posterior)
-  posterior <- with_margins(posterior, function(k) factored_target(optimum) %||% exact_target(model, optimum))
-  if (has_margins(posterior)) posterior$margins$model <- model
-  posterior
+  target <- NULL   # made once, when it is asked for
+  target_at <- function(k) target <<- target %||% factored_target(optimum) %||% exact_target(model, optimum)
+  posterior <- with_margins(posterior, target_at)
+  if (!has_margins(posterior)) return(posterior)
+  posterior$margins$model <- model
+  refine_plain(posterior)
 }
 
 # Above so many numbers in the design the profiles would take many times as long as the fit.

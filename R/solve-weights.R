@@ -36,11 +36,17 @@ reweigh_nested <- function(nested, posterior) {
 weighing_key <- c(20261118, 27)
 
 # Standard normal points, some of them spread out further, the same at every component and in pairs on either side of the middle:
-# list(z, log_q), their log density.
-paired_points <- function(posterior, draws, share = 0.1) {
-  points <- widened(draw_base(posterior_law(posterior), weighing_key, draws %/% 2L), share = share)
+# list(z, log_q), their log density. Points spread evenly fill a few dimensions better than draws do; in many dimensions they would not
+# be even, nor as good as draws.
+paired_points <- function(posterior, number, share = 0.1) {
+  d <- posterior_dim(posterior)
+  z <- if (d <= most_even_unknowns) stats::qnorm(t(even_uniform(number %/% 2L, d)))
+       else draw_base(posterior_law(posterior), weighing_key, number %/% 2L)
+  points <- widened(z, share = share)
   list(z = cbind(points$z, -points$z), log_q = c(points$log_q, points$log_q))
 }
+
+most_even_unknowns <- 16L
 
 # A share of standard normal points is taken further out, so that none has a large weight where the target's tails are heavier.
 widened <- function(z, number = seq_len(ncol(z)), share = 0.1) {
@@ -101,8 +107,9 @@ corrected_ratios_at <- function(posterior, k, points) {
 }
 
 # Log density of the posterior given its hyperparameters at points z of component k, in units in which the lower bound of its evidence
-# is 0 and the standard normal density is exp(-|z|^2 / 2).
+# is 0 and the standard normal density is exp(-|z|^2 / 2); without hyperparameters up to a constant.
 conditional_density <- function(posterior, k, z) {
+  if (has_target(posterior)) return(-target_values(posterior$margins$model, component_points(posterior, z, rep(k, ncol(z)))))
   target <- target_of(posterior, k)
   # where there are too many effects for the way from the optimum, that itself
   z <- z + (offset_of_location(posterior, k, original_order(target$plan, target$setting$mu)) %||% 0)
@@ -124,6 +131,15 @@ slope_constant <- function(posterior, k) {
 most_refining_rows <- 1e6
 most_refining_draws <- 40960L
 
+# Of points spread evenly so many are taken for one dimension, twice as many for two, up to 16 times as many.
+points_in_one_dimension <- 2048L
+
+# The share of points that are further out, where moments are sought.
+refining_share <- 0.25
+
+# Noise of means and sds, in sds, at which no more points are asked for.
+enough_refined <- 0.01
+
 # Do weights move means by more than 0.02 standard deviations or standard deviations by more than 2 %, beyond the noise?
 is_off <- function(sample) {
   n <- length(sample$log_ratios)
@@ -131,25 +147,40 @@ is_off <- function(sample) {
   v <- normalised(sample$log_own)
   moved <- drop(sample$z %*% (w - v))
   wider <- drop(sample$z^2 %*% (w - v)) / 2
-  noise <- sqrt(sum((w - v)^2))
-  max(abs(moved), abs(wider)) > 0.02 + 2.5 * noise
+  noise <- sqrt(sum((w - v)^2)) * if (nrow(sample$z) > most_refined) 2.5 else 1   # points spread evenly have less
+  max(abs(moved), abs(wider)) > 0.02 + noise
 }
 
-# Margins of the coefficients whose moments and shapes are those of weighted draws. The corrected posterior's own, which are known, are
+# The posterior of a regression without hyperparameters and of few coefficients, looked at by a few points and refined where they
+# object. In more dimensions that takes too many points for what it mends.
+most_refined <- 6L
+
+refine_plain <- function(posterior) {
+  if (!has_margins(posterior) || posterior_dim(posterior) > most_refined) return(posterior)
+  rows <- target_of(posterior)$plan$rows
+  number <- 2L * as.integer(min(most_weighing_draws, most_weighing_rows %/% (2 * rows)))
+  if (number < 2L * fewest_weighing_draws) return(posterior)
+  sample <- corrected_ratios_at(posterior, 1L, paired_points(posterior, number, refining_share))
+  if (is_off(sample)) refine_margins(posterior) else posterior
+}
+
+# Margins of the coefficients whose moments and shapes are those of weighted points. The corrected posterior's own, which are known, are
 # control variates.
 refine_margins <- function(posterior) {
   if (!has_margins(posterior)) return(posterior)
-  draws <- 2L * (min(most_refining_draws, most_refining_rows %/% posterior$roots$plan$rows) %/% 2)
-  if (draws < 4L * fewest_weighing_draws) return(posterior)
-  points <- paired_points(posterior, draws, share = 0.25)
+  d <- posterior_dim(posterior)
+  most <- if (d > most_even_unknowns) most_refining_draws else min(most_refining_draws, points_in_one_dimension * 2^min(d, 4L))
+  most <- 2L * as.integer(min(most, most_refining_rows %/% target_of(posterior)$plan$rows) %/% 2)
+  if (most < 4L * fewest_weighing_draws) return(posterior)
+  numbers <- 2L * (most %/% c(32L, 8L, 2L))
+  points <- lapply(numbers[numbers >= 2L * fewest_weighing_draws], function(n) paired_points(posterior, n, refining_share))
   margins <- posterior$margins
   for (r in seq_along(margins$each)) {
-    for (again in 1:2) {
+    for (some in points) {   # each better for those before
       posterior$margins <- margins
-      found <- refined_margin(posterior, margins$each[[r]]$k, points)
-      if (is.null(found)) break
-      margins$each[[r]] <- found[names(found) != "by"]
-      if (found$by < 0.2) break   # far away the second round has better draws
+      found <- refined_margin(posterior, margins$each[[r]]$k, some)
+      if (!is.null(found$delta)) margins$each[[r]] <- found[names(found) != "noise"]
+      if (isTRUE(found$noise < enough_refined)) break
     }
   }
   margins$moved <- most_moved(margins$each)
@@ -157,7 +188,7 @@ refine_margins <- function(posterior) {
   posterior
 }
 
-# at component k; NULL where too few draws count
+# at component k; only the noise where that is too large
 refined_margin <- function(posterior, k, points) {
   own <- margin_at(posterior, k)
   found <- corrected_ratios_at(posterior, k, points)
@@ -168,15 +199,45 @@ refined_margin <- function(posterior, k, points) {
   delta <- rowMeans(there) + drop(y %*% by)
   C <- tcrossprod(there) / ncol(there) + y %*% (by * t(y)) - tcrossprod(delta)
   noise <- sqrt(max(rowSums((y - delta)^4 * rep(by^2, each = nrow(y))))) / 2
+  if (nrow(points$z) <= most_even_unknowns) noise <- max(noise / 2, even_noise(y, found, delta))
   moved <- max(abs(delta - own$delta), abs(C - own$covariance) / 2)
-  if (noise > 0.6 * moved || min(eigen(C, symmetric = TRUE, only.values = TRUE)$values) < 0.05) return(NULL)
+  if (noise > 0.6 * moved || min(eigen(C, symmetric = TRUE, only.values = TRUE)$values) < 0.05) return(list(noise = noise))
   U <- posterior$margins$roots[[k]]
   U <- U / sqrt(rowSums(U^2))
   shown <- list(mean = drop(U %*% delta), sd = sqrt(rowSums((U %*% C) * U)))
   list(k = k, delta = delta, covariance = C, shape = tilted_shapes(own$shape, own$delta, sqrt(diag(own$covariance)), y, by, there),
        own = weighted_shapes((U %*% y - shown$mean) / shown$sd, normalised(found$log_ratios)),
-       mean = max(abs(shown$mean)), sd = range(shown$sd),
-       by = moved)
+       mean = max(abs(shown$mean)), sd = range(shown$sd), refined = TRUE, noise = noise)
+}
+
+# That of moments of points spread evenly: by the difference between those of two halves, which are spread evenly too.
+even_noise <- function(y, found, delta) {
+  n <- ncol(y)
+  first <- (seq_len(n) - 1) %% (n / 2) < n / 4
+  of <- function(use) {
+    by <- normalised(found$log_ratios[use]) - normalised(found$log_own[use])
+    x <- y[, use, drop = FALSE] - delta
+    c(x %*% by, x^2 %*% by / 2)
+  }
+  max(abs(of(first) - of(!first))) / 2
+}
+
+# Shapes of linear functions, the columns of a, at components whose margins are refined: those of weighted points, because the functions'
+# own profiles are no better than those of the coefficients were. NULL where they are not refined, functions are too many or points
+# too few.
+shaping_points <- 8192L
+most_shaped <- 500L
+
+refined_shapes <- function(posterior, k, a, components) {
+  if (!has_margins(posterior) || !isTRUE(margin_at(posterior, k)$refined) || ncol(a) * components > most_shaped) return(NULL)
+  number <- 2L * as.integer(min(shaping_points, most_refining_rows %/% target_of(posterior)$plan$rows) %/% 2)
+  if (number < 4L * fewest_weighing_draws) return(NULL)
+  found <- corrected_ratios_at(posterior, k, paired_points(posterior, number, refining_share))
+  w <- normalised(found$log_ratios)
+  if (1 / sum(w^2) < least_effective * number) return(NULL)
+  x <- root_rows(root_at(posterior$roots, k), t(a)) %*% found$z
+  mean <- drop(x %*% w)
+  weighted_shapes((x - mean) / sqrt(drop((x - mean)^2 %*% w)), w)
 }
 
 # Effects of groups in models of two predictors, whose densities no quadrature has: at most so many unknowns, whose moments are those of
@@ -212,13 +273,18 @@ weighed_effects <- function(posterior, k, points, at) {
        growth = 1 + drop(root[, at, drop = FALSE]^2 %*% (scale^2 - 1)) / rowSums(root^2))
 }
 
-# Shapes of standardised variables, the rows of x, by weights of their draws; straight beyond the scores that enough draws have.
+# Shapes of standardised variables, the rows of x, by weights of their draws: their distribution functions at a few places, joined in
+# normal scores, and straight beyond the scores that enough draws have.
 weighted_shapes <- function(x, w, fewest = 20) {
-  reach <- stats::qnorm(1 - fewest * sum(w^2))
-  inside <- margin_scores[abs(margin_scores) <= min(max(reach, 2), 3.25)]
+  reach <- min(max(stats::qnorm(1 - fewest * sum(w^2)), 2), 3.25)
+  inside <- margin_scores[abs(margin_scores) <= reach]
   t(apply(x, 1L, function(v) {
     o <- order(v)
-    at <- stats::approx(cumsum(w[o]) - w[o] / 2, v[o], stats::pnorm(inside), rule = 2, ties = "ordered")$y
+    below <- cumsum(w[o]) - w[o] / 2
+    places <- unique(findInterval(seq(-7, 7, by = 0.1), v[o], all.inside = TRUE))
+    score <- stats::qnorm(pmin(pmax(below[places], 1e-12), 1 - 1e-12))
+    use <- c(TRUE, diff(score) > 0) & abs(score) < reach + 0.5
+    at <- stats::approx(score[use], v[o][places][use], inside, rule = 2, ties = "ordered")$y
     stats::splinefun(inside, at, method = "monoH.FC")(margin_scores)
   }))
 }

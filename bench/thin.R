@@ -19,6 +19,7 @@ loss <- list(
   negbin = function(y, eta, aux) array(dnbinom(y, size = per_row(aux$phi, eta[[1]]), mu = exp(eta[[1]]), log = TRUE), dim(eta[[1]])),
   poisson = function(y, eta, aux) y * eta[[1]] - exp(eta[[1]]) - lgamma(y + 1),
   logit = function(y, eta, aux) plogis((2 * y - 1) * eta[[1]], log.p = TRUE),
+  cauchit = function(y, eta, aux) pcauchy((2 * y - 1) * eta[[1]], log.p = TRUE),
   zip = function(y, eta, aux) {
     zero <- plogis(eta[[2]], log.p = TRUE)
     out <- plogis(-eta[[2]], log.p = TRUE) + y * eta[[1]] - exp(eta[[1]]) - lgamma(y + 1)
@@ -71,6 +72,9 @@ problem("location and scale, n = 12", y ~ x, d, gaussian(), loss$location_scale,
 d <- data.frame(g = factor(rep(1:10, each = 2)), x = rnorm(20))
 d$y <- rpois(20, exp(-1 + 0.3 * d$x + rnorm(10)[d$g]))
 problem("poisson, (1 | g), pairs with zeros", y ~ x + (1 | g), d, poisson(), loss$poisson, group = d$g)
+
+d <- data.frame(x = c(0.8, -1.7, -0.3, 0.5, -0.5, -1.5, -0.5, -0.9, -0.3, -2, 0.7, 0.9, 0.5, 0.8), y = c(0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 1, 0))
+problem("cauchit, n = 14", y ~ x, d, binomial("cauchit"), loss$cauchit)
 
 compare <- function(name, p) {
   set.seed(1)

@@ -51,6 +51,40 @@ test_that("weighted draws mend margins that profiles miss", {
   expect_lt(max(abs(apply(draws, 2, sd) / table[, "sd"] - 1)), 0.05)
 })
 
+test_that("a fit without hyperparameters is refined where its profiles miss the posterior, and so are its predictors", {
+  # flat tails of a cauchit link: a grid has the posterior of both coefficients
+  d <- data.frame(x = c(0.8, -1.7, -0.3, 0.5, -0.5, -1.5, -0.5, -0.9, -0.3, -2, 0.7, 0.9, 0.5, 0.8),
+                  y = c(0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 1, 0))
+  fit <- elvi(y ~ x, data = d, family = binomial("cauchit"), prior = normal(0, 2.5), prior_intercept = normal(0, 2.5))
+  expect_true(fit$posterior$margins$each[[1]]$refined)
+  grid <- expand.grid(a = seq(-12, 8, by = 0.05), b = seq(-12, 12, by = 0.05))
+  loss <- dnorm(grid$a, 0, 2.5, log = TRUE) + dnorm(grid$b, 0, 2.5, log = TRUE)
+  for (i in seq_len(nrow(d))) {
+    eta <- grid$a + grid$b * (d$x[i] - mean(d$x))
+    loss <- loss + pcauchy((2 * d$y[i] - 1) * eta, log.p = TRUE)
+  }
+  w <- normalised(loss)
+  at <- predict(fit, data.frame(x = c(-1.3, 0, 1.4)), se.fit = TRUE, interval = "credible")
+  for (i in 1:3) {
+    eta <- grid$a + grid$b * (c(-1.3, 0, 1.4)[i] - mean(d$x))
+    mean <- sum(w * eta)
+    sd <- sqrt(sum(w * (eta - mean)^2))
+    o <- order(eta)
+    limits <- approx(cumsum(w[o]), eta[o], c(0.025, 0.975), ties = "ordered")$y
+    expect_lt(abs(at$fit[i, "fit"] - mean) / sd, 0.02)
+    expect_equal(at$se.fit[[i]], sd, tolerance = 0.02)
+    expect_lt(max(abs(at$fit[i, c("lwr", "upr")] - limits)) / sd, 0.05)
+  }
+})
+
+test_that("shapes by weights are those of the distribution that they make", {
+  x <- matrix(qnorm(ppoints(20000)), 1)
+  w <- drop(dnorm(x, 0.5) / dnorm(x))
+  shape <- weighted_shapes(x - 0.5, w / sum(w))
+  inside <- abs(margin_scores) <= 2.5
+  expect_equal(shape[1, inside], margin_scores[inside], tolerance = 0.01)
+})
+
 test_that("tilted shapes are those of the tilted distribution", {
   # a standard normal tilted by (1 + x)^2 / 2, whose moments are known: mean 1, E x^2 = 2
   n <- 20000
