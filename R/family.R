@@ -949,8 +949,8 @@ check_response <- function(y, record, n, whole = TRUE, family = NULL) {
   if (has_intervals(y) && !is.null(family$levels)) y <- interval_numbers(y, family)
   if (inherits(y, "Surv")) refuse_times(record)
   if (is.factor(y) && is.null(record$classes) && !record$trials) {
-    refuse_argument("y", "`y` must be numeric for this family, not a factor. binomial() is for two classes, cumulative() for ordered ones, ",
-                    "categorical() for others.")
+    refuse_argument("y", "`y` must be numeric for this family, not a factor. binomial() is for two classes, ",
+                    "cumulative() for ordered ones, categorical() for others.")
   }
   out <- record$response(y)
   if (whole) warn_if_constant(out$y, n)

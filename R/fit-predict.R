@@ -20,8 +20,9 @@
 #' @param newdata optional data frame. Without it, the data of the fit.
 #' @param type `"link"` for the linear predictor, `"response"` for the expected
 #'   response, `"class"` for the most likely class of a response in classes (whose probabilities are also `"prob"`),
-#'   `"terms"` for the parts of the linear predictor: a matrix with a column for each term of the formula, smooths and group-level terms too. Other terms are centred at the means of the
-#'   data, as those of [stats::predict.lm()] are; the attribute `constant` is the rest, without offsets. For a fit with a [second
+#'   `"terms"` for the parts of the linear predictor: a matrix with a column for each term of the formula, smooths and group-level terms
+#'   too. Other terms are centred at the means of the data, as those of [stats::predict.lm()] are; the attribute `constant` is
+#'   the rest, without offsets. For a fit with a [second
 #'   formula][second_formulas] also `"conditional"`, the mean without excess zeros, `"zprob"` and
 #'   `"zlink"`, the probability of an extra zero (of a hurdle: of a zero) and its predictor, and `"disp"`, the dispersion. Credible
 #'   intervals of the expected response are quantiles of 4000 draws where it depends on two predictors.

@@ -189,9 +189,10 @@ solver_accounts <- list(
                            if (length(nested$certificates) == 1L) "" else "s", H, if (H == 1L) "" else "s", gap_words(nested),
                            format(max(nested$certificates), digits = 1)),
                    cubature_line(nested$cubature)),
-         more = c(if (length(nested$certificates) > 1L && !is_quadratic(x$posterior$roots$plan)) sprintf("Quadrature error: means within %s sd, sds within %s %% (%s)",
-                           format(nested$change$mean, digits = 2), format(100 * nested$change$sd, digits = 2),
-                           error_words(x$posterior$hyper$rule)),
+         more = c(if (length(nested$certificates) > 1L && !is_quadratic(x$posterior$roots$plan)) {
+                    sprintf("Quadrature error: means within %s sd, sds within %s %% (%s)", format(nested$change$mean, digits = 2),
+                            format(100 * nested$change$sd, digits = 2), error_words(x$posterior$hyper$rule))
+                  },
                   correction_line(x), if (!is_quadratic(x$posterior$roots$plan)) paste("Of the gaussians:", k_line(nested))),
          details = sprintf("%s base, quadrature over hyperparameters (%s)", x$base$kind, x$posterior$hyper$rule %||% "none"))
   },

@@ -165,5 +165,6 @@ natural_columns <- function(terms, layout, theta) {
   columns <- do.call(c, unname(Map(function(term, slot) term_record(term)$natural(term, theta[, slot$theta, drop = FALSE]),
                                    terms, layout$terms)))
   own <- if (length(layout$family)) hyper_of(layout)$natural(theta[, layout$family, drop = FALSE])
-  matrix(c(numeric(), unlist(columns, use.names = FALSE), own), nrow(theta), dimnames = list(NULL, c(names(columns), if (length(own)) hyper_of(layout)$names)))
+  matrix(c(numeric(), unlist(columns, use.names = FALSE), own), nrow(theta),
+         dimnames = list(NULL, c(names(columns), if (length(own)) hyper_of(layout)$names)))
 }

@@ -65,4 +65,4 @@ dual_norm2.elvi_products <- function(Q, v) {
 }
 
 # Is a B that is the same everywhere a bound of the Hessian that dual_norm2() can use?
-bounds_itself <- function(B) !inherits(B, "elvi_products") || all(B$least > 0)
+bounds_itself <- function(B) !is.list(B) || all(B$least > 0)

@@ -153,7 +153,8 @@ surrogate_rows <- function(z, powers, constant = TRUE) {
   for (j in seq_len(H)) {
     mine <- which(powers[, j] > 0)
     own <- 1L + (0:3) * H + j
-    out[n * j + seq_len(n), constant + mine] <- term_products(replace_columns(basis, own, slopes[, own - 1L]), factors[mine, , drop = FALSE])
+    changed <- replace_columns(basis, own, slopes[, own - 1L])
+    out[n * j + seq_len(n), constant + mine] <- term_products(changed, factors[mine, , drop = FALSE])
   }
   out
 }

@@ -9,15 +9,16 @@
 # so that the recursion of theory-bounds.R holds for (1 - p step A / N) gap_k with a = p a', b = q s2.
 #
 # With a fixed control variate of weight b, grad f(x) - b x, A and a' are multiplied by 1 - 2b/L, a' gets
-# b^2 max(lambda_mu (lambda_mu + lambda_Sigma d), lambda_Sigma (lambda_mu + lambda_Sigma v)), v = E R^4 / d, and s2 is that of this gradient.
+# b^2 max(lambda_mu (lambda_mu + lambda_Sigma d), lambda_Sigma (lambda_mu + lambda_Sigma v)), v = E R^4 / d, and s2 is that of this
+# gradient.
 
 # All that these bounds depend on besides the run: numbers, so that a guarantee can keep them.
 # `floor` bounds the scale from below: F is smooth with L + 1/floor^2 on the set.
 gap_constants <- function(problem, start, floor) {
   if (!is.null(gap_obstacle(problem, start))) return(NULL)
   reach <- radial_reach(problem$law)
-  list(L = problem$L, weight = weight_in(problem), lip = problem$L + 1 / floor^2, distance2 = block_distance2(start, problem), reach = reach,
-       s2 = optimum_noise(problem, reach),
+  list(L = problem$L, weight = weight_in(problem), lip = problem$L + 1 / floor^2, distance2 = block_distance2(start, problem),
+       reach = reach, s2 = optimum_noise(problem, reach),
        # what the noise by distance is made of
        blocks = c(problem[c("dim", "kurtosis", "L", "aligned", "unbounded", "spread")], list(floor = floor)))
 }

@@ -51,8 +51,8 @@
 #' With `elvi_control(estimator = "fixed", fixed_weight = w)` and `b = w L` the noise by gap has `(1 - 2b/L) A` for `A`, the `s2` of that
 #' gradient, and
 #' `(1 - 2b/L) a' + b^2 max(lambda_mu (lambda_mu + lambda_Sigma d), lambda_Sigma (lambda_mu + lambda_Sigma v))`
-#' for `a'`, with `v = E|z|^4 / d`. It needs a known optimum. The bound by distance does not cover this estimator. In majorant coordinates weights
-#' near the default of 0.1 are often best; compare some by calling `guarantee()`.
+#' for `a'`, with `v = E|z|^4 / d`. It needs a known optimum. The bound by distance does not cover this estimator. In majorant coordinates
+#' weights near the default of 0.1 are often best; compare some by calling `guarantee()`.
 #'
 #' @section The iterates themselves:
 #' The proof bounds a weighted mean of the iterates' gaps, so the bound also holds for the

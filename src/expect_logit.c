@@ -70,7 +70,8 @@ static void expect_logit(const elvi_quadrature *rule, const elvi_lines *rows, el
         if (count[level]) expect_run(level_of(rule, level), count[level], waiting[level], rows, out);
 }
 
-elvi_status elvi_logit_expect_rows(const elvi_dispersion *a, const elvi_quadrature *rule, const elvi_lines *rows, elvi_expected *out)
+elvi_status elvi_logit_expect_rows(const elvi_dispersion *a, const elvi_quadrature *rule, const elvi_lines *rows,
+                                   elvi_expected *out)
 {
     (void) a;
     out->sum = out->widest = 0.0;

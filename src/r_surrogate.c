@@ -19,8 +19,8 @@ SEXP elvi_r_nearest(SEXP x, SEXP points)
     return out;
 }
 
-/* The quantiles of densities at rising standard normal scores, in rows. value: logarithms of the densities, nodes in rows, densities in
- * columns; -Inf at either end for nodes that there are not. */
+/* The quantiles of densities at rising standard normal scores, in rows. value: logarithms of the densities, nodes in rows,
+ * densities in columns; -Inf at either end for nodes that there are not. */
 SEXP elvi_r_score_quantiles(SEXP value, SEXP from, SEXP step, SEXP scores)
 {
     const int nodes = Rf_nrows(value), n = Rf_ncols(value), m = Rf_length(scores);
@@ -31,7 +31,8 @@ SEXP elvi_r_score_quantiles(SEXP value, SEXP from, SEXP step, SEXP scores)
         int first = 0, last = nodes - 1;
         while (first < last && !R_FINITE(column[first])) first++;
         while (last > first && !R_FINITE(column[last])) last--;
-        const elvi_density density = { last - first + 1, Rf_asReal(from) + first * Rf_asReal(step), Rf_asReal(step), column + first };
+        const double start = Rf_asReal(from) + first * Rf_asReal(step);
+        const elvi_density density = { last - first + 1, start, Rf_asReal(step), column + first };
         if (density.nodes < 2 || elvi_score_quantiles(&density, m, REAL(scores), REAL(out) + (size_t) k * (size_t) m, work))
             Rf_error("elvi internal error: a density without quantiles");
     }

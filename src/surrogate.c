@@ -2,8 +2,8 @@
 #include "core.h"
 #include <math.h>
 
-/* out: n x terms. A term is the product of columns of the basis (n x anything), `most` at the most: their numbers from 1 are a row of
- * `factors` (terms x most), and number 1 is a column of ones. */
+/* out: n x terms. A term is the product of columns of the basis (n x anything), `most` at the most: their numbers from 1 are a
+ * row of `factors` (terms x most), and number 1 is a column of ones. */
 void elvi_column_products(size_t n, const double *basis, size_t terms, const int *factors, size_t most, double *out)
 {
     for (size_t k = 0; k < terms; k++) {
@@ -20,7 +20,8 @@ void elvi_column_products(size_t n, const double *basis, size_t terms, const int
 
 #define BLOCK 128
 
-/* Which of m points is the nearest to each of n, from 1; both have a column for each coordinate. In blocks, whose loops have no branch. */
+/* Which of m points is the nearest to each of n, from 1; both have a column for each coordinate. In blocks, whose loops have no
+ * branch. */
 void elvi_nearest(size_t n, const double *x, size_t m, const double *points, size_t dim, int *out)
 {
     for (size_t from = 0; from < n; from += BLOCK) {

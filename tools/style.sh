@@ -38,8 +38,10 @@ complain "a name asked for outside its own file" "$(
     grep -vP ":\d+: *#|$known|$own")"
 # What depends on the class of a model, a fit, a scale or rows is a method of that class. Of conditions, priors and sources
 # it is asked whether something is one at all; that of others' objects is theirs.
+# A predicate of a model is the one place that asks for its class.
 complain "a class asked for instead of a method" "$(
-  grep -nP 'inherits\([^,]*, "elvi_(?!(error|warning|message|prior|source|fit|reply)[_a-z]*")|is\([^,()]*, "elvi' "${r[@]}")"
+  grep -nP 'inherits\([^,]*, "elvi_(?!(error|warning|message|prior|source|fit|reply)[_a-z]*")|is\([^,()]*, "elvi' "${r[@]}" |
+    grep -vP ':is_[a-z_]+ <- function\(model\)')"
 complain "two things of one name" "$(grep -hoP '^[A-Za-z_.0-9]+(?= <- )' "${r[@]}" | sort | uniq -d)"
 # The engine for user-supplied densities has the doors that the head of R/engine.R names.
 complain "a function of the engine that is not one of its doors" "$(
