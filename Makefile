@@ -11,7 +11,7 @@ SOURCES := $(shell find DESCRIPTION NAMESPACE LICENSE .Rbuildignore R src inst m
 WITH_ELVI := R_LIBS="$(CURDIR)/build/lib$${R_LIBS:+:$$R_LIBS}"
 # The clock and CRAN-incoming checks need the network; suggested and enhanced packages beyond what setup adds are
 # optional;
-# in an ASCII locale R CMD check warns about the locale itself. Byte code of 3,000 functions (3.4 MB), twelve vignettes (2 MB)
+# in an ASCII locale R CMD check warns about the locale itself. Byte code of 3,000 functions (3.4 MB), thirteen vignettes (2 MB)
 # and the symbols of a debug build (1.5 MB) take more than the 5 MB that R asks about.
 CHECK_ENV := LC_ALL=C.UTF-8 _R_CHECK_SYSTEM_CLOCK_=0 _R_CHECK_CRAN_INCOMING_=false _R_CHECK_FORCE_SUGGESTS_=false \
   _R_CHECK_PACKAGE_DEPENDS_IGNORE_MISSING_ENHANCES_=true _R_CHECK_PKG_SIZES_THRESHOLD_=9

@@ -66,5 +66,6 @@ complain "a function that is gone is named in docs/internals.Rmd or CONTRIBUTING
     while read -r name; do
       grep -qrP "\b\Q$name\E( <-| =|\(|\)\()" R src inst/include tests/testthat inst/experiments || echo "$name"
     done)"
+complain "vignette(\"trust\") has other results than bench/README.md" "$(Rscript tools/trust.R check)"
 [ $status = 0 ] && echo "style: fine"
 exit $status

@@ -184,3 +184,20 @@ test_that("the order of a factor's levels changes nothing", {
   expect_equal(ranef(one)$g, ranef(other)$g[rownames(ranef(one)$g), ], tolerance = 1e-6, ignore_attr = TRUE)
   expect_equal(one$nested$change, other$nested$change, tolerance = 1e-4)
 })
+
+test_that("many hyperparameters take few points: eight smooths, and six crossed factors", {
+  skip_on_cran()
+  skip_if_not_installed("mgcv")
+  skip_without_parser()
+  set.seed(16)
+  d <- as.data.frame(matrix(runif(400 * 8), 400))
+  d$y <- sin(6 * d$V1) + d$V2^2 + rnorm(400, 0, 0.3)
+  smooths <- elvi(reformulate(sprintf("s(V%d)", 1:8), "y"), d)
+  e <- as.data.frame(lapply(1:6, function(i) factor(sample(8, 150, TRUE))), col.names = letters[1:6])
+  e$y <- rpois(150, exp(0.5 + rnorm(8, 0, 0.5)[e$a]))
+  crossed <- elvi(reformulate(sprintf("(1 | %s)", letters[1:6]), "y"), e, family = poisson())
+  # a lattice takes 2,116 points for nine hyperparameters; each point is a fit of its own
+  expect_lt(nrow(smooths$posterior$hyper$theta), 600)
+  expect_lt(nrow(crossed$posterior$hyper$theta), 600)
+  expect_lt(max(smooths$nested$change$mean, crossed$nested$change$mean), 0.1)
+})
