@@ -163,7 +163,7 @@ nested_error <- function(fit) {
   if (is_quadratic(plan) && posterior_law(posterior)$independent) {
     return(new_error(rule$mean, rule$sd, -Inf, basis = words %||% "exact"))
   }
-  if (isTRUE(plan$summed)) return(new_error(why = "corrections need the rows in memory"))
+  if (isTRUE(plan$summed)) return(c(new_error(why = "corrections need the rows in memory"), list(elsewhere = TRUE)))
   at <- error_components(posterior)
   chosen <- at$chosen
   draws <- at$draws
@@ -237,7 +237,7 @@ error_line <- function(error) {
 shown_k_line <- function(error) {
   if (is.null(error$k)) return(NULL)
   k <- error$k
-  if (is.na(k)) return("Pareto k-hat: not computed; pareto_k() does")
+  if (is.na(k)) return(paste0("Pareto k-hat: not computed", if (is.null(error$elsewhere)) "; pareto_k() does"))
   if (k == -Inf) return("Pareto k-hat: not needed (exact given the hyperparameters)")
   if (k == 0) return("Pareto k-hat: not needed (importance weights are nearly constant)")
   sprintf("Pareto k-hat: %s (%s)%s", format(k, digits = 2),

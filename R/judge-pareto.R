@@ -82,7 +82,8 @@ shown_pareto_k <- function(object, draws, seed) {
 nested_pareto_k <- function(object, draws, key) {
   nested <- object$nested
   plan <- object$posterior$roots$plan
-  if (isTRUE(plan$summed) && !is_quadratic(plan)) check_in_memory(object)
+  summed <- isTRUE(plan$summed) && !is_quadratic(plan)   # nothing is drawn of data larger than memory
+  if (summed && !is.null(draws)) check_in_memory(object)
   if (!is.null(draws) && !is.na(worst_k(nested)) && worst_k(nested) > -Inf) {
     nested$k_hat <- component_shapes(object$posterior, object$problem, draws, key)
     nested$draws <- draws

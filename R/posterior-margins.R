@@ -203,13 +203,15 @@ margin_marginal <- function(posterior, j, at) {
   weight <- posterior$weight
   # the derivative of a table's straight lines has steps, so that densities have a spline
   splines <- lapply(shapes$each, function(s) stats::splinefun(s[1L, ], margin_scores, method = "monoH.FC"))
-  tables <- lapply(shapes$each, score_table)
+  # of one component the quantile function is that of the shape itself, and this is its inverse
+  tables <- if (length(weight) > 1L) lapply(shapes$each, score_table)
+  score <- function(v, r) if (is.null(tables)) exact_scores(shapes$each[[r]][1L, ], v) else drop(score_in_table(tables[[r]], matrix(v, 1L)))
   mixed <- function(x, f) {
     Reduce(`+`, lapply(seq_along(weight), function(k) weight[k] * f((x - at$mean[k]) / at$sd[k], at$sd[k], shapes$of[k])))
   }
   list(
     density = function(x) mixed(x, function(v, sd, r) stats::dnorm(splines[[r]](v)) * splines[[r]](v, deriv = 1) / sd),
-    probability = function(x) mixed(x, function(v, sd, r) stats::pnorm(drop(score_in_table(tables[[r]], matrix(v, 1L))))),
+    probability = function(x) mixed(x, function(v, sd, r) stats::pnorm(score(v, r))),
     quantile = function(p) {
       out <- ifelse(p > 0, Inf, -Inf)
       inside <- p > 0 & p < 1
@@ -356,15 +358,18 @@ score_at_value <- function(shape, x) score_in_table(score_table(shape), x)
 
 score_table <- function(shape) {
   grid <- seq(-8, 8, by = 0.125)
-  t(apply(shape, 1L, function(q) {
-    inside <- stats::approx(q, margin_scores, grid, ties = "ordered")$y
-    n <- length(q)
-    low <- grid < q[1L]
-    high <- grid > q[n]
-    inside[low] <- margin_scores[1L] + (grid[low] - q[1L]) * 0.25 / max(q[2L] - q[1L], 1e-8)
-    inside[high] <- margin_scores[n] + (grid[high] - q[n]) * 0.25 / max(q[n] - q[n - 1L], 1e-8)
-    inside
-  }))
+  t(apply(shape, 1L, exact_scores, grid))
+}
+
+# the scores of values x, by straight lines through the quantiles q, also beyond them
+exact_scores <- function(q, x) {
+  inside <- stats::approx(q, margin_scores, x, ties = "ordered")$y
+  n <- length(q)
+  low <- x < q[1L]
+  high <- x > q[n]
+  inside[low] <- margin_scores[1L] + (x[low] - q[1L]) * 0.25 / max(q[2L] - q[1L], 1e-8)
+  inside[high] <- margin_scores[n] + (x[high] - q[n]) * 0.25 / max(q[n] - q[n - 1L], 1e-8)
+  inside
 }
 
 score_in_table <- function(table, x) look_up(table, x, -8, 0.125)

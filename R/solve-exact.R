@@ -172,8 +172,9 @@ model_of_few <- function(model, most = 2e4) {
 # nearer or more, so one beyond `tol` makes the fit that of memory to nearly all digits. NULL where few rows have no optimum.
 optimum_by_few <- function(oracle, model, few, base, law, work, tol, max_evaluations) {
   whole <- length(few$rows$y) == model$rows$n
-  start <- tryCatch(suppressWarnings(solve_optimum(few, base, law, work, if (whole) tol else 1e-3, 100)), elvi_error = function(e) NULL)
+  start <- null_if_refused(suppressWarnings(solve_optimum(few, base, law, work, if (whole) tol else 1e-3, 100)))
   if (is.null(start)) return(NULL)
+  if (start$interrupted) raise_interrupt()
   of_few <- exact_oracle(few, law)
   mu <- unname(start$mu)
   precision <- scale_of(work)$precision_part(of_few(work, mu, start$scale)$B)

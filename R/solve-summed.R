@@ -56,7 +56,7 @@ guess_from_few <- function(setup, most = 2e4) {
   few[c("X", "shift", "y", "weight", "offset", "Z", "count")] <- list(rows$X, rows$shift, rows$y, rows$weight / setup$divide,
                                                                       rows$offset, rows$Z, rows$count)
   here <- nested_setup(few, setup$base)
-  mode <- tryCatch(evidence_mode(here, 1e-4), elvi_error = function(e) NULL)
+  mode <- null_if_refused(evidence_mode(here, 1e-4))
   if (is.null(mode)) return(NULL)
   c <- original_order(list(order = here$plan$by_block), mode$solution$c)
   curve <- .Call(elvi_r_nested_products, chunk_plan(setup$plan, rows, setup$divide), c, numeric(length(c)))$curve
@@ -304,7 +304,7 @@ mode_by_few <- function(setup, from, tol, near = 0.1, most = 4L) {
   setup$plan$cost <- solve_cost(setup$few) * setup$rows$n / setup$few$rows   # of a quadrature point, at all rows
   for (k in seq_len(most)) {
     matched <- match_rows(setup, from$theta, from$solution)
-    mode <- if (!is.null(matched)) tryCatch(evidence_mode(matched, tol, from = from), elvi_error = function(e) NULL)
+    mode <- if (!is.null(matched)) null_if_refused(evidence_mode(matched, tol, from = from))
     if (!is.finite(mode$value %||% NA)) return(NULL)
     sd <- sqrt(pmax(diag(mode$inverse), 0))
     moved <- max(abs(mode$theta - from$theta) / pmax(sd, 0.01))

@@ -120,9 +120,18 @@ time_limit_texts <- function() {
   c(texts, gettext(texts, domain = "R"))
 }
 
-# What to take where expr fails by itself. A limit is raised once: who swallows it has ended it for the rest of the call.
-or_else <- function(expr, otherwise) tryCatch(expr, error = function(e) if (is_time_limit(e)) stop(e) else otherwise)
+# What the user wants to end: a limit, and an interrupt that C has noticed. Either is raised once: who swallows it has ended it for the rest
+# of the call.
+is_stop <- function(condition) {
+  is_time_limit(condition) || inherits(condition, "elvi_error_interrupted") || inherits(condition, "elvi_error_time_limit")
+}
+
+# what to take where expr fails by itself
+or_else <- function(expr, otherwise) tryCatch(expr, error = function(e) if (is_stop(e)) stop(e) else otherwise)
 or_null <- function(expr) or_else(expr, NULL)
+
+# the same where only elvi's own errors are expected
+null_if_refused <- function(expr) tryCatch(expr, elvi_error = function(e) if (is_stop(e)) stop(e))
 
 # what Ctrl-C does in R itself, where C has noticed it
 raise_interrupt <- function() {

@@ -7,8 +7,8 @@
 
 other_packages_methods <- local({
   methods <- getNamespaceInfo("elvi", "S3methods")
-  theirs <- methods[, 4L] %in% c("bayestestR", "bridgesampling", "emmeans", "insight", "marginaleffects", "parameters", "performance",
-                                "priorsense", "rstanarm")
+  theirs <- methods[, 4L] %in% c("bayestestR", "bridgesampling", "effects", "emmeans", "insight", "marginaleffects", "multcomp",
+                                "parameters", "performance", "priorsense", "rstanarm")
   # a name that elvi has for something of its own is none of a generic below
   methods[theirs & !methods[, 1L] %in% ls(asNamespace("elvi")), 3L]
 })

@@ -234,7 +234,8 @@ test_that("tables have the same columns, and k-hat the same fields, for every fi
     fit <- contract_fit(kind)
     expect_identical(colnames(summary(fit)$table), c("mean", "sd", "2.5 %", "50 %", "97.5 %"), info = kind)
     expect_identical(names(generics::tidy(fit)),
-                     c("effect", if (!is.null(fit$second)) "component", "group", "term", "estimate", "std.error"), info = kind)
+                     c(if (has_shared(fit)) "y.level", "effect", if (!is.null(fit$second)) "component",
+                       "group", "term", "estimate", "std.error"), info = kind)
     expect_identical(names(elbo(fit)), names(elbo(contract_fit("binomial"))), info = kind)
     expect_identical(names(suppressWarnings(pareto_k(fit))), fields, info = kind)
     expect_s3_class(fit$posterior, "elvi_posterior")
@@ -307,7 +308,7 @@ test_that("predict() agrees with draws, and draws of different verbs belong toge
     eta <- posterior_linpred(fit, new, draws = 4000)
     mu <- posterior_epred(fit, new, draws = 4000)
     # the mean of some depends on more than the predictor
-    if (!kind %in% c("inflated", "truncated")) expect_identical(unname(mu), unname(array(family(fit)$linkinv(eta), dim(eta))), info = kind)
+    if (!kind %in% c("inflated", "truncated", "hurdle")) expect_identical(unname(mu), unname(array(family(fit)$linkinv(eta), dim(eta))), info = kind)
     for (type in c("link", "response")) {
       drawn <- if (type == "link") eta else mu
       at <- predict(fit, new, type = type, se.fit = TRUE)

@@ -65,7 +65,7 @@ funnel <- function(d, sd) {
 test_that("a funnel that weights cannot mend is polished, and every method shows it", {
   skip_on_cran()
   set.seed(1)
-  fit <- suppressWarnings(suppressMessages(elvi(funnel(10, 2), tol = 0.1, polish = TRUE)))
+  fit <- suppressWarnings(suppressMessages(elvi(funnel(20, 2), tol = 0.1, polish = TRUE)))
   expect_false(is.null(fit$polish))
   factor <- function(sd) max(sd / 2, 2 / sd)
   expect_lt(factor(sqrt(vcov(fit)[1, 1])), 1.3)

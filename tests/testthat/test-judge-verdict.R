@@ -201,9 +201,9 @@ test_that("thin weights of a mild funnel assure nothing that is wrong", {
 })
 
 test_that("short chains confirm what thin weights say of many independent margins", {
-  t <- log_gamma(20)
+  t <- log_gamma(30)
   set.seed(1)
-  expect_silent(fit <- elvi(model_density(t$value, t$gradient, dim = 20), tol = 0.1))
+  expect_silent(fit <- elvi(model_density(t$value, t$gradient, dim = 30), tol = 0.1))
   expect_true(fit$verdict$confirmed)
   expect_output(print(fit), "agree with them")
   expect_lt(max(abs(coef(fit) - t$mean) / t$sd), 0.3)

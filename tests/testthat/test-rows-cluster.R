@@ -467,7 +467,8 @@ test_that("a load() that fails is called again, as often as asked", {
     environment(load) <- list2env(list(data = data, file = file, times = times), parent = globalenv())
     load
   }
-  cl <- shared_cluster()
+  cl <- new_cluster()
+  on.exit(parallel::stopCluster(cl))
   fit <- fit_rows("probit", rows_cluster(cl, failing(2), 3, retries = 2, pause = 0))
   expect_same_fit(fit, fit_rows("probit", data))
   expect_error(fit_rows("probit", rows_cluster(cl, failing(2), 3, retries = 1, pause = 0)),
