@@ -165,6 +165,7 @@ elvi_control <- function(coordinates = c("whitened", "raw", "majorant"),
       bad_argument("update", "\"project\" when the scale is bounded by `scale_min` or `scale_max`", "\"prox\"")
     }
   }
+  if (!is.null(fixed_weight) && !has_fixed_weight(control)) unused_argument("fixed_weight", "it is for estimator = \"fixed\"")
   if (isTRUE(control$backtrack > 0) && !is.null(rows_per_step)) {
     bad_argument("backtrack", "0 with `rows_per_step` (the rows of a step would decide how long it is)", describe(backtrack))
   }

@@ -105,3 +105,9 @@ test_that("elvi_control() refuses bad arguments by name", {
     refusal(raw_fit(engine_quadratic(2), scale_min = 2, scale_max = 1), "scale_max"))
   expect_snapshot(writeLines(messages))
 })
+
+test_that("a fixed weight is for the estimator that has one", {
+  error <- expect_error(elvi_control(fixed_weight = 0.2), "`fixed_weight` is not used", class = "elvi_error_argument")
+  expect_identical(error$argument, "fixed_weight")
+  expect_identical(elvi_control(estimator = "fixed", fixed_weight = 0.2)$fixed_weight, 0.2)
+})

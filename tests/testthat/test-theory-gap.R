@@ -319,8 +319,10 @@ random_case <- function() {
   E <- round(exp(runif(1, log(20), log(300))))
   schedule <- switch(sample(4, 1), schedule_certified(E), schedule_fixed(E, sample(c("case1", "case2", "psgd", "psgd_scaled"), 1)),
                      schedule_growing(E, nu = 0.5), schedule_certified(E))
+  weight <- runif(1, 0, 0.5)
+  fixed <- runif(1) < 0.25
   control <- elvi_control(coordinates = sample(c("raw", "whitened", "majorant"), 1),
-                          estimator = sample(c("reparam", "fixed"), 1, prob = c(3, 1)), fixed_weight = runif(1, 0, 0.5),
+                          estimator = if (fixed) "fixed" else "reparam", fixed_weight = if (fixed) weight,
                           scale = sample(c("symmetric", "triangular", "diagonal"), 1, prob = c(3, 1, 1)),
                           average = if (runif(1) < 0.25) "tail" else "theorem", trace_draws = 0)
   start <- if (runif(1) < 0.5) list(mu = rnorm(d), Sigma = diag(exp(runif(1, 0.5, 2)), d))
