@@ -35,7 +35,7 @@ chain_verdict <- function(model, mu, root, key, warmup = chain_warmup, kept = ch
 
 # The largest relative standard error of the standard deviations, by the spread of the chains' own second moments.
 noise_of_sds <- function(x) {
-  square <- apply((x - rowMeans(x, dims = 1L))^2, c(1L, 2L), mean)
+  square <- rowMeans((x - rowMeans(x, dims = 1L))^2, dims = 2L)
   max(sqrt(rowSums((square - rowMeans(square))^2) / (ncol(square) - 1) / ncol(square)) / rowMeans(square)) / 2
 }
 
