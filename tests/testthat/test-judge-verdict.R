@@ -226,3 +226,15 @@ test_that("a run without `tol` is not said to have missed one", {
   fit <- elvi(model_density(function(x) sum(x^2) / 2, function(x) x, dim = 2))
   expect_output(print(fit), "`tol` was\\s+asked for")
 })
+
+test_that("edges are not looked for in thousands of parameters", {
+  asked <- 0
+  model <- model_density(function(x) {
+    asked <<- asked + ncol(x)
+    colSums(x^2) / 2
+  }, function(x) x, dim = 2500)
+  fit <- suppressWarnings(elvi(model, method = "mpsgd", budget = 50, control = elvi_control(scale = "diagonal")))
+  asked <- 0
+  expect_null(edges_of(fit))
+  expect_identical(asked, 0)
+})
