@@ -30,8 +30,8 @@ level_coordinates <- function(setup, mode) {
 }
 
 # Estimates of a level's coefficients by its own data have a covariance E about the coefficients, on average: `error`, by their
-# covariance V given all data, V^-1 = D^-1 + E^-1; and D + E all in all: `total`. Both by coefficients in units of their sds, `unit`: one may
-# be 1e9 times another. NULL where rounding would decide.
+# covariance V given all data, V^-1 = D^-1 + E^-1; and D + E all in all: `total`. Both are of coefficients in units of their sds,
+# `unit`, as one may be 1e9 times another. NULL where rounding would decide.
 level_estimates <- function(term, setup, mode, slot) {
   k <- length(term$coefs)
   mu <- matrix(original_order(setup$plan, mode$solution$mu)[ncol(setup$problem$X) + term$columns], k)
