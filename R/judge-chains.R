@@ -108,9 +108,11 @@ verdict_objections.elvi_chain_verdict <- function(v, fit) {
               format(v$ratio, digits = 3))
     },
     if (!is.null(v$elsewhere)) {
-      sprintf(paste("%d of %d searches from far away ended at a different place, %s standard deviations away and %s nats below:",
-                    "there may be more than one mode. The fit is of one."), v$elsewhere$number, 2L * distant_pairs,
-              format(v$elsewhere$distance, digits = 2), format(max(0, v$elsewhere$behind), digits = 2))
+      above <- v$elsewhere$behind < 0
+      sprintf(paste("%d of %d searches from far away ended at a different place, %s standard deviations away and %s nats %s:",
+                    "there may be more than one mode. The fit is of one%s."), v$elsewhere$number, 2L * distant_pairs,
+              format(v$elsewhere$distance, digits = 2), format(abs(v$elsewhere$behind), digits = 2), if (above) "above" else "below",
+              if (above) ", which is not the highest found" else "")
     },
     if (!isTRUE(v$drift <= max(most_drift, 10 * v$noise))) {   # five standard errors of a difference of halves
       sprintf("They have not settled: the mean of `%s` moves by %s standard deviations between their halves.", v$drifted,
