@@ -93,8 +93,8 @@ second_opinion <- function(v, moments) {
   shift <- abs(moments$mean - v$mean) / sd
   ratio <- exp(abs(log(sqrt(diag(v$covariance)) / sd)))
   names <- names(v$mean)
-  if (max(shift) > v$shift) v[c("shift", "shifted")] <- list(max(shift), names[which.max(shift)])
-  if (max(ratio) > v$ratio) v[c("ratio", "rescaled")] <- list(max(ratio), names[which.max(ratio)])
+  if (isTRUE(max(shift) > v$shift)) v[c("shift", "shifted")] <- list(max(shift), names[which.max(shift)])
+  if (isTRUE(max(ratio) > v$ratio)) v[c("ratio", "rescaled")] <- list(max(ratio), names[which.max(ratio)])
   v
 }
 

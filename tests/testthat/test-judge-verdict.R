@@ -238,3 +238,14 @@ test_that("edges are not looked for in thousands of parameters", {
   expect_null(edges_of(fit))
   expect_identical(asked, 0)
 })
+
+test_that("a second opinion by weights of a single draw does not end a fit", {
+  nothing <- list(mean = c(a = 1, b = 2), covariance = matrix(0, 2, 2))
+  v <- c(nothing, list(shift = Inf, shifted = "a", ratio = Inf, rescaled = "a"))
+  expect_identical(second_opinion(v, nothing), v)
+  skip_on_cran()
+  model <- model_density(function(x) colSums(x^4) / 4, function(x) x^3, dim = 7)   # no curvature at the mode
+  fit <- suppressWarnings(elvi(model, method = "laplace"))
+  expect_gt(length(objections(fit)), 0)
+  expect_false(fit$converged)
+})
