@@ -109,7 +109,7 @@ NULL
 #'   corrects that.
 #'
 #' `fit$verdict` has the numbers. Where the support has an edge, as that of a positive parameter, the verdict names the parameter and the
-#' place.
+#' place, in at most 2,000 parameters.
 #'
 #' @section Necks of funnels:
 #' Along the logarithm of a group's standard deviation a density may go on where an approximation has no draws, so that its importance

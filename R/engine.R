@@ -54,7 +54,7 @@ loosest_search_tol <- 0.1       # nats; the search is no rougher than this, what
 start_range <- 2                # first points are uniform in (-2, 2), as in Stan
 start_halvings <- 8L            # a first point outside the domain is moved half way to the origin so often
 start_retries <- 100            # further first points for each start, as in Stan, if all are outside the domain
-widest_inward <- 2000           # parameters for which room is looked for from a point at an edge of the support
+widest_inward <- 2000           # parameters for which edges of the support are looked for, and room from a point at one
 descent_steps <- 150L           # quasi-Newton steps of a descent
 path_candidates <- 5L           # points of a descent at which a Laplace approximation is tried
 descent_candidates <- 3L        # candidates from all descents that are improved by natural gradient steps

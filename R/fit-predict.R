@@ -667,7 +667,9 @@ posterior_predict.elvi_glm <- function(object, newdata = NULL, draws = 1000, re.
   at <- response_parameters(object, rows, drawn, fit_key(object, seed), if (is.null(newdata)) precisions(object))
   mu <- at$mu
   trials <- prediction_trials(object, newdata, trials, ncol(mu))
-  value <- with_key(noise_key(fit_key(object, seed), rows),
+  key <- noise_key(fit_key(object, seed), rows)
+  if (is.null(newdata)) key <- key_for(key, object$regression$place)
+  value <- with_key(key,
                     family_record(object$family)$draws(mu, at$dispersion, rep(trials, each = nrow(mu)), object$family))
   if (is.array(value) && length(dim(value)) == 3L) return(value)   # counts of classes
   value <- matrix(value, nrow(mu), dimnames = list(NULL, colnames(mu)))

@@ -35,7 +35,7 @@ chain_verdict <- function(model, mu, root, key, warmup = chain_warmup, kept = ch
 
 # The largest relative standard error of the standard deviations, by the spread of the chains' own second moments.
 noise_of_sds <- function(x) {
-  square <- apply((x - rowMeans(x, dims = 1L))^2, c(1L, 2L), mean)
+  square <- rowMeans((x - rowMeans(x, dims = 1L))^2, dims = 2L)
   max(sqrt(rowSums((square - rowMeans(square))^2) / (ncol(square) - 1) / ncol(square)) / rowMeans(square)) / 2
 }
 
@@ -108,9 +108,11 @@ verdict_objections.elvi_chain_verdict <- function(v, fit) {
               format(v$ratio, digits = 3))
     },
     if (!is.null(v$elsewhere)) {
-      sprintf(paste("%d of %d searches from far away ended at a different place, %s standard deviations away and %s nats below:",
-                    "there may be more than one mode. The fit is of one."), v$elsewhere$number, 2L * distant_pairs,
-              format(v$elsewhere$distance, digits = 2), format(max(0, v$elsewhere$behind), digits = 2))
+      above <- v$elsewhere$behind < 0
+      sprintf(paste("%d of %d searches from far away ended at a different place, %s standard deviations away and %s nats %s:",
+                    "there may be more than one mode. The fit is of one%s."), v$elsewhere$number, 2L * distant_pairs,
+              format(v$elsewhere$distance, digits = 2), format(abs(v$elsewhere$behind), digits = 2), if (above) "above" else "below",
+              if (above) ", which is not the highest found" else "")
     },
     if (!isTRUE(v$drift <= max(most_drift, 10 * v$noise))) {   # five standard errors of a difference of halves
       sprintf("They have not settled: the mean of `%s` moves by %s standard deviations between their halves.", v$drifted,

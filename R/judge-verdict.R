@@ -93,8 +93,8 @@ second_opinion <- function(v, moments) {
   shift <- abs(moments$mean - v$mean) / sd
   ratio <- exp(abs(log(sqrt(diag(v$covariance)) / sd)))
   names <- names(v$mean)
-  if (max(shift) > v$shift) v[c("shift", "shifted")] <- list(max(shift), names[which.max(shift)])
-  if (max(ratio) > v$ratio) v[c("ratio", "rescaled")] <- list(max(ratio), names[which.max(ratio)])
+  if (isTRUE(max(shift) > v$shift)) v[c("shift", "shifted")] <- list(max(shift), names[which.max(shift)])
+  if (isTRUE(max(ratio) > v$ratio)) v[c("ratio", "rescaled")] <- list(max(ratio), names[which.max(ratio)])
   v
 }
 
@@ -220,10 +220,10 @@ confirmed_line <- function(v) {
 # parameter, the side and about where, by bisection.
 edges_of <- function(fit, most = 3L) {
   model <- fit$given$model
-  if (!is_function_of_r(model)) return(NULL)
+  d <- model$dim
+  if (!is_function_of_r(model) || d > widest_inward) return(NULL)   # it takes 2 d points of d numbers
   at <- model_theta(fit)
   sd <- root_sd(at$scale)
-  d <- model$dim
   has_mass <- function(x) guarded_values(model, x) != Inf
   j <- rep(seq_len(d), 2L)
   side <- rep(c(-1, 1), each = d)

@@ -16,7 +16,9 @@ is_reshaped <- function(posterior) has_margins(posterior) || has_effects(posteri
 
 # S_k, user coordinates
 coefficient_root <- function(posterior, k) {
-  t(chol(tcrossprod(root_rows(root_at(posterior$roots, k), unit_rows(posterior, posterior$coefficients)))))
+  rows <- root_rows(root_at(posterior$roots, k), unit_rows(posterior, posterior$coefficients))
+  R <- or_null(chol(tcrossprod(rows))) %||% qr.R(qr(t(rows), tol = 0))   # the second where squares would lose a direction
+  t(R * sign(diag(R)))
 }
 
 # A posterior with margins of its coefficients where the gaussian is not as good. `cumulants` says why; NULL where nothing was looked at.
@@ -32,6 +34,10 @@ with_margins <- function(posterior, target_at, needed = FALSE) {
   target <- target_at(best)
   cumulants <- margin_cumulants(posterior, target_at, functions_at)
   posterior$cumulants <- lapply(cumulants, function(x) max(abs(x)))
+  if (anyNA(posterior$cumulants)) {
+    posterior["cumulants"] <- list(NULL)
+    return(left_gaussian(posterior, "the cumulants of the coefficients cannot be computed"))
+  }
   if (!needed && !needs_profile(cumulants)) return(posterior)
   if (length(which) > most_corrected) return(left_gaussian(posterior, paste("more than", most_corrected, "coefficients")))
   most <- most_margin_rows %/% (2 * length(which) * rows_of_profile(target))
@@ -343,12 +349,17 @@ plan_rule <- function(plan, law) {
 # Rows of `table` at x, a matrix with as many rows: linear between the columns, which stand for low, low + step, ..., and beyond.
 look_up <- function(table, x, low, step) {
   place <- (x - low) / step
-  left <- as.integer(place)   # towards 0, where the first interval is
-  left[left < 0L] <- 0L
-  left[left > ncol(table) - 2L] <- ncol(table) - 2L
+  left <- interval_at(place, ncol(table))
   at <- left * nrow(table) + seq_len(nrow(table))   # column by column
   value <- table[at]
   array(value + (place - left) * (table[at + nrow(table)] - value), dim(x))
+}
+
+# The intervals that places are in, from 0, or nearest to, between so many columns. In doubles first: places far out are no integers.
+interval_at <- function(place, columns) {
+  place[place < 0] <- 0
+  place[place > columns - 2] <- columns - 2
+  as.integer(place)
 }
 
 # values at standard normal scores, and back
@@ -419,9 +430,7 @@ shaped_coordinates <- function(margins, y) {
 
 slope_at_score <- function(shape, z) {
   step <- margin_scores[2L] - margin_scores[1L]
-  left <- as.integer((z - margin_scores[1L]) / step)
-  left[left < 0L] <- 0L
-  left[left > ncol(shape) - 2L] <- ncol(shape) - 2L
+  left <- interval_at((z - margin_scores[1L]) / step, ncol(shape))
   at <- left * nrow(shape) + seq_len(nrow(shape))
   array((shape[at + nrow(shape)] - shape[at]) / step, dim(z))
 }

@@ -418,7 +418,8 @@ pass_over_chunks <- function(source, recipe, task, args) {
     chunk <- chunks$read()
     if (is.null(chunk)) return(total)
     at <- at + 1
-    total <- join_answers(task, total, in_chunk(chunk_place(chunks, at), answer_to_chunk(chunk, recipe, task, args)))
+    here <- replace(args, "place", list(c(args$place, at - 1)))
+    total <- join_answers(task, total, in_chunk(chunk_place(chunks, at), answer_to_chunk(chunk, recipe, task, here)))
   }
 }
 

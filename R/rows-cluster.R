@@ -187,8 +187,10 @@ shard_task <- function(shard, recipe, request, number = 1) {
   data <- shard$data
   if (!is.null(request$centre)) recipe$centre <- request$centre
   if (request$task == "first") return(list(answer = first_rows(if (is_source(data)) first_chunk(data) else data)))
+  of_chunk <- isTRUE(row_tasks[[request$task]]$of_chunk)
+  if (of_chunk) request$args$place <- number - 1
   if (is_source(data)) return(pass_over(data, recipe, request$task, request$args))
-  if (isTRUE(row_tasks[[request$task]]$of_chunk)) return(answer_to_chunk(data, recipe, request$task, request$args))
+  if (of_chunk) return(answer_to_chunk(data, recipe, request$task, request$args))
   survey <- request$task == "survey"
   sample <- if (survey) add_to_sample(recipe, NULL, data, number)
   if (!identical(shard$key, request$key) || survey && shard$seen) {   # rows of a later pass lack what a survey needs

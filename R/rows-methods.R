@@ -53,8 +53,9 @@ with_environment <- function(term, env) {
   term
 }
 
-# a fit of that chunk
-with_rows <- function(object, frame, rows) {
+# a fit of that chunk; `place`: how many shards, chunks and rows are before it, which tells apart the noise of chunks with the same design
+with_rows <- function(object, frame, rows, place) {
+  if (any(place > 0)) object$regression$place <- place
   object$regression["frame"] <- list(frame)
   object$regression["na.action"] <- list(attr(frame, "na.action"))
   object$regression$y <- rows$y
@@ -68,7 +69,8 @@ chunk_method <- function(recipe, chunk, args, most = 5000L) {
   task <- row_tasks$method
   out <- check <- NULL
   for (first in seq(1L, nrow(chunk), by = most)) {
-    part <- rows_method(recipe, rows_at(chunk, first:min(first + most - 1L, nrow(chunk))), args)
+    here <- replace(args, "place", list(c(args$place, first - 1)))
+    part <- rows_method(recipe, rows_at(chunk, first:min(first + most - 1L, nrow(chunk))), here)
     check <- add_checks(check, attr(part, "check"))
     out <- task$join(out, part)
   }
@@ -79,6 +81,6 @@ rows_method <- function(recipe, chunk, args) {
   frame <- recipe_frame(recipe, chunk)
   if (!nrow(frame)) return(NULL)
   rows <- read_rows(framed_design(recipe, chunk), family_records[[recipe$likelihood]])
-  out <- do.call(args$method, c(list(with_rows(args$object, frame, rows)), args$args))
+  out <- do.call(args$method, c(list(with_rows(args$object, frame, rows, args$place)), args$args))
   structure(if (is.list(out)) out else list(out), check = check_sums(rows, recipe))
 }

@@ -20,16 +20,18 @@ level_coordinates <- function(setup, mode) {
     k <- length(term$coefs)
     # combinations take time, and at lower correlations they gain nothing
     root <- if (max(abs(stats::cov2cor(seen$total)[lower.tri(seen$total)])) > 0.5) chol(solve(seen$total)) else diag(k)
+    root <- root / rep(seen$unit, each = k)
     R <- root / diag(root)
     list(at = slot$theta, k = k, levels = levels_of_term(term), combined = any(R[upper.tri(R)] != 0), to = covariance_map(R),
-         from = covariance_map(backsolve(R, diag(k))), error = sqrt(rowSums((R %*% seen$error) * R)))
+         from = covariance_map(backsolve(R, diag(k))), error = sqrt(rowSums((R %*% (seen$error * tcrossprod(seen$unit))) * R)))
   })
   parts <- parts[lengths(parts) > 0]
   if (length(parts)) parts
 }
 
 # Estimates of a level's coefficients by its own data have a covariance E about the coefficients, on average: `error`, by their
-# covariance V given all data, V^-1 = D^-1 + E^-1; and D + E all in all: `total`. NULL where rounding would decide.
+# covariance V given all data, V^-1 = D^-1 + E^-1; and D + E all in all: `total`. Both are of coefficients in units of their sds,
+# `unit`, as one may be 1e9 times another. NULL where rounding would decide.
 level_estimates <- function(term, setup, mode, slot) {
   k <- length(term$coefs)
   mu <- matrix(original_order(setup$plan, mode$solution$mu)[ncol(setup$problem$X) + term$columns], k)
@@ -44,7 +46,7 @@ level_estimates <- function(term, setup, mode, slot) {
   e <- eigen((precision + t(precision)) / 2, symmetric = TRUE)
   error <- e$vectors %*% (t(e$vectors) / pmax(e$values, 1e-4))
   if (rcond(D + error) < 1e-10) return(NULL)
-  list(error = error * tcrossprod(unit), total = (D + error) * tcrossprod(unit))
+  list(error = error, total = D + error, unit = unit)
 }
 
 # of the lower triangle of a symmetric matrix D to that of R D R'

@@ -174,7 +174,7 @@ optimum_by_few <- function(oracle, model, few, base, law, work, tol, max_evaluat
   whole <- length(few$rows$y) == model$rows$n
   start <- null_if_refused(suppressWarnings(solve_optimum(few, base, law, work, if (whole) tol else 1e-3, 100)))
   if (is.null(start)) return(NULL)
-  if (start$interrupted) raise_interrupt()
+  if (start$interrupted) raise_interrupt()   # nothing is known of all rows yet
   of_few <- exact_oracle(few, law)
   mu <- unname(start$mu)
   precision <- scale_of(work)$precision_part(of_few(work, mu, start$scale)$B)

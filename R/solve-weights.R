@@ -237,7 +237,11 @@ refined_shapes <- function(posterior, k, a, components) {
   if (1 / sum(w^2) < least_effective * number) return(NULL)
   x <- root_rows(root_at(posterior$roots, k), t(a)) %*% found$z
   mean <- drop(x %*% w)
-  weighted_shapes((x - mean) / sqrt(drop((x - mean)^2 %*% w)), w)
+  sd <- sqrt(drop((x - mean)^2 %*% w))
+  shape <- normal_shapes(nrow(x))   # of a function that is 0, as that of a row of zeros, too
+  moves <- which(sd > 0)
+  if (length(moves)) shape[moves, ] <- weighted_shapes((x[moves, , drop = FALSE] - mean[moves]) / sd[moves], w)
+  shape
 }
 
 # Effects of groups in models of two predictors, whose densities no quadrature has: at most so many unknowns, whose moments are those of

@@ -17,3 +17,11 @@ test_that("chains leave the right gaussian alone and move a wrong one", {
   expect_true(wide$correct)
   expect_equal(unname(sqrt(wide$moments$variance)), t$sd, tolerance = 0.15)
 })
+
+test_that("a place elsewhere that is higher is said to be higher", {
+  v <- structure(list(accept = 0.8, shift = 0, ratio = 1, correct = FALSE, drift = 0, noise = 0,
+                      elsewhere = list(number = 2L, distance = 12, behind = 0.5)), class = "elvi_chain_verdict")
+  expect_match(verdict_objections(v, NULL), "12 standard deviations away and 0.5 nats below: .* The fit is of one\\.")
+  v$elsewhere$behind <- -3.89
+  expect_match(verdict_objections(v, NULL), "3.9 nats above: .* The fit is of one, which is not the highest found\\.")
+})

@@ -226,3 +226,26 @@ test_that("a run without `tol` is not said to have missed one", {
   fit <- elvi(model_density(function(x) sum(x^2) / 2, function(x) x, dim = 2))
   expect_output(print(fit), "`tol` was\\s+asked for")
 })
+
+test_that("edges are not looked for in thousands of parameters", {
+  asked <- 0
+  model <- model_density(function(x) {
+    asked <<- asked + ncol(x)
+    colSums(x^2) / 2
+  }, function(x) x, dim = 2500)
+  fit <- suppressWarnings(elvi(model, method = "mpsgd", budget = 50, control = elvi_control(scale = "diagonal")))
+  asked <- 0
+  expect_null(edges_of(fit))
+  expect_identical(asked, 0)
+})
+
+test_that("a second opinion by weights of a single draw does not end a fit", {
+  nothing <- list(mean = c(a = 1, b = 2), covariance = matrix(0, 2, 2))
+  v <- c(nothing, list(shift = Inf, shifted = "a", ratio = Inf, rescaled = "a"))
+  expect_identical(second_opinion(v, nothing), v)
+  skip_on_cran()
+  model <- model_density(function(x) colSums(x^4) / 4, function(x) x^3, dim = 7)   # no curvature at the mode
+  fit <- suppressWarnings(elvi(model, method = "laplace"))
+  expect_gt(length(objections(fit)), 0)
+  expect_false(fit$converged)
+})

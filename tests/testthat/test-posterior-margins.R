@@ -49,3 +49,26 @@ test_that("chunks have the corrected posterior of memory", {
   expect_equal(vcov(outside), vcov(inside), tolerance = 1e-8)
   expect_equal(confint(outside), confint(inside), tolerance = 1e-8)
 })
+
+test_that("tables go on in straight lines however far", {
+  table <- rbind(c(1, 2, 4), c(0, 3, 3.5))
+  x <- rbind(c(-1e12, 0.5, NA, 1e12), c(-1e12, -1, 2.5, 1e12))
+  expected <- rbind(c(1 - 1e12, 1.5, NA, 2e12), c(-3e12, -3, 3.75, 2.5 + 0.5e12))
+  expect_no_warning(expect_equal(look_up(table, x, 0, 1), expected))
+  expect_equal(slope_at_score(matrix(2 * margin_scores, 1L), matrix(c(-1e12, 0.3, 1e12), 1L)), matrix(2, 1L, 3L))
+  # components a million times as wide as others
+  one <- data.frame(x = -0.00032, y = 0.9469151, o = 0.4184314)
+  fit <- suppressWarnings(elvi(y ~ x + offset(o), data = one, family = weibull()))
+  limits <- predict(fit, one, interval = "credible", offset = one$o)
+  expect_true(limits[2] < limits[1] && limits[1] < limits[3])
+})
+
+test_that("components at which rows fix the coefficients do not end a fit", {
+  # with as many coefficients as rows, a large shape or a small sigma leaves some combinations 1e8 times as uncertain as others
+  d <- data.frame(x = c(910, -610), z = 0:1, y = c(0.2, 0.5))
+  fit <- suppressMessages(suppressWarnings(elvi(y ~ x + z, data = d, family = Gamma("log"), weights = 2:1)))
+  expect_true(all(is.finite(confint(fit))))
+  d <- data.frame(x = c(-2e-4, 3e-4), y = c(-0.7, -0.76))
+  fit <- suppressMessages(suppressWarnings(elvi(y ~ x, data = d, family = student(), weights = 1:2)))
+  expect_true(all(is.finite(confint(fit))))
+})

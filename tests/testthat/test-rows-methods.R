@@ -77,3 +77,13 @@ test_that("what would hold all rows says so; what needs none works", {
   expect_equal(names(coef(update(whole, . ~ x))), c("(Intercept)", "x"))
   expect_false(any(c("data", "chunk") %in% names(unclass(fit))))
 })
+
+test_that("chunks with the same design have noise of their own", {
+  data <- data.frame(y = sin(1:12000))
+  fit <- elvi(y ~ 1, data = rows_files(1:2, function(i) data[6000 * (i - 1) + 1:6000, , drop = FALSE]), dispersion = 0.7)
+  drawn <- posterior_predict(fit, draws = 50)
+  for (start in c(5000, 6000, 11000)) {
+    expect_lt(max(abs(stats::cor(drawn[, 1:10], drawn[, start + 1:10]))), 0.8)
+  }
+  expect_equal(posterior_predict(fit, draws = 50), drawn)
+})

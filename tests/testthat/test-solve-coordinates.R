@@ -71,3 +71,15 @@ test_that("a polynomial that grows where there are no points is cut", {
   shape <- list(powers = simple_powers(2L), coefficients = c(0, 50, rep(0, nrow(simple_powers(2L)) - 1)))
   expect_equal(surrogate_at(shape, z), pmin(50 * flat_scores(z)[, 1L], surrogate_limit(z)))
 })
+
+test_that("the unit of a slope does not matter, however large", {
+  d <- data.frame(g = rep(1:15, each = 8), x = rep(3:10, 15))
+  d$y <- 2 + 0.3 * d$x + sin(7 * d$g) + 0.3 * cos(5 * d$g) * (d$x - 3) + 0.5 * sin(11 * seq_len(120))
+  fit <- elvi(y ~ x + (x | g), data = d)
+  expect_identical(fit$posterior$hyper$rule, "scores")
+  sds <- as.data.frame(VarCorr(fit))$sdcor
+  for (unit in c(1e-9, 1e9)) {
+    other <- elvi(y ~ x + (x | g), data = transform(d, x = unit * x))
+    expect_equal(as.data.frame(VarCorr(other))$sdcor * ifelse(seq_along(sds) == 2, unit, 1), sds, tolerance = 0.001)
+  }
+})

@@ -566,6 +566,13 @@ test_that("an interrupt returns the best point so far, with its certificate", {
   expect_output(print(fit), "INTERRUPTED")
 })
 
+test_that("an interrupt while a sample of the rows is solved ends the fit", {
+  law <- law_of(base_gaussian(), 23)
+  result <- tryCatch(optimum_by_few(function(...) stop("a pass over all rows"), list(rows = list(n = 1e6)), watched_model(at_pass = 3),
+                                    base_gaussian(), law, "symmetric", 1e-9, 100), interrupt = function(condition) "ended")
+  expect_identical(result, "ended")
+})
+
 test_that("progress is shown after two seconds, passes, rows per second and certificate", {
   skip_on_cran()
   model <- watched_model(seconds = 0.5)
