@@ -195,7 +195,15 @@ some_shapes <- function(shapes, which) {
 normal_shapes <- function(n) matrix(rep(margin_scores, each = n), n)
 
 # Scores of values, which have a row for each function and a column for each component: a function, because its tables are made once.
+# Those of one component have no table: its quantiles are those of the shape itself, and scores their inverse.
 scores_of_components <- function(shapes) {
+  if (length(shapes$of) == 1L) {
+    shape <- shapes$each[[shapes$of]]
+    return(function(x) {
+      x[] <- vapply(seq_len(nrow(shape)), function(i) exact_scores(shape[i, ], x[i]), 0)
+      x
+    })
+  }
   tables <- lapply(shapes$each, score_table)
   function(x) {
     for (k in seq_len(ncol(x))) x[, k] <- score_in_table(tables[[shapes$of[k]]], x[, k, drop = FALSE])
