@@ -136,14 +136,14 @@ agree_with_own <- function(moments, own, S, ridge = 0.02) {
 margin_loadings <- function(posterior, k, A) {
   root <- root_at(posterior$roots, k)
   own <- root_rows(root, unit_rows(posterior, posterior$coefficients))
-  A %*% t(own) %*% t(solve(posterior$margins$roots[[k]]))
+  A %*% t(forwardsolve(posterior$margins$roots[[k]], own))
 }
 
 # of all parameters at component k, d x p
 all_loadings <- function(posterior, k) {
   root <- root_at(posterior$roots, k)
   own <- root_rows(root, unit_rows(posterior, posterior$coefficients))
-  uncentre_points(posterior, root_times(root, t(own))) %*% t(solve(posterior$margins$roots[[k]]))
+  uncentre_points(posterior, root_times(root, t(forwardsolve(posterior$margins$roots[[k]], own))))
 }
 
 # What corrections add to means (d x K) and variances of all parameters, whose standard deviations are sd.
@@ -426,7 +426,7 @@ moved_coefficients <- function(posterior, z, k) {
 
 # the columns by which z has the whitened coordinates y of the coefficients
 white_coordinates <- function(posterior, k) {
-  t(solve(posterior$margins$roots[[k]], root_rows(root_at(posterior$roots, k), unit_rows(posterior, posterior$coefficients))))
+  t(forwardsolve(posterior$margins$roots[[k]], root_rows(root_at(posterior$roots, k), unit_rows(posterior, posterior$coefficients))))
 }
 
 copula_scores <- function(margins, y) t(chol(stats::cov2cor(margins$covariance))) %*% y

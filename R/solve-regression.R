@@ -60,7 +60,7 @@ intercept_shift <- function(shift, at, lines) {
 # what the answer rests on
 nested_account <- function(nested) {
   each <- function(field) vapply(nested$nodes, function(node) node[[field]], nested$nodes[[1L]][[field]])
-  c(nested[c("evidence", "k_hat", "draws", "corrected", "weighed", "noise", "change", "evaluations")],
+  c(nested[intersect(c("evidence", "k_hat", "draws", "corrected", "weighed", "noise", "change", "evaluations"), names(nested))],
     list(certificates = each("certificate"), certificate_kind = each("certificate_kind")))
 }
 

@@ -50,7 +50,7 @@ run_inputs <- function(model, base, kind, update = "project", estimator = "repar
             list(seed = c(7, 11), feasible = internal$feasible_set(control, model, 4)))
   fit <- list(given = c(list(model = model, schedule = schedule), internal$split_control(control)), plan = plan, result = list(cpu = 0))
   start <- list(mu = rep(0.1, model$dim), scale = scale_of(kind, model$dim))
-  list(model = model, law = law, settings = internal$run_settings(fit, 3), state = internal$initial_state(start))
+  list(model = model, law = law, settings = internal$run_settings(fit, 3), state = internal$initial_state(start, control, 4))
 }
 
 # ---- the calls -------------------------------------------------------------------------------------------------------
@@ -254,6 +254,7 @@ runs <- c(
        checked = run_inputs(models$logit, base_gaussian(), "symmetric", backtrack = 16),
        diagonal = run_inputs(models$logit, base_student(5), "diagonal", estimator = "path", average = "theorem"),
        path = run_inputs(models$quadratic, base_power(3), "symmetric", estimator = "path"),
+       fixed = run_inputs(models$logit, base_uniform(), "symmetric", estimator = "fixed"),
        radial = run_inputs(models$logit, base_radial(function(r) -r^2), "triangular")))
 for (name in names(runs)) local({
   input <- runs[[name]]
