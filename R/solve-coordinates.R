@@ -129,7 +129,7 @@ covariance_coordinates <- function(D, k) {
   place[lower.tri(place, diag = TRUE)] <- seq_len(ncol(D))
   sd <- sqrt(pmax(D[, diag(place), drop = FALSE], 1e-300))
   L <- array(0, c(nrow(D), k, k))   # factors of the correlation matrices
-  left <- matrix(1, nrow(D), k)     # what is left of each row's length
+  left <- matrix(1, nrow(D), k)     # the share of each row's squared length not yet taken
   partial <- NULL
   for (j in seq_len(k)) {
     L[, j, j] <- sqrt(left[, j])
