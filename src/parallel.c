@@ -39,6 +39,16 @@ static blas_threads find_blas_threads(void)
     return out;
 }
 
+int elvi_blas_takes_threads(void)
+{
+    int (*parallel)(void) = NULL;
+#ifndef ELVI_NO_DLSYM
+    void *found = dlsym(RTLD_DEFAULT, "openblas_get_parallel");
+    if (found) memcpy(&parallel, &found, sizeof found);
+#endif
+    return !parallel || parallel() != 0;
+}
+
 void elvi_blas_alone(void)
 {
     const blas_threads blas = find_blas_threads();

@@ -23,6 +23,26 @@ test_that("options(elvi.threads = ) sets the number, within OpenMP's limit", {
   expect_identical(child("OMP_THREAD_LIMIT=1", "2"), "1")
 })
 
+test_that("an OpenBLAS for a single thread is called by one", {
+  skip_on_cran()
+  skip_on_os(c("windows", "mac"))   # which preload in other ways
+  skip_if(threads_then(2, elvi_threads()) == 1, "no OpenMP, a limit of one thread, or such a library already")
+  # what elvi asks of OpenBLAS, answered as its two kinds do
+  answers <- function(parallel) {
+    dir <- tempfile("openblas")
+    dir.create(dir)
+    code <- file.path(dir, "answer.c")
+    writeLines(sprintf("int openblas_get_parallel(void) { return %d; }", parallel), code)
+    library <- file.path(dir, paste0("answer", .Platform$dynlib.ext))
+    suppressWarnings(system2(file.path(R.home("bin"), "R"), c("CMD", "SHLIB", "-o", library, code), stdout = FALSE, stderr = FALSE))
+    skip_if_not(file.exists(library), "no compiler")
+    session_prints("options(elvi.threads = 2); cat(elvi::elvi_threads())",
+                   paste0("LD_PRELOAD=", paste(c(library, Sys.getenv("LD_PRELOAD")), collapse = ":")))
+  }
+  expect_identical(answers(0), "1")
+  expect_identical(answers(1), "2")
+})
+
 test_that("a bad number of threads is refused by name", {
   expect_snapshot(error = TRUE, threads_then(0, elvi_threads()))
   expect_snapshot(error = TRUE, threads_then("two", elvi_threads()))
