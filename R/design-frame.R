@@ -84,6 +84,18 @@ check_na_action <- function(na.action) {
   }
 }
 
+# terms of 'brms', 'INLA' and 'glmmTMB', and what they are called here
+terms_of_others <- c(gp = "Use hsgp(x)", f = "See ?latent_terms for time series, maps and smooths", ar = "Use ar1(time)",
+                     arma = "Use ar1(time)", ma = "Use ar1(time)", car = "Use bym2() or icar()", ou = "Use ar1(time)",
+                     me = "Errors in predictors are not supported", mi = "Impute missing predictors before",
+                     mmc = "Use mm()", cosy = "Use (1 | g)", unstr = "Use (0 + factor(time) | g)", rr = "Use (x | g)")
+
+refuse_foreign_function <- function(message) {
+  name <- sub(".*could not find function \"([^\"]*)\".*", "\\1", message)
+  if (name == message || !name %in% names(terms_of_others)) return(invisible())
+  refuse_argument("object", "elvi has no term ", name, "(). ", terms_of_others[[name]], ".")
+}
+
 # Errors of model.frame() name the argument that they are about, if it has a name
 # in the frame, else the formula.
 reading_frame <- function(expr) {
@@ -91,6 +103,7 @@ reading_frame <- function(expr) {
     if (is_time_limit(e)) stop(e)
     about <- c("weights", "frequency", "offset", "subset")
     named <- about[vapply(about, function(a) grepl(paste0("(", a, ")"), conditionMessage(e), fixed = TRUE), NA)]
+    refuse_foreign_function(conditionMessage(e))
     blame_argument(stop(e), c(named, "object")[1L], "the variables of the formula cannot be read")
   })
 }

@@ -317,9 +317,8 @@ check_grouping <- function(g, name, bar, n) {
     refuse_term(str2lang(bar$written), paste0("`", name, "` is no grouping factor but ", describe(g)))
   }
   if (anyNA(g)) {
-    bad_argument("data", paste0("free of missing values in the grouping factor `", name,
-                                "`, or with na.omit for `na.action`"),
-                 sprintf("NA in row %d", which(is.na(g))[1L]))
+    refuse_argument("data", "The grouping factor `", name, "` is missing in row ", which(is.na(g))[1L],
+                    " of `data`. Use na.action = na.omit to drop such rows.")
   }
 }
 

@@ -112,14 +112,16 @@ unseen_levels <- function(terms, frame, allowed) {
   new[lengths(new) > 0L]
 }
 
+refuse_new_level <- function(factor, level, ...) {
+  refuse_argument("newdata", "`newdata` has a level of `", factor, "` that the fit has not seen: ", describe(level), ".", ...)
+}
+
 # effects of new levels of a grouping factor come from the population
 new_levels <- function(term, frame, rows, allowed) {
   if (!length(rows)) return(NULL)
   labels <- do.call(paste, c(lapply(term$group, function(name) as.character(frame[[name]])[rows]), sep = ":"))
   if (!check_flag(allowed, "allow_new_levels")) {
-    bad_argument("newdata", paste0("free of levels of `", term$label,
-                                   "` that the data did not have, unless allow_new_levels = TRUE"),
-                 paste("one with", describe(labels[1L])))
+    refuse_new_level(term$label, labels[1L], " Use allow_new_levels = TRUE to predict for it.")
   }
   new <- list(term = term, rows = rows, labels = unique(labels), level = match(labels, unique(labels)),
               M = slope_matrix(term$slopes, frame, term$contrasts)[rows, , drop = FALSE])
@@ -143,7 +145,7 @@ row_offset <- function(object, frame, newdata, offset) {
   } else if (!is.null(outside)) {
     outside <- or_null(eval(outside, newdata, environment(object$formula)))
     if (is.null(outside) || length(outside) != n) {
-      bad_argument("offset", "given for `newdata`: the fit had one outside its formula", "NULL")
+      refuse_argument("offset", "`offset` is missing: the fit had an offset outside its formula. Give the offset of `newdata`.")
     }
   }
   (within %||% 0) + (outside %||% 0) + numeric(n)

@@ -46,7 +46,7 @@ check_second_formula <- function(formula, argument) {
   if (!inherits(formula, "formula") || length(formula) != 2L) {
     bad_argument(argument, "a formula without a response, such as ~ x", describe(formula))
   }
-  if ("." %in% all.names(formula)) bad_argument(argument, "a formula without `.`: name its variables", deparse_one(formula))
+  if ("." %in% all.names(formula)) bad_argument(argument, "a formula without `.`", deparse_one(formula), "name its variables")
   formula
 }
 

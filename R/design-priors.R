@@ -128,8 +128,8 @@ prior_of_length <- function(prior, n, name = "prior") {
 check_normal_prior <- function(prior, name) {
   check_coefficient_prior(prior, name)
   if (!is_concave(prior)) {
-    bad_argument(name, paste("normal() or flat() with group-level terms, smooth terms or method = \"nested\":",
-                             "the logarithm of a student density is not concave"), format(prior))
+    bad_argument(name, "normal() or flat() with group-level terms, smooth terms or method = \"nested\"", format(prior),
+                 "the logarithm of a student density is not concave")
   }
 }
 

@@ -10,7 +10,7 @@ elvi.formula <- function(object, data, family = stats::gaussian(),
                          schedule = NULL, budget = NULL, tol = NULL, start = NULL,
                          control = elvi_control(), correct = TRUE, prior_only = FALSE, ...) {
   check_dots(list(...), names(formals()), "elvi()")
-  method <- check_choice(method, "method", c("auto", "exact", "mpsgd", "nested"))
+  method <- check_method(method, c("auto", "exact", "mpsgd", "nested"))
   problem <- showing_passes(control, build_problem(object, match.call(), parent.frame(), environment()))
   solve_problem(problem, base, method, list(schedule = schedule, budget = budget, tol = tol, start = start), control, correct, prior_only)
 }

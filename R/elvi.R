@@ -202,7 +202,7 @@ elvi.elvi_model <- function(object, base = base_gaussian(), schedule = NULL, bud
                             method = c("auto", "mpsgd", "exact", "natural", "laplace", "pathfinder"), starts = NULL,
                             combine = c("best", "stack"), correct = TRUE, polish = FALSE, ...) {
   check_dots(list(...), names(formals()), "elvi()")
-  method <- check_choice(method, "method", c("auto", "mpsgd", "exact", "natural", "laplace", "pathfinder"))
+  method <- check_method(method, c("auto", "mpsgd", "exact", "natural", "laplace", "pathfinder"))
   fit <- function() {
     solve_problem(list(target = object, call = call), base, method,
                   list(schedule = schedule, budget = budget, tol = tol, start = start, starts = starts, combine = combine), control,
@@ -277,7 +277,7 @@ choose_method <- function(method, model, stochastic, scale) {
     method <- if (has_exact(model) && scale_of(scale)$exact && !any(asked) && fits) "exact" else "mpsgd"
   }
   if (method == "exact" && !scale_of(scale)$exact) {
-    bad_argument("method", sprintf("\"mpsgd\" with a scale of kind \"%s\": the exact solver has no such scales", scale), "\"exact\"")
+    bad_argument("method", "\"mpsgd\"", "\"exact\"", sprintf("the exact solver has no scale of kind \"%s\"", scale))
   }
   if (method == "mpsgd") check_independent_prior(model)
   if (method == "exact" && asked[["arguments"]]) {
@@ -320,8 +320,8 @@ elvi.elvi_fit <- function(object, budget = NULL, iterations = Inf, ...) {
   check_dots(list(...), names(formals()), "elvi() on a fit")
   fit <- object
   if (fit$given$method != "mpsgd") {
-    bad_argument("object", paste0("a fit by method = \"mpsgd\": a fit by method = \"", fit$given$method, "\" has nothing to continue"),
-                 "this one")
+    bad_argument("object", "a fit by method = \"mpsgd\"", paste0("one by method = \"", fit$given$method, "\""),
+                 "only stochastic runs can be continued")
   }
   iterations <- check_count(iterations, "iterations", infinite = TRUE)
   law <- law_of(fit$given$base, fit$given$model$dim)

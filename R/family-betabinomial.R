@@ -17,8 +17,8 @@ unpacked_trials <- function(y) {
 beta_binomial_response <- function(y) {
   if (!is.matrix(y)) {
     if (is.numeric(y) && any(y %% 1 != 0)) {
-      bad_argument("y", "successes and failures, cbind(k, n - k): a proportion does not give the number of trials",
-                   describe(y[y %% 1 != 0][1L]))
+      bad_argument("y", "successes and failures, cbind(k, n - k)", describe(y[y %% 1 != 0][1L]),
+                   "a proportion does not say how many trials there were")
     }
     seen <- binomial_response(y)
     return(list(y = packed_trials(seen$y, 1)))

@@ -65,18 +65,18 @@ is_shared <- function(record) identical(record$second$component, "class")
 count_classes <- function(classes) {
   few <- length(classes) < 3L
   if (!few && length(classes) <= most_classes) return(invisible())
-  bad_argument("y", paste0("a response of 3 to ", most_classes, " classes", if (few) "; binomial() is for two" else ": join some of them"),
-               paste("one of", length(classes)))
+  bad_argument("y", paste("a response with 3 to", most_classes, "classes"), length(classes),
+               if (few) "binomial() is for two" else "join some of them")
 }
 
 refuse_absent_class <- function(class) {
-  elvi_abort("`y`: the class ", describe(class), " never occurs, so that only the prior determines its probability. Drop it with ",
+  elvi_abort("`y`: the class ", describe(class), " never occurs, so only the prior determines its probability. Drop it with ",
              "droplevels(), or join it with another.", class = "elvi_error_argument", data = list(argument = "y"))
 }
 
 with_unordered_classes <- function(family, y, declared) {
   if (!is.factor(y) && !is.character(y) && !is.logical(y)) {
-    bad_argument("y", "a factor, such as factor(y); counts of classes are for multinomial()", describe(y))
+    bad_argument("y", "a factor, such as factor(y)", describe(y), "counts of classes are for multinomial()")
   }
   absent <- setdiff(declared, as.character(y))
   if (length(absent)) refuse_absent_class(absent[1L])
@@ -88,10 +88,10 @@ with_unordered_classes <- function(family, y, declared) {
 }
 
 with_counted_classes <- function(family, y, declared) {
-  if (!is.matrix(y) || !is.numeric(y)) bad_argument("y", "counts of classes, cbind(a, b, c); a factor is for categorical()", describe(y))
+  if (!is.matrix(y) || !is.numeric(y)) bad_argument("y", "a matrix of counts, cbind(a, b, c)", describe(y), "a factor is for categorical()")
   family$levels <- colnames(y) %||% as.character(seq_len(ncol(y)))
   if (anyDuplicated(family$levels) || any(!nzchar(family$levels))) {
-    bad_argument("y", "a matrix whose columns have distinct names, cbind(a = , b = , c = )", paste("one with", toString(family$levels)))
+    refuse_argument("y", "The columns of `y` need distinct names, such as cbind(a = , b = , c = ). They are ", toString(family$levels), ".")
   }
   count_classes(family$levels)
   absent <- which(colSums(y) == 0)

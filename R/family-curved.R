@@ -16,7 +16,7 @@ curved_start <- function(y, weight, dispersion) {
 
 refuse_negative_level <- function(family, y, declared) {
   if (is.numeric(y) && !all(y <= 0)) return(family)
-  bad_argument("y", "numbers of which some are positive: with the log link their means are", describe(max(y)))
+  refuse_argument("y", "`y` has no positive values, and with the log link means are positive.")
 }
 
 curved_records <- function() {

@@ -44,8 +44,7 @@ interval_numbers <- function(y, family) {
   at <- match(key(interval_ends(y)), key(family$levels))
   if (anyNA(at)) {
     odd <- interval_ends(y)[is.na(at), , drop = FALSE][1L, ]
-    bad_argument("newdata", "data with intervals that occur in the data of the fit",
-                 sprintf("one from %g to %g", odd[1L], odd[2L]))
+    refuse_argument("newdata", sprintf("`newdata` has an interval that the fit has not seen: from %g to %g.", odd[1L], odd[2L]))
   }
   as.double(at)
 }

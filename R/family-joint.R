@@ -174,7 +174,7 @@ df_hyper <- function() {
 
 refuse_scale_intervals <- function(family, y, declared) {
   if (has_intervals(y)) {
-    bad_argument("y", "times that are known or censored on the right: with `dispformula` no others are supported", "intervals")
+    refuse_argument("y", "`y`: `dispformula` does not support times that are censored on the left or in intervals. Leave it out.")
   }
   family
 }
@@ -199,7 +199,7 @@ joint_record <- function(..., deviance = no_deviance, autoscale = FALSE, positiv
 }
 
 no_deviance <- function(y, mu, dispersion, family) {
-  bad_argument("type", paste0("\"response\" or \"pearson\": ", family$family, "() has no deviance residuals"), "\"deviance\"")
+  bad_argument("type", "\"response\" or \"pearson\"", "\"deviance\"", paste0(family$family, "() has no deviance residuals"))
 }
 
 # A function, because family.R, whose records they build on, is loaded later.

@@ -106,16 +106,17 @@ observed_times <- function(formula, data) {
   y <- blame_argument(eval(formula[[2L]], data, environment(formula)), "object", "the response cannot be read")
   type <- attr(y, "type")
   if (!type %in% c("right", "counting")) {
-    bad_argument("y", "Surv(time, status) or Surv(start, stop, status). weibull() and lognormal() take other censoring",
-                 paste0("Surv(type = \"", type, "\")"))
+    bad_argument("y", "Surv(time, status) or Surv(start, stop, status)", paste0("Surv(type = \"", type, "\")"),
+                 "weibull() and lognormal() take other censoring")
   }
   y <- unclass(y)
   counting <- type == "counting"
   out <- data.frame(entry = if (counting) y[, "start"] else 0, exit = y[, if (counting) "stop" else "time"], event = y[, "status"] == 1)
-  if (nrow(out) != nrow(data)) bad_argument("object", "a formula with a time for each row of `data`", sprintf("%d times", nrow(out)))
+  if (nrow(out) != nrow(data)) refuse_argument("object", sprintf("`object`: the formula gives %d times, and `data` has %d rows.", nrow(out), nrow(data)))
   bad <- which(out$entry < 0 | out$exit <= out$entry)
   if (length(bad)) {
-    bad_argument("y", "times above 0 and after their entry", sprintf("one from %g to %g", out$entry[bad[1L]], out$exit[bad[1L]]))
+    refuse_argument("y", sprintf("`y`: each time must be after its entry, and entries at least 0. Row %d is from %g to %g.", bad[1L],
+                                 out$entry[bad[1L]], out$exit[bad[1L]]))
   }
   out
 }
@@ -127,7 +128,7 @@ chosen_observations <- function(data, call, env, known) {
   if (!is.null(subset)) which <- if (is.logical(subset)) which(rep_len(subset, nrow(data))) else which[subset]
   for (name in intersect(c("weights", "frequency", "offset"), names(call))) {
     value <- blame_argument(eval(call[[name]], data, env), name, "it cannot be read")
-    if (!is.null(value) && length(value) != nrow(data)) bad_argument(name, "as long as the data have rows", describe(value))
+    if (!is.null(value) && length(value) != nrow(data)) bad_argument(name, paste("of length", nrow(data)), paste("of length", length(value)))
     data[[paste0(".", name)]] <- value
   }
   list(which = which, data = data[which, , drop = FALSE])
@@ -144,7 +145,7 @@ time_layout <- function(cuts, known) {
     cuts <- cuts[cuts < max(events)]
   }
   if (length(cuts) && cuts[length(cuts)] >= last) {
-    bad_argument("cuts", sprintf("below the last time, %g, so that someone is at risk after each of them", last), describe(max(cuts)))
+    bad_argument("cuts", sprintf("below the last time, %g", last), describe(max(cuts)), "nobody is at risk after it")
   }
   ends <- c(0, cuts, Inf)
   inner <- c(0, cuts, last)
@@ -178,7 +179,7 @@ piece_columns <- function(data, split, layout, name) {
 check_at_risk <- function(split, layout) {
   empty <- setdiff(seq_along(layout$names), split$interval)
   if (length(empty)) {
-    bad_argument("cuts", "such that someone is at risk in every interval", paste("one with nobody in", layout$names[empty[1L]]))
+    refuse_argument("cuts", "Nobody is at risk in the interval ", layout$names[empty[1L]], " of `cuts`.")
   }
 }
 
@@ -197,11 +198,12 @@ with_baseline <- function(formula, times, data) {
     right <- formula[[3L]]
   }
   if ("interval" %in% names(data) && "interval" %in% all.vars(right)) {
-    bad_argument("data", "without a variable `interval`, which is the factor of intervals here: rename it", "data with one")
+    refuse_argument("data", "Rename the column `interval` of `data`: piecewise_exponential() uses this name for the factor of intervals.")
   }
   own <- all.vars(times$exit_by)
   if (is.null(times$name) && length(intersect(own, all.vars(right)))) {
-    bad_argument("object", "a formula whose time is a variable, as it is on the right too: compute it first", deparse_one(times$exit_by))
+    refuse_argument("object", "`object`: the time ", deparse_one(times$exit_by), " is computed from variables that are predictors too. ",
+                    "Compute it first, as a column of `data`.")
   }
   if (length(intersect(c("interval", times$name), all.vars(right)))) return(formula)
   formula[[3L]] <- call("+", quote(interval), right)
@@ -238,20 +240,20 @@ new_times <- function(object, newdata, which) {
   by <- object$pieces[[which]]
   if (is.null(by) || !all(all.vars(by) %in% names(newdata))) return(NULL)
   time <- blame_argument(as.double(eval(by, newdata, environment(object$formula))), "newdata", "its times cannot be read")
-  if (any(time < 0, na.rm = TRUE)) bad_argument("newdata", "data with times above 0", describe(time[which(time < 0)[1L]]))
+  if (any(time < 0, na.rm = TRUE)) refuse_argument("newdata", "`newdata` has a negative time: ", describe(time[which(time < 0)[1L]]), ".")
   time
 }
 
 # pieces of new observations, up to their times or, with `exit` = Inf, up to any
 new_pieces <- function(object, newdata, exit = new_times(object, newdata, "exit_by")) {
   if (is.null(exit)) {
-    bad_argument("newdata", paste0("data with the time of each row: ", join_or(paste0("`", all.vars(object$pieces$exit_by), "`"))),
-                 "data without")
+    refuse_argument("newdata", "`newdata` needs the time of each row: `",
+                    paste(all.vars(object$pieces$exit_by), collapse = "`, `"), "`.")
   }
   entry <- new_times(object, newdata, "entry_by") %||% numeric(nrow(newdata))
   late <- which(exit < entry)
   if (length(late)) {
-    bad_argument("newdata", "data with times after their entry", sprintf("one from %g to %g", entry[late[1L]], exit[late[1L]]))
+    refuse_argument("newdata", sprintf("The time %g of `newdata` is before its entry at %g.", exit[late[1L]], entry[late[1L]]))
   }
   split <- split_at(entry, rep_len(exit, nrow(newdata)), object$pieces)
   list(split = split, data = piece_columns(newdata, split, object$pieces, object$pieces$name), names = rownames(newdata))

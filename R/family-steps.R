@@ -115,8 +115,8 @@ threshold_starts <- list(
 
 log_prior_real <- function(prior, x) {
   if (has_rate(prior) || any(is.infinite(prior$scale))) {
-    bad_argument("prior_aux", "normal(), student_t() or cauchy(): thresholds of sratio(), cratio() and acat() may be negative",
-                 format(prior))
+    bad_argument("prior_aux", "normal(), student_t() or cauchy()", format(prior),
+                 "thresholds of sratio(), cratio() and acat() may be negative")
   }
   z <- (x - prior$location) / prior$scale
   if (is.infinite(prior$df)) return(list(value = stats::dnorm(z, log = TRUE) - log(prior$scale), slope = -z / prior$scale))

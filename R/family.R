@@ -942,8 +942,7 @@ check_response <- function(y, record, n, whole = TRUE, family = NULL) {
                  paste("of length", NROW(y)))
   }
   if (anyNA(y)) {
-    bad_argument("y", "free of missing values",
-                 sprintf("NA at position %.0f", which(is.na(y))[1L]))
+    refuse_missing("y", NA, sprintf("at position %.0f", which(is.na(y))[1L]))
   }
   if (!is.null(record$classes) && !is.numeric(y) && !is.null(family)) y <- factor(as.character(y), class_names(family), ordered = TRUE)
   if (has_intervals(y) && !is.null(family$levels)) y <- interval_numbers(y, family)

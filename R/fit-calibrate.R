@@ -97,8 +97,7 @@ fewest_replications <- 10L
 calibration_plan <- function(fit, from, pars, key) {
   if (is_out_of_memory(fit)) bad_argument("fit", "a fit with its data in memory", "one with out-of-memory data")
   if (!is.null(fit$pieces)) {
-    bad_argument("fit", "a fit whose responses can be simulated: those of piecewise_exponential() change the rows of the design",
-                 "one with that family")
+    refuse_argument("fit", "`fit`: calibrate() does not support piecewise_exponential(): simulated times would change the rows of the design.")
   }
   if (from == "prior" && is_nested_only(fit$family) && length(family_parameter_names(fit))) {
     bad_argument("from", paste0("\"posterior\" for a fit with ", fit$family$family, "()"), "\"prior\"")
@@ -547,7 +546,7 @@ autoplot.elvi_calibration <- function(object, ...) {
     ggplot2::geom_hline(yintercept = 0, colour = "grey60") +
     ggplot2::geom_step(ggplot2::aes(y = .data$difference, colour = .data$outside)) +
     ggplot2::scale_colour_manual(values = c(`FALSE` = plot_blue, `TRUE` = "#D55E00"), guide = "none") +
-    ggplot2::facet_wrap(ggplot2::vars(.data$parameter), labeller = ggplot2::as_labeller(short_names(names))) +
+    ggplot2::facet_wrap(ggplot2::vars(.data$parameter), labeller = ggplot2::as_labeller(wrapped_names(names, 22L))) +
     ggplot2::scale_x_continuous(breaks = c(0, 0.5, 1), labels = c("0", "0.5", "1")) +
     ggplot2::labs(x = "PIT value", y = "ECDF minus uniform", subtitle = abbreviated(deparse_one(object$formula)),
                   caption = sprintf("%d replications from the %s; grey: simultaneous 95 %% band, adjusted for %d parameter%s",

@@ -83,7 +83,7 @@ fit_key <- function(fit, seed = NULL) if (is.null(seed)) fit$posterior$key else 
 
 resampled_draws <- function(fit, n, key, proposals = max(10 * n, 1000)) {
   if (!is.null(fit$posterior$hyper)) {
-    bad_argument("resample", "FALSE or NULL: the weights of the quadrature points are corrected already", "TRUE")
+    bad_argument("resample", "FALSE or NULL", "TRUE", "the weights of the quadrature points are corrected already")
   }
   drawn <- draws_with_ratios(fit, proposals, key)
   k <- pareto_shape(drawn$log_ratios)

@@ -267,7 +267,7 @@ check_folds <- function(folds, K, n) {
     return(sample(rep_len(seq_len(K), n)))
   }
   folds <- check_vector(folds, "folds", n)
-  if (length(unique(folds)) < 2L) bad_argument("folds", "of at least two different folds", "all the same")
+  if (length(unique(folds)) < 2L) refuse_argument("folds", "`folds` puts all rows in one fold. At least two are needed.")
   folds
 }
 
@@ -308,7 +308,7 @@ only_rows <- function(rows, which) {
 without_rows <- function(fit, out) {
   counts <- row_counts(fit) %||% rep(1, nobs.elvi_glm(fit))
   if (sum(counts[-out]) == 0) {
-    bad_argument("folds", "such that every fold leaves rows that count", "one that leaves none")
+    refuse_argument("folds", "A fold of `folds` holds every row that counts, so none is left to fit.")
   }
   if (is.null(fit$nested)) {
     model <- fit$given$model
@@ -335,7 +335,7 @@ without_rows <- function(fit, out) {
 data_of <- function(fit) {
   data <- eval(fit$call$data, environment(fit$formula))
   at <- if (is.data.frame(data)) match(rownames(fit$frame), rownames(data))
-  if (is.null(at) || anyNA(at)) bad_argument("x", "a fit whose data frame `data` still exists", "another")
+  if (is.null(at) || anyNA(at)) refuse_argument("x", "`x`: the data frame of this fit no longer exists, or has other rows, and the fit has to be repeated.")
   data[at, , drop = FALSE]
 }
 

@@ -462,7 +462,7 @@ pp_check.elvi_glm <- function(object, type = "dens_overlay", draws = 50, seed = 
   if (is.null(plot)) bad_argument("type", "the name of one of bayesplot's ppc_ plots", describe(type))
   y <- displayed_response(object)$y
   if (type == "error_binned" && has_classes(object)) {
-    bad_argument("type", "one that needs no expected response, such as \"bars\": those in classes have none", describe(type))
+    bad_argument("type", "a plot such as \"bars\"", describe(type), "responses in classes have no expected response")
   }
   # bins are of predictions, which for successes are proportions
   if (type == "error_binned") return(plot(y, posterior_epred(object, draws = draws, seed = seed), ...))

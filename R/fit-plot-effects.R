@@ -114,6 +114,12 @@ axis_labels <- function(panels) {
   }
 }
 
+# Would the labels of a factor's levels meet in a narrow picture, whose width has room for about 58 letters?
+has_long_labels <- function(panels) {
+  letters <- vapply(panels, function(panel) if (is.null(panel$range)) sum(nchar(levels(panel$at)) + 2L) else 0L, 0)
+  max(letters) * ggplot2::wrap_dims(length(panels))[2L] > 58
+}
+
 effect_curve <- function(panel, fit, values) {
   grid <- values[rep(1L, length(panel$at) * max(1L, length(panel$other))), , drop = FALSE]
   grid[] <- lapply(values, function(x) rep(typical_value(x), nrow(grid)))
@@ -189,13 +195,14 @@ effect_picture <- function(fit, panels, curves, points) {
                              ggplot2::geom_line(if (classes) by(y = .data$mean, linetype = .data$with) else by(y = .data$mean), numeric))) +
     (if (nrow(levels)) list(bar("low", "high", 0.5), bar("low50", "high50", 1.5),
                             ggplot2::geom_point(by(y = .data$mean), levels, size = 2, position = shift))) +
-    ggplot2::scale_x_continuous(breaks = axis_breaks(panels), labels = axis_labels(panels), minor_breaks = NULL) +
+    ggplot2::scale_x_continuous(breaks = axis_breaks(panels), labels = axis_labels(panels), minor_breaks = NULL,
+                                guide = ggplot2::guide_axis(n.dodge = if (has_long_labels(panels)) 2L else 1L)) +
     ggplot2::scale_colour_manual(values = colours, breaks = setdiff(levels(keys), ""), labels = legend, aesthetics = c("colour", "fill")) +
     ggplot2::facet_wrap(ggplot2::vars(.data$panel), scales = "free_x", strip.position = "bottom", labeller = label) +
     ggplot2::labs(x = NULL, y = effect_label(fit, classes), colour = title, fill = title,
                   linetype = NULL, subtitle = plot_subtitle(fit), caption = effect_caption(fit, panels)) +
     (if (classes && nlevels(curves$with) == 1L) ggplot2::guides(linetype = "none")) +
-    ggplot2::theme_minimal() + ggplot2::theme(strip.placement = "outside", legend.position = "bottom", plot.title.position = "plot")
+    plot_theme() + ggplot2::theme(strip.placement = "outside", legend.position = "bottom")
 }
 
 effect_label <- function(fit, classes) {
@@ -208,8 +215,8 @@ effect_label <- function(fit, classes) {
 }
 
 effect_caption <- function(fit, panels) {
-  said <- c("mean, 50 % and 95 % credible bands",
+  said <- c("Posterior mean, 50 % and 95 % credible bands",
             if (length(panels) > 1L || length(fit$frame) > 2L) "other predictors at their mean or first level",
             if (length(group_terms_of(fit))) "group effects at 0")
-  paste(said, collapse = "\n")
+  paste(said, collapse = ";\n")
 }

@@ -2,8 +2,8 @@
 #'
 #' `plot(fit)` draws a fit by package 'ggplot2': estimates, effects of predictors and groups, smooths, or the run.
 #'
-#' * `"intervals"`: means with 50 % and 95 % credible intervals. Slopes share one axis; intercepts are drawn above them, standard
-#'   deviations and dispersions below, on axes of their own.
+#' * `"intervals"`: a forest plot, means with 50 % and 95 % credible intervals. Slopes share one axis; intercepts are drawn above them,
+#'   standard deviations and dispersions below, on axes of their own. So are the coefficients of a [second formula][second_formulas].
 #' * `"effects"`: expected responses along each predictor, with 50 % and 95 % credible bands and the data. The other predictors are at their
 #'   mean or first level, and effects of groups at 0. Predictors that interact share a panel. For classes: their probabilities.
 #' * `"density"`: marginal densities of the parameters, with the prior dotted.
@@ -14,17 +14,15 @@
 #' * `"sds"`: densities of the standard deviations of terms (and of sigma or phi), with the prior dashed.
 #' * `"smooths"`: each smooth of one variable with 50 % and 95 % pointwise
 #'   bands, on the scale of the linear predictor, and a rug of the data.
-#' * `"trace"`, of a stochastic run: the objective along the run, with a band of two standard errors.
-#'   The same draws are used throughout, so the band is about the level of the
-#'   curve, not about its shape. For models with an exact objective the optimum is
-#'   drawn too.
+#' * `"trace"`, of a stochastic run: the objective along the run. The same draws are used throughout, so the shape of the curve is known
+#'   better than its level: the caption has the error of the level. For models with an exact objective the optimum is drawn too, and the
+#'   error is a band of two standard errors.
 #'
 #' If importance weights correct a fit (see [elvi_fit]), all but the trace show the corrected posterior, and say so: densities are
 #' kernel estimates from weighted draws.
 #'
 #' @param object,x an `elvi_fit`.
-#' @param type what to draw. The default is `"groups"` or `"smooths"` for a formula with such terms, the trace for a
-#'   stochastic run without a formula, and the intervals for all other fits.
+#' @param type what to draw, one of the types above. The default is the forest plot for every fit, and the trace where `against` or `optimum` is given.
 #' @param against horizontal axis of the trace: gradient evaluations, iterations
 #'   or CPU seconds.
 #' @param optimum draw the exact optimum in the trace? `NA` draws it where the
@@ -53,7 +51,7 @@ autoplot.elvi_fit <- function(object, type = NULL, against = c("evaluations", "i
                               optimum = NA, pars = NULL, scales = c("auto", "natural", "standardised"), ...) {
   check_dots(list(...), names(formals()), "autoplot()")
   need_package("ggplot2", "Plotting a fit")
-  type <- check_choice(type %||% default_plot(object), "type",
+  type <- check_choice(type %||% if (missing(against) && missing(optimum)) "intervals" else "trace", "type",
                        c("intervals", "effects", "density", "pairs", "groups", "sds", "smooths", "trace"))
   scales <- check_choice(scales, "scales", c("auto", "natural", "standardised"))
   plot <- switch(type,
@@ -67,7 +65,7 @@ autoplot.elvi_fit <- function(object, type = NULL, against = c("evaluations", "i
                  sds = plot_sds(object),
                  smooths = plot_smooths(object, pars))
   if (type == "effects") return(plot)
-  plot <- plot + ggplot2::theme_minimal() + ggplot2::theme(plot.title.position = "plot")
+  plot <- plot + plot_theme()
   if (type == "pairs") return(plot + ggplot2::theme(legend.position = "bottom", strip.text.y = ggplot2::element_text(angle = 0)))
   if (type == "groups") return(plot + ggplot2::theme(panel.grid.major.y = ggplot2::element_blank()))
   if (type == "intervals") plot + ggplot2::theme(strip.text = ggplot2::element_blank()) else plot
@@ -84,21 +82,28 @@ plot.elvi_fit <- function(x, ...) {
 
 plot_blue <- "#0072B2"
 
-# what is looked at first
-default_plot <- function(fit) {
-  if (length(group_terms_of(fit))) return("groups")
-  if (length(drawable_smooths(fit))) return("smooths")
-  if (is.null(fit$regression) && fit$method == "mpsgd") "trace" else "intervals"
-}
-
-# the formula, or the family of the approximation, and what has corrected it
+# The formula, and what has corrected the fit. Lines do not end within the parentheses of a term.
 plot_subtitle <- function(fit) {
-  text <- if (is.null(fit$regression)) family_subtitle(fit) else deparse_one(fit$formula)
-  if (nchar(text) > 90L) text <- paste0(substr(text, 1L, 87L), "...")
-  paste0(paste(strwrap(text, 56L, exdent = 2L), collapse = "\n"), if (is_corrected(fit$posterior)) ", corrected by importance weights")
+  lines <- c(formula_lines(fit), if (is_corrected(fit$posterior)) "corrected by importance weights")
+  if (length(lines)) paste(lines, collapse = "\n")
 }
 
-family_subtitle <- function(fit) paste0(fit$base$kind, " base, ", fit$control$scale, " scale")
+formula_lines <- function(fit) {
+  if (is.null(fit$regression)) return(NULL)
+  text <- deparse_one(fit$formula)
+  if (nchar(text) > 90L) text <- paste0(substr(text, 1L, 87L), "...")
+  terms <- gsub(" | ", "\u0001|\u0001", text, fixed = TRUE)
+  paste(gsub("\u0001", " ", strwrap(terms, 56L, exdent = 2L), fixed = TRUE), collapse = "\n")
+}
+
+# captions begin at the left edge, where a narrow picture still shows them
+plot_theme <- function() {
+  ggplot2::theme_minimal() +
+    ggplot2::theme(plot.title.position = "plot", plot.caption.position = "plot", plot.caption = ggplot2::element_text(hjust = 0))
+}
+
+# where labels of an axis would overlap, some are left out
+sparse_labels <- function() ggplot2::guide_axis(check.overlap = TRUE)
 
 # ---- the run ----------------------------------------------------------------------------------------
 
@@ -108,27 +113,33 @@ plot_trace <- function(fit, against, optimum) {
     bad_argument("optimum", "TRUE, FALSE or NA", describe(optimum))
   }
   if (isTRUE(optimum) && !has_exact(fit$model)) {
-    bad_argument("optimum", "FALSE or NA: this model has no exact objective", "TRUE")
+    bad_argument("optimum", "FALSE or NA", "TRUE", "this model has no exact objective")
   }
   trace <- fit$trace
   if (is.null(trace) || all(is.na(trace$objective))) {
-    bad_argument("object", "a fit with an objective in its trace",
-                 if (is.null(trace)) "an exact one, which has none" else "one made with trace_draws = 0")
+    refuse_argument("type", if (is.null(trace)) "type = \"trace\" shows a stochastic run, and this fit is by another method."
+                            else "type = \"trace\" shows the objective, and this run has none: it was made with trace_draws = 0.")
   }
   data <- data.frame(
     at = trace[[c(evaluations = "evals", iterations = "iteration", seconds = "cpu")[[against]]]],
     objective = trace$objective, low = trace$objective - 2 * trace$se,
     high = trace$objective + 2 * trace$se)
+  compared <- isTRUE(optimum) || (is.na(optimum) && affords_optimum(fit))
+  known <- !all(is.na(trace$se))   # a single draw has no standard error
   plot <- ggplot2::ggplot(data, ggplot2::aes(x = .data$at, y = .data$objective)) +
-    # a single draw has no standard error
-    (if (!all(is.na(trace$se))) ggplot2::geom_ribbon(ggplot2::aes(ymin = .data$low, ymax = .data$high), fill = plot_blue, alpha = 0.2)) +
+    (if (compared && known) ggplot2::geom_ribbon(ggplot2::aes(ymin = .data$low, ymax = .data$high), fill = plot_blue, alpha = 0.2)) +
     ggplot2::geom_line(colour = plot_blue) +
     ggplot2::scale_y_continuous(labels = distinct_labels) +
     ggplot2::labs(x = c(evaluations = "gradient evaluations", iterations = "iterations",
                         seconds = "CPU seconds")[[against]],
                   y = "objective F at the iterate",
-                  subtitle = paste0(family_subtitle(fit), ", ", fit$control$coordinates, " coordinates"))
-  if (isTRUE(optimum) || (is.na(optimum) && affords_optimum(fit))) plot + optimum_line(fit, max(data$at)) else plot
+                  subtitle = formula_lines(fit), caption = if (known) trace_caption(trace, compared))
+  if (compared) plot + optimum_line(fit, max(data$at)) else plot
+}
+
+trace_caption <- function(trace, compared) {
+  if (compared) return("The band is about the level of the curve, not about its shape.")
+  sprintf("The level of the curve is known up to %s\n(two standard errors), its shape better.", format(2 * max(trace$se, na.rm = TRUE), digits = 2))
 }
 
 # with as many digits as it takes to tell them apart
@@ -157,7 +168,8 @@ plot_intervals <- function(fit, which, scales) {
   if (scales == "standardised" && is.null(units)) {
     refuse_argument("scales", "scales = \"standardised\" needs the columns of the design in memory. Use \"natural\".")
   }
-  standardised <- !is.null(units) && (scales == "standardised" || sizes_differ(data[data$panel == "slopes", ]))
+  of_slopes <- split(data, data$panel)[c("slopes", "second slopes")]
+  standardised <- !is.null(units) && (scales == "standardised" || any(vapply(Filter(NROW, of_slopes), sizes_differ, NA)))
   if (standardised) data <- rescaled_intervals(data, units)
   # parameters of a density have no units that are known: an axis each, as long as there is room for them
   if (is.null(fit$regression) && sizes_differ(data) && nrow(data) <= 30L) data$panel <- factor(data$parameter, data$parameter)
@@ -171,17 +183,21 @@ interval_data <- function(fit, which) {
              high50 = q[, 3L], high = q[, 4L])
 }
 
-# Intercepts are where the responses are, standard deviations are positive and correlations below 1: none of them belongs on the axis
-# of slopes.
+# Intercepts are where the responses are, coefficients of a second formula are on its link's scale, standard deviations are positive and
+# correlations below 1: none of them belongs on the axis of slopes.
 interval_panels <- function(fit, which) {
   names <- fit$posterior$shown[which]
   hyper <- which > length(fit$posterior$coefficients)
-  panel <- rep("slopes", length(which))
-  if (is.null(fit$regression)) return(factor(panel))
-  panel[!hyper & grepl("(Intercept)", names, fixed = TRUE)] <- "intercepts"
+  if (is.null(fit$regression)) return(factor(rep("parameters", length(which))))
+  panel <- ifelse(grepl("(Intercept)", names, fixed = TRUE), "intercepts", "slopes")
+  second <- !hyper & !is.null(fit$second) & which %in% fit$second$columns
+  panel[second] <- paste("second", panel[second])
   panel[hyper] <- ifelse(startsWith(names[hyper], "cor("), "correlations", "scale parameters")
-  factor(panel, c("intercepts", "slopes", "scale parameters", "correlations"))
+  factor(panel, c("intercepts", "slopes", "second intercepts", "second slopes", "scale parameters", "correlations"))
 }
+
+# panels of parameters for which 0 means no effect
+panels_with_zero <- c("slopes", "second slopes", "correlations")
 
 # Standard deviations of the columns of slopes, 1 for columns of zeros and ones and for what is no slope; NULL where there is no design.
 slope_units <- function(fit, which) {
@@ -213,7 +229,7 @@ interval_picture <- function(data, subtitle, standardised) {
   labels <- data$parameter
   data$parameter <- factor(labels, rev(unique(labels)))
   data$panel <- droplevels(data$panel)
-  zero <- data.frame(panel = factor(setdiff(levels(data$panel), c("intercepts", "scale parameters")), levels(data$panel)))
+  zero <- data.frame(panel = factor(intersect(levels(data$panel), panels_with_zero), levels(data$panel)))
   plot <- ggplot2::ggplot(data, ggplot2::aes(x = .data$mean, y = .data$parameter)) +
     (if (nrow(zero)) ggplot2::geom_vline(ggplot2::aes(xintercept = 0), zero, colour = "grey70")) +
     ggplot2::geom_segment(ggplot2::aes(x = .data$low, xend = .data$high, yend = .data$parameter),
@@ -221,9 +237,10 @@ interval_picture <- function(data, subtitle, standardised) {
     ggplot2::geom_segment(ggplot2::aes(x = .data$low50, xend = .data$high50, yend = .data$parameter),
                           colour = plot_blue, linewidth = 1.5) +
     ggplot2::geom_point(size = 2) +
-    ggplot2::scale_y_discrete(labels = short_names(labels)) +
-    ggplot2::labs(x = "mean, 50 % and 95 % credible intervals", y = NULL, subtitle = subtitle,
-                  caption = if (standardised) "slopes per standard deviation of their predictor")
+    ggplot2::scale_y_discrete(labels = wrapped_names(labels)) + ggplot2::scale_x_continuous(guide = sparse_labels()) +
+    ggplot2::labs(x = NULL, y = NULL, subtitle = subtitle,
+                  caption = paste0("Posterior mean, 50 % and 95 % credible intervals",
+                                   if (standardised) ";\nslopes per standard deviation of their predictor"))
   if (nlevels(data$panel) > 1L) plot + stacked_panels(table(data$panel)) else plot
 }
 
@@ -238,16 +255,28 @@ stacked_panels <- function(rows) {
   })
 }
 
-# For each name, the beginning and end of it if it is too long for an axis; of those that are the same then, the
-# beginning and their number.
-short_names <- function(names, most = 28L) {
+# For each name, the name on as many lines as it takes. A line ends behind punctuation where it can. Of names of more than four lines
+# the middle is left out.
+wrapped_names <- function(names, width = 26L) stats::setNames(vapply(names, wrapped_name, "", width = width), names)
+
+wrapped_name <- function(name, width) {
+  if (nchar(name) > 4L * width) {
+    name <- paste0(substr(name, 1L, 2L * width - 3L), "...", substring(name, nchar(name) - 2L * width + 4L))
+  }
+  lines <- ""
+  for (piece in regmatches(name, gregexpr("[([]*[^],:._ |()[]*[],:._ |)]+|[([]*[^],:._ |()[]+|[([]", name))[[1L]]) {
+    last <- length(lines)
+    if (nchar(lines[last]) + nchar(piece) <= width) lines[last] <- paste0(lines[last], piece) else lines <- c(lines, piece)
+  }
+  paste(lines[nzchar(lines)], collapse = "\n")
+}
+
+# the same on one line, for places that have no more: the beginning and the end of a long name
+short_names <- function(names, most = 22L) {
   long <- nchar(names) > most
   half <- (most - 3L) %/% 2L
-  short <- names
-  short[long] <- paste0(substr(names[long], 1L, half), "...", substring(names[long], nchar(names[long]) - half + 1L))
-  alike <- short %in% short[duplicated(short)]
-  numbered <- paste0(substr(names, 1L, most - 8L), "... (", seq_along(names), ")")
-  stats::setNames(ifelse(alike & long, numbered, short), names)
+  names[long] <- paste0(substr(names[long], 1L, half), "...", substring(names[long], nchar(names[long]) - half + 1L))
+  names
 }
 
 # away from the edges, where labels of neighbours would meet
@@ -315,8 +344,8 @@ density_panels <- function(data) {
     ggplot2::geom_line(ggplot2::aes(y = .data$dashed), data = data[!is.na(data$dashed), ], linetype = "dashed", colour = "grey30") +
     ggplot2::geom_line(ggplot2::aes(y = .data$dotted), data = data[!is.na(data$dotted), ], linetype = "dotted", colour = "grey30") +
     ggplot2::facet_wrap(ggplot2::vars(.data$parameter), scales = "free_x",
-                        labeller = ggplot2::as_labeller(short_names(levels(data$parameter), 22L))) +
-    ggplot2::scale_x_continuous(breaks = inner_breaks, minor_breaks = NULL) +
+                        labeller = ggplot2::as_labeller(wrapped_names(levels(data$parameter), 22L))) +
+    ggplot2::scale_x_continuous(breaks = inner_breaks, minor_breaks = NULL, guide = sparse_labels()) +
     ggplot2::scale_y_continuous(breaks = NULL)
 }
 
@@ -337,7 +366,7 @@ density_tiles <- function(data) {
     x <- inner_breaks(low[[i]] + c(0, wide[[i]]))
     data.frame(across = across(x, i), base = base[i], label = distinct_labels(x))
   }))
-  names <- data.frame(across = left + 0.45, up = base + 0.62, label = unname(short_names(places, 22L)))
+  names <- data.frame(across = left + 0.45, up = base + 0.62, label = short_names(places))
   ggplot2::ggplot(data, ggplot2::aes(x = .data$across, group = .data$parameter)) +
     ggplot2::geom_ribbon(ggplot2::aes(ymin = .data$base, ymax = .data$up), fill = plot_blue, alpha = 0.25) +
     ggplot2::geom_line(ggplot2::aes(y = .data$up), colour = plot_blue) +
@@ -362,9 +391,9 @@ plot_pairs <- function(fit, which, draws = 500L) {
   plot <- ggplot2::ggplot(points, ggplot2::aes(x = .data$x, y = .data$y)) +
     ggplot2::geom_point(colour = plot_blue, alpha = 0.25, size = 0.8) +
     ggplot2::facet_grid(ggplot2::vars(.data$up), ggplot2::vars(.data$across), scales = "free",
-                        labeller = ggplot2::as_labeller(short_names(labels, 22L))) +
-    ggplot2::scale_x_continuous(breaks = inner_breaks, minor_breaks = NULL) +
-    ggplot2::scale_y_continuous(breaks = inner_breaks, minor_breaks = NULL) +
+                        labeller = ggplot2::as_labeller(wrapped_names(labels, 16L))) +
+    ggplot2::scale_x_continuous(breaks = inner_breaks, minor_breaks = NULL, guide = sparse_labels()) +
+    ggplot2::scale_y_continuous(breaks = inner_breaks, minor_breaks = NULL, guide = sparse_labels()) +
     ggplot2::labs(x = NULL, y = NULL, subtitle = plot_subtitle(fit), caption = paste(draws, "draws, and their correlations"))
   ellipses <- pair_ellipses(posterior, which)
   plot <- plot + pair_correlations(posterior, which, x)
@@ -527,13 +556,6 @@ plot_smooths <- function(fit, pars) {
     elvi_inform("Not in this plot: ", toString(rest), ". plot(fit, \"smooths\", pars = ) shows them.", class = "elvi_message_plot")
   }
   surface_plots[[shown]](fit, surfaces[shapes == shown])
-}
-
-drawable_smooths <- function(fit) {
-  Filter(function(part) {
-    numbers <- vapply(part_variables(part), function(name) is_number_like(fit$frame[[name]]), NA)
-    sum(numbers) %in% 1:2 || has_map(part)
-  }, smooth_parts(fit))
 }
 
 is_number_like <- function(x) is.numeric(x) && is.null(dim(x)) || inherits(x, c("Date", "POSIXct"))

@@ -111,7 +111,7 @@ check_interval <- function(interval, type, family) {
   if (identical(interval, "confidence")) return("credible")
   interval <- check_choice(interval, "interval", c("none", "credible", "prediction"))
   if (interval == "prediction" && !is.null(family_record(family)$classes)) {
-    bad_argument("interval", "\"none\" or \"credible\": a new response is a class, see posterior_predict()", "\"prediction\"")
+    bad_argument("interval", "\"none\" or \"credible\"", "\"prediction\"", "a new response is a class. posterior_predict() draws it")
   }
   if (interval == "prediction" && type == "link" && !link_of(family)$straight) {
     bad_argument("type", "\"response\" for intervals of new responses", "\"link\"")
@@ -215,8 +215,8 @@ check_type <- function(type, object) {
   if (is.character(type) && length(type) > 1L) type <- type[1L]
   if (has_classes(object) && is.character(type) && type %in% c("prob", "probs")) return("response")   # as 'ordinal' and 'MASS' call it
   if (is.character(type) && type %in% c("zprob", "zlink", "disp") && !type %in% known) {
-    bad_argument("type", paste0(join_or(paste0("\"", known, "\"")), ": this fit has no formula for ",
-                                if (type == "disp") "its dispersion" else "excess zeros"), describe(type))
+    bad_argument("type", join_or(paste0("\"", known, "\"")), describe(type),
+                 paste("this fit has no formula for", if (type == "disp") "its dispersion" else "excess zeros"))
   }
   check_choice(type, "type", known)
 }

@@ -48,7 +48,7 @@ predictive_interval.elvi_glm <- function(object, prob = 0.9, newdata = NULL, dra
 bayes_R2.elvi_glm <- function(object, draws = 1000, seed = NULL, ..., ndraws = NULL) {
   check_dots(given_values(list(...)), names(formals()), "bayes_R2()", passed_by_frameworks$draws)
   if (!is.null(object$pieces) || any(displayed_response(object)$censored)) {
-    bad_argument("object", "a fit without censored responses: their residuals are not known", "one with them")
+    refuse_argument("object", "`object`: bayes_R2() is not available for censored responses: their residuals are not known.")
   }
   refuse_classes(object, "residuals and R2")
   mu <- posterior_epred(object, draws = ndraws %||% draws, seed = seed, ...)

@@ -74,7 +74,7 @@ comparison_plot <- function(table, prob) {
     ggplot2::geom_pointrange() +
     ggplot2::scale_colour_manual(values = c(Prior = "grey50", Posterior = plot_blue), guide = "none") +
     ggplot2::facet_wrap(ggplot2::vars(.data$parameter), scales = "free_y",
-                        labeller = ggplot2::as_labeller(short_names(levels(table$parameter)))) +
+                        labeller = ggplot2::as_labeller(wrapped_names(levels(table$parameter), 22L))) +
     ggplot2::labs(x = NULL, y = NULL, caption = sprintf("Medians and %g %% intervals", 100 * prob)) +
     ggplot2::theme_minimal()
 }

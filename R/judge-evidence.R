@@ -224,7 +224,7 @@ hand_to_bridgesampling <- function(generic, name, arguments) {
 bayes_factor.elvi_fit <- function(x1, x2, log = FALSE, ...) {
   check_dots(list(...), names(formals()), "bayes_factor()")
   log <- check_flag(log, "log")
-  if (missing(x2)) bad_argument("x2", "a fit by elvi(), or its evidence()", "missing")
+  if (missing(x2)) refuse_argument("x2", "`x2` is missing: bayes_factor() compares two fits.")
   models <- comparable_evidences(list(x1, x2), c("x1", "x2"))
   difference <- models[[1L]]$logml - models[[2L]]$logml
   structure(list(bf = if (log) difference else exp(difference), log = log,

@@ -122,7 +122,7 @@ adapted_line <- function(v) {
 
 inform_of_adapting <- function(fit) {
   said <- adapted_line(fit$result$verdict)
-  if (!is.null(said)) elvi_inform(said, "; $mu and $Sigma are the approximation's.", class = "elvi_message_adapted")
+  if (!is.null(said)) elvi_inform(said, ". `$mu` and `$Sigma` of the fit still describe the approximation.", class = "elvi_message_adapted")
 }
 
 # The last rounds together, each counting as many draws as its weights leave: ratios of one target to normalised proposals

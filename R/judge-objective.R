@@ -71,7 +71,7 @@ objective.default <- function(object, model, base = base_gaussian(), method = NU
   if (!is.list(object) || is.null(object$mu) || is.null(object$Sigma)) {
     bad_argument("object", "a fit, or a list with `mu` and `Sigma`", describe(object))
   }
-  if (missing(model)) bad_argument("model", "given when `object` is not a fit", "missing")
+  if (missing(model)) refuse_argument("model", "`model` is missing: `object` is not a fit, so the target is not known.")
   check_class(model, "model", "elvi_model", "a model_*() function")
   check_class(base, "base", "elvi_base", "a base_*() function")
   kind <- given_kind(object$Sigma)
@@ -93,7 +93,7 @@ objective_at.default <- function(scale, model, law, kind, mu, method, draws) {
   method <- check_choice(method %||% default, "method", c("exact", "monte_carlo"))
   if (method == "exact") {
     if (!has_exact(model)) {
-      bad_argument("method", "\"monte_carlo\": this model has no exact objective", "\"exact\"")
+      bad_argument("method", "\"monte_carlo\"", "\"exact\"", "this model has no exact objective")
     }
     check_size(exact_size(model, kind), "method", method)
     value <- exact_oracle(model, law)(kind, unname(mu), unname(scale))$objective

@@ -4,15 +4,14 @@
 check_combine <- function(combine, found, base, control) {
   combine <- check_choice(combine, "combine", c("best", "stack"))
   if (combine == "stack" && is.null(found)) {
-    bad_argument("combine", paste("\"best\": several starts are compared only for user-supplied densities that are not declared",
-                                  "convex, in whitened coordinates"), "\"stack\"")
+    bad_argument("combine", "\"best\"", "\"stack\"", paste("several starts are compared only for user-supplied densities that",
+                                                        "are not declared convex, in whitened coordinates"))
   }
   if (combine == "stack" && !law_of(base, 2L)$independent) {   # of spherical laws only the gaussian is
-    bad_argument("combine", paste("\"best\" with the", base$kind, "base: the search ends in gaussians"), "\"stack\"")
+    bad_argument("combine", paste("\"best\" with the", base$kind, "base"), "\"stack\"", "the search ends in gaussians")
   }
   if (combine == "stack" && !scale_of(control$scale)$full) {
-    bad_argument("combine", paste0("\"best\" with scale = \"", control$scale, "\": the search ends in full scales"),
-                 "\"stack\"")
+    bad_argument("combine", paste0("\"best\" with scale = \"", control$scale, "\""), "\"stack\"", "the search ends in full scales")
   }
   combine
 }

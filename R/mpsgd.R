@@ -179,8 +179,7 @@ mpsgd.default <- function(start, gradient, project = NULL, schedule, lambda = NU
     class = "elvi_mpsgd")
   if (!is.null(a)) a <- check_number(a, "a", 0)
   if (fit$average == "theorem" && is.null(a)) {
-    bad_argument("a", paste("given for average = \"theorem\" (it is the noise constant in the weights;",
-                            "average = \"tail\" does not need it)"), "NULL")
+    refuse_argument("a", "`a` is missing: it is the noise constant in the weights of average = \"theorem\". average = \"tail\" needs none.")
   }
   fit$plan <- plan_mpsgd(schedule, check_lambda(lambda, blocks), a)
   iterations <- check_count(iterations, "iterations", infinite = TRUE)
@@ -386,7 +385,7 @@ value_at <- function(fit, state, n) {
 
 check_checks <- function(n, value) {
   n <- check_backtrack(n)
-  if (n > 0 && is.null(value)) bad_argument("value", "given for `backtrack`", "NULL")
+  if (n > 0 && is.null(value)) refuse_argument("value", "`value` is missing: `backtrack` compares it before and after a step.")
   n
 }
 
@@ -472,7 +471,7 @@ check_block <- function(x, name) {
     bad_argument(name, "a numeric vector or matrix that is not empty", describe(x))
   }
   if (!all(is.finite(x))) {
-    bad_argument(name, "free of missing and non-finite values", format(x[!is.finite(x)][1L]))
+    refuse_missing(name, x[!is.finite(x)][1L], sprintf("at position %d", which(!is.finite(x))[1L]))
   }
   storage.mode(x) <- "double"
   x

@@ -87,15 +87,15 @@ check_precision <- function(Q) {
   if (is.matrix(Q)) Q <- check_matrix(Q, "precision")
   else if (!inherits(Q, "Matrix")) bad_argument("precision", "a matrix, dense or of package 'Matrix'", describe(Q))
   if (nrow(Q) != ncol(Q) || !nrow(Q)) bad_argument("precision", "a square matrix", sprintf("a %d x %d one", nrow(Q), ncol(Q)))
-  if (!all(is.finite(range(Q)))) bad_argument("precision", "free of missing and non-finite values", "one that is not")
+  if (!all(is.finite(range(Q)))) refuse_argument("precision", "`precision` has missing or non-finite entries.")
   dimnames(Q) <- list(NULL, NULL)
-  if (!Matrix::isSymmetric(Q)) bad_argument("precision", "symmetric", "a matrix that is not")
+  if (!Matrix::isSymmetric(Q)) bad_argument("precision", "symmetric")
   Q <- Matrix::forceSymmetric(methods::as(methods::as(Q, "dMatrix"), "CsparseMatrix"), "L")
   definite <- tryCatch(or_else({
     Matrix::Cholesky(Q, LDL = FALSE)
     TRUE
   }, FALSE), warning = function(w) FALSE)
-  if (!definite) bad_argument("precision", "positive definite", "a matrix that is not")
+  if (!definite) bad_argument("precision", "positive definite")
   Q
 }
 
@@ -183,7 +183,7 @@ c.elvi_prior <- function(...) {
 check_coefficient_prior <- function(prior, name = "prior", linked = FALSE) {
   check_class(prior, name, "elvi_prior", "normal(), student_t(), cauchy() or flat()")
   if (!linked && !is.null(prior$precision)) {
-    bad_argument(name, "of independent coefficients: a matrix as `precision` is for model_glm()", format(prior))
+    bad_argument(name, "a prior of independent coefficients", format(prior), "a matrix as `precision` is for model_glm()")
   }
   if (has_rate(prior)) {
     bad_argument(name, "made by normal(), student_t(), cauchy() or flat()",
@@ -313,7 +313,7 @@ check_sd_prior <- function(prior) {
   check_class(prior, "prior_sd", "elvi_prior", "exponential(), normal(), student_t() or cauchy()")
   if (has_rate(prior)) return(prior)
   if (any(is.infinite(prior$scale))) {
-    bad_argument("prior_sd", "a proper prior: few groups cannot bound a standard deviation from above", "flat()")
+    bad_argument("prior_sd", "a proper prior", "flat()", "few groups cannot bound a standard deviation from above")
   }
   if (any(lengths(prior[c("location", "scale", "df")]) != 1L)) {
     bad_argument("prior_sd", "a prior of one parameter, used for every standard deviation", "one of several")

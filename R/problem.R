@@ -46,7 +46,7 @@ elvi_problem <- function(formula, data, family = stats::gaussian(), prior = norm
 elvi_solve <- function(problem, base = base_gaussian(), method = c("auto", "exact", "mpsgd", "nested"), schedule = NULL,
                        budget = NULL, tol = NULL, start = NULL, control = elvi_control(), correct = TRUE, prior_only = FALSE) {
   check_class(problem, "problem", "elvi_problem", "elvi_problem()")
-  method <- check_choice(method, "method", c("auto", "exact", "mpsgd", "nested"))
+  method <- check_method(method, c("auto", "exact", "mpsgd", "nested"))
   solve_problem(problem, base, method, list(schedule = schedule, budget = budget, tol = tol, start = start), control, correct, prior_only)
 }
 
@@ -218,7 +218,7 @@ solve_problem <- function(problem, base, method, run, control, correct = TRUE, p
   correct <- check_flag(correct, "correct")
   if (check_flag(prior_only, "prior_only")) return(solve_prior(problem, base, method, run, control))
   check_class(base, "base", "elvi_base", "a base_*() function")
-  check_class(control, "control", "elvi_control", "elvi_control()")
+  check_control(control)
   old <- show_passes(control)
   on.exit(options(old))
   if (!is.null(problem$lines) && !identical(base$kind, base_gaussian()$kind)) {

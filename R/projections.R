@@ -124,8 +124,7 @@ check_entries <- function(x, name, infinite = FALSE) {
   }
   bad <- if (infinite) is.na(x) else !is.finite(x)
   if (any(bad)) {
-    bad_argument(name, paste0("free of missing ", if (!infinite) "and non-finite ", "values"),
-                 sprintf("%s at position %.0f", format(x[bad][1L]), which(bad)[1L]))
+    refuse_missing(name, x[bad][1L], sprintf("at position %.0f", which(bad)[1L]))
   }
 }
 

@@ -312,7 +312,7 @@ welcome_back <- function(source) {
     }
     if (!state$alive[node]) next
     state$owner[state$home == node] <- node
-    elvi_inform("Worker ", node, " is there again, and gets its shards back.", class = "elvi_message_worker")
+    elvi_inform("Worker ", node, " is back and gets its shards again.", class = "elvi_message_worker")
   }
 }
 

@@ -145,8 +145,8 @@ check_names <- function(terms, extra, chunk) {
     name <- as.character(variables[[k]])
     value <- if (!name %in% names(chunk)) get0(name, environment(terms))
     if (is.null(value) || is.function(value) || arguments[k] == "subset" && is.logical(value) && length(value) == 1L) next
-    elvi_abort("`", name, "` is not a column of the data in chunks. A variable of your workspace has no rows that belong to a ",
-               "chunk: add it to the data.", class = "elvi_error_argument", data = list(argument = arguments[k], column = name))
+    elvi_abort("`", name, "` is not a column of the data. Variables of your workspace cannot be split into chunks: add it to the ",
+               "data.", class = "elvi_error_argument", data = list(argument = arguments[k], column = name))
   }
 }
 
@@ -171,9 +171,8 @@ check_columns <- function(recipe, chunk) {
 }
 
 refuse_collective <- function(recipe, name) {
-  refuse_chunk_term(recipe, name, "`", name, "` depends on other rows, and would differ between chunks. With data in chunks, a term must ",
-              "be computed from its own row. Give the constants that it needs (knots, breaks, levels, a mean), or ",
-              "add it to the data as a column.")
+  refuse_chunk_term(recipe, name, "`", name, "` depends on other rows, and would differ between chunks. Give the constants that it ",
+              "needs (knots, breaks, levels, a mean), or add it to the data as a column.")
 }
 
 refuse_chunk_term <- function(recipe, name, ...) {
@@ -194,7 +193,7 @@ chunk_values <- function(recipe, chunk) {
     if (is.null(value)) return(NULL)
     if (recipe$computed[[name]]$argument == "subset") {
       if (!is.logical(value)) {
-        bad_argument("subset", "TRUE or FALSE for each row with data in chunks, where rows have no numbers", describe(value))
+        bad_argument("subset", "TRUE or FALSE for each row", describe(value), "rows of data in chunks have no numbers")
       }
       if (length(value) == 1L) value <- rep(value, n)
     }

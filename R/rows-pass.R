@@ -113,7 +113,7 @@ reweighed_in_chunks <- function(rows, variance, earlier) {
 
 refuse_chunked <- function(rows) {
   if (!is_chunked(rows)) return(invisible())
-  bad_argument("data", "in memory for a family of positive responses whose dispersion is not given", "larger than memory")
+  refuse_argument("data", "Data larger than memory need `dispersion` for this family of positive responses. Give it, or a data frame.")
 }
 
 # Numbers, sums and extremes, in one pass. `level` is about where the responses are.
@@ -131,7 +131,7 @@ survey_source <- function(source, recipe, about, level) {
 # chunks of X and y, for model_glm()
 matrix_source_rows <- function(source, likelihood) {
   chunk <- first_chunk(source)
-  if (is.null(chunk)) bad_argument("X", "a source with at least one row", "one without")
+  if (is.null(chunk)) refuse_argument("X", "The source `X` has no rows.")
   recipe <- new_recipe("matrices", likelihood)
   first <- in_chunk("chunk 1", recipe_rows(recipe, chunk))
   recipe$labels <- column_names(first$X)
@@ -203,6 +203,6 @@ readable_model <- function(model) {
 check_in_chunks <- function(arguments) {
   given <- Filter(Negate(is.null), arguments)
   if (length(given)) {
-    unused_argument(names(given)[1L], "with a source of rows it comes with each chunk")
+    unused_argument(names(given)[1L], "each chunk of a source brings its own")
   }
 }

@@ -183,7 +183,7 @@ rows_files <- function(files, reader = NULL, cache = 0, levels = NULL, col_types
 rows_dbi <- function(con, query, chunk = 1e5, cache = 0, levels = NULL, retries = 0, pause = 1) {
   need_package("DBI", "rows_dbi()")
   if (inherits(con, "tbl_lazy")) {
-    if (!missing(query)) bad_argument("query", "left out: a lazy table has its own", describe(query))
+    if (!missing(query)) unused_argument("query", "a lazy table has its own")
     query <- lazy_query(con)
     con <- dbplyr::remote_con(con)
   }

@@ -20,7 +20,7 @@ check_rows <- function(given, record, family = NULL) {
 }
 
 check_counting <- function(weight) {
-  if (all(weight == 0)) bad_argument("y", "at least one row that counts", "none (weights or trials are 0)")
+  if (all(weight == 0)) refuse_argument("y", "No row of `y` counts: all weights or trials are 0.")
 }
 
 # Without `whole` they are some of the rows, of which less can be asked.
@@ -60,7 +60,7 @@ check_weights <- function(weights, n, name = "weights", whole = TRUE) {
   if (is.null(weights)) return(rep(1, n))
   weights <- check_vector(weights, name, n)
   if (any(weights < 0)) bad_argument(name, "non-negative", describe(weights[weights < 0][1L]))
-  if (whole && all(weights == 0)) bad_argument(name, "positive somewhere", "0 everywhere")
+  if (whole && all(weights == 0)) refuse_argument(name, "All `", name, "` are 0, so no row counts.")
   weights
 }
 
@@ -69,7 +69,7 @@ is_proportion <- function(response, record) record$trials && is.null(response$tr
 # A proportion is one of so many trials as its weight says; glm() only warns.
 check_proportions <- function(y, trials) {
   if (is.null(trials)) {
-    bad_argument("weights", "the numbers of trials: the response has proportions", "left out")
+    refuse_argument("weights", "`weights` is missing: the response has proportions, and `weights` gives their numbers of trials.")
   }
   successes <- y * trials
   odd <- which(abs(successes - round(successes)) > 1e-3)
@@ -113,9 +113,7 @@ sparse_rows <- function(X) {
   if (!sound) bad_argument("X", "a valid sparse matrix", "one whose slots contradict each other")
   if (!is.finite(sum(entry)) && any(bad <- !is.finite(entry))) {
     at <- which(bad)[1L]
-    bad_argument("X", "free of missing and non-finite values",
-                 sprintf("%s in row %d of column %d", format(entry[at]), row[at] + 1L,
-                         findInterval(at - 1L, start)))
+    refuse_missing("X", entry[at], sprintf("in row %d of column %d", row[at] + 1L, findInterval(at - 1L, start)))
   }
   if (length(entry)) check_magnitude(entry, "X")
   out <- .Call(elvi_r_by_rows, size[1L], start, row, entry)

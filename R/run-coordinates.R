@@ -39,7 +39,7 @@ largest_hessian.elvi_model_glm <- function(model) {
   bound * weighted_gram(model) + diag(steepest_prior(model$blocks$coefficients), model$dim)
 }
 
-refuse_majorant <- function(why) bad_argument("coordinates", paste0("\"whitened\" or \"raw\" here: ", why), "\"majorant\"")
+refuse_majorant <- function(why) bad_argument("coordinates", "\"whitened\" or \"raw\"", "\"majorant\"", why)
 
 # X' diag(weight) X
 weighted_gram <- function(model) model$rows$known$weighted_gram %||% .Call(elvi_r_gram, model$rows, TRUE)

@@ -106,7 +106,8 @@ initial_state <- function(start, control, L) {
 fixed_weight <- function(control, L) {
   if (!has_fixed_weight(control)) return(numeric())
   if (is.na(L)) {
-    bad_argument("estimator", "another one: its weight is in units of a smoothness L, and none is known", describe(control$estimator))
+    refuse_argument("estimator", "`estimator` = ", describe(control$estimator), " needs a smoothness L: its weight is in units of L. Give ",
+                    "elvi_control() a `smoothness`, or use another estimator.")
   }
   relative_weight(control) * L
 }

@@ -80,9 +80,9 @@ scale_symmetric <- list(
   entropy_norm2 = function(S) sum(chol2inv(chol(S))^2),
   check = function(S, dim, name) {
     S <- check_scale_matrix(S, dim, name)
-    if (!isSymmetric(S)) bad_argument(name, "symmetric", "a matrix that is not")
+    if (!isSymmetric(S)) bad_argument(name, "symmetric")
     if (is.null(or_null(chol(S)))) {
-      bad_argument(name, "positive definite", "a matrix that is not")
+      bad_argument(name, "positive definite")
     }
     S
   },
@@ -106,7 +106,7 @@ scale_triangular <- list(
   entropy_norm2 = function(S) sum(1 / diag(S)^2),
   check = function(S, dim, name) {
     S <- check_scale_matrix(S, dim, name)
-    if (any(S[upper.tri(S)] != 0)) bad_argument(name, "lower triangular", "a matrix that is not")
+    if (any(S[upper.tri(S)] != 0)) bad_argument(name, "lower triangular")
     if (any(diag(S) <= 0)) bad_argument(name, "of positive diagonal", describe(min(diag(S))))
     S
   },
@@ -179,7 +179,7 @@ scale_diagonal <- list(
   entropy_norm2 = function(S) sum(1 / S^2),
   check = function(S, dim, name) {
     if (is.matrix(S)) {
-      if (not_diagonal(S)) bad_argument(name, "diagonal", "a matrix that is not")
+      if (not_diagonal(S)) bad_argument(name, "diagonal")
       S <- diag(S)
     }
     S <- check_vector(S, name, dim)
@@ -187,7 +187,7 @@ scale_diagonal <- list(
     S
   },
   of_symmetric = function(S, name) {
-    if (not_diagonal(S)) bad_argument(name, "diagonal, like the scale of the run", "a matrix that is not")
+    if (not_diagonal(S)) bad_argument(name, "diagonal, like the scale of the run")
     diag(S)
   },
   symmetric = function(S) diag(S, length(S)),
@@ -266,7 +266,7 @@ scale_of_symmetric <- function(S, dim, kind, name) {
   if (!is.matrix(S) && !record$full) return(record$check(S, dim, name))
   S <- check_scale_matrix(S, dim, name)
   if (!isSymmetric(S) || is.null(or_null(chol(S)))) {
-    bad_argument(name, "symmetric and positive definite", "a matrix that is not")
+    bad_argument(name, "symmetric and positive definite")
   }
   record$of_symmetric(S, name)
 }

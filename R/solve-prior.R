@@ -24,7 +24,8 @@ check_prior_only <- function(problem, base, method, run) {
   }
   if (method != "auto") unused_argument("method", "prior_only = TRUE optimises nothing")
   if (!identical(base$kind, base_gaussian()$kind)) {
-    bad_argument("base", "base_gaussian() with prior_only = TRUE: the prior is a mixture of normal distributions", base$kind)
+    bad_argument("base", "base_gaussian() with prior_only = TRUE", paste0("base_", base$kind, "()"),
+                 "the prior is a mixture of normal distributions")
   }
   if (is_chunked(problem$rows)) bad_argument("data", "in memory with prior_only = TRUE", "a source of rows")
   check_conditional_family(problem$family)
@@ -195,5 +196,5 @@ infinite_line <- function(joint) {
 # Methods that compare a posterior with data make no sense of a prior.
 refuse_prior <- function(fit, argument, what) {
   if (!is_prior(fit)) return(invisible())
-  bad_argument(argument, paste0("a fit of data: ", what), "the prior alone (prior_only = TRUE)")
+  bad_argument(argument, "a fit of data", "of the prior alone (prior_only = TRUE)", what)
 }

@@ -153,7 +153,7 @@ check_residuals_left <- function(problem, rows) {
 }
 
 nested_changes <- function(control) {
-  check_class(control, "control", "elvi_control", "elvi_control()")
+  check_control(control)
   Filter(function(name) !identical(control[[name]], default_control[[name]]), setdiff(names(default_control), c("nodes", "progress")))
 }
 
@@ -190,7 +190,7 @@ check_nested <- function(problem, method, run, control) {
   }
   given <- given_values(run)
   if (length(given)) {
-    unused_argument(names(given)[1L], "method = \"nested\", which group-level and smooth terms need, has no use for it")
+    unused_argument(names(given)[1L], "method = \"nested\" makes no stochastic run")
   }
   check_conditional_family(problem$family)
   if (!length(problem$terms) && !is.null(problem$dispersion) && is.null(problem$lines) && family_record(problem$family)$convex) {
@@ -209,6 +209,6 @@ check_nested <- function(problem, method, run, control) {
   if (!is.null(problem$shift)) for (prior in in_parts(problem$priors$prior_intercept)) check_normal_prior(prior, "prior_intercept")
   changed <- nested_changes(control)
   if (length(changed)) {
-    unused_argument(changed[1L], "method = \"nested\", which group-level and smooth terms need, has no use for it")
+    unused_argument(changed[1L], "method = \"nested\" makes no stochastic run")
   }
 }

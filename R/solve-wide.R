@@ -43,7 +43,7 @@ judge_wide <- function(fit, elsewhere = NULL) {
 report_wide <- function(fit) {
   gap <- fit$result$remaining
   if (!fit$result$converged && !length(objections(fit))) {
-    elvi_warn("NOT CONVERGED: the budget ended with an estimated gap of ", format(gap$estimate, digits = 2), " nats (standard error ",
+    elvi_warn("Not converged: the budget ended with an estimated gap of ", format(gap$estimate, digits = 2), " nats (standard error ",
               format(gap$se, digits = 2), "), above `tol` = ", format(fit$given$tol), ".", class = "elvi_warning_not_converged")
   }
   warn_of_verdict(fit)
@@ -59,7 +59,7 @@ prefers_wide <- function(model, base, run, control) {
 }
 
 check_wide <- function(model, base, run, method) {
-  if (!is_user_density(model)) bad_argument("method", "\"auto\": this one is for user-supplied densities", paste0("\"", method, "\""))
+  if (!is_user_density(model)) bad_argument("method", "\"auto\"", paste0("\"", method, "\""), "that one is for user-supplied densities")
   if (!identical(base$kind, base_gaussian()$kind)) {
     bad_argument("base", sprintf("base_gaussian() with method = \"%s\"", method), paste0("base_", base$kind, "()"))
   }

@@ -72,17 +72,16 @@ glm_target <- function(given, family, prior, dispersion, prior_aux) {
   family <- check_family(family)
   check_coefficient_prior(prior, linked = TRUE)
   if (is_nested_only(family) || lacks_mode_search(family)) {
-    bad_argument("family", "one that stochastic gradients can fit; elvi() with a formula takes others",
-                 paste0(family$family, "(\"", family$link, "\")"))
+    refuse_argument("family", "`family`: model_glm() does not support ", family$family, "(\"", family$link, "\"). Use elvi() with a formula.")
   }
   record <- family_record(family)
   if (is_joint(record)) {
-    bad_argument("family", "one with a single predictor; elvi() with a formula takes others", paste0(family$family, "()"))
+    refuse_argument("family", "`family`: model_glm() does not support ", family$family, "(), which has two predictors. Use elvi() with a formula.")
   }
   dispersion <- check_dispersion(dispersion, family)
   rows <- if (is_source(given$X)) matrix_source_rows(given$X, likelihood_of(family)) else check_rows(given, record)
   if (is.null(dispersion)) {
-    if (!is.null(prior$precision)) bad_argument("prior", "independent where the dispersion is unknown", format(prior))
+    if (!is.null(prior$precision)) bad_argument("prior", "a prior of independent coefficients", format(prior), "a matrix as `precision` needs a known `dispersion`")
     prior_aux <- prior_aux %||% default_aux_prior(record, mean(rows$y[rows$weight > 0]))
   } else if (!is.null(prior_aux)) {
     unused_argument("prior_aux", "this model has no auxiliary parameter")
@@ -105,8 +104,8 @@ rows_target <- function(rows, family, prior, dispersion, prior_aux, centre = NUL
 # adds the rest, and only the sparse solver takes it as it is.
 linked_model <- function(fields) {
   record <- family_records[[fields$likelihood]]
-  if (is_chunked(fields$rows)) bad_argument("prior", "independent with data larger than memory", format(fields$prior))
-  if (!record$convex) bad_argument("prior", "independent for this family, whose loss is not convex", format(fields$prior))
+  if (is_chunked(fields$rows)) bad_argument("prior", "a prior of independent coefficients with data larger than memory", format(fields$prior))
+  if (!record$convex) bad_argument("prior", "a prior of independent coefficients for this family", format(fields$prior), "its loss is not convex")
   fields$rows <- reweighed(fields$rows, fields$dispersion)
   do.call(new_model, c(list(c("linked", "glm"), dim = length(fields$names), dispersion_at = 0, tally = no_tally,
                             convex = TRUE, smoothness = NA_real_,
@@ -325,7 +324,7 @@ model_quadratic <- function(A, m = NULL) {
   if (is.numeric(A) && length(A) == 1L && !is.matrix(A)) A <- matrix(A)
   A <- check_matrix(A, "A")
   if (nrow(A) != ncol(A) || !nrow(A)) bad_argument("A", "a square matrix", describe(A))
-  if (!isSymmetric(unname(A))) bad_argument("A", "symmetric", "a matrix that is not")
+  if (!isSymmetric(unname(A))) bad_argument("A", "symmetric")
   spectrum <- eigen(A, symmetric = TRUE, only.values = TRUE)$values
   if (min(spectrum) <= max(spectrum) * 1e-15) {
     bad_argument("A", "positive definite",
@@ -709,9 +708,8 @@ add_links <- function(model, x, at) {
 # What needs the whole model in the core is for independent priors.
 check_independent_prior <- function(model) {
   if (is_linked(model)) {
-    bad_argument("prior", paste0("independent here: a matrix Q as prior precision is for the exact solver. With the design ",
-                                 "X %*% solve(chol(Q)) and the prior normal(0, 1) the same model has coefficients chol(Q) (x - location)"),
-                 format(model$prior))
+    refuse_argument("prior", "`prior`: only the exact solver takes a matrix Q as prior precision. The design X %*% solve(chol(Q)) with the prior ",
+                    "normal(0, 1) gives the same model, with coefficients chol(Q) (x - location).")
   }
 }
 

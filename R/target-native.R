@@ -83,7 +83,7 @@ check_target_pointer <- function(pointer) {
     bad_argument("pointer", "an external pointer made by elvi_target_pointer() in C", describe(pointer))
   }
   if (!length(target)) {
-    bad_argument("pointer", "made in this session: its target does not survive saveRDS()", "one whose target is gone")
+    bad_argument("pointer", "made in this session", "one whose target is gone", "a pointer does not survive saveRDS()")
   }
   version <- .Call(elvi_r_native_version)
   if (target$version != version) {

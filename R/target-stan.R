@@ -60,8 +60,8 @@ stan_object <- function(object) {
   if (inherits(object, "stanreg")) object <- object$stanfit
   if (inherits(object, "brmsfit")) {
     if (identical(object$backend, "cmdstanr")) {
-      bad_argument("object", paste("a brmsfit made with backend = \"rstan\": one by 'cmdstanr' keeps draws, but not the",
-                                   "compiled model"), "one made with backend = \"cmdstanr\"")
+      bad_argument("object", "a brmsfit made with backend = \"rstan\"", "with backend = \"cmdstanr\"",
+                   "the latter keeps draws, but not the compiled model")
     }
     object <- object$fit
   }
@@ -112,8 +112,8 @@ methods_of_rstan <- function(object) {
 
 methods_of_cmdstan <- function(object) {
   dim <- tryCatch(length(cmdstan_point(object)), error = function(e) bad_argument(
-    "object", "a fit by 'cmdstanr' with model methods: call its $init_model_methods() first",
-    paste0("one with the error \"", conditionMessage(e), "\"")))
+    "object", "a fit by 'cmdstanr' with model methods", paste0("one with the error \"", conditionMessage(e), "\""),
+    "call its $init_model_methods() first"))
   names <- names(cmdstan_point(object))
   list(dim = dim, names = names %||% paste0("u", seq_len(dim)), alive = identity,
        value = function(x) object$log_prob(x),
@@ -232,8 +232,7 @@ constrain_stan <- function(stan, x) {
 loo.elvi_fit <- function(x, draws = 2000, seed = NULL, ...) {
   need_package("loo", "loo()")
   if (is.null(x$model$constrain)) {
-    bad_argument("x", paste("a fit of a formula, of a model_stan() or of a model with `constrain`: the observations of another",
-                            "model are not known"), "another")
+    refuse_argument("x", "`x`: loo() needs the log likelihood of each observation. A model_density() gives it as `log_lik` of its `constrain`.")
   }
   draws <- check_draws(draws, x$model$dim, lower = 2)
   drawn <- draws_with_ratios(x, draws, fit_key(x, seed))

@@ -90,9 +90,7 @@ ar1_unseen <- function(term, frame, allowed) {
   }
   names <- if (length(term$by)) do.call(paste, c(lapply(term$by, function(name) as.character(frame[[name]])[rows]), sep = ":")) else ""
   if (anyNA(chain) && !check_flag(allowed, "allow_new_levels")) {
-    bad_argument("newdata", paste0("free of levels of `", paste(term$by, collapse = ":"),
-                                   "` that the data did not have, unless allow_new_levels = TRUE"),
-                 paste("one with", describe(names[is.na(chain)][1L])))
+    refuse_new_level(paste(term$by, collapse = ":"), names[is.na(chain)][1L], " Use allow_new_levels = TRUE to predict for it.")
   }
   place <- round(place)
   first <- match(chain, term$chain)

@@ -82,7 +82,7 @@ graph_index <- function(term, frame) {
   index <- match(x, term$areas)
   unknown <- which(is.na(index) & !is.na(x))
   if (length(unknown)) {
-    bad_argument("newdata", paste0("with areas of the graph in `", term$variable, "`"), paste("one with", describe(x[unknown[1L]])))
+    refuse_argument("newdata", "`", term$variable, "` of `newdata` has an area that is not in the graph: ", describe(x[unknown[1L]]), ".")
   }
   index
 }

@@ -70,8 +70,8 @@ hsgp_basis <- function(term, frame) {
     x <- as.double(frame[[name]])
     at <- (x - term$middle[j]) / term$half + term$edge[j]
     if (any(at < 0 | at > 2 * term$edge[j], na.rm = TRUE)) {
-      bad_argument("newdata", paste0("with values of `", name, "` within the box of the term `", term$label, "`"),
-                   "one beyond it: a larger `c` makes the box wider")
+      refuse_argument("newdata", "`", name, "` of `newdata` is outside the box of the term `", term$label,
+                      "`. Fit it with a larger `c`, which makes the box wider.")
     }
     out <- out * sin(outer(at, term$index[, j] * pi / (2 * term$edge[j]))) / sqrt(term$edge[j])
   }

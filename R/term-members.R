@@ -13,7 +13,7 @@ members_kind <- function() {
       for (name in term$members) {
         new <- setdiff(as.character(frame[[name]]), c(term$levels, NA))
         if (!length(new)) next
-        bad_argument("newdata", paste0("with levels of `", name, "` that the data had"), paste("one with", describe(new[1L])))
+        refuse_new_level(name, new[1L])
       }
       NULL
     })

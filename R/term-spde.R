@@ -73,7 +73,7 @@ spde_columns <- function(term, frame) {
   known <- which(is.finite(rowSums(loc)))
   Z <- term$projector(loc[known, , drop = FALSE])
   if (any(outside_mesh(Z))) {
-    bad_argument("newdata", paste0("with places within the mesh of the term `", term$label, "`"), "one beyond it")
+    refuse_argument("newdata", "`newdata` has places outside the mesh of the term `", term$label, "`.")
   }
   if (length(known) < nrow(loc)) Z <- spread_rows(known, nrow(loc)) %*% Z
   methods::as(Z, "CsparseMatrix")

@@ -171,7 +171,7 @@ numeric_variable <- function(frame, name, call) {
     refuse_term(call, paste0("`", name, "` is ", describe(x), ", not a number, a date or a factor"))
   }
   x <- as.double(x)
-  if (any(!is.finite(x))) bad_argument("data", paste0("free of missing values in `", name, "`"), "NA")
+  if (any(!is.finite(x))) refuse_argument("data", "`", name, "` has missing or infinite values.")
   x
 }
 

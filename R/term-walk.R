@@ -70,8 +70,7 @@ walk_columns <- function(term, frame) {
     value <- c(value, 1 - share, share)
   }
   if (anyNA(chain)) {
-    bad_argument("newdata", paste0("free of levels of `", paste(term$by, collapse = ":"), "` that the data did not have"),
-                 "one with others")
+    refuse_argument("newdata", "`newdata` has a level of `", paste(term$by, collapse = ":"), "` that the fit has not seen.")
   }
   used <- value != 0
   out <- Matrix::sparseMatrix(i = i[used], j = j[used], x = value[used], dims = c(nrow(frame), length(term$levels)))

@@ -160,7 +160,7 @@ guarantee <- function(model, base = base_gaussian(), schedule = schedule_fixed()
   check_class(model, "model", "elvi_model", "a model_*() function")
   check_class(base, "base", "elvi_base", "a base_*() function")
   check_class(schedule, "schedule", "elvi_schedule", "a schedule_*() function")
-  check_class(control, "control", "elvi_control", "elvi_control()")
+  check_control(control)
   runs <- check_count(runs, "runs")
   if (runs > 1 && !has_exact(model)) unused_argument("runs", "this model has no exact objective to choose the best run by")
   if (!is.null(budget)) schedule <- with_budget(schedule, budget)
@@ -223,8 +223,8 @@ no_bounds <- c(distance = NA_real_, sharper = NA_real_, gap = NA_real_, estimate
 # The same of a run that was made, with the gap that it ended at where the optimum is known
 guarantee_of_fit <- function(fit, optimum, alpha, gap0, runs) {
   if (fit$given$method != "mpsgd") {
-    bad_argument("model", "a fit by method = \"mpsgd\": the theorems are about the stochastic algorithm",
-                 paste0("one by method = \"", fit$given$method, "\""))
+    bad_argument("model", "a fit by method = \"mpsgd\"", paste0("one by method = \"", fit$given$method, "\""),
+                 "the theorems are about the stochastic algorithm")
   }
   given <- fit$given
   kind <- given$control$scale

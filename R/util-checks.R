@@ -23,10 +23,16 @@ elvi_inform <- function(..., class = NULL) {
   ))
 }
 
-bad_argument <- function(name, expected, got = NULL) {
+# "`name` must be `expected`, not `got`: `why`."
+bad_argument <- function(name, expected, got = NULL, why = NULL) {
   elvi_abort("`", name, "` must be ", expected,
-             if (!is.null(got)) paste0(", not ", got), ".",
+             if (!is.null(got)) paste0(", not ", got), if (!is.null(why)) paste0(": ", why), ".",
              class = "elvi_error_argument", data = list(argument = name))
+}
+
+# a value among the numbers of an argument that is missing or infinite; `where` is its place, such as "at position 3"
+refuse_missing <- function(name, value, where = "somewhere") {
+  refuse_argument(name, "`", name, "` has a ", if (is.na(value)) "missing" else "non-finite", " value: ", format(value), " ", where, ".")
 }
 
 # An argument that means nothing for this call. `why` is a clause that says so, and may end in what to do instead.
@@ -50,6 +56,7 @@ describe <- function(x) {
     return(if (is.character(x)) shortened(encodeString(x, quote = "\"")) else format(x))
   }
   if (is.atomic(x)) return(sprintf("%s vector of length %.0f", with_article(typeof(x)), length(x)))
+  if (is_plain_list(x)) return("a list")
   paste("an object of class", encodeString(class(x)[1L], quote = "\""))
 }
 
@@ -178,7 +185,7 @@ check_function <- function(x, name) {
 # The doubles of an integer64 are the bits of its integers: without package bit64 they mean something else.
 refuse_integer64 <- function(x, name) {
   if (inherits(x, "integer64")) {
-    bad_argument(name, "made of R's own numbers (as.double() of package bit64 makes them)", "integer64")
+    bad_argument(name, "of type double or integer", "integer64", "convert it by as.double()")
   }
 }
 
@@ -191,8 +198,7 @@ check_vector <- function(x, name, length = NULL, infinite = FALSE) {
   }
   bad <- if (infinite) is.na(x) else !is.finite(x)
   if (any(bad)) {
-    bad_argument(name, paste0("free of missing ", if (!infinite) "and non-finite ", "values"),
-                 sprintf("%s at position %.0f", format(x[bad][1L]), which(bad)[1L]))
+    refuse_missing(name, x[bad][1L], sprintf("at position %.0f", which(bad)[1L]))
   }
   as.double(x)
 }
@@ -216,9 +222,7 @@ check_matrix <- function(x, name, nrow = NULL, ncol = NULL) {
     j <- bad[1L]
     i <- which(!is.finite(x[, j]))[1L]
     label <- colnames(x)[j]
-    bad_argument(name, "free of missing and non-finite values",
-                 sprintf("%s in row %d of column %d%s", format(x[i, j]), i, j,
-                         if (is.null(label)) "" else paste0(" (", label, ")")))
+    refuse_missing(name, x[i, j], sprintf("in row %d of column %d%s", i, j, if (is.null(label)) "" else paste0(" (", label, ")")))
   }
   x
 }
@@ -228,8 +232,8 @@ check_magnitude <- function(x, name) {
   if (max(x) <= 1e150 && min(x) >= -1e150) return(invisible())   # makes no copy, as range() does
   i <- which.max(abs(x))
   label <- if (is.matrix(x)) colnames(x)[(i - 1L) %/% nrow(x) + 1L]
-  bad_argument(name, "below 1e150 in size (squares of larger numbers overflow: rescale it)",
-               paste0(format(x[[i]]), if (length(label)) paste0(" in column `", label, "`")))
+  bad_argument(name, "below 1e150 in absolute value",
+               paste0(format(x[[i]]), if (length(label)) paste0(" in column `", label, "`")), "its square overflows. Rescale it")
 }
 
 # `...` of a function that takes no further arguments: say which name was meant.
@@ -240,12 +244,12 @@ check_dots <- function(dots, known, where, ignored = character()) {
   given <- names(dots) %||% rep("", length(dots))
   first <- iconv(given[1L], "", "", sub = "byte")   # a name may be no valid text
   if (!nzchar(first)) {
-    elvi_abort(where, " got ", sum(!nzchar(given)), " unnamed argument(s) it does not know.",
+    elvi_abort(where, " has no place for ", sum(!nzchar(given)), " unnamed argument(s). Name them.",
                class = "elvi_error_argument", data = list(argument = "..."))
   }
-  if (where == "elvi()" && first %in% names(arguments_of_others)) {
-    elvi_abort("elvi() has no argument `", first, "`: ", arguments_of_others[[first]],
-               class = "elvi_error_argument", data = list(argument = first))
+  instead <- argument_of_others(first, where)
+  if (!is.null(instead)) {
+    elvi_abort(where, " has no argument `", first, "`: ", instead, class = "elvi_error_argument", data = list(argument = first))
   }
   elvi_abort(where, " has no argument `", first, "`.", nearest_name(first, known),
              class = "elvi_error_argument", data = list(argument = given[1L]))
@@ -261,14 +265,64 @@ nearest_name <- function(name, known) {
 
 # Arguments of 'rstanarm', 'brms', 'lme4' and 'glmmTMB', and elvi's way to the same end
 no_sampling <- "it does not sample, so there are no chains to set up. `draws = ` of its methods says how many draws you get."
+threads_of_others <- "options(elvi.threads = ) sets the number of threads, elvi_threads() shows it."
+group_prior <- "`prior_sd` is the prior of the standard deviations of groups, `prior_cor` that of their correlations."
+other_grouping <- "write group-level terms in the formula, such as y ~ x + (1 | g)."
+other_correlation <- "write the correlation as a term, such as y ~ x + ar1(time | g). See ?latent_terms."
+not_compiled <- "it compiles nothing for a fit."
 arguments_of_others <- list(
   iter = no_sampling, chains = no_sampling, warmup = no_sampling, thin = no_sampling, adapt_delta = no_sampling, refresh = no_sampling,
-  algorithm = "use `method`, see ?elvi.", backend = "it has a solver of its own, and needs none.",
-  cores = "options(elvi.threads = ) sets the number of threads, elvi_threads() shows it.",
+  max_treedepth = no_sampling, iter_warmup = no_sampling, iter_sampling = no_sampling, parallel_chains = no_sampling,
+  algorithm = "use `method`, see ?elvi.", backend = not_compiled, normalize = not_compiled, stan_model_args = not_compiled,
+  cores = threads_of_others, threads = threads_of_others, nthreads = threads_of_others, num.threads = threads_of_others,
   seed = "call set.seed() before, as for any R function.",
   REML = "it integrates over coefficients and variances, so there is nothing to choose.",
   nAGQ = "it integrates over hyperparameters by quadrature. `control = elvi_control(nodes = )` sets the number of points.",
-  prior_PD = "use `prior_only = TRUE`.", sample_prior = "use `prior_only = TRUE`.")
+  prior_PD = "use `prior_only = TRUE`.", sample_prior = "use `prior_only = TRUE`.", prior_covariance = group_prior, priors = "use `prior`.",
+  zi = "use `ziformula`.", hu = "use `ziformula`.", phi.formula = "use `dispformula`.", sigma.formula = "use `dispformula`.",
+  random = other_grouping, correlation = other_correlation, autocor = other_correlation,
+  data2 = "pedigrees, graphs and matrices are found where the formula was written. See ?latent_terms.",
+  init = "it finds its own start. For a model_density(), `start = list(mu = )` gives one.",
+  inits = "it finds its own start. For a model_density(), `start = list(mu = )` gives one.",
+  Ntrials = "give successes and failures: cbind(y, n - y) ~ x.", E = "use an offset: y ~ x + offset(log(E)).",
+  QR = "it needs no such transformation.", save_pars = "it keeps what all its methods need.", stanvars = not_compiled)
+
+# the same for methods of fits, of which many take `level`
+levels_of_others <- "`level` sets the probability of intervals, as in confint()."
+method_arguments_of_others <- list(
+  probs = levels_of_others, prob = levels_of_others, ci = levels_of_others, conf.level = levels_of_others,
+  summary = "posterior_linpred(), posterior_epred() and posterior_predict() return draws.",
+  nsamples = "`draws` is the number of draws.", subset = "`draws` is the number of draws.",
+  cores = threads_of_others, seed = "call set.seed() before, as for any R function.")
+
+# what an argument of another package is called here, or NULL
+argument_of_others <- function(name, where) {
+  if (where != "elvi()") return(method_arguments_of_others[[name]])
+  if (name %in% names(formals(elvi_control))) return(sprintf("use `control = elvi_control(%s = )`.", name))
+  arguments_of_others[[name]]
+}
+
+# values of `method` of other packages, and why elvi has none of that name
+methods_of_others <- c(
+  sampling = "it does not sample", nuts = "it does not sample", REML = "it integrates over variances", fREML = "it integrates over variances",
+  ML = "it maximises no likelihood", optimizing = "its estimate is the posterior, not a mode",
+  meanfield = "use \"mpsgd\" with elvi_control(scale = \"diagonal\")", fullrank = "use \"mpsgd\"", advi = "use \"mpsgd\"")
+
+check_method <- function(method, choices) {
+  if (is.character(method) && length(method) == 1L && method %in% names(methods_of_others)) {
+    refuse_argument("method", "elvi() has no method \"", method, "\": ", methods_of_others[[method]], ". The default, \"auto\", suits most models.")
+  }
+  check_choice(method, "method", choices)
+}
+
+# lists are what 'rstanarm' and 'brms' take
+check_control <- function(control) {
+  if (is_plain_list(control)) {
+    known <- intersect(names(control), names(arguments_of_others))
+    if (length(known)) refuse_argument("control", "`control` of elvi() has no `", known[1L], "`: ", arguments_of_others[[known[1L]]])
+  }
+  check_class(control, "control", "elvi_control", "elvi_control()")
+}
 
 # What broom, modelsummary, marginaleffects, performance and stats itself pass to any model, whether it knows it or not.
 # None of it changes what is asked for.

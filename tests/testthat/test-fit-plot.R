@@ -14,7 +14,7 @@ test_that("the curve is the trace's objective with a band of two standard errors
   skip_on_cran()
   columns <- c(evaluations = "evals", iterations = "iteration", seconds = "cpu")
   for (against in names(columns)) {
-    p <- ggplot2::autoplot(quadratic, against = against)
+    p <- ggplot2::autoplot(quadratic, "trace", against = against)
     expect_identical(p$data$at, quadratic$trace[[columns[[against]]]])
     expect_identical(p$data$objective, quadratic$trace$objective)
     expect_equal(p$data$high - p$data$objective, 2 * quadratic$trace$se)
@@ -27,31 +27,33 @@ test_that("the curve is the trace's objective with a band of two standard errors
     expect_equal(band$ymin, p$data$low)
     expect_equal(band$ymax, p$data$high)
   }
-  expect_identical(ggplot2::autoplot(quadratic)$data$at, quadratic$trace$evals)
+  expect_identical(ggplot2::autoplot(quadratic, "trace")$data$at, quadratic$trace$evals)
 })
 
 test_that("labels say what is shown", {
-  labels <- function(...) ggplot2::autoplot(...)$labels[c("x", "y", "subtitle")]
-  expect_identical(labels(quadratic), list(x = "gradient evaluations", y = "objective F at the iterate",
-                                           subtitle = "gaussian base, symmetric scale, whitened coordinates"))
-  expect_identical(labels(quadratic, against = "iterations")$x, "iterations")
-  expect_identical(labels(density, against = "seconds")$x, "CPU seconds")
-  expect_identical(labels(density)$subtitle, "gaussian base, diagonal scale, whitened coordinates")
+  labels <- function(...) ggplot2::autoplot(...)$labels[c("x", "y", "caption")]
+  expect_identical(labels(quadratic, "trace"), list(x = "gradient evaluations", y = "objective F at the iterate",
+                                           caption = "The band is about the level of the curve, not about its shape."))
+  expect_identical(labels(quadratic, "trace", against = "iterations")$x, "iterations")
+  expect_identical(labels(density, "trace", against = "seconds")$x, "CPU seconds")
+  error <- format(2 * max(density$trace$se), digits = 2)
+  expect_identical(labels(density, "trace")$caption,
+                   sprintf("The level of the curve is known up to %s\n(two standard errors), its shape better.", error))
 })
 
 test_that("the optimum is a dashed line where it is known", {
   # d/2 + log|A| / 2
-  expect_equal(layer_of(ggplot2::autoplot(quadratic), "GeomHline")[[1]]$data$yintercept, 1 + log(2))
-  label <- layer_of(ggplot2::autoplot(quadratic), "GeomText")[[1]]$aes_params$label
+  expect_equal(layer_of(ggplot2::autoplot(quadratic, "trace"), "GeomHline")[[1]]$data$yintercept, 1 + log(2))
+  label <- layer_of(ggplot2::autoplot(quadratic, "trace"), "GeomText")[[1]]$aes_params$label
   expect_identical(label, paste("optimum", format(1 + log(2), digits = 6)))
-  expect_length(layer_of(ggplot2::autoplot(quadratic, optimum = TRUE), "GeomHline"), 1)
-  expect_length(layer_of(ggplot2::autoplot(quadratic, optimum = FALSE), "GeomHline"), 0)
-  expect_length(layer_of(ggplot2::autoplot(density), "GeomHline"), 0)
+  expect_length(layer_of(ggplot2::autoplot(quadratic, "trace", optimum = TRUE), "GeomHline"), 1)
+  expect_length(layer_of(ggplot2::autoplot(quadratic, "trace", optimum = FALSE), "GeomHline"), 0)
+  expect_length(layer_of(ggplot2::autoplot(density, "trace"), "GeomHline"), 0)
   # that of its own family: a mean field's
   set.seed(1)
   A <- matrix(c(2, 0.9, 0.9, 1), 2)
   fit <- suppressMessages(elvi(model_quadratic(A), budget = 200, control = elvi_control(scale = "diagonal")))
-  expect_equal(layer_of(ggplot2::autoplot(fit), "GeomHline")[[1]]$data$yintercept, 1 + log(2) / 2)
+  expect_equal(layer_of(ggplot2::autoplot(fit, "trace"), "GeomHline")[[1]]$data$yintercept, 1 + log(2) / 2)
 })
 
 # ---- the approximation itself ------------------------------------------------------------
@@ -67,7 +69,8 @@ test_that("an exact fit shows its intervals, which are quantiles of the marginal
   sd <- c(2, 1, 0.5)
   expect_equal(unname(p$data$high - p$data$mean), qnorm(0.975) * sd, tolerance = 1e-5)
   expect_equal(unname(p$data$low50 - p$data$mean), qnorm(0.25) * sd, tolerance = 1e-5)
-  expect_match(p$labels$x, "50 % and 95 %", fixed = TRUE)
+  expect_match(p$labels$caption, "50 % and 95 %", fixed = TRUE)
+  expect_length(layer_of(p, "GeomVline"), 0)   # zero has no known meaning there
   heavy <- ggplot2::autoplot(fit_of(base_student(5), V), "intervals", pars = "b")
   expect_identical(as.character(heavy$data$parameter), "b")
   expect_equal(unname(heavy$data$low), -1 + qt(0.025, 5) * sqrt(3 / 5), tolerance = 1e-5)
@@ -144,17 +147,17 @@ test_that("what cannot be plotted is refused", {
   set.seed(1)
   blind <- suppressMessages(elvi(model_quadratic(diag(2)), budget = 100, control = elvi_control(trace_draws = 0)))
   expect_snapshot({
-    cat(refusal(ggplot2::autoplot(blind), "object"))
-    cat(refusal(plot(blind), "object"))
-    cat(refusal(ggplot2::autoplot(quadratic, against = "time"), "against"))
-    cat(refusal(ggplot2::autoplot(quadratic, optimum = "yes"), "optimum"))
-    cat(refusal(ggplot2::autoplot(density, optimum = TRUE), "optimum"))
-    cat(refusal(ggplot2::autoplot(quadratic, optimun = TRUE), "optimun"))
+    cat(refusal(ggplot2::autoplot(blind, "trace"), "type"))
+    cat(refusal(plot(blind, "trace"), "type"))
+    cat(refusal(ggplot2::autoplot(quadratic, "trace", against = "time"), "against"))
+    cat(refusal(ggplot2::autoplot(quadratic, "trace", optimum = "yes"), "optimum"))
+    cat(refusal(ggplot2::autoplot(density, "trace", optimum = TRUE), "optimum"))
+    cat(refusal(ggplot2::autoplot(quadratic, "trace", optimun = TRUE), "optimun"))
     cat(refusal(plot(quadratic, against = 3), "against"))
     cat(refusal(ggplot2::autoplot(quadratic, "histogram"), "type"))
     cat(refusal(ggplot2::autoplot(quadratic, "density", pars = "z"), "pars"))
     cat(refusal(ggplot2::autoplot(quadratic, "pairs", pars = 1), "pars"))
-    cat(refusal(ggplot2::autoplot(fit_of(base_gaussian(), V), "trace"), "object"))
+    cat(refusal(ggplot2::autoplot(fit_of(base_gaussian(), V), "trace"), "type"))
   })
 })
 
@@ -162,7 +165,7 @@ test_that("without ggplot2 it says how to get it", {
   # the real check, told of a package that is not there
   checked <- need_package
   absent <- function(package, what) checked(paste0(package, "IsNotInstalled"), what)
-  for (draw in list(function() ggplot2::autoplot(quadratic), function() plot(quadratic))) {
+  for (draw in list(function() ggplot2::autoplot(quadratic, "trace"), function() plot(quadratic))) {
     e <- with_swapped("need_package", absent, expect_error(draw(), class = "elvi_error_package"))
     expect_match(conditionMessage(e), "Plotting a fit needs the package 'ggplot2", fixed = TRUE)
     expect_match(conditionMessage(e), "install.packages(", fixed = TRUE)
@@ -206,7 +209,7 @@ test_that("intercepts have an axis of their own, and slopes of different sizes a
   expect_equal(heights, c(1.2, 2.2))
   natural <- ggplot2::autoplot(fit, "intervals", scales = "natural")
   expect_equal(natural$data$mean, unname(coef(fit)))
-  expect_null(natural$labels$caption)
+  expect_false(grepl("per standard deviation", natural$labels$caption))
   standardised <- ggplot2::autoplot(fit, "intervals", scales = "standardised")
   expect_equal(standardised$data$high / natural$data$high, c(1, sd(mtcars$wt), sd(mtcars$hp)))
   expect_match(standardised$labels$caption, "per standard deviation")
@@ -219,12 +222,13 @@ test_that("intercepts have an axis of their own, and slopes of different sizes a
   expect_error(ggplot2::autoplot(arguments_store("fit"), "intervals", scales = "standardised"), "columns of the design")
 })
 
-test_that("labels do not repeat, and long names are shortened to what tells them apart", {
-  long <- strrep("x", 40)
-  expect_identical(unname(short_names(c("a", paste0(long, 1), paste0(long, 2)), 20)),
-                   c("a", "xxxxxxxx...xxxxxxx1", "xxxxxxxx...xxxxxxx2"))
-  expect_identical(unname(short_names(paste0("a", 1:2, long, "b"), 20)), c("a1xxxxxx...xxxxxxxb", "a2xxxxxx...xxxxxxxb"))
-  expect_identical(anyDuplicated(short_names(paste0(long, 1:2, long))), 0L)
+test_that("names are shown in full, on several lines where they are long", {
+  expect_identical(wrapped_names(c("wt", "a_long_name:another_long_name")),
+                   c(wt = "wt", "a_long_name:another_long_name" = "a_long_name:another_long_\nname"))
+  names <- c("cor(Subject:Days,(Intercept))", "log(a + b)", "I(x^2)", "`short name`", strrep("x", 40), "a:b:c", "smooth_sd[s(times)]")
+  expect_identical(gsub("\n", "", wrapped_names(names), fixed = TRUE), setNames(names, names))
+  expect_lt(nchar(wrapped_name(strrep("long_", 1000), 26)), 120)
+  expect_identical(short_names(c("a", strrep("x", 40)), 20), c("a", "xxxxxxxx...xxxxxxxx"))
   expect_identical(distinct_labels(c(100000.1, 100000.2, NA)), c("100000.1", "100000.2", NA))
 })
 
@@ -239,13 +243,24 @@ test_that("a trace of single draws, which have no standard error, is drawn as a 
 
 layers_of <- function(plot) vapply(plot$layers, function(layer) class(layer$geom)[1], "")
 
-test_that("the default is what the fit has", {
+test_that("the default is a forest plot for every fit", {
   skip_on_cran()
   skip_if_not_installed("ggplot2")
-  expect_s3_class(ggplot2::autoplot(nested_example("binary")), "ggplot")
-  expect_identical(levels(ggplot2::autoplot(nested_example("trials"))$data$panel), c("g", "h"))
-  expect_true("GeomRibbon" %in% layers_of(ggplot2::autoplot(nested_example("smooth"))))
-  expect_true("GeomVline" %in% layers_of(ggplot2::autoplot(nested_example("plain"))))
+  for (kind in c("binary", "trials", "smooth", "plain")) {
+    fit <- nested_example(kind)
+    p <- ggplot2::autoplot(fit)
+    expect_identical(as.character(p$data$parameter), fit$posterior$shown[shown_parameters(fit, NULL, "pars")])
+    expect_identical(p$data, ggplot2::autoplot(fit, "intervals")$data)
+  }
+})
+
+test_that("coefficients of a second formula are on axes of their own", {
+  skip_on_cran()
+  skip_if_not_installed("ggplot2")
+  fit <- elvi(mpg ~ wt, data = mtcars, dispformula = ~ hp)
+  p <- ggplot2::autoplot(fit)
+  expect_identical(as.character(p$data$panel), c("intercepts", "slopes", "second intercepts", "second slopes"))
+  expect_identical(as.integer(ggplot2::ggplot_build(p)$data[[1]]$PANEL), c(2L, 4L))
 })
 
 test_that("caterpillars are in order, with the intervals of confint()", {
@@ -310,7 +325,7 @@ test_that("fits of every family have intervals, densities and pairs, the interce
   for (family in list(binomial(), poisson(), robust(), weibull(), Gamma("log"))) {
     fit <- withr_seed(1, elvi(I(1 + am * (family$family != "binomial") - (1 - am) * (family$family == "binomial")) ~ wt,
                               data = mtcars, family = family))
-    expect_match(ggplot2::autoplot(fit)$labels$x, "50 % and 95 %", fixed = TRUE)
+    expect_match(ggplot2::autoplot(fit)$labels$caption, "50 % and 95 %", fixed = TRUE)
   }
 })
 
