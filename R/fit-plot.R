@@ -95,7 +95,7 @@ default_plot <- function(fit) {
 plot_subtitle <- function(fit) {
   text <- if (is.null(fit$regression)) family_subtitle(fit) else deparse_one(fit$formula)
   if (nchar(text) > 90L) text <- paste0(substr(text, 1L, 87L), "...")
-  paste0(paste(strwrap(text, 56L, exdent = 2L), collapse = "\n"), if (is_corrected(fit$posterior)) ", corrected by importance weights")
+  paste(c(paste(strwrap(text, 56L, exdent = 2L), collapse = "\n"), points_words(fit$posterior)), collapse = ", ")
 }
 
 family_subtitle <- function(fit) paste0(fit$base$kind, " base, ", fit$control$scale, " scale")
@@ -291,12 +291,6 @@ prior_density <- function(prior, name, x) {
   posterior_marginal(prior, j)$density(x)
 }
 
-# that of the approximation, where the posterior is corrected by profiles; hyperparameters have none
-gaussian_density <- function(posterior, j, x) {
-  if (!is_reshaped(posterior) || j > posterior_dim(posterior)) return(NA_real_)
-  posterior_marginal(uncorrected(posterior), j)$density(x)
-}
-
 # One height for all: its units differ, and no one reads them.
 density_picture <- function(parts, subtitle, title = "posterior density", panels = 16L) {
   data <- do.call(rbind, lapply(parts, function(part) {
@@ -404,7 +398,7 @@ in_pairs <- function(labels, data_of) {
 
 # of a single elliptic component; NULL for other posteriors
 pair_ellipses <- function(posterior, which) {
-  if (is_corrected(posterior) || length(posterior$weight) > 1L || any(which > posterior_dim(posterior))) return(NULL)
+  if (is.null(sole_component(posterior)) || any(which > posterior_dim(posterior))) return(NULL)
   at <- component_moments(posterior)$mean[which, 1L]
   V <- posterior_covariance(posterior, which)
   radii <- pair_radii(posterior_law(posterior), c(0.5, 0.95))
