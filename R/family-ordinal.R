@@ -55,7 +55,7 @@ check_ordinal_link <- function(link) {
 cutpoints <- function(object, draws = 4000, summary = TRUE) {
   check_class(object, "object", "elvi_glm", "elvi() from a formula")
   classes <- class_names(object$family)
-  if (is.null(classes) || !length(object$posterior$hyper$layout$family)) {
+  if (is.null(classes) || !length(family_parameter_names(object))) {
     bad_argument("object", "a fit with family = cumulative(), sratio(), cratio() or acat()",
                  paste0("one with ", object$family$family, "()"))
   }

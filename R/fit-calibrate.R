@@ -273,51 +273,16 @@ refit_control <- function(fit) {
 
 # Probabilities of a posterior below drawn parameters, those that are looked at and the predictors of a few rows.
 pit_values <- function(posterior, looked_at, drawn) {
-  d <- posterior_dim(posterior)
-  inside <- looked_at$which <= d
-  out <- numeric(length(looked_at$which))
-  out[inside] <- parameter_probability(posterior, looked_at$which[inside], drawn$x[looked_at$which[inside]])
-  if (any(!inside)) {
-    names <- posterior$shown[looked_at$which[!inside]]
-    sample <- hyper_sample(posterior)[, names, drop = FALSE]
-    at <- rep(drawn$hyper[1L, names], each = nrow(sample))
-    out[!inside] <- colMeans(sample < at) + colMeans(sample == at) / 2
-  }
+  out <- posterior_probability(posterior, looked_at$which, drawn)
   stats::setNames(c(out, row_probability(posterior, looked_at$rows, drawn)), looked_at$names)
-}
-
-# of parameters in user coordinates: a logged one is a logarithm on both sides
-parameter_probability <- function(posterior, which, value) {
-  if (!length(which)) return(numeric())
-  if (is_corrected(posterior)) {
-    points <- weighted_points(posterior)
-    return(points_probability(uncentre_points(posterior, points$x)[which, , drop = FALSE], points$w, value))
-  }
-  at <- lapply(component_moments(posterior), function(m) m[which, , drop = FALSE])
-  mixture_probability(posterior, at, value, margin_shapes(posterior, which))
 }
 
 # the link rises, so that the expected response has the predictor's value
 row_probability <- function(posterior, rows, drawn) {
   if (is.null(rows)) return(numeric())
   value <- drop(linpred_draws(rows, list(x = drawn$x, hyper = drawn$hyper), posterior$key))
-  if (is_corrected(posterior)) {
-    points <- weighted_points(posterior)
-    W <- as.matrix(design_columns(rows))
-    x <- uncentre_points(posterior, points$x)[seq_len(ncol(W)), , drop = FALSE]
-    return(points_probability(W %*% x + rows$offset, points$w, value))
-  }
-  at <- linear_predictor(list(posterior = posterior), rows, shapes = TRUE)
-  mixture_probability(posterior, at, value, at$shapes)
-}
-
-points_probability <- function(x, w, value) drop((x < value) %*% w + (x == value) %*% w / 2)
-
-# P(. <= value), one for each row of means and standard deviations at the components; see mixture_quantiles()
-mixture_probability <- function(posterior, at, value, shapes) {
-  z <- (value - at$mean) / at$sd
-  if (!is.null(shapes)) z <- scores_of_components(shapes)(z)
-  drop(matrix(marginal_probability(posterior_law(posterior), z), nrow(at$mean)) %*% posterior$weight)
+  linear_probability(posterior, as.matrix(design_columns(rows)), rows$offset, value,
+                     linear_predictor(list(posterior = posterior), rows, shapes = TRUE))
 }
 
 # ---- draws from the prior -------------------------------------------------------------------------------------
@@ -358,7 +323,7 @@ prior_draw <- function(fit) {
     if (posterior$logged) x[posterior$logged, 1L] <- log(aux) else hyper <- c(hyper, stats::setNames(aux, dispersion_name_of(fit)))
   }
   list(x = in_user_rows(posterior, x),
-       hyper = if (!is.null(posterior$hyper)) t(hyper[colnames(posterior$hyper$values)]))
+       hyper = hyper_row(posterior, hyper))
 }
 
 draw_standard <- function(df) stats::qt(stats::runif(length(df)), df)

@@ -42,28 +42,33 @@ as.matrix.elvi_fit <- function(x, draws = 1000, resample = NULL, seed = NULL, ..
   check_dots(list(...), names(formals()), "as.matrix()")
   posterior <- x$posterior
   if (!is.null(resample)) resample <- check_flag(resample, "resample")
-  resampled <- isTRUE(resample) || (is.null(resample) && is_corrected(posterior))
-  # resampling looks at ten proposals for each draw
-  draws <- check_draws(ndraws %||% draws, length(posterior$shown) * if (resampled) 10 else 1)
+  draws <- check_draws(ndraws %||% draws, length(posterior$shown) * proposals_per_draw(posterior, resample))
   key <- fit_key(x, seed)
-  if (isTRUE(resample) && !is_corrected(posterior)) return(show_draws(posterior, resampled_draws(x, draws, key)))
-  if (isTRUE(resample) && misses_part(x$verdict)) warn_of_missing(x$verdict$k)
-  if (resampled) return(matrix_of_draws(x, posterior_draws(posterior, draws, key)))
   if (is.null(resample)) return(matrix_of_draws(x, posterior_draws(posterior, draws, key)))
+  if (resample) return(matrix_of_draws(x, resampled_draws(x, draws, key)))
   plain <- matrix_of_draws(x, posterior_draws(uncorrected(posterior), draws, key))
-  corrected <- is_corrected(posterior) || is_reshaped(posterior)
-  if (corrected && draws >= 100) warn_of_plain(plain, matrix_of_draws(x, posterior_draws(posterior, draws, key)))
+  corrected <- if (draws >= 100) corrected_draws(posterior, draws, key)
+  if (!is.null(corrected)) warn_of_plain(plain, matrix_of_draws(x, corrected))
   plain
 }
 
 # Parameters, dispersion, standard deviations of smooths, and covariances of group-level terms.
 matrix_of_draws <- function(fit, drawn) {
   x <- show_draws(fit$posterior, drawn$x)
-  if (is.null(drawn$hyper)) return(x)
   if (is.null(fit$regression)) return(cbind(x, drawn$hyper))
   own <- intersect(c(family_parameter_names(fit), grep("^smooth_sd\\[", colnames(drawn$hyper), value = TRUE)), colnames(drawn$hyper))
   cbind(x, drawn$hyper[, own, drop = FALSE], covariance_columns(fit, drawn$hyper))
 }
+
+# Draws of posterior_draws() as points of the target: parameters that were integrated over come last in a posterior.
+target_draws <- function(fit, drawn) {
+  x <- cbind(drawn$x, drawn$hyper)
+  x <- x[, in_order_of(fit$given$model, x), drop = FALSE]
+  colnames(x) <- fit$given$model$names
+  x
+}
+
+in_order_of <- function(model, x) order(match(colnames(x), model$names))
 
 #' @rdname as.matrix.elvi_fit
 #' @export
@@ -81,16 +86,22 @@ as.array.elvi_fit <- function(x, ...) {
 # that of the fit's own sequence of draws, or of the one that a seed asks for
 fit_key <- function(fit, seed = NULL) if (is.null(seed)) fit$posterior$key else key_of_seed(seed)
 
+# The points of a fit that has some, else new draws by their weights, as posterior_draws() has them.
 resampled_draws <- function(fit, n, key, proposals = max(10 * n, 1000)) {
-  if (!is.null(fit$posterior$hyper)) {
-    bad_argument("resample", "FALSE or NULL", "TRUE", "the weights of the quadrature points are corrected already")
+  shown <- points_draws(fit$posterior, n, key)
+  if (!is.null(shown)) {
+    if (misses_part(fit$verdict)) warn_of_missing(fit$verdict$k)
+    return(shown)
   }
   drawn <- draws_with_ratios(fit, proposals, key)
+  if (is.null(drawn)) {
+    bad_argument("resample", "FALSE or NULL", "TRUE", "single draws of this fit have no importance weights, they are corrected already")
+  }
   k <- pareto_shape(drawn$log_ratios)
   if (k > k_usable) warn_of_missing(k)
   keep <- with_key(key, sample.int(proposals, n, replace = TRUE,
                                    prob = exp(drawn$log_ratios - max(drawn$log_ratios))))
-  in_user_rows(fit$posterior, drawn$x[, keep, drop = FALSE])
+  list(x = in_user_rows(fit$posterior, drawn$x[, keep, drop = FALSE]), hyper = NULL)
 }
 
 warn_of_missing <- function(k) {

@@ -52,8 +52,7 @@ fixef.elvi_fit <- function(object, ...) {
 
 # a logarithm that is fitted among the parameters is not a coefficient
 fixed_means <- function(posterior) {
-  mean <- if (is_corrected(posterior)) posterior$points$moments$mean else mix_moments(component_moments(posterior), posterior$weight)$mean
-  stats::setNames(mean, posterior$names)[posterior$coefficients]
+  parameter_means(posterior)[posterior$coefficients]
 }
 
 #' @rdname group_methods
@@ -162,7 +161,7 @@ VarCorr.elvi_glm <- function(x, sigma = 1, ...) {
   terms <- group_terms_of(x)
   out <- lapply(terms, function(term) {
     k <- length(term$coefs)
-    V <- covariance_draws(term, posterior$hyper$values)
+    V <- covariance_draws(term, component_hyper(posterior))
     mean_of <- function(A) structure(matrix(matrix(A, k * k) %*% posterior$weight, k), dimnames = list(term$coefs, term$coefs))
     R <- array(apply(V, 3L, stats::cov2cor), dim(V))
     structure(mean_of(V), stddev = stats::setNames(moments$mean[sd_names(term)], term$coefs), correlation = mean_of(R),

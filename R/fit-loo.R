@@ -100,22 +100,20 @@ passed_to_loo <- c("r_eff", "save_psis", "cores", "is_method")
 
 psis_loo <- function(x, draws, key, ...) {
   if (is_out_of_memory(x)) return(loo_in_passes(x, draws, key, ...))
-  # of several predictors there is no target, and between quadrature points the density of hyperparameters is not known
-  if (!is.null(x$posterior$hyper) || is.null(x$given$model)) {
+  drawn <- draws_with_ratios(x, draws, key)
+  if (is.null(drawn)) {
     log_lik <- log_lik_at(x, posterior_draws(x$posterior, draws, key), key)
     return(loo::loo(log_lik, r_eff = rep(1, ncol(log_lik)), ...))
   }
-  drawn <- draws_with_ratios(x, draws, key)
   log_lik <- log_lik_at(x, list(x = in_user_rows(x$posterior, drawn$x)), key)
   loo::loo_approximate_posterior(log_lik, log_p = drawn$log_p, log_g = drawn$log_q, ...)
 }
 
 # The same of data larger than memory: chunk by chunk, of which only a few numbers for each row are kept.
 loo_in_passes <- function(x, draws, key, ...) {
-  ratios <- is.null(x$posterior$hyper) && !is.null(x$given$model)
-  drawn <- if (ratios) draws_with_ratios(x, draws, key) else posterior_draws(x$posterior, draws, key)
-  weigh <- if (ratios) list(log_p = drawn$log_p, log_g = drawn$log_q)
-  given <- if (ratios) list(x = in_user_rows(x$posterior, drawn$x)) else drawn
+  drawn <- draws_with_ratios(x, draws, key)
+  weigh <- if (!is.null(drawn)) list(log_p = drawn$log_p, log_g = drawn$log_q)
+  given <- if (is.null(drawn)) posterior_draws(x$posterior, draws, key) else list(x = in_user_rows(x$posterior, drawn$x))
   table <- t(at_chunks(x, "loo_of_chunk", list(drawn = given, key = key, weigh = weigh, further = list(...)))[[1L]])
   out <- suppressWarnings(chunk_loo(outer(seq_len(draws), 1:2, function(i, j) sin(i * j)), weigh, list(...)))   # for its form
   last <- ncol(table) - 1:0
@@ -176,10 +174,11 @@ most_held_out <- 3e7
 
 integrated_rows <- function(out, x, least_k = 0.2) {
   posterior <- x$posterior
-  if (!is_reshaped(posterior) || is_corrected(posterior) || is_out_of_memory(x)) return(out)
-  if (!is.null(target_of(posterior)$plan$joint) || !is.null(x$pieces)) return(out)   # a profile is along one predictor
+  plan <- profiled_target(posterior)$plan
+  if (is.null(plan) || is_out_of_memory(x)) return(out)
+  if (!is.null(plan$joint) || !is.null(x$pieces)) return(out)   # a profile is along one predictor
   k <- loo::pareto_k_values(out)
-  cost <- 80 * target_of(posterior)$plan$rows
+  cost <- 80 * plan$rows
   which <- utils::head(order(k, decreasing = TRUE), max(0, most_held_out %/% (5 * cost)))
   which <- which[k[which] > least_k]
   if (!length(which)) return(out)
@@ -223,8 +222,8 @@ inverse_likelihood <- function(x, rows, i, k, found, fine = 8L) {
 row_log_lik <- function(x, rows, i, eta, k) {
   names <- family_parameter_names(x)
   dispersion <- if (!length(names)) known_dispersion(x)
-                else if (is_nested_only(x$family)) x$posterior$hyper$values[k, names, drop = FALSE]
-                else x$posterior$hyper$values[k, names]
+                else if (is_nested_only(x$family)) component_hyper(x$posterior)[k, names, drop = FALSE]
+                else component_hyper(x$posterior)[k, names]
   if (!is.null(rows$precision)) dispersion <- dispersion / sqrt(rows$precision[i])
   n <- length(eta)
   value <- family_record(x$family)$log_lik(rep(rows$y[i], n), expected_response(x, matrix(eta)), dispersion, rep(rows$trials[i], n),

@@ -37,7 +37,7 @@ fit_computed <- list(
   sd = function(fit) approximation_moments(fit)$sd,
   scale = function(fit) if (!is.null(fit$result$theta)) reported_theta(fit)$scale,
   Sigma = function(fit) approximation_root(fit),
-  hyper = function(fit) fit$posterior$hyper$values,
+  hyper = function(fit) component_hyper(fit$posterior),
   last = function(fit) if (!is.null(fit$state)) reported_theta(fit, fit$state[c("mu", "scale")]),
   work = function(fit) if (!is.null(fit$plan$work)) run_model(fit))
 
@@ -119,20 +119,11 @@ reported_theta <- function(fit, theta = fit$result$theta) {
 # The posterior of a model's run or optimum: one component, or those of a stack.
 run_posterior <- function(fit) {
   model <- fit$given$model
-  stack <- fit$result$stack
-  if (is.null(stack)) {
-    work <- run_model(fit)
-    location <- matrix(points_to_user(work, fit$result$theta$mu))
-    root <- coordinates_of(work)$root_to_user(work, fit$result$theta$scale)
-    roots <- list(if (is_whitened(work)) canonical_root(root) else root)
-  } else {
-    location <- matrix(vapply(stack$parts, function(part) part$mu, numeric(model$dim)), model$dim)
-    roots <- lapply(stack$parts, function(part) part$root)
-  }
+  found <- run_components(fit)
   logged <- if (is_dispersed(model)) model$dispersion_at else 0L
   shown <- model$names
   if (logged) shown[logged] <- dispersion_record(model)$natural
-  new_posterior(fit$given$base, location, roots, stack$weights %||% 1, model$names, shown, model$intercept_shift, logged,
+  new_posterior(fit$given$base, found$location, found$roots, found$weight, model$names, shown, model$intercept_shift, logged,
                 setdiff(seq_len(model$dim), logged), points = polished_points(fit) %||% verdict_points(fit),
                 key = derived_key(fit$plan$seed, "posterior"))
 }
@@ -148,16 +139,8 @@ approximation_moments <- function(fit) {
 # the symmetric root of its covariance
 approximation_root <- function(fit) {
   posterior <- uncorrected(fit$posterior)
-  if (length(posterior$weight) == 1L && is.null(posterior$hyper)) {
-    names <- posterior$names
-    if (!is.null(fit$result$theta) && is.null(posterior$shift)) {
-      return(symmetric_scale(fit$given$control$scale, model_theta(fit)$scale, names))
-    }
-    return(structure(symmetric_root(uncentre_points(posterior, root_matrix(root_at(posterior$roots, 1L)))), dimnames = list(names, names)))
-  }
-  V <- posterior_covariance(posterior)
-  e <- eigen(V, symmetric = TRUE)
-  structure(e$vectors %*% (sqrt(pmax(e$values, 0)) * t(e$vectors)), dimnames = dimnames(V))
+  run <- !is.null(fit$result$theta) && is.null(posterior$shift) && !is.null(sole_component(posterior))
+  if (run) symmetric_scale(fit$given$control$scale, model_theta(fit)$scale, posterior$names) else posterior_root(posterior)
 }
 
 # ---- predictors are centred -----------------------------------------------------------

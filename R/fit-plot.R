@@ -84,7 +84,7 @@ plot_blue <- "#0072B2"
 
 # The formula, and what has corrected the fit. Lines do not end within the parentheses of a term.
 plot_subtitle <- function(fit) {
-  lines <- c(formula_lines(fit), if (is_corrected(fit$posterior)) "corrected by importance weights")
+  lines <- c(formula_lines(fit), points_words(fit$posterior))
   if (length(lines)) paste(lines, collapse = "\n")
 }
 
@@ -320,12 +320,6 @@ prior_density <- function(prior, name, x) {
   posterior_marginal(prior, j)$density(x)
 }
 
-# that of the approximation, where the posterior is corrected by profiles; hyperparameters have none
-gaussian_density <- function(posterior, j, x) {
-  if (!is_reshaped(posterior) || j > posterior_dim(posterior)) return(NA_real_)
-  posterior_marginal(uncorrected(posterior), j)$density(x)
-}
-
 # One height for all: its units differ, and no one reads them.
 density_picture <- function(parts, subtitle, title = "posterior density", panels = 16L) {
   data <- do.call(rbind, lapply(parts, function(part) {
@@ -433,7 +427,7 @@ in_pairs <- function(labels, data_of) {
 
 # of a single elliptic component; NULL for other posteriors
 pair_ellipses <- function(posterior, which) {
-  if (is_corrected(posterior) || length(posterior$weight) > 1L || any(which > posterior_dim(posterior))) return(NULL)
+  if (is.null(sole_component(posterior)) || any(which > posterior_dim(posterior))) return(NULL)
   at <- component_moments(posterior)$mean[which, 1L]
   V <- posterior_covariance(posterior, which)
   radii <- pair_radii(posterior_law(posterior), c(0.5, 0.95))

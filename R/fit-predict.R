@@ -153,7 +153,7 @@ needs_both <- function(object) !is.null(object$second) && object$second$componen
 
 # the expected response of places in a matrix of components, given what the link makes of their predictors
 component_mean <- function(object) {
-  parameters <- object$posterior$hyper$values[, family_parameter_names(object), drop = FALSE]
+  parameters <- component_hyper(object$posterior)[, family_parameter_names(object), drop = FALSE]
   function(mu, component) family_record(object$family)$mean(mu, parameters[component, ])
 }
 
@@ -173,7 +173,7 @@ both_moments <- function(object, rows, p) {
   z <- c(rule$z, -rule$z)
   w <- c(rule$w, rule$w)
   mean <- square <- array(0, dim(first$mean))
-  hyper <- component_dispersions(object, length(object$posterior$weight))
+  hyper <- component_dispersions(object)
   if (length(hyper)) hyper <- rep(hyper, each = nrow(mean))
   lean <- ifelse(first$sd > 0, (sum$sd^2 - first$sd^2 - second$sd^2) / (2 * first$sd), 0)
   rest <- sqrt(pmax(second$sd^2 - lean^2, 0))
@@ -242,7 +242,7 @@ linear_predictor <- function(object, rows, shapes = FALSE) {
   at$mean <- at$mean + rows$offset
   at <- add_varying_columns(object, rows, columns, at)
   for (new in rows$new) {
-    at$sd[new$rows, ] <- sqrt(at$sd[new$rows, , drop = FALSE]^2 + new$variance(posterior$hyper$values))
+    at$sd[new$rows, ] <- sqrt(at$sd[new$rows, , drop = FALSE]^2 + new$variance(component_hyper(posterior)))
     at$shapes$each <- lapply(at$shapes$each, function(s) {
       s[new$rows, ] <- rep(margin_scores, each = length(new$rows))
       s
@@ -260,7 +260,7 @@ add_varying_columns <- function(object, rows, columns, at) {
   for (k in seq_along(posterior$weight)) {
     W <- columns[which, , drop = FALSE]
     for (new in varying) {
-      more <- methods::as(new$columns(posterior$hyper$values[k, ]), "TsparseMatrix")
+      more <- methods::as(new$columns(component_hyper(posterior)[k, ]), "TsparseMatrix")
       W <- W + Matrix::sparseMatrix(i = match(new$rows, which)[more@i + 1L], j = effect_positions(object, new$term)[more@j + 1L],
                                     x = more@x, dims = dim(W))
     }
@@ -342,7 +342,7 @@ class_moments <- function(object, at, block = 500L) {
   n <- nrow(at$mean)
   classes <- class_names(object$family)
   mean <- second <- matrix(NA_real_, n, length(classes), dimnames = list(NULL, classes))
-  parameters <- posterior$hyper$values[, family_parameter_names(object), drop = FALSE]
+  parameters <- component_hyper(posterior)[, family_parameter_names(object), drop = FALSE]
   for (rows in split(seq_len(n), (seq_len(n) - 1L) %/% block)) {
     plain <- matrix(rep(nodes, each = length(rows)), length(rows))
     mean[rows, ] <- second[rows, ] <- 0
@@ -520,11 +520,9 @@ family_parameters <- function(object, drawn) drawn$hyper[, family_parameter_name
 dispersion_name_of <- function(object) intersect(family_record(object$family)$dispersion$natural, object$posterior$shown)
 
 # phi of each component of the posterior; NULL for families without one
-component_dispersions <- function(object, components) {
+component_dispersions <- function(object) {
   name <- dispersion_name_of(object)
-  if (!length(name)) return(NULL)
-  at <- object$posterior$hyper$values
-  if (is.null(at)) rep(mean_dispersion(object), components) else at[, name]
+  if (length(name)) component_values(object$posterior, name)
 }
 
 # posterior mean of sigma, phi or shape, or as it is known
@@ -544,8 +542,7 @@ known_dispersion <- function(object) {
 dispersion_draws <- function(object, drawn, precision = NULL) {
   if (is_nested_only(object$family)) return(family_parameters(object, drawn))
   name <- dispersion_name_of(object)
-  out <- if (!length(name)) known_dispersion(object) else if (object$posterior$logged) exp(drawn$x[, object$posterior$logged])
-         else drawn$hyper[, name]
+  out <- if (length(name)) drawn_values(object$posterior, drawn, name) else known_dispersion(object)
   if (is.null(precision)) out else rep_len(out, nrow(drawn$x)) / rep(sqrt(precision), each = nrow(drawn$x))
 }
 

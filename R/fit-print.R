@@ -12,11 +12,7 @@ print.elvi_fit <- function(x, digits = max(3L, getOption("digits") - 4L), ...) {
 
 # how it was solved, the error against the posterior, k-hat, and warnings about the fit
 closing_lines <- function(x, error) {
-  c(solver_account(x)$lines, error_line(error), shown_k_line(error), uncorrected_line(x$posterior), verdict_lines(x))
-}
-
-uncorrected_line <- function(posterior) {
-  if (!is.null(posterior$gaussian_because)) sprintf("Coefficients are those of the best gaussian: %s", posterior$gaussian_because)
+  c(solver_account(x)$lines, error_line(error), shown_k_line(error), uncorrected_words(x$posterior), verdict_lines(x))
 }
 
 fit_heading <- function(x) {
@@ -47,9 +43,10 @@ print_estimates <- function(x, digits, most = 10L) {
 # what the estimates are of, where that is not the end of a solver
 estimates_of <- function(x) {
   if (!is.null(x$polish)) return(" (of Hamiltonian Monte Carlo chains; $mu and $Sigma are the approximation's)")
-  if (is_by_chains(x$verdict)) return(if (is_corrected(x$posterior)) " (of chains from the approximation, which is $mu and $sd)" else "")
-  if (is_corrected(x$posterior)) return(" (corrected by importance weights; $mu and $Sigma are the approximation's)")
-  if (!is.null(x$stack)) return(" (of the mixture)")
+  if (is_by_chains(x$verdict)) return(if (x$verdict$correct) " (of chains from the approximation, which is $mu and $sd)" else "")
+  if (!is.null(verdict_points(x))) return(" (corrected by importance weights; $mu and $Sigma are the approximation's)")
+  of_stack <- stack_words(x)
+  if (!is.null(of_stack)) return(of_stack)
   if (x$method == "exact" && x$status == "interrupted") return(" (at the best point so far)")
   if (x$method != "mpsgd") return("")
   if (x$kept == "start") return(" (of the start, which the run did not improve)")
@@ -175,13 +172,13 @@ solver_accounts <- list(
          lines = sprintf("%s: %s",
                          if (x$status == "interrupted") "INTERRUPTED" else if (x$converged) "Converged" else "NOT CONVERGED",
                          distance_words(optimum, paste("best", x$base$kind))),
-         more = c(correction_line(x), approximation_line(x)),
+         more = c(if (x$converged) correction_words(x$posterior), approximation_words(x$posterior)),
          details = sprintf("%s base, %s scale, exact solver, %s evaluations of the gradient", x$base$kind, x$control$scale,
                            format_count(optimum$evaluations)))
   },
   nested = function(x) {
     nested <- x$nested
-    H <- ncol(x$posterior$hyper$values) %||% 0L
+    H <- length(shown_hyper_names(x$posterior))
     list(certificate = max(nested$certificates), quadrature_error = max(unlist(nested$change)), evaluations = nested$evaluations,
          lines = c(sprintf("%s quadrature point%s (%d hyperparameter%s), %s %s nats",
                            if (!x$converged) "NOT CONVERGED at all of" else if (length(nested$certificates) == 1L) "Converged at the one"
@@ -191,10 +188,10 @@ solver_accounts <- list(
                    cubature_line(nested$cubature)),
          more = c(if (length(nested$certificates) > 1L && !is_quadratic(x$posterior$roots$plan)) {
                     sprintf("Quadrature error: means within %s sd, sds within %s %% (%s)", format(nested$change$mean, digits = 2),
-                            format(100 * nested$change$sd, digits = 2), error_words(x$posterior$hyper$rule))
+                            format(100 * nested$change$sd, digits = 2), rule_words(x$posterior))
                   },
-                  correction_line(x), if (!is_quadratic(x$posterior$roots$plan)) paste("Of the gaussians:", k_line(nested))),
-         details = sprintf("%s base, quadrature over hyperparameters (%s)", x$base$kind, x$posterior$hyper$rule %||% "none"))
+                  if (x$converged) correction_words(x$posterior), if (!is_quadratic(x$posterior$roots$plan)) paste("Of the gaussians:", k_line(nested))),
+         details = sprintf("%s base, quadrature over hyperparameters (%s)", x$base$kind, rule_name(x$posterior)))
   },
   prior = function(x) {
     points <- length(x$posterior$weight)
@@ -212,9 +209,9 @@ solver_accounts <- list(
                            if (x$converged) "Converged" else "NOT CONVERGED", format_count(length(x$posterior$weight)),
                            x$verdict$given, format(max(nested$certificates), digits = 1)),
                    sprintf("Quadrature error: means within %s sd, sds within %s %% (%s)", format(nested$change$mean, digits = 2),
-                           format(100 * nested$change$sd, digits = 2), error_words(x$posterior$hyper$rule)),
+                           format(100 * nested$change$sd, digits = 2), rule_words(x$posterior)),
                    if (nested$corrected) "Weights of the points are corrected by importance weights"),
-         details = c(sprintf("Quadrature (%s), %s evaluations of the target", x$posterior$hyper$rule, format_count(nested$evaluations)),
+         details = c(sprintf("Quadrature (%s), %s evaluations of the target", rule_name(x$posterior), format_count(nested$evaluations)),
                      x$plan$pattern$words))
   },
   laplace = function(x) {
@@ -254,25 +251,6 @@ cubature_line <- function(error) {
 gap_words <- function(nested) {
   if (!any(nested$certificate_kind == "stationary")) return("optimality gap at most")
   "each a stationary point (the log likelihood is not concave), estimated gap at most"
-}
-
-# How the posterior that is shown differs from the best gaussian, which the certificate is about.
-correction_line <- function(x) {
-  posterior <- x$posterior
-  if (!x$converged) return(NULL)
-  if (has_margins(posterior)) {
-    moved <- posterior$margins$moved
-    return(sprintf("Corrected from the best gaussian: means by up to %s sd, sds by up to %s %%",
-                   format(moved$mean, digits = 2), format(100 * max(abs(moved$sd - 1)), digits = 2)))
-  }
-  if (!is.null(posterior$cumulants) && is.null(posterior$gaussian_because)) {
-    sprintf("No correction of the best gaussian is needed: skewness at most %s, excess kurtosis at most %s",
-            format(posterior$cumulants$third, digits = 1), format(posterior$cumulants$fourth, digits = 1))
-  }
-}
-
-approximation_line <- function(x) {
-  if (!is_reshaped(x$posterior)) sprintf("The results are those of the best %s itself", x$base$kind)
 }
 
 run_line <- function(x) {

@@ -104,13 +104,10 @@ log_prior.elvi_glm <- function(object, draws = 1000, seed = NULL, ..., ndraws = 
   draws <- check_draws(ndraws %||% draws, length(posterior$shown))
   key <- fit_key(object, seed)
   drawn <- posterior_draws(posterior, draws, key)
-  hyper <- if (!is.null(posterior$hyper)) hyper_log_densities(posterior$hyper, drawn_theta(posterior, draws, key), object$priors$aux)
+  hyper <- hyper_log_priors(posterior, draws, key, object$priors$aux)
   logged <- if (posterior$logged) list(prior_aux = positive_log_density(object$priors$aux, exp(drawn$x[, posterior$logged]))$value)
   do.call(cbind, c(coefficient_log_densities(object, drawn$x), hyper, logged))
 }
-
-# of the hyperparameters that belong to draws, on the scale without bounds
-drawn_theta <- function(posterior, n, key) draw_theta(posterior$hyper, posterior$weight, draw_components(posterior$weight, n, key), key)
 
 # The intercept's prior is for centred predictors.
 coefficient_log_densities <- function(object, x) {
@@ -126,38 +123,6 @@ coefficient_log_densities <- function(object, x) {
   first <- !is.null(object$priors$prior_intercept)
   Filter(Negate(is.null), list(prior_intercept = if (first) value[, 1L],
                                prior = if (p > first) rowSums(value[, seq(1 + first, p), drop = FALSE])))
-}
-
-# Of the terms' hyperparameters and of the family's, themselves: the density on the scale without bounds over the Jacobian.
-hyper_log_densities <- function(hyper, theta, aux) {
-  layout <- hyper$layout
-  rows <- function(at, f) vapply(seq_len(nrow(theta)), function(i) f(theta[i, at]), 0)
-  terms <- Map(function(term, slot) {
-    record <- term_record(term)
-    natural <- function(theta) do.call(cbind, record$natural(term, theta))
-    rows(slot$theta, function(at) record$log_prior(term, at)$value) - log_jacobian(natural, theta[, slot$theta, drop = FALSE])
-  }, hyper$terms, layout$terms)
-  own <- if (length(layout$family)) {
-    record <- hyper_of(layout)
-    priors <- stats::setNames(rep(list(aux), length(record$names)), record$names)
-    rows(layout$family, function(at) record$log_prior(priors, at)$value) -
-      log_jacobian(function(theta) as.matrix(record$natural(theta)), theta[, layout$family, drop = FALSE])
-  }
-  Filter(Negate(is.null), list(prior_sd = if (length(terms)) Reduce(`+`, terms), prior_aux = own))
-}
-
-# log |d natural / d theta| for each row of theta, by differences. 0 where there are more parameters than numbers behind them.
-log_jacobian <- function(natural, theta, h = 1e-4) {
-  H <- ncol(theta)
-  if (ncol(natural(theta)) != H) return(numeric(nrow(theta)))
-  slopes <- lapply(seq_len(H), function(j) {
-    by <- rep(h * (seq_len(H) == j), each = nrow(theta))
-    (natural(theta + by) - natural(theta - by)) / (2 * h)
-  })
-  if (H == 1L) return(log(abs(slopes[[1L]][, 1L])))
-  vapply(seq_len(nrow(theta)), function(i) {
-    as.double(determinant(vapply(slopes, function(s) s[i, ], numeric(H)))$modulus)
-  }, 0)
 }
 
 # ---- package 'priorsense' ---------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ posterior_error <- function(fit) {
   if (is_prior(fit)) return(NULL)
   if (!is.null(fit$result$polish)) return(chains_error(fit$result$polish, fit$result$verdict))
   if (is_by_chains(fit$result$verdict)) return(chain_error(fit$result$verdict, fit$nested$change))
-  if (is_corrected(fit$posterior)) return(points_error(fit$result$verdict))
+  if (!is.null(verdict_points(fit))) return(points_error(fit$result$verdict))
   if (!is.null(fit$nested)) return(nested_error(fit))
   plain_error(fit)
 }
@@ -84,10 +84,8 @@ error_key <- c(2654435769, 1640531527)
 error_sample <- function(fit, n, key = NULL) {
   posterior <- fit$posterior
   key <- key %||% error_key
-  if (has_target(posterior)) {
-    drawn <- component_draws(posterior, n, key)$x
-    return(list(x = drawn, log_ratios = -target_values(posterior$margins$model, centre_points(posterior, t(drawn))) - attr(drawn, "log_q")))
-  }
+  own <- corrected_sample(posterior, n, key)
+  if (!is.null(own)) return(own)
   drawn <- draws_with_ratios(fit, n, key)
   list(x = in_user_rows(posterior, drawn$x), log_ratios = drawn$log_ratios)
 }
@@ -128,8 +126,8 @@ moved_by_weights <- function(samples, weight) {
 # Weights would need passes over very many rows. A coefficient's third and fourth cumulants say how far its best gaussian is from a
 # density in one dimension that has them.
 cumulants_error <- function(posterior) {
-  cumulants <- posterior$cumulants
-  if (is.null(cumulants) || has_margins(posterior)) return(new_error(why = "many rows: use pareto_k()"))
+  cumulants <- left_cumulants(posterior)
+  if (is.null(cumulants)) return(new_error(why = "many rows: use pareto_k()"))
   off <- gaussian_error(cumulants$third, cumulants$fourth)
   new_error(off$mean, off$sd, basis = "third and fourth cumulants")
 }
@@ -158,7 +156,7 @@ nested_error <- function(fit) {
   nested <- fit$nested
   posterior <- fit$posterior
   rule <- list(mean = nested$change$mean + nested$noise, sd = nested$change$sd)
-  words <- if (length(posterior$weight) > 1L) paste("quadrature:", error_words(posterior$hyper$rule))
+  words <- quadrature_words(posterior)
   plan <- posterior$roots$plan
   if (is_quadratic(plan) && posterior_law(posterior)$independent) {
     return(new_error(rule$mean, rule$sd, -Inf, basis = words %||% "exact"))
@@ -186,13 +184,14 @@ error_components <- function(posterior) {
 }
 
 # Draws with log ratios of the corrected posterior that a fit shows, those of its error without `draws` and `key`;
-# NULL where rows are too many.
+# NULL where it shows its gaussians, or rows are too many.
 shown_samples <- function(fit, draws = NULL, key = NULL) {
   posterior <- fit$posterior
+  if (is.null(profiled_target(posterior))) return(NULL)
   if (is.null(fit$nested)) {
-    if (!has_target(posterior)) return(NULL)
     draws <- draws %||% error_draws(max(1L, length(fit$model$rows$y)), fit$model$dim)
-    return(if (draws) list(error_sample(fit, draws, key)))
+    own <- if (draws) corrected_sample(posterior, draws, key %||% error_key)
+    return(if (!is.null(own)) list(own))
   }
   if (isTRUE(posterior$roots$plan$summed)) return(NULL)
   at <- error_components(posterior)
@@ -211,7 +210,7 @@ with_rule_error <- function(error, rule, words) {
 # Draws of what is shown at component k, with the log ratios of the posterior given its hyperparameters.
 conditional_sample <- function(posterior, k, n, key = NULL) {
   z <- draw_base(posterior_law(posterior), key %||% key_for(error_key, list(k)), n)
-  drawn <- corrected_ratios_at(posterior, k, if (is_reshaped(posterior)) widened(z) else list(z = z, log_q = -colSums(z^2) / 2))
+  drawn <- corrected_ratios_at(posterior, k, spread_points(posterior, z))
   target <- target_of(posterior, k)
   optimum <- original_order(target$plan, target$setting$mu)
   if (is.null(offset_of_location(posterior, k, optimum))) posterior$location[, k] <- optimum

@@ -110,24 +110,9 @@ evidence_ratios <- function(fit, draws, key, asked = FALSE, most_error = 0.005) 
 }
 
 ratio_block <- function(fit, n, key, i) {
-  if (!has_target(fit$posterior)) return(draws_with_ratios(fit, n, key, iteration = i - 1)$log_ratios)
-  corrected_ratios(fit$posterior, n, key_for(key, list("evidence", i)))
-}
-
-# of the corrected posterior of a regression without hyperparameters
-corrected_ratios <- function(posterior, n, key) {
-  proposals <- component_draws(posterior, n, key)$x
-  -target_values(posterior$margins$model, centre_points(posterior, t(proposals))) - attr(proposals, "log_q") -
-    proposal_constant(posterior)
-}
-
-# What the "log_q" of component_draws() leaves out: x = m + S (delta + D Q(L y)), y standard normal, in user coordinates.
-proposal_constant <- function(posterior) {
-  margins <- margin_at(posterior, 1L)
-  sds <- sqrt(diag(margins$covariance))
-  L <- chol(stats::cov2cor(margins$covariance))
-  centring <- sum(log(abs(1 + posterior$shift$by[cbind(seq_along(posterior$shift$at), posterior$shift$at)])))
-  -length(sds) / 2 * log(2 * pi) - sum(log(diag(posterior$margins$roots[[1L]]))) - sum(log(sds)) - sum(log(diag(L))) + centring
+  own <- corrected_sample(fit$posterior, n, key_for(key, list("evidence", i)))
+  if (is.null(own)) draws_with_ratios(fit, n, key, iteration = i - 1)$log_ratios
+  else own$log_ratios - proposal_constant(fit$posterior)
 }
 
 # For summary() and glance(): NULL where it would take long. A nested fit and a verdict have it already.

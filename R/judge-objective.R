@@ -58,7 +58,7 @@ objective.elvi_fit <- function(object, method = NULL, draws = 1000, ...) {
   if (!is.null(object$nested)) {
     bad_argument("object", "a fit without hyperparameters (see elbo() for others)", "a nested fit")
   }
-  if (!is.null(object$stack)) return(stacked_objective(object, draws))
+  if (is.null(sole_component(uncorrected(object$posterior)))) return(stacked_objective(object, draws))
   at <- model_theta(object)
   estimate_objective(object$model, object$base, object$control$scale, at$mu, at$scale, method, draws)
 }

@@ -56,7 +56,7 @@ pareto_k.elvi_fit <- function(object, draws = NULL, seed = NULL, gaussian = FALS
   check_dots(list(...), names(formals()), "pareto_k()")
   gaussian <- check_flag(gaussian, "gaussian")
   if (!is.null(draws)) draws <- check_draws(draws, posterior_dim(object$posterior), lower = 100)
-  shown <- if (!gaussian && is_reshaped(object$posterior)) shown_pareto_k(object, draws, seed)
+  shown <- if (!gaussian) shown_pareto_k(object, draws, seed)
   if (!is.null(shown)) return(shown)
   key <- fit_key(object, seed)
   if (!is.null(object$nested)) return(nested_pareto_k(object, draws, key))
@@ -108,9 +108,11 @@ first_draws <- function(model) {
 }
 
 # Draws of q in model coordinates, one per column, with log p(x) (up to the
-# constants that f leaves out), log q(x) and their difference; q is what proposes the draws that a fit shows.
+# constants that f leaves out), log q(x) and their difference; q is what proposes the draws that a fit shows. NULL where there is no target,
+# as for regressions with several predictors, or no density of draws.
 draws_with_ratios <- function(fit, n, key = draw_key(), iteration = 0) {
-  drawn <- propose_points(uncorrected(fit$posterior), n, fit$result$verdict$proposal, iteration, key)
+  drawn <- if (!is.null(fit$given$model)) propose_points(uncorrected(fit$posterior), n, fit$result$verdict$proposal, iteration, key)
+  if (is.null(drawn)) return(NULL)
   f <- guarded_values(fit$model, drawn$x)
   drawn$log_p <- ifelse(is.finite(f), -f, -Inf)
   drawn$log_ratios <- drawn$log_p - drawn$log_q

@@ -46,9 +46,8 @@ needs_polish <- function(v) is.null(v) || weights_object(v) || v$ess < fewest_ad
 polish_start <- function(fit) {
   posterior <- fit$posterior
   key <- derived_key(fit$plan$seed, "polish")
-  if (is_corrected(posterior)) {
-    points <- weighted_points(posterior)
-  } else {
+  points <- weighted_points(posterior)
+  if (is.null(points)) {
     drawn <- draws_with_ratios(fit, k_block, key)
     points <- list(x = drawn$x, w = truncated_weights(drawn$log_ratios))
   }

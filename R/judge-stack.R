@@ -29,6 +29,29 @@ stack_of <- function(fit) {
        parts = lapply(ends, function(end) list(mu = end$mu, root = lower_root(end$A))))
 }
 
+# Ends of other starts at another place: how many, how far away in sds, how many nats behind. NULL for a stack, which has them in it.
+ends_elsewhere <- function(fit) {
+  if (!is.null(fit$result$stack)) return(NULL)
+  ends <- close_ends(fit$plan$search)
+  far <- Filter(function(end) distance_between(end, ends[[1L]]) > distinct_sds, ends[-1L])
+  if (!length(far)) return(NULL)
+  list(number = length(far), distance = distance_between(far[[1L]], ends[[1L]]), behind = far[[1L]]$F - ends[[1L]]$F)
+}
+
+# location, roots and weights of what a run has ended in: one component, or those of a stack
+run_components <- function(fit) {
+  model <- fit$given$model
+  stack <- fit$result$stack
+  if (!is.null(stack)) {
+    return(list(location = matrix(vapply(stack$parts, function(part) part$mu, numeric(model$dim)), model$dim),
+                roots = lapply(stack$parts, function(part) part$root), weight = stack$weights))
+  }
+  work <- run_model(fit)
+  root <- coordinates_of(work)$root_to_user(work, fit$result$theta$scale)
+  list(location = matrix(points_to_user(work, fit$result$theta$mu)), roots = list(if (is_whitened(work)) canonical_root(root) else root),
+       weight = 1)
+}
+
 # F such that the ELBO is, as for a single gaussian, the entropy of the base less F
 stacked_objective <- function(fit, draws) {
   draws <- check_draws(draws, fit$model$dim, lower = 2)
@@ -36,6 +59,9 @@ stacked_objective <- function(fit, draws) {
   ratios <- draws_with_ratios(fit, draws)$log_ratios
   new_estimate("objective F", law$entropy - mean(ratios), stats::sd(ratios) / sqrt(draws), draws, law)
 }
+
+# what the estimates of a stack are of
+stack_words <- function(fit) if (!is.null(fit$result$stack)) " (of the mixture)"
 
 stack_line <- function(fit) {
   stack <- fit$result$stack

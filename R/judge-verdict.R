@@ -9,7 +9,7 @@ judge <- function(fit) {
   fit$result["verdict"] <- list(NULL)
   fit$result$posterior <- run_posterior(fit)
   fit$result$verdict <- verdict_on(fit)
-  fit$result$posterior["points"] <- list(verdict_points(fit))
+  fit$result$posterior <- with_points(fit$result$posterior, verdict_points(fit))
   if (isTRUE(fit$result$converged)) fit$result$converged <- is_confirmed(fit)
   fit
 }
@@ -192,7 +192,7 @@ confirmed_by_chains <- function(fit, v) {
   if (!is.null(v$proposal) || !is.null(v$missed) || fit$given$model$dim < fewest_confirmed) return(v)
   if (!misses_part(v) && !isTRUE(v$thin)) return(v)
   fine <- isTRUE(v$k < k_useless && v$ess > fewest_effective && v$shift <= most_shift && v$ratio <= most_ratio)
-  if (!fine || !is.null(fit$result$stack) || !is.null(ends_elsewhere(fit)) || spread_of_starts(fit) > most_spread) return(v)
+  if (!fine || is.null(sole_component(fit$posterior)) || !is.null(ends_elsewhere(fit)) || spread_of_starts(fit) > most_spread) return(v)
   at <- model_theta(fit)
   if (length(scale_parameters(guarded_target(fit$given$model), at$mu, root_matrix(at$scale), are_logarithms(fit)))) return(v)
   chains <- or_null(chain_verdict(fit$given$model, at$mu, at$scale, fit$plan$seed))
@@ -275,15 +275,6 @@ spread_of_starts <- function(fit) {
 }
 
 end_matrix <- function(mu) if (is.matrix(mu)) mu else matrix(mu, 1L)
-
-# Those at another place: how many, how far away in sds, how many nats behind. A stack has them in it.
-ends_elsewhere <- function(fit) {
-  if (!is.null(fit$result$stack)) return(NULL)
-  ends <- close_ends(fit$plan$search)
-  far <- Filter(function(end) distance_between(end, ends[[1L]]) > distinct_sds, ends[-1L])
-  if (!length(far)) return(NULL)
-  list(number = length(far), distance = distance_between(far[[1L]], ends[[1L]]), behind = far[[1L]]$F - ends[[1L]]$F)
-}
 
 # ---- in words -----------------------------------------------------------------------------------
 
@@ -374,7 +365,7 @@ verdict_account.default <- function(v, fit) {
     if (length(v$loose)) loose_line(v$loose),
     if (length(v$edges) && !length(against)) edges_line(v$edges),
     if (is.null(fit$plan$search)) "Checked by importance weights only: no other starts were tried, so another mode would not be detected"
-    else if (!is_corrected(fit$posterior)) {
+    else if (is.null(polished_points(fit)) && is.null(verdict_points(fit))) {
       "Importance weights are too uneven to correct this fit: the results are those of the approximation itself"
     },
     polish_line(fit$result$polish),

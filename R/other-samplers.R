@@ -32,9 +32,7 @@
 init_values <- function(fit, chains = 4, seed = NULL) {
   check_sampler_fit(fit)
   chains <- check_count(chains, "chains")
-  points <- if (is.null(fit$posterior$hyper)) posterior_draws(fit$posterior, chains, fit_key(fit, seed))$x
-            else unclass(as.matrix(fit, draws = chains, seed = seed))[, fit$given$model$names, drop = FALSE]
-  colnames(points) <- fit$given$model$names
+  points <- target_draws(fit, posterior_draws(fit$posterior, chains, fit_key(fit, seed)))
   parameters <- fit$given$model$stan_parameters %||% identity
   lapply(seq_len(chains), function(i) parameters(points[i, ]))
 }
@@ -49,10 +47,10 @@ inverse_metric <- function(fit, type = c("dense", "diagonal")) {
   posterior_moments(fit$posterior)$sd[names]^2
 }
 
-# hyperparameters of a regression are on another scale than that of a sampler
+# Regressions with hyperparameters, on another scale than a sampler's, or with several predictors are not of one target.
 check_sampler_fit <- function(fit) {
   check_class(fit, "fit", "elvi_fit", "elvi()")
-  if (!is.null(fit$posterior$hyper) && !identical(fit$method, "integrated")) {
-    bad_argument("fit", "a fit whose parameters are those of one target", "one that integrates over hyperparameters")
+  if (is.null(fit$given$model)) {
+    bad_argument("fit", "a fit of one target", "a regression with several parts, or with hyperparameters")
   }
 }

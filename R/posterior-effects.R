@@ -12,6 +12,13 @@
 
 has_effects <- function(posterior) !is.null(posterior$effects)
 
+# a posterior with these, or none; means are then counted from the optimum
+with_effects <- function(posterior, effects) {
+  posterior["effects"] <- list(effects)
+  if (is_reshaped(posterior)) posterior$location <- uncorrected_location(posterior)
+  posterior
+}
+
 effects_at <- function(posterior, k) posterior$effects$each[[posterior$effects$of[k]]]
 
 # ---- finding them ---------------------------------------------------------------------------------------

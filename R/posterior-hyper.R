@@ -10,6 +10,21 @@ hyper_values <- function(hyper, theta) {
   if (is.null(hyper$show)) natural_columns(hyper$terms, hyper$layout, theta) else hyper$show(theta)
 }
 
+# values at the components, components x hyperparameters; NULL where there are none
+component_hyper <- function(posterior) posterior$hyper$values
+
+shown_hyper_names <- function(posterior) posterior$shown[-seq_len(posterior_dim(posterior))]
+
+# named values of hyperparameters as a row of draws
+hyper_row <- function(posterior, values) if (!is.null(posterior$hyper)) t(values[colnames(posterior$hyper$values)])
+
+# the quadrature rule's name, and how its error is estimated, in words
+rule_name <- function(posterior) posterior$hyper$rule %||% "none"
+rule_words <- function(posterior) error_words(posterior$hyper$rule)
+
+# NULL for one point, which has no error
+quadrature_words <- function(posterior) if (length(posterior$weight) > 1L) paste("quadrature:", rule_words(posterior))
+
 hyper_moments <- function(hyper, weight) {
   if (is.null(hyper)) return(list(mean = numeric(), sd = numeric()))
   mean <- drop(weight %*% hyper$values)
@@ -36,6 +51,14 @@ hyper_sample <- function(posterior, n = 10000L) {
 even_uniform <- function(n, d) {
   ratio <- stats::uniroot(function(x) x^(d + 1) - x - 1, c(1, 2), tol = 1e-14)$root
   (0.5 + outer(seq_len(n), ratio^-seq_len(d))) %% 1
+}
+
+# P(. <= drawn), half where they are equal, for one draw
+hyper_probability <- function(posterior, which, drawn) {
+  if (!length(which)) return(numeric())
+  sample <- hyper_sample(posterior)[, which, drop = FALSE]
+  at <- rep(drawn[1L, colnames(sample)], each = nrow(sample))
+  colMeans(sample < at) + colMeans(sample == at) / 2
 }
 
 hyper_quantiles <- function(posterior, which, p) {
@@ -167,4 +190,42 @@ natural_columns <- function(terms, layout, theta) {
   own <- if (length(layout$family)) hyper_of(layout)$natural(theta[, layout$family, drop = FALSE])
   matrix(c(numeric(), unlist(columns, use.names = FALSE), own), nrow(theta),
          dimnames = list(NULL, c(names(columns), if (length(own)) hyper_of(layout)$names)))
+}
+
+# ---- their prior at draws ----------------------------------------------------------------------------------
+
+# Log prior densities of the terms' hyperparameters and of the family's, at n draws of posterior_draws(): those on the scale without
+# bounds over the Jacobian. NULL where there are none.
+hyper_log_priors <- function(posterior, n, key, aux) {
+  hyper <- posterior$hyper
+  if (is.null(hyper)) return(NULL)
+  theta <- draw_theta(hyper, posterior$weight, draw_components(posterior$weight, n, key), key)
+  layout <- hyper$layout
+  rows <- function(at, f) vapply(seq_len(nrow(theta)), function(i) f(theta[i, at]), 0)
+  terms <- Map(function(term, slot) {
+    record <- term_record(term)
+    natural <- function(theta) do.call(cbind, record$natural(term, theta))
+    rows(slot$theta, function(at) record$log_prior(term, at)$value) - log_jacobian(natural, theta[, slot$theta, drop = FALSE])
+  }, hyper$terms, layout$terms)
+  own <- if (length(layout$family)) {
+    record <- hyper_of(layout)
+    priors <- stats::setNames(rep(list(aux), length(record$names)), record$names)
+    rows(layout$family, function(at) record$log_prior(priors, at)$value) -
+      log_jacobian(function(theta) as.matrix(record$natural(theta)), theta[, layout$family, drop = FALSE])
+  }
+  Filter(Negate(is.null), list(prior_sd = if (length(terms)) Reduce(`+`, terms), prior_aux = own))
+}
+
+# log |d natural / d theta| for each row of theta, by differences. 0 where there are more parameters than numbers behind them.
+log_jacobian <- function(natural, theta, h = 1e-4) {
+  H <- ncol(theta)
+  if (ncol(natural(theta)) != H) return(numeric(nrow(theta)))
+  slopes <- lapply(seq_len(H), function(j) {
+    by <- rep(h * (seq_len(H) == j), each = nrow(theta))
+    (natural(theta + by) - natural(theta - by)) / (2 * h)
+  })
+  if (H == 1L) return(log(abs(slopes[[1L]][, 1L])))
+  vapply(seq_len(nrow(theta)), function(i) {
+    as.double(determinant(vapply(slopes, function(s) s[i, ], numeric(H)))$modulus)
+  }, 0)
 }

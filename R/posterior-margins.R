@@ -53,6 +53,24 @@ with_margins <- function(posterior, target_at, needed = FALSE) {
   posterior
 }
 
+# The means from which corrections are counted: those of the optimum. What draws have moved coefficients by, see node_ratios(), remains
+# where these are not corrected.
+uncorrected_location <- function(posterior) {
+  plan <- posterior$roots$plan
+  optimum <- vapply(posterior$roots$settings, function(s) original_order(plan, s$mu), numeric(plan$dim))
+  optimum <- matrix(optimum, plan$dim)
+  if (has_margins(posterior) || !length(posterior$coefficients)) return(optimum)
+  which <- posterior$coefficients
+  for (k in seq_along(posterior$weight)) {
+    root <- root_at(posterior$roots, k)
+    W <- parameter_rows(posterior, which)
+    own <- root_rows(root, W)
+    by <- solve(tcrossprod(own), (posterior$location - optimum)[which, k])
+    optimum[, k] <- optimum[, k] + root_times(root, t(own) %*% by)
+  }
+  optimum
+}
+
 # a function of a component's number that computes each value once
 once_each <- function(f) {
   force(f)
@@ -235,6 +253,12 @@ margin_marginal <- function(posterior, j, at) {
     })
 }
 
+# Density of the approximation, where the posterior is corrected by profiles. Hyperparameters have none.
+gaussian_density <- function(posterior, j, x) {
+  if (!is_reshaped(posterior) || j > posterior_dim(posterior)) return(NA_real_)
+  posterior_marginal(uncorrected(posterior), j)$density(x)
+}
+
 # Those of the parameters `which`: of coefficients as they are known, of others by their profiles. NULL where all is gaussian.
 margin_shapes <- function(posterior, which) {
   if (!is_reshaped(posterior)) return(NULL)
@@ -341,6 +365,9 @@ cumulant_shapes <- function(third, fourth) {
   out / sqrt(drop(out^2 %*% w))
 }
 
+# What profiles at the best component need, where the posterior has been corrected by profiles; NULL for others.
+profiled_target <- function(posterior) if (is_reshaped(posterior) && !is_corrected(posterior)) target_of(posterior)
+
 # what a profile at component k needs
 target_of <- function(posterior, k = which.max(posterior$weight)) {
   roots <- posterior$roots
@@ -446,10 +473,34 @@ slope_at_score <- function(shape, z) {
 # Can the target itself be asked at draws? Then they are exact but for their start.
 has_target <- function(posterior) !is.null(posterior$margins$model)
 
+with_target <- function(posterior, model) {
+  if (has_margins(posterior)) posterior$margins$model <- model
+  posterior
+}
+
+# log density, up to a constant, at points that are the rows of x, in user coordinates
+target_density <- function(posterior, x) -target_values(posterior$margins$model, centre_points(posterior, t(x)))
+
+# Draws of the corrected posterior, one per row, with their log importance ratios; NULL where the target cannot be asked.
+corrected_sample <- function(posterior, n, key) {
+  if (!has_target(posterior)) return(NULL)
+  drawn <- component_draws(posterior, n, key)$x
+  list(x = drawn, log_ratios = target_density(posterior, drawn) - attr(drawn, "log_q"))
+}
+
+# What the "log_q" of component_draws() leaves out: x = m + S (delta + D Q(L y)), y standard normal, in user coordinates.
+proposal_constant <- function(posterior) {
+  margins <- margin_at(posterior, 1L)
+  sds <- sqrt(diag(margins$covariance))
+  L <- chol(stats::cov2cor(margins$covariance))
+  centring <- sum(log(abs(1 + posterior$shift$by[cbind(seq_along(posterior$shift$at), posterior$shift$at)])))
+  -length(sds) / 2 * log(2 * pi) - sum(log(diag(posterior$margins$roots[[1L]]))) - sum(log(sds)) - sum(log(diag(L))) + centring
+}
+
 # n draws of the posterior: those of component_draws() are proposals of an independence sampler (Metropolis, Hastings), which
 # accepts nearly all of them. Draw i depends on proposals up to i only, so that a shorter call gives the first rows of a longer one.
 metropolis_draws <- function(posterior, proposals, key, warmup) {
-  log_w <- -target_values(posterior$margins$model, centre_points(posterior, t(proposals))) - attr(proposals, "log_q")
+  log_w <- target_density(posterior, proposals) - attr(proposals, "log_q")
   u <- log(with_key(key, stats::runif(length(log_w))))
   kept <- integer(length(log_w))
   at <- which.max(log_w[seq_len(warmup)] > stats::median(log_w[seq_len(warmup)]))
@@ -458,4 +509,32 @@ metropolis_draws <- function(posterior, proposals, key, warmup) {
     kept[i] <- at
   }
   list(x = proposals[kept[-seq_len(warmup)], , drop = FALSE], log_w = log_w)
+}
+
+# ---- in words ----------------------------------------------------------------------------------------------
+
+# why coefficients that may need a correction have none
+uncorrected_words <- function(posterior) {
+  if (!is.null(posterior$gaussian_because)) sprintf("Coefficients are those of the best gaussian: %s", posterior$gaussian_because)
+}
+
+# how the posterior that is shown differs from the best gaussian, which a certificate is about
+correction_words <- function(posterior) {
+  if (has_margins(posterior)) {
+    moved <- posterior$margins$moved
+    return(sprintf("Corrected from the best gaussian: means by up to %s sd, sds by up to %s %%",
+                   format(moved$mean, digits = 2), format(100 * max(abs(moved$sd - 1)), digits = 2)))
+  }
+  left <- left_cumulants(posterior)
+  if (!is.null(left) && is.null(posterior$gaussian_because)) {
+    sprintf("No correction of the best gaussian is needed: skewness at most %s, excess kurtosis at most %s",
+            format(left$third, digits = 1), format(left$fourth, digits = 1))
+  }
+}
+
+# the largest cumulants of coefficients that are not corrected; NULL where they are, or nothing was looked at
+left_cumulants <- function(posterior) if (!has_margins(posterior)) posterior$cumulants
+
+approximation_words <- function(posterior) {
+  if (!is_reshaped(posterior)) sprintf("The results are those of the best %s itself", posterior$base$kind)
 }

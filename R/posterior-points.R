@@ -3,9 +3,15 @@
 # components), key, draws, log_ratios and moments (mean and covariance under the weights). Those of chains (judge-polish.R) are kept
 # themselves, in `x`, and have equal weights.
 
-# in columns, in the coordinates of the solver, with weights that add to 1
+with_points <- function(posterior, points) {
+  posterior["points"] <- list(points)
+  posterior
+}
+
+# in columns, in the coordinates of the solver, with weights that add to 1; NULL where there are none
 weighted_points <- function(posterior) {
   points <- posterior$points
+  if (is.null(points)) return(NULL)
   if (!is.null(points$x)) return(list(x = points$x, w = rep(1 / points$draws, points$draws)))   # of chains
   block <- function(i) propose_points(posterior, k_block, points$proposal, verdict_iteration(i), points$key)$x
   list(x = do.call(cbind, lapply(seq_len(points$draws / k_block), block)), w = truncated_weights(points$log_ratios))
@@ -16,12 +22,16 @@ propose_points <- function(posterior, n, proposal, iteration, key) {
   if (is.null(proposal)) posterior_propose(posterior, n, key, iteration) else adapted_points(proposal, n, key, iteration)
 }
 
-# The first n of the sequence of draws with the given key that the weights pick, one per row.
+# How many points are looked at for each draw, of those that users resample and of others.
+proposals_per_draw <- function(posterior, resample = NULL) if (isTRUE(resample) || (is.null(resample) && is_corrected(posterior))) 10 else 1
+
+# The first n of the sequence of draws with the given key that the weights pick, as posterior_draws() has them; NULL without points.
 points_draws <- function(posterior, n, key) {
   points <- weighted_points(posterior)
+  if (is.null(points)) return(NULL)
   u <- with_key(key, stats::runif(n))
   keep <- findInterval(u, cumsum(points$w), rightmost.closed = TRUE) + 1L
-  in_user_rows(posterior, points$x[, pmin(keep, ncol(points$x)), drop = FALSE])
+  list(x = in_user_rows(posterior, points$x[, pmin(keep, ncol(points$x)), drop = FALSE]), hyper = NULL)
 }
 
 # one row for each of the parameters `which`, one column for each p
@@ -30,6 +40,18 @@ points_quantiles <- function(posterior, which, p) {
   x <- uncentre_points(posterior, points$x)
   out <- vapply(which, function(j) weighted_quantile(x[j, ], points$w, p), numeric(length(p)))
   t(matrix(out, length(p)))
+}
+
+# P(f(x) <= value), half where they are equal, for functions f whose values are the rows of f(x), x in user coordinates
+points_probability <- function(posterior, f, value) {
+  points <- weighted_points(posterior)
+  at <- f(uncentre_points(posterior, points$x))
+  drop((at < value) %*% points$w + (at == value) %*% points$w / 2)
+}
+
+# what has corrected the approximation, in words
+points_words <- function(posterior) {
+  if (!is_corrected(posterior)) NULL else if (is.null(posterior$points$x)) "corrected by importance weights" else "corrected by chains"
 }
 
 # Points of many parameters have no covariance among their moments, but variances.

@@ -12,7 +12,7 @@
 #   margins    corrected means, covariance and margins of the coefficients (posterior-margins.R)
 #   effects    corrected margins of group-level effects given the coefficients (posterior-effects.R)
 #   gaussian_because  in words, why coefficients have no corrected margins, where they may need them
-#   weighted   are draws of these compared with the target (solve-weights.R)?
+#   weighted   are draws of these compared with the target (posterior-weights.R)?
 #
 # and what its parameters are to the user:
 #
@@ -70,6 +70,12 @@ uncorrected <- function(posterior) {
 }
 
 is_corrected <- function(posterior) !is.null(posterior$points)
+
+# The component of a posterior that has no other, list(location, root); NULL where there are more or weighted points correct it.
+sole_component <- function(posterior) {
+  if (is_corrected(posterior) || length(posterior$weight) > 1L) return(NULL)
+  list(location = posterior$location[, 1L], root = root_at(posterior$roots, 1L))
+}
 
 # ---- user coordinates -----------------------------------------------------------------------------------------
 
@@ -143,6 +149,18 @@ posterior_moments <- function(posterior) {
   lapply(out, stats::setNames, posterior$shown)
 }
 
+# means of the parameters in user coordinates: that of a logged one is of its logarithm
+parameter_means <- function(posterior) {
+  mean <- if (is_corrected(posterior)) posterior$points$moments$mean else mix_moments(component_moments(posterior), posterior$weight)$mean
+  stats::setNames(mean, posterior$names)
+}
+
+# of a parameter as shown, at each component: its own value for a hyperparameter, the mean of all for others
+component_values <- function(posterior, name) {
+  at <- component_hyper(posterior)
+  if (name %in% colnames(at)) at[, name] else rep(posterior_moments(posterior)$mean[[name]], length(posterior$weight))
+}
+
 # mean and standard deviation of exp(mean + sd z), infinite under tails that are too heavy for them
 exponential_moments <- function(law, mean, sd) {
   limit <- exponential_limit(law)
@@ -175,6 +193,18 @@ posterior_covariance <- function(posterior, which = NULL) {
     V <- V + away %*% (posterior$weight * t(away))
   }
   V
+}
+
+# A symmetric root of the covariance. That of one component is made of its root, which is more accurate than its square.
+posterior_root <- function(posterior) {
+  one <- if (is.null(posterior$hyper)) sole_component(posterior)
+  if (!is.null(one)) {
+    names <- posterior$names
+    return(structure(symmetric_root(uncentre_points(posterior, root_matrix(one$root))), dimnames = list(names, names)))
+  }
+  V <- posterior_covariance(posterior)
+  e <- eigen(V, symmetric = TRUE)
+  structure(e$vectors %*% (sqrt(pmax(e$values, 0)) * t(e$vectors)), dimnames = dimnames(V))
 }
 
 unit_rows <- function(posterior, which) {
@@ -258,6 +288,36 @@ mixture_quantiles <- function(mu, sd, weight, law, p, shapes = NULL) {
   out
 }
 
+# P(parameter <= drawn) for one draw of posterior_draws(), whose parameters are in user coordinates: one for each of `which`
+posterior_probability <- function(posterior, which, drawn) {
+  d <- posterior_dim(posterior)
+  inside <- which <= d
+  out <- numeric(length(which))
+  out[inside] <- parameter_probability(posterior, which[inside], drawn$x[which[inside]])
+  out[!inside] <- hyper_probability(posterior, which[!inside] - d, drawn$hyper)
+  out
+}
+
+parameter_probability <- function(posterior, which, value) {
+  if (!length(which)) return(numeric())
+  if (is_corrected(posterior)) return(points_probability(posterior, function(x) x[which, , drop = FALSE], value))
+  at <- lapply(component_moments(posterior), function(m) m[which, , drop = FALSE])
+  mixture_probability(posterior, at, value, margin_shapes(posterior, which))
+}
+
+# P(w'x + offset <= value) for rows w of W. `at` has their means, sds and shapes at the components, and is asked for these only.
+linear_probability <- function(posterior, W, offset, value, at) {
+  if (!is_corrected(posterior)) return(mixture_probability(posterior, at, value, at$shapes))
+  points_probability(posterior, function(x) W %*% x[seq_len(ncol(W)), , drop = FALSE] + offset, value)
+}
+
+# one for each row of means and standard deviations at the components; see mixture_quantiles()
+mixture_probability <- function(posterior, at, value, shapes) {
+  z <- (value - at$mean) / at$sd
+  if (!is.null(shapes)) z <- scores_of_components(shapes)(z)
+  drop(matrix(marginal_probability(posterior_law(posterior), z), nrow(at$mean)) %*% posterior$weight)
+}
+
 # Density, distribution and quantile function of parameter j as shown, without the correction by importance weights.
 posterior_marginal <- function(posterior, j) {
   d <- posterior_dim(posterior)
@@ -306,7 +366,7 @@ posterior_curve <- function(posterior, j) {
 # n draws: list(x: n x d in user coordinates, hyper: n x hyperparameters, or NULL). Draw i is a function of the key and of i, so the
 # rows of two calls belong together, and a shorter call gives the first rows of a longer one.
 posterior_draws <- function(posterior, n, key = posterior$key) {
-  if (is_corrected(posterior)) return(list(x = points_draws(posterior, n, key), hyper = NULL))
+  if (is_corrected(posterior)) return(points_draws(posterior, n, key))
   if (has_target(posterior)) {
     warmup <- 64L
     proposals <- component_draws(posterior, n + warmup, key)
@@ -315,6 +375,11 @@ posterior_draws <- function(posterior, n, key = posterior$key) {
   drawn <- component_draws(posterior, n, key)
   x <- if (is_weighted(posterior)) component_metropolis(posterior, drawn, key) else drawn$x
   list(x = x, hyper = hyper_draws(posterior, drawn$component, key))
+}
+
+# draws of what corrections have made of the approximation; NULL where there are none
+corrected_draws <- function(posterior, n, key = posterior$key) {
+  if (is_corrected(posterior) || is_reshaped(posterior)) posterior_draws(posterior, n, key)
 }
 
 # The attribute "log_q" of corrected draws is their log density given the component, up to a constant. Made in blocks of one size,
@@ -327,7 +392,7 @@ component_draws <- function(posterior, n, key) {
     z <- draw_base(posterior_law(posterior), key, size, first = from)
     of <- component[from + seq_len(size)]
     if (!is_reshaped(posterior)) return(in_user_rows(posterior, component_points(posterior, z, of)))
-    points <- if (is_weighted(posterior)) widened(z, from + seq_len(size)) else list(z = z, log_q = -colSums(z^2) / 2)
+    points <- if (is_weighted(posterior)) widened(z, from + seq_len(size)) else unweighted(z)
     moved <- corrected_points(posterior, points$z, of)
     structure(in_user_rows(posterior, component_points(posterior, moved$z, of)), log_q = points$log_q - moved$log_slope,
               z = if (is_weighted(posterior)) moved$z)
@@ -366,6 +431,12 @@ components_at <- function(weight, u) {
   pmin(findInterval(u, upper / upper[length(upper)]) + 1L, length(upper))
 }
 
+# standard normal points with their log density
+unweighted <- function(z) list(z = z, log_q = -colSums(z^2) / 2)
+
+# a parameter as shown, at draws of posterior_draws()
+drawn_values <- function(posterior, drawn, name) cbind(show_draws(posterior, drawn$x), drawn$hyper)[, name]
+
 # draws in user coordinates, as shown
 show_draws <- function(posterior, x) {
   if (posterior$logged) x[, posterior$logged] <- exp(x[, posterior$logged])
@@ -373,8 +444,10 @@ show_draws <- function(posterior, x) {
   x
 }
 
-# n points in the coordinates of the solver, one per column, with their log density: independent draws for importance sampling
+# n points in the coordinates of the solver, one per column, with their log density: independent draws for importance sampling. NULL
+# with hyperparameters, whose density between the quadrature points is not known.
 posterior_propose <- function(posterior, n, key, iteration = 0) {
+  if (!is.null(posterior$hyper)) return(NULL)
   law <- posterior_law(posterior)
   z <- draw_base(law, key, n, iteration = iteration)
   if (length(posterior$weight) == 1L) {

@@ -241,7 +241,7 @@ warn_integrated <- function(fit, most = 0.1) {
   moved <- max(unlist(fit$nested$change))
   if (isTRUE(moved > most)) {
     elvi_warn("The quadrature over ", fit$result$verdict$given, " may be off by ", format(moved, digits = 2), " sd (",
-              error_words(fit$posterior$hyper$rule), "). A larger elvi_control(nodes = ) may help.", class = "elvi_warning_quadrature",
+              rule_words(fit$posterior), "). A larger elvi_control(nodes = ) may help.", class = "elvi_warning_quadrature",
               data = list(change = fit$nested$change))
   }
   warn_of_verdict(fit)

@@ -111,27 +111,7 @@ correct_nested <- function(posterior) {
   rule <- plan_rule(plan, posterior_law(posterior))
   effects <- if (posterior_law(posterior)$independent) find_effects(posterior, plan, rule)
   moved <- with_margins(posterior, function(k) profile_target(plan, rule, posterior$roots$settings[[k]]), !is.null(effects))
-  moved["effects"] <- list(effects)
-  if (is_reshaped(moved)) moved$location <- uncorrected_location(moved)
-  moved
-}
-
-# The means from which corrections are counted: those of the optimum. What draws have moved coefficients by, see node_ratios(), remains
-# where these are not corrected.
-uncorrected_location <- function(posterior) {
-  plan <- posterior$roots$plan
-  optimum <- vapply(posterior$roots$settings, function(s) original_order(plan, s$mu), numeric(plan$dim))
-  optimum <- matrix(optimum, plan$dim)
-  if (has_margins(posterior) || !length(posterior$coefficients)) return(optimum)
-  which <- posterior$coefficients
-  for (k in seq_along(posterior$weight)) {
-    root <- root_at(posterior$roots, k)
-    W <- parameter_rows(posterior, which)
-    own <- root_rows(root, W)
-    by <- solve(tcrossprod(own), (posterior$location - optimum)[which, k])
-    optimum[, k] <- optimum[, k] + root_times(root, t(own) %*% by)
-  }
-  optimum
+  with_effects(moved, effects)
 }
 
 # That of an exact optimum: normal priors, a scale of any covariance, and few enough rows.
@@ -142,10 +122,7 @@ correct_exact <- function(posterior, model, optimum) {
   if (is.null(model)) return(posterior)
   target <- NULL   # made once, when it is asked for
   target_at <- function(k) target <<- target %||% factored_target(optimum) %||% exact_target(model, optimum)
-  posterior <- with_margins(posterior, target_at)
-  if (!has_margins(posterior)) return(posterior)
-  posterior$margins$model <- model
-  refine_plain(posterior)
+  refine_plain(with_target(with_margins(posterior, target_at), model))
 }
 
 # Above so many numbers in the design the profiles would take many times as long as the fit.

@@ -32,7 +32,7 @@ judge_wide <- function(fit, elsewhere = NULL) {
   v <- chain_verdict(fit$given$model, theta$mu, theta$scale, fit$plan$seed)
   v$loose <- loose_logarithms(fit)
   v["elsewhere"] <- list(elsewhere)
-  fit$result$posterior["points"] <- list(chain_points(v))
+  fit$result$posterior <- with_points(fit$result$posterior, chain_points(v))
   if (!v$correct) v[c("x", "moments")] <- NULL
   else v["x"] <- NULL   # the posterior has them
   fit$result$verdict <- v

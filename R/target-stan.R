@@ -196,16 +196,16 @@ constrain_draws <- function(fit, draws = 1000, resample = NULL) {
   check_class(fit, "fit", "elvi_fit", "elvi()")
   constrain <- fit$model$constrain
   if (is.null(constrain)) bad_argument("fit", "a fit of a model_stan(), or of a model with `constrain`", "another")
-  if (!isFALSE(resample) || !is_corrected(fit$posterior)) {
+  if (!isFALSE(resample)) {
     x <- as.matrix.elvi_fit(fit, draws = draws, resample = resample)
-    if (!is.null(fit$posterior$hyper)) x <- x[, fit$model$names, drop = FALSE]   # these come last in draws
-    return(constrain(t(x)))
+    return(constrain(t(x[, in_order_of(fit$model, x), drop = FALSE])))
   }
   # the two may agree on the unconstrained scale and differ here
   draws <- check_draws(draws, fit$model$dim)
-  own <- function(posterior) constrain(t(posterior_draws(posterior, draws)$x))
-  plain <- own(uncorrected(fit$posterior))
-  if (draws >= 100) warn_of_plain(plain, own(fit$posterior))
+  own <- function(drawn) constrain(t(target_draws(fit, drawn)))
+  plain <- own(posterior_draws(uncorrected(fit$posterior), draws))
+  corrected <- if (draws >= 100) corrected_draws(fit$posterior, draws)
+  if (!is.null(corrected)) warn_of_plain(plain, own(corrected))
   plain
 }
 

@@ -13,7 +13,7 @@ least_effective <- 0.2
 # list(nested, posterior): weights of the quadrature points by draws of the corrected posterior, where it has draws that are good enough.
 reweigh_nested <- function(nested, posterior) {
   same <- list(nested = nested, posterior = posterior)
-  if (!is_reshaped(posterior)) return(same)
+  if (is.null(profiled_target(posterior))) return(same)
   weight <- posterior$weight
   counts <- which(weight > 0.003 * max(weight))
   draws <- 2L * (min(most_weighing_draws, most_weighing_rows %/% (posterior$roots$plan$rows * length(counts))) %/% 2)
@@ -47,6 +47,9 @@ paired_points <- function(posterior, number, share = 0.1) {
 }
 
 most_even_unknowns <- 16L
+
+# Standard normal points as proposals for component draws: further out, some of them, where the posterior is another than its components.
+spread_points <- function(posterior, z) if (is_reshaped(posterior)) widened(z) else unweighted(z)
 
 # A share of standard normal points is taken further out, so that none has a large weight where the target's tails are heavier.
 widened <- function(z, number = seq_len(ncol(z)), share = 0.1) {
