@@ -7,6 +7,9 @@
 #   designs   model matrices, one for each predictor
 #   aux       named list of functions of (value): log prior densities of positive parameters, whose logarithms are drawn
 #   group     a factor whose effects are part of the first predictor, with an exponential(1) prior of their sd
+#   crossed   instead, a list of such factors: their effects over their sds are drawn with the rest
+#   offset    of the first predictor
+#   prior     function(b), the log prior density of the coefficients of centred columns at the columns of b, where it is not normal
 #   extra     further arguments of elvi()
 
 hermite <- function(n) {
@@ -39,7 +42,18 @@ brute_target <- function(fit, p, rule = hermite(41)) {
     }
     x
   }
-  predictors <- function(x) Map(function(X, b) X %*% x[b, , drop = FALSE], p$designs, place)
+  # the rows of x that hold the effects of each of the crossed factors, over the sds, whose logarithms come first
+  levels <- vapply(p$crossed, nlevels, 0L)
+  sds <- d + m + seq_along(levels)
+  standard <- split(d + m + length(levels) + seq_len(sum(levels)), rep(seq_along(levels), levels))
+  predictors <- function(x) {
+    out <- Map(function(X, b) X %*% x[b, , drop = FALSE], p$designs, place)
+    if (!is.null(p$offset)) out[[1]] <- out[[1]] + p$offset
+    for (k in seq_along(levels)) {
+      out[[1]] <- out[[1]] + (rep(exp(x[sds[k], ]), each = levels[k]) * x[standard[[k]], , drop = FALSE])[as.integer(p$crossed[[k]]), ]
+    }
+    out
+  }
   auxiliary <- function(x) stats::setNames(lapply(seq_len(m), function(j) exp(x[d + j, ])), names(p$aux))
   part_of_y <- function(r) if (is.data.frame(p$y)) p$y[r, , drop = FALSE] else p$y[r]
   # draws x values u of the effect, times their density, added over the rows of a group
@@ -55,9 +69,11 @@ brute_target <- function(fit, p, rule = hermite(41)) {
     log_row_sums(group_loss(r, eta, aux, outer(sd, rule$x)) + rep(log(rule$w), each = length(sd)))
   }
   log_priors <- function(x) {
-    out <- colSums(stats::dnorm(centred(x[seq_len(d), , drop = FALSE]), rep_len(prior$location, d), prior$scale, log = TRUE))
+    b <- centred(x[seq_len(d), , drop = FALSE])
+    out <- if (is.null(p$prior)) colSums(stats::dnorm(b, rep_len(prior$location, d), prior$scale, log = TRUE)) else p$prior(b)
     for (j in seq_len(m)) out <- out + p$aux[[j]](exp(x[d + j, ])) + x[d + j, ]
-    if (!is.null(rows)) out <- out + stats::dexp(exp(x[d + m + 1, ]), 1, log = TRUE) + x[d + m + 1, ]
+    for (j in if (is.null(rows)) sds else d + m + 1) out <- out + stats::dexp(exp(x[j, ]), 1, log = TRUE) + x[j, ]
+    for (at in standard) out <- out + colSums(stats::dnorm(x[at, , drop = FALSE], log = TRUE))
     out
   }
   density <- function(x) {
@@ -100,7 +116,7 @@ brute_target <- function(fit, p, rule = hermite(41)) {
     out
   }
   list(density = density, effects = effects, held_out = held_out, predictors = predictors, auxiliary = auxiliary, coefficients = d,
-       dim = d + m + !is.null(rows))
+       dim = d + m + !is.null(rows) + length(levels) + sum(levels))
 }
 
 # ---- importance sampling with a mixture of student distributions, fitted in rounds -----------------------------------------------------

@@ -19,6 +19,21 @@ loss <- list(
   negbin = function(y, eta, aux) array(dnbinom(y, size = per_row(aux$phi, eta[[1]]), mu = exp(eta[[1]]), log = TRUE), dim(eta[[1]])),
   poisson = function(y, eta, aux) y * eta[[1]] - exp(eta[[1]]) - lgamma(y + 1),
   logit = function(y, eta, aux) plogis((2 * y - 1) * eta[[1]], log.p = TRUE),
+  trials = function(y, eta, aux) {   # cloglog
+    y$y * log(-expm1(-exp(eta[[1]]))) - (y$n - y$y) * exp(eta[[1]])
+  },
+  probit = function(y, eta, aux) pnorm((2 * y - 1) * eta[[1]], log.p = TRUE),
+  student = function(y, eta, aux) {
+    s <- per_row(aux$sigma, eta[[1]])
+    dt((y - eta[[1]]) / s, 4, log = TRUE) - log(s)
+  },
+  beta = function(y, eta, aux) {
+    phi <- per_row(aux$phi, eta[[1]])
+    mu <- plogis(eta[[1]])
+    array(dbeta(y, mu * phi, (1 - mu) * phi, log = TRUE), dim(mu))
+  },
+  lognormal = function(y, eta, aux) array(dlnorm(y, eta[[1]], per_row(aux$sigma, eta[[1]]), log = TRUE), dim(eta[[1]])),
+  weighted = function(y, eta, aux) y$w * (y$y * eta[[1]] - exp(eta[[1]]) - lgamma(y$y + 1)),
   cauchit = function(y, eta, aux) pcauchy((2 * y - 1) * eta[[1]], log.p = TRUE),
   zip = function(y, eta, aux) {
     zero <- plogis(eta[[2]], log.p = TRUE)
@@ -41,9 +56,10 @@ loss <- list(
 rate <- function(r) function(v) dexp(v, r, log = TRUE)
 x8 <- c(-1.5, -1, -0.5, 0, 0.3, 0.7, 1, 1.6)
 problems <- list()
-problem <- function(name, formula, data, family, loss, y = data$y, designs = list(model.matrix(~ x, data)), aux = NULL, group = NULL, ...) {
+problem <- function(name, formula, data, family, loss, y = data$y, designs = list(model.matrix(~ x, data)), aux = NULL, group = NULL,
+                    crossed = NULL, shift = NULL, density = NULL, ...) {
   problems[[name]] <<- list(formula = formula, data = data, family = family, loss = loss, y = y, designs = designs, aux = aux,
-                            group = group, extra = list(...))
+                            group = group, crossed = crossed, offset = shift, prior = density, extra = list(...))
 }
 
 set.seed(1)
@@ -76,6 +92,53 @@ problem("poisson, (1 | g), pairs with zeros", y ~ x + (1 | g), d, poisson(), los
 d <- data.frame(x = c(0.8, -1.7, -0.3, 0.5, -0.5, -1.5, -0.5, -0.9, -0.3, -2, 0.7, 0.9, 0.5, 0.8), y = c(0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 1, 0))
 problem("cauchit, n = 14", y ~ x, d, binomial("cauchit"), loss$cauchit)
 
+# ---- written after the methods, to find what they do not do ----------------------------------------------
+
+for (seed in 101:103) {
+  set.seed(seed)
+  d <- data.frame(x = rnorm(12))
+  d$y <- rnorm(12, d$x, exp(0.5 * d$x))
+  problem(paste("location and scale, n = 12, seed", seed), y ~ x, d, gaussian(), loss$location_scale, dispformula = ~ x,
+          designs = rep(list(model.matrix(~ x, d)), 2))
+}
+set.seed(104)
+d <- data.frame(x = rnorm(10), n = c(3, 5, 2, 8, 4, 6, 3, 5, 4, 7))
+d$y <- c(0, 1, 0, 3, 0, 6, 0, 1, 0, 2)
+problem("cloglog, trials", cbind(y, n - y) ~ x, d, binomial("cloglog"), loss$trials, y = d)
+d <- data.frame(x = rnorm(9), w = c(0.3, 2, 1, 0.5, 3, 1, 0.2, 1, 1), y = c(0, 1, 0, 0, 2, 0, 4, 0, 1), t = exp(rnorm(9)))
+problem("poisson, weights and an offset", y ~ x, d, poisson(), loss$weighted, y = d, weights = d$w, offset = log(d$t), shift = log(d$t))
+d <- data.frame(x = c(-2, -1.3, -1, -0.4, 0.2, 0.6, 1, 1.9), y = c(0, 0, 0, 0, 1, 1, 1, 1))
+student <- function(scale) function(b) dnorm(b[1, ], 0, scale[1], log = TRUE) + dt(b[2, ] / scale[2], 3, log = TRUE)
+problem("logit, separated, student prior", y ~ x, d, binomial(), loss$logit, density = student(c(2.5, 2.5)),
+        prior = student_t(3, 0, 2.5), prior_intercept = normal(0, 2.5))
+d <- data.frame(a = factor(rep(1:3, each = 6)), b = factor(rep(rep(1:2, each = 3), 3)))
+d$y <- c(0, 1, 0, 0, 0, 0, 1, 0, 2, 1, 1, 0, 5, 2, 3, 0, 0, 0)
+problem("poisson, interaction with empty cells", y ~ a * b, d, poisson(), loss$poisson, designs = list(model.matrix(~ a * b, d)))
+d <- as.data.frame(matrix(rnorm(72), 8))
+d$y <- rpois(8, 1)
+problem("poisson, n = 8, p = 10", y ~ ., d, poisson(), loss$poisson, designs = list(model.matrix(~ . - y, d)))
+d <- data.frame(x = rnorm(12), y = c(0, 1, 0, 1, 1, 0, 1, 1, 1, 0, 1, 1))
+problem("probit, n = 12", y ~ x, d, binomial("probit"), loss$probit)
+d <- data.frame(x = rnorm(8), y = c(0.2, 1.1, 0.4, 9, 0.6, 2.2, 0.1, 1.5))
+problem("lognormal, n = 8", y ~ x, d, lognormal(), loss$lognormal, aux = list(sigma = rate(1)), prior_aux = exponential(1))
+d <- data.frame(x = rnorm(10), y = exp(rnorm(10)))
+problem("inverse gaussian, n = 10", y ~ x, d, inverse.gaussian("log"), loss$inverse_gaussian, aux = list(lambda = rate(1)),
+        prior_aux = exponential(1))
+d <- data.frame(x = rnorm(9), y = c(0.1, 3, -0.4, 1, 0.2, -6, 0.8, 1.1, 0.4))
+problem("robust (student 4), n = 9", y ~ x, d, robust(), loss$student, aux = list(sigma = rate(1)), prior_aux = exponential(1))
+d <- data.frame(x = rnorm(9), y = plogis(c(-4, -3, -5, -2, -4.5, -1, -3.3, -6, -2.2)))
+problem("beta near 0, n = 9", y ~ x, d, Beta(), loss$beta, aux = list(phi = rate(0.02)), prior_aux = exponential(0.02))
+d <- data.frame(g = factor(rep(1:5, each = 4)), h = factor(rep(1:4, 5)), x = rnorm(20), y = rbinom(20, 1, 0.4))
+problem("logit, (1 | g) + (1 | h)", y ~ x + (1 | g) + (1 | h), d, binomial(), loss$logit, crossed = list(d$g, d$h))
+d$y <- rpois(20, exp(-0.5 + rnorm(5)[d$g] + 0.5 * rnorm(4)[d$h]))
+problem("poisson, (1 | g) + (1 | h)", y ~ x + (1 | g) + (1 | h), d, poisson(), loss$poisson, crossed = list(d$g, d$h))
+d <- data.frame(g = factor(rep(1:8, each = 2)), x = rnorm(16), y = rbinom(16, 1, 0.5))
+problem("probit, (1 | g), pairs", y ~ x + (1 | g), d, binomial("probit"), loss$probit, group = d$g)
+d <- data.frame(x = rnorm(25))
+d$y <- rpois(25, 2) * rbinom(25, 1, 0.5)
+problem("zero-inflated poisson, n = 25", y ~ x, d, zero_inflated_poisson(), loss$zip, ziformula = ~ x,
+        designs = rep(list(model.matrix(~ x, d)), 2))
+
 compare <- function(name, p) {
   set.seed(1)
   call <- function(...) suppressMessages(do.call(elvi, c(list(p$formula, data = p$data, family = p$family), p$extra, list(...))))
@@ -94,14 +157,36 @@ compare <- function(name, p) {
   draws <- as.matrix(fit, draws = 40000)[, at]
   out <- rbind(gaussian = of_table(call(correct = FALSE)), corrected = of_table(fit),
                draws = errors(colMeans(draws), apply(draws, 2, sd), t(apply(draws, 2, quantile, c(0.025, 0.975))), truth))
-  if (!is.null(p$group)) {
-    x <- found$x[, sample.int(ncol(found$x), 5e4, TRUE, found$w)]
-    u <- t(target$effects(x))
-    moments <- ranef(fit)[[1]]
-    limits <- t(vapply(length(at) + seq_len(nrow(u)), function(j) q_quantile(fit, j, c(0.025, 0.975)), c(0, 0)))
-    out <- rbind(out, effects = errors(moments[, 1], attr(moments, "sd")[, 1], limits, weighted_truth(u, rep(1 / ncol(u), ncol(u)))))
+  some <- sample.int(ncol(found$x), 5e4, TRUE, found$w)
+  x <- found$x[, some, drop = FALSE]
+  u <- if (!is.null(p$group)) t(target$effects(x))
+  if (!is.null(p$crossed)) {
+    levels <- vapply(p$crossed, nlevels, 0L)
+    first <- length(at) + length(p$aux)
+    u <- exp(x[first + rep(seq_along(levels), levels), ]) * x[first + length(levels) + seq_len(sum(levels)), ]
   }
-  data.frame(problem = name, what = rownames(out), out, effective = round(found$effective), row.names = NULL)
+  if (!is.null(u)) {
+    at_u <- length(at) + seq_len(nrow(u))
+    # of groups, not of their sds
+    limits <- t(vapply(at_u, function(j) q_quantile(fit, j, c(0.025, 0.975)), c(0, 0)))
+    moments <- ranef(fit)
+    out <- rbind(out, effects = errors(unlist(lapply(moments, function(m) m[, 1])), unlist(lapply(moments, function(m) attr(m, "sd")[, 1])),
+                                       limits, weighted_truth(u, rep(1 / ncol(u), ncol(u)))))
+  }
+  eta <- target$predictors(x)[[1]]
+  if (!is.null(p$group)) eta <- eta + u[as.integer(p$group), ]
+  shown <- suppressMessages(predict(fit, type = "link", se.fit = TRUE, interval = "credible"))
+  out <- rbind(out, rows = errors(shown$fit[, "fit"], shown$se.fit, shown$fit[, c("lwr", "upr")], weighted_truth(eta, rep(1 / ncol(eta), ncol(eta)))))
+  cost <- vapply(1:5, function(i) seconds(call()) / seconds(call(correct = FALSE)), 0)
+  data.frame(problem = name, what = rownames(out), out, cost = c(NA, stats::median(cost), rep(NA, nrow(out) - 2)),
+             effective = round(found$effective), row.names = NULL)
+}
+
+# processor time
+seconds <- function(run) {
+  before <- proc.time()
+  force(run)
+  sum((proc.time() - before)[1:2])
 }
 
 chosen <- commandArgs(trailingOnly = TRUE)

@@ -1273,7 +1273,6 @@ typedef struct {
     double *v;     /* dim: P^-1 a */
     double *along; /* rows: W v */
     double q;
-    int current; /* this, the factor in w->L and the spreads in w->at are those of P(c) at w->at.c */
 } pin;
 
 /* the spreads of the rows on the hyperplane; 0 if they exist */
@@ -1295,7 +1294,7 @@ static void evaluate_pinned(const elvi_nested_task *task, const pin *k, workspac
     const int d = p->pattern.dim;
     double form, spread = 0.0, *off = w->small + 2 * (size_t) d;
     x->objective = HUGE_VAL;
-    if (!k->current && pinned_spreads(p, k, w, x->s)) return;
+    if (pinned_spreads(p, k, w, x->s)) return;
     predict_point(p, w, x);
     if (expect_point(p, task->rule, task->at, w, x, &spread) != ELVI_OK) return;
     for (int i = 0; i < d; i++) off[i] = x->mu[i] - p->centre[i];
@@ -1319,7 +1318,6 @@ static void solve_pin(const elvi_nested *p, const double *a, workspace *w, pin *
 /* the factor of P(c), and the constraint with it */
 static int set_pin(const elvi_nested_task *task, const double *a, const double *c, workspace *w, pin *k)
 {
-    k->current = 0;
     if (factor(task->plan, task->at, c, w)) return 1;
     solve_pin(task->plan, a, w, k);
     return !(k->q > 0.0) || !isfinite(k->q);
@@ -1335,16 +1333,41 @@ static void pinned_step(const elvi_nested *p, const pin *k, workspace *w, const 
     for (int i = 0; i < p->pattern.dim; i++) w->step[i] = k->v[i] * by / k->q - w->step[i];
 }
 
-/* The optimum given a'x = a'mu, from w->at on: until a step gains less than `gain`. 0 if it has an objective. */
+/* What is gained, about, by Newton's step in w->step from x and by its curvatures in the place of c, where the factor in w->L is
+ * that of P(c): to second order in the one, at most in the other. */
+static double left_to_gain(const elvi_nested *p, const workspace *w, const point *x, double *by_step)
+{
+    double turn = 0.0, form = 0.0;
+    for (int i = 0; i < p->pattern.dim; i++) form -= 0.5 * w->step[i] * x->g[i];
+    if (p->joint)
+        turn = elvi_joint_turn(p, x->s, x->s, x->curve, x->c);
+    else
+        for (int i = 0; i < p->rows; i++) turn += fabs(x->curve[i] - x->c[i]) * x->s[i] * x->s[i];
+    *by_step = form;
+    return form + 0.25 * turn * turn;
+}
+
+/* Where little is left to gain, the last step of mu is taken without an evaluation: 0 if so. */
+static int finish_pinned(const elvi_nested *p, const elvi_profile *out, const pin *k, workspace *w)
+{
+    double by_step;
+    pinned_step(p, k, w, &w->at);
+    if (!(left_to_gain(p, w, &w->at, &by_step) < out->gain)) return 1;
+    for (int i = 0; i < p->pattern.dim; i++) w->at.mu[i] += w->step[i];
+    w->at.objective -= by_step;
+    return 0;
+}
+
+/* The optimum given a'x = a'mu, from w->at on, whose factor is in w->L. 0 if it has an objective. */
 static int solve_pinned(const elvi_nested_task *task, const elvi_profile *out, pin *k, workspace *w)
 {
     const elvi_nested *p = task->plan;
     const int d = p->pattern.dim;
     const size_t pairs = elvi_nested_pairs(p);
-    if (!k->current && set_pin(task, out->a, w->at.c, w, k)) return 1;
     evaluate_pinned(task, k, w, &w->at);
     for (int step = 0; step < out->steps; step++) {
         double gained = -HUGE_VAL;
+        if (isfinite(w->at.objective) && !finish_pinned(p, out, k, w)) return 0;
         for (double size = 1.0; size > 0.1; size *= 0.5) {
             for (size_t i = 0; i < pairs; i++) w->to.c[i] = w->at.c[i] + size * (w->at.curve[i] - w->at.c[i]);
             if (set_pin(task, out->a, w->to.c, w, k)) continue; /* not definite, of a loss that is not convex */
@@ -1354,24 +1377,66 @@ static int solve_pinned(const elvi_nested_task *task, const elvi_profile *out, p
             gained = w->at.objective - w->to.objective;
             if (gained > 0.0) break;
         }
-        if (!(gained > 0.0)) break;
+        if (!(gained > 0.0)) return !isfinite(w->at.objective);
         swap(w);
-        k->current = 1; /* the next node begins here */
-        if (gained < out->gain) break;
     }
+    if (isfinite(w->at.objective)) finish_pinned(p, out, k, w);
     return !isfinite(w->at.objective);
-}
-
-/* along the conditional mean to another value of a'x: the start of the next node */
-static void move_pin(const elvi_nested *p, const pin *k, double by, workspace *w)
-{
-    for (int i = 0; i < p->pattern.dim; i++) w->at.mu[i] += k->v[i] * by / k->q;
 }
 
 static void start_profile(const elvi_nested *p, const double *mu, const double *c, workspace *w)
 {
     memcpy(w->at.mu, mu, (size_t) p->pattern.dim * sizeof(double));
     memcpy(w->at.c, c, elvi_nested_pairs(p) * sizeof(double));
+}
+
+/* A node that has been passed: its means and curvatures, of which P(c) is definite. */
+typedef struct {
+    double *mu, *c;
+} passed;
+
+enum { WAY = 3 }; /* nodes from which the next one is guessed */
+
+static passed pass(const elvi_nested *p, const workspace *w, passed to)
+{
+    memcpy(to.mu, w->at.mu, (size_t) p->pattern.dim * sizeof(double));
+    memcpy(to.c, is_convex(p) ? w->at.curve : w->at.c, elvi_nested_pairs(p) * sizeof(double));
+    return to;
+}
+
+/* A curvature one step on. Those of convex losses change by factors, which are kept within reason. */
+static double continued(double c1, double c2, double c3, int known)
+{
+    const double most = 8.0;
+    if (c1 > 0.0 && c2 > 0.0 && c3 > 0.0) {
+        const double by = c1 / c2, ratio = known > 2 ? by * by * c3 / c2 : by;
+        return c1 * fmin(fmax(ratio, 1.0 / most), most);
+    }
+    return known > 2 ? 3.0 * (c1 - c2) + c3 : 2.0 * c1 - c2;
+}
+
+/* w->at <- where the nodes passed lead to, the last of them first. 0 if there are enough, and P(c) has a factor, which is in w->L. Not for
+ * losses that are not convex: what has not converged would be magnified. */
+static int continue_way(const elvi_nested_task *task, const elvi_profile *out, const passed *way, int known, pin *k, workspace *w)
+{
+    const elvi_nested *p = task->plan;
+    const size_t pairs = elvi_nested_pairs(p);
+    if (known < 2 || !is_convex(p)) return 1;
+    const passed a = way[0], b = way[1], c = way[known > 2 ? 2 : 1];
+    for (int i = 0; i < p->pattern.dim; i++)
+        w->at.mu[i] = known > 2 ? 3.0 * (a.mu[i] - b.mu[i]) + c.mu[i] : 2.0 * a.mu[i] - b.mu[i];
+    for (size_t i = 0; i < pairs; i++) w->at.c[i] = continued(a.c[i], b.c[i], c.c[i], known);
+    return set_pin(task, out->a, w->at.c, w, k);
+}
+
+/* w->at <- the last node, moved along the conditional mean */
+static int move_on(const elvi_nested_task *task, const elvi_profile *out, const passed *last, double by, pin *k, workspace *w)
+{
+    const elvi_nested *p = task->plan;
+    memcpy(w->at.c, last->c, elvi_nested_pairs(p) * sizeof(double));
+    if (set_pin(task, out->a, w->at.c, w, k)) return 1;
+    for (int i = 0; i < p->pattern.dim; i++) w->at.mu[i] = last->mu[i] + k->v[i] * by / k->q;
+    return 0;
 }
 
 static void keep_node(const elvi_nested *p, const workspace *w, elvi_profile *out, int at)
@@ -1381,16 +1446,47 @@ static void keep_node(const elvi_nested *p, const workspace *w, elvi_profile *ou
         memcpy(out->mean + (size_t) at * (size_t) p->pattern.dim, w->at.mu, (size_t) p->pattern.dim * sizeof(double));
 }
 
+/* Where the nodes of a profile are kept: the first two for the other side, the others in turn. */
+typedef struct {
+    passed middle, below, turns[WAY];
+} passed_room;
+
+/* The nodes on one side. */
+static void follow_side(const elvi_nested_task *task, elvi_profile *out, int side, const passed_room *room, pin *k, workspace *w)
+{
+    const elvi_nested *p = task->plan;
+    const double by = side * out->width * out->sd;
+    passed way[WAY] = { room->middle, room->below };
+    int known = side > 0 && out->below > 0 ? 2 : 1;
+    double top = out->value[out->most];
+    for (int node = 1; node <= out->most; node++) {
+        if ((continue_way(task, out, way, known, k, w) || solve_pinned(task, out, k, w)) &&
+            (move_on(task, out, &way[0], by, k, w) || solve_pinned(task, out, k, w)))
+            return;
+        keep_node(p, w, out, out->most + side * node);
+        *(side < 0 ? &out->below : &out->above) = node;
+        top = fmax(top, -w->at.objective);
+        if (-w->at.objective < top - out->drop) return;
+        for (int i = WAY - 1; i > 0; i--) way[i] = way[i - 1];
+        way[0] = pass(p, w, room->turns[node % WAY]);
+        if (side < 0 && node == 1) pass(p, w, room->below);
+        if (known < WAY) known++;
+    }
+}
+
 void elvi_nested_profile(const elvi_nested_task *task, elvi_profile *out)
 {
     const elvi_nested *p = task->plan;
     workspace w = bind(p, task->work, task->links);
-    pin k = { .v = w.past[0].mu, .along = w.past[0].c, .q = 0.0, .current = 0 };
-    const memory middle = w.past[1]; /* the node from which both sides begin */
+    const memory *past = w.past;
+    const passed_room room = { { past[0].step, past[0].turn },
+                               { past[1].step, past[1].turn },
+                               { { past[1].mu, past[1].c }, { past[2].mu, past[2].c }, { past[3].mu, past[3].c } } };
+    pin k = { .v = past[0].mu, .along = past[0].c, .q = 0.0 };
     const size_t nodes = 2 * (size_t) out->most + 1;
     out->status = ELVI_SINGULAR_SCALE;
     out->below = out->above = 0;
-    for (size_t k = 0; k < nodes; k++) out->value[k] = -HUGE_VAL; /* nodes that are not needed */
+    for (size_t i = 0; i < nodes; i++) out->value[i] = -HUGE_VAL; /* nodes that are not needed */
     if (out->mean) memset(out->mean, 0, nodes * (size_t) p->pattern.dim * sizeof(double));
     set_rows(p, task->at, &w);
     start_profile(p, task->at->mu, task->at->c, &w);
@@ -1400,26 +1496,8 @@ void elvi_nested_profile(const elvi_nested_task *task, elvi_profile *out)
     for (int i = 0; i < p->pattern.dim; i++) out->at += out->a[i] * w.at.mu[i];
     if (solve_pinned(task, out, &k, &w)) return;
     keep_node(p, &w, out, out->most);
-    memcpy(middle.mu, w.at.mu, (size_t) p->pattern.dim * sizeof(double));
-    memcpy(middle.c, w.at.c, elvi_nested_pairs(p) * sizeof(double));
-    for (int side = -1; side <= 1; side += 2) {
-        double top = out->value[out->most];
-        if (side > 0) {
-            start_profile(p, middle.mu, middle.c, &w);
-            if (set_pin(task, out->a, w.at.c, &w, &k)) break;
-        }
-        for (int node = 1; node <= out->most; node++) {
-            move_pin(p, &k, side * out->width * out->sd, &w);
-            if (solve_pinned(task, out, &k, &w)) break;
-            keep_node(p, &w, out, out->most + side * node);
-            top = fmax(top, -w.at.objective);
-            if (side < 0)
-                out->below = node;
-            else
-                out->above = node;
-            if (-w.at.objective < top - out->drop) break;
-        }
-    }
+    pass(p, &w, room.middle);
+    for (int side = -1; side <= 1; side += 2) follow_side(task, out, side, &room, &k, &w);
     out->status = isfinite(out->value[out->most]) ? ELVI_OK : ELVI_SINGULAR_SCALE;
 }
 
@@ -1529,7 +1607,7 @@ elvi_status elvi_nested_cumulants(const elvi_nested_task *task, int n, const dou
 {
     const elvi_nested *p = task->plan;
     workspace w = bind(p, task->work, task->links);
-    pin k = { .v = w.past[0].mu, .along = w.past[0].c, .q = 0.0, .current = 0 };
+    pin k = { .v = w.past[0].mu, .along = w.past[0].c, .q = 0.0 };
     double *l3 = w.past[1].c, *l4 = w.past[2].c; /* and what follows there, for two predictors: 4 and 5 numbers a row */
     const int several = p->lines > ELVI_LINES;
     const elvi_status status = several ? set_optimum(task, &w) : set_derivatives(task, &w, l3, l4);

@@ -201,7 +201,7 @@ elvi_status elvi_nested_variances(const elvi_nested *p, const elvi_hyper_point *
 typedef struct {
     const double *a;          /* dim */
     int most, steps;          /* nodes on a side, Newton steps at a node; at most */
-    double width, drop, gain; /* a step that gains less is the last */
+    double width, drop, gain; /* no step is taken where less is left to gain */
     double at, sd;            /* of a'x at the optimum */
     double *value, *mean;     /* 2 most + 1, the optimum in the middle; the means of x there, or NULL */
     int below, above;         /* nodes that there are on each side */
