@@ -72,9 +72,12 @@ static elvi_status compared(void *ctx, int slot)
 }
 
 /* mean and standard error of the above */
-static elvi_status data_excess(const elvi_problem *p, const elvi_settings *s, const elvi_state *st, elvi_work *w,
-                               const elvi_hooks *hooks, double *mean, double *se)
+static elvi_status data_excess(const elvi_batch *at, const elvi_hooks *hooks, double *mean, double *se)
 {
+    const elvi_problem *p = at->p;
+    const elvi_settings *s = at->s;
+    const elvi_state *st = at->st;
+    elvi_work *w = at->w;
     elvi_status status = ELVI_OK;
     double m = 0.0, ss = 0.0;
     int done = 0;
@@ -83,7 +86,7 @@ static elvi_status data_excess(const elvi_problem *p, const elvi_settings *s, co
         pairs_of_draws b = { p, &st->theta, &w->next, n, &w->lane[0], ELVI_OK };
         const elvi_job job = { .work = compare, .add = compared, .ctx = &b };
         if (elvi_asked_to_stop(p, st, 3.0 * n, w, hooks)) return ELVI_STOPPED;
-        elvi_base_fill(&p->base, &w->zig, s->key ^ COMPARE_KEY, st->k, (uint64_t) done, n, b.lane->z);
+        elvi_base_fill(&p->base, &w->zig, &(elvi_sample){ s->key ^ COMPARE_KEY, st->k, (uint64_t) done, n }, b.lane->z);
         status = elvi_parallel(&job, p->model.threads, 1, 1);
         for (int j = 0; j < n && status == ELVI_OK; j++) {
             const double delta = b.lane->value[j] - m;
@@ -115,23 +118,25 @@ static elvi_status entropy_excess(const elvi_problem *p, const elvi_theta *theta
 }
 
 /* Does F bend up more than the check allows, by more than noise, between theta and theta - 2 step Lambda p? */
-static elvi_status bends_up(const elvi_problem *p, const elvi_settings *s, const elvi_state *st, double step,
-                            double floor, elvi_work *w, const elvi_hooks *hooks, int *above)
+static elvi_status bends_up(const elvi_batch *at, double step, double floor, const elvi_hooks *hooks, int *above)
 {
+    const elvi_problem *p = at->p;
+    const elvi_theta *theta = &at->st->theta;
     double data = 0.0, se = 0.0, entropy = 0.0;
     elvi_status status = ELVI_OK;
-    elvi_move(p, s, &st->theta, 2.0 * step, w);
-    const double length = elvi_moved(p, s, &st->theta, w);
+    elvi_move(p, at->s, theta, 2.0 * step, at->w);
+    const double length = elvi_moved(p, at->s, theta, at->w);
     /* a step that leaves -log|scale| to its end has no part in how that bends */
-    if (s->update->entropy != 0.0) status = entropy_excess(p, &st->theta, floor, w, &entropy);
-    if (status == ELVI_OK) status = data_excess(p, s, st, w, hooks, &data, &se);
+    if (at->s->update->entropy != 0.0) status = entropy_excess(p, theta, floor, at->w, &entropy);
+    if (status == ELVI_OK) status = data_excess(at, hooks, &data, &se);
     *above = !(data + entropy - length * length / (4.0 * step) <= 2.0 * se); /* or not a number */
     return status;
 }
 
-elvi_status elvi_backtrack(const elvi_problem *p, const elvi_settings *s, const elvi_state *st, double step,
-                           elvi_work *w, const elvi_hooks *hooks, elvi_check *check)
+elvi_status elvi_backtrack(const elvi_batch *at, double step, const elvi_hooks *hooks, elvi_check *check)
 {
+    const elvi_settings *s = at->s;
+    const elvi_state *st = at->st;
     enum { TRY_LONGER_EVERY = 10 };
     const double shortest = 0x1p-60;
     check->shorten = st->shorten;
@@ -141,13 +146,13 @@ elvi_status elvi_backtrack(const elvi_problem *p, const elvi_settings *s, const 
 
     elvi_settings apart = *s;
     apart.key = s->key ^ DIRECTION_KEY;
-    elvi_status status = elvi_gradient(p, &apart, st, (uint64_t) s->check_draws, w, hooks);
+    elvi_status status = elvi_gradient(at->p, &apart, st, (uint64_t) s->check_draws, at->w, hooks);
     check->evals += (uint64_t) s->check_draws;
     if (st->k % TRY_LONGER_EVERY == 0 && check->shorten > 1.0) check->shorten /= 2.0;
     for (int above = 1; status == ELVI_OK && above;) {
         const double trial = longest_checked(s, step, check->shorten);
         const double steepest = fmax(check->steepest, check->shorten);
-        status = bends_up(p, s, st, trial, elvi_floor(s, steepest), w, hooks, &above);
+        status = bends_up(at, trial, elvi_floor(s, steepest), hooks, &above);
         check->evals += 2 * (uint64_t) s->check_draws;
         check->steepest = steepest;
         if (above) check->shorten *= 2.0;

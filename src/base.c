@@ -124,14 +124,12 @@ const elvi_base_ops *elvi_base_ops_of(elvi_base_kind kind)
     return &ops_table[kind];
 }
 
-void elvi_base_fill(const elvi_base *base, const elvi_ziggurat *zig,
-                    uint64_t key, uint64_t iteration, uint64_t first, int n,
-                    double *z)
+void elvi_base_fill(const elvi_base *base, const elvi_ziggurat *zig, const elvi_sample *sample, double *z)
 {
     const int d = base->dim;
-    for (int j = 0; j < n; j++) {
+    for (int j = 0; j < sample->n; j++) {
         double *col = z + (size_t) j * d;
-        elvi_stream st = elvi_stream_at(zig, key, iteration, first + (uint64_t) j);
+        elvi_stream st = elvi_stream_at(zig, sample->key, sample->iteration, sample->first + (uint64_t) j);
         elvi_fill_normal(&st, col, d);
         double norm2 = 0.0;
         for (int i = 0; i < d; i++) norm2 += col[i] * col[i];

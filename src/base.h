@@ -65,9 +65,7 @@ struct elvi_base_ops {
 };
 
 const elvi_base_ops *elvi_base_ops_of(elvi_base_kind kind);
-/* z (d x n): draws number first, ..., first + n - 1 of the given iteration */
-void elvi_base_fill(const elvi_base *base, const elvi_ziggurat *zig,
-                    uint64_t key, uint64_t iteration, uint64_t first, int n,
-                    double *z);
+/* z (d x n): the draws of a sample */
+void elvi_base_fill(const elvi_base *base, const elvi_ziggurat *zig, const elvi_sample *sample, double *z);
 
 #endif

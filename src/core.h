@@ -33,6 +33,27 @@ typedef struct {
     void *ctx;
 } elvi_hooks;
 
+/* ---- blocks ------------------------------------------------------------------- */
+
+/* draws number first, ..., first + n - 1 of an iteration: their streams are functions of these numbers */
+typedef struct {
+    uint64_t key, iteration, first;
+    int n;
+} elvi_sample;
+
+/* gradients g at draws z, one column each: d x n */
+typedef struct {
+    int n;
+    const double *g, *z;
+} elvi_gradients;
+
+/* some rows of a matrix of d columns that are ldu numbers apart */
+typedef struct {
+    int n;
+    const double *U;
+    int ldu;
+} elvi_row_block;
+
 /* ---- parameters ----------------------------------------------------------- */
 
 typedef struct {

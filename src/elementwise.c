@@ -136,9 +136,10 @@ void elvi_poisson_slope(int n, const double *y, const double *w, double *eta)
 
 /* E log(1 + e^t), E 1 / (1 + e^-t) and E[z / (1 + e^-t)] for t = eta_i + s_i z under a rule */
 FOR_EACH_WIDTH
-void elvi_logit_integrals(int n, const double *eta, const double *s, const elvi_quadrature_level *level, double *value,
-                          double *slope, double *turn)
+void elvi_logit_integrals(int n, const double *eta, const double *s, const elvi_quadrature_level *level,
+                          const elvi_logit_expected *out)
 {
+    double *value = out->value, *slope = out->slope, *turn = out->turn;
     for (int i = 0; i < n; i++) value[i] = slope[i] = turn[i] = 0.0;
     for (int q = 0; q < level->n; q++) {
         const double z = level->z[q], w = level->w[q];

@@ -191,11 +191,11 @@ static elvi_status add_part(void *ctx, int in_slot)
 }
 
 elvi_status elvi_glm_exact(const elvi_model *model, const elvi_quadrature *rule,
-                           const elvi_scale *kind, const elvi_theta *theta,
-                           double *scratch, elvi_exact *out, const elvi_hooks *hooks)
+                           const elvi_scale *kind, const elvi_theta *theta, elvi_exact *out, const elvi_hooks *hooks)
 {
     const elvi_glm *glm = model->data;
     const elvi_rows *rows = &glm->rows;
+    double *scratch = out->scratch;
     const int lanes = lanes_of(model);
     const elvi_spread spread = rows->ops->spread_of(rows, kind, theta->scale, scratch);
     exact_parts c = { .glm = glm, .rule = rule, .spread = &spread, .mu = theta->mu, .out = out };

@@ -24,7 +24,7 @@ static void expect_run(const elvi_quadrature_level *level, int n, const int *whi
         t[k] = rows->eta[which[k]];
         spread[k] = rows->s[which[k]];
     }
-    elvi_logit_integrals(n, t, spread, level, value, first, turn);
+    elvi_logit_integrals(n, t, spread, level, &(elvi_logit_expected){ value, first, turn });
     for (int k = 0; k < n; k++) {
         const int i = which[k];
         const double bend = spread[k] > tiny_spread ? turn[k] / spread[k] : point_curve(t[k]), w = rows->weight[i];

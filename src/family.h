@@ -90,8 +90,11 @@ elvi_status elvi_expect_rows(const elvi_likelihood *lik, const elvi_quadrature *
  * E[z / (1 + e^-t)], t = eta_i + s_i z */
 elvi_status elvi_logit_expect_rows(const elvi_dispersion *a, const elvi_quadrature *rule, const elvi_lines *rows,
                                    elvi_expected *out);
+typedef struct {
+    double *value, *slope, *turn; /* one for each row */
+} elvi_logit_expected;
 void elvi_logit_integrals(int n, const double *eta, const double *s, const elvi_quadrature_level *level,
-                          double *value, double *slope, double *turn);
+                          const elvi_logit_expected *out);
 
 /* phi(t) / Phi(t) of the normal distribution, to a few units in the last place for all t */
 double elvi_mills(double t);

@@ -51,13 +51,13 @@ typedef struct {
     const double *direction; /* d x directions */
     int directions;
     double *third; /* directions */
+    double *scratch;
 } elvi_exact;
 
 /* of what `out` asks for: B or its parts, and directions */
 size_t elvi_exact_scratch_length(const elvi_model *model, const elvi_scale *kind, const elvi_exact *out);
 /* With a scale of zeros this is f, its gradient and its Hessian at mu. */
 elvi_status elvi_glm_exact(const elvi_model *model, const elvi_quadrature *rule,
-                           const elvi_scale *kind, const elvi_theta *theta,
-                           double *scratch, elvi_exact *out, const elvi_hooks *hooks);
+                           const elvi_scale *kind, const elvi_theta *theta, elvi_exact *out, const elvi_hooks *hooks);
 
 #endif

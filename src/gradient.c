@@ -45,7 +45,8 @@ static elvi_status add_far(const elvi_batch *at, uint64_t batch)
     if (status != ELVI_OK) return status;
     fill_unit(d, draws.columns, far->unit);
     for (int i = 0; i < d; i++) w->grad.mu[i] += share * far->sum[i];
-    p->scale.ops->outer(&p->scale, at->st->theta.scale, share, far->sum_z, far->unit, draws.columns, w->grad.scale);
+    const elvi_gradients sums = { draws.columns, far->sum_z, far->unit };
+    p->scale.ops->outer(&p->scale, at->st->theta.scale, share, &sums, w->grad.scale);
     return estimator->gathered ? estimator->gathered(at) : ELVI_OK;
 }
 
@@ -77,17 +78,15 @@ static elvi_status evaluated(void *ctx, int slot)
     return b->status;
 }
 
-elvi_status elvi_values(const elvi_problem *p, const elvi_theta *theta,
-                        uint64_t key, uint64_t iteration, uint64_t first, int n,
-                        elvi_work *w, double *value)
+elvi_status elvi_values(const elvi_problem *p, const elvi_theta *theta, const elvi_sample *sample, elvi_work *w, double *value)
 {
     if (w->far.scratch) {
-        const elvi_draws draws = far_draws(p, theta, iteration, first, (uint64_t) n, &w->far);
+        const elvi_draws draws = far_draws(p, theta, sample->iteration, sample->first, (uint64_t) sample->n, &w->far);
         return p->model.ops->gather(&p->model, &draws, value, NULL, NULL, w->far.scratch);
     }
-    block_of_draws b = { p, theta, n, &w->lane[0], value, ELVI_OK };
+    block_of_draws b = { p, theta, sample->n, &w->lane[0], value, ELVI_OK };
     const elvi_job job = { .work = evaluate, .add = evaluated, .ctx = &b };
-    elvi_base_fill(&p->base, &w->zig, key, iteration, first, n, b.lane->z);
+    elvi_base_fill(&p->base, &w->zig, sample, b.lane->z);
     return elvi_parallel(&job, p->model.threads, 1, 1);
 }
 
@@ -140,7 +139,7 @@ static void differentiate(void *ctx, int part, int in_lane, int in_slot)
 
     clear(p, &slot->grad);
     memset(slot->sums, 0, sizeof slot->sums);
-    elvi_base_fill(&p->base, &at->w->zig, at->s->key, at->st->k, first, n, lane->z);
+    elvi_base_fill(&p->base, &at->w->zig, &(elvi_sample){ at->s->key, at->st->k, first, n }, lane->z);
     elvi_scale_move(p, &at->st->theta, lane->z, n, lane->x);
     if (elvi_gathers(p, at->s->estimator)) { /* see add_far() */
         memset(lane->g, 0, (size_t) d * n * sizeof(double));
@@ -152,7 +151,7 @@ static void differentiate(void *ctx, int part, int in_lane, int in_slot)
     if (slot->status != ELVI_OK) return; /* lane->g may have nothing in it */
     for (int j = 0; j < n; j++)
         for (int i = 0; i < d; i++) slot->grad.mu[i] += share * lane->g[(size_t) j * d + i];
-    p->scale.ops->outer(&p->scale, at->st->theta.scale, share, lane->g, lane->z, n, slot->grad.scale);
+    p->scale.ops->outer(&p->scale, at->st->theta.scale, share, &(elvi_gradients){ n, lane->g, lane->z }, slot->grad.scale);
     if (!all_finite(p, &slot->grad)) slot->status = ELVI_NONFINITE_GRADIENT;
 }
 

@@ -145,7 +145,7 @@ static int steps_of(const elvi_hmc_settings *s, const elvi_ziggurat *zig, uint64
                                                    : s->most_steps;
 }
 
-elvi_status elvi_hmc(const elvi_model *model, const elvi_hmc_settings *s, double *w, double *room, double *out,
+elvi_status elvi_hmc(const elvi_model *model, const elvi_hmc_settings *s, const elvi_hmc_points *points,
                      elvi_hmc_account *account, const elvi_hooks *hooks)
 {
     enum { MOST_CHAINS = 64 };
@@ -157,7 +157,7 @@ elvi_status elvi_hmc(const elvi_model *model, const elvi_hmc_settings *s, double
     double step = s->step, accepted = 0.0;
     if (s->chains > MOST_CHAINS) return ELVI_NO_STEP;
     elvi_ziggurat_init(&zig);
-    bind_work(&c, model, s->chains, w, room);
+    bind_work(&c, model, s->chains, points->w, points->room);
     *account = (elvi_hmc_account){ .evaluations = (uint64_t) s->chains };
     elvi_status status = look(model, s, &c, c.w, c.value, c.g_w);
     for (uint64_t k = 0; status == ELVI_OK && k < s->warmup + s->iterations; k++) {
@@ -176,7 +176,7 @@ elvi_status elvi_hmc(const elvi_model *model, const elvi_hmc_settings *s, double
         }
         accepted += rate;
         account->divergent += divergent;
-        place(s, d, c.w, out + (size_t) (k - s->warmup) * (size_t) d * (size_t) s->chains);
+        place(s, d, c.w, points->out + (size_t) (k - s->warmup) * (size_t) d * (size_t) s->chains);
     }
     account->step = step;
     account->accept = s->iterations ? accepted / (double) s->iterations : 0.0;

@@ -26,11 +26,15 @@ typedef struct {
     uint64_t divergent;   /* of those kept: trajectories that left the domain or ended far up */
 } elvi_hmc_account;
 
-/* numbers that the chains need to work with */
+typedef struct {
+    double *w;    /* d x chains: where they begin, then where they end */
+    double *out;  /* d x chains x iterations: points x */
+    double *room; /* elvi_hmc_room() numbers to work with */
+} elvi_hmc_points;
+
 size_t elvi_hmc_room(const elvi_model *model, int chains);
-/* w (d x chains): where they begin, then where they end. out: d x chains x iterations points x. A point where the
- * target is not finite is never accepted; chains must begin where it is. */
-elvi_status elvi_hmc(const elvi_model *model, const elvi_hmc_settings *settings, double *w, double *room, double *out,
+/* A point where the target is not finite is never accepted; chains must begin where it is. */
+elvi_status elvi_hmc(const elvi_model *model, const elvi_hmc_settings *settings, const elvi_hmc_points *points,
                      elvi_hmc_account *account, const elvi_hooks *hooks);
 
 #endif

@@ -38,18 +38,26 @@ static double largest_spread(int lines, const double *V)
     return sqrt(most);
 }
 
+/* where the derivatives of a row go */
+typedef struct {
+    double *slope, *curve, hyper;
+} row_derivatives;
+
 /* E of one row, not weighed */
 static double expect_row(const elvi_joint *family, const elvi_quadrature *rule, const double *hyper, const elvi_joint_rows *rows,
-                         size_t i, double *slope, double *curve, double *by_hyper)
+                         size_t i, row_derivatives *out)
 {
     const int lines = rows->lines;
     const double *eta = rows->eta + (size_t) lines * i, *V = rows->V + (size_t) elvi_pairs_of(lines) * i;
-    if (family->many) return family->many->expect(lines, &rule->several, rows->y + (size_t) lines * i, eta, V, slope, curve);
+    if (family->many) {
+        const elvi_many_row row = { lines, rows->y + (size_t) lines * i, eta, V };
+        return family->many->expect(&rule->several, &row, out->slope, out->curve);
+    }
     const elvi_joint_row row = { .y = rows->y[i], .eta = { eta[0], eta[1] }, .V = { V[0], V[1], V[2] } };
     const elvi_joint_piece e = family->expect(hyper, rule, &row);
-    memcpy(slope, e.slope, sizeof e.slope);
-    memcpy(curve, e.curve, sizeof e.curve);
-    *by_hyper = e.hyper;
+    memcpy(out->slope, e.slope, sizeof e.slope);
+    memcpy(out->curve, e.curve, sizeof e.curve);
+    out->hyper = e.hyper;
     return e.value;
 }
 
@@ -60,16 +68,17 @@ elvi_status elvi_joint_expect(const elvi_joint *family, const elvi_quadrature *r
     out->sum = out->widest = out->hyper = 0.0;
     for (size_t i = 0; i < (size_t) rows->n; i++) {
         const double w = rows->weight[i];
-        double *slope = out->slope + (size_t) lines * i, *curve = out->curve + (size_t) pairs * i, by_hyper = 0.0;
+        double *slope = out->slope + (size_t) lines * i, *curve = out->curve + (size_t) pairs * i;
+        row_derivatives mine = { slope, curve, 0.0 };
         if (!(w > 0.0)) {
             memset(slope, 0, (size_t) lines * sizeof(double));
             memset(curve, 0, (size_t) pairs * sizeof(double));
             continue;
         }
-        const double value = expect_row(family, rule, hyper, rows, i, slope, curve, &by_hyper);
+        const double value = expect_row(family, rule, hyper, rows, i, &mine);
         if (!isfinite(value)) return ELVI_NO_EXPECTATION;
         out->widest = fmax(out->widest, largest_spread(lines, rows->V + (size_t) pairs * i));
-        out->hyper += w * by_hyper;
+        out->hyper += w * mine.hyper;
         out->sum += w * value;
         scale_by(lines, w, slope);
         scale_by(pairs, w, curve);

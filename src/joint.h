@@ -25,12 +25,17 @@ typedef struct {
     double y, eta[ELVI_LINES], V[ELVI_PAIRS];
 } elvi_joint_row;
 
+/* the same of as many predictors as there are lines, with as many numbers for a response */
+typedef struct {
+    int lines;
+    const double *y, *eta, *V;
+} elvi_many_row;
+
 /* A convex loss of any number of predictors, whose response is as many numbers. Both return the loss. */
 typedef struct {
     double (*at)(int lines, const double *y, const double *eta, double *slope); /* slope may be NULL */
-    /* predictors with means eta and covariance V, by the rule's points; curve: the derivative of the sum in V, times 2 */
-    double (*expect)(int lines, const elvi_cubature *rule, const double *y, const double *eta, const double *V, double *slope,
-                     double *curve);
+    /* by the rule's points; curve: the derivative of the sum in V, times 2 */
+    double (*expect)(const elvi_cubature *rule, const elvi_many_row *row, double *slope, double *curve);
 } elvi_many;
 
 /* R/family-joint.R has a record of the same name with what R must know. `hyper` points to the family's own parameters. */

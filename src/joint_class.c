@@ -77,11 +77,12 @@ static void add_hessian(int lines, double w, const double *p, double *curve)
         for (int l = m; l < lines; l++) *curve++ += w * p[m] * ((l == m) - p[l]);
 }
 
-static double class_expect(int lines, const elvi_cubature *rule, const double *y, const double *eta, const double *V, double *slope,
-                           double *curve)
+static double class_expect(const elvi_cubature *rule, const elvi_many_row *row, double *slope, double *curve)
 {
+    const int lines = row->lines;
+    const double *y = row->y, *eta = row->eta;
     double R[ELVI_MOST_SQUARE], B[ELVI_MOST_SQUARE], p[ELVI_MOST_LINES], at[ELVI_MOST_LINES], value = 0.0;
-    const int singular = root_of(lines, V, R);
+    const int singular = root_of(lines, row->V, R);
     const double *z = rule->z;
     memset(slope, 0, (size_t) lines * sizeof(double));
     memset(curve, 0, (size_t) elvi_pairs_of(lines) * sizeof(double));

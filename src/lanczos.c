@@ -13,21 +13,19 @@ static double normalise(int d, double *v)
 }
 
 typedef struct {
-    elvi_operator op;
-    const void *ctx;
+    const elvi_lanczos *of;
     int d, steps;       /* steps taken */
     double *basis;      /* d x (most steps + 1), orthonormal */
     double *diag, *off; /* the operator in this basis: tridiagonal */
     double *rest;       /* scratch */
 } lanczos;
 
-static lanczos lanczos_start(elvi_operator op, const void *ctx, int d, int most,
-                             double *basis, double *small)
+static lanczos lanczos_start(const elvi_lanczos *of, int most)
 {
-    lanczos l = { op, ctx, d, 0, basis, small, small + most, small + 2 * most };
+    lanczos l = { of, of->d, 0, of->basis, of->small, of->small + most, of->small + 2 * most };
     /* not orthogonal to any coordinate direction */
-    for (int i = 0; i < d; i++) basis[i] = 1.0 + 0.5 * sin(1.0 + i);
-    normalise(d, basis);
+    for (int i = 0; i < l.d; i++) l.basis[i] = 1.0 + 0.5 * sin(1.0 + i);
+    normalise(l.d, l.basis);
     return l;
 }
 
@@ -37,7 +35,7 @@ static double lanczos_step(lanczos *l)
     const int k = ++l->steps, d = l->d;
     const double *v = l->basis + (size_t) (k - 1) * d;
     double *u = l->basis + (size_t) k * d, *overlap = l->rest;
-    l->op(l->ctx, v, u);
+    l->of->apply(l->of->ctx, v, u);
     /* twice is enough: full reorthogonalisation keeps ghosts away */
     for (int pass = 0; pass < 2; pass++) {
         elvi_gemm('T', 'N', k, 1, d, 1.0, l->basis, d, u, d, 0.0, overlap, k);
@@ -59,11 +57,10 @@ static int ritz(const lanczos *l, double **values, double **vectors)
     return elvi_eigen_tridiagonal(k, *values, off, *vectors, work);
 }
 
-double elvi_lanczos_max(elvi_operator op, const void *ctx, int d, int steps,
-                        double tol, double *basis, double *small)
+double elvi_lanczos_max(const elvi_lanczos *of)
 {
-    if (steps > d) steps = d;
-    lanczos l = lanczos_start(op, ctx, d, steps, basis, small);
+    const int steps = of->steps < of->d ? of->steps : of->d;
+    lanczos l = lanczos_start(of, steps);
     for (;;) {
         double *values, *vectors;
         const double norm = lanczos_step(&l);
@@ -71,21 +68,20 @@ double elvi_lanczos_max(elvi_operator op, const void *ctx, int d, int steps,
         if (ritz(&l, &values, &vectors)) return NAN;
         const double value = values[k - 1];
         const double residual = fabs(norm * vectors[(size_t) k * k - 1]);
-        if (k == steps || !(residual > tol * value) || norm <= 0.0)
+        if (k == steps || !(residual > of->tol * value) || norm <= 0.0)
             return value + residual;
     }
 }
 
-int elvi_lanczos_above(elvi_operator op, const void *ctx, int d, double bound,
-                       double tol, double *basis, double *small, double *values,
-                       double *vectors)
+int elvi_lanczos_above(const elvi_lanczos *of, double bound, double *values, double *vectors)
 {
     enum {
         most = ELVI_LANCZOS_STEPS,
         look = 8,
         few = 4
     };
-    lanczos l = lanczos_start(op, ctx, d, most, basis, small);
+    const double tol = of->tol;
+    lanczos l = lanczos_start(of, most);
     while (l.steps < most) {
         double *value, *vector;
         const double norm = lanczos_step(&l);
@@ -102,8 +98,8 @@ int elvi_lanczos_above(elvi_operator op, const void *ctx, int d, double bound,
         if (count > few || (slow && k >= most / 2)) return -1;
         if (count && found == count) {
             memcpy(values, value + k - count, (size_t) count * sizeof(double));
-            elvi_gemm('N', 'N', d, count, k, 1.0, basis, d,
-                      vector + (size_t) (k - count) * k, k, 0.0, vectors, d);
+            elvi_gemm('N', 'N', of->d, count, k, 1.0, of->basis, of->d,
+                      vector + (size_t) (k - count) * k, k, 0.0, vectors, of->d);
             return count;
         }
         if (norm <= tol) return -1;

@@ -106,35 +106,34 @@ int elvi_cholesky_inverse(int d, double *L)
     return info;
 }
 
-static int dsyevr(char range, int d, double *S, double from, double to, int *count,
-                  double *values, double *vectors, const elvi_lapack *w)
+static int eigenpairs(char range, int d, elvi_eigenpairs *found, const elvi_lapack *w)
 {
     const double abstol = 0.0;
     const int il = 1, iu = d;
     int info = 0;
-    F77_CALL(dsyevr)("V", &range, "L", &d, S, &d, &from, &to, &il, &iu, &abstol,
-                     count, values, vectors, &d, w->support, w->real, &w->n_real,
+    F77_CALL(dsyevr)("V", &range, "L", &d, found->copy, &d, &found->from, &found->to, &il, &iu, &abstol,
+                     &found->count, found->values, found->vectors, &d, w->support, w->real, &w->n_real,
                      w->integer, &w->n_integer, &info FCONE FCONE FCONE);
     return info;
 }
 
-int elvi_eigen_range(int d, const double *S, double *copy, double from, double to,
-                     int *count, double *values, double *vectors, const elvi_lapack *w)
+int elvi_eigen_range(int d, const double *S, elvi_eigenpairs *found, const elvi_lapack *w)
 {
     const size_t bytes = (size_t) d * d * sizeof(double);
-    memcpy(copy, S, bytes);
-    if (dsyevr('V', d, copy, from, to, count, values, vectors, w) == 0) return 0;
+    double *values = found->values, *vectors = found->vectors;
+    memcpy(found->copy, S, bytes);
+    if (eigenpairs('V', d, found, w) == 0) return 0;
     /* Inverse iteration fails on large clusters; all pairs at once are found by
      * another algorithm. */
-    memcpy(copy, S, bytes);
-    const int info = dsyevr('A', d, copy, from, to, count, values, vectors, w);
+    memcpy(found->copy, S, bytes);
+    const int info = eigenpairs('A', d, found, w);
     if (info) return info;
     int first = 0, end = d;
-    while (first < d && values[first] <= from) first++;
-    while (end > first && values[end - 1] > to) end--;
-    *count = end - first;
-    memmove(values, values + first, (size_t) *count * sizeof(double));
-    memmove(vectors, vectors + (size_t) first * d, (size_t) *count * d * sizeof(double));
+    while (first < d && values[first] <= found->from) first++;
+    while (end > first && values[end - 1] > found->to) end--;
+    found->count = end - first;
+    memmove(values, values + first, (size_t) found->count * sizeof(double));
+    memmove(vectors, vectors + (size_t) first * d, (size_t) found->count * d * sizeof(double));
     return 0;
 }
 

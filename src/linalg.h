@@ -34,9 +34,15 @@ typedef struct {
     int *support, *integer;
     int n_integer;
 } elvi_lapack;
-/* eigenpairs of the lower-stored S in (from, to]; copy and vectors are d x d */
-int elvi_eigen_range(int d, const double *S, double *copy, double from, double to,
-                     int *count, double *values, double *vectors, const elvi_lapack *w);
+/* eigenpairs in (from, to] */
+typedef struct {
+    double from, to;
+    int count;
+    double *values, *vectors; /* d, d x d */
+    double *copy;             /* d x d, scratch */
+} elvi_eigenpairs;
+/* those of the lower-stored S */
+int elvi_eigen_range(int d, const double *S, elvi_eigenpairs *found, const elvi_lapack *w);
 int elvi_eigen_lapack_lengths(int d, int *n_real, int *n_int);
 /* Eigenpairs of the k x k tridiagonal matrix with diagonal `values` and off-diagonal
  * `off` (destroyed), ascending; work has 2 k doubles */
@@ -46,27 +52,33 @@ int elvi_eigen_tridiagonal(int k, double *values, double *off, double *vectors, 
 
 /* lower triangle of C <- C + A' A, A n x d */
 void elvi_crossprod(int n, int d, const double *A, double *C);
-/* s2_i = |scale' u_i - moved|^2 as spread2_rows() has them, for a scale in the lower triangle of S, if n rows are
- * enough for it; fewer are for BLAS */
+/* a scale in the lower triangle of S: that of a symmetric matrix, or all of it */
+typedef struct {
+    int d;
+    const double *S;
+    int symmetric;
+} elvi_lower_scale;
+/* s2_i = |scale' u_i - moved|^2 as spread2_rows() has them, if n rows are enough for it; fewer are for BLAS */
 int elvi_tiles_fit(int n, int d);
-void elvi_tiles_spread2(int n, int d, const double *U, int ldu, const double *S, int symmetric, const double *moved,
-                        double *room, double *s2);
+void elvi_tiles_spread2(const elvi_row_block *rows, const elvi_lower_scale *scale, const double *moved, double *room, double *s2);
 
 /* ---- lanczos.c ------------------------------------------------------------- */
 
-typedef void (*elvi_operator)(const void *ctx, const double *v, double *out);
-/* Upper estimate of the largest eigenvalue of a symmetric positive
- * semidefinite operator: Ritz value plus its residual. basis has d x (steps+1)
- * doubles, small 6 * steps + steps^2. */
-double elvi_lanczos_max(elvi_operator op, const void *ctx, int d, int steps,
-                        double tol, double *basis, double *small);
-/* The eigenpairs of a symmetric operator above a bound, if they are few and
- * found with residuals below tol: their number, or -1. Others may hide from the
- * first vector, so the caller must verify. Lengths as above, with
- * ELVI_LANCZOS_STEPS steps. */
-int elvi_lanczos_above(elvi_operator op, const void *ctx, int d, double bound,
-                       double tol, double *basis, double *small, double *values,
-                       double *vectors);
+/* A symmetric operator of dimension d, the most steps to take, a bound of residuals, and scratch. */
+typedef struct {
+    void (*apply)(const void *ctx, const double *v, double *out);
+    const void *ctx;
+    int d, steps;
+    double tol;
+    double *basis; /* d x (steps + 1) */
+    double *small; /* 6 steps + steps^2 */
+} elvi_lanczos;
+/* Upper estimate of the largest eigenvalue of a positive semidefinite operator: Ritz value plus its residual, which is
+ * relative to tol. */
+double elvi_lanczos_max(const elvi_lanczos *of);
+/* The eigenpairs above a bound, if they are few and found with residuals below tol: their number, or -1. Others may
+ * hide from the first vector, so the caller must verify. With ELVI_LANCZOS_STEPS steps. */
+int elvi_lanczos_above(const elvi_lanczos *of, double bound, double *values, double *vectors);
 #define ELVI_LANCZOS_STEPS 40
 
 #endif

@@ -82,15 +82,15 @@ static double scale_norm(const elvi_problem *p, const elvi_theta *theta)
 /* A batch far out in a tail has a gradient of any length: a step that would take theta further than `longest` times
  * its own norm is made that long, and w->next with it. */
 static elvi_status cap_step(const elvi_problem *p, const elvi_settings *s, const elvi_theta *theta,
-                            elvi_work *w, double *step, double *map, int *clipped)
+                            elvi_work *w, elvi_step_taken *taken)
 {
-    *map = gradient_map(p, s, theta, *step, w);
+    taken->gradient_map = gradient_map(p, s, theta, taken->step, w);
     if (!isfinite(s->longest)) return ELVI_OK;
-    const double most = s->longest * scale_norm(p, theta), length = *map * *step;
+    const double most = s->longest * scale_norm(p, theta), length = taken->gradient_map * taken->step;
     if (!(length > most)) return ELVI_OK;
-    *step *= most / length;
-    const elvi_status status = descend(p, s, theta, *step, w, clipped);
-    *map = gradient_map(p, s, theta, *step, w);
+    taken->step *= most / length;
+    const elvi_status status = descend(p, s, theta, taken->step, w, &taken->clipped);
+    taken->gradient_map = gradient_map(p, s, theta, taken->step, w);
     return status;
 }
 
@@ -126,31 +126,29 @@ elvi_status elvi_run(const elvi_problem *p, const elvi_settings *s,
     }
 
     while (status == ELVI_OK && st->k < s->iterations) {
-        double step = elvi_schedule_step(&s->schedule, st->k), map = NAN;
+        const double planned = elvi_schedule_step(&s->schedule, st->k);
         const uint64_t batch = elvi_schedule_batch(&s->schedule, st->k);
         elvi_settings now = *s;
         elvi_check check;
-        int clipped = 0;
 
-        status = elvi_backtrack(p, s, st, step, w, hooks, &check);
+        status = elvi_backtrack(&(elvi_batch){ p, s, st, w }, planned, hooks, &check);
         if (status != ELVI_OK) break;
-        step = elvi_checked_step(s, step, check.shorten);
+        elvi_step_taken taken = { elvi_checked_step(s, planned, check.shorten), batch, NAN, 0 };
         now.scale_min = elvi_floor(s, check.steepest);
         status = elvi_gradient(p, s, st, batch, w, hooks);
         if (status != ELVI_OK) break;
-        status = descend(p, &now, &st->theta, step, w, &clipped);
-        if (status == ELVI_OK) status = cap_step(p, &now, &st->theta, w, &step, &map, &clipped);
+        status = descend(p, &now, &st->theta, taken.step, w, &taken.clipped);
+        if (status == ELVI_OK) status = cap_step(p, &now, &st->theta, w, &taken);
         if (status != ELVI_OK) break;
 
         /* The trace looks ahead: interrupted there, a run that goes on makes
          * this step again, and its row with it. */
         const elvi_state next = stepped(st, w, batch, &check);
         w->room.factored = 0;
-        const elvi_step_taken taken = { step, batch, map, clipped };
         status = elvi_trace_add(&(elvi_batch){ p, s, &next, w }, &taken, trace, hooks);
         if (status != ELVI_OK) break;
 
-        elvi_average_before(p, s, step, batch, st);
+        elvi_average_before(p, s, taken.step, batch, st);
         accept(st, w, batch, &check);
         elvi_average_after(p, s, st);
         if (hooks->pause(hooks->ctx)) break;

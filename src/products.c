@@ -123,15 +123,15 @@ static void add_squares(int n, const double *restrict U, const double *restrict 
     }
 }
 
-void elvi_tiles_spread2(int n, int d, const double *U, int ldu, const double *S, int symmetric, const double *moved,
-                        double *room, double *s2)
+void elvi_tiles_spread2(const elvi_row_block *rows, const elvi_lower_scale *scale, const double *moved, double *room, double *s2)
 {
+    const int n = rows->n, d = scale->d, symmetric = scale->symmetric;
     double *tile = room, *packed = room + (size_t) TALL * d;
-    pack_scale(d, S, symmetric, packed);
+    pack_scale(d, scale->S, symmetric, packed);
     for (int from = 0; from < n; from += TALL) {
-        const int rows = n - from < TALL ? n - from : TALL;
+        const int now = n - from < TALL ? n - from : TALL;
         double sum[TALL] = { 0.0 };
-        pack_rows(rows, d, U + from, ldu, tile);
+        pack_rows(now, d, rows->U + from, rows->ldu, tile);
         for (int j = 0; j < d; j += WIDE) {
             double shift[WIDE] = { 0.0 };
             for (int c = 0; moved && c < WIDE && j + c < d; c++) shift[c] = moved[j + c];
@@ -139,6 +139,6 @@ void elvi_tiles_spread2(int n, int d, const double *U, int ldu, const double *S,
             add_squares(d - zeros, tile + (size_t) zeros * TALL, packed + (size_t) j * d + (size_t) zeros * WIDE,
                         shift, sum);
         }
-        memcpy(s2 + from, sum, (size_t) rows * sizeof(double));
+        memcpy(s2 + from, sum, (size_t) now * sizeof(double));
     }
 }

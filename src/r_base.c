@@ -32,8 +32,8 @@ SEXP elvi_r_draws(SEXP base, SEXP key, SEXP iteration, SEXP first, SEXP n)
     elvi_ziggurat zig;
     elvi_ziggurat_init(&zig);
     SEXP out = PROTECT(Rf_allocMatrix(REALSXP, b.dim, count));
-    elvi_base_fill(&b, &zig, r_key(key), it < 0 ? ELVI_TRACE_ITERATION : (uint64_t) it,
-                   from, count, REAL(out));
+    const elvi_sample sample = { r_key(key), it < 0 ? ELVI_TRACE_ITERATION : (uint64_t) it, from, count };
+    elvi_base_fill(&b, &zig, &sample, REAL(out));
     UNPROTECT(1);
     return out;
 }

@@ -45,8 +45,8 @@ static elvi_status exact_into(elvi_exact *out, const elvi_model *model, SEXP rul
     const elvi_quadrature r = r_quadrature(rule);
     const elvi_scale k = r_scale(kind, model->dim, scale);
     const elvi_theta theta = { REAL(mu), REAL(scale) }; /* only read */
-    double *scratch = (double *) R_alloc(elvi_exact_scratch_length(model, &k, out), sizeof(double));
-    return elvi_glm_exact(model, &r, &k, &theta, scratch, out, &r_interruptible);
+    out->scratch = (double *) R_alloc(elvi_exact_scratch_length(model, &k, out), sizeof(double));
+    return elvi_glm_exact(model, &r, &k, &theta, out, &r_interruptible);
 }
 
 static SEXP exact_list(SEXP out, elvi_status status, const elvi_exact *e)

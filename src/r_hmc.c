@@ -24,11 +24,13 @@ SEXP elvi_r_hmc(SEXP model, SEXP settings, SEXP w, SEXP threads)
     };
     elvi_hmc_account account;
     SEXP out = PROTECT(r_named_list(names));
-    double *room = (double *) R_alloc(elvi_hmc_room(&m, chains), sizeof(double));
-    double *x = r_set_reals(out, "x", (R_xlen_t) d * chains * (R_xlen_t) s.iterations);
-    double *moving = r_set_reals(out, "w", (R_xlen_t) d * chains);
-    memcpy(moving, REAL(w), (size_t) d * (size_t) chains * sizeof(double));
-    const elvi_status status = elvi_hmc(&m, &s, moving, room, x, &account, &r_interruptible);
+    const elvi_hmc_points points = {
+        .w = r_set_reals(out, "w", (R_xlen_t) d * chains),
+        .out = r_set_reals(out, "x", (R_xlen_t) d * chains * (R_xlen_t) s.iterations),
+        .room = (double *) R_alloc(elvi_hmc_room(&m, chains), sizeof(double)),
+    };
+    memcpy(points.w, REAL(w), (size_t) d * (size_t) chains * sizeof(double));
+    const elvi_status status = elvi_hmc(&m, &s, &points, &account, &r_interruptible);
     r_set(out, "status", Rf_ScalarInteger(status));
     r_set(out, "step", Rf_ScalarReal(account.step));
     r_set(out, "accept", Rf_ScalarReal(account.accept));

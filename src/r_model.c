@@ -293,8 +293,14 @@ SEXP elvi_r_curvature_max(SEXP model, SEXP bound)
     elvi_curvature ctx = { &store.glm, store.around, Rf_asReal(bound), NULL, NULL };
     ctx.moved = (double *) R_alloc(m.dim, sizeof(double));
     ctx.scratch = (double *) R_alloc(m.ops->scratch_length(&m, 1), sizeof(double));
-    double *basis = (double *) R_alloc((size_t) m.dim * (steps + 1), sizeof(double));
-    double *small = (double *) R_alloc(6 * steps + steps * steps, sizeof(double));
-    return Rf_ScalarReal(elvi_lanczos_max(apply_curvature, &ctx, m.dim, (int) steps,
-                                          1e-12, basis, small));
+    const elvi_lanczos of = {
+        .apply = apply_curvature,
+        .ctx = &ctx,
+        .d = m.dim,
+        .steps = (int) steps,
+        .tol = 1e-12,
+        .basis = (double *) R_alloc((size_t) m.dim * (steps + 1), sizeof(double)),
+        .small = (double *) R_alloc(6 * steps + steps * steps, sizeof(double)),
+    };
+    return Rf_ScalarReal(elvi_lanczos_max(&of));
 }

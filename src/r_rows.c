@@ -165,13 +165,13 @@ SEXP elvi_r_check_sums(SEXP list, SEXP by)
 SEXP elvi_r_by_rows(SEXP rows, SEXP start, SEXP row, SEXP entry)
 {
     static const char *const names[] = { "start", "column", "entry", NULL };
-    const int n = Rf_asInteger(rows), d = Rf_length(start) - 1;
+    const elvi_by_columns from = { Rf_length(start) - 1, INTEGER(start), INTEGER(row), REAL(entry) };
     SEXP out = PROTECT(r_named_list(names));
-    int *by_row = INTEGER(r_set(out, "start", Rf_allocVector(INTSXP, (R_xlen_t) n + 1)));
-    int *column = INTEGER(r_set(out, "column", Rf_allocVector(INTSXP, Rf_xlength(row))));
-    double *moved = r_set_reals(out, "entry", Rf_xlength(row));
-    elvi_design_by_rows(n, d, INTEGER(start), INTEGER(row), REAL(entry),
-                        by_row, column, moved);
+    elvi_by_rows to = { .rows = Rf_asInteger(rows) };
+    to.start = INTEGER(r_set(out, "start", Rf_allocVector(INTSXP, (R_xlen_t) to.rows + 1)));
+    to.column = INTEGER(r_set(out, "column", Rf_allocVector(INTSXP, Rf_xlength(row))));
+    to.entry = r_set_reals(out, "entry", Rf_xlength(row));
+    elvi_design_by_rows(&from, &to);
     UNPROTECT(1);
     return out;
 }

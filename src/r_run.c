@@ -81,11 +81,11 @@ static elvi_settings read_settings(SEXP list, int dim)
 /* A work block big enough for p; the only allocation of a run. */
 static void make_work(const elvi_problem *p, const elvi_estimator_ops *estimator, int block, elvi_work *w)
 {
-    size_t n_reals, n_ints;
-    elvi_work_bind(w, p, estimator, block, NULL, NULL, &n_reals, &n_ints);
-    double *reals = (double *) R_alloc(n_reals, sizeof(double));
-    int *ints = (int *) R_alloc(n_ints + 1, sizeof(int));
-    elvi_work_bind(w, p, estimator, block, reals, ints, &n_reals, &n_ints);
+    elvi_memory memory = { NULL, NULL, 0, 0 };
+    elvi_work_bind(w, p, estimator, block, &memory);
+    memory.reals = (double *) R_alloc(memory.n_reals, sizeof(double));
+    memory.ints = (int *) R_alloc(memory.n_ints + 1, sizeof(int));
+    elvi_work_bind(w, p, estimator, block, &memory);
     elvi_ziggurat_init(&w->zig);
 }
 
@@ -308,7 +308,8 @@ SEXP elvi_r_values(SEXP model, SEXP base, SEXP kind, SEXP mu, SEXP scale, SEXP k
     for (R_xlen_t first = 0; first < total; first += w.block) {
         const int now = total - first < w.block ? (int) (total - first) : w.block;
         R_CheckUserInterrupt();
-        r_check_values(elvi_values(&p, &theta, r_key(key), 0, (uint64_t) first, now, &w, REAL(out) + first),
+        const elvi_sample sample = { r_key(key), 0, (uint64_t) first, now };
+        r_check_values(elvi_values(&p, &theta, &sample, &w, REAL(out) + first),
                        REAL(out) + first, (size_t) now);
     }
     UNPROTECT(1);

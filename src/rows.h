@@ -107,8 +107,17 @@ int elvi_column_of_ints(int n, const int *from, int missing, double *column);
  * row is a combination of its entries, y, weight and offset, by (dim + 3); mark has room for a chunk. */
 void elvi_rows_check_sums(const elvi_rows *from, const double *by, double *mark, double sums[3]);
 
-/* rows_sparse.c: a matrix stored by columns as one stored by rows: start (rows + 1), column, entry */
-void elvi_design_by_rows(int rows, int dim, const int *from_start, const int *row,
-                         const double *from, int *start, int *column, double *entry);
+/* rows_sparse.c: a matrix stored by columns as one stored by rows */
+typedef struct {
+    int dim;
+    const int *start, *row; /* dim + 1, entries */
+    const double *entry;
+} elvi_by_columns;
+typedef struct {
+    int rows;
+    int *start, *column; /* rows + 1, entries */
+    double *entry;
+} elvi_by_rows;
+void elvi_design_by_rows(const elvi_by_columns *from, elvi_by_rows *to);
 
 #endif

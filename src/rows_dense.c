@@ -116,8 +116,8 @@ static void dense_spread(const elvi_rows *from, const elvi_part *part, const elv
     const int step = piece(X, part->rows);
     for (int done = 0; done < part->rows; done += step) {
         const int now = part->rows - done < step ? part->rows - done : step;
-        spread->kind->ops->spread2_rows(spread->kind, spread->scale, now, X->X + part->first + done, X->rows,
-                                        X->shift ? spread->shift : NULL, scratch, s + done);
+        const elvi_row_block rows = { now, X->X + part->first + done, X->rows };
+        spread->kind->ops->spread2_rows(spread->kind, spread->scale, &rows, X->shift ? spread->shift : NULL, scratch, s + done);
     }
     for (int i = 0; i < part->rows; i++) s[i] = sqrt(s[i]);
 }

@@ -127,20 +127,20 @@ static void sparse_spread(const elvi_rows *from, const elvi_part *part, const el
     }
 }
 
-void elvi_design_by_rows(int rows, int dim, const int *from_start, const int *row,
-                         const double *from, int *start, int *column, double *entry)
+void elvi_design_by_rows(const elvi_by_columns *from, elvi_by_rows *to)
 {
-    memset(start, 0, ((size_t) rows + 1) * sizeof(int));
-    for (int k = 0; k < from_start[dim]; k++) start[row[k] + 1]++;
-    for (int i = 0; i < rows; i++) start[i + 1] += start[i];
+    int *start = to->start;
+    memset(start, 0, ((size_t) to->rows + 1) * sizeof(int));
+    for (int k = 0; k < from->start[from->dim]; k++) start[from->row[k] + 1]++;
+    for (int i = 0; i < to->rows; i++) start[i + 1] += start[i];
     /* start[i] serves as the next free place of row i, and ends as its end */
-    for (int j = 0; j < dim; j++)
-        for (int k = from_start[j]; k < from_start[j + 1]; k++) {
-            const int at = start[row[k]]++;
-            column[at] = j;
-            entry[at] = from[k];
+    for (int j = 0; j < from->dim; j++)
+        for (int k = from->start[j]; k < from->start[j + 1]; k++) {
+            const int at = start[from->row[k]]++;
+            to->column[at] = j;
+            to->entry[at] = from->entry[k];
         }
-    for (int i = rows; i > 0; i--) start[i] = start[i - 1];
+    for (int i = to->rows; i > 0; i--) start[i] = start[i - 1];
     start[0] = 0;
 }
 

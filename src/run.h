@@ -156,10 +156,15 @@ struct elvi_estimator_ops {
 
 extern const elvi_estimator_ops elvi_estimator_reparam, elvi_estimator_path, elvi_estimator_control, elvi_estimator_fixed;
 
-/* work.c: points w's pointers into the two blocks and returns how long the
- * blocks must be; with NULL blocks it only counts. */
-void elvi_work_bind(elvi_work *w, const elvi_problem *p, const elvi_estimator_ops *estimator,
-                    int block, double *reals, int *ints, size_t *n_reals, size_t *n_ints);
+/* All memory of a run, and how long it is. */
+typedef struct {
+    double *reals;
+    int *ints;
+    size_t n_reals, n_ints;
+} elvi_memory;
+
+/* work.c: points w's pointers into the memory and says how long it must be; without memory it only counts. */
+void elvi_work_bind(elvi_work *w, const elvi_problem *p, const elvi_estimator_ops *estimator, int block, elvi_memory *memory);
 
 /* loop.c: what a step does with -log|scale|, the part of F that is known */
 struct elvi_update_ops {
@@ -193,11 +198,8 @@ elvi_status elvi_gradient(const elvi_problem *p, const elvi_settings *s,
 int elvi_asked_to_stop(const elvi_problem *p, const elvi_state *st, double n,
                        elvi_work *w, const elvi_hooks *hooks);
 
-/* gradient.c: f at mu + scale z for draws first, ..., first + n - 1, n at
- * most w->block; in the first lane */
-elvi_status elvi_values(const elvi_problem *p, const elvi_theta *theta,
-                        uint64_t key, uint64_t iteration, uint64_t first, int n,
-                        elvi_work *w, double *value);
+/* gradient.c: f at mu + scale z for the draws of a sample, at most w->block of them; in the first lane */
+elvi_status elvi_values(const elvi_problem *p, const elvi_theta *theta, const elvi_sample *sample, elvi_work *w, double *value);
 /* the iteration number that keys the fixed draws behind the trace */
 #define ELVI_TRACE_ITERATION UINT64_MAX
 
@@ -218,8 +220,7 @@ typedef struct {
     double shorten, steepest;
     uint64_t evals;
 } elvi_check;
-elvi_status elvi_backtrack(const elvi_problem *p, const elvi_settings *s, const elvi_state *st, double step,
-                           elvi_work *w, const elvi_hooks *hooks, elvi_check *check);
+elvi_status elvi_backtrack(const elvi_batch *at, double step, const elvi_hooks *hooks, elvi_check *check);
 /* the schedule's step and scale_min as checks have changed them */
 double elvi_checked_step(const elvi_settings *s, double step, double shorten);
 double elvi_floor(const elvi_settings *s, double steepest);

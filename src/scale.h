@@ -56,7 +56,7 @@ struct elvi_scale_ops {
     /* x <- scale^-T x */
 
     /* calculus */
-    void (*outer)(const elvi_scale *of, const double *s, double alpha, const double *g, const double *z, int n, double *out);
+    void (*outer)(const elvi_scale *of, const double *s, double alpha, const elvi_gradients *at, double *out);
     /* out += alpha x gradient of g'scale z, summed over columns: g z', as far as a scale can go there */
     elvi_status (*add_entropy)(const elvi_scale *of, const double *s, double alpha, elvi_scale_room *room, double *out);
     /* out += alpha x gradient of log|scale|; factored */
@@ -72,10 +72,9 @@ struct elvi_scale_ops {
      * the parabola that has its value and both derivatives at lo; forgets the factor */
     elvi_status (*barrier)(const elvi_scale *of, double lo, const double *s, elvi_scale_room *room, double *value);
 
-    /* spreads |scale' u|. For dense rows: s2_i = |scale' u_i - moved|^2, u_i the rows of U
-     * (n x d, ldu rows apart), moved NULL or d long, room n x d. */
-    void (*spread2_rows)(const elvi_scale *of, const double *s, int n, const double *U, int ldu,
-                         const double *moved, double *room, double *s2);
+    /* spreads |scale' u|. For dense rows u_i: s2_i = |scale' u_i - moved|^2, moved NULL or d long, room n x d. */
+    void (*spread2_rows)(const elvi_scale *of, const double *s, const elvi_row_block *rows, const double *moved,
+                         double *room, double *s2);
     /* For sparse ones: u' form u with form = scale scale', u given by n entries, `at`
      * increasing. form_length counts what making the form takes, too. */
     size_t (*form_length)(const elvi_scale *of);

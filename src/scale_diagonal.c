@@ -79,12 +79,12 @@ static elvi_status solve(const elvi_scale *of, const double *s, const elvi_scale
     return ELVI_OK;
 }
 
-static void outer(const elvi_scale *of, const double *s, double alpha, const double *g, const double *z, int n, double *out)
+static void outer(const elvi_scale *of, const double *s, double alpha, const elvi_gradients *at, double *out)
 {
     const int d = of->dim;
     (void) s;
-    for (int j = 0; j < n; j++)
-        for (int i = 0; i < d; i++) out[i] += alpha * g[(size_t) j * d + i] * z[(size_t) j * d + i];
+    for (int j = 0; j < at->n; j++)
+        for (int i = 0; i < d; i++) out[i] += alpha * at->g[(size_t) j * d + i] * at->z[(size_t) j * d + i];
 }
 
 static void add_size(const elvi_scale *of, const double *s, double alpha, double *out)
@@ -128,14 +128,14 @@ static elvi_status barrier(const elvi_scale *of, double lo, const double *s, elv
     return ELVI_OK;
 }
 
-static void spread2_rows(const elvi_scale *of, const double *s, int n, const double *U, int ldu,
-                         const double *moved, double *room, double *s2)
+static void spread2_rows(const elvi_scale *of, const double *s, const elvi_row_block *rows, const double *moved,
+                         double *room, double *s2)
 {
-    const int d = of->dim;
+    const int d = of->dim, n = rows->n;
     (void) room;
     memset(s2, 0, (size_t) n * sizeof(double));
     for (int j = 0; j < d; j++) {
-        const double *col = U + (size_t) j * ldu;
+        const double *col = rows->U + (size_t) j * rows->ldu;
         const double by = s[j], c = moved ? moved[j] : 0.0;
         for (int i = 0; i < n; i++) {
             const double v = by * col[i] - c;

@@ -67,11 +67,11 @@ static elvi_status solve(const elvi_scale *of, const double *s, const elvi_scale
     return elvi_cholesky_solve(d, n, room_of(d, room).mat[0], x) ? ELVI_SINGULAR_SCALE : ELVI_OK;
 }
 
-static void outer(const elvi_scale *of, const double *s, double alpha, const double *g, const double *z, int n, double *out)
+static void outer(const elvi_scale *of, const double *s, double alpha, const elvi_gradients *at, double *out)
 {
     const int d = of->dim;
     (void) s;
-    elvi_syr2k(d, n, 0.5 * alpha, g, z, out);
+    elvi_syr2k(d, at->n, 0.5 * alpha, at->g, at->z, out);
 }
 
 static void add_size(const elvi_scale *of, const double *s, double alpha, double *out)
@@ -104,17 +104,6 @@ static double frobenius(int d, const double *S)
     return sqrt(sum);
 }
 
-/* S + sum of (target - value) v v' */
-static void move_eigenvalues(int d, double *S, int count, const double *value,
-                             double *vectors, double sign, double target)
-{
-    for (int j = 0; j < count; j++) {
-        const double by = sqrt(fabs(target - value[j]));
-        for (int i = 0; i < d; i++) vectors[(size_t) j * d + i] *= by;
-    }
-    if (count) elvi_syrk(d, count, sign, vectors, S);
-}
-
 typedef struct {
     int d;
     double sign;
@@ -128,51 +117,82 @@ static void multiply(const void *ctx, const double *v, double *out)
     for (int i = 0; i < m->d; i++) out[i] *= m->sign;
 }
 
-/* The factor is spent by the time a scale is projected: its place serves as scratch. */
+/* A scale S and a bound on its eigenvalues' size, the pairs that are found beyond a bound, and how many have been moved. The
+ * factor is spent by the time a scale is projected: its place serves as scratch. */
 typedef struct {
-    double *copy, *vectors, *before, *values;
+    int d;
+    double *S, size, *before;
+    elvi_eigenpairs found;
     elvi_lapack lapack;
+    int moved;
 } clipping;
+
+/* The bound below (sign 1) or above (sign -1) all eigenvalues, and where they are beyond it, up to rounding. */
+typedef struct {
+    double sign, bound, edge;
+} side_of;
+
+/* S + sum of (bound - value) v v' over the pairs found */
+static void move_eigenvalues(clipping *c, const side_of *side)
+{
+    const int d = c->d;
+    double *vectors = c->found.vectors;
+    for (int j = 0; j < c->found.count; j++) {
+        const double by = sqrt(fabs(side->bound - c->found.values[j]));
+        for (int i = 0; i < d; i++) vectors[(size_t) j * d + i] *= by;
+    }
+    if (c->found.count) elvi_syrk(d, c->found.count, side->sign, vectors, c->S);
+}
+
+static int is_within(const clipping *c, const side_of *side)
+{
+    return elvi_definite(c->d, c->S, side->sign, side->edge, c->found.copy);
+}
 
 /* After a step along one or few gradients only few eigenvalues are beyond the
  * bound. Then products with vectors find them sooner than a reduction to
  * tridiagonal form. Verified, or undone. */
-static int move_few(int d, double *S, double sign, double edge, double bound, double size,
-                    const clipping *c, int *clipped)
+static int move_few(clipping *c, const side_of *side)
 {
-    const size_t bytes = elvi_lower_length(d) * sizeof(double);
-    const signed_matrix outward = { d, -sign, S };
-    if (d < 2 * ELVI_LANCZOS_STEPS) return 0;
-    const int count = elvi_lanczos_above(multiply, &outward, d, -sign * edge, DBL_EPSILON * size,
-                                         c->copy, c->lapack.real, c->values, c->vectors);
-    if (count < 1) return 0;
-    for (int j = 0; j < count; j++) c->values[j] *= -sign;
-    memcpy(c->before, S, bytes);
-    move_eigenvalues(d, S, count, c->values, c->vectors, sign, bound);
-    if (elvi_definite(d, S, sign, edge, c->copy)) {
-        *clipped += count;
+    const size_t bytes = elvi_lower_length(c->d) * sizeof(double);
+    const signed_matrix outward = { c->d, -side->sign, c->S };
+    const elvi_lanczos of = {
+        .apply = multiply,
+        .ctx = &outward,
+        .d = c->d,
+        .steps = ELVI_LANCZOS_STEPS,
+        .tol = DBL_EPSILON * c->size,
+        .basis = c->found.copy,
+        .small = c->lapack.real,
+    };
+    if (c->d < 2 * ELVI_LANCZOS_STEPS) return 0;
+    c->found.count = elvi_lanczos_above(&of, -side->sign * side->edge, c->found.values, c->found.vectors);
+    if (c->found.count < 1) return 0;
+    for (int j = 0; j < c->found.count; j++) c->found.values[j] *= -side->sign;
+    memcpy(c->before, c->S, bytes);
+    move_eigenvalues(c, side);
+    if (is_within(c, side)) {
+        c->moved += c->found.count;
         return 1;
     }
-    memcpy(S, c->before, bytes);
+    memcpy(c->S, c->before, bytes);
     return 0;
 }
 
 /* Bring the eigenvalues below the bound up to it (sign 1), or those above it
- * down (sign -1). `size` is a bound on all of them. */
-static elvi_status clip_eigenvalues(int d, double *S, double sign, double bound, double size,
-                                    const clipping *c, int *clipped)
+ * down (sign -1). */
+static elvi_status clip_eigenvalues(clipping *c, double sign, double bound)
 {
-    const double edge = bound - sign * fabs(bound) * ELVI_SLACK;
-    const double beyond = bound - sign * (2.0 * size + fabs(bound) + 1.0);
-    if (elvi_definite(d, S, sign, edge, c->copy) ||
-        move_few(d, S, sign, edge, bound, size, c, clipped)) return ELVI_OK;
+    const side_of side = { sign, bound, bound - sign * fabs(bound) * ELVI_SLACK };
+    const double beyond = bound - sign * (2.0 * c->size + fabs(bound) + 1.0);
+    if (is_within(c, &side) || move_few(c, &side)) return ELVI_OK;
+    c->found.from = fmin(side.edge, beyond);
+    c->found.to = fmax(side.edge, beyond);
     /* Moving an eigenvalue from far away cancels digits: then go again. */
-    for (int pass = 0; pass == 0 || (pass < 4 && !elvi_definite(d, S, sign, edge, c->copy)); pass++) {
-        int count = 0;
-        if (elvi_eigen_range(d, S, c->copy, fmin(edge, beyond), fmax(edge, beyond), &count,
-                             c->values, c->vectors, &c->lapack)) return ELVI_EIGEN_FAILED;
-        move_eigenvalues(d, S, count, c->values, c->vectors, sign, bound);
-        if (pass == 0) *clipped += count;
+    for (int pass = 0; pass == 0 || (pass < 4 && !is_within(c, &side)); pass++) {
+        if (elvi_eigen_range(c->d, c->S, &c->found, &c->lapack)) return ELVI_EIGEN_FAILED;
+        move_eigenvalues(c, &side);
+        if (pass == 0) c->moved += c->found.count;
     }
     return ELVI_OK;
 }
@@ -181,17 +201,23 @@ static elvi_status project(const elvi_scale *of, double lo, double hi, double *S
 {
     const int d = of->dim;
     const elvi_lower_room r = room_of(d, room);
-    const clipping c = { r.mat[1], r.mat[2], r.mat[3], r.vec[0], r.lapack };
-    double size = frobenius(d, S);
+    clipping c = {
+        .d = d,
+        .S = S,
+        .size = frobenius(d, S),
+        .before = r.mat[3],
+        .found = { .values = r.vec[0], .vectors = r.mat[2], .copy = r.mat[1] },
+        .lapack = r.lapack,
+    };
     elvi_status status = ELVI_OK;
     *clipped = 0;
-    if (!isfinite(size)) return ELVI_NONFINITE_GRADIENT;
+    if (!isfinite(c.size)) return ELVI_NONFINITE_GRADIENT;
     if (lo > -DBL_MAX) {
-        status = clip_eigenvalues(d, S, 1.0, lo, size, &c, clipped);
-        size = fmax(size, fabs(lo));
+        status = clip_eigenvalues(&c, 1.0, lo);
+        c.size = fmax(c.size, fabs(lo));
     }
-    if (status == ELVI_OK && hi < DBL_MAX)
-        status = clip_eigenvalues(d, S, -1.0, hi, size, &c, clipped);
+    if (status == ELVI_OK && hi < DBL_MAX) status = clip_eigenvalues(&c, -1.0, hi);
+    *clipped = c.moved;
     return status;
 }
 
@@ -200,31 +226,30 @@ static elvi_status barrier(const elvi_scale *of, double lo, const double *S, elv
     const int d = of->dim;
     const elvi_lower_room r = room_of(d, room);
     const double size = frobenius(d, S);
-    int count = 0;
+    elvi_eigenpairs all = { -2.0 * size - 1.0, 2.0 * size + 1.0, 0, r.vec[0], r.mat[2], r.mat[1] };
     if (!isfinite(size)) return ELVI_NONFINITE_GRADIENT;
     if (lo > 0.0 && elvi_definite(d, S, 1.0, lo, r.mat[1])) {
         const elvi_status status = factor(of, S, room);
         *value = -room->log_det;
         return status;
     }
-    if (elvi_eigen_range(d, S, r.mat[1], -2.0 * size - 1.0, 2.0 * size + 1.0, &count, r.vec[0], r.mat[2], &r.lapack) ||
-        count != d) return ELVI_EIGEN_FAILED;
+    if (elvi_eigen_range(d, S, &all, &r.lapack) || all.count != d) return ELVI_EIGEN_FAILED;
     *value = elvi_barrier_diagonal(r.vec[0], d, 1, lo);
     return ELVI_OK;
 }
 
 /* ---- spreads ------------------------------------------------------------------------ */
 
-static void spread2_rows(const elvi_scale *of, const double *s, int n, const double *U, int ldu,
-                         const double *moved, double *room, double *s2)
+static void spread2_rows(const elvi_scale *of, const double *s, const elvi_row_block *rows, const double *moved,
+                         double *room, double *s2)
 {
     const int d = of->dim;
-    if (elvi_tiles_fit(n, d)) {
-        elvi_tiles_spread2(n, d, U, ldu, s, 1, moved, room, s2);
+    if (elvi_tiles_fit(rows->n, d)) {
+        elvi_tiles_spread2(rows, &(elvi_lower_scale){ d, s, 1 }, moved, room, s2);
         return;
     }
-    elvi_times_symmetric(n, d, U, ldu, s, room);
-    elvi_row_norms2(n, d, room, moved, s2);
+    elvi_times_symmetric(rows->n, d, rows->U, rows->ldu, s, room);
+    elvi_row_norms2(rows->n, d, room, moved, s2);
 }
 
 static void form(const elvi_scale *of, const double *s, double *out)

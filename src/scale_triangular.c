@@ -80,18 +80,18 @@ static elvi_status solve(const elvi_scale *of, const double *s, const elvi_scale
     return ELVI_OK;
 }
 
-static void outer(const elvi_scale *of, const double *s, double alpha, const double *g, const double *z, int n, double *out)
+static void outer(const elvi_scale *of, const double *s, double alpha, const elvi_gradients *at, double *out)
 {
     const int d = of->dim;
     (void) s;
-    if (n > 1) { /* the upper triangle is filled too, and never read */
-        elvi_gemm('N', 'T', d, d, n, alpha, g, d, z, d, 1.0, out, d);
+    if (at->n > 1) { /* the upper triangle is filled too, and never read */
+        elvi_gemm('N', 'T', d, d, at->n, alpha, at->g, d, at->z, d, 1.0, out, d);
         return;
     }
     for (int j = 0; j < d; j++) {
-        const double c = alpha * z[j];
+        const double c = alpha * at->z[j];
         double *col = out + (size_t) j * d;
-        for (int i = j; i < d; i++) col[i] += c * g[i];
+        for (int i = j; i < d; i++) col[i] += c * at->g[i];
     }
 }
 
@@ -124,11 +124,11 @@ static elvi_status clip_singular_values(int d, double *C, double hi, elvi_lower_
 {
     const size_t n = elvi_lower_length(d);
     double *gram = r->mat[0], *vectors = r->mat[1], *copy = r->mat[2], *eigval = r->vec[0];
-    double beyond = 1.0 + 2.0 * hi * hi;
+    elvi_eigenpairs above = { hi * hi, 1.0 + 2.0 * hi * hi, 0, eigval, vectors, copy };
     elvi_gemm('T', 'N', d, d, d, 1.0, C, d, C, d, 0.0, gram, d);
-    for (size_t i = 0; i < n; i++) beyond += C[i] * C[i];
-    if (elvi_eigen_range(d, gram, copy, hi * hi, beyond, clipped, eigval, vectors, &r->lapack))
-        return ELVI_EIGEN_FAILED;
+    for (size_t i = 0; i < n; i++) above.to += C[i] * C[i];
+    if (elvi_eigen_range(d, gram, &above, &r->lapack)) return ELVI_EIGEN_FAILED;
+    *clipped = above.count;
     for (int j = 0; j < *clipped; j++) {
         const double by = sqrt(fmax(0.0, 1.0 - hi / sqrt(eigval[j])));
         for (int i = 0; i < d; i++) vectors[(size_t) j * d + i] *= by;
@@ -207,16 +207,16 @@ static elvi_status barrier(const elvi_scale *of, double lo, const double *s, elv
 
 /* ---- spreads ---------------------------------------------------------------------- */
 
-static void spread2_rows(const elvi_scale *of, const double *s, int n, const double *U, int ldu,
-                         const double *moved, double *room, double *s2)
+static void spread2_rows(const elvi_scale *of, const double *s, const elvi_row_block *rows, const double *moved,
+                         double *room, double *s2)
 {
-    const int d = of->dim;
+    const int d = of->dim, n = rows->n;
     if (elvi_tiles_fit(n, d)) {
-        elvi_tiles_spread2(n, d, U, ldu, s, 0, moved, room, s2);
+        elvi_tiles_spread2(rows, &(elvi_lower_scale){ d, s, 0 }, moved, room, s2);
         return;
     }
     for (int j = 0; j < d; j++)
-        memcpy(room + (size_t) j * n, U + (size_t) j * ldu, (size_t) n * sizeof(double));
+        memcpy(room + (size_t) j * n, rows->U + (size_t) j * rows->ldu, (size_t) n * sizeof(double));
     elvi_times_triangular(n, d, s, room);
     elvi_row_norms2(n, d, room, moved, s2);
 }

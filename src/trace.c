@@ -37,8 +37,7 @@ static elvi_status objective(const elvi_batch *at, const elvi_hooks *hooks, doub
         const int left = s->trace_draws - done;
         const int n = left < w->block ? left : w->block;
         if (elvi_asked_to_stop(p, st, n, w, hooks)) return ELVI_STOPPED;
-        status = elvi_values(p, &st->theta, s->key, ELVI_TRACE_ITERATION,
-                             (uint64_t) done, n, w, value);
+        status = elvi_values(p, &st->theta, &(elvi_sample){ s->key, ELVI_TRACE_ITERATION, (uint64_t) done, n }, w, value);
         for (int j = 0; j < n; j++) {
             const double delta = value[j] - m;
             m += delta / ++done;

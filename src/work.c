@@ -24,12 +24,11 @@ static void bind_far(arena *a, const elvi_problem *p, const elvi_estimator_ops *
     far->scratch = spread ? take(a, d + 2 * spread) : NULL;
 }
 
-void elvi_work_bind(elvi_work *w, const elvi_problem *p, const elvi_estimator_ops *estimator,
-                    int block, double *reals, int *ints, size_t *n_reals, size_t *n_ints)
+void elvi_work_bind(elvi_work *w, const elvi_problem *p, const elvi_estimator_ops *estimator, int block, elvi_memory *memory)
 {
     const int d = p->model.dim;
     const size_t dn = (size_t) d * block, scale = p->scale.ops->length(&p->scale);
-    arena a = { reals, 0 };
+    arena a = { memory->reals, 0 };
     elvi_model alone = p->model;
     alone.threads = 1;
 
@@ -44,7 +43,7 @@ void elvi_work_bind(elvi_work *w, const elvi_problem *p, const elvi_estimator_op
     w->next.scale = take(&a, scale);
     p->scale.ops->room(&p->scale, &w->room.n_reals, &w->room.n_ints);
     w->room.reals = take(&a, w->room.n_reals);
-    w->room.ints = ints;
+    w->room.ints = memory->ints;
     for (int t = 0; t < w->lanes; t++) {
         elvi_lane *lane = &w->lane[t];
         lane->z = take(&a, dn);
@@ -60,6 +59,6 @@ void elvi_work_bind(elvi_work *w, const elvi_problem *p, const elvi_estimator_op
         w->slot[t].grad.mu = take(&a, d);
         w->slot[t].grad.scale = take(&a, scale);
     }
-    *n_reals = a.used;
-    *n_ints = w->room.n_ints;
+    memory->n_reals = a.used;
+    memory->n_ints = w->room.n_ints;
 }
