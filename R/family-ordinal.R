@@ -164,6 +164,12 @@ ordinal_draws <- function(eta, cuts, family) {
 
 # ---- hyperparameters -----------------------------------------------------------------------------
 
+# The log prior of a record whose hyperparameters have one each, with its slope.
+independent_log_priors <- function(log_prior) function(priors, theta) {
+  each <- Map(log_prior, priors, theta)   # found when it is asked for: records are made before R/prior.R is read
+  list(value = sum(vapply(each, `[[`, 0, "value")), slope = unname(vapply(each, `[[`, 0, "slope")))
+}
+
 # Logarithms of distances between cut points; shown are the cut points themselves, sums of distances.
 distance_hyper <- function(levels) {
   m <- length(levels) - 2L
@@ -174,10 +180,7 @@ distance_hyper <- function(levels) {
       for (j in seq_len(m - 1L)) theta[, j + 1L] <- theta[, j + 1L] + theta[, j]
       theta
     },
-    log_prior = function(priors, theta) {
-      each <- Map(log_prior_positive, priors, theta)
-      list(value = sum(vapply(each, `[[`, 0, "value")), slope = unname(vapply(each, `[[`, 0, "slope")))
-    },
+    log_prior = independent_log_priors(log_prior_positive),
     part = function(theta, problem, solved) list(value = 0, slope = if (!is.null(solved)) -solved$slope),
     loss = exp,
     start = function(unit, problem) {

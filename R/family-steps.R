@@ -90,10 +90,7 @@ threshold_hyper <- function(levels) {
   names <- sprintf("cut[%d]", 1L + seq_len(m))
   list(
     names = names, theta_names = names, natural = identity,
-    log_prior = function(priors, theta) {
-      each <- Map(log_prior_real, priors, theta)
-      list(value = sum(vapply(each, `[[`, 0, "value")), slope = unname(vapply(each, `[[`, 0, "slope")))
-    },
+    log_prior = independent_log_priors(log_prior_real),
     part = function(theta, problem, solved) list(value = 0, slope = if (!is.null(solved)) -solved$slope),
     loss = exp,
     start = function(unit, problem) {

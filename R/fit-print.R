@@ -214,22 +214,9 @@ solver_accounts <- list(
          details = c(sprintf("Quadrature (%s), %s evaluations of the target", rule_name(x$posterior), format_count(nested$evaluations)),
                      x$plan$pattern$words))
   },
-  laplace = function(x) {
-    list(certificate = NA_real_, quadrature_error = 0, evaluations = x$account$evaluations,
-         lines = c("Laplace approximation: the highest mode found, with the curvature there", outside_line(x)),
-         details = c(sprintf("%s gradient evaluations", format_count(x$account$evaluations)), x$plan$pattern$words))
-  },
-  pathfinder = function(x) {
-    list(certificate = NA_real_, quadrature_error = 0, evaluations = x$account$evaluations,
-         lines = c("Pathfinder: the best of the gaussians along quasi-Newton paths", outside_line(x)),
-         details = c(sprintf("%s gradient evaluations", format_count(x$account$evaluations)), x$plan$pattern$words))
-  },
-  natural = function(x) {
-    list(certificate = NA_real_, quadrature_error = 0, evaluations = x$account$evaluations,
-         lines = c(gap_line(x), outside_line(x)),
-         details = c(sprintf("Best gaussian by natural gradient steps, %s gradient evaluations", format_count(x$account$evaluations)),
-                     x$plan$pattern$words))
-  },
+  laplace = function(x) uncertified_account(x, "Laplace approximation: the highest mode found, with the curvature there"),
+  pathfinder = function(x) uncertified_account(x, "Pathfinder: the best of the gaussians along quasi-Newton paths"),
+  natural = function(x) uncertified_account(x, gap_line(x), "Best gaussian by natural gradient steps, "),
   mpsgd = function(x) {
     list(certificate = NA_real_, quadrature_error = 0, evaluations = x$state$evals,
          lines = c(run_line(x), gap_line(x), outside_line(x), stack_line(x)),
@@ -239,6 +226,12 @@ solver_accounts <- list(
                      sprintf("Smoothness L = %s in %s coordinates (%s)", format(x$smoothness, digits = 5), x$control$coordinates,
                              x$smoothness_source)))
   })
+
+# of a target of which only values and gradients are known
+uncertified_account <- function(x, line, how = NULL) {
+  list(certificate = NA_real_, quadrature_error = 0, evaluations = x$account$evaluations, lines = c(line, outside_line(x)),
+       details = c(paste0(how, format_count(x$account$evaluations), " gradient evaluations"), x$plan$pattern$words))
+}
 
 # of the expectations over the predictors of classes
 cubature_line <- function(error) {

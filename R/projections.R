@@ -122,10 +122,7 @@ check_entries <- function(x, name, infinite = FALSE) {
   if (!is.numeric(x) || is.factor(x) || !length(x)) {
     bad_argument(name, "a number, a numeric vector or a numeric matrix", describe(x))
   }
-  bad <- if (infinite) is.na(x) else !is.finite(x)
-  if (any(bad)) {
-    refuse_missing(name, x[bad][1L], sprintf("at position %.0f", which(bad)[1L]))
-  }
+  refuse_missing_values(x, name, infinite)
 }
 
 check_bounds <- function(lower, upper) {

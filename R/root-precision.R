@@ -39,7 +39,7 @@ precision_root <- function(layout, values, names = NULL) {
   out <- .Call(elvi_r_sparse_inverse, layout$pattern, all)
   if (out$status != 0L) return(NULL)
   structure(list(layout = layout, values = values, factor = out$factor, sd = sqrt(out$inverse[layout$diagonal]),
-                 log_det = -sum(log(out$factor[layout$diagonal])), names = names), class = "elvi_precision_root")
+                 log_det = -sum(log(out$factor[layout$diagonal])), names = names), class = c("elvi_precision_root", "elvi_factor_root"))
 }
 
 # what the factor does to the columns of x, in its own order
@@ -73,53 +73,48 @@ root_solve_transposed.elvi_precision_root <- function(root, u) from_factor_order
 root_rows.elvi_precision_root <- function(root, W) t(root_crossprod(root, as.matrix(Matrix::t(W))))
 
 #' @export
-root_sd.elvi_precision_root <- function(root) if (is.null(root$names)) root$sd else stats::setNames(root$sd, root$names)
-
-#' @export
-root_log_det.elvi_precision_root <- function(root) root$log_det
-
-#' @export
-root_matrix.elvi_precision_root <- function(root) {
-  check_size(root$layout$dim^2, "object", root)
-  root_times(root, diag(root$layout$dim))
-}
-
-#' @export
-name_scale.elvi_precision_root <- function(scale, labels) {
-  scale["names"] <- list(labels)
-  scale
-}
-
-#' @export
-log_det.elvi_precision_root <- function(kind, scale) scale$log_det
-
-#' @export
-symmetric_scale.elvi_precision_root <- function(kind, scale, labels) {
-  structure(symmetric_root(root_matrix(scale)), dimnames = list(labels, labels))
-}
-
-#' @export
 objective_at.elvi_precision_root <- function(scale, model, law, kind, mu, method, draws) {
-  objective_by_draws(scale, model, law, mu, method, draws)
+  check_choice(method %||% "monte_carlo", "method", "monte_carlo")
+  objective_by_draws(scale, model, law, mu, draws)
 }
 
 #' @export
 dim.elvi_precision_root <- function(x) c(x$layout$dim, x$layout$dim)
 
+# ---- roots that are kept as the factor of the inverse: these, and those of conditional posteriors (solve-sparse.R) ----------
+
 #' @export
-print.elvi_precision_root <- function(x, ...) {
-  cat(sprintf("a root of a covariance in dimension %s, as the factor of its inverse with %s entries\n", format_count(x$layout$dim),
-              format_count(layout_entries(x$layout))))
+root_sd.elvi_factor_root <- function(root) if (is.null(root$names)) root$sd else stats::setNames(root$sd, root$names)
+
+#' @export
+root_log_det.elvi_factor_root <- function(root) root$log_det
+
+#' @export
+root_matrix.elvi_factor_root <- function(root) {
+  check_size(prod(dim(root)), "object", root)
+  root_times(root, diag(dim(root)[1L]))
+}
+
+#' @export
+name_scale.elvi_factor_root <- function(scale, labels) {
+  scale["names"] <- list(labels)
+  scale
+}
+
+#' @export
+print.elvi_factor_root <- function(x, ...) {
+  entries <- if (is.null(x$layout)) factor_entries(x$plan$pattern) else layout_entries(x$layout)
+  cat(sprintf("a root of a covariance in dimension %s, as the factor of its inverse with %s entries\n", format_count(dim(x)[1L]),
+              format_count(entries)))
   invisible(x)
 }
 
 # F of a target under a root that C does not know, from draws
-objective_by_draws <- function(root, model, law, mu, method, draws, chunk = 100L) {
-  check_choice(method %||% "monte_carlo", "method", "monte_carlo")
+objective_by_draws <- function(root, model, law, mu, draws, values = guarded_values, chunk = 100L) {
   key <- draw_key()
   f <- unlist(lapply(split(seq_len(draws), (seq_len(draws) - 1L) %/% chunk), function(which) {
     z <- draw_base(law, key, length(which), iteration = which[1L])
-    guarded_values(model, mu + root_times(root, z))
+    values(model, mu + root_times(root, z))
   }))
   new_estimate("objective F", mean(f) - root_log_det(root), stats::sd(f) / sqrt(draws), draws, law)
 }

@@ -238,17 +238,12 @@ scale_of <- function(kind) scale_kinds[[kind]]
 
 # ---- by name ------------------------------------------------------------------------------------------------------
 
-log_det <- function(kind, scale) UseMethod("log_det", scale)
-
-#' @export
-log_det.default <- function(kind, scale) scale_of(kind)$log_det(scale)
+log_det <- function(kind, scale) if (is.numeric(scale)) scale_of(kind)$log_det(scale) else root_log_det(scale)
 
 # The symmetric matrix that has the law of a scale of this kind
-symmetric_scale <- function(kind, scale, labels) UseMethod("symmetric_scale", scale)
-
-#' @export
-symmetric_scale.default <- function(kind, scale, labels) {
-  structure(scale_of(kind)$symmetric(scale), dimnames = list(labels, labels))
+symmetric_scale <- function(kind, scale, labels) {
+  S <- if (is.numeric(scale)) scale_of(kind)$symmetric(scale) else symmetric_root(root_matrix(scale))
+  structure(S, dimnames = list(labels, labels))
 }
 
 # the kind of a `Sigma` that a user gives without saying

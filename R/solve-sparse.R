@@ -213,7 +213,7 @@ centred_design <- function(rows) {
 # R = P^-1/2 with P on a sparse pattern: what scale.R calls a root, for as many dimensions as the factor has room for.
 new_sparse_root <- function(plan, setting, found, names) {
   structure(list(plan = plan, setting = setting, sd = sqrt(original_order(plan, found$variance)),
-                 log_det = -found$log_det / 2, objective = found$objective, names = names), class = "elvi_sparse_root")
+                 log_det = -found$log_det / 2, objective = found$objective, names = names), class = c("elvi_sparse_root", "elvi_factor_root"))
 }
 
 # R z for the columns of z
@@ -223,15 +223,6 @@ root_times.elvi_sparse_root <- function(root, z) {
   root$setting$mu <- numeric(plan$dim)
   original_order(plan, .Call(elvi_r_nested_draws, plan, root$setting, as.matrix(z), FALSE))
 }
-
-#' @export
-root_matrix.elvi_sparse_root <- function(root) {
-  check_size(root$plan$dim^2, "object", root)
-  root_times(root, diag(root$plan$dim))
-}
-
-#' @export
-root_sd.elvi_sparse_root <- function(root) stats::setNames(root$sd, root$names)
 
 #' @export
 root_rows.elvi_sparse_root <- function(root, W) {
@@ -247,9 +238,6 @@ root_solve.elvi_sparse_root <- function(root, x) root_solve(root_matrix(root), x
 #' @export
 root_plan.elvi_sparse_root <- function(root) root[c("plan", "setting")]
 
-#' @export
-root_log_det.elvi_sparse_root <- function(root) root$log_det
-
 # Roots of all conditional posteriors of a fit: they share a plan.
 new_sparse_roots <- function(plan, settings, sd, log_det) {
   structure(list(plan = plan, settings = settings, sd = sd, log_det = log_det), class = "elvi_sparse_roots")
@@ -258,7 +246,7 @@ new_sparse_roots <- function(plan, settings, sd, log_det) {
 #' @export
 root_at.elvi_sparse_roots <- function(roots, k) {
   structure(list(plan = roots$plan, setting = roots$settings[[k]], sd = roots$sd[, k], log_det = roots$log_det[k]),
-            class = "elvi_sparse_root")
+            class = c("elvi_sparse_root", "elvi_factor_root"))
 }
 
 # Variances of linear functions from the entries of P^-1 that the factor's pattern has, which are those of the rows of the data and of
@@ -291,28 +279,7 @@ rows_for_plan <- function(plan, W) {
 }
 
 #' @export
-name_scale.elvi_sparse_root <- function(scale, labels) {
-  scale["names"] <- list(labels)
-  scale
-}
-
-#' @export
-log_det.elvi_sparse_root <- function(kind, scale) scale$log_det
-
-#' @export
-symmetric_scale.elvi_sparse_root <- function(kind, scale, labels) {
-  structure(symmetric_root(root_matrix(scale)), dimnames = list(labels, labels))
-}
-
-#' @export
 dim.elvi_sparse_root <- function(x) c(x$plan$dim, x$plan$dim)
-
-#' @export
-print.elvi_sparse_root <- function(x, ...) {
-  cat(sprintf("a root of a covariance in dimension %s, as the factor of its inverse with %s entries\n",
-              format_count(x$plan$dim), format_count(factor_entries(x$plan$pattern))))
-  invisible(x)
-}
 
 factor_entries <- function(pattern) {
   tail <- pattern$dim - pattern$head
@@ -322,15 +289,9 @@ factor_entries <- function(pattern) {
 # F of a fit whose scale is such a root: exact at the optimum, which is the only place it comes from; or from draws.
 #' @export
 objective_at.elvi_sparse_root <- function(scale, model, law, kind, mu, method, draws) {
-  chunk <- 100L   # draws at a time
   method <- check_choice(method %||% "exact", "method", c("exact", "monte_carlo"))
   if (method == "exact") return(new_estimate("objective F", scale$objective, 0, NA, law))
-  z_key <- draw_key()
-  f <- unlist(lapply(split(seq_len(draws), (seq_len(draws) - 1L) %/% chunk), function(which) {
-    z <- draw_base(law, z_key, length(which), iteration = which[1L])
-    target_values(model, mu + root_times(scale, z))
-  }))
-  new_estimate("objective F", mean(f) - scale$log_det, stats::sd(f) / sqrt(draws), draws, law)
+  objective_by_draws(scale, model, law, mu, draws, target_values)
 }
 
 sparse_design <- function(X) {

@@ -93,12 +93,11 @@ check_tmb <- function(object) {
 # The value of `code`, after which the object is as it was.
 with_tmb_state <- function(object, code) {
   env <- object$env
-  kept <- intersect(c("last.par", "last.par1", "last.par2", "last.par.best", "value.best", "par.best"), ls(env))
+  kept <- intersect(c("last.par", "last.par1", "last.par2", "last.par.best", "value.best", "par.best", "tracepar"), ls(env))
   before <- mget(kept, envir = env)
-  traced <- env$tracepar
   on.exit({
     list2env(before, env)
-    env$tracepar <- traced
+    rm(list = setdiff("tracepar", kept), envir = env)
   })
   env$tracepar <- FALSE
   code

@@ -286,11 +286,16 @@ recursion_bound <- function(a, b, D, run, average) {
 minimise_gap_bound <- function(constants, E, certain) {
   if (is.na(noise_level(constants, c(mu = 1, Sigma = 1), certain))) return(NULL)
   relaxed <- function(log_lambda) best_ratio(constants, metric_of(log_lambda), E, certain)$value
-  tried <- seq(-2 * log(constants$blocks$dim + 9), 0, length.out = 15L)
-  value <- vapply(tried, relaxed, 0)
+  log_lambda <- least_on_grid(relaxed, seq(-2 * log(constants$blocks$dim + 9), 0, length.out = 15L), tol = 1e-4)
+  round_gap_bound(constants, metric_of(log_lambda), E, certain)
+}
+
+# where a function is least below 0: the best of some even values, or a better one beside it
+least_on_grid <- function(f, tried, tol) {
+  value <- vapply(tried, f, 0)
   from <- tried[which.min(value)]
-  inner <- stats::optimize(relaxed, pmin(from + c(-1, 1) * diff(tried[1:2]), 0), tol = 1e-4)
-  round_gap_bound(constants, metric_of(if (inner$objective < min(value)) inner$minimum else from), E, certain)
+  inner <- stats::optimize(f, pmin(from + c(-1, 1) * diff(tried[1:2]), 0), tol = tol)
+  if (inner$objective < min(value)) inner$minimum else from
 }
 
 metric_of <- function(log_lambda) c(mu = 1, Sigma = exp(max(min(log_lambda, 0), log(1e-100))))
@@ -372,11 +377,7 @@ minimise_distance_bound <- function(constants, E) {
   }
   ideal <- function(log_lambda) with(at(metric_of(log_lambda)), sqrt((a * D^2 + b * D) / E))
   if (!is.finite(ideal(0))) return(NULL)
-  tried <- seq(-3 * log(constants$blocks$dim + 9), 0, length.out = 25L)
-  value <- vapply(tried, ideal, 0)
-  from <- tried[which.min(value)]
-  inner <- stats::optimize(ideal, pmin(from + c(-1, 1) * diff(tried[1:2]), 0), tol = 1e-6)
-  g <- at(metric_of(if (inner$objective < min(value)) inner$minimum else from))
+  g <- at(metric_of(least_on_grid(ideal, seq(-3 * log(constants$blocks$dim + 9), 0, length.out = 25L), tol = 1e-6)))
   best <- distance_split(g, E)
   list(lambda = g$lambda, step = best$gamma, N = best$N, K = best$K, weights = g$a, value = best$value)
 }

@@ -196,11 +196,16 @@ check_vector <- function(x, name, length = NULL, infinite = FALSE) {
     bad_argument(name, if (is.null(length)) "a numeric vector" else
       sprintf("a numeric vector of length %.0f", length), describe(x))
   }
+  refuse_missing_values(x, name, infinite)
+  as.double(x)
+}
+
+# of numbers: those that are missing and, unless these are allowed, infinite
+refuse_missing_values <- function(x, name, infinite = FALSE) {
   bad <- if (infinite) is.na(x) else !is.finite(x)
   if (any(bad)) {
     refuse_missing(name, x[bad][1L], sprintf("at position %.0f", which(bad)[1L]))
   }
-  as.double(x)
 }
 
 check_matrix <- function(x, name, nrow = NULL, ncol = NULL) {

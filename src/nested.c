@@ -858,28 +858,26 @@ static void moments(const elvi_nested *p, const workspace *w, const point *x, do
 }
 
 /* sum_i w_i E dl/d log of the family's own parameter */
-static void joint_sums(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at, workspace *w,
-                       elvi_conditional *out)
+static elvi_status joint_sums(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at, workspace *w,
+                              elvi_conditional *out)
 {
     const elvi_joint_rows rows = { p->rows, p->lines, w->y, w->weight, w->at.eta, w->at.s };
     elvi_joint_expected expected = { .slope = w->to.slope, .curve = w->to.curve };
-    if (!at->hypers) return;
-    elvi_joint_expect(p->joint, rule, at->hyper, &rows, &expected);
+    if (!at->hypers) return ELVI_OK;
+    const elvi_status status = elvi_joint_expect(p->joint, rule, at->hyper, &rows, &expected);
     out->slope[0] = expected.hyper;
+    return status;
 }
 
-static void dispersion_sums(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at, workspace *w,
-                            elvi_conditional *out)
+static elvi_status dispersion_sums(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at, workspace *w,
+                                   elvi_conditional *out)
 {
     /* of the next iterate nothing is needed any more */
     const elvi_optimum_rows x = { w->inverse, w->at.eta, w->at.s, w->at.slope, w->at.curve, w->to.c };
     out->loss = w->at.sum;
     out->level = 0.0;
     for (int k = 0; k < at->hypers; k++) out->slope[k] = 0.0;
-    if (p->joint)
-        joint_sums(p, rule, at, w, out);
-    else
-        p->dispersion->add_sums(p, rule, at, &x, out);
+    return p->joint ? joint_sums(p, rule, at, w, out) : p->dispersion->add_sums(p, rule, at, &x, out);
 }
 
 void elvi_ask_all_to_stop(elvi_watch *watch)
@@ -934,7 +932,7 @@ void elvi_nested_solve(const elvi_nested_task *task, const elvi_nested_end *end,
     memcpy(out->c, x->c, elvi_nested_pairs(p) * sizeof(double));
     for (int j = 0; j < p->pattern.dim; j++) out->variance[j] = w.inverse[elvi_pattern_at(&p->pattern, j, j)];
     moments(p, &w, x, out->moment);
-    dispersion_sums(p, rule, at, &w, out);
+    out->status = dispersion_sums(p, rule, at, &w, out);
     out->objective = x->objective;
     out->log_det = 2.0 * x->log_diagonal;
     out->certificate = x->certificate;

@@ -117,8 +117,8 @@ struct elvi_dispersion_ops {
     /* response, weight and offset of n rows, as the loss takes them given the dispersion */
     void (*set_rows)(double dispersion, int n, double *y, double *weight, double *offset);
     /* adds to loss, level and slope what the derivative of E f in the hyperparameters is made of */
-    void (*add_sums)(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at,
-                     const elvi_optimum_rows *x, elvi_conditional *out);
+    elvi_status (*add_sums)(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at,
+                            const elvi_optimum_rows *x, elvi_conditional *out);
 };
 const elvi_dispersion_ops *elvi_dispersion_named(const char *name); /* NULL if there is none */
 

@@ -13,14 +13,15 @@ static void leave_rows(double dispersion, int n, double *y, double *weight, doub
     (void) offset;
 }
 
-static void add_nothing(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at,
-                        const elvi_optimum_rows *x, elvi_conditional *out)
+static elvi_status add_nothing(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at,
+                               const elvi_optimum_rows *x, elvi_conditional *out)
 {
     (void) p;
     (void) rule;
     (void) at;
     (void) x;
     (void) out;
+    return ELVI_OK;
 }
 
 static void sigma_rows(double sigma, int n, double *y, double *weight, double *offset)
@@ -31,14 +32,15 @@ static void sigma_rows(double sigma, int n, double *y, double *weight, double *o
 }
 
 /* the loss of a quadratic has half of sum_i c_i s_i^2 in it, which is d - tr(A P^-1), less one for each constraint */
-static void sigma_sums(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at,
-                       const elvi_optimum_rows *x, elvi_conditional *out)
+static elvi_status sigma_sums(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at,
+                              const elvi_optimum_rows *x, elvi_conditional *out)
 {
     double trace = 0.0;
     (void) rule;
     for (int k = 0; k < p->precisions; k++)
         trace += (p->a_row[k] == p->a_column[k] ? 1.0 : 2.0) * at->A[p->a_source[k]] * x->inverse[p->a_place[k]];
     out->loss += 0.5 * (p->pattern.dim - p->constraints - trace);
+    return ELVI_OK;
 }
 
 /* Given phi it is a logistic regression of y / (y + phi) with weights y + phi and offset - log phi. */
@@ -53,28 +55,30 @@ static void phi_rows(double phi, int n, double *y, double *weight, double *offse
 }
 
 /* sum_i E log(1 + e^t), which is the loss of a response 0, and sum_i w_i E l' */
-static void phi_sums(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at,
-                     const elvi_optimum_rows *x, elvi_conditional *out)
+static elvi_status phi_sums(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at,
+                            const elvi_optimum_rows *x, elvi_conditional *out)
 {
     const int n = p->rows;
     double *zero = x->room;
     const elvi_lines rows = { n, zero, p->weight, x->eta, x->s };
     elvi_expected expected = { .slope = zero + n, .curve = zero + 2 * (size_t) n };
     memset(zero, 0, (size_t) n * sizeof(double));
-    elvi_nested_expect_rows(p, rule, at, &rows, &expected);
+    const elvi_status status = elvi_nested_expect_rows(p, rule, at, &rows, &expected);
     out->level = expected.sum;
     for (int i = 0; i < n; i++) out->slope[0] += x->slope[i];
+    return status;
 }
 
 /* sum_i w_i E dl / d log hyper */
-static void own_sums(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at,
-                     const elvi_optimum_rows *x, elvi_conditional *out)
+static elvi_status own_sums(const elvi_nested *p, const elvi_quadrature *rule, const elvi_hyper_point *at,
+                            const elvi_optimum_rows *x, elvi_conditional *out)
 {
     const elvi_dispersion a = elvi_loss_dispersion(p, at);
     for (int i = 0; i < p->rows; i++) {
         const elvi_expected_row row = { p->y[i], p->weight[i], x->eta[i], x->s[i], x->slope[i], x->curve[i] };
         if (row.weight > 0.0) p->likelihood.family->add_hyper_slopes(&p->likelihood, &a, rule, &row, out->slope);
     }
+    return ELVI_OK;
 }
 
 static const elvi_dispersion_ops records[] = {

@@ -211,8 +211,9 @@ static void run_team(team *t, int parts, int threads)
         t->links[k] = (int *) R_alloc(elvi_nested_links_length(&t->plan), sizeof(int));
     }
     t->watch.hooks = &hooks;
-    elvi_parallel(&job, threads, lanes, parts);
+    const elvi_status status = elvi_parallel(&job, threads, lanes, parts);
     R_CheckUserInterrupt();
+    if (status != ELVI_STOPPED) r_check(status); /* what was not done says so in its own status */
 }
 
 static elvi_hyper_point *read_hyper_points(const elvi_nested *p, SEXP settings)

@@ -40,7 +40,7 @@ without_template <- c(
   # covered by the methods they call (test-fit-groups.R)
   "as.data.frame.VarCorr.elvi_glm", "print.VarCorr.elvi_glm", "print.ranef.elvi_glm", "as.data.frame.ranef.elvi_glm", "print.elvi_lkj", "format.elvi_lkj",
   # a scale that is a sparse factor takes nothing but itself (test-solve-sparse.R)
-  "dim.elvi_sparse_root", "print.elvi_sparse_root", "dim.elvi_precision_root", "print.elvi_precision_root",
+  "dim.elvi_sparse_root", "dim.elvi_precision_root", "print.elvi_factor_root",
   # tables of a summary
   "coef.summary.elvi_fit", "as.data.frame.summary.elvi_fit",
   # called by other packages, with what those check (test-other-packages.R)

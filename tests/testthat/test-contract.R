@@ -30,7 +30,8 @@ make_contract_data <- function() {
 
 # what a kind needs beside elvi
 contract_needs <- c(survival = "survival", groups = "reformulas", inflated = "reformulas", slopes = "reformulas",
-                    prior_groups = "reformulas", smooth = "mgcv", group_chunks = "reformulas")
+                    prior_groups = "reformulas", smooth = "mgcv", group_chunks = "reformulas", group_reloaded = "reformulas",
+                    tmb_tape = "RTMB")
 
 contract_kinds <- list(
   binomial = function(d) elvi(b ~ x, d, family = binomial()),
@@ -64,6 +65,15 @@ contract_kinds <- list(
   corrected = function(d) {
     elvi(model_density(function(x) x[1, ]^2 / 8 + (x[2, ] - 0.3 * x[1, ]^2)^2 / 2, dim = 2, names = c("a", "b"), vectorized = TRUE), tol = 0.1)
   },
+  # objects of other packages, or what they look like: see helper-targets.R
+  stan = function(d) elvi(model_stan(cmdstan_double()), tol = 0.05),
+  tmb = function(d) elvi(model_tmb(tmb_double()), tol = 0.05),
+  tmb_tape = function(d) {
+    y <- d$y[1:10]
+    nll <- function(p) sum((y - p$b)^2) / (2 * exp(2 * p$log_sigma)) + length(y) * p$log_sigma + sum(p$b^2) / 200 + exp(p$log_sigma)
+    elvi(model_tmb(RTMB::MakeADFun(nll, list(b = 0, log_sigma = 0), silent = TRUE)), tol = 0.05)
+  },
+  laplace = function(d) elvi(model_density(function(x) sum(cosh(x)), dim = 2, names = c("a", "b")), method = "laplace"),
   stack = function(d) {
     two <- function(x) -log(0.6 * exp(-colSums((x - 4)^2) / 2) + 0.4 * exp(-colSums((x + 4)^2) / 2))
     elvi(model_density(two, dim = 2, names = c("a", "b"), vectorized = TRUE), tol = 0.1, combine = "stack")
@@ -77,6 +87,7 @@ contract_kinds <- list(
     saveRDS(elvi(y ~ x, d), file)
     readRDS(file)
   },
+  group_reloaded = function(d) unserialize(serialize(elvi(count ~ x + (1 | g), d, family = poisson()), NULL)),
   chunks = function(d) elvi(b ~ x, rows_chunked(split_rows(d)), family = binomial()),
   gaussian_chunks = function(d) elvi(y ~ x, rows_chunked(split_rows(d))),
   group_chunks = function(d) elvi(count ~ x + (1 | g), rows_chunked(split_rows(d)), family = poisson()))
@@ -283,7 +294,7 @@ test_that("every fit prints what was fitted, its estimates, and how it was solve
     at <- grep("^(Posterior|Prior) mean and standard deviation", text)
     expect_length(at, 1)
     expect_match(text[at + 1], "mean +sd", info = kind)
-    expect_true(any(grepl("[Cc]onverged|CONVERGED|Run |This is the prior", text[-seq_len(at)])), info = kind)
+    expect_true(any(grepl("[Cc]onverged|CONVERGED|Run |Laplace approximation|This is the prior", text[-seq_len(at)])), info = kind)
     expect_output(print(summary(contract_fit(kind))), "2.5 %", info = kind)
   }
 })

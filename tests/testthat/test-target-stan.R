@@ -161,23 +161,6 @@ test_that("a Stan fit from another session can be read but not run", {
   expect_error(model_stan(again$model$stanfit), "compiled model", class = "elvi_error_argument")
 })
 
-# what a fit by 'cmdstanr' has after $init_model_methods(): x ~ N(1, 2), log s ~ N(0, 1), as (x, s)
-cmdstan_double <- function() {
-  log_prob <- function(u) -(u[1] - 1)^2 / 8 - u[2]^2 / 2
-  structure(list(
-    draws = function(...) c(x = 0, s = 1),
-    unconstrain_draws = function(draws, ...) list(list(c(draws[["x"]], log(draws[["s"]])))),
-    log_prob = function(unconstrained_variables, jacobian = TRUE) log_prob(unconstrained_variables),
-    grad_log_prob = function(unconstrained_variables, jacobian = TRUE) {
-      u <- unconstrained_variables
-      structure(c(-(u[1] - 1) / 4, -u[2]), log_prob = log_prob(u))
-    },
-    constrain_variables = function(unconstrained_variables, ...) {
-      x <- unconstrained_variables[1]
-      list(x = x, s = exp(unconstrained_variables[2]), log_lik = dnorm(c(0.5, 1, 2), x, 1, log = TRUE))
-    }), class = c("CmdStanMCMC", "CmdStanFit", "R6"))
-}
-
 test_that("a fit by cmdstanr is used through its methods", {
   skip_on_cran()
   model <- model_stan(cmdstan_double())

@@ -66,6 +66,26 @@ test_that("random effects are integrated by TMB, and the model says so", {
   expect_equal(model$constrain(cbind(x, other))[, "tau"], exp(c(0.2, -0.5)), ignore_attr = TRUE)
 })
 
+test_that("an object is used through its functions, and left as it was", {
+  obj <- tmb_double()
+  obj$fn(c(1, 0.5))
+  before <- as.list(obj$env)
+  model <- model_tmb(obj)
+  expect_identical(model$names, c("b", "log_sigma"))
+  x <- c(1.5, -0.3)
+  slope <- vapply(1:2, function(i) (obj$fn(x + 1e-5 * (1:2 == i)) - obj$fn(x - 1e-5 * (1:2 == i))) / 2e-5, 0)
+  obj$fn(c(1, 0.5))
+  expect_equal(model$gradient(matrix(x)), slope, tolerance = 1e-6)
+  expect_equal(model$value(cbind(x, c(1, 0.5)))[2], obj$fn(c(1, 0.5)))
+  bend <- vapply(1:2, function(i) (obj$gr(x + 1e-5 * (1:2 == i)) - obj$gr(x - 1e-5 * (1:2 == i))) / 2e-5, numeric(2))
+  obj$fn(c(1, 0.5))
+  expect_equal(model$hessian(x), bend, tolerance = 1e-6)
+  set.seed(1)
+  fit <- suppressMessages(suppressWarnings(elvi(model, budget = 1000)))
+  expect_equal(constrain_draws(fit, 20)[, "sigma"], exp(as.matrix(fit, draws = 20)[, "log_sigma"]), ignore_attr = TRUE)
+  expect_identical(as.list(obj$env), before)
+})
+
 test_that("other objects are refused", {
   expect_error(model_tmb(list(par = 1)), "MakeADFun", class = "elvi_error_argument")
 })
