@@ -56,12 +56,15 @@ describe <- function(x) {
     return(if (is.character(x)) shortened(encodeString(x, quote = "\"")) else format(x))
   }
   if (is.atomic(x)) return(sprintf("%s vector of length %.0f", with_article(typeof(x)), length(x)))
-  if (is_plain_list(x)) return("a list")
+  if (is_plain_list(x)) {
+    names <- names(x)[nzchar(names(x))]
+    return(if (length(names)) paste("a list with", shortened(toString(names))) else if (length(x)) "an unnamed list" else "an empty list")
+  }
   paste("an object of class", encodeString(class(x)[1L], quote = "\""))
 }
 
 shortened <- function(text, most = 60L) {
-  if (nchar(text, "bytes") <= most) text else paste0(substr(text, 1L, most - 4L), "...\"")
+  if (nchar(text, "bytes") <= most) text else paste0(substr(text, 1L, most - 4L), "...", if (startsWith(text, "\"")) "\"")
 }
 
 with_article <- function(noun) paste(if (grepl("^[aeiou]", noun)) "an" else "a", noun)
@@ -279,7 +282,7 @@ arguments_of_others <- list(
   REML = "it integrates over coefficients and variances, so there is nothing to choose.",
   nAGQ = "it integrates over hyperparameters by quadrature. `control = elvi_control(nodes = )` sets the number of points.",
   prior_PD = "use `prior_only = TRUE`.", sample_prior = "use `prior_only = TRUE`.", prior_covariance = group_prior, priors = "use `prior`.",
-  zi = "use `ziformula`.", hu = "use `ziformula`.", phi.formula = "use `dispformula`.", sigma.formula = "use `dispformula`.",
+  hu = "use `ziformula`.", phi.formula = "use `dispformula`.", sigma.formula = "use `dispformula`.",
   random = other_grouping, correlation = other_correlation, autocor = other_correlation,
   data2 = "pedigrees, graphs and matrices are found where the formula was written. See ?latent_terms.",
   init = "it finds its own start. For a model_density(), `start = list(mu = )` gives one.",
@@ -288,7 +291,7 @@ arguments_of_others <- list(
   QR = "it needs no such transformation.", save_pars = "it keeps what all its methods need.", stanvars = not_compiled)
 
 # the same for methods of fits, of which many take `level`
-levels_of_others <- "`level` sets the probability of intervals, as in confint()."
+levels_of_others <- "`level` of confint() and predict() sets the probability of intervals."
 method_arguments_of_others <- list(
   probs = levels_of_others, prob = levels_of_others, ci = levels_of_others, conf.level = levels_of_others,
   summary = "posterior_linpred(), posterior_epred() and posterior_predict() return draws.",
