@@ -250,7 +250,7 @@ check_dots <- function(dots, known, where, ignored = character()) {
     elvi_abort(where, " has no place for ", sum(!nzchar(given)), " unnamed argument(s). Name them.",
                class = "elvi_error_argument", data = list(argument = "..."))
   }
-  instead <- argument_of_others(first, where)
+  instead <- if (where == "elvi()" || is.null(nearest_name(first, known))) argument_of_others(first, where)
   if (!is.null(instead)) {
     elvi_abort(where, " has no argument `", first, "`: ", instead, class = "elvi_error_argument", data = list(argument = first))
   }
@@ -307,13 +307,15 @@ argument_of_others <- function(name, where) {
 
 # values of `method` of other packages, and why elvi has none of that name
 methods_of_others <- c(
-  sampling = "it does not sample", nuts = "it does not sample", REML = "it integrates over variances", fREML = "it integrates over variances",
+  sampling = "it does not sample", nuts = "it does not sample",
+  REML = "it integrates over variances", fREML = "it integrates over variances",
   ML = "it maximises no likelihood", optimizing = "its estimate is the posterior, not a mode",
   meanfield = "use \"mpsgd\" with elvi_control(scale = \"diagonal\")", fullrank = "use \"mpsgd\"", advi = "use \"mpsgd\"")
 
 check_method <- function(method, choices) {
   if (is.character(method) && length(method) == 1L && method %in% names(methods_of_others)) {
-    refuse_argument("method", "elvi() has no method \"", method, "\": ", methods_of_others[[method]], ". The default, \"auto\", suits most models.")
+    refuse_argument("method", "elvi() has no method \"", method, "\": ", methods_of_others[[method]],
+                    ". The default, \"auto\", suits most models.")
   }
   check_choice(method, "method", choices)
 }
