@@ -115,7 +115,7 @@ law_entries <- c(
   "independent",    # are the coordinates of z independent?
   "marginal",       # closed forms of z_1 > 0: list(density(z), upper(z), quantile(tail)); NULL: by quadrature
   "pair_radius",    # function(mass): radius of the disc that holds so much of two coordinates; NULL: by draws
-  "key")            # what decides the law of z_1, as text; NULL: too much to say
+  "key")            # what decides the distribution of z_1, as text; NULL: too much to say
 
 base_laws <- list(
   gaussian = function(base, d) list(
@@ -194,7 +194,7 @@ support_edge <- function(law) law$edge
 exponential_limit <- function(law) law$exponential_limit
 
 # Tabulates a user's radial density: finds where the mass of r^(d-1) phi(r) is,
-# standardizes so that E R^2 = d, and lays a table of the law of R there.
+# standardizes so that E R^2 = d, and lays a table of the distribution of R there.
 radial_law <- function(base, d) {
   user <- checked_log_phi(base)
   mass <- radial_mass(user, d)
@@ -259,7 +259,7 @@ log_moment <- function(mass, k) {
   max(w) + log(bulk + tail)
 }
 
-# the law of R on nodes, evenly spaced in t = log r on each piece
+# the distribution of R on nodes, evenly spaced in t = log r on each piece
 radial_table <- function(log_phi, d, pieces, nodes = 8192L) {
   t <- lapply(seq_len(nrow(pieces)), function(i) {
     seq(pieces[i, 1L], pieces[i, 2L], length.out = max(2L, nodes %/% nrow(pieces)))

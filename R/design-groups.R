@@ -67,8 +67,7 @@
 #' iterations at each; one factorisation of a sparse matrix, and the ordering of its columns by package 'Matrix', are not interrupted.
 #'
 #' @section Families:
-#' `binomial()`, `poisson()`, `gaussian()`, [neg_binomial_2()], `Gamma(link = "log")`, `"exponential"` and [weibull()]: those
-#' whose loss is convex, see [families]. `sigma`, `phi` and `shape` join the hyperparameters, also of formulas without
+#' All [families]. Parameters of a family, such as `sigma`, `phi` and `shape`, are hyperparameters too, also in formulas without
 #' group-level terms.
 #' @references
 #' Sørbye, S. H. and Rue, H. (2014) Scaling intrinsic Gaussian Markov random field priors in spatial modelling. *Spatial Statistics* 8,
@@ -88,7 +87,7 @@
 #' @name group_terms
 NULL
 
-# Group-level terms of a formula: `(x | g)` and its kin, read by the rules of lme4.
+# Group-level terms of a formula: `(x | g)` and similar ones, read by the rules of lme4.
 
 # A formula in its parts, or NULL when it has neither bars nor smooth terms: `fixed`, a formula of what any
 # model matrix can take; `bars`, a list of (slopes, group, correlated); `smooths`, calls of s() and t2();

@@ -112,7 +112,9 @@ observed_times <- function(formula, data) {
   y <- unclass(y)
   counting <- type == "counting"
   out <- data.frame(entry = if (counting) y[, "start"] else 0, exit = y[, if (counting) "stop" else "time"], event = y[, "status"] == 1)
-  if (nrow(out) != nrow(data)) refuse_argument("object", sprintf("`object`: the formula gives %d times, and `data` has %d rows.", nrow(out), nrow(data)))
+  if (nrow(out) != nrow(data)) {
+    refuse_argument("object", sprintf("`object`: the formula gives %d times, and `data` has %d rows.", nrow(out), nrow(data)))
+  }
   bad <- which(out$entry < 0 | out$exit <= out$entry)
   if (length(bad)) {
     refuse_argument("y", sprintf("`y`: each time must be after its entry, and entries at least 0. Row %d is from %g to %g.", bad[1L],
@@ -128,7 +130,7 @@ chosen_observations <- function(data, call, env, known) {
   if (!is.null(subset)) which <- if (is.logical(subset)) which(rep_len(subset, nrow(data))) else which[subset]
   for (name in intersect(c("weights", "frequency", "offset"), names(call))) {
     value <- blame_argument(eval(call[[name]], data, env), name, "it cannot be read")
-    if (!is.null(value) && length(value) != nrow(data)) bad_argument(name, paste("of length", nrow(data)), paste("of length", length(value)))
+    if (!is.null(value) && length(value) != nrow(data)) bad_argument(name, paste("of length", nrow(data)), length(value))
     data[[paste0(".", name)]] <- value
   }
   list(which = which, data = data[which, , drop = FALSE])

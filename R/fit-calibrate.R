@@ -97,7 +97,8 @@ fewest_replications <- 10L
 calibration_plan <- function(fit, from, pars, key) {
   if (is_out_of_memory(fit)) bad_argument("fit", "a fit with its data in memory", "one with out-of-memory data")
   if (!is.null(fit$pieces)) {
-    refuse_argument("fit", "`fit`: calibrate() does not support piecewise_exponential(): simulated times would change the rows of the design.")
+    refuse_argument("fit", "`fit`: calibrate() does not support piecewise_exponential(), as simulated times would change the rows ",
+                    "of the design.")
   }
   if (from == "prior" && is_nested_only(fit$family) && length(family_parameter_names(fit))) {
     bad_argument("from", paste0("\"posterior\" for a fit with ", fit$family$family, "()"), "\"prior\"")

@@ -334,7 +334,9 @@ without_rows <- function(fit, out) {
 data_of <- function(fit) {
   data <- eval(fit$call$data, environment(fit$formula))
   at <- if (is.data.frame(data)) match(rownames(fit$frame), rownames(data))
-  if (is.null(at) || anyNA(at)) refuse_argument("x", "`x`: the data frame of this fit no longer exists, or has other rows, and the fit has to be repeated.")
+  if (is.null(at) || anyNA(at)) {
+    refuse_argument("x", "`x`: the fit has to be repeated, and its data frame no longer exists or has other rows.")
+  }
   data[at, , drop = FALSE]
 }
 

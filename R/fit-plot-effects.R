@@ -5,6 +5,9 @@ plot_effects <- function(fit, pars) {
   if (is_out_of_memory(fit)) refuse_argument("type", "type = \"effects\" needs the data in memory.")
   values <- effect_variables(fit)
   effects <- chosen_effects(fit, names(values), pars)
+  if (!length(effects)) {
+    refuse_argument("type", "type = \"effects\" needs a predictor. plot(fit, \"smooths\") shows terms of time and place.")
+  }
   panels <- lapply(effects, effect_panel, values = values)
   for (j in seq_along(panels)) panels[[j]]$number <- j
   curves <- do.call(rbind, lapply(panels, effect_curve, fit = fit, values = values))

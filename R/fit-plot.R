@@ -22,7 +22,8 @@
 #' kernel estimates from weighted draws.
 #'
 #' @param object,x an `elvi_fit`.
-#' @param type what to draw, one of the types above. The default is the forest plot for every fit, and the trace where `against` or `optimum` is given.
+#' @param type what to draw, one of the types above. The default is the forest plot for every fit, and the trace where `against`
+#'   or `optimum` is given.
 #' @param against horizontal axis of the trace: gradient evaluations, iterations
 #'   or CPU seconds.
 #' @param optimum draw the exact optimum in the trace? `NA` draws it where the
@@ -139,7 +140,8 @@ plot_trace <- function(fit, against, optimum) {
 
 trace_caption <- function(trace, compared) {
   if (compared) return("The band is about the level of the curve, not about its shape.")
-  sprintf("The level of the curve is known up to %s\n(two standard errors), its shape better.", format(2 * max(trace$se, na.rm = TRUE), digits = 2))
+  error <- format(2 * max(trace$se, na.rm = TRUE), digits = 2)
+  sprintf("The level of the curve is known up to %s\n(two standard errors), its shape better.", error)
 }
 
 # with as many digits as it takes to tell them apart

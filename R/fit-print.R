@@ -159,6 +159,13 @@ as.data.frame.summary.elvi_fit <- function(x, row.names = NULL, optional = FALSE
   as.data.frame(x$table, row.names = row.names, optional = optional)
 }
 
+# without hyperparameters there is one point, and nothing to say of it
+nested_words <- function(converged, points, H) {
+  if (points == 1L) return(if (converged) "Converged:" else "NOT CONVERGED:")
+  sprintf("%s %d quadrature points (%d hyperparameter%s),", if (converged) "Converged at all" else "NOT CONVERGED at some of", points, H,
+          if (H == 1L) "" else "s")
+}
+
 # ---- how it was solved -------------------------------------------------------------------------------------
 
 # What each solver has to say of its work: certificate (nats above the optimum, at most), quadrature_error, evaluations of the
@@ -180,11 +187,8 @@ solver_accounts <- list(
     nested <- x$nested
     H <- length(shown_hyper_names(x$posterior))
     list(certificate = max(nested$certificates), quadrature_error = max(unlist(nested$change)), evaluations = nested$evaluations,
-         lines = c(sprintf("%s quadrature point%s (%d hyperparameter%s), %s %s nats",
-                           if (!x$converged) "NOT CONVERGED at all of" else if (length(nested$certificates) == 1L) "Converged at the one"
-                           else paste("Converged at all", length(nested$certificates)),
-                           if (length(nested$certificates) == 1L) "" else "s", H, if (H == 1L) "" else "s", gap_words(nested),
-                           format(max(nested$certificates), digits = 1)),
+         lines = c(paste(nested_words(x$converged, length(nested$certificates), H), gap_words(nested),
+                         format(max(nested$certificates), digits = 1), "nats"),
                    cubature_line(nested$cubature)),
          more = c(if (length(nested$certificates) > 1L && !is_quadratic(x$posterior$roots$plan)) {
                     sprintf("Quadrature error: means within %s sd, sds within %s %% (%s)", format(nested$change$mean, digits = 2),

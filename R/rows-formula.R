@@ -150,7 +150,7 @@ check_names <- function(terms, extra, chunk) {
   }
 }
 
-# na.omit() and its kin look at each row by itself; a function that imputes need not.
+# na.omit() and similar functions look at each row by itself; a function that imputes need not.
 check_rowwise_na_action <- function(na.action) {
   if (is.null(na.action)) return(invisible())
   na.action <- match.fun(na.action)

@@ -30,7 +30,7 @@ predict_out_of_memory <- function(object, args) {
 # of a fit of a chunk: a column for each row
 limits_of_chunk <- function(object, ...) t(as.matrix(predict.elvi_glm(object, ...)))
 
-# draws x rows of posterior_predict() and its kin at a fit's own rows
+# draws x rows of posterior_predict() and related methods at a fit's own rows
 draws_in_passes <- function(object, method, draws, re.form, seed) {
   draws <- check_draws(draws, max(nobs.elvi_glm(object), posterior_dim(object$posterior)))
   at_chunks(object, paste0(method, ".elvi_glm"), list(draws = draws, re.form = re.form, seed = seed))[[1L]]

@@ -29,7 +29,9 @@ check_reader <- function(reader, files) {
     selects <- "columns" %in% argument_names(reader)
     return(list(selects = selects, read = function(file, columns, types) if (selects) reader(file, columns = columns) else reader(file)))
   }
-  if (is.null(reader) && !is.character(files)) refuse_argument("reader", "`reader` is missing: `files` are not names, so a function has to read them.")
+  if (is.null(reader) && !is.character(files)) {
+    refuse_argument("reader", "`reader` is missing: `files` are not names, so a function has to read them.")
+  }
   if (!is.null(reader)) reader <- check_choice(reader, "reader", names(file_readers))
   if (!all(there <- file.exists(files))) bad_argument("files", "names of files that exist", describe(files[!there][1L]))
   kinds <- if (is.null(reader)) vapply(files, reader_by_name, "") else reader

@@ -40,7 +40,7 @@ attempt_run <- function(fit, law, iterations, journal) {
 }
 
 # A user-supplied density must not end a run without a fit: where its steps gave non-finite values, the start
-# is returned, and that is said.
+# is returned, with a warning.
 back_from_explosion <- function(fit, error) {
   if (!is_guarded(fit)) stop(error)
   elvi_warn("The run diverged. ", conditionMessage(error), " The start is returned.", class = "elvi_warning_diverged")

@@ -24,7 +24,7 @@
 #   of_root(R)              a root R as one of that kind
 #   frame                   kind of A in whitened coordinates x = m + A w, and of the scale in the exact solver, and
 #   of_frame(S)             a scale of that kind as one of this
-#   to_user(A, S), to_work(A, S)   the law of w in x, and back; A of kind `frame`
+#   to_user(A, S), to_work(A, S)   the distribution of w in x, and back; A of kind `frame`
 #   local_gradient(S, g, with_entropy, hessian)   see remaining_gap()
 # What a kind has that the theorems cover:
 #   symmetrised             is the gradient in S the symmetric part of g z'?
@@ -240,7 +240,7 @@ scale_of <- function(kind) scale_kinds[[kind]]
 
 log_det <- function(kind, scale) if (is.numeric(scale)) scale_of(kind)$log_det(scale) else root_log_det(scale)
 
-# The symmetric matrix that has the law of a scale of this kind
+# The symmetric matrix that has the distribution of a scale of this kind
 symmetric_scale <- function(kind, scale, labels) {
   S <- if (is.numeric(scale)) scale_of(kind)$symmetric(scale) else symmetric_root(root_matrix(scale))
   structure(S, dimnames = list(labels, labels))

@@ -23,7 +23,7 @@ search_start <- function(model, control, start, starts, tol, key) {
 
 is_point <- function(x, dim) is.numeric(x) && length(x) == dim && all(is.finite(x))
 
-# A start with a scale needs no search; what is wrong with it is said by check_start().
+# A start with a scale needs no search; check_start() reports what is wrong with it.
 given_gaussian <- function(model, start) {
   S <- start$Sigma
   d <- model$dim

@@ -67,21 +67,27 @@ model_glm <- function(X, y, family = stats::binomial(), prior = normal(), weight
   glm_target(given, family, as_prior(prior, "prior"), dispersion, as_prior(prior_aux, "prior_aux"))
 }
 
+refuse_dependent_prior <- function(prior, where = "", why = NULL) {
+  bad_argument("prior", paste0("a prior of independent coefficients", where), format(prior), why)
+}
+
 # The model of rows as a user gave them, see check_rows().
 glm_target <- function(given, family, prior, dispersion, prior_aux) {
   family <- check_family(family)
   check_coefficient_prior(prior, linked = TRUE)
   if (is_nested_only(family) || lacks_mode_search(family)) {
-    refuse_argument("family", "`family`: model_glm() does not support ", family$family, "(\"", family$link, "\"). Use elvi() with a formula.")
+    refuse_argument("family", "`family`: model_glm() does not support ", family$family, "(\"", family$link,
+                    "\"). Use elvi() with a formula.")
   }
   record <- family_record(family)
   if (is_joint(record)) {
-    refuse_argument("family", "`family`: model_glm() does not support ", family$family, "(), which has two predictors. Use elvi() with a formula.")
+    refuse_argument("family", "`family`: model_glm() does not support ", family$family,
+                    "(), which has two predictors. Use elvi() with a formula.")
   }
   dispersion <- check_dispersion(dispersion, family)
   rows <- if (is_source(given$X)) matrix_source_rows(given$X, likelihood_of(family)) else check_rows(given, record)
   if (is.null(dispersion)) {
-    if (!is.null(prior$precision)) bad_argument("prior", "a prior of independent coefficients", format(prior), "a matrix as `precision` needs a known `dispersion`")
+    if (!is.null(prior$precision)) refuse_dependent_prior(prior, why = "a matrix as `precision` needs a known `dispersion`")
     prior_aux <- prior_aux %||% default_aux_prior(record, mean(rows$y[rows$weight > 0]))
   } else if (!is.null(prior_aux)) {
     unused_argument("prior_aux", "this model has no auxiliary parameter")
@@ -104,8 +110,8 @@ rows_target <- function(rows, family, prior, dispersion, prior_aux, centre = NUL
 # adds the rest, and only the sparse solver takes it as it is.
 linked_model <- function(fields) {
   record <- family_records[[fields$likelihood]]
-  if (is_chunked(fields$rows)) bad_argument("prior", "a prior of independent coefficients with data larger than memory", format(fields$prior))
-  if (!record$convex) bad_argument("prior", "a prior of independent coefficients for this family", format(fields$prior), "its loss is not convex")
+  if (is_chunked(fields$rows)) refuse_dependent_prior(fields$prior, " with data larger than memory")
+  if (!record$convex) refuse_dependent_prior(fields$prior, " for this family", "its loss is not convex")
   fields$rows <- reweighed(fields$rows, fields$dispersion)
   do.call(new_model, c(list(c("linked", "glm"), dim = length(fields$names), dispersion_at = 0, tally = no_tally,
                             convex = TRUE, smoothness = NA_real_,
@@ -708,8 +714,8 @@ add_links <- function(model, x, at) {
 # What needs the whole model in the core is for independent priors.
 check_independent_prior <- function(model) {
   if (is_linked(model)) {
-    refuse_argument("prior", "`prior`: only the exact solver takes a matrix Q as prior precision. The design X %*% solve(chol(Q)) with the prior ",
-                    "normal(0, 1) gives the same model, with coefficients chol(Q) (x - location).")
+    refuse_argument("prior", "`prior`: only the exact solver takes a matrix Q as prior precision. The design X %*% solve(chol(Q)) with ",
+                    "the prior normal(0, 1) gives the same model, with coefficients chol(Q) (x - location).")
   }
 }
 

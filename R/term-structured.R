@@ -54,7 +54,7 @@
 #' with probability about 0.95. Predictions are limited to the mesh.
 #'
 #' @section Standard deviations and their priors:
-#' `sd[rw1(x)]`, `sd[icar(area)]` and their kin are on the scale of the linear predictor: the precision is scaled such that the
+#' `sd[rw1(x)]`, `sd[icar(area)]` and similar ones are on the scale of the linear predictor: the precision is scaled such that the
 #' geometric mean of
 #' the marginal variances is the square of the standard deviation (Sørbye and Rue, 2014). So the prior `prior_sd` means the same for
 #' any graph and any spacing of `x`. `sd[ar1(t)]` is that of the stationary series, `cor(ar1(t))` its correlation, with the prior

@@ -48,7 +48,7 @@ existence <- function(model, base = base_gaussian()) {
 # somewhere. z and -z have the same law and max(|x + y|, |x - y|)^2 >= |x|^2 +
 # |y|^2, so E|mu + S z|^r >= E (|mu|^2 + |S z|^2)^(r/2) / 2 >= (|mu|^r + E|S z|^r) / 4.
 # With v the leading right singular vector |S z| >= s |v'z|, s = sigma_max(S),
-# and v'z has the law of z_1. Hence F >= c (|mu|^r + s^r E|z_1|^r) / 4 - c' -
+# and v'z is distributed as z_1. Hence F >= c (|mu|^r + s^r E|z_1|^r) / 4 - c' -
 # log|S|, -log|S| >= -d log s: on a sublevel set mu and s are bounded, and then
 # sigma_min(S) is bounded away from 0. F is lower semicontinuous (Fatou), so the
 # set is compact and the minimum attained.

@@ -14,7 +14,8 @@ independent_form.elvi_model <- function(model, control) list(model = model, plac
 #' @export
 independent_form.elvi_model_linked <- function(model, control) {
   if (control$scale != "symmetric") {
-    bad_argument("control", "elvi_control(scale = \"symmetric\") with a matrix as prior precision", paste0("scale = \"", control$scale, "\""),
+    bad_argument("control", "elvi_control(scale = \"symmetric\") with a matrix as prior precision",
+                 paste0("scale = \"", control$scale, "\""),
                  "other scales are another family in the coordinates of the prior")
   }
   root <- chol(as.matrix(model$prior$precision))

@@ -56,12 +56,15 @@ describe <- function(x) {
     return(if (is.character(x)) shortened(encodeString(x, quote = "\"")) else format(x))
   }
   if (is.atomic(x)) return(sprintf("%s vector of length %.0f", with_article(typeof(x)), length(x)))
-  if (is_plain_list(x)) return("a list")
+  if (is_plain_list(x)) {
+    names <- names(x)[nzchar(names(x))]
+    return(if (length(names)) paste("a list with", shortened(toString(names))) else if (length(x)) "an unnamed list" else "an empty list")
+  }
   paste("an object of class", encodeString(class(x)[1L], quote = "\""))
 }
 
 shortened <- function(text, most = 60L) {
-  if (nchar(text, "bytes") <= most) text else paste0(substr(text, 1L, most - 4L), "...\"")
+  if (nchar(text, "bytes") <= most) text else paste0(substr(text, 1L, most - 4L), "...", if (startsWith(text, "\"")) "\"")
 }
 
 with_article <- function(noun) paste(if (grepl("^[aeiou]", noun)) "an" else "a", noun)
@@ -252,7 +255,7 @@ check_dots <- function(dots, known, where, ignored = character()) {
     elvi_abort(where, " has no place for ", sum(!nzchar(given)), " unnamed argument(s). Name them.",
                class = "elvi_error_argument", data = list(argument = "..."))
   }
-  instead <- argument_of_others(first, where)
+  instead <- if (where == "elvi()" || is.null(nearest_name(first, known))) argument_of_others(first, where)
   if (!is.null(instead)) {
     elvi_abort(where, " has no argument `", first, "`: ", instead, class = "elvi_error_argument", data = list(argument = first))
   }
@@ -284,7 +287,7 @@ arguments_of_others <- list(
   REML = "it integrates over coefficients and variances, so there is nothing to choose.",
   nAGQ = "it integrates over hyperparameters by quadrature. `control = elvi_control(nodes = )` sets the number of points.",
   prior_PD = "use `prior_only = TRUE`.", sample_prior = "use `prior_only = TRUE`.", prior_covariance = group_prior, priors = "use `prior`.",
-  zi = "use `ziformula`.", hu = "use `ziformula`.", phi.formula = "use `dispformula`.", sigma.formula = "use `dispformula`.",
+  hu = "use `ziformula`.", phi.formula = "use `dispformula`.", sigma.formula = "use `dispformula`.",
   random = other_grouping, correlation = other_correlation, autocor = other_correlation,
   data2 = "pedigrees, graphs and matrices are found where the formula was written. See ?latent_terms.",
   init = "it finds its own start. For a model_density(), `start = list(mu = )` gives one.",
@@ -293,7 +296,7 @@ arguments_of_others <- list(
   QR = "it needs no such transformation.", save_pars = "it keeps what all its methods need.", stanvars = not_compiled)
 
 # the same for methods of fits, of which many take `level`
-levels_of_others <- "`level` sets the probability of intervals, as in confint()."
+levels_of_others <- "`level` of confint() and predict() sets the probability of intervals."
 method_arguments_of_others <- list(
   probs = levels_of_others, prob = levels_of_others, ci = levels_of_others, conf.level = levels_of_others,
   summary = "posterior_linpred(), posterior_epred() and posterior_predict() return draws.",
@@ -309,13 +312,15 @@ argument_of_others <- function(name, where) {
 
 # values of `method` of other packages, and why elvi has none of that name
 methods_of_others <- c(
-  sampling = "it does not sample", nuts = "it does not sample", REML = "it integrates over variances", fREML = "it integrates over variances",
+  sampling = "it does not sample", nuts = "it does not sample",
+  REML = "it integrates over variances", fREML = "it integrates over variances",
   ML = "it maximises no likelihood", optimizing = "its estimate is the posterior, not a mode",
   meanfield = "use \"mpsgd\" with elvi_control(scale = \"diagonal\")", fullrank = "use \"mpsgd\"", advi = "use \"mpsgd\"")
 
 check_method <- function(method, choices) {
   if (is.character(method) && length(method) == 1L && method %in% names(methods_of_others)) {
-    refuse_argument("method", "elvi() has no method \"", method, "\": ", methods_of_others[[method]], ". The default, \"auto\", suits most models.")
+    refuse_argument("method", "elvi() has no method \"", method, "\": ", methods_of_others[[method]],
+                    ". The default, \"auto\", suits most models.")
   }
   check_choice(method, "method", choices)
 }

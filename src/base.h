@@ -1,4 +1,4 @@
-/* Draws z, and the laws that they have: rng.c, base.c. */
+/* Draws z, and their distributions: rng.c, base.c. */
 #ifndef ELVI_BASE_H
 #define ELVI_BASE_H
 

@@ -1,4 +1,5 @@
-# Runs the R code of README.md, puts what it prints below it there, and draws its picture.
+# Runs the R code of README.md, puts what it prints below it there, draws its picture, and writes the home page of the site, which
+# shows the fit beside the picture.
 # usage: R_LIBS=build/lib Rscript tools/readme.R
 lines <- readLines("README.md")
 pdf(NULL)   # plot() draws nowhere
@@ -20,3 +21,13 @@ writeLines(lines, "README.md")
 picture <- ggplot2::autoplot(fit) +
   ggplot2::labs(subtitle = "Diabetes in Pima women")
 ggplot2::ggsave("man/figures/README-pima.png", picture, width = 7, height = 4.5, dpi = 110, bg = "white")
+
+section <- function(name) which(lines == paste("##", name))
+printed <- capture.output(print(fit))
+code <- code[seq_len(which(code == "fit"))]
+home <- c(lines[seq_len(section("Install") - 1L)],
+          ":::: {.row}", "::: {.col-xl-7 .certificate}", "```r", code, "```", "", "```", printed, "```", ":::",
+          "::: {.col-xl-5 .forest}", lines[startsWith(lines, "![")], ":::", "::::", "",
+          lines[which(startsWith(lines, "Read the last lines")):(section("What each package gives you") - 1L)],
+          lines[section("Install"):(section("A first fit") - 1L)], lines[section("What each package gives you"):length(lines)])
+writeLines(home, "pkgdown/index.md")

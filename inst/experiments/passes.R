@@ -42,5 +42,5 @@ draw_passes <- function(x, ...) {
   ggplot2::ggplot(x$data, ggplot2::aes(x = .data$dim, y = 1e9 * .data$seconds / .data$rows)) +
     ggplot2::geom_line(ggplot2::aes(y = 1e9 * .data$seconds), line, colour = "grey60") +
     ggplot2::geom_point() +
-    ggplot2::labs(x = "coefficients d", y = "nanoseconds a row and pass")
+    ggplot2::labs(x = "coefficients d", y = "nanoseconds per row and pass") + ggplot2::theme_minimal(base_size = 11)
 }

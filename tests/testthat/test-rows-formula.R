@@ -250,7 +250,7 @@ test_that("odd chunks are errors that say which", {
   expect_error(elvi(count ~ x, data = rows_files(1, function(i) as.matrix(data[c("count", "x")])), family = poisson()),
                "`data` must be a source whose chunks are data frames")
   expect_error(elvi(count ~ x, data = bad(data["count"]), family = poisson()), "Chunk 2: column `x` is missing")
-  expect_error(elvi(count ~ x, data = bad(transform(data, x = Inf)), family = poisson()), "Chunk 2: `data` must be free of")
+  expect_error(elvi(count ~ x, data = bad(transform(data, x = Inf)), family = poisson()), "Chunk 2: `data` has a non-finite value")
   expect_error(elvi(count ~ x, data = bad(transform(data, count = -1)), family = poisson()), "Chunk 2: `count` must be counts")
   expect_error(elvi(count ~ x, data = bad(transform(data, x = g)), family = poisson()), "File number 2: column `x` is character here, but numeric")
   expect_error(elvi(count ~ x, data = rows_files(1, function(i) data[0, ]), family = poisson()), "no rows")

@@ -41,7 +41,7 @@ test_that("an exact fit goes on from the passes in its checkpoint, and is the sa
   }, elvi_control()))
   expect_gt(whole$passes, 4)
   expect_error(run(failing_after(data, 0.7 * reads), control), "the disk is gone")
-  expect_message(again <- count_passes(run(chunks_of(data), control)), "not made again", class = "elvi_message_checkpoint")
+  expect_message(again <- count_passes(run(chunks_of(data), control)), "already done", class = "elvi_message_checkpoint")
   expect_lt(again$passes, whole$passes)
   expect_identical(again$value$method, "exact")
   expect_identical(again$value$mu, whole$value$mu)

@@ -23,7 +23,7 @@ test_that("members are shown and predicted, and refused where they must be", {
   fit <- elvi(y ~ x + (1 | mm(s1, s2)), d)
   expect_identical(rownames(ranef(fit)$mms1s2), letters[1:8])
   expect_length(predict(fit, d[1:3, ]), 3L)
-  expect_error(predict(fit, transform(d[1, ], s2 = "z")), "that the data had")
+  expect_error(predict(fit, transform(d[1, ], s2 = "z")), "the fit has not seen")
   expect_error(elvi(y ~ (1 | mm(s1)), d), "two factors")
   expect_error(elvi(y ~ (1 | mm(s1, s2, weights = cbind(w1))), d), "one column")
 })
