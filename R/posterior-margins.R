@@ -107,17 +107,41 @@ white_functions <- function(posterior, S) {
 
 # at one component, with points or without; NULL where they cannot be found
 find_margins <- function(target, at, settings, points = NULL) {
-  along <- profiles(target, at$white, TRUE, settings, points)
+  p <- ncol(at$unit)
+  cumulants <- profile_cumulants(target, cbind(at$white, at$unit))
+  some <- function(which) lapply(cumulants, `[`, which)
+  along <- lean_profiles(target, at$white, TRUE, settings, points, some(seq_len(p)))
+  if (is.null(along)) return(NULL)
+  white <- profile_shapes(along)
+  asked <- asks_for_own(cumulants, at$S)
+  own <- if (any(asked)) lean_profiles(target, at$unit[, asked, drop = FALSE], FALSE, settings, points, some(p + which(asked)))
+  if (any(asked) && is.null(own)) return(NULL)
   # the first of the white functions is the first coefficient, in units of its sd: S is lower triangular
-  own <- if (ncol(at$unit) > 1L) profiles(target, at$unit[, -1L, drop = FALSE], FALSE, settings, points) else list()
-  if (is.null(along) || is.null(own)) return(NULL)
   shapes <- profile_shapes(list(settings = settings, value = rbind(along$value[1L, ], own$value)))
   if (max(shapes$rough) > most_rough && settings$width > steep_settings$width) return(find_margins(target, at, steep_settings, points))
-  y <- agree_with_own(profile_moments(along, at$white), shapes, at$S)
+  known <- c(1L, which(asked))
+  y <- agree_with_own(profile_moments(along, at$white), shapes, at$S, known)
   if (is.null(y)) return(NULL)
-  list(delta = y$delta, covariance = y$covariance, shape = profile_shapes(along)$shape, own = shapes$shape,
-       mean = max(abs(shapes$mean)), sd = range(shapes$sd), pointed = !is.null(points))
+  U <- at$S / sqrt(rowSums(at$S^2))
+  shown <- list(mean = drop(U %*% y$delta), sd = sqrt(rowSums((U %*% y$covariance) * U)), shape = white$shape)
+  mild <- is_mild(some(p + seq_len(p)))
+  if (any(mild)) shown$shape[mild, ] <- cumulant_shapes(cumulants$third[p + which(mild)], cumulants$fourth[p + which(mild)])
+  shown$shape[known, ] <- shapes$shape
+  list(delta = y$delta, covariance = y$covariance, shape = white$shape, own = shown$shape, mean = max(abs(shown$mean)),
+       sd = range(shown$sd), pointed = !is.null(points))
 }
+
+# Which coefficients, but for the first, need a profile of their own? Not those that hardly differ from their white function, nor those
+# that are so mild that their cumulants are enough.
+asks_for_own <- function(cumulants, S) {
+  p <- nrow(S)
+  white <- seq_len(p)
+  near <- diag(S) > 0.9 * sqrt(rowSums(S^2)) & abs(cumulants$third[p + white] - cumulants$third[white]) < 0.03 &
+    abs(cumulants$fourth[p + white] - cumulants$fourth[white]) < 0.1
+  !(near | is_mild(lapply(cumulants, `[`, p + white))) & white > 1L
+}
+
+is_mild <- function(cumulants) abs(cumulants$third) < 0.1 & abs(cumulants$fourth) < 0.1
 
 # Margins with bounds that points have corrected, where that can be done.
 point_margins <- function(posterior) {
@@ -152,9 +176,9 @@ most_corrected <- 100L
 most_examined <- 400L
 
 # Mean and covariance of y, moved as little as possible such that the mean and the variance of each coefficient are those of its own
-# profile, which is the more accurate one for it. A ridge keeps coefficients that are nearly collinear from moving others.
-agree_with_own <- function(moments, own, S, ridge = 0.02) {
-  U <- S / sqrt(rowSums(S^2))   # rows: directions of the coefficients in y, of length 1
+# profile, which is the more accurate one for it, where it has one: `own` is of the coefficients `known`. A ridge keeps coefficients that are nearly collinear from moving others.
+agree_with_own <- function(moments, own, S, known, ridge = 0.02) {
+  U <- (S / sqrt(rowSums(S^2)))[known, , drop = FALSE]   # rows: directions of the coefficients in y, of length 1
   G <- tcrossprod(U)
   I <- diag(ridge, nrow(G))
   delta <- moments$delta + drop(crossprod(U, solve(G + I, own$mean - drop(U %*% moments$delta))))
