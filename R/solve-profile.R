@@ -189,8 +189,9 @@ correct_nested <- function(posterior) {
   with_effects(moved, effects)
 }
 
-# That of an exact optimum: normal priors, a scale of any covariance, and few enough rows.
+# That of an exact optimum: a scale of any covariance, and few enough rows.
 correct_exact <- function(posterior, model, optimum) {
+  if (is_regression(model) && has_student_prior(model)) return(correct_student(posterior, model, optimum))
   if (!is_profiled(model, optimum)) return(posterior)
   if (design_size(model) > most_profiled) return(left_gaussian(posterior, "the design has more than a million numbers"))
   model <- in_memory(model)
