@@ -29,7 +29,7 @@ profiles <- function(target, a, means = TRUE, settings = profile_settings, point
                  settings, points, means, threads())
   if (any(vapply(found, function(f) status_name(f$status) != "ok" || f$below < 2L || f$above < 2L, NA))) return(NULL)
   middle <- settings$most + 1L
-  if (!is.null(points) && min(vapply(found, least_effective_node, 0)) < fewest_effective) return(NULL)
+  if (!is.null(points) && min(vapply(found, least_effective_node, 0)) < least_effective_share) return(NULL)
   value <- t(vapply(found, function(f) {
     used <- seq.int(middle - f$below, middle + f$above)
     replace(rep(-Inf, length(f$value)), used, f$value[used])
@@ -93,7 +93,7 @@ filled_in <- function(found) {
 # A profile is a lower bound at each node, as far from the density as the rest is from a gaussian there. In few dimensions points of
 # that gaussian, the same at all nodes, say how far.
 most_pointed <- 6L
-fewest_effective <- 0.1
+least_effective_share <- 0.1
 
 profile_points <- function(plan) {
   if (plan$dim > most_pointed || plan$dim < 2L || plan$constraints) return(NULL)
