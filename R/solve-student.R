@@ -8,7 +8,7 @@ adapting_points <- c(256L, 1024L, 8192L)
 adapting_df <- 3
 
 # shares of effective points, at the end, that are needed
-fewest_adapted <- 0.1
+least_adapted_share <- 0.1
 
 correct_student <- function(posterior, model, optimum) {
   which <- posterior$coefficients
@@ -76,7 +76,7 @@ adapted_margins <- function(posterior) {
     if (is.null(root)) return(NULL)
     at <- list(mean = mean, root = root)
   }
-  if (1 / sum(w^2) < fewest_adapted * n) return(NULL)
+  if (1 / sum(w^2) < least_adapted_share * n) return(NULL)
   U <- posterior$margins$roots[[1L]]
   U <- U / sqrt(rowSums(U^2))
   shown <- list(mean = drop(U %*% mean), sd = sqrt(rowSums((U %*% C) * U)))
