@@ -282,9 +282,13 @@ hermite_levels <- function(nodes = c(6L, 10L, 16L, 26L, 40L, 64L), limits = c(0.
 }
 
 hermite_rules <- hermite_levels()
+lean_hermite_rules <- lapply(hermite_levels(c(4L, 8L, 12L, 20L, 32L, 64L)), function(level) {
+  used <- level$w > 1e-11
+  list(z = level$z[used], w = level$w[used], limit = level$limit)
+})
 
 # as C reads it
-joint_rule <- function(record) {
-  levels <- lapply(hermite_rules, function(level) replace(level, "limit", level$limit * record$second$smooth))
+joint_rule <- function(record, lean = FALSE) {
+  levels <- lapply(if (lean) lean_hermite_rules else hermite_rules, function(level) replace(level, "limit", level$limit * record$second$smooth))
   list(levels = levels, prior_levels = list(), mgf = "gaussian", mgf_rate = 0, limit = Inf)
 }

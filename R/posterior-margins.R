@@ -105,18 +105,59 @@ white_functions <- function(posterior, S) {
   list(unit = unit, white = unit %*% t(solve(S)), S = S)
 }
 
-# at one component; NULL where they cannot be found
-find_margins <- function(target, at, settings) {
-  along <- profiles(target, at$white, settings = settings)
+# at one component, with points or without; NULL where they cannot be found
+find_margins <- function(target, at, settings, points = NULL) {
+  p <- ncol(at$unit)
+  cumulants <- profile_cumulants(target, cbind(at$white, at$unit))
+  some <- function(which) lapply(cumulants, `[`, which)
+  along <- lean_profiles(target, at$white, TRUE, settings, points, some(seq_len(p)))
+  if (is.null(along)) return(NULL)
+  white <- profile_shapes(along)
+  asked <- asks_for_own(cumulants, at$S)
+  own <- if (any(asked)) lean_profiles(target, at$unit[, asked, drop = FALSE], FALSE, settings, points, some(p + which(asked)))
+  if (any(asked) && is.null(own)) return(NULL)
   # the first of the white functions is the first coefficient, in units of its sd: S is lower triangular
-  own <- if (ncol(at$unit) > 1L) profiles(target, at$unit[, -1L, drop = FALSE], FALSE, settings) else list()
-  if (is.null(along) || is.null(own)) return(NULL)
   shapes <- profile_shapes(list(settings = settings, value = rbind(along$value[1L, ], own$value)))
-  if (max(shapes$rough) > most_rough && settings$width > steep_settings$width) return(find_margins(target, at, steep_settings))
-  y <- agree_with_own(profile_moments(along, at$white), shapes, at$S)
+  if (max(shapes$rough) > most_rough && settings$width > steep_settings$width) return(find_margins(target, at, steep_settings, points))
+  known <- c(1L, which(asked))
+  y <- agree_with_own(profile_moments(along, at$white), shapes, at$S, known)
   if (is.null(y)) return(NULL)
-  list(delta = y$delta, covariance = y$covariance, shape = profile_shapes(along)$shape, own = shapes$shape,
-       mean = max(abs(shapes$mean)), sd = range(shapes$sd))
+  U <- at$S / sqrt(rowSums(at$S^2))
+  shown <- list(mean = drop(U %*% y$delta), sd = sqrt(rowSums((U %*% y$covariance) * U)), shape = white$shape)
+  mild <- is_mild(some(p + seq_len(p)))
+  if (any(mild)) shown$shape[mild, ] <- cumulant_shapes(cumulants$third[p + which(mild)], cumulants$fourth[p + which(mild)])
+  shown$shape[known, ] <- shapes$shape
+  list(delta = y$delta, covariance = y$covariance, shape = white$shape, own = shown$shape, mean = max(abs(shown$mean)),
+       sd = range(shown$sd), pointed = !is.null(points))
+}
+
+# Which coefficients, but for the first, need a profile of their own? Not those that hardly differ from their white function, nor those
+# that are so mild that their cumulants are enough.
+asks_for_own <- function(cumulants, S) {
+  p <- nrow(S)
+  white <- seq_len(p)
+  near <- diag(S) > 0.9 * sqrt(rowSums(S^2)) & abs(cumulants$third[p + white] - cumulants$third[white]) < 0.03 &
+    abs(cumulants$fourth[p + white] - cumulants$fourth[white]) < 0.1
+  !(near | is_mild(lapply(cumulants, `[`, p + white))) & white > 1L
+}
+
+is_mild <- function(cumulants) abs(cumulants$third) < 0.1 & abs(cumulants$fourth) < 0.1
+
+# Margins with bounds that points have corrected, where that can be done.
+point_margins <- function(posterior) {
+  margins <- posterior$margins
+  points <- profile_points(target_of(posterior)$plan)
+  if (is.null(points)) return(posterior)
+  for (r in seq_along(margins$each)) {
+    k <- margins$each[[r]]$k
+    target <- target_of(posterior, k)
+    at <- white_functions(posterior, margins$roots[[k]])
+    found <- find_margins(target, at, settings_for(profile_cumulants(target, cbind(at$white, at$unit))), points)
+    if (!is.null(found)) margins$each[[r]] <- c(list(k = k), found)
+  }
+  margins$moved <- most_moved(margins$each)
+  posterior$margins <- margins
+  posterior
 }
 
 most_moved <- function(each) {
@@ -135,9 +176,9 @@ most_corrected <- 100L
 most_examined <- 400L
 
 # Mean and covariance of y, moved as little as possible such that the mean and the variance of each coefficient are those of its own
-# profile, which is the more accurate one for it. A ridge keeps coefficients that are nearly collinear from moving others.
-agree_with_own <- function(moments, own, S, ridge = 0.02) {
-  U <- S / sqrt(rowSums(S^2))   # rows: directions of the coefficients in y, of length 1
+# profile, which is the more accurate one for it, where it has one: `own` is of the coefficients `known`. A ridge keeps coefficients that are nearly collinear from moving others.
+agree_with_own <- function(moments, own, S, known, ridge = 0.02) {
+  U <- (S / sqrt(rowSums(S^2)))[known, , drop = FALSE]   # rows: directions of the coefficients in y, of length 1
   G <- tcrossprod(U)
   I <- diag(ridge, nrow(G))
   delta <- moments$delta + drop(crossprod(U, solve(G + I, own$mean - drop(U %*% moments$delta))))
@@ -300,7 +341,7 @@ row_shapes <- function(posterior, W) {
   chosen <- main_components(posterior, if (has_two_lines(posterior)) 1 else max(1, most_profile_rows %/% cost), least = 0.05)
   each <- lapply(chosen, function(k) {
     shape <- refined_shapes(posterior, k, a, length(chosen)) %||%
-      function_shapes(target_of(posterior, k), a, profiled = cost <= 3 * most_profile_rows)
+      function_shapes(target_of(posterior, k), a, cost <= 3 * most_profile_rows, points_at(posterior, k))
     shape[match(key, key[first]), , drop = FALSE]
   })
   new_shapes(each, nearest_of(posterior, chosen))
@@ -314,8 +355,13 @@ bent_functions <- function(cumulants) which(abs(cumulants$third) > 0.04 | abs(cu
 
 rows_of_profile <- function(target) 2 * profile_settings$most * target$plan$rows
 
+# those by which the margins at component k were found
+points_at <- function(posterior, k) {
+  if (has_margins(posterior) && isTRUE(margin_at(posterior, k)$pointed)) profile_points(target_of(posterior, k)$plan)
+}
+
 # of the columns of a at one component
-function_shapes <- function(target, a, profiled) {
+function_shapes <- function(target, a, profiled, points = NULL) {
   cumulants <- profile_cumulants(target, a)
   shape <- normal_shapes(ncol(a))
   bent <- bent_functions(cumulants)
@@ -323,20 +369,20 @@ function_shapes <- function(target, a, profiled) {
   # each by itself, so that what a row gets does not depend on the rows beside it
   for (some in split(bent, abs(cumulants$third[bent]) > steep_skewness)) {
     settings <- settings_for(lapply(cumulants, `[`, some))
-    found <- if (profiled) shapes_along(target, a[, some, drop = FALSE], settings)
+    found <- if (profiled) shapes_along(target, a[, some, drop = FALSE], settings, points)
     shape[some, ] <- found %||% cumulant_shapes(cumulants$third[some], cumulants$fourth[some])
   }
   shape
 }
 
 # by their profiles; NULL where these have failed
-shapes_along <- function(target, a, settings) {
-  found <- profiles(target, a, FALSE, settings)
+shapes_along <- function(target, a, settings, points = NULL) {
+  found <- (if (!is.null(points)) profiles(target, a, FALSE, settings, points)) %||% profiles(target, a, FALSE, settings)
   if (is.null(found)) return(NULL)
   shapes <- profile_shapes(found)
   rough <- which(shapes$rough > most_rough)
   if (!length(rough) || settings$width <= steep_settings$width) return(shapes$shape)
-  finer <- shapes_along(target, a[, rough, drop = FALSE], steep_settings)
+  finer <- shapes_along(target, a[, rough, drop = FALSE], steep_settings, points)
   if (!is.null(finer)) shapes$shape[rough, ] <- finer
   shapes$shape
 }
@@ -372,12 +418,13 @@ profiled_target <- function(posterior) if (is_reshaped(posterior) && !is_correct
 target_of <- function(posterior, k = which.max(posterior$weight)) {
   roots <- posterior$roots
   at <- if (is.null(roots$plan)) posterior$margins else list(plan = roots$plan, setting = roots$settings[[k]])
-  profile_target(at$plan, plan_rule(at$plan, posterior_law(posterior)), at$setting)
+  profile_target(at$plan, lean_rule(at$plan, posterior_law(posterior)), at$setting)
 }
 
-plan_rule <- function(plan, law) {
-  record_rule(family_records[[plan$record]], law, plan$lines)
-}
+plan_rule <- function(plan, law) record_rule(family_records[[plan$record]], law, plan$lines)
+
+# that of corrections
+lean_rule <- function(plan, law) record_rule(family_records[[plan$record]], law, plan$lines, lean = TRUE)
 
 # ---- standardised quantiles as functions ------------------------------------------------------------------
 

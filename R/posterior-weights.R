@@ -29,7 +29,17 @@ reweigh_nested <- function(nested, posterior) {
   posterior$weight <- nested$hyper$weight
   best <- found[[match(which.max(weight), counts)]]
   posterior <- weigh_effects(posterior)
-  list(nested = nested, posterior = if (is_off(best)) refine_margins(posterior) else posterior)
+  if (!is_off(best) || !has_margins(posterior)) return(list(nested = nested, posterior = posterior))
+  k <- which.max(posterior$weight)
+  list(nested = nested, posterior = mend_margins(posterior, function(p) corrected_ratios_at(p, k, points)))
+}
+
+# Margins to which weighted points object: by profiles with points, and where these are not enough, by many weighted points.
+# sample_of: the log ratios of a few points of a posterior.
+mend_margins <- function(posterior, sample_of) {
+  posterior <- point_margins(posterior)
+  pointed <- vapply(posterior$margins$each, function(one) isTRUE(one$pointed), NA)
+  if (all(pointed) && !is_off(sample_of(posterior))) posterior else refine_margins(posterior)
 }
 
 # The same draws in every fit: what a regression shows does not depend on the seed.
@@ -163,8 +173,9 @@ refine_plain <- function(posterior) {
   rows <- target_of(posterior)$plan$rows
   number <- 2L * as.integer(min(most_weighing_draws, most_weighing_rows %/% (2 * rows)))
   if (number < 2L * fewest_weighing_draws) return(posterior)
-  sample <- corrected_ratios_at(posterior, 1L, paired_points(posterior, number, refining_share))
-  if (is_off(sample)) refine_margins(posterior) else posterior
+  points <- paired_points(posterior, number, refining_share)
+  sample_of <- function(p) corrected_ratios_at(p, 1L, points)
+  if (is_off(sample_of(posterior))) mend_margins(posterior, sample_of) else posterior
 }
 
 # Margins of the coefficients whose moments and shapes are those of weighted points. The corrected posterior's own, which are known, are
@@ -228,7 +239,7 @@ even_noise <- function(y, found, delta) {
 # Shapes of linear functions, the columns of a, at components whose margins are refined: those of weighted points, because the functions'
 # own profiles are no better than those of the coefficients were. NULL where they are not refined, functions are too many or points
 # too few.
-shaping_points <- 8192L
+shaping_points <- 24576L
 most_shaped <- 500L
 
 refined_shapes <- function(posterior, k, a, components) {

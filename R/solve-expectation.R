@@ -99,9 +99,11 @@ model_quadrature <- function(model, law) {
 # tenth of a second to make: keep them for the session.
 quadrature_cache <- new.env(parent = emptyenv())
 
-cached_quadrature <- function(law, likelihood) {
-  if (is.null(law$key)) return(quadrature_rule(law, likelihood))
-  key <- paste(law$key, first_of_same_losses(likelihood))
-  if (is.null(quadrature_cache[[key]])) quadrature_cache[[key]] <- quadrature_rule(law, likelihood)
+# lean: that of corrections
+cached_quadrature <- function(law, likelihood, lean = FALSE) {
+  tried <- if (lean) lean_rules else fine_rules
+  if (is.null(law$key)) return(quadrature_rule(law, likelihood, tried))
+  key <- paste(law$key, first_of_same_losses(likelihood), if (lean) "lean")
+  if (is.null(quadrature_cache[[key]])) quadrature_cache[[key]] <- quadrature_rule(law, likelihood, tried)
   quadrature_cache[[key]]
 }

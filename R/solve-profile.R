@@ -1,13 +1,13 @@
 # From the best gaussian to the posterior: the density of a linear function a'x along its range, by the best gaussian of the
 # rest at each of a few values (elvi_nested_profile() in src/nested.c). For regressions whose loss has an expectation in C.
 
-# Nodes 1.2 standard deviations apart until the log density has fallen by `drop`. One Newton step a node is enough, because each
-# starts from its neighbour.
-profile_settings <- list(most = 12L, steps = 1L, width = 1.2, drop = 8, gain = 1e-3)
+# Nodes 1.2 standard deviations apart until the log density has fallen by `drop`. Most need no whole step, because each
+# starts where those before it lead.
+profile_settings <- list(most = 12L, steps = 3L, width = 1.2, drop = 8, gain = 5e-3)
 
 # A density with a steep edge, such as that of a cell without events, needs nodes closer together and more steps at each:
 # test-solve-profile.R compares its limits with a grid.
-steep_settings <- list(most = 24L, steps = 3L, width = 0.6, drop = 12, gain = 1e-3)
+steep_settings <- list(most = 24L, steps = 3L, width = 0.6, drop = 12, gain = 5e-3)
 
 # third cumulants above it are those of such a density
 steep_skewness <- 1
@@ -22,18 +22,93 @@ profile_target <- function(plan, rule, setting) list(plan = plan, rule = rule, s
 
 # Profiles of the linear functions in the columns of `a`, in the order of the parameters: list(settings, at, sd, value, mean), where value
 # has a row for each function and a column for each node, -Inf for those that were not needed, and mean[, node, function] is
-# that of all parameters there. NULL if one has failed.
-profiles <- function(target, a, means = TRUE, settings = profile_settings) {
+# that of all parameters there. NULL if one has failed. `points`, see profile_points(), correct the lower bounds; NULL where they are too
+# uneven for that.
+profiles <- function(target, a, means = TRUE, settings = profile_settings, points = NULL) {
   found <- .Call(elvi_r_nested_profile, target$plan, target$rule, list(target$setting), unname(a[target$plan$order, , drop = FALSE]),
-                 settings, means, threads())
+                 settings, points, means, threads())
   if (any(vapply(found, function(f) status_name(f$status) != "ok" || f$below < 2L || f$above < 2L, NA))) return(NULL)
   middle <- settings$most + 1L
+  if (!is.null(points) && min(vapply(found, least_effective_node, 0)) < least_effective_share) return(NULL)
   value <- t(vapply(found, function(f) {
     used <- seq.int(middle - f$below, middle + f$above)
     replace(rep(-Inf, length(f$value)), used, f$value[used])
   }, numeric(2L * middle - 1L)))
   list(settings = settings, at = vapply(found, `[[`, 0, "at"), sd = vapply(found, `[[`, 0, "sd"), value = value,
        mean = if (means) lapply(found, function(f) original_order(target$plan, f$mean)))
+}
+
+# ---- where few nodes are enough ------------------------------------------------------------------------
+
+# A density whose third and fourth cumulants are small is the exponential of a polynomial of the fourth degree, nearly: five nodes say which.
+few_settings <- list(most = 2L, steps = 3L, width = 1.6, drop = Inf, gain = 5e-3)
+few_nodes <- 4L   # on either side of the optimum that the polynomial stands for
+is_smooth <- function(cumulants) abs(cumulants$third) < 0.3 & abs(cumulants$fourth) < 0.25
+
+# As profiles(), whose `cumulants` are those of the columns of a.
+lean_profiles <- function(target, a, means, settings, points, cumulants) {
+  smooth <- is_smooth(cumulants) & settings$width == profile_settings$width
+  found <- if (any(smooth)) profiles(target, a[, smooth, drop = FALSE], means, few_settings, points)
+  if (is.null(found)) return(profiles(target, a, means, settings, points))
+  found <- filled_in(found)
+  good <- apply(found$value[, abs(profile_nodes(profile_settings)) < (few_nodes + 0.5) * profile_settings$width, drop = FALSE], 1L, is_bell)
+  smooth[smooth] <- good
+  rest <- if (!all(smooth)) profiles(target, a[, !smooth, drop = FALSE], means, settings, points)
+  if (is.null(rest) && !all(smooth)) return(NULL)
+  value <- matrix(0, ncol(a), ncol(found$value))
+  value[smooth, ] <- found$value[good, ]
+  if (!is.null(rest)) value[!smooth, ] <- rest$value
+  together <- function(field) {
+    out <- vector("list", ncol(a))
+    out[smooth] <- as.list(found[[field]])[good]
+    if (!is.null(rest)) out[!smooth] <- as.list(rest[[field]])
+    out
+  }
+  list(settings = settings, at = unlist(together("at")), sd = unlist(together("sd")), value = value, mean = if (means) together("mean"))
+}
+
+# log densities that fall on either side, faster and faster
+is_bell <- function(value) {
+  value[1L] < max(value) - 5 && value[length(value)] < max(value) - 5 && all(diff(value, differences = 2L) < 0)
+}
+
+# the nodes of profile_settings, by the polynomials through the five
+filled_in <- function(found) {
+  from <- profile_nodes(few_settings)
+  to <- seq(-few_nodes, few_nodes) * profile_settings$width
+  B <- t(outer(to, 0:4, `^`) %*% solve(outer(from, 0:4, `^`)))
+  at <- profile_settings$most + 1L + seq(-few_nodes, few_nodes)
+  value <- matrix(-Inf, nrow(found$value), 2L * profile_settings$most + 1L)
+  value[, at] <- found$value %*% B
+  mean <- lapply(found$mean, function(m) {
+    out <- matrix(0, nrow(m), ncol(value))
+    out[, at] <- m %*% B
+    out
+  })
+  list(at = found$at, sd = found$sd, value = value, mean = if (!is.null(found$mean)) mean)
+}
+
+# ---- points that correct the bounds ---------------------------------------------------------------
+
+# A profile is a lower bound at each node, as far from the density as the rest is from a gaussian there. In few dimensions points of
+# that gaussian, the same at all nodes, say how far.
+most_pointed <- 6L
+least_effective_share <- 0.1
+
+profile_points <- function(plan) {
+  if (plan$dim > most_pointed || plan$dim < 2L || plan$constraints) return(NULL)
+  share <- 0.25
+  wide <- 1 + 1.8 / sqrt(plan$dim)
+  z <- stats::qnorm(t(even_uniform(16L * 2^min(plan$dim - 1L, 3L), plan$dim)))
+  far <- (seq_len(ncol(z)) * sqrt(2)) %% 1 < share
+  z[, far] <- wide * z[, far]
+  list(z = cbind(z, -z), share = share, wide = wide)
+}
+
+# the smallest share of effective points at a node that has mass
+least_effective_node <- function(found) {
+  used <- found$value > max(found$value) - 4
+  min(found$effective[used])
 }
 
 # in standard deviations from the optimum
@@ -108,14 +183,15 @@ needs_profile <- function(cumulants) any(abs(cumulants$third) > 0.04 | abs(cumul
 correct_nested <- function(posterior) {
   plan <- posterior$roots$plan
   if (is_quadratic(plan) || isTRUE(plan$summed)) return(posterior)
-  rule <- plan_rule(plan, posterior_law(posterior))
+  rule <- lean_rule(plan, posterior_law(posterior))
   effects <- if (posterior_law(posterior)$independent) find_effects(posterior, plan, rule)
   moved <- with_margins(posterior, function(k) profile_target(plan, rule, posterior$roots$settings[[k]]), !is.null(effects))
   with_effects(moved, effects)
 }
 
-# That of an exact optimum: normal priors, a scale of any covariance, and few enough rows.
+# That of an exact optimum: a scale of any covariance, and few enough rows.
 correct_exact <- function(posterior, model, optimum) {
+  if (is_regression(model) && has_student_prior(model)) return(correct_student(posterior, model, optimum))
   if (!is_profiled(model, optimum)) return(posterior)
   if (design_size(model) > most_profiled) return(left_gaussian(posterior, "the design has more than a million numbers"))
   model <- in_memory(model)
@@ -151,7 +227,7 @@ in_memory <- function(model) {
 # that of an optimum whose scale is kept as a sparse factor, which knows its plan; NULL for others
 factored_target <- function(optimum) {
   at <- root_plan(optimum$scale)
-  if (!is.null(at)) profile_target(at$plan, plan_rule(at$plan, law_of(optimum$base, optimum$dim)), at$setting)
+  if (!is.null(at)) profile_target(at$plan, lean_rule(at$plan, law_of(optimum$base, optimum$dim)), at$setting)
 }
 
 # A dense regression as the sparse solver has it, at its optimum.
@@ -161,7 +237,7 @@ exact_target <- function(model, optimum) {
   at$setting["eta"] <- list(NULL)
   at$setting$mu <- unname(optimum$mu)[at$plan$order]
   at$setting$c <- expected_curvature(at$plan, at$rule, optimum, X)
-  profile_target(at$plan, at$rule, at$setting)
+  profile_target(at$plan, lean_rule(at$plan, law_of(optimum$base, model$dim)), at$setting)
 }
 
 # c of the rows at an optimum

@@ -181,8 +181,13 @@ calibrated_limits <- function(rules, fine, loss, spreads, enough = 1e-12) {
   limits
 }
 
+# Half the nodes of the Gauss rules that are tried, and the relative error that a rule may have: of an optimum, whose certificate rests on
+# it, and of what corrects one, where 1e-7 nats are nothing.
+fine_rules <- list(sizes = c(2L, 4L, 8L, 16L, 32L), enough = 1e-12)
+lean_rules <- list(sizes = c(3L, 5L, 8L, 16L, 32L), enough = 1e-7)
+
 # The rule of a base in its dimension for a likelihood or "tail", as C reads it.
-quadrature_rule <- function(law, what) {
+quadrature_rule <- function(law, what, tried = fine_rules) {
   losses <- losses_of(what)
   if (!length(losses)) {
     return(list(levels = list(), prior_levels = list(), mgf = "none", mgf_rate = 0, limit = Inf))
@@ -196,7 +201,7 @@ quadrature_rule <- function(law, what) {
   unbounded <- tilted && !is.finite(support_edge(law))
   if (tilted) law$tilt <- if (unbounded) widest_tilt(law, limit) else 4
   fine <- composite_rule(law, width = 0.125, growth = 1.125, grade = 20L)
-  candidates <- c(gauss_rules(fine, c(2L, 4L, 8L, 16L, 32L)),
+  candidates <- c(gauss_rules(fine, tried$sizes),
                   list(composite_rule(law, width = 2, growth = 1.25, grade = 2L),
                        composite_rule(law, width = 0.5, growth = 1.2, grade = 8L)))
   candidates <- Filter(Negate(is.null), candidates)
@@ -207,7 +212,7 @@ quadrature_rule <- function(law, what) {
     tilts <- law$tilt * seq(0.02, 1, by = 0.02)
     limit <- min(vapply(losses, function(loss) calibrated_limits(list(fine), finer, loss, tilts, enough = 1e-10), 0))
   }
-  limits <- do.call(pmin, lapply(losses, function(loss) calibrated_limits(candidates, fine, loss, spreads[spreads < limit])))
+  limits <- do.call(pmin, lapply(losses, function(loss) calibrated_limits(candidates, fine, loss, spreads[spreads < limit], tried$enough)))
   levels <- Map(function(rule, limit) c(rule, limit = limit), candidates, limits)
   # The fine rule's panels resolve spreads up to about 50, when the bend of l is
   # as narrow as a panel; beyond that it is the best there is.
@@ -225,10 +230,10 @@ quadrature_rule <- function(law, what) {
 }
 
 # the rule of a family for the losses of its rows, which may have so many predictors
-record_rule <- function(record, law, lines = NULL) {
+record_rule <- function(record, law, lines = NULL, lean = FALSE) {
   if (is_shared(record)) return(class_rule(lines))
-  if (is_joint(record)) return(joint_rule(record))
-  rule <- cached_quadrature(law, record$conditional$likelihood)
+  if (is_joint(record)) return(joint_rule(record, lean))
+  rule <- cached_quadrature(law, record$conditional$likelihood, lean)
   rule$prior_levels <- list()
   rule
 }

@@ -19,6 +19,8 @@ default_control <- elvi_control()
 
 # The rules that most first fits of a session would otherwise wait for; C is not there yet.
 for (what in c(names(family_records), "tail")) {
-  if (!any(vapply(losses_of(what), function(loss) isTRUE(loss$in_C), NA))) cached_quadrature(law_of(base_gaussian(), 2), what)
+  if (!any(vapply(losses_of(what), function(loss) isTRUE(loss$in_C), NA))) {
+    for (lean in c(FALSE, TRUE)) cached_quadrature(law_of(base_gaussian(), 2), what, lean)
+  }
 }
-rm(what)
+rm(what, lean)

@@ -116,7 +116,7 @@ brute_target <- function(fit, p, rule = hermite(41)) {
     out
   }
   list(density = density, effects = effects, held_out = held_out, predictors = predictors, auxiliary = auxiliary, coefficients = d,
-       dim = d + m + !is.null(rows) + length(levels) + sum(levels))
+       dim = d + m + (!is.null(rows)) + length(levels) + sum(levels))
 }
 
 # ---- importance sampling with a mixture of student distributions, fitted in rounds -----------------------------------------------------

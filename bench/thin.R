@@ -32,7 +32,10 @@ loss <- list(
     mu <- plogis(eta[[1]])
     array(dbeta(y, mu * phi, (1 - mu) * phi, log = TRUE), dim(mu))
   },
-  lognormal = function(y, eta, aux) array(dlnorm(y, eta[[1]], per_row(aux$sigma, eta[[1]]), log = TRUE), dim(eta[[1]])),
+  lognormal = function(y, eta, aux) {   # eta is the logarithm of the mean
+    s <- per_row(aux$sigma, eta[[1]])
+    array(dlnorm(y, eta[[1]] - s^2 / 2, s, log = TRUE), dim(eta[[1]]))
+  },
   weighted = function(y, eta, aux) y$w * (y$y * eta[[1]] - exp(eta[[1]]) - lgamma(y$y + 1)),
   cauchit = function(y, eta, aux) pcauchy((2 * y - 1) * eta[[1]], log.p = TRUE),
   zip = function(y, eta, aux) {
@@ -173,10 +176,12 @@ compare <- function(name, p) {
     out <- rbind(out, effects = errors(unlist(lapply(moments, function(m) m[, 1])), unlist(lapply(moments, function(m) attr(m, "sd")[, 1])),
                                        limits, weighted_truth(u, rep(1 / ncol(u), ncol(u)))))
   }
-  eta <- target$predictors(x)[[1]]
+  # of rows without effects by all draws: resampling would add noise
+  eta <- target$predictors(if (is.null(u)) found$x else x)[[1]]
   if (!is.null(p$group)) eta <- eta + u[as.integer(p$group), ]
+  of_rows <- weighted_truth(eta, if (is.null(u)) found$w else rep(1 / ncol(eta), ncol(eta)))
   shown <- suppressMessages(predict(fit, type = "link", se.fit = TRUE, interval = "credible"))
-  out <- rbind(out, rows = errors(shown$fit[, "fit"], shown$se.fit, shown$fit[, c("lwr", "upr")], weighted_truth(eta, rep(1 / ncol(eta), ncol(eta)))))
+  out <- rbind(out, rows = errors(shown$fit[, "fit"], shown$se.fit, shown$fit[, c("lwr", "upr")], of_rows))
   cost <- vapply(1:5, function(i) seconds(call()) / seconds(call(correct = FALSE)), 0)
   data.frame(problem = name, what = rownames(out), out, cost = c(NA, stats::median(cost), rep(NA, nrow(out) - 2)),
              effective = round(found$effective), row.names = NULL)

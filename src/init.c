@@ -56,7 +56,7 @@ static const R_CallMethodDef call_routines[] = {
     ENTRY(elvi_r_nested_products, 3),
     ENTRY(elvi_r_pattern_times, 3),
     ENTRY(elvi_r_nested_variances, 3),
-    ENTRY(elvi_r_nested_profile, 7),
+    ENTRY(elvi_r_nested_profile, 8),
     ENTRY(elvi_r_nested_cumulants, 4),
     ENTRY(elvi_r_nested_residuals, 6),
     ENTRY(elvi_r_joint_expect, 4),

@@ -1375,10 +1375,10 @@ static int solve_pinned(const elvi_nested_task *task, const elvi_profile *out, p
             gained = w->at.objective - w->to.objective;
             if (gained > 0.0) break;
         }
-        if (!(gained > 0.0)) return !isfinite(w->at.objective);
+        if (!(gained > 0.0)) return set_pin(task, out->a, w->at.c, w, k) || !isfinite(w->at.objective);
         swap(w);
     }
-    if (isfinite(w->at.objective)) finish_pinned(p, out, k, w);
+    if (out->steps && isfinite(w->at.objective)) finish_pinned(p, out, k, w);
     return !isfinite(w->at.objective);
 }
 
@@ -1395,10 +1395,10 @@ typedef struct {
 
 enum { WAY = 3 }; /* nodes from which the next one is guessed */
 
-static passed pass(const elvi_nested *p, const workspace *w, passed to)
+static passed pass(const elvi_nested *p, const elvi_profile *out, const workspace *w, passed to)
 {
     memcpy(to.mu, w->at.mu, (size_t) p->pattern.dim * sizeof(double));
-    memcpy(to.c, is_convex(p) ? w->at.curve : w->at.c, elvi_nested_pairs(p) * sizeof(double));
+    memcpy(to.c, out->steps && is_convex(p) ? w->at.curve : w->at.c, elvi_nested_pairs(p) * sizeof(double));
     return to;
 }
 
@@ -1419,7 +1419,7 @@ static int continue_way(const elvi_nested_task *task, const elvi_profile *out, c
 {
     const elvi_nested *p = task->plan;
     const size_t pairs = elvi_nested_pairs(p);
-    if (known < 2 || !is_convex(p)) return 1;
+    if (known < 2 || !out->steps || !is_convex(p)) return 1;
     const passed a = way[0], b = way[1], c = way[known > 2 ? 2 : 1];
     for (int i = 0; i < p->pattern.dim; i++)
         w->at.mu[i] = known > 2 ? 3.0 * (a.mu[i] - b.mu[i]) + c.mu[i] : 2.0 * a.mu[i] - b.mu[i];
@@ -1437,11 +1437,83 @@ static int move_on(const elvi_nested_task *task, const elvi_profile *out, const 
     return 0;
 }
 
-static void keep_node(const elvi_nested *p, const workspace *w, elvi_profile *out, int at)
+/* log density, up to a constant, of points of squared length r2 in n dimensions, a share of them spread out by `wide` */
+static double log_widened(double r2, int n, double share, double wide)
 {
-    out->value[at] = -w->at.objective;
+    return -0.5 * r2 + log1p(share * (exp(0.5 * r2 * (1.0 - 1.0 / (wide * wide))) / pow(wide, n) - 1.0));
+}
+
+/* x <- mu + L^-T (z - e e'z), a point of the hyperplane; returns the square of its length in whitened coordinates. */
+static double point_on(const elvi_nested *p, const workspace *w, const double *e, const double *z, double *x)
+{
+    double by = 0.0, r2 = 0.0;
+    for (int i = 0; i < p->pattern.dim; i++) by += e[i] * z[i];
+    for (int i = 0; i < p->pattern.dim; i++) {
+        x[i] = z[i] - e[i] * by;
+        r2 += x[i] * x[i];
+    }
+    elvi_sparse_backward(&p->pattern, w->L, x);
+    for (int i = 0; i < p->pattern.dim; i++) x[i] += w->at.mu[i];
+    return r2;
+}
+
+/* minus the log density at x, with the losses of the rows */
+static double minus_log_density(const elvi_nested_task *task, workspace *w, const double *x)
+{
+    const elvi_nested *p = task->plan;
+    const size_t lines = elvi_nested_lines(p);
+    const elvi_dispersion a = elvi_loss_dispersion(p, task->at);
+    double form, *off = w->small + p->pattern.dim;
+    for (int i = 0; i < p->pattern.dim; i++) off[i] = x[i] - p->centre[i];
+    form = multiply(p, task->at->A, off, w->step);
+    elvi_nested_predict(p, x, w->to.eta);
+    for (size_t i = 0; i < lines; i++) w->to.eta[i] += w->offset[i];
+    if (p->joint) {
+        const elvi_joint_rows rows = { p->rows, p->lines, w->y, w->weight, w->to.eta, NULL };
+        return 0.5 * form + elvi_joint_loss(p->joint, task->at->hyper, &rows, NULL);
+    }
+    return 0.5 * form + losses(p, &a, p->rows, w->y, w->weight, w->to.eta);
+}
+
+/* The integral over the hyperplane by weighted points in the place of its lower bound, and the means there. The same points at every
+ * node, so that what they leave is nearly the same. */
+static void weigh_node(const elvi_nested_task *task, const pin *k, workspace *w, elvi_profile *out, int at)
+{
+    const elvi_nested *p = task->plan;
+    const int d = p->pattern.dim;
+    double *e = w->small, *x = w->to.mu, *sum = w->to.g, top = -HUGE_VAL, total = 0.0, squares = 0.0;
+    memcpy(e, out->a, (size_t) d * sizeof(double));
+    elvi_sparse_forward(&p->pattern, w->L, e);
+    for (int i = 0; i < d; i++) e[i] /= sqrt(k->q);
+    memset(sum, 0, (size_t) d * sizeof(double));
+    for (int j = 0; j < out->points; j++) {
+        const double r2 = point_on(p, w, e, out->z + (size_t) j * (size_t) d, x);
+        const double ratio = -minus_log_density(task, w, x) - log_widened(r2, d - 1, out->share, out->wide);
+        if (!isfinite(ratio)) continue;
+        if (ratio > top) {
+            const double by = exp(top - ratio);
+            for (int i = 0; i < d; i++) sum[i] *= by;
+            total *= by;
+            squares *= by * by;
+            top = ratio;
+        }
+        const double weight = exp(ratio - top);
+        for (int i = 0; i < d; i++) sum[i] += weight * x[i];
+        total += weight;
+        squares += weight * weight;
+    }
+    out->value[at] = top + log(total / out->points) - log_diagonal(p, w) - 0.5 * log(k->q);
+    out->effective[at] = total * total / (squares * out->points);
     if (out->mean)
-        memcpy(out->mean + (size_t) at * (size_t) p->pattern.dim, w->at.mu, (size_t) p->pattern.dim * sizeof(double));
+        for (int i = 0; i < d; i++) out->mean[(size_t) at * (size_t) d + (size_t) i] = sum[i] / total;
+}
+
+static void keep_node(const elvi_nested_task *task, const pin *k, workspace *w, elvi_profile *out, int at)
+{
+    const size_t d = (size_t) task->plan->pattern.dim;
+    out->value[at] = -w->at.objective;
+    if (out->mean) memcpy(out->mean + (size_t) at * d, w->at.mu, d * sizeof(double));
+    if (out->points) weigh_node(task, k, w, out, at);
 }
 
 /* Where the nodes of a profile are kept: the first two for the other side, the others in turn. */
@@ -1461,13 +1533,13 @@ static void follow_side(const elvi_nested_task *task, elvi_profile *out, int sid
         if ((continue_way(task, out, way, known, k, w) || solve_pinned(task, out, k, w)) &&
             (move_on(task, out, &way[0], by, k, w) || solve_pinned(task, out, k, w)))
             return;
-        keep_node(p, w, out, out->most + side * node);
+        keep_node(task, k, w, out, out->most + side * node);
         *(side < 0 ? &out->below : &out->above) = node;
-        top = fmax(top, -w->at.objective);
-        if (-w->at.objective < top - out->drop) return;
+        top = fmax(top, out->value[out->most + side * node]);
+        if (out->value[out->most + side * node] < top - out->drop) return;
         for (int i = WAY - 1; i > 0; i--) way[i] = way[i - 1];
-        way[0] = pass(p, w, room->turns[node % WAY]);
-        if (side < 0 && node == 1) pass(p, w, room->below);
+        way[0] = pass(p, out, w, room->turns[node % WAY]);
+        if (side < 0 && node == 1) pass(p, out, w, room->below);
         if (known < WAY) known++;
     }
 }
@@ -1493,8 +1565,8 @@ void elvi_nested_profile(const elvi_nested_task *task, elvi_profile *out)
     out->at = 0.0;
     for (int i = 0; i < p->pattern.dim; i++) out->at += out->a[i] * w.at.mu[i];
     if (solve_pinned(task, out, &k, &w)) return;
-    keep_node(p, &w, out, out->most);
-    pass(p, &w, room.middle);
+    keep_node(task, &k, &w, out, out->most);
+    pass(p, out, &w, room.middle);
     for (int side = -1; side <= 1; side += 2) follow_side(task, out, side, &room, &k, &w);
     out->status = isfinite(out->value[out->most]) ? ELVI_OK : ELVI_SINGULAR_SCALE;
 }

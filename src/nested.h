@@ -205,6 +205,10 @@ typedef struct {
     double at, sd;            /* of a'x at the optimum */
     double *value, *mean;     /* 2 most + 1, the optimum in the middle; the means of x there, or NULL */
     int below, above;         /* nodes that there are on each side */
+    int points;               /* standard normal points by which the bounds are corrected, 0: none; not with constraints */
+    const double *z;          /* dim x points, a share of them spread out by `wide` */
+    double share, wide;
+    double *effective; /* 2 most + 1: the share of effective points */
     elvi_status status;
 } elvi_profile;
 void elvi_nested_profile(const elvi_nested_task *task, elvi_profile *out);

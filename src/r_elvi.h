@@ -125,7 +125,7 @@ SEXP elvi_r_nested_products(SEXP plan, SEXP c, SEXP x);
 SEXP elvi_r_pattern_times(SEXP pattern, SEXP values, SEXP x);
 SEXP elvi_r_nested_cumulants(SEXP plan, SEXP rule, SEXP setting, SEXP a);
 SEXP elvi_r_nested_residuals(SEXP plan, SEXP rule, SEXP settings, SEXP columns, SEXP control, SEXP threads);
-SEXP elvi_r_nested_profile(SEXP plan, SEXP rule, SEXP settings, SEXP a, SEXP control, SEXP means, SEXP threads);
+SEXP elvi_r_nested_profile(SEXP plan, SEXP rule, SEXP settings, SEXP a, SEXP control, SEXP points, SEXP means, SEXP threads);
 SEXP elvi_r_hmc(SEXP model, SEXP settings, SEXP w, SEXP threads);
 SEXP elvi_r_joint_expect(SEXP name, SEXP rule, SEXP hyper, SEXP rows);
 SEXP elvi_r_has_joint(SEXP names);

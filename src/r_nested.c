@@ -355,11 +355,11 @@ SEXP elvi_r_nested_variances(SEXP plan, SEXP setting, SEXP rows)
 }
 
 /* The profiles of the linear functions in the columns of a, at each of the points. `control`: most, steps, width, drop, gain; with
- * `means`, those of x at the nodes. */
-SEXP elvi_r_nested_profile(SEXP plan, SEXP rule, SEXP settings, SEXP a, SEXP control, SEXP means, SEXP threads)
+ * `means`, those of x at the nodes. `points`: NULL, or z, share and wide. */
+SEXP elvi_r_nested_profile(SEXP plan, SEXP rule, SEXP settings, SEXP a, SEXP control, SEXP points, SEXP means, SEXP threads)
 {
-    static const char *const names[] = { "status", "at", "sd", "below", "above", "value", "mean", NULL };
-    const int points = Rf_length(settings), each = Rf_ncols(a), n = points * each;
+    static const char *const names[] = { "status", "at", "sd", "below", "above", "value", "mean", "effective", NULL };
+    const int each = Rf_ncols(a), n = Rf_length(settings) * each;
     team *t = new_team(plan, rule, settings);
     t->each = each;
     t->profiles = (elvi_profile *) R_alloc((size_t) n, sizeof(elvi_profile));
@@ -379,6 +379,16 @@ SEXP elvi_r_nested_profile(SEXP plan, SEXP rule, SEXP settings, SEXP a, SEXP con
         profile->gain = r_number(control, "gain");
         profile->value = r_set_reals(list, "value", 2 * (R_xlen_t) most + 1);
         if (Rf_asLogical(means)) profile->mean = REAL(r_set(list, "mean", Rf_allocMatrix(REALSXP, dim, 2 * most + 1)));
+        if (!Rf_isNull(points)) {
+            SEXP z = r_get(points, "z");
+            if (Rf_nrows(z) != dim || t->plan.constraints) Rf_error("elvi internal error: points do not fit the plan");
+            profile->points = Rf_ncols(z);
+            profile->z = REAL(z);
+            profile->share = r_number(points, "share");
+            profile->wide = r_number(points, "wide");
+            profile->effective = r_set_reals(list, "effective", 2 * (R_xlen_t) most + 1);
+            memset(profile->effective, 0, (2 * (size_t) most + 1) * sizeof(double));
+        }
         profile->status = ELVI_STOPPED;
     }
     run_team(t, n, Rf_asInteger(threads));

@@ -154,7 +154,7 @@ for (name in c("logit", "probit", "cloglog", "poisson", "normal", "phi")) local(
     .Call(internal$elvi_r_nested_check, plan, setup$rule, list(setting, setting), z, TRUE, 2L)
   })
   add("elvi_r_nested_profile", name, function() {
-    .Call(internal$elvi_r_nested_profile, plan, setup$rule, list(setting, setting), diag(plan$dim)[, 1:2], internal$profile_settings, TRUE, 2L)
+    .Call(internal$elvi_r_nested_profile, plan, setup$rule, list(setting, setting), diag(plan$dim)[, 1:2], internal$profile_settings, NULL, TRUE, 2L)
   })
   add("elvi_r_nested_cumulants", name, function() {
     .Call(internal$elvi_r_nested_cumulants, plan, setup$rule, setting, diag(plan$dim)[, 1:2])

@@ -36,7 +36,7 @@ test_that("the density of an effect given the others is its profile without a st
   sparse <- seq_len(plan$dim - plan$dense)
   a <- solve(tcrossprod(root), root[, sparse])
   old <- .Call(elvi_r_nested_profile, plan, target$rule, list(target$setting), unname(a[plan$order, ]),
-               replace(profile_settings, "steps", 0L), FALSE, 1L)
+               replace(profile_settings, "steps", 0L), NULL, FALSE, 1L)
   for (j in sparse) {
     middle <- profile_settings$most + 1L
     used <- seq.int(-min(old[[j]]$below, 7), min(old[[j]]$above, 7))
