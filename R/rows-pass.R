@@ -158,7 +158,7 @@ first_rows_of <- function(rows, most) {
   }
   few <- recipe_rows(rows$recipe, chunk)
   if (is.null(few)) return(NULL)
-  few["shift"] <- list(rows$recipe$centre)
+  few <- shifted_by(few, rows$recipe$centre)
   if (is.null(rows$weighing)) few else reweighed(few, rows$weighing$variance, rows$weighing$earlier)
 }
 
