@@ -263,6 +263,8 @@ row_tasks <- list(
                 join = function(a, b) if (is.null(a) || is.null(b)) a %||% b else join_triangles(a, b)),
   cells = list(of_chunk = TRUE, part = function(chunk, recipe, args) chunk_cells(recipe, chunk, args),
                join = function(a, b) join_cells(a, b)),
+  # how often the rows of each fold count, see rows-folds.R
+  fold_counts = list(part = function(model, args) counts_of_folds(model, args), join = `+`),
   # a method of a fit at its data, see at_chunks()
   method = list(of_chunk = TRUE, part = function(chunk, recipe, args) chunk_method(recipe, chunk, args),
                 join = function(a, b) {
@@ -423,7 +425,7 @@ single_pass <- function(source, recipe, task, args) {
   repeat {
     piece <- pieces$read()
     if (is.null(piece)) break
-    total <- join_answers(task, total, answer_of(piece$rows, recipe, task, args, piece$check))
+    total <- join_answers(task, total, answer_of(piece, recipe, task, replace(args, "place", list(c(args$place, piece$place)))))
   }
   sample <- pieces$sample()
   if (is.null(sample)) total else c(total[c("answer", "check")], list(sample = sample))
@@ -449,8 +451,10 @@ answer_to_chunk <- function(chunk, recipe, task, args) {
 }
 
 # Of the rows of a chunk, whose sums are `check`: they belong to a model without a prior, see likelihood_part().
-answer_of <- function(rows, recipe, task, args, check) {
-  rows <- shifted_by(rows, recipe$centre)
+answer_of <- function(piece, recipe, task, args) {
+  check <- piece$check
+  rows <- shifted_by(piece$rows, recipe$centre)
+  if (!is.null(args$left_out)) rows$weight[fold_of_rows(args$left_out, args$place, length(rows$weight)) == args$left_out$fold] <- 0
   if (!is.null(args$weighing)) rows <- reweighed(rows, args$weighing$variance, args$weighing$earlier)
   model <- c(args$likelihood, list(rows = rows, check = check))
   list(answer = row_tasks[[task]]$part(model, args), check = check)

@@ -26,7 +26,7 @@ pass_over_rows <- function(rows, task, args = list()) {
 }
 
 checked_pass <- function(rows, task, args) {
-  pass <- pass_with_progress(rows$source, rows$recipe, task, c(args, list(weighing = rows$weighing)), rows$n)
+  pass <- pass_with_progress(rows$source, rows$recipe, task, c(args, list(weighing = rows$weighing, left_out = rows$left_out)), rows$n)
   check_unchanged(rows, pass$check)
   pass$answer
 }
