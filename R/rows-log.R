@@ -39,7 +39,8 @@ read_pass_log <- function(log, header) {
   if (whole$end < length(bytes)) replace_file(bytes[seq_len(whole$end)], log$file)
   if (!length(records)) return(invisible())
   log$answers <- stats::setNames(lapply(records, `[[`, "answer"), vapply(records, `[[`, "", "key"))
-  elvi_inform("The checkpoint has ", length(records), " pass", if (length(records) > 1L) "es", ", which are not made again.",
+  elvi_inform("The checkpoint has ", length(records), " pass", if (length(records) > 1L) "es", ", which ", if (length(records) > 1L) "are" else "is",
+              " not made again.",
               class = "elvi_message_checkpoint")
 }
 
