@@ -58,7 +58,8 @@
 #'   the stochastic algorithm, drawn again in every step. The gradient of all rows at the start corrects them, so that gradients stay
 #'   unbiased. Their noise is larger, and [guarantee()] then guarantees nothing. Objectives in the trace, which take all rows, can be
 #'   left out by `trace_draws = 0`.
-#'   It pays where there is no exact solver and a pass takes seconds: exact fits of 10^6 rows and 20 columns take less time than it.
+#'   It pays where there is neither an exact solver nor an integration over the dispersion, as for [neg_binomial_2()] on a cluster.
+#'   Elsewhere `method = "auto"` does not use it, and says so: those take fewer passes (`bench/big.R --only=steps`).
 #' @param progress show progress when a run takes more than two seconds?
 #' @param checkpoint name of a file that keeps the state of a stochastic run, or `NULL` for none; see the section on checkpoints.
 #' @param checkpoint_every seconds between two states that are written. The last one

@@ -273,8 +273,12 @@ choose_method <- function(method, model, stochastic, scale) {
   asked <- lengths(stochastic) > 0L
   if (method == "auto") {
     say_if_checkpoint_decides(model, stochastic, scale)
-    fits <- fits_in_memory(exact_size(model, scale))
-    method <- if (has_exact(model) && scale_of(scale)$exact && !any(asked) && fits) "exact" else "mpsgd"
+    exact <- has_exact(model) && scale_of(scale)$exact && fits_in_memory(exact_size(model, scale))
+    if (exact && is_regression(model) && identical(names(stochastic$control), "rows_per_step") && !asked[["arguments"]]) {
+      say_all_rows("the exact solver")
+      asked[] <- FALSE
+    }
+    method <- if (exact && !any(asked)) "exact" else "mpsgd"
   }
   if (method == "exact" && !scale_of(scale)$exact) {
     bad_argument("method", "\"mpsgd\"", "\"exact\"", sprintf("the exact solver has no scale of kind \"%s\"", scale))
@@ -287,6 +291,12 @@ choose_method <- function(method, model, stochastic, scale) {
     unused_argument(names(stochastic$control)[1L], "the exact solver does not need it. Use method = \"mpsgd\" for a stochastic run")
   }
   method
+}
+
+# Steps with some of the rows pay only where nothing better can be had.
+say_all_rows <- function(by) {
+  elvi_inform("`rows_per_step` is not used: ", by, " takes fewer passes over the rows than a stochastic run does. ",
+              "Use method = \"mpsgd\" for such a run.", class = "elvi_message_all_rows")
 }
 
 say_if_checkpoint_decides <- function(model, stochastic, scale) {

@@ -31,7 +31,8 @@
 #' @param k_threshold a number; `-Inf` refits all rows.
 #' @param K number of folds.
 #' @param folds optional: the fold of each row of the fit, or the name of a grouping variable, whose levels are then left out as a whole.
-#'   By default rows are assigned to folds at random.
+#'   By default rows are assigned to folds at random. Of data larger than memory `"chunk"` leaves out whole chunks, such as files or
+#'   shards, in turn. Each fold is then a fit of its own, of some passes; the sample of a first pass starts all of them.
 #' @param ... for `anova()` further fits; for `loo()` and `waic()` passed on to package 'loo'. Otherwise not used: unknown names are errors.
 #' @return Objects of package 'loo'.
 #' @examples
@@ -247,9 +248,9 @@ kfold.elvi_glm <- function(x, K = 10, folds = NULL, draws = 1000, ...) {
   refuse_prior(x, "x", "the prior has not seen the data that are to be left out")
   need_package("loo", "kfold()")
   check_dots(list(...), names(formals()), "kfold()")
-  check_in_memory(x)
   n <- stats::nobs(x)
-  draws <- check_draws(draws, max(n, posterior_dim(x$posterior)), lower = 2)
+  draws <- check_draws(draws, max(if (is_out_of_memory(x)) 1 else n, posterior_dim(x$posterior)), lower = 2)
+  if (is_out_of_memory(x)) return(kfold_in_passes(x, K, folds, draws))
   folds <- if (is.character(folds)) level_folds(folds, K, x) else check_folds(folds, K, n)
   key <- fit_key(x)
   elpd <- numeric(n)

@@ -251,8 +251,11 @@ choose_nested <- function(problem, method, run, control) {
   must <- length(problem$terms) > 0L || method == "nested" || is_nested_only(problem$family) ||
     lacks_mode_search(problem$family) || !is.null(problem$lines)
   if (must) check_nested(problem, method, run, control)
-  if (must || method != "auto" || !prefers_nested(problem, run, control)) return(must)
-  if (has_few_rows(problem)) return(TRUE)
+  if (must || method != "auto" || !prefers_nested(problem, run, replace(control, "rows_per_step", list(NULL)))) return(must)
+  if (has_few_rows(problem)) {
+    if (!is.null(control$rows_per_step)) say_all_rows("the integration over the dispersion")
+    return(TRUE)
+  }
   say_not_nested(problem)
   FALSE
 }

@@ -55,7 +55,7 @@ open_fresh <- function(source, recipe, seen, copy) {
       if (!seen) sample <<- in_chunk(chunk_place(chunks, at), add_to_sample(recipe, sample, chunk, at))
       rows <- in_chunk(chunk_place(chunks, at), recipe_rows(recipe, chunk, seen))
       if (is.null(rows)) next
-      piece <- list(rows = rows, check = check_sums(rows, recipe))
+      piece <- list(rows = rows, check = check_sums(rows, recipe), place = at - 1)
       copy$add(piece)
       return(piece)
     }

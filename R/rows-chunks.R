@@ -37,19 +37,28 @@ is_chunk_matrix <- function(X) inherits(X, "sparseMatrix") || is.matrix(X)
 recipe_rows.elvi_recipe_formula <- function(recipe, chunk, seen = FALSE) {
   chunk <- check_chunk(chunk)
   given <- plain_design(recipe, chunk)
-  if (seen && !is.null(given)) return(plain_rows(given))
+  if (seen && !is.null(given)) return(with_stored(plain_rows(given), recipe))
   if (is.null(given)) given <- framed_design(recipe, chunk)
-  if (!NROW(given$X)) return(NULL)
-  check_labels(recipe, colnames(given$X))
-  if (!seen) {
-    check_matrix(given$X, "data")
-    check_magnitude(given$X, "data")
-  }
-  rows <- read_rows(given, family_records[[recipe$likelihood]])
+  if (is.null(given$X) || !design_dim(given$X)[1L]) return(NULL)
+  check_labels(recipe, if (is_sparse(given$X)) given$X$names else colnames(given$X))
+  if (!seen) check_chunk_design(given$X)
+  rows <- with_stored(read_rows(given, family_records[[recipe$likelihood]]), recipe)
   rows$precision <- given$weights
   rows$Z <- given$Z
   rows$numeric <- if (is.numeric(given$y) && is.null(dim(given$y))) given$y
   c(rows, list(dropped = given$dropped))
+}
+
+# sparse rows as a recipe's builder makes them
+with_stored <- function(rows, recipe) {
+  if (has_sparse_rows(rows)) rows[c("stored", "per_row")] <- recipe$builder[c("stored", "entries")]
+  rows
+}
+
+check_chunk_design <- function(X) {
+  if (is_sparse(X) && !all(is.finite(X$entry))) X <- dense_design(X)   # for its message
+  numbers <- if (is_sparse(X)) X$entry else check_matrix(X, "data")
+  if (length(numbers)) check_magnitude(numbers, "data")
 }
 
 check_chunk <- function(chunk) {
@@ -66,7 +75,9 @@ check_chunk <- function(chunk) {
 framed_design <- function(recipe, chunk) {
   frame <- recipe_frame(recipe, chunk)
   if (!nrow(frame)) return(list(X = NULL))
-  design <- with_free_columns(recipe, stats::model.matrix(recipe$fixed %||% recipe$terms, frame, recipe$contrasts), frame)
+  X <- if (!is.null(recipe$builder)) built_design(recipe$builder, frame, nrow(frame))
+  X <- X %||% stats::model.matrix(recipe$fixed %||% recipe$terms, frame, recipe$contrasts)
+  design <- with_free_columns(recipe, X, frame)
   list(X = design$X, Z = design$Z, y = stats::model.response(frame, "any"),
        weights = stats::model.weights(frame), frequency = frame[["(frequency)"]],
        offset = blame_argument(stats::model.offset(frame), "offset", "it cannot be used"),
@@ -88,11 +99,13 @@ recipe_frame <- function(recipe, chunk) {
   })
 }
 
-# Numeric columns as they are need no model frame, which would take longer than the pass.
+# Columns as they are need no model frame, which would take longer than the pass.
 plain_design <- function(recipe, chunk) {
   plain <- recipe$plain
   n <- nrow(chunk)
-  if (is.null(plain) || !n) return(NULL)
+  if (!n) return(NULL)
+  if (!is.null(recipe$builder$plain)) return(plain_factors(recipe$builder, chunk, n))
+  if (is.null(plain)) return(NULL)
   columns <- c(plain$response, plain$predictors)
   if (!all(columns %in% names(chunk))) return(NULL)
   for (name in columns) if (!is_plain_column(chunk[[name]])) return(NULL)
@@ -101,6 +114,13 @@ plain_design <- function(recipe, chunk) {
   if (is.null(X) || anyNA(y)) return(NULL)
   dimnames(X) <- list(NULL, recipe$labels)
   list(X = X, y = y, dropped = 0)
+}
+
+plain_factors <- function(builder, chunk, n) {
+  y <- chunk[[builder$plain]]
+  if (!is_plain_column(y) || anyNA(y)) return(NULL)
+  X <- built_design(builder, chunk, n)
+  if (!is.null(X)) list(X = X, y = y, dropped = 0)
 }
 
 is_plain_column <- function(x) (is.double(x) || is.integer(x)) && !is.object(x) && is.null(dim(x))
@@ -212,7 +232,7 @@ row_tasks <- list(
   # the rows themselves, where there are few; with args$dense, X as a matrix whatever it is
   collect = list(part = function(model, args) {
                    rows <- model$rows[c("X", "y", "weight", "offset")]
-                   if (isTRUE(args$dense)) rows$X <- dense_design(rows$X)
+                   if (isTRUE(args$dense)) rows$X <- dense_rows(model$rows)
                    rows
                  },
                  join = function(a, b) Map(function(x, y) if (is.matrix(x)) rbind(x, y) else c(x, y), a, b)),
@@ -243,6 +263,8 @@ row_tasks <- list(
                 join = function(a, b) if (is.null(a) || is.null(b)) a %||% b else join_triangles(a, b)),
   cells = list(of_chunk = TRUE, part = function(chunk, recipe, args) chunk_cells(recipe, chunk, args),
                join = function(a, b) join_cells(a, b)),
+  # how often the rows of each fold count, see rows-folds.R
+  fold_counts = list(part = function(model, args) counts_of_folds(model, args), join = `+`),
   # a method of a fit at its data, see at_chunks()
   method = list(of_chunk = TRUE, part = function(chunk, recipe, args) chunk_method(recipe, chunk, args),
                 join = function(a, b) {
@@ -254,7 +276,7 @@ row_tasks <- list(
 
 # Numbers, sums about the point `about` and extremes: all that model and priors need of the data.
 survey_rows <- function(rows, args) {
-  rows["shift"] <- list(args$about)
+  rows <- shifted_by(rows, args$about)
   n <- length(rows$y)
   used <- rows$weight > 0
   once <- as.double(used)
@@ -403,7 +425,7 @@ single_pass <- function(source, recipe, task, args) {
   repeat {
     piece <- pieces$read()
     if (is.null(piece)) break
-    total <- join_answers(task, total, answer_of(piece$rows, recipe, task, args, piece$check))
+    total <- join_answers(task, total, answer_of(piece, recipe, task, replace(args, "place", list(c(args$place, piece$place)))))
   }
   sample <- pieces$sample()
   if (is.null(sample)) total else c(total[c("answer", "check")], list(sample = sample))
@@ -429,8 +451,10 @@ answer_to_chunk <- function(chunk, recipe, task, args) {
 }
 
 # Of the rows of a chunk, whose sums are `check`: they belong to a model without a prior, see likelihood_part().
-answer_of <- function(rows, recipe, task, args, check) {
-  rows["shift"] <- list(recipe$centre)
+answer_of <- function(piece, recipe, task, args) {
+  check <- piece$check
+  rows <- shifted_by(piece$rows, recipe$centre)
+  if (!is.null(args$left_out)) rows$weight[fold_of_rows(args$left_out, args$place, length(rows$weight)) == args$left_out$fold] <- 0
   if (!is.null(args$weighing)) rows <- reweighed(rows, args$weighing$variance, args$weighing$earlier)
   model <- c(args$likelihood, list(rows = rows, check = check))
   list(answer = row_tasks[[task]]$part(model, args), check = check)

@@ -188,7 +188,7 @@ shard_task <- function(shard, recipe, request, number = 1) {
   if (!is.null(request$centre)) recipe$centre <- request$centre
   if (request$task == "first") return(list(answer = first_rows(if (is_source(data)) first_chunk(data) else data)))
   of_chunk <- isTRUE(row_tasks[[request$task]]$of_chunk)
-  if (of_chunk) request$args$place <- number - 1
+  request$args$place <- number - 1
   if (is_source(data)) return(pass_over(data, recipe, request$task, request$args))
   if (of_chunk) return(answer_to_chunk(data, recipe, request$task, request$args))
   survey <- request$task == "survey"
@@ -199,7 +199,7 @@ shard_task <- function(shard, recipe, request, number = 1) {
     shard$key <- request$key
     shard$seen <- !survey
   }
-  answer <- if (!is.null(shard$rows)) answer_of(shard$rows, recipe, request$task, request$args, shard$check)
+  answer <- if (!is.null(shard$rows)) answer_of(list(rows = shard$rows, check = shard$check), recipe, request$task, request$args)
   if (is.null(sample)) answer else c(answer[c("answer", "check")], list(sample = sample))
 }
 

@@ -40,6 +40,7 @@ source_design <- function(source, formula, call, env, contrasts, family, parts =
   first <- sample_design(recipe, sample, if (length(of_fixed)) of_fixed)
   recipe[c("labels", "contrasts")] <- list(first$labels, first$contrasts)
   recipe$plain <- plain_columns(recipe, chunk)
+  recipe$builder <- first$builder
   recipe$marks <- mark_weights(recipe, chunk)
   intercept <- attr(recipe$fixed %||% recipe$terms, "intercept") == 1
   about <- if (intercept) replace(first$means, 1L, 0)
@@ -92,23 +93,29 @@ formula_recipe <- function(formula, call, env, chunk, likelihood) {
 }
 
 # labels, contrasts and means of the design of a first chunk, and about where its responses are
-sample_design <- function(recipe, frame, contrasts) {
+sample_design <- function(recipe, frame, contrasts, numbers = 5e6) {
   single <- names(Filter(function(levels) length(levels) == 1L, recipe$levels))
   if (length(single)) {
     refuse_chunk_term(recipe, single[1L], "`", single[1L], "` has only one level in all chunks, \"", recipe$levels[[single[1L]]],
                 "\". A factor needs at least two: leave it out.")
   }
-  X <- stats::model.matrix(recipe$fixed %||% recipe$terms, frame, contrasts)
+  y <- stats::model.response(frame, "any")
+  terms <- recipe$fixed %||% recipe$terms
+  columns <- ncol(stats::model.matrix(terms, frame[1L, , drop = FALSE], contrasts))
+  frame <- utils::head(frame, max(1000, numbers %/% max(columns, 1)))   # of many columns not a whole chunk
+  X <- stats::model.matrix(terms, frame, contrasts)
   made <- attributes(X)
   constant <- constant_columns(X)
+  recipe["contrasts"] <- list(made$contrasts)
+  builder <- factor_builder(recipe, frame, X)
+  if (!is.null(builder)) builder$labels <- colnames(X)
   X <- with_free_columns(recipe, X, frame)$X
   if (!ncol(X) && !length(recipe$latent)) bad_argument("object", "a formula with at least one coefficient", "an empty one")
   means <- colMeans(X)
-  y <- stats::model.response(frame, "any")
   level <- if (is.numeric(y) && is.null(dim(y))) mean(y) else 0
   list(labels = colnames(X), contrasts = made$contrasts, constant = constant,
        means = ifelse(is.finite(means), unname(means), 0),
-       level = if (is.finite(level)) level else 0)
+       level = if (is.finite(level)) level else 0, builder = builder)
 }
 
 # ---- terms that depend on other rows -------------------------------------------------------

@@ -37,7 +37,7 @@ survey_terms <- function(recipe, chunk, args) {
   frame <- recipe_frame(recipe, check_chunk(chunk))
   if (!nrow(frame)) return(NULL)
   counting <- !rows_without_weight(frame)
-  list(bars = lapply(args$bars, survey_bar, frame, counting, args$contrasts),
+  list(n = as.double(nrow(frame)), bars = lapply(args$bars, survey_bar, frame, counting, args$contrasts),
        rows = if (length(args$smooths)) thinned(list(frame = plain_frame(unclass(frame)[args$smooths], nrow(frame)),
                                                      counting = counting, every = 1), args$most),
        most = args$most)
@@ -77,7 +77,7 @@ levels_and_values <- function(x, at) {
 
 join_term_surveys <- function(a, b) {
   if (is.null(a) || is.null(b)) return(a %||% b)
-  list(bars = Map(join_bars, a$bars, b$bars), rows = if (!is.null(a$rows)) join_thinned(a$rows, b$rows, a$most), most = a$most)
+  list(n = a$n + b$n, bars = Map(join_bars, a$bars, b$bars), rows = if (!is.null(a$rows)) join_thinned(a$rows, b$rows, a$most), most = a$most)
 }
 
 join_bars <- function(a, b) {

@@ -3,7 +3,7 @@
 check_in_memory <- function(object) {
   if (!is_out_of_memory(object)) return(invisible())
   elvi_abort("The data of this fit are not in memory, and this method needs all rows at once. Give `newdata`; predict(), ",
-             "posterior_predict(), fitted(), residuals(), log_lik() and loo() read the rows again by themselves.",
+             "posterior_predict(), fitted(), residuals(), log_lik(), loo() and kfold() read the rows again by themselves.",
              class = "elvi_error_rows")
 }
 
@@ -65,7 +65,9 @@ with_rows <- function(object, frame, rows, place) {
 # Some rows at a time: draws of a whole chunk may not fit in memory.
 chunk_method <- function(recipe, chunk, args, most = 5000L) {
   chunk <- check_chunk(chunk)
-  if (nrow(chunk) <= most) return(rows_method(recipe, chunk, args))
+  whole <- args$method == "kfold_of_chunk"   # which is told its place, and takes some rows at a time by itself
+  if (whole) args$args$place <- args$place
+  if (whole || nrow(chunk) <= most) return(rows_method(recipe, chunk, args))
   task <- row_tasks$method
   out <- check <- NULL
   for (first in seq(1L, nrow(chunk), by = most)) {

@@ -35,11 +35,23 @@ dense_triangle <- function(root, X, response, shift = NULL, block = 4096) {
 
 # the same of the rows of a chunk
 chunk_triangle <- function(rows) {
+  if (is_sparse(rows$X)) return(list(R = sparse_triangle(rows)))
   X <- if (is.null(rows$shift)) rows$X else rows$X - rep(rows$shift, each = nrow(rows$X))
   list(R = triangle(sqrt(rows$weight) * cbind(X, rows$y - rows$offset)))
 }
 
 join_triangles <- function(a, b) list(R = triangle(rbind(a$R, b$R)))
+
+# some rows at a time, as a dense matrix
+sparse_triangle <- function(rows, block = 4096) {
+  R <- NULL
+  for (first in seq(1, rows$n, by = block)) {
+    part <- part_of_rows(rows, first:min(rows$n, first + block - 1))
+    part$X <- dense_design(part$X)
+    R <- triangle(rbind(R, chunk_triangle(part)$R))
+  }
+  R
+}
 
 # of rows that are not in memory, in one pass
 source_triangle <- function(rows) {

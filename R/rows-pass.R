@@ -26,7 +26,7 @@ pass_over_rows <- function(rows, task, args = list()) {
 }
 
 checked_pass <- function(rows, task, args) {
-  pass <- pass_with_progress(rows$source, rows$recipe, task, c(args, list(weighing = rows$weighing)), rows$n)
+  pass <- pass_with_progress(rows$source, rows$recipe, task, c(args, list(weighing = rows$weighing, left_out = rows$left_out)), rows$n)
   check_unchanged(rows, pass$check)
   pass$answer
 }
@@ -158,7 +158,7 @@ first_rows_of <- function(rows, most) {
   }
   few <- recipe_rows(rows$recipe, chunk)
   if (is.null(few)) return(NULL)
-  few["shift"] <- list(rows$recipe$centre)
+  few <- shifted_by(few, rows$recipe$centre)
   if (is.null(rows$weighing)) few else reweighed(few, rows$weighing$variance, rows$weighing$earlier)
 }
 

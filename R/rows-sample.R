@@ -4,17 +4,17 @@
 # keys among the rows in which it is not 0: so a rare level of a factor is there with all its rows. A row is in the sample if its
 # key is below the threshold of one of its columns, and counts for 1 / threshold rows. Samples of parts can be joined.
 
-# Rows of all, and of each column; NULL where they would be too many numbers, or too few rows to be of use.
-sample_size <- function(columns, numbers = 2e6) {
-  most <- floor(min(getOption("elvi.sampled_rows", 2e4), numbers / columns))
+# Rows of all, and of each column, of so many numbers each; NULL where they would be too many numbers, or too few rows to be of use.
+sample_size <- function(columns, per_row = columns, numbers = 2e6) {
+  most <- floor(min(getOption("elvi.sampled_rows", 2e4), numbers / per_row))
   if (most >= max(1000, 10 * columns)) list(most = most, each = max(50, most %/% (2 * columns)))
 }
 
 # The sample of a chunk, whose sums are `check`.
-sample_of_rows <- function(rows, check, size = sample_size(rows$dim)) {
+sample_of_rows <- function(rows, check, size = sample_size(rows$dim, rows$per_row %||% rows$dim)) {
   if (is.null(size) || !is.null(dim(rows$y)) || length(rows$y) != rows$n) return(NULL)
   key <- with_key(floor(2^32 * (sum(check * sqrt(seq_along(check) + 1)) %% 1)), stats::runif(rows$n))
-  trimmed_sample(list(rows = rows[intersect(c("layout", "X", "y", "weight", "offset", "Z", "dim"), names(rows))], key = key,
+  trimmed_sample(list(rows = rows[intersect(c("layout", "X", "y", "weight", "offset", "Z", "dim", "stored"), names(rows))], key = key,
                       size = size))
 }
 
@@ -78,7 +78,7 @@ sampled_rows <- function(rows, even = FALSE) {
   few <- part_of_rows(sample$rows, which(sample$key < chance))
   if (!even) few$weight <- few$weight / chance[sample$key < chance]
   few <- replace(few, c("n", "count", "constant"), list(as.double(length(few$y)), rows$count, rows$constant))
-  few["shift"] <- list(rows$recipe$centre)
+  few <- shifted_by(few, rows$recipe$centre)
   if (is.null(rows$weighing)) few else reweighed(few, rows$weighing$variance, rows$weighing$earlier)
 }
 

@@ -217,7 +217,7 @@ design_size <- function(model) as.double(model$rows$n %||% length(model$rows$y))
 # A regression with its rows in memory, in one pass where they are not; NULL for sparse rows.
 in_memory <- function(model) {
   if (!is_chunked(model$rows)) return(model)
-  rows <- pass_over_rows(model$rows, "collect")
+  rows <- pass_over_rows(model$rows, "collect", list(dense = !is.null(model$rows$recipe$builder)))
   if (!is.matrix(rows$X)) return(NULL)
   shift <- model$rows$recipe$centre
   rows <- new_rows(rows$X, shift, rows$y, rows$weight, rows$offset, model$rows$count, model$rows$constant)

@@ -299,7 +299,12 @@ sparse_design <- function(X) {
   Matrix::sparseMatrix(i = rep(seq_along(X$start[-1L]), diff(X$start)), j = X$column + 1L, x = X$entry, dims = X$dim)
 }
 
-dense_design <- function(X) if (is.matrix(X)) X else as.matrix(sparse_design(X))
+dense_design <- function(X) {
+  if (is.matrix(X)) return(X)
+  out <- .Call(elvi_r_dense_from_sparse, X, X$dim[2L])
+  if (!is.null(X$names)) dimnames(out) <- list(NULL, X$names)
+  out
+}
 
 dense_columns <- function(Z) diff(Z@p) > 0.3 * nrow(Z) & nrow(Z) > 10
 

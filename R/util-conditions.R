@@ -76,6 +76,7 @@
 #' | `elvi_message_plot` | smooths that a plot leaves out: they need another kind of picture |
 #' | `elvi_message_retry` | rows could not be read, and are read again after a pause (`retries = ` of [rows_files()] and [rows_dbi()]) |
 #' | `elvi_message_smooth_rows` | bases of smooths for data larger than memory are made from some of the rows |
+#' | `elvi_message_all_rows` | `rows_per_step` is not used, since a solver needs fewer passes |
 #' | `elvi_message_start_kept` | a run did not improve on its start, which is returned |
 #' | `elvi_message_worker` | a worker of a [cluster][rows_cluster()] that was lost is there again, and gets its shards back |
 #'

@@ -2,7 +2,8 @@
 # two workers against one, and what goes over the wire; workers that are killed.
 #
 #   Rscript bench/big.R [workers] [--rows=10000000] [--columns=20] [--cluster_rows=2000000] [--cluster_columns=50] [--kills=50]
-#                       [--only=files|cluster|kills|daemons|stopped|database|disk|passes|shards] [--daemon_kills=20] [--pass_rows=100000]
+#                       [--only=files|cluster|kills|daemons|stopped|database|disk|passes|shards|factors|memory|steps] [--daemon_kills=20]
+#                       [--pass_rows=100000] [--memory_rows=1000000,10000000] [--memory_groups=10000]
 #                       [--shards=10,100,1000] [--shard_columns=50,300] [--dry]
 #
 # `daemons` needs mirai. `database` needs RPostgres, a server that PGHOST and the like name, and its restart as a shell command in
@@ -242,6 +243,91 @@ passes_of_families <- function() {
   }
 }
 
+# ---- designs of factors -----------------------------------------------------------------------------------------------------
+
+# CPU seconds of a pass with a factor: rows from codes, and by model.matrix().
+passes_with_factors <- function(n = 50000L, rounds = 5L) {
+  space <- asNamespace("elvi")
+  made <- space$factor_builder
+  put <- function(f) {
+    unlockBinding("factor_builder", space)
+    assign("factor_builder", f, space)
+    lockBinding("factor_builder", space)
+  }
+  for (levels in c(5L, 20L, 100L, 300L)) {
+    set.seed(levels)
+    data <- data.frame(x = rnorm(n), f = sprintf("l%03d", sample(levels, n, TRUE)))
+    data$y <- rbinom(n, 1, plogis(data$x / 2 - 1))
+    problem <- function() elvi:::as_target(elvi:::elvi_problem(y ~ x + f, elvi::rows_files(list(1), function(i) data), family = binomial()))$target
+    models <- list(problem())
+    put(function(...) NULL)
+    models[[2]] <- problem()
+    put(made)
+    d <- models[[1]]$dim
+    law <- elvi:::law_of(elvi::base_gaussian(), d)
+    oracles <- lapply(models, elvi:::exact_oracle, law)
+    times <- vapply(seq_len(rounds), function(i) {
+      vapply(oracles, function(oracle) cpu_seconds(function() oracle("symmetric", numeric(d), diag(0.01, d))), 0)
+    }, numeric(2))
+    same <- all.equal(oracles[[1]]("symmetric", numeric(d), diag(0.01, d)), oracles[[2]]("symmetric", numeric(d), diag(0.01, d)), tolerance = 1e-10)
+    record(sprintf("%g rows, a factor of %d levels: CPU seconds of a pass by model.matrix() / from codes (%s)", n, levels,
+                   if (models[[1]]$rows$recipe$builder$sparse) "sparse" else "dense"),
+           sprintf("%.3f / %.3f = %.1f", median(times[2, ]), median(times[1, ]), median(times[2, ] / times[1, ])), "the same sums", isTRUE(same))
+  }
+}
+
+# ---- memory -----------------------------------------------------------------------------------------------------------------
+
+# Rows that are made when they are read, so that no disk is needed: peak memory by their number.
+memory_by_rows <- function(chunk = 1e5) {
+  numbers <- as.double(strsplit(sub("^--memory_rows=", "", c(grep("^--memory_rows=", args, value = TRUE), "1e6,1e7")[1]), ",")[[1]])
+  groups <- option("memory_groups", 10000L)
+  effect <- sin(seq_len(groups))
+  rows <- function(k) {
+    set.seed(k)
+    g <- sample.int(groups, chunk, TRUE)
+    x <- rnorm(chunk)
+    data.frame(x, g, y = rbinom(chunk, 1, plogis(x / 2 - 1 + effect[g] / 2)), real = x + effect[g] + rnorm(chunk))
+  }
+  for (case in list(list(real ~ x + (1 | g), gaussian()), list(y ~ x + (1 | g), binomial()))) for (n in numbers) {
+    read <- 0
+    source <- elvi::rows_files(as.list(seq_len(n / chunk)), function(k) {
+      read <<- read + 1
+      rows(k)
+    })
+    cpu <- sum(proc.time()[1:2])
+    peak <- peak_megabytes(function() fit <<- elvi::elvi(case[[1]], source, case[[2]]))
+    cpu <- sum(proc.time()[1:2]) - cpu
+    record(sprintf("%s, %s, %g rows in chunks of %g, %g groups: peak memory beyond the start, MB; passes; CPU seconds; x, its sd",
+                   deparse(case[[1]]), case[[2]]$family, n, chunk, groups),
+           sprintf("%.0f; %.0f; %.0f; %.4f, %.4f", peak, read / (n / chunk), cpu, fit$mu["x"], sqrt(stats::vcov(fit)["x", "x"])))
+  }
+}
+
+# ---- steps with some of the rows ----------------------------------------------------------------------------------------------
+
+# Of a family that integrates over phi in memory, and not on a cluster: how near they end, and how long they take.
+steps_with_some_rows <- function(n = 50000L) {
+  set.seed(1)
+  X <- matrix(rnorm(n * 5), n)
+  data <- data.frame(X, y = rnbinom(n, size = 2, mu = exp(drop(X %*% sin(1:5)) / 6 - 0.5)))
+  timed <- function(...) {
+    fit <- NULL
+    cpu <- cpu_seconds(function() fit <<- suppressMessages(elvi::elvi(y ~ ., data, elvi::neg_binomial_2(), ...)))
+    list(mu = fit$mu, sd = fit$sd, cpu = cpu)
+  }
+  reference <- timed(correct = FALSE)
+  some <- function(m) elvi::elvi_control(rows_per_step = m, trace_draws = 0)
+  runs <- list("all rows" = timed(method = "mpsgd"), "all rows, without a trace, budget 5000" = timed(method = "mpsgd", budget = 5000, control = some(NULL)),
+               "1,000 rows" = timed(method = "mpsgd", budget = 5000, control = some(1000)))
+  for (name in names(runs)) {
+    at <- intersect(names(runs[[name]]$mu), names(reference$mu))
+    off <- max(abs(runs[[name]]$mu[at] - reference$mu[at]) / reference$sd[match(at, names(reference$mu))])
+    record(sprintf("neg_binomial_2(), %g x 5, a step takes %s: CPU seconds / those of integration over phi, coefficients off in sd", n, name),
+           sprintf("%.1f / %.1f, %.4f", runs[[name]]$cpu, reference$cpu, off), "<= 0.05", off <= 0.05)
+  }
+}
+
 # ---- kills --------------------------------------------------------------------------------------------------------------
 
 under_fire <- function(size = 6L) {
@@ -379,7 +465,7 @@ full_disk <- function(n = 200000L) {
   record("a disk that is full: the numbers of memory, and what was said", sprintf("%s; %s", same, toString(unique(said))), "TRUE", same)
 }
 
-whole <- NA
+whole <- fit <- NA
 if (wanted("kills")) under_fire()
 if (wanted("daemons")) daemons_under_fire()
 if (wanted("stopped")) stopped_worker()
@@ -387,5 +473,8 @@ if (wanted("database") && nzchar(Sys.getenv("ELVI_RESTART"))) restarted_database
 if (wanted("disk")) full_disk()
 if (wanted("passes")) passes_of_families()
 if (wanted("shards")) by_shards()
+if (wanted("factors")) passes_with_factors()
+if (wanted("memory")) memory_by_rows()
+if (wanted("steps")) steps_with_some_rows()
 if (wanted("cluster")) on_a_cluster()
 if (wanted("files")) from_files()

@@ -36,6 +36,8 @@ static const R_CallMethodDef call_routines[] = {
     ENTRY(elvi_r_reach, 1),
     ENTRY(elvi_r_by_rows, 4),
     ENTRY(elvi_r_columns, 3),
+    ENTRY(elvi_r_design_of_terms, 2),
+    ENTRY(elvi_r_dense_from_sparse, 2),
     ENTRY(elvi_r_check_sums, 2),
     ENTRY(elvi_r_native, 1),
     ENTRY(elvi_r_native_version, 0),

@@ -102,6 +102,8 @@ SEXP elvi_r_expect_rows(SEXP likelihood, SEXP rule, SEXP dispersion, SEXP rows);
 SEXP elvi_r_predictor(SEXP list, SEXP x);
 SEXP elvi_r_reach(SEXP list);
 SEXP elvi_r_columns(SEXP columns, SEXP n, SEXP intercept);
+SEXP elvi_r_design_of_terms(SEXP terms, SEXP n);
+SEXP elvi_r_dense_from_sparse(SEXP given, SEXP columns);
 SEXP elvi_r_check_sums(SEXP list, SEXP by);
 SEXP elvi_r_by_rows(SEXP rows, SEXP start, SEXP row, SEXP entry);
 SEXP elvi_r_native(SEXP pointer);

@@ -1,4 +1,5 @@
 #include "r_elvi.h"
+#include <string.h>
 
 /* ---- rows: lists made by new_rows() in R/rows.R ----------------------------------- */
 
@@ -147,6 +148,65 @@ SEXP elvi_r_columns(SEXP columns, SEXP n, SEXP intercept)
     }
     UNPROTECT(1);
     return missing ? R_NilValue : out;
+}
+
+static elvi_variable read_variable(SEXP given, int rows)
+{
+    elvi_variable out = { .columns = (int) r_count(given, "columns"), .stride = (int) r_count(given, "stride") };
+    if (r_get(given, "value") != R_NilValue) {
+        out.value = r_reals(given, "value", (R_xlen_t) rows * out.columns);
+        return out;
+    }
+    SEXP table = r_get(given, "levels");
+    const R_xlen_t levels = Rf_xlength(r_get(table, "start")) - 1, entries = Rf_xlength(r_get(table, "entry"));
+    out.code = r_ints(given, "code", rows);
+    out.start = r_ints(table, "start", levels + 1);
+    out.column = r_ints(table, "column", entries);
+    out.entry = r_reals(table, "entry", entries);
+    for (int i = 0; i < rows; i++)
+        if (out.code[i] < 1 || out.code[i] > levels) Rf_error("elvi internal error: a row has no level");
+    return out;
+}
+
+static elvi_term read_term(SEXP given, int rows)
+{
+    SEXP variables = r_get(given, "variables");
+    const int n = Rf_length(variables);
+    elvi_variable *list = (elvi_variable *) R_alloc((size_t) n + 1, sizeof(elvi_variable));
+    for (int k = 0; k < n; k++) list[k] = read_variable(VECTOR_ELT(variables, k), rows);
+    const elvi_term out = { (int) r_count(given, "first"), n, list };
+    return out;
+}
+
+/* The design of the terms of a formula by rows: start, column, entry. */
+SEXP elvi_r_design_of_terms(SEXP terms, SEXP n)
+{
+    static const char *const names[] = { "start", "column", "entry", NULL };
+    const int rows = Rf_asInteger(n), count = Rf_length(terms);
+    elvi_term *term = (elvi_term *) R_alloc((size_t) count + 1, sizeof(elvi_term));
+    for (int t = 0; t < count; t++) term[t] = read_term(VECTOR_ELT(terms, t), rows);
+    SEXP out = PROTECT(r_named_list(names));
+    int *start = INTEGER(r_set(out, "start", Rf_allocVector(INTSXP, (R_xlen_t) rows + 1)));
+    elvi_design_of_terms(rows, count, term, start, NULL, NULL);
+    int *column = INTEGER(r_set(out, "column", Rf_allocVector(INTSXP, start[rows])));
+    double *entry = r_set_reals(out, "entry", start[rows]);
+    elvi_design_of_terms(rows, count, term, start, column, entry);
+    UNPROTECT(1);
+    return out;
+}
+
+/* The matrix of a design by rows. */
+SEXP elvi_r_dense_from_sparse(SEXP given, SEXP columns)
+{
+    const int rows = Rf_length(r_get(given, "start")) - 1, dim = Rf_asInteger(columns);
+    const R_xlen_t entries = Rf_xlength(r_get(given, "entry"));
+    const elvi_design from = { .rows = rows, .dim = dim, .start = r_ints(given, "start", (R_xlen_t) rows + 1),
+                               .column = r_ints(given, "column", entries), .entry = r_reals(given, "entry", entries) };
+    SEXP out = PROTECT(Rf_allocMatrix(REALSXP, rows, dim));
+    memset(REAL(out), 0, (size_t) rows * dim * sizeof(double));
+    elvi_dense_from_sparse(&from, REAL(out));
+    UNPROTECT(1);
+    return out;
 }
 
 /* sums of the marks of rows, of their squares and of their sizes */

@@ -1,4 +1,4 @@
-/* The rows of a regression: rows.c, rows_dense.c, rows_sparse.c. */
+/* The rows of a regression: rows.c, rows_dense.c, rows_sparse.c, rows_factors.c. */
 #ifndef ELVI_ROWS_H
 #define ELVI_ROWS_H
 
@@ -103,6 +103,23 @@ void elvi_rows_times(const elvi_rows *from, const double *x, double *out);
 /* A column of a dense design from numbers; non-zero if one of them is missing. */
 int elvi_column_of_reals(int n, const double *from, double *column);
 int elvi_column_of_ints(int n, const int *from, int missing, double *column);
+/* A variable of a formula, and a term, which is the product of some: column j_1 of the first, ..., j_k of the last make its
+ * column first + j_1 stride_1 + ... + j_k stride_k. A term without variables is an intercept. */
+typedef struct {
+    int columns, stride;
+    const double *value;       /* rows x columns; NULL of a factor: */
+    const int *code;           /* the level of each row, from 1 */
+    const int *start, *column; /* of each level: entries start[l], ..., start[l + 1] - 1 of its row of contrasts */
+    const double *entry;
+} elvi_variable;
+typedef struct {
+    int first, variables;
+    const elvi_variable *variable;
+} elvi_term;
+/* rows_factors.c: their design by rows: start (rows + 1), column, entry. Without column and entry these are counted. */
+void elvi_design_of_terms(int rows, int terms, const elvi_term *term, int *start, int *column, double *entry);
+/* to (rows x dim), which is 0 */
+void elvi_dense_from_sparse(const elvi_design *from, double *to);
 /* What tells other rows from these, in whatever order: sums of marks, of their squares and of their sizes. The mark of a
  * row is a combination of its entries, y, weight and offset, by (dim + 3); mark has room for a chunk. */
 void elvi_rows_check_sums(const elvi_rows *from, const double *by, double *mark, double sums[3]);

@@ -91,6 +91,14 @@ for (missing in c(FALSE, TRUE)) local({
   columns <- list(c(0.5, 1, if (missing) NA else 2), 1:3)
   add("elvi_r_columns", missing, function() .Call(internal$elvi_r_columns, columns, 3L, TRUE))
 })
+add("elvi_r_design_of_terms", "", function() {
+  table <- internal$sparse_table(stats::contr.treatment(3))
+  terms <- list(list(first = 0, variables = list()),
+                list(first = 1, variables = list(list(columns = 1, stride = 1, value = c(0.5, 0, 2)),
+                                                 list(columns = 2, stride = 1, value = NULL, code = c(2L, 3L, 1L), levels = table))))
+  .Call(internal$elvi_r_design_of_terms, terms, 3L)
+})
+add("elvi_r_dense_from_sparse", "", function() .Call(internal$elvi_r_dense_from_sparse, sparse, as.integer(sparse$dim[2])))
 add("elvi_r_openmp", "", function() .Call(internal$elvi_r_openmp))
 add("elvi_r_checksum", "", function() .Call(internal$elvi_r_checksum, as.raw(1:3)))
 add("elvi_r_column_products", "", function() {

@@ -392,7 +392,7 @@ test_that("what goes over the wire does not grow with the rows", {
     rows <- recipe_rows(recipe, list(X = X, y = frame$count))
     likelihood <- likelihood_part(list(likelihood = "poisson", error_df = Inf, dim = 6, dispersion_at = 0))
     args <- list(likelihood = likelihood, law = law_of(base_gaussian(), 6), kind = "symmetric", mu = numeric(6), scale = diag(6))
-    length(serialize(answer_of(rows, recipe, "exact", args, check_sums(rows, recipe)), NULL))
+    length(serialize(answer_of(list(rows = rows, check = check_sums(rows, recipe)), recipe, "exact", args), NULL))
   }
   expect_identical(size_of(400), size_of(100))
   expect_lt(size_of(100), 8 * (36 + 6) + 400)

@@ -75,6 +75,36 @@ test_that("a fit with groups keeps its passes too", {
   expect_identical(again$value$posterior$location, first$value$posterior$location)
 })
 
+test_that("a fit with groups that is killed in the middle of a pass ends, started again, with the same numbers", {
+  skip_on_cran()
+  skip_on_os("windows")
+  data <- withr_seed(4, data.frame(x = rnorm(900), g = sprintf("g%02d", sample(15, 900, TRUE))))
+  data$yes <- withr_seed(5, rbinom(900, 1, plogis(data$x + rnorm(15)[as.integer(factor(data$g))])))
+  folder <- tempfile()
+  dir.create(folder)
+  on.exit(unlink(folder, recursive = TRUE))
+  at <- function(name) file.path(folder, name)
+  saveRDS(data, at("data"))
+  # the process kills itself when so many chunks have been read
+  code <- c(sprintf(".libPaths(%s)", deparse1(.libPaths())), "library(elvi)", "args <- commandArgs(TRUE)", "data <- readRDS(args[1])", "read <- 0",
+            "reader <- function(i) {", "  read <<- read + 1", "  if (read > as.numeric(args[3])) tools::pskill(Sys.getpid(), 9)",
+            "  data[seq(i, 900, by = 6), ]", "}", "set.seed(2)",
+            "fit <- elvi(yes ~ x + (1 | g), rows_files(as.list(1:6), reader), binomial(), control = elvi_control(checkpoint = args[2]))",
+            "saveRDS(list(fit$posterior$location, fit$sd, read), args[4])")
+  writeLines(code, at("code.R"))
+  run <- function(checkpoint, reads, result) {
+    system2(file.path(R.home("bin"), "Rscript"), c(at("code.R"), at("data"), at(checkpoint), reads, at(result)), stdout = FALSE, stderr = FALSE)
+    if (file.exists(at(result))) readRDS(at(result))
+  }
+  whole <- run("whole", 1e9, "reference")
+  expect_gt(whole[[3L]], 40)
+  stopped <- round(whole[[3L]] * c(0.75, 0.65))   # in the middle of a pass, twice
+  for (reads in stopped) expect_null(run("cut", reads, "result"))
+  again <- run("cut", 1e9, "result")
+  expect_identical(again[1:2], whole[1:2])
+  expect_lt(again[[3L]], whole[[3L]])
+})
+
 # a fit of rows in chunks with its passes in `file`, and a small one
 logged_fit <- function(file) {
   suppressMessages(elvi(yes ~ x, rows_chunked(chunks_of(rows_data(60))), binomial(), control = elvi_control(checkpoint = file),

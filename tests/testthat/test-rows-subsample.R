@@ -59,7 +59,7 @@ test_that("only what has rows at hand draws them, and nothing is guaranteed", {
   control <- elvi_control(rows_per_step = 10)
   expect_error(elvi(quadratic, control = control), "`rows_per_step` is not used")
   data <- rows_data(100)
-  expect_error(elvi(count ~ z, data = rows_chunked(chunks_of(data)), family = poisson(), control = control), "does not become faster")
+  expect_error(elvi(count ~ z, data = rows_chunked(chunks_of(data)), family = neg_binomial_2(), control = control), "does not become faster")
   model <- model_glm(cbind(1, data$z), data$count, poisson())
   expect_error(elvi(model, method = "exact", control = control), "rows_per_step")
   logit <- model_glm(cbind(1, data$z), as.numeric(data$count > 2))
@@ -67,4 +67,19 @@ test_that("only what has rows at hand draws them, and nothing is guaranteed", {
   expect_true(is.na(g$bound))
   expect_identical(g$assumptions$status[g$assumptions$assumption == "all rows"], "fails")
   expect_error(elvi_control(rows_per_step = 0.5), "`rows_per_step`")
+})
+
+test_that("some of the rows are used only where no solver needs fewer passes", {
+  data <- rows_data(100)
+  control <- elvi_control(rows_per_step = 10)
+  expect_message(fit <- elvi(count ~ z, data, poisson(), control = control, correct = FALSE), "not used", class = "elvi_message_all_rows")
+  expect_identical(fit$method, "exact")
+  expect_identical(fit$mu, elvi(count ~ z, data, poisson(), correct = FALSE)$mu)
+  expect_message(fit <- elvi(count ~ z, data, neg_binomial_2(), control = control), class = "elvi_message_all_rows")
+  expect_identical(fit$method, "nested")
+  expect_message(fit <- elvi(count ~ z, rows_chunked(chunks_of(data)), poisson(), control = control), class = "elvi_message_all_rows")
+  expect_identical(fit$method, "exact")
+  expect_no_message(fit <- suppressMessages(elvi(count ~ z, data, poisson(), method = "mpsgd", budget = 500, control = control),
+                                            classes = "elvi_message_start_kept"), class = "elvi_message_all_rows")
+  expect_identical(fit$method, "mpsgd")
 })
