@@ -111,7 +111,7 @@ scale_triangular <- list(
     S
   },
   of_symmetric = function(S, name) t(chol(S %*% S)),
-  symmetric = function(S) if (isSymmetric(unname(S))) S else symmetric_root(S),
+  symmetric = function(S) if (is_symmetric_enough(S)) S else symmetric_root(S),
   reported = "triangular", of_root = lower_root,
   frame = "triangular", of_frame = identity,
   to_user = function(A, S) A %*% S,
@@ -245,6 +245,9 @@ log_det.default <- function(kind, scale) scale_of(kind)$log_det(scale)
 
 # The symmetric matrix that has the law of a scale of this kind
 symmetric_scale <- function(kind, scale, labels) UseMethod("symmetric_scale", scale)
+
+# as isSymmetric() has it, for a square matrix of numbers
+is_symmetric_enough <- function(S) sum(abs(S - t(S))) <= 100 * .Machine$double.eps * sum(abs(S))
 
 #' @export
 symmetric_scale.default <- function(kind, scale, labels) {

@@ -10,7 +10,7 @@
 lattice_fall <- c(9, 8.5, 10, 11, 11)
 
 # the mode as one of the points
-found_at <- function(mode) mode[intersect(c("theta", "value", "slope", "solution", "precision"), names(mode))]
+found_at <- function(mode) mode[names(mode) %in% c("theta", "value", "slope", "solution", "precision")]
 
 # A few hyperparameters: the trapezoid rule on a lattice, which converges faster than any
 # power for densities that fall off, however skewed. From the mode outwards, as long as

@@ -5,7 +5,7 @@ solve_nested <- function(problem, base, control, correct = TRUE) {
   conditional <- if (summed) summed_problem(problem) else conditional_problem(problem)
   few <- if (!summed) conditional$triangle %||% problem_triangle(conditional)
   if (!summed) check_solvable(conditional, if (is_chunked(problem$rows)) problem$rows$n else sum(problem$rows$weight > 0), few)
-  nested <- nested_fit(c(conditional, if (is.null(conditional$triangle)) list(triangle = few)), base,
+  nested <- nested_fit(replace(conditional, "triangle", list(few)), base,
                        c(control[c("nodes", "progress")], if (summed) list(draws = 0)))
   seed <- draw_key()
   posterior <- nested_posterior(nested, conditional, derived_key(seed, "posterior"))
@@ -161,7 +161,7 @@ check_residuals_left <- function(problem, rows, few) {
 
 nested_changes <- function(control) {
   check_class(control, "control", "elvi_control", "elvi_control()")
-  if (identical(control, default_control)) return(character())
+  if (is_default(control)) return(character())
   Filter(function(name) !identical(control[[name]], default_control[[name]]), setdiff(names(default_control), c("nodes", "progress")))
 }
 
