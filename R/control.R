@@ -127,6 +127,7 @@ elvi_control <- function(coordinates = c("whitened", "raw", "majorant"),
                          progress = interactive(),
                          checkpoint = NULL, checkpoint_every = 60,
                          ...) {
+  if (nargs() == 0L) return(replace(default_control, "progress", interactive()))   # in every fit
   check_dots(list(...), names(formals()), "elvi_control()")
   control <- list(
     coordinates = check_choice(coordinates, "coordinates", names(frame_kinds)),
@@ -186,10 +187,15 @@ join_control <- function(control, conduct) structure(c(unclass(control), conduct
 
 split_control <- function(control) {
   settings <- unclass(control)
-  conduct <- names(formals(check_conduct))
-  list(control = structure(settings[!names(settings) %in% conduct], class = "elvi_control"),
-       conduct = stats::setNames(lapply(conduct, function(name) settings[[name]]), conduct))   # with an entry for NULL too
+  mine <- settings[conduct_entries]
+  names(mine) <- conduct_entries   # with an entry for NULL too
+  list(control = structure(settings[!names(settings) %in% conduct_entries], class = "elvi_control"), conduct = mine)
 }
+
+conduct_entries <- names(formals(check_conduct))
+
+# Are all settings what they are without arguments, as in nearly every fit? `progress` depends on the session.
+is_default <- function(control) identical(replace(control, "progress", default_control$progress), default_control)
 
 # The other halves of src/estimator_<name>.c: can it leave the entropy to a proximal step, does it need a base whose
 # density does not jump, do the theorems cover it, and has it a weight that is given?

@@ -20,7 +20,7 @@ formula_frame <- function(call, env) {
     bad_argument("object", "a formula with a response on its left", "a one-sided formula")
   }
   check_response_apart(attr(frame, "terms"))
-  for (name in names(frame)) refuse_integer64(frame[[name]], paste0("data$", name))
+  for (name in names(frame)) if (inherits(.subset2(frame, name), "integer64")) refuse_integer64(frame[[name]], paste0("data$", name))
   frame
 }
 
@@ -132,14 +132,12 @@ frame_design <- function(parts, specs, frame, contrasts, knots = NULL) {
   if (is.null(parts) && !ncol(X)) bad_argument("object", "a formula with at least one coefficient", "an empty one")
   if (ncol(X)) check_magnitude(check_matrix(X, "data"), "data")   # before centring turns Inf into NaN
   counting <- rows_that_count(frame)
-  smooths <- set_up_smooths(specs, frame, counting, knots)
-  parts_of_smooths <- columns_of_smooths(smooths, frame)
-  make <- function(kind, x) term_kinds[[kind]]$make(x, frame, counting, contrasts)
-  latent <- number_columns(do.call(c, c(lapply(parts$bars, make, kind = "group"), lapply(smooths, make, kind = "smooth"),
-                                        lapply(parts$others, function(other) {
-                                          make_terms_by(other$kind, other$call, frame, counting, contrasts)
-                                        }))))
-  check_distinct(latent)
+  smooths <- latent <- parts_of_smooths <- list()
+  if (!is.null(parts)) {
+    smooths <- set_up_smooths(specs, frame, counting, knots)
+    parts_of_smooths <- columns_of_smooths(smooths, frame)
+    latent <- latent_terms(parts, smooths, frame, counting, contrasts)
+  }
   whole <- add_free_columns(X, smooths, parts_of_smooths, latent, frame)
   intercept <- attr(terms, "intercept") == 1
   offset <- blame_argument(stats::model.offset(frame), "offset", "it cannot be used")
@@ -150,11 +148,22 @@ frame_design <- function(parts, specs, frame, contrasts, knots = NULL) {
        Z = latent_columns(latent, frame, parts_of_smooths), latent = latent, smooths = smooths)
 }
 
+# Those of a formula, in the order of their columns in Z.
+latent_terms <- function(parts, smooths, frame, counting, contrasts) {
+  make <- function(kind, x) term_kinds[[kind]]$make(x, frame, counting, contrasts)
+  latent <- number_columns(do.call(c, c(lapply(parts$bars, make, kind = "group"), lapply(smooths, make, kind = "smooth"),
+                                        lapply(parts$others, function(other) {
+                                          make_terms_by(other$kind, other$call, frame, counting, contrasts)
+                                        }))))
+  check_distinct(latent)
+  latent
+}
+
 # Factors with a single level have no contrasts.
 refuse_single_levels <- function(terms, frame) {
   names <- rownames(attr(terms, "factors"))
   for (name in names[seq_along(names) != attr(terms, "response")]) {
-    x <- frame[[name]]
+    x <- if (name %in% names(frame)) .subset2(frame, name)
     levels <- if (is.factor(x)) levels(x) else if (is.character(x)) unique(x)
     if (length(levels) != 1L) next
     elvi_abort("`", name, "` has the single level ", describe(levels), " in these data, so it has no effect to estimate. ",
@@ -164,6 +173,7 @@ refuse_single_levels <- function(terms, frame) {
 
 # what penalties and constraints leave free joins the coefficients
 add_free_columns <- function(X, smooths, parts, latent, frame) {
+  if (!length(latent) && !length(smooths)) return(X)
   if (length(smooths)) {
     free <- do.call(cbind, lapply(parts, `[[`, "free"))
     colnames(free) <- unlist(lapply(smooths, free_names))

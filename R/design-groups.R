@@ -94,7 +94,8 @@ NULL
 # `others`, a list of (kind, call) with the calls of other latent terms.
 structured_formula <- function(formula, data = NULL) {
   right <- formula[[length(formula)]]
-  if (!mentions(right, c("|", "||", "mo", names(latent_calls())))) return(NULL)
+  special <- c("|", "||", "mo", names(latent_calls()))
+  if (!any(all.names(right) %in% special) || !mentions(right, special)) return(NULL)   # the first is quick
   parts <- additive_parts(right)
   kinds <- vapply(parts, function(part) part_kind(part$expr), "")
   for (part in parts[kinds != "fixed"]) {

@@ -53,8 +53,8 @@ no_rows <- function(object) {
 empty_columns <- function(rows, columns) {
   if (!isNamespaceLoaded("Matrix")) loadNamespace("Matrix")   # package methods would attach it, with a message
   made <- no_columns
-  made@Dim <- as.integer(c(rows, columns))
-  made@p <- integer(columns + 1)
+  attr(made, "Dim") <- as.integer(c(rows, columns))   # slots are attributes; `@<-` would check them
+  attr(made, "p") <- integer(columns + 1)
   made
 }
 

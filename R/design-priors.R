@@ -53,7 +53,7 @@ coefficient_priors <- function(design, family, priors, autoscale, spread, level 
     response <- if (isTRUE(record$autoscale)) design$spread$response$mean
     intercept$location <- intercept$location + (response %||% 0) + (level %||% 0)
   }
-  do.call(c, Filter(Negate(is.null), list(intercept, used)))
+  if (is.null(intercept)) c(used) else if (is.null(used)) c(intercept) else c(intercept, used)
 }
 
 # NULL where the family has no parameter, or a known one
@@ -116,11 +116,14 @@ joint_priors <- function(design, family, dispersion, priors, autoscale) {
 in_parts <- function(prior) if (is_plain_list(prior)) prior else list(prior)
 
 prior_of_length <- function(prior, n, name = "prior") {
-  if (any(!lengths(prior[c("location", "scale", "df")]) %in% c(1L, n))) {
+  sizes <- c(length(prior$location), length(prior$scale), length(prior$df))
+  if (!all(sizes == 1L | sizes == n)) {
     bad_argument(name, if (n == 1L) "of length 1" else sprintf("of length 1 or %d", n),
-                 paste("of length", max(lengths(prior[c("location", "scale", "df")]))))
+                 paste("of length", max(sizes)))
   }
-  prior[c("location", "scale", "df")] <- lapply(prior[c("location", "scale", "df")], rep_len, n)
+  prior$location <- rep_len(prior$location, n)
+  prior$scale <- rep_len(prior$scale, n)
+  prior$df <- rep_len(prior$df, n)
   prior
 }
 

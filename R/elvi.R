@@ -263,7 +263,7 @@ stochastic_settings <- function(run, control) {
   arguments <- given_values(run[c("schedule", "budget", "start", "starts")])
   mine <- c("estimator", "update", "average", "precondition", "smoothness", "scale_min", "scale_max",
             "mu_centre", "mu_radius", "iterations", "checkpoint", "rows_per_step", "backtrack")
-  changed <- Filter(function(name) !identical(control[[name]], default_control[[name]]), mine)
+  changed <- if (is_default(control)) character() else Filter(function(name) !identical(control[[name]], default_control[[name]]), mine)
   list(arguments = arguments, control = unclass(control)[changed])
 }
 

@@ -890,6 +890,7 @@ public_families <- function() unique(grep("^interval_", known_families(), value 
 
 check_family <- function(family) {
   if (is.function(family)) family <- family()
+  if (inherits(family, "family") && !inherits(family, "brmsfamily") && length(likelihood_of(family))) return(family)
   # the prior of that name, which is what exponential() makes, says as much
   if (inherits(family, "elvi_prior") && is_exponential(family) && family$rate == 1) family <- "exponential"
   family <- translated_family(family)

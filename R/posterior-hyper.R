@@ -185,11 +185,12 @@ axis_quantile <- function(levels, mass) {
 
 # Hyperparameters of terms and family (columns) at each theta (rows), by name.
 natural_columns <- function(terms, layout, theta) {
-  columns <- do.call(c, unname(Map(function(term, slot) term_record(term)$natural(term, theta[, slot$theta, drop = FALSE]),
-                                   terms, layout$terms)))
-  own <- if (length(layout$family)) hyper_of(layout)$natural(theta[, layout$family, drop = FALSE])
-  matrix(c(numeric(), unlist(columns, use.names = FALSE), own), nrow(theta),
-         dimnames = list(NULL, c(names(columns), if (length(own)) hyper_of(layout)$names)))
+  columns <- if (length(terms)) do.call(c, unname(Map(function(term, slot) {
+    term_record(term)$natural(term, theta[, slot$theta, drop = FALSE])
+  }, terms, layout$terms)))
+  family <- own_hyper(layout)
+  own <- if (!is.null(family)) family$natural(theta[, layout$family, drop = FALSE])
+  matrix(c(numeric(), unlist(columns, use.names = FALSE), own), nrow(theta), dimnames = list(NULL, c(names(columns), if (length(own)) family$names)))
 }
 
 # ---- their prior at draws ----------------------------------------------------------------------------------

@@ -171,11 +171,8 @@ as_prior <- function(prior, name) {
 c.elvi_prior <- function(...) {
   parts <- list(...)
   for (part in parts) check_coefficient_prior(part)
-  spread <- lapply(parts, function(p) {
-    n <- max(lengths(p[c("location", "scale", "df")]))
-    lapply(p[c("location", "scale", "df")], recycle_prior, n)
-  })
-  joined <- function(field) unlist(lapply(spread, function(p) p[[field]]))
+  sizes <- vapply(parts, function(p) max(length(p$location), length(p$scale), length(p$df)), 0L)
+  joined <- function(field) unlist(Map(function(p, n) recycle_prior(p[[field]], n), parts, sizes), use.names = FALSE)
   structure(list(name = "mixed", location = joined("location"), scale = joined("scale"),
                  df = joined("df"), dist = "t", autoscale = FALSE), class = "elvi_prior")
 }

@@ -76,8 +76,8 @@ build_problem <- function(formula, call, env, arguments) {
 # Users of a formula have no argument `y`: messages about the response name it as the formula does.
 naming_response <- function(formula, code) {
   if (length(formula) != 3L) return(code)
-  name <- deparse_one(formula[[2L]])
   renamed <- function(condition) {
+    name <- deparse_one(formula[[2L]])
     condition$message <- gsub("`y`", paste0("`", name, "`"), conditionMessage(condition), fixed = TRUE)
     if (!is.null(condition$argument)) condition$argument <- name
     condition

@@ -5,7 +5,10 @@
 triangle <- function(M) {
   if (nrow(M) <= ncol(M)) return(unname(M))
   factor <- qr(M, LAPACK = TRUE)
-  unname(qr.R(factor)[, order(factor$pivot), drop = FALSE])
+  R <- qr.R(factor)
+  R[, factor$pivot] <- R
+  dimnames(R) <- NULL
+  R
 }
 
 # rows of weight 1 that the solver takes in place of all others
@@ -24,11 +27,12 @@ problem_triangle <- function(problem, block = 4096) {
 dense_triangle <- function(root, X, response, shift = NULL, block = 4096) {
   n <- length(response)
   R <- NULL
-  for (first in seq(1, n, by = block)) {
+  for (first in block * (seq_len(ceiling(n / block)) - 1) + 1) {
     i <- first:min(n, first + block - 1)
-    part <- as.matrix(X[i, , drop = FALSE])
+    part <- if (n <= block) as.matrix(X) else as.matrix(X[i, , drop = FALSE])
     if (!is.null(shift)) part <- part - rep(shift, each = length(i))
-    R <- triangle(rbind(R, root[i] * cbind(part, response[i])))
+    part <- root[i] * cbind(part, response[i])
+    R <- triangle(if (is.null(R)) part else rbind(R, part))
   }
   R
 }

@@ -111,7 +111,7 @@ scale_triangular <- list(
     S
   },
   of_symmetric = function(S, name) t(chol(S %*% S)),
-  symmetric = function(S) if (isSymmetric(unname(S))) S else symmetric_root(S),
+  symmetric = function(S) if (is_symmetric_enough(S)) S else symmetric_root(S),
   reported = "triangular", of_root = lower_root,
   frame = "triangular", of_frame = identity,
   to_user = function(A, S) A %*% S,
@@ -239,6 +239,9 @@ scale_of <- function(kind) scale_kinds[[kind]]
 # ---- by name ------------------------------------------------------------------------------------------------------
 
 log_det <- function(kind, scale) if (is.numeric(scale)) scale_of(kind)$log_det(scale) else root_log_det(scale)
+
+# as isSymmetric() has it, for a square matrix of numbers
+is_symmetric_enough <- function(S) sum(abs(S - t(S))) <= 100 * .Machine$double.eps * sum(abs(S))
 
 # The symmetric matrix that has the distribution of a scale of this kind
 symmetric_scale <- function(kind, scale, labels) {

@@ -80,8 +80,7 @@ enough_draws <- function(setup, found, control, noise = 0.05, first = 100L, node
 
 check_by_draws <- function(setup, found, draws, control, shift = FALSE) {
   z <- draw_base(setup$law, control$seed_key %||% c(20261117, 17), draws)
-  settings <- lapply(found, function(f) conditional_node(f, setup)$setting)
-  out <- .Call(elvi_r_nested_check, setup$plan, setup$rule, settings, z, shift, threads())
+  out <- .Call(elvi_r_nested_check, setup$plan, setup$rule, lapply(found, conditional_setting, setup), z, shift, threads())
   radius <- sqrt(colSums(z^2))
   extra <- -radius^2 / 2 - setup$law$log_phi(radius)
   list(out = out, extra = extra - mean(extra), draws = draws)

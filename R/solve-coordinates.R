@@ -207,7 +207,7 @@ around_in <- function(setup, around) {
   if (is.null(parts)) return(around)
   x <- to_coordinates(parts, matrix(around$mode$theta, 1L))
   volume <- from_coordinates(parts, x)[, length(x) + 1L]
-  around$mode <- in_coordinates(parts, list(around$mode[c("theta", "value", "slope", "solution")]), x, volume)[[1L]]
+  around$mode <- in_coordinates(parts, list(found_at(around$mode)), x, volume)[[1L]]
   J <- vapply(coordinate_slopes(parts, x), function(change) change[seq_along(x)], as.vector(x))
   around$hessian <- crossprod(J, around$hessian %*% J)
   around

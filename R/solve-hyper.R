@@ -27,8 +27,11 @@ hyper_layout <- function(problem) {
 # the record of a family's hyperparameters
 hyper_of <- function(layout) hyper_record(family_records[[layout$likelihood]], layout$classes)
 
+# the same, NULL where they are not among the hyperparameters of the layout
+own_hyper <- function(layout) if (length(layout$family)) hyper_of(layout)
+
 # log p(theta) and its gradient. Each quadrature point asks for it, and for the precision below, so both are plain loops.
-hyper_prior <- function(problem, layout, theta) {
+hyper_prior <- function(problem, layout, theta, own = own_hyper(layout)) {
   theta <- unname(theta)
   value <- 0
   slope <- numeric(layout$length)
@@ -38,8 +41,8 @@ hyper_prior <- function(problem, layout, theta) {
     value <- value + sum(part$value)
     slope[at] <- part$slope
   }
-  if (length(layout$family)) {
-    part <- hyper_of(layout)$log_prior(problem$hyper, theta[layout$family])
+  if (!is.null(own)) {
+    part <- own$log_prior(problem$hyper, theta[layout$family])
     value <- value + sum(part$value)
     slope[layout$family] <- part$slope
   }

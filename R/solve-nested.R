@@ -37,7 +37,7 @@ nested_setup <- function(problem, base) {
   rule <- conditional_rule(problem, law)
   if (rule$limit <= 0) no_expectation(problem$family, law)
   # without terms the prior precision is the same at every theta
-  setup <- list(problem = problem, layout = layout, plan = plan, base = base, law = law, rule = rule,
+  setup <- list(problem = problem, layout = layout, plan = plan, base = base, law = law, rule = rule, threads = threads(),
                 precision = if (!length(layout$terms)) hyper_precision(problem, layout, numeric(layout$length)))
   c(setup, list(constant = evidence_constant(setup)))
 }
@@ -109,14 +109,14 @@ evidence_constant <- function(setup) {
 }
 
 # what the loss in C has of the hyperparameters
-loss_hyper <- function(setup, theta) {
-  if (length(setup$layout$family)) as.double(hyper_of(setup$layout)$loss(unname(theta[setup$layout$family]))) else numeric()
+loss_hyper <- function(setup, theta, own = own_hyper(setup$layout)) {
+  if (is.null(own)) numeric() else as.double(own$loss(unname(theta[setup$layout$family])))
 }
 
 # What the family's hyperparameters add to the log likelihood, and the derivative in theta
-family_part <- function(setup, theta, solved = NULL) {
-  if (!length(setup$layout$family)) return(list(value = 0, slope = NULL))
-  hyper_of(setup$layout)$part(unname(theta[setup$layout$family]), setup$problem, solved)
+family_part <- function(setup, theta, solved = NULL, own = own_hyper(setup$layout)) {
+  if (is.null(own)) return(list(value = 0, slope = NULL))
+  own$part(unname(theta[setup$layout$family]), setup$problem, solved)
 }
 
 # ---- the evidence ----------------------------------------------------------------------
@@ -137,33 +137,44 @@ evidence_at <- function(setup, thetas, from = NULL, tol = 1e-7) conditional_solv
 
 regression_evidence <- function(setup, thetas, from, tol) {
   number <- length(thetas)
+  own <- own_hyper(setup$layout)
   precisions <- if (!is.null(setup$precision)) rep(list(setup$precision), number)
                 else lapply(thetas, hyper_precision, problem = setup$problem, layout = setup$layout)
-  settings <- lapply(seq_len(number), function(i) {
-    hyper <- loss_hyper(setup, thetas[[i]])
-    c(precisions[[i]][c("A", "definite", "inverse", "slack")], list(hyper = hyper),
-      if (is.null(from[[i]])) c(list(mu = NULL), if (is.null(setup$rows)) start_of(setup$plan, hyper))
-      else list(mu = from[[i]]$mu, eta = NULL, c = from[[i]]$c))
-  })
-  solved <- if (is.null(setup$rows)) solve_settings(setup$plan, setup$rule, settings, tol) else solve_summed(setup, settings, tol)
-  # a bad start must not be the end
-  again <- which(vapply(solved, `[[`, NA, "failed") & lengths(from %||% list(NULL)) > 0)
-  if (length(again)) {
-    fresh <- evidence_at(setup, thetas[again], NULL, tol)
-    solved[again] <- lapply(fresh, function(f) f$solution)
+  given <- settings <- vector("list", number)
+  for (i in seq_len(number)) {
+    hyper <- loss_hyper(setup, thetas[[i]], own)
+    given[[i]] <- c(precisions[[i]][c("A", "definite", "inverse", "slack")], list(hyper = hyper))
+    start <- from[[i]]
+    settings[[i]] <- c(given[[i]], if (!is.null(start)) list(mu = start$mu, eta = NULL, c = start$c)
+                                   else c(list(mu = NULL), if (is.null(setup$rows)) start_of(setup$plan, hyper)))
   }
-  lapply(seq_len(number), function(i) evidence_of(setup, thetas[[i]], precisions[[i]], solved[[i]]))
+  solved <- if (is.null(setup$rows)) solve_settings(setup$plan, setup$rule, settings, tol, lanes = setup$threads)
+            else solve_summed(setup, settings, tol)
+  failed <- vapply(solved, `[[`, NA, "failed")
+  if (any(failed) && !is.null(from)) {   # a bad start must not be the end
+    again <- which(failed & lengths(from) > 0)
+    if (length(again)) solved[again] <- lapply(evidence_at(setup, thetas[again], NULL, tol), `[[`, "solution")
+  }
+  out <- vector("list", number)
+  for (i in seq_len(number)) out[[i]] <- evidence_of(setup, thetas[[i]], precisions[[i]], solved[[i]], given[[i]], own)
+  out
 }
 
-evidence_of <- function(setup, theta, precision, s) {
+# `given`: what a setting has of the hyperparameters
+evidence_of <- function(setup, theta, precision, s, given, own) {
   if (s$failed) return(list(theta = theta, value = -Inf, slope = rep(NA_real_, length(theta)), solution = s))
-  prior <- hyper_prior(setup$problem, setup$layout, theta)
-  part <- family_part(setup, theta, s)
-  slope <- prior$slope + hyper_chain(setup$layout, precision, s$moment)
-  slope[setup$layout$family] <- slope[setup$layout$family] + part$slope
-  list(theta = theta,
-       value = prior$value + setup$constant + precision$log_det / 2 + part$value - s$objective + linear_correction(setup, theta),
-       slope = slope + (setup$lean$slope %||% 0), solution = s, precision = precision[c("A", "definite", "inverse", "slack")])
+  layout <- setup$layout
+  prior <- hyper_prior(setup$problem, layout, theta, own)
+  part <- family_part(setup, theta, s, own)
+  slope <- prior$slope
+  if (length(layout$terms)) slope <- slope + hyper_chain(layout, precision, s$moment)
+  slope[layout$family] <- slope[layout$family] + part$slope
+  value <- prior$value + setup$constant + precision$log_det / 2 + part$value - s$objective
+  if (!is.null(setup$lean)) {
+    value <- value + linear_correction(setup, theta)
+    slope <- slope + setup$lean$slope
+  }
+  list(theta = theta, value = value, slope = slope, solution = s, precision = given)
 }
 
 # what a linear correction of the evidence, if there is one, adds at theta: see recentre_on_correction()
@@ -200,7 +211,8 @@ regression_start <- function(setup) {
 rest_of_rows <- function(problem) {
   few <- problem$triangle %||% list(X = cbind(1, problem$X), y = problem$y - as.matrix(problem$offset)[, 1L],
                                     root = sqrt(problem$weight * problem$frequency))
-  sum(stats::lm.fit(few$X * (few$root %||% 1), few$y * (few$root %||% 1))$residuals^2)
+  root <- few$root %||% 1
+  sum(stats::.lm.fit(few$X * root, few$y * root)$residuals^2)
 }
 
 first_curvature <- function(setup) conditional_solver(setup)$curvature(setup)
@@ -257,7 +269,7 @@ evidence_mode <- function(setup, tol, enough = 1e-4, most = 100L, say = NULL, fr
     if (sy > 1e-10 * sqrt(sum(s^2) * sum(y^2))) {
       if (fresh) B <- B * sy / sum(y * (B %*% y))
       By <- drop(B %*% y)
-      B <- B + (1 + sum(y * By) / sy) * tcrossprod(s) / sy - (outer(By, s) + outer(s, By)) / sy
+      B <- B + (1 + sum(y * By) / sy) * tcrossprod(s) / sy - (tcrossprod(By, s) + tcrossprod(s, By)) / sy
       fresh <- FALSE
     }
     at <- new
@@ -275,7 +287,7 @@ no_conditional <- function(setup, theta) {
 # -Hessian of the log evidence by differences of its exact gradient
 evidence_hessian <- function(setup, mode, tol) {
   H <- length(mode$theta)
-  h <- pmin(pmax(0.3 * sqrt(pmax(diag(mode$inverse), 0)), 0.01), 0.3)
+  h <- pmin.int(pmax.int(0.3 * sqrt(pmax.int(diag(mode$inverse), 0)), 0.01), 0.3)
   thetas <- lapply(c(seq_len(H), -seq_len(H)), function(j) {
     mode$theta + sign(j) * h * (seq_len(H) == abs(j))
   })
@@ -345,6 +357,7 @@ start_near <- function(near, theta, drift) {
 # Axes of the posterior of theta: eigenvectors, with standard deviations that are neither
 # absurdly long in flat directions nor those of a saddle.
 theta_axes <- function(hessian) {
+  if (length(hessian) == 1L) return(list(vectors = matrix(1), sd = 1 / sqrt(max(hessian, 0.5))))
   e <- eigen(hessian, symmetric = TRUE)
   list(vectors = e$vectors, sd = 1 / sqrt(pmax(e$values, 0.5)))
 }
@@ -416,10 +429,10 @@ nested_fit <- function(problem, base = base_gaussian(), control = list()) {
   values <- values - vapply(grid$found, function(f) linear_correction(setup, f$theta), 0)
   log_weight <- values + grid$log_rule
   weight <- normalised(log_weight + ratios$correction)
-  coarse <- apply(values + grid$log_coarse + ratios$correction, 2L, normalised, simplify = FALSE)
+  coarse <- lapply(seq_len(ncol(grid$log_coarse)), function(j) normalised(values + grid$log_coarse[, j] + ratios$correction))
   theta <- matrix(unlist(lapply(grid$found, function(f) f$theta)), ncol = H, byrow = TRUE,
                   dimnames = list(NULL, setup$layout$names))
-  nodes <- Map(conditional_node, grid$found, list(setup), ratios$shift)
+  nodes <- Map(conditional_node, grid$found, list(setup), ratios$shift, is_convex(setup$plan))
   flat <- flat_in_problem(setup$problem)
   fit <- list(
     hyper = list(names = setup$layout$names, mode = stats::setNames(mode$theta, setup$layout$names),
@@ -440,7 +453,9 @@ nested_fit <- function(problem, base = base_gaussian(), control = list()) {
 
 # of the log evidence, as rule_error() has it for moments
 evidence_error <- function(log_weight, coarser, scale) {
-  sqrt(scale * sum((apply(as.matrix(coarser), 2L, log_sum) - log_sum(log_weight))^2))
+  coarser <- as.matrix(coarser)
+  here <- log_sum(log_weight)
+  sqrt(scale * sum(vapply(seq_len(ncol(coarser)), function(j) log_sum(coarser[, j]) - here, 0)^2))
 }
 
 # Quadrature points about the mode, by a rule that suits their number.
@@ -495,34 +510,40 @@ evidence_basis <- function(setup, ratios) {
 }
 
 # The optimum at a node, in the user's order. `mu` is its mean, moved by what the draws say; the setting keeps the optimum itself.
-conditional_node <- function(found, setup, shift = 0) {
+conditional_node <- function(found, setup, shift = 0, convex = is_convex(setup$plan)) {
   s <- found$solution
   plan <- setup$plan
-  precision <- found$precision %||% hyper_precision(setup$problem, setup$layout, found$theta)
   list(theta = found$theta, mu = original_order(plan, s$mu + shift), sd = sqrt(original_order(plan, s$variance)),
        objective = s$objective, log_det = s$log_det, certificate = s$certificate,
-       certificate_kind = if (!is_convex(plan)) "stationary" else if (s$rigorous && s$widest <= 50) "rigorous" else "estimated",
-       converged = s$certificate <= 1e-6, iterations = s$iterations,
-       setting = list(A = precision$A, definite = precision$definite, inverse = precision$inverse, slack = precision$slack,
-                      hyper = loss_hyper(setup, found$theta), mu = s$mu, eta = NULL, c = s$c))
+       certificate_kind = if (!convex) "stationary" else if (s$rigorous && s$widest <= 50) "rigorous" else "estimated",
+       converged = s$certificate <= 1e-6, iterations = s$iterations, setting = conditional_setting(found, setup))
+}
+
+# hyperparameters and optimum of a node, as C takes them
+conditional_setting <- function(found, setup) {
+  given <- found$precision %||% c(hyper_precision(setup$problem, setup$layout, found$theta)[c("A", "definite", "inverse", "slack")],
+                                  list(hyper = loss_hyper(setup, found$theta)))
+  c(given, list(mu = found$solution$mu, eta = NULL, c = found$solution$c))
 }
 
 # Means and standard deviations of all coefficients under weights of the nodes
 node_moments <- function(fit, weight = fit$hyper$weight) {
-  mean <- second <- 0
-  for (k in which(weight > 0)) {
-    node <- fit$nodes[[k]]
-    mean <- mean + weight[k] * node$mu
-    second <- second + weight[k] * (node$sd^2 + node$mu^2)
-  }
-  list(mean = mean, sd = sqrt(pmax(second - mean^2, 0)))
+  used <- which(weight > 0)
+  each <- function(field) matrix(unlist(lapply(fit$nodes[used], `[[`, field), use.names = FALSE), ncol = length(used))
+  mu <- each("mu")
+  mean <- drop(mu %*% weight[used])
+  list(mean = mean, sd = sqrt(pmax(drop((each("sd")^2 + mu^2) %*% weight[used]) - mean^2, 0)))
 }
 
 # The error of the rule by coarser ones: of means in units of their sd, of sds relative
 node_change <- function(fit) {
   if (length(fit$nodes) == 1L) return(list(mean = 0, sd = 0))
   shown <- list(values = shown_hyper(fit$setup, fit$hyper$theta))
-  moments <- function(weight) Map(c, node_moments(fit, weight), hyper_moments(shown, weight))
+  moments <- function(weight) {
+    nodes <- node_moments(fit, weight)
+    hyper <- hyper_moments(shown, weight)
+    list(mean = c(nodes$mean, hyper$mean), sd = c(nodes$sd, hyper$sd))
+  }
   rule_error(moments(fit$hyper$weight), lapply(fit$hyper$coarse_weight, moments), error_scale(fit$hyper$rule))
 }
 

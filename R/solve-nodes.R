@@ -9,6 +9,9 @@
 # with four hyperparameters.
 lattice_fall <- c(9, 8.5, 10, 11, 11)
 
+# the mode as one of the points
+found_at <- function(mode) mode[names(mode) %in% c("theta", "value", "slope", "solution", "precision")]
+
 # A few hyperparameters: the trapezoid rule on a lattice, which converges faster than any
 # power for densities that fall off, however skewed. From the mode outwards, as long as
 # the gradient there says that a neighbour has not fallen by `fall`. Every other point, as
@@ -19,7 +22,7 @@ lattice_nodes <- function(setup, mode, axes, drift, step, tol, most = 1e5, say =
   fall <- lattice_fall[H]
   move <- axes$vectors %*% diag(axes$sd * step, H)   # a step along each axis
   place <- matrix(0L, 1L, H)
-  found <- list(mode[c("theta", "value", "slope", "solution")])
+  found <- list(found_at(mode))
   open <- 1L
   moves <- rbind(diag(1L, H), -diag(1L, H))
   while (length(open) && nrow(place) < most) {
@@ -56,7 +59,7 @@ lattice_nodes <- function(setup, mode, axes, drift, step, tol, most = 1e5, say =
 line_nodes <- function(setup, mode, axes, drift, step, tol, most, say, fall = lattice_fall[1L]) {
   move <- drop(axes$vectors) * axes$sd * step
   place <- 0L
-  found <- list(mode[c("theta", "value", "slope", "solution")])
+  found <- list(found_at(mode))
   reach <- if (solve_cost(setup$plan) < 1e6) ceiling(sqrt(2 * fall) / step) else 1
   open <- as.integer(rbind(seq_len(reach), -seq_len(reach)))
   while (length(open) && length(place) < most) {
@@ -340,7 +343,7 @@ composite_nodes <- function(setup, mode, axes, drift, width, tol, say = NULL) {
   wide <- t(apply(z, 1L, function(zi) ifelse(zi > 0, width[, 1L], ifelse(zi < 0, width[, 2L], rowMeans(width)))))
   wide <- matrix(wide, nrow(z)) * rep(axes$sd, each = nrow(z))
   thetas <- lapply(seq_len(nrow(z))[-1L], function(i) mode$theta + drop(axes$vectors %*% (wide[i, ] * z[i, ])))
-  found <- c(list(mode[c("theta", "value", "slope", "solution")]),
+  found <- c(list(found_at(mode)),
              evidence_at(setup, thetas, lapply(thetas, start_near, near = mode, drift = drift), tol))
   normal <- H / 2 * log(2 * pi) + rowSums(z^2) / 2 + rowSums(log(wide))
   list(z = z, found = found, log_rule = log(weight) + normal, log_coarse = log(small) + normal,

@@ -171,15 +171,18 @@ prior_nodes <- function(setup, laid) {
   each <- lapply(seq_along(laid$weight), function(k) {
     at <- problem
     at$prior$precision <- problem$prior$precision / laid$factor[k, ]^2
-    c(hyper_precision(at, setup$layout, laid$theta[k, ])[c("A", "definite", "inverse", "slack")], list(theta = laid$theta[k, ]))
+    hyper_precision(at, setup$layout, laid$theta[k, ])[c("A", "definite", "inverse", "slack")]
   })
   any_hyper <- loss_hyper(setup, numeric(setup$layout$length))   # the row of weight 0 has no use for it
   pairs <- choose((setup$plan$lines %||% 1L) + 1L, 2L)
-  settings <- lapply(each, function(at) c(at[c("A", "definite", "inverse", "slack")], list(hyper = any_hyper, mu = setup$plan$centre,
-                                          eta = NULL, c = numeric(pairs))))
+  settings <- lapply(each, c, list(hyper = any_hyper, mu = setup$plan$centre, eta = NULL, c = numeric(pairs)))
   solved <- solve_settings(setup$plan, setup$rule, settings, 1e-6)
   if (any(vapply(solved, `[[`, NA, "failed"))) refuse_improper_terms()
-  Map(function(at, s) conditional_node(list(theta = at$theta, solution = s, precision = at), setup), each, solved)
+  lapply(seq_along(each), function(k) {
+    theta <- laid$theta[k, ]
+    given <- c(each[[k]], list(hyper = loss_hyper(setup, theta)))
+    conditional_node(list(theta = theta, solution = solved[[k]], precision = given), setup)
+  })
 }
 
 refuse_improper_terms <- function() {

@@ -3,8 +3,10 @@
 solve_nested <- function(problem, base, control, correct = TRUE) {
   summed <- is_chunked(problem$rows) && length(problem$terms)
   conditional <- if (summed) summed_problem(problem) else conditional_problem(problem)
-  if (!summed) check_solvable(conditional, if (is_chunked(problem$rows)) problem$rows$n else sum(problem$rows$weight > 0))
-  nested <- nested_fit(conditional, base, c(control[c("nodes", "progress")], if (summed) list(draws = 0)))
+  few <- if (!summed) conditional$triangle %||% problem_triangle(conditional)
+  if (!summed) check_solvable(conditional, if (is_chunked(problem$rows)) problem$rows$n else sum(problem$rows$weight > 0), few)
+  nested <- nested_fit(replace(conditional, "triangle", list(few)), base,
+                       c(control[c("nodes", "progress")], if (summed) list(draws = 0)))
   seed <- draw_key()
   posterior <- nested_posterior(nested, conditional, derived_key(seed, "posterior"))
   if (correct) {
@@ -98,9 +100,15 @@ fixed_prior <- function(joint, p) {
   coefficient_block(joint, p)[c("centre", "precision")]
 }
 
-# rows: of the data, those that count
-check_solvable <- function(problem, rows) {
+# rows: of the data, those that count; few: what the solver takes in place of gaussian ones, see problem_triangle()
+check_solvable <- function(problem, rows, few) {
   flat <- problem$prior$precision == 0
+  if (any(flat)) check_determined(problem, flat)
+  if (length(problem$hyper) && has_residual_sd(problem$family)) check_residuals_left(problem, rows, few)
+}
+
+# coefficients with flat priors: by the data alone
+check_determined <- function(problem, flat) {
   X <- problem$X[, flat, drop = FALSE]
   line <- (problem$line %||% rep(1L, ncol(problem$X)))[seq_along(flat)][flat]
   dependent <- vapply(unique(line), function(l) qr(X[, line == l, drop = FALSE], tol = 1e-9)$rank < sum(line == l), NA)
@@ -109,8 +117,7 @@ check_solvable <- function(problem, rows) {
                "Drop columns or give a proper prior such as normal(0, 2.5).",
                class = c("elvi_error_no_optimum", "elvi_error_argument"), data = list(argument = "data"))
   }
-  if (any(flat)) refuse_separable(problem, X)
-  if (length(problem$hyper) && has_residual_sd(problem$family)) check_residuals_left(problem, rows)
+  refuse_separable(problem, X)
 }
 
 # Coefficients with proper priors stay finite whatever the hyperparameters, effects of groups among them; those with flat ones
@@ -134,10 +141,10 @@ has_residual_sd <- function(family) {
 }
 
 # With an effect for every row, nothing tells residuals from effects; with none left at all, sigma runs off to 0.
-check_residuals_left <- function(problem, rows) {
-  left <- problem$triangle %||% triangle_rows(triangle(cbind(problem$X, problem$y - problem$offset)[problem$weight > 0, , drop = FALSE]))
-  X <- qr(left$X, tol = 1e-11)
-  if (rows > X$rank && sum(qr.resid(X, left$y)^2) <= 1e-22 * sum(left$y^2)) {
+check_residuals_left <- function(problem, rows, few) {
+  left <- few %||% triangle_rows(triangle(cbind(problem$X, problem$y - problem$offset)[problem$weight > 0, , drop = FALSE]))
+  fitted <- stats::.lm.fit(left$X, left$y, tol = 1e-11)
+  if (rows > fitted$rank && sum(fitted$residuals^2) <= 1e-22 * sum(left$y^2)) {
     elvi_abort("No optimum exists: the coefficients fit the responses perfectly, and sigma tends to 0. ",
                "Use fewer coefficients, or gaussian() with a known `dispersion`.",
                class = c("elvi_error_no_optimum", "elvi_error_argument"), data = list(argument = "data"))
@@ -154,6 +161,7 @@ check_residuals_left <- function(problem, rows) {
 
 nested_changes <- function(control) {
   check_control(control)
+  if (is_default(control)) return(character())
   Filter(function(name) !identical(control[[name]], default_control[[name]]), setdiff(names(default_control), c("nodes", "progress")))
 }
 

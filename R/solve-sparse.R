@@ -14,8 +14,8 @@ sparse_plan <- function(X, Z, dense, entries, blocked, centre, response, block =
   rows <- NROW(response$y)
   p <- ncol(X)
   by_block <- if (is.null(block)) seq_len(rows) else order(block)
-  block <- if (is.null(block)) rep(1L, rows) else as.integer(block)[by_block]
-  border <- t(X[by_block, , drop = FALSE])
+  block_start <- if (is.null(block)) c(0L, rows) else as.integer(c(0L, which(diff(as.integer(block)[by_block]) != 0), rows))
+  border <- t(if (is.null(block)) X else X[by_block, , drop = FALSE])
   if (any(dense)) border <- rbind(border, as.matrix(Matrix::t(Z[by_block, dense, drop = FALSE])))
   sparse_columns <- p + which(!dense)
   filled <- if (length(sparse_columns)) factored_rows(Z[by_block, !dense, drop = FALSE], entries, sparse_columns, nrow(border),
@@ -24,8 +24,8 @@ sparse_plan <- function(X, Z, dense, entries, blocked, centre, response, block =
   order <- c(sparse_columns[filled$perm], seq_len(p), p + which(dense))
   place_of <- integer(length(order))
   place_of[order] <- seq_along(order) - 1L
-  low <- pmin(place_of[entries$row], place_of[entries$column])
-  high <- pmax(place_of[entries$row], place_of[entries$column])
+  low <- pmin.int(place_of[entries$row], place_of[entries$column])
+  high <- pmax.int(place_of[entries$row], place_of[entries$column])
   pattern <- filled$pattern
   list(pattern = pattern, rows = rows, dense = nrow(border), X = as.double(border),
        start = filled$start, column = filled$column, entry = filled$entry,
@@ -42,7 +42,7 @@ sparse_plan <- function(X, Z, dense, entries, blocked, centre, response, block =
        line = if (!is.null(response$line)) response$line[order] - 1L,
        joint = if (!is.null(response$line)) family_records[[response$record]]$conditional$likelihood,
        lines = if (!is.null(response$line)) ncol(response$offset),
-       block_start = as.integer(c(0L, which(diff(block) != 0), rows)),
+       block_start = block_start,
        order = order, by_block = by_block, dim = length(order))
 }
 
@@ -134,8 +134,8 @@ is_convex <- function(plan) family_records[[plan$record]]$convex
 
 # Conditional optima at several settings, in parallel. A setting has A, definite, inverse,
 # hyper, and mu, eta, c to start from.
-solve_settings <- function(plan, rule, settings, tol, most = 200L) {
-  solved <- .Call(elvi_r_nested_solve, plan, rule, settings, tol, most, threads())
+solve_settings <- function(plan, rule, settings, tol, most = 200L, lanes = threads()) {
+  solved <- .Call(elvi_r_nested_solve, plan, rule, settings, tol, most, lanes)
   status <- status_name(vapply(solved, `[[`, 0L, "status"))
   if (any(status == "stopped")) elvi_abort("Interrupted before there was a fit.", class = "elvi_error_interrupted")
   for (k in seq_along(solved)) solved[[k]]$failed <- status[k] != "ok"

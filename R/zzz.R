@@ -15,7 +15,7 @@
 }
 
 # Run when the package is installed, after all other files. What settings are by default, to tell those that were given:
-default_control <- elvi_control()
+default_control <- elvi_control(tail = 0.5)   # without arguments this is what it returns
 
 # The rules that most first fits of a session would otherwise wait for; C is not there yet.
 for (what in c(names(family_records), "tail")) {

@@ -88,9 +88,35 @@ static inline double log_1p(double e)
     p = p * z + 1.0 / 3.0;
     return 2.0 * (s + s * z * p);
 }
+
+/* log|x| of a finite x other than 0, within two units in the last place: |x| = m 2^k with m between sqrt(1/2) and sqrt(2), and
+ * log m = 2 atanh((m - 1) / (m + 1)) */
+static inline double log_size(double x)
+{
+    const double ln2_high = 6.93147180369123816490e-01, ln2_low = 1.90821492927058770002e-10;
+    const double whole = 0x1p52; /* its low bits hold an integer that is added to them */
+    const uint64_t tiny = sign_of(bits_of(fabs(x)) - UINT64_C(0x0010000000000000)); /* no leading bit: scaled */
+    const uint64_t bits = bits_of(choose(tiny, 0x1p54 * fabs(x), fabs(x)));
+    const uint64_t biased = (bits - UINT64_C(0x3fe6a09e667f3bcd) + (UINT64_C(1024) << 52)) >> 52; /* k + 1024 */
+    const double k = with_bits(biased | bits_of(whole)) - (whole + 1024.0) - choose(tiny, 54.0, 0.0);
+    const double m = with_bits(bits - ((biased - 1024) << 52));
+    const double s = (m - 1.0) / (m + 1.0), z = s * s; /* z <= 0.03 */
+    double p = 1.0 / 21.0;
+    p = p * z + 1.0 / 19.0;
+    p = p * z + 1.0 / 17.0;
+    p = p * z + 1.0 / 15.0;
+    p = p * z + 1.0 / 13.0;
+    p = p * z + 1.0 / 11.0;
+    p = p * z + 1.0 / 9.0;
+    p = p * z + 1.0 / 7.0;
+    p = p * z + 1.0 / 5.0;
+    p = p * z + 1.0 / 3.0;
+    return k * ln2_high + (2.0 * (s + s * z * p) + k * ln2_low);
+}
 #else
 #define exponential exp
 #define log_1p log1p
+static inline double log_size(double x) { return log(fabs(x)); }
 #endif
 
 /* w x, and 0 where w is, also if x is infinite */
@@ -132,6 +158,25 @@ void elvi_poisson_slope(int n, const double *y, const double *w, double *eta)
 {
     SIMD
     for (int i = 0; i < n; i++) eta[i] = weighted(w[i], exponential(eta[i]) - y[i]);
+}
+
+FOR_EACH_WIDTH
+void elvi_log_sizes(int n, const double *y, double *out)
+{
+    SIMD
+    for (int i = 0; i < n; i++) out[i] = log_size(y[i]);
+}
+
+FOR_EACH_WIDTH
+double elvi_survival_loss(int n, const double *y, const double *w, const double *eta, double shape, double centre)
+{
+    double sum = 0.0;
+    SIMD_SUM_OF(sum)
+    for (int i = 0; i < n; i++) {
+        const double u = shape * (log_size(y[i]) + centre - eta[i]);
+        sum += weighted(w[i], exponential(u) - choose(sign_of(bits_of(y[i])), 0.0, u));
+    }
+    return sum;
 }
 
 /* E log(1 + e^t), E 1 / (1 + e^-t) and E[z / (1 + e^-t)] for t = eta_i + s_i z under a rule */

@@ -104,5 +104,8 @@ double elvi_logit_loss(int n, const double *y, const double *w, const double *et
 double elvi_poisson_loss(int n, const double *y, const double *w, const double *eta);
 void elvi_logit_slope(int n, const double *y, const double *w, double *eta);
 void elvi_poisson_slope(int n, const double *y, const double *w, double *eta);
+/* log|y_i|; and sum_i w_i (e^u - u), u = shape (log|y_i| + centre - eta_i), without the - u where y_i is negative */
+void elvi_log_sizes(int n, const double *y, double *out);
+double elvi_survival_loss(int n, const double *y, const double *w, const double *eta, double shape, double centre);
 
 #endif

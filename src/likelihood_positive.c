@@ -199,14 +199,8 @@ double elvi_weibull_turn(const elvi_dispersion *a)
 
 static double weibull_loss(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, const double *eta)
 {
-    const double centre = elvi_weibull_centre(a);
-    double sum = 0.0;
     (void) lik;
-    for (int i = 0; i < rows->rows; i++) {
-        const survival at = survival_of(a->natural, centre, rows->y[i], eta[i]);
-        if (rows->weight[i] > 0.0) sum += rows->weight[i] * (exp(at.u) - at.d * at.u);
-    }
-    return sum;
+    return elvi_survival_loss(rows->rows, rows->y, rows->weight, eta, a->natural, elvi_weibull_centre(a));
 }
 
 static double weibull_slope(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, double *eta)
@@ -248,12 +242,14 @@ static elvi_status weibull_expect_rows(const elvi_dispersion *a, const elvi_quad
 {
     const double k = a->natural, centre = elvi_weibull_centre(a);
     out->sum = out->widest = 0.0;
+    elvi_log_sizes(rows->n, rows->y, out->slope); /* which has no slopes yet */
     for (int i = 0; i < rows->n; i++) {
         const double w = rows->weight[i], s = rows->s[i];
         elvi_expectation e = { 0.0, 0.0, 0.0 };
         if (w > 0.0) {
             if (!(s < rule->limit)) return ELVI_NO_EXPECTATION;
-            e = weibull_expect_at(rule, k, survival_of(k, centre, rows->y[i], rows->eta[i]), s);
+            const survival at = { k * (out->slope[i] + centre - rows->eta[i]), rows->y[i] > 0.0 ? 1.0 : 0.0 };
+            e = weibull_expect_at(rule, k, at, s);
             if (s > out->widest) out->widest = s;
         }
         out->sum += w * e.value;
