@@ -270,7 +270,7 @@ check_joint_twins <- function(records = family_records) {
 # Gauss-Hermite rules for one predictor, half of their nodes; a product of two for both, chosen by the standard deviation of the
 # predictor. What tests/testthat/test-family-joint.R integrates is right to its tolerances; the loss of a zero among large poisson counts,
 # with a wide predictor, is integrated less accurately than the others.
-hermite_levels <- function(nodes = c(6L, 10L, 16L, 26L, 40L, 64L), limits = c(0.1, 0.25, 0.45, 0.8, 1.5, Inf)) {
+hermite_levels <- function(nodes = c(4L, 6L, 8L, 10L, 16L, 26L, 40L, 64L), limits = c(0.04, 0.1, 0.17, 0.25, 0.45, 0.8, 1.5, Inf)) {
   Map(function(n, limit) {
     k <- seq_len(n - 1L)
     J <- matrix(0, n, n)
