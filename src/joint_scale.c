@@ -42,27 +42,36 @@ static inline softplus softplus_at(double u)
     return out;
 }
 
-static softplus expect_softplus(const elvi_quadrature_level *level, double mean, double s)
+/* these times e^-u, which are between 0 and 1: e^s log(1 + e^u) is e^eta times such a number */
+static inline softplus shrunk_softplus_at(double u)
+{
+    const double e = exp(-fabs(u)), far = (u > 0.0 ? e : 1.0) / (1.0 + e);
+    const softplus out = { u > 0.0 ? e * (u + log1p(e)) : (e > 0.0 ? log1p(e) / e : 1.0), far, far * far };
+    return out;
+}
+
+static softplus expect_softplus(softplus (*at)(double), const elvi_quadrature_level *level, double mean, double s)
 {
     softplus sum = { 0.0, 0.0, 0.0 };
     for (int i = 0; i < 2 * level->n; i++) {
         const double w = level->w[i / 2];
-        const softplus at = softplus_at(mean + s * elvi_node(level, i));
-        sum.value += w * at.value;
-        sum.slope += w * at.slope;
-        sum.curve += w * at.curve;
+        const softplus here = at(mean + s * elvi_node(level, i));
+        sum.value += w * here.value;
+        sum.slope += w * here.slope;
+        sum.curve += w * here.curve;
     }
     return sum;
 }
 
-/* what both predictors are in, from log(1 + e^u) expected (`of_y`), and expected under weights e^s / E e^s (`of_phi`), phi = E e^s */
-static elvi_joint_piece negbinomial_both(double y, double u, double phi, softplus of_y, softplus of_phi)
+/* what both predictors are in: `plain` from log(1 + e^u), expected; `shrunk` from the other under weights e^eta, whose mean is `mean` */
+static elvi_joint_piece negbinomial_both(double y, double u, double mean, softplus plain, softplus shrunk)
 {
-    const double slope = y * of_y.slope + phi * of_phi.slope, bend = y * of_y.curve + phi * of_phi.curve;
+    const double slope = y * plain.slope + mean * shrunk.slope, bend = y * plain.curve + mean * shrunk.curve;
+    const double turn = mean * (shrunk.value - shrunk.slope);
     const elvi_joint_piece out = {
-        .value = y * of_y.value + phi * of_phi.value - y * u,
-        .slope = { slope - y, phi * of_phi.value - slope + y },
-        .curve = { bend, phi * of_phi.slope - bend, phi * of_phi.value - 2.0 * phi * of_phi.slope + bend },
+        .value = y * plain.value + mean * shrunk.value - y * u,
+        .slope = { slope - y, turn - y * plain.slope + y },
+        .curve = { bend, mean * shrunk.slope - bend, turn - mean * shrunk.slope + bend },
     };
     return out;
 }
@@ -90,19 +99,19 @@ static void add_own(elvi_line_piece own, elvi_joint_piece *out)
 
 static elvi_joint_piece negbinomial_at(const double *hyper, double y, const double *eta)
 {
-    const softplus at = softplus_at(eta[0] - eta[1]);
-    elvi_joint_piece out = negbinomial_both(y, eta[0] - eta[1], exp(fmin(fmax(eta[1], -200.0), 200.0)), at, at);
+    const double u = eta[0] - eta[1];
+    elvi_joint_piece out = negbinomial_both(y, u, exp(fmin(eta[0], 700.0)), softplus_at(u), shrunk_softplus_at(u));
     add_own(negbinomial_own(hyper, y, eta[1]), &out);
     return out;
 }
 
-/* u is normal, and stays so under weights e^s, which move its mean by its covariance with s: two rules of one dimension */
+/* u is normal, and stays so under weights e^eta, which move its mean by its covariance with eta: two rules of one dimension */
 static elvi_joint_piece negbinomial_expect(const double *hyper, const elvi_quadrature *rule, const elvi_joint_row *row)
 {
     const double *V = row->V, u = row->eta[0] - row->eta[1], wide = sqrt(fmax(V[0] - 2.0 * V[1] + V[2], 0.0));
     const elvi_quadrature_level *level = elvi_joint_level(rule, wide);
-    elvi_joint_piece out = negbinomial_both(row->y, u, exp(row->eta[1] + 0.5 * V[2]), expect_softplus(level, u, wide),
-                                            expect_softplus(level, u + V[1] - V[2], wide));
+    elvi_joint_piece out = negbinomial_both(row->y, u, exp(row->eta[0] + 0.5 * V[0]), expect_softplus(softplus_at, level, u, wide),
+                                            expect_softplus(shrunk_softplus_at, level, u + V[0] - V[1], wide));
     elvi_joint_add_line(negbinomial_own, hyper, rule, row, 1, &out);
     return out;
 }
