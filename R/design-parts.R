@@ -44,7 +44,8 @@ family_with_scale <- function(family) {
 
 check_second_formula <- function(formula, argument) {
   if (!inherits(formula, "formula") || length(formula) != 2L) {
-    bad_argument(argument, "a formula without a response, such as ~ x", describe(formula))
+    bad_argument(argument, "a formula without a response, such as ~ x",
+                 if (inherits(formula, "formula")) deparse_one(formula) else describe(formula))
   }
   if ("." %in% all.names(formula)) bad_argument(argument, "a formula without `.`", deparse_one(formula), "name its variables")
   formula

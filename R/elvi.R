@@ -96,6 +96,7 @@ elvi <- function(object, ...) {
 
 #' @export
 elvi.default <- function(object, ...) {
+  refuse_brms_formula(object)
   bad_argument("object", "a formula, a model from a model_*() function, or a fit", describe(object))
 }
 

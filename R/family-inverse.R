@@ -21,9 +21,12 @@ inverse_shape_hyper <- function(floor) {
   out
 }
 
-# -log t above 1, its parabola below
-barrier_loss <- list(l = function(t) ifelse(t > 1, -log(pmax(t, 1)), (t / 2 - 2) * t + 1.5),
-                     slope = function(t) ifelse(t > 1, -1 / pmax(t, 1), t - 2), eta = c(-1, 0, 0.5, 1, 1.5, 2, 4))
+# -log t, with its parabola below a small t that no node of a coarse rule is to reach
+log_loss <- local({
+  low <- 0.05
+  list(l = function(t) ifelse(t > low, -log(pmax(t, low)), (t / low / 2 - 2) * t / low + 1.5 - log(low)),
+       slope = function(t) ifelse(t > low, -1 / pmax(t, low), (t / low - 2) / low), eta = 1)
+})
 
 inverse_records <- function() {
   gamma <- numeric_records$gamma
@@ -33,7 +36,7 @@ inverse_records <- function() {
   record$draws <- function(mu, dispersion, trials, family) gamma$draws(mu, c(dispersion), trials, family)
   record$log_lik <- function(y, mu, dispersion, trials, family) gamma$log_lik(y, mu, c(dispersion), trials, family)
   record$constant <- as_summed
-  record$calibration <- list(barrier_loss)
+  record$calibration <- list(log_loss)
   record$conditional <- list(likelihood = "gamma_inverse", dispersion = "own", hyper = inverse_shape_hyper,
                              start = function(y, weight, dispersion) {
                                mu <- (y + stats::weighted.mean(y, weight)) / 2

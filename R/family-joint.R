@@ -270,7 +270,7 @@ check_joint_twins <- function(records = family_records) {
 # Gauss-Hermite rules for one predictor, half of their nodes; a product of two for both, chosen by the standard deviation of the
 # predictor. What tests/testthat/test-family-joint.R integrates is right to its tolerances; the loss of a zero among large poisson counts,
 # with a wide predictor, is integrated less accurately than the others.
-hermite_levels <- function(nodes = c(6L, 10L, 16L, 26L, 40L, 64L), limits = c(0.1, 0.25, 0.45, 0.8, 1.5, Inf)) {
+hermite_levels <- function(nodes = c(4L, 6L, 8L, 10L, 16L, 26L, 40L), limits = c(0.04, 0.1, 0.17, 0.25, 0.45, 0.8, 1.5)) {
   Map(function(n, limit) {
     k <- seq_len(n - 1L)
     J <- matrix(0, n, n)
@@ -281,8 +281,15 @@ hermite_levels <- function(nodes = c(6L, 10L, 16L, 26L, 40L, 64L), limits = c(0.
   }, nodes, limits)
 }
 
-hermite_rules <- hermite_levels()
-lean_hermite_rules <- lapply(hermite_levels(c(4L, 8L, 12L, 20L, 32L, 64L)), function(level) {
+# Equal steps, for wide predictors: where a loss bends within a small part of the spread, many close nodes do better than Gauss's.
+equal_level <- function(step = 0.15, reach = 8.4) {
+  z <- seq(step / 2, reach, by = step)
+  w <- stats::dnorm(z)
+  list(z = z, w = w / (2 * sum(w)), limit = Inf)
+}
+
+hermite_rules <- c(hermite_levels(), list(equal_level()))
+lean_hermite_rules <- lapply(hermite_levels(c(4L, 8L, 12L, 20L, 32L, 64L), c(0.1, 0.25, 0.45, 0.8, 1.5, Inf)), function(level) {
   used <- level$w > 1e-11
   list(z = level$z[used], w = level$w[used], limit = level$limit)
 })

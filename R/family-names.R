@@ -5,18 +5,23 @@ family_aliases <- c(bernoulli = "binomial", negbinomial = "neg_binomial_2", nbin
                     t = "student",
                     multinom = "categorical", ordinal = "cumulative", ocat = "cumulative", Beta = "beta", betar = "beta", gamma = "Gamma",
                     betabinomial = "beta_binomial", truncated_nbinom2 = "truncated_negbinomial",
-                    `negative binomial` = "neg_binomial_2")   # mgcv::nb()
+                    `negative binomial` = "neg_binomial_2",   # mgcv::nb(), and others of 'mgcv', without their parameters
+                    `Beta regression` = "beta", `Ordered Categorical` = "cumulative", `scaled t` = "student")
+
+# of these the link is not that of the linear predictor's mean
+links_apart <- c("lognormal", "Ordered Categorical")
 
 # A family object of this package for one of another, or for a name; as it is where it is known.
 translated_family <- function(family) {
   name <- if (inherits(family, "family")) family$family else family
   if (!is.character(name) || length(name) != 1L) return(family)
   refuse_fixed_theta(name)
+  name <- sub("^(Beta regression|Ordered Categorical|scaled t|Tweedie)\\(.*", "\\1", name)
   refuse_other_families(name)
   known <- if (name %in% names(family_aliases)) family_aliases[[name]] else name
   if (identical(known, name) && !inherits(family, "brmsfamily")) return(family)
   # brms::lognormal() has a predictor of the mean logarithm; that of the logarithm of the mean differs by a constant
-  link <- if (inherits(family, "family") && known != "lognormal") family$link
+  link <- if (inherits(family, "family") && !name %in% links_apart) family$link
   for (record in family_records) {
     if (record$family == known && record$link == (link %||% record$link)) return(record$make())
   }
@@ -61,9 +66,10 @@ other_families <- local({
   zeros <- "Use zero_inflated_poisson() with `ziformula`."
   inflated <- "beta_binomial() has more zeros than binomial() where successes vary."
   log_times <- "For times: lognormal(), weibull() or piecewise_exponential()."
-  c(hurdle_gamma = "Fit y > 0 with binomial(), and the positive responses with Gamma(link = \"log\").",
+  positive <- "Fit y > 0 with binomial(), and the positive responses with Gamma(link = \"log\")."
+  c(hurdle_gamma = positive,
     hurdle_lognormal = "Fit y > 0 with binomial(), and the positive responses with lognormal().",
-    tweedie = "Fit y > 0 with binomial(), and the positive responses with Gamma(link = \"log\").",
+    tweedie = positive, Tweedie = positive,
     quasipoisson = overdispersed, nbinom1 = overdispersed, compois = overdispersed, genpois = overdispersed,
     com_poisson = overdispersed, quasibinomial = "Successes of several trials that vary by more than binomial ones: beta_binomial().",
     cox = baseline, `Cox PH` = baseline, zero_inflated_beta = shares, zero_one_inflated_beta = shares, ordbeta = shares,
@@ -103,4 +109,11 @@ refuse_response_extras <- function(formula) {
   instead <- if (length(used)) paste(response_extras[used], collapse = " ") else "Leave out the bar and what follows it."
   elvi_abort("`", deparse1(response), "`: the syntax of 'brms' with a bar on the left of a formula is not supported. ", instead,
              class = "elvi_error_argument", data = list(argument = "object"))
+}
+
+# brms::bf() and other formulas of several parts
+refuse_brms_formula <- function(object) {
+  if (!inherits(object, c("brmsformula", "mvbrmsformula"))) return(invisible())
+  elvi_abort("`object`: a formula of 'brms' is not supported. Give the formula of the mean as it is, and those of other parameters as ",
+             "`dispformula` (sigma, shape, phi) and `ziformula` (zi, hu).", class = "elvi_error_argument", data = list(argument = "object"))
 }

@@ -15,7 +15,7 @@ node_ratios <- function(setup, grid, values, control) {
   }
   weight <- normalised(values + grid$log_rule)
   best <- which.max(weight)
-  draws <- control$draws %||% enough_draws(setup, grid$found[[best]], control)
+  draws <- control$draws %||% enough_draws(setup, grid$found[[best]], control, nodes = max(12, sum(weight > 0.03 * max(weight))))
   # points that hardly count get a smooth function of the others' corrections, unless their own are cheap
   few <- setup$plan$rows * draws * sum(weight > 0.003 * max(weight)) <= most_check_rows
   counts <- which(weight > (if (few) 0.003 else 0.03) * max(weight))

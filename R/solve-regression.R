@@ -104,7 +104,9 @@ fixed_prior <- function(joint, p) {
 check_solvable <- function(problem, rows, few) {
   flat <- problem$prior$precision == 0
   if (any(flat)) check_determined(problem, flat)
-  if (length(problem$hyper) && has_residual_sd(problem$family)) check_residuals_left(problem, rows, few)
+  if (has_residual_sd(problem$family) && (length(problem$hyper) || is_joint(family_record(problem$family)))) {
+    check_residuals_left(problem, rows, few)
+  }
 }
 
 # coefficients with flat priors: by the data alone
@@ -137,12 +139,21 @@ refuse_separable <- function(problem, X) {
 # Is there a sigma of errors around the predictor itself, which a perfect fit sends to 0?
 has_residual_sd <- function(family) {
   record <- family_record(family)
+  if (is_joint(record)) return(identical(record$second$parameter, "sigma") && link_of(family)$straight)
   isTRUE(record$dispersion$residual) || link_of(family)$straight && isTRUE(hyper_record(record, family$levels)$with_unit)
+}
+
+# the columns of the mean, and what they are to fit
+rows_of_mean <- function(problem) {
+  first <- seq_len(ncol(problem$X))
+  if (!is.null(problem$line)) first <- first[problem$line[first] == 1L]
+  offset <- if (is.matrix(problem$offset)) drop(problem$offset[, 1L]) else problem$offset
+  cbind(problem$X[, first, drop = FALSE], problem$y - offset)[problem$weight > 0, , drop = FALSE]
 }
 
 # With an effect for every row, nothing tells residuals from effects; with none left at all, sigma runs off to 0.
 check_residuals_left <- function(problem, rows, few) {
-  left <- few %||% triangle_rows(triangle(cbind(problem$X, problem$y - problem$offset)[problem$weight > 0, , drop = FALSE]))
+  left <- few %||% triangle_rows(triangle(rows_of_mean(problem)))
   fitted <- stats::.lm.fit(left$X, left$y, tol = 1e-11)
   if (rows > fitted$rank && sum(fitted$residuals^2) <= 1e-22 * sum(left$y^2)) {
     elvi_abort("No optimum exists: the coefficients fit the responses perfectly, and sigma tends to 0. ",

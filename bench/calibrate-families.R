@@ -66,14 +66,18 @@ report <- function(name, batches) {
 }
 
 done <- if (file.exists(file)) readRDS(file) else list()
-for (case in names(cases)) for (groups in c(FALSE, TRUE)) {
-  name <- paste0(case, if (groups) ", (1 | g)")
-  if (!grepl(pattern, name)) next
+models <- expand.grid(groups = c(FALSE, TRUE), case = names(cases), stringsAsFactors = FALSE)
+models <- models[order(models$groups), ]
+models$name <- paste0(models$case, ifelse(models$groups, ", (1 | g)", ""))
+models <- models[grepl(pattern, models$name), ]
+# Everything a little before anything much, so that what is stopped says something of all models.
+for (goal in unique(pmin(c(50L, 150L, wanted), wanted))) for (k in seq_len(nrow(models))) {
+  name <- models$name[k]
   fit <- NULL
-  while (length(done[[name]]) * batch < wanted) {
+  while (length(done[[name]]) * batch < goal) {
     if (is.null(fit)) {
       set.seed(1)   # of the fit's draws
-      fit <- fit_case(cases[[case]], groups)
+      fit <- fit_case(cases[[models$case[k]]], models$groups[k])
     }
     done[[name]] <- c(done[[name]], list(one_batch(fit, length(done[[name]]))))
     saveRDS(done, file)

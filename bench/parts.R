@@ -1,8 +1,9 @@
 # Families of two predictors against importance sampling of the same posterior (means in sds, sds as ratios, the worst of coefficients and of
-# the logarithm of the hyperparameter; 10,000 draws of a student proposal at the mode), two data sets each, and CPU time as a ratio to
-# glmmTMB where that has the family. Rscript bench/parts.R [family ...]; about two minutes of CPU time.
+# the logarithm of the hyperparameter; 10,000 draws of a student proposal at the mode, or the chains of chains.R where these are
+# worth less than 3,000, "NA" effective draws), two data sets each, and CPU time as a ratio to glmmTMB where that has the family. Rscript bench/parts.R [family ...]; about two minutes of CPU time.
 
 suppressMessages(library(elvi))
+source("bench/chains.R")
 wanted <- commandArgs(trailingOnly = TRUE)
 
 # The posterior of the coefficients of both (centred) parts and of a log hyperparameter, with elvi()'s priors but densities of R.
@@ -29,11 +30,21 @@ reference <- function(problem, log_lik, log_hyper, start_hyper, draws = 10000L) 
   w <- exp(log_w - max(log_w, na.rm = TRUE))
   w[is.na(w)] <- 0
   w <- w / sum(w)
+  effective <- 1 / sum(w^2) / draws
+  if (effective < 0.3) {   # too few to judge by: chains
+    target <- list(start = mode$par, at = function(v) {
+      found <- apply(v, 2L, log_p)
+      replace(found, !is.finite(found), -Inf)
+    })
+    v <- t(matrix(run_chains(target, chains = 40L), length(mode$par)))
+    w <- rep(1 / nrow(v), nrow(v))
+    effective <- NA
+  }
   for (part in list(which(!second), which(second))) {   # intercepts of predictors that are not centred
     v[, part[1L]] <- v[, part[1L]] - v[, part[-1L], drop = FALSE] %*% shift[part[-1L]]
   }
   mean <- colSums(w * v)
-  list(mean = mean, sd = sqrt(colSums(w * sweep(v, 2L, mean)^2)), effective = 1 / sum(w^2) / draws)
+  list(mean = mean, sd = sqrt(colSums(w * sweep(v, 2L, mean)^2)), effective = effective)
 }
 
 cpu <- function(run, repeats = 3L) {

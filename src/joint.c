@@ -140,17 +140,24 @@ elvi_joint_axes elvi_joint_axes_of(const elvi_quadrature *rule, const elvi_joint
     return out;
 }
 
+elvi_joint_axes elvi_joint_axes_given_second(const elvi_quadrature *rule, const elvi_joint_row *row)
+{
+    const elvi_joint_row turned = { .V = { row->V[2], row->V[1], row->V[0] } };
+    const elvi_joint_axes x = elvi_joint_axes_of(rule, &turned);
+    const elvi_joint_axes out = { .s1 = x.s2, .with = x.with, .s2 = x.s1, .first = x.second, .second = x.first };
+    return out;
+}
+
 elvi_joint_piece elvi_joint_integrate(elvi_joint_function at, const double *hyper, const elvi_quadrature *rule,
                                       const elvi_joint_row *row)
 {
-    const double least = 1e-14; /* of a node's weight */
     const elvi_joint_axes x = elvi_joint_axes_of(rule, row);
     elvi_joint_piece sum = { 0 };
     for (int i = 0; i < 2 * x.first->n; i++)
         for (int j = 0; j < 2 * x.second->n; j++) {
             const double z1 = elvi_node(x.first, i), z2 = elvi_node(x.second, j), w = x.first->w[i / 2] * x.second->w[j / 2];
             const double eta[ELVI_LINES] = { row->eta[0] + x.s1 * z1, row->eta[1] + x.with * z1 + x.s2 * z2 };
-            if (w < least) continue;
+            if (w < elvi_least_weight) continue;
             const elvi_joint_piece e = at(hyper, row->y, eta);
             elvi_joint_add(&sum, w, &e);
         }

@@ -6,6 +6,9 @@
 #include "core.h"
 #include "quadrature.h"
 
+/* nodes of a product of two rules that are left out */
+static const double elvi_least_weight = 1e-12;
+
 enum { ELVI_LINES = 2,
        ELVI_PAIRS = 3,      /* of families of two predictors, and pairs of them: (1, 1), (1, 2), (2, 2) */
        ELVI_MOST_LINES = 7, /* of those with as many as there are classes */
@@ -85,6 +88,8 @@ typedef struct {
 const elvi_quadrature_level *elvi_joint_level(const elvi_quadrature *rule, double s); /* the rule for a spread s */
 void elvi_joint_add(elvi_joint_piece *sum, double w, const elvi_joint_piece *e);      /* sum += w e */
 elvi_joint_axes elvi_joint_axes_of(const elvi_quadrature *rule, const elvi_joint_row *row);
+/* the other way round, eta_1 + with z_2 + s1 z_1 and eta_2 + s2 z_2 */
+elvi_joint_axes elvi_joint_axes_given_second(const elvi_quadrature *rule, const elvi_joint_row *row);
 /* node i of the 2 n that a level has */
 static inline double elvi_node(const elvi_quadrature_level *level, int i) { return i & 1 ? -level->z[i / 2] : level->z[i / 2]; }
 

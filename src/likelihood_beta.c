@@ -1,33 +1,74 @@
 /* Numbers between 0 and 1, and counts of trials whose probability of success is such a number. */
 #include "expectation.h"
 #include "likelihood.h"
+#include "stirling.h"
 #include "trials.h"
 #include <Rmath.h>
 
 /* ---- beta: log B(m phi, (1 - m) phi) - m phi logit(y), m = 1 / (1 + e^-eta) the mean, a = log phi ---- */
 
-/* the two parameters of the law, not so small or large that their functions would fail */
+/* a response and its phi, with all that the mean is not in */
 typedef struct {
-    double m, other, p, q, level; /* mean and 1 - mean; their parameters; logit(y) */
-} beta_law;
+    double phi, log_phi, log_y, log_other; /* log y and log(1 - y) */
+    elvi_gamma both;                       /* at phi */
+} beta_row;
 
-static inline beta_law beta_of(const elvi_dispersion *a, double y, double eta)
+static beta_row beta_row_of(const elvi_dispersion *a, double y)
 {
-    const softplus_pair at = softplus_pair_of(eta);
-    const double phi = fmin(fmax(a->natural, 1e-290), 1e290);
-    const beta_law out = { at.p, at.q, fmax(at.p * phi, 1e-300), fmax(at.q * phi, 1e-300), log(y) - log1p(-y) };
+    const double phi = fmin(fmax(a->natural, 1e-140), 1e140), log_phi = log(phi);
+    const beta_row out = { phi, log_phi, log(y), log1p(-y), elvi_gamma_of(phi, log_phi) };
     return out;
 }
 
-static inline double beta_value(const beta_law *b) { return lbeta(b->p, b->q) - b->p * b->level; }
+/* the mean and 1 - mean, the logarithms of both, and the two parameters of the law with their gamma functions */
+typedef struct {
+    double m, other, log_m, log_other, p, q;
+    elvi_gamma at_p, at_q;
+} beta_law;
+
+static inline beta_law beta_of(const beta_row *g, double eta)
+{
+    const double e = exp(-fabs(eta)), less = 1.0 / (1.0 + e), near = -log1p(e), far = near - fabs(eta);
+    const double m = eta > 0.0 ? less : e * less, other = eta > 0.0 ? e * less : less;
+    const double log_m = eta > 0.0 ? near : far, log_other = eta > 0.0 ? far : near;
+    const double p = fmax(m * g->phi, 1e-150), q = fmax(other * g->phi, 1e-150);
+    const beta_law out = { m, other, log_m, log_other, p, q,
+                           elvi_gamma_of(p, fmax(log_m + g->log_phi, -345.0)), elvi_gamma_of(q, fmax(log_other + g->log_phi, -345.0)) };
+    return out;
+}
+
+/* without the terms of log B(p, q) that cancel where p and q are large */
+static inline double beta_value(const beta_row *g, const beta_law *b)
+{
+    return b->p * (b->log_m - g->log_y + g->log_other) + b->q * b->log_other - 0.5 * (b->log_m + b->log_other + g->log_phi) +
+           M_LN_SQRT_2PI + b->at_p.rest + b->at_q.rest - g->both.rest;
+}
 
 /* digamma(p) - digamma(q) - logit(y) */
-static inline double beta_pull(const beta_law *b) { return digamma(b->p) - digamma(b->q) - b->level; }
-
-static inline double beta_slope_in_dispersion(const beta_law *b)
+static inline double beta_pull(const beta_row *g, const beta_law *b)
 {
-    const double both = digamma(b->p + b->q);
-    return b->p * (digamma(b->p) - both - b->level) + b->q * (digamma(b->q) - both);
+    return b->at_p.slope - b->at_q.slope - g->log_y + g->log_other;
+}
+
+static inline double beta_turn(const beta_row *g, double eta)
+{
+    const beta_law b = beta_of(g, eta);
+    return b.p * (b.at_p.slope - g->both.slope - g->log_y + g->log_other) + b.q * (b.at_q.slope - g->both.slope);
+}
+
+static inline elvi_piece beta_piece(const beta_row *g, double eta)
+{
+    const beta_law b = beta_of(g, eta);
+    const elvi_piece out = { beta_value(g, &b), b.p * b.other * beta_pull(g, &b) };
+    return out;
+}
+
+static inline double beta_second(const beta_row *g, double eta, elvi_piece at)
+{
+    const beta_law b = beta_of(g, eta);
+    const double by = b.p * b.other;
+    (void) at;
+    return by * ((b.other - b.m) * beta_pull(g, &b) + by * (b.at_p.curve + b.at_q.curve));
 }
 
 static double beta_loss(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, const double *eta)
@@ -36,8 +77,8 @@ static double beta_loss(const elvi_likelihood *lik, const elvi_dispersion *a, co
     (void) lik;
     for (int i = 0; i < rows->rows; i++) {
         if (!(rows->weight[i] > 0.0)) continue;
-        const beta_law b = beta_of(a, rows->y[i], eta[i]);
-        sum += rows->weight[i] * beta_value(&b);
+        const beta_row row = beta_row_of(a, rows->y[i]);
+        sum += rows->weight[i] * beta_piece(&row, eta[i]).l;
     }
     return sum;
 }
@@ -48,38 +89,11 @@ static double beta_slope(const elvi_likelihood *lik, const elvi_dispersion *a, c
     (void) lik;
     for (int i = 0; i < rows->rows; i++) {
         const double w = rows->weight[i];
-        const beta_law b = beta_of(a, rows->y[i], eta[i]);
-        if (w > 0.0) by_dispersion += w * beta_slope_in_dispersion(&b);
-        eta[i] = w > 0.0 ? w * b.p * b.other * beta_pull(&b) : 0.0;
+        const beta_row row = beta_row_of(a, rows->y[i]);
+        if (w > 0.0) by_dispersion += w * beta_turn(&row, eta[i]);
+        eta[i] = w > 0.0 ? w * beta_piece(&row, eta[i]).slope : 0.0;
     }
     return by_dispersion;
-}
-
-/* a response and its phi */
-typedef struct {
-    const elvi_dispersion *a;
-    double y;
-} beta_row;
-
-static inline elvi_piece beta_piece(const beta_row *g, double eta)
-{
-    const beta_law b = beta_of(g->a, g->y, eta);
-    const elvi_piece out = { beta_value(&b), b.p * b.other * beta_pull(&b) };
-    return out;
-}
-
-static inline double beta_second(const beta_row *g, double eta, elvi_piece at)
-{
-    const beta_law b = beta_of(g->a, g->y, eta);
-    const double by = b.p * b.other;
-    (void) at;
-    return by * ((b.other - b.m) * beta_pull(&b) + by * (trigamma(b.p) + trigamma(b.q)));
-}
-
-static inline double beta_turn(const beta_row *g, double eta)
-{
-    const beta_law b = beta_of(g->a, g->y, eta);
-    return beta_slope_in_dispersion(&b);
 }
 
 ELVI_EXPECTATION_GIVEN(expect_beta, beta_row, beta_piece, beta_second)
@@ -89,7 +103,7 @@ ELVI_MEAN_GIVEN(mean_beta_turn, beta_row, beta_turn)
 static elvi_expectation beta_expect(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule, double y,
                                     double eta, double s)
 {
-    const beta_row row = { a, y };
+    const beta_row row = beta_row_of(a, y);
     (void) lik;
     return expect_beta(rule->level, &row, eta, s);
 }
@@ -97,7 +111,7 @@ static elvi_expectation beta_expect(const elvi_likelihood *lik, const elvi_dispe
 static void beta_hyper_slopes(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule,
                               const elvi_expected_row *row, double *out)
 {
-    const beta_row given = { a, row->y };
+    const beta_row given = beta_row_of(a, row->y);
     (void) lik;
     out[0] += row->weight * mean_beta_turn(rule->level, &given, row->eta, row->s);
 }

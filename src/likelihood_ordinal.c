@@ -99,6 +99,12 @@ static inline normal_class normal_class_of(const class_bounds *at, double t)
         low = -high;
         high = swap;
     }
+    const double to = 0.5 * erfc(-M_SQRT1_2 * high), p = to - 0.5 * erfc(-M_SQRT1_2 * low);
+    if (p > 0.01 * to && to > 1e-200) { /* the difference has its digits */
+        const double by = M_1_SQRT_2PI / p, at_low = by * exp(-0.5 * low * low), at_high = by * exp(-0.5 * high * high);
+        const normal_class out = { -log(p), mirrored ? at_high : at_low, mirrored ? at_low : at_high };
+        return out;
+    }
     const double log_high = pnorm(high, 0.0, 1.0, 1, 1), log_low = pnorm(low, 0.0, 1.0, 1, 1), off = log_low - log_high;
     const double log_p = log_high + (off > -M_LN2 ? log(-expm1(off)) : log1p(-exp(off)));
     const double at_low = isfinite(low) ? exp(-0.5 * low * low - M_LN_SQRT_2PI - log_p) : 0.0;
@@ -129,6 +135,13 @@ static inline double normal_class_lower(const class_bounds *at, double t)
 ELVI_EXPECTATION_GIVEN(expect_normal_class, class_bounds, normal_class_piece, normal_class_curve)
 ELVI_MEAN_GIVEN(mean_normal_class_lower, class_bounds, normal_class_lower)
 
+/* at a point: a loss and its slope, of which checks by draws ask many */
+static inline elvi_piece probit_class_at(const elvi_dispersion *a, double y, double eta)
+{
+    const class_bounds at = bounds_of(a, y);
+    return normal_class_piece(&at, eta);
+}
+
 static class_expectation expect_probit_class(const elvi_dispersion *a, const elvi_quadrature *rule, double y, double eta, double s)
 {
     const class_bounds at = bounds_of(a, y);
@@ -146,19 +159,33 @@ elvi_expectation elvi_expect_normal_interval(const elvi_quadrature_level *level,
     return expect_normal_class(level, &at, eta, s);
 }
 
-/* ---- what the links share ------------------------------------------------------------------------ */
-
 /* At a point no rule is needed. */
 static const elvi_quadrature no_rule = { .limit = HUGE_VAL };
 
-#define ORDINAL_FAMILY(link, at)                                                                                  \
+static inline elvi_piece logit_class_at(const elvi_dispersion *a, double y, double eta)
+{
+    const elvi_expectation e = expect_logit_class(a, &no_rule, y, eta, 0.0).e;
+    const elvi_piece out = { e.value, e.slope };
+    return out;
+}
+
+static inline elvi_piece cloglog_class_at(const elvi_dispersion *a, double y, double eta)
+{
+    const elvi_expectation e = expect_cloglog_class(a, &no_rule, y, eta, 0.0).e;
+    const elvi_piece out = { e.value, e.slope };
+    return out;
+}
+
+/* ---- what the links share ------------------------------------------------------------------------ */
+
+#define ORDINAL_FAMILY(link)                                                                                      \
     static double link##_class_loss(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows,  \
                                     const double *eta)                                                            \
     {                                                                                                             \
         double sum = 0.0;                                                                                         \
         (void) lik;                                                                                               \
         for (int i = 0; i < rows->rows; i++)                                                                      \
-            if (rows->weight[i] > 0.0) sum += rows->weight[i] * at(a, &no_rule, rows->y[i], eta[i], 0.0).e.value; \
+            if (rows->weight[i] > 0.0) sum += rows->weight[i] * link##_class_at(a, rows->y[i], eta[i]).l;         \
         return sum;                                                                                               \
     }                                                                                                             \
     static double link##_class_slope(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_part *rows, \
@@ -167,27 +194,44 @@ static const elvi_quadrature no_rule = { .limit = HUGE_VAL };
         (void) lik;                                                                                               \
         for (int i = 0; i < rows->rows; i++) {                                                                    \
             const double w = rows->weight[i];                                                                     \
-            eta[i] = w > 0.0 ? w * at(a, &no_rule, rows->y[i], eta[i], 0.0).e.slope : 0.0;                        \
+            eta[i] = w > 0.0 ? w * link##_class_at(a, rows->y[i], eta[i]).slope : 0.0;                            \
         }                                                                                                         \
         return 0.0;                                                                                               \
-    }                                                                                                             \
-    static elvi_expectation link##_class_expect(const elvi_likelihood *lik, const elvi_dispersion *a,             \
-                                                const elvi_quadrature *rule, double y, double eta, double s)      \
-    {                                                                                                             \
-        (void) lik;                                                                                               \
-        return at(a, rule, y, eta, s).e;                                                                          \
     }                                                                                                             \
     static void link##_class_hyper_slopes(const elvi_likelihood *lik, const elvi_dispersion *a,                   \
                                           const elvi_quadrature *rule, const elvi_expected_row *row, double *out) \
     {                                                                                                             \
-        const class_expectation e = at(a, rule, row->y, row->eta, row->s);                                        \
+        const class_expectation e = expect_##link##_class(a, rule, row->y, row->eta, row->s);                     \
         (void) lik;                                                                                               \
         add_distance_slopes(a, row->y, row->weight *e.by_lower, row->weight *e.by_upper, out);                    \
     }
 
-ORDINAL_FAMILY(logit, expect_logit_class)
-ORDINAL_FAMILY(probit, expect_probit_class)
-ORDINAL_FAMILY(cloglog, expect_cloglog_class)
+ORDINAL_FAMILY(logit)
+ORDINAL_FAMILY(probit)
+ORDINAL_FAMILY(cloglog)
+
+static elvi_expectation logit_class_expect(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule, double y,
+                                           double eta, double s)
+{
+    (void) lik;
+    return expect_logit_class(a, rule, y, eta, s).e;
+}
+
+static elvi_expectation cloglog_class_expect(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule, double y,
+                                             double eta, double s)
+{
+    (void) lik;
+    return expect_cloglog_class(a, rule, y, eta, s).e;
+}
+
+/* without the derivatives in its bounds, which take as long */
+static elvi_expectation probit_class_expect(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule, double y,
+                                            double eta, double s)
+{
+    const class_bounds at = bounds_of(a, y);
+    (void) lik;
+    return expect_normal_class(rule->level, &at, eta, s);
+}
 
 static int beyond_first(double y)
 {

@@ -78,11 +78,41 @@ static inline double barrier_curve(double u, elvi_piece at)
 
 ELVI_EXPECTATION_OF(expect_barrier, barrier, barrier_curve)
 
+static inline elvi_piece minus_log(double u)
+{
+    const elvi_piece out = { -log(u), -1.0 / u };
+    return out;
+}
+
+static inline double minus_log_curve(double u, elvi_piece at)
+{
+    (void) at;
+    return 1.0 / (u * u);
+}
+
+ELVI_EXPECTATION_OF(expect_minus_log, minus_log, minus_log_curve)
+
+/* of barrier(), for a predictor u with spread s, both in units of the least t. The rule's levels are for -log u, with the spread in
+ * units of u; where a node is on the parabola the finest is needed. */
+static elvi_expectation expect_inverse(const elvi_quadrature *rule, double u, double s)
+{
+    const elvi_quadrature_level *level = rule->level;
+    if (!(s > 0.0)) return expect_barrier(level, u, s);
+    while (u > 0.0 && level->limit < s / u) level++;
+    if (u - fmax(level->z[0], level->z[level->n - 1]) * s > 1.0) {
+        const elvi_expectation e = expect_minus_log(level, 1.0, s / u);
+        const elvi_expectation out = { e.value - log(u), e.slope / u, e.curve / (u * u) };
+        return out;
+    }
+    while (level->limit < HUGE_VAL) level++;
+    return expect_barrier(level, u, s);
+}
+
 static elvi_expectation gamma_inverse_expect(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule,
                                              double y, double eta, double s)
 {
     const double least = a->count > 1 ? a->hyper[1] : 1.0, unit = 1.0 / least;
-    const elvi_expectation h = expect_barrier(rule->level, eta * unit, s * unit);
+    const elvi_expectation h = expect_inverse(rule, eta * unit, s * unit);
     const elvi_expectation e = { a->natural * (y * eta - log(least) + h.value), a->natural * (y + unit * h.slope),
                                  a->natural * unit * unit * h.curve };
     (void) lik;

@@ -2,8 +2,7 @@
 #ifndef ELVI_TRIALS_H
 #define ELVI_TRIALS_H
 
-#include <Rmath.h>
-#include <math.h>
+#include "stirling.h"
 
 /* A response is n 2^26 + k: k successes of n trials. R/family-betabinomial.R makes it. */
 typedef struct {
@@ -39,9 +38,11 @@ static inline gamma_gain gamma_gain_of(double p, double k)
         return out;
     }
     if (p < 1e3) {
-        out.value = lgammafn(p + k) - lgammafn(p);
-        out.slope = digamma(p + k) - digamma(p);
-        out.curve = trigamma(p + k) - trigamma(p);
+        const double n = p + k, log_n = log(n), log_p = log(p);
+        const elvi_gamma to = elvi_gamma_of(n, log_n), from = elvi_gamma_of(p, log_p);
+        out.value = (n - 0.5) * log_n - (p - 0.5) * log_p - k + to.rest - from.rest;
+        out.slope = to.slope - from.slope;
+        out.curve = to.curve - from.curve;
         return out;
     }
     const double a = 1.0 / p, b = 1.0 / (p + k), gap = log1p(k * a), less = -k * a * b; /* b - a */

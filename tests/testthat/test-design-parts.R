@@ -246,3 +246,12 @@ test_that("the expected response is averaged over phi too, whose mean is asked f
   predict(fit, d[1:4, ], type = "response")
   expect_lte(getOption("elvi.test_calls"), 1)   # there were 400, one for each point of the rule
 })
+
+test_that("a mean that fits perfectly leaves nothing for a formula of sigma", {
+  d <- data.frame(x = 1:20, z = rep(0:1, 10))
+  for (y in list(rep(3, 20), 1 + 2 * d$x)) for (family in list(gaussian(), student())) {
+    expect_error(suppressWarnings(elvi(y ~ x, d, family = family, dispformula = ~ z)), "fit the responses perfectly",
+                 class = "elvi_error_no_optimum")
+  }
+  expect_error(elvi(x ~ z, d, dispformula = x ~ z), "not x ~ z", class = "elvi_error_argument")
+})

@@ -35,6 +35,14 @@ test_that("families that elvi has not are answered with what to use", {
   expect_error(check_family("something"), "or the name of one", class = "elvi_error_argument")
   skip_if_not_installed("mgcv")
   expect_identical(check_family(mgcv::nb())$family, "neg_binomial_2")
+  expect_identical(check_family(mgcv::betar())$family, "beta")
+  expect_identical(check_family(mgcv::ocat(R = 3))$family, "cumulative")
+  expect_identical(check_family(mgcv::scat())$family, "student")
+  expect_error(check_family(mgcv::tw()), "no family \"Tweedie\"", class = "elvi_error_argument")
   expect_error(check_family(mgcv::cox.ph()), "piecewise_exponential()", class = "elvi_error_argument", fixed = TRUE)
   expect_error(check_family(mgcv::ziP()), "ziformula", class = "elvi_error_argument", fixed = TRUE)
+})
+
+test_that("a formula of brms is answered with the arguments here", {
+  expect_error(elvi(structure(list(), class = c("brmsformula", "bform")), mtcars), "dispformula", class = "elvi_error_argument")
 })
