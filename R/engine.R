@@ -14,6 +14,8 @@
 #   misses_part()        does a verdict say that the approximation misses part of the target?
 #   report_judgement()   messages and warnings about the verdict
 #   verdict_lines()      the lines of print() about it
+#   run_components()     location, roots and weights of what a run has ended in, a stack or one gaussian
+#   stack_words()        what the estimates of a stack are of
 #   stack_line()         the line of print() about a stack
 #   stacked_objective()  the objective of a stack
 #   verdict_points()     the importance-weighted points that correct the posterior

@@ -194,7 +194,8 @@ solver_accounts <- list(
                     sprintf("Quadrature error: means within %s sd, sds within %s %% (%s)", format(nested$change$mean, digits = 2),
                             format(100 * nested$change$sd, digits = 2), rule_words(x$posterior))
                   },
-                  if (x$converged) correction_words(x$posterior), if (!is_quadratic(x$posterior$roots$plan)) paste("Of the gaussians:", k_line(nested))),
+                  if (x$converged) correction_words(x$posterior),
+                  if (!is_quadratic(x$posterior$roots$plan)) paste("Of the gaussians:", k_line(nested))),
          details = sprintf("%s base, quadrature over hyperparameters (%s)", x$base$kind, rule_name(x$posterior)))
   },
   prior = function(x) {
