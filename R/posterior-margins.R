@@ -53,6 +53,18 @@ with_margins <- function(posterior, target_at, needed = FALSE) {
   posterior
 }
 
+# Margins of a posterior of one component whose target can be asked, before they are found: `each` is still to come.
+begin_margins <- function(posterior, target, model) {
+  posterior$margins <- list(of = 1L, plan = target$plan, setting = target$setting, roots = list(coefficient_root(posterior, 1L)), model = model)
+  posterior
+}
+
+end_margins <- function(posterior, each) {
+  posterior$margins$each <- each
+  posterior$margins$moved <- most_moved(each)
+  posterior
+}
+
 # The means from which corrections are counted: those of the optimum. What draws have moved coefficients by, see node_ratios(), remains
 # where these are not corrected.
 uncorrected_location <- function(posterior) {

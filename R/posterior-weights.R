@@ -216,12 +216,18 @@ refined_margin <- function(posterior, k, points) {
   if (nrow(points$z) <= most_even_unknowns) noise <- max(noise / 2, even_noise(y, found, delta))
   moved <- max(abs(delta - own$delta), abs(C - own$covariance) / 2)
   if (noise > 0.6 * moved || min(eigen(C, symmetric = TRUE, only.values = TRUE)$values) < 0.05) return(list(noise = noise))
+  shape <- tilted_shapes(own$shape, own$delta, sqrt(diag(own$covariance)), y, by, there)
+  c(margin_of_points(posterior, k, y, normalised(found$log_ratios), delta, C, shape), list(noise = noise))
+}
+
+# Margins at component k whose whitened coordinates have this mean, covariance and shape, and whose coefficients have the shapes of the
+# points y with weights w.
+margin_of_points <- function(posterior, k, y, w, delta, C, shape) {
   U <- posterior$margins$roots[[k]]
   U <- U / sqrt(rowSums(U^2))
   shown <- list(mean = drop(U %*% delta), sd = sqrt(rowSums((U %*% C) * U)))
-  list(k = k, delta = delta, covariance = C, shape = tilted_shapes(own$shape, own$delta, sqrt(diag(own$covariance)), y, by, there),
-       own = weighted_shapes((U %*% y - shown$mean) / shown$sd, normalised(found$log_ratios)),
-       mean = max(abs(shown$mean)), sd = range(shown$sd), refined = TRUE, noise = noise)
+  list(k = k, delta = delta, covariance = C, shape = shape, own = weighted_shapes((U %*% y - shown$mean) / shown$sd, w),
+       mean = max(abs(shown$mean)), sd = range(shown$sd), refined = TRUE)
 }
 
 # That of moments of points spread evenly: by the difference between those of two halves, which are spread evenly too.

@@ -148,6 +148,7 @@ most_quick_operations <- 1e6
 
 is_quick_by_rows <- function(model, scale) {
   if (!is_regression(model) || is_dispersed(model) || is_chunked(model$rows)) return(FALSE)
+  if (!has_dense_rows(model$rows) && !has_sparse_rows(model$rows)) return(FALSE)   # another layout has no such design
   record <- family_record(model)
   design_size(model) * model$dim <= most_quick_operations && scale_of(scale)$full && record$convex && !is.null(record$conditional) &&
     all_proper(model) && !has_student_prior(model) && !is_linked(model)

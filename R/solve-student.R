@@ -1,5 +1,5 @@
 # Corrected posteriors of regressions with student priors, which no profile in C knows: of few coefficients, by weighted points that are
-# adapted to the posterior in rounds. What follows from them is as in solve-weights.R.
+# adapted to the posterior in rounds. What follows from them is as in posterior-weights.R.
 
 # Points of a round, for one dimension; twice as many for two, up to 16 times as many.
 adapting_points <- c(256L, 1024L, 8192L)
@@ -18,14 +18,10 @@ correct_student <- function(posterior, model, optimum) {
   model <- in_memory(model)
   if (is.null(model)) return(left_gaussian(posterior, "student priors and sparse rows"))
   target <- exact_target(with_normal_priors(model, optimum), optimum)
-  corrected <- posterior
-  corrected$margins <- list(of = 1L, plan = target$plan, setting = target$setting, roots = list(coefficient_root(posterior, 1L)), model = model)
+  corrected <- begin_margins(posterior, target, model)
   if (!student_points_object(corrected)) return(posterior)
   margins <- adapted_margins(corrected)
-  if (is.null(margins)) return(left_gaussian(posterior, "importance weights of its draws are too uneven"))
-  corrected$margins$each <- list(margins)
-  corrected$margins$moved <- most_moved(list(margins))
-  corrected
+  if (is.null(margins)) left_gaussian(posterior, "importance weights of its draws are too uneven") else end_margins(corrected, list(margins))
 }
 
 is_weighed_by_points <- function(model) {
@@ -77,11 +73,7 @@ adapted_margins <- function(posterior) {
     at <- list(mean = mean, root = root)
   }
   if (1 / sum(w^2) < least_adapted_share * n) return(NULL)
-  U <- posterior$margins$roots[[1L]]
-  U <- U / sqrt(rowSums(U^2))
-  shown <- list(mean = drop(U %*% mean), sd = sqrt(rowSums((U %*% C) * U)))
-  list(k = 1L, delta = mean, covariance = C, shape = weighted_shapes((drawn$y - mean) / sqrt(diag(C)), w),
-       own = weighted_shapes((U %*% drawn$y - shown$mean) / shown$sd, w), mean = max(abs(shown$mean)), sd = range(shown$sd), refined = TRUE)
+  margin_of_points(posterior, 1L, drawn$y, w, mean, C, weighted_shapes((drawn$y - mean) / sqrt(diag(C)), w))
 }
 
 # n points of a student distribution in d dimensions, spread evenly and in pairs, with their log density

@@ -41,7 +41,7 @@ predicates <- sub(" <- .*", "", grep("^(is|has|knows|needs|asks)_\\w+ <- functio
 fields <- "(hyper|points|margins|effects|weighted|gaussian_because|cumulants|of_words)"
 report("posterior a fit has", c(
   places(others("^posterior"), c(sprintf("(?<![\\w.])(%s)\\(", paste(predicates, collapse = "|")),
-                                 sprintf("(posterior|post|approximation|shown|moved)(\\$%s\\b|\\[\\[?\"%s\")", fields, fields),
+                                 sprintf("(posterior|post|approximation|shown|moved|corrected)(\\$%s\\b|\\[\\[?\"%s\")", fields, fields),
                                  "length\\([\\w$]*posterior\\$weight\\) *(==|!=|[<>])", "is\\.null\\(drawn\\$hyper\\)",
                                  "(NCOL|ncol)\\([\\w$]*posterior\\$location\\) *(==|!=|[<>])", "inherits\\([\\w$]*posterior,")),
   places(others("^(posterior|judge-stack)"), c("\\$stack\\b", "is_stack\\("))))
