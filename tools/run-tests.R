@@ -1,7 +1,8 @@
 # Runs the files of tests/testthat against the installed elvi, in one process more than there are cores (or in
 # TESTTHAT_CPUS), because some wait for others that they start. Each takes the next file when it is done with one: packages
 # and helpers are loaded once a process, not once a file. The last line is the tally of test_that() blocks, in which a
-# process that dies is one failure.
+# process that dies is one failure. testthat's own parallelism (Config/testthat/parallel) ends the whole run when a process dies, as
+# those may that a test interrupts, and does not know which files took longest.
 # usage: R_LIBS=build/lib Rscript tools/run-tests.R [regular expression that a file's name must match]
 
 wanted <- c(commandArgs(trailingOnly = TRUE), "")[1L]
