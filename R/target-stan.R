@@ -232,8 +232,8 @@ constrain_stan <- function(stan, x) {
 loo.elvi_fit <- function(x, draws = 2000, seed = NULL, ...) {
   need_package("loo", "loo()")
   if (is.null(x$model$constrain)) {
-    refuse_argument("x", "`x`: loo() needs the log likelihood of each observation, which a model_density() gives as `log_lik` of ",
-                    "its `constrain`.")
+    refuse_argument("x", "`x`: loo() needs the log likelihood of each observation. A model_stan() has the `log_lik` of its program, and a ",
+                    "model_density() gives it as `log_lik` of its `constrain`.")
   }
   draws <- check_draws(draws, x$model$dim, lower = 2)
   drawn <- draws_with_ratios(x, draws, fit_key(x, seed))
