@@ -22,12 +22,15 @@ picture <- ggplot2::autoplot(fit) +
   ggplot2::labs(subtitle = "Diabetes in Pima women")
 ggplot2::ggsave("man/figures/README-pima.png", picture, width = 7, height = 4.5, dpi = 110, bg = "white")
 
+ggplot2::ggsave("man/figures/home-pima.png", picture, width = 3.7, height = 4.4, dpi = 150, bg = "white")
+
 section <- function(name) which(lines == paste("##", name))
+options(width = 60)   # of half a page
 printed <- capture.output(print(fit))
 code <- code[seq_len(which(code == "fit"))]
 home <- c(lines[seq_len(section("Install") - 1L)],
           ":::: {.row}", "::: {.col-xl-7 .certificate}", "```r", code, "```", "", "```", printed, "```", ":::",
-          "::: {.col-xl-5 .forest}", lines[startsWith(lines, "![")], ":::", "::::", "",
+          "::: {.col-xl-5 .forest}", sub("README-pima", "home-pima", lines[startsWith(lines, "![")]), ":::", "::::", "",
           lines[which(startsWith(lines, "Read the last lines")):(section("What each package gives you") - 1L)],
           lines[section("Install"):(section("A first fit") - 1L)], lines[section("What each package gives you"):length(lines)])
 writeLines(home, "pkgdown/index.md")
