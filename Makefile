@@ -78,7 +78,7 @@ vignettes: install ## compute what the vignettes show into inst/extdata/experime
 	$(WITH_ELVI) tools/blas.sh openblas-pthread Rscript tools/vignettes.R
 
 bench: install ## run the benchmarks; results are added to bench/README.md
-	for question in floor small large ticks growth numpy advi groups; do $(WITH_ELVI) Rscript bench/$$question.R || exit 1; done
+	for question in floor small plain large ticks growth numpy advi groups; do $(WITH_ELVI) Rscript bench/$$question.R || exit 1; done
 
 clean: ## remove what the other targets made
 	rm -rf build demo.png

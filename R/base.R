@@ -185,8 +185,10 @@ base_laws <- list(
 
 law_of <- function(base, dim) {
   out <- base_laws[[base$kind]](base, dim)
-  lacks <- setdiff(law_entries, names(out))
-  if (length(lacks)) stop("the base \"", base$kind, "\" lacks ", toString(lacks), ", see R/base.R")
+  if (!all(law_entries %in% names(out))) {
+    lacks <- setdiff(law_entries, names(out))
+    stop("the base \"", base$kind, "\" lacks ", toString(lacks), ", see R/base.R")
+  }
   c(list(kind = base$kind, dim = as.double(dim)), out, list(entropy = -(out$log_constant + out$mean_log_phi)))
 }
 

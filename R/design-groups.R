@@ -94,8 +94,7 @@ NULL
 # `others`, a list of (kind, call) with the calls of other latent terms.
 structured_formula <- function(formula, data = NULL) {
   right <- formula[[length(formula)]]
-  special <- c("|", "||", "mo", names(latent_calls()))
-  if (!any(all.names(right) %in% special) || !mentions(right, special)) return(NULL)   # the first is quick
+  if (!any(all.names(right) %in% names_of_terms) || !mentions(right, names_of_terms)) return(NULL)   # the first is quick
   parts <- additive_parts(right)
   kinds <- vapply(parts, function(part) part_kind(part$expr), "")
   for (part in parts[kinds != "fixed"]) {

@@ -452,10 +452,13 @@ gamma_constant <- function(total, count, dispersion, family) {
 
 # ---- dispersions as hyperparameters ----------------------------------------------------
 
+# element by element, so that one call does for many points
+first_log_prior <- function(priors, theta) log_prior_positive(priors[[1L]], theta)
+
 # one positive parameter, by its logarithm
 positive_hyper <- function(name, part, start, curvature, default_prior = function() exponential(1), with_unit = FALSE) {
   list(names = name, theta_names = paste("log", name), natural = exp,
-       log_prior = function(priors, theta) log_prior_positive(priors[[1L]], theta),
+       log_prior = first_log_prior,
        part = part, loss = exp, start = start, curvature = curvature,
        # that of its prior: phi of counts that vary like poisson ones has no mean
        moment_scale = function(values, priors) values^exponent_of(priors[[1L]]),

@@ -172,7 +172,9 @@ c.elvi_prior <- function(...) {
   parts <- list(...)
   for (part in parts) check_coefficient_prior(part)
   sizes <- vapply(parts, function(p) max(length(p$location), length(p$scale), length(p$df)), 0L)
-  joined <- function(field) unlist(Map(function(p, n) recycle_prior(p[[field]], n), parts, sizes), use.names = FALSE)
+  joined <- function(field) {
+    unlist(lapply(seq_along(parts), function(i) recycle_prior(parts[[i]][[field]], sizes[i])), use.names = FALSE)
+  }
   structure(list(name = "mixed", location = joined("location"), scale = joined("scale"),
                  df = joined("df"), dist = "t", autoscale = FALSE), class = "elvi_prior")
 }

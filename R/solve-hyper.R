@@ -49,6 +49,15 @@ hyper_prior <- function(problem, layout, theta, own = own_hyper(layout)) {
   list(value = value, slope = slope)
 }
 
+# hyper_prior() at many points: in one call where a positive parameter of the family is all there is.
+hyper_priors_at <- function(problem, layout, thetas, own = own_hyper(layout)) {
+  if (length(layout$terms) || !identical(own$log_prior, first_log_prior)) {
+    return(lapply(thetas, hyper_prior, problem = problem, layout = layout, own = own))
+  }
+  at <- own$log_prior(problem$hyper, as.double(unlist(thetas)))
+  lapply(seq_along(thetas), function(i) list(value = at$value[i], slope = at$slope[i]))
+}
+
 # Entries of A and their sources: one per fixed coefficient, then those of each term.
 hyper_entries <- function(problem, layout) {
   p <- ncol(problem$X)

@@ -155,16 +155,16 @@ regression_evidence <- function(setup, thetas, from, tol) {
     again <- which(failed & lengths(from) > 0)
     if (length(again)) solved[again] <- lapply(evidence_at(setup, thetas[again], NULL, tol), `[[`, "solution")
   }
+  priors <- hyper_priors_at(setup$problem, setup$layout, thetas, own)
   out <- vector("list", number)
-  for (i in seq_len(number)) out[[i]] <- evidence_of(setup, thetas[[i]], precisions[[i]], solved[[i]], given[[i]], own)
+  for (i in seq_len(number)) out[[i]] <- evidence_of(setup, thetas[[i]], precisions[[i]], solved[[i]], priors[[i]], given[[i]], own)
   out
 }
 
-# `given`: what a setting has of the hyperparameters
-evidence_of <- function(setup, theta, precision, s, given, own) {
+# `prior`: that of the hyperparameters; `given`: what a setting has of them
+evidence_of <- function(setup, theta, precision, s, prior, given, own) {
   if (s$failed) return(list(theta = theta, value = -Inf, slope = rep(NA_real_, length(theta)), solution = s))
   layout <- setup$layout
-  prior <- hyper_prior(setup$problem, layout, theta, own)
   part <- family_part(setup, theta, s, own)
   slope <- prior$slope
   if (length(layout$terms)) slope <- slope + hyper_chain(layout, precision, s$moment)
@@ -527,20 +527,25 @@ conditional_setting <- function(found, setup) {
 }
 
 # Means and standard deviations of all coefficients under weights of the nodes
-node_moments <- function(fit, weight = fit$hyper$weight) {
-  used <- which(weight > 0)
-  each <- function(field) matrix(unlist(lapply(fit$nodes[used], `[[`, field), use.names = FALSE), ncol = length(used))
+node_moments <- function(fit, weight = fit$hyper$weight, squares = node_squares(fit)) {
+  mean <- drop(squares$mu %*% weight)
+  list(mean = mean, sd = sqrt(pmax(drop(squares$second %*% weight) - mean^2, 0)))
+}
+
+# of the coefficients at each node, in columns: means and second moments
+node_squares <- function(fit) {
+  each <- function(field) matrix(unlist(lapply(fit$nodes, `[[`, field), use.names = FALSE), ncol = length(fit$nodes))
   mu <- each("mu")
-  mean <- drop(mu %*% weight[used])
-  list(mean = mean, sd = sqrt(pmax(drop((each("sd")^2 + mu^2) %*% weight[used]) - mean^2, 0)))
+  list(mu = mu, second = each("sd")^2 + mu^2)
 }
 
 # The error of the rule by coarser ones: of means in units of their sd, of sds relative
 node_change <- function(fit) {
   if (length(fit$nodes) == 1L) return(list(mean = 0, sd = 0))
   shown <- list(values = shown_hyper(fit$setup, fit$hyper$theta))
+  squares <- node_squares(fit)
   moments <- function(weight) {
-    nodes <- node_moments(fit, weight)
+    nodes <- node_moments(fit, weight, squares)
     hyper <- hyper_moments(shown, weight)
     list(mean = c(nodes$mean, hyper$mean), sd = c(nodes$sd, hyper$sd))
   }

@@ -17,6 +17,9 @@
 # Run when the package is installed, after all other files. What settings are by default, to tell those that were given:
 default_control <- elvi_control(tail = 0.5)   # without arguments this is what it returns
 
+# what a formula with latent terms has somewhere on its right
+names_of_terms <- c("|", "||", "mo", names(latent_calls()))
+
 # The rules that most first fits of a session would otherwise wait for; C is not there yet.
 for (what in c(names(family_records), "tail")) {
   if (!any(vapply(losses_of(what), function(loss) isTRUE(loss$in_C), NA))) {
