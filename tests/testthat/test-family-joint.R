@@ -143,3 +143,38 @@ test_that("a record is found by its family, link and second formula", {
     expect_identical(likelihood_of(family), name)
   }
 })
+
+test_that("wide predictors of a negative binomial are integrated: slopes and curvatures are derivatives of the value", {
+  rule <- joint_rule(family_records$neg_binomial_2_scale)
+  value <- function(y, eta, V) .Call(elvi_r_joint_expect, "neg_binomial_2_scale", rule, 1, list(y = y, weight = 1, eta = eta, V = V))
+  for (s in c(0.5, 2.3, 2.6, 6)) for (level in c(-3, 3, 12)) for (y in c(0, 12)) {
+    eta <- c(1, level)
+    V <- c(0.2, -0.1 * s, s^2)
+    at <- value(y, eta, V)
+    by_eta <- vapply(1:2, function(k) {
+      d <- 1e-5 * (1:2 == k)
+      (value(y, eta + d, V)$sum - value(y, eta - d, V)$sum) / 2e-5
+    }, 0)
+    by_V <- vapply(1:3, function(k) {
+      d <- 1e-5 * max(1, s^2) * (1:3 == k)
+      (value(y, eta, V + d)$sum - value(y, eta, V - d)$sum) / (2 * sum(d))
+    }, 0)
+    expect_equal(drop(at$slope), by_eta, tolerance = 1e-5, info = paste(s, level, y))
+    expect_equal(drop(at$curve) * c(0.5, 1, 0.5), by_V, tolerance = 1e-3, info = paste(s, level, y))
+  }
+})
+
+test_that("losses of beta and beta-binomial responses are right from tiny to huge phi", {
+  value <- function(name, y, eta) .Call(elvi_r_joint_expect, name, joint_rule(family_records[[name]]), 1,
+                                        list(y = y, weight = 1, eta = eta, V = c(0, 0, 0)))
+  for (s in c(-12, -3, 0, 4, 12)) for (e in c(-9, 0, 2)) {
+    phi <- exp(s)
+    p <- phi * plogis(e)
+    q <- phi * plogis(-e)
+    at <- value("beta_scale", 0.3, c(e, s))
+    expect_equal(at$sum, lbeta(p, q) - p * log(0.3) - q * log(0.7), tolerance = 1e-10)
+    by_phi <- p * (digamma(p) - log(0.3)) + q * (digamma(q) - log(0.7)) - phi * digamma(phi)
+    expect_equal(at$slope[2], by_phi, tolerance = 1e-7)
+    expect_equal(value("beta_binomial_scale", packed_trials(3, 60), c(e, s))$sum, lbeta(p, q) - lbeta(p + 3, q + 57), tolerance = 1e-9)
+  }
+})
