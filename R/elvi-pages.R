@@ -14,11 +14,15 @@
 #' cumulants are small are not corrected; computing these cumulants takes one more pass over the rows.
 #'
 #' Importance weights then look at the corrected posterior, in fits with hyperparameters or with up to six coefficients. Where they
-#' object, means, standard deviations and limits of coefficients and of linear functions are those of weighted points.
+#' object and there are at most six parameters, each value of a profile is corrected by weighted points of its own gaussian. Where they
+#' still object, means, standard deviations and limits of coefficients and of linear functions are those of many weighted points.
+#'
+#' Regressions with student priors have no profile. With up to six coefficients they take these from weighted points whose
+#' distribution is adapted to the posterior in three rounds.
 #'
 #' @section When it is available:
-#' The correction needs a gaussian `base`, normal or flat priors, a family with an exact objective given its dispersion, and data in
-#' memory. User-supplied densities are corrected by importance sampling instead, see [verdict].
+#' The correction needs a gaussian `base`, a family with an exact objective given its dispersion, and data in memory. `print()` says why
+#' coefficients are left as they are. User-supplied densities are corrected by importance sampling instead, see [verdict].
 #' @seealso [elvi()], [pareto_k()]
 #' @name correction
 NULL

@@ -125,7 +125,8 @@ find_margins <- function(target, at, settings, points = NULL) {
   along <- lean_profiles(target, at$white, TRUE, settings, points, some(seq_len(p)))
   if (is.null(along)) return(NULL)
   white <- profile_shapes(along)
-  asked <- asks_for_own(cumulants, at$S)
+  tame <- is.null(points) && is_tame(target)
+  asked <- if (tame) asks_for_own(cumulants, at$S) else seq_len(p) > 1L
   own <- if (any(asked)) lean_profiles(target, at$unit[, asked, drop = FALSE], FALSE, settings, points, some(p + which(asked)))
   if (any(asked) && is.null(own)) return(NULL)
   # the first of the white functions is the first coefficient, in units of its sd: S is lower triangular
@@ -136,7 +137,7 @@ find_margins <- function(target, at, settings, points = NULL) {
   if (is.null(y)) return(NULL)
   U <- at$S / sqrt(rowSums(at$S^2))
   shown <- list(mean = drop(U %*% y$delta), sd = sqrt(rowSums((U %*% y$covariance) * U)), shape = white$shape)
-  mild <- is_mild(some(p + seq_len(p)))
+  mild <- tame & is_mild(some(p + seq_len(p)))
   if (any(mild)) shown$shape[mild, ] <- cumulant_shapes(cumulants$third[p + which(mild)], cumulants$fourth[p + which(mild)])
   shown$shape[known, ] <- shapes$shape
   list(delta = y$delta, covariance = y$covariance, shape = white$shape, own = shown$shape, mean = max(abs(shown$mean)),

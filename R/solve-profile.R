@@ -45,9 +45,12 @@ few_settings <- list(most = 2L, steps = 3L, width = 1.6, drop = Inf, gain = 5e-3
 few_nodes <- 4L   # on either side of the optimum that the polynomial stands for
 is_smooth <- function(cumulants) abs(cumulants$third) < 0.3 & abs(cumulants$fourth) < 0.25
 
+# Do cumulants say what densities do in their tails? Those of losses that are not convex may be long.
+is_tame <- function(target) isTRUE(family_records[[target$plan$record]]$convex) && !isTRUE(target$plan$lines > 1L)
+
 # As profiles(), whose `cumulants` are those of the columns of a.
 lean_profiles <- function(target, a, means, settings, points, cumulants) {
-  smooth <- is_smooth(cumulants) & settings$width == profile_settings$width
+  smooth <- is_smooth(cumulants) & settings$width == profile_settings$width & is.null(points) & is_tame(target)
   found <- if (any(smooth)) profiles(target, a[, smooth, drop = FALSE], means, few_settings, points)
   if (is.null(found)) return(profiles(target, a, means, settings, points))
   found <- filled_in(found)
@@ -99,7 +102,7 @@ profile_points <- function(plan) {
   if (plan$dim > most_pointed || plan$dim < 2L || plan$constraints) return(NULL)
   share <- 0.25
   wide <- 1 + 1.8 / sqrt(plan$dim)
-  z <- stats::qnorm(t(even_uniform(16L * 2^min(plan$dim - 1L, 3L), plan$dim)))
+  z <- stats::qnorm(t(even_uniform(32L * 2^min(plan$dim, 4L), plan$dim)))
   far <- (seq_len(ncol(z)) * sqrt(2)) %% 1 < share
   z[, far] <- wide * z[, far]
   list(z = cbind(z, -z), share = share, wide = wide)

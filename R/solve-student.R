@@ -4,8 +4,8 @@
 # Points of a round, for one dimension; twice as many for two, up to 16 times as many.
 adapting_points <- c(256L, 1024L, 8192L)
 
-# Degrees of freedom of the points: those of tails that are as long as the longest prior's in use.
-adapting_df <- 3
+# Degrees of freedom of the points: tails are longer than those of the priors, whose variances rest on few points else.
+adapting_df <- 1.5
 
 # shares of effective points, at the end, that are needed
 least_adapted_share <- 0.1

@@ -132,3 +132,47 @@ test_that("quantiles at normal scores are those of R's splines, and of a normal 
   for (n in 2:4) expect_equal(score_quantiles(t[1:n], -t(t[1:n] + 5)^2)[1, ], plain_quantiles(t[1:n], -(t[1:n] + 5)^2), tolerance = 1e-10)
   expect_error(score_quantiles(t[1:2], cbind(-Inf, 0)), "without quantiles")
 })
+
+test_that("points turn the bounds of a profile into the density", {
+  d <- data.frame(x = c(-1, -0.6, 0.1, 0.3, 0.7, 1.4), y = c(0, 0, 0, 0, 1, 1))
+  fit <- elvi(y ~ x, data = d, family = binomial(), prior = normal(0, 5), prior_intercept = normal(0, 5))
+  target <- target_of(fit$posterior)
+  a <- white_functions(fit$posterior, fit$posterior$margins$roots[[1]])$white
+  bound <- profiles(target, a)
+  corrected <- profiles(target, a, points = profile_points(target$plan))
+  # the density of the first of these functions, the intercept of the centred design, by a grid
+  t <- bound$at[1] + bound$sd[1] * profile_nodes(profile_settings)
+  at <- target$setting$mu[order(target$plan$order)]
+  used <- which(is.finite(bound$value[1, ]))
+  b <- seq(-30, 60, length.out = 4001)
+  x <- d$x - mean(d$x)
+  direction <- qr.solve(rbind(t(a)), diag(2))   # columns: moves of each function alone
+  truth <- vapply(used, function(k) {
+    value <- vapply(b, function(u) {
+      beta <- at + direction[, 1] * (t[k] - bound$at[1]) + direction[, 2] * u
+      sum(plogis((2 * d$y - 1) * (beta[1] + beta[2] * x), log.p = TRUE)) + sum(dnorm(beta, 0, 5, log = TRUE))
+    }, 0)
+    max(value) + log(sum(exp(value - max(value))))
+  }, 0)
+  off <- function(found) {
+    gap <- found$value[1, used] - truth
+    diff(range((gap - mean(gap))[truth > max(truth) - 4]))
+  }
+  expect_lt(off(corrected), 0.02)
+  expect_gt(off(bound), 1.5 * off(corrected))
+})
+
+test_that("five nodes of a smooth density say what all of them do", {
+  set.seed(2)
+  d <- as.data.frame(matrix(rnorm(120 * 4), 120))
+  d$y <- rpois(120, exp(-1 + 0.3 * d$V1))
+  fit <- elvi(y ~ ., data = d, family = poisson())
+  target <- target_of(fit$posterior)
+  a <- white_functions(fit$posterior, fit$posterior$margins$roots[[1]])$white
+  cumulants <- profile_cumulants(target, a)
+  expect_true(all(is_smooth(cumulants)))
+  lean <- lean_profiles(target, a, TRUE, profile_settings, NULL, cumulants)
+  full <- profiles(target, a, settings = replace(profile_settings, "gain", 1e-8))
+  expect_equal(profile_shapes(lean)$shape, profile_shapes(full)$shape, tolerance = 1e-3)
+  expect_lt(max(abs(profile_moments(lean, a)$covariance - profile_moments(full, a)$covariance)), 0.003)
+})
