@@ -49,8 +49,9 @@ recipe_rows.elvi_recipe_formula <- function(recipe, chunk, seen = FALSE) {
   c(rows, list(dropped = given$dropped))
 }
 
-# sparse rows as a recipe's builder makes them
+# with what a recipe's builder knows of its rows
 with_stored <- function(rows, recipe) {
+  rows$coded <- recipe$builder$coded
   if (has_sparse_rows(rows)) rows[c("stored", "per_row")] <- recipe$builder[c("stored", "entries")]
   rows
 }

@@ -14,8 +14,19 @@ factor_builder <- function(recipe, frame, X) {
   builder$sparse <- ncol(X) >= sparse_pays * builder$entries
   if (builder$sparse) builder$stored <- large_means(builder, X)
   if (!builds(builder, frame, X)) return(NULL)
+  builder$coded <- columns_of_factors(builder)
   builder$plain <- plain_response(recipe)
   builder
+}
+
+# The columns of each factor that are all 0 in rows of one level, as by contr.treatment(): that level has no column.
+columns_of_factors <- function(builder) {
+  of <- lapply(builder$terms, function(term) {
+    if (length(term$variables) != 1L) return(NULL)
+    table <- builder$tables[[term$variables[[1L]]$name]]$coded[[term$variables[[1L]]$coding]]
+    if (!is.null(table) && any(diff(table$start) == 0)) term$first + seq_len(table$columns)
+  })
+  Filter(length, of)
 }
 
 # Columns for each entry of a row above which sparse rows are faster: about equal at 2 to 3, twice as fast at 6.

@@ -1,7 +1,8 @@
 # A sample of the rows of a source, taken by the survey of a fit. It is a start for the solver, and the model between two passes.
 #
 # Every row has a random key. The sample has the rows with the smallest keys of all, and for each column those with the smallest
-# keys among the rows in which it is not 0: so a rare level of a factor is there with all its rows. A row is in the sample if its
+# keys among the rows in which it is not 0, and likewise for each level of a factor that has no column: so a rare level is there with all
+# its rows. A row is in the sample if its
 # key is below the threshold of one of its columns, and counts for 1 / threshold rows. Samples of parts can be joined.
 
 # Rows of all, and of each column, of so many numbers each; NULL where they would be too many numbers, or too few rows to be of use.
@@ -14,6 +15,7 @@ sample_size <- function(columns, per_row = columns, numbers = 2e6) {
 sample_of_rows <- function(rows, check, size = sample_size(rows$dim, rows$per_row %||% rows$dim)) {
   if (is.null(size) || !is.null(dim(rows$y)) || length(rows$y) != rows$n) return(NULL)
   key <- with_key(floor(2^32 * (sum(check * sqrt(seq_along(check) + 1)) %% 1)), stats::runif(rows$n))
+  size$coded <- rows$coded
   trimmed_sample(list(rows = rows[intersect(c("layout", "X", "y", "weight", "offset", "Z", "dim", "stored"), names(rows))], key = key,
                       size = size))
 }
@@ -33,21 +35,23 @@ trimmed_sample <- function(sample) {
   by_key <- order(sample$key)
   keep <- logical(length(by_key))
   keep[utils::head(by_key, sample$size$most + 1)] <- TRUE
-  for (i in rows_by_column(sample$rows, by_key)) keep[utils::head(i, sample$size$each + 1)] <- TRUE
+  for (i in rows_by_column(sample$rows, by_key, sample$size$coded)) keep[utils::head(i, sample$size$each + 1)] <- TRUE
   sample$rows <- part_of_rows(sample$rows, which(keep))
   sample$key <- sample$key[keep]
   sample
 }
 
-# Of each column that is 0 in some rows, the others in the order `by_key`
-rows_by_column <- function(rows, by_key) {
+# Of each column that is 0 in some rows, the others in the order `by_key`; and of each set of columns, rows in which all of them are 0
+rows_by_column <- function(rows, by_key, sets = NULL) {
   if (is_sparse(rows$X)) {
     row <- rep(seq_along(by_key), diff(rows$X$start))
     place <- order(by_key)   # of a row
-    return(lapply(unname(split(row, rows$X$column)), function(i) i[order(place[i])]))
+    some <- lapply(sets, function(j) seq_along(by_key) %in% row[rows$X$column %in% (j - 1L)])
+    return(c(lapply(unname(split(row, rows$X$column)), function(i) i[order(place[i])]), lapply(some, function(s) by_key[!s[by_key]])))
   }
   first <- rows$X[utils::head(by_key, 50L), , drop = FALSE] == 0
-  lapply(which(colSums(first) > 0), function(j) by_key[rows$X[by_key, j] != 0])
+  c(lapply(which(colSums(first) > 0), function(j) by_key[rows$X[by_key, j] != 0]),
+    lapply(sets, function(j) by_key[rowSums(rows$X[by_key, j, drop = FALSE] != 0) == 0]))
 }
 
 part_of_rows <- function(rows, i) {
@@ -72,7 +76,7 @@ sampled_rows <- function(rows, even = FALSE) {
   threshold <- function(i, most) if (length(i) > most) sample$key[i[most + 1]] else 1
   by_key <- order(sample$key)
   chance <- rep(threshold(by_key, sample$size$most), n)
-  if (!even) for (i in rows_by_column(sample$rows, by_key)) {
+  if (!even) for (i in rows_by_column(sample$rows, by_key, sample$size$coded)) {
     chance[i] <- pmax(chance[i], threshold(i, sample$size$each))
   }
   few <- part_of_rows(sample$rows, which(sample$key < chance))

@@ -78,3 +78,16 @@ test_that("fits of larger data take few passes, also with a rare level whose res
   check(count ~ x + k, poisson(), 8)
   check(count ~ x, poisson(), 7, base = base_uniform())
 })
+
+test_that("a rare first level of a factor, which has no column, is in the sample with all its rows", {
+  old <- options(elvi.sampled_rows = 1200)
+  on.exit(options(old))
+  n <- 8000
+  data <- withr_seed(12, data.frame(x = rnorm(n), k = sample(c("a rare one", "u", "v"), n, TRUE, c(0.004, 0.6, 0.396))))
+  data$y <- withr_seed(13, ifelse(data$k == "a rare one", 0, rbinom(n, 1, plogis(data$x - 0.5))))
+  sample <- elvi_problem(y ~ x + k, rows_chunked(chunks_of(data)), family = binomial())$rows$sample
+  rare <- rowSums(sample$rows$X[, 3:4]) == 0
+  expect_equal(sum(rare), sum(data$k == "a rare one"))
+  found <- passes_of(y ~ x + k, data, binomial())
+  expect_lte(found$passes, 9)
+})
