@@ -4,7 +4,7 @@
 # the gaussian are, and correct what the fit shows; the gaussian remains the approximation.
 
 may_adapt <- function(fit, v) {
-  !is.null(sole_component(fit$posterior)) && fit$given$model$dim <= widest_adapted && is.finite(max(v$log_ratios))
+  !is.null(sole_component(uncorrected(fit$posterior))) && fit$given$model$dim <= widest_adapted && is.finite(max(v$log_ratios))
 }
 
 weights_object <- function(v) misses_part(v) || !isTRUE(v$shift <= most_shift && v$ratio <= most_ratio)

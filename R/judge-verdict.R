@@ -192,7 +192,8 @@ confirmed_by_chains <- function(fit, v) {
   if (!is.null(v$proposal) || !is.null(v$missed) || fit$given$model$dim < fewest_confirmed) return(v)
   if (!misses_part(v) && !isTRUE(v$thin)) return(v)
   fine <- isTRUE(v$k < k_useless && v$ess > fewest_effective && v$shift <= most_shift && v$ratio <= most_ratio)
-  if (!fine || is.null(sole_component(fit$posterior)) || !is.null(ends_elsewhere(fit)) || spread_of_starts(fit) > most_spread) return(v)
+  if (!fine || is.null(sole_component(uncorrected(fit$posterior))) || !is.null(ends_elsewhere(fit)) ||
+        spread_of_starts(fit) > most_spread) return(v)
   at <- model_theta(fit)
   if (length(scale_parameters(guarded_target(fit$given$model), at$mu, root_matrix(at$scale), are_logarithms(fit)))) return(v)
   chains <- or_null(chain_verdict(fit$given$model, at$mu, at$scale, fit$plan$seed))
