@@ -53,8 +53,8 @@
 #' Rows with missing values are dropped, and `nobs()` counts the rows that were used.
 #'
 #' @section Groups and smooths:
-#' `(1 | g)`, `(x | g)` and similar terms, and smooth terms such as `s(x)`, work with `gaussian()` and with families that have no parameter of
-#' their own, or a known `dispersion`. A pass finds the levels. Memory holds one chunk, and sums on the pattern of the factor of
+#' `(1 | g)`, `(x | g)` and similar terms, and smooth terms such as `s(x)`, work with `gaussian()` and with families that have no
+#' parameter of their own, or a known `dispersion`. A pass finds the levels. Memory holds one chunk, and sums on the pattern of the factor of
 #' the precision: for `(1 | g)` about `d` numbers for each level. Crossed groups fill in more, as they do in memory.
 #' `gaussian()` takes one pass for its sums, and the fit is that of memory. Other families take some passes for each step over the
 #' hyperparameters. These are made with the sample, so that all rows are read about 10 times, and `print()` says how many quadrature points
@@ -64,8 +64,8 @@
 #'
 #' @section Methods of a fit:
 #' `predict(newdata = )` and all methods that need only the approximation work as usual. `log_lik()`, `loo()`,
-#' `fitted()`, `residuals()`, `predict(interval = )` and `posterior_predict()` and related methods read the data once more. Draws for all rows take
-#' `8 * draws * nobs(fit)` bytes, and limits for all rows only three numbers each.
+#' `fitted()`, `residuals()`, `predict(interval = )` and `posterior_predict()` and related methods read the data once more. Draws for
+#' all rows take `8 * draws * nobs(fit)` bytes, and limits for all rows only three numbers each.
 #' `model.frame()` and `model.matrix()` would hold all rows in memory, so they give an error.
 #'
 #' The data must not change between passes. Each pass compares the number of rows, and sums to which every value
