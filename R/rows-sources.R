@@ -54,8 +54,8 @@
 #'
 #' @section Groups and smooths:
 #' `(1 | g)`, `(x | g)` and similar terms, and smooth terms such as `s(x)`, work with `gaussian()` and with families that have no
-#' parameter of their own, or a known `dispersion`. A pass finds the levels. Memory holds one chunk, and sums on the pattern of the factor of
-#' the precision: for `(1 | g)` about `d` numbers for each level. Crossed groups fill in more, as they do in memory.
+#' parameter of their own, or a known `dispersion`. A pass finds the levels. Memory holds one chunk, and sums on the pattern of
+#' the factor of the precision: for `(1 | g)` about `d` numbers for each level. Crossed groups fill in more, as they do in memory.
 #' `gaussian()` takes one pass for its sums, and the fit is that of memory. Other families take some passes for each step over the
 #' hyperparameters. These are made with the sample, so that all rows are read about 10 times, and `print()` says how many quadrature points
 #' converged. Without the sample, 30 to 60 passes are needed. What draws and profiles
