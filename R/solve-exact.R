@@ -318,18 +318,22 @@ remember <- function(history, x, residual, memory = 8L) {
   list(x = x[, keep, drop = FALSE], residual = r[, keep, drop = FALSE])
 }
 
-# Anderson acceleration: the combination of past steps with the least residual. The ridge keeps the rounding of the sums, which
-# depends on how rows are cut into chunks and shards, out of the steps.
+# Anderson acceleration: the combination of past steps with the least residual.
 accelerate <- function(history) {
   x <- history$x[, 1L]
   r <- history$residual[, 1L]
   if (ncol(history$x) == 1L) return(x + r)
-  dx <- x - history$x[, -1L, drop = FALSE]
-  dr <- r - history$residual[, -1L, drop = FALSE]
-  gram <- crossprod(dr)
-  ridge <- diag(1e-8 * max(diag(gram)), ncol(gram))
-  mix <- or_null(solve(gram + ridge, crossprod(dr, r)))
-  if (is.null(mix)) x + r else drop(x + r - (dx + dr) %*% mix)
+  mix <- anderson_mix(history$residual, 1e-8)
+  if (is.null(mix)) return(x + r)
+  drop(x + r - (x - history$x[, -1L, drop = FALSE] + (r - history$residual[, -1L, drop = FALSE])) %*% mix)
+}
+
+# How much of each past residual, the columns after the first, takes the place of the first in the combination with the least norm. The
+# ridge keeps the rounding of the sums, which depends on how rows are cut into chunks and shards, out of it. NULL where there is none.
+anderson_mix <- function(residual, ridge) {
+  change <- residual[, 1L] - residual[, -1L, drop = FALSE]
+  gram <- crossprod(change)
+  or_null(solve(gram + diag(ridge * max(diag(gram)), ncol(gram)), crossprod(change, residual[, 1L])))
 }
 
 # The accelerated step, else the plain one, else halves of it.

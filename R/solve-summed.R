@@ -246,9 +246,7 @@ combined_trial <- function(setup, search) {
   variance <- search$at$look$inverse[setup$places$diagonal]
   by_c <- variance[setup$places$row] * variance[setup$places$column] / 2
   residual <- vapply(points, function(p) c(p$step / sqrt(variance), sqrt(by_c) * (p$curve - p$c)), numeric(length(variance) + length(by_c)))
-  change <- residual[, 1L] - residual[, -1L, drop = FALSE]
-  gram <- crossprod(change)
-  mix <- or_null(drop(solve(gram + diag(1e-12 * max(diag(gram)), ncol(gram)), crossprod(change, residual[, 1L]))))
+  mix <- drop(anderson_mix(residual, 1e-12))
   if (is.null(mix) || !all(is.finite(mix)) || max(abs(mix)) > 10) return(NULL)
   weight <- c(1 - sum(mix), mix)
   total <- function(f) Reduce(`+`, Map(function(p, w) w * f(p), points, weight))
