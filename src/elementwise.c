@@ -94,7 +94,8 @@ static inline double log_1p(double e)
 static inline double log_size(double x)
 {
     const double ln2_high = 6.93147180369123816490e-01, ln2_low = 1.90821492927058770002e-10;
-    const double whole = 0x1p52; /* its low bits hold an integer that is added to them */
+    /* the low bits of `whole` hold an integer that is added to them */
+    const double whole = 0x1p52;
     const uint64_t tiny = sign_of(bits_of(fabs(x)) - UINT64_C(0x0010000000000000)); /* no leading bit: scaled */
     const uint64_t bits = bits_of(choose(tiny, 0x1p54 * fabs(x), fabs(x)));
     const uint64_t biased = (bits - UINT64_C(0x3fe6a09e667f3bcd) + (UINT64_C(1024) << 52)) >> 52; /* k + 1024 */
@@ -116,7 +117,10 @@ static inline double log_size(double x)
 #else
 #define exponential exp
 #define log_1p log1p
-static inline double log_size(double x) { return log(fabs(x)); }
+static inline double log_size(double x)
+{
+    return log(fabs(x));
+}
 #endif
 
 /* w x, and 0 where w is, also if x is infinite */

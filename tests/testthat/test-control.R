@@ -111,3 +111,9 @@ test_that("a fixed weight is for the estimator that has one", {
   expect_identical(error$argument, "fixed_weight")
   expect_identical(elvi_control(estimator = "fixed", fixed_weight = 0.2)$fixed_weight, 0.2)
 })
+
+test_that("without arguments the settings are those that were made when the package was installed", {
+  expect_identical(elvi_control(), elvi_control(tail = 0.5))
+  expect_true(is_default(elvi_control(progress = TRUE)))
+  expect_false(is_default(elvi_control(nodes = 5)))
+})

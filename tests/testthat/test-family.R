@@ -514,3 +514,16 @@ test_that("families that brms makes are taken by their names", {
   expect_identical(likelihood_of(check_family(brms::exponential())), "exponential")
   expect_identical(check_family(brms::cumulative())$family, "cumulative")
 })
+
+test_that("times of all sizes have the loss of times of 1 with another offset", {
+  times <- c(1e-310, 2.5e-308, 1e-200, 1e-5, sqrt(0.5) * c(1 - 1e-15, 1, 1 + 1e-15), 1 - 1e-15, 1, 1 + 1e-15, sqrt(2), 1e5, 1e149)
+  of <- function(y, offset) suppressWarnings(model_glm(matrix(1, length(y), 1L), y, weibull(), normal(0, 2.5), offset = offset))
+  at <- rbind(c(-1, 0, 2), c(0, 0.5, -0.5))
+  ones <- rep(1, length(times))
+  shape <- exp(at[2, ])
+  u <- shape * (lgamma(1 + 1 / shape) - at[1, ])
+  own <- length(times) * (exp(u) - u - at[2, ])   # what the prior adds is the same for both
+  expect_equal(target_values(of(times, log(times)), at), target_values(of(ones, 0 * ones), at), tolerance = 1e-13)
+  expect_equal(diff(target_values(of(times, log(times)), at) - target_values(of(times[1], log(times[1])), at)),
+               diff(own) * (1 - 1 / length(times)), tolerance = 1e-13)
+})

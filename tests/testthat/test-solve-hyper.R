@@ -62,3 +62,17 @@ test_that("a record whose hyperparameters differ in length is refused", {
   records$normal$conditional$hyper$curvature <- function(count) c(0, 0)
   expect_error(check_family_records(records), "differ in length")
 })
+
+test_that("priors at many points are those of each", {
+  no_terms <- function(family, hyper) {
+    problem <- list(X = cbind(1, 1:9), Z = empty_columns(9L, 0L), y = (1:9)^2, family = family, prior = list(centre = 0, precision = 1),
+                    terms = list(), hyper = hyper)
+    nested_setup(problem, base_gaussian())
+  }
+  for (prior in list(exponential(0.3), student_t(3, 0, 2), normal(1, 2), flat())) {
+    setup <- no_terms(gaussian(), list(sigma = prior))
+    thetas <- list(-1, 0.2, 3)
+    expect_equal(hyper_priors_at(setup$problem, setup$layout, thetas),
+                 lapply(thetas, function(theta) hyper_prior(setup$problem, setup$layout, theta)), tolerance = 1e-14)
+  }
+})
