@@ -289,6 +289,7 @@ equal_level <- function(step = 0.15, reach = 8.4) {
 }
 
 hermite_rules <- c(hermite_levels(), list(equal_level()))
+# with fewer nodes, for corrections, which need fewer digits
 lean_hermite_rules <- lapply(hermite_levels(c(4L, 8L, 12L, 20L, 32L, 64L), c(0.1, 0.25, 0.45, 0.8, 1.5, Inf)), function(level) {
   used <- level$w > 1e-11
   list(z = level$z[used], w = level$w[used], limit = level$limit)
@@ -296,6 +297,7 @@ lean_hermite_rules <- lapply(hermite_levels(c(4L, 8L, 12L, 20L, 32L, 64L), c(0.1
 
 # as C reads it
 joint_rule <- function(record, lean = FALSE) {
-  levels <- lapply(if (lean) lean_hermite_rules else hermite_rules, function(level) replace(level, "limit", level$limit * record$second$smooth))
+  rules <- if (lean) lean_hermite_rules else hermite_rules
+  levels <- lapply(rules, function(level) replace(level, "limit", level$limit * record$second$smooth))
   list(levels = levels, prior_levels = list(), mgf = "gaussian", mgf_rate = 0, limit = Inf)
 }

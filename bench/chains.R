@@ -2,7 +2,7 @@
 # the log density at each column of v. Returns parameters x chains x kept rounds.
 
 # Half of the chains move by differences of the other half, which leaves the distribution of all as it is.
-run_chains <- function(target, chains = 80L, rounds = 5000L, warmup = 1500L, keep = 4L) {
+run_chains <- function(target, chains = 80L, rounds = 5000L, warmup = min(2000L, 3L * rounds %/% 10L), keep = 4L) {
   set.seed(1)
   D <- length(target$start)
   v <- target$start + 0.1 * matrix(rnorm(D * chains), D)

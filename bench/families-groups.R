@@ -2,7 +2,8 @@
 # parameters (their logarithms), and every effect; means in sds, sds as ratios. The densities are R's own, and the chains those of
 # ter Braak (2006), Statistics and Computing 16, 239-249: steps are differences of other chains. Two data sets a family.
 #
-#   Rscript bench/families-groups.R [pattern of families]; a quarter of an hour of CPU time
+#   Rscript bench/families-groups.R [pattern of families] [rounds of the chains, 5000]; a quarter of an hour of CPU time
+#   Rscript bench/families-groups.R times; CPU time as a ratio to ordinal and glmmTMB
 #
 # Chains are compared with each other: `se` is the largest standard error of their means, in sds, and less than that is not told.
 # References are kept in bench/posteriors/families-groups.rds, and made again if it has no such case.
@@ -10,6 +11,7 @@
 suppressMessages(library(elvi))
 source("bench/chains.R")
 wanted <- commandArgs(trailingOnly = TRUE)
+rounds <- if (length(wanted) > 1L) as.integer(wanted[2L]) else 5000L
 stored <- "bench/posteriors/families-groups.rds"
 
 # ---- data --------------------------------------------------------------------------------------------------------
@@ -170,7 +172,7 @@ log_posterior <- function(case, d) {
 # coefficients of predictors that are not centred, sd of the groups, effects, log parameters
 reference <- function(case, d) {
   target <- log_posterior(case, d)
-  v <- run_chains(target)
+  v <- run_chains(target, rounds = rounds)
   p <- target$p
   for (part in list(which(!target$second), which(target$second))) {
     for (j in part[-1L]) v[part[1L], , ] <- v[part[1L], , ] - v[j, , ] * target$shift[j]
@@ -201,7 +203,7 @@ run <- function(name, data) {
   case <- cases[[name]]
   d <- if (data == 1L) made(40L, 8L, 28) else made(120L, 12L, 5)
   known <- if (file.exists(stored)) readRDS(stored) else list()
-  label <- paste(name, data)
+  label <- paste(name, data, rounds)
   if (is.null(known[[label]])) {
     known[[label]] <- reference(case, d)
     saveRDS(known, stored)
@@ -220,6 +222,43 @@ run <- function(name, data) {
   cat(sprintf("%-28s %d  %s (se %.3f), %.2f s\n", name, data, paste(each[nzchar(each)], collapse = ", "), true$se, sum(time[1:2])))
 }
 
-for (name in Filter(function(name) !length(wanted) || grepl(wanted[1L], name), names(cases))) for (data in 1:2) {
-  tryCatch(run(name, data), error = function(e) cat(name, data, "failed:", conditionMessage(e), "\n"))
+cpu <- function(run, repeats = 3L) {
+  run()   # once to load and to compile
+  median(replicate(repeats, sum(system.time(suppressWarnings(run()))[1:2])))
+}
+
+run_times <- function() {
+  wine <- ordinal::wine
+  salamanders <- glmmTMB::Salamanders
+  set.seed(1)
+  d <- data.frame(x = rnorm(400), g = factor(rep(1:20, 20)))
+  m <- plogis(0.3 + 0.6 * d$x + rnorm(20, 0, 0.5)[d$g])
+  d$share <- rbeta(400, 8 * m, 8 * (1 - m))
+  count <- count ~ mined + (1 | site)
+  share <- share ~ x + (1 | g)
+  show <- function(label, own, peer) {
+    times <- c(cpu(own), cpu(peer))
+    cat(sprintf("%-40s %.2f s, peer %.2f s, ratio %.2f\n", label, times[1], times[2], times[1] / times[2]))
+  }
+  show("cumulative, wine, clmm", function() elvi(rating ~ temp + contact + (1 | judge), wine, family = cumulative()),
+       function() ordinal::clmm(rating ~ temp + contact + (1 | judge), data = wine))
+  show("zero_inflated_poisson, Salamanders", function() elvi(count, salamanders, ziformula = ~ mined, family = zero_inflated_poisson()),
+       function() glmmTMB::glmmTMB(count, salamanders, ziformula = ~ mined, family = poisson()))
+  show("neg_binomial_2, Salamanders", function() elvi(count, salamanders, family = neg_binomial_2()),
+       function() glmmTMB::glmmTMB(count, salamanders, family = glmmTMB::nbinom2()))
+  show("zero_inflated_negbinomial, Salamanders",
+       function() elvi(count, salamanders, ziformula = ~ mined, family = zero_inflated_negbinomial()),
+       function() glmmTMB::glmmTMB(count, salamanders, ziformula = ~ mined, family = glmmTMB::nbinom2()))
+  show("Beta, 400 rows", function() elvi(share, d, family = Beta()),
+       function() glmmTMB::glmmTMB(share, d, family = glmmTMB::beta_family()))
+  show("Beta with dispformula, 400 rows", function() elvi(share, d, family = Beta(), dispformula = ~ x),
+       function() glmmTMB::glmmTMB(share, d, family = glmmTMB::beta_family(), dispformula = ~ x))
+}
+
+if (identical(wanted[1L], "times")) {
+  run_times()
+} else {
+  for (name in Filter(function(name) !length(wanted) || grepl(wanted[1L], name), names(cases))) for (data in 1:2) {
+    tryCatch(run(name, data), error = function(e) cat(name, data, "failed:", conditionMessage(e), "\n"))
+  }
 }

@@ -1,6 +1,7 @@
-# Families of two predictors against importance sampling of the same posterior (means in sds, sds as ratios, the worst of coefficients and of
-# the logarithm of the hyperparameter; 10,000 draws of a student proposal at the mode, or the chains of chains.R where these are
-# worth less than 3,000, "NA" effective draws), two data sets each, and CPU time as a ratio to glmmTMB where that has the family. Rscript bench/parts.R [family ...]; about two minutes of CPU time.
+# Families of two predictors against importance sampling of the same posterior: means in sds, sds as ratios, the worst of coefficients
+# and of the logarithm of the hyperparameter, two data sets each; 10,000 draws of a student proposal at the mode, or the chains of
+# chains.R where these are worth less than 3,000 ("NA" effective draws). CPU time as a ratio to glmmTMB where that has the family.
+# Rscript bench/parts.R [family ...]; about two minutes of CPU time.
 
 suppressMessages(library(elvi))
 source("bench/chains.R")

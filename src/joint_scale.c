@@ -63,7 +63,8 @@ static softplus expect_softplus(softplus (*at)(double), const elvi_quadrature_le
     return sum;
 }
 
-/* what both predictors are in: `plain` from log(1 + e^u), expected; `shrunk` from the other under weights e^eta, whose mean is `mean` */
+/* what both predictors are in: `plain` from log(1 + e^u), expected; `shrunk` from the other under weights e^eta, whose mean is
+ * `mean` */
 static elvi_joint_piece negbinomial_both(double y, double u, double mean, softplus plain, softplus shrunk)
 {
     const double slope = y * plain.slope + mean * shrunk.slope, bend = y * plain.curve + mean * shrunk.curve;

@@ -210,23 +210,23 @@ ORDINAL_FAMILY(logit)
 ORDINAL_FAMILY(probit)
 ORDINAL_FAMILY(cloglog)
 
-static elvi_expectation logit_class_expect(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule, double y,
-                                           double eta, double s)
+static elvi_expectation logit_class_expect(const elvi_likelihood *lik, const elvi_dispersion *a,
+                                           const elvi_quadrature *rule, double y, double eta, double s)
 {
     (void) lik;
     return expect_logit_class(a, rule, y, eta, s).e;
 }
 
-static elvi_expectation cloglog_class_expect(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule, double y,
-                                             double eta, double s)
+static elvi_expectation cloglog_class_expect(const elvi_likelihood *lik, const elvi_dispersion *a,
+                                             const elvi_quadrature *rule, double y, double eta, double s)
 {
     (void) lik;
     return expect_cloglog_class(a, rule, y, eta, s).e;
 }
 
 /* without the derivatives in its bounds, which take as long */
-static elvi_expectation probit_class_expect(const elvi_likelihood *lik, const elvi_dispersion *a, const elvi_quadrature *rule, double y,
-                                            double eta, double s)
+static elvi_expectation probit_class_expect(const elvi_likelihood *lik, const elvi_dispersion *a,
+                                            const elvi_quadrature *rule, double y, double eta, double s)
 {
     const class_bounds at = bounds_of(a, y);
     (void) lik;

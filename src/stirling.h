@@ -14,9 +14,12 @@ typedef struct {
 static inline elvi_gamma elvi_gamma_by_series(double x, double log_x)
 {
     const double r = 1.0 / x, q = r * r;
-    const double rest = 1.0 / 12 - q * (1.0 / 360 - q * (1.0 / 1260 - q * (1.0 / 1680 - q * (1.0 / 1188 - q * (691.0 / 360360 - q / 156)))));
-    const double psi = 1.0 / 12 - q * (1.0 / 120 - q * (1.0 / 252 - q * (1.0 / 240 - q * (1.0 / 132 - q * (691.0 / 32760 - q / 12)))));
-    const double tri = 1.0 / 6 - q * (1.0 / 30 - q * (1.0 / 42 - q * (1.0 / 30 - q * (5.0 / 66 - q * (691.0 / 2730 - q * 7 / 6)))));
+    const double rest =
+        1.0 / 12 - q * (1.0 / 360 - q * (1.0 / 1260 - q * (1.0 / 1680 - q * (1.0 / 1188 - q * (691.0 / 360360 - q / 156)))));
+    const double psi =
+        1.0 / 12 - q * (1.0 / 120 - q * (1.0 / 252 - q * (1.0 / 240 - q * (1.0 / 132 - q * (691.0 / 32760 - q / 12)))));
+    const double tri =
+        1.0 / 6 - q * (1.0 / 30 - q * (1.0 / 42 - q * (1.0 / 30 - q * (5.0 / 66 - q * (691.0 / 2730 - q * 7 / 6)))));
     const elvi_gamma out = { r * rest, log_x - 0.5 * r - q * psi, r + 0.5 * q + r * q * tri };
     return out;
 }

@@ -77,7 +77,8 @@ brute_force <- function(name, y, eta, V, phi = 1.7) {
   family <- record$make()
   second <- stats::make.link(record$second$link)$linkinv(at[, 2])
   seen <- seen_as(name, y)
-  l <- -record$log_lik(rep(seen$y, nrow(at)), family$linkinv(at[, 1]), list(second = second, hyper = phi), rep(seen$trials, nrow(at)), family)
+  dispersion <- list(second = second, hyper = phi)
+  l <- -record$log_lik(rep(seen$y, nrow(at)), family$linkinv(at[, 1]), dispersion, rep(seen$trials, nrow(at)), family)
   weight <- as.double(outer(w, w))
   solved <- t(solve(t(L), t(grid)))   # gradients and Hessians by Stein's identities
   hessian <- vapply(list(c(1, 1), c(1, 2), c(2, 2)), function(k) {
