@@ -51,7 +51,8 @@ drawn_without <- function(fit, rows, count, draws, key) {
   if (is.null(fit$nested)) {
     model <- fit$given$model
     model$rows <- rows
-    other <- with_key(fit$plan$seed, elvi.elvi_model(model, base = fit$base, method = "exact", control = refit_control(fit), correct = FALSE))
+    other <- with_key(fit$plan$seed, elvi.elvi_model(model, base = fit$base, method = "exact", control = refit_control(fit),
+                                                     correct = FALSE))
     if (!other$converged) warn_fold(rows)
     return(posterior_draws(other$posterior, draws, key))
   }

@@ -25,7 +25,7 @@
 #' @section Passes and memory:
 #' Every step of the algorithms is a sum over rows, so each step is one pass over the data. The first pass takes a sample of the
 #' rows, with all rows of rare levels. It gives a start, and the form of the objective between two passes, so that an exact fit
-#' takes 5 to 8 passes. Without the sample, for more than 447 columns, it takes 7 to 20. `options(elvi.sampled_rows = 2e4)`
+#' takes 5 to 8 passes, and 9 with factors of many levels. Without the sample, for more than 447 numeric columns or 2,000 of factors, it takes 7 to 20. `options(elvi.sampled_rows = 2e4)`
 #' is the size of the sample.
 #' Memory holds one chunk and a few `d` x `d` matrices. For a `gaussian()` model with unknown sigma a single pass computes a
 #' triangular factor, which is all that the fit needs. [neg_binomial_2()] with unknown phi is fitted by `method = "mpsgd"`:
@@ -64,8 +64,9 @@
 #'
 #' @section Methods of a fit:
 #' `predict(newdata = )` and all methods that need only the approximation work as usual. `log_lik()`, `loo()`,
-#' `fitted()`, `residuals()`, `predict(interval = )` and `posterior_predict()` and related methods read the data once more. Draws for
-#' all rows take `8 * draws * nobs(fit)` bytes, and limits for all rows only three numbers each.
+#' `fitted()`, `residuals()`, `predict(interval = )` and `posterior_predict()` and related methods read the data once more. `kfold()` fits the
+#' model again without each fold: rows at random, or whole chunks. Draws for all rows take
+#' `8 * draws * nobs(fit)` bytes, and limits for all rows only three numbers each.
 #' `model.frame()` and `model.matrix()` would hold all rows in memory, so they give an error.
 #'
 #' The data must not change between passes. Each pass compares the number of rows, and sums to which every value

@@ -299,7 +299,7 @@ memory_by_rows <- function(chunk = 1e5) {
     peak <- peak_megabytes(function() fit <<- elvi::elvi(case[[1]], source, case[[2]]))
     cpu <- sum(proc.time()[1:2]) - cpu
     record(sprintf("%s, %s, %g rows in chunks of %g, %g groups: peak memory beyond the start, MB; passes; CPU seconds; x, its sd",
-                   deparse(case[[1]]), case[[2]]$family, n, chunk, groups),
+                   sub("|", "/", deparse(case[[1]]), fixed = TRUE), case[[2]]$family, n, chunk, groups),
            sprintf("%.0f; %.0f; %.0f; %.4f, %.4f", peak, read / (n / chunk), cpu, fit$mu["x"], sqrt(stats::vcov(fit)["x", "x"])))
   }
 }

@@ -40,7 +40,7 @@ compare("3 jobs of sbatch", workers)
 stopifnot(length(list.files(Sys.getenv("ELVI_JOBS"), "^job[.][^.]*$")) == 3)
 # daemons dial in, one to each port; the second comes late
 pod <- function(port, after) {
-  code <- sprintf("Sys.sleep(%d); mirai::daemon('tcp://127.0.0.1:%d')", after, port)
+  code <- sprintf("Sys.sleep(%d); mirai::daemon('tcp://127.0.0.1:%d', dispatcher = FALSE, cleanup = FALSE)", after, port)
   system2("Rscript", c("-e", shQuote(code)), wait = FALSE, stdout = FALSE, stderr = FALSE)
 }
 ports <- 20000L + sample.int(20000L, 2L)

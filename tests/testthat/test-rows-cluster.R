@@ -139,7 +139,7 @@ test_that("a worker that stops answering is given up after `timeout`", {
   # it wakes up, and gets its shard back
   tools::pskill(pids[2], tools::SIGCONT)
   expect_true(socketSelect(list(cl[[2]]$con), timeout = 60))
-  expect_message(fit <- fit_rows("probit", source), "Worker 2 is there again", class = "elvi_message_worker")
+  expect_message(fit <- fit_rows("probit", source), "Worker 2 is back", class = "elvi_message_worker")
   expect_identical(fit$mu, whole$mu)
   expect_true(all(source$state$alive))
   expect_identical(source$state$owner, source$state$home)
@@ -449,7 +449,7 @@ test_that("a daemon that dials in again gets its shards back", {
   expect_warning(fit_rows("logit", source), "Worker 1 is lost", class = "elvi_warning_worker")
   dial_in(1)
   connected(1)
-  expect_message(again <- fit_rows("logit", source), "Worker 1 is there again", class = "elvi_message_worker")
+  expect_message(again <- fit_rows("logit", source), "Worker 1 is back", class = "elvi_message_worker")
   expect_identical(again$mu, fit$mu)
 })
 

@@ -13,7 +13,8 @@ folds_source <- function(data, size = 110L) rows_chunked(chunks_of(data, split(s
 test_that("kfold() of data in chunks is that of memory with the same folds", {
   skip_if_not_installed("loo")
   data <- folds_data()
-  cases <- list(list(y ~ x + f, binomial()), list(real ~ x + f, gaussian()), list(real ~ x + (1 | g), gaussian()), list(y ~ x + (1 | f), binomial()))
+  cases <- list(list(y ~ x + f, binomial()), list(real ~ x + f, gaussian()), list(real ~ x + (1 | g), gaussian()),
+                list(y ~ x + (1 | f), binomial()))
   for (case in cases) {
     here <- suppressMessages(elvi(case[[1]], data, case[[2]], correct = FALSE))
     there <- suppressMessages(elvi(case[[1]], folds_source(data), case[[2]], correct = FALSE))
