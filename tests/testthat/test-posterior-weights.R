@@ -110,7 +110,7 @@ test_that("tilted shapes are those of the tilted distribution", {
 test_that("a function that is 0 has limits where margins are refined", {
   d <- data.frame(x = c(4.3, 0.9, 0.8, 0.6, 0.7, 0.4, 0.1, 0.5, 0.8, 2.7, 0.3), y = c(1, 1, 0, 0, 0, 1, 0, 0, 1, 1, 0))
   fit <- elvi(y ~ 0 + x, data = d, family = binomial("cauchit"), prior = normal(0, 10))
-  expect_true(fit$posterior$margins$each[[1]]$pointed)
+  expect_true(fit$posterior$margins$each[[1]]$refined)
   limits <- predict(fit, data.frame(x = c(0, 1)), interval = "credible")
   expect_equal(unname(limits[1, ]), numeric(3))
   expect_equal(unname(limits[2, -1]), unname(confint(fit)[1, ]), tolerance = 0.02)
