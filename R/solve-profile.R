@@ -3,11 +3,11 @@
 
 # Nodes 1.2 standard deviations apart until the log density has fallen by `drop`. Most need no whole step, because each
 # starts where those before it lead.
-profile_settings <- list(most = 12L, steps = 3L, width = 1.2, drop = 8, gain = 5e-3)
+profile_settings <- list(most = 12L, steps = 12L, width = 1.2, drop = 8, gain = 1e-3)
 
 # A density with a steep edge, such as that of a cell without events, needs nodes closer together and more steps at each:
 # test-solve-profile.R compares its limits with a grid.
-steep_settings <- list(most = 24L, steps = 3L, width = 0.6, drop = 12, gain = 5e-3)
+steep_settings <- list(most = 24L, steps = 12L, width = 0.6, drop = 12, gain = 1e-4)
 
 # third cumulants above it are those of such a density
 steep_skewness <- 1
@@ -41,7 +41,7 @@ profiles <- function(target, a, means = TRUE, settings = profile_settings, point
 # ---- where few nodes are enough ------------------------------------------------------------------------
 
 # A density whose third and fourth cumulants are small is the exponential of a polynomial of the fourth degree, nearly: five nodes say which.
-few_settings <- list(most = 2L, steps = 3L, width = 1.6, drop = Inf, gain = 5e-3)
+few_settings <- list(most = 2L, steps = 12L, width = 1.6, drop = Inf, gain = 1e-3)
 few_nodes <- 4L   # on either side of the optimum that the polynomial stands for
 is_smooth <- function(cumulants) abs(cumulants$third) < 0.3 & abs(cumulants$fourth) < 0.25
 
