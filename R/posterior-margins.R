@@ -55,7 +55,8 @@ with_margins <- function(posterior, target_at, needed = FALSE) {
 
 # Margins of a posterior of one component whose target can be asked, before they are found: `each` is still to come.
 begin_margins <- function(posterior, target, model) {
-  posterior$margins <- list(of = 1L, plan = target$plan, setting = target$setting, roots = list(coefficient_root(posterior, 1L)), model = model)
+  posterior$margins <- list(of = 1L, plan = target$plan, setting = target$setting, roots = list(coefficient_root(posterior, 1L)),
+                            model = model)
   posterior
 }
 
@@ -189,7 +190,8 @@ most_corrected <- 100L
 most_examined <- 400L
 
 # Mean and covariance of y, moved as little as possible such that the mean and the variance of each coefficient are those of its own
-# profile, which is the more accurate one for it, where it has one: `own` is of the coefficients `known`. A ridge keeps coefficients that are nearly collinear from moving others.
+# profile, which is the more accurate one for it, where it has one: `own` is of the coefficients `known`. A ridge keeps coefficients
+# that are nearly collinear from moving others.
 agree_with_own <- function(moments, own, S, known, ridge = 0.02) {
   U <- (S / sqrt(rowSums(S^2)))[known, , drop = FALSE]   # rows: directions of the coefficients in y, of length 1
   G <- tcrossprod(U)

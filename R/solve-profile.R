@@ -40,7 +40,8 @@ profiles <- function(target, a, means = TRUE, settings = profile_settings, point
 
 # ---- where few nodes are enough ------------------------------------------------------------------------
 
-# A density whose third and fourth cumulants are small is the exponential of a polynomial of the fourth degree, nearly: five nodes say which.
+# A density whose third and fourth cumulants are small is nearly the exponential of a polynomial of the fourth degree: five nodes say
+# which.
 few_settings <- list(most = 2L, steps = 12L, width = 1.6, drop = Inf, gain = 1e-3)
 few_nodes <- 4L   # on either side of the optimum that the polynomial stands for
 is_smooth <- function(cumulants) abs(cumulants$third) < 0.3 & abs(cumulants$fourth) < 0.25

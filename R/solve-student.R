@@ -21,11 +21,13 @@ correct_student <- function(posterior, model, optimum) {
   corrected <- begin_margins(posterior, target, model)
   if (!student_points_object(corrected)) return(posterior)
   margins <- adapted_margins(corrected)
-  if (is.null(margins)) left_gaussian(posterior, "importance weights of its draws are too uneven") else end_margins(corrected, list(margins))
+  if (is.null(margins)) return(left_gaussian(posterior, "importance weights of its draws are too uneven"))
+  end_margins(corrected, list(margins))
 }
 
 is_weighed_by_points <- function(model) {
-  design_size(model) <= most_profiled && !is_sparse_design(model) && as.double(model$rows$n %||% length(model$rows$y)) * 2000 <= most_refining_rows
+  rows <- as.double(model$rows$n %||% length(model$rows$y))
+  design_size(model) <= most_profiled && !is_sparse_design(model) && rows * 2000 <= most_refining_rows
 }
 
 is_sparse_design <- function(model) !is_chunked(model$rows) && !has_dense_rows(model$rows)

@@ -92,7 +92,8 @@ d <- data.frame(g = factor(rep(1:10, each = 2)), x = rnorm(20))
 d$y <- rpois(20, exp(-1 + 0.3 * d$x + rnorm(10)[d$g]))
 problem("poisson, (1 | g), pairs with zeros", y ~ x + (1 | g), d, poisson(), loss$poisson, group = d$g)
 
-d <- data.frame(x = c(0.8, -1.7, -0.3, 0.5, -0.5, -1.5, -0.5, -0.9, -0.3, -2, 0.7, 0.9, 0.5, 0.8), y = c(0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 1, 0))
+d <- data.frame(x = c(0.8, -1.7, -0.3, 0.5, -0.5, -1.5, -0.5, -0.9, -0.3, -2, 0.7, 0.9, 0.5, 0.8),
+                y = c(0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 1, 0))
 problem("cauchit, n = 14", y ~ x, d, binomial("cauchit"), loss$cauchit)
 
 # ---- written after the methods, to find what they do not do ----------------------------------------------
@@ -173,8 +174,9 @@ compare <- function(name, p) {
     # of groups, not of their sds
     limits <- t(vapply(at_u, function(j) q_quantile(fit, j, c(0.025, 0.975)), c(0, 0)))
     moments <- ranef(fit)
-    out <- rbind(out, effects = errors(unlist(lapply(moments, function(m) m[, 1])), unlist(lapply(moments, function(m) attr(m, "sd")[, 1])),
-                                       limits, weighted_truth(u, rep(1 / ncol(u), ncol(u)))))
+    u_mean <- unlist(lapply(moments, function(m) m[, 1]))
+    u_sd <- unlist(lapply(moments, function(m) attr(m, "sd")[, 1]))
+    out <- rbind(out, effects = errors(u_mean, u_sd, limits, weighted_truth(u, rep(1 / ncol(u), ncol(u)))))
   }
   # of rows without effects by all draws: resampling would add noise
   eta <- target$predictors(if (is.null(u)) found$x else x)[[1]]
