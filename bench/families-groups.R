@@ -158,7 +158,8 @@ log_posterior <- function(case, d) {
          eta <- X[, !second, drop = FALSE] %*% b[!second, , drop = FALSE] + (effects * rep(exp(log_sd), each = J))[g, ]
          eta2 <- if (any(second)) X[, second, drop = FALSE] %*% b[second, , drop = FALSE]
          h <- lapply(seq_len(nrow(a)), function(k) matrix(rep(exp(a[k, ]), each = length(y)), length(y)))
-         out <- colSums(matrix(case[[3]](y, eta, h, eta2), length(y))) + colSums(dnorm(b, joint$location, joint$scale, log = TRUE)) +
+         out <- colSums(case[[3]](matrix(y, length(y), ncol(v)), eta, h, eta2))
+         out <- out + colSums(dnorm(b, joint$location, joint$scale, log = TRUE)) +
            dexp(exp(log_sd), 1, log = TRUE) + log_sd + colSums(dnorm(effects, log = TRUE))
          for (k in seq_along(priors)) {
            out <- out + if (length(formals(priors[[k]])) > 1L) priors[[k]](a[k, ], y) else priors[[k]](a[k, ])
