@@ -64,9 +64,9 @@
 #'
 #' @section Methods of a fit:
 #' `predict(newdata = )` and all methods that need only the approximation work as usual. `log_lik()`, `loo()`,
-#' `fitted()`, `residuals()`, `predict(interval = )` and `posterior_predict()` and related methods read the data once more. `kfold()` fits the
-#' model again without each fold: rows at random, or whole chunks. Draws for all rows take
-#' `8 * draws * nobs(fit)` bytes, and limits for all rows only three numbers each.
+#' `fitted()`, `residuals()`, `predict(interval = )` and `posterior_predict()` and related methods read the data once more. `kfold()`
+#' fits the model again without each fold: rows at random, or whole chunks. Draws for
+#' all rows take `8 * draws * nobs(fit)` bytes, and limits for all rows only three numbers each.
 #' `model.frame()` and `model.matrix()` would hold all rows in memory, so they give an error.
 #'
 #' The data must not change between passes. Each pass compares the number of rows, and sums to which every value

@@ -184,9 +184,10 @@ test_that("every task has one answer, in memory and from chunks", {
   answers <- lapply(models, function(model) Map(function(task, args) by_name(pass_of(model, task, args)), names(asked), asked))
   expect_equal(answers$outside, answers$inside, tolerance = 1e-12)
   expect_identical(unlist(answers$inside[names(asked) == "is_recession"], use.names = FALSE), c(FALSE, TRUE))
-  # draws and subsamples: test-rows-draws.R, test-rows-subsample.R; triangle: test-rows-nested.R; begin, nested: test-solve-summed.R
+  # draws and subsamples: test-rows-draws.R, test-rows-subsample.R; triangle: test-rows-nested.R; begin, nested: test-solve-summed.R; fold_counts: test-rows-folds.R
   tasks <- names(Filter(function(task) !isTRUE(task$of_chunk), row_tasks))
-  expect_setequal(tasks, c(names(asked), "draws", "subsample", "subsample_draws", "triangle", "survey", "begin", "nested"))
+  expect_setequal(tasks, c(names(asked), "draws", "subsample", "subsample_draws", "triangle", "survey", "begin", "nested",
+                           "fold_counts"))
 })
 
 test_that("a regression is its likelihood and its prior", {
