@@ -132,7 +132,8 @@ find_margins <- function(target, at, settings, points = NULL) {
   if (any(asked) && is.null(own)) return(NULL)
   # the first of the white functions is the first coefficient, in units of its sd: S is lower triangular
   shapes <- profile_shapes(list(settings = settings, value = rbind(along$value[1L, ], own$value)))
-  if (max(shapes$rough) > most_rough && settings$width > steep_settings$width) return(find_margins(target, at, steep_settings, points))
+  finer <- if (max(white$rough, shapes$rough) > most_rough) finer_settings(settings)
+  if (!is.null(finer)) return(find_margins(target, at, finer, points))
   known <- c(1L, which(asked))
   y <- agree_with_own(profile_moments(along, at$white), shapes, at$S, known)
   if (is.null(y)) return(NULL)
@@ -396,8 +397,9 @@ shapes_along <- function(target, a, settings, points = NULL) {
   if (is.null(found)) return(NULL)
   shapes <- profile_shapes(found)
   rough <- which(shapes$rough > most_rough)
-  if (!length(rough) || settings$width <= steep_settings$width) return(shapes$shape)
-  finer <- shapes_along(target, a[, rough, drop = FALSE], steep_settings, points)
+  closer <- finer_settings(settings)
+  if (!length(rough) || is.null(closer)) return(shapes$shape)
+  finer <- shapes_along(target, a[, rough, drop = FALSE], closer, points)
   if (!is.null(finer)) shapes$shape[rough, ] <- finer
   shapes$shape
 }

@@ -9,6 +9,16 @@ profile_settings <- list(most = 12L, steps = 12L, width = 1.2, drop = 8, gain = 
 # test-solve-profile.R compares its limits with a grid.
 steep_settings <- list(most = 24L, steps = 12L, width = 0.6, drop = 12, gain = 1e-4)
 
+# Where that is not enough, as for a level of many rows whose counts are all 0, below which the density hardly changes and above which
+# it ends at once, closer still.
+closest_width <- 0.15
+
+finer_settings <- function(settings) {
+  if (settings$width > steep_settings$width) return(steep_settings)
+  if (settings$width <= closest_width) return(NULL)
+  replace(settings, c("most", "width"), list(2L * settings$most, settings$width / 2))
+}
+
 # third cumulants above it are those of such a density
 steep_skewness <- 1
 
@@ -43,7 +53,7 @@ profiles <- function(target, a, means = TRUE, settings = profile_settings, point
 # A density whose third and fourth cumulants are small is nearly the exponential of a polynomial of the fourth degree: five nodes say
 # which.
 few_settings <- list(most = 2L, steps = 12L, width = 1.6, drop = Inf, gain = 1e-3)
-few_nodes <- 4L   # on either side of the optimum that the polynomial stands for
+few_reach <- 4.8   # sds on either side of the optimum for which the polynomial stands
 is_smooth <- function(cumulants) abs(cumulants$third) < 0.3 & abs(cumulants$fourth) < 0.25
 
 # Do cumulants say what densities do in their tails? Those of losses that are not convex may be long.
@@ -51,11 +61,11 @@ is_tame <- function(target) isTRUE(family_records[[target$plan$record]]$convex) 
 
 # As profiles(), whose `cumulants` are those of the columns of a.
 lean_profiles <- function(target, a, means, settings, points, cumulants) {
-  smooth <- is_smooth(cumulants) & settings$width == profile_settings$width & is.null(points) & is_tame(target)
+  smooth <- is_smooth(cumulants) & is.null(points) & is_tame(target)
   found <- if (any(smooth)) profiles(target, a[, smooth, drop = FALSE], means, few_settings, points)
   if (is.null(found)) return(profiles(target, a, means, settings, points))
-  found <- filled_in(found)
-  good <- apply(found$value[, abs(profile_nodes(profile_settings)) < (few_nodes + 0.5) * profile_settings$width, drop = FALSE], 1L, is_bell)
+  found <- filled_in(found, settings)
+  good <- apply(found$value[, is_filled(settings), drop = FALSE], 1L, is_bell)
   smooth[smooth] <- good
   rest <- if (!all(smooth)) profiles(target, a[, !smooth, drop = FALSE], means, settings, points)
   if (is.null(rest) && !all(smooth)) return(NULL)
@@ -76,13 +86,12 @@ is_bell <- function(value) {
   value[1L] < max(value) - 5 && value[length(value)] < max(value) - 5 && all(diff(value, differences = 2L) < 0)
 }
 
-# the nodes of profile_settings, by the polynomials through the five
-filled_in <- function(found) {
+# the nodes of `settings`, by the polynomials through the five
+filled_in <- function(found, settings) {
   from <- profile_nodes(few_settings)
-  to <- seq(-few_nodes, few_nodes) * profile_settings$width
-  B <- t(outer(to, 0:4, `^`) %*% solve(outer(from, 0:4, `^`)))
-  at <- profile_settings$most + 1L + seq(-few_nodes, few_nodes)
-  value <- matrix(-Inf, nrow(found$value), 2L * profile_settings$most + 1L)
+  at <- which(is_filled(settings))
+  B <- t(outer(profile_nodes(settings)[at], 0:4, `^`) %*% solve(outer(from, 0:4, `^`)))
+  value <- matrix(-Inf, nrow(found$value), 2L * settings$most + 1L)
   value[, at] <- found$value %*% B
   mean <- lapply(found$mean, function(m) {
     out <- matrix(0, nrow(m), ncol(value))
@@ -91,6 +100,8 @@ filled_in <- function(found) {
   })
   list(at = found$at, sd = found$sd, value = value, mean = if (!is.null(found$mean)) mean)
 }
+
+is_filled <- function(settings) abs(profile_nodes(settings)) < few_reach + settings$width / 2
 
 # ---- points that correct the bounds ---------------------------------------------------------------
 

@@ -48,6 +48,7 @@
 #' | `elvi_warning_shortened` | the steps of a schedule gave non-finite values or a rising objective on a user-supplied density: the run was repeated with shorter steps | `shorten` | shorter steps |
 #' | `elvi_warning_slow_gradient` | a [model_density()] without `gradient` | | give one |
 #' | `elvi_warning_evidence` | importance weights are too uneven to correct the log evidence | | use the lower bound |
+#' | `elvi_warning_fold` | a fit of `kfold()` without one of the folds did not converge | | more rows a fold, or tighter priors |
 #' | `elvi_warning_flat_prior` | a formula with a flat prior: an optimum need not exist | | a proper prior |
 #' | `elvi_warning_constant_response` | all responses are equal | | check the data |
 #' | `elvi_warning_correction` | the draws that correct the weights of the quadrature points of a fit with [group-level terms][group_terms] leave a standard error of more than 0.05 standard deviations in the mean of a hyperparameter | `noise`, `draws` | more rows a group, or a tighter `prior_sd` |

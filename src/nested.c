@@ -1356,7 +1356,19 @@ static int finish_pinned(const elvi_nested *p, const elvi_profile *out, const pi
     return 0;
 }
 
-/* The optimum given a'x = a'mu, from w->at on, whose factor is in w->L. 0 if it has an objective. */
+/* Is w->at, whose factor is in w->L, close to its optimum? Where Newton's steps end elsewhere, as after a start at which exponentials are
+ * huge, its objective says nothing. Losses that are not convex have no such measure. */
+static int is_settled(const elvi_nested *p, const elvi_profile *out, const pin *k, workspace *w)
+{
+    const double enough = 0.1; /* nats */
+    double by_step;
+    if (!isfinite(w->at.objective)) return 0;
+    if (!out->steps || !is_convex(p)) return 1;
+    pinned_step(p, k, w, &w->at);
+    return left_to_gain(p, w, &w->at, &by_step) < enough;
+}
+
+/* The optimum given a'x = a'mu, from w->at on, whose factor is in w->L. 0 if it was found. */
 static int solve_pinned(const elvi_nested_task *task, const elvi_profile *out, pin *k, workspace *w)
 {
     const elvi_nested *p = task->plan;
@@ -1366,7 +1378,7 @@ static int solve_pinned(const elvi_nested_task *task, const elvi_profile *out, p
     for (int step = 0; step < out->steps; step++) {
         double gained = -HUGE_VAL;
         if (isfinite(w->at.objective) && !finish_pinned(p, out, k, w)) return 0;
-        for (double size = 1.0; size > 0.1; size *= 0.5) {
+        for (double size = 1.0; size > 0.01; size *= 0.5) {
             for (size_t i = 0; i < pairs; i++) w->to.c[i] = w->at.c[i] + size * (w->at.curve[i] - w->at.c[i]);
             if (set_pin(task, out->a, w->to.c, w, k)) continue; /* not definite, of a loss that is not convex */
             pinned_step(p, k, w, &w->at);
@@ -1375,11 +1387,11 @@ static int solve_pinned(const elvi_nested_task *task, const elvi_profile *out, p
             gained = w->at.objective - w->to.objective;
             if (gained > 0.0) break;
         }
-        if (!(gained > 0.0)) return set_pin(task, out->a, w->at.c, w, k) || !isfinite(w->at.objective);
+        if (!(gained > 0.0)) return set_pin(task, out->a, w->at.c, w, k) || !is_settled(p, out, k, w);
         swap(w);
     }
-    if (out->steps && isfinite(w->at.objective)) finish_pinned(p, out, k, w);
-    return !isfinite(w->at.objective);
+    if (out->steps && isfinite(w->at.objective) && !finish_pinned(p, out, k, w)) return 0;
+    return !is_settled(p, out, k, w);
 }
 
 static void start_profile(const elvi_nested *p, const double *mu, const double *c, workspace *w)

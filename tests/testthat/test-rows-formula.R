@@ -105,7 +105,7 @@ test_that("a column that a chunk lacks is not taken from the workspace", {
     expect_missing(fit(late ~ g, without(k, "x"), offset = x), missing)
     expect_missing(fit(late ~ I(month * year), without(k, "month")), paste0("Chunk ", k, ": column `month` is missing"))
   }
-  expect_missing(fit(late ~ x, without(1, "x")), "`x` is not a column of the data in chunks")
+  expect_missing(fit(late ~ x, without(1, "x")), "`x` is not a column of the data")
   expect_missing(fit(late ~ g, without(1, "size"), weights = size), "`size` is not a column")
   late <- "Chunk 2: column `month` is here, but missing in the first chunk"
   expect_missing(fit(late ~ I(month * year), without(1, "month")), late)
@@ -127,7 +127,7 @@ test_that("vectors of the workspace are not rows of chunks, constants and functi
   twice <- function(v) power * v
   fit <- function(data, formula, ...) elvi(formula, data = data, family = binomial(), ...)
   source <- rows_files(parts, function(p) p)
-  expect_error(fit(source, late ~ z), "`z` is not a column of the data in chunks", class = "elvi_error_argument")
+  expect_error(fit(source, late ~ z), "`z` is not a column of the data", class = "elvi_error_argument")
   expect_error(fit(source, late ~ I(x * z)), "`I(x * z)` depends on other rows", fixed = TRUE, class = "elvi_error_argument")
   expect_error(elvi(late ~ x, data = source, family = binomial(), weights = z), "`z` is not a column", class = "elvi_error_argument")
   expect_error(elvi(late ~ x, data = source, family = binomial(), subset = keep), "`keep` is not a column", class = "elvi_error_argument")

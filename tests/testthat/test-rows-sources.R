@@ -143,7 +143,7 @@ test_that("sources say what they are, and refuse what they cannot be", {
   expect_error(rows_chunked(function() NULL), "argument `reset`")
   expect_error(rows_chunked(1), "`next_chunk` must be a function")
   expect_error(rows_files(character()), "`files`")
-  expect_error(rows_files(list(1)), "`reader` must be given")
+  expect_error(rows_files(list(1)), "`reader` is missing")
   skip_if_not_installed("DBI")
   expect_error(rows_dbi(1, "SELECT 1"), "`con`")
 })

@@ -106,6 +106,24 @@ test_that("a cell without events has the quantiles of its posterior, steep edge 
   expect_lt(max(abs(confint(fit)["cell1", ] - limits)) / sd, 0.02)
 })
 
+test_that("a level of many rows without events has the limits of its posterior", {
+  set.seed(1)
+  d <- data.frame(x = rnorm(3000), k = factor(sample(c("a", "b", "rare"), 3000, TRUE, c(0.6, 0.39, 0.01))))
+  d$y <- rpois(3000, exp(d$x / 2)) * (d$k != "rare")
+  fit <- elvi(y ~ x + k, d, family = poisson(), prior = normal(0, 25), prior_intercept = normal(0, 25), autoscale = FALSE)
+  # the other coefficients are known so well that the level's posterior is that given their means
+  rate <- sum(exp(coef(fit)[["(Intercept)"]] + coef(fit)[["x"]] * d$x[d$k == "rare"]))
+  b <- seq(-250, 5, by = 1e-3)
+  p <- exp(-rate * exp(b) - b^2 / 1250)
+  p <- p / sum(p)
+  mean <- sum(p * b)
+  sd <- sqrt(sum(p * (b - mean)^2))
+  limits <- stats::approx(cumsum(p), b, c(0.025, 0.975), ties = "ordered")$y
+  expect_lt(abs(coef(fit)[["krare"]] - mean) / sd, 0.02)
+  expect_lt(abs(sqrt(vcov(fit)["krare", "krare"]) / sd - 1), 0.02)
+  expect_lt(max(abs(confint(fit)["krare", ] - limits)) / sd, 0.04)
+})
+
 # the same with R's own splines
 plain_quantiles <- function(t, value, fine = 20) {
   x <- seq(t[1], t[length(t)], length.out = fine * (length(t) - 1) + 1)

@@ -13,14 +13,15 @@ student_truth <- function(d, scale, df) {
 
 test_that("separated data with a student prior have the posterior of a grid", {
   d <- data.frame(x = c(-2, -1.3, -1, -0.4, 0.2, 0.6, 1, 1.9), y = c(0, 0, 0, 0, 1, 1, 1, 1))
+  set.seed(1)
   fit <- elvi(y ~ x, data = d, family = binomial(), prior = student_t(3, 0, 1), prior_intercept = normal(0, 1))
   truth <- student_truth(d, 1, 3)
   expect_lt(max(abs(coef(fit) - truth$mean) / truth$sd), 0.02)
   expect_equal(unname(sqrt(diag(vcov(fit)))), truth$sd, tolerance = 0.03)
   expect_lt(max(abs(confint(fit) - truth$limits) / truth$sd), 0.06)
-  draws <- as.matrix(fit, draws = 20000)
+  draws <- as.matrix(fit, draws = 20000)   # whose fourth moments, and so standard deviations, are too noisy to compare
   expect_lt(max(abs(colMeans(draws) - truth$mean) / truth$sd), 0.05)
-  expect_equal(unname(apply(draws, 2, sd)), truth$sd, tolerance = 0.06)
+  expect_lt(max(abs(t(apply(draws, 2, quantile, c(0.025, 0.975))) - truth$limits) / truth$sd), 0.1)
   gaussian <- elvi(y ~ x, data = d, family = binomial(), prior = student_t(3, 0, 1), prior_intercept = normal(0, 1), correct = FALSE)
   expect_lt(min(sqrt(diag(vcov(gaussian))) / truth$sd), 0.8)
   expect_match(capture_output(print(fit)), "Estimated error against the posterior")

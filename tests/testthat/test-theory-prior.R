@@ -42,7 +42,7 @@ test_that("starts and optima are those of the user's coordinates", {
   same <- list(mu = drop(root %*% (start$mu - centre)), Sigma = e$vectors %*% (sqrt(e$values) * t(e$vectors)))
   expect_equal(g$gap_start, objective(same, by_hand, base_gaussian())$estimate - own$objective, tolerance = 1e-6)
   expect_error(guarantee(linked, start = list(mu = 1:3), control = covered("majorant")), class = "elvi_error_argument")
-  expect_error(guarantee(linked, control = elvi_control(scale = "diagonal")), "symmetric scale", class = "elvi_error_argument")
+  expect_error(guarantee(linked, control = elvi_control(scale = "diagonal")), "scale = \"symmetric\"", class = "elvi_error_argument")
 })
 
 test_that("weights, offsets and another family are kept, and runs keep the bound", {
