@@ -1,13 +1,11 @@
 #' Variational bases
 #'
-#' The base is the shape of the approximation: gaussian by default, with heavier or lighter tails if you choose another one. Regressions
-#' from a formula rarely need another one.
+#' elvi approximates a posterior by a distribution of a fixed shape, which it moves and scales. The base is that shape: gaussian
+#' by default. Other bases have heavier or lighter tails. Regressions from a formula rarely need one of them.
 #'
-#' The approximation is `x = mu + Sigma z` with `z` drawn from a spherical base: `z = R u` with `u` uniform on the unit sphere and
-#' `R >= 0`
-#' an independent radius. Every base is standardized (mean 0, variance 1 in
-#' each coordinate), so `Sigma %*% Sigma` is the covariance of `x` whatever the
-#' base.
+#' The approximation is `x = mu + Sigma z` with `z` drawn from a spherical base: `z = R u` with `u` uniform on the unit sphere
+#' and `R >= 0` an independent radius. Every base is standardized (mean 0, variance 1 in each coordinate), so `Sigma %*% Sigma`
+#' is the covariance of `x` whatever the base.
 #'
 #' | base | distribution of the radius in dimension `d` | log-concave |
 #' |---|---|---|
@@ -16,7 +14,7 @@
 #' | `base_uniform()` | uniform on the ball of radius `sqrt(d + 2)` | yes |
 #' | `base_student(df)` | multivariate t, scaled to variance 1 | no |
 #' | `base_power(shape)` | density of `z` proportional to `exp(-(c r)^shape)` | if `shape >= 1` |
-#' | `base_radial(log_phi)` | density of `z` proportional to `exp(log_phi(r))` | by argument |
+#' | `base_radial(log_phi)` | density of `z` proportional to `exp(log_phi(r))` | as `log_concave` says |
 #'
 #' @param df degrees of freedom, greater than 2 (the variance must exist). The
 #'   kurtosis is infinite for `df <= 4`, and so are the noise constants of the
@@ -354,8 +352,8 @@ radial_score <- function(base, r, unit) {
 #' its normalised log density, `base_score()` the derivative of its log density
 #' along the radius, and `base_info()` reports its constants.
 #'
-#' Draw number `i` is a function of a key and of `i`. The key is drawn from R's generator, so [set.seed()] makes draws reproducible, and
-#' drawing all at once or in pieces gives the same numbers.
+#' Draw number `i` depends only on `i` and on a key that is drawn from R's generator. So [set.seed()] makes draws reproducible,
+#' whether they are made all at once or in pieces.
 #'
 #' @param base a base, see [bases].
 #' @param n number of draws.

@@ -3,34 +3,31 @@
 #' `elvi_control()` collects the settings of [elvi()] that few fits need. Most belong to the stochastic algorithm; fits from a formula
 #' use `nodes` (the size of the quadrature), `scale`, `progress` and `checkpoint`.
 #'
-#' @param coordinates `"whitened"` runs in coordinates where the Laplace
-#'   approximation at the mode is the standard base, which removes the conditioning from the problem; `"raw"` runs in the coordinates of
-#'   the model, as in the theory; `"majorant"` whitens by an upper bound on all Hessians of the target instead of the one at the mode, so
-#'   that the smoothness is `L = 1`, which makes the bounds of [guarantee()] smallest. It is for regressions with a bounded curvature
-#'   (gaussian, logit, probit) and quadratics, also starts with the Laplace approximation, and is meant for [schedule_certified()].
-#'   Elliptic families are affine equivariant, so all three search the same
-#'   family for the same optimum, and every theorem holds in each, with its
-#'   own smoothness `L`. Results come back in the model's coordinates.
+#' @param coordinates `"whitened"`, the default, runs in coordinates where the Laplace approximation at the mode is the standard
+#'   base. This removes the conditioning from the problem. `"raw"` runs in the coordinates of the model, as in the theory.
+#'   `"majorant"` whitens by an upper bound on all Hessians of the target, so that the smoothness is `L = 1` and the bounds of
+#'   [guarantee()] are smallest. It is for regressions with a bounded curvature (gaussian, logit, probit) and for quadratics,
+#'   starts with the Laplace approximation too, and is meant for [schedule_certified()]. All three search the same family for
+#'   the same optimum, because elliptic families are affine equivariant. Every theorem holds in each, with its own smoothness
+#'   `L`. Results are in the model's coordinates.
 #' @param scale kind of scale matrix: `"symmetric"` (positive definite, as in
 #'   the theory), `"triangular"` (lower triangular with positive diagonal: the
 #'   same family of distributions, cheaper steps) or `"diagonal"` (mean field).
-#' @param estimator gradient estimator: `"reparam"`, the plain one, which the theorems
-#'   are about; `"path"` (also called sticking the landing), whose noise vanishes as
-#'   the approximation nears the target, for bases with a continuous density, so not
-#'   the uniform one; or `"control"`, which removes the part of the plain gradient that is linear in the draws, with two weights
-#'   estimated from earlier batches: it works with every base, its noise also vanishes where the target is quadratic, and it allows
-#'   longer steps than the others; or `"fixed"`, whose weight `fixed_weight` never changes, which the theorems cover too (`?guarantee`).
-#'   `NULL` takes `"control"`, or `"reparam"` with `update = "prox"`.
-#' @param fixed_weight for `estimator = "fixed"`: the weight, in units of the smoothness `L` of the run, at most 1/2. The gradient of
-#'   `fixed_weight L |x|^2 / 2`, `x` in the coordinates of the run, is replaced by its mean, which takes noise away. `NULL` takes 0.1.
+#' @param estimator gradient estimator. `"reparam"` is the plain one, which the theorems are about. `"path"` (also called
+#'   sticking the landing) has noise that vanishes as the approximation nears the target; it needs a base with a continuous
+#'   density, so not the uniform one. `"control"` removes the part of the plain gradient that is linear in the draws, with two
+#'   weights estimated from earlier batches. It works with every base, its noise also vanishes where the target is quadratic,
+#'   and it allows longer steps than the others. `"fixed"` has one weight, `fixed_weight`, that never changes; the theorems
+#'   cover it too (see [guarantee()]). `NULL` takes `"control"`, or `"reparam"` with `update = "prox"`.
+#' @param fixed_weight for `estimator = "fixed"`: the weight, in units of the smoothness `L` of the run, at most 1/2. The
+#'   gradient of `fixed_weight L |x|^2 / 2`, `x` in the coordinates of the run, is replaced by its mean, which reduces the
+#'   noise. `NULL` takes 0.1.
 #' @param update how the entropy is handled: `"project"` takes its gradient and
 #'   projects onto the feasible set; `"prox"` takes a proximal step instead and
 #'   needs no projection (triangular and diagonal scales, not with `"path"`).
-#' @param average which iterate is returned: `"theorem"` (the weighted average
-#'   of the convergence theorems), `"tail"` (mean of the last part) or `"last"`.
-#'   `NULL` takes `"theorem"` for the presets of [schedule_fixed()], else `"tail"`:
-#'   with varying steps or batches the theorem's weights fall so fast that they
-#'   return almost the start.
+#' @param average which iterate is returned: `"theorem"` (the weighted average of the convergence theorems), `"tail"` (mean of
+#'   the last part) or `"last"`. `NULL` takes `"theorem"` for the presets of [schedule_fixed()], else `"tail"`: with varying
+#'   steps or batches the theorem's weights fall so fast that the average is almost the start.
 #' @param tail fraction of the iterations in the tail average.
 #' @param precondition `c(mu = , Sigma = )`, factors in (0, 1] on the steps of
 #'   the two blocks. `NULL` takes the schedule's.
@@ -54,26 +51,28 @@
 #' @param nodes for fits with [group-level terms][group_terms]: number of quadrature points along each hyperparameter when there are up
 #'   to four of them; with more, the number of points for each of their first and second moments; 2 or 3 for a central composite design,
 #'   1 for the mode alone. `NULL` lets elvi choose.
-#' @param rows_per_step for regressions with very many rows, in memory or on a [cluster][rows_cluster()]: number of rows in each step of
-#'   the stochastic algorithm, drawn again in every step. The gradient of all rows at the start corrects them, so that gradients stay
-#'   unbiased. Their noise is larger, and [guarantee()] then guarantees nothing. Objectives in the trace, which take all rows, can be
-#'   left out by `trace_draws = 0`.
-#'   It pays where there is neither an exact solver nor an integration over the dispersion, as for [neg_binomial_2()] on a cluster.
-#'   Elsewhere `method = "auto"` does not use it, and says so: those take fewer passes (`bench/big.R --only=steps`).
+#' @param rows_per_step for regressions with very many rows, in memory or on a [cluster][rows_cluster()]: number of rows in each
+#'   step of the stochastic algorithm, drawn again in every step. Gradients stay unbiased, because the gradient of all rows at
+#'   the start serves as a control variate. Their noise is larger, so [guarantee()] gives no bound. Objectives in the trace use
+#'   all rows; `trace_draws = 0` leaves them out. Use this setting where there is neither an exact solver nor an integration
+#'   over the dispersion, as for [neg_binomial_2()] on a cluster. Elsewhere `method = "auto"` ignores it, with a message,
+#'   because the other methods take fewer passes (`bench/big.R --only=steps`).
 #' @param progress show progress when a run takes more than two seconds?
 #' @param checkpoint name of a file that keeps the state of a stochastic run, or `NULL` for none; see the section on checkpoints.
 #' @param checkpoint_every seconds between two states that are written. The last one
 #'   is always written.
 #' @param ... not used: unknown names are errors.
 #' @section Checked steps:
-#' The theorems need a smoothness `L`. Where it is a guess, steps made from it may be too long, and the bound `1/sqrt(L)` of the feasible
-#' set too high, so that the set excludes the optimum. With `backtrack = n` every iteration first computes a gradient `p` from `n` draws
-#' of its own, and tests on `n` others whether `F` at `theta - 2 step p` is below its tangent at `theta` plus `step |p|^2`, within two
-#' standard errors. The step of the schedule or `1/(2L)`, whichever is longer, is divided by 2 until it passes. The square of the bound
-#' is divided by the same factor, and so is a step that is made
-#' from `L`; a step of your own is limited to what has passed. Every tenth iteration tries half the factor; the bound never rises again.
-#' A check takes `n` evaluations of the gradient for `p`, and for each step that is tried `n` of the gradient and `n` of the value. They
-#' count in `evals` of the trace, in addition to the budget of the schedule. `fit$state$checks` is their number, `fit$state$shorten` the
+#' The theorems need a smoothness `L`. If `L` is a guess, steps made from it may be too long. The lower bound `1/sqrt(L)` of the
+#' feasible set may then be too high, so that the set excludes the optimum. With `backtrack = n` every iteration checks its step
+#' first. It computes a gradient `p` from `n` draws, and tests on `n` other draws whether `F` at `theta - 2 step p` is below its
+#' tangent at `theta` plus `step |p|^2`, within two standard errors.
+#'
+#' The check begins with the step of the schedule or `1/(2L)`, whichever is longer, and divides it by 2 until the test passes. A
+#' step that is made from `L` is divided by the same factor, and so is the square of the lower bound. A step of your own is
+#' limited to the longest step that passed. Every tenth iteration tries half the factor. The lower bound never rises again. A
+#' check takes `n` gradients for `p`. Each step that is tried takes `n` gradients and `n` values. These evaluations count in
+#' `evals` of the trace, in addition to the budget of the schedule. `fit$state$checks` is their number, `fit$state$shorten` the
 #' current divisor of the steps and `fit$state$steepest` the largest one so far.
 #'
 #' The step is chosen before the gradient that it multiplies is drawn, as the proofs need. The theorems then hold with twice the bound
@@ -94,10 +93,10 @@
 #'
 #' `elvi()` on a fit resumes from the fit, and keeps writing to the checkpoint.
 #'
-#' With [data larger than memory][rows_elsewhere] a `checkpoint` does not change the method. An exact fit, or one with group-level
-#' terms, appends the sums of each pass to the file. The same call repeats the first passes, which show that the data are the same,
-#' and resumes after the last whole pass in the file. The file is as large as what all passes return. A fit in memory has
-#' nothing to keep: a `checkpoint` then selects `method = "mpsgd"`, with a message.
+#' With [data larger than memory][rows_elsewhere] a `checkpoint` does not change the method. An exact fit, or one with
+#' group-level terms, appends the sums of each pass to the file. The same call repeats the first passes, which show that the
+#' data are the same, and resumes after the last whole pass in the file. The file grows with every pass, by the size of its
+#' sums. The exact solver has no checkpoints in memory: there a `checkpoint` selects `method = "mpsgd"`, with a message.
 #' @return A list of class `elvi_control` for [elvi()].
 #' @examples
 #' elvi_control(scale = "triangular", update = "prox")

@@ -1,11 +1,12 @@
 #' Group-level and smooth terms
 #'
-#' Formulas of [elvi()] may have group-level terms, written as in 'lme4', and smooth terms, written as in 'mgcv'. No sampling and no
-#' tuning are needed.
+#' Formulas of [elvi()] may have group-level terms (random effects), written as in 'lme4', and smooth terms, written as in
+#' 'mgcv'. No sampling and no tuning are needed.
 #'
-#' Standard deviations, correlations and the dispersion are the hyperparameters of such a model. Given their values it is a generalised
-#' linear model with a sparse design, and elvi finds its best gaussian approximation with a certificate. elvi does so at several values
-#' of the hyperparameters, the quadrature points. The fit is the weighted mixture of these approximations.
+#' Standard deviations, correlations and the dispersion are the hyperparameters of such a model. Given their values, the model
+#' is a generalised linear model with a sparse design, and elvi finds its best gaussian approximation with a certificate. It
+#' does so at several values of the hyperparameters, the quadrature points. The fit is the weighted mixture of these
+#' approximations.
 #'
 #' @section Group-level terms:
 #' * `(1 | g)`: an intercept for each level of `g`.
@@ -18,9 +19,9 @@
 #' * `(1 | a:b)`: one level for each combination that occurs.
 #' * `(1 | a) + (1 | b)`: crossed terms.
 #'
-#' They are read with the package 'reformulas'. Other covariance structures, bars inside of functions or interactions, factors with one
-#' level and constant slopes give an error of class `elvi_error_term`. There may be one level per row, except for the gaussian family
-#' with unknown residual variance.
+#' Package 'reformulas' reads these terms. Other covariance structures, bars inside functions or interactions, factors with one
+#' level and constant slopes give an error of class `elvi_error_term`. A factor may have one level per row, except for the
+#' gaussian family with unknown residual variance.
 #'
 #' @section Smooth terms:
 #' `s(x)`, `s(x, by = f)`, `t2(x, z)` and all other smooths that mgcv's `smooth2random()` can write as random effects: the unpenalised
@@ -31,25 +32,24 @@
 #' `smooth_sd[te(x,z)1]` belongs to the penalty along `x`, `smooth_sd[te(x,z)2]` to that along `z`. The precision of the coefficients
 #' is the sum of the penalties, each divided by the square of its standard deviation.
 #'
-#' The columns of a basis have arbitrary units. So each penalised part is made orthogonal to the free columns and scaled (Sørbye and Rue,
-#' 2014): its variance, given `smooth_sd[s(x)]`, is the square of `smooth_sd[s(x)]` on average over
-#' the rows of the data. Of several penalties each is scaled as if it were the only one. The standard deviation is thus that of the
-#' smooth's values around the free part, on the scale of the
-#' linear predictor,
-#' and has the same meaning for every basis. For `s(x, by = f)` the average is over the rows of the level.
-#' Several free columns are made uncorrelated, with variance 1. The basis `"cs"` of mgcv, and the intercepts and slopes within `"fs"`,
-#' depend on rounding: a change of units may change such a fit.
+#' The columns of a basis have arbitrary units. Each penalised part is therefore made orthogonal to the free columns and scaled
+#' (Sørbye and Rue, 2014). Given `smooth_sd[s(x)]`, its variance is then `smooth_sd[s(x)]^2` on average over the rows of the
+#' data; for `s(x, by = f)`, over the rows of the level. So the standard deviation is that of the smooth's values around the
+#' free part, on the scale of the linear predictor, and has the same meaning for every basis. If there are several penalties,
+#' each is scaled as if it were the only one. Several free columns are made uncorrelated, with variance 1. The basis `"cs"` of
+#' mgcv depends on rounding, so a change of units may change such a fit.
 #'
 #' @section Priors:
-#' `prior` and `prior_intercept` must be normal or flat. `prior_sd` is the prior of each standard deviation:
-#' [exponential()], or the positive half of [normal()], [student_t()] or [cauchy()] around 0; a list with the labels
-#' of terms as names gives each its own. Left at its default, `exponential(1)`, its mean is multiplied by the standard deviation of the
-#' response for the gaussian family, as that of `prior_aux` is, and for a slope divided by the standard deviation of the slope's column,
-#' as
-#' the scale of a fixed slope is. So the default does not depend on units; a prior that you give is taken as it is.
-#' `prior_cor = lkj(eta)` is the prior of correlation
-#' matrices. For a term with one coefficient, `exponential(1)` is rstanarm's `decov(1, 1, 1, 1)`, except that rstanarm
-#' measures standard deviations in units of sigma for the gaussian family.
+#' `prior` and `prior_intercept` must be normal or flat. `prior_sd` is the prior of each standard deviation: [exponential()], or
+#' the positive half of [normal()], [student_t()] or [cauchy()] around 0; a list with the labels of terms as names gives each
+#' term its own prior. `prior_cor = lkj(eta)` is the prior of correlation matrices.
+#'
+#' The default, `exponential(1)`, does not depend on units. For the gaussian family its mean is multiplied by the standard
+#' deviation of the response. For a slope it is divided by the standard deviation of the slope's column. A prior that you give
+#' is not rescaled.
+#'
+#' For a term with one coefficient, `exponential(1)` is rstanarm's `decov(1, 1, 1, 1)`. For the gaussian family rstanarm
+#' measures standard deviations in units of sigma, and elvi does not.
 #'
 #' @section Accuracy:
 #' [print()][elvi_fit] and [summary()][elvi_fit] report
@@ -59,19 +59,19 @@
 #' * Pareto k-hat, with its number of draws;
 #' * the log evidence, with its lower bound.
 #'
-#' With a gaussian base, importance draws at all quadrature points correct their weights and the means of coefficients and effects; the
-#' gap is that before this correction. Draws of a fit are independent draws of the mixture, so `loo()` takes a relative efficiency of 1.
+#' With a gaussian base, importance sampling at the quadrature points corrects their weights and the means of coefficients and
+#' effects. The reported gap is the one before this correction. Draws of a fit are independent, so `loo()` uses a relative
+#' efficiency of 1.
 #'
 #' @section Long runs:
-#' `elvi_control(progress = TRUE)` shows the progress after two seconds. Interrupts work between quadrature points and between the
-#' iterations at each; one factorisation of a sparse matrix, and the ordering of its columns by package 'Matrix', are not interrupted.
+#' `elvi_control(progress = TRUE)` shows the progress after two seconds. A fit can be interrupted (Ctrl-C) between quadrature
+#' points and between iterations, but not while package 'Matrix' orders or factorises a sparse matrix.
 #'
 #' @section Families:
 #' All [families]. Parameters of a family, such as `sigma`, `phi` and `shape`, are hyperparameters too, also in formulas without
 #' group-level terms.
-#' @references
-#' Sørbye, S. H. and Rue, H. (2014) Scaling intrinsic Gaussian Markov random field priors in spatial modelling. *Spatial Statistics* 8,
-#' 39-51. \doi{10.1016/j.spasta.2013.06.004}
+#' @references Sørbye, S. H. and Rue, H. (2014) Scaling intrinsic Gaussian Markov random field priors in spatial modelling.
+#' *Spatial Statistics* 8, 39-51. \doi{10.1016/j.spasta.2013.06.004}
 #' @seealso [`methods`][group_methods], [`predictions`][predict.elvi_glm], [`plots`][plot.elvi_fit],
 #'   `vignette("groups")`
 #' @examples

@@ -2,36 +2,44 @@
 
 #' Correction of the gaussian approximation
 #'
-#' The exact solver finds the best gaussian approximation of a posterior. Where data are sparse, for example in a cell with few events,
-#' the posterior is skewed and a gaussian is too narrow. elvi then corrects the marginal of each coefficient, and all methods show the
-#' corrected posterior. `print()` says by how much means and standard deviations moved.
+#' The exact solver finds the best gaussian approximation of a posterior. Where data are sparse, for example in a cell with few
+#' events, the posterior is skewed and a gaussian is too narrow. elvi then corrects the marginal distribution of each
+#' coefficient, and all methods show the corrected posterior. `print()` says by how much means and standard deviations moved.
 #'
-#' `correct = FALSE` of [elvi()] leaves the gaussian as it is. Its mean and scale are `fit$mu` and `fit$Sigma` in any case.
+#' `elvi(correct = FALSE)` shows the gaussian instead. Its mean and scale are `fit$mu` and `fit$Sigma` with or without the
+#' correction.
 #'
 #' @section How it works:
 #' For each of about ten values of a coefficient elvi computes the best gaussian of all other coefficients. The evidence lower bound as a
 #' function of the value, the profile, is the log density of the corrected marginal. Coefficients whose third and fourth
 #' cumulants are small are not corrected; computing these cumulants takes one more pass over the rows.
 #'
-#' Importance weights then look at the corrected posterior, in fits with hyperparameters or with up to six coefficients. Where they
-#' object and there are at most six parameters, each value of a profile is corrected by weighted points of its own gaussian. Where they
-#' still object, means, standard deviations and limits of coefficients and of linear functions are those of many weighted points.
+#' In fits with hyperparameters or with up to six coefficients, importance sampling then checks the corrected posterior. If it
+#' finds a difference and there are at most six parameters, each value of a profile is corrected by weighted points from its own
+#' gaussian. If a difference remains, many weighted points give the means, standard deviations and interval limits of
+#' coefficients and of linear functions.
 #'
-#' Regressions with student priors have no profile. With up to six coefficients they take these from weighted points whose
-#' distribution is adapted to the posterior in three rounds.
+#' Regressions with student priors have no profile. With up to six coefficients, weighted points give their moments and limits.
+#' The distribution of these points is adapted to the posterior in three rounds.
 #'
 #' @section When it is available:
-#' The correction needs a gaussian `base`, a family with an exact objective given its dispersion, and data in memory. `print()` says why
-#' coefficients are left as they are. User-supplied densities are corrected by importance sampling instead, see [verdict].
+#' The correction needs a gaussian `base`, a family with an exact objective given its dispersion, and data in memory. `print()`
+#' says why coefficients are not corrected. User-supplied densities are corrected by importance sampling instead, see [verdict].
 #' @seealso [elvi()], [pareto_k()]
+#' @examples
+#' # 32 cars: the posterior of the slope is skewed
+#' corrected <- elvi(am ~ wt, data = mtcars, family = binomial())
+#' gaussian <- elvi(am ~ wt, data = mtcars, family = binomial(), correct = FALSE)
+#' confint(corrected)
+#' confint(gaussian)
 #' @name correction
 NULL
 
 #' Models with a second formula
 #'
-#' Some families have a second parameter with a linear predictor of its own: the probability of excess zeros (`ziformula`) or the
-#' dispersion (`dispformula`). The names of the arguments are those of 'glmmTMB'. A second formula takes what the first one takes: factors,
-#' group-level and smooth terms, offsets.
+#' Some families have a second parameter with a linear predictor of its own: the probability of excess zeros (`ziformula`) or
+#' the dispersion (`dispformula`). The names of the arguments are those of 'glmmTMB'. A second formula may have everything that
+#' the first one may: factors, group-level and smooth terms, offsets.
 #'
 #' | argument of [elvi()] | families | parameter | link |
 #' |---|---|---|---|
@@ -41,11 +49,10 @@ NULL
 #' | `dispformula` | [neg_binomial_2()], [Beta()], [beta_binomial()] | `phi` | log |
 #'
 #' @section Names and priors:
-#' Coefficients of the second formula are named `zi_x` and `disp_x`. A prior holds for both formulas;
-#' `prior = list(cond = normal(0, 1), zi = normal(0, 2))` gives each its own, and so for `prior_intercept`. In a list for `prior_sd` the
-#' groups of a second formula are called `zi_g` and `disp_g`. The default prior of the intercept of `disp` for `gaussian()` is centred at
-#' the
-#' logarithm of the standard deviation of the response.
+#' Coefficients of the second formula are named `zi_x` and `disp_x`. A prior is used for both formulas, unless it is a list with
+#' one for each: `prior = list(cond = normal(0, 1), zi = normal(0, 2))`. `prior_intercept` takes such a list too. In a list for
+#' `prior_sd` the groups of a second formula are called `zi_g` and `disp_g`. For `gaussian()` the default prior of the `disp`
+#' intercept is centred at the logarithm of the standard deviation of the response.
 #'
 #' @section Predictions:
 #' `predict()` has more types: `"conditional"` is the mean without excess zeros, `"zprob"` and `"zlink"` are the probability of a zero and
@@ -65,20 +72,22 @@ NULL
 
 #' The search for a starting point
 #'
-#' A posterior of any shape need not have a mode: that of a hierarchical model grows without bound as the standard deviation of a group
-#' goes to 0. For a user-supplied density that is not known to be convex, [elvi()][elvi_model] therefore searches for a gaussian to start
-#' from. No tuning is needed; `starts` is the number of points from which it searches.
+#' For a user-supplied density that is not known to be convex, [elvi()][elvi_model] searches for a gaussian to start from. The
+#' mode alone would not do: a posterior may have several modes or none. The density of a hierarchical model, for example, grows
+#' without bound as the standard deviation of a group goes to 0. No tuning is needed; `starts` is the number of points from
+#' which the search begins.
 #'
 #' @section The steps:
-#' 1. A quasi-Newton method descends from the origin and from `starts - 1` points drawn uniformly from (-2, 2), in opposite pairs.
+#' 1. A quasi-Newton method descends from the origin and from `starts - 1` other points, which are drawn uniformly from (-2, 2)
+#'    in opposite pairs.
 #' 2. Laplace approximations at points along these paths are compared by their objective on draws.
-#' 3. The best of different places are improved by natural gradient steps, each in coordinates whitened by the approximation so far, and
-#'    once more from a wider start, which leads out of the neck of a funnel. An approximation that reaches the place of another one is
-#'    dropped.
+#' 3. Natural gradient steps improve the best approximation of each region, in coordinates whitened by the current
+#'    approximation. They are repeated from a wider start, which escapes from the neck of a funnel. An approximation that
+#'    reaches the region of another one is dropped.
 #' 4. Four more paths begin ten standard deviations away from the best one.
 #'
-#' The best one starts the run and whitens its coordinates. With a `tol` the coordinates are whitened again, by the fit so far, whenever
-#' the budget doubles; theorems hold within the last of these stages.
+#' The best approximation starts the run and whitens its coordinates. With a `tol` the coordinates are whitened again by the
+#' current fit whenever the budget doubles. Theorems hold within the last of these stages.
 #'
 #' @section What a fit keeps of it:
 #' `fit$search` has the number of `evaluations`, the number of points `outside` the domain, the `first_error` of the target, and the
@@ -86,52 +95,54 @@ NULL
 #' interrupt returns the best approximation so far as a fit, which `elvi(fit)` continues.
 #'
 #' @section Several modes:
-#' With `combine = "stack"` the fit is a mixture of the gaussians that starts ended in at different places, with weights in proportion to
-#' `exp(ELBO)`. `coef()`, `vcov()`, draws, [elbo()], [pareto_k()] and the [verdict] are those of the mixture. `fit$stack` has its weights
-#' and
-#' components.
+#' Different starts may end at different gaussians. With `combine = "stack"` the fit is a mixture of these, with weights in
+#' proportion to `exp(ELBO)`. `coef()`, `vcov()`, draws, [elbo()], [pareto_k()] and the [verdict] are those of the mixture.
+#' `fit$stack` has its weights and components.
 #' @seealso [elvi_model], [verdict]; `vignette("any-model")`.
 #' @name start_search
 NULL
 
 #' The verdict on a fit of a user-supplied density
 #'
-#' A fit of a [model_density()], [model_stan()] or [model_tmb()] is checked against the density itself, by importance sampling and by
-#' comparing starts. `print()` shows the result, the verdict, and a warning of class `elvi_warning_verdict` says what is wrong. Tables,
-#' plots
-#' and draws of such a fit are corrected by the importance weights, see [elvi_fit].
+#' A fit of a [model_density()], [model_stan()] or [model_tmb()] is checked against the density itself, by importance sampling
+#' and by comparing starts. The result of these checks is the verdict. `print()` shows it. If there is a problem, a warning of
+#' class `elvi_warning_verdict` says which. Tables, plots and draws of such a fit are corrected by the importance weights, see
+#' [elvi_fit].
 #'
 #' @section What is checked:
 #' There is a warning if
 #' * Pareto k-hat (see [pareto_k()], blocks of 10,000 draws) is at or above its limit, or the effective sample size is below 400;
 #' * importance weights move a mean by 0.3 standard deviations, or change a standard deviation by a factor of 1.5;
-#' * another start ended at a different place (more than two standard deviations away) that is nearly as high (less than `log(100)` nats
-#'   below), with an R-hat over starts;
-#' * the target fails at one draw in a hundred. Where it is `Inf` it has no mass, which is not a failure.
+#' * another start ended at a different place (more than two standard deviations away) that is nearly as high (less than
+#'   `log(100)` nats below); the warning has an R-hat over starts;
+#' * the target fails at one draw in a hundred (a value of `Inf` means no mass, and is not a failure);
 #'
-#' * along a parameter that sets the scale of others, the target goes on where the approximation has no draws (below), and no mixture
+#' * the target has mass in the neck of a funnel where the approximation has no draws (see the next section), and no mixture
 #'   corrects that.
 #'
-#' `fit$verdict` has the numbers. Where the support has an edge, as that of a positive parameter, the verdict names the parameter and the
-#' place, in at most 2,000 parameters.
+#' `fit$verdict` has the numbers. If the support has an edge, as for a parameter that must be positive, the verdict names the
+#' parameter and the position of the edge. Edges are looked for in at most 2,000 parameters.
 #'
 #' @section Necks of funnels:
-#' Along the logarithm of a group's standard deviation a density may go on where an approximation has no draws, so that its importance
-#' weights look good. In at most 150 parameters, up to two that change the curvature of the others most are therefore followed: at
-#' values beyond the approximation the others get their conditional mode and curvature, which gives the marginal density by Laplace's
-#' method. The conditional gaussians are components of the adapted mixture (below), whose weights decide.
+#' The density of a hierarchical model is often a funnel: when the standard deviation of a group is small, its effects have
+#' little room. An approximation may have no draws in this narrow neck, and then its importance weights look good although mass
+#' is missing. elvi therefore follows up to two parameters that change the curvature of the others most, if there are at most
+#' 150 parameters. At values beyond the approximation it computes the conditional mode and curvature of the other parameters,
+#' which give the marginal density by Laplace's method. These conditional gaussians become components of the adapted mixture
+#' (below), and the weights of the mixture decide how much they count.
 #'
 #' @section Thin weights:
-#' In tens of dimensions, importance weights leave few draws of good approximations. If they move no mean and no standard deviation by much,
-#' starts agree, and no parameter sets the scale of others, 32 short chains of Hamiltonian Monte Carlo from the approximation are compared
-#' with what the weights say. If the two agree, the fit is confirmed, and `print()` says so.
+#' In tens of dimensions the effective sample size is small even for a good approximation. The fit then gets a second check, if
+#' the weights move no mean and no standard deviation by much, starts agree, and no parameter sets the scale of others: 32 short
+#' chains of Hamiltonian Monte Carlo start from the approximation. If they agree with the weights, the fit is confirmed, and
+#' `print()` says so.
 #'
 #' @section What it cannot see:
-#' A mode that no start has reached, and a neck along a parameter that was not followed.
+#' The verdict misses a mode that no start has reached, and the neck of a funnel along a parameter that was not followed.
 #'
 #' @section Without a search:
-#' In more than 400 parameters no start is searched. The importance weights of up to 40,000 draws are then the only check, they correct
-#' nothing, and other starts are not compared. A fit that they do not confirm counts as not converged.
+#' With more than 400 parameters no start is searched, and other starts are not compared. The only check is by importance
+#' weights of up to 40,000 draws, which correct nothing. A fit that they do not confirm counts as not converged.
 #'
 #' @section Adapted mixtures:
 #' If the check finds a problem, or the effective sample size is below a fifth of the draws, and there are at most 150 parameters, a mixture
@@ -139,40 +150,44 @@ NULL
 #' earlier rounds. Its components are student distributions, bent along one direction as funnels and bananas are. The three best rounds
 #' are used.
 #'
-#' The mixture replaces the approximation in the verdict and in what the fit shows if its k-hat is at most 0.7, for the variances too, if
-#' its effective sample size is a fifth of the draws, and if the variance of the exponential of each logarithm rests on
-#' at least 400 draws. A message of class `elvi_message_adapted` and `print()` say so. A warning about other starts stays, since there
-#' may be
+#' The mixture replaces the approximation, in the verdict and in what the fit shows, if all of these hold:
+#' * its k-hat is at most 0.7, for the variances too;
+#' * its effective sample size is at least a fifth of the draws;
+#' * the variance of the exponential of each logarithm rests on at least 400 draws.
+#'
+#' A message of class `elvi_message_adapted` and `print()` then say so. A warning about other starts stays, since there may be
 #' further modes. `fit$mu`, `fit$Sigma`, [elbo()] and draws with `resample = FALSE` remain those of the approximation.
 #'
-#' Where no mixture is adapted, in more than 150 parameters and for a stack, a k-hat between its limit and 1 is accepted if the effective
-#' sample size is above half of the draws.
+#' No mixture is adapted with more than 150 parameters, or for a stack. A k-hat between its limit and 1 is then accepted if the
+#' effective sample size is above half of the draws.
 #'
 #' @section Many parameters:
-#' A user-supplied density of more than 400 parameters is fitted by natural gradient steps on the pattern of its Hessian, unless a
-#' `schedule`, `starts`, a base or a setting of a run is given; `method = "natural"` does so for fewer parameters too. At the best
-#' gaussian the precision is the mean of the Hessian, so that a precision with its zeros loses nothing, and its sparse factor is all that
-#' is kept. The pattern comes from a `hessian` that returns sparse matrices, from `sparsity`, or from a difference of gradients for
-#' each parameter; the values from the Hessian or from few differences. Without zeros the precision is a full matrix for up to 1,000
-#' parameters, and the scale low rank plus diagonal beyond.
+#' A user-supplied density of more than 400 parameters is fitted by natural gradient steps on the pattern of its Hessian, unless
+#' a `schedule`, `starts`, a base or a setting of a run is given; `method = "natural"` does so for fewer parameters too. The
+#' precision of the best gaussian is the mean of the Hessian. It has the same zeros, so elvi stores only its sparse factor. The
+#' pattern comes from a `hessian` that returns sparse matrices, from `sparsity`, or from one difference of gradients per
+#' parameter. The values come from the Hessian or from a few differences. If the Hessian has no zeros, the precision is a full
+#' matrix for up to 1,000 parameters; beyond that the scale is low rank plus diagonal.
 #'
-#' A gaussian of many effects and the logarithm of their standard deviation together is wrong however well it is fitted. Parameters that
-#' change the curvature of most others, at most six, are therefore integrated over by quadrature, with the best gaussian of the others at
-#' each point (`hyper` of [model_density()] names them, or none). Its log evidence is by draws that are the same at every point, and
-#' corrected by importance weights.
+#' No gaussian describes many effects and the logarithm of their standard deviation together. Up to six parameters that change
+#' the curvature of most others are therefore integrated over by quadrature, with the best gaussian of the others at each point.
+#' The argument `hyper` of [model_density()] names them, or says that there are none. The log evidence at each point uses the
+#' same draws, and is corrected by importance weights.
 #'
-#' Importance weights are of no use in many dimensions. The verdict comes from 32 short chains of Hamiltonian Monte Carlo that begin in
-#' draws of the approximation: if they move a mean by 0.3 standard deviations or change one by a factor of 1.5, or have not settled, that
-#' is a problem; where they differ by more than their noise, but not by twice these limits, their points take the place of the
-#' approximation. They are longer where heavy tails leave standard deviations uncertain. With hyperparameters they check the gaussian at the
-#' best of them. Without, four descents from far away look for other modes; one that is nearly as high is a problem, and named.
+#' Importance weights are of no use in many dimensions. The verdict comes from 32 short chains of Hamiltonian Monte Carlo that
+#' start at draws of the approximation. There is a problem if they move a mean by 0.3 standard deviations, change a standard
+#' deviation by a factor of 1.5, or have not settled. If they differ from the approximation by more than their noise, but by
+#' less than twice these limits, their points replace it. Chains are longer where heavy tails leave standard deviations
+#' uncertain. With hyperparameters, the chains check the gaussian at the best quadrature point. Without, four descents from far
+#' away look for other modes; the verdict names one that is nearly as high.
 #'
 #' @section Polish:
-#' With `polish = TRUE`, where importance sampling is not enough and no mixture does better, 16 chains of Hamiltonian Monte Carlo start
-#' from the corrected draws. They use coordinates whitened by the covariance of these draws and then of their own, 200 iterations to adapt
-#' and 250 that are kept. Their draws replace the weighted draws in all methods; `fit$polish` has the details. The largest split R-hat is
-#' printed, with a warning of class `elvi_warning_polish` above 1.05. An R-hat near 1 is necessary, not sufficient: short chains that
-#' start at the approximation may all miss the same part of the target.
+#' With `polish = TRUE`, if importance sampling is not enough and no mixture does better, 16 chains of Hamiltonian Monte Carlo
+#' start from the corrected draws. Each has 200 iterations to adapt and 250 that are kept. Coordinates are whitened by the
+#' covariance of the corrected draws, and later by that of the chains. The draws of the chains replace the weighted draws in all
+#' methods; `fit$polish` has the details. The largest split R-hat is printed, with a warning of class `elvi_warning_polish`
+#' above 1.05. An R-hat near 1 is necessary, not sufficient: short chains that start at the approximation may all miss the same
+#' part of the target.
 #' @seealso [elvi_model], [pareto_k()]; `vignette("any-model")`.
 #' @name verdict
 NULL

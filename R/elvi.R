@@ -1,9 +1,9 @@
 #' Bayesian regression without sampling
 #'
-#' @description
-#' `elvi()` fits a Bayesian regression from a formula, as [stats::glm()], 'lme4', 'mgcv' and 'brms' write it. It finds the posterior by
-#' deterministic variational inference and numerical integration, usually within a second or two, and gives the same answer in every
-#' call. `print()` shows the estimates, whether the fit has converged, and how far it may be from the exact posterior.
+#' @description `elvi()` fits a Bayesian regression from a formula, as [stats::glm()], 'lme4', 'mgcv' and 'brms' write it. It
+#' approximates the posterior by deterministic variational inference and numerical integration, usually within a second or two.
+#' The same call always gives the same answer. `print()` shows the estimates, whether the fit has converged, and how far it may
+#' be from the exact posterior.
 #'
 #' `fit <- elvi(breaks ~ tension + (1 | wool), data = warpbreaks, family = poisson())`
 #'
@@ -114,14 +114,15 @@ elvi.default <- function(object, ...) {
 #' @param object a model, see [model_glm()], [model_density()], [model_stan()], [model_tmb()], [model_native()] and [model_quadratic()]; or
 #'   a fit to continue.
 #' @param base variational base, see [bases].
-#' @param method `"mpsgd"` is the stochastic algorithm. `"exact"` is the deterministic solver of [elvi_optimum()], for models with an exact
-#'   objective: [model_glm()] without an auxiliary parameter, and [model_quadratic()]. `"auto"` takes the exact one where it exists
-#'   and its `dim` x `dim` matrices fit in memory (with more than 2,000 sparse columns it needs none), unless `schedule`, `budget`,
-#'   `start`, `starts` or one of these settings is given in `control`: `estimator`, `update`, `average`, `precondition`, `smoothness`,
-#'   `scale_min`, `scale_max`, `mu_centre`, `mu_radius`, `iterations`, `checkpoint`, `rows_per_step`, `backtrack`.
-#'   `"natural"` takes natural gradient steps, see the section on many parameters of [verdict]; `"auto"` takes it for user-supplied
-#'   densities of more than 400 parameters. `"laplace"` and `"pathfinder"` are by-products of the search for a start, with the same
-#'   verdict: the gaussian at the highest mode found, with the curvature there, and the best of the gaussians along the paths to modes.
+#' @param method `"mpsgd"` is the stochastic algorithm. `"exact"` is the deterministic solver of [elvi_optimum()], for models
+#'   with an exact objective: [model_glm()] without an auxiliary parameter, and [model_quadratic()]. `"auto"` takes the exact
+#'   one where it exists and its `dim` x `dim` matrices fit in memory (with more than 2,000 sparse columns it needs none),
+#'   unless `schedule`, `budget`, `start`, `starts` or one of these settings is given in `control`: `estimator`, `update`,
+#'   `average`, `precondition`, `smoothness`, `scale_min`, `scale_max`, `mu_centre`, `mu_radius`, `iterations`, `checkpoint`,
+#'   `rows_per_step`, `backtrack`. `"natural"` takes natural gradient steps, see the section on many parameters of [verdict];
+#'   `"auto"` takes it for user-supplied densities of more than 400 parameters. `"laplace"` is the gaussian at the highest mode
+#'   that the search for a start finds, with the curvature there. `"pathfinder"` is the best gaussian along the paths to the
+#'   modes. Both get the same verdict.
 #' @param tol stop when the estimated gap to the optimum plus two standard errors is below this many nats; a warning says if the budget
 #'   ends first. The gap is estimated from the gradient over fresh batches, whenever the number of evaluations has doubled. `NULL` spends
 #'   the whole budget. For the exact method: the certificate to reach, 1e-9 by default.
@@ -141,10 +142,9 @@ elvi.default <- function(object, ...) {
 #'   [verdict].
 #' @param iterations for a fit: stop after this many iterations in all.
 #' @param ... not used: unknown names are errors.
-#' @return An object of class `elvi_fit`. It has four parts: `given` (the call and its arguments), `plan` (what was decided before the
-#'   run), `state` (where the run is) and `result`; a fit of a formula also `regression`. `$` finds a field in any of them, and computes
-#'   what
-#'   follows from the result. Among others there are
+#' @return An object of class `elvi_fit`. It has four parts: `given` (the call and its arguments), `plan` (what was decided
+#'   before the run), `state` (where the run is) and `result`; a fit of a formula also `regression`. `$` finds a field in any of
+#'   these parts, and computes fields that follow from the result. Among others there are
 #'   * `posterior`: what all methods read.
 #'   * `mu`, `sd`, `Sigma`: means, standard deviations and symmetric scale of the approximation; `Sigma %*% Sigma` is its covariance. For a
 #'     fit that integrates over hyperparameters these are of the mixture, hyperparameters included. `scale`, of the other fits, is the
@@ -171,15 +171,15 @@ elvi.default <- function(object, ...) {
 #' Draws come from a keyed generator whose key is drawn from R's, so [set.seed()] makes a fit reproducible.
 #'
 #' @section The better of start and end:
-#' A fit is never worse than its start. The two are compared: without error where the model has an exact objective, otherwise on
-#' common draws, where the start is returned if it is better by more than two standard errors. `kept` names the one that was kept. An
-#' interrupted fit is compared by its trace alone.
+#' A stochastic run may end worse than it began. elvi compares start and end, and returns the better one: by the exact objective
+#' where the model has one, otherwise on common draws, where the start must be better by more than two standard errors. `kept`
+#' names the one that was returned. An interrupted fit is compared by its trace alone.
 #'
 #' @section When a run fails:
 #' * Regressions and quadratics: a non-finite gradient stops the run with an error of class `elvi_error_nonfinite`.
-#' * User-supplied densities: a draw where the function throws an error or is not finite is rejected. There the target is replaced by a
-#'   gaussian, the one that whitens the run. The fit reports the number of rejected draws and the first error. If the function
-#'   fails everywhere, the run ends with an error.
+#' * User-supplied densities: a draw where the function throws an error or is not finite is rejected. At such a draw the target
+#'   is replaced by the gaussian that whitens the run. The fit reports the number of rejected draws and the first error. If the
+#'   function fails everywhere, the run ends with an error.
 #' * If the steps of the schedule produce non-finite values or the objective rises, they are shortened by a factor of up to 64. If that
 #'   does not help, the start is returned with a warning.
 #' * In raw coordinates with a `smoothness` that you gave, the run is the algorithm of the paper to the letter. Supplying `smoothness`

@@ -9,26 +9,25 @@
 #' proportional to `exp(eta[k])`. The response is a factor or a character vector. `multinomial()` is the same for counts of classes,
 #' `cbind(a, b, c) ~ x`.
 #'
-#' The formula holds for every predictor, with its groups, smooths and offsets: each class has coefficients, effects and standard
-#' deviations
-#' of its own. Coefficients are named as in 'brms': `mu<class>_x` is the change in the log odds of that class against the first one.
-#' `tidy()` has the class in a column `y.level` and the coefficient in `term`. Reorder the levels with [relevel()] for another
-#' class to compare with. Priors hold for each class.
+#' All predictors have the same formula, but each class has its own coefficients, group effects, smooths and standard
+#' deviations. Coefficients are named as in 'brms': `mu<class>_x` is the change in the log odds of that class against the first
+#' one. `tidy()` has the class in a column `y.level` and the coefficient in `term`. To compare with another class, reorder the
+#' levels with [relevel()]. Every class has the same priors.
 #'
-#' `predict(type = "response")` is a matrix of class probabilities, `type = "class"` the most likely class, `type = "link"` a matrix of
-#' predictors. `posterior_epred()` is an array draws x rows x classes (for counts of the data: expected counts),
-#' `posterior_linpred()` one of predictors.
-#' `posterior_predict()` is a matrix of class numbers with the attribute `levels`, or an array of counts. Probabilities and their
-#' standard deviations are those of 4000 draws. Residuals and R2 do not exist. With 'emmeans' the classes are a factor of
-#' the grid with the name of the response, `y.level` where that is an expression; `mode = "prob"` (the default) averages probabilities,
-#' `"latent"` predictors, as for [nnet::multinom()]. `mode = "prob"` works for [cumulative()] too.
+#' `predict(type = "response")` is a matrix of class probabilities, `type = "class"` the most likely class, `type = "link"` a
+#' matrix of predictors. `posterior_epred()` is an array of probabilities, draws x rows x classes (for counts: expected counts),
+#' and `posterior_linpred()` an array of predictors. `posterior_predict()` is a matrix of class numbers with the attribute
+#' `levels`, or an array of counts. Probabilities and their standard deviations are those of 4000 draws. Residuals and R2 do not
+#' exist. With 'emmeans' the classes are a factor of the grid with the name of the response, `y.level` where that is an
+#' expression; `mode = "prob"` (the default) averages probabilities, `"latent"` predictors, as for [nnet::multinom()].
+#' `mode = "prob"` works for [cumulative()] too.
 #'
 #' @section Accuracy:
-#' The log likelihood is concave, so that the best gaussian approximation given the standard deviations of groups is unique. Its
-#' expectations are sums over fixed points, exact for polynomials of degree 7 in the predictors (15 for three classes) and with
-#' positive weights. The gap that print() reports is a bound for expectations without error. The error of these sums is estimated by
-#' solving once more, at the best quadrature point, with several times as many points: print() shows the change of means and standard
-#' deviations.
+#' The log likelihood is concave, so the best gaussian approximation given the standard deviations of groups is unique.
+#' Expectations of the log likelihood are weighted sums over fixed points, exact for polynomials of degree 7 in the predictors
+#' (15 for three classes). The gap that `print()` reports does not include the error of these sums. To estimate that error, elvi
+#' solves once more with several times as many points, at the best quadrature point. `print()` shows the change of means and
+#' standard deviations.
 #'
 #' @return A `family` object.
 #' @seealso [families], [cumulative()] for ordered classes

@@ -9,9 +9,9 @@
 #' censoring on the right, or `Surv(start, stop, status)` with delayed entry or covariates that change with time.
 #'
 #' @section The baseline:
-#' The name `interval` stands for the factor of intervals, and the variable of the time stands for the middle of an interval. Both can
-#' be used on the right of the formula. What is written there decides about the baseline:
-#' * neither of them: a factor, as if `interval` had been written first. Each interval has its own log hazard.
+#' Two variables on the right of the formula describe the baseline: `interval` is the factor of intervals, and the time variable
+#' is the middle of the interval. The formula may have
+#' * neither of them: each interval has its own log hazard, as if `interval` were the first term.
 #' * `s(time)`: a smooth log hazard. With many cut points that is a Cox-like model whose baseline is estimated too.
 #' * `time`: a log hazard that is linear in time, as in a Gompertz model.
 #' * `interval * x` or `s(time, by = x)`: hazards that are not proportional.
@@ -25,11 +25,10 @@
 #' * `"survival"`, the probability to survive that long, given survival to the entry.
 #'
 #' `posterior_linpred()` and `posterior_epred()` have draws of the first two, `posterior_survival()` of the last one.
-#' `posterior_predict()` has new times, not censored, and does not look at the times in `newdata` but for the entry.
-#' After the last cut point the hazard stays what it was, so times far beyond the data are extrapolated. `log_lik()`, `loo()` and
-#' `kfold()` have one number for each observation. `residuals()` compare the number of events, 0 or 1, with the cumulative hazard, its
-#' expected number: those of type
-#' `"response"` are martingale residuals.
+#' `posterior_predict()` gives new times, which are not censored; of the times in `newdata` it uses only the entry. After the
+#' last cut point the hazard is constant, so times far beyond the data are extrapolated. `log_lik()`, `loo()` and `kfold()` have
+#' one number for each observation. `residuals()` compare the number of events, 0 or 1, with the cumulative hazard, its expected
+#' number: those of type `"response"` are martingale residuals.
 #'
 #' @param cuts increasing positive numbers: where the hazard may change. By default up to nine quantiles of the times of events, so that
 #'   there are ten intervals with about as many events each.

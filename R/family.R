@@ -19,11 +19,11 @@
 #' | proportions between 0 and 1 | `Beta()`, with variance `mu (1 - mu) / (1 + phi)` |
 #'
 #' @section All families:
-#' The last column says what is certified. Where the log likelihood is concave in the predictor, the solver of [elvi_optimum()] finds the
-#' best approximation and certifies it. "Given `shape`" means that [elvi()] does so at several values of that parameter and integrates
-#' over it numerically (from a formula, with `normal()` or `flat()` priors; see [group_terms]). "Stationary point" means that the log
-#' likelihood is not concave, and nothing certifies that the approximation is the best one. Importance sampling checks it, see
-#' [pareto_k()].
+#' The last column says what is certified. If the log likelihood is concave in the predictor, the solver of [elvi_optimum()]
+#' finds the best approximation and certifies it. "Given `shape`" means that [elvi()] does so at several values of that
+#' parameter and integrates over it numerically (from a formula, with `normal()` or `flat()` priors; see [group_terms]).
+#' "Stationary point" means that the log likelihood is not concave, and nothing certifies that the approximation is the best
+#' one. Importance sampling checks it, see [pareto_k()].
 #'
 #' | family | links | parameter | exact and certified |
 #' |---|---|---|---|
@@ -51,11 +51,11 @@
 #' | [acat()] | logit | thresholds | given the thresholds |
 #' | [categorical()], [multinomial()] | logit, a predictor for each class but the first | | yes, up to the error that print() estimates |
 #'
-#' Links that bound the linear predictor (`"log"` of `binomial()`, `"identity"` and `"sqrt"` of `poisson()`, `"identity"` of `Gamma()`) are
-#' not supported: a gaussian approximation has mass at every value of the predictor, and the posterior often lies at the bound. The
-#' inverse link of `Gamma()`, its default in R, is an exception, because its likelihood falls steeply at the bound. For means above five
-#' times the largest response the log likelihood is continued as a parabola, and no mean is larger than that.
-#' `weights` of `gaussian("log")` say how often a row counts.
+#' Links that bound the linear predictor (`"log"` of `binomial()`, `"identity"` and `"sqrt"` of `poisson()`, `"identity"` of
+#' `Gamma()`) are not supported: a gaussian approximation has mass at every value of the predictor, and the posterior often lies
+#' at the bound. The inverse link of `Gamma()`, its default in R, is an exception, because its likelihood falls steeply at the
+#' bound. For means above five times the largest response the log likelihood is continued as a parabola, and no mean is larger
+#' than that. For `gaussian("log")`, `weights` say how often a row counts.
 #'
 #' These families have a second formula, see [second_formulas].
 #'
@@ -111,17 +111,17 @@
 #' counts, `predict(type = "conditional")` that of all counts.
 #'
 #' @section Times, and censoring:
-#' For `weibull()`, `lognormal()` and `"exponential"` (a Weibull distribution of shape 1) the response is a vector of positive times, or
-#' [survival::Surv()]`(time, status)`, with times censored on the right. From a formula and data in memory
-#' `weibull()` and `lognormal()` also take `Surv(time, status, type = "left")` and `Surv(from, to, type = "interval2")`: times censored
-#' on the left or in intervals. print() then calls the family `interval_weibull` or `interval_lognormal`; residuals and `pp_check()` are
-#' not available, and `log_lik()` has the log probability of an interval. The mean is `exp(eta)`, as in 'brms':
-#' a positive coefficient means longer times. Coefficients are those of [survival::survreg()], up to the intercept, which there is
-#' larger by `-lgamma(1 + 1 / shape)`, and for `lognormal()` smaller by `sigma^2 / 2`; times `-shape` they are log hazard ratios.
-#' New responses (`posterior_predict()`, `simulate()`) are
-#' not censored; `residuals()` treats a censored time as an event, and its deviance residual is positive; `log_lik()` has the log
-#' probability of a later time. The shape is an exponent, so that the log likelihood has no expectation under a gaussian distribution of
-#' its logarithm and the coefficients: `method = "mpsgd"` and student priors need [base_uniform()].
+#' For `weibull()`, `lognormal()` and `"exponential"` (a Weibull distribution of shape 1) the response is a vector of positive
+#' times, or [survival::Surv()]`(time, status)`, with times censored on the right. From a formula and data in memory `weibull()`
+#' and `lognormal()` also take `Surv(time, status, type = "left")` and `Surv(from, to, type = "interval2")`: times censored on
+#' the left or in intervals. print() then calls the family `interval_weibull` or `interval_lognormal`; residuals and
+#' `pp_check()` are not available, and `log_lik()` has the log probability of an interval. The mean is `exp(eta)`, as in 'brms':
+#' a positive coefficient means longer times. Coefficients are those of [survival::survreg()], up to the intercept, which there
+#' is larger by `-lgamma(1 + 1 / shape)`, and for `lognormal()` smaller by `sigma^2 / 2`; times `-shape` they are log hazard
+#' ratios. New responses (`posterior_predict()`, `simulate()`) are not censored; `residuals()` treats a censored time as an
+#' event, and its deviance residual is positive; `log_lik()` has the log probability of a later time. `method = "mpsgd"` and
+#' student priors need [base_uniform()], because the shape is an exponent: under a gaussian distribution of its logarithm and
+#' the coefficients, the log likelihood has no expectation.
 #'
 #' @param df degrees of freedom of the errors, known.
 #' @return A `family` object for [elvi()] and, if it has one predictor, [model_glm()].

@@ -4,15 +4,15 @@
 #' responses from them, fits the model again and computes where the drawn parameters lie in the new posterior. If the posterior is right,
 #' they lie anywhere in it with equal probability.
 #'
-#' Where a drawn parameter lies is the probability that the new posterior has below it, its PIT value (probability integral
-#' transform), from the marginal distribution itself. If the posterior is right, PIT values are uniform on (0, 1). PIT values near 0 and
-#' 1 too often mean that the posterior is too narrow, near 0.5 too often that it is too wide, and on one side too often that it is biased.
+#' The position of a drawn parameter is its PIT value (probability integral transform): the probability that the new posterior
+#' gives to smaller values. If the posterior is right, PIT values are uniform on (0, 1). Too many values near 0 and 1 mean that
+#' the posterior is too narrow. Too many near 0.5 mean that it is too wide, and too many on one side that it is biased.
 #'
 #' @section What is simulated:
-#' * `from = "posterior"`: parameters are drawn from the posterior of the fit, effects of groups included. Responses are simulated
-#'   for the rows of the data, and the model is fitted to observed and simulated responses together. This tests the parameter values that
-#'   matter for these data, and needs no proper prior (Säilynoja and others 2025). It tests the posterior of the fit and those of the
-#'   refits, which have twice the rows, together.
+#' * `from = "posterior"`: parameters are drawn from the posterior of the fit, effects of groups included. Responses are
+#'   simulated for the rows of the data, and the model is fitted to observed and simulated responses together. This tests the
+#'   parameter values that matter for these data, and needs no proper prior (Säilynoja and others 2025). The refits have twice
+#'   the rows; the test is of the posterior of the fit and of those of the refits together.
 #' * `from = "prior"`: parameters are drawn from the prior as the fit used it, and the model is fitted to the simulated
 #'   responses alone (Talts and others 2018). Priors must be proper. Wide priors often simulate unrealistic responses.
 #'
@@ -53,16 +53,15 @@
 #' * `n`, `from`, `formula`, `family`, `interrupted` and `seconds`.
 #'
 #' An interrupt ends the simulation and returns the replications so far, if there are at least 10.
-#' @references
-#' Säilynoja, T., Bürkner, P.-C. and Vehtari, A. (2022) Graphical test for discrete uniformity and its applications in goodness-of-fit
-#' evaluation and multiple sample comparison. *Statistics and Computing* 32, 32. \doi{10.1007/s11222-022-10090-6}
+#' @references Säilynoja, T., Bürkner, P.-C. and Vehtari, A. (2022) Graphical test for discrete uniformity and its applications
+#' in goodness-of-fit evaluation and multiple sample comparison. *Statistics and Computing* 32, 32.
+#' \doi{10.1007/s11222-022-10090-6}
 #'
 #' Säilynoja, T., Schmitt, M., Bürkner, P.-C. and Vehtari, A. (2025) Posterior SBC: simulation-based calibration checking conditional on
 #' data. \doi{10.48550/arXiv.2502.03279}
 #'
 #' Talts, S., Betancourt, M., Simpson, D., Vehtari, A. and Gelman, A. (2018) Validating Bayesian inference algorithms with
-#' simulation-based
-#' calibration. \doi{10.48550/arXiv.1804.06788}
+#' simulation-based calibration. \doi{10.48550/arXiv.1804.06788}
 #' @seealso [pareto_k()] and [loo()][loo.elvi_fit], which judge a single fit.
 #' @examples
 #' fit <- elvi(am ~ wt, data = mtcars, family = binomial())

@@ -18,7 +18,8 @@
 #' @param object,x a fit by [elvi()] from a formula.
 #' @param sigma not used.
 #' @param ... nothing: unknown names are errors.
-#' @return See above.
+#' @return `fixef()`: a named vector. `ranef()`: a list of data frames, one for each grouping factor. `VarCorr()`: a list of
+#'   covariance matrices, one for each term. `ngrps()`: a named vector of counts.
 #' @examples
 #' \donttest{
 #' if (requireNamespace("reformulas", quietly = TRUE)) {

@@ -8,31 +8,33 @@
 #' `loo(fit, refit = TRUE)` fits the model again without each row whose Pareto k is above `k_threshold`, and replaces that row's
 #' results, as `reloo()` does in other packages: its k becomes 0. A refit takes about as long as the fit.
 #'
-#' Rows that are left out count zero times. The design and the priors stay those of the whole data, also where priors were scaled to
-#' the data, so the refit is the same model. The effects of a level without rows then have their prior given the standard
-#' deviation, which is what a prediction for a new level needs. Stochastic fits are refitted from their formula instead and need
-#' their `data` to be a data frame.
+#' A refit gives the rows that are left out a frequency of zero. Design and priors stay those of the whole data, also where
+#' priors were scaled to the data, so the refit is the same model. If a level loses all its rows, its effects have their prior
+#' given the standard deviation, as those of a new level. Stochastic fits are refitted from their formula instead and need their
+#' `data` to be a data frame.
 #'
 #' `anova()` of two or more fits compares them by `loo::loo_compare()`.
 #'
-#' @section Rows of a high Pareto k:
-#' Importance sampling leaves out a row by weighting draws with the inverse of its likelihood. A row that is unusual in its group needs
-#' draws from the far tail of the group's effect, of which even exact draws of the posterior have too few. Its result is then too high,
-#' sometimes at a Pareto k below 0.7. Where the posterior is corrected (see [correction]), `loo()` therefore computes rows with a Pareto
-#' k above 0.2 by a one-dimensional integral over the predictor of the row: the density of the predictor without the row is that with it,
-#' divided by the row's likelihood. Their k is reported as 0, and the attribute `"integrated"` has their numbers. `profile = FALSE` keeps
-#' the results of importance sampling; so does `loo()` for data larger than memory.
+#' @section Rows with a high Pareto k:
+#' Importance sampling leaves out a row by weighting draws with the inverse of its likelihood. A row that is unusual in its
+#' group needs draws from the far tail of the group's effect, of which even exact draws of the posterior have too few. Its
+#' result is then too high, sometimes at a Pareto k below 0.7. Where the posterior is corrected (see [correction]), `loo()`
+#' therefore replaces importance sampling for rows with a Pareto k above 0.2. It integrates over the predictor of the row, whose
+#' density without the row is its density with the row, divided by the row's likelihood. The k of such rows is reported as 0,
+#' and the attribute `"integrated"` has their row numbers. `profile = FALSE` keeps the results of importance sampling. They are
+#' also kept for data larger than memory.
 #'
 #' @param x,object a fit by [elvi()] from a formula.
 #' @param draws number of draws.
 #' @param seed optional number: draws other than the fit's own.
-#' @param profile compute rows of a high Pareto k by an integral over their predictor, where that is possible?
+#' @param profile compute rows with a high Pareto k by an integral over their predictor, where that is possible?
 #' @param refit fit again without rows whose Pareto k is above `k_threshold`?
 #' @param k_threshold a number; `-Inf` refits all rows.
 #' @param K number of folds.
-#' @param folds optional: the fold of each row of the fit, or the name of a grouping variable, whose levels are then left out as a whole.
-#'   By default rows are assigned to folds at random. Of data larger than memory `"chunk"` leaves out whole chunks, such as files or
-#'   shards, in turn. Each fold is then a fit of its own, of some passes; the sample of a first pass starts all of them.
+#' @param folds optional: the fold of each row of the fit, or the name of a grouping variable, whose levels are then left out as
+#'   a whole. By default rows are assigned to folds at random. For data larger than memory, `"chunk"` leaves out whole chunks,
+#'   such as files or shards, in turn. Each fold then takes several passes over the data, and all folds start from the sample of
+#'   one first pass.
 #' @param ... for `anova()` further fits; for `loo()` and `waic()` passed on to package 'loo'. Otherwise not used: unknown names are errors.
 #' @return Objects of package 'loo'.
 #' @examples

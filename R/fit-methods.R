@@ -48,24 +48,21 @@
 #' @param seed optional seed; with it R's generator does not change. Without one, draws of `simulate()` are new in every call;
 #'   [as.matrix()][as.matrix.elvi_fit] gives those of the fit.
 #' @param draws number of draws.
-#' @param type for `pp_check()`: which of bayesplot's `ppc_` plots. They show draws of new responses, `"error_binned"` draws of
-#'   expected ones: proportions for binomial fits.
+#' @param type for `pp_check()`: which of bayesplot's `ppc_` plots. They show draws of new responses; `"error_binned"` shows
+#'   draws of expected responses, for binomial fits of proportions.
 #' @param formula. changes to the formula, see [stats::update.formula()].
 #' @param evaluate evaluate the new call, or return it?
 #' @param complete not used: no coefficient is ever left out.
 #' @param digits significant digits of standard deviations; means and quantiles get as many decimals.
 #' @param ... passed on where it says so. Arguments that other packages pass to every model are ignored, other names are errors.
-#' @return `simulate()`: a matrix with one draw per row. `summary()`: an object
-#'   with the table of posterior means, standard deviations and quantiles, objective and ELBO, the gap to the optimum of its family
-#'   in nats for
-#'   models with an exact objective (see [elvi_optimum()]), the estimated `error` against the posterior, and [pareto_k()]. `tidy()`:
-#'   a data frame with columns `effect`, `group`, `term`,
-#'   `estimate` and `std.error` for every fit (`level` too with `"ran_vals"`). `glance()`: a row with the [elbo()] and the corrected
-#'   [log evidence][evidence()]
-#'   (`NA` where it is not cheap), each with its standard error,
-#'   `method`, `base`, `converged`, `certificate` (nats above the optimum, at most; `NA` for a stochastic run), `points` and
-#'   `quadrature_error` of the quadrature over hyperparameters, `evaluations` of the gradient and `nobs`. The other methods return what
-#'   their generics say.
+#' @return `simulate()`: a matrix with one draw per row. `summary()`: an object with the table of posterior means, standard
+#'   deviations and quantiles, objective and ELBO, the gap to the optimum of its family in nats for models with an exact
+#'   objective (see [elvi_optimum()]), the estimated `error` against the posterior, and [pareto_k()]. `tidy()`: a data frame
+#'   with columns `effect`, `group`, `term`, `estimate` and `std.error` for every fit (`level` too with `"ran_vals"`).
+#'   `glance()`: a row with the [elbo()] and the corrected [log evidence][evidence()] (`NA` where it is not cheap), each with
+#'   its standard error, `method`, `base`, `converged`, `certificate` (nats above the optimum, at most; `NA` for a stochastic
+#'   run), `points` and `quadrature_error` of the quadrature over hyperparameters, `evaluations` of the gradient and `nobs`. The
+#'   other methods return what their generics say.
 #' @examples
 #' fit <- elvi(case ~ age + parity, data = infert, family = binomial())
 #' summary(fit)

@@ -18,16 +18,15 @@
 #'
 #' @param object a fit by [elvi()] from a formula.
 #' @param newdata optional data frame. Without it, the data of the fit.
-#' @param type `"link"` for the linear predictor, `"response"` for the expected
-#'   response, `"class"` for the most likely class of a response in classes (whose probabilities are also `"prob"`),
-#'   `"terms"` for the parts of the linear predictor: a matrix with a column for each term of the formula, smooths and group-level terms
-#'   too. Other terms are centred at the means of the data, as those of [stats::predict.lm()] are; the attribute `constant` is
-#'   the rest, without offsets. For a fit with a [second
-#'   formula][second_formulas] also `"conditional"`, the mean without excess zeros, `"zprob"` and
-#'   `"zlink"`, the probability of an extra zero (of a hurdle: of a zero) and its predictor, and `"disp"`, the dispersion. Credible
-#'   intervals of the expected response are quantiles of 4000 draws where it depends on two predictors.
-#'   For `residuals()`: `"response"`, `"pearson"`, `"deviance"` or `"working"`, as in [stats::residuals.glm()]; a `phi`
-#'   that they depend on is at its posterior mean.
+#' @param type `"link"` for the linear predictor, `"response"` for the expected response, `"class"` for the most likely class of
+#'   a response in classes (whose probabilities are also `"prob"`), `"terms"` for the parts of the linear predictor: a matrix
+#'   with a column for each term of the formula, smooths and group-level terms too. Terms that are not smooths or groups are
+#'   centred at the means of the data, as in [stats::predict.lm()]. The attribute `constant` is the rest of the linear
+#'   predictor, without offsets. For a fit with a [second formula][second_formulas] also `"conditional"`, the mean without
+#'   excess zeros, `"zprob"` and `"zlink"`, the probability of an extra zero (of a hurdle: of a zero) and its predictor, and
+#'   `"disp"`, the dispersion. Credible intervals of the expected response are quantiles of 4000 draws where it depends on two
+#'   predictors. For `residuals()`: `"response"`, `"pearson"`, `"deviance"` or `"working"`, as in [stats::residuals.glm()]; a
+#'   `phi` that they depend on is at its posterior mean.
 #' @param se.fit also return posterior standard deviations?
 #' @param re.form for a fit with [group-level terms][group_terms]: `NULL` for all of them, `NA` or `~ 0` for none, or a one-sided
 #'   formula with the terms to keep, such as `~ (1 | g)`. Smooth terms always stay. `re_formula`, the name in 'brms', works too.

@@ -73,18 +73,19 @@ rows_of_part <- function(rows, part, means) {
 
 #' Smooths at a grid of values
 #'
-#' `smooth_estimates()` gives posterior means and standard deviations of each smooth of a fit on a grid of its variables, in the shape of
-#' `gratia::smooth_estimates()`.
-#' Smooths are those of 'mgcv' and the [latent terms][latent_terms] that are not effects of groups.
+#' `smooth_estimates()` gives posterior means and standard deviations of each smooth of a fit on a grid of its variables, in the
+#' shape of `gratia::smooth_estimates()`. Smooths are those of 'mgcv' and the [latent terms][latent_terms] that are not effects
+#' of groups.
 #'
 #' @param object a fit by [elvi()] from a formula.
 #' @param select labels of smooths, all of them by default.
 #' @param n number of values along a smooth of one variable.
-#' @param n_2d number of values along each variable of a smooth of two. Smooths of more are left out.
+#' @param n_2d number of values along each variable of a smooth of two variables. Smooths of more variables are left out.
 #' @param ... nothing: unknown names are errors.
 #' @return A data frame with the label of the smooth (`.smooth`), its type (`.type`), the variable of `by = ` (`.by`), posterior mean
 #'   (`.estimate`) and standard deviation (`.se`) of the smooth, and a column for each variable, `NA` where a smooth does not have it.
-#' @seealso [`predict(type = "terms")`][predict.elvi_glm] for the rows of the data or of new ones, [`plot(fit, "smooths")`][plot.elvi_fit]
+#' @seealso [`predict(type = "terms")`][predict.elvi_glm] for the rows of the data or of new data,
+#' [`plot(fit, "smooths")`][plot.elvi_fit]
 #' @examples
 #' nile <- data.frame(year = 1871:1970, flow = as.numeric(Nile))
 #' fit <- elvi(flow ~ rw1(year), data = nile)

@@ -9,30 +9,27 @@
 #' with `g(theta, n)` the mean of `n` unbiased gradient estimates and `P` the
 #' projection onto the set. [elvi()] runs it for variational inference, in C; `mpsgd()` runs it for a problem given as R functions.
 #'
-#' On a starting point, `mpsgd()` starts a run. On the result of one it
-#' continues it: a run that was interrupted or stopped by `iterations` continues to the end of its schedule, and a run with
-#' [schedule_decay()] or
-#' [schedule_growing()] can be given a larger `budget`.
+#' On a starting point, `mpsgd()` starts a run. On the result of one it continues it: a run that was interrupted or stopped by
+#' `iterations` continues to the end of its schedule, and a run with [schedule_decay()] or [schedule_growing()] can be given a
+#' larger `budget`.
 #'
 #' `gradient` draws from R's generator, or from another one. A run that is stopped by `iterations` and continued before anything else
 #' draws random numbers is identical to one that was not stopped. An interrupt drops the current iteration, but not the random numbers it
 #' has used.
 #'
 #' @section What is guaranteed:
-#' The set must be a product with one factor for each block of `start`, as it
-#' is when each block has its own projection, and `F` must be smooth on it with
-#' constant `L` and have a minimiser `theta*` there with gradient 0 (the proofs
-#' use that the gradient vanishes at `theta*`; with a minimiser on the boundary
-#' where it does not, the bounds can fail. With batches of 1 neither smoothness nor that
-#' is needed). The noise may grow with the distance from it, in the metric of `lambda`, as
+#' The bounds below need three assumptions:
+#' * The set is a product with one factor for each block of `start`, as it is when each block has its own projection.
+#' * `F` is smooth on the set with constant `L`, and has a minimiser `theta*` there with gradient 0. If the minimiser is on the
+#'   boundary and its gradient is not 0, the bounds can fail. With batches of 1 neither smoothness nor a gradient of 0 is
+#'   needed.
+#' * The noise grows at most quadratically with the distance from `theta*`, in the metric of `lambda`:
 #'
 #' `E |g|^2 <= a |theta - theta*|^2 + b`
 #'
-#' [mpsgd_guarantee()] computes the bounds below from the constants of your problem. The
-#' condition is for a single gradient estimate (BG of Labarrière, Molinari,
-#' Villa and Rosasco, 2026): `|g|^2` is the sum over the blocks of the squared
-#' norm times `lambda`, `|theta - theta*|^2` that of the squared norm divided by
-#' `lambda`.
+#' [mpsgd_guarantee()] computes the bounds below from the constants of your problem. The condition is for a single gradient
+#' estimate (BG of Labarrière, Molinari, Villa and Rosasco, 2026): `|g|^2` is the sum over the blocks of the squared norm times
+#' `lambda`, `|theta - theta*|^2` is the sum of the squared norms divided by `lambda`.
 #'
 #' * **Convex `F`, steps at most `1/L`.** With constant step and batch and `K`
 #'   iterations, the expected gap of the average `"theorem"` is at most
@@ -48,21 +45,19 @@
 #'   last iterate and `trace$gradient_map`: an average of iterates means little
 #'   without convexity.
 #'
-#' The average `"theorem"` weighs `theta[k]` by `step[k] * alpha[k+1]`, where
-#' `alpha[k] = prod_{i < k} 1/(1 + a step[i]^2/batch[i])`: with constant step and
-#' batch by `tau^(k+1)`, `tau = 1/(1 + a step^2/batch)`. It is a point of the set
-#' if `start` is: a start outside is allowed, and counts in this average with its
-#' weight; every later iterate is feasible.
+#' The average `"theorem"` weights `theta[k]` by `step[k] * alpha[k+1]`, where
+#' `alpha[k] = prod_{i < k} 1/(1 + a step[i]^2/batch[i])`: with constant step and batch by `tau^(k+1)`,
+#' `tau = 1/(1 + a step^2/batch)`. A start outside the set is allowed, and counts in this average with its weight, so the
+#' average may then lie outside too. All later iterates lie in the set.
 #'
 #' @section Steps that are checked:
-#' With a `value` and `backtrack = n` no smoothness constant is needed. Before each step, twice the step along a gradient `p` is tried on
-#' `n` new draws, and the steps are halved until `F` lies below its tangent plus `|theta' - theta|^2 / (4 step)` there (within two
-#' standard errors). They stay halved, but every tenth iteration tries a step twice as long. The steps of the schedule are then upper
-#' bounds. The step is chosen before the gradient
-#' that it multiplies is drawn, so the step and the noise are independent, as the proofs need. For convex `F` with a minimum inside the
-#' set, every bound holds with a factor of 2 and the steps that were taken, provided that the checks, which use draws and only the
-#' iterates, are right. If `F` is smooth with constant
-#' `L` the steps are never halved below `1/(4L)`. The proof is in the maintainer's guide, `docs/internals.Rmd` of the sources.
+#' With a `value` and `backtrack = n` no smoothness constant is needed. Before each step, twice the step along a gradient `p` is
+#' tried on `n` new draws, and the steps are halved until `F` lies below its tangent plus `|theta' - theta|^2 / (4 step)` there
+#' (within two standard errors). They stay halved, but every tenth iteration tries a step twice as long. The steps of the
+#' schedule are then upper bounds. The step is chosen before its gradient is drawn, so the step and the noise are independent,
+#' as the proofs need. For convex `F` with a minimum inside the set, every bound holds with a factor of 2 and the steps that
+#' were taken, provided that the checks, which use draws and only the iterates, are right. If `F` is smooth with constant `L`
+#' the steps are never halved below `1/(4L)`. The proof is in the maintainer's guide, `docs/internals.Rmd` of the sources.
 #'
 #' @param start where to start: a numeric vector or matrix, or a named list of
 #'   them, the blocks of `theta`. Or the result of `mpsgd()`, to continue it.
@@ -94,11 +89,10 @@
 #'   gradients twice, and of values twice.
 #' @param iterations stop after this many iterations in all, even if the
 #'   schedule has more.
-#' @param checkpoint,checkpoint_every name of a file that keeps the state of the run,
-#'   and the seconds between two states, as in [elvi_control()]: the same call resumes from the file, with R's generator as it was, with
-#'   the same result, provided that
-#'   `gradient` depends on `theta`, `n` and R's generator alone. Before the first step your functions are called once more, to identify
-#'   them. A run that is continued by `mpsgd()` on a result writes no file.
+#' @param checkpoint,checkpoint_every name of a file that keeps the state of the run, and the seconds between two states, as in
+#'   [elvi_control()]: the same call resumes from the file, with R's generator as it was, with the same result, provided that
+#'   `gradient` depends on `theta`, `n` and R's generator alone. Before the first step your functions are called once more, to
+#'   identify them. A run that is continued by `mpsgd()` on a result writes no file.
 #' @param budget new total of gradient evaluations. A tail average is then that
 #'   of a longer run if its tail starts after the iterations already done;
 #'   otherwise it also has the earlier iterates that were already in it.

@@ -7,8 +7,8 @@
 #' |---|---|
 #' | 'emmeans' | `emmeans()`, `emtrends()`, contrasts, with `type = "response"`; medians and HPD intervals of 4000 draws, or with `frequentist = TRUE` posterior means and standard deviations |
 #' | 'marginaleffects' | `predictions()`, `comparisons()`, `slopes()` and their averages, from draws of expected responses |
-#' | 'insight', 'parameters', 'bayestestR', 'performance' | a fit is a Bayesian model whose `get_parameters()` are draws; `model_parameters()`, `describe_posterior()`, `hdi()` and its kin, `model_performance()`, `r2()`, `r2_bayes()`, `check_predictions()`; with groups `icc()`, `r2_nakagawa()` and `get_variance()` |
-#' | 'modelsummary', 'broom.mixed' | through `tidy()`, `glance()` and the above |
+#' | 'insight', 'parameters', 'bayestestR', 'performance' | a fit is a Bayesian model whose `get_parameters()` are draws; `model_parameters()`, `describe_posterior()`, `hdi()`, `eti()` and `p_direction()`, `model_performance()`, `r2()`, `r2_bayes()`, `check_predictions()`; with groups `icc()`, `r2_nakagawa()` and `get_variance()` |
+#' | 'modelsummary', 'broom.mixed' | tables, by `tidy()` and `glance()` |
 #' | 'posterior', 'bayesplot', 'tidybayes', 'ggdist' | draws: `as_draws()`, `tidy_draws()`, `add_epred_draws()` ... |
 #' | 'loo' | `loo()`, `waic()`, `kfold()`, and comparisons of them |
 #' | 'ggeffects', 'effects', 'multcomp' | `ggpredict()`; `Effect()` and `allEffects()` for families of `glm()` without smooths; `glht()` |
@@ -16,10 +16,11 @@
 #' | 'bridgesampling' | `bridge_sampler()` returns the [evidence()] |
 #' | 'knitr' | `kable(summary(fit))` |
 #'
-#' There is no `logLik()` and no `AIC()`: an [elbo()] is not a maximised likelihood. `insight::find_algorithm()` returns `"variational"`.
-#' Functions about the chains of a sampler report that there are none. `performance::check_model()` looks at the same formula fitted by
-#' `lm()`, `glm()` or 'lme4', as it does for fits of 'rstanarm'. `compare_parameters()` and `compare_performance()` take models of a fixed
-#' list of classes only: use `model_parameters()` and `model_performance()` of each fit.
+#' There is no `logLik()` and no `AIC()`: an [elbo()] is not a maximised likelihood. `insight::find_algorithm()` returns
+#' `"variational"`. Functions about the chains of a sampler report that there are none. `performance::check_model()` checks the
+#' same formula fitted by `lm()`, `glm()` or 'lme4', as it does for fits of 'rstanarm'. `compare_parameters()` and
+#' `compare_performance()` accept only a fixed list of classes: call `model_parameters()` and `model_performance()` on each fit
+#' instead.
 #'
 #' @seealso [predictive] and [predict.elvi_glm()] for the generics of 'rstantools'.
 #' @name other_packages

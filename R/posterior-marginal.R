@@ -1,6 +1,7 @@
 #' Marginal distributions of the approximation
 #'
-#' Density, distribution and quantile functions of one parameter, for tail probabilities and quantiles without Monte Carlo error.
+#' `q_density()`, `q_probability()` and `q_quantile()` are the density, distribution and quantile functions of one parameter of
+#' a fit. They give tail probabilities and quantiles without Monte Carlo error.
 #'
 #' Each parameter of the approximation is `mu_j + s_j z` with `z` the marginal of the base and `s_j` its standard deviation, or a mixture
 #' of such variables over quadrature points. A `sigma` or `phi` that was fitted by its logarithm is `exp()` of such a variable. Standard

@@ -3,9 +3,8 @@
 #' Independent priors for the coefficients of a model, and priors for its auxiliary parameter (such as the residual standard deviation
 #' `sigma`) and for standard deviations of groups. The names are those of 'rstanarm'.
 #'
-#' A prior given once holds for every coefficient; vectors give one number per
-#' coefficient, and `c()` puts different priors in a row: `c(normal(0, 10),
-#' student_t(3, 0, 2.5))` is for two coefficients.
+#' A single prior is used for every coefficient. Vectors give one number per coefficient, and `c()` combines different priors:
+#' `c(normal(0, 10), student_t(3, 0, 2.5))` is for two coefficients.
 #'
 #' * `normal()`: log-concave, so a model that is log-concave in its coefficients
 #'   stays so, and a proper one has an optimum.
@@ -19,13 +18,12 @@
 #'
 #' Priors of package 'rstanarm' and of elvi can be used in both packages, so it does not matter which one was attached last.
 #'
-#' Priors of an auxiliary parameter are priors of `sigma` or `phi` itself,
-#' truncated to positive values: `normal(0, s)` is half-normal, `cauchy(0, s)`
-#' half-Cauchy, `flat()` flat in `sigma`. The model's parameter is the logarithm,
-#' whose density has the Jacobian in it.
-#' @section Of an intercept and slopes:
-#' In a formula, `prior` is for the slopes and `prior_intercept` for the intercept *when all predictors are at their means*, as in
-#' 'rstanarm': predictors are centred for the computation, and results are reported for the original ones.
+#' Priors of an auxiliary parameter are priors of `sigma` or `phi` itself, truncated to positive values: `normal(0, s)` is
+#' half-normal, `cauchy(0, s)` half-Cauchy, `flat()` flat in `sigma`. The model's parameter is the logarithm; its density
+#' includes the Jacobian.
+#' @section Intercept and slopes:
+#' In a formula, `prior` is for the slopes and `prior_intercept` for the intercept *when all predictors are at their means*, as
+#' in 'rstanarm': predictors are centred for the computation, and results are reported for the original ones.
 #'
 #' Autoscaling divides the prior scale of a slope by the standard deviation of its predictor. For `gaussian()` and [robust()] it
 #' multiplies by that of the response, the prior of the intercept is shifted by the mean of the response, and the rate of an exponential

@@ -1,8 +1,8 @@
-#' The pieces of a fit
+#' Reading a formula and fitting it, as two steps
 #'
-#' The two steps of [elvi()] with a formula, for packages that build on elvi. `elvi_problem()` reads formula and data and returns the
-#' problem to solve; `elvi_solve()` chooses a solver and returns the fit. A problem can be solved several times, with another base or
-#' method, without reading the data again.
+#' [elvi()] with a formula has two steps, which other packages can call one by one. `elvi_problem()` reads formula and data and
+#' returns the problem to solve. `elvi_solve()` chooses a solver and returns the fit. A problem can be solved several times,
+#' with another base or method, without reading the data again.
 #'
 #' A problem is a list. Its documented fields are
 #' * `rows`: design matrix `X`, response `y`, `weight` and `offset`. Columns of `X` count as `X[, j] - shift[j]`.

@@ -6,14 +6,15 @@
 #' Rows on a cluster
 #'
 #' `rows_cluster()` lets [elvi()] and [model_glm()] fit data that are spread over the workers of a cluster: of package
-#' 'parallel' (`makePSOCKcluster()`, on other machines through ssh as well, `makeForkCluster()`), of 'snow' with 'Rmpi',
-#' of 'parallelly', or `mirai::make_cluster()`. Parameters go out and sums come back, about `8 (d^2 + d)` bytes times a few for each worker
-#' and pass, whatever the number of rows and shards.
+#' 'parallel' (`makePSOCKcluster()`, on other machines through ssh as well, `makeForkCluster()`), of 'snow' with 'Rmpi', of
+#' 'parallelly', or `mirai::make_cluster()`. The rows stay on the workers. In each pass a worker receives parameters and returns
+#' sums: a small multiple of `8 (d^2 + d)` bytes for `d` coefficients, whatever the number of rows and shards.
 #'
-#' The result depends on the shards and their order, not on the workers: the same shards on other workers, or on fewer, give the same
-#' numbers. `load(i)` must return the same rows in every call and on every worker. elvi must be
-#' installed on the workers. Shards stay on their workers until the cluster is stopped. Variables and functions that a formula uses from
-#' its environment are sent with it. Export what such a function uses from your workspace by `parallel::clusterExport()`.
+#' A shard is a part of the rows with a number. The result depends on the shards and their order, not on the workers: the same
+#' shards on other workers, or on fewer, give the same numbers. `load(i)` must return the same rows in every call and on every
+#' worker. elvi must be installed on the workers. Shards stay on their workers until the cluster is stopped. Variables and
+#' functions that a formula uses from its environment are sent with it. Export what such a function uses from your workspace by
+#' `parallel::clusterExport()`.
 #'
 #' @section Workers that are lost:
 #' A worker whose connection breaks, or that does not answer for `timeout` seconds, is dropped: its shards are loaded by the others, the
@@ -25,12 +26,12 @@
 #' error of the fit that names the shard. An interrupt (Ctrl-C) or a time limit waits up to a minute for pending answers, so that the
 #' workers can be used again. MPI ends a whole job when one of its processes dies.
 #'
-#' @param cl a cluster, or a list of clusters that are taken together. `mirai::make_cluster()` gives a task to any of its workers, so that
-#'   each of them comes to hold all shards; `list(mirai::make_cluster(1), mirai::make_cluster(1))` keeps shards where they are.
-#' @param load function of the number of a shard, called on a worker. It returns its rows: a data frame for a formula,
-#'   a list with `X` and `y` for [model_glm()], or a source such as [rows_files()] or [rows_dbi()], which the worker
-#'   then reads chunk by
-#'   chunk in every pass.
+#' @param cl a cluster, or a list of clusters to use together. `mirai::make_cluster()` gives a task to any of its workers, so
+#'   each worker ends up with all shards; with `list(mirai::make_cluster(1), mirai::make_cluster(1))` each shard stays on one
+#'   worker.
+#' @param load function of the number of a shard, called on a worker. It returns its rows: a data frame for a formula, a list
+#'   with `X` and `y` for [model_glm()], or a source such as [rows_files()] or [rows_dbi()], which the worker then reads chunk
+#'   by chunk in every pass.
 #' @param shards number of shards.
 #' @param timeout seconds after which a worker that does not answer counts as lost.
 #' @param threads number of threads of each worker, see [elvi_threads()].
@@ -38,7 +39,7 @@
 #' @param retries how many times a worker calls `load(i)` again after an error, each time after `pause` seconds.
 #' @param pause seconds before `load(i)` is called again.
 #' @return An object of class `elvi_source`.
-#' @seealso [rows_chunked()] about formulas and about what such a fit can do.
+#' @seealso [rows_chunked()] about formulas and about the methods of such a fit.
 #' @examples
 #' \donttest{
 #' cl <- parallel::makePSOCKcluster(2)

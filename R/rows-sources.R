@@ -24,9 +24,9 @@
 #'
 #' @section Passes and memory:
 #' Every step of the algorithms is a sum over rows, so each step is one pass over the data. The first pass takes a sample of the
-#' rows, with all rows of rare levels. It gives a start, and the form of the objective between two passes, so that an exact fit
-#' takes 5 to 8 passes, and 9 with factors of many levels. Without the sample, for more than 447 numeric columns or 2,000 of factors, it takes 7 to 20. `options(elvi.sampled_rows = 2e4)`
-#' is the size of the sample.
+#' rows, with all rows of rare levels. The sample gives a start, and an approximate objective for steps between two passes. So
+#' an exact fit takes 5 to 8 passes, and 9 with factors of many levels. With more than 447 numeric columns, or 2,000 columns of
+#' factors, there is no sample, and a fit takes 7 to 20 passes. `options(elvi.sampled_rows = 2e4)` is the size of the sample.
 #' Memory holds one chunk and a few `d` x `d` matrices. For a `gaussian()` model with unknown sigma a single pass computes a
 #' triangular factor, which is all that the fit needs. [neg_binomial_2()] with unknown phi is fitted by `method = "mpsgd"`:
 #' integrating over phi, as [elvi()] does in memory, would need many more passes.
@@ -36,10 +36,10 @@
 #' characters are sorted. Levels of factors that differ between chunks are in order of appearance. The next pass, the survey, finds
 #' means and spreads, so that predictors are centred and priors are scaled as in memory.
 #'
-#' The terms `ns()`, `bs()`, `poly()`, `scale()` and `cut()` take knots, coefficients, means or breaks from the data. A first pass finds
-#' these constants, and the terms are then those of memory. Up to `options(elvi.collected_rows = 1e6)` rows are collected for it. Of
-#' more rows, means, extremes, orthogonal polynomials of one variable and quantiles are found in one to four passes, also those
-#' of `cut(x, quantile(x, probs))`.
+#' The terms `ns()`, `bs()`, `poly()`, `scale()` and `cut()` take knots, coefficients, means or breaks from the data. A first
+#' pass finds these constants, so the terms are the same as in memory. Up to `options(elvi.collected_rows = 1e6)` rows are
+#' collected for it. Of more rows, means, extremes, orthogonal polynomials of one variable and quantiles are found in one to
+#' four passes, also those of `cut(x, quantile(x, probs))`.
 #'
 #' Every other term, and every weight, offset and `subset`, must be computed from its own row. The survey keeps a few rows of every
 #' chunk, at most 256 in all, and evaluates them together. A term whose value differs from that in its chunk is an error of
@@ -53,14 +53,14 @@
 #' Rows with missing values are dropped, and `nobs()` counts the rows that were used.
 #'
 #' @section Groups and smooths:
-#' `(1 | g)`, `(x | g)` and similar terms, and smooth terms such as `s(x)`, work with `gaussian()` and with families that have no
-#' parameter of their own, or a known `dispersion`. A pass finds the levels. Memory holds one chunk, and sums on the pattern of
-#' the factor of the precision: for `(1 | g)` about `d` numbers for each level. Crossed groups fill in more, as they do in memory.
-#' `gaussian()` takes one pass for its sums, and the fit is that of memory. Other families take some passes for each step over the
-#' hyperparameters. These are made with the sample, so that all rows are read about 10 times, and `print()` says how many quadrature points
-#' converged. Without the sample, 30 to 60 passes are needed. What draws and profiles
-#' correct in memory needs the rows at once and is left out; `print()` says so. The basis of a smooth is made from all values, as
-#' long as they are fewer than `options(elvi.collected_rows = 1e6)`, else from every second, fourth, ... of them, with a message.
+#' `(1 | g)`, `(x | g)` and similar terms, and smooth terms such as `s(x)`, work with `gaussian()` and with families that have
+#' no parameter of their own, or a known `dispersion`. A pass finds the levels. Memory holds one chunk, and sums on the pattern
+#' of the factor of the precision: for `(1 | g)` about `d` numbers for each level. Crossed groups fill in more, as they do in
+#' memory. `gaussian()` takes one pass for its sums, and the fit is the same as in memory. Other families take some passes for
+#' each step over the hyperparameters. With the sample, all rows are read about 10 times, and `print()` says how many quadrature
+#' points converged. Without it, 30 to 60 passes are needed. Corrections by draws and profiles need all rows at once and are not
+#' made; `print()` says so. The basis of a smooth is made from all values, as long as they are fewer than
+#' `options(elvi.collected_rows = 1e6)`, else from every second, fourth, ... of them, with a message.
 #'
 #' @section Methods of a fit:
 #' `predict(newdata = )` and all methods that need only the approximation work as usual. `log_lik()`, `loo()`,

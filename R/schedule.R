@@ -29,11 +29,10 @@
 #' budget can be extended later by [elvi()] on the fit.
 #'
 #' @section Other schedules:
-#' `schedule_tuned()`, the default of [elvi()], is for whitened coordinates:
-#' steps of 0.2, batches `N (k + 1)` with `N = ceil(0.06 (d + min(kappa, 9)))`.
-#' Its step was chosen by experiments. It is longer than `1/(2L)`, so no theorem covers it. If a run ends more than a nat above its
-#' start, it is repeated with steps a quarter as long, up to three times. With the control gradient and the tail average it ends far
-#' closer to the optimum than the settings that theorems cover.
+#' `schedule_tuned()`, the default of [elvi()], is for whitened coordinates: steps of 0.2, batches `N (k + 1)` with
+#' `N = ceil(0.06 (d + min(kappa, 9)))`. The step was chosen by experiments. It is longer than `1/(2L)`, so no theorem covers
+#' it. If a run ends more than a nat above its start, it is repeated with steps a quarter as long, up to three times. With the
+#' control gradient and the tail average it ends far closer to the optimum than the settings that theorems cover.
 #'
 #' `schedule_certified()` has the constant step, batch, number of iterations and
 #' preconditioner for which the smallest bound of [guarantee()] is smallest, and the weights of the average that belong to it.

@@ -1,15 +1,15 @@
 #' The best approximation, with a certificate
 #'
-#' `elvi_optimum()` finds the best approximation of a regression or quadratic without Monte Carlo, and an upper bound on its distance
-#' from the optimum. [elvi()] calls it; call it directly for the bare result.
+#' `elvi_optimum()` finds the best approximation of the posterior of a regression, or of a quadratic target, without Monte
+#' Carlo. It also returns a certificate: an upper bound on how far the result is from the optimum, in nats. [elvi()] calls it;
+#' call it yourself for the optimum alone.
 #'
 #' It minimises `F(mu, Sigma) = E f(mu + Sigma z) - log|Sigma|`, for models with an exact objective: generalised linear models and
 #' quadratics.
 #'
-#' At the optimum `E grad f = 0` and `Sigma^-2 = B`, where `B` is an average
-#' curvature of `f` under the approximation, so the solver iterates `Sigma^-2 <-
-#' B` with a Newton step for `mu`, from the Laplace approximation, under Anderson
-#' acceleration, and falls back to damped steps whenever `F` would rise. Where these make little progress, as with nearly separable data
+#' At the optimum `E grad f = 0` and `Sigma^-2 = B`, where `B` is the average curvature of `f` under the approximation. The
+#' solver starts at the Laplace approximation and iterates `Sigma^-2 <- B` with a Newton step for `mu`, under Anderson
+#' acceleration. Whenever `F` would rise it takes damped steps. If these make little progress, as with nearly separable data
 #' under a wide prior, it continues with a quasi-Newton descent in whitened coordinates.
 #'
 #' @section The certificate:

@@ -3,14 +3,12 @@
 #' `model_glm()` makes a model for [elvi()] from a design matrix and a response, without a formula. Use it when you build the design
 #' matrix yourself, for large sparse designs, or for the theory.
 #'
-#' The model is the target `f(x) = -log p(y | x) - log p(x)`, up to a constant. It has a known smoothness constant `L`, the largest
-#' curvature of `f`:
-#' the largest eigenvalue of the curvature of the prior (`1 / scale^2` for a
-#' normal one, `(df + 1) / (df scale^2)` for a student one) plus `X' W X` with the
-#' likelihood's curvature bound in `W` (1/4 per trial for the logit link, 1 for
-#' the probit link, 1/dispersion for the gaussian family), found by a
-#' matrix-free Lanczos iteration. The poisson likelihood, the cloglog link and
-#' models with an auxiliary parameter have no such bound: `L` is `NA`, and [elvi()] estimates one at the approximation.
+#' The model is the target `f(x) = -log p(y | x) - log p(x)`, up to a constant. Its smoothness constant `L` bounds the curvature
+#' of `f`. It is the largest eigenvalue of the curvature of the prior plus `X' W X`. The curvature of the prior is `1 / scale^2`
+#' for a normal prior and `(df + 1) / (df scale^2)` for a student one. `W` bounds the curvature of the likelihood: 1/4 per trial
+#' for the logit link, 1 for the probit link, 1/dispersion for the gaussian family. A matrix-free Lanczos iteration finds the
+#' eigenvalue. The poisson likelihood, the cloglog link and models with an auxiliary parameter have no such bound: `L` is `NA`,
+#' and [elvi()] estimates one at the approximation.
 #'
 #' @section Auxiliary parameters:
 #' `gaussian()` with `dispersion = NULL` and `robust()` have an unknown residual
@@ -22,11 +20,10 @@
 #' models are not convex and have no exact objective. From a formula [elvi()] integrates over the parameter instead. Fits show the
 #' parameter itself, see [elvi_fit].
 #'
-#' @param X numeric design matrix, one row per observation, or a source of [data larger than memory][rows_elsewhere],
-#'   whose chunks have `X`, `y`, `weights`, `frequency` and `offset`. Add a column of ones
-#'   for an intercept. A sparse matrix of package 'Matrix' stays sparse. With more than 2,000 sparse columns and normal priors the exact
-#'   solver
-#'   keeps the scale as a sparse factor, see [elvi_optimum()].
+#' @param X numeric design matrix, one row per observation, or a source of [data larger than memory][rows_elsewhere], whose
+#'   chunks have `X`, `y`, `weights`, `frequency` and `offset`. Add a column of ones for an intercept. A sparse matrix of
+#'   package 'Matrix' stays sparse. With more than 2,000 sparse columns and normal priors the exact solver keeps the scale as a
+#'   sparse factor, see [elvi_optimum()].
 #' @param y response, left out with a source. For `binomial()`: 0/1, logical, a factor with two levels
 #'   (the second is the success), a two-column matrix of successes and failures,
 #'   or proportions of successes with the numbers of trials as `weights`. For `poisson()` and `neg_binomial_2()`: counts. For `gaussian()`

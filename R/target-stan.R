@@ -191,6 +191,20 @@ unconstrained_names <- function(object, dim) {
 #'   transformed parameter and generated quantity of a Stan model, with Stan's names; or one column for each entry of what
 #'   `constrain` returns.
 #' @seealso [model_stan()], [model_density()]
+#' @examples
+#' # a mean and the logarithm of a standard deviation
+#' y <- c(2.1, 3.4, 1.7, 4.0, 2.8)
+#' model <- model_density(
+#'   value = function(x) 5 * x[2] + sum((y - x[1])^2) / (2 * exp(2 * x[2])) + sum(x^2) / 50,
+#'   gradient = function(x) {
+#'     r <- y - x[1]
+#'     c(-sum(r) / exp(2 * x[2]), 5 - sum(r^2) / exp(2 * x[2])) + x / 25
+#'   },
+#'   dim = 2, names = c("mu", "log_sigma"),
+#'   constrain = function(x) c(mu = x[1], sigma = exp(x[2])))
+#' set.seed(1)
+#' fit <- elvi(model)
+#' colMeans(constrain_draws(fit, draws = 1000))
 #' @export
 constrain_draws <- function(fit, draws = 1000, resample = NULL) {
   check_class(fit, "fit", "elvi_fit", "elvi()")
@@ -228,6 +242,21 @@ constrain_stan <- function(stan, x) {
 #' @param ... passed to `loo::loo_approximate_posterior()`.
 #' @return An object of class `loo`.
 #' @seealso [pareto_k()], which judges the fit as a whole
+#' @examples
+#' if (requireNamespace("loo", quietly = TRUE)) {
+#'   y <- c(2.1, 3.4, 1.7, 4.0, 2.8)
+#'   model <- model_density(   # a mean with a normal(0, 5) prior, and a known standard deviation of 1
+#'     value = function(x) sum((y - x)^2) / 2 + x^2 / 50,
+#'     gradient = function(x) sum(x - y) + x / 25,
+#'     dim = 1, names = "mu",
+#'     constrain = function(x) {
+#'       log_lik <- dnorm(y, x[1], log = TRUE)
+#'       c(mu = x[1], setNames(log_lik, paste0("log_lik[", seq_along(y), "]")))
+#'     })
+#'   set.seed(1)
+#'   fit <- elvi(model)
+#'   print(loo::loo(fit))
+#' }
 #' @exportS3Method loo::loo
 loo.elvi_fit <- function(x, draws = 2000, seed = NULL, ...) {
   need_package("loo", "loo()")

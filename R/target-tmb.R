@@ -6,19 +6,19 @@
 #' `model_tmb()` makes a model for [elvi()] from an object of `TMB::MakeADFun()` or `RTMB::MakeADFun()`, with its automatic derivatives.
 #' Objects of packages built on these, such as `fit$obj` of 'glmmTMB', work too.
 #'
-#' The function of such an object is a negative log density: what it returns must be minus the log likelihood minus the log priors,
-#' priors of transformed parameters with the Jacobians of the transforms. Without priors it is a likelihood; the posterior is then that
-#' under flat priors, and need not exist.
+#' The function of the object must return a negative log density: minus the log likelihood minus the log priors. A prior of a
+#' transformed parameter needs the Jacobian of the transform. If the function has no priors, the posterior is the one under flat
+#' priors, and need not exist.
 #'
-#' Random effects (`random = ` of `MakeADFun()`) get the best gaussian given the other parameters, over which elvi integrates by
-#' quadrature: see the section on many parameters in [elvi()]. The target has all parameters. With `random = "laplace"` the random
-#' effects are integrated by the Laplace approximation of 'TMB' itself, at every point; then the target has the other parameters
-#' only, and `print()` says so. Make the object without `random` for one gaussian of all parameters.
+#' elvi approximates random effects (`random = ` of `MakeADFun()`) by the best gaussian given the other parameters, and
+#' integrates over these by quadrature: see the section on many parameters of the [verdict]. The target has all parameters. With
+#' `random = "laplace"` the random effects are integrated by the Laplace approximation of 'TMB' itself, at every point; then the
+#' target has the other parameters only, and `print()` says so. Make the object without `random` for one gaussian of all
+#' parameters.
 #'
-#' [constrain_draws()] returns what `obj$report()` does: the quantities that the model reports, `ADREPORT()` among them if it is also
-#' given to `REPORT()`. The state of the object (`obj$env$last.par` and the like) is the same after a fit as before. Compiled code and
-#' tapes
-#' do not survive `saveRDS()`.
+#' [constrain_draws()] returns what `obj$report()` does: the quantities that the model reports, `ADREPORT()` among them if it is
+#' also given to `REPORT()`. The state of the object (`obj$env$last.par` and the like) is the same after a fit as before.
+#' Compiled code and tapes do not survive `saveRDS()`.
 #'
 #' @param object what `MakeADFun()` returns: a list with `par`, `fn`, `gr` and `env`.
 #' @param random how random effects are integrated: `"gaussian"` or `"laplace"`.

@@ -7,32 +7,29 @@
 #' * `ar1(time)` or `ar1(time | g)`: a stationary autoregression of order 1, one series for each level of `g`, with the same standard
 #'   deviation and correlation. Times are numbers, dates or a factor (whose levels are equally spaced), multiples of a common step. Times
 #'   without data are part of the series; rows that share a time share its effect. `times = c(from, to)` makes all series longer.
-#' * `rw1(x)`, `rw2(x)`, also `rw1(x | g)`: random walks of order 1 and 2 along the values of `x`, which may be uneven. `rw1()` sums to
-#'   zero;
-#'   `rw2()` sums to zero and has no trend, and the trend is a coefficient, `rw2(x).fx1`.
+#' * `rw1(x)`, `rw2(x)`, also `rw1(x | g)`: random walks of order 1 and 2 along the values of `x`, which may be uneven. `rw1()`
+#'   sums to zero; `rw2()` sums to zero and has no trend, and the trend is a coefficient, `rw2(x).fx1`.
 #' * `icar(area, graph)`: effects of areas that resemble those of their neighbours, an intrinsic conditional autoregression.
-#' * `bym2(area, graph)`: the sum of independent and of such structured effects; `phi` is the structured share of the variance, with a
-#'   uniform
-#'   prior.
-#' * `hsgp(x)`, `hsgp(x, y)`: a gaussian process along a variable or over a plane, with a squared exponential covariance whose length
-#'   scale is a hyperparameter, by a basis of `k` sines along each variable in a box `c` times as wide as the
-#'   data (Solin and Särkkä, 2020).
-#'   Defaults are `k = 25` in one dimension, 12 in two, and `c = 1.5`; `x` and `y` share a unit. The length has a lognormal prior: a
-#'   quarter of the range of the data, times or divided by 4 with probability about 0.95. Predictions are limited to the box. The
-#'   quadrature error of the fastest sines, whose coefficients are nearly 0, may be large and cause a warning while predictions are good.
+#' * `bym2(area, graph)`: the sum of independent effects and of structured effects like those of `icar()`. `phi`, the structured
+#'   share of the variance, has a uniform prior.
+#' * `hsgp(x)`, `hsgp(x, y)`: a gaussian process along a variable or over a plane, with a squared exponential covariance. Its
+#'   length scale is a hyperparameter. The process is approximated by `k` sines along each variable, in a box `c` times as wide
+#'   as the data (Solin and Särkkä, 2020). Defaults are `k = 25` in one dimension, `k = 12` in two, and `c = 1.5`. `x` and `y`
+#'   must have the same unit. The length scale has a lognormal prior around a quarter of the range of the data; with probability
+#'   about 0.95 it is within a factor of 4 of that. Predictions are limited to the box. The quadrature error of the fastest
+#'   sines, whose coefficients are nearly 0, may be large and cause a warning while predictions are good.
 #' * `spde(x, y, mesh)`: a field over a plane with a Matérn covariance of smoothness 1, by piecewise linear functions on a mesh of
 #'   triangles, with a sparse precision (Lindgren, Rue and Lindström, 2011). Its range, the distance at which the correlation is 0.14, is a
 #'   hyperparameter. `mesh` is a mesh of package 'fmesher' (`fm_mesh_2d()`), a list with `loc`, the coordinates of the vertices, and
 #'   `triangles`, the numbers of their corners, or a list with the matrices `C0` and `G1` and a function `projector(loc)`. See below.
-#' * `(1 | gr(g, cov = A))`, `(x | gr(g, precision = Q))`: group-level terms whose levels have known covariances `A`, or precisions `Q`,
-#'   for example
-#'   of relatives ([pedigree_precision()]) or of species. The row names are the levels.
-#' * `(1 | mm(g1, g2))`: members of several levels of one set have the mean of their effects; `weights = cbind(w1, w2)`, which are
-#'   scaled to
-#'   add to 1, makes it a weighted mean.
+#' * `(1 | gr(g, cov = A))`, `(x | gr(g, precision = Q))`: group-level terms whose levels have known covariances `A`, or
+#'   precisions `Q`, for example of relatives ([pedigree_precision()]) or of species. The row names are the levels.
+#' * `(1 | mm(g1, g2))`: members of several levels of one set have the mean of their effects; `weights = cbind(w1, w2)`, which
+#'   are scaled to add to 1, makes it a weighted mean.
 #'
-#' `by = f` in any of `ar1()`, `rw1()`, `rw2()`, `icar()`, `bym2()`, `hsgp()` and `spde()` makes a term of its own, with its own standard
-#' deviation, for each level of a factor: `rw1(x, by = f)`. Series behind a bar, `rw1(x | g)`, share their hyperparameters.
+#' `by = f` in any of `ar1()`, `rw1()`, `rw2()`, `icar()`, `bym2()`, `hsgp()` and `spde()` makes a separate term, with its own
+#' standard deviation, for each level of a factor: `rw1(x, by = f)`. Series behind a bar, `rw1(x | g)`, share their
+#' hyperparameters.
 #'
 #' @section Graphs:
 #' A graph is a symmetric matrix, dense or sparse, whose entries are weights of neighbours, an object of class `nb` of package 'spdep',
@@ -41,17 +38,16 @@
 #' `area`), else by number. Every area of the graph has an effect, with data or without.
 #'
 #' Where a graph has several connected components, each sums to zero and is scaled by itself. An area without neighbours has an
-#' independent
-#' effect with the same standard deviation as the others (Freni-Sterrantino, Ventrucci and Rue, 2018).
+#' independent effect with the same standard deviation as the others (Freni-Sterrantino, Ventrucci and Rue, 2018).
 #'
 #' @section Meshes:
-#' The effects of `spde()` are the values of the field at the vertices. With the lumped mass matrix `C0` (diagonal) and the stiffness
-#' matrix `G1` of the mesh, as `fm_fem()` of 'fmesher' calls them, their precision is
-#' \eqn{(\kappa^2 C_0 + 2 G_1 + \kappa^{-2} G_1 C_0^{-1} G_1) / (4 \pi \sigma^2)} with \eqn{\kappa = \sqrt 8 / range}: `sd` is that of the
-#' field away from the border of the mesh. Near the border it is larger, by about half within half a range, so a mesh should go on beyond
-#' the data by about a range. Edges should be a third of the range or shorter. `projector(loc)` returns the sparse matrix of the functions'
-#' values at the rows of `loc`, as `fm_basis()` does. The range has a lognormal prior: half the extent of the data, times or divided by 4
-#' with probability about 0.95. Predictions are limited to the mesh.
+#' The effects of `spde()` are the values of the field at the vertices. With the lumped mass matrix `C0` (diagonal) and the
+#' stiffness matrix `G1` of the mesh, as `fm_fem()` of 'fmesher' calls them, their precision is \eqn{(\kappa^2 C_0 + 2 G_1 +
+#' \kappa^{-2} G_1 C_0^{-1} G_1) / (4 \pi \sigma^2)} with \eqn{\kappa = \sqrt 8 / range}: `sd` is that of the field away from
+#' the border of the mesh. Near the border it is larger, by about half within half a range, so a mesh should go on beyond the
+#' data by about a range. Edges should be a third of the range or shorter. `projector(loc)` returns the sparse matrix of the
+#' functions' values at the rows of `loc`, as `fm_basis()` does. The range has a lognormal prior around half the extent of the
+#' data; with probability about 0.95 it is within a factor of 4 of that. Predictions are limited to the mesh.
 #'
 #' @section Standard deviations and their priors:
 #' `sd[rw1(x)]`, `sd[icar(area)]` and similar ones are on the scale of the linear predictor: the precision is scaled such that the
@@ -62,29 +58,26 @@
 #' lkj(eta)` (uniform by default). With `gr()`, the standard deviation is that of a level whose diagonal entry in `cov` is 1.
 #'
 #' @section Constraints and certificates:
-#' The precisions of walks and maps are singular. Their effects sum to zero, exactly, in means, variances and draws, so that the intercept
-#' means what it says. A ridge of 1e-6 divided by the number of effects is added to the scaled precision; it changes variances by a
-#' fraction of about 1e-6 and makes the certificate of each conditional optimum rigorous for these terms too, given proper priors of the
-#' coefficients. These terms need a gaussian `base`.
+#' The precisions of walks and maps are singular. Their effects sum exactly to zero, in means, variances and draws, so that the
+#' intercept keeps its meaning. A ridge of 1e-6 divided by the number of effects is added to the scaled precision; it changes
+#' variances by a fraction of about 1e-6 and makes the certificate of each conditional optimum rigorous for these terms too,
+#' given proper priors of the coefficients. These terms need a gaussian `base`.
 #'
 #' @section New times, places and levels:
-#' [predict()][predict.elvi_glm] forecasts `ar1()` beyond its times and `rw1()` beyond and between its values, with their variance.
-#' `rw2()` is continued along its last slope, and between values along straight lines; the variance of the walk itself there is not added.
-#' Areas and relatives must be in the graph or in the matrix; those without data have predictions. New series of `ar1(time | g)` and new
-#' levels
-#' of `gr()` need `allow_new_levels = TRUE`: they are independent of the others.
+#' [predict()][predict.elvi_glm] forecasts `ar1()` beyond its times and `rw1()` beyond and between its values, with their
+#' variance. `rw2()` is continued along its last slope, and interpolated along straight lines; the additional variance of the
+#' walk there is not included. Areas and relatives must be in the graph or in the matrix; those without data have predictions.
+#' New series of `ar1(time | g)` and new levels of `gr()` need `allow_new_levels = TRUE`: they are independent of the others.
 #'
-#' @references
-#' Freni-Sterrantino, A., Ventrucci, M. and Rue, H. (2018) A note on intrinsic conditional autoregressive models for disconnected graphs.
-#' *Spatial and Spatio-temporal Epidemiology* 26, 25-34. \doi{10.1016/j.sste.2018.04.002}
+#' @references Freni-Sterrantino, A., Ventrucci, M. and Rue, H. (2018) A note on intrinsic conditional autoregressive models for
+#' disconnected graphs. *Spatial and Spatio-temporal Epidemiology* 26, 25-34. \doi{10.1016/j.sste.2018.04.002}
 #'
 #' Lindgren, F., Rue, H. and Lindström, J. (2011) An explicit link between Gaussian fields and Gaussian Markov random fields: the
 #' stochastic partial differential equation approach. *Journal of the Royal Statistical Society B* 73, 423-498.
 #' \doi{10.1111/j.1467-9868.2011.00777.x}
 #'
-#' Riebler, A., Sørbye, S. H., Simpson, D. and Rue, H. (2016) An intuitive Bayesian spatial model for disease mapping that accounts for
-#' scaling.
-#' *Statistical Methods in Medical Research* 25, 1145-1165. \doi{10.1177/0962280216660421}
+#' Riebler, A., Sørbye, S. H., Simpson, D. and Rue, H. (2016) An intuitive Bayesian spatial model for disease mapping that
+#' accounts for scaling. *Statistical Methods in Medical Research* 25, 1145-1165. \doi{10.1177/0962280216660421}
 #'
 #' Solin, A. and Särkkä, S. (2020) Hilbert space methods for reduced-rank Gaussian process regression. *Statistics and Computing* 30,
 #' 419-446. \doi{10.1007/s11222-019-09886-w}

@@ -1,20 +1,18 @@
 #' Does an optimum exist?
 #'
-#' `existence()` says whether a best approximation exists, that is whether `F(mu, Sigma) = E f(mu + Sigma z) - log|Sigma|` has a
-#' minimiser, and why.
+#' A posterior does not always have a best approximation: with separable data and flat priors, for example, it does not.
+#' `existence()` says whether one exists, and why. Formally, it asks whether `F(mu, Sigma) = E f(mu + Sigma z) - log|Sigma|` has
+#' a minimiser.
 #'
-#' * If `f(x) >= c |x|^r - c'` for some exponent `r` and `E f` is finite somewhere,
-#'   a minimiser exists, for every base. The paper asks for a log-concave base
-#'   when the exponent is below 2; in an elliptic family that is not needed,
-#'   because by symmetry
-#'   `E |mu + Sigma z|^r >= (|mu|^r + sigma_max(Sigma)^r E|z_1|^r) / 4`.
+#' * If `f(x) >= c |x|^r - c'` for some exponent `r` and `E f` is finite somewhere, a minimiser exists, for every base. The
+#'   paper asks for a log-concave base when the exponent is below 2; in an elliptic family that is not needed, because by
+#'   symmetry `E |mu + Sigma z|^r >= (|mu|^r + sigma_max(Sigma)^r E|z_1|^r) / 4`.
 #' * `E f` is finite for every `mu` and `Sigma` if `f` is smooth with some
 #'   constant `L`, or if the base has bounded support. The paper does not ask for
 #'   it, but without it `F` is infinite everywhere: poisson regression with a
 #'   student base.
-#' * A generalised linear model with a flat prior grows at least linearly if it
-#'   has a mode with a positive definite Hessian, being convex. Without a mode
-#'   (separable data) `F` goes to minus infinity.
+#' * With a flat prior, `f` of a generalised linear model grows at least linearly if it has a mode with a positive definite
+#'   Hessian, because it is convex. Without a mode (separable data) `F` goes to minus infinity.
 #'
 #' If `f` is `L`-smooth, every minimiser lies in `Theta_L`: the singular values
 #' of `Sigma` are at least `1/sqrt(L)`.

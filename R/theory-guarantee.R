@@ -5,42 +5,44 @@
 
 #' What the theory guarantees about a run
 #'
-#' `guarantee()` computes, before a run of [elvi()], an upper bound on how far its result will be from the optimum, and checks each
-#' assumption of the theorems behind it.
+#' `guarantee()` is about the stochastic algorithm, `method = "mpsgd"` of [elvi()]. Before a run it computes an upper bound on
+#' how far the result will be from the optimum, and checks each assumption of the theorems behind the bound. (Fits by the exact
+#' solver have a certificate instead, see [elvi_optimum()].)
 #'
-#' With `D = |mu0 - mu*|^2 / lambda_mu + |Sigma0 - Sigma*|^2 / lambda_Sigma`, and
-#' `a` and `b` from [bg_constants()], the expected gap `E F(average) - F*`, in
-#' nats, is at most
+#' @section The bounds: The expected gap is `E F(average) - F*`, in nats. With
+#' `D = |mu0 - mu*|^2 / lambda_mu + |Sigma0 - Sigma*|^2 / lambda_Sigma`, and `a` and `b` from [bg_constants()], it is at most
 #'
 #' * **finite horizon** (constant step and batch): `step/(2N) (a D + b) +
 #'   D/(2 step K)`;
 #' * **dynamic** (steps or batches that vary): `(D + b/a)` over `2 sum_k step_k
 #'   exp(-a sum_{i <= k} step_i^2/N_i)`.
 #'
-#' Here the noise of a gradient is bounded by the *distance* from the optimum, as in the paper. elvi also bounds it by the *gap*: for a
-#' convex `f` one gradient at `theta` differs from that at `theta*` by at most `2 L (F(theta) - F*)` in mean square. With the
-#' variance `s2` of a gradient at
-#' `theta*`, any `t > 0`, any `r^2`, `c0 = E(|z|^2 - r^2)_+`, `c1 = E|z|^2 (|z|^2 - r^2)_+ / d`, `A = L (lambda_mu + lambda_Sigma r^2)`
-#' and
+#' Here the noise of a gradient is bounded by the *distance* from the optimum, as in the paper. elvi also bounds it by the
+#' *gap*: for a convex `f` one gradient at `theta` differs from that at `theta*` by at most `2 L (F(theta) - F*)` in mean
+#' square. With the variance `s2` of a gradient at `theta*`, any `t > 0`, any `r^2`, `c0 = E(|z|^2 - r^2)_+`,
+#' `c1 = E|z|^2 (|z|^2 - r^2)_+ / d`, `A = L (lambda_mu + lambda_Sigma r^2)` and
 #' `a' = L^2 max(lambda_mu lambda_Sigma c0, lambda_Sigma^2 c1)`, the average has, where `a' = 0`,
 #'
 #' * **noise by gap**: `[D/(2 step K) + (1 + 1/t) step s2/(2N)] / (1 - (1 + t) step A/N)`,
 #'
-#' and nearly that elsewhere; `t` and `r^2` are those that make it smallest. `vignette("theory")` proves it. `bounds` has all values and
-#' `bound` is the smallest one, named by `by`: `"distance"`, `"sharper"` (the same one step earlier in its proof), `"gap"`, with an `s2`
-#' that is certain, or `"estimated"`, with `s2` estimated from 4,096 draws and four standard errors added. `s2` is certain where it is
-#' known
-#' in closed form (a quadratic), computed by quadrature (a regression with normal priors, at most 2,500 rows and coefficients
-#' together, and an optimum that
-#' [elvi_optimum()] certifies), or bounded by `L d` in the block of `mu`, which is several times larger.
+#' and nearly that elsewhere. `t` and `r^2` are chosen to make it smallest. `vignette("theory")` has the proof.
+#'
+#' `bounds` has all values, and `bound` is the smallest one, named by `by`:
+#' * `"distance"`: the noise is bounded by the distance;
+#' * `"sharper"`: the same, one step earlier in its proof;
+#' * `"gap"`: the noise is bounded by the gap, with an `s2` that is certain;
+#' * `"estimated"`: the same with `s2` estimated from 4,096 draws, plus four standard errors.
+#'
+#' `s2` is certain in three cases: in closed form (a quadratic), by quadrature (a regression with normal priors, at most 2,500
+#' rows and coefficients together, and an optimum that [elvi_optimum()] certifies), or as a bound by `L d` in the block of `mu`,
+#' which is several times larger.
 #'
 #' The average has weights made from a constant `a` of its own, `a_weights`. The
 #' presets set it from `N` and `K`, as the paper does; it then takes the place of
 #' `a` if it is larger, and costs an extra term if it is smaller.
 #'
-#' These are for a convex `f`. Otherwise, with the iterates confined to a compact
-#' set (`scale_max` and `mu_radius` of [elvi_control()]), the smallest expected
-#' squared gradient mapping of the iterates is bounded, which is not a gap:
+#' These bounds are for a convex `f`. Otherwise, with the iterates confined to a compact set (`scale_max` and `mu_radius` of
+#' [elvi_control()]), the smallest expected squared gradient mapping of the iterates is bounded, which is not a gap:
 #'
 #' * **non-convex**: `min_k E|G|^2 <= 4 (F(theta0) - F*  + B sum_k step_k/N_k)`
 #'   over `sum_k step_k (1 - step_k Lip)`, where `Lip = 2L` is the smoothness of
@@ -48,10 +50,10 @@
 #'   must be *below* `1/(2L)`, so the default step of `1/(2L)` is too long. Only
 #'   growing batches send this bound to 0.
 #'
-#' With `elvi_control(estimator = "fixed", fixed_weight = w)` and `b = w L` the noise by gap has `(1 - 2b/L) A` for `A`, the `s2` of that
-#' gradient, and
-#' `(1 - 2b/L) a' + b^2 max(lambda_mu (lambda_mu + lambda_Sigma d), lambda_Sigma (lambda_mu + lambda_Sigma v))`
-#' for `a'`, with `v = E|z|^4 / d`. It needs a known optimum. The bound by distance does not cover this estimator. In majorant coordinates
+#' With `elvi_control(estimator = "fixed", fixed_weight = w)` and `b = w L` the noise by gap has `(1 - 2b/L) A` for `A`, the
+#' `s2` of that gradient, and
+#' `(1 - 2b/L) a' + b^2 max(lambda_mu (lambda_mu + lambda_Sigma d), lambda_Sigma (lambda_mu + lambda_Sigma v))` for `a'`, with
+#' `v = E|z|^4 / d`. It needs a known optimum. The bound by distance does not cover this estimator. In majorant coordinates
 #' weights near the default of 0.1 are often best; compare some by calling `guarantee()`.
 #'
 #' @section The iterates themselves:
@@ -127,18 +129,15 @@
 #' @param alpha strong convexity constant of `f`, if known, see [bg_constants()].
 #' @param gap0 for the non-convex bound: an upper bound on `F(start) - F*`. The
 #'   default is one that follows from the smoothness of `f`, and is rough.
-#' @param runs number of independent runs of which the one with the smallest exact objective is kept: by Markov's inequality its gap
+#' @param runs number of independent runs, if you keep the one with the smallest exact objective. By Markov's inequality its gap
 #'   exceeds twice the bound with probability at most `2^-runs`. For models with an exact objective.
-#' @return `guarantee()`: a list of class `elvi_guarantee` with `bound`, `by`, `bounds`, `gap` (of a fit, where the optimum
-#'   is known), `kind`,
-#'   `conditional`, `sharper` (the same bound one step earlier in the proof),
-#'   `best_iterate`, `almost_surely`, `D`,
-#'   `a`, `b`, `a_weights`, `gamma`, `N` (for a schedule that varies, the first and the last),
-#'   `K`, `lambda`, `L`, `gap_start` and `assumptions`, a data frame with
-#'   `assumption`, `status` (`"holds"`, `"fails"`, `"unknown"`, or `"assumed"` of what you say and draws do not refute: that a
-#'   density is convex, smooth with `L`, grows, that `alpha` is right, that `optimum` is one; and of what rests on it), `why`,
-#'   `needed` (for the
-#'   bound) and `about` (the problem or the run).
+#' @return `guarantee()`: a list of class `elvi_guarantee` with `bound`, `by`, `bounds`, `gap` (of a fit, where the optimum is
+#'   known), `kind`, `conditional`, `sharper` (the same bound one step earlier in the proof), `best_iterate`, `almost_surely`,
+#'   `D`, `a`, `b`, `a_weights`, `gamma`, `N` (for a schedule that varies, the first and the last), `K`, `lambda`, `L`,
+#'   `gap_start` and `assumptions`, a data frame with `assumption`, `status` (`"holds"`, `"fails"`, `"unknown"` or `"assumed"`),
+#'   `why`, `needed` (for the bound) and `about` (the problem or the run). `"assumed"` is for your own claims that draws do not
+#'   refute, and for what follows from them: that a density is convex, smooth with `L` or grows, that `alpha` is right, or that
+#'   `optimum` is the optimum.
 #' @seealso [bg_constants()], [existence()], [schedule_rate()]
 #' @examples
 #' X <- scale(as.matrix(infert[, c("age", "parity", "induced", "spontaneous")]))

@@ -3,10 +3,9 @@
 #' `mpsgd_guarantee()` computes, before a run of [mpsgd()], an upper bound on its expected gap, from constants that you supply: those of
 #' the noise, the smoothness of `F` and the distance of the start from the minimiser.
 #'
-#' Calling it asserts that `F` is convex and smooth with constant `smoothness` (on the whole space, or so that
-#' it can be continued), that it has a minimiser `theta*` in the set, a product with a factor for
-#' each block, that the start is in the set, and that a single gradient estimate `g` is unbiased with noise that grows at
-#' most quadratically: for each block `i`
+#' By calling it you assert that `F` is convex and smooth with constant `smoothness` (on the whole space, or so that it can be
+#' continued), that it has a minimiser `theta*` in the set, a product with a factor for each block, that the start is in the
+#' set, and that a single gradient estimate `g` is unbiased with noise that grows at most quadratically: for each block `i`
 #'
 #' `E |g_i|^2 <= sum_j a[i, j] |theta_j - theta*_j|^2 + b[i]`
 #'
@@ -21,8 +20,8 @@
 #' `a` of the guarantee, which is in the weights of the average.
 #'
 #' @section The gradient at the minimiser:
-#' The theorems need `grad F(theta*) = 0`; a minimiser on the boundary of the set may not
-#' have that, and then the bounds can fail. Then:
+#' The theorems need `grad F(theta*) = 0`. At a minimiser on the boundary of the set the gradient need not be 0, and the bounds
+#' can fail. In that case:
 #'
 #' * With **single gradients** (all batches 1) it is not needed, and neither are smoothness
 #'   and short steps. Leave `smoothness` out, or let `slope` be `NA`.
@@ -43,7 +42,7 @@
 #' @param a_weights the `a` that [mpsgd()] is given, if it is another than that of the noise.
 #' @param budget gradient evaluations, instead of the schedule's.
 #' @param x a guarantee.
-#' @param ... nothing.
+#' @param ... not used.
 #' @return A list of classes `elvi_mpsgd_guarantee` and `elvi_guarantee` with `bound` (`NA` if the
 #'   theorem does not apply), `sharper`, `best_iterate`, `almost_surely`, `a`, `b`, `D`, `rate` (see
 #'   [schedule_rate()]) and `assumptions`. [predict()][predict.elvi_guarantee] has the bound for other

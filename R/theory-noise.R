@@ -23,17 +23,14 @@
 #' two choices of `lambda` are shown beside it. The proofs are in the maintainer's guide, `docs/internals.Rmd` of the sources.
 #'
 #' @section Corrections to the paper:
-#' The paper has twice the second line, with `d - 1 + kappa` in place of `v`. The
-#' latter is `v` for bases with independent coordinates, `E z_1^2 z_2^2 = 1`; in an
-#' elliptic base that is `kappa / 3`, so for `kappa > 3` and `d > 1` the paper's bound
-#' on `E|grad f z'|^2` is too small (a quadratic attains the right one). The factor 2 is
-#' not needed, and makes up for it: both printed pairs `(a, b)` hold whenever `kappa <=
-#' 6`, that is for gaussian, laplace and uniform bases and for student bases with `df >=
-#' 6`, and for every base in up to 4 dimensions. With heavier tails they can fail: for
-#' `kappa = 33` (student, `df = 4.2`) in 10 dimensions an isotropic quadratic at twice the
-#' scale of the optimum has 1.53 times the noise that the first pair allows. The columns
-#' `proven` and `refuted` say, for the base and the dimension at hand, whether the
-#' argument above proves a printed pair, and whether an isotropic quadratic breaks it.
+#' The paper has twice the second line, with `d - 1 + kappa` in place of `v`. The latter equals `v` for bases with independent
+#' coordinates, where `E z_1^2 z_2^2 = 1`. In an elliptic base that expectation is `kappa / 3`, so for `kappa > 3` and `d > 1`
+#' the paper's bound on `E|grad f z'|^2` is too small (a quadratic attains the right one). The factor 2 is not needed, and makes
+#' up for it: both printed pairs `(a, b)` hold whenever `kappa <= 6`, that is for gaussian, laplace and uniform bases and for
+#' student bases with `df >= 6`, and for every base in up to 4 dimensions. With heavier tails they can fail: for `kappa = 33`
+#' (student, `df = 4.2`) in 10 dimensions an isotropic quadratic at twice the scale of the optimum has 1.53 times the noise that
+#' the first pair allows. The columns `proven` and `refuted` say, for the base and the dimension at hand, whether the argument
+#' above proves a printed pair, and whether an isotropic quadratic breaks it.
 #'
 #' The constants do not cover the `"path"`, `"control"` and `"fixed"` estimators, and are infinite for a base
 #' of infinite kurtosis and for the poisson likelihood, whose curvature is
@@ -42,10 +39,9 @@
 #' @param model a model, see [model_glm()].
 #' @param base the variational base, see [bases].
 #' @param lambda preconditioner `c(mu = , Sigma = )`, in (0, 1].
-#' @param optimum list with `mu` and `Sigma` (symmetric), in the model's
-#'   coordinates, for models without an exact objective. It is checked: a scale below `1/sqrt(L)`, or a gradient beyond the noise of 1024
-#'   draws, is an error. Models with
-#'   an exact objective find their optimum by [elvi_optimum()], and check yours against it.
+#' @param optimum list with `mu` and `Sigma` (symmetric), in the model's coordinates, for models without an exact objective. It
+#'   is checked: a scale below `1/sqrt(L)`, or a gradient beyond the noise of 1024 draws, is an error. Models with an exact
+#'   objective find their optimum by [elvi_optimum()], and check yours against it.
 #' @param coordinates `"raw"`, or `"whitened"` or `"majorant"` for the constants of a run in
 #'   such coordinates, see [elvi_control()].
 #' @param alpha strong convexity constant of `f` (a lower bound of its

@@ -20,7 +20,7 @@
 #' | `elvi_error_target` | the C function of a [model_native()] says that it has failed | `iteration`, `mu` | look at your function at that point |
 #' | `elvi_error_time_limit` | a limit of [setTimeLimit()] was reached during a run | `fit`, the run so far | more time; `elvi(fit)` continues |
 #' | `elvi_error_singular` | the scale is no longer positive definite | `iteration`, `mu`, `scale` | shorter steps |
-#' | `elvi_error_backtrack` | no step passes the check of `elvi_control(backtrack = )`, however short: `value` is not what `gradient` is the gradient of; also an `elvi_error_nonfinite` | `iteration`, `mu`, `scale` | look at both functions at that point |
+#' | `elvi_error_backtrack` | no step passes the check of `elvi_control(backtrack = )`, however short: `gradient` is not the gradient of `value`; also an `elvi_error_nonfinite` | `iteration`, `mu`, `scale` | look at both functions at that point |
 #' | `elvi_error_lapack` | an eigenvalue decomposition did not converge | | report it |
 #' | `elvi_error_quadrature` | the marginal of a [base_radial()] is too rough for a quadrature rule | `argument` | a smoother `log_phi`; `method = "mpsgd"` |
 #' | `elvi_error_calibration` | no replication of [calibrate()] could be fitted | | the message has the first failure |
@@ -42,7 +42,7 @@
 #' | `elvi_warning_diverged` | a run ended clearly worse than it began | | a larger `smoothness`, or none of your own |
 #' | `elvi_warning_interrupted` | an interrupt or a time limit ended a run | | the fit so far is returned; [elvi()] or [mpsgd()] on it continues |
 #' | `elvi_warning_not_converged` | the budget, or the solver, ended above `tol` | | `elvi(fit, budget = )` continues |
-#' | `elvi_warning_gradient` | `gradient` of a [model_density()] is not that of `value` | `x`, `direction`, `by_value`, `by_gradient`: where, along what, and the two derivatives | correct one of the two |
+#' | `elvi_warning_gradient` | `gradient` of a [model_density()] is not the gradient of `value` | `x`, `direction`, `by_value`, `by_gradient`: where, along what, and the two derivatives | correct one of the two |
 #' | `elvi_warning_nonfinite` | `value` of a [model_density()] is NaN or infinite at draws of the approximation, so that the run cannot be compared with its start | | look at `value`; a base of bounded support |
 #' | `elvi_warning_outside` | a user-supplied density failed at points of a run that has no verdict, because the density was declared convex | `outside`, `first_error` | look at its domain |
 #' | `elvi_warning_shortened` | the steps of a schedule gave non-finite values or a rising objective on a user-supplied density: the run was repeated with shorter steps | `shorten` | shorter steps |
@@ -51,12 +51,12 @@
 #' | `elvi_warning_fold` | a fit of `kfold()` without one of the folds did not converge | | more rows a fold, or tighter priors |
 #' | `elvi_warning_flat_prior` | a formula with a flat prior: an optimum need not exist | | a proper prior |
 #' | `elvi_warning_constant_response` | all responses are equal | | check the data |
-#' | `elvi_warning_correction` | the draws that correct the weights of the quadrature points of a fit with [group-level terms][group_terms] leave a standard error of more than 0.05 standard deviations in the mean of a hyperparameter | `noise`, `draws` | more rows a group, or a tighter `prior_sd` |
+#' | `elvi_warning_correction` | the draws that correct the weights of the quadrature points of a fit with [group-level terms][group_terms] leave a standard error of more than 0.05 standard deviations in the mean of a hyperparameter | `noise`, `draws` | more rows per group, or a tighter `prior_sd` |
 #' | `elvi_warning_quadrature` | the quadrature error of a fit with [group-level terms][group_terms] is above 0.05 standard deviations (against the next coarser grid) | `change` | a larger `elvi_control(nodes = )`, or a tighter `prior_sd` |
 #' | `elvi_warning_checkpoint` | a checkpoint could not be written; the run continues | | free disk space, or check the permissions of the directory |
 #' | `elvi_warning_verdict` | the check of a fit of a user-supplied density found a problem: k-hat, importance weights that move means or sds, other starts that ended at a different place, draws outside the domain | `verdict` | another parametrisation (non-centred), base or scale; more `starts` |
 #' | `elvi_warning_uncorrected` | draws of the approximation itself (`resample = FALSE`) of a fit that importance weights correct, where the two differ by more than 0.3 standard deviations or a factor of 1.5 | | leave `resample` out |
-#' | `elvi_warning_worker` | a worker of a [cluster][rows_cluster()] is lost; others have its rows now, and the result is the same | `worker` | |
+#' | `elvi_warning_worker` | a worker of a [cluster][rows_cluster()] is lost; other workers have its rows now, and the result is the same | `worker` | |
 #' | `elvi_warning_slow` | no worker of a [cluster][rows_cluster()] has answered within its `timeout`; elvi waits once more | | a larger `timeout` |
 #' | `elvi_warning_pareto_k` | importance resampling where the approximation misses part of the target | | another base or scale |
 #' | `elvi_warning_polish` | the chains of `polish = TRUE` have not mixed | | use the verdict; another parametrisation |
