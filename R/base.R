@@ -97,7 +97,7 @@ log_sphere_area <- function(d) log(2) + d / 2 * log(pi) - lgamma(d / 2)
 # log of the constant that makes phi a density of z, from the integral of r^(d-1) phi(r)
 log_normaliser <- function(d, log_integral) -log_sphere_area(d) - log_integral
 
-# What a law has: what C reads (kind, dim, par, table), and what R code asks for. `kind` is for words only; nothing else
+# A law is a base in a given dimension: what C reads (kind, dim, par, table), and what R code uses. `kind` is for words only; nothing else
 # may depend on it.
 law_entries <- c(
   "par",            # two numbers, see elvi_base in src/base.h
@@ -254,7 +254,7 @@ radial_mass <- function(user, d) {
 log_moment <- function(mass, k) {
   w <- mass$log_weight(mass$wide, mass$d + k)
   bulk <- integrate_pieces(function(t) exp(mass$log_weight(t, mass$d + k) - max(w)), mass$pieces)
-  # a power tail goes on beyond the grid with the slope it has there
+  # beyond the grid a power tail continues with its slope at the last point
   tail <- if (mass$goes_on) exp(w[length(w)] - max(w)) / -slope_at_end(mass$wide, w) else 0
   max(w) + log(bulk + tail)
 }

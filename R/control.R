@@ -193,7 +193,7 @@ split_control <- function(control) {
 
 conduct_entries <- names(formals(check_conduct))
 
-# Are all settings what they are without arguments, as in nearly every fit? `progress` depends on the session.
+# Have all settings their defaults, as in nearly every fit? `progress` depends on the session.
 is_default <- function(control) identical(replace(control, "progress", default_control$progress), default_control)
 
 # The other halves of src/estimator_<name>.c: can it leave the entropy to a proximal step, does it need a base whose

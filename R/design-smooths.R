@@ -53,8 +53,8 @@ set_up_smooths <- function(specs, frame, counting = TRUE, knots = NULL) {
 }
 
 # s(x, g, bs = "fs") has a variance for each direction of the space that the penalty leaves free. These directions are eigenvectors of equal
-# eigenvalues, so mgcv leaves them to rounding. Here they are the constant, what a first variable adds to it, and so on with the
-# variables' powers, each without what the ones before say about the data.
+# eigenvalues, so mgcv leaves them to rounding. Here they are made from the constant and the powers of the
+# variables, each orthogonal to the earlier ones over the data.
 settle_null_space <- function(smooth, data) {
   if (!inherits(smooth, "fs.interaction") || is.null(smooth$Xb)) return(smooth)
   free <- setdiff(seq_len(ncol(smooth$P)), seq_len(smooth$base$rank))

@@ -259,7 +259,7 @@ default_schedule <- function(control, budget) {
 }
 
 # Arguments and settings that only the stochastic method has a use for, of those that were
-# given: the exact solver knows no constraints, steps or iterations.
+# given: the exact solver has no constraints, steps or iterations.
 stochastic_settings <- function(run, control) {
   arguments <- given_values(run[c("schedule", "budget", "start", "starts")])
   mine <- c("estimator", "update", "average", "precondition", "smoothness", "scale_min", "scale_max",

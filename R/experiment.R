@@ -41,7 +41,7 @@ example_experiment <- function(name, ..., stored = FALSE) {
 run_experiment <- function(room, name, arguments) {
   entry <- room$experiments()[[name]]
   began <- proc.time()[["elapsed"]]
-  # elvi() returns the fit so far, but an experiment of such fits is none
+  # after an interrupt elvi() returns the fit so far, which an experiment must not use
   out <- withCallingHandlers(do.call(entry$run, arguments),
                              elvi_warning_interrupted = function(w) room$experiment_interrupted())
   structure(c(list(name = name, title = entry$title), out,

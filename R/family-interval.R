@@ -64,7 +64,7 @@ no_display <- function(y) {
 
 # ---- log likelihoods ---------------------------------------------------------------------------------------
 
-# log density where both ends agree, else the log probability of the interval, from the functions of a law
+# log density where both ends agree, else the log probability of the interval, from the functions of a distribution
 interval_log_lik <- function(y, family, density, tail) {
   from <- family$levels[y, 1L]
   to <- family$levels[y, 2L]
@@ -88,7 +88,7 @@ interval_lognormal_log_lik <- function(y, mu, sigma, family) {
 
 # ---- records -----------------------------------------------------------------------------------------------------
 
-# The law's own parameter, beside which the loss has the table.
+# The parameter of the distribution; the loss has the table in addition.
 interval_hyper <- function(name, start, curvature, default_prior) function(levels) {
   ends <- as.double(t(if (is.matrix(levels)) levels else cbind(1, 2)))
   out <- positive_hyper(name, part = function(a, problem, solved) list(value = 0, slope = if (!is.null(solved)) -solved$slope[1L]),

@@ -1,5 +1,5 @@
 # Gamma responses with the inverse link. A predictor that is not positive has no mean, and a gaussian approximation gives weight to every
-# predictor: below a floor, where the mean is five times the largest response, the loss goes on as a parabola. The floor is `levels`
+# predictor: below a floor, where the mean is five times the largest response, the loss is continued by a parabola. The floor is `levels`
 # of the family object, which the loss has behind the shape.
 
 floored_inverse <- function(family, y, declared) {

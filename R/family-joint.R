@@ -179,7 +179,7 @@ refuse_scale_intervals <- function(family, y, declared) {
   family
 }
 
-# what glm()'s dispersion stands for, which `variance` of a record leaves out
+# the factor that glm() calls dispersion, which `variance` of a record leaves out
 base_variance <- function(base, second) {
   if (isTRUE(base$dispersion$residual) || identical(base$family, "student")) second^2 else 1
 }

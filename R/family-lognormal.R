@@ -1,10 +1,10 @@
-# Positive numbers whose logarithms are normal; times with this law may be censored.
+# Positive numbers whose logarithms are normal; times with this distribution may be censored.
 
 #' @rdname families
 #' @export
 lognormal <- function() new_family("lognormal", "log")
 
-# u of a law of mean mu: standard normal
+# u for a distribution of mean mu: standard normal
 lognormal_u <- function(y, mu, sigma) (log(abs(y)) - log(mu)) / sigma + sigma / 2
 
 lognormal_log_lik <- function(y, mu, sigma) {

@@ -273,7 +273,7 @@ beta_deviance <- function(y, mu, phi) {
   2 * (log_density(stats::plogis(low)) - log_density(mu))
 }
 
-# u of a Weibull law of mean mu: the time passes e^u in units of the cumulated hazard
+# u of a Weibull distribution of mean mu: the time passes e^u in units of the cumulated hazard
 weibull_u <- function(y, mu, shape) shape * (log(abs(y)) + lgamma(1 + 1 / shape) - log(mu))
 
 weibull_log_lik <- function(y, mu, shape) {
@@ -521,7 +521,7 @@ shape_hyper <- positive_hyper("shape",
   curvature = function(count) count)
 
 # k (log k + log y) - log Gamma(k) of each response, which has k (eta + y e^-eta), or what another link has, beside that: `slope_of` says
-# what the solver knows of its derivative in log k
+# the solver's bound on its derivative in log k
 gamma_part <- function(slope_of) {
   function(a, problem, solved) {
     w <- problem$weight * problem$frequency

@@ -186,7 +186,7 @@ replicate_once <- function(number, plan) {
     withCallingHandlers(
       suppressMessages(list(number = number, pit = with_key(replication_keys(plan, number)$refit, pit_of_one(plan, number)))),
       warning = function(w) {
-        # the fit has said so already
+        # the fit has warned already
         if (!inherits(w, "elvi_warning_flat_prior")) said <<- said %||% conditionMessage(w)
         invokeRestart("muffleWarning")
       }),

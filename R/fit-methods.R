@@ -209,7 +209,7 @@ check_effects <- function(effects) {
   intersect(kinds, effects)
 }
 
-# what each row is, and its place among the parameters
+# the kind of each row, and its place among the parameters
 tidy_rows <- function(x, effects) {
   shown <- x$posterior$shown
   row <- function(effect, at, term = shown[at], group = NA_character_, level = NA_character_) {

@@ -437,7 +437,7 @@ scaled_joint_residuals <- function(object, type, y, mean) {
   sign(y - mean) * sqrt(counts * pmax(0, record$deviance(y, mu, dispersion, object$family)))
 }
 
-# The mean of a parameter in each row where nobody asks for its limits: by the moments of the predictor, without profiles of every row.
+# The mean of a parameter in each row, if its limits are not needed: by the moments of the predictor, without profiles of every row.
 plain_mean <- function(object, rows, link) {
   mix_moments(response_moments(object, linear_predictor(object, rows), link), object$posterior$weight)$mean
 }

@@ -40,7 +40,7 @@ print_estimates <- function(x, digits, most = 10L) {
   if (groups) print_hyper(x, digits)
 }
 
-# what the estimates are of, where that is not the end of a solver
+# what the estimates describe, if not the result of a solver
 estimates_of <- function(x) {
   if (!is.null(x$polish)) return(" (of Hamiltonian Monte Carlo chains; $mu and $Sigma are the approximation's)")
   if (is_by_chains(x$verdict)) return(if (x$verdict$correct) " (of chains from the approximation, which is $mu and $sd)" else "")

@@ -1,7 +1,7 @@
 # A linear predictor in its parts: terms of the model matrix, smooths, latent terms. For predict(type = "terms"), smooth_estimates() and
 # plots of smooths.
 
-# Each part: label, `coefficients` and latent `terms` that it is made of, and `smooth`, NULL for parts that are none.
+# Each part: label, `coefficients` and latent `terms` that it is made of, and `smooth`, NULL for parts that are not smooths.
 predictor_parts <- function(object) c(parametric_parts(object), latent_parts(object))
 
 latent_parts <- function(object) {

@@ -1,5 +1,5 @@
 # Where importance weights say that no gaussian follows the target, draws that correct the fit are taken from a mixture of
-# student laws that is adapted to the target in a few rounds: population Monte Carlo (Cappe et al. 2008). Each round draws from
+# student distributions that is adapted to the target in a few rounds: population Monte Carlo (Cappe et al. 2008). Each round draws from
 # the mixture so far, weighs, and fits the next one to the weighted draws. The weights of the best ones are judged as those of
 # the gaussian are, and correct what the fit shows; the gaussian remains the approximation.
 
@@ -47,7 +47,7 @@ is_settled <- function(found) {
   length(found) > rounds_to_settle && sum(share_of(found) > settled_share & k_of_round(found) < k_usable) >= rounds_together
 }
 
-# Not near what is asked for, and no better in the last three rounds.
+# Far from the required accuracy, and no better in the last three rounds.
 gets_nowhere_near <- function(share) {
   n <- length(share)
   n > stalled_rounds && max(share) < fewest_adapted && max(share[(n - 2L):n]) < stalled_growth * max(share[seq_len(n - 3L)])
@@ -159,10 +159,10 @@ adapted_points <- function(proposal, n, key, iteration) {
   mixture_points(proposal, law_of(base_student(adapted_df(d)), d), n, key, iteration)
 }
 
-# ---- mixtures of bent student laws --------------------------------------------------------------------
+# ---- mixtures of bent student distributions --------------------------------------------------------------------
 
 # Fitted to weighted points (the columns of x) by expectation maximisation. A part is x = mu + curve q(t) + root y with
-# y_1 = t = z_1 and y_k = s_k(t) z_k for k > 1, z of a spherical law; q(t) = (1, t, t^2 - 1), the
+# y_1 = t = z_1 and y_k = s_k(t) z_k for k > 1, z of a spherical distribution; q(t) = (1, t, t^2 - 1), the
 # curve does not move t itself, and log s_k is a quadratic in t. So a part can be a
 # funnel (scales that grow along t), a banana (a curve that turns) or, with neither, an ellipse.
 
@@ -231,7 +231,7 @@ ellipse_under <- function(z, w) {
   if (!is.null(root)) list(mu = moments$mean, root = root)
 }
 
-# Eigenvalues that differ by no more than those of n draws of a round law do (Marchenko and Pastur) are taken for equal.
+# Eigenvalues count as equal if they differ by no more than those of n draws of a round distribution (Marchenko and Pastur).
 shrink_covariance <- function(V, n) {
   d <- nrow(V)
   e <- eigen(V, symmetric = TRUE)
@@ -308,7 +308,7 @@ significant_coefficients <- function(terms, y, w, n) {
 }
 
 # Newton steps for the likelihood of normal variables with squares `size` and log sd c'terms; a slope or a curvature of
-# less than three standard errors is none.
+# less than three standard errors does not count.
 log_spread <- function(terms, size, w, n) {
   fitted <- function(use) {
     c <- c(log(sum(w * size)) / 2, 0, 0)
@@ -382,7 +382,7 @@ log_density_of <- function(part, x, log_phi) {
   log_phi(sqrt(size)) - volume - colSums(log_s)
 }
 
-# z of a spherical law, in columns, as points of a part
+# z of a spherical distribution, in columns, as points of a part
 points_of <- function(part, z) {
   if (is.null(part$curve)) return(part$mu + part$root %*% z)
   terms <- bend_terms(z[1L, ], part$range)

@@ -162,7 +162,7 @@ effective_draws <- function(log_ratios) {
   sum(weights)^2 / sum(weights^2)
 }
 
-# The share of the target outside a bounded support, by draws of a student law about the approximation. NULL for bases
+# The share of the target outside a bounded support, by draws of a student distribution about the approximation. NULL for bases
 # that are everywhere.
 share_outside <- function(fit, key, n = max(fewest_k_draws, min(4000, draws_to_check(fit$model$dim)))) {
   law <- law_of(fit$base, fit$model$dim)
@@ -177,7 +177,7 @@ share_outside <- function(fit, key, n = max(fewest_k_draws, min(4000, draws_to_c
   sum(w[is.finite(w) & law$log_phi(r) == -Inf]) / sum(w[is.finite(w)])
 }
 
-# Shape of the generalised Pareto law fitted to the largest importance ratios.
+# Shape of the generalised Pareto distribution fitted to the largest importance ratios.
 pareto_shape <- function(log_ratios) {
   n <- length(log_ratios)
   tail <- ceiling(min(0.2 * n, 3 * sqrt(n)))

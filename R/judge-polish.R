@@ -121,7 +121,7 @@ split_rhat <- function(x, chains) {
 
 # ---- in words ----------------------------------------------------------------------------------------------
 
-# what takes the place of the verdict's points
+# the points that replace those of the verdict
 polished_points <- function(fit) {
   polish <- fit$result$polish
   if (!is.null(polish)) list(x = polish$x, draws = ncol(polish$x), moments = polish$moments)

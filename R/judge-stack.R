@@ -60,7 +60,7 @@ stacked_objective <- function(fit, draws) {
   new_estimate("objective F", law$entropy - mean(ratios), stats::sd(ratios) / sqrt(draws), draws, law)
 }
 
-# what the estimates of a stack are of
+# what the estimates of a stack describe
 stack_words <- function(fit) if (!is.null(fit$result$stack)) " (of the mixture)"
 
 stack_line <- function(fit) {

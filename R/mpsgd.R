@@ -29,7 +29,7 @@
 #'
 #' [mpsgd_guarantee()] computes the bounds below from the constants of your problem. The condition is for a single gradient
 #' estimate (BG of Labarrière, Molinari, Villa and Rosasco, 2026): `|g|^2` is the sum over the blocks of the squared norm times
-#' `lambda`, `|theta - theta*|^2` is the sum of the squared norms divided by `lambda`.
+#' `lambda`, and `|theta - theta*|^2` is the sum of the squared norms divided by `lambda`.
 #'
 #' * **Convex `F`, steps at most `1/L`.** With constant step and batch and `K`
 #'   iterations, the expected gap of the average `"theorem"` is at most

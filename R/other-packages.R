@@ -200,7 +200,7 @@ model_info.elvi_glm <- function(x, ...) {
   info
 }
 
-# what the default method asks a model for
+# fields that the default method needs
 family_stand_in <- function(x) {
   structure(list(family = x$family, formula = x$formula, call = x$call, terms = x$terms, model = x$frame,
                  y = observed_response(x)), class = c("glm", "lm"))

@@ -1,7 +1,7 @@
 # Corrected effects of groups. At a component the gaussian is x = mu + L^-T z, with L the factor of its precision in the order of the
 # plan: an effect's z_j is its residual given the coefficients and the effects after it. Moving z_j moves few rows, so its density
 # given the gaussian of all the rest is cheap (elvi_nested_residuals() in src/nested.c), at every quadrature point that matters.
-# `effects` of a posterior says what they are:
+# `effects` of a posterior describes them:
 #
 #   at       places in the order of the plan of the effects that are not gaussian
 #   of       for each component, which of `each` it has

@@ -431,7 +431,7 @@ cumulant_shapes <- function(third, fourth) {
 # What profiles at the best component need, where the posterior has been corrected by profiles; NULL for others.
 profiled_target <- function(posterior) if (is_reshaped(posterior) && !is_corrected(posterior)) target_of(posterior)
 
-# what a profile at component k needs
+# arguments of a profile at component k
 target_of <- function(posterior, k = which.max(posterior$weight)) {
   roots <- posterior$roots
   at <- if (is.null(roots$plan)) posterior$margins else list(plan = roots$plan, setting = roots$settings[[k]])

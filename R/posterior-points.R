@@ -49,7 +49,7 @@ points_probability <- function(posterior, f, value) {
   drop((at < value) %*% points$w + (at == value) %*% points$w / 2)
 }
 
-# what has corrected the approximation, in words
+# the name of the correction, in words
 points_words <- function(posterior) {
   if (!is_corrected(posterior)) NULL else if (is.null(posterior$points$x)) "corrected by importance weights" else "corrected by chains"
 }

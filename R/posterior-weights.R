@@ -124,7 +124,7 @@ corrected_ratios_at <- function(posterior, k, points) {
 conditional_density <- function(posterior, k, z) {
   if (has_target(posterior)) return(-target_values(posterior$margins$model, component_points(posterior, z, rep(k, ncol(z)))))
   target <- target_of(posterior, k)
-  # where there are too many effects for the way from the optimum, that itself
+  # with too many effects for the step from the optimum, the optimum itself
   z <- z + (offset_of_location(posterior, k, original_order(target$plan, target$setting$mu)) %||% 0)
   found <- .Call(elvi_r_nested_check, target$plan, target$rule, list(target$setting), z, FALSE, threads())[[1L]]
   found$total - colSums(z^2) / 2

@@ -288,7 +288,7 @@ prior_tail <- function(block) {
 
 is_exponential <- function(prior) prior$name == "exponential"
 
-# is it a law of positive numbers, of which nothing is cut off?
+# is it a distribution of positive numbers that needs no truncation?
 has_rate <- function(prior) !is.null(prior$rate)
 
 # The default prior of a dispersion must not depend on units. It is exponential(1) of (dispersion / unit)^exponent, which is

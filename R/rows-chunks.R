@@ -203,7 +203,7 @@ row_tasks <- list(
   used_extent = list(
     part = function(model, args) max(abs(predictor_of(model$rows, args$x)[model$rows$weight > 0]), 0),
     join = max),
-  # can the loss of no row that counts rise along x? Moves of a predictor below `small` are none.
+  # can the loss of no row that counts rise along x? Changes of a predictor below `small` do not count.
   is_recession = list(
     part = function(model, args) {
       used <- model$rows$weight > 0
@@ -477,7 +477,7 @@ in_chunk <- function(place, expr) {
   })
 }
 
-# what a message calls a chunk: its file, or its number
+# the name of a chunk in messages: its file, or its number
 chunk_place <- function(chunks, number) if (is.null(chunks$place)) paste("chunk", format_count(number)) else chunks$place()
 
 # The first chunk that has rows, NULL if none has.

@@ -211,7 +211,7 @@ first_rows <- function(chunk, most = 1000L) {
   lapply(chunk, function(x) if (length(dim(x)) == 2L) x[i, , drop = FALSE] else x[i])
 }
 
-# what is called there; it must not bring the environment of this package along
+# the function that is called there, without the environment of this package
 at_worker <- function(request) {
   has <- if (requireNamespace("elvi", quietly = TRUE)) getNamespaceVersion("elvi") else "no"
   if (has == request$version) return(getNamespace("elvi")$answer_request(request))

@@ -6,7 +6,7 @@
 # Rows that are collected for it at most.
 collected_rows <- function() getOption("elvi.collected_rows", 1e6)
 
-# The calls that this file knows: the function, and the definition by which its arguments are matched.
+# The calls that this file handles: the function, and the definition by which its arguments are matched.
 constant_calls <- function() {
   list(ns = list(fun = splines::ns, definition = splines::ns), bs = list(fun = splines::bs, definition = splines::bs),
        poly = list(fun = stats::poly, definition = stats::poly), scale = list(fun = scale, definition = scale),
@@ -117,7 +117,7 @@ chunk_constants <- function(recipe, chunk, args) {
        sums = lapply(args$calls, function(call) argument_sums(call, chunk, env)))
 }
 
-# the numbers that a term is about, NULL if they are none
+# the numbers inside a term; NULL if they are not numeric
 argument_values <- function(call, chunk, env) {
   kind <- constant_kind(call, env)
   given <- matched_call(call, kind)

@@ -31,7 +31,7 @@ checked_pass <- function(rows, task, args) {
   pass$answer
 }
 
-# Workers make the quadrature rule from the base, of which little has to be sent; that of a law without a key takes too long.
+# Workers make the quadrature rule from the base, of which little has to be sent; that of a base without a key takes too long.
 sent_args <- function(args) {
   if (is.null(args$rule)) return(args)
   if (is.null(args$law$key)) args$law <- list(kind = args$law$kind, rule = args$rule)
@@ -53,7 +53,7 @@ prior_part <- function(model) {
 
 # ---- sums that are asked for by name ----------------------------------------------------
 
-# E f, its gradient in mu and the matrix B at one point, by the quadrature rule of a law: see exact_oracle()
+# E f, its gradient in mu and the matrix B at one point, by the quadrature rule of a base: see exact_oracle()
 exact_at <- function(model, rule, law, kind, mu, scale, directions = NULL) {
   pass_of(model, "exact", list(rule = rule, law = law, kind = kind, mu = mu, scale = scale, directions = directions))
 }

@@ -1,4 +1,4 @@
-# Steps of the stochastic algorithm that look at some of the rows only. With g the gradient of f over all rows at the
+# Steps of the stochastic algorithm that use some of the rows only. With g the gradient of f over all rows at the
 # start x0 of the run, g + (n / m) sum over m rows of (l_i'(x) - l_i'(x0)), plus what the prior changes, is unbiased, and
 # its noise is small near x0. The rows of an iteration are a function of the run's key and of the iteration.
 

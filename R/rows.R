@@ -3,7 +3,7 @@
 # neither copies a dense matrix nor fills a sparse one. All arithmetic with it is in src/rows*.c.
 
 # `count` is how many observations they are to a scale parameter, see check_rows(); `constant` the sum of their row
-# constants, see R/family.R, NA of rows that nobody asks for it.
+# constants, see R/family.R, NA for rows that do not need it.
 new_rows <- function(X, shift, y, weight, offset, count = sum(weight), constant = NA_real_) {
   size <- as.double(design_dim(X))
   list(layout = if (is_sparse(X)) "sparse" else "dense", X = X, shift = shift, y = y, weight = weight, offset = offset,

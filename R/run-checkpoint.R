@@ -102,7 +102,7 @@ refuse_difference <- function(file, difference) {
                  differs = difference$what)
 }
 
-# A fit in hand is where its run goes on from; but not over the file of another run.
+# A run continues from the fit that is given, but does not overwrite the file of another run.
 same_run <- function(stored, journal, fit) {
   if (!identical(stored$progress$plan$seed, fit$plan$seed)) {
     bad_checkpoint(journal$file, "one of this run", "one with other draws", differs = "seed")

@@ -1,5 +1,5 @@
 # Whitened coordinates: x = m + A w with m the mode and A A' = H^-1, H the Hessian
-# at the mode. Elliptic families are affine equivariant - an elliptic law of w is
+# at the mode. Elliptic families are affine equivariant - an elliptic distribution of w is
 # one of x with the same base - so the algorithm and its theorems apply to
 # f_w(w) = f(m + A w) - log|A| unchanged, with its smoothness instead of that of
 # f, and the objective is the same number in both coordinates. "majorant" coordinates have a bound on
@@ -59,7 +59,7 @@ whitened_model <- function(model, coordinates, kind, found = NULL) {
   H <- coordinates$hessian(model, at_mode)
   A <- record$inverse_root(record$precision_part(H))
   left <- record$left(A, H)
-  # what may fail is guarded, as a target is whose start was searched
+  # a target that may fail is guarded, like one whose start was searched
   level <- guarded_level(model, mode$x)
   work <- new_model("affine", dim = model$dim, names = model$names, inner = model, A = A, scale = frame,
                     m = as.double(mode$x), log_det = record$log_det(A),

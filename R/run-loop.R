@@ -20,7 +20,7 @@ run <- function(journal, law, iterations) {
   tryCatch(judge_and_report(fit), interrupt = function(condition) report_unjudged(fit))
 }
 
-# The run has done what it was to do; what takes long now is judging it.
+# The run is complete; judging it takes the remaining time.
 report_unjudged <- function(fit) {
   elvi_warn("Interrupted while the fit was checked: the fit is that of the run (", fit$result$status,
             "), without a verdict. pareto_k() and elbo() judge it.", class = "elvi_warning_interrupted")
@@ -160,7 +160,7 @@ run_slice <- function(fit, law, iterations, journal) {
   fit
 }
 
-# setTimeLimit() means what it says: its error goes on to whoever set it, with the run so far.
+# The error of setTimeLimit() is passed on to the caller, with the run so far.
 stop_at_time_limit <- function(journal, fit) {
   fit <- mark_interrupted(fit)
   close_journal(journal, fit)

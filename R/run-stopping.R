@@ -110,7 +110,7 @@ whiten_anew <- function(fit, law) {
   fit
 }
 
-# A small gap speaks of the neighbourhood. By how much did the objective fall in the last stage, on draws that no stage
+# A small gap is a local statement. By how much did the objective fall in the last stage, on draws that no stage
 # has seen? NULL where that is not known.
 last_gain <- function(fit, law) {
   if (is.null(fit$plan$search)) return(NULL)

@@ -18,8 +18,8 @@
 #   log_det(S)
 #   outer(g, z)             the mean of g z' over the columns of both, as far as such a scale can go there
 #   check(S, dim, name)     a user's S, a matrix or a vector (a diagonal), as one of this kind, or an error
-#   of_symmetric(S, name)   the same of a symmetric positive definite matrix, by its law
-#   symmetric(S)            the symmetric matrix with the same law, unnamed
+#   of_symmetric(S, name)   the scale whose distribution is that of a symmetric positive definite matrix
+#   symmetric(S)            the symmetric matrix with the same distribution, unnamed
 #   reported                kind that it becomes when a linear map mixes parameters, and
 #   of_root(R)              a root R as one of that kind
 #   frame                   kind of A in whitened coordinates x = m + A w, and of the scale in the exact solver, and
@@ -258,7 +258,7 @@ given_matrix <- function(S, dim) {
   if (identical(dim(S), c(as.integer(dim), as.integer(dim)))) unname(S)
 }
 
-# a user's symmetric Sigma, or a diagonal, as a scale of the kind with its law
+# a user's symmetric Sigma, or a diagonal, as a scale of the kind with the same distribution
 scale_of_symmetric <- function(S, dim, kind, name) {
   record <- scale_of(kind)
   if (!is.matrix(S) && !record$full) return(record$check(S, dim, name))

@@ -180,7 +180,7 @@ is_no_worse <- function(new, old) {
 }
 
 # Where the target grows exponentially, the objective of an approximation that is too wide is a number as large as its
-# standard error, of which nothing can be said.
+# standard error, which then means nothing.
 is_too_noisy <- function(new, old) !isTRUE(new$se <= max(1, noisy_factor * old$se))
 
 is_better <- function(new, old) isTRUE(new$F + 2 * sqrt(new$se^2 + old$se^2) < old$F)

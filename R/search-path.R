@@ -1,5 +1,5 @@
 # A limited-memory quasi-Newton path in many dimensions, and gaussians along it: Laplace approximations where curvature is known,
-# else what the path itself knows of it, low rank plus diagonal (as in Zhang, Carpenter, Gelman and Vehtari, 2022, Pathfinder).
+# else its estimate from the path, low rank plus diagonal (as in Zhang, Carpenter, Gelman and Vehtari, 2022, Pathfinder).
 
 # points: list(x, value, gradient) of each step; pairs: moves s and changes of gradients y
 quasi_newton_path <- function(target, x, most = descent_steps, memory = path_memory) {
@@ -54,7 +54,7 @@ two_loops <- function(g, pairs, memory = path_memory) {
   g
 }
 
-# What the path knows of the covariance at its i-th point: a diagonal that follows the secant equations, and the directions of its
+# The estimate of the covariance at the i-th point of the path: a diagonal that follows the secant equations, and the directions of its
 # last moves, in which s'H s is known.
 path_lowrank <- function(path, i, dim, memory = path_memory) {
   pairs <- utils::tail(Filter(function(p) p$at <= i, path$pairs), memory)

@@ -162,7 +162,7 @@ points_about <- function(key, dim, n) {
 
 columns_of <- function(x) lapply(seq_len(ncol(x)), function(j) x[, j])
 
-# uniform numbers from the keyed generator, through the normal law
+# uniform numbers from the keyed generator, through the normal distribution function
 keyed_uniform <- function(key, n) {
   if (n == 0) return(numeric())
   stats::pnorm(drop(draw_base(law_of(base_gaussian(), n), key, 1L)))

@@ -206,7 +206,7 @@ settle_steps <- function(target, at, key, tol, budget) {
   size <- wide_batch
   steps <- 0
   repeat {
-    # batches as large as the noise asks for, so that the number of steps does not grow with it
+    # batches as large as the noise requires, so that the number of steps does not grow with it
     noise <- numeric()
     k <- 1
     while (k <= averaged_steps && spent() < budget) {

@@ -347,7 +347,7 @@ safe_curvature <- function(h) {
   ifelse(is.finite(h) & h > 0, h, if (any(is.finite(h) & h > 0)) max(h[is.finite(h)]) else 1)
 }
 
-# f with its last point: optim() asks for value and gradient there one after the other
+# f and its last point are kept: optim() calls for value and gradient one after the other
 remembering <- function(f) {
   last <- NULL
   function(w) {

@@ -108,7 +108,7 @@ evidence_constant <- function(setup) {
     sum(log(problem$prior$precision[proper])) / 2 + data
 }
 
-# what the loss in C has of the hyperparameters
+# the hyperparameters as the loss in C takes them
 loss_hyper <- function(setup, theta, own = own_hyper(setup$layout)) {
   if (is.null(own)) numeric() else as.double(own$loss(unname(theta[setup$layout$family])))
 }
@@ -300,7 +300,7 @@ evidence_hessian <- function(setup, mode, tol) {
 }
 
 # What draws correct the evidence by can be steep in theta: many groups of few rows each move the mode by whole standard
-# deviations. The nodes have to be where the corrected law is, so the correction's slope joins the evidence, and the
+# deviations. The nodes have to be where the corrected distribution is, so the correction's slope joins the evidence, and the
 # mode is looked for again. The nodes' weights have the whole correction, whatever was taken here.
 recentre_on_correction <- function(setup, mode, curved, control, tol, enough = 0.3, most = 4L, say = NULL) {
   evaluations <- 0L

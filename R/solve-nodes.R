@@ -205,7 +205,7 @@ sampled_nodes <- function(setup, mode, axes, drift, width, tol, number, enough =
   }
 }
 
-# a student law with its own scale on each side of each axis: tails of a standard deviation near 0 fall off no
+# a student distribution with its own scale on each side of each axis: tails of a standard deviation near 0 fall off no
 # faster than exponentially in its logarithm
 tail_df <- 6
 tail_unit <- sqrt((tail_df - 2) / tail_df)

@@ -44,7 +44,7 @@ refuse_flat_priors <- function(priors, names, dispersion, argument = "prior_only
 
 is_flat_positive <- function(prior) !is.null(prior) && !has_rate(prior) && any(is.infinite(prior$scale))
 
-# what nested_account() has for a fit: nothing was approximated
+# the fields of nested_account() for a fit in which nothing was approximated
 prior_account <- function(posterior) {
   K <- length(posterior$weight)
   list(evidence = list(log = 0, corrected = 0, se = 0, quadrature_error = 0, flat = 0, proper = TRUE, rests_on = "no data"),

@@ -59,7 +59,7 @@ intercept_shift <- function(shift, at, lines) {
   list(at = at, by = by)
 }
 
-# what the answer rests on
+# the basis of the answer
 nested_account <- function(nested) {
   each <- function(field) vapply(nested$nodes, function(node) node[[field]], nested$nodes[[1L]][[field]])
   c(nested[intersect(c("evidence", "k_hat", "draws", "corrected", "weighed", "noise", "change", "evaluations"), names(nested))],

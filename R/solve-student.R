@@ -1,4 +1,4 @@
-# Corrected posteriors of regressions with student priors, which no profile in C knows: of few coefficients, by weighted points that are
+# Corrected posteriors of regressions with student priors, which profiles in C do not support: of few coefficients, by weighted points that are
 # adapted to the posterior in rounds. What follows from them is as in posterior-weights.R.
 
 # Points of a round, for one dimension; twice as many for two, up to 16 times as many.
@@ -51,7 +51,7 @@ with_normal_priors <- function(model, optimum) {
 # log ratios of the target at the columns of y, whitened coordinates of the coefficients
 log_target_at <- function(posterior, y) conditional_density(posterior, 1L, white_coordinates(posterior, 1L) %*% y)
 
-# Do a few points of the gaussian object to it?
+# Do a few weighted points of the gaussian show that it is wrong?
 student_points_object <- function(posterior) {
   points <- paired_points(posterior, 1024L, refining_share)
   is_off(list(z = points$z, log_ratios = conditional_density(posterior, 1L, points$z) - points$log_q,

@@ -19,7 +19,7 @@ solve_wide <- function(problem, base, run, control) {
   report_wide(judge_wide(fit, found$elsewhere))
 }
 
-# what the scale of the approximation is
+# the kind of scale of the approximation
 pattern_account <- function(curvature, A) {
   if (is.null(curvature)) return(list(words = sprintf("low rank plus diagonal scale (%d directions)", ncol(A) - 1L)))
   list(words = sprintf("precision with %s entries, its factor with %s (pattern: %s)", format_count(length(curvature$row)),

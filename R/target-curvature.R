@@ -6,7 +6,7 @@
 #   cost          gradients that the values at a point take, at least 1
 #   source        in words, where the pattern comes from
 
-# The pattern that is known or, with `detect`, found; NULL where there is none, or the factor would be too large.
+# The pattern as given or, with `detect`, as found; NULL where there is none, or the factor would be too large.
 curvature_of <- function(model, detect = TRUE) {
   known <- known_curvature(model)
   if (!is.null(known)) return(known)

@@ -2,7 +2,7 @@
 # derivative is not finite, is a rejected point and not the end of a run.
 
 # `evaluate(x)` has f and its gradient at the columns of x and says at which of them both are
-# numbers; `account` counts points and keeps what the target said when it first failed.
+# numbers; `account` counts points and keeps the target's first error message.
 guarded_target <- function(model) {
   account <- new_account()
   list(evaluate = function(x) evaluate_guarded(model, x, account), hessian = model$hessian, account = account, dim = model$dim)
@@ -106,7 +106,7 @@ is_guarded <- function(fit) {
   is_function_of_r(fit$given$model) && !is.null((fit$plan$work %||% fit$plan$stand_in)$level)
 }
 
-# How many points of the search and of the run failed, and what the target said first; NULL if none did.
+# How many points of the search and of the run failed, and the target's first error message; NULL if none failed.
 outside_line <- function(fit) {
   search <- fit$plan$search$account %||% fit$result$account
   outside <- (search$outside %||% 0) + (fit$state$outside %||% 0)
@@ -136,5 +136,5 @@ rejecting <- function(model) {
        })
 }
 
-# not one in C, which says for itself what it does outside its domain
+# not a target in C, which handles points outside its domain itself
 is_function_of_r <- function(model) is_user_density(model) && is.null(model$pointer)

@@ -165,7 +165,7 @@ tally_of <- function(rows, wanted) {
 
 no_tally <- list(y = numeric(), weight = numeric())
 
-# what the dispersion of a model is called, and what must be known of it
+# name and constraints of the dispersion of a model
 dispersion_name <- function(model) model$names[model$dispersion_at]
 dispersion_record <- function(model) family_record(model)$dispersion
 
@@ -451,7 +451,7 @@ model_density <- function(value, gradient = NULL, dim, smoothness = NULL, convex
                             around = around, pointer = NULL), known))
 }
 
-# What the user knows of a target that is a function.
+# The user's claims about a target that is a function.
 check_known <- function(dim, smoothness, convex, growth, names, constrain, logarithms) {
   if (!is.null(smoothness)) smoothness <- check_positive(smoothness, "smoothness")
   if (!is.logical(convex) || length(convex) != 1L) {
@@ -623,7 +623,7 @@ print.elvi_model <- function(x, ...) {
   invisible(x)
 }
 
-# what a model is, in lines
+# lines that describe a model
 description <- function(model) UseMethod("description")
 
 #' @export
@@ -701,7 +701,7 @@ target_values.elvi_model_glm <- function(model, x) pass_of(model, "values", list
 #' @export
 target_values.elvi_model_linked <- function(model, x) target_at(model, x)$value
 
-# what the precision of a prior has beside its diagonal
+# the part of a prior's precision beside its diagonal
 add_links <- function(model, x, at) {
   off <- x - model$blocks$coefficients$centre
   slope <- as.matrix(model$prior$precision %*% off) - Matrix::diag(model$prior$precision) * off

@@ -118,7 +118,7 @@ structured_kind <- function(...) {
   c(shared[setdiff(names(shared), names(given))], given)
 }
 
-# what structured terms have in common
+# shared parts of structured terms
 new_structured <- function(label, kind, levels, ...) {
   list(label = label, kind = kind, levels = levels, coefs = kind, correlated = FALSE, unit = 1, ...)
 }

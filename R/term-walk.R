@@ -78,7 +78,7 @@ walk_columns <- function(term, frame) {
   out
 }
 
-# A walk of order 1 between its values is a bridge, and beyond them it goes on.
+# Between its values a walk of order 1 is a bridge; beyond them it continues.
 walk_unseen <- function(term, frame) {
   at <- as.double(frame[[term$variable]])
   chain <- chain_of(term, frame)

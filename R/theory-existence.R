@@ -43,7 +43,7 @@ existence <- function(model, base = base_gaussian()) {
 }
 
 # Why every base will do. Let f(x) >= c |x|^r - c', r > 0, and E f be finite
-# somewhere. z and -z have the same law and max(|x + y|, |x - y|)^2 >= |x|^2 +
+# somewhere. z and -z have the same distribution and max(|x + y|, |x - y|)^2 >= |x|^2 +
 # |y|^2, so E|mu + S z|^r >= E (|mu|^2 + |S z|^2)^(r/2) / 2 >= (|mu|^r + E|S z|^r) / 4.
 # With v the leading right singular vector |S z| >= s |v'z|, s = sigma_max(S),
 # and v'z is distributed as z_1. Hence F >= c (|mu|^r + s^r E|z_1|^r) / 4 - c' -

@@ -19,7 +19,7 @@ gap_constants <- function(problem, start, floor) {
   reach <- radial_reach(problem$law)
   list(L = problem$L, weight = weight_in(problem), lip = problem$L + 1 / floor^2, distance2 = block_distance2(start, problem),
        reach = reach, s2 = optimum_noise(problem, reach),
-       # what the noise by distance is made of
+       # the constants of the noise by distance
        blocks = c(problem[c("dim", "kurtosis", "L", "aligned", "unbounded", "spread")], list(floor = floor)))
 }
 
@@ -290,7 +290,7 @@ minimise_gap_bound <- function(constants, E, certain) {
   round_gap_bound(constants, metric_of(log_lambda), E, certain)
 }
 
-# where a function is least below 0: the best of some even values, or a better one beside it
+# minimiser of a function below 0: the best of equally spaced values, or a better one next to it
 least_on_grid <- function(f, tried, tol) {
   value <- vapply(tried, f, 0)
   from <- tried[which.min(value)]
@@ -300,7 +300,7 @@ least_on_grid <- function(f, tried, tol) {
 
 metric_of <- function(log_lambda) c(mu = 1, Sigma = exp(max(min(log_lambda, 0), log(1e-100))))
 
-# what optimize() takes for infinite
+# the value that optimize() uses for infinite ones
 no_bound_value <- 1e100
 
 # The same in a given metric

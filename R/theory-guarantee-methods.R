@@ -236,7 +236,7 @@ print.elvi_guarantee <- function(x, ...) {
 bound_words <- c(distance = "noise by distance, the paper's theorem", sharper = "noise by distance, before its last rounding",
                  gap = "noise by gap", estimated = "noise by gap, with the noise at the optimum estimated")
 
-# what rests on what the user says names it
+# a result that rests on the user's claims names them
 caveat <- function(g) UseMethod("caveat")
 
 #' @export
@@ -309,7 +309,7 @@ numbers <- function(x, n) {
     paste0("L = ", n(x$L), ", ", paste0(names(constants), n(constants), collapse = ", ")))
 }
 
-# What can be said when the bound cannot.
+# What is printed when there is no bound.
 still_holds <- function(x, n) {
   if (!is.na(x$bound)) return(character())
   status <- stats::setNames(x$assumptions$status, x$assumptions$assumption)

@@ -303,7 +303,7 @@ method_arguments_of_others <- list(
   nsamples = "`draws` is the number of draws.", subset = "`draws` is the number of draws.",
   cores = threads_of_others, seed = "call set.seed() before, as for any R function.")
 
-# what an argument of another package is called here, or NULL
+# elvi's name for an argument of another package, or NULL
 argument_of_others <- function(name, where) {
   if (where != "elvi()") return(method_arguments_of_others[[name]])
   if (name %in% names(formals(elvi_control))) return(sprintf("use `control = elvi_control(%s = )`.", name))

@@ -128,14 +128,14 @@ is_stop <- function(condition) {
   is_time_limit(condition) || inherits(condition, "elvi_error_interrupted") || inherits(condition, "elvi_error_time_limit")
 }
 
-# what to take where expr fails by itself
+# the value to use if expr fails
 or_else <- function(expr, otherwise) tryCatch(expr, error = function(e) if (is_stop(e)) stop(e) else otherwise)
 or_null <- function(expr) or_else(expr, NULL)
 
 # the same where only elvi's own errors are expected
 null_if_refused <- function(expr) tryCatch(expr, elvi_error = function(e) if (is_stop(e)) stop(e))
 
-# what Ctrl-C does in R itself, where C has noticed it
+# does what Ctrl-C does in R, after C has noticed it
 raise_interrupt <- function() {
   signalCondition(structure(class = c("interrupt", "condition"), list(message = "", call = NULL)))
   invokeRestart("abort")

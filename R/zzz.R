@@ -17,7 +17,7 @@
 # Run when the package is installed, after all other files. What settings are by default, to tell those that were given:
 default_control <- elvi_control(tail = 0.5)   # without arguments this is what it returns
 
-# what a formula with latent terms has somewhere on its right
+# functions that may occur on the right of a formula with latent terms
 names_of_terms <- c("|", "||", "mo", names(latent_calls()))
 
 # The rules that most first fits of a session would otherwise wait for; C is not there yet.

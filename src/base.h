@@ -38,7 +38,7 @@ typedef enum {
     ELVI_RADIAL
 } elvi_base_kind;
 
-/* The law of R for a user's radial density, tabulated by R/base.R. */
+/* The distribution of R for a user's radial density, tabulated by R/base.R. */
 typedef struct {
     int n;
     const double *r;       /* n nodes, increasing */

@@ -46,7 +46,7 @@ typedef struct {
     const char *name;
     int hypers; /* parameters beside the predictors: 0 or 1 */
     elvi_joint_piece (*at)(const double *hyper, double y, const double *eta);
-    /* under a gaussian law of the predictors */
+    /* for gaussian predictors */
     elvi_joint_piece (*expect)(const double *hyper, const elvi_quadrature *rule, const elvi_joint_row *row);
     const elvi_many *many; /* any number of predictors, in place of the two functions; NULL: two */
 } elvi_joint;

@@ -52,7 +52,7 @@ elvi_expectation elvi_expect_probit_hit(const elvi_quadrature_level *level, doub
 /* E -log(Phi(upper - t) - Phi(lower - t)) at t = eta + s z_1, either bound perhaps infinite; its derivative in lower */
 elvi_expectation elvi_expect_normal_interval(const elvi_quadrature_level *level, double lower, double upper, double eta, double s,
                                              double *by_lower);
-/* of a Weibull law of shape k = e^a: log Gamma(1 + 1/k), and du/da - u, where e^u is the cumulated hazard */
+/* of a Weibull time of shape k = e^a: log Gamma(1 + 1/k), and du/da - u, where e^u is the cumulated hazard */
 double elvi_weibull_centre(const elvi_dispersion *a);
 double elvi_weibull_turn(const elvi_dispersion *a);
 /* E exp(eta + s z_1), in closed form where the base has one */

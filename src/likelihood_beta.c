@@ -20,7 +20,7 @@ static beta_row beta_row_of(const elvi_dispersion *a, double y)
     return out;
 }
 
-/* the mean and 1 - mean, the logarithms of both, and the two parameters of the law with their gamma functions */
+/* the mean and 1 - mean, the logarithms of both, and the two parameters of the distribution with their gamma functions */
 typedef struct {
     double m, other, log_m, log_other, p, q;
     elvi_gamma at_p, at_q;

@@ -62,7 +62,7 @@ static double gamma_dispersion_terms(const elvi_dispersion *a, const elvi_tally 
 }
 
 /* ---- gamma with inverse link: k (y t - log t), t = 1 / mean, a = log k; the second number of the dispersion is the t0 below
- * which -log t goes on as its parabola, so that every predictor has a loss -------------------------------------------- */
+ * which -log t is continued by its parabola, so that every predictor has a loss -------------------------------------------- */
 
 static inline elvi_piece barrier(double u)
 {
@@ -204,7 +204,7 @@ static double inverse_gaussian_dispersion_terms(const elvi_dispersion *a, const 
 /* ---- times: e^u - d u, u = k (log t + c(k) - eta), e^eta the mean, k the shape, a = log k ---- */
 
 /* A response is a time t > 0, negative where it is censored: whatever happened (d = 1) did so then, or not before
- * (d = 0). log Gamma(1 + 1/k) = c makes e^eta the mean of a Weibull law; with k = 1 it is exponential. */
+ * (d = 0). log Gamma(1 + 1/k) = c makes e^eta the mean of a Weibull time; with k = 1 it is exponential. */
 typedef struct {
     double u, d;
 } survival;

@@ -141,7 +141,7 @@ elvi_status elvi_run(const elvi_problem *p, const elvi_settings *s,
         if (status == ELVI_OK) status = cap_step(p, &now, &st->theta, w, &taken);
         if (status != ELVI_OK) break;
 
-        /* The trace looks ahead: interrupted there, a run that goes on makes
+        /* The trace looks ahead: interrupted there, a run that continues makes
          * this step again, and its row with it. */
         const elvi_state next = stepped(st, w, batch, &check);
         w->room.factored = 0;

@@ -1204,7 +1204,7 @@ static double block_ratio(const elvi_nested *p, const workspace *w, const elvi_d
  * other blocks if they share no sparse coefficient.
  *
  * Reweighted, the mean of x moves by Cov(x, e^r) / E e^r, summed over blocks, which for a
- * gaussian law is P^-1 E[e^r grad r] / E e^r (Stein). grad r has expectation 0, so e^r - 1
+ * gaussian is P^-1 E[e^r grad r] / E e^r (Stein). grad r has expectation 0, so e^r - 1
  * serves as well, with less noise: sums over rows average it further. */
 void elvi_nested_check(const elvi_nested_task *task, const double *z, int draws, elvi_ratios *out)
 {

@@ -24,7 +24,7 @@ SEXP elvi_r_checksum(SEXP bytes)
     return Rf_mkString(text);
 }
 
-/* Waits until a file, or where there is such a thing a directory, is on the disk. FALSE: it cannot be told. */
+/* Waits until a file, or where there is such a thing a directory, is on the disk. FALSE: not supported. */
 SEXP elvi_r_sync(SEXP path)
 {
     const int file = open_for_sync(R_ExpandFileName(Rf_translateChar(STRING_ELT(path, 0))));

@@ -21,7 +21,7 @@ typedef struct {
     int dim, columns;
 } elvi_scale;
 
-/* What a target that makes draws itself is told of a scale: all of it, its diagonal, or nothing, so that it cannot.
+/* What a target that makes draws itself receives of a scale: all of it, its diagonal, or nothing, so that it cannot.
  * Bits of elvi_model.gathers. */
 typedef enum {
     ELVI_SPREAD_NONE = 0,

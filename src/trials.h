@@ -1,4 +1,4 @@
-/* Successes of several trials, and ratios of gamma functions that their beta-binomial law has. */
+/* Successes of several trials, and ratios of gamma functions of the beta-binomial distribution. */
 #ifndef ELVI_TRIALS_H
 #define ELVI_TRIALS_H
 
