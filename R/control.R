@@ -197,7 +197,7 @@ conduct_entries <- names(formals(check_conduct))
 is_default <- function(control) identical(replace(control, "progress", default_control$progress), default_control)
 
 # The other halves of src/estimator_<name>.c: can it leave the entropy to a proximal step, does it need a base whose
-# density does not jump, do the theorems cover it, and has it a weight that is given?
+# density does not jump, do the theorems cover it, and does it have a given weight?
 estimators <- list(
   reparam = list(prox = TRUE, any_base = TRUE, theory = TRUE),
   path = list(prox = FALSE, any_base = FALSE, theory = FALSE),

@@ -220,7 +220,7 @@ design_centre <- function(X, intercept, counting) {
   centre
 }
 
-# What autoscaled priors ask of the data: standard deviations of some columns, mean and standard deviation of a numeric
+# What autoscaled priors need from the data: standard deviations of some columns, mean and standard deviation of a numeric
 # response, and the mean of weights that are precisions.
 design_spread <- function(X, frame, counting) {
   y <- stats::model.response(frame, "any")

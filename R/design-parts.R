@@ -1,7 +1,7 @@
 # A model in two parts: the formula of the mean, and that of a second parameter (family-joint.R). They share one model frame. The columns
 # of the second part follow those of the first, under names that begin with the component's; `line` of a column or a term says whose it is.
 
-# The second part that the arguments ask for: NULL, or list(component, argument, formula), and the family that has it.
+# The second part that the arguments request: NULL, or list(component, argument, formula), and the family that has it.
 second_part <- function(family, arguments) {
   family <- family_with_zeros(family, arguments$ziformula)
   own <- family_record(family)$second$component

@@ -112,7 +112,7 @@ smooth_data <- function(frame, unit = NULL) {
 }
 
 # The truncated basis of a thin plate spline in several dimensions depends on the unit that its variables share. They are
-# divided by one number, which keeps distances as they are to each other.
+# divided by one number, which keeps the ratios of distances.
 isotropic_unit <- function(spec, frame) {
   basis <- sub(".smooth.spec", "", class(spec)[1L], fixed = TRUE)
   if (basis %in% c("fs", "sz")) basis <- if (is.list(spec$xt)) spec$xt$bs %||% "tp" else spec$xt %||% "tp"

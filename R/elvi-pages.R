@@ -89,16 +89,27 @@ NULL
 #' The best approximation starts the run and whitens its coordinates. With a `tol` the coordinates are whitened again by the
 #' current fit whenever the budget doubles. Theorems hold within the last of these stages.
 #'
-#' @section What a fit keeps of it:
-#' `fit$search` has the number of `evaluations`, the number of points `outside` the domain, the `first_error` of the target, and the
-#' `rivals`: the approximations that other starts reached. A point where the target throws an error or is not finite is rejected. An
-#' interrupt returns the best approximation so far as a fit, which `elvi(fit)` continues.
+#' @section Results of the search:
+#' `fit$search$account` has the number of `evaluations`, the number of points `outside` the domain and the `first_error` of the target.
+#' `fit$search$rivals` has the approximations that other starts reached. A point where the target throws an error or is not finite is
+#' rejected. If you interrupt the search, the best approximation so far is returned as a fit, which `elvi(fit)` continues.
 #'
 #' @section Several modes:
 #' Different starts may end at different gaussians. With `combine = "stack"` the fit is a mixture of these, with weights in
 #' proportion to `exp(ELBO)`. `coef()`, `vcov()`, draws, [elbo()], [pareto_k()] and the [verdict] are those of the mixture.
 #' `fit$stack` has its weights and components.
 #' @seealso [elvi_model], [verdict]; `vignette("any-model")`.
+#' @examples
+#' # two modes, at 3 and -3
+#' model <- model_density(
+#'   value = function(x) -log(exp(-(x - 3)^2 / 2) + exp(-(x + 3)^2 / 2)),
+#'   gradient = function(x) x - 3 * tanh(3 * x),
+#'   dim = 1)
+#' set.seed(1)
+#' fit <- elvi(model, combine = "stack")
+#' fit
+#' fit$stack$weights
+#' fit$search$account$evaluations
 #' @name start_search
 NULL
 
@@ -189,5 +200,15 @@ NULL
 #' above 1.05. An R-hat near 1 is necessary, not sufficient: short chains that start at the approximation may all miss the same
 #' part of the target.
 #' @seealso [elvi_model], [pareto_k()]; `vignette("any-model")`.
+#' @examples
+#' # a banana, which no gaussian fits: the verdict is in the last lines, and estimates are corrected
+#' banana <- model_density(
+#'   value = function(x) x[1]^2 / 2 + (x[2] - 0.2 * x[1]^2)^2 / 2,
+#'   gradient = function(x) c(x[1] - 0.4 * x[1] * (x[2] - 0.2 * x[1]^2), x[2] - 0.2 * x[1]^2),
+#'   dim = 2)
+#' set.seed(1)
+#' fit <- elvi(banana)
+#' fit
+#' fit$verdict$k
 #' @name verdict
 NULL

@@ -268,7 +268,7 @@ stochastic_settings <- function(run, control) {
   list(arguments = arguments, control = unclass(control)[changed])
 }
 
-# "auto" is exact where the model allows it, no one has asked for what only the stochastic
+# "auto" is exact where the model allows it, no argument needs what only the stochastic
 # method has, and the solver's matrices fit in memory.
 choose_method <- function(method, model, stochastic, scale) {
   asked <- lengths(stochastic) > 0L

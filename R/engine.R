@@ -1,4 +1,4 @@
-# The engine for user-supplied densities: R functions, C functions and Stan models of which nothing is known but values and
+# The engine for user-supplied densities: R functions, C functions and Stan models that only return values and
 # gradients. It has two doors:
 #
 #   search_start()       where a run starts (search-start.R, search-natural.R)
@@ -15,11 +15,11 @@
 #   report_judgement()   messages and warnings about the verdict
 #   verdict_lines()      the lines of print() about it
 #   run_components()     location, roots and weights of what a run has ended in, a stack or one gaussian
-#   stack_words()        what the estimates of a stack are of
+#   stack_words()        what the estimates of a stack describe
 #   stack_line()         the line of print() about a stack
 #   stacked_objective()  the objective of a stack
 #   verdict_points()     the importance-weighted points that correct the posterior
-#   with_polish()        the fit with chains of Hamiltonian Monte Carlo, where the verdict asks for them
+#   with_polish()        the fit with chains of Hamiltonian Monte Carlo, where the verdict requires them
 #   polished_points()    what these chains visited
 #   adapted_points()     draws of the mixture that was adapted to the target
 #   pareto_k()           Pareto k-hat of a fit

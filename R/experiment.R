@@ -48,7 +48,7 @@ run_experiment <- function(room, name, arguments) {
               seconds = proc.time()[["elapsed"]] - began), class = "elvi_experiment")
 }
 
-# The experiments are no part of the namespace: the files of inst/experiments are read when one is asked for, into an
+# The experiments are not part of the namespace: the files of inst/experiments are read when one is requested, into an
 # environment that sees the namespace. experiments() there gives them by name.
 load_experiments <- function() {
   room <- new.env(parent = topenv())

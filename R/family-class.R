@@ -326,7 +326,7 @@ likely_class <- function(probabilities, classes) {
   stats::setNames(factor(classes[best], classes), rownames(probabilities))
 }
 
-# the class of each row of tidy(), as 'broom' has it, and the term's name there
+# the class of each row of tidy(), as in 'broom', and the term's name there
 with_y_levels <- function(x, rows) {
   rows$y.level <- NA_character_
   for (l in seq_along(x$shared$classes)) {

@@ -1,6 +1,6 @@
 # Times of which some are censored on the left or in an interval. A row needs two numbers then, so the solver has the distinct
 # intervals in a table, `levels` of the family object, and a response is the number of its interval. weibull() and lognormal() become
-# these families when the response asks for it.
+# these families when the response has intervals.
 
 # ---- responses -----------------------------------------------------------------------------------------
 
@@ -30,7 +30,7 @@ check_ends <- function(ends) {
   ends
 }
 
-# The family that a response with intervals asks for, with their table; as it is for other responses.
+# The family for a response with intervals, with their table; the unchanged family for other responses.
 with_intervals <- function(family, y, declared) {
   if (!has_intervals(y)) return(family)
   ends <- unique(check_ends(interval_ends(y)))

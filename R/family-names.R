@@ -11,7 +11,7 @@ family_aliases <- c(bernoulli = "binomial", negbinomial = "neg_binomial_2", nbin
 # of these the link is not that of the linear predictor's mean
 links_apart <- c("lognormal", "Ordered Categorical")
 
-# A family object of this package for one of another, or for a name; as it is where it is known.
+# The family object of this package for one of another package or a name; a known one is returned unchanged.
 translated_family <- function(family) {
   name <- if (inherits(family, "family")) family$family else family
   if (!is.character(name) || length(name) != 1L) return(family)

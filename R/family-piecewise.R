@@ -223,7 +223,7 @@ settle_pieces <- function(pieces, frame) {
 
 # ---- new data ----------------------------------------------------------------------------------------------------------
 
-# New observations at the intervals of their times; as they are where they have no times, as in a grid over `interval`.
+# New observations at the intervals of their times; unchanged if they have no times, as in a grid over `interval`.
 located <- function(object, newdata) {
   pieces <- object$pieces
   if (is.null(pieces) || !nrow(newdata)) return(newdata)

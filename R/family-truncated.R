@@ -1,4 +1,4 @@
-# Counts of which zeros are not seen.
+# Counts whose zeros are not observed.
 
 #' @rdname families
 #' @export

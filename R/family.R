@@ -858,7 +858,7 @@ check_family_records <- function(records) {
 check_family_records(family_records)
 
 # Run when the package is loaded: each record has its other half in src/likelihood_*.c, with all that its way of being
-# integrated over a dispersion asks for.
+# integrated over a dispersion needs.
 check_family_twins <- function(names = base::names(Filter(Negate(is_joint), family_records)), records = family_records) {
   dispersions <- vapply(names, function(name) records[[name]]$conditional$dispersion %||% NA_character_, "")
   alone <- names[!.Call(elvi_r_has_family, names, dispersions)]

@@ -92,7 +92,7 @@ fewest_replications <- 10L
 
 # ---- what to simulate and to look at --------------------------------------------------------------------
 
-# All that a replication needs. `design` is what refits share, `looked_at` what PIT values are of.
+# All that a replication needs. `design` is shared by the refits, `looked_at` are the quantities with PIT values.
 calibration_plan <- function(fit, from, pars, key) {
   if (is_out_of_memory(fit)) bad_argument("fit", "a fit with its data in memory", "one with out-of-memory data")
   if (!is.null(fit$pieces)) {

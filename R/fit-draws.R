@@ -83,7 +83,7 @@ as.array.elvi_fit <- function(x, ...) {
   array(draws, c(nrow(draws), 1L, ncol(draws)), list(iterations = NULL, chains = "chain:1", parameters = colnames(draws)))
 }
 
-# that of the fit's own sequence of draws, or of the one that a seed asks for
+# that of the fit's own sequence of draws, or of the one that a seed selects
 fit_key <- function(fit, seed = NULL) if (is.null(seed)) fit$posterior$key else key_of_seed(seed)
 
 # The points of a fit that has some, else new draws by their weights, as posterior_draws() has them.
@@ -110,7 +110,7 @@ warn_of_missing <- function(k) {
             "and importance resampling cannot restore it.", class = "elvi_warning_pareto_k")
 }
 
-# Draws of the approximation itself were asked for. Tables show the corrected posterior: a warning where the two differ by more
+# Draws of the approximation itself were requested. Tables show the corrected posterior: a warning where the two differ by more
 # than a verdict allows. `plain` and `corrected` have a draw in each row.
 warn_of_plain <- function(plain, corrected) {
   sd <- apply(corrected, 2L, stats::sd)

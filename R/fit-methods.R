@@ -229,7 +229,7 @@ tidy_rows <- function(x, effects) {
   if (has_shared(x)) with_y_levels(x, out) else if (is.null(x$second)) out else with_components(x, out)
 }
 
-# the part of the model of each row, as 'broom.mixed' has it, and the term's name there
+# the part of the model of each row, as in 'broom.mixed', and the term's name there
 with_components <- function(x, rows) {
   own <- x$second$component
   second <- effect_places_of(x, Filter(function(term) term$line == 2L, x$groups))

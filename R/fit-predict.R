@@ -95,7 +95,7 @@ predict.elvi_glm <- function(object, newdata = NULL,
   if (se.fit) list(fit = fit, se.fit = named(out$sd)) else fit
 }
 
-# `re.form` under either name; other names are errors, but for those that other packages pass.
+# `re.form` under either name; other names are errors, except for those that other packages pass.
 check_re_form <- function(re.form, dots, formals, method, passed = character()) {
   check_dots(given_values(dots), formals, method, c("re_formula", "allow.new.levels", passed))
   if (is.null(dots[["re_formula"]])) return(re.form)
@@ -118,7 +118,7 @@ check_interval <- function(interval, type, family) {
   interval
 }
 
-# What `type` asks for: mean and sd of each row, and quantiles p if they are asked for. One predictor, through its link; or the
+# What `type` requests: mean and sd of each row, and quantiles p if they are requested. One predictor, through its link; or the
 # expected response, which may depend on two.
 predicted_moments <- function(object, rows, type, p) {
   if (type == "response" && needs_both(object)) return(both_moments(object, rows, p))
@@ -531,7 +531,7 @@ mean_dispersion <- function(object) {
   if (length(name)) posterior_moments(object$posterior)$mean[[name]] else known_dispersion(object)
 }
 
-# sigma or shape that goes with a given dispersion; families without one ask for none
+# sigma or shape for a given dispersion; families without a dispersion need none
 known_dispersion <- function(object) {
   dispersion <- family_record(object$family)$dispersion
   if (is.null(dispersion)) 1 else dispersion$known(object$dispersion)
@@ -547,7 +547,7 @@ dispersion_draws <- function(object, drawn, precision = NULL) {
 
 # ---- draws ----------------------------------------------------------------------------------------------------
 
-# The first draws of a fit, or of the sequence that a seed asks for, for the given rows.
+# The first draws of a fit, or of the sequence that a seed selects, for the given rows.
 drawn_for <- function(object, rows, draws, seed) {
   draws <- check_draws(draws, max(nrow(rows$X), posterior_dim(object$posterior)))
   posterior_draws(object$posterior, draws, fit_key(object, seed))

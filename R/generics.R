@@ -1,4 +1,4 @@
-# Generics that package 'rstantools' owns. elvi has copies of its own, so that it can be used
+# Generics that package 'rstantools' owns. elvi has copies, so that it can be used
 # without 'rstantools'; its methods are registered with both. Where elvi's copy masks the
 # original, as after library(rstanarm); library(elvi), the default method hands other
 # packages' objects over to the original.

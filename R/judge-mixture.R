@@ -57,7 +57,7 @@ k_of_round <- function(found) vapply(found, function(round) round$k, 0)
 
 share_of <- function(found) vapply(found, function(round) round$ess, 0)
 
-# so many that what it took to fit is at most doubled, but for targets that were fitted at once
+# so many that the time of the fit is at most doubled, except for targets that were fitted at once
 rounds_to_adapt <- function(fit, judged, draws) {
   spent <- fit$plan$search$account$evaluations + (fit$state$evals %||% 0) + judged
   max(fewest_rounds, spent %/% draws)
@@ -224,7 +224,7 @@ shares_of <- function(log_share) {
 
 # ---- one part -----------------------------------------------------------------------------------
 
-# Mean and a root of the covariance, of which is kept what the points can tell.
+# Mean and a root of the covariance, as far as the points determine it.
 ellipse_under <- function(z, w) {
   moments <- moments_under(z, w, NULL)
   root <- definite_root(shrink_covariance(moments$covariance, 1 / sum(w^2)))

@@ -67,7 +67,7 @@ pareto_k.elvi_fit <- function(object, draws = NULL, seed = NULL, gaussian = FALS
                starts = object$verdict$spread, one_mode = isTRUE(object$model$convex), adapted = adapted_line(object$verdict))
 }
 
-# Of the corrected posterior, as print() has it; NULL where that has no draws.
+# Of the corrected posterior, as in print(); NULL if it has no draws.
 shown_pareto_k <- function(object, draws, seed) {
   samples <- shown_samples(object, draws, if (!is.null(seed)) fit_key(object, seed))
   if (is.null(samples)) return(NULL)

@@ -37,7 +37,8 @@ check_polish <- function(fit) {
   unused_argument("polish", "it is for user-supplied densities (model_density(), model_stan(), model_native())")
 }
 
-# Weights that leave less than a fifth of the draws, or that speak against what is shown. Good ones are better than short chains.
+# Weights with an effective sample size below a fifth of the draws, or that contradict the estimates shown. Good weights are better than
+# short chains.
 needs_polish <- function(v) is.null(v) || weights_object(v) || v$ess < fewest_adapted * v$draws
 
 # ---- chains ------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ check_combine <- function(combine, found, base, control) {
   combine
 }
 
-# NULL where it was not asked for, or has one part. The first part is the fit itself.
+# NULL if it was not requested, or has one part. The first part is the fit itself.
 stack_of <- function(fit) {
   if (!identical(fit$given$combine, "stack")) return(NULL)
   ends <- distinct(close_ends(fit$plan$search))

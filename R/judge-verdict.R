@@ -2,7 +2,7 @@
 # draws, how far their importance weights move means and standard deviations, and where other
 # starts ended.
 
-# A run that has ended, with the posterior that users see: the stack of several starts, if asked for; the verdict; the
+# A run that has ended, with the posterior that users see: the stack of several starts, if requested; the verdict; the
 # importance-weighted points that correct the posterior; and `converged` only where the verdict confirms it.
 judge <- function(fit) {
   fit$result["stack"] <- list(stack_of(fit))

@@ -79,7 +79,7 @@ main_components <- function(posterior, most, least = 0.01) {
 nearest_of <- function(posterior, chosen) {
   theta <- hyper_distances(posterior)
   each <- matrix(vapply(chosen, function(k) component_distance(theta, k), numeric(nrow(theta))), nrow(theta))
-  # on a lattice many are equally near but for rounding, which differs between BLAS libraries
+  # on a lattice many are equally near up to rounding, which differs between BLAS libraries
   nearest <- each[cbind(seq_len(nrow(each)), max.col(-each, "first"))]
   max.col((each <= nearest * (1 + 1e-9)) + 0, "first")
 }

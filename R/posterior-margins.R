@@ -53,7 +53,7 @@ with_margins <- function(posterior, target_at, needed = FALSE) {
   posterior
 }
 
-# Margins of a posterior of one component whose target can be asked, before they are found: `each` is still to come.
+# Margins of a posterior of one component whose target can be evaluated, before they are found: `each` is still to come.
 begin_margins <- function(posterior, target, model) {
   posterior$margins <- list(of = 1L, plan = target$plan, setting = target$setting, roots = list(coefficient_root(posterior, 1L)),
                             model = model)
@@ -343,7 +343,7 @@ parameter_rows <- function(posterior, which) {
 # Above so many expectations of a row, profiles of linear functions take longer than people wait.
 most_profile_rows <- 2e6
 
-# The same for linear functions, the rows of W in user coordinates: profiles of those whose cumulants ask for one, at as many components
+# The same for linear functions, the rows of W in user coordinates: profiles of those whose cumulants require one, at as many components
 # as there is time for; without any, by the cumulants.
 row_shapes <- function(posterior, W) {
   if (!is_reshaped(posterior) || !nrow(W)) return(NULL)
@@ -534,7 +534,7 @@ slope_at_score <- function(shape, z) {
   array((shape[at + nrow(shape)] - shape[at]) / step, dim(z))
 }
 
-# Can the target itself be asked at draws? Then they are exact but for their start.
+# Can the target itself be evaluated at draws? Then they are exact except for their start.
 has_target <- function(posterior) !is.null(posterior$margins$model)
 
 with_target <- function(posterior, model) {
@@ -545,7 +545,7 @@ with_target <- function(posterior, model) {
 # log density, up to a constant, at points that are the rows of x, in user coordinates
 target_density <- function(posterior, x) -target_values(posterior$margins$model, centre_points(posterior, t(x)))
 
-# Draws of the corrected posterior, one per row, with their log importance ratios; NULL where the target cannot be asked.
+# Draws of the corrected posterior, one per row, with their log importance ratios; NULL where the target cannot be evaluated.
 corrected_sample <- function(posterior, n, key) {
   if (!has_target(posterior)) return(NULL)
   drawn <- component_draws(posterior, n, key)$x

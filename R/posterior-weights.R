@@ -150,7 +150,7 @@ points_in_one_dimension <- 2048L
 # The share of points that are further out, where moments are sought.
 refining_share <- 0.25
 
-# Noise of means and sds, in sds, at which no more points are asked for.
+# Noise of means and sds, in sds, at which no more points are drawn.
 enough_refined <- 0.01
 
 # Do weights move means by more than 0.02 standard deviations or standard deviations by more than 2 %, beyond the noise?

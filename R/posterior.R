@@ -305,7 +305,7 @@ parameter_probability <- function(posterior, which, value) {
   mixture_probability(posterior, at, value, margin_shapes(posterior, which))
 }
 
-# P(w'x + offset <= value) for rows w of W. `at` has their means, sds and shapes at the components, and is asked for these only.
+# P(w'x + offset <= value) for rows w of W. `at` has their means, sds and shapes at the components, and is evaluated for these only.
 linear_probability <- function(posterior, W, offset, value, at) {
   if (!is_corrected(posterior)) return(mixture_probability(posterior, at, value, at$shapes))
   points_probability(posterior, function(x) W %*% x[seq_len(ncol(W)), , drop = FALSE] + offset, value)

@@ -128,7 +128,7 @@ laplace <- function(location = 0, scale = 1) {
              class = "elvi_error_argument", data = list(argument = "prior"))
 }
 
-# A prior as elvi has it: `name`, `location`, `scale` and `df`. Package 'rstanarm' reads `dist` and `autoscale`.
+# A prior in elvi's form: `name`, `location`, `scale` and `df`. Package 'rstanarm' reads `dist` and `autoscale`.
 new_prior <- function(name, location, scale, df, autoscale = FALSE) {
   location <- check_vector(location, "location")
   scale <- check_vector(scale, "scale", infinite = TRUE)
@@ -242,7 +242,7 @@ block_curvature <- function(block, x) {
   block$exponent^2 * (second * exp(2 * at) + first * exp(at))
 }
 
-# log of the density minus what C has of it: the normalising constants. A flat prior counts as a density of 1.
+# log of the density minus the part that C computes: the normalising constants. A flat prior counts as a density of 1.
 block_constant <- function(block) {
   proper <- block$precision > 0
   df <- block$df[proper]
@@ -303,7 +303,7 @@ default_aux_prior <- function(record, level = 1) {
   prior
 }
 
-# of which power of the parameter is it the prior?
+# the power of the parameter that the prior is on
 exponent_of <- function(prior) prior$exponent %||% 1
 
 check_sd_prior <- function(prior) {

@@ -244,8 +244,8 @@ solve_problem <- function(problem, base, method, run, control, correct = TRUE, p
   if (exact) with_pass_log(rows, file, solve_exact(problem, base, run, plain, correct)) else solve_stochastic(problem, base, run, control)
 }
 
-# Latent terms need it; a plain regression prefers it where its dispersion is unknown, unless someone asks for what only a stochastic
-# run has, or for a prior that is not log-concave, or the rows would be needed again and again from elsewhere.
+# Latent terms need it; a plain regression prefers it where its dispersion is unknown, unless an argument needs what only a stochastic
+# run has, or for a prior that is not log-concave, or the rows are not in memory, and would have to be read many times.
 choose_nested <- function(problem, method, run, control) {
   if (is.null(problem$rows)) return(FALSE)
   must <- length(problem$terms) > 0L || method == "nested" || is_nested_only(problem$family) ||

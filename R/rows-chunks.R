@@ -100,7 +100,7 @@ recipe_frame <- function(recipe, chunk) {
   })
 }
 
-# Columns as they are need no model frame, which would take longer than the pass.
+# Untransformed columns need no model frame, which would take longer than the pass.
 plain_design <- function(recipe, chunk) {
   plain <- recipe$plain
   n <- nrow(chunk)
@@ -140,7 +140,7 @@ check_labels <- function(recipe, labels) {
 }
 
 # ---- tasks -----------------------------------------------------------------------------
-# All that can be asked of the rows of a model, in memory or larger than memory. `part(model, args)` is the answer for the
+# All tasks that the rows of a model can do, in memory or larger than memory. `part(model, args)` is the answer for the
 # rows of a model in memory, `join(a, b)` that of two parts. `prior`: the prior of a model is part of the answer.
 # `of_chunk`: the task is done to the chunk as it is read, by `part(chunk, recipe, args)`.
 

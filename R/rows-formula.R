@@ -431,7 +431,7 @@ plain_columns <- function(recipe, chunk) {
   list(response = variables[1L], predictors = labels)
 }
 
-# what autoscaled priors ask of the data, see design_spread()
+# what autoscaled priors need from the data, see design_spread()
 survey_spread <- function(survey) {
   variance <- (survey$squares - survey$sums^2 / survey$used) / (survey$used - 1)
   y <- survey$response
@@ -446,7 +446,7 @@ survey_spread <- function(survey) {
        precision = if (survey$precision[2L] > 0) survey$precision[1L] / survey$precision[2L] else 1)
 }
 
-# with a line for each pass, if control asks for progress
+# with a line for each pass, if control has progress
 showing_passes <- function(control, expr) {
   old <- show_passes(control)
   on.exit(options(old))

@@ -1,5 +1,5 @@
 # The passes of an exact or nested fit, in a file: elvi_control(checkpoint = ). The solvers make the same steps whenever they are called, so
-# the same call after a crash asks for the same passes, and those that the file has are not made again. Records are appended, one
+# the same call after a crash needs the same passes, and those in the file are not made again. Records are appended, one
 # for each pass; what a crash leaves of the last one is ignored. Data are compared by the sums of the survey, which is made anew.
 
 with_pass_log <- function(rows, file, expr) {

@@ -51,7 +51,7 @@ prior_part <- function(model) {
   c(model[c("dim", "likelihood", "error_df", "dispersion_at", "tally", "blocks")], list(kind = "glm", rows = NULL))
 }
 
-# ---- sums that are asked for by name ----------------------------------------------------
+# ---- sums that are requested by name ----------------------------------------------------
 
 # E f, its gradient in mu and the matrix B at one point, by the quadrature rule of a base: see exact_oracle()
 exact_at <- function(model, rule, law, kind, mu, scale, directions = NULL) {
@@ -186,8 +186,8 @@ first_passes <- list(levels = ", for levels of factors", terms = ", for group-le
                      constants = ", for knots, means and breaks", powers = ", for polynomials", cells = ", for quantiles",
                      survey = ", for means and spreads")
 
-# The model as C is to see it: one of rows in memory as it is, one of data larger than memory as a function. The last point
-# is remembered, since value and gradient are asked for one after the other.
+# The model for C: rows in memory unchanged, data larger than memory as a function. The last point
+# is remembered, since value and gradient are requested one after the other.
 readable_model <- function(model) {
   if (!is_chunked(model$rows)) return(model)
   at <- remembering(function(x) pass_of(model, "evaluate", list(x = x)))

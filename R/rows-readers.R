@@ -23,7 +23,7 @@ is_known_file <- function(files) grepl("\\.(csv|csv\\.gz|csv\\.bz2|csv\\.xz|rds|
 
 # ---- who reads them ----------------------------------------------------------------------------
 
-# `read(file, columns, types)`; `selects`: it returns the columns that it was asked for, and no others
+# `read(file, columns, types)`; `selects`: it returns the requested columns, and no others
 check_reader <- function(reader, files) {
   if (is.function(reader)) {
     selects <- "columns" %in% argument_names(reader)
@@ -103,7 +103,7 @@ check_col_types <- function(types) {
   types
 }
 
-# The columns of a chunk in the types that were asked for.
+# The columns of a chunk in the requested types.
 typed_columns <- function(chunk, types, place) {
   for (name in intersect(names(types), names(chunk))) chunk[[name]] <- as_type(chunk[[name]], types[[name]], name, place)
   chunk

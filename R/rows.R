@@ -23,7 +23,7 @@ check_counting <- function(weight) {
   if (all(weight == 0)) refuse_argument("y", "No row of `y` counts: all weights or trials are 0.")
 }
 
-# Without `whole` they are some of the rows, of which less can be asked.
+# Without `whole` they are some of the rows, which support fewer tasks.
 read_rows <- function(given, record, whole = FALSE, family = NULL) {
   n <- design_dim(given$X)[1L]
   response <- check_response(given$y, record, n, whole, family)

@@ -58,7 +58,7 @@ check_hyper_rules <- function(rules = hyper_rules) {
   }
 }
 
-# A lattice for one or two hyperparameters, normal scores for more. Where a number of points is asked for: few make a composite
+# A lattice for one or two hyperparameters, normal scores for more. Where a number of points is given: few make a composite
 # design, more a lattice of up to four hyperparameters, and importance sampling of more.
 choose_rule <- function(setup, nodes) {
   if (identical(as.numeric(nodes), 1)) return("mode")

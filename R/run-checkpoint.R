@@ -353,7 +353,7 @@ same_shape <- function(stored, now) {
   all(vapply(names(now), function(name) same_shape(unclass(stored)[[name]], unclass(now)[[name]]), NA))
 }
 
-# The numbers of the schedule are those of the call, but for how often its steps were shortened; others must be possible.
+# The numbers of the schedule are those of the call, except how often its steps were shortened; others must be possible.
 sound_plan <- function(plan, schedule_numbers) {
   steps <- 4^(0:log(most_shortened, 4))
   if (!isTRUE(plan$shorten %in% steps)) return(FALSE)

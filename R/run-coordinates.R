@@ -138,7 +138,7 @@ indefinite_message <- function(smallest) {
               class = "elvi_message_indefinite")
 }
 
-# ---- what the coordinates of a run are to the model's own -----------------------------------
+# ---- from the coordinates of a run to the model's own -----------------------------------
 # Two records: a run works on the user's model itself, or on an affine one, x = m + A w.
 
 coordinate_entries <- c(

@@ -53,8 +53,8 @@ back_from_explosion <- function(fit, error) {
 has_ended <- function(fit) isTRUE(fit$result$status %in% c("finished", "diverged"))
 
 # The tuned schedule's step suits most targets; for the others, quarter it until
-# the run improves on its start. The steps of another schedule are its user's: those of a target that is a function, of
-# which nobody knows how steep it is, are quartered where the run explodes.
+# the run improves on its start. The steps of another schedule are the user's choice: they are quartered only if a run on a
+# user-supplied density, whose steepness is unknown, explodes.
 with_shorter_steps <- function(fit, law, attempt) {
   failed <- if (is_retried(fit)) gets_nowhere else has_diverged
   while (fit$plan$shorten < most_shortened) {
@@ -255,8 +255,8 @@ traced_draws <- function(fit) fit$given$control$trace_draws %||% if (is.null(fit
 # Checks are of the L that bounds the scale from below, too, and so of no step shorter than 1/(2L).
 check_step_of <- function(fit) if (isTRUE(fit$plan$smoothness > 0)) 1 / (2 * fit$plan$smoothness) else 0
 
-# In norms of the scale. Theorems are about steps as they are, but none is about a step that leaves for another world: of a
-# target that is a function nobody knows how steep it is out there, unless a smoothness was given in raw coordinates.
+# In norms of the scale. Theorems are about unchanged steps, but a step to a point far from all others is limited: there the
+# steepness of a user-supplied density is unknown, unless a smoothness was given in raw coordinates.
 longest_move <- function(fit) min(fit$plan$longest %||% Inf, if (is_guarded(fit)) 100 else Inf)
 
 # 12,345 and 1,000,000, not 1e+06
@@ -297,7 +297,7 @@ check_status <- function(status, fit = NULL) {
     elvi_abort("The eigenvalue decomposition did not converge", where, ".", class = "elvi_error_lapack"))
 }
 
-# $theta, in the coordinates of the run: the average the user asked for, or the
+# $theta, in the coordinates of the run: the average that the user chose, or the
 # start if that is better. Compared exactly where possible, else on common draws,
 # where better means by more than their noise.
 choose_better_iterate <- function(fit, law) {

@@ -177,7 +177,7 @@ inside <- function(target, x, tries = start_halvings) {
 }
 
 # Down from x by a trust-region quasi-Newton method, for which a point outside the domain is
-# one of infinite value: the points where it asked for a gradient.
+# one of infinite value: the points where it needed a gradient.
 descent_path <- function(target, x, most = descent_steps) {
   path <- list()
   last <- NULL

@@ -15,7 +15,7 @@ has_exact.elvi_model_glm <- function(model) family_record(model)$convex
 #' @export
 has_exact.elvi_model_dispersed <- function(model) FALSE
 
-# Does it go without a d x d matrix for a scale of this kind, because of that only products are asked for?
+# Does it need no d x d matrix for a scale of this kind, because only products with it are used?
 exact_by_products <- function(model, kind) UseMethod("exact_by_products")
 
 #' @export

@@ -30,7 +30,7 @@ hyper_of <- function(layout) hyper_record(family_records[[layout$likelihood]], l
 # the same, NULL where they are not among the hyperparameters of the layout
 own_hyper <- function(layout) if (length(layout$family)) hyper_of(layout)
 
-# log p(theta) and its gradient. Each quadrature point asks for it, and for the precision below, so both are plain loops.
+# log p(theta) and its gradient. Each quadrature point needs it, and the precision below, so both are plain loops.
 hyper_prior <- function(problem, layout, theta, own = own_hyper(layout)) {
   theta <- unname(theta)
   value <- 0

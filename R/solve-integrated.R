@@ -116,7 +116,7 @@ solve_integrated_point <- function(setup, theta, from, tol = 1e-4, most = 25L) {
        value = setup$inner$dim / 2 * (1 + log(2 * pi)) - now$F, slope = now$slope)
 }
 
-# ---- what the rules ask of a setup -----------------------------------------------------------------------------------
+# ---- functions of a setup that the rules call -----------------------------------------------------------------------------------
 
 density_evidence <- function(setup, thetas, from, tol) {
   lapply(seq_along(thetas), function(i) {

@@ -121,7 +121,7 @@ family_part <- function(setup, theta, solved = NULL, own = own_hyper(setup$layou
 
 # ---- the evidence ----------------------------------------------------------------------
 
-# What the rules ask of a setup, by what is solved given the hyperparameters: rows of a regression, or a density of the user's
+# Functions of a setup that the rules call, by what is solved given the hyperparameters: rows of a regression, or a density of the user's
 # (solve-integrated.R).
 conditional_solvers <- list(
   regression = list(evidence = function(...) regression_evidence(...), start = function(setup) regression_start(setup),

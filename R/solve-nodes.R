@@ -55,7 +55,7 @@ lattice_nodes <- function(setup, mode, axes, drift, step, tol, most = 1e5, say =
 }
 
 # The same for one hyperparameter. Where a solution costs less than the R code around it, all points that a normal density would
-# have are solved at once, and those that the gradients do not ask for are dropped again.
+# have are solved at once, and those that the gradients do not need are dropped again.
 line_nodes <- function(setup, mode, axes, drift, step, tol, most, say, fall = lattice_fall[1L]) {
   move <- drop(axes$vectors) * axes$sd * step
   place <- 0L
@@ -79,7 +79,7 @@ line_nodes <- function(setup, mode, axes, drift, step, tol, most, say, fall = la
        evaluations = length(place) - 1L)
 }
 
-# The last place on either side that the point before it asks for, solved or not.
+# The last place on either side that the point before it requires, solved or not.
 line_ends <- function(place, found, move, step, fall) {
   value <- vapply(found, `[[`, 0, "value")
   gain <- vapply(found, `[[`, 0, "slope") * move
@@ -328,7 +328,7 @@ sampled_number <- function(setup, nodes) {
   list(first = min(10 * moments, most / 2), most = most)
 }
 
-# Few nodes, where these are asked for: a central composite design that integrates polynomials of degree 5 against
+# Few nodes, if these are requested: a central composite design that integrates polynomials of degree 5 against
 # a normal density, all weights positive; without its corners, degree 3. On each side of
 # each axis the density has its own standard deviation.
 composite_nodes <- function(setup, mode, axes, drift, width, tol, say = NULL) {

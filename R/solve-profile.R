@@ -245,7 +245,7 @@ factored_target <- function(optimum) {
   if (!is.null(at)) profile_target(at$plan, lean_rule(at$plan, law_of(optimum$base, optimum$dim)), at$setting)
 }
 
-# A dense regression as the sparse solver has it, at its optimum.
+# A dense regression in the form of the sparse solver, at its optimum.
 exact_target <- function(model, optimum) {
   X <- centred_design(model$rows)
   at <- rows_plan(model, X, matrix(0, nrow(X), 0L), law_of(optimum$base, model$dim))

@@ -88,7 +88,7 @@ profile_coordinates <- function(setup, around, tol, fall = 4.5, rounds = 4L) {
       kept[[j]] <- c(kept[[j]], list(found[[i]]))
       near[[open[i]]] <- found[[i]]
     }
-    # too far to say what is between: one nearer
+    # too far to interpolate: a nearer one
     by <- ifelse(!is.finite(fell) | fell > 10, 0.5, pmin(pmax(sqrt(6 / pmax(fell, 0.1)), 1.4), 2.5))
     again <- !is.finite(fell) | fell < fall | (fell > 10 & round == 1L)
     reach[open] <- reach[open] * by

@@ -145,7 +145,7 @@ solve_settings <- function(plan, rule, settings, tol, most = 200L, lanes = threa
 # ---- regressions with many sparse columns ------------------------------------------------------
 
 # Has a model an optimum whose scale is kept as a sparse factor? With a matrix as prior precision always; with a
-# wide sparse design where nothing asks for more: every prior normal, columns as they are, a scale of any covariance.
+# wide sparse design where nothing needs more: every prior normal, columns as they are, a scale of any covariance.
 is_factored <- function(model, scale) {
   if (is_linked(model)) return(TRUE)
   is_regression(model) && !is_dispersed(model) && has_sparse_rows(model$rows) && is_wide(model) &&

@@ -19,7 +19,7 @@ score_surrogate <- function(points, main, sample, rich) {
 # v in coordinates of a normal distribution
 score_z <- function(v, reference) sweep(v, 2L, reference$centre) %*% solve(reference$root)
 
-# rich: with products of coordinates that the data ask for
+# rich: with products of coordinates where the data require them
 fitted_surrogate <- function(points, reference, sample, rich) {
   H <- ncol(points$v)
   z <- score_z(points$v, reference)

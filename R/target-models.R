@@ -104,7 +104,7 @@ rows_target <- function(rows, family, prior, dispersion, prior_aux, centre = NUL
 }
 
 # A regression whose coefficients depend on each other a priori. The core sees the diagonal of their precision, target_at()
-# adds the rest, and only the sparse solver takes it as it is.
+# adds the rest, and only the sparse solver takes it unchanged.
 linked_model <- function(fields) {
   record <- family_records[[fields$likelihood]]
   if (is_chunked(fields$rows)) refuse_dependent_prior(fields$prior, " with data larger than memory")
@@ -293,7 +293,7 @@ check_weak_columns <- function(model) {
   if (rows < length(flat)) {
     refuse_dependent(sprintf("The %d columns of `X` with a flat prior are linearly dependent (there are %.0f rows)", length(flat), rows))
   }
-  # that of the others is asked for only where the curvature is the same everywhere
+  # that of the others is needed only where the curvature is the same everywhere
   weak <- if (family_record(model)$constant_curvature) union(flat, which(is_student(model$blocks$coefficients))) else flat
   check_size(length(weak)^2, "X", length(weak))
   gram <- gram_of_columns(model, weak)

@@ -191,7 +191,7 @@ term_covariance <- function(term, theta) {
   list(sd = sd, D = tcrossprod(sd * factor$L), inverse = crossprod(root), L = factor$L, factor = factor)
 }
 
-# The precision of J levels with two correlated coefficients, which is the commonest and is asked for at every quadrature point, in
+# The precision of J levels with two correlated coefficients, which is the most common and is needed at every quadrature point, in
 # formulas: theta has the logarithms of the standard deviations and y of the correlation tanh(y).
 pair_precision <- function(J, theta) {
   sd <- exp(theta[1:2])

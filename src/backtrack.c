@@ -2,7 +2,7 @@
  * step is divided by 2 until
  *   F(theta - 2 step Lambda p) <= F(theta) - 2 step <grad F, Lambda p> + step |p|^2_Lambda
  * within two standard errors, p a gradient estimate at theta. If F is smooth with constant Lip every step up to
- * 1/(2 Lip) passes; docs/internals.Rmd has what passing is good for. Any shorter step passes if one does, for a
+ * 1/(2 Lip) passes; docs/internals.Rmd says what a passed check proves. Any shorter step passes if one does, for a
  * convex F, so 1/(2L) is checked even where the schedule's step is shorter: L bounds the scale from below as well,
  * and an L that is refuted takes that bound with it. Below the bound -log|scale| is continued by a parabola, as in the
  * proofs, for a noisy p leads anywhere. */

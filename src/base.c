@@ -1,5 +1,5 @@
 /* The elliptic bases: how each turns a normal vector into a draw, and its
- * score (phi'/phi)(r). Constants and moments live in R/base.R. */
+ * score (phi'/phi)(r). Constants and moments are in R/base.R. */
 #include "base.h"
 #include "quadrature.h"
 #include <math.h>

@@ -1,4 +1,4 @@
-/* What every file of the numeric core shares. Nothing in it knows R: the r_*.c files translate. The headers are
+/* What every file of the numeric core shares. Nothing in it depends on R: the r_*.c files translate. The headers are
  * one for each wall: parallel.h, scale.h, base.h, rows.h, family.h, prior.h, model.h, glm.h, run.h, nested.h.
  *
  * Shapes: every matrix is column-major. d is the dimension of the target, a "block" is a d x n matrix whose columns

@@ -45,7 +45,7 @@ typedef struct {
     double error_df; /* degrees of freedom of the errors, where there are any */
 } elvi_likelihood;
 
-/* R/family.R has a record of the same name with what R must know. `a` is elvi_no_dispersion
+/* R/family.R has a record of the same name with the parts that R needs. `a` is elvi_no_dispersion
  * for families without one. */
 struct elvi_family {
     const char *name;

@@ -119,7 +119,7 @@ static void clear(const elvi_problem *p, const elvi_theta *g)
     memset(g->scale, 0, p->scale.ops->length(&p->scale) * sizeof(double));
 }
 
-/* Some blocks of a batch, of equal length but for the last, from sample `first` on. */
+/* Some blocks of a batch, of equal length except for the last, from sample `first` on. */
 typedef struct {
     const elvi_batch *at;
     uint64_t batch, block, first;

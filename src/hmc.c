@@ -77,7 +77,7 @@ static void add(size_t n, double by, const double *v, double *to)
     for (size_t i = 0; i < n; i++) to[i] += by * v[i];
 }
 
-/* Leapfrog steps of all chains from c->w, which is left as it is, to c->to. */
+/* Leapfrog steps of all chains from c->w, which is not changed, to c->to. */
 static elvi_status travel(const elvi_model *model, const elvi_hmc_settings *s, chains_work *c, double step, int steps)
 {
     const size_t n = (size_t) model->dim * (size_t) s->chains;

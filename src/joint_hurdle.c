@@ -1,5 +1,5 @@
 /* A hurdle: zero with probability 1 / (1 + e^-k), else a count of log mean eta that is not zero. The predictors are (eta, k), and
- * neither knows of the other. */
+ * neither depends on the other. */
 #include "joint_counts.h"
 
 /* As the mean falls to 0 every count is 1, and differences of large numbers are all that is left: where B is below this, by the

@@ -135,7 +135,7 @@ static inline double normal_class_lower(const class_bounds *at, double t)
 ELVI_EXPECTATION_GIVEN(expect_normal_class, class_bounds, normal_class_piece, normal_class_curve)
 ELVI_MEAN_GIVEN(mean_normal_class_lower, class_bounds, normal_class_lower)
 
-/* at a point: a loss and its slope, of which checks by draws ask many */
+/* at a point: a loss and its slope, which checks by draws need many times */
 static inline elvi_piece probit_class_at(const elvi_dispersion *a, double y, double eta)
 {
     const class_bounds at = bounds_of(a, y);

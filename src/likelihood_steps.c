@@ -58,7 +58,7 @@ static elvi_expectation expect_steps(step_function step, const elvi_dispersion *
 /* Of v = (K - 1) eta, so that rules see how sharply the sum bends. */
 typedef struct {
     const elvi_dispersion *a;
-    int y, above; /* the class; of which step a mean is asked for */
+    int y, above; /* the class; the step whose mean is requested */
 } adjacent_row;
 
 /* log of the sum of e^(a_k), mean and variance of k - 1, and the probability of a class above `above` */

@@ -30,7 +30,7 @@ struct elvi_model_ops {
                         double *value, double *grad, double *scratch);
     size_t (*scratch_length)(const elvi_model *model, int n);
     /* NULL, or for targets that are far away and can make draws themselves: f at them (n), or the sum of its gradients
-     * (d) and that of the gradients times z' (as long as the spread); what is not asked for is NULL. scratch has
+     * (d) and that of the gradients times z' (as long as the spread); what is not requested is NULL. scratch has
      * d and twice the length of the spread. */
     elvi_status (*gather)(const elvi_model *model, const elvi_draws *draws, double *value, double *sum,
                           double *sum_z, double *scratch);

@@ -497,7 +497,7 @@ static void evaluate(const elvi_nested *p, const elvi_quadrature *rule, const el
     x->objective = HUGE_VAL;
     if (!factored && factor(p, at, x->c, w)) return;
     predict_point(p, w, x);
-    if (is_quadratic(p)) { /* E f needs no spreads: c is what it is */
+    if (is_quadratic(p)) { /* E f needs no spreads: c does not change */
         x->sum = 0.0;
         for (int i = 0; i < n; i++) {
             const double gap = x->eta[i] - w->y[i];

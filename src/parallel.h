@@ -23,7 +23,7 @@ typedef struct {
 /* May several threads call BLAS at once? Not that OpenBLAS which is built for one thread (openblas-serial of Debian): its
  * buffers are shared without a lock, and now and then a product has another thread's numbers in it. */
 int elvi_blas_takes_threads(void);
-void elvi_blas_alone(void);  /* from now on it has one thread, as far as it can be asked */
+void elvi_blas_alone(void);  /* from now on BLAS has one thread, where that can be set */
 int elvi_lanes(int threads); /* how many lanes so many threads take */
 int elvi_slots(int lanes);   /* and how many slots these */
 /* how many of the parts that are left to do before the next poll for interrupts */

@@ -24,7 +24,7 @@ SEXP elvi_r_checksum(SEXP bytes)
     return Rf_mkString(text);
 }
 
-/* Waits until a file, or where there is such a thing a directory, is on the disk. FALSE: not supported. */
+/* Waits until a file, or where there is such a thing a directory, is on the disk. FALSE if that is not known. */
 SEXP elvi_r_sync(SEXP path)
 {
     const int file = open_for_sync(R_ExpandFileName(Rf_translateChar(STRING_ELT(path, 0))));

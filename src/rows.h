@@ -17,7 +17,7 @@ typedef struct {
 
 /* Rows by their layout, whose operations hand out parts, first, ..., first + rows - 1, and are
  * asked about one part at a time, by several threads at once: so they must not change. There
- * may be none. Nothing here knows a likelihood or a prior. */
+ * may be none. Nothing here depends on a likelihood or a prior. */
 typedef struct elvi_rows_ops elvi_rows_ops;
 typedef struct {
     const elvi_rows_ops *ops;

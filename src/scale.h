@@ -4,7 +4,7 @@
 
 #include "core.h"
 
-/* Memory that a kind asks for and lays out as it likes, and what it knows of the scale
+/* Memory that a kind requests and lays out itself, and what it has computed of the scale
  * at hand. */
 typedef struct {
     double *reals;
