@@ -1,5 +1,5 @@
-# Corrected posteriors of regressions with student priors, which profiles in C do not support: of few coefficients, by weighted points that are
-# adapted to the posterior in rounds. What follows from them is as in posterior-weights.R.
+# Corrected posteriors of regressions with student priors, which profiles in C do not support. With few coefficients they are corrected
+# by weighted points, which are adapted to the posterior in rounds. posterior-weights.R uses such points.
 
 # Points of a round, for one dimension; twice as many for two, up to 16 times as many.
 adapting_points <- c(256L, 1024L, 8192L)
