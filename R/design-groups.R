@@ -177,7 +177,7 @@ part_kind <- function(expr) {
   "fixed"
 }
 
-# `1 | g` and `0 + x | g` are no logical expressions
+# `1 | g` and `0 + x | g` are not logical expressions
 looks_grouped <- function(expr) {
   is_bar(expr) && any(vapply(additive_parts(expr[[2L]]), function(part) is.numeric(part$expr), NA))
 }

@@ -152,7 +152,8 @@ NULL
 #' The verdict misses a mode that no start has reached, and the neck of a funnel along a parameter that was not followed.
 #'
 #' @section Without a search:
-#' With more than 400 parameters no start is searched, and other starts are not compared. The only check is by importance
+#' This section is about stochastic runs with more than 400 parameters; for the default see the section on many parameters below.
+#' No start is searched, and other starts are not compared. The only check is by importance
 #' weights of up to 40,000 draws, which correct nothing. A fit that they do not confirm counts as not converged.
 #'
 #' @section Adapted mixtures:

@@ -443,7 +443,7 @@ binomial_row_constant <- function(y, weight) {
 # of times, those that are not censored
 time_row_constant <- function(y, weight) ifelse(y > 0, -weight * log(abs(y)), 0)
 
-# The loss has shape times what it has for shape 1, of which the row constants are.
+# The loss is shape times the loss for shape 1, which the row constants belong to.
 gamma_constant <- function(total, count, dispersion, family) {
   if (is.null(dispersion)) return(total)
   shape <- 1 / dispersion

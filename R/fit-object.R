@@ -3,7 +3,7 @@
 #               stopped, watched and saved, which may change when it goes on
 #   plan        what is made of them before the run: numbers of the schedule, smoothness, coordinates, start, seed
 #   state       where the run is: iterate, average, counts, the stage of a run to a tolerance; all it needs to go on
-#   result      what it has to show: theta, which one that is, how the run ended, trace and CPU seconds
+#   result      theta, which iterate it is, how the run ended, trace and CPU seconds
 #   regression  for a fit of a formula, what the formula gave
 # A checkpoint saves plan, state and result. An exact fit has no state, and of a plan only the seed of its draws. Users see
 # one flat object: `$` finds a field wherever it lives, and computes what follows from theta.

@@ -60,7 +60,7 @@ is_confirmed <- function(fit) {
 }
 
 # Those of the approximation or, where these are no good and others are better, those of a mixture adapted to the target
-# (R/judge-mixture.R): then `alone` is what there is to say of the approximation without it. Thin weights are a doubt by themselves:
+# (R/judge-mixture.R): then `alone` has the results for the approximation without it. Thin weights are a problem by themselves:
 # those of a funnel may hardly move a moment, as there is no draw where they would be large.
 verdict_of_weights <- function(fit) {
   drawn <- verdict_draws(fit)

@@ -495,7 +495,7 @@ first_chunk.elvi_source <- function(source) {
   })
 }
 
-# of what is no chunk, 1: it is looked at, and refused
+# 1 for a value that is not a chunk: it is checked, and refused
 chunk_length <- function(chunk) {
   if (is.data.frame(chunk)) nrow(chunk) else if (is_plain_list(chunk)) NROW(chunk$X) else 1L
 }

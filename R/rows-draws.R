@@ -19,7 +19,7 @@ for_draws <- function(draws, f, most = 512) {
   }
 }
 
-# sum g and sum g z', or its diagonal if that of the scale is all there is, one after the other
+# sum g and sum g z', or its diagonal for a diagonal scale, one after the other
 sums_over_draws <- function(draws, gradient) {
   total <- 0
   for_draws(draws, function(z, x) {

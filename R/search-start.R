@@ -265,7 +265,7 @@ divergence_between <- function(a, b) {
   (sum(M^2) - length(a$mu)) / 2 - log_abs_det(a$A) + log_abs_det(b$A)
 }
 
-# largest difference of the means, in sds of the wider of the two; what is no number is far from everything
+# largest difference of the means, in sds of the wider of the two; a non-finite value counts as far from everything
 distance_between <- function(a, b) {
   sd <- pmax(sqrt(rowSums(a$A^2)), sqrt(rowSums(b$A^2)))
   distance <- max(abs(a$mu - b$mu) / sd)

@@ -502,7 +502,7 @@ warn_unconverged <- function(optimum) {
   optimum
 }
 
-# What a certificate says. An estimated one is no bound, whatever its size: see ?elvi_optimum.
+# The words for a certificate. An estimated one is not a bound, whatever its size: see ?elvi_optimum.
 distance_words <- function(optimum, what = "optimum") {
   rigorous <- optimum$certificate_kind == "rigorous"
   paste(if (rigorous) "at most" else "estimated to be", format(optimum$certificate, digits = 1), "nats above the", what,

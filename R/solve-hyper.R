@@ -49,7 +49,7 @@ hyper_prior <- function(problem, layout, theta, own = own_hyper(layout)) {
   list(value = value, slope = slope)
 }
 
-# hyper_prior() at many points: in one call where a positive parameter of the family is all there is.
+# hyper_prior() at many points: in one call if the only hyperparameter is a positive parameter of the family.
 hyper_priors_at <- function(problem, layout, thetas, own = own_hyper(layout)) {
   if (length(layout$terms) || !identical(own$log_prior, first_log_prior)) {
     return(lapply(thetas, hyper_prior, problem = problem, layout = layout, own = own))

@@ -263,7 +263,7 @@ check_dots <- function(dots, known, where, ignored = character()) {
              class = "elvi_error_argument", data = list(argument = given[1L]))
 }
 
-# a question at the end of a message about an unknown name; NULL where no other is near it, or it is no valid text
+# a question at the end of a message about an unknown name; NULL if no other name is near it, or it is not valid text
 nearest_name <- function(name, known) {
   if (!length(known) || !validEnc(name)) return(NULL)
   distance <- utils::adist(name, known, ignore.case = TRUE)
