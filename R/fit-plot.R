@@ -201,7 +201,7 @@ interval_panels <- function(fit, which) {
 # panels of parameters for which 0 means no effect
 panels_with_zero <- c("slopes", "second slopes", "correlations")
 
-# Standard deviations of the columns of slopes, 1 for columns of zeros and ones and for parameters that are not slopes; NULL without a design.
+# Standard deviations of the columns of slopes, 1 for columns of zeros and ones and for other parameters; NULL without a design.
 slope_units <- function(fit, which) {
   X <- design_in_memory(fit)
   if (is.null(X) || is.null(fit$regression)) return(NULL)

@@ -108,8 +108,8 @@ first_draws <- function(model) {
 }
 
 # Draws of q in model coordinates, one per column, with log p(x) (up to the
-# constants that f leaves out), log q(x) and their difference; q is the density of the proposal of the draws that a fit shows. NULL where there is no target,
-# as for regressions with several predictors, or no density of draws.
+# constants that f leaves out), log q(x) and their difference. q is the density from which the draws of the
+# fit are proposed. NULL if there is no target, as for regressions with several predictors, or no density of draws.
 draws_with_ratios <- function(fit, n, key = draw_key(), iteration = 0) {
   drawn <- if (!is.null(fit$given$model)) propose_points(uncorrected(fit$posterior), n, fit$result$verdict$proposal, iteration, key)
   if (is.null(drawn)) return(NULL)
