@@ -1547,11 +1547,11 @@ static void follow_side(const elvi_nested_task *task, elvi_profile *out, int sid
             return;
         keep_node(task, k, w, out, out->most + side * node);
         *(side < 0 ? &out->below : &out->above) = node;
+        if (side < 0 && node == 1) pass(p, out, w, room->below); /* before a side of one node ends: the other begins with it */
         top = fmax(top, out->value[out->most + side * node]);
         if (out->value[out->most + side * node] < top - out->drop) return;
         for (int i = WAY - 1; i > 0; i--) way[i] = way[i - 1];
         way[0] = pass(p, out, w, room->turns[node % WAY]);
-        if (side < 0 && node == 1) pass(p, out, w, room->below);
         if (known < WAY) known++;
     }
 }

@@ -194,3 +194,22 @@ test_that("five nodes of a smooth density say what all of them do", {
   expect_equal(profile_shapes(lean)$shape, profile_shapes(full)$shape, tolerance = 1e-3)
   expect_lt(max(abs(profile_moments(lean, a)$covariance - profile_moments(full, a)$covariance)), 0.003)
 })
+
+test_that("a profile that ends at its first node below begins above with that node", {
+  d <- data.frame(x = c(-1, -0.6, -0.2, 0.3, 0.7, 1.4), y = c(0, 0, 1, 0, 1, 1))
+  fit <- elvi(y ~ x, data = d, family = binomial(), prior = normal(0, 3), prior_intercept = normal(0, 3))
+  target <- profiled_target(fit$posterior)
+  nodes <- function(drop) {
+    .Call(elvi_r_nested_profile, target$plan, target$rule, list(target$setting), diag(2), utils::modifyList(profile_settings, list(drop = drop)),
+          NULL, TRUE, 1L)
+  }
+  long <- nodes(8)
+  short <- nodes(0.1)
+  middle <- profile_settings$most + 1L
+  for (j in 1:2) {
+    expect_identical(c(short[[j]]$below, short[[j]]$above), c(1L, 1L))
+    # the same nodes lead to it
+    expect_identical(short[[j]]$value[middle + -1:1], long[[j]]$value[middle + -1:1])
+    expect_identical(short[[j]]$mean[, middle + 1L], long[[j]]$mean[, middle + 1L])
+  }
+})
