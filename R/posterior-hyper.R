@@ -190,7 +190,8 @@ natural_columns <- function(terms, layout, theta) {
   }, terms, layout$terms)))
   family <- own_hyper(layout)
   own <- if (!is.null(family)) family$natural(theta[, layout$family, drop = FALSE])
-  matrix(c(numeric(), unlist(columns, use.names = FALSE), own), nrow(theta), dimnames = list(NULL, c(names(columns), if (length(own)) family$names)))
+  names <- c(names(columns), if (length(own)) family$names)
+  matrix(c(numeric(), unlist(columns, use.names = FALSE), own), nrow(theta), dimnames = list(NULL, names))
 }
 
 # ---- their prior at draws ----------------------------------------------------------------------------------

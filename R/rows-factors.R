@@ -57,7 +57,8 @@ variable_tables <- function(recipe, name, x) {
 
 sparse_table <- function(C) {
   at <- which(t(C) != 0, arr.ind = TRUE)   # by rows of C
-  list(start = c(0L, cumsum(tabulate(at[, 2L], nrow(C)))), column = as.integer(at[, 1L]) - 1L, entry = as.double(t(C)[at]), columns = ncol(C))
+  list(start = c(0L, cumsum(tabulate(at[, 2L], nrow(C)))), column = as.integer(at[, 1L]) - 1L, entry = as.double(t(C)[at]),
+       columns = ncol(C))
 }
 
 # As model.matrix() changes them: without an intercept the first factor of the first term with one has a column for each level.
@@ -161,7 +162,10 @@ shifted_term <- function(term, stored) {
 
 # columns of all products, those of the first fastest
 products_of_columns <- function(matrices) {
-  Reduce(function(A, B) A[, rep(seq_len(ncol(A)), ncol(B)), drop = FALSE] * B[, rep(seq_len(ncol(B)), each = ncol(A)), drop = FALSE], matrices)
+  times <- function(A, B) {
+    A[, rep(seq_len(ncol(A)), ncol(B)), drop = FALSE] * B[, rep(seq_len(ncol(B)), each = ncol(A)), drop = FALSE]
+  }
+  Reduce(times, matrices)
 }
 
 # X - shift of rows whose X is kept less `stored`, see large_means()

@@ -1,5 +1,5 @@
-# Cross-validation of data larger than memory. The fold of a row is a function of a key, of the place of its chunk and of its number there, so
-# that workers know it too. Rows that are left out count zero times, as in memory: design and priors stay those of all rows.
+# Cross-validation of data larger than memory. The fold of a row is a function of a key, of the place of its chunk and of its number
+# there, so that workers know it too. Rows that are left out count zero times, as in memory: design and priors stay those of all rows.
 
 # list(number, key, chunks): whole chunks, or rows at random; with `fold`, the one that is left out
 source_folds <- function(folds, K, fit) {
@@ -22,8 +22,9 @@ counts_of_folds <- function(model, args) {
   fold <- factor(fold_of_rows(args$folds, args$place, length(model$rows$y)), seq_len(args$folds$number))
   record <- family_records[[args$family]]
   counted <- if (isTRUE(record$dispersion$precision)) as.double(model$rows$weight > 0) else model$rows$weight
-  vapply(list(counted, rep(1, length(fold))), function(x) as.double(rowsum(c(x, numeric(args$folds$number)),
-                                                                           c(fold, seq_len(args$folds$number)))), numeric(args$folds$number))
+  number <- args$folds$number
+  by_fold <- function(x) as.double(rowsum(c(x, numeric(number)), c(fold, seq_len(number))))
+  vapply(list(counted, rep(1, length(fold))), by_fold, numeric(number))
 }
 
 kfold_in_passes <- function(x, K, folds, draws) {

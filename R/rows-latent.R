@@ -77,7 +77,8 @@ levels_and_values <- function(x, at) {
 
 join_term_surveys <- function(a, b) {
   if (is.null(a) || is.null(b)) return(a %||% b)
-  list(n = a$n + b$n, bars = Map(join_bars, a$bars, b$bars), rows = if (!is.null(a$rows)) join_thinned(a$rows, b$rows, a$most), most = a$most)
+  list(n = a$n + b$n, bars = Map(join_bars, a$bars, b$bars), rows = if (!is.null(a$rows)) join_thinned(a$rows, b$rows, a$most),
+       most = a$most)
 }
 
 join_bars <- function(a, b) {

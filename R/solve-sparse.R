@@ -213,7 +213,8 @@ centred_design <- function(rows) {
 # R = P^-1/2 with P on a sparse pattern: what scale.R calls a root, for as many dimensions as the factor has room for.
 new_sparse_root <- function(plan, setting, found, names) {
   structure(list(plan = plan, setting = setting, sd = sqrt(original_order(plan, found$variance)),
-                 log_det = -found$log_det / 2, objective = found$objective, names = names), class = c("elvi_sparse_root", "elvi_factor_root"))
+                 log_det = -found$log_det / 2, objective = found$objective, names = names),
+            class = c("elvi_sparse_root", "elvi_factor_root"))
 }
 
 # R z for the columns of z

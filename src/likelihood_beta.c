@@ -32,8 +32,9 @@ static inline beta_law beta_of(const beta_row *g, double eta)
     const double m = eta > 0.0 ? less : e * less, other = eta > 0.0 ? e * less : less;
     const double log_m = eta > 0.0 ? near : far, log_other = eta > 0.0 ? far : near;
     const double p = fmax(m * g->phi, 1e-150), q = fmax(other * g->phi, 1e-150);
-    const beta_law out = { m, other, log_m, log_other, p, q,
-                           elvi_gamma_of(p, fmax(log_m + g->log_phi, -345.0)), elvi_gamma_of(q, fmax(log_other + g->log_phi, -345.0)) };
+    const elvi_gamma at_p = elvi_gamma_of(p, fmax(log_m + g->log_phi, -345.0));
+    const elvi_gamma at_q = elvi_gamma_of(q, fmax(log_other + g->log_phi, -345.0));
+    const beta_law out = { m, other, log_m, log_other, p, q, at_p, at_q };
     return out;
 }
 

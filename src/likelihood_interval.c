@@ -1,6 +1,7 @@
 /* Times of which some are only known to be in an interval: a row's y is the number of its interval, from 1 on. The first of the
- * hyperparameters is that of the distribution, shape or sigma; the ends of the intervals, which are known, follow it in pairs. A time that
- * is seen has equal ends, one that is only known to be earlier begins at 0, one that is only known to be later ends at infinity.
+ * hyperparameters is that of the distribution, shape or sigma; the ends of the intervals, which are known, follow it in pairs. A
+ * time that is seen has equal ends, one that is only known to be earlier begins at 0, one that is only known to be later ends at
+ * infinity.
  * Both losses are convex in eta, and nothing is left out of them. */
 #include "expectation.h"
 #include "likelihood.h"

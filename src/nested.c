@@ -1356,8 +1356,8 @@ static int finish_pinned(const elvi_nested *p, const elvi_profile *out, const pi
     return 0;
 }
 
-/* Is w->at, whose factor is in w->L, close to its optimum? Where Newton's steps end elsewhere, as after a start at which exponentials are
- * huge, its objective says nothing. Losses that are not convex have no such measure. */
+/* Is w->at, whose factor is in w->L, close to its optimum? Where Newton's steps end elsewhere, as after a start at which
+ * exponentials are huge, its objective says nothing. Losses that are not convex have no such measure. */
 static int is_settled(const elvi_nested *p, const elvi_profile *out, const pin *k, workspace *w)
 {
     const double enough = 0.1; /* nats */
@@ -1425,8 +1425,8 @@ static double continued(double c1, double c2, double c3, int known)
     return known > 2 ? 3.0 * (c1 - c2) + c3 : 2.0 * c1 - c2;
 }
 
-/* w->at <- where the nodes passed lead to, the last of them first. 0 if there are enough, and P(c) has a factor, which is in w->L. Not for
- * losses that are not convex: what has not converged would be magnified. */
+/* w->at <- where the nodes passed lead to, the last of them first. 0 if there are enough, and P(c) has a factor, which is in
+ * w->L. Not for losses that are not convex: what has not converged would be magnified. */
 static int continue_way(const elvi_nested_task *task, const elvi_profile *out, const passed *way, int known, pin *k, workspace *w)
 {
     const elvi_nested *p = task->plan;
@@ -1487,8 +1487,8 @@ static double minus_log_density(const elvi_nested_task *task, workspace *w, cons
     return 0.5 * form + losses(p, &a, p->rows, w->y, w->weight, w->to.eta);
 }
 
-/* The integral over the hyperplane by weighted points in the place of its lower bound, and the means there. The same points at every
- * node, so that what they leave is nearly the same. */
+/* The integral over the hyperplane by weighted points in the place of its lower bound, and the means there. The same points at
+ * every node, so that what they leave is nearly the same. */
 static void weigh_node(const elvi_nested_task *task, const pin *k, workspace *w, elvi_profile *out, int at)
 {
     const elvi_nested *p = task->plan;

@@ -200,7 +200,13 @@ SEXP elvi_r_dense_from_sparse(SEXP given, SEXP columns)
 {
     const int rows = Rf_length(r_get(given, "start")) - 1, dim = Rf_asInteger(columns);
     const R_xlen_t entries = Rf_xlength(r_get(given, "entry"));
-    const elvi_design from = { .rows = rows, .dim = dim, .start = r_ints(given, "start", (R_xlen_t) rows + 1), .column = r_ints(given, "column", entries), .entry = r_reals(given, "entry", entries) };
+    const elvi_design from = {
+        .rows = rows,
+        .dim = dim,
+        .start = r_ints(given, "start", (R_xlen_t) rows + 1),
+        .column = r_ints(given, "column", entries),
+        .entry = r_reals(given, "entry", entries),
+    };
     SEXP out = PROTECT(Rf_allocMatrix(REALSXP, rows, dim));
     memset(REAL(out), 0, (size_t) rows * dim * sizeof(double));
     elvi_dense_from_sparse(&from, REAL(out));
