@@ -17,7 +17,9 @@ is_reshaped <- function(posterior) has_margins(posterior) || has_effects(posteri
 # S_k, user coordinates
 coefficient_root <- function(posterior, k) {
   rows <- root_rows(root_at(posterior$roots, k), unit_rows(posterior, posterior$coefficients))
-  R <- or_null(chol(tcrossprod(rows))) %||% qr.R(qr(t(rows), tol = 0))   # the second where squares would lose a direction
+  V <- tcrossprod(rows)
+  R <- or_null(chol(V))
+  if (is.null(R) || any(diag(R) < 1e-4 * sqrt(diag(V)))) R <- qr.R(qr(t(rows), tol = 0))   # squares would lose a direction
   t(R * sign(diag(R)))
 }
 
@@ -112,10 +114,10 @@ margin_cumulants <- function(posterior, target_at, functions_at) {
 }
 
 # Functions, in columns, of the parameters at the component whose root is S: the coefficients (unit), and others that are uncorrelated and
-# have variance 1.
+# have variance 1. solve() would refuse the root of an intercept that is far from the data.
 white_functions <- function(posterior, S) {
   unit <- t(unit_rows(posterior, posterior$coefficients))
-  list(unit = unit, white = unit %*% t(solve(S)), S = S)
+  list(unit = unit, white = unit %*% t(forwardsolve(S, diag(nrow(S)))), S = S)
 }
 
 # at one component, with points or without; NULL where they cannot be found

@@ -72,3 +72,18 @@ test_that("components at which rows fix the coefficients do not end a fit", {
   fit <- suppressMessages(suppressWarnings(elvi(y ~ x, data = d, family = student(), weights = 1:2)))
   expect_true(all(is.finite(confint(fit))))
 })
+
+test_that("a predictor far from 0, such as a time in seconds, is corrected too", {
+  set.seed(1)
+  d <- data.frame(x = rnorm(30), g = gl(6, 5))
+  d$y <- rbinom(30, 1, 0.2)
+  for (formula in list(y ~ x, y ~ x + (1 | g))) {
+    near <- elvi(formula, d, binomial())
+    for (far in c(1e8, 1.7e9)) {
+      moved <- elvi(formula, transform(d, x = x + far), binomial())
+      expect_true(is_reshaped(moved$posterior))
+      expect_lt(max(abs(confint(moved)["x", ] - confint(near)["x", ])) / sqrt(vcov(near)["x", "x"]), 0.001)
+      expect_equal(predict(moved, type = "response"), predict(near, type = "response"), tolerance = 0.01)
+    }
+  }
+})
