@@ -200,8 +200,8 @@ test_that("a profile that ends at its first node below begins above with that no
   fit <- elvi(y ~ x, data = d, family = binomial(), prior = normal(0, 3), prior_intercept = normal(0, 3))
   target <- profiled_target(fit$posterior)
   nodes <- function(drop) {
-    .Call(elvi_r_nested_profile, target$plan, target$rule, list(target$setting), diag(2), utils::modifyList(profile_settings, list(drop = drop)),
-          NULL, TRUE, 1L)
+    settings <- utils::modifyList(profile_settings, list(drop = drop))
+    .Call(elvi_r_nested_profile, target$plan, target$rule, list(target$setting), diag(2), settings, NULL, TRUE, 1L)
   }
   long <- nodes(8)
   short <- nodes(0.1)
