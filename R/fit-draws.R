@@ -96,7 +96,7 @@ resampled_draws <- function(fit, n, key, proposals = max(10 * n, 1000)) {
   drawn <- draws_with_ratios(fit, proposals, key)
   if (is.null(drawn)) {
     bad_argument("resample", "FALSE or NULL", "TRUE",
-                 "single draws of this fit are corrected already and have no importance weights")
+                 "single draws of a fit by quadrature have no importance weights")
   }
   k <- pareto_shape(drawn$log_ratios)
   if (k > k_usable) warn_of_missing(k)

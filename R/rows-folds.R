@@ -42,7 +42,7 @@ kfold_in_passes <- function(x, K, folds, draws) {
   drawn <- lapply(seq_len(folds$number), function(k) {
     if (k %in% used) drawn_without(x, replace(rows, "left_out", list(c(folds, fold = k))), counts[k, 1L], draws, key)
   })
-  own <- posterior_draws(x$posterior, draws, key)
+  own <- posterior_draws(uncorrected(x$posterior), draws, key)   # as fits without a fold are
   table <- at_chunks(x, "kfold_of_chunk", list(drawn = drawn, own = own, key = key, folds = folds))[[1L]]
   new_kfold(table[1L, ], table[2L, ], table[3L, ], class(x)[1L])
 }
