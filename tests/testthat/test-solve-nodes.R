@@ -67,10 +67,11 @@ test_that("seven hyperparameters: the answer hardly moves, and agrees with a fin
   fit <- nested_fit(problem)
   expect_length(fit$hyper$mode, 7L)
   expect_lt(max(unlist(fit$change)), 0.08)
-  finer <- nested_fit(problem, control = list(nodes = 100))
+  # 14,000 points: sds by fewer differ by up to 6 % between BLAS libraries, whose last digits decide how they are spread
+  finer <- nested_fit(problem, control = list(nodes = 400))
   here <- nested_hyper_moments(fit)
   there <- nested_hyper_moments(finer)
-  # two rules with errors of their own, which they report; the second one's draws depend on the BLAS library
+  # two rules with errors of their own, which they report
   expect_lt(max(abs(here$mean - there$mean) / there$sd), 2 * (fit$change$mean + finer$change$mean))
   expect_lt(max(abs(here$sd / there$sd - 1)), 0.1)
   expect_identical(finer$hyper$rule, "sampled")
