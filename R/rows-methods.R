@@ -65,7 +65,7 @@ with_rows <- function(object, frame, rows, place) {
 # Some rows at a time: draws of a whole chunk may not fit in memory.
 chunk_method <- function(recipe, chunk, args, most = 5000L) {
   chunk <- check_chunk(chunk)
-  whole <- args$method == "kfold_of_chunk"   # which is told its place, and takes some rows at a time by itself
+  whole <- args$method == "kfold_of_chunk"   # it needs the place of its chunk, and splits the rows itself
   if (whole) args$args$place <- args$place
   if (whole || nrow(chunk) <= most) return(rows_method(recipe, chunk, args))
   task <- row_tasks$method
